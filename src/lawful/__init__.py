@@ -1,0 +1,30 @@
+"""The building blocks of modern machine learning on PyTorch, each with the laws it obeys."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lawful.checking.check import check
+    from lawful.checking.verdict import LawRefuted, Report, Verdict
+    from lawful.laws.language.inputs import mask, shape, tokens
+
+__all__ = ["LawRefuted", "Report", "Verdict", "check", "mask", "shape", "tokens"]
+
+_HOMES = {
+    "check": "lawful.checking.check",
+    "LawRefuted": "lawful.checking.verdict",
+    "Report": "lawful.checking.verdict",
+    "Verdict": "lawful.checking.verdict",
+    "mask": "lawful.laws.language.inputs",
+    "shape": "lawful.laws.language.inputs",
+    "tokens": "lawful.laws.language.inputs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a name when it is first used, so that the command line answers before PyTorch is loaded."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lawful' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,1 @@
+"""The judge: inputs, search and shrinking, numerics, verdicts and reports."""

@@ -1,0 +1,70 @@
+"""Rounding, made visible: every result of every operation is moved in its last bit.
+
+A map is run again with its inputs, its parameters and each intermediate result multiplied by 1 ± eps, the eps of
+the type that the operation itself returned. How far the outcome moves is the noise that rounding may cause. A
+module that casts to float32 inside shows float32 noise, a tie or a branch that rounding can flip shows a jump,
+and neither has to be known beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lawful.laws.language.tree import leaves, transform
+
+LOW = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class LastBit(TorchDispatchMode):
+    """Moves the result of every operation in its last bit, and notes the lowest precision that it sees."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+        self.lowest = torch.float64
+        self.busy = False
+
+    def move(self, x: Tensor) -> Tensor:
+        """Returns `x (1 ± eps)`, the sign drawn for each entry; zeros move by eps of the largest entry."""
+        sign = torch.randint(0, 2, x.shape, generator=self.generator).to(x.device) * 2 - 1
+        return x + x.abs().clamp_min(0) * sign.to(x.dtype) * torch.finfo(x.dtype).eps
+
+    def move_input(self, x: Tensor) -> Tensor:
+        """Moves an input: as `move`, and its zeros too, so that a tie between zeros is a tie."""
+        if not x.is_floating_point():
+            return x
+        with _paused(self):
+            sign = torch.randint(0, 2, x.shape, generator=self.generator).to(x.device) * 2 - 1
+            size = torch.where(x == 0, x.abs().amax() if x.numel() and (x != 0).any() else 1.0, x.abs())
+            return x + size.to(x.dtype) * sign.to(x.dtype) * torch.finfo(x.dtype).eps
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if self.busy:
+            return out
+        for value in leaves(out).values():
+            self._see(value)
+        schema = func._schema
+        if any(a.alias_info is not None for a in (*schema.arguments, *schema.returns)):
+            return out  # a view, or an update in place: nothing was rounded, or its storage is shared
+        with _paused(self):
+            return transform(out, lambda _, x: self.move(x) if x.is_floating_point() else x)
+
+    def _see(self, x: Tensor) -> None:
+        if x.dtype in LOW and torch.finfo(x.dtype).eps > torch.finfo(self.lowest).eps:
+            self.lowest = x.dtype
+
+
+@contextmanager
+def _paused(mode: LastBit) -> Iterator[None]:
+    before, mode.busy = mode.busy, True
+    try:
+        yield
+    finally:
+        mode.busy = before

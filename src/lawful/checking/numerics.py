@@ -1,0 +1,247 @@
+"""Judging a statement: residuals against the noise of rounding, once for all laws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from lawful.laws.language import AtMost, Finite, Follows, Same, Statement, Unchanged
+
+FEW = 8
+"""The noise of an output is never taken below this many eps of its largest entry."""
+
+MARGIN = 100
+"""A residual refutes from this many times the noise on."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found in one statement, at its worst entry."""
+
+    kind: str = "held"
+    output: int = 0
+    index: tuple[int, ...] = ()
+    left: float = math.nan
+    right: float = math.nan
+    residual: float = 0.0
+    scale: float = 0.0
+    noise: float = 0.0
+    dtype: torch.dtype = torch.float64
+    compared: int = 0
+    reason: str = ""
+
+    @property
+    def times(self) -> float:
+        """The residual as a multiple of the noise."""
+        return self.residual / self.noise if self.noise else (math.inf if self.residual else 0.0)
+
+    @property
+    def failed(self) -> bool:
+        return self.kind != "held"
+
+
+@dataclass
+class Sides:
+    """A statement as pairs of tensors in float64, with the entries that it speaks of."""
+
+    left: list[Tensor] = field(default_factory=list)
+    right: list[Tensor] = field(default_factory=list)
+    where: list[Tensor] = field(default_factory=list)
+    shapes: str = ""
+
+
+def _several(values: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    return [values] if isinstance(values, Tensor) else list(values)
+
+
+def _real(x: Tensor) -> Tensor:
+    x = x.detach()
+    return (torch.view_as_real(x) if x.is_complex() else x).to("cpu", torch.float64)
+
+
+def sides(statement: Same | AtMost) -> Sides:
+    """Lays the two sides of a comparison side by side, or says how their shapes disagree."""
+    left, right = _several(statement.left), _several(statement.right)
+    if len(left) != len(right):
+        return Sides(shapes=f"{len(left)} tensors on the left, {len(right)} on the right")
+    found = Sides()
+    for a, b in zip(left, right, strict=True):
+        if a.shape != b.shape:
+            return Sides(shapes=f"the left side has shape {tuple(a.shape)}, the right side {tuple(b.shape)}")
+        where = statement.where(a) if callable(statement.where) else statement.where
+        everywhere = torch.ones(a.shape, dtype=torch.bool)
+        chosen = everywhere if where is None else where.cpu().expand(a.shape)
+        found.where.append(chosen[..., None].expand(*a.shape, 2) if a.is_complex() else chosen)
+        found.left.append(_real(a))
+        found.right.append(_real(b))
+    return found
+
+
+def effective_eps(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps
+
+
+def judge(
+    statement: Statement, dtype: torch.dtype, within: float = 0.0, noises: Sequence[float] | None = None
+) -> Finding:
+    """Finds the worst entry of a statement and says whether it is more than rounding.
+
+    Args:
+        dtype: The precision that the map effectively works in.
+        within: An error, relative to the scale of the output, that the law allows for.
+        noises: The measured noise of each output; without it only the floor of a few eps is known.
+    """
+    if isinstance(statement, Finite):
+        return _worst([_finite(x, n, dtype) for n, x in enumerate(_several(statement.value))])
+    if isinstance(statement, Unchanged):
+        pairs = zip(_several(statement.before), _several(statement.after), strict=True)
+        return _worst([_unchanged(a, b, n, dtype) for n, (a, b) in enumerate(pairs)])
+    if isinstance(statement, Follows):
+        return follows(statement)
+    pairs = sides(statement)
+    if pairs.shapes:
+        return Finding("shapes differ", reason=pairs.shapes)
+    found = []
+    for n, (a, b, where) in enumerate(zip(pairs.left, pairs.right, pairs.where, strict=True)):
+        measured = noises[n] if noises else 0.0
+        found.append(_compare(statement, a, b, where, n, dtype, within, measured))
+    return _worst(found)
+
+
+def _worst(found: list[Finding]) -> Finding:
+    if not found:
+        return Finding()
+    worst = max(found, key=lambda f: (f.failed, f.times))
+    return Finding(**{**vars(worst), "compared": sum(f.compared for f in found)})
+
+
+def _compare(
+    statement: Same | AtMost,
+    a: Tensor,
+    b: Tensor,
+    where: Tensor,
+    output: int,
+    dtype: torch.dtype,
+    within: float,
+    measured: float,
+) -> Finding:
+    compared = int(where.sum())
+    if not compared:
+        return Finding(output=output, compared=0, dtype=dtype)
+    bad = where & ~(a.isfinite() & b.isfinite())
+    if bad.any():
+        return _at("not finite", bad.double(), a, b, output, dtype, compared)
+    difference = (a - b).clamp_min(0) if isinstance(statement, AtMost) else (a - b).abs()
+    if isinstance(statement, Same):
+        difference = (difference - _real(torch.as_tensor(statement.slack))).clamp_min(0)
+    difference = torch.where(where, difference, 0.0)
+    scale = float(torch.where(where, torch.maximum(a.abs(), b.abs()), 0.0).max())
+    noise = max(measured, FEW * effective_eps(dtype) * scale)
+    residual = float(difference.max())
+    if residual <= within * scale:
+        return Finding(output=output, residual=0.0, scale=scale, noise=noise, compared=compared, dtype=dtype)
+    refuted = residual > MARGIN * noise
+    word = ("exceeds" if isinstance(statement, AtMost) else "differs") if refuted else "held"
+    return _at(word, difference, a, b, output, dtype, compared, residual, scale, noise)
+
+
+def _at(
+    kind: str,
+    size: Tensor,
+    a: Tensor,
+    b: Tensor,
+    output: int,
+    dtype: torch.dtype,
+    compared: int,
+    residual: float = math.nan,
+    scale: float = math.nan,
+    noise: float = math.nan,
+) -> Finding:
+    flat = int(size.reshape(-1).argmax())
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), size.shape)) if size.dim() else ()
+    return Finding(
+        kind,
+        output,
+        index,
+        float(a.reshape(-1)[flat]),
+        float(b.reshape(-1)[flat]),
+        residual,
+        scale,
+        noise,
+        dtype,
+        compared,
+    )
+
+
+def _finite(x: Tensor, output: int, dtype: torch.dtype) -> Finding:
+    x = _real(x)
+    bad = ~x.isfinite()
+    if bad.any():
+        return _at("not finite", bad.double(), x, x, output, dtype, x.numel())
+    return Finding(output=output, compared=x.numel(), dtype=dtype)
+
+
+def _unchanged(before: Tensor, after: Tensor, output: int, dtype: torch.dtype) -> Finding:
+    if before.shape != after.shape or before.dtype != after.dtype:
+        became = f"{before.dtype} {tuple(before.shape)} became {after.dtype} {tuple(after.shape)}"
+        return Finding("shapes differ", output=output, reason=became)
+    a, b = _real(before), _real(after)
+    changed = ~((a == b) | (a.isnan() & b.isnan()))
+    if changed.any():
+        size = (a - b).abs().nan_to_num(math.inf)
+        size = torch.where(changed, size.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
+        return _at("changed", size, a, b, output, dtype, a.numel(), residual=float(size.max()))
+    return Finding(output=output, compared=a.numel(), dtype=dtype)
+
+
+def noise_between(exact: Statement, moved: Statement) -> list[float]:
+    """Measures, for each output, how far a run with moved last bits is from the exact one."""
+    if not isinstance(exact, Same | AtMost) or not isinstance(moved, Same | AtMost):
+        return []
+    first, second = sides(exact), sides(moved)
+    if first.shapes or second.shapes or len(first.left) != len(second.left):
+        return []
+    found = []
+    for n, where in enumerate(first.where):
+        worst = 0.0
+        for a, b in ((first.left[n], second.left[n]), (first.right[n], second.right[n])):
+            if a.shape == b.shape:
+                apart = torch.where(where, (a - b).abs(), 0.0)
+                worst = max(worst, float(apart[apart.isfinite()].max())) if apart.isfinite().any() else worst
+        found.append(worst)
+    return found
+
+
+FIRST, SECOND = 1e-3, 1e-6
+"""The false-alarm rates of the two stages of a statistical judgement; the second has ten times the samples."""
+
+
+def follows(statement: Follows, rate: float = FIRST) -> Finding:
+    """Compares the empirical distribution function with the stated one.
+
+    By the Dvoretzky-Kiefer-Wolfowitz inequality the largest distance exceeds $\\sqrt{\\ln(2/a) / 2n}$ with
+    probability at most a, the false-alarm rate.
+    """
+    x, _ = _real(statement.samples).reshape(-1).sort()
+    if not x.isfinite().all():
+        return Finding("not finite", left=math.nan, right=math.nan, compared=x.numel())
+    n = x.numel()
+    expected = _real(statement.cdf(x))
+    steps = torch.arange(n + 1, dtype=torch.float64) / n
+    distance = torch.maximum((steps[1:] - expected).abs(), (expected - steps[:-1]).abs())
+    worst = int(distance.argmax())
+    residual, bound = float(distance[worst]), math.sqrt(math.log(2 / rate) / (2 * n))
+    return Finding(
+        "does not follow" if residual > bound else "held",
+        index=(worst,),
+        left=float(steps[worst + 1]),
+        right=float(expected[worst]),
+        residual=residual,
+        scale=1.0,
+        noise=bound,
+        compared=n,
+    )

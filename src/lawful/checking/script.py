@@ -1,0 +1,184 @@
+"""Standalone scripts: a counterexample in plain PyTorch, for an issue or a colleague."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lawful.checking.case import SAMPLES, replay
+from lawful.checking.numerics import Finding
+from lawful.checking.trace import Trace
+from lawful.checking.trial import Run, Trial
+from lawful.checking.verdict import Script
+from lawful.laws.language import AtMost, Finite, Follows, Same, Unchanged
+
+SMALL = 64
+"""Tensors of up to this many entries are written out."""
+
+_LAYS = {
+    "transposed": "def transposed(x):\n    return x.mT.contiguous().mT if x.dim() > 1 else x",
+    "strided": "def strided(x):\n    return torch.stack([x, x], dim=-1)[..., 0]",
+}
+
+
+def literal(x: Tensor) -> str:
+    """Writes a tensor as an expression that gives it back bit by bit."""
+    text = repr(x.tolist()).replace("nan", 'float("nan")').replace("inf", 'float("inf")')
+    return f"torch.tensor({text}, dtype={x.dtype})"
+
+
+def origin(target: Any) -> tuple[str, bool]:
+    """Writes lines that define `f` as the target, and says whether its parameters still have to be loaded."""
+    source = type(target) if isinstance(target, nn.Module) else target
+    name = getattr(source, "__qualname__", "")
+    module = inspect.getmodule(source)
+    if not name.isidentifier() or module is None:
+        what = "module" if isinstance(target, nn.Module) else "function"
+        return f'raise SystemExit("put your {what} here: f = ...")', isinstance(target, nn.Module)
+    if module.__name__ in ("__main__", "builtins"):
+        try:
+            head = "from torch import Tensor, nn\nfrom torch.nn import functional as F\n\n"
+            head += textwrap.dedent(inspect.getsource(source))
+        except (OSError, TypeError):
+            head = f"# the definition of {name} goes here"
+    else:
+        head = f"from {module.__name__} import {name}"
+    if not isinstance(target, nn.Module):
+        return f"{head}\n\nf = {name}", False
+    return f"{head}\n\nf = {_construction(target, name)}", True
+
+
+def _construction(target: nn.Module, name: str) -> str:
+    if type(target).__module__.startswith("torch.nn") and "\n" not in repr(target):
+        return repr(target)
+    try:
+        wanted = [
+            p.name
+            for p in inspect.signature(type(target)).parameters.values()
+            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+    except (TypeError, ValueError):
+        wanted = []
+    given = ", ".join(f"{p}=..." for p in wanted)
+    return f"{name}({given})" + ("  # as you built it" if wanted else "")
+
+
+def script(trial: Trial, run: Run, finding: Finding, made: str | None = None) -> Script:
+    """Runs a counterexample once more and writes down what happens as a script.
+
+    Args:
+        made: Lines that define `f` with the very parameters that were checked; else they are stored.
+    """
+    dtype = finding.dtype if finding.kind == "not finite" else trial.precision
+    trial.state.prepare(dtype, run.setting.randomised)
+    parameters = dict(trial.state.parameters)
+    trace = Trace(parameters)
+    statistical = isinstance(run.statement, Follows)
+    again = trial.run(
+        replay(run.record),
+        dtype,
+        given=None if statistical else run.record.tensors,
+        samples=10 * SAMPLES if statistical else SAMPLES,
+        trace=trace,
+    )
+    with trace.pause():
+        ending = _ending(trace, again, finding)
+    definition, load = (made, False) if made else origin(trial.target)
+    state: dict[str, Tensor] = {}
+    if load:
+        state = {name: x.detach().clone() for name, x in trial.target.state_dict().items()}
+    elif run.setting.randomised and isinstance(trial.target, nn.Module):
+        state = {name: parameters[name].detach().clone() for name in trial.state.plain if name in parameters}
+    return _compose(trial, run, dtype, definition, state, trace, ending)
+
+
+def _compose(
+    trial: Trial, run: Run, dtype: torch.dtype, definition: str, state: dict[str, Tensor], trace: Trace, ending: list[str]
+) -> Script:
+    body = _tidy("\n".join([*trace.lines("\n".join(ending)), *ending]))
+    constants = {name: x for name, x in trace.constants.items() if re.search(rf"\b{name}\b", body)}
+    head = [f'"""{trial.law} is refuted: {trial.law.formula}."""', ""]
+    head += ["import copy", ""] if "copy.deepcopy" in body else []
+    head += ["import torch"]
+    after = [definition]
+    if isinstance(trial.target, nn.Module):
+        after.append(f"f = f.to({dtype})")
+    elif trial.state.modules:
+        after.append("# The parameters that the function uses are to be float64 too.")
+    after.append(f"torch.set_default_dtype({dtype})")
+    layout = run.setting.layout
+    after += ["", _LAYS[layout], ""] if layout in _LAYS and f"{layout}(" in body else []
+    large = {name: x for name, x in {**constants, **state}.items() if x.numel() > SMALL}
+
+    def text(beside: bool) -> str:
+        def write(name: str, x: Tensor) -> str:
+            return f"tensors[{name!r}]" if beside and name in large else literal(x)
+
+        top = [*head, *(["from safetensors.torch import load_file"] if beside else [])]
+        lines = [*top, "", *after]
+        lines += ['tensors = load_file("TENSORS_FILE")'] if beside else []
+        if state:
+            entries = "".join(f"    {name!r}: {write(name, x)},\n" for name, x in state.items())
+            lines.append(f"f.load_state_dict({{\n{entries}}}, strict=False)")
+        if "p[" in body:
+            lines.append("p = dict(f.named_parameters())")
+        lines += [f"{name} = {write(name, x)}" for name, x in constants.items()]
+        return "\n".join([*lines, "", body, ""])
+
+    return Script(text(False), text(True) if large else "", large)
+
+
+def _tidy(body: str) -> str:
+    """Leaves out settings that are already in force."""
+    kept, now = [], {"f.": "", "torch.set_grad_enabled": "torch.set_grad_enabled(True)"}
+    for line in body.splitlines():
+        kind = next((k for k in now if line.startswith(k) and line.endswith(")") and "=" not in line), None)
+        if kind == "f." and line not in ("f.train()", "f.eval()"):
+            kind = None
+        if kind is not None:
+            if now[kind] == line:
+                continue
+            now[kind] = line
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def _ending(trace: Trace, run: Run, finding: Finding) -> list[str]:
+    """The last lines: both sides at the entry where they differ most."""
+
+    def entry(side: Any) -> str:
+        x = side if isinstance(side, Tensor) else list(side)[finding.output]
+        name = trace.name(x)
+        if x.is_complex():
+            name = f"torch.view_as_real({name})"
+        return f"{name}[{', '.join(map(str, finding.index))}]" if finding.index else name
+
+    statement = run.statement
+    if isinstance(statement, Finite):
+        return [f'print("value ", float({entry(statement.value)}))']
+    if isinstance(statement, Follows):
+        u = trace.name(statement.samples)
+        bound = f"{finding.noise:.4f}"
+        return [
+            f"n = {u}.numel()",
+            f"apart = ({u}.sort().values - torch.arange(1, n + 1) / n).abs().max()",
+            f'print("distance from the uniform distribution", float(apart), "where chance allows {bound}")',
+        ]
+    if finding.kind == "shapes differ":
+        pair = (statement.before, statement.after) if isinstance(statement, Unchanged) else (statement.left, statement.right)
+        names = [trace.name(x if isinstance(x, Tensor) else list(x)[finding.output]) for x in pair]
+        return [f'print("left ", {names[0]}.shape)', f'print("right", {names[1]}.shape)']
+    left, right = (
+        (statement.left, statement.right)
+        if isinstance(statement, Same | AtMost)
+        else (statement.before, statement.after)
+    )
+    words = ("left ", "right") if isinstance(statement, Same | AtMost) else ("before", "after ")
+    return [f'print("{words[0]}", float({entry(left)}))', f'print("{words[1]}", float({entry(right)}))']
+
+

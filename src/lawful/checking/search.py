@@ -1,0 +1,160 @@
+"""The search for a counterexample: Hypothesis draws shapes, flags and seeds, and shrinks them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity, settings
+from hypothesis import strategies as st
+from hypothesis.errors import HypothesisException, Unsatisfiable
+
+from lawful.checking.case import Pick, Record, replay
+from lawful.checking.numerics import Finding
+from lawful.checking.subject import MapRaised
+from lawful.checking.trial import Outcome, Trial
+from lawful.laws.language import Discard
+
+SHRINKS = 400
+"""How many smaller cases are tried after the first that fails."""
+
+
+@dataclass
+class Failure:
+    """The smallest case that failed: its outcome, or the sentence with which the map raised."""
+
+    record: Record
+    outcome: Outcome | None = None
+    raised: MapRaised | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.outcome.finding.kind if self.outcome else "raised"
+
+    @property
+    def finding(self) -> Finding | None:
+        return self.outcome.finding if self.outcome else None
+
+
+@dataclass
+class Tally:
+    """How the search went."""
+
+    tried: int = 0
+    exercised: int = 0
+    discarded: int = 0
+    randomised: int = 0
+    found_at: int = 0
+    stopped: bool = False
+    failure: Failure | None = None
+
+
+class _Fails(Exception):
+    """Tells Hypothesis that a case failed; there is a subclass for each way to fail, so that it keeps to one."""
+
+
+class _Stop(BaseException):
+    """Leaves the search at once: enough was tried, or the time is up."""
+
+
+_WAYS: dict[str, type[_Fails]] = {}
+
+
+def _recording(pick: Pick, taken: list[int]) -> Pick:
+    def recorded(low: int, high: int) -> int:
+        taken.append(pick(low, high))
+        return taken[-1]
+
+    return recorded
+
+
+def search(
+    trial: Trial,
+    cases: int,
+    seed: int,
+    *,
+    seconds: float = float("inf"),
+    progress: Callable[[int], None] = lambda done: None,
+) -> Tally:
+    """Tries cases until one fails, then shrinks it; the same seed gives the same search."""
+    tally = Tally()
+    end = time.monotonic() + seconds
+    shrinks = 0
+
+    def attempt(pick: Pick) -> None:
+        nonlocal shrinks
+        if time.monotonic() > end and (tally.tried or tally.failure):
+            tally.stopped = True
+            raise _Stop
+        if tally.failure:
+            shrinks += 1
+            if shrinks > SHRINKS:
+                raise _Stop
+        taken: list[int] = []
+        failure = None
+        try:
+            outcome = trial.examine(_recording(pick, taken))
+            record = outcome.run.record
+            if outcome.finding.failed:
+                failure = Failure(record, outcome)
+        except Discard:
+            if not tally.failure:
+                tally.discarded += 1
+            hypothesis.reject()
+        except MapRaised as error:
+            failure = Failure(Record(integers=taken), raised=error)
+        if not tally.failure:
+            tally.tried += 1
+            progress(tally.tried)
+            if failure is None and outcome is not None:
+                tally.exercised += outcome.run.exercised and outcome.finding.compared > 0
+                tally.randomised += bool(outcome.run.setting.randomised)
+                trial.worst = max(trial.worst, outcome.finding.times)
+        if failure is not None:
+            tally.found_at = tally.found_at or tally.tried
+            tally.failure = failure
+            way = _WAYS.setdefault(failure.kind, type(failure.kind.title().replace(" ", ""), (_Fails,), {}))
+            raise way
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=cases,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+        print_blob=False,
+    )
+    @hypothesis.given(st.data())
+    def cases_of_the_law(data: st.DataObject) -> None:
+        attempt(lambda low, high: data.draw(st.integers(low, high)))
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", hypothesis.errors.HypothesisWarning)
+            cases_of_the_law()
+    except (_Stop, _Fails, Unsatisfiable):
+        pass
+    except HypothesisException:  # the map answers otherwise when asked again
+        if tally.failure is None:
+            raise
+    if tally.failure is not None:
+        _settle(trial, tally.failure)
+    return tally
+
+
+def _settle(trial: Trial, failure: Failure) -> None:
+    """Runs the smallest case once more: whoever reads the report will do the same."""
+    try:
+        again = trial.examine(replay(failure.record))
+    except (Discard, MapRaised):
+        again = None
+    if failure.outcome is not None and (again is None or not again.finding.failed):
+        trial.notes["the failure does not show every time: the map has a source of randomness of its own"] = None
+    elif again is not None and failure.outcome is not None:
+        failure.outcome = again

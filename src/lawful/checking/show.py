@@ -1,0 +1,143 @@
+"""Verdicts as text: one line each, and a block for every counterexample."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from lawful.checking.verdict import Counterexample, Report, Value, Verdict
+
+COLOURS = {
+    "held": "green",
+    "refuted": "red",
+    "error": "red",
+    "vacuous": "yellow",
+    "inapplicable": "yellow",
+    "waived": "cyan",
+}
+
+_SIDES = {
+    "changed": ("before", "after"),
+    "exceeds": ("lower", "upper"),
+    "does not follow": ("samples", "density"),
+}
+
+
+def number(x: float | None) -> str:
+    """Writes a number in four digits."""
+    return "-" if x is None else f"{x:.4g}"
+
+
+def one_line(verdict: Verdict) -> str:
+    """The verdict in a line, without its grade."""
+    said = [f"{verdict.target}  {verdict.law}"]
+    if verdict.grade == "held":
+        worst = f", worst residual {number(verdict.worst)} × noise" if verdict.worst is not None else ""
+        said.append(f"{verdict.cases} cases{worst}")
+    elif verdict.reason:
+        said.append(verdict.reason)
+    if verdict.within is not None and verdict.grade in ("held", "refuted"):
+        said.append(f"within {verdict.within:g}")
+    return "  ".join(said)
+
+
+def details(verdict: Verdict) -> list[str]:
+    """The lines below a verdict: the formula and the counterexample, and what is to be known about the judgement."""
+    lines = []
+    if verdict.failed:
+        lines.append(verdict.formula)
+    if verdict.counterexample is not None:
+        lines += counterexample_lines(verdict.counterexample, verdict.cases)
+    lines += [f"note: {note}" for note in verdict.notes]
+    return lines
+
+
+def counterexample_lines(found: Counterexample, cases: int) -> list[str]:
+    """The smallest case, the entry where both sides differ most, and how it was found."""
+    lines = []
+    for value in (*found.inputs, *found.drawn):
+        lines += value_lines(value)
+    if found.bindings:
+        lines.append("with     " + ", ".join(f"{name} = {_short(v)}" for name, v in found.bindings.items()))
+    place = f"output{f' {found.output}' if found.output else ''}{list(found.index) if found.index else ''}"
+    if found.kind == "not finite":
+        lines.append(f"{place} is {number(found.left if _odd(found.left) else found.right)}: not finite")
+    elif found.kind == "does not follow":
+        lines.append(
+            f"distance {number(found.residual64)} between the distributions, where chance allows {number(found.noise)}"
+        )
+    elif found.kind not in ("shapes differ", "raised"):
+        left, right = _SIDES.get(found.kind, ("left", "right"))
+        if found.kind == "changed":
+            place = f"input{f' {found.output}' if found.output else ''}{list(found.index) if found.index else ''}"
+        lines.append(f"{place}: {left} {number(found.left)}, {right} {number(found.right)}")
+        if found.times is not None:
+            lines.append(f"         {number(found.times)} times the noise floor of {number(found.noise)}")
+            lines.append(f"residual float64 {number(found.residual64)}, float32 {number(found.residual32)}")
+    how = [f"case {found.case} of {cases}" if found.case else "", found.mode, *found.setting]
+    lines.append("found in " + ", ".join(filter(None, how)))
+    return lines
+
+
+def _odd(x: float | None) -> bool:
+    return x is not None and not math.isfinite(x)
+
+
+def _short(value: Any) -> str:
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def value_lines(value: Value) -> list[str]:
+    """A tensor: its shape, and its entries, or those that are not zero where most are."""
+    head = f"{value.name:<8} {value.dtype} {list(value.shape)}"
+    if value.values is None:
+        return [head]
+    entries = list(_entries(value.values))
+    kept = [(i, x) for i, x in entries if not (isinstance(x, float) and math.isnan(x)) and x != "nan"]
+    if value.name.endswith("'"):
+        return [f"{head} = {value.name[:-1]} but for {_listed(kept)}" if kept else f"{head} = {value.name[:-1]}"]
+    unlike = [(i, x) for i, x in entries if x != 0]
+    if not unlike:
+        return [f"{head}, all zero"]
+    if len(entries) > 4 and len(unlike) <= max(1, len(entries) // 4):
+        return [f"{head}, zero but for {_listed(unlike)}"]
+    if len(entries) <= 40:
+        return [f"{head} = {_nested(value.values)}"]
+    return [f"{head}, with {_listed(unlike)}"]
+
+
+def _entries(values: Any, index: tuple[int, ...] = ()) -> Any:
+    if isinstance(values, list):
+        for n, part in enumerate(values):
+            yield from _entries(part, (*index, n))
+    else:
+        yield index, values
+
+
+def _listed(entries: list[tuple[tuple[int, ...], Any]], most: int = 6) -> str:
+    shown = ", ".join(f"{list(i) if i else ''} = {_short(x)}" for i, x in entries[:most])
+    return shown + (f" and {len(entries) - most} more" if len(entries) > most else "")
+
+
+def _nested(values: Any) -> str:
+    if isinstance(values, list):
+        return "[" + ", ".join(map(_nested, values)) + "]"
+    return _short(values)
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """A verdict with its details below it."""
+    return "\n".join([f"{verdict.grade:<12} {one_line(verdict)}", *(f"    {line}" for line in details(verdict))])
+
+
+def summary(report: Report) -> str:
+    """The counts of all grades, and how long it took."""
+    counts = Counter(v.grade for v in report.verdicts)
+    said = ", ".join(f"{counts[grade]} {grade}" for grade in COLOURS if counts[grade])
+    return f"{said or 'nothing was checked'} in {report.seconds:.1f} s"
+
+
+def report_text(report: Report) -> str:
+    """All verdicts and their summary."""
+    return "\n".join([*map(verdict_text, report.verdicts), summary(report)])

@@ -1,0 +1,258 @@
+"""The map under judgement, as laws see it: every call from the same state, on copies, in the precision of the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lawful.checking.state import State, seed_all
+from lawful.checking.trace import Trace
+from lawful.checking.values import lay
+from lawful.laws.language import ALL, Inapplicable, Law
+from lawful.laws.language.law import nearest
+from lawful.laws.language.tree import Key, leaves, transform
+
+
+class MapRaised(Exception):
+    """The map raised, or returned what no law can speak of."""
+
+    def __init__(self, sentence: str, cause: BaseException | None = None) -> None:
+        super().__init__(sentence)
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the calls of a case are made."""
+
+    training: bool = False
+    layout: str = "contiguous"
+    grad: bool = False
+    randomised: int = 0
+    """The seed with which plain parameters are re-randomised; 0 leaves the module as given."""
+
+
+@dataclass
+class Calls:
+    """Whether anything differed between the calls of a statement."""
+
+    first: tuple[Any, ...] | None = None
+    varied: bool = False
+
+    def note(self, *signature: Any) -> None:
+        if self.first is None:
+            self.first = signature
+        elif not self.varied:
+            self.varied = not all(_equal(a, b) for a, b in zip(self.first, signature, strict=True))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.detach(), b.detach())
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    return a is b or (isinstance(a, int | str | bool) and a == b)
+
+
+@dataclass(frozen=True)
+class BoundMap:
+    """A module or function as a map between the inputs and the output that a law names; implements `Map`."""
+
+    target: Any
+    function: Callable[..., Any]
+    arguments: Any
+    focus: tuple[str, ...]
+    key: Key | Any
+    state: State
+    setting: Setting
+    calls: Calls = field(default_factory=Calls)
+    seed: int = 0
+    changed: tuple[tuple[str, Tensor], ...] = ()
+    bare: bool = False
+    """Whether it is called with just what it is given, rather than with the drawn inputs around it."""
+    trace: Trace | None = None
+    expression: str = "f"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {} if self.bare else labels(self.arguments, self.target)
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.in_turn(inputs)[0]
+
+    def in_turn(self, *calls: tuple[Any, ...]) -> list[Any]:
+        self._reset()
+        found = []
+        for inputs in calls:
+            output, _ = self._run(inputs)
+            found.append(read(output, self.key))
+            if self.trace is not None:
+                self.trace.call(self, inputs, output, found[-1], fresh=len(calls) == 1)
+        return found
+
+    def inputs_after(self, *inputs: Any) -> tuple[Any, ...]:
+        self._reset()
+        _, passed = self._run(inputs)
+        if self.trace is not None:
+            self.trace.call_on_copies(self, inputs, passed)
+        return passed
+
+    def inputs(self) -> list[Tensor]:
+        """The drawn inputs that the law names."""
+        drawn = leaves(self.arguments)
+        return [drawn[path] for path in self.focus]
+
+    def place(self, inputs: Sequence[Any]) -> Any:
+        """The drawn arguments with other values at the inputs that the law names."""
+        placed = dict(zip(self.focus, inputs, strict=True))
+        return transform(self.arguments, lambda path, x: placed.get(path, x))
+
+    def output(self, key: Key) -> BoundMap:
+        return dataclasses.replace(self, key=key)
+
+    def method(self, method: str | Callable[..., Any]) -> BoundMap:
+        if not isinstance(method, str):
+            name = getattr(method, "__name__", "g")
+            return dataclasses.replace(self, function=method, key=None, bare=True, expression=name)
+        if not hasattr(self.target, method):
+            raise Inapplicable(f"{type(self.target).__name__} has no method {method!r}")
+        bound = getattr(self.target, method)
+        return dataclasses.replace(self, function=bound, key=None, bare=True, expression=f"f.{method}")
+
+    def other(self, other: Callable[..., Any]) -> BoundMap:
+        return dataclasses.replace(self, function=other, key=None, expression=getattr(other, "__name__", "other"))
+
+    def eval(self) -> BoundMap:
+        return dataclasses.replace(self, setting=dataclasses.replace(self.setting, training=False))
+
+    def seeded(self, seed: int) -> BoundMap:
+        return dataclasses.replace(self, seed=seed)
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        return {name: p for name, p in self.state.parameters.items() if p.requires_grad}
+
+    def with_parameters(self, values: Mapping[str, Tensor]) -> BoundMap:
+        return dataclasses.replace(self, changed=tuple(values.items()))
+
+    def _reset(self) -> None:
+        self.state.reset()
+        self.state.set_mode(self.setting.training)
+        seed_all(self.seed)
+
+    def _run(self, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """Calls the function on copies of its inputs; returns its output, and the copies as it left them."""
+        with self._unrecorded():
+            self.calls.note(self.function, self.seed, self.setting.training, self.changed, inputs)
+        with self._unrecorded():
+            passed = tuple(lay(x, self.setting.layout) if isinstance(x, Tensor) else x for x in inputs)
+            full = passed if self.bare else transform(self.place(passed), self._copy(passed))
+        args, kwargs = ((), full) if isinstance(full, dict) else (full, {})
+        kept = {name: self.state.parameters[name].data for name, _ in self.changed}
+        for name, value in self.changed:
+            self.state.parameters[name].data = value
+        try:
+            with self._unrecorded(), torch.set_grad_enabled(torch.is_grad_enabled() or self.setting.grad):
+                output = self.function(*args, **kwargs)
+        except Exception as error:
+            if isinstance(error, RuntimeError) and self.setting.layout != "contiguous" and "view" in str(error):
+                raise NotContiguous from error
+            raise MapRaised(f"{type(error).__name__}: {_first_line(error)}", error) from error
+        finally:
+            for name, value in kept.items():
+                self.state.parameters[name].data = value
+        return output, passed
+
+    def _unrecorded(self) -> AbstractContextManager[None]:
+        return self.trace.pause() if self.trace is not None else nullcontext()
+
+    def _copy(self, passed: tuple[Any, ...]) -> Callable[[str, Tensor], Tensor]:
+        own = {id(x) for x in passed}
+        return lambda _, x: x if id(x) in own else lay(x, self.setting.layout)
+
+
+class NotContiguous(Exception):
+    """The map refuses a tensor that is not contiguous: a limitation that it states, not a fault."""
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or "without a message").splitlines()[0]
+
+
+def read(output: Any, key: Any) -> Any:
+    """Picks an output: the first tensor, all of them, or the one that a key names."""
+    if isinstance(output, int | float | complex) and not isinstance(output, bool):
+        output = torch.tensor(output)
+    found = leaves(output)
+    if not found:
+        kind = "None" if output is None else f"a {type(output).__name__} with no tensor in it"
+        raise MapRaised(f"a tensor, or a structure of tensors, was wanted: the map returned {kind}")
+    for x in found.values():
+        if x.is_nested or x.layout is not torch.strided:
+            raise MapRaised("dense tensors were wanted: the map returned a nested or sparse one")
+    if key is ALL:
+        return tuple(found.values())
+    if key is None:
+        return next(iter(found.values()))
+    if str(key) in found:
+        return found[str(key)]
+    if isinstance(key, str) and isinstance(getattr(output, key, None), Tensor):
+        return getattr(output, key)
+    known = [name or "a single tensor" for name in found]
+    raise ValueError(f"there is no output {key!r}{nearest(str(key), known)} The map returned: {', '.join(known)}")
+
+
+def focus(law: Law, arguments: Any, target: Any) -> tuple[str, ...]:
+    """Finds the paths of the inputs that a law speaks of."""
+    found = list(leaves(arguments))
+    names = _argument_names(target) if isinstance(arguments, tuple) else []
+    if law.input is ALL:
+        return tuple(found)
+    if law.input is None:
+        wanted = 1 if law.arity is None else law.arity
+        if len(found) < wanted:
+            raise ValueError(f"{law.name} speaks of {wanted} inputs: got {len(found)}")
+        return tuple(found[:wanted])
+    keys = law.input if isinstance(law.input, tuple) else (law.input,)
+    paths = []
+    for key in keys:
+        if isinstance(key, int) and str(key) not in found and 0 <= key < len(found):
+            path = found[key]
+        else:
+            path = str(names.index(key)) if key in names else str(key)
+        if path not in found:
+            known = [names[int(p)] if p.isdigit() and int(p) < len(names) else p for p in found]
+            raise ValueError(f"there is no input {key!r}{nearest(str(key), known)} The inputs are: {', '.join(known)}")
+        paths.append(path)
+    if law.arity is not None and len(paths) != law.arity:
+        raise ValueError(f"{law.name} speaks of {law.arity} inputs: input={law.input!r} names {len(paths)}")
+    return tuple(paths)
+
+
+def _argument_names(target: Any) -> list[str]:
+    function = target.forward if isinstance(target, nn.Module) else target
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
+
+
+def labels(arguments: Any, target: Any) -> dict[str, str]:
+    """Names every input as the map's own signature does, or x for an only one."""
+    found, names = list(leaves(arguments)), _argument_names(target)
+    if not isinstance(arguments, tuple):
+        return {path: path for path in found}
+    shown = {}
+    for path in found:
+        head, _, rest = path.partition(".")
+        name = names[int(head)] if int(head) < len(names) else "x" if len(found) == 1 else f"x{head}"
+        shown[path] = f"{name}.{rest}" if rest else name
+    return shown

@@ -1,0 +1,222 @@
+"""One law tried on one map: a case is run in both precisions, judged, and judged again against the noise."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lawful.checking import numerics
+from lawful.checking.case import SAMPLES, CaseDraw, Drawn, Pick, Record, build, replay
+from lawful.checking.noise import LastBit
+from lawful.checking.numerics import Finding, judge
+from lawful.checking.state import State, modules_behind, seed_all
+from lawful.checking.subject import BoundMap, Calls, MapRaised, NotContiguous, Setting, focus, labels
+from lawful.checking.trace import Trace
+from lawful.checking.values import LAYOUTS
+from lawful.laws.language import Discard, Finite, Law, Statement
+from lawful.laws.language.statement import Follows
+from lawful.laws.language.tree import leaves
+
+RUNS = 3
+"""How often the noise is measured before a residual counts as more than that."""
+
+JUMP = 1e-3
+"""Noise of more than this part of the output is a tie or a branch that rounding decides: the case is excused."""
+
+_TYPE_ERROR = re.compile(r"dtype|scalar type|Double|Float|float64|float32", re.I)
+
+
+@dataclass
+class Run:
+    """A statement, with the choices and the setting that it was made in."""
+
+    statement: Statement
+    record: Record
+    setting: Setting
+    exercised: bool
+    arguments: Any
+    names: dict[str, str]
+    """The name of every input, by its path."""
+    inputs_drawn: int
+    """How many of the drawn tensors are inputs; the law drew the others."""
+
+
+@dataclass
+class Outcome:
+    """What a case showed: the finding in the leading precision and the run that it was found in."""
+
+    finding: Finding
+    run: Run
+
+
+class Trial:
+    """Runs cases of a law on a map.
+
+    Attributes:
+        precision: The precision that judges; float64 unless the map does not run in it.
+        counts: How many cases were set aside, excused or idle.
+        notes: What the report should say about the way the map was judged.
+    """
+
+    def __init__(self, law: Law, target: Any, inputs: Any, *, rerandomise: bool = True) -> None:
+        self.law, self.target, self.inputs = law, target, inputs
+        helpers = [value for value in law.values.values() if callable(value)]
+        roots = {id(m): m for source in (target, *helpers) for m in modules_behind(source)}
+        self.state = State(list(roots.values()))
+        self.precision: torch.dtype = torch.float64
+        self.effective: torch.dtype | None = None
+        self.second: torch.dtype | None = torch.float32
+        self.contiguous_only = False
+        self.rerandomise = rerandomise and law.of_architecture and bool(self.state.plain)
+        self.counts: Counter[str] = Counter()
+        self.notes: dict[str, None] = {}
+        self.worst = 0.0
+
+    def run(
+        self,
+        pick: Pick,
+        dtype: torch.dtype,
+        *,
+        given: list[Drawn] | None = None,
+        noise: LastBit | None = None,
+        samples: int = SAMPLES,
+        trace: Trace | None = None,
+    ) -> Run:
+        """Draws the inputs, sets the module up, and lets the law make its statement."""
+        move = noise.move_input if noise is not None else None
+        draw = CaseDraw(pick, dtype, self.state.device, given=given, move=move, samples=samples, trace=trace)
+        torch.set_default_dtype(dtype)
+        setting = self._setting(draw)
+        seed_all(0)
+        arguments = build(self.inputs, draw)
+        if not isinstance(arguments, tuple | dict):
+            arguments = (arguments,)
+        draw.build = lambda again: build(self.inputs, draw)
+        self.state.prepare(dtype, setting.randomised, noise=move)
+        paths = focus(self.law, arguments, self.target)
+        calls = Calls()
+        f = BoundMap(
+            self.target, self.target, arguments, paths, self.law.output, self.state, setting, calls, trace=trace
+        )
+        names = f.labels
+        draw.labels = {id(x): names[path] for path, x in leaves(arguments).items()}
+        if trace is not None:
+            for path, x in leaves(arguments).items():
+                trace.suggest(x, names[path])
+        drawn_before = len(draw.record.tensors)
+        options: dict[str, Any] = self.law.values | ({"draw": draw} if self.law.takes_draw else {})
+        with noise or trace or nullcontext(), torch.set_grad_enabled(False):
+            statement = self.law.state(f, *f.inputs(), **options)
+        exercised = calls.varied if statement.exercised is None else statement.exercised
+        return Run(statement, draw.record, setting, exercised, arguments, names, drawn_before)
+
+    def inputs_of(self, record: Record) -> Run | None:
+        """Draws the inputs of a case again, without calling the map."""
+        draw = CaseDraw(replay(record), self.precision, self.state.device)
+        try:
+            setting = self._setting(draw)
+            seed_all(0)
+            arguments = build(self.inputs, draw)
+        except Discard:
+            return None
+        if not isinstance(arguments, tuple | dict):
+            arguments = (arguments,)
+        return Run(Finite(()), draw.record, setting, False, arguments, labels(arguments, self.target), 0)
+
+    def _setting(self, draw: CaseDraw) -> Setting:
+        training = self.state.trains and draw.choice((True, False))
+        grad = draw.choice((True, False))
+        layout = LAYOUTS[max(0, draw.integer(0, 5) - 3)]
+        randomised = draw.integer(0, 3) if self.rerandomise else 0
+        return Setting(training, "contiguous" if self.contiguous_only else layout, grad, randomised)
+
+    def examine(self, pick: Pick, given: list[Drawn] | None = None) -> Outcome:
+        """Judges one case; raises `Discard` if it has nothing to say."""
+        try:
+            run = self.run(pick, self.precision, given=given)
+        except NotContiguous:
+            self.contiguous_only = True
+            self.notes["it takes contiguous tensors only (it uses view): no others were tried"] = None
+            raise Discard from None
+        except MapRaised as error:
+            if self.precision is torch.float64 and _TYPE_ERROR.search(str(error)):
+                self.precision, self.second = torch.float32, None
+                self.notes["judged in float32 only: it does not run in float64"] = None
+                raise Discard from None
+            raise
+        finding = self.judge(run)
+        if not finding.failed and self.second is not None and not isinstance(run.statement, Follows):
+            finding = self._second(run) or finding
+        return Outcome(finding, run)
+
+    def judge(self, run: Run) -> Finding:
+        """Judges a run in the leading precision, and against the noise where rounding is in question."""
+        within = self.law.within or 0.0
+        finding = judge(run.statement, self.effective or self.precision, within)
+        if isinstance(run.statement, Follows) and finding.failed:
+            larger = self.run(replay(run.record), self.precision, samples=10 * SAMPLES).statement
+            return numerics.follows(larger, numerics.SECOND) if isinstance(larger, Follows) else finding
+        if finding.kind in ("differs", "exceeds"):
+            finding = self._against_noise(run, within)
+        if finding.kind == "not finite" and (run.record.extreme or run.setting.randomised):
+            self.counts["set aside"] += 1
+            raise Discard
+        return finding
+
+    def _against_noise(self, run: Run, within: float) -> Finding:
+        noises: list[float] = []
+        lowest = self.effective or self.precision
+        for seed in range(RUNS):
+            mode = LastBit(seed)
+            try:
+                moved = self.run(replay(run.record), self.precision, given=run.record.tensors, noise=mode)
+            except (Discard, MapRaised):
+                continue
+            found = numerics.noise_between(run.statement, moved.statement)
+            noises = [max(pair) for pair in zip(noises, found, strict=True)] if noises else found
+            if torch.finfo(mode.lowest).eps > torch.finfo(lowest).eps:
+                lowest = mode.lowest
+        if lowest is not self.precision and self.effective is not lowest:
+            self.effective = lowest
+            self.notes[f"judged as {dtype_name(lowest)}: the map computes in it inside"] = None
+        finding = judge(run.statement, lowest, within, noises or None)
+        if not finding.failed and finding.noise > JUMP * finding.scale:
+            self.counts["excused"] += 1
+        return finding
+
+    def _second(self, run: Run) -> Finding | None:
+        """Runs the case in float32 too: a residual there is rounding, but a value that is not finite is a fault."""
+        if self.second is None:
+            return None
+        try:
+            again = self.run(replay(run.record), self.second, given=run.record.tensors)
+        except Discard:
+            return None
+        except MapRaised as error:
+            if _TYPE_ERROR.search(str(error)):
+                self.second = None
+                self.notes["judged in float64 only: it does not run in float32"] = None
+                return None
+            raise
+        finding = judge(again.statement, self.second, self.law.within or 0.0)
+        ordinary = not run.record.extreme and not run.setting.randomised
+        return finding if finding.kind == "not finite" and ordinary else None
+
+    def in_second(self, run: Run) -> float:
+        """The residual of a case in float32; NaN where there is none."""
+        if self.precision is torch.float32 or self.second is None:
+            return float("nan")
+        try:
+            again = self.run(replay(run.record), self.second, given=run.record.tensors)
+        except (Discard, MapRaised):
+            return float("nan")
+        return judge(again.statement, self.second).residual
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,90 @@
+"""Laws: statements about any map, a kind a file, and the words in which they are stated."""
+
+from lawful.laws.agreement import agreement
+from lawful.laws.algebra import homogeneity, linearity, scale_invariance, shift_invariance
+from lawful.laws.bookkeeping import determinism, no_mutation, purity
+from lawful.laws.calculus import gradient, invertibility, log_determinant
+from lawful.laws.dependence import batch_independence, causality, locality
+from lawful.laws.language import (
+    ALL,
+    AtMost,
+    Axis,
+    Claim,
+    Draw,
+    Finite,
+    Follows,
+    Inapplicable,
+    Law,
+    Map,
+    Same,
+    Statement,
+    Unchanged,
+    at,
+    between,
+    law,
+    mask,
+    shape,
+    tokens,
+    up_to,
+)
+from lawful.laws.masking import (
+    fully_masked_row_is_finite,
+    masked_positions_have_no_influence,
+    padding_invariance,
+)
+from lawful.laws.probability import non_negativity, samples_follow_density, sums_to_one
+from lawful.laws.symmetry import (
+    equivariance,
+    invariance,
+    permutation_equivariance,
+    permutation_invariance,
+    translation_equivariance,
+)
+
+__all__ = [
+    "ALL",
+    "AtMost",
+    "Axis",
+    "Claim",
+    "Draw",
+    "Finite",
+    "Follows",
+    "Inapplicable",
+    "Law",
+    "Map",
+    "Same",
+    "Statement",
+    "Unchanged",
+    "agreement",
+    "at",
+    "batch_independence",
+    "between",
+    "causality",
+    "determinism",
+    "equivariance",
+    "fully_masked_row_is_finite",
+    "gradient",
+    "homogeneity",
+    "invariance",
+    "invertibility",
+    "law",
+    "linearity",
+    "locality",
+    "log_determinant",
+    "mask",
+    "masked_positions_have_no_influence",
+    "no_mutation",
+    "non_negativity",
+    "padding_invariance",
+    "permutation_equivariance",
+    "permutation_invariance",
+    "purity",
+    "samples_follow_density",
+    "scale_invariance",
+    "shape",
+    "shift_invariance",
+    "sums_to_one",
+    "tokens",
+    "translation_equivariance",
+    "up_to",
+]

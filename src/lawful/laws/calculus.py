@@ -1,0 +1,91 @@
+"""Derivatives and inverses: the gradient is the derivative, the inverse undoes, the log-determinant is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lawful.laws.language import Draw, Inapplicable, Map, Same, Statement, law
+from lawful.laws.language.tree import Key
+
+_STEP = 1e-3
+
+
+@law("⟨c, Df(x) v⟩ = ⟨Df(x)ᵀ c, v⟩", within=1e-6)
+def gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
+    """The gradient from backpropagation, of the inputs and the parameters, is the derivative.
+
+    A random cotangent c and direction v; the left side is a central difference $D(h)$, improved to
+    $(4 D(h/2) - D(h))/3$, whose own error is estimated by how far $D(h)$ and $D(h/2)$ are apart (at a kink that
+    is large, and excuses the case).
+
+    Kept by: compositions of differentiable functions, away from kinks.
+    Broken by: a hand-written backward pass; a detached branch; an update in place under `no_grad`.
+    """
+    names = [name for name, p in f.parameters.items() if p.is_floating_point()]
+    real = [x.is_floating_point() for x in xs]
+    if not names and not any(real):
+        raise Inapplicable("there is no real input and no parameter to differentiate by")
+    v = [draw.normal(*x.shape) if r else None for x, r in zip(xs, real, strict=True)]
+    w = {name: draw.normal(*f.parameters[name].shape) for name in names}
+
+    def moved(h: float) -> Tensor:
+        there = [x if d is None else x.detach() + h * d for x, d in zip(xs, v, strict=True)]
+        return f.with_parameters({n: f.parameters[n].detach() + h * d for n, d in w.items()})(*there).detach()
+
+    with torch.enable_grad():
+        leaves = [x.detach().requires_grad_(r) for x, r in zip(xs, real, strict=True)]
+        y = f(*leaves)
+        if not y.is_floating_point():
+            raise Inapplicable(f"an output of {y.dtype} has no derivative")
+        c = draw.normal(*y.shape)
+        sources = [x for x, r in zip(leaves, real, strict=True) if r] + [f.parameters[n] for n in names]
+        found = torch.autograd.grad(y, sources, c, allow_unused=True) if y.requires_grad else [None] * len(sources)
+
+    towards = [d for d in v if d is not None] + list(w.values())
+    terms = [(g * d).sum() for g, d in zip(found, towards, strict=True) if g is not None]
+    backward = torch.stack(terms).sum() if terms else (0 * c * y.detach()).sum()
+
+    def central(h: float) -> Tensor:
+        return (c * (moved(h) - moved(-h))).sum() / (2 * h)
+
+    coarse, fine = central(_STEP), central(_STEP / 2)
+    return Same(fine + (fine - coarse) / 3, backward, slack=2 * (fine - coarse).abs(), exercised=True)
+
+
+@law("f⁻¹(f(x)) = x")
+def invertibility(f: Map, x: Tensor, *, inverse: str | Callable[..., Any] = "inverse") -> Statement:
+    """The inverse undoes the map.
+
+    `inverse` is the name of a method of the module, or a function; its first output counts.
+
+    Kept by: coupling layers, affine maps, orthogonal matrices.
+    Broken by: an inverse with a wrong sign or order; an inverse that answers from a cache.
+    """
+    return Same(f.method(inverse)(f(x)), x, exercised=True)
+
+
+@law("log_det = log |det Df(x)|")
+def log_determinant(f: Map, x: Tensor, *, log_det: Key = 1) -> Statement:
+    """The reported log-determinant, one for each sample, is that of the Jacobian.
+
+    `log_det` names the output that reports it.
+
+    Kept by: a coupling layer that sums its log-scales.
+    Broken by: a wrong sign; a sum over the batch; a forgotten factor.
+    """
+    volumes = []
+    for i in range(x.shape[0]):
+        with torch.enable_grad():
+            sample = x[i : i + 1].detach().requires_grad_(True)
+            y = f(sample).reshape(-1)
+            if y.numel() != sample.numel():
+                raise Inapplicable(f"the Jacobian is not square: {sample.numel()} inputs, {y.numel()} outputs")
+            rows = [torch.autograd.grad(entry, sample, retain_graph=True)[0].reshape(-1) for entry in y]
+        volumes.append(torch.linalg.slogdet(torch.stack(rows)).logabsdet)
+    volume = torch.stack(volumes)
+    reported = f.output(log_det)(x)
+    return Same(reported.reshape(volume.shape) if reported.numel() == volume.numel() else reported, volume, exercised=True)

@@ -1,0 +1,133 @@
+"""Descriptions of inputs: shapes with drawn sizes, and what their entries are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Reals:
+    """Real numbers."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Integers from 0 to `vocab - 1`."""
+
+    vocab: int
+
+
+@dataclass(frozen=True)
+class Bits:
+    """True for a position that is there, False for one that is masked."""
+
+
+@dataclass(frozen=True, eq=False)
+class Like:
+    """What an example shows: its own values, and others of their kind and sign."""
+
+    example: Tensor
+
+
+Domain = Reals | Tokens | Bits | Like
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of an axis: a letter that is drawn, from `options` if there are any, or a fixed number."""
+
+    letter: str = ""
+    number: int = 0
+    options: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return self.letter or str(self.number)
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input tensor: its axes and what its entries are."""
+
+    axes: tuple[Size, ...]
+    domain: Domain = Reals()
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.axes))
+
+
+def _size(word: str, axes: str) -> Size:
+    if word.isdigit():
+        if int(word) == 0:
+            raise ValueError(f"a size is at least 1: got 0 in {axes!r}")
+        return Size(number=int(word))
+    found = re.fullmatch(r"([A-Za-z_]\w*)(?::(?:(\d+)\.\.(\d+)|(\d+(?:,\d+)*)))?", word)
+    if not found:
+        raise ValueError(
+            f"an axis is a letter, a number, or a letter with sizes (t:8..64 or t:8,16): got {word!r} in {axes!r}"
+        )
+    letter, low, high, listed = found.groups()
+    options = tuple(range(int(low), int(high) + 1)) if low else tuple(map(int, listed.split(","))) if listed else ()
+    if (low and not options) or 0 in options:
+        raise ValueError(f"the sizes of an axis run upwards from at least 1: got {word!r} in {axes!r}")
+    return Size(letter, options=options)
+
+
+def shape(axes: str) -> Input:
+    """Describes an input of real numbers, e.g. `shape("b t 16")`.
+
+    A letter is a size that is drawn, a number is fixed, and a letter that recurs, here or in another input, is
+    one size. `t:8..64` bounds the sizes of a letter, `t:8,16,32` lists them.
+
+    Examples:
+        >>> print(shape("b t 16"))
+        b t 16
+        >>> shape("b t:8..10").axes[1].options
+        (8, 9, 10)
+    """
+    return Input(tuple(_size(word, axes) for word in axes.split()))
+
+
+def tokens(axes: str, vocab: int) -> Input:
+    """Describes an input of integers from 0 to `vocab - 1`, e.g. `tokens("b t", vocab=65)`."""
+    if vocab < 1:
+        raise ValueError(f"a vocabulary has at least one token: got vocab={vocab}")
+    return Input(shape(axes).axes, Tokens(vocab))
+
+
+def mask(axes: str) -> Input:
+    """Describes a boolean input, e.g. `mask("b t")`: True for a position that is there."""
+    return Input(shape(axes).axes, Bits())
+
+
+def parse(text: str) -> tuple[str, Input]:
+    """Reads an input from text: `b t 16`, `tokens(b t, vocab=65)`, `mask(b t)`, each with `name=` before it or not.
+
+    Returns the name, empty if there is none, and the description.
+
+    Examples:
+        >>> name, described = parse("key_mask=mask(b t)")
+        >>> print(name, described)
+        key_mask b t
+    """
+    named = re.fullmatch(r"\s*(?:([A-Za-z_]\w*)\s*=)?\s*(.*?)\s*", text, re.S)
+    name, body = named.groups() if named else ("", text)
+    if found := re.fullmatch(r"tokens\((.*?),\s*(?:vocab\s*=)?\s*(\d+)\s*\)", body):
+        return name or "", tokens(found.group(1), int(found.group(2)))
+    if found := re.fullmatch(r"(shape|mask)\(([^()]*)\)", body):
+        return name or "", (mask if found.group(1) == "mask" else shape)(found.group(2))
+    if not body or "(" in body:
+        raise ValueError(f"an input reads 'b t 16', 'tokens(b t, vocab=65)' or 'mask(b t)': got {text!r}")
+    return name or "", shape(body)
+
+
+def as_input(value: object) -> Input | None:
+    """Returns the description that an input already is, or that an example tensor amounts to; else None."""
+    if isinstance(value, Input):
+        return value
+    if isinstance(value, Tensor):
+        return Input(tuple(Size(number=n) for n in value.shape), Like(torch.clone(value.detach())))
+    return None

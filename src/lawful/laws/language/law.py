@@ -1,0 +1,180 @@
+"""A law: a formula, a function that states it, and the parameters it is stated with."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from lawful.laws.language.statement import Statement
+from lawful.laws.language.tree import Key
+
+Axis = Annotated[int, "axis"]
+"""An axis of the input that a law speaks of; the checker varies the size of such axes."""
+
+
+class Inapplicable(Exception):
+    """Raised by a law that has nothing to say of a map: the sentence says why."""
+
+
+class _All:
+    def __repr__(self) -> str:
+        return "ALL"
+
+
+ALL = _All()
+"""Every input, or every output."""
+
+
+def nearest(name: str, known: typing.Iterable[str]) -> str:
+    """Returns `": did you mean ...?"` with the known name closest to `name`, or an empty string."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """A law with its parameters. Call it to state it with others: `causality(time=2)`.
+
+    Every law also takes `input=` (which inputs it speaks of: an index, a name, or a tuple of them), `output=`
+    (which output) and `within=` (an error, relative to the size of the output, that the law allows for).
+    """
+
+    state: Callable[..., Statement]
+    formula: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    input: Key | tuple[Key, ...] | _All | None = None
+    output: Key | _All | None = None
+    within: float | None = None
+    of_architecture: bool = True
+    cases: int | None = None
+    waiver: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.state.__name__
+
+    @cached_property
+    def signature(self) -> Mapping[str, inspect.Parameter]:
+        """The parameters that the law takes, besides the map, its inputs and the source of choices."""
+        found = inspect.signature(self.state).parameters
+        return MappingProxyType(
+            {name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY and name != "draw"}
+        )
+
+    @cached_property
+    def arity(self) -> int | None:
+        """How many inputs the law speaks of; None for any number."""
+        positional = list(inspect.signature(self.state).parameters.values())[1:]
+        if any(p.kind is p.VAR_POSITIONAL for p in positional):
+            return None
+        return sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in positional)
+
+    @cached_property
+    def takes_draw(self) -> bool:
+        return "draw" in inspect.signature(self.state).parameters
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The value of every parameter; a missing one that has no default is a TypeError."""
+        values = {name: p.default for name, p in self.signature.items()} | dict(self.parameters)
+        missing = [name for name, value in values.items() if value is inspect.Parameter.empty]
+        if missing:
+            raise TypeError(f"{self.name} wants {', '.join(missing)}: write {self.name}({missing[0]}=...)")
+        return values
+
+    @cached_property
+    def axes(self) -> dict[str, int]:
+        """The parameters that name an axis, with their values."""
+        hints = typing.get_type_hints(self.state, include_extras=True)
+        return {
+            name: value
+            for name, value in self.values.items()
+            if isinstance(value, int) and "axis" in getattr(hints.get(name), "__metadata__", ())
+        }
+
+    def __call__(self, **parameters: Any) -> Law:
+        known = [*self.signature, "input", "output", "within"]
+        for name in parameters:
+            if name not in known:
+                raise TypeError(f"{self.name} has no parameter {name}{nearest(name, known)} It takes {', '.join(known)}.")
+        fields = {name: parameters.pop(name) for name in ("input", "output", "within") if name in parameters}
+        if (within := fields.get("within")) is not None and not 0 <= within < 1:
+            raise ValueError(f"within is a relative error from 0 to below 1: got {within}")
+        return dataclasses.replace(self, parameters=dict(self.parameters) | parameters, **fields)
+
+    def waived(self, reason: str) -> Law:
+        """The law, known not to hold, and why: it is reported and not judged."""
+        if not reason.strip():
+            raise ValueError("a waiver wants its reason")
+        return dataclasses.replace(self, waiver=reason)
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the law's description."""
+        return (inspect.getdoc(self.state) or "").split("\n")[0]
+
+    def remark(self, heading: str) -> str:
+        """Returns what the description says after `heading`, such as "Kept by" or "Broken by"."""
+        text = inspect.getdoc(self.state) or ""
+        found = re.search(rf"^{heading}:\s*(.*?)(?=\n\s*\n|\n[A-Z][a-z]+( by)?:|\Z)", text, re.S | re.M)
+        return " ".join(found.group(1).split()) if found else ""
+
+    def __str__(self) -> str:
+        shown = {name: self.parameters.get(name, p.default) for name, p in self.signature.items()}
+        shown |= {name: getattr(self, name) for name in ("input", "output", "within")}
+        said = [
+            f"{name}={getattr(value, '__name__', None) or _brief(value)}"
+            for name, value in shown.items()
+            if value is not None and value is not inspect.Parameter.empty and value is not ALL
+        ]
+        return f"{self.name}({', '.join(said)})"
+
+    __repr__ = __str__
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 30 else type(value).__name__
+
+
+def law(
+    formula: str,
+    *,
+    of_architecture: bool = True,
+    every_input: bool = False,
+    every_output: bool = False,
+    within: float | None = None,
+    cases: int | None = None,
+) -> Callable[[Callable[..., Statement]], Law]:
+    """Makes a law of a function that states it: `function(f, *inputs, *, parameters, draw) -> Statement`.
+
+    Args:
+        formula: The law in one line of mathematics.
+        of_architecture: Whether the law should hold for any values of the parameters. If so, the map is also
+            judged with those that are zero, one or the identity re-randomised.
+        every_input: Whether it speaks of all inputs rather than the first ones.
+        every_output: Whether it speaks of all outputs rather than the first; the map then returns a tuple.
+        within: The relative error that the statement itself has: quadrature, finite differences.
+        cases: The largest number of cases worth trying, for a statement that is costly to judge.
+    """
+
+    def make(state: Callable[..., Statement]) -> Law:
+        return Law(
+            state,
+            formula,
+            input=ALL if every_input else None,
+            output=ALL if every_output else None,
+            within=within,
+            of_architecture=of_architecture,
+            cases=cases,
+        )
+
+    return make

@@ -1,0 +1,55 @@
+"""The map that a law speaks of, as the law sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from lawful.laws.language.tree import Key
+
+
+class Map(Protocol):
+    """A module or function, seen as a map from the inputs that the law names to the output that it names.
+
+    Inputs that the law does not name keep their drawn values. Every call starts from the same buffers and the
+    same random state, and gets copies of its inputs, so that only what the law changes is different.
+    """
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Returns the output (a tensor; all of them in a tuple where the law speaks of every output)."""
+
+    def output(self, key: Key) -> Map:
+        """The same map, read at another output."""
+
+    def method(self, method: str | Callable[..., Any]) -> Map:
+        """Another function of the same object, by name, or any callable; called with just what it is given."""
+
+    def other(self, other: Callable[..., Any]) -> Map:
+        """Another map, called with the same inputs and read at its first output."""
+
+    def eval(self) -> Map:
+        """The same map in evaluation mode."""
+
+    def seeded(self, seed: int) -> Map:
+        """The same map, started from another random state."""
+
+    def in_turn(self, *calls: tuple[Any, ...]) -> list[Any]:
+        """Calls one after another, each with its inputs, with nothing put back in between."""
+
+    def inputs_after(self, *inputs: Any) -> tuple[Any, ...]:
+        """Returns the inputs as a call has left them."""
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """The parameters that take a gradient, by name."""
+        ...
+
+    def with_parameters(self, values: Mapping[str, Tensor]) -> Map:
+        """The same map with other values of some parameters."""
+
+    @property
+    def target(self) -> Any:
+        """The module or function itself."""
+        ...

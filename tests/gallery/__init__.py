@@ -1,0 +1,1 @@
+"""Faults that were reported in public projects, each beside its corrected twin."""

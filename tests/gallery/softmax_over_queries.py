@@ -1,0 +1,35 @@
+"""The softmax of attention runs over the queries in place of the keys (labml#146)."""
+
+from torch import Tensor, nn
+
+from lawful import shape
+from lawful.laws import sums_to_one
+
+law = sums_to_one(axis=-1, output=1)
+inputs = shape("b t 8")
+witness = {"t": 2}
+
+
+class Fixed(nn.Module):
+    """Attends over all positions, and returns the weights as well: batch, head, query, key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+        self.out = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        weights = self.normalise(q @ k.mT / 2)
+        return x + self.out((weights @ v).transpose(1, 2).flatten(2)), weights
+
+    def normalise(self, scores: Tensor) -> Tensor:
+        """Weighs the keys of each query."""
+        return scores.softmax(-1)
+
+
+class Broken(Fixed):
+    """Weighs the queries of each key; the shapes agree, and a model trains."""
+
+    def normalise(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-2)
