@@ -160,14 +160,14 @@ def _ending(trace: Trace, run: Run, finding: Finding) -> list[str]:
 
     statement = run.statement
     if isinstance(statement, Finite):
-        return [f'print("value ", float({entry(statement.value)}))']
+        return [f'print("value ", {entry(statement.value)}.item())']
     if isinstance(statement, Follows):
         u = trace.name(statement.samples)
         bound = f"{finding.noise:.4f}"
         return [
             f"n = {u}.numel()",
             f"apart = ({u}.sort().values - torch.arange(1, n + 1) / n).abs().max()",
-            f'print("distance from the uniform distribution", float(apart), "where chance allows {bound}")',
+            f'print("distance from the uniform distribution", apart.item(), "where chance allows {bound}")',
         ]
     if finding.kind == "shapes differ":
         pair = (statement.before, statement.after) if isinstance(statement, Unchanged) else (statement.left, statement.right)
@@ -179,6 +179,6 @@ def _ending(trace: Trace, run: Run, finding: Finding) -> list[str]:
         else (statement.before, statement.after)
     )
     words = ("left ", "right") if isinstance(statement, Same | AtMost) else ("before", "after ")
-    return [f'print("{words[0]}", float({entry(left)}))', f'print("{words[1]}", float({entry(right)}))']
+    return [f'print("{words[0]}", {entry(left)}.item())', f'print("{words[1]}", {entry(right)}.item())']
 
 

@@ -18,8 +18,8 @@ from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Outcome, Trial
 from lawful.laws.language import Discard
 
-SHRINKS = 400
-"""How many smaller cases are tried after the first that fails."""
+SHRINKS, SHRINK_SECONDS = 400, 5.0
+"""How many smaller cases are tried after the first that fails, and for how long."""
 
 
 @dataclass
@@ -82,16 +82,16 @@ def search(
     """Tries cases until one fails, then shrinks it; the same seed gives the same search."""
     tally = Tally()
     end = time.monotonic() + seconds
-    shrinks = 0
+    shrinks, found = 0, 0.0
 
     def attempt(pick: Pick) -> None:
-        nonlocal shrinks
+        nonlocal shrinks, found
         if time.monotonic() > end and (tally.tried or tally.failure):
             tally.stopped = True
             raise _Stop
         if tally.failure:
             shrinks += 1
-            if shrinks > SHRINKS:
+            if shrinks > SHRINKS or time.monotonic() > found + SHRINK_SECONDS:
                 raise _Stop
         taken: list[int] = []
         failure = None
@@ -114,7 +114,8 @@ def search(
                 tally.randomised += bool(outcome.run.setting.randomised)
                 trial.worst = max(trial.worst, outcome.finding.times)
         if failure is not None:
-            tally.found_at = tally.found_at or tally.tried
+            if not tally.failure:
+                tally.found_at, found = tally.tried, time.monotonic()
             tally.failure = failure
             way = _WAYS.setdefault(failure.kind, type(failure.kind.title().replace(" ", ""), (_Fails,), {}))
             raise way

@@ -40,6 +40,8 @@ class Trace(TorchFunctionMode):
         self.steps: list[tuple[str, str]] = []
         """What each step gives a value to, and its text."""
         self.hints: dict[int, str] = {}
+        self.lasting: set[str] = set()
+        """Calls that later ones may depend on."""
         self.constants: dict[str, Tensor] = {}
         self.kept: list[Any] = list(named.values())  # ids stay unique as long as their tensors live
         self.names: dict[int, str] = {id(x): f"p[{name!r}]" for name, x in named.items()}
@@ -52,7 +54,7 @@ class Trace(TorchFunctionMode):
         with self.pause():
             before = {id(x): x.detach().clone() for x in (*args, *kwargs.values()) if isinstance(x, Tensor)}
             out = func(*args, **kwargs)
-            name = resolve_name(func) or ""
+            name = "torch.autograd.grad" if func is torch.autograd.grad else resolve_name(func) or ""
             if name.endswith("__setitem__") or _has_tensor(out):
                 try:
                     self._record(name, args, kwargs, out, before)
@@ -76,7 +78,7 @@ class Trace(TorchFunctionMode):
 
     def lines(self, ending: str) -> list[str]:
         """The text of the steps that the ending, in the end, depends on."""
-        needed = set(_WORD.findall(ending))
+        needed = set(_WORD.findall(ending)) | self.lasting
         kept = []
         for given, text in reversed(self.steps):
             if given in needed:
@@ -109,10 +111,10 @@ class Trace(TorchFunctionMode):
         method = name.removeprefix("torch.Tensor.") if name.startswith("torch.Tensor.") else ""
         plain = method.strip("_")
         if method == "__setitem__":
-            self.steps.append((parts[0], f"{parts[0]}[{_index(parts[1])}] = {parts[2]}"))
+            self.steps.append((parts[0], f"{parts[0]}[{self._index(args[1])}] = {parts[2]}"))
             return
         if method == "__getitem__":
-            line = f"{parts[0]}[{_index(parts[1])}]"
+            line = f"{parts[0]}[{self._index(args[1])}]"
         elif method.endswith(".__get__"):
             line = f"{parts[0]}.{method.removesuffix('.__get__')}"
         elif method.startswith("__r") and plain[1:] in _OPERATORS and len(parts) == 2:
@@ -134,8 +136,9 @@ class Trace(TorchFunctionMode):
         self._assign(out, line)
 
     def _assign(self, out: Any, line: str, hint: str = "v", before: str = "") -> None:
-        if isinstance(out, Tensor) and id(out) in self.names:  # an update in place, or the tensor itself
-            self.steps.append((self.names[id(out)], before + line))
+        if isinstance(out, Tensor) and id(out) in self.names:
+            if line.partition("(")[0].endswith("_"):  # an update in place
+                self.steps.append((self.names[id(out)], line))
             return
         label = self._new(hint)
         self.steps.append((label, f"{before}{label} = {line}"))
@@ -143,6 +146,12 @@ class Trace(TorchFunctionMode):
         for n, part in enumerate(() if isinstance(out, Tensor) else out):
             if isinstance(part, Tensor):
                 self._keep(part, f"{label}[{n}]")
+
+    def _index(self, index: Any) -> str:
+        if isinstance(index, slice):
+            ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
+            return ":".join(ends if ends[2] else ends[:2])
+        return ", ".join(map(self._index, index)) if isinstance(index, tuple) else self.expression(index)
 
     def expression(self, value: Any, before: dict[int, Tensor] | None = None) -> str:
         """Writes a value as Python: a variable, a literal, or a structure of them."""
@@ -171,8 +180,10 @@ class Trace(TorchFunctionMode):
             call = f"{self._function(made, fresh)}({self._arguments(made, whole)})"
             if isinstance(found, Tensor):
                 self._assign(found, accessor(call, output, found), "y", _settings(made))
+                self.lasting |= set() if fresh else {self.names[id(found)]}
                 return
             label = self._new("y")
+            self.lasting |= set() if fresh else {label}
             self.steps.append((label, f"{_settings(made)}{label} = {call}"))
             for part in found:
                 self._keep(part, accessor(label, output, part))
@@ -199,6 +210,8 @@ class Trace(TorchFunctionMode):
     def _arguments(self, made: BoundMap, whole: Any) -> str:
         def say(value: Any) -> str:
             text = self.expression(value)
+            if isinstance(value, Tensor) and text not in self.constants:
+                text += ".clone()"
             return f"{made.setting.layout}({text})" if made.setting.layout != "contiguous" else text
 
         if isinstance(whole, dict):
@@ -225,10 +238,6 @@ def accessor(call: str, output: Any, found: Tensor) -> str:
         call += f".{named}" if attribute else f"[{named!r}]"
         output = parts[named]
     return call
-
-
-def _index(text: str) -> str:
-    return text[1:-1].rstrip(",") if text.startswith("(") and text != "()" else text
 
 
 def _has_tensor(out: Any) -> bool:

@@ -106,7 +106,7 @@ def _integers(x: Tensor, support: tuple[float, float] | None) -> Tensor:
     return torch.arange(max(float(x.min() - margin), low), min(float(x.max() + margin), high) + 1).to(x)
 
 
-def _nodes(x: Tensor, support: tuple[float, float] | None, count: int = 256) -> Tensor:
+def _nodes(x: Tensor, support: tuple[float, float] | None, count: int = 128) -> Tensor:
     """Where to ask for the density: at quantiles of the samples, and evenly over five times their range."""
     margin = 2 * (x.max() - x.min())
     low, high = support or (float("-inf"), float("inf"))
