@@ -161,7 +161,12 @@ class CaseDraw(Draw):
             return x
 
     def _make(
-        self, domain: Domain, shape: tuple[int, ...], style: int | None, keep: Tensor | None, where: Tensor | None
+        self,
+        domain: Domain,
+        shape: tuple[int, ...],
+        style: int | None,
+        keep: Tensor | None,
+        where: Tensor | None,
     ) -> Tensor:
         chosen = self.integer(0, values.styles(domain) - 1) if style is None else style
         generator = self._generator()
@@ -218,9 +223,7 @@ def build(inputs: Any, draw: CaseDraw) -> Any:
     """Draws the inputs: of a description, or by calling a function of the draw."""
     if callable(inputs) and not isinstance(inputs, Input):
         made = inputs(draw)
-        return transform(
-            made, lambda _, x: x.to(draw.device, draw.dtype if x.is_floating_point() else x.dtype)
-        )
+        return transform(made, lambda _, x: x.to(draw.device, draw.dtype if x.is_floating_point() else x.dtype))
     sizes = sized(inputs, draw)
     draw.record.sizes = sizes
     return transform(

@@ -85,7 +85,15 @@ def check_claims(claims: Iterable[Claim], *, cases: int = CASES, seed: int = 0, 
     with undisturbed():
         for claim in seeded(claims, seed):
             found.append(
-                judge_law(claim.law, claim.subject, claim.inputs, claim.label, cases=cases, seed=seed, seconds=seconds)
+                judge_law(
+                    claim.law,
+                    claim.subject,
+                    claim.inputs,
+                    claim.label,
+                    cases=cases,
+                    seed=seed,
+                    seconds=seconds,
+                )
             )
     return Report(tuple(found), time.monotonic() - start, seed)
 
@@ -168,9 +176,7 @@ def _judge(
 def _unrefuted(trial: Trial, tally: Tally, verdict: Verdict) -> Verdict:
     notes = _notes(trial, tally)
     if tally.exercised:
-        return dataclasses.replace(
-            verdict, grade="held", cases=tally.tried, worst=trial.worst, notes=notes, reason=""
-        )
+        return dataclasses.replace(verdict, grade="held", cases=tally.tried, worst=trial.worst, notes=notes, reason="")
     if tally.tried:
         reason = f"nothing was exercised in {tally.tried} cases: no input was changed, or nothing was compared"
     elif trial.counts["set aside"]:
@@ -194,9 +200,7 @@ def _notes(trial: Trial, tally: Tally) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _refuted(
-    trial: Trial, tally: Tally, failure: Failure, cases: int, verdict: Verdict, made: str | None
-) -> Verdict:
+def _refuted(trial: Trial, tally: Tally, failure: Failure, cases: int, verdict: Verdict, made: str | None) -> Verdict:
     notes = tuple(trial.notes)
     if failure.outcome is None:
         raised = failure.raised or MapRaised("the map raised")
@@ -236,9 +240,7 @@ def _counterexample(trial: Trial, outcome: Outcome, case: int) -> Counterexample
         kind=finding.kind,
         inputs=_inputs(run),
         drawn=tuple(
-            _value(d.label, d.shown)
-            for d in run.record.tensors[run.inputs_drawn :]
-            if d.label and d.shown is not None
+            _value(d.label, d.shown) for d in run.record.tensors[run.inputs_drawn :] if d.label and d.shown is not None
         ),
         bindings=dict(run.record.bindings),
         output=finding.output,
@@ -249,7 +251,7 @@ def _counterexample(trial: Trial, outcome: Outcome, case: int) -> Counterexample
         residual32=trial.in_second(run) if numeric and double else finding.residual if numeric else None,
         noise=finding.noise if numeric else None,
         times=finding.times if numeric else None,
-        mode=("training mode" if run.setting.training else "evaluation mode") if trial.state.modules else "",
+        mode=("training mode" if run.trained else "evaluation mode") if trial.state.modules else "",
         setting=_setting(trial, run),
         case=case,
     )
@@ -302,7 +304,9 @@ def described_inputs(inputs: Any, law: Law) -> tuple[Any, bool]:
     if not examples:
         return described, False
     first = next(iter(examples.values()))
-    varying = {0, *(a % first.dim() for a in law.axes.values() if -first.dim() <= a < first.dim())} if first.dim() else set()
+    varying = (
+        {0, *(a % first.dim() for a in law.axes.values() if -first.dim() <= a < first.dim())} if first.dim() else set()
+    )
 
     def vary(path: str, described: Input) -> Input:
         if path not in examples:
@@ -319,6 +323,8 @@ def described_inputs(inputs: Any, law: Law) -> tuple[Any, bool]:
 def _fixed(described: Input) -> Input:
     """The description of an example in its own sizes."""
     example = getattr(described.domain, "example", None)
-    return described if example is None else dataclasses.replace(described, axes=tuple(Size(number=n) for n in example.shape))
-
-
+    return (
+        described
+        if example is None
+        else dataclasses.replace(described, axes=tuple(Size(number=n) for n in example.shape))
+    )

@@ -30,19 +30,18 @@ class LastBit(TorchDispatchMode):
         self.lowest = torch.float64
         self.busy = False
 
-    def move(self, x: Tensor) -> Tensor:
-        """Returns `x (1 ± eps)`, the sign drawn for each entry; zeros move by eps of the largest entry."""
-        sign = torch.randint(0, 2, x.shape, generator=self.generator).to(x.device) * 2 - 1
-        return x + x.abs().clamp_min(0) * sign.to(x.dtype) * torch.finfo(x.dtype).eps
+    def move(self, x: Tensor, size: Tensor | None = None) -> Tensor:
+        """Returns `x (1 ± eps)`, the sign drawn for each entry; with `size`, `x ± eps size`."""
+        sign = torch.randint(0, 2, x.shape, generator=self.generator).to(x.device, x.dtype) * 2 - 1
+        return x + (x if size is None else size) * sign * torch.finfo(x.dtype).eps
 
     def move_input(self, x: Tensor) -> Tensor:
-        """Moves an input: as `move`, and its zeros too, so that a tie between zeros is a tie."""
-        if not x.is_floating_point():
+        """Moves an input, its zeros too (as far as the largest entry), so that a tie of zeros is a tie."""
+        if not x.is_floating_point() or not x.numel():
             return x
         with _paused(self):
-            sign = torch.randint(0, 2, x.shape, generator=self.generator).to(x.device) * 2 - 1
-            size = torch.where(x == 0, x.abs().amax() if x.numel() and (x != 0).any() else 1.0, x.abs())
-            return x + size.to(x.dtype) * sign.to(x.dtype) * torch.finfo(x.dtype).eps
+            largest = x.abs().amax()
+            return self.move(x, torch.where(x == 0, largest if largest > 0 else torch.ones_like(largest), x))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -81,10 +81,6 @@ def sides(statement: Same | AtMost) -> Sides:
     return found
 
 
-def effective_eps(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).eps
-
-
 def judge(
     statement: Statement, dtype: torch.dtype, within: float = 0.0, noises: Sequence[float] | None = None
 ) -> Finding:
@@ -95,107 +91,86 @@ def judge(
         within: An error, relative to the scale of the output, that the law allows for.
         noises: The measured noise of each output; without it only the floor of a few eps is known.
     """
+    base = Finding(dtype=dtype)
     if isinstance(statement, Finite):
-        return _worst([_finite(x, n, dtype) for n, x in enumerate(_several(statement.value))])
+        return _worst([_finite(x, replace(base, output=n)) for n, x in enumerate(_several(statement.value))])
     if isinstance(statement, Unchanged):
         pairs = zip(_several(statement.before), _several(statement.after), strict=True)
-        return _worst([_unchanged(a, b, n, dtype) for n, (a, b) in enumerate(pairs)])
+        return _worst([_unchanged(a, b, replace(base, output=n)) for n, (a, b) in enumerate(pairs)])
     if isinstance(statement, Follows):
         return follows(statement)
-    pairs = sides(statement)
-    if pairs.shapes:
-        return Finding("shapes differ", reason=pairs.shapes)
-    found = []
-    for n, (a, b, where) in enumerate(zip(pairs.left, pairs.right, pairs.where, strict=True)):
-        measured = noises[n] if noises else 0.0
-        found.append(_compare(statement, a, b, where, n, dtype, within, measured))
-    return _worst(found)
+    laid = sides(statement)
+    if laid.shapes:
+        return Finding("shapes differ", reason=laid.shapes)
+    return _worst(
+        [
+            _compare(statement, pair, replace(base, output=n), within, noises[n] if noises else 0.0)
+            for n, pair in enumerate(zip(laid.left, laid.right, laid.where, strict=True))
+        ]
+    )
 
 
 def _worst(found: list[Finding]) -> Finding:
     if not found:
         return Finding()
     worst = max(found, key=lambda f: (f.failed, f.times))
-    return Finding(**{**vars(worst), "compared": sum(f.compared for f in found)})
+    return replace(worst, compared=sum(f.compared for f in found))
 
 
 def _compare(
     statement: Same | AtMost,
-    a: Tensor,
-    b: Tensor,
-    where: Tensor,
-    output: int,
-    dtype: torch.dtype,
+    pair: tuple[Tensor, Tensor, Tensor],
+    base: Finding,
     within: float,
     measured: float,
 ) -> Finding:
-    compared = int(where.sum())
-    if not compared:
-        return Finding(output=output, compared=0, dtype=dtype)
+    a, b, where = pair
+    base = replace(base, compared=int(where.sum()))
+    if not base.compared:
+        return base
     bad = where & ~(a.isfinite() & b.isfinite())
     if bad.any():
-        return _at("not finite", bad.double(), a, b, output, dtype, compared)
+        return _at(base, "not finite", bad.double(), a, b)
     difference = (a - b).clamp_min(0) if isinstance(statement, AtMost) else (a - b).abs()
     if isinstance(statement, Same):
         difference = (difference - _real(torch.as_tensor(statement.slack))).clamp_min(0)
     difference = torch.where(where, difference, 0.0)
     scale = float(torch.where(where, torch.maximum(a.abs(), b.abs()), 0.0).max())
-    noise = max(measured, FEW * effective_eps(dtype) * scale)
+    noise = max(measured, FEW * torch.finfo(base.dtype).eps * scale)
     residual = float(difference.max())
+    base = replace(base, scale=scale, noise=noise)
     if residual <= within * scale:
-        return Finding(output=output, residual=0.0, scale=scale, noise=noise, compared=compared, dtype=dtype)
-    refuted = residual > MARGIN * noise
-    word = ("exceeds" if isinstance(statement, AtMost) else "differs") if refuted else "held"
-    return _at(word, difference, a, b, output, dtype, compared, residual, scale, noise)
+        return base
+    kind = "exceeds" if isinstance(statement, AtMost) else "differs"
+    return _at(replace(base, residual=residual), kind if residual > MARGIN * noise else "held", difference, a, b)
 
 
-def _at(
-    kind: str,
-    size: Tensor,
-    a: Tensor,
-    b: Tensor,
-    output: int,
-    dtype: torch.dtype,
-    compared: int,
-    residual: float = math.nan,
-    scale: float = math.nan,
-    noise: float = math.nan,
-) -> Finding:
-    flat = int(size.reshape(-1).argmax())
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), size.shape)) if size.dim() else ()
-    return Finding(
-        kind,
-        output,
-        index,
-        float(a.reshape(-1)[flat]),
-        float(b.reshape(-1)[flat]),
-        residual,
-        scale,
-        noise,
-        dtype,
-        compared,
-    )
+def _at(base: Finding, kind: str, size: Tensor, a: Tensor, b: Tensor) -> Finding:
+    """Points at the entry where `size` is largest."""
+    flat = size.reshape(-1).argmax()
+    index = tuple(int(i) for i in torch.unravel_index(flat, size.shape))
+    left, right = float(a.reshape(-1)[flat]), float(b.reshape(-1)[flat])
+    return replace(base, kind=kind, index=index, left=left, right=right)
 
 
-def _finite(x: Tensor, output: int, dtype: torch.dtype) -> Finding:
+def _finite(x: Tensor, base: Finding) -> Finding:
     x = _real(x)
     bad = ~x.isfinite()
-    if bad.any():
-        return _at("not finite", bad.double(), x, x, output, dtype, x.numel())
-    return Finding(output=output, compared=x.numel(), dtype=dtype)
+    base = replace(base, compared=x.numel())
+    return _at(base, "not finite", bad.double(), x, x) if bad.any() else base
 
 
-def _unchanged(before: Tensor, after: Tensor, output: int, dtype: torch.dtype) -> Finding:
+def _unchanged(before: Tensor, after: Tensor, base: Finding) -> Finding:
     if before.shape != after.shape or before.dtype != after.dtype:
         became = f"{before.dtype} {tuple(before.shape)} became {after.dtype} {tuple(after.shape)}"
-        return Finding("shapes differ", output=output, reason=became)
+        return replace(base, kind="shapes differ", reason=became)
     a, b = _real(before), _real(after)
     changed = ~((a == b) | (a.isnan() & b.isnan()))
-    if changed.any():
-        size = (a - b).abs().nan_to_num(math.inf)
-        size = torch.where(changed, size.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
-        return _at("changed", size, a, b, output, dtype, a.numel(), residual=float(size.max()))
-    return Finding(output=output, compared=a.numel(), dtype=dtype)
+    base = replace(base, compared=a.numel())
+    if not changed.any():
+        return base
+    size = torch.where(changed, (a - b).abs().nan_to_num(math.inf), -1.0)
+    return _at(replace(base, residual=float(size.max())), "changed", size, a, b)
 
 
 def noise_between(exact: Statement, moved: Statement) -> list[float]:
@@ -221,9 +196,9 @@ FIRST, SECOND = 1e-3, 1e-6
 
 
 def follows(statement: Follows, rate: float = FIRST) -> Finding:
-    """Compares the empirical distribution function with the stated one.
+    r"""Compares the empirical distribution function with the stated one.
 
-    By the Dvoretzky-Kiefer-Wolfowitz inequality the largest distance exceeds $\\sqrt{\\ln(2/a) / 2n}$ with
+    By the Dvoretzky-Kiefer-Wolfowitz inequality the largest distance exceeds $\sqrt{\ln(2/a) / 2n}$ with
     probability at most a, the false-alarm rate.
     """
     x, _ = _real(statement.samples).reshape(-1).sort()

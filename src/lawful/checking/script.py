@@ -76,7 +76,7 @@ def script(trial: Trial, run: Run, finding: Finding, made: str | None = None) ->
     """
     dtype = finding.dtype if finding.kind == "not finite" else trial.precision
     trial.state.prepare(dtype, run.setting.randomised)
-    parameters = dict(trial.state.parameters)
+    parameters: dict[str, Tensor] = dict(trial.state.parameters)
     trace = Trace(parameters)
     statistical = isinstance(run.statement, Follows)
     again = trial.run(
@@ -98,7 +98,13 @@ def script(trial: Trial, run: Run, finding: Finding, made: str | None = None) ->
 
 
 def _compose(
-    trial: Trial, run: Run, dtype: torch.dtype, definition: str, state: dict[str, Tensor], trace: Trace, ending: list[str]
+    trial: Trial,
+    run: Run,
+    dtype: torch.dtype,
+    definition: str,
+    state: dict[str, Tensor],
+    trace: Trace,
+    ending: list[str],
 ) -> Script:
     body = _tidy("\n".join([*trace.lines("\n".join(ending)), *ending]))
     constants = {name: x for name, x in trace.constants.items() if re.search(rf"\b{name}\b", body)}
@@ -170,7 +176,11 @@ def _ending(trace: Trace, run: Run, finding: Finding) -> list[str]:
             f'print("distance from the uniform distribution", apart.item(), "where chance allows {bound}")',
         ]
     if finding.kind == "shapes differ":
-        pair = (statement.before, statement.after) if isinstance(statement, Unchanged) else (statement.left, statement.right)
+        pair = (
+            (statement.before, statement.after)
+            if isinstance(statement, Unchanged)
+            else (statement.left, statement.right)
+        )
         names = [trace.name(x if isinstance(x, Tensor) else list(x)[finding.output]) for x in pair]
         return [f'print("left ", {names[0]}.shape)', f'print("right", {names[1]}.shape)']
     left, right = (
@@ -180,5 +190,3 @@ def _ending(trace: Trace, run: Run, finding: Finding) -> list[str]:
     )
     words = ("left ", "right") if isinstance(statement, Same | AtMost) else ("before", "after ")
     return [f'print("{words[0]}", {entry(left)}.item())', f'print("{words[1]}", {entry(right)}.item())']
-
-

@@ -94,7 +94,7 @@ def search(
             if shrinks > SHRINKS or time.monotonic() > found + SHRINK_SECONDS:
                 raise _Stop
         taken: list[int] = []
-        failure = None
+        failure, outcome = None, None
         try:
             outcome = trial.examine(_recording(pick, taken))
             record = outcome.run.record
@@ -109,7 +109,7 @@ def search(
         if not tally.failure:
             tally.tried += 1
             progress(tally.tried)
-            if failure is None and outcome is not None:
+            if outcome is not None and failure is None:
                 tally.exercised += outcome.run.exercised and outcome.finding.compared > 0
                 tally.randomised += bool(outcome.run.setting.randomised)
                 trial.worst = max(trial.worst, outcome.finding.times)

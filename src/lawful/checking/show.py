@@ -133,7 +133,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 def summary(report: Report) -> str:
     """The counts of all grades, and how long it took."""
-    counts = Counter(v.grade for v in report.verdicts)
+    counts = Counter(str(v.grade) for v in report.verdicts)
     said = ", ".join(f"{counts[grade]} {grade}" for grade in COLOURS if counts[grade])
     return f"{said or 'nothing was checked'} in {report.seconds:.1f} s"
 

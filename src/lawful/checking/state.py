@@ -78,9 +78,7 @@ class State:
         self.grads = [(p, p.grad, p.requires_grad) for p in self.parameters.values()]
         self.versions = [t._version for t in self.tensors]
         self.working = list(self.originals)
-        self.plain = {
-            name: kind for name, p in self.parameters.items() if (kind := degenerate(p.data)) is not None
-        }
+        self.plain = {name: kind for name, p in self.parameters.items() if (kind := degenerate(p.data)) is not None}
         self._prepared: dict[tuple[torch.dtype, int], list[Tensor]] = {}
         for p, _, _ in self.grads:
             p.grad = None
@@ -123,7 +121,8 @@ class State:
         complex_type = torch.complex128 if dtype is torch.float64 else torch.complex64
         return [
             changed.get(id(t), data).to(
-                dtype if data.is_floating_point() else complex_type if data.is_complex() else data.dtype, copy=True
+                dtype if data.is_floating_point() else complex_type if data.is_complex() else data.dtype,
+                copy=True,
             )
             for t, data in zip(self.tensors, self.originals, strict=True)
         ]
@@ -189,18 +188,17 @@ def degenerate(p: Tensor) -> str | None:
         return None
     if (p == 0).all():
         return "zero"
-    if p.dim() == 2 and p.shape[0] == p.shape[1] and p.shape[0] > 1:
-        if torch.equal(p, torch.eye(p.shape[0], dtype=p.dtype, device=p.device)):
-            return "the identity"
-    if p.numel() > 1 and (p == p.reshape(-1)[0]).all() or (p == 1).all():
-        return "one" if (p == 1).all() else "constant"
-    return None
+    if (p == 1).all():
+        return "one"
+    if p.dim() == 2 and p.numel() > 1 and torch.equal(p, torch.eye(*p.shape, dtype=p.dtype, device=p.device)):
+        return "the identity"
+    return "constant" if p.numel() > 1 and (p == p.reshape(-1)[0]).all() else None
 
 
 def _randomised(p: Tensor, kind: str, generator: torch.Generator) -> Tensor:
     if kind in ("zero", "the identity"):
-        return p + torch.randn(p.shape, generator=generator).to(p) * 0.5
-    return p * (0.5 + torch.rand(p.shape, generator=generator).to(p))
+        return p + torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p) * 0.5
+    return p * (0.5 + torch.rand(p.shape, generator=generator, dtype=torch.float64).to(p))
 
 
 def seed_all(seed: int) -> None:

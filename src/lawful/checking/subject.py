@@ -45,8 +45,11 @@ class Calls:
 
     first: tuple[Any, ...] | None = None
     varied: bool = False
+    trained: bool = False
 
-    def note(self, *signature: Any) -> None:
+    def note(self, training: bool, *signature: Any) -> None:
+        self.trained |= training
+        signature = (training, *signature)
         if self.first is None:
             self.first = signature
         elif not self.varied:
@@ -150,7 +153,7 @@ class BoundMap:
     def _run(self, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """Calls the function on copies of its inputs; returns its output, and the copies as it left them."""
         with self._unrecorded():
-            self.calls.note(self.function, self.seed, self.setting.training, self.changed, inputs)
+            self.calls.note(self.setting.training, self.function, self.seed, self.changed, inputs)
         with self._unrecorded():
             passed = tuple(lay(x, self.setting.layout) if isinstance(x, Tensor) else x for x in inputs)
             full = passed if self.bare else transform(self.place(passed), self._copy(passed))
@@ -161,7 +164,7 @@ class BoundMap:
         try:
             with self._unrecorded(), torch.set_grad_enabled(torch.is_grad_enabled() or self.setting.grad):
                 output = self.function(*args, **kwargs)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if isinstance(error, RuntimeError) and self.setting.layout != "contiguous" and "view" in str(error):
                 raise NotContiguous from error
             raise MapRaised(f"{type(error).__name__}: {_first_line(error)}", error) from error

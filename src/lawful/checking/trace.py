@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -56,10 +56,8 @@ class Trace(TorchFunctionMode):
             out = func(*args, **kwargs)
             name = "torch.autograd.grad" if func is torch.autograd.grad else resolve_name(func) or ""
             if name.endswith("__setitem__") or _has_tensor(out):
-                try:
+                with suppress(_Untold):
                     self._record(name, args, kwargs, out, before)
-                except _Untold:
-                    pass
         return out
 
     @contextmanager
@@ -119,7 +117,7 @@ class Trace(TorchFunctionMode):
             line = f"{parts[0]}.{method.removesuffix('.__get__')}"
         elif method.startswith("__r") and plain[1:] in _OPERATORS and len(parts) == 2:
             line = f"{parts[1]} {_OPERATORS[plain[1:]]} {parts[0]}"
-        elif plain in _OPERATORS and len(parts) == 2 and not options and not method.endswith("_") or (
+        elif (plain in _OPERATORS and len(parts) == 2 and not options and not method.endswith("_")) or (
             method.startswith("__") and plain in _OPERATORS and len(parts) == 2
         ):
             line = f"{parts[0]} {_OPERATORS[plain]} {parts[1]}"

@@ -44,6 +44,8 @@ class Run:
     """The name of every input, by its path."""
     inputs_drawn: int
     """How many of the drawn tensors are inputs; the law drew the others."""
+    trained: bool = False
+    """Whether any call was made in training mode."""
 
 
 @dataclass
@@ -101,7 +103,15 @@ class Trial:
         paths = focus(self.law, arguments, self.target)
         calls = Calls()
         f = BoundMap(
-            self.target, self.target, arguments, paths, self.law.output, self.state, setting, calls, trace=trace
+            self.target,
+            self.target,
+            arguments,
+            paths,
+            self.law.output,
+            self.state,
+            setting,
+            calls,
+            trace=trace,
         )
         names = f.labels
         draw.labels = {id(x): names[path] for path, x in leaves(arguments).items()}
@@ -113,7 +123,7 @@ class Trial:
         with noise or trace or nullcontext(), torch.set_grad_enabled(False):
             statement = self.law.state(f, *f.inputs(), **options)
         exercised = calls.varied if statement.exercised is None else statement.exercised
-        return Run(statement, draw.record, setting, exercised, arguments, names, drawn_before)
+        return Run(statement, draw.record, setting, exercised, arguments, names, drawn_before, calls.trained)
 
     def inputs_of(self, record: Record) -> Run | None:
         """Draws the inputs of a case again, without calling the map."""
@@ -132,7 +142,7 @@ class Trial:
         training = self.state.trains and draw.choice((True, False))
         grad = draw.choice((True, False))
         layout = LAYOUTS[max(0, draw.integer(0, 5) - 3)]
-        randomised = draw.integer(0, 3) if self.rerandomise else 0
+        randomised = draw.integer(1, 3) if self.rerandomise and draw.flag() else 0
         return Setting(training, "contiguous" if self.contiguous_only else layout, grad, randomised)
 
     def examine(self, pick: Pick, given: list[Drawn] | None = None) -> Outcome:

@@ -101,7 +101,8 @@ def bits(shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
 
 def like(example: Tensor, shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
     """Draws values as an example has them: itself, cut or repeated to the shape; its entries at random; real
-    numbers of its size where it has both signs."""
+    numbers of its size where it has both signs.
+    """
     if example.numel() == 0:
         return example.new_zeros(shape), False
     if example.dtype is torch.bool:

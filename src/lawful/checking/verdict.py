@@ -125,7 +125,7 @@ class Verdict:
         if (found := values.get("counterexample")) is not None:
             found = dict(found)
             for name in ("inputs", "drawn"):
-                found[name] = tuple(Value(**{**v, "shape": tuple(v["shape"])}) for v in found[name])
+                found[name] = tuple(Value(v["name"], v["dtype"], tuple(v["shape"]), v["values"]) for v in found[name])
             for name in ("left", "right", "residual64", "residual32", "noise", "times"):
                 found[name] = _number(found[name])
             found["index"], found["setting"] = tuple(found["index"]), tuple(found["setting"])

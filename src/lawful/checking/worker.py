@@ -93,7 +93,14 @@ def work(job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     for position, task in enumerate(tasks):
         if position < job["done"]:
             continue
-        say({"started": position, "target": task.label, "law": str(task.law), "formula": getattr(task.law, "formula", "")})
+        say(
+            {
+                "started": position,
+                "target": task.label,
+                "law": str(task.law),
+                "formula": getattr(task.law, "formula", ""),
+            }
+        )
         verdict = task.problem
         if verdict is None and task.law is not None:
             verdict = judge_law(

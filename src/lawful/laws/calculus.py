@@ -88,4 +88,8 @@ def log_determinant(f: Map, x: Tensor, *, log_det: Key = 1) -> Statement:
         volumes.append(torch.linalg.slogdet(torch.stack(rows)).logabsdet)
     volume = torch.stack(volumes)
     reported = f.output(log_det)(x)
-    return Same(reported.reshape(volume.shape) if reported.numel() == volume.numel() else reported, volume, exercised=True)
+    return Same(
+        reported.reshape(volume.shape) if reported.numel() == volume.numel() else reported,
+        volume,
+        exercised=True,
+    )

@@ -8,7 +8,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lawful.laws.language import Axis, Draw, Finite, Inapplicable, Map, Same, Statement, index_along, law, up_to
+from lawful.laws.language import (
+    Axis,
+    Draw,
+    Finite,
+    Inapplicable,
+    Map,
+    Same,
+    Statement,
+    index_along,
+    law,
+    up_to,
+)
 from lawful.laws.language.axes import along, length
 
 

@@ -65,9 +65,7 @@ class Law:
     def signature(self) -> Mapping[str, inspect.Parameter]:
         """The parameters that the law takes, besides the map, its inputs and the source of choices."""
         found = inspect.signature(self.state).parameters
-        return MappingProxyType(
-            {name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY and name != "draw"}
-        )
+        return MappingProxyType({name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY and name != "draw"})
 
     @cached_property
     def arity(self) -> int | None:
@@ -104,7 +102,9 @@ class Law:
         known = [*self.signature, "input", "output", "within"]
         for name in parameters:
             if name not in known:
-                raise TypeError(f"{self.name} has no parameter {name}{nearest(name, known)} It takes {', '.join(known)}.")
+                raise TypeError(
+                    f"{self.name} has no parameter {name}{nearest(name, known)} It takes {', '.join(known)}."
+                )
         fields = {name: parameters.pop(name) for name in ("input", "output", "within") if name in parameters}
         if (within := fields.get("within")) is not None and not 0 <= within < 1:
             raise ValueError(f"within is a relative error from 0 to below 1: got {within}")

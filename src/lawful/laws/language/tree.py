@@ -44,9 +44,7 @@ def transform(
     parts = children(tree)
     if parts is None:
         return tree
-    new = {
-        key: transform(child, function, kind, f"{path}.{key}" if path else str(key)) for key, child in parts.items()
-    }
+    new = {key: transform(child, function, kind, f"{path}.{key}" if path else str(key)) for key, child in parts.items()}
     if isinstance(tree, Mapping):
         return new
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
