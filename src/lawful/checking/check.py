@@ -16,7 +16,7 @@ from lawful.checking.script import script
 from lawful.checking.search import Failure, Tally, search
 from lawful.checking.state import seed_all, undisturbed
 from lawful.checking.subject import MapRaised
-from lawful.checking.trial import Outcome, Run, Trial, dtype_name
+from lawful.checking.trial import LawRaised, Outcome, Run, Trial, dtype_name
 from lawful.checking.verdict import Counterexample, Grade, Report, Value, Verdict
 from lawful.laws.language import Claim, Inapplicable, Input, Law
 from lawful.laws.language.inputs import Size, as_input
@@ -122,7 +122,7 @@ def judge_law(
     made: str | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Verdict:
-    """Judges one law; whatever goes wrong is a verdict, and never an exception."""
+    """Judges one law; whatever goes wrong in the map or the law is a verdict, and never an exception."""
     verdict = Verdict("error", str(law), law.formula, name, within=law.within)
     start = time.monotonic()
 
@@ -132,7 +132,11 @@ def judge_law(
     if law.waiver is not None:
         return ended("waived", law.waiver)
     try:
+        _ = law.values
         described, varies = described_inputs(inputs, law)
+    except (TypeError, ValueError) as error:
+        return ended("error", str(error), usage=True, trace=traceback.format_exc())
+    try:
         judged = _judge(law, target, described, verdict, cases, seed, rerandomise, seconds, made, progress)
         if judged.grade == "error" and varies and not judged.usage:
             fixed = transform(described, lambda _, i: _fixed(i), Input)
@@ -142,11 +146,8 @@ def judge_law(
                 judged = dataclasses.replace(again, notes=(*again.notes, note))
     except Inapplicable as error:
         return ended("inapplicable", str(error))
-    except (ValueError, TypeError) as error:
-        return ended("error", str(error), usage=True, trace=traceback.format_exc())
-    except Exception as error:
-        reason = f"the law itself raised {type(error).__name__}: {error}"
-        return ended("error", reason, trace=traceback.format_exc())
+    except LawRaised as error:
+        return ended("error", str(error), usage=error.usage, trace=traceback.format_exc())
     return dataclasses.replace(judged, seconds=time.monotonic() - start)
 
 

@@ -114,7 +114,8 @@ def _child(job: Job, verdicts: list[Verdict], result: Result, listen: Listener) 
                     if kind in message:
                         setattr(result, kind, message[kind])
                         result.traces.append(message["trace"])
-                return True
+        if result.usage or result.failed or (result.internal and "started" not in current):
+            return True
         code = process.wait()
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         _stopped(job, current, verdicts, result, listen, f"the process died ({name})")

@@ -112,19 +112,15 @@ class State:
             self._write(i)
 
     def _copies(self, dtype: torch.dtype, seed: int) -> list[Tensor]:
-        changed = {}
         generator = torch.Generator().manual_seed(seed)
-        if seed:
-            for name, kind in self.plain.items():
-                p = self.parameters[name]
-                changed[id(p)] = _randomised(p.data, kind, generator)
+        originals = {id(t): data for t, data in zip(self.tensors, self.originals, strict=True)}
+        for name, kind in self.plain.items() if seed else ():
+            key = id(self.parameters[name])
+            originals[key] = _randomised(originals[key], kind, generator)
         complex_type = torch.complex128 if dtype is torch.float64 else torch.complex64
         return [
-            changed.get(id(t), data).to(
-                dtype if data.is_floating_point() else complex_type if data.is_complex() else data.dtype,
-                copy=True,
-            )
-            for t, data in zip(self.tensors, self.originals, strict=True)
+            data.to(dtype if data.is_floating_point() else complex_type if data.is_complex() else data.dtype, copy=True)
+            for data in originals.values()
         ]
 
     def _write(self, i: int) -> None:

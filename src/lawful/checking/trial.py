@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,7 +19,7 @@ from lawful.checking.state import State, modules_behind, seed_all
 from lawful.checking.subject import BoundMap, Calls, MapRaised, NotContiguous, Setting, focus, labels
 from lawful.checking.trace import Trace
 from lawful.checking.values import LAYOUTS
-from lawful.laws.language import Discard, Finite, Law, Statement
+from lawful.laws.language import Discard, Finite, Inapplicable, Law, Statement
 from lawful.laws.language.statement import Follows
 from lawful.laws.language.tree import leaves
 
@@ -29,6 +30,17 @@ JUMP = 1e-3
 """Noise of more than this part of the output is a tie or a branch that rounding decides: the case is excused."""
 
 _TYPE_ERROR = re.compile(r"dtype|scalar type|Double|Float|float64|float32", re.I)
+
+
+Answer = TypeVar("Answer")
+
+
+class LawRaised(Exception):
+    """The law cannot be stated: with these parameters on these inputs (`usage`), or because it raised."""
+
+    def __init__(self, sentence: str, usage: bool = False) -> None:
+        super().__init__(sentence)
+        self.usage = usage
 
 
 @dataclass
@@ -100,8 +112,8 @@ class Trial:
             arguments = (arguments,)
         draw.build = lambda again: build(self.inputs, draw)
         self.state.prepare(dtype, setting.randomised, noise=move)
-        paths = focus(self.law, arguments, self.target)
         calls = Calls()
+        paths = self._asked(lambda: focus(self.law, arguments, self.target))
         f = BoundMap(
             self.target,
             self.target,
@@ -121,9 +133,22 @@ class Trial:
         drawn_before = len(draw.record.tensors)
         options: dict[str, Any] = self.law.values | ({"draw": draw} if self.law.takes_draw else {})
         with noise or trace or nullcontext(), torch.set_grad_enabled(False):
-            statement = self.law.state(f, *f.inputs(), **options)
+            statement = self._asked(lambda: self.law.state(f, *f.inputs(), **options))
+        if not isinstance(statement, Statement):
+            raise LawRaised(f"a law returns a statement, such as Same(left, right): got {type(statement).__name__}")
         exercised = calls.varied if statement.exercised is None else statement.exercised
         return Run(statement, draw.record, setting, exercised, arguments, names, drawn_before, calls.trained)
+
+    def _asked(self, question: Callable[[], Answer]) -> Answer:
+        """Tells what goes wrong in the law itself from what goes wrong in the map, or in the judge."""
+        try:
+            return question()
+        except (Discard, Inapplicable, MapRaised, NotContiguous):
+            raise
+        except ValueError as error:
+            raise LawRaised(str(error), usage=True) from error
+        except Exception as error:
+            raise LawRaised(f"the law itself raised {type(error).__name__}: {error}") from error
 
     def inputs_of(self, record: Record) -> Run | None:
         """Draws the inputs of a case again, without calling the map."""

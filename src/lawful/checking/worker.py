@@ -103,17 +103,7 @@ def work(job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
         )
         verdict = task.problem
         if verdict is None and task.law is not None:
-            verdict = judge_law(
-                task.law,
-                task.target,
-                task.inputs,
-                task.label,
-                cases=job["cases"],
-                seed=job["seed"],
-                seconds=job["seconds"] / 2,
-                made=task.made,
-                progress=lambda done: say({"progress": done}),
-            )
+            verdict = _judged(task, task.law, job, say)
         if verdict is None:
             continue
         message: dict[str, Any] = {"verdict": verdict.to_json(), "trace": verdict.trace}
@@ -124,6 +114,25 @@ def work(job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
             verdict.script(path)
             message["script"] = str(path)
         say(message)
+
+
+def _judged(task: Task, law: Law, job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> Verdict:
+    try:
+        return judge_law(
+            law,
+            task.target,
+            task.inputs,
+            task.label,
+            cases=job["cases"],
+            seed=job["seed"],
+            seconds=job["seconds"] / 2,
+            made=task.made,
+            progress=lambda done: say({"progress": done}),
+        )
+    except Exception as error:
+        sentence = f"{type(error).__name__}: {error}"
+        say({"internal": sentence, "trace": traceback.format_exc()})
+        return _failed(law, task.label, f"internal error: {sentence}", "")
 
 
 def main() -> None:
