@@ -91,9 +91,7 @@ def future(x):
 
 def layer(name, make, inputs, *laws, modes=BOTH, call=as_given):
     words = {False: "eval", True: "train"}
-    return [
-        pytest.param(make, call, training, inputs, laws, id=f"{name}-{words[training]}") for training in modes
-    ]
+    return [pytest.param(make, call, training, inputs, laws, id=f"{name}-{words[training]}") for training in modes]
 
 
 ATTENTION = functools.partial(nn.MultiheadAttention, 8, 2, batch_first=True)
@@ -643,7 +641,11 @@ AWKWARD = [
     awkward("rfft-and-back", lambda: lambda x: torch.fft.irfft(torch.fft.rfft(x), n=8), BTD, linearity()),
     awkward(
         "fft-convolution",
-        lambda: lambda x: torch.fft.irfft(torch.fft.rfft(x) * torch.fft.rfft(torch.arange(8) / 8.0).to(x.dtype.to_complex()), n=8),
+        lambda: (
+            lambda x: torch.fft.irfft(
+                torch.fft.rfft(x) * torch.fft.rfft(torch.arange(8) / 8.0).to(x.dtype.to_complex()), n=8
+            )
+        ),
         BTD,
         linearity(),
         translation_equivariance(axis=-1),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -199,8 +200,8 @@ class CaseDraw(Draw):
         return given[position].value
 
 
-def sized(inputs: Any, draw: CaseDraw) -> dict[str, int]:
-    """Draws the sizes of all letters: one of them may be long, the others are small."""
+def sized(inputs: Any, draw: CaseDraw, most: Mapping[str, int]) -> dict[str, int]:
+    """Draws the sizes of all letters, up to those in `most`: one of them may be long, the others are small."""
     letters: dict[str, tuple[int, ...]] = {}
     for described in leaves(inputs, Input).values():
         for axis in described.axes:
@@ -213,18 +214,20 @@ def sized(inputs: Any, draw: CaseDraw) -> dict[str, int]:
     sizes = {}
     for letter, options in letters.items():
         if options:
+            options = tuple(n for n in sorted(options) if n <= most.get(letter, n))
             sizes[letter] = options[draw.integer(0, len(options) - 1)]
         else:
-            sizes[letter] = draw.integer(1, reach if letter == free[longest] else 4)
+            high = reach if letter == free[longest] else 4
+            sizes[letter] = draw.integer(1, min(high, most.get(letter, high)))
     return sizes
 
 
-def build(inputs: Any, draw: CaseDraw) -> Any:
-    """Draws the inputs: of a description, or by calling a function of the draw."""
+def build(inputs: Any, draw: CaseDraw, most: Mapping[str, int] = MappingProxyType({})) -> Any:
+    """Draws the inputs: of a description, in sizes up to `most`, or by calling a function of the draw."""
     if callable(inputs) and not isinstance(inputs, Input):
         made = inputs(draw)
         return transform(made, lambda _, x: x.to(draw.device, draw.dtype if x.is_floating_point() else x.dtype))
-    sizes = sized(inputs, draw)
+    sizes = sized(inputs, draw, most)
     draw.record.sizes = sizes
     return transform(
         inputs,

@@ -212,7 +212,7 @@ def _refuted(trial: Trial, tally: Tally, failure: Failure, cases: int, verdict: 
             verdict,
             grade="error",
             reason=f"the map raised on {where}: {raised}" if raised.cause else str(raised),
-            cases=tally.tried,
+            cases=cases,
             counterexample=found,
             notes=notes,
             trace=trace,

@@ -32,25 +32,24 @@ def literal(x: Tensor) -> str:
     return f"torch.tensor({text}, dtype={x.dtype})"
 
 
-def origin(target: Any) -> tuple[str, bool]:
-    """Writes lines that define `f` as the target, and says whether its parameters still have to be loaded."""
+def origin(target: Any, variable: str = "f") -> str:
+    """Writes lines that define a variable as the target; the parameters of a module still have to be loaded."""
     source = type(target) if isinstance(target, nn.Module) else target
     name = getattr(source, "__qualname__", "")
     module = inspect.getmodule(source)
     if not name.isidentifier() or module is None:
         what = "module" if isinstance(target, nn.Module) else "function"
-        return f'raise SystemExit("put your {what} here: f = ...")', isinstance(target, nn.Module)
+        return f'raise SystemExit("put your {what} here: {variable} = ...")'
     if module.__name__ in ("__main__", "builtins"):
         try:
             head = "from torch import Tensor, nn\nfrom torch.nn import functional as F\n\n"
-            head += textwrap.dedent(inspect.getsource(source))
+            head += textwrap.dedent(inspect.getsource(source)) + "\n"
         except (OSError, TypeError):
             head = f"# the definition of {name} goes here"
     else:
-        head = f"from {module.__name__} import {name}"
-    if not isinstance(target, nn.Module):
-        return f"{head}\n\nf = {name}", False
-    return f"{head}\n\nf = {_construction(target, name)}", True
+        head = f"from {module.__name__} import {name}\n"
+    made = _construction(target, name) if isinstance(target, nn.Module) else name
+    return head if made == variable else f"{head}\n{variable} = {made}"
 
 
 def _construction(target: nn.Module, name: str) -> str:
@@ -88,9 +87,13 @@ def script(trial: Trial, run: Run, finding: Finding, made: str | None = None) ->
     )
     with trace.pause():
         ending = _ending(trace, again, finding)
-    definition, load = (made, False) if made else origin(trial.target)
+    definition = made or origin(trial.target)
+    for name, helper in trace.helpers.items():
+        definition = f"{origin(helper, name)}\n{definition}"
+        if isinstance(helper, nn.Module):
+            definition += f"\n{name} = {name}.to({dtype})"
     state: dict[str, Tensor] = {}
-    if load:
+    if not made and isinstance(trial.target, nn.Module):
         state = {name: x.detach().clone() for name, x in trial.target.state_dict().items()}
     elif run.setting.randomised and isinstance(trial.target, nn.Module):
         state = {name: parameters[name].detach().clone() for name in trial.state.plain if name in parameters}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 import warnings
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from lawful.checking.case import Pick, Record, replay
 from lawful.checking.numerics import Finding
 from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Outcome, Trial
-from lawful.laws.language import Discard
+from lawful.laws.language import Discard, Inapplicable
 
 SHRINKS, SHRINK_SECONDS = 400, 5.0
 """How many smaller cases are tried after the first that fails, and for how long."""
@@ -106,6 +107,11 @@ def search(
             hypothesis.reject()
         except MapRaised as error:
             failure = Failure(Record(integers=taken), raised=error)
+        except Inapplicable as error:
+            if not tally.tried:
+                raise
+            changed = MapRaised(f"what the law can say changes from case to case: {error}")
+            failure = Failure(Record(integers=taken), raised=changed)
         if not tally.failure:
             tally.tried += 1
             progress(tally.tried)
@@ -146,7 +152,44 @@ def search(
             raise
     if tally.failure is not None:
         _settle(trial, tally.failure)
+        if tally.failure.outcome is not None:
+            tally.failure = _smaller(trial, tally.failure, seed, found + SHRINK_SECONDS)
     return tally
+
+
+RETRIES = 60
+"""How many draws are tried in search of a failure of a smaller size."""
+
+
+def _smaller(trial: Trial, failure: Failure, seed: int, end: float) -> Failure:
+    """Looks for the same failure with one size smaller and all else drawn anew.
+
+    Hypothesis keeps the seed of the values while it shrinks a size, and a fault may need other values there.
+    """
+    source = random.Random(seed)
+    sizes = dict(failure.record.sizes)
+    for letter in sizes:
+        while sizes[letter] > 1:
+            trial.most = sizes | {letter: sizes[letter] - 1}
+            again = _retry(trial, failure.kind, source, end)
+            if again is None:
+                break
+            failure, sizes = again, dict(again.record.sizes)
+    trial.most = {}
+    return failure
+
+
+def _retry(trial: Trial, kind: str, source: random.Random, end: float) -> Failure | None:
+    for _ in range(RETRIES):
+        if time.monotonic() > end:
+            return None
+        try:
+            outcome = trial.examine(source.randint)
+        except (Discard, MapRaised, Inapplicable):
+            continue
+        if outcome.finding.kind == kind:
+            return Failure(outcome.run.record, outcome)
+    return None
 
 
 def _settle(trial: Trial, failure: Failure) -> None:

@@ -29,6 +29,15 @@ def number(x: float | None) -> str:
     return "-" if x is None else f"{x:.4g}"
 
 
+def pair(x: float | None, y: float | None) -> tuple[str, str]:
+    """Writes two numbers in as many digits as it takes to tell them apart, at least four."""
+    for digits in range(4, 18) if x is not None and y is not None else ():
+        texts = f"{x:.{digits}g}", f"{y:.{digits}g}"
+        if texts[0] != texts[1]:
+            return texts
+    return number(x), number(y)
+
+
 def one_line(verdict: Verdict) -> str:
     """The verdict in a line, without its grade."""
     said = [f"{verdict.target}  {verdict.law}"]
@@ -45,7 +54,7 @@ def one_line(verdict: Verdict) -> str:
 def details(verdict: Verdict) -> list[str]:
     """The lines below a verdict: the formula and the counterexample, and what is to be known about the judgement."""
     lines = []
-    if verdict.failed:
+    if verdict.grade == "refuted":
         lines.append(verdict.formula)
     if verdict.counterexample is not None:
         lines += counterexample_lines(verdict.counterexample, verdict.cases)
@@ -71,7 +80,8 @@ def counterexample_lines(found: Counterexample, cases: int) -> list[str]:
         left, right = _SIDES.get(found.kind, ("left", "right"))
         if found.kind == "changed":
             place = f"input{f' {found.output}' if found.output else ''}{list(found.index) if found.index else ''}"
-        lines.append(f"{place}: {left} {number(found.left)}, {right} {number(found.right)}")
+        shown = pair(found.left, found.right)
+        lines.append(f"{place}: {left} {shown[0]}, {right} {shown[1]}")
         if found.times is not None:
             lines.append(f"         {number(found.times)} times the noise floor of {number(found.noise)}")
             lines.append(f"residual float64 {number(found.residual64)}, float32 {number(found.residual32)}")

@@ -208,10 +208,14 @@ def seed_all(seed: int) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Puts the global random states, the default type and the gradient mode back at the end."""
+    """Works on one thread, and puts the random states, the default type and the gradient mode back at the end.
+
+    The tensors of a check are small: further threads would only wait for each other.
+    """
     states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    dtype, grad = torch.get_default_dtype(), torch.is_grad_enabled()
+    dtype, grad, threads = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         yield
     finally:
@@ -222,3 +226,4 @@ def undisturbed() -> Iterator[None]:
             torch.cuda.set_rng_state_all(cuda)
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
+        torch.set_num_threads(threads)

@@ -122,15 +122,15 @@ class BoundMap:
 
     def method(self, method: str | Callable[..., Any]) -> BoundMap:
         if not isinstance(method, str):
-            name = getattr(method, "__name__", "g")
-            return dataclasses.replace(self, function=method, key=None, bare=True, expression=name)
+            return dataclasses.replace(self.other(method), bare=True)
         if not hasattr(self.target, method):
             raise Inapplicable(f"{type(self.target).__name__} has no method {method!r}")
         bound = getattr(self.target, method)
         return dataclasses.replace(self, function=bound, key=None, bare=True, expression=f"f.{method}")
 
     def other(self, other: Callable[..., Any]) -> BoundMap:
-        return dataclasses.replace(self, function=other, key=None, expression=getattr(other, "__name__", "other"))
+        name = getattr(other, "__name__", "other")
+        return dataclasses.replace(self, function=other, key=None, expression=name if name.isidentifier() else "other")
 
     def eval(self) -> BoundMap:
         return dataclasses.replace(self, setting=dataclasses.replace(self.setting, training=False))

@@ -154,7 +154,10 @@ def _value(stated: Law, key: str, text: str) -> Any:
     else:
         wanted = {"int": (int,), "Axis": (int,), "bool": (bool,)}.get(kind, (object,))
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted and object not in wanted):
-        raise UsageError(f"{stated.name} wants {key} as {kind or 'a number'}: got {text!r}")
+        said = {"int": "a whole number", "Axis": "an axis, a whole number", "bool": "True or False"}.get(
+            kind, "a number"
+        )
+        raise UsageError(f"{stated.name} wants {key} as {said}: got {text!r}")
     return value
 
 

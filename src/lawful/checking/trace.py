@@ -40,6 +40,8 @@ class Trace(TorchFunctionMode):
         self.steps: list[tuple[str, str]] = []
         """What each step gives a value to, and its text."""
         self.hints: dict[int, str] = {}
+        self.helpers: dict[str, Any] = {}
+        """The functions that were called besides the map."""
         self.lasting: set[str] = set()
         """Calls that later ones may depend on."""
         self.constants: dict[str, Tensor] = {}
@@ -192,7 +194,7 @@ class Trace(TorchFunctionMode):
             for x, left in zip(inputs, after, strict=True):
                 name = self.name(x)
                 self._assign(left, f"{name}.clone()", f"{name}_after")
-            call = f"{self._function(made, True)}({self._arguments(made, made.place(after))})"
+            call = f"{self._function(made, True)}({self._arguments(made, made.place(after), copy=False)})"
             for left in after:
                 self.steps.append((self.names[id(left)], ""))
             self.steps[-1] = (self.steps[-1][0], _settings(made) + call)
@@ -201,14 +203,16 @@ class Trace(TorchFunctionMode):
         if made.changed:
             values = ", ".join(f"{name!r}: {self.expression(value)}" for name, value in made.changed)
             return f"(lambda *a: torch.func.functional_call(f, {{{values}}}, a))"
+        if not made.expression.startswith("f.") and made.expression != "f":
+            self.helpers[made.expression] = made.function
         if fresh and len(made.state.tensors) > len(made.state.parameters):
             return f"copy.deepcopy({made.expression})"
         return made.expression
 
-    def _arguments(self, made: BoundMap, whole: Any) -> str:
+    def _arguments(self, made: BoundMap, whole: Any, copy: bool = True) -> str:
         def say(value: Any) -> str:
             text = self.expression(value)
-            if isinstance(value, Tensor) and text not in self.constants:
+            if copy and isinstance(value, Tensor) and text not in self.constants:
                 text += ".clone()"
             return f"{made.setting.layout}({text})" if made.setting.layout != "contiguous" else text
 

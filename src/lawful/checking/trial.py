@@ -75,6 +75,7 @@ class Trial:
         precision: The precision that judges; float64 unless the map does not run in it.
         counts: How many cases were set aside, excused or idle.
         notes: What the report should say about the way the map was judged.
+        most: The largest size that each letter may have; empty for no bound.
     """
 
     def __init__(self, law: Law, target: Any, inputs: Any, *, rerandomise: bool = True) -> None:
@@ -90,6 +91,7 @@ class Trial:
         self.counts: Counter[str] = Counter()
         self.notes: dict[str, None] = {}
         self.worst = 0.0
+        self.most: dict[str, int] = {}
 
     def run(
         self,
@@ -107,7 +109,7 @@ class Trial:
         torch.set_default_dtype(dtype)
         setting = self._setting(draw)
         seed_all(0)
-        arguments = build(self.inputs, draw)
+        arguments = build(self.inputs, draw, self.most)
         if not isinstance(arguments, tuple | dict):
             arguments = (arguments,)
         draw.build = lambda again: build(self.inputs, draw)

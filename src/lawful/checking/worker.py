@@ -43,14 +43,14 @@ def plan(job: dict[str, Any]) -> Iterator[Task]:
             raise UsageError(f"--law and --input speak of one map: name it, as in {name or 'package.module'}:Name")
         yield from _claims(module, job["seed"])
         return
+    short = name.rpartition(":")[2]
     laws: list[Law | Verdict] = []
     for text in job["laws"]:
         try:
             laws.append(targets.law(text))
         except UsageError as error:
-            laws.append(Verdict("error", text, "", name, str(error), usage=True))
+            laws.append(Verdict("error", text, "", short, str(error), usage=True))
     described = targets.inputs(job["inputs"])
-    short = name.rpartition(":")[2]
     loaded = targets.load(name)
     try:
         target, called = targets.build(loaded, short, job["seed"])

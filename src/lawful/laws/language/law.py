@@ -35,7 +35,7 @@ ALL = _All()
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:
     """Returns `": did you mean ...?"` with the known name closest to `name`, or an empty string."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f": did you mean {close[0]}?" if close else ""
 
 

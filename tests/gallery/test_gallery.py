@@ -1,0 +1,87 @@
+"""Every broken layer of the gallery is refuted, by a small witness and a script that runs; every twin holds."""
+
+import importlib
+import math
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import lawful
+import tests.gallery as gallery
+
+FAULTS = sorted(found.name for found in pkgutil.iter_modules(gallery.__path__) if not found.name.startswith("test_"))
+ROOT = Path(__file__).parents[2]
+
+
+def load(name):
+    return importlib.import_module(f"tests.gallery.{name}")
+
+
+def judged(fault, layer, cases=100):
+    torch.manual_seed(0)
+    return lawful.check(layer(), fault.law, inputs=fault.inputs, cases=cases).verdicts[0]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_broken_is_refuted_by_a_small_witness(name, tmp_path):
+    fault = load(name)
+    verdict = judged(fault, fault.Broken)
+    assert verdict.grade == "refuted", verdict
+    for letter, most in fault.witness.items():
+        assert size(verdict, fault.inputs, letter) <= most, verdict
+    left, right = shown(verdict, tmp_path)
+    assert not math.isclose(left, right, rel_tol=1e-9), verdict.script()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fixed_holds(name):
+    fault = load(name)
+    verdict = judged(fault, fault.Fixed)
+    assert verdict.grade == "held", verdict
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FAULTS)
+def test_fixed_holds_in_many_cases(name):
+    fault = load(name)
+    verdict = judged(fault, fault.Fixed, cases=1000)
+    assert verdict.grade == "held", verdict
+
+
+def size(verdict, inputs, letter):
+    """The size of a letter in the counterexample."""
+    described = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs]
+    for value, axes in zip(verdict.counterexample.inputs, described, strict=True):
+        for n, axis in zip(value.shape, axes.axes, strict=True):
+            if axis.letter == letter:
+                return n
+    raise LookupError(letter)
+
+
+def shown(verdict, folder):
+    """Runs the standalone script and returns the two numbers it prints."""
+    path = folder / "script.py"
+    verdict.script(path)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    numbers = [float(word) for word in done.stdout.split() if is_number(word)]
+    return (numbers[0], 0.0) if len(numbers) == 1 else (numbers[0], numbers[1])
+
+
+def is_number(word):
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,92 @@
+"""Sums and multiples of the input."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lawful import shape
+from lawful.laws import homogeneity, linearity, scale_invariance, shift_invariance
+
+torch.manual_seed(0)
+
+
+def relu_network():
+    layers = (nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 4, bias=False))
+    return nn.Sequential(*layers)
+
+
+def quadratic_form(x):
+    return (x @ torch.arange(16.0).reshape(4, 4) * x).sum(-1)
+
+
+def normalised(x):
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+X, CHANNELS = shape("b t 4"), shape("b 4 t")
+
+KEPT = {
+    "linear: a layer": (linearity(), X, nn.Linear(4, 3, bias=False)),
+    "linear: a convolution": (linearity(), CHANNELS, nn.Conv1d(4, 3, 3, padding=1, bias=False)),
+    "linear: a derivative": (linearity(), X, lambda x: x.diff(dim=-1)),
+    "linear: an average": (linearity(), X, lambda x: x.mean(1)),
+    "homogeneous: ReLU": (homogeneity(), X, torch.relu),
+    "homogeneous: a network of it": (homogeneity(), X, relu_network()),
+    "homogeneous: a norm": (homogeneity(), X, lambda x: x.norm(dim=-1)),
+    "homogeneous: a quadratic form": (homogeneity(degree=2), X, quadratic_form),
+    "homogeneous: degree 0": (homogeneity(degree=0), X, torch.sign),
+    "shifted: softmax": (shift_invariance(), X, lambda x: x.softmax(-1)),
+    "shifted: softmax over time": (shift_invariance(axis=1), X, lambda x: x.softmax(1)),
+    "shifted: layer norm": (shift_invariance(), X, nn.LayerNorm(4)),
+    "shifted: differences": (shift_invariance(), X, lambda x: x.diff(dim=-1)),
+    "scaled: RMS norm": (scale_invariance(), X, nn.RMSNorm(4, eps=0.0)),
+    "scaled: layer norm": (scale_invariance(), shape("b t 16"), nn.LayerNorm(16, eps=0.0)),
+    "scaled: length 1": (scale_invariance(), X, normalised),
+    "scaled: length 1 over time": (scale_invariance(axis=1), X, lambda x: normalised(x.mT).mT),
+}
+BROKEN = {
+    "linear: a bias": (linearity(), X, nn.Linear(4, 3)),
+    "linear: an activation": (linearity(), X, torch.relu),
+    "homogeneous: a bias": (homogeneity(), X, nn.Linear(4, 3)),
+    "homogeneous: GELU": (homogeneity(), X, F.gelu),
+    "homogeneous: tanh": (homogeneity(), X, torch.tanh),
+    "homogeneous: softmax": (homogeneity(), X, lambda x: x.softmax(-1)),
+    "homogeneous: another degree": (homogeneity(), X, quadratic_form),
+    "shifted: RMS norm": (shift_invariance(), X, nn.RMSNorm(4)),
+    "shifted: softmax over another axis": (shift_invariance(), X, lambda x: x.softmax(1)),
+    "scaled: eps not small": (scale_invariance(), X, nn.RMSNorm(4, eps=0.1)),
+    "scaled: softmax": (scale_invariance(), X, lambda x: x.softmax(-1)),
+    "scaled: length 1 over another axis": (scale_invariance(axis=1), X, normalised),
+}
+WRONG = {
+    "shift": (shift_invariance(axis=3), "axis=3 is out of range: the input has shape"),
+    "scale": (scale_invariance(axis=-4), "axis=-4 is out of range: the input has shape"),
+}
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
+def test_kept(law, inputs, f, judge):
+    assert judge(f, law, inputs).grade == "held"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
+def test_broken(law, inputs, f, judge):
+    assert judge(f, law, inputs).grade == "refuted"
+
+
+@pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
+def test_parameters_out_of_range(law, reason, judge):
+    verdict = judge(torch.relu, law, X)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert reason in verdict.reason
+
+
+def test_nothing_but_zero_to_scale_is_vacuous(judge):
+    assert judge(normalised, scale_invariance(), lambda draw: torch.zeros(2, 3, 4)).grade == "vacuous"
+
+
+def test_parameters_are_judged_as_given(judge):
+    layer = nn.Linear(4, 3)
+    nn.init.zeros_(layer.bias)
+    assert judge(layer, linearity(), X).grade == "held"

@@ -1,0 +1,174 @@
+"""Padding and masked positions count for nothing, and an empty row is harmless."""
+
+import pytest
+import torch
+from torch import nn
+
+from lawful import mask, shape, tokens
+from lawful.laws import fully_masked_row_is_finite, masked_positions_have_no_influence, padding_invariance
+
+torch.manual_seed(0)
+
+
+def attend(x, m):
+    return (x @ x.mT).masked_fill(~m[:, None], -torch.inf).softmax(-1) @ x
+
+
+def attend_with_zeros_before_and_after(x, m):
+    empty = ~m.any(-1)[:, None, None]
+    scores = (x @ x.mT).masked_fill(~m[:, None], -torch.inf).masked_fill(empty, 0)
+    return (scores.softmax(-1) @ x).masked_fill(empty, 0)
+
+
+def attend_with_the_mask_added(x, m):
+    return (x @ x.mT + m[:, None]).softmax(-1) @ x
+
+
+def masked_mean(x, m):
+    m = m[..., None].to(x)
+    return x + (x * m).sum(1, keepdim=True) / m.sum(1, keepdim=True)
+
+
+def centred(x, m):
+    return x - x.mean(1, keepdim=True)
+
+
+def centred_over_the_padded_length(x, m):
+    return x - (x * m[..., None]).mean(1, keepdim=True)
+
+
+def from_lengths(f):
+    return lambda x, lengths: f(x, torch.arange(x.shape[1]) < lengths[:, None])
+
+
+class Convolution(nn.Module):
+    """Convolves over time, with the masked positions set to 0 first or not."""
+
+    def __init__(self, masked):
+        super().__init__()
+        self.masked = masked
+        self.mix = nn.Conv1d(4, 4, 3, padding=1)
+
+    def forward(self, x, m):
+        return self.mix((x * m[..., None] if self.masked else x).mT).mT
+
+
+class Recurrence(nn.GRU):
+    def forward(self, x, m):
+        return super().forward(x)
+
+
+class Attention(nn.MultiheadAttention):
+    """PyTorch's own, whose mask is True at the positions to be ignored."""
+
+    def forward(self, x, hidden):
+        return super().forward(x, x, x, key_padding_mask=hidden, need_weights=False)
+
+
+padding, influence, empty_row = (
+    padding_invariance(),
+    masked_positions_have_no_influence(),
+    fully_masked_row_is_finite(),
+)
+INPUTS, LENGTHS = (shape("b t 4"), mask("b t")), (shape("b t 4"), tokens("b", vocab=90))
+
+KEPT = {
+    "padding: attention under a key mask": (padding, INPUTS, attend),
+    "padding: a recurrence": (padding, INPUTS, Recurrence(4, 4, batch_first=True)),
+    "padding: a convolution masked first": (padding, INPUTS, Convolution(masked=True)),
+    "padding: lengths": (padding, LENGTHS, from_lengths(attend)),
+    "padding: lengths, channels first": (
+        padding_invariance(time=2),
+        (shape("b 4 t"), tokens("b", vocab=90)),
+        lambda x, n: from_lengths(attend)(x.mT, n).mT,
+    ),
+    "padding: PyTorch's polarity": (padding_invariance(keep=False), INPUTS, Attention(4, 2, batch_first=True)),
+    "influence: -inf at masked keys": (influence, INPUTS, attend),
+    "influence: a masked mean": (influence, INPUTS, masked_mean),
+    "influence: PyTorch's polarity": (
+        masked_positions_have_no_influence(keep=False),
+        INPUTS,
+        Attention(4, 2, batch_first=True),
+    ),
+    "influence: channels first": (
+        masked_positions_have_no_influence(time=-1),
+        (shape("b 4 t"), mask("b t")),
+        lambda x, m: attend(x.mT, m).mT,
+    ),
+    "empty row: zeros before and after": (empty_row, INPUTS, attend_with_zeros_before_and_after),
+    "empty row: PyTorch's polarity": (
+        fully_masked_row_is_finite(keep=False),
+        INPUTS,
+        lambda x, hidden: attend_with_zeros_before_and_after(x, ~hidden),
+    ),
+}
+BROKEN = {
+    "padding: a convolution reads it": (padding, INPUTS, Convolution(masked=False)),
+    "padding: a norm reads it": (padding, INPUTS, centred),
+    "padding: a mean over the padded length": (padding, INPUTS, centred_over_the_padded_length),
+    "padding: lengths": (padding, LENGTHS, from_lengths(centred_over_the_padded_length)),
+    "padding: lengths ignored": (padding, LENGTHS, centred),
+    "padding: the other polarity": (padding, INPUTS, Attention(4, 2, batch_first=True)),
+    "influence: the other polarity": (influence, INPUTS, Attention(4, 2, batch_first=True)),
+    "influence: PyTorch's polarity, and ours": (
+        masked_positions_have_no_influence(keep=False),
+        INPUTS,
+        attend,
+    ),
+    "influence: a mask that is added": (influence, INPUTS, attend_with_the_mask_added),
+    "influence: a norm over time": (influence, INPUTS, centred),
+    "empty row: -inf everywhere": (empty_row, INPUTS, attend),
+    "empty row: NaN set to 0 afterwards": (empty_row, INPUTS, lambda x, m: attend(x, m).nan_to_num(0.0)),
+    "empty row: PyTorch's polarity": (
+        fully_masked_row_is_finite(keep=False),
+        INPUTS,
+        Attention(4, 2, batch_first=True),
+    ),
+}
+WRONG = {
+    "padding: time": (padding_invariance(time=3), INPUTS, "time=3 is out of range"),
+    "influence: time": (masked_positions_have_no_influence(time=-4), INPUTS, "time=-4 is out of range"),
+    "one input": (influence, shape("b t 4"), "masked_positions_have_no_influence speaks of 2 inputs: got 1"),
+}
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
+def test_kept(law, inputs, f, judge):
+    assert judge(f, law, inputs).grade == "held"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
+def test_broken(law, inputs, f, judge):
+    assert judge(f, law, inputs).grade == "refuted"
+
+
+@pytest.mark.parametrize(("law", "inputs", "reason"), WRONG.values(), ids=WRONG)
+def test_questions_that_make_no_sense(law, inputs, reason, judge):
+    verdict = judge(attend, law, inputs)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert reason in verdict.reason
+
+
+def test_a_mask_that_hides_nothing_is_vacuous(judge):
+    def everything_is_there(draw):
+        t = draw.integer(1, 4)
+        return draw.values(2, t, 4), torch.ones(2, t, dtype=torch.bool)
+
+    assert judge(attend, influence, everything_is_there).grade == "vacuous"
+
+
+@pytest.mark.parametrize("law", [influence, empty_row], ids=str)
+def test_numbers_are_no_mask(law, judge):
+    verdict = judge(lambda x, m: x, law, (shape("b t 4"), shape("b t")))
+    assert verdict.grade == "inapplicable"
+    assert "a boolean mask: got torch.float64" in verdict.reason
+
+
+@pytest.mark.parametrize("law", [padding, influence], ids=str)
+def test_a_pooled_output_has_no_positions(law, judge):
+    assert judge(lambda x, m: masked_mean(x, m).sum((1, 2)), law, INPUTS).grade == "inapplicable"
+
+
+def test_nan_in_the_gradient_alone_is_found(judge):
+    found = judge(lambda x, m: attend(x, m).nan_to_num(0.0), empty_row, INPUTS).counterexample
+    assert (found.kind, found.output) == ("not finite", 1)

@@ -1,0 +1,197 @@
+"""Permutations, translations, any group."""
+
+import pytest
+import torch
+from torch import nn
+
+from lawful import shape
+from lawful.laws import (
+    equivariance,
+    invariance,
+    permutation_equivariance,
+    permutation_invariance,
+    translation_equivariance,
+)
+
+torch.manual_seed(0)
+
+
+def attend(x, hidden=None):
+    scores = x @ x.mT
+    return (scores if hidden is None else scores.masked_fill(hidden, -torch.inf)).softmax(-1) @ x
+
+
+def attend_causally(x):
+    t = torch.arange(x.shape[1])
+    return attend(x, t > t[:, None])
+
+
+def add_positions(x):
+    return x + torch.arange(x.shape[1])[:, None]
+
+
+def pool(x):
+    return (x.sum(-1, keepdim=True).softmax(1) * x).sum(1)
+
+
+def pool_by_position(x):
+    return (x * torch.arange(x.shape[1])[:, None]).sum(1)
+
+
+def circular(channels=2):
+    return nn.Conv1d(channels, channels, 3, padding=1, padding_mode="circular")
+
+
+class Strided(nn.Module):
+    """Keeps every other position, and repeats it in place of the one left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = circular()
+
+    def forward(self, x):
+        return self.mix(x)[..., ::2].repeat_interleave(2, dim=-1)[..., : x.shape[-1]]
+
+
+def rotation(draw):
+    q, r = torch.linalg.qr(draw.normal(3, 3))
+    q = q * r.diagonal().sign()
+    return q * q.det()
+
+
+def rotate(g, x):
+    return x @ g.mT
+
+
+def lines(x):
+    return x.unsqueeze(2) - x.unsqueeze(1)
+
+
+def pull(x):
+    """Moves every point along the lines to the others, by a function of the distance."""
+    return x + (lines(x) / (1 + lines(x).square().sum(-1, keepdim=True))).mean(2)
+
+
+def pull_to_the_origin(x):
+    return pull(x) - x.exp()
+
+
+def distances(x):
+    return lines(x).square().sum(-1)
+
+
+def turn(k, x):
+    return x.rot90(k, dims=(-2, -1))
+
+
+def corner(x):
+    return x[..., 0, :].square().sum(-1) * x[..., 0].sum(-1)
+
+
+def averaged_corner(x):
+    return sum(corner(turn(k, x)) for k in range(4)) / 4
+
+
+def message(coordinates, features):
+    return features + distances(coordinates).mean(2, keepdim=True), pull(coordinates)
+
+
+X, POINTS, IMAGE = shape("b t 8"), shape("b n 3"), shape("b n n")
+CHANNELS = shape("b 2 t")
+zero_padded = nn.Conv1d(2, 2, 3, padding=1)
+twice_padded = nn.Sequential(nn.Conv1d(2, 2, 3, padding=1), nn.Conv1d(2, 2, 3, padding=1))
+rotated = equivariance(sample=rotation, act=rotate)
+unmoved = invariance(sample=rotation, act=rotate)
+turned = invariance(sample=lambda draw: draw.integer(1, 3, "k"), act=turn)
+
+KEPT = {
+    "permuted: attention": (permutation_equivariance(), X, attend),
+    "permuted: each token for itself": (permutation_equivariance(), X, nn.Linear(8, 8)),
+    "permuted: channels": (permutation_equivariance(axis=-1), X, torch.relu),
+    "permutation: sum": (permutation_invariance(), X, lambda x: x.sum(1)),
+    "permutation: mean": (permutation_invariance(), X, lambda x: x.mean(1)),
+    "permutation: maximum": (permutation_invariance(), X, lambda x: x.amax(1)),
+    "permutation: attention pooling": (permutation_invariance(), X, pool),
+    "translated: circular convolution": (translation_equivariance(), CHANNELS, circular()),
+    "translated: zero padding": (translation_equivariance(border=1), CHANNELS, zero_padded),
+    "translated: zero padding twice": (translation_equivariance(border=2), CHANNELS, twice_padded),
+    "rotated: relative vectors": (rotated, POINTS, pull),
+    "rotated: coordinates beside features": (
+        equivariance(sample=rotation, act=rotate, input="coordinates", output=1),
+        (POINTS, shape("b n 4")),
+        message,
+    ),
+    "rotation: distances": (unmoved, POINTS, distances),
+    "rotation: by act_out": (
+        equivariance(sample=rotation, act=rotate, act_out=lambda g, y: y),
+        POINTS,
+        distances,
+    ),
+    "quarter turn: an average over the group": (turned, IMAGE, averaged_corner),
+}
+BROKEN = {
+    "permuted: positions": (permutation_equivariance(), X, add_positions),
+    "permuted: a recurrence": (permutation_equivariance(), X, nn.GRU(8, 8, batch_first=True)),
+    "permuted: a causal mask": (permutation_equivariance(), X, attend_causally),
+    "permutation: the last": (permutation_invariance(), X, lambda x: x[:, -1]),
+    "permutation: weights by position": (permutation_invariance(), X, pool_by_position),
+    "translated: positions": (translation_equivariance(axis=1), X, add_positions),
+    "translated: a stride": (translation_equivariance(), CHANNELS, Strided()),
+    "translated: zero padding without a border": (translation_equivariance(), CHANNELS, zero_padded),
+    "translated: a border too small": (translation_equivariance(border=1), CHANNELS, twice_padded),
+    "rotated: an absolute coordinate": (rotated, POINTS, pull_to_the_origin),
+    "rotated: features and coordinates swapped": (
+        equivariance(sample=rotation, act=rotate, input="coordinates", output=0),
+        (POINTS, POINTS),
+        message,
+    ),
+    "rotation: a fixed axis": (unmoved, POINTS, lambda x: x @ torch.tensor([1.0, 2.0, 3.0])),
+    "rotation: a single coordinate": (unmoved, POINTS, lambda x: x[..., 2].square().sum(1)),
+    "quarter turn: one corner": (turned, IMAGE, corner),
+}
+VACUOUS = {
+    "one position to permute": (permutation_equivariance(), shape("b 1 4"), attend),
+    "a set of one": (permutation_invariance(), shape("b 1 4"), pool),
+    "nothing within the border": (translation_equivariance(border=1), shape("b 2 3"), zero_padded),
+    "the group's identity alone": (invariance(sample=lambda draw: 4, act=turn), IMAGE, corner),
+}
+WRONG = {
+    "permuted": (permutation_equivariance(axis=3), "axis=3 is out of range: the input has shape"),
+    "permutation": (permutation_invariance(axis=-4), "axis=-4 is out of range: the input has shape"),
+    "translated": (translation_equivariance(axis=3), "axis=3 is out of range: the input has shape"),
+    "border": (translation_equivariance(border=-1), "border is at least 0: got -1"),
+    "no group": (equivariance(), "equivariance wants sample, act: write equivariance(sample=...)"),
+    "no action": (invariance(sample=rotation), "invariance wants act: write invariance(act=...)"),
+}
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
+def test_kept(law, inputs, f, judge):
+    assert judge(f, law, inputs).grade == "held"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
+def test_broken(law, inputs, f, judge):
+    assert judge(f, law, inputs).grade == "refuted"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), VACUOUS.values(), ids=VACUOUS)
+def test_vacuous(law, inputs, f, judge):
+    assert judge(f, law, inputs).grade == "vacuous"
+
+
+@pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
+def test_parameters_out_of_range(law, reason, judge):
+    verdict = judge(attend, law, X)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("law", [permutation_equivariance(), translation_equivariance(axis=1)], ids=str)
+def test_a_pooled_output_is_not_equivariant_nor_otherwise(law, judge):
+    assert judge(lambda x: x.sum((1, 2)), law, X).grade == "inapplicable"
+
+
+def test_the_smallest_permutation_is_a_swap(judge):
+    found = judge(lambda x: x[:, -1], permutation_invariance(), X).counterexample
+    assert found.bindings["π"] == [1, 0]

@@ -1,0 +1,57 @@
+"""Every example of the documents runs, and prints what the documents say (numbers and times aside)."""
+
+import io
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.S | re.M)
+
+
+def blank(text: str) -> str:
+    """The text without its numbers, which may differ in the last digit between machines."""
+    return re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "#", text.strip())
+
+
+def run_console(block: str, folder: Path) -> str:
+    shown = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            command = [f"{Path(sys.executable).parent}/lawful", *split(line.removeprefix("$ lawful "))]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+            shown.append(f"{line}\n{done.stdout}{done.stderr}".strip())
+    return "\n".join(shown)
+
+
+def split(arguments: str) -> list[str]:
+    return [a.strip('"') for a in re.findall(r'"[^"]*"|\S+', arguments)]
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", "docs/check-your-layer.md", "docs/write-your-own-law.md"]
+)
+def test_examples_run_and_print_what_is_written(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for module in ("layers", "mylaws"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    namespace: dict[str, object] = {"__name__": "document"}
+    printed = ""
+    for language, title, body in FENCE.findall((ROOT / name).read_text(encoding="utf-8")):
+        if title:
+            (tmp_path / title).write_text(body, encoding="utf-8")
+        elif language == "python":
+            out = io.StringIO()
+            with redirect_stdout(out):
+                exec(compile(body, name, "exec"), namespace)
+            printed = out.getvalue()
+        elif language == "text":
+            assert blank(body) == blank(printed)
+        elif language == "console" and body.startswith("$ lawful"):
+            assert blank(body) == blank(run_console(body, tmp_path))
