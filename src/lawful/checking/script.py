@@ -25,6 +25,8 @@ _LAYS = {
     "strided": "def strided(x):\n    return torch.stack([x, x], dim=-1)[..., 0]",
 }
 
+_SETTINGS = (("f.train()", "f.eval()"), ("torch.set_grad_enabled(True)", "torch.set_grad_enabled(False)"))
+
 
 def literal(x: Tensor) -> str:
     """Writes a tensor as an expression that gives it back bit by bit."""
@@ -87,17 +89,22 @@ def script(trial: Trial, run: Run, finding: Finding, made: str | None = None) ->
     )
     with trace.pause():
         ending = _ending(trace, again, finding)
+    trial.state.reset()
     definition = made or origin(trial.target)
+    states: dict[str, dict[str, Tensor]] = {}
     for name, helper in trace.helpers.items():
         definition = f"{origin(helper, name)}\n{definition}"
         if isinstance(helper, nn.Module):
-            definition += f"\n{name} = {name}.to({dtype})"
-    state: dict[str, Tensor] = {}
-    if not made and isinstance(trial.target, nn.Module):
-        state = {name: x.detach().clone() for name, x in trial.target.state_dict().items()}
-    elif run.setting.randomised and isinstance(trial.target, nn.Module):
-        state = {name: parameters[name].detach().clone() for name in trial.state.plain if name in parameters}
-    return _compose(trial, run, dtype, definition, state, trace, ending)
+            states[name] = _state(helper)
+    if isinstance(trial.target, nn.Module):
+        states["f"] = _state(trial.target) if not made else {}
+        if made and run.setting.randomised:
+            states["f"] = {name: parameters[name].detach().clone() for name in trial.state.plain if name in parameters}
+    return _compose(trial, run, dtype, definition, states, trace, ending)
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    return {name: x.detach().clone() for name, x in module.state_dict().items() if isinstance(x, Tensor)}
 
 
 def _compose(
@@ -105,7 +112,7 @@ def _compose(
     run: Run,
     dtype: torch.dtype,
     definition: str,
-    state: dict[str, Tensor],
+    states: dict[str, dict[str, Tensor]],
     trace: Trace,
     ending: list[str],
 ) -> Script:
@@ -115,14 +122,14 @@ def _compose(
     head += ["import copy", ""] if "copy.deepcopy" in body else []
     head += ["import torch"]
     after = [definition]
-    if isinstance(trial.target, nn.Module):
-        after.append(f"f = f.to({dtype})")
-    elif trial.state.modules:
+    after += [f"{name} = {name}.to({dtype})" for name in states]
+    if trial.state.modules and not states:
         after.append("# The parameters that the function uses are to be float64 too.")
     after.append(f"torch.set_default_dtype({dtype})")
     layout = run.setting.layout
     after += ["", _LAYS[layout], ""] if layout in _LAYS and f"{layout}(" in body else []
-    large = {name: x for name, x in {**constants, **state}.items() if x.numel() > SMALL}
+    everything = {f"{owner}.{name}": x for owner, state in states.items() for name, x in state.items()}
+    large = {name: x for name, x in {**constants, **everything}.items() if x.numel() > SMALL}
 
     def text(beside: bool) -> str:
         def write(name: str, x: Tensor) -> str:
@@ -130,10 +137,10 @@ def _compose(
 
         top = [*head, *(["from safetensors.torch import load_file"] if beside else [])]
         lines = [*top, "", *after]
-        lines += ['tensors = load_file("TENSORS_FILE")'] if beside else []
-        if state:
-            entries = "".join(f"    {name!r}: {write(name, x)},\n" for name, x in state.items())
-            lines.append(f"f.load_state_dict({{\n{entries}}}, strict=False)")
+        lines += ['tensors = load_file(__file__.removesuffix(".py") + ".safetensors")'] if beside else []
+        for owner, state in states.items():
+            entries = "".join(f"    {name!r}: {write(f'{owner}.{name}', x)},\n" for name, x in state.items())
+            lines += [f"{owner}.load_state_dict({{\n{entries}}}, strict=False)"] if state else []
         if "p[" in body:
             lines.append("p = dict(f.named_parameters())")
         lines += [f"{name} = {write(name, x)}" for name, x in constants.items()]
@@ -144,15 +151,12 @@ def _compose(
 
 def _tidy(body: str) -> str:
     """Leaves out settings that are already in force."""
-    kept, now = [], {"f.": "", "torch.set_grad_enabled": "torch.set_grad_enabled(True)"}
+    kept, force = [], {"torch.set_grad_enabled(True)"}
     for line in body.splitlines():
-        kind = next((k for k in now if line.startswith(k) and line.endswith(")") and "=" not in line), None)
-        if kind == "f." and line not in ("f.train()", "f.eval()"):
-            kind = None
-        if kind is not None:
-            if now[kind] == line:
-                continue
-            now[kind] = line
+        setting = next((options for options in _SETTINGS if line in options), ())
+        if line in force:
+            continue
+        force = (force - set(setting)) | ({line} if setting else set())
         kept.append(line)
     return "\n".join(kept)
 

@@ -67,9 +67,9 @@ class Script:
             return
         from safetensors.torch import save_file
 
-        beside = path.with_suffix(".safetensors")
+        beside = str(path).removesuffix(".py") + ".safetensors"
         save_file({name: x.contiguous() for name, x in self.tensors.items()}, beside)
-        path.write_text(self.brief.replace("TENSORS_FILE", beside.name), encoding="utf-8")
+        path.write_text(self.brief, encoding="utf-8")
 
 
 @dataclass(frozen=True)

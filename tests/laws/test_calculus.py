@@ -1,0 +1,241 @@
+"""The gradient is the derivative, the inverse undoes, the log-determinant is right."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from lawful import shape, tokens
+from lawful.laws import ALL, gradient, invertibility, log_determinant
+
+torch.manual_seed(0)
+
+
+class WrongSquare(torch.autograd.Function):
+    """Forgets the factor 2."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.square()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x
+
+
+class Product(torch.autograd.Function):
+    """The gradient of the second factor is doubled."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        return grad * y, 2 * (grad * x).sum_to_size(y.shape)
+
+
+class Gain(nn.Module):
+    """Multiplies by a parameter whose gradient is wrong."""
+
+    def __init__(self, learnt=True):
+        super().__init__()
+        self.gain = nn.Parameter(torch.randn(4), requires_grad=learnt)
+
+    def forward(self, x):
+        return Product.apply(x, self.gain)
+
+
+def doubled_unseen(x):
+    y = x.sin()
+    with torch.no_grad():
+        y.mul_(2)
+    return y
+
+
+class Affine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log_scale, self.shift = nn.Parameter(torch.randn(4)), nn.Parameter(torch.randn(4))
+
+    def forward(self, x):
+        return x * self.log_scale.exp() + self.shift
+
+    def inverse(self, y):
+        return (y - self.shift) * (-self.log_scale).exp()
+
+    def with_a_wrong_sign(self, y):
+        return (y + self.shift) * (-self.log_scale).exp()
+
+    def in_the_wrong_order(self, y):
+        return y * (-self.log_scale).exp() - self.shift
+
+
+class Remembering(Affine):
+    """The last input answers for an inverse that is wrong."""
+
+    def forward(self, x):
+        self.last = x
+        return super().forward(x)
+
+    def inverse(self, y):
+        return self.last if hasattr(self, "last") else self.in_the_wrong_order(y)
+
+
+class Coupling(nn.Module):
+    """Scales and shifts one half by functions of the other; the identity at first.
+
+    What it reports as log-determinant is a function of the log-scales and their sum for each sample.
+    """
+
+    def __init__(self, report=lambda log_scale, total: total):
+        super().__init__()
+        self.report = report
+        self.net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 4))
+        nn.init.zeros_(self.net[-1].weight)
+        nn.init.zeros_(self.net[-1].bias)
+
+    def forward(self, x):
+        kept, moved = x.chunk(2, dim=-1)
+        log_scale, shift = self.net(kept).chunk(2, dim=-1)
+        y = torch.cat([kept, moved * log_scale.exp() + shift], dim=-1)
+        return y, self.report(log_scale, log_scale.sum(-1))
+
+    def inverse(self, y):
+        kept, moved = y.chunk(2, dim=-1)
+        log_scale, shift = self.net(kept).chunk(2, dim=-1)
+        return torch.cat([kept, (moved - shift) * (-log_scale).exp()], dim=-1)
+
+
+X, FLAT = shape("b t 4"), shape("b 4")
+orthogonal = torch.linalg.qr(torch.randn(4, 4)).Q
+wrong_sign = Coupling(lambda log_scale, total: -total)
+
+KEPT = {
+    "gradient: a network": (gradient(), FLAT, nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))),
+    "gradient: attention": (gradient(), X, lambda x: (x @ x.mT).softmax(-1) @ x),
+    "gradient: parameters alone": (gradient(), tokens("b t", vocab=5), nn.Embedding(5, 4)),
+    "gradient: several inputs": (gradient(input=ALL), (FLAT, FLAT), lambda x, y: (x * y).tanh()),
+    "gradient: a frozen parameter": (gradient(), FLAT, Gain(learnt=False)),
+    "gradient: ReLU": (gradient(), X, torch.relu),
+    "gradient: a network of ReLU": (
+        gradient(),
+        FLAT,
+        nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)),
+    ),
+    "gradient: absolute value": (gradient(), X, torch.abs),
+    "gradient: maximum": (gradient(), X, lambda x: x.amax(1)),
+    "gradient: length": (gradient(), X, lambda x: x.norm(dim=-1)),
+    "gradient: RMS norm": (gradient(), X, nn.RMSNorm(4)),
+    "gradient: a constant": (gradient(), X, torch.ones_like),
+    "inverse: coupling": (invertibility(), FLAT, Coupling()),
+    "inverse: affine": (invertibility(), X, Affine()),
+    "inverse: an orthogonal matrix": (
+        invertibility(inverse=lambda y: y @ orthogonal.to(y)),
+        X,
+        lambda x: x @ orthogonal.to(x).mT,
+    ),
+    "log-determinant: coupling": (log_determinant(), FLAT, Coupling()),
+    "log-determinant: several axes": (
+        log_determinant(log_det="volume"),
+        X,
+        lambda x: {"y": 3 * x, "volume": x[..., 0].new_full((x.shape[0],), math.log(3)) * x[0].numel()},
+    ),
+    "log-determinant: one for each sample, as a column": (
+        log_determinant(),
+        FLAT,
+        Coupling(lambda log_scale, total: total[:, None]),
+    ),
+}
+BROKEN = {
+    "gradient: a backward pass by hand": (gradient(), X, WrongSquare.apply),
+    "gradient: of a parameter": (gradient(), FLAT, Gain()),
+    "gradient: of the second input": (gradient(), (FLAT, FLAT), Product.apply),
+    "gradient: of the second input, named": (gradient(input=1), (FLAT, FLAT), Product.apply),
+    "gradient: a detached branch": (gradient(), X, lambda x: x * x.detach()),
+    "gradient: no gradient at all": (gradient(), X, lambda x: x.detach().sin()),
+    "gradient: in place under no_grad": (gradient(), X, doubled_unseen),
+    "inverse: a wrong sign": (invertibility(inverse="with_a_wrong_sign"), X, Affine()),
+    "inverse: a wrong order": (invertibility(inverse="in_the_wrong_order"), X, Affine()),
+    "inverse: a cache": (invertibility(), X, Remembering()),
+    "log-determinant: a wrong sign": (log_determinant(), FLAT, wrong_sign),
+    "log-determinant: a sum over the batch": (
+        log_determinant(),
+        FLAT,
+        Coupling(lambda log_scale, total: log_scale.sum()),
+    ),
+    "log-determinant: a sum over the batch for each sample": (
+        log_determinant(),
+        FLAT,
+        Coupling(lambda log_scale, total: log_scale.sum().expand(total.shape)),
+    ),
+    "log-determinant: a forgotten factor": (
+        log_determinant(),
+        FLAT,
+        Coupling(lambda log_scale, total: log_scale.mean(-1)),
+    ),
+}
+INAPPLICABLE = {
+    "gradient: nothing to differentiate by": (
+        gradient(),
+        tokens("b t", vocab=5),
+        lambda x: x.double(),
+        "there is no real input and no parameter to differentiate by",
+    ),
+    "gradient: integers": (
+        gradient(),
+        X,
+        lambda x: x.argmax(-1),
+        "an output of torch.int64 has no derivative",
+    ),
+    "inverse: none": (invertibility(), X, nn.Linear(4, 4), "Linear has no method 'inverse'"),
+    "log-determinant: not square": (
+        log_determinant(),
+        FLAT,
+        lambda x: (x[:, :3], x[:, 3]),
+        "the Jacobian is not square: 4 inputs, 3 outputs",
+    ),
+    "log-determinant: of integers": (log_determinant(), tokens("b t", vocab=5), lambda x: (x, x), "real"),
+}
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
+def test_kept(law, inputs, f, judge):
+    assert judge(f, law, inputs, cases=30).grade == "held"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
+def test_broken(law, inputs, f, judge):
+    assert judge(f, law, inputs, cases=30).grade == "refuted"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
+def test_inapplicable(law, inputs, f, reason, judge):
+    verdict = judge(f, law, inputs)
+    assert verdict.grade == "inapplicable"
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(("key", "nearest"), [("log_dt", "did you mean log_det?"), (2, "log_det")])
+def test_an_output_that_is_not_there(key, nearest, judge):
+    verdict = judge(lambda x: {"y": x, "log_det": x.sum(-1)}, log_determinant(log_det=key), FLAT)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert f"there is no output {key!r}" in verdict.reason
+    assert nearest in verdict.reason
+
+
+def test_only_other_parameters_tell_the_signs_of_zero_apart(judge):
+    assert judge(wrong_sign, log_determinant(), FLAT, rerandomise=False).grade == "held"
+    found = judge(wrong_sign, log_determinant(), FLAT).counterexample
+    assert "re-randomised net.2.weight (zero), net.2.bias (zero)" in found.setting
+
+
+def test_that_other_parameters_were_tried_is_said(judge):
+    verdict = judge(Coupling(), log_determinant(), FLAT)
+    assert any("re-randomised: net.2.weight (zero), net.2.bias (zero)" in note for note in verdict.notes)
+    assert not any(p.any() for p in Coupling().net[-1].parameters())

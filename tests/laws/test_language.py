@@ -1,0 +1,195 @@
+"""What every law takes: the inputs and the output it speaks of, an error it allows for, a waiver."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lawful
+from lawful import mask, shape
+from lawful.laws import (
+    ALL,
+    agreement,
+    batch_independence,
+    causality,
+    masked_positions_have_no_influence,
+    permutation_invariance,
+)
+
+X = shape("b t 4")
+
+
+@dataclass
+class Answer:
+    past: Tensor
+    whole: Tensor
+
+
+class Pair(NamedTuple):
+    past: Tensor
+    whole: Tensor
+
+
+def past(x):
+    return x.cumsum(1)
+
+
+def whole(x):
+    return x - x.mean(1, keepdim=True)
+
+
+OUTPUTS = {
+    "tuple": (lambda x: (past(x), whole(x)), 0, 1),
+    "list": (lambda x: [past(x), whole(x)], 0, 1),
+    "dict": (lambda x: {"past": past(x), "whole": whole(x)}, "past", "whole"),
+    "dataclass": (lambda x: Answer(past(x), whole(x)), "past", "whole"),
+    "named tuple": (lambda x: Pair(past(x), whole(x)), "past", "whole"),
+    "nested": (lambda x: (None, {"hidden": (past(x), whole(x))}), "1.hidden.0", "1.hidden.1"),
+}
+
+
+@pytest.mark.parametrize(("f", "good", "bad"), OUTPUTS.values(), ids=OUTPUTS)
+def test_a_law_speaks_of_the_output_that_it_names(f, good, bad, judge):
+    assert judge(f, causality(), X).grade == "held"
+    assert judge(f, causality(output=good), X).grade == "held"
+    assert judge(f, causality(output=bad), X).grade == "refuted"
+
+
+@pytest.mark.parametrize(("f", "good", "bad"), OUTPUTS.values(), ids=OUTPUTS)
+def test_an_unknown_output_is_answered_with_the_known_ones(f, good, bad, judge):
+    verdict = judge(f, causality(output="zzz"), X)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert verdict.reason == f"there is no output 'zzz'. The map returned: {good}, {bad}"
+
+
+class Decoder(nn.Module):
+    """Looks into the past of x, and at all of the memory."""
+
+    def forward(self, x, memory):
+        return past(x) + whole(memory)
+
+
+POSITIONAL, KEYWORD = (X, X), {"x": X, "memory": X}
+
+
+@pytest.mark.parametrize("inputs", [POSITIONAL, KEYWORD], ids=["positional", "keyword"])
+@pytest.mark.parametrize(
+    ("named", "grade"),
+    [
+        (None, "held"),
+        (0, "held"),
+        ("x", "held"),
+        (1, "refuted"),
+        ("memory", "refuted"),
+        (("x", "memory"), "refuted"),
+        (ALL, "refuted"),
+    ],
+    ids=str,
+)
+def test_a_law_speaks_of_the_inputs_that_it_names(inputs, named, grade, judge):
+    assert judge(Decoder(), causality(input=named), inputs).grade == grade
+
+
+@pytest.mark.parametrize("inputs", [POSITIONAL, KEYWORD], ids=["positional", "keyword"])
+@pytest.mark.parametrize(
+    ("named", "reason"),
+    [
+        ("memry", "there is no input 'memry': did you mean memory? The inputs are: x, memory"),
+        ("zzz", "there is no input 'zzz'. The inputs are: x, memory"),
+        (2, "there is no input 2. The inputs are: x, memory"),
+    ],
+)
+def test_an_unknown_input_is_answered_with_the_known_ones(inputs, named, reason, judge):
+    verdict = judge(Decoder(), causality(input=named), inputs)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert verdict.reason == reason
+
+
+def test_inputs_are_handed_over_in_the_order_in_which_the_law_names_them(judge):
+    law = masked_positions_have_no_influence(input=("x", "m"))
+    assert judge(lambda m, x: x * m[..., None], law, (mask("b t"), X)).grade == "held"
+    assert judge(lambda m, x: whole(x), law, (mask("b t"), X)).grade == "refuted"
+
+
+def test_a_law_of_two_inputs_wants_two(judge):
+    verdict = judge(lambda x, m: x, masked_positions_have_no_influence(input="x"), (X, mask("b t")))
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert verdict.reason == "masked_positions_have_no_influence speaks of 2 inputs: input='x' names 1"
+
+
+def test_inputs_that_a_law_does_not_name_stay(judge):
+    def mixes_the_second(x, y):
+        return x + y.sum()
+
+    assert judge(mixes_the_second, batch_independence(), (X, X)).grade == "held"
+    assert judge(mixes_the_second, batch_independence(input=ALL), (X, X)).grade == "refuted"
+
+
+def test_an_error_within_what_the_law_allows(judge):
+    def roughly(x):
+        return 1.001 * x
+
+    grades = {within: judge(roughly, agreement(other=torch.clone, within=within), X).grade for within in (5e-4, 2e-3)}
+    assert grades == {5e-4: "refuted", 2e-3: "held"}
+
+
+def test_the_error_that_is_allowed_is_said(judge):
+    verdict = judge(torch.relu, agreement(other=torch.clamp_min, within=0.5), X)
+    assert verdict.within == 0.5
+    assert "within=0.5" in verdict.law
+
+
+@pytest.mark.parametrize("within", [-0.1, 1.0, float("nan")])
+def test_an_error_that_allows_anything(within):
+    with pytest.raises(ValueError, match="within is a relative error from 0 to below 1"):
+        causality(within=within)
+
+
+def test_a_waived_law_is_not_judged(judge):
+    def never_called(x):
+        raise AssertionError
+
+    verdict = judge(never_called, causality().waived("it is bidirectional"), X)
+    assert (verdict.grade, verdict.reason) == ("waived", "it is bidirectional")
+    assert not verdict.failed
+
+
+def test_a_waiver_wants_its_reason():
+    with pytest.raises(ValueError, match="a waiver wants its reason"):
+        causality().waived(" ")
+
+
+def test_an_unknown_parameter_is_answered_with_the_known_ones():
+    with pytest.raises(TypeError, match=r"causality has no parameter tme: did you mean time\?"):
+        causality(tme=1)
+    with pytest.raises(TypeError, match=r"no parameter zzz\. It takes time, input, output, within\."):
+        causality(zzz=1)
+
+
+def test_a_law_is_restated_with_other_parameters():
+    first = causality(time=2)
+    assert first(input="x").parameters == {"time": 2}
+    assert first.input is None
+
+
+def test_a_law_describes_itself():
+    assert str(causality()) == "causality(time=1)"
+    assert str(causality(time=2, input="x", output=1)) == "causality(time=2, input='x', output=1)"
+    assert permutation_invariance().remark("Kept by").startswith("sum, mean and maximum")
+    assert permutation_invariance().summary == "Permuting the input along an axis changes nothing."
+
+
+def test_several_laws_are_judged_in_turn():
+    report = lawful.check(past, causality(), permutation_invariance(), inputs=X, cases=20)
+    assert [v.grade for v in report] == ["held", "refuted"]
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"), [(None, "the map returned None"), ("text", "a str with no tensor in it")]
+)
+def test_an_output_of_no_tensors(output, reason, judge):
+    verdict = judge(lambda x: output, causality(), X)
+    assert verdict.grade == "error"
+    assert reason in verdict.reason

@@ -1,0 +1,114 @@
+"""Maps that go wrong in every way a target can."""
+
+import os
+import sys
+import time
+
+from torch import nn
+
+from lawful.laws import Map, Same, law
+
+
+class Good(nn.Module):
+    def forward(self, x):
+        return x.cumsum(1)
+
+
+class Leaks(nn.Module):
+    def forward(self, x):
+        return x.flip(1)
+
+
+class Raises(nn.Module):
+    def forward(self, x):
+        if x.shape[1] > 3:
+            raise RuntimeError("too long for me\nand a second line")
+        return x
+
+
+class ReturnsNone(nn.Module):
+    def forward(self, x):
+        return None
+
+
+class ReturnsWords(nn.Module):
+    def forward(self, x):
+        return "no", [1.0, [2.0]]
+
+
+class Ragged(nn.Module):
+    def forward(self, x):
+        return x[:, : len(x) if x.shape[1] > 3 else None]
+
+
+class NotANumber(nn.Module):
+    def forward(self, x):
+        return x * float("nan")
+
+
+class NeedsGPU(nn.Module):
+    def forward(self, x):
+        return x.to("cuda:7")
+
+
+class Hangs(nn.Module):
+    def forward(self, x):
+        time.sleep(1000)
+
+
+class Dies(nn.Module):
+    def forward(self, x):
+        os.abort()
+
+
+class Exits(nn.Module):
+    def forward(self, x):
+        sys.exit(7)
+
+
+class Talks(nn.Module):
+    def forward(self, x):
+        print("a word on standard output")
+        return x
+
+
+class WantsArguments(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+
+
+class HasNoWeights(nn.Module):
+    def __init__(self):
+        raise OSError("no weights here")
+
+
+def factory():
+    return nn.Linear(4, 4)
+
+
+def double(x):
+    return 2 * x
+
+
+instance = nn.Linear(4, 4)
+number = 3
+
+
+@law("f(-x) = -f(x)")
+def oddness(f: Map, x):
+    return Same(f(-x), -f(x))
+
+
+@law("f(x) = f(x)")
+def says_nothing(f: Map, x):
+    return True
+
+
+@law("f(x) = f(x)")
+def is_broken(f: Map, x):
+    raise KeyError("a slip in the law")
+
+
+@law("f(x) = f(x)")
+def asks_twice(f: Map, x):
+    return Same(f(x), f(x))

@@ -1,0 +1,209 @@
+"""The command line: one clear sentence, the right exit code, no traceback, and the other checks go on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lawful.cli import main
+
+TARGETS = Path(__file__).with_name("targets.py")
+
+
+def lawful(capfd, *arguments):
+    code = main([str(a) for a in arguments])
+    shown = capfd.readouterr()
+    assert "Traceback" not in shown.out + shown.err
+    return code, shown.out + shown.err
+
+
+def check(capfd, name, *laws, input="b t 4", cases=20, extra=()):
+    named = [part for law in laws for part in ("--law", law)]
+    given = ("--input", input) if input else ()
+    return lawful(capfd, "check", f"{TARGETS}:{name}", *named, *given, "--cases", cases, *extra)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "sentence"),
+    [
+        ("Good", 0, "held         Good  causality(time=1)"),
+        ("factory", 0, "held         factory  causality(time=1)"),
+        ("instance", 0, "held         instance  causality(time=1)"),
+        ("double", 0, "held         double  causality(time=1)"),
+        ("Leaks", 1, "refuted      Leaks  causality(time=1)"),
+        ("Raises", 1, "the map raised on x [1, 4, 4]: RuntimeError: too long for me"),
+        ("ReturnsNone", 1, "was wanted: the map returned None"),
+        ("ReturnsWords", 1, "the map returned a tuple with no tensor in it"),
+        ("Ragged", 1, "what the law can say changes from case to case"),
+        ("NotANumber", 1, "is nan: not finite"),
+        ("NeedsGPU", 1, "the map raised on x [1, 2, 4]:"),
+        ("Exits", 1, "SystemExit: 7"),
+        ("Dies", 1, "the process died (SIGABRT)"),
+        ("WantsArguments", 1, "missing 1 required positional argument: 'd'; name a factory"),
+        ("HasNoWeights", 1, "HasNoWeights() raised OSError: no weights here"),
+        ("number", 4, "number is to be a module, a class, a factory or a function: got int"),
+        ("Leak", 4, "has no attribute Leak: did you mean Leaks?"),
+    ],
+)
+def test_targets(capfd, name, code, sentence):
+    found, shown = check(capfd, name, "causality")
+    assert sentence in shown
+    assert found == code
+
+
+@pytest.mark.parametrize(
+    ("law", "code", "sentence"),
+    [
+        ("causalty", 4, "there is no law causalty: did you mean causality?"),
+        ("causality:tim=1", 4, "causality has no parameter tim: did you mean time?"),
+        ("causality:time=7", 4, "time=7 is out of range: the input has shape"),
+        ("causality:time=soon", 4, "causality wants time as an axis, a whole number: got 'soon'"),
+        ("causality:within=2", 4, "within is a relative error from 0 to below 1: got 2"),
+        ("locality", 4, "locality wants radius"),
+        ("locality:radius=-1", 4, "radius is at least 0: got -1"),
+        ("masked_positions_have_no_influence", 4, "speaks of 2 inputs: got 1"),
+        ("causality:input=y", 4, "there is no input 'y'"),
+        ("causality:output=3", 4, "there is no output 3"),
+        (f"{TARGETS}:number", 4, "is not a law: got int"),
+        (f"{TARGETS}:says_nothing", 1, "a law returns a statement, such as Same(left, right): got bool"),
+        (f"{TARGETS}:is_broken", 1, "the law itself raised KeyError: 'a slip in the law'"),
+        (f"{TARGETS}:oddness", 0, "held         double  oddness()"),
+        (f"agreement:other={TARGETS}:double", 0, "held         double  agreement(other=double)"),
+        (f"{TARGETS}:asks_twice", 5, "nothing was exercised in 20 cases"),
+        ("batch_independence:batch=-1", 0, "held         double  batch_independence(batch=-1)"),
+    ],
+)
+def test_laws(capfd, law, code, sentence):
+    found, shown = check(capfd, "double", law)
+    assert sentence in shown
+    assert found == code
+
+
+def test_other_checks_go_on(capfd):
+    code, shown = check(capfd, "double", "causalty", "causality", "causality:time=9", "linearity")
+    assert code == 4
+    assert shown.count("held ") == 2
+    code, shown = check(capfd, "ReturnsNone", "causality", "no_mutation")
+    assert code == 1
+    assert "held         ReturnsNone  no_mutation()" in shown
+
+
+def test_hanging_map_is_stopped_and_the_others_go_on(capfd):
+    code, shown = check(capfd, "Hangs", "causality", "sums_to_one", extra=("--timeout", 2))
+    assert code == 1
+    assert shown.count("no answer within 2 s") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["check", "nosuch.module:Name"], 4, "there is no module nosuch.module"),
+        (["check", "nosuch.py:Name"], 4, "there is no file nosuch.py"),
+        (["check", f"{TARGETS}:double", "--law", "causality"], 4, "causality wants an input"),
+        (["check", f"{TARGETS}:double", "--law", "causality", "--input", "b t("], 4, "an input reads 'b t 16'"),
+        (["check", f"{TARGETS}:double", "--law", "causality", "--input", "b 0"], 4, "a size is at least 1: got 0"),
+        (["check", f"{TARGETS}:double", "--input", "x=b 4", "--input", "b 4"], 4, "name every input or none"),
+        (["check", str(TARGETS), "--law", "causality"], 4, "--law and --input speak of one map"),
+        (["check", "--cases", "0"], 4, "--cases is at least 1: got 0"),
+        (["check", "--cases", "many"], 4, "many"),
+        (["check", "--wrong"], 4, "--wrong"),
+        (["check", str(TARGETS)], 5, "nothing was checked"),
+        (["laws", "causalty"], 4, "did you mean causality?"),
+        (["laws"], 0, "batch_independence"),
+        (["laws", "locality"], 0, "radius: int (required)"),
+        (["--help"], 0, "check"),
+    ],
+)
+def test_usage(capfd, arguments, code, sentence):
+    found, shown = lawful(capfd, *arguments)
+    assert sentence in shown
+    assert found == code
+
+
+def test_vacuous_is_not_held(capfd):
+    code, shown = check(capfd, "double", "causality", input="b 1 4")
+    assert code == 5
+    assert "vacuous" in shown
+
+
+def test_import_that_raises(capfd, tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("raise KeyError('missing thing')")
+    code, shown = lawful(capfd, "check", f"{path}:Name", "--law", "causality", "--input", "b 4")
+    assert code == 1
+    assert "raised KeyError: 'missing thing'" in shown
+
+
+def test_debug_shows_the_traceback(capfd):
+    main(["check", f"{TARGETS}:Raises", "--law", "causality", "--input", "b t 4", "--debug"])
+    assert "Traceback" in capfd.readouterr().out
+
+
+def test_json_is_as_documented(capfd, tmp_path):
+    path = tmp_path / "report.json"
+    check(capfd, "Leaks", "causality", "linearity", extra=("--json", path))
+    report = json.loads(path.read_text())
+    documented = (Path(__file__).parents[1] / "docs/command-line.md").read_text()
+    refuted, held = report["verdicts"]
+    assert (refuted["grade"], held["grade"], report["exit_code"]) == ("refuted", "held", 1)
+    assert refuted["counterexample"]["inputs"][0]["shape"] == [1, 2, 4]
+    for field in (*report, *refuted, *refuted["counterexample"], *refuted["counterexample"]["inputs"][0]):
+        assert f"`{field}`" in documented, field
+
+
+def test_json_on_standard_output_is_json_alone(capfd):
+    main(["check", f"{TARGETS}:Talks", "--law", "linearity", "--input", "b 4", "--cases", "2", "--json", "-"])
+    shown = capfd.readouterr()
+    assert json.loads(shown.out)["verdicts"][0]["grade"] == "held"
+    assert "a word on standard output" in shown.err
+
+
+def test_scripts_run_on_their_own(capfd, tmp_path):
+    path = tmp_path / "leak.py"
+    code, shown = check(
+        capfd, "Leaks", "causality", f"{TARGETS}:oddness", "locality:radius=0", extra=("--script", path)
+    )
+    assert code == 1
+    assert f"wrote {path}" in shown
+    assert path.with_stem("leak-2").exists()
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60)
+    left, right = (float(line.split()[1]) for line in done.stdout.splitlines())
+    assert left != right
+    assert "lawful.check" not in path.read_text()
+
+
+def test_the_same_seed_gives_the_same_counterexample(capfd, tmp_path):
+    reports = []
+    for seed in (3, 3, 4):
+        path = tmp_path / f"{len(reports)}.json"
+        check(capfd, "Leaks", "causality", extra=("--seed", seed, "--json", path))
+        reports.append(json.loads(path.read_text())["verdicts"][0]["counterexample"])
+    assert reports[0] == reports[1]
+
+
+def test_no_colour_and_no_progress_outside_a_terminal(capfd):
+    _, shown = check(capfd, "Leaks", "causality")
+    assert "\x1b" not in shown
+
+
+def test_interrupt(monkeypatch, capfd):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lawful.cli.run", interrupted)
+    assert lawful(capfd, "check") == (2, "lawful: interrupted\n")
+
+
+def test_internal_error(monkeypatch, capfd):
+    def broken(*_):
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr("lawful.cli.run", broken)
+    assert lawful(capfd, "check") == (3, "lawful: internal error: ZeroDivisionError: ours\n")
+
+
+def test_the_parent_does_not_load_torch():
+    code = "import sys, lawful.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
