@@ -36,7 +36,7 @@ def check(capfd, name, *laws, input="b t 4", cases=20, extra=()):
         ("Raises", 1, "the map raised on x [1, 4, 4]: RuntimeError: too long for me"),
         ("ReturnsNone", 1, "was wanted: the map returned None"),
         ("ReturnsWords", 1, "the map returned a tuple with no tensor in it"),
-        ("Ragged", 1, "what the law can say changes from case to case"),
+        ("Ragged", 1, "whether the law applies changes from case to case"),
         ("NotANumber", 1, "is nan: not finite"),
         ("NeedsGPU", 1, "the map raised on x [1, 2, 4]:"),
         ("Exits", 1, "SystemExit: 7"),

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lawful import shape
+from lawful import shape, tokens
 from lawful.laws import homogeneity, linearity, scale_invariance, shift_invariance
 
 torch.manual_seed(0)
@@ -67,7 +67,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
 def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs).grade == "held"
+    assert judge(f, law, inputs, cases=25).grade == "held"
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
@@ -80,6 +80,11 @@ def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(torch.relu, law, X)
     assert (verdict.grade, verdict.usage) == ("error", True)
     assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("law", [linearity(), homogeneity(), shift_invariance(), scale_invariance()], ids=str)
+def test_integers_are_not_scaled(law, judge):
+    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5)).grade == "inapplicable"
 
 
 def test_nothing_but_zero_to_scale_is_vacuous(judge):

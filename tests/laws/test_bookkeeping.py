@@ -1,5 +1,7 @@
 """No hidden randomness, no hidden memory, no damage."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -23,6 +25,19 @@ class HiddenNoise(nn.Module):
         return x, {"noisy": x + torch.randn_like(x)}
 
 
+class OwnGenerator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(0)
+
+    def forward(self, x):
+        return noisy(x, self.generator)
+
+
+def noisy(x, generator):
+    return x + torch.randn(x.shape, generator=generator, dtype=x.dtype)
+
+
 class KeyValueCache(nn.Module):
     def __init__(self, cleared):
         super().__init__()
@@ -33,6 +48,19 @@ class KeyValueCache(nn.Module):
             self.seen.clear()
         self.seen.append(x.mean())
         return x + sum(self.seen)
+
+
+class FirstCall(nn.Module):
+    """Keeps the mean of the first input that it sees, and never asks again."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = None
+
+    def forward(self, x):
+        if self.mean is None:
+            self.mean = x.mean()
+        return x - self.mean
 
 
 class Longest(nn.Module):
@@ -74,6 +102,14 @@ class Counter(nn.Module):
         return x * self.calls
 
 
+def remembering(seen):
+    def f(x):
+        seen.append(x.mean())
+        return x + seen[0] + len(seen)
+
+    return f
+
+
 def add_in_place(x):
     x += 1
     return x
@@ -105,14 +141,19 @@ BROKEN = {
     "dropout that is always on": (determinism(), X, lambda x: F.dropout(x, 0.5)),
     "noise": (determinism(), X, lambda x: x + torch.randn_like(x)),
     "noise in a later output": (determinism(), X, HiddenNoise()),
+    "noise from a generator of its own": (determinism(), X, OwnGenerator()),
+    "noise from a generator elsewhere": (determinism(), X, partial(noisy, generator=torch.Generator())),
     "a cache that is not cleared": (purity(), X, KeyValueCache(cleared=False)),
     "a buffer replaced": (purity(), X, Longest()),
     "a buffer rewritten": (purity(), X, LongestInPlace()),
     "a parameter rewritten": (purity(), X, LongestParameter()),
     "a counter": (purity(), X, Counter()),
+    "a cache that is written once": (purity(), X, FirstCall()),
+    "the memory of a function": (purity(), X, remembering([])),
     "an addition in place": (no_mutation(), X, add_in_place),
     "a fill in place": (no_mutation(), (X, MASK), lambda x, m: x.masked_fill_(~m[..., None], 0)),
     "a slice written": (no_mutation(), X, write_slice),
+    "a shape": (no_mutation(), X, lambda x: x.unsqueeze_(0)),
     "the second input": (no_mutation(), (X, MASK), fill_second),
     "a keyword input": (no_mutation(), {"x": X, "m": MASK}, fill_second),
 }
@@ -120,7 +161,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
 def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs).grade == "held"
+    assert judge(f, law, inputs, cases=25).grade == "held"
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)

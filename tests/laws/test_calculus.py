@@ -76,6 +76,17 @@ class Affine(nn.Module):
         return y * (-self.log_scale).exp() - self.shift
 
 
+class Orthogonal(nn.Linear):
+    """Its weight is orthogonal to float32 precision, as `nn.init.orthogonal_` leaves it."""
+
+    def __init__(self):
+        super().__init__(4, 4)
+        nn.init.orthogonal_(self.weight)
+
+    def inverse(self, y):
+        return (y - self.bias) @ self.weight
+
+
 class Remembering(Affine):
     """The last input answers for an inverse that is wrong."""
 
@@ -112,8 +123,8 @@ class Coupling(nn.Module):
         return torch.cat([kept, (moved - shift) * (-log_scale).exp()], dim=-1)
 
 
-X, FLAT = shape("b t 4"), shape("b 4")
-orthogonal = torch.linalg.qr(torch.randn(4, 4)).Q
+X, FLAT = shape("b:1..3 t:1..3 4"), shape("b:1..3 4")
+orthogonal = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q
 wrong_sign = Coupling(lambda log_scale, total: -total)
 
 KEPT = {
@@ -140,6 +151,7 @@ KEPT = {
         X,
         lambda x: x @ orthogonal.to(x).mT,
     ),
+    "inverse: a matrix orthogonal in float32": (invertibility(), X, Orthogonal()),
     "log-determinant: coupling": (log_determinant(), FLAT, Coupling()),
     "log-determinant: several axes": (
         log_determinant(log_det="volume"),
@@ -201,17 +213,23 @@ INAPPLICABLE = {
         "the Jacobian is not square: 4 inputs, 3 outputs",
     ),
     "log-determinant: of integers": (log_determinant(), tokens("b t", vocab=5), lambda x: (x, x), "real"),
+    "log-determinant: without gradients": (
+        log_determinant(),
+        FLAT,
+        torch.no_grad()(Coupling()),
+        "gradient",
+    ),
 }
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
 def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=30).grade == "held"
+    assert judge(f, law, inputs, cases=25).grade == "held"
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
 def test_broken(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=30).grade == "refuted"
+    assert judge(f, law, inputs).grade == "refuted"
 
 
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)

@@ -99,7 +99,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
 def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs).grade == "held"
+    assert judge(f, law, inputs, cases=25).grade == "held"
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
@@ -109,7 +109,7 @@ def test_broken(law, inputs, f, judge):
 
 @pytest.mark.parametrize(("law", "inputs", "f"), VACUOUS.values(), ids=VACUOUS)
 def test_vacuous(law, inputs, f, judge):
-    assert judge(f, law, inputs).grade == "vacuous"
+    assert judge(f, law, inputs, cases=5).grade == "vacuous"
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
@@ -119,11 +119,11 @@ def test_parameters_out_of_range(law, reason, judge):
     assert reason in verdict.reason
 
 
-@pytest.mark.parametrize("law", [causality(), locality(radius=1)], ids=str)
+@pytest.mark.parametrize("law", [batch_independence(), causality(), locality(radius=1)], ids=str)
 def test_an_output_without_the_axis_is_no_matter_of_the_law(law, judge):
-    verdict = judge(lambda x: x.sum((1, 2)), law, X)
+    verdict = judge(torch.sum, law, X)
     assert verdict.grade == "inapplicable"
-    assert "does not run along the input's axis 1" in verdict.reason
+    assert "the output does not run along the input's axis" in verdict.reason
 
 
 def test_batch_norm_is_refuted_in_training_only(judge):

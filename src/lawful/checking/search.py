@@ -22,6 +22,9 @@ from lawful.laws.language import Discard, Inapplicable
 SHRINKS, SHRINK_SECONDS = 400, 5.0
 """How many smaller cases are tried after the first that fails, and for how long."""
 
+SILENT = 20
+"""After this many cases of which the law has nothing to say, and no other, it does not apply."""
+
 
 @dataclass
 class Failure:
@@ -49,6 +52,7 @@ class Tally:
     discarded: int = 0
     randomised: int = 0
     found_at: int = 0
+    silent: int = 0
     stopped: bool = False
     failure: Failure | None = None
 
@@ -108,9 +112,12 @@ def search(
         except MapRaised as error:
             failure = Failure(Record(integers=taken), raised=error)
         except Inapplicable as error:
-            if not tally.tried:
+            tally.silent += 1
+            if tally.silent >= SILENT and not tally.tried:
                 raise
-            changed = MapRaised(f"what the law can say changes from case to case: {error}")
+            if not tally.tried:
+                hypothesis.reject()
+            changed = MapRaised(f"whether the law applies changes from case to case: {error}")
             failure = Failure(Record(integers=taken), raised=changed)
         if not tally.failure:
             tally.tried += 1
@@ -196,7 +203,7 @@ def _settle(trial: Trial, failure: Failure) -> None:
     """Runs the smallest case once more: whoever reads the report will do the same."""
     try:
         again = trial.examine(replay(failure.record))
-    except (Discard, MapRaised):
+    except (Discard, MapRaised, Inapplicable):
         again = None
     if failure.outcome is not None and (again is None or not again.finding.failed):
         trial.notes["the failure does not show every time: the map has a source of randomness of its own"] = None
