@@ -216,6 +216,7 @@ def test_samples_follow(law, inputs, f, judge):
     assert judge(f, law, inputs).grade == "held"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("law", "inputs", "f"), FOLLOWS_NOT.values(), ids=FOLLOWS_NOT)
 def test_samples_do_not_follow(law, inputs, f, judge):
     assert judge(f, law, inputs).grade == "refuted"

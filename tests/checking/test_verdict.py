@@ -1,0 +1,155 @@
+"""Verdicts and reports: what they print, raise, write and read."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import lawful
+from lawful.checking.numerics import follows, judge
+from lawful.checking.verdict import Report, Verdict
+from lawful.laws import AtMost, Finite, Follows, Same, Unchanged, causality, linearity
+
+INPUTS = lawful.shape("b t 4")
+
+
+def leak(x):
+    return x.flip(1)
+
+
+@pytest.fixture(scope="module")
+def report():
+    return lawful.check(leak, causality(time=1), linearity(), inputs=INPUTS)
+
+
+def test_a_refutation_prints_all_that_is_needed(report):
+    text = str(report)
+    found = report.verdicts[0].counterexample
+    for part in (
+        "causality(time=1)",
+        report.verdicts[0].formula,
+        "[1, 2, 4]",
+        "t = 0",
+        f"output{list(found.index)}",
+        "times the noise floor",
+        "residual float64",
+        "float32",
+        "of 100",
+        "1 held, 1 refuted",
+    ):
+        assert part in text
+
+
+def test_counterexample_is_small_in_values_too(report):
+    found = report.verdicts[0].counterexample
+    assert found.inputs[0].values == [[[0.0] * 4] * 2]
+    changed = [x for row in found.drawn[0].values[0] for x in row if not math.isnan(x)]
+    assert len(changed) == 1
+
+
+def test_raise_for_refuted(report):
+    with pytest.raises(lawful.LawRefuted, match="causality"):
+        report.raise_for_refuted()
+    lawful.check(leak, linearity(), inputs=INPUTS).raise_for_refuted()
+
+
+def test_an_error_fails_as_a_refutation_does():
+    def raises(x):
+        raise KeyError("no")
+
+    found = lawful.check(raises, linearity(), inputs=INPUTS)
+    assert found.exit_code == 1
+    with pytest.raises(lawful.LawRefuted, match="KeyError"):
+        found.raise_for_refuted()
+
+
+def test_json_there_and_back(report):
+    for verdict in report:
+        again = Verdict.from_json(json.loads(json.dumps(verdict.to_json())))
+        assert again.to_json() == verdict.to_json()
+        assert str(again) == str(verdict)
+    json.dumps(report.to_json(), allow_nan=False)
+
+
+def test_exit_codes():
+    def graded(*grades, usage=False):
+        return Report(tuple(Verdict(g, "law", "f", "t", usage=usage) for g in grades)).exit_code
+
+    assert graded("held", "vacuous", "waived", "inapplicable") == 0
+    assert graded("held", "refuted") == graded("held", "error") == 1
+    assert graded("error", usage=True) == 4
+    assert graded() == graded("vacuous", "inapplicable") == 5
+
+
+def test_script_is_for_refutations(report):
+    with pytest.raises(ValueError, match="for a refuted law only"):
+        report.verdicts[1].script()
+
+
+def test_script_stores_larger_tensors_beside_it(tmp_path):
+    verdict = lawful.check(nn.Linear(16, 16), linearity(), inputs=lawful.shape("b 16")).verdicts[0]
+    path = tmp_path / "bias.py"
+    text = verdict.script(path)
+    assert path.with_suffix(".safetensors").exists()
+    assert len(path.read_text()) < len(text)
+    assert "load_file" not in text
+
+
+def x(*values, dtype=torch.float64):
+    return torch.tensor(values, dtype=dtype)
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind"),
+    [
+        (Same(x(1.0), x(1.0 + 1e-15)), "held"),
+        (Same(x(1.0), x(1.0 + 1e-9)), "differs"),
+        (Same(x(1e-30), x(2e-30)), "differs"),
+        (Same(x(1e30), x(1e30 * (1 + 1e-15))), "held"),
+        (Same(x(0.0), x(0.0)), "held"),
+        (Same(x(NAN), x(NAN)), "not finite"),
+        (Same(x(INF), x(INF)), "not finite"),
+        (Same(x(1.0, NAN), x(1.0, 2.0), where=torch.tensor([True, False])), "held"),
+        (Same(x(1.0), x(2.0), slack=1.5), "held"),
+        (Same(x(1.0), x(1.0, 2.0)), "shapes differ"),
+        (Same((x(1.0), x(1.0)), (x(1.0), x(3.0))), "differs"),
+        (Same((x(1.0),), (x(1.0), x(3.0))), "shapes differ"),
+        (Same(x(1, 2, dtype=torch.int64), x(1, 3, dtype=torch.int64)), "differs"),
+        (Same(torch.tensor([1 + 1j]), torch.tensor([1 + 2j])), "differs"),
+        (AtMost(x(1.0), x(1.0)), "held"),
+        (AtMost(x(1.0), x(0.5)), "exceeds"),
+        (AtMost(x(NAN), x(0.5)), "not finite"),
+        (Finite(x(1.0)), "held"),
+        (Finite((x(1.0), x(INF))), "not finite"),
+        (Unchanged(x(1.0, NAN), x(1.0, NAN)), "held"),
+        (Unchanged(x(1.0), x(1.0 + 3e-16)), "changed"),
+        (Unchanged(x(1.0), x(1.0, dtype=torch.float32)), "shapes differ"),
+    ],
+)
+def test_each_kind_of_statement(statement, kind):
+    assert judge(statement, torch.float64).kind == kind
+
+
+def test_samples_are_judged_by_their_distribution():
+    uniform = torch.rand(5000, generator=torch.Generator().manual_seed(0))
+    assert not follows(Follows(uniform)).failed
+    assert follows(Follows(uniform.square())).failed
+    assert not follows(Follows(uniform.square(), cdf=torch.sqrt)).failed
+    assert follows(Follows(torch.full((10,), NAN))).kind == "not finite"
+
+
+def test_within_is_relative_and_printed():
+    def nearly(x):
+        return x + 1e-4 * x.square() / (1 + x.abs())
+
+    def grade(within):
+        return lawful.check(nearly, linearity(within=within), inputs=lawful.shape("b")).verdicts[0]
+
+    assert grade(1e-2).grade == "held"
+    assert "within 0.01" in str(grade(1e-2))
+    assert grade(1e-9).grade == "refuted"
