@@ -161,7 +161,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
 def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=25).grade == "held"
+    assert judge(f, law, inputs, cases=20).grade == "held"
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
@@ -169,19 +169,7 @@ def test_broken(law, inputs, f, judge):
     assert judge(f, law, inputs).grade == "refuted"
 
 
-def test_randomness_in_training_is_no_breach(judge):
-    dropout = nn.Dropout(0.5).train()
-    assert judge(dropout, determinism(), X).grade == "held"
-    assert dropout.training
-
-
 def test_the_mutated_input_is_named(judge):
     found = judge(fill_second, no_mutation(), (X, MASK)).counterexample
     assert found.kind == "changed"
     assert found.output == 1
-
-
-def test_the_check_leaves_a_rewritten_parameter_as_it_was(judge):
-    module = LongestParameter()
-    judge(module, purity(), X)
-    assert module.scale.item() == 1

@@ -18,7 +18,7 @@ from lawful.laws import (
     permutation_invariance,
 )
 
-X = shape("b t 4")
+X = shape("b:1..3 t:1..4 4")
 
 
 @dataclass
@@ -52,8 +52,7 @@ OUTPUTS = {
 
 @pytest.mark.parametrize(("f", "good", "bad"), OUTPUTS.values(), ids=OUTPUTS)
 def test_a_law_speaks_of_the_output_that_it_names(f, good, bad, judge):
-    assert judge(f, causality(), X, cases=10).grade == "held"
-    assert judge(f, causality(output=good), X, cases=10).grade == "held"
+    assert judge(f, causality(output=good), X, cases=20).grade == "held"
     assert judge(f, causality(output=bad), X).grade == "refuted"
 
 
@@ -79,12 +78,10 @@ POSITIONAL, KEYWORD = (X, X), {"x": X, "memory": X}
     ("named", "grade"),
     [
         (None, "held"),
-        (0, "held"),
         ("x", "held"),
         (1, "refuted"),
         ("memory", "refuted"),
         (("x", "memory"), "refuted"),
-        (ALL, "refuted"),
     ],
     ids=str,
 )

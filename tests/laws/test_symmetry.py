@@ -167,7 +167,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
 def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=25).grade == "held"
+    assert judge(f, law, inputs, cases=20).grade == "held"
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
@@ -190,8 +190,3 @@ def test_parameters_out_of_range(law, reason, judge):
 @pytest.mark.parametrize("law", [permutation_equivariance(), translation_equivariance(axis=1)], ids=str)
 def test_a_pooled_output_is_not_equivariant_nor_otherwise(law, judge):
     assert judge(lambda x: x.sum((1, 2)), law, X).grade == "inapplicable"
-
-
-def test_the_smallest_permutation_is_a_swap(judge):
-    found = judge(lambda x: x[:, -1], permutation_invariance(), X).counterexample
-    assert found.bindings["π"] == [1, 0]

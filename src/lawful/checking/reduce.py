@@ -7,7 +7,7 @@ import time
 import torch
 from torch import Tensor
 
-from lawful.checking.case import Drawn, Record, replay
+from lawful.checking.case import Drawn, replay
 from lawful.checking.numerics import MARGIN
 from lawful.checking.search import Failure
 from lawful.checking.subject import MapRaised
@@ -98,7 +98,6 @@ def _identical(a: Tensor, b: Tensor) -> bool:
     return bool(((a == b) | (a.isnan() & b.isnan())).all()) if a.is_floating_point() else torch.equal(a, b)
 
 
-def reduced(trial: Trial, failure: Failure) -> tuple[Outcome, Record]:
-    """Reduces the values of a failure; returns the outcome and the record that gives it."""
-    best = Reducer(trial, failure).reduce()
-    return best, best.run.record
+def reduced(trial: Trial, failure: Failure) -> Outcome:
+    """Returns the failure with its values made as simple as they get."""
+    return Reducer(trial, failure).reduce()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lawful.checking import targets
-from lawful.checking.check import judge_law, seeded
+from lawful.checking.check import Effort, judge_law, seeded
 from lawful.checking.targets import TargetError, UsageError
 from lawful.checking.verdict import Verdict
 from lawful.laws import batch_independence, determinism, gradient, no_mutation, purity
@@ -123,9 +123,7 @@ def _judged(task: Task, law: Law, job: dict[str, Any], say: Callable[[dict[str, 
             task.target,
             task.inputs,
             task.label,
-            cases=job["cases"],
-            seed=job["seed"],
-            seconds=job["seconds"] / 2,
+            Effort(job["cases"], job["seed"], seconds=job["seconds"] / 2),
             made=task.made,
             progress=lambda done: say({"progress": done}),
         )

@@ -1,0 +1,135 @@
+"""From what a search found to a verdict: the grade, the notes, and the counterexample as plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+
+import torch
+from torch import Tensor
+
+from lawful.checking.reduce import reduced
+from lawful.checking.script import script
+from lawful.checking.search import Failure, Tally
+from lawful.checking.subject import MapRaised
+from lawful.checking.trial import Outcome, Run, Trial, dtype_name
+from lawful.checking.verdict import Counterexample, Grade, Value, Verdict
+from lawful.laws.language.tree import leaves
+
+PRINTED = 4096
+"""Tensors of more entries are not written out in a report."""
+
+
+def unrefuted(trial: Trial, tally: Tally, verdict: Verdict) -> Verdict:
+    """Grades a law that no case refuted."""
+    notes = _notes(trial, tally)
+    if tally.exercised:
+        return dataclasses.replace(verdict, grade="held", cases=tally.tried, worst=trial.worst, notes=notes, reason="")
+    if tally.tried:
+        reason = f"nothing was exercised in {tally.tried} cases: no input was changed, or nothing was compared"
+    elif trial.counts["set aside"]:
+        reason = f"no value was finite: all {trial.counts['set aside']} cases were set aside"
+    else:
+        reason = f"its condition never held in {tally.discarded} draws"
+    return dataclasses.replace(verdict, grade="vacuous", cases=tally.tried, reason=reason, notes=notes)
+
+
+def _notes(trial: Trial, tally: Tally) -> tuple[str, ...]:
+    notes = list(trial.notes)
+    if tally.randomised:
+        names = ", ".join(f"{name} ({kind})" for name, kind in trial.state.plain.items())
+        notes.append(f"in {tally.randomised} of {tally.tried} cases re-randomised: {names}")
+    if count := trial.counts["set aside"]:
+        notes.append(f"{count} cases set aside: not finite on extreme values")
+    if count := trial.counts["excused"]:
+        notes.append(f"{count} cases excused: rounding alone decides them (a tie, a kink or a jump)")
+    if tally.stopped:
+        notes.append(f"stopped by the time limit after {tally.tried} cases")
+    return tuple(notes)
+
+
+def refuted(trial: Trial, tally: Tally, failure: Failure, cases: int, verdict: Verdict, made: str | None) -> Verdict:
+    """Makes the counterexample of a law as small as it gets, and writes it down."""
+    notes = tuple(trial.notes)
+    if failure.outcome is None:
+        raised = failure.raised or MapRaised("the map raised")
+        trace = "".join(traceback.format_exception(raised.cause)) if raised.cause else ""
+        found = _raised(trial, failure, tally.found_at)
+        where = ", ".join(f"{v.name} {list(v.shape)}" for v in found.inputs) if found else "no input"
+        return dataclasses.replace(
+            verdict,
+            grade="error",
+            reason=f"the map raised on {where}: {raised}" if raised.cause else str(raised),
+            cases=cases,
+            counterexample=found,
+            notes=notes,
+            trace=trace,
+        )
+    outcome = reduced(trial, failure)
+    repro = script(trial, outcome.run, outcome.finding, made)
+    found = _counterexample(trial, outcome, tally.found_at)
+    reason = outcome.finding.reason
+    grade: Grade = "error" if outcome.finding.kind == "shapes differ" else "refuted"
+    return dataclasses.replace(
+        verdict,
+        grade=grade,
+        reason=f"the two sides cannot be compared: {reason}" if grade == "error" else reason,
+        cases=cases,
+        counterexample=found,
+        notes=notes,
+        repro=repro,
+    )
+
+
+def _counterexample(trial: Trial, outcome: Outcome, case: int) -> Counterexample:
+    finding, run = outcome.finding, outcome.run
+    double = trial.precision is torch.float64 and finding.dtype is not torch.float32
+    numeric = finding.kind in ("differs", "exceeds", "does not follow")
+    return Counterexample(
+        kind=finding.kind,
+        inputs=_inputs(run),
+        drawn=tuple(
+            _value(d.label, d.shown) for d in run.record.tensors[run.inputs_drawn :] if d.label and d.shown is not None
+        ),
+        bindings=dict(run.record.bindings),
+        output=finding.output,
+        index=finding.index,
+        left=finding.left,
+        right=finding.right,
+        residual64=finding.residual if numeric and trial.precision is torch.float64 else None,
+        residual32=trial.in_second(run) if numeric and double else finding.residual if numeric else None,
+        noise=finding.noise if numeric else None,
+        times=finding.times if numeric else None,
+        mode=("training mode" if run.trained else "evaluation mode") if trial.state.modules else "",
+        setting=_setting(trial, run),
+        case=case,
+    )
+
+
+def _setting(trial: Trial, run: Run) -> tuple[str, ...]:
+    said = []
+    if trial.state.parameters:
+        plain = ", ".join(f"{name} ({kind})" for name, kind in trial.state.plain.items())
+        said.append(f"re-randomised {plain}" if run.setting.randomised else "parameters as given")
+    if not run.setting.grad:
+        said.append("gradient off")
+    if run.setting.layout != "contiguous":
+        said.append(f"{run.setting.layout} tensors")
+    return tuple(said)
+
+
+def _inputs(run: Run) -> tuple[Value, ...]:
+    return tuple(_value(run.names[path], x) for path, x in leaves(run.arguments).items())
+
+
+def _value(name: str, x: Tensor) -> Value:
+    values = x.detach().cpu().tolist() if x.numel() <= PRINTED and not x.is_complex() else None
+    return Value(name, dtype_name(x.dtype), tuple(x.shape), values)
+
+
+def _raised(trial: Trial, failure: Failure, case: int) -> Counterexample | None:
+    """The input on which the map raised."""
+    run = trial.inputs_of(failure.record)
+    if run is None:
+        return None
+    return Counterexample("raised", _inputs(run), mode="", setting=_setting(trial, run), case=case)
