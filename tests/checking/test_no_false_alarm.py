@@ -90,8 +90,12 @@ def future(x):
 
 
 def layer(name, make, inputs, *laws, modes=BOTH, call=as_given):
-    words = {False: "eval", True: "train"}
-    return [pytest.param(make, call, training, inputs, laws, id=f"{name}-{words[training]}") for training in modes]
+    """The layer in both modes; laws that speak of evaluation only are not judged twice."""
+    rows = []
+    for training in modes:
+        judged = tuple(x for x in laws if not (training and len(modes) > 1 and x.name in ("determinism", "purity")))
+        rows.append(pytest.param(make, call, training, inputs, judged, id=f"{name}-{'train' if training else 'eval'}"))
+    return rows
 
 
 ATTENTION = functools.partial(nn.MultiheadAttention, 8, 2, batch_first=True)
@@ -564,6 +568,68 @@ class Scores(nn.Module):
         return self.linear(x) * scale
 
 
+class Holder:
+    """No module itself, but one that holds a model."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def predict(self, x):
+        return self.model(x)
+
+
+def closing_over(holder):
+    return lambda x: holder.predict(x)
+
+
+def by_default(module):
+    return lambda x, layer=module: layer(x)
+
+
+class MovingAverage(nn.Module):
+    """Subtracts a moving average, which training updates through `.data`."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.rand(8))
+
+    def forward(self, x):
+        y = x - self.mean
+        if self.training:
+            self.mean.data.lerp_(x.detach().to(self.mean).mean((0, 1)), 0.1)
+        return y
+
+
+class FixedAverage(nn.Module):
+    """A mean whose weights are a frozen parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((4,), 0.25), requires_grad=False)
+
+    def forward(self, x):
+        return torch.einsum("bnd,n->bd", x, self.weight)
+
+
+class Force(nn.Module):
+    """The gradient of an energy."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            energy = self.weight((x[:, :, None] - x[:, None]).square().sum(-1, keepdim=True)).sum()
+            return -torch.autograd.grad(energy, x)[0]
+
+
+def causal_by_float32_mask(x):
+    past = torch.ones(x.shape[1], x.shape[1], dtype=torch.float32).tril()
+    return (x @ x.mT).masked_fill(past == 0, -torch.inf).softmax(-1) @ x
+
+
 def relu_network():
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
 
@@ -655,14 +721,26 @@ AWKWARD = [
     awkward("bfloat16-encoder", lambda: low(ENCODER().eval()), BTD, *ROWS, permutation_equivariance(axis=1)),
     awkward(
         "bfloat16-inside",
-        lambda: lambda_of(low(nn.Linear(8, 4)), float, before=torch.Tensor.bfloat16),
+        lambda: lambda_of(low(nn.Linear(8, 4)), torch.Tensor.float, before=torch.Tensor.bfloat16),
         BTD,
         *SETS,
     ),
+    awkward("single-out", lambda: lambda x: x.float() * 2, BTD, *LINEAR, *SETS),
+    awkward("float32-mask", lambda: causal_by_float32_mask, BTD, *CALM, causality(time=1), batch_independence()),
+    awkward("moving-average", MovingAverage, BTD, *CALM, *SETS, gradient(), causality(time=1)),
+    awkward(
+        "batch-norm-buffers", lambda: nn.BatchNorm1d(8), shape("b:2..9 8"), *CALM, permutation_equivariance(axis=0)
+    ),
+    awkward("frozen-constant", FixedAverage, shape("b 4 8"), permutation_invariance(axis=1), batch_independence()),
+    awkward("force", Force, POINTS, ROTATED, *SETS, *CALM),
+    awkward("vmap", lambda: torch.vmap(lambda x: x @ x.mT), BTD, batch_independence(), permutation_invariance(axis=2)),
     awkward("held-constants", HeldConstants, BTD, *ROWS, *TOKENS),
     awkward("partial", lambda: functools.partial(Scores().score, scale=2.0), BTD, *ROWS, *TOKENS),
     awkward("bound-method", lambda: Scores().score, BTD, *ROWS, *TOKENS),
     awkward("dict-output", Scores, BTD, *CALM, batch_independence(output="logits"), gradient(output="logits")),
+    awkward("method-of-holder", lambda: Holder(relu_network()).predict, BTD, *ROWS, *TOKENS),
+    awkward("closure-over-holder", lambda: closing_over(Holder(relu_network())), BTD, *SETS, *CALM),
+    awkward("default-argument", lambda: by_default(nn.Linear(8, 8)), BTD, *SETS, *CALM),
     awkward("closure", lambda: first(nn.GRU(8, 4, batch_first=True)), BTD, *ROWS, causality(time=1)),
     awkward("view", Viewed, BTD, *ROWS, linearity()),
     awkward("weight-tied", Tied, tokens("b t", vocab=10), *ROWS, causality(time=1)),
@@ -686,3 +764,17 @@ def lambda_of(module, after, before=lambda x: x):
 @pytest.mark.parametrize(("make", "inputs", "laws"), AWKWARD)
 def test_an_awkward_map_is_not_refuted(make, inputs, laws, cases):
     assert_held(make(), laws, inputs, cases)
+
+
+VACUOUS = [
+    pytest.param(causality(), shape("b 1 8"), id="causality-of-one-step"),
+    pytest.param(batch_independence(), shape("1 t 8"), id="independence-in-a-batch-of-one"),
+    pytest.param(permutation_equivariance(), shape("b 1 8"), id="permutation-of-one-token"),
+    pytest.param(locality(radius=9), shape("b t:1..9 8"), id="locality-within-the-radius"),
+    pytest.param(translation_equivariance(axis=1, border=3), shape("b t:1..6 8"), id="translation-within-the-border"),
+]
+
+
+@pytest.mark.parametrize(("law", "inputs"), VACUOUS)
+def test_nothing_to_see_is_vacuous(law, inputs):
+    assert_held(nn.Identity(), (law,), inputs, 20, grade="vacuous")

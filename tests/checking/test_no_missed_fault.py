@@ -39,8 +39,11 @@ BTD, POINTS = shape("b t 8"), shape("b n 3")
 
 
 @pytest.fixture(autouse=True)
-def _seeded():
+def _seeded(monkeypatch):
+    """Seeds; and what matters here is that a fault is found, not how small it is made."""
     torch.manual_seed(0)
+    monkeypatch.setattr("lawful.checking.search.SHRINKS", 20)
+    monkeypatch.setattr("lawful.checking.reduce.STEPS", 20)
 
 
 # ---------------------------------------------------------------- faults
@@ -189,6 +192,12 @@ class Weighted(nn.Module):
         return WrongWeight.apply(x, self.w)
 
 
+def float32_mask(x, size=1e-5):
+    """A running mean, by a mask that happens to be float32 (exact), with a leak."""
+    past = torch.ones(x.shape[1], x.shape[1], dtype=torch.float32).tril().to(x.dtype)
+    return past @ x / past.sum(-1, keepdim=True) + size * x.mean(1, keepdim=True)
+
+
 def max_over_all_keys(x, eps=1e-6):
     """Causal attention, stabilised by the largest score of all keys, and an eps in the denominator."""
     scores = x @ x.mT / 8**0.5
@@ -257,11 +266,12 @@ FAULTS = [
     leak("in-batches", lambda self, x: x.shape[0] > 1),
     leak("in-batches-of-1", lambda self, x: x.shape[0] == 1),
     leak("if-all-rows-equal", lambda self, x: bool((x == x[:, :1]).all())),
-    leak("if-all-zero", lambda self, x: not x.any()),
+    fault("tells-if-all-zero", lambda: lambda x: x.cumsum(1) + (not x.any()), BTD, causality()),
     leak("of-huge-values", lambda self, x: bool(x.abs().max() > 1e5)),
     leak("of-tiny-values", lambda self, x: bool(x.abs().max() < 1e-4)),
     leak("of-positive-values", lambda self, x: bool((x > 0).all())),
     leak("in-eval-with-gradient-off", lambda self, x: not self.training and not torch.is_grad_enabled()),
+    fault("leak-of-1e-5-beside-float32-mask", lambda: float32_mask, BTD, causality()),
     mixes("always"),
     mixes("of-1e-6", size=1e-6),
     mixes("if-all-rows-equal", lambda self, x: bool((x == x[:1]).all())),
@@ -270,9 +280,9 @@ FAULTS = [
     fault("layer-scale-1e-6", lambda: Hidden(LayerScale(8, value=1e-6)), BTD, causality()),
     fault("layer-scale-0", lambda: Hidden(LayerScale(value=0.0)), BTD, causality()),
     fault("zero-positions", ZeroPositions, BTD, permutation_equivariance()),
-    fault("all-nan", lambda: lambda x: x * float("nan"), POINTS, ROTATED, causality(), no_nan := non_negativity()),
-    fault("nan-below-zero", lambda: torch.sqrt, BTD, batch_independence(), determinism(), no_nan),
-    fault("infinite-at-zero-sum", lambda: lambda x: 1 / x.float().relu().to(x.dtype), BTD, permutation_equivariance()),
+    fault("all-nan", lambda: lambda x: x * float("nan"), POINTS, ROTATED, causality(), non_negativity(), gradient()),
+    fault("nan-below-zero", lambda: torch.sqrt, BTD, batch_independence(), determinism(), non_negativity()),
+    fault("infinite-below-zero", lambda: lambda x: 1 / x.float().relu().to(x.dtype), BTD, permutation_equivariance()),
     fault("tiny-bias", lambda: scaled(nn.Linear(8, 8), 1e-6), BTD, linearity(), homogeneity()),
     fault("tiny-leak", lambda: scaled(Leak(size=1e-4), 1e-6), BTD, causality()),
     fault("tiny-tanh", lambda: lambda x: 1e-4 * torch.tanh(x), POINTS, ROTATED),
@@ -345,14 +355,29 @@ def test_a_fault_is_found(make, inputs, laws):
     assert not missed, "\n\n".join(f"{v}\n{v.trace}" for v in missed)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_same_seed_gives_the_same_counterexample(seed):
+@pytest.mark.parametrize("make", [lambda: torch.sin, lambda: nn.Tanh()], ids=["function", "module"])
+def test_what_rounding_decides_is_not_held(make):
+    inner = make()
+    (verdict,) = lawful.check(lambda x: inner(1e17 * torch.cos(x) + x), linearity(), inputs=BTD)
+    assert verdict.grade != "held", verdict
+
+
+SEEDED = [
+    pytest.param(lambda: Hidden(silent(nn.Linear(8, 8))), causality(), id="module"),
+    pytest.param(lambda: Leak(lambda self, x: x.shape[1] % 8 == 0), causality(), id="rare"),
+    pytest.param(lambda: torch.sqrt, batch_independence(), id="not-finite"),
+    pytest.param(lambda: WrongBelowZero.apply, gradient(), id="gradient"),
+]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("make", "law"), SEEDED)
+def test_the_same_seed_gives_the_same_counterexample(make, law, seed):
     def judged():
         torch.manual_seed(0)
-        return [
-            v.to_json() | {"seconds": 0}
-            for v in lawful.check(Hidden(silent(nn.Linear(8, 8))), causality(), inputs=BTD, seed=seed)
-        ]
+        (verdict,) = lawful.check(make(), law, inputs=BTD, seed=seed)
+        assert verdict.grade == "refuted", verdict
+        return verdict.to_json() | {"seconds": 0}, verdict.script()
 
     assert judged() == judged()
 
@@ -445,40 +470,37 @@ CALLS = {
     "dict": lambda m: (lambda held: lambda x: held["model"](x))({"model": m}),
     "default-argument": lambda m: lambda x, model=m: model(x),
 }
-ALL_LAWS = (causality(), batch_independence(), gradient(), purity(), determinism(), no_mutation(), linearity())
+SEVERAL = (causality(), gradient(), purity(), no_mutation())
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_model_comes_back_as_it_was(call):
     model = prepared()
     before = snapshot(model)
-    lawful.check(call(model), *ALL_LAWS, inputs=shape("b:2..4 t 8"), cases=10)
+    lawful.check(call(model), *SEVERAL, inputs=shape("b:2..4 t 8"), cases=10)
     assert snapshot(model) == before
 
 
-@pytest.mark.parametrize("at", [1, 2, 7, 30])
+@pytest.mark.parametrize("at", [1, 2, 30])
 @pytest.mark.parametrize("raises", [RuntimeError, ValueError, KeyboardInterrupt, SystemExit])
 def test_a_model_that_raises_comes_back_as_it_was(raises, at):
     model = prepared(raises=raises, at=at)
     before = snapshot(model)
-    if issubclass(raises, Exception):
+    if raises is not KeyboardInterrupt:
         (verdict,) = lawful.check(model, causality(), inputs=shape("b:2..4 t 8"), cases=40)
         assert verdict.failed, verdict
     else:
-        with pytest.raises(raises):
+        with pytest.raises(KeyboardInterrupt):
             lawful.check(model, causality(), inputs=shape("b:2..4 t 8"), cases=40)
     assert snapshot(model) == before
 
 
-def test_random_states_come_back_in_every_mode():
-    torch.set_grad_enabled(False)
-    try:
-        model = prepared_without_grad = Model()
-        before = snapshot(model)
-        lawful.check(prepared_without_grad, *ALL_LAWS, inputs=shape("b:2..4 t 8"), cases=5)
-        assert snapshot(model) == before
-    finally:
-        torch.set_grad_enabled(True)
+@torch.no_grad()
+def test_a_model_comes_back_where_gradients_are_off():
+    model = Model()
+    before = snapshot(model)
+    lawful.check(model, *SEVERAL, inputs=shape("b:2..4 t 8"), cases=5)
+    assert snapshot(model) == before
 
 
 def in_place(x, y):

@@ -83,10 +83,6 @@ class BoundMap:
     trace: Trace | None = None
     expression: str = "f"
 
-    @property
-    def labels(self) -> dict[str, str]:
-        return {} if self.bare else labels(self.arguments, self.target)
-
     def __call__(self, *inputs: Any) -> Any:
         return self.in_turn(inputs)[0]
 
@@ -212,10 +208,10 @@ def read(output: Any, key: Any) -> Any:
     raise ValueError(f"there is no output {key!r}{nearest(str(key), known)} The map returned: {', '.join(known)}")
 
 
-def focus(law: Law, arguments: Any, target: Any) -> tuple[str, ...]:
-    """Finds the paths of the inputs that a law speaks of."""
+def focus(law: Law, arguments: Any, names: list[str]) -> tuple[str, ...]:
+    """Finds the paths of the inputs that a law speaks of; `names` are those of the map's positional arguments."""
     found = list(leaves(arguments))
-    names = _argument_names(target) if isinstance(arguments, tuple) else []
+    names = names if isinstance(arguments, tuple) else []
     if law.input is ALL:
         return tuple(found)
     if law.input is None:
@@ -239,7 +235,8 @@ def focus(law: Law, arguments: Any, target: Any) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _argument_names(target: Any) -> list[str]:
+def argument_names(target: Any) -> list[str]:
+    """The names of the positional arguments of a map, as far as it has a signature."""
     function = target.forward if isinstance(target, nn.Module) else target
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -248,9 +245,9 @@ def _argument_names(target: Any) -> list[str]:
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
 
 
-def labels(arguments: Any, target: Any) -> dict[str, str]:
+def labels(arguments: Any, names: list[str]) -> dict[str, str]:
     """Names every input as the map's own signature does, or x for an only one."""
-    found, names = list(leaves(arguments)), _argument_names(target)
+    found = list(leaves(arguments))
     if not isinstance(arguments, tuple):
         return {path: path for path in found}
     shown = {}

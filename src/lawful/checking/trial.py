@@ -16,7 +16,7 @@ from lawful.checking.case import SAMPLES, CaseDraw, Drawn, Pick, Record, build, 
 from lawful.checking.noise import LastBit
 from lawful.checking.numerics import Finding, judge
 from lawful.checking.state import State, modules_behind, seed_all
-from lawful.checking.subject import BoundMap, Calls, MapRaised, NotContiguous, Setting, focus, labels
+from lawful.checking.subject import BoundMap, Calls, MapRaised, NotContiguous, Setting, argument_names, focus, labels
 from lawful.checking.trace import Trace
 from lawful.checking.values import LAYOUTS
 from lawful.laws.language import Discard, Finite, Inapplicable, Law, Statement
@@ -83,6 +83,7 @@ class Trial:
         helpers = [value for value in law.values.values() if callable(value)]
         roots = {id(m): m for source in (target, *helpers) for m in modules_behind(source)}
         self.state = State(list(roots.values()))
+        self.names = argument_names(target)
         self.precision: torch.dtype = torch.float64
         self.effective: torch.dtype | None = None
         self.second: torch.dtype | None = torch.float32
@@ -115,7 +116,7 @@ class Trial:
         draw.build = lambda again: build(self.inputs, draw)
         self.state.prepare(dtype, setting.randomised, noise=move)
         calls = Calls()
-        paths = self._asked(lambda: focus(self.law, arguments, self.target))
+        paths = self._asked(lambda: focus(self.law, arguments, self.names))
         f = BoundMap(
             self.target,
             self.target,
@@ -127,7 +128,7 @@ class Trial:
             calls,
             trace=trace,
         )
-        names = f.labels
+        names = labels(arguments, self.names)
         draw.labels = {id(x): names[path] for path, x in leaves(arguments).items()}
         if trace is not None:
             for path, x in leaves(arguments).items():
@@ -163,7 +164,7 @@ class Trial:
             return None
         if not isinstance(arguments, tuple | dict):
             arguments = (arguments,)
-        return Run(Finite(()), draw.record, setting, False, arguments, labels(arguments, self.target), 0)
+        return Run(Finite(()), draw.record, setting, False, arguments, labels(arguments, self.names), 0)
 
     def _setting(self, draw: CaseDraw) -> Setting:
         training = self.state.trains and draw.choice((True, False))

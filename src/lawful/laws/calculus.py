@@ -26,33 +26,32 @@ def gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     Kept by: compositions of differentiable functions, away from kinks.
     Broken by: a hand-written backward pass; a detached branch; an update in place under `no_grad`.
     """
-    names = [name for name, p in f.parameters.items() if p.is_floating_point()]
-    real = [x.is_floating_point() for x in xs]
-    if not names and not any(real):
+    points = [x.detach() for x in xs if x.is_floating_point()] + [p.detach() for p in f.parameters.values()]
+    if not points:
         raise Inapplicable("there is no real input and no parameter to differentiate by")
-    v = [draw.normal(*x.shape) if r else None for x, r in zip(xs, real, strict=True)]
-    w = {name: draw.normal(*f.parameters[name].shape) for name in names}
-    norm = torch.stack([d.square().sum() for d in (*v, *w.values()) if d is not None]).sum().sqrt()
-    draw.assume(norm > 0)
-    v = [None if d is None else d / norm for d in v]
-    w = {name: d / norm for name, d in w.items()}
+    direction = draw.normal(sum(p.numel() for p in points))
+    draw.assume(direction.norm() > 0)
+    parts = (direction / direction.norm()).split([p.numel() for p in points])
+    v = [part.reshape(p.shape) for part, p in zip(parts, points, strict=True)]
+
+    def value(there: list[Tensor]) -> Tensor:
+        """The map at a point, which is made of the real inputs and the parameters."""
+        rest = iter(there)
+        inputs = [next(rest) if x.is_floating_point() else x for x in xs]
+        return f.with_parameters(dict(zip(f.parameters, rest, strict=True)))(*inputs)
 
     def moved(h: float) -> Tensor:
-        there = [x if d is None else x.detach() + h * d for x, d in zip(xs, v, strict=True)]
-        return f.with_parameters({n: f.parameters[n].detach() + h * d for n, d in w.items()})(*there).detach()
+        return value([p + h * d for p, d in zip(points, v, strict=True)]).detach()
 
     with torch.enable_grad():
-        leaves = [x.detach().requires_grad_(r) for x, r in zip(xs, real, strict=True)]
+        leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in xs]
+        sources = [x for x in leaves if x.requires_grad] + list(f.parameters.values())
         y = f(*leaves)
         if not y.is_floating_point():
             raise Inapplicable(f"an output of {y.dtype} has no derivative")
         c = draw.normal(*y.shape)
-        sources = [x for x, r in zip(leaves, real, strict=True) if r] + [f.parameters[n] for n in names]
-        found = torch.autograd.grad(y, sources, c, allow_unused=True) if y.requires_grad else [None] * len(sources)
-
-    towards = [d for d in v if d is not None] + list(w.values())
-    terms = [(g * d).sum() for g, d in zip(found, towards, strict=True) if g is not None]
-    backward = torch.stack(terms).sum() if terms else (0 * c * y.detach()).sum()
+        found = torch.autograd.grad(y, sources, c, allow_unused=True) if y.requires_grad else ()
+    backward = sum(((g * d).sum() for g, d in zip(found, v, strict=False) if g is not None), torch.zeros_like(c).sum())
 
     def differences(h: float) -> tuple[Tensor, Tensor]:
         """The central difference, and by how much the one-sided ones differ."""
