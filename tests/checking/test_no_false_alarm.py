@@ -141,6 +141,7 @@ LAYERS = [
         *ROWS,
         translation_equivariance(border=4),
         locality(radius=4, axis=-1),
+        modes=EVAL,
     ),
     *layer(
         "conv1d-causal",
@@ -157,8 +158,10 @@ LAYERS = [
         translation_equivariance(axis=2, border=1),
         locality(radius=1, axis=3),
     ),
-    *layer("conv2d-strided", lambda: nn.Conv2d(4, 3, 2, stride=2, bias=False), shape("b 4 6 6"), *ROWS, *LINEAR),
-    *layer("conv3d", lambda: nn.Conv3d(2, 3, 3, padding=1), shape("b 2 t 3 3"), *ROWS),
+    *layer(
+        "conv2d-strided", lambda: nn.Conv2d(4, 3, 2, stride=2, bias=False), shape("b 4 6 6"), *ROWS, *LINEAR, modes=EVAL
+    ),
+    *layer("conv3d", lambda: nn.Conv3d(2, 3, 3, padding=1), shape("b 2 t 3 3"), *ROWS, modes=EVAL),
     *layer(
         "conv-transpose1d",
         lambda: nn.ConvTranspose1d(4, 3, 3, padding=1, bias=False),
@@ -168,9 +171,13 @@ LAYERS = [
         translation_equivariance(border=1),
     ),
     *layer("layer-norm", lambda: nn.LayerNorm(8), BTD, *ROWS, *TOKENS, shift_invariance()),
-    *layer("layer-norm-eps-0", lambda: nn.LayerNorm(8, eps=0.0), BTD, shift_invariance(), scale_invariance()),
+    *layer(
+        "layer-norm-eps-0", lambda: nn.LayerNorm(8, eps=0.0), BTD, shift_invariance(), scale_invariance(), modes=EVAL
+    ),
     *layer("rms-norm", lambda: nn.RMSNorm(8), BTD, *ROWS, *TOKENS),
-    *layer("rms-norm-eps-0", lambda: nn.RMSNorm(8, eps=0.0), BTD, scale_invariance(), homogeneity(degree=0.0)),
+    *layer(
+        "rms-norm-eps-0", lambda: nn.RMSNorm(8, eps=0.0), BTD, scale_invariance(), homogeneity(degree=0.0), modes=EVAL
+    ),
     *layer("group-norm", lambda: nn.GroupNorm(2, 4), BCT, *ROWS, permutation_equivariance(axis=2)),
     *layer(
         "instance-norm",
@@ -192,7 +199,9 @@ LAYERS = [
     ),
     *layer("batch-norm-2d", lambda: nn.BatchNorm2d(4), BCHW, *ROWS, locality(radius=0, axis=3), modes=EVAL),
     *layer("batch-norm-2d", lambda: nn.BatchNorm2d(4), shape("b:2..5 4 h w"), *CALM, gradient(), modes=TRAIN),
-    *layer("local-response-norm", lambda: nn.LocalResponseNorm(2), BCT, *ROWS, permutation_equivariance(axis=2)),
+    *layer(
+        "local-response-norm", lambda: nn.LocalResponseNorm(2), BCT, *ROWS, permutation_equivariance(axis=2), modes=EVAL
+    ),
     *layer("embedding", lambda: nn.Embedding(10, 4), tokens("b t", vocab=10), *ROWS, *TOKENS),
     *layer(
         "embedding-bag",
@@ -276,23 +285,23 @@ LAYERS = [
         batch_independence(),
         causality(time=1),
     ),
-    *layer("gru-both-ways", lambda: nn.GRU(8, 4, bidirectional=True, batch_first=True), BTD, *ROWS),
-    *layer("lstm-cell", lambda: nn.LSTMCell(8, 4), BC, *ROWS),
+    *layer("gru-both-ways", lambda: nn.GRU(8, 4, bidirectional=True, batch_first=True), BTD, *ROWS, modes=EVAL),
+    *layer("lstm-cell", lambda: nn.LSTMCell(8, 4), BC, *ROWS, modes=EVAL),
     *layer("gelu", nn.GELU, BTD, *ROWS, *TOKENS),
     *layer("silu", nn.SiLU, BTD, *ROWS, *TOKENS),
-    *layer("mish", nn.Mish, BTD, *ROWS),
+    *layer("mish", nn.Mish, BTD, *ROWS, modes=EVAL),
     *layer("relu", nn.ReLU, BTD, *ROWS, *TOKENS, homogeneity(), non_negativity()),
-    *layer("relu-6", nn.ReLU6, BTD, *ROWS, non_negativity()),
-    *layer("leaky-relu", nn.LeakyReLU, BTD, *ROWS, homogeneity()),
+    *layer("relu-6", nn.ReLU6, BTD, *ROWS, non_negativity(), modes=EVAL),
+    *layer("leaky-relu", nn.LeakyReLU, BTD, *ROWS, homogeneity(), modes=EVAL),
     *layer("prelu", nn.PReLU, BTD, *ROWS, *TOKENS, homogeneity()),
     *layer("hardtanh", nn.Hardtanh, BTD, *ROWS, *TOKENS),
-    *layer("hardswish", nn.Hardswish, BTD, *ROWS),
-    *layer("elu", nn.ELU, BTD, *ROWS),
-    *layer("softplus", nn.Softplus, BTD, *ROWS, non_negativity()),
-    *layer("softshrink", nn.Softshrink, BTD, *ROWS),
-    *layer("sigmoid", nn.Sigmoid, BTD, *ROWS, non_negativity()),
-    *layer("tanh", nn.Tanh, BTD, *ROWS),
-    *layer("glu", nn.GLU, BTD, *ROWS, *TOKENS),
+    *layer("hardswish", nn.Hardswish, BTD, *ROWS, modes=EVAL),
+    *layer("elu", nn.ELU, BTD, *ROWS, modes=EVAL),
+    *layer("softplus", nn.Softplus, BTD, *ROWS, non_negativity(), modes=EVAL),
+    *layer("softshrink", nn.Softshrink, BTD, *ROWS, modes=EVAL),
+    *layer("sigmoid", nn.Sigmoid, BTD, *ROWS, non_negativity(), modes=EVAL),
+    *layer("tanh", nn.Tanh, BTD, *ROWS, modes=EVAL),
+    *layer("glu", nn.GLU, BTD, *ROWS, *TOKENS, modes=EVAL),
     *layer(
         "softmax",
         lambda: nn.Softmax(-1),
@@ -311,6 +320,7 @@ LAYERS = [
         BTD,
         sums_to_one(),
         call=lambda m: lambda x: m(x).exp(),
+        modes=EVAL,
     ),
     *layer("max-pool", lambda: nn.MaxPool1d(2), LONG, *ROWS, homogeneity()),
     *layer(
@@ -319,18 +329,21 @@ LAYERS = [
         BCT,
         locality(radius=1, axis=-1),
         translation_equivariance(border=1),
+        modes=EVAL,
     ),
     *layer("avg-pool", lambda: nn.AvgPool1d(2), LONG, *ROWS, *LINEAR),
     *layer("adaptive-avg-pool", lambda: nn.AdaptiveAvgPool1d(1), BCT, *ROWS, permutation_invariance(axis=2), *LINEAR),
-    *layer("adaptive-max-pool", lambda: nn.AdaptiveMaxPool1d(1), BCT, *ROWS, permutation_invariance(axis=2)),
+    *layer(
+        "adaptive-max-pool", lambda: nn.AdaptiveMaxPool1d(1), BCT, *ROWS, permutation_invariance(axis=2), modes=EVAL
+    ),
     *layer("pixel-shuffle", lambda: nn.PixelShuffle(2), shape("b 8 h w"), *ROWS, *LINEAR),
-    *layer("channel-shuffle", lambda: nn.ChannelShuffle(2), BCHW, *ROWS, *LINEAR),
-    *layer("upsample", lambda: nn.Upsample(scale_factor=2, mode="bilinear"), BCHW, *ROWS, *LINEAR),
-    *layer("reflection-pad", lambda: nn.ReflectionPad1d(1), LONG, *ROWS, *LINEAR),
-    *layer("fold", lambda: nn.Fold((4, 4), (2, 2)), shape("b 8 9"), *ROWS, *LINEAR),
-    *layer("unfold", lambda: nn.Unfold((2, 2)), shape("b 2 4 4"), *ROWS, *LINEAR),
+    *layer("channel-shuffle", lambda: nn.ChannelShuffle(2), BCHW, *ROWS, *LINEAR, modes=EVAL),
+    *layer("upsample", lambda: nn.Upsample(scale_factor=2, mode="bilinear"), BCHW, *ROWS, *LINEAR, modes=EVAL),
+    *layer("reflection-pad", lambda: nn.ReflectionPad1d(1), LONG, *ROWS, *LINEAR, modes=EVAL),
+    *layer("fold", lambda: nn.Fold((4, 4), (2, 2)), shape("b 8 9"), *ROWS, *LINEAR, modes=EVAL),
+    *layer("unfold", lambda: nn.Unfold((2, 2)), shape("b 2 4 4"), *ROWS, *LINEAR, modes=EVAL),
     *layer("flatten", nn.Flatten, BTD, *ROWS, *LINEAR),
-    *layer("unflatten", lambda: nn.Unflatten(-1, (2, 4)), BTD, *ROWS, *LINEAR),
+    *layer("unflatten", lambda: nn.Unflatten(-1, (2, 4)), BTD, *ROWS, *LINEAR, modes=EVAL),
     *layer("identity", nn.Identity, BTD, *ROWS, *TOKENS, *LINEAR, translation_equivariance(axis=1)),
     *layer(
         "cosine-similarity",
@@ -348,9 +361,18 @@ LAYERS = [
         *CALM,
         batch_independence(input=(0, 1)),
         non_negativity(input=(0, 1)),
+        modes=EVAL,
     ),
-    *layer("mse-loss", nn.MSELoss, (BC, BC), *CALM, non_negativity(input=(0, 1)), gradient(input=(0, 1))),
-    *layer("cross-entropy", nn.CrossEntropyLoss, (BC, tokens("b", vocab=8)), *CALM, gradient(), shift_invariance()),
+    *layer("mse-loss", nn.MSELoss, (BC, BC), *CALM, non_negativity(input=(0, 1)), gradient(input=(0, 1)), modes=EVAL),
+    *layer(
+        "cross-entropy",
+        nn.CrossEntropyLoss,
+        (BC, tokens("b", vocab=8)),
+        *CALM,
+        gradient(),
+        shift_invariance(),
+        modes=EVAL,
+    ),
 ]
 
 

@@ -42,8 +42,8 @@ BTD, POINTS = shape("b t 8"), shape("b n 3")
 def _seeded(monkeypatch):
     """Seeds; and what matters here is that a fault is found, not how small it is made."""
     torch.manual_seed(0)
-    monkeypatch.setattr("lawful.checking.search.SHRINKS", 20)
-    monkeypatch.setattr("lawful.checking.reduce.STEPS", 20)
+    monkeypatch.setattr("lawful.checking.search.SHRINKS", 5)
+    monkeypatch.setattr("lawful.checking.reduce.STEPS", 5)
 
 
 # ---------------------------------------------------------------- faults
@@ -355,11 +355,18 @@ def test_a_fault_is_found(make, inputs, laws):
     assert not missed, "\n\n".join(f"{v}\n{v.trace}" for v in missed)
 
 
-@pytest.mark.parametrize("make", [lambda: torch.sin, lambda: nn.Tanh()], ids=["function", "module"])
-def test_what_rounding_decides_is_not_held(make):
-    inner = make()
-    (verdict,) = lawful.check(lambda x: inner(1e17 * torch.cos(x) + x), linearity(), inputs=BTD)
-    assert verdict.grade != "held", verdict
+CHAOS = [
+    pytest.param(lambda x: torch.sin(1e17 * x), linearity(), {"refuted", "vacuous"}, id="false"),
+    pytest.param(
+        lambda x: torch.sin(1e17 * x.sum(1)), permutation_invariance(), {"vacuous"}, id="true-but-for-rounding"
+    ),
+]
+
+
+@pytest.mark.parametrize(("f", "law", "grades"), CHAOS)
+def test_what_rounding_decides_is_not_held(f, law, grades):
+    (verdict,) = lawful.check(f, law, inputs=BTD)
+    assert verdict.grade in grades, verdict
 
 
 SEEDED = [
@@ -477,7 +484,7 @@ SEVERAL = (causality(), gradient(), purity(), no_mutation())
 def test_a_model_comes_back_as_it_was(call):
     model = prepared()
     before = snapshot(model)
-    lawful.check(call(model), *SEVERAL, inputs=shape("b:2..4 t 8"), cases=10)
+    lawful.check(call(model), *SEVERAL, inputs=shape("b:2..4 t:1..6 8"), cases=10)
     assert snapshot(model) == before
 
 
@@ -487,11 +494,11 @@ def test_a_model_that_raises_comes_back_as_it_was(raises, at):
     model = prepared(raises=raises, at=at)
     before = snapshot(model)
     if raises is not KeyboardInterrupt:
-        (verdict,) = lawful.check(model, causality(), inputs=shape("b:2..4 t 8"), cases=40)
+        (verdict,) = lawful.check(model, causality(), inputs=shape("b:2..4 t:1..6 8"), cases=40)
         assert verdict.failed, verdict
     else:
         with pytest.raises(KeyboardInterrupt):
-            lawful.check(model, causality(), inputs=shape("b:2..4 t 8"), cases=40)
+            lawful.check(model, causality(), inputs=shape("b:2..4 t:1..6 8"), cases=40)
     assert snapshot(model) == before
 
 
@@ -499,7 +506,7 @@ def test_a_model_that_raises_comes_back_as_it_was(raises, at):
 def test_a_model_comes_back_where_gradients_are_off():
     model = Model()
     before = snapshot(model)
-    lawful.check(model, *SEVERAL, inputs=shape("b:2..4 t 8"), cases=5)
+    lawful.check(model, *SEVERAL, inputs=shape("b:2..4 t:1..6 8"), cases=5)
     assert snapshot(model) == before
 
 

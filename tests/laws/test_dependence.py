@@ -49,36 +49,36 @@ class CausalConvolution(nn.Conv1d):
         return super().forward(nn.functional.pad(x, (self.kernel_size[0] - 1, 0)))
 
 
-X, CHANNELS = shape("b t 8"), shape("b 4 t")
+X, CHANNELS = shape("b t 3"), shape("b 2 t")
 
 KEPT = {
-    "layer norm": (batch_independence(), X, nn.LayerNorm(8)),
+    "layer norm": (batch_independence(), X, nn.LayerNorm(3)),
     "attention within a sequence": (batch_independence(), X, attend),
     "batch norm in evaluation": (batch_independence(), shape("b 8 t"), nn.BatchNorm1d(8).eval()),
-    "a recurrence, batch second": (batch_independence(batch=1), shape("t b 4"), nn.GRU(4, 4)),
+    "a recurrence, batch second": (batch_independence(batch=1), shape("t b 3"), nn.GRU(3, 3)),
     "causal attention": (causality(), X, causal_attention),
-    "a recurrence": (causality(), shape("b t 4"), nn.GRU(4, 4, batch_first=True)),
-    "a recurrence, time first": (causality(time=0), shape("t b 4"), nn.GRU(4, 4)),
-    "a causal convolution": (causality(time=-1), CHANNELS, CausalConvolution(4, 4, 3)),
+    "a recurrence": (causality(), X, nn.GRU(3, 3, batch_first=True)),
+    "a recurrence, time first": (causality(time=0), shape("t b 3"), nn.GRU(3, 3)),
+    "a causal convolution": (causality(time=-1), CHANNELS, CausalConvolution(2, 2, 3)),
     "a cumulative sum of embeddings": (
         causality(),
         tokens("b t", vocab=7),
-        nn.Sequential(nn.Embedding(7, 4), nn.GRU(4, 4, batch_first=True)),
+        nn.Sequential(nn.Embedding(7, 3), nn.GRU(3, 3, batch_first=True)),
     ),
-    "2 r + 1 taps": (locality(radius=2, axis=2), CHANNELS, nn.Conv1d(4, 4, 5, padding=2)),
+    "2 r + 1 taps": (locality(radius=2, axis=2), CHANNELS, nn.Conv1d(2, 2, 5, padding=2)),
     "attention in a window": (locality(radius=1), X, window_attention),
-    "each position for itself": (locality(radius=0), X, nn.Linear(8, 8)),
+    "each position for itself": (locality(radius=0), X, nn.Linear(3, 3)),
 }
 BROKEN = {
     "a reshape that mixes samples": (batch_independence(), X, mix_samples),
     "a maximum over the batch": (batch_independence(), X, lambda x: x - x.max()),
-    "a recurrence over the batch": (batch_independence(batch=0), shape("t b 4"), nn.GRU(4, 4)),
+    "a recurrence over the batch": (batch_independence(batch=0), shape("t b 3"), nn.GRU(3, 3)),
     "attention without a mask": (causality(), X, attend),
-    "a norm over time": (causality(time=-1), CHANNELS, nn.GroupNorm(1, 4)),
+    "a norm over time": (causality(time=-1), CHANNELS, nn.GroupNorm(1, 2)),
     "top-k over the sequence": (causality(), X, top_k),
-    "a centred convolution": (causality(time=-1), CHANNELS, nn.Conv1d(4, 4, 3, padding=1)),
+    "a centred convolution": (causality(time=-1), CHANNELS, nn.Conv1d(2, 2, 3, padding=1)),
     "a look at the next token": (causality(), tokens("b t", vocab=7), lambda x: x.roll(-1, 1)),
-    "one tap too many": (locality(radius=1, axis=2), CHANNELS, nn.Conv1d(4, 4, 4, padding="same")),
+    "one tap too many": (locality(radius=1, axis=2), CHANNELS, nn.Sequential(nn.ZeroPad1d((1, 2)), nn.Conv1d(2, 2, 4))),
     "a window and the first position": (locality(radius=1), X, window_and_first),
     "a mean over the axis": (locality(radius=3), X, lambda x: x - x.mean(1, keepdim=True)),
 }
@@ -116,6 +116,10 @@ def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(attend, law, X)
     assert (verdict.grade, verdict.usage) == ("error", True)
     assert reason in verdict.reason
+
+
+def test_an_output_of_the_same_size_by_chance_does_not_make_the_law_apply(judge):
+    assert judge(lambda x: x.mean(1), causality(), X).grade == "inapplicable"
 
 
 @pytest.mark.parametrize("law", [batch_independence(), causality(), locality(radius=1)], ids=str)

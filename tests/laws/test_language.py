@@ -18,7 +18,7 @@ from lawful.laws import (
     permutation_invariance,
 )
 
-X = shape("b:1..3 t:1..4 4")
+X = shape("b:1..3 t:1..4 2")
 
 
 @dataclass

@@ -47,7 +47,7 @@ class Convolution(nn.Module):
     def __init__(self, masked):
         super().__init__()
         self.masked = masked
-        self.mix = nn.Conv1d(4, 4, 3, padding=1)
+        self.mix = nn.Conv1d(2, 2, 3, padding=1)
 
     def forward(self, x, m):
         return self.mix((x * m[..., None] if self.masked else x).mT).mT
@@ -62,7 +62,7 @@ class Attention(nn.MultiheadAttention):
     """PyTorch's own, whose mask is True at the positions to be ignored."""
 
     def __init__(self, weights=False):
-        super().__init__(4, 2, batch_first=True)
+        super().__init__(2, 1, batch_first=True)
         self.weights = weights
 
     def forward(self, x, hidden):
@@ -74,16 +74,16 @@ padding, influence, empty_row = (
     masked_positions_have_no_influence(),
     fully_masked_row_is_finite(),
 )
-INPUTS, LENGTHS = (shape("b t 4"), mask("b t")), (shape("b t 4"), tokens("b", vocab=90))
+INPUTS, LENGTHS = (shape("b t 2"), mask("b t")), (shape("b t 2"), tokens("b", vocab=90))
 
 KEPT = {
     "padding: attention under a key mask": (padding, INPUTS, attend),
-    "padding: a recurrence": (padding, INPUTS, Recurrence(4, 4, batch_first=True)),
+    "padding: a recurrence": (padding, INPUTS, Recurrence(2, 2, batch_first=True)),
     "padding: a convolution masked first": (padding, INPUTS, Convolution(masked=True)),
     "padding: lengths": (padding, LENGTHS, from_lengths(attend)),
     "padding: lengths, channels first": (
         padding_invariance(time=2),
-        (shape("b 4 t"), tokens("b", vocab=90)),
+        (shape("b 2 t"), tokens("b", vocab=90)),
         lambda x, n: from_lengths(attend)(x.mT, n).mT,
     ),
     "padding: PyTorch's polarity": (padding_invariance(keep=False), INPUTS, Attention()),
@@ -96,7 +96,7 @@ KEPT = {
     ),
     "influence: channels first": (
         masked_positions_have_no_influence(time=-1),
-        (shape("b 4 t"), mask("b t")),
+        (shape("b 2 t"), mask("b t")),
         lambda x, m: attend(x.mT, m).mT,
     ),
     "empty row: zeros before and after": (empty_row, INPUTS, attend_with_zeros_before_and_after),

@@ -96,7 +96,7 @@ def message(coordinates, features):
     return features + distances(coordinates).mean(2, keepdim=True), pull(coordinates)
 
 
-X, POINTS, IMAGE = shape("b t 8"), shape("b n 3"), shape("b n n")
+X, POINTS, IMAGE = shape("b t 3"), shape("b n 3"), shape("b n n")
 CHANNELS = shape("b 2 t")
 zero_padded = nn.Conv1d(2, 2, 3, padding=1)
 twice_padded = nn.Sequential(nn.Conv1d(2, 2, 3, padding=1), nn.Conv1d(2, 2, 3, padding=1))
@@ -106,7 +106,7 @@ turned = invariance(sample=lambda draw: draw.integer(1, 3, "k"), act=turn)
 
 KEPT = {
     "permuted: attention": (permutation_equivariance(), X, attend),
-    "permuted: each token for itself": (permutation_equivariance(), X, nn.Linear(8, 8)),
+    "permuted: each token for itself": (permutation_equivariance(), X, nn.Linear(3, 3)),
     "permuted: channels": (permutation_equivariance(axis=-1), X, torch.relu),
     "permutation: sum": (permutation_invariance(), X, lambda x: x.sum(1)),
     "permutation: mean": (permutation_invariance(), X, lambda x: x.mean(1)),
@@ -131,7 +131,7 @@ KEPT = {
 }
 BROKEN = {
     "permuted: positions": (permutation_equivariance(), X, add_positions),
-    "permuted: a recurrence": (permutation_equivariance(), X, nn.GRU(8, 8, batch_first=True)),
+    "permuted: a recurrence": (permutation_equivariance(), X, nn.GRU(3, 3, batch_first=True)),
     "permuted: a causal mask": (permutation_equivariance(), X, attend_causally),
     "permutation: the last": (permutation_invariance(), X, lambda x: x[:, -1]),
     "permutation: weights by position": (permutation_invariance(), X, pool_by_position),

@@ -30,10 +30,13 @@ class LastBit(TorchDispatchMode):
         self.lowest = torch.float64
         self.busy = False
 
-    def move(self, x: Tensor, size: Tensor | None = None) -> Tensor:
-        """Returns `x (1 ± eps)`, the sign drawn for each entry; with `size`, `x ± eps size`."""
+    def move(self, x: Tensor, size: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """Returns `x (1 ± eps)`, the sign drawn for each entry; `x ± eps size` if there is a size.
+
+        The eps is that of `x`, or of the type that it was stored in.
+        """
         sign = torch.randint(0, 2, x.shape, generator=self.generator).to(x.device, x.dtype) * 2 - 1
-        return x + (x if size is None else size) * sign * torch.finfo(x.dtype).eps
+        return x + (x if size is None else size) * sign * torch.finfo(dtype or x.dtype).eps
 
     def move_input(self, x: Tensor) -> Tensor:
         """Moves an input, its zeros too (as far as the largest entry), so that a tie of zeros is a tie."""

@@ -163,7 +163,7 @@ def _finite(x: Tensor, base: Finding) -> Finding:
 def _unchanged(before: Tensor, after: Tensor, base: Finding) -> Finding:
     if before.shape != after.shape or before.dtype != after.dtype:
         became = f"{before.dtype} {tuple(before.shape)} became {after.dtype} {tuple(after.shape)}"
-        return replace(base, kind="shapes differ", reason=became)
+        return replace(base, kind="changed", reason=became)
     a, b = _real(before), _real(after)
     changed = ~((a == b) | (a.isnan() & b.isnan()))
     base = replace(base, compared=a.numel())
@@ -174,20 +174,20 @@ def _unchanged(before: Tensor, after: Tensor, base: Finding) -> Finding:
 
 
 def noise_between(exact: Statement, moved: Statement) -> list[float]:
-    """Measures, for each output, how far a run with moved last bits is from the exact one."""
+    """Measures, for each output, how far the residual moves when last bits do.
+
+    A fault stays where it is; what rounding has made changes with every bit.
+    """
     if not isinstance(exact, Same | AtMost) or not isinstance(moved, Same | AtMost):
         return []
     first, second = sides(exact), sides(moved)
-    if first.shapes or second.shapes or len(first.left) != len(second.left):
+    if first.shapes or second.shapes or [a.shape for a in first.left] != [a.shape for a in second.left]:
         return []
     found = []
     for n, where in enumerate(first.where):
-        worst = 0.0
-        for a, b in ((first.left[n], second.left[n]), (first.right[n], second.right[n])):
-            if a.shape == b.shape:
-                apart = torch.where(where, (a - b).abs(), 0.0)
-                worst = max(worst, float(apart[apart.isfinite()].max())) if apart.isfinite().any() else worst
-        found.append(worst)
+        apart = ((second.left[n] - second.right[n]) - (first.left[n] - first.right[n])).abs()
+        apart = torch.where(where & apart.isfinite(), apart, 0.0)
+        found.append(float(apart.max()) if apart.numel() else 0.0)
     return found
 
 

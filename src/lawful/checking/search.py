@@ -22,9 +22,6 @@ from lawful.laws.language import Discard, Inapplicable
 SHRINKS, SHRINK_SECONDS = 400, 5.0
 """How many smaller cases are tried after the first that fails, and for how long."""
 
-SILENT = 20
-"""After this many cases of which the law has nothing to say, and no other, it does not apply."""
-
 
 @dataclass
 class Failure:
@@ -52,7 +49,8 @@ class Tally:
     discarded: int = 0
     randomised: int = 0
     found_at: int = 0
-    silent: int = 0
+    silent: Inapplicable | None = None
+    """Why the law had nothing to say of the first case of which it had not."""
     stopped: bool = False
     failure: Failure | None = None
 
@@ -112,9 +110,7 @@ def search(
         except MapRaised as error:
             failure = Failure(Record(integers=taken), raised=error)
         except Inapplicable as error:
-            tally.silent += 1
-            if tally.silent >= SILENT and not tally.tried:
-                raise
+            tally.silent = tally.silent or error
             if not tally.tried:
                 hypothesis.reject()
             changed = MapRaised(f"whether the law applies changes from case to case: {error}")
@@ -157,6 +153,8 @@ def search(
     except HypothesisException:  # the map answers otherwise when asked again
         if tally.failure is None:
             raise
+    if tally.silent is not None and not tally.tried:
+        raise tally.silent
     if tally.failure is not None:
         _settle(trial, tally.failure)
         if tally.failure.outcome is not None:

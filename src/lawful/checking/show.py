@@ -76,7 +76,7 @@ def counterexample_lines(found: Counterexample, cases: int) -> list[str]:
         lines.append(
             f"distance {number(found.residual64)} between the distributions, where chance allows {number(found.noise)}"
         )
-    elif found.kind not in ("shapes differ", "raised"):
+    elif found.left is not None:
         left, right = _SIDES.get(found.kind, ("left", "right"))
         if found.kind == "changed":
             place = f"input{f' {found.output}' if found.output else ''}{list(found.index) if found.index else ''}"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy
 import torch
 from torch import Tensor, nn
+
+from lawful.checking.noise import LastBit
 
 _CONTAINERS = (dict, list, set)
 
@@ -97,7 +99,7 @@ class State:
         for (live, shallow, _), came in zip(self.structure, self.modes, strict=True):
             live["training"] = shallow["training"] = training and came
 
-    def prepare(self, dtype: torch.dtype, seed: int, *, noise: Callable[[Tensor], Tensor] | None = None) -> None:
+    def prepare(self, dtype: torch.dtype, seed: int, *, noise: LastBit | None = None) -> None:
         """Puts every tensor into a precision; with a seed other than 0, parameters that are plain are re-randomised."""
         if (dtype, seed) not in self._prepared:
             self._prepared[dtype, seed] = self._copies(dtype, seed)
@@ -105,8 +107,8 @@ class State:
         if noise is not None:
             chosen = {id(p) for p in self.parameters.values()}
             self.working = [
-                noise(w) if id(t) in chosen and w.is_floating_point() else w
-                for t, w in zip(self.tensors, self.working, strict=True)
+                noise.move(w, dtype=original.dtype) if id(t) in chosen and w.is_floating_point() else w
+                for t, w, original in zip(self.tensors, self.working, self.originals, strict=True)
             ]
         for i in range(len(self.tensors)):
             self._write(i)
@@ -141,6 +143,11 @@ class State:
                 self._write(i)
         for generator, state in self.generators:
             generator.set_state(state)
+
+    def reseed(self, seed: int) -> None:
+        """Starts the generators that the modules hold from another state."""
+        for generator, _ in self.generators:
+            generator.manual_seed(seed)
 
     def restore(self) -> None:
         """Puts everything back as the caller had it."""

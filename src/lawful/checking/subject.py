@@ -145,6 +145,8 @@ class BoundMap:
         self.state.reset()
         self.state.set_mode(self.setting.training)
         seed_all(self.seed)
+        if self.seed:
+            self.state.reseed(self.seed)
 
     def _run(self, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """Calls the function on copies of its inputs; returns its output, and the copies as it left them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from lawful.laws.language import Axis, Draw, Map, Same, Statement, law
-from lawful.laws.language.axes import length
+from lawful.laws.language.axes import length, real
 
 _FACTORS = (2.0, 0.5, 3.0, 0.1, 10.0, 1.7)
 
@@ -17,7 +17,7 @@ def linearity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     Kept by: a linear layer or convolution without bias; a derivative; an average.
     Broken by: a bias; any activation.
     """
-    y = draw.fresh(x)
+    y = draw.fresh(real(x))
     a, b = draw.choice((1.0, -1.0, *_FACTORS), "a"), draw.choice((1.0, -1.0, *_FACTORS), "b")
     return Same(f(a * x + b * y), a * f(x) + b * f(y))
 
@@ -30,7 +30,7 @@ def homogeneity(f: Map, x: Tensor, *, degree: float = 1.0, draw: Draw) -> Statem
     Broken by: a bias; GELU, tanh, softmax.
     """
     a = draw.choice(_FACTORS, "a")
-    return Same(f(a * x), a**degree * f(x))
+    return Same(f(a * real(x)), a**degree * f(x))
 
 
 @law("f(x + c) = f(x), c constant along the axis", of_architecture=False)
@@ -40,7 +40,7 @@ def shift_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> State
     Kept by: softmax over the axis; layer norm; differences.
     Broken by: RMS norm; softmax over another axis.
     """
-    length(x, axis)
+    length(real(x), axis)
     c = draw.normal(*x.narrow(axis, 0, 1).shape) * draw.choice((1.0, 10.0), "size of c")
     return Same(f(x + c), f(x))
 
@@ -54,7 +54,7 @@ def scale_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> State
     Kept by: RMS norm and layer norm over the axis with eps = 0; normalising to length 1.
     Broken by: a norm whose eps is not small against the input; softmax.
     """
-    length(x, axis)
+    length(real(x), axis)
     draw.assume(x.abs().amax(axis) > 0)
     a = draw.normal(*x.narrow(axis, 0, 1).shape).exp() * draw.choice((1.0, 10.0, 0.1), "size of a")
     return Same(f(a * x), f(x))

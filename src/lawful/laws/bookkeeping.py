@@ -18,15 +18,17 @@ def determinism(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     return Same(f.eval()(*xs), f.eval().seeded(seed)(*xs))
 
 
-@law("f(x), f(y), f(x) in evaluation, in turn: the first = the last", every_input=True, every_output=True)
+@law("f(x) = f(x) after f(y) = f(x) after f(x), f(y), in evaluation", every_input=True, every_output=True)
 def purity(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """In evaluation mode a call leaves nothing behind that a later call can see.
 
     Kept by: any layer that stores nothing; a batch norm in evaluation.
     Broken by: a cache that is not cleared; a buffer or parameter rewritten by a longer input.
     """
-    first, _, last = f.eval().in_turn(xs, draw.another(), xs)
-    return Same(first, last)
+    ys = draw.another()
+    first, _, last = f.eval().in_turn(xs, ys, xs)
+    _, after = f.eval().in_turn(ys, xs)
+    return Same((*first, *first), (*last, *after))
 
 
 @law("x is bitwise the same after f(x)", every_input=True)

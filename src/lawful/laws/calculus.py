@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from lawful.laws.language import Draw, Inapplicable, Map, Same, Statement, law
+from lawful.laws.language.axes import real
 from lawful.laws.language.tree import Key
 
 _STEP = 1e-3
 
 
-@law("⟨c, Df(x) v⟩ = ⟨Df(x)ᵀ c, v⟩", within=1e-6)
+@law("⟨c, Df(x) v⟩ = ⟨Df(x)ᵀ c, v⟩", within=1e-6, every_input=True)
 def gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """The gradient from backpropagation, of the inputs and the parameters, is the derivative.
 
@@ -85,19 +86,22 @@ def log_determinant(f: Map, x: Tensor, *, log_det: Key = 1) -> Statement:
     Kept by: a coupling layer that sums its log-scales.
     Broken by: a wrong sign; a sum over the batch; a forgotten factor.
     """
+    real(x)
     volumes = []
     for i in range(x.shape[0]):
         with torch.enable_grad():
             sample = x[i : i + 1].detach().requires_grad_(True)
             y = f(sample).reshape(-1)
+            if not y.requires_grad:
+                raise Inapplicable("the map passes no gradient, so that it has no Jacobian to compare with")
             if y.numel() != sample.numel():
                 raise Inapplicable(f"the Jacobian is not square: {sample.numel()} inputs, {y.numel()} outputs")
             rows = [torch.autograd.grad(entry, sample, retain_graph=True)[0].reshape(-1) for entry in y]
         volumes.append(torch.linalg.slogdet(torch.stack(rows)).logabsdet)
     volume = torch.stack(volumes)
     reported = f.output(log_det)(x)
-    return Same(
-        reported.reshape(volume.shape) if reported.numel() == volume.numel() else reported,
-        volume,
-        exercised=True,
-    )
+    if reported.numel() == 1:
+        reported = reported.reshape(1).expand(volume.shape)
+    elif reported.numel() == volume.numel():
+        reported = reported.reshape(volume.shape)
+    return Same(reported, volume, exercised=True)

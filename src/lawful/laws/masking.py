@@ -29,6 +29,13 @@ def _is_mask(mask: Tensor) -> Tensor:
     return mask
 
 
+def _fits(mask: Tensor, x: Tensor, time: int) -> Tensor:
+    wanted = (x.shape[0], length(x, time, "time"))
+    if tuple(_is_mask(mask).shape) != wanted:
+        raise Inapplicable(f"the mask is to have shape (b, t) = {wanted}: got {tuple(mask.shape)}")
+    return mask
+
+
 def _kept(mask: Tensor, y: Tensor, time: int, keep: bool) -> Tensor:
     """The mask of shape (b, t), laid over an output that runs along batch and time."""
     shape = [1] * y.dim()
@@ -49,7 +56,8 @@ def padding_invariance(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep:
     content = draw.fresh(x.narrow(time, 0, 1).repeat_interleave(extra, dim=time))
     longer = torch.cat([x, content], dim=time)
     where = up_to(t - 1, axis=time)
-    if mask.dtype is torch.bool:
+    if mask.dim() != 1 or mask.is_floating_point() or mask.dtype is torch.bool:
+        _fits(mask, x, time)
         padded = torch.cat([mask, torch.full((mask.shape[0], extra), not keep, device=mask.device)], dim=1)
         y = along(f(x, mask), x, time, "time")
         z = f(longer, padded).narrow(time, 0, t)
@@ -69,8 +77,7 @@ def masked_positions_have_no_influence(
     Kept by: attention whose scores are set to -inf at masked keys.
     Broken by: a mask of the wrong polarity; a mask that is added rather than applied; a norm over time.
     """
-    along(x, x, time, "time")
-    shown = _kept(_is_mask(mask), x, time, keep)
+    shown = _kept(_fits(mask, x, time), x, time, keep)
     changed = draw.replace(x, lambda _: ~shown)
     y = along(f(x, mask), x, time, "time")
     return Same(y, f(changed, mask), where=_kept(mask, y, time, keep))
@@ -85,10 +92,11 @@ def fully_masked_row_is_finite(f: Map, x: Tensor, mask: Tensor, *, keep: bool = 
     """
     rows = _is_mask(mask).reshape(-1, mask.shape[-1]).clone()
     rows[draw.integer(0, rows.shape[0] - 1, "row")] = not keep
+    empty = rows.reshape(mask.shape)
+    values = [f(x, empty)]
     with torch.enable_grad():
         x = x.detach().requires_grad_(x.is_floating_point())
-        y = f(x, rows.reshape(mask.shape))
-        if not y.requires_grad or not x.is_floating_point():
-            return Finite(y)
-        (gradient,) = torch.autograd.grad(y, x, draw.normal(*y.shape), allow_unused=True)
-    return Finite(y if gradient is None else (y, gradient))
+        y = f(x, empty)
+        if y.requires_grad and x.requires_grad:
+            values += torch.autograd.grad(y, x, draw.normal(*y.shape), allow_unused=True)
+    return Finite([value for value in values if value is not None])

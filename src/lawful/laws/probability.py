@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, constraints
 
 from lawful.laws.language import AtMost, Axis, Draw, Follows, Inapplicable, Map, Same, Statement, law
 
@@ -59,60 +61,95 @@ def samples_follow_density(
     Broken by: a scale taken for a variance; a truncation that the density does not know of.
     """
     n = draw.samples
-    is_torch = isinstance(f.target, Distribution) and sample == "sample"
-    if is_torch and isinstance(f.target, Distribution) and support is None:
-        support = _support(f.target)
-    x = f.method(sample)((n,) if is_torch else n, *xs)
+    size: Any = n
+    if isinstance(f.target, Distribution) and sample == "sample":
+        size, support = (n,), support or _support(f.target)
+    x = f.method(sample)(size, *xs)
     if x.dim() not in (1, 2) or x.shape[0] != n:
         raise Inapplicable(f"sample({n}) is to return shape ({n},) or ({n}, d): got {tuple(x.shape)}")
-    rows = x.reshape(n, -1)
+    rows = x.detach().reshape(n, -1)
     i = draw.integer(0, rows.shape[1] - 1, "i")
-    here = rows[:, i].detach()
+    here = rows[:, i].double()
     discrete = bool((here == here.round()).all())
-    nodes = _integers(here, support) if discrete else _nodes(here, support)
+    axis = Line(-math.inf, math.inf) if discrete else Line(*(support or (-math.inf, math.inf)))
+    place = axis.coordinate(here)
+    nodes = _integers(place, support) if discrete else _nodes(place)
     # Each line holds the nodes and the sample itself, in order, so that the mass before the sample is a sum.
-    line = torch.cat([nodes.expand(n, -1), here[:, None]], dim=1)
-    line, order = line.sort(dim=1, stable=True)
-    points = rows[:, None, :].expand(-1, line.shape[1], -1).detach().clone()
-    points[:, :, i] = line
+    line, order = torch.cat([nodes.expand(n, -1), place[:, None]], dim=1).sort(dim=1, stable=True)
+    points = rows[:, None, :].expand(-1, line.shape[1], -1).clone()
+    points[:, :, i] = axis.point(line).to(rows.dtype)
     with torch.no_grad():
-        logs = f.method(log_prob)(points.reshape(-1, *x.shape[1:]).to(x.dtype), *xs).reshape(line.shape)
+        logs = f.method(log_prob)(points.reshape(-1, *x.shape[1:]), *xs)
+    if logs.numel() != line.numel():
+        raise Inapplicable(f"log_prob is to return one number for each sample: got {tuple(logs.shape)}")
+    logs = logs.detach().double().reshape(line.shape) + axis.log_stretch(line)
     density = (logs - logs.amax(dim=1, keepdim=True)).exp()
     own = order == nodes.numel()
     if discrete:
         density = density.masked_fill(own, 0.0)
-        below = (density * (line < here[:, None])).sum(1)
-        equal = (density * (line == here[:, None])).sum(1)
-        before = below + equal * torch.special.ndtr(draw.normal(n))
-        return Follows(before / density.sum(1))
+        below = (density * (line < place[:, None])).sum(1)
+        equal = (density * (line == place[:, None])).sum(1)
+        return Follows((below + equal * torch.special.ndtr(draw.normal(n).double())) / density.sum(1))
     pieces = (density[:, 1:] + density[:, :-1]) / 2 * line.diff(dim=1)
     cumulative = torch.nn.functional.pad(pieces.cumsum(1), (1, 0))
     return Follows((cumulative * own).sum(1) / cumulative[:, -1])
 
 
+@dataclass(frozen=True)
+class Line:
+    """A coordinate z that runs over the whole line while the point x runs over an interval.
+
+    A density that is infinite at a bound of its support is tame in z: log(x - low), or the logit.
+    """
+
+    low: float
+    high: float
+
+    def coordinate(self, x: Tensor) -> Tensor:
+        """Returns z at the point x."""
+        z = (x - self.low).clamp_min(1e-300).log() if math.isfinite(self.low) else x
+        if math.isfinite(self.high):
+            z = (z if math.isfinite(self.low) else torch.zeros_like(x)) - (self.high - x).clamp_min(1e-300).log()
+        return z
+
+    def point(self, z: Tensor) -> Tensor:
+        """Returns the point x at z, inside the interval."""
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            x = self.low + (self.high - self.low) * z.sigmoid()
+        elif math.isfinite(self.low):
+            x = self.low + z.exp()
+        else:
+            x = self.high - (-z).exp() if math.isfinite(self.high) else z
+        inside = torch.tensor([self.low, self.high], dtype=x.dtype)
+        low, high = inside[0].nextafter(inside[1]), inside[1].nextafter(inside[0])
+        return x.clamp(float(low), float(high))
+
+    def log_stretch(self, z: Tensor) -> Tensor:
+        """Returns log dx/dz."""
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            return torch.nn.functional.logsigmoid(z) + torch.nn.functional.logsigmoid(-z)
+        return z if math.isfinite(self.low) else -z if math.isfinite(self.high) else torch.zeros_like(z)
+
+
 def _support(distribution: Distribution) -> tuple[float, float] | None:
     support: Any = distribution.support
-    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-    if low is None and high is None:
-        return None
-    bounds = (float("-inf") if low is None else low, float("inf") if high is None else high)
-    return float(bounds[0]), float(bounds[1])
+    if support is constraints.boolean:
+        return 0.0, 1.0
+    low, high = getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
+    return float(low), float(high)
 
 
 def _integers(x: Tensor, support: tuple[float, float] | None) -> Tensor:
     """The integers from a little below the samples to a little above, within the support."""
-    margin = 5 + (x.max() - x.min())
-    low, high = support or (float("-inf"), float("inf"))
-    return torch.arange(max(float(x.min() - margin), low), min(float(x.max() + margin), high) + 1).to(x)
+    margin = 5 + float(x.max() - x.min())
+    low, high = support or (-math.inf, math.inf)
+    return torch.arange(max(float(x.min()) - margin, low), min(float(x.max()) + margin, high) + 1).to(x)
 
 
-def _nodes(x: Tensor, support: tuple[float, float] | None, count: int = 128) -> Tensor:
+def _nodes(x: Tensor, count: int = 128) -> Tensor:
     """Where to ask for the density: at quantiles of the samples, and evenly over five times their range."""
     margin = 2 * (x.max() - x.min())
-    low, high = support or (float("-inf"), float("inf"))
-    tiny = 1e-6 * margin
-    ends = (max(float(x.min() - margin), low + float(tiny)), min(float(x.max() + margin), high - float(tiny)))
-    even = torch.linspace(*ends, count, device=x.device, dtype=x.dtype)
+    even = torch.linspace(float(x.min() - margin), float(x.max() + margin), count, device=x.device, dtype=x.dtype)
     quantiles = torch.quantile(x, torch.linspace(0, 1, count, device=x.device, dtype=x.dtype))
-    near = (x.median() + (quantiles - x.median()) * 1.5).clamp(*ends)
-    return torch.cat([even, quantiles.clamp(*ends), near]).sort().values
+    middle = x.median()
+    return torch.cat([even, quantiles, middle + (quantiles - middle) * 1.5]).sort().values

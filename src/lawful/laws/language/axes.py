@@ -14,9 +14,17 @@ def length(x: Tensor, axis: int, name: str = "axis") -> int:
     return x.shape[axis]
 
 
+def real(x: Tensor) -> Tensor:
+    """Returns the input if it is made of real numbers, or says that the law does not apply."""
+    if not x.is_floating_point():
+        raise Inapplicable(f"the input is to be made of real numbers: got {x.dtype}")
+    return x
+
+
 def along(y: Tensor, x: Tensor, axis: int, name: str = "axis") -> Tensor:
     """Returns the output `y` if it runs along `axis` as the input `x` does, or says that the law does not apply."""
-    if not -y.dim() <= axis < y.dim() or y.shape[axis] != length(x, axis, name):
+    n = length(x, axis, name)
+    if not -y.dim() <= axis < y.dim() or y.shape[axis] != n:
         raise Inapplicable(
             f"the output does not run along the input's axis {axis}: input {tuple(x.shape)}, output {tuple(y.shape)}"
         )

@@ -34,9 +34,9 @@ ALL = _All()
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:
-    """Returns `": did you mean ...?"` with the known name closest to `name`, or an empty string."""
+    """Ends a sentence: with `": did you mean ...?"` and the known name closest to `name`, or with a full stop."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f": did you mean {close[0]}?" if close else ""
+    return f": did you mean {close[0]}?" if close else "."
 
 
 @dataclass(frozen=True, eq=False)
