@@ -57,7 +57,7 @@ def assert_held(target, laws, inputs, cases, grade="held"):
 
 CALM = (determinism(), purity(), no_mutation())
 ROWS = (*CALM, batch_independence(), gradient())
-TOKENS = (permutation_equivariance(axis=1), causality(time=1), locality(radius=0, axis=1))
+TOKENS = (permutation_equivariance(axis=1), causality(time=1))
 LINEAR = (linearity(), homogeneity())
 
 BTD, BCT, BC, BCHW = shape("b t 8"), shape("b 4 t"), shape("b 8"), shape("b 4 h w")

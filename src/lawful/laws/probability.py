@@ -64,7 +64,7 @@ def samples_follow_density(
     size: Any = n
     if isinstance(f.target, Distribution) and sample == "sample":
         size, support = (n,), support or _support(f.target)
-    x = f.method(sample)(size, *xs)
+    x = f.seeded(draw.integer(0, 2**16)).method(sample)(size, *xs)
     if x.dim() not in (1, 2) or x.shape[0] != n:
         raise Inapplicable(f"sample({n}) is to return shape ({n},) or ({n}, d): got {tuple(x.shape)}")
     rows = x.detach().reshape(n, -1)
@@ -77,7 +77,7 @@ def samples_follow_density(
     # Each line holds the nodes and the sample itself, in order, so that the mass before the sample is a sum.
     line, order = torch.cat([nodes.expand(n, -1), place[:, None]], dim=1).sort(dim=1, stable=True)
     points = rows[:, None, :].expand(-1, line.shape[1], -1).clone()
-    points[:, :, i] = axis.point(line).to(rows.dtype)
+    points[:, :, i] = axis.point(line, rows.dtype)
     with torch.no_grad():
         logs = f.method(log_prob)(points.reshape(-1, *x.shape[1:]), *xs)
     if logs.numel() != line.numel():
@@ -112,17 +112,18 @@ class Line:
             z = (z if math.isfinite(self.low) else torch.zeros_like(x)) - (self.high - x).clamp_min(1e-300).log()
         return z
 
-    def point(self, z: Tensor) -> Tensor:
-        """Returns the point x at z, inside the interval."""
+    def point(self, z: Tensor, dtype: torch.dtype) -> Tensor:
+        """Returns the point x at z, in a type, and inside the interval there too."""
         if math.isfinite(self.low) and math.isfinite(self.high):
             x = self.low + (self.high - self.low) * z.sigmoid()
         elif math.isfinite(self.low):
             x = self.low + z.exp()
         else:
             x = self.high - (-z).exp() if math.isfinite(self.high) else z
-        inside = torch.tensor([self.low, self.high], dtype=x.dtype)
-        low, high = inside[0].nextafter(inside[1]), inside[1].nextafter(inside[0])
-        return x.clamp(float(low), float(high))
+        if not dtype.is_floating_point:
+            return x.to(dtype)
+        low, high = torch.tensor([self.low, self.high], dtype=dtype)
+        return x.to(dtype).clamp(low.nextafter(high), high.nextafter(low))
 
     def log_stretch(self, z: Tensor) -> Tensor:
         """Returns log dx/dz."""
