@@ -62,7 +62,7 @@ LINEAR = (linearity(), homogeneity())
 
 BTD, BCT, BC, BCHW = shape("b t 8"), shape("b 4 t"), shape("b 8"), shape("b 4 h w")
 LONG = shape("b 4 t:2..20")
-BOTH, EVAL, TRAIN = (False, True), (False,), (True,)
+BOTH, EVAL, TRAIN, RARE = (False, True), (False,), (True,), ()
 
 
 def as_given(module):
@@ -90,11 +90,12 @@ def future(x):
 
 
 def layer(name, make, inputs, *laws, modes=BOTH, call=as_given):
-    """The layer in both modes; laws that speak of evaluation only are not judged twice."""
+    """The layer in its modes; a rare one by the long tests only. What speaks of evaluation is judged in evaluation."""
     rows = []
-    for training in modes:
-        judged = tuple(x for x in laws if not (training and len(modes) > 1 and x.name in ("determinism", "purity")))
-        rows.append(pytest.param(make, call, training, inputs, judged, id=f"{name}-{'train' if training else 'eval'}"))
+    for training in modes or EVAL:
+        judged = [x for x in laws if not (training and modes == BOTH and x.name in ("determinism", "purity"))]
+        word, marks = "train" if training else "eval", () if modes else pytest.mark.long
+        rows.append(pytest.param(make, call, training, inputs, judged, id=f"{name}-{word}", marks=marks))
     return rows
 
 
@@ -141,7 +142,7 @@ LAYERS = [
         *ROWS,
         translation_equivariance(border=4),
         locality(radius=4, axis=-1),
-        modes=EVAL,
+        modes=RARE,
     ),
     *layer(
         "conv1d-causal",
@@ -159,9 +160,9 @@ LAYERS = [
         locality(radius=1, axis=3),
     ),
     *layer(
-        "conv2d-strided", lambda: nn.Conv2d(4, 3, 2, stride=2, bias=False), shape("b 4 6 6"), *ROWS, *LINEAR, modes=EVAL
+        "conv2d-strided", lambda: nn.Conv2d(4, 3, 2, stride=2, bias=False), shape("b 4 6 6"), *ROWS, *LINEAR, modes=RARE
     ),
-    *layer("conv3d", lambda: nn.Conv3d(2, 3, 3, padding=1), shape("b 2 t 3 3"), *ROWS, modes=EVAL),
+    *layer("conv3d", lambda: nn.Conv3d(2, 3, 3, padding=1), shape("b 2 t 3 3"), *ROWS, modes=RARE),
     *layer(
         "conv-transpose1d",
         lambda: nn.ConvTranspose1d(4, 3, 3, padding=1, bias=False),
@@ -172,11 +173,11 @@ LAYERS = [
     ),
     *layer("layer-norm", lambda: nn.LayerNorm(8), BTD, *ROWS, *TOKENS, shift_invariance()),
     *layer(
-        "layer-norm-eps-0", lambda: nn.LayerNorm(8, eps=0.0), BTD, shift_invariance(), scale_invariance(), modes=EVAL
+        "layer-norm-eps-0", lambda: nn.LayerNorm(8, eps=0.0), BTD, shift_invariance(), scale_invariance(), modes=RARE
     ),
     *layer("rms-norm", lambda: nn.RMSNorm(8), BTD, *ROWS, *TOKENS),
     *layer(
-        "rms-norm-eps-0", lambda: nn.RMSNorm(8, eps=0.0), BTD, scale_invariance(), homogeneity(degree=0.0), modes=EVAL
+        "rms-norm-eps-0", lambda: nn.RMSNorm(8, eps=0.0), BTD, scale_invariance(), homogeneity(degree=0.0), modes=RARE
     ),
     *layer("group-norm", lambda: nn.GroupNorm(2, 4), BCT, *ROWS, permutation_equivariance(axis=2)),
     *layer(
@@ -200,7 +201,7 @@ LAYERS = [
     *layer("batch-norm-2d", lambda: nn.BatchNorm2d(4), BCHW, *ROWS, locality(radius=0, axis=3), modes=EVAL),
     *layer("batch-norm-2d", lambda: nn.BatchNorm2d(4), shape("b:2..5 4 h w"), *CALM, gradient(), modes=TRAIN),
     *layer(
-        "local-response-norm", lambda: nn.LocalResponseNorm(2), BCT, *ROWS, permutation_equivariance(axis=2), modes=EVAL
+        "local-response-norm", lambda: nn.LocalResponseNorm(2), BCT, *ROWS, permutation_equivariance(axis=2), modes=RARE
     ),
     *layer("embedding", lambda: nn.Embedding(10, 4), tokens("b t", vocab=10), *ROWS, *TOKENS),
     *layer(
@@ -285,23 +286,23 @@ LAYERS = [
         batch_independence(),
         causality(time=1),
     ),
-    *layer("gru-both-ways", lambda: nn.GRU(8, 4, bidirectional=True, batch_first=True), BTD, *ROWS, modes=EVAL),
-    *layer("lstm-cell", lambda: nn.LSTMCell(8, 4), BC, *ROWS, modes=EVAL),
+    *layer("gru-both-ways", lambda: nn.GRU(8, 4, bidirectional=True, batch_first=True), BTD, *ROWS, modes=RARE),
+    *layer("lstm-cell", lambda: nn.LSTMCell(8, 4), BC, *ROWS, modes=RARE),
     *layer("gelu", nn.GELU, BTD, *ROWS, *TOKENS),
     *layer("silu", nn.SiLU, BTD, *ROWS, *TOKENS),
-    *layer("mish", nn.Mish, BTD, *ROWS, modes=EVAL),
+    *layer("mish", nn.Mish, BTD, *ROWS, modes=RARE),
     *layer("relu", nn.ReLU, BTD, *ROWS, *TOKENS, homogeneity(), non_negativity()),
-    *layer("relu-6", nn.ReLU6, BTD, *ROWS, non_negativity(), modes=EVAL),
-    *layer("leaky-relu", nn.LeakyReLU, BTD, *ROWS, homogeneity(), modes=EVAL),
+    *layer("relu-6", nn.ReLU6, BTD, *ROWS, non_negativity(), modes=RARE),
+    *layer("leaky-relu", nn.LeakyReLU, BTD, *ROWS, homogeneity(), modes=RARE),
     *layer("prelu", nn.PReLU, BTD, *ROWS, *TOKENS, homogeneity()),
     *layer("hardtanh", nn.Hardtanh, BTD, *ROWS, *TOKENS),
-    *layer("hardswish", nn.Hardswish, BTD, *ROWS, modes=EVAL),
-    *layer("elu", nn.ELU, BTD, *ROWS, modes=EVAL),
-    *layer("softplus", nn.Softplus, BTD, *ROWS, non_negativity(), modes=EVAL),
-    *layer("softshrink", nn.Softshrink, BTD, *ROWS, modes=EVAL),
-    *layer("sigmoid", nn.Sigmoid, BTD, *ROWS, non_negativity(), modes=EVAL),
-    *layer("tanh", nn.Tanh, BTD, *ROWS, modes=EVAL),
-    *layer("glu", nn.GLU, BTD, *ROWS, *TOKENS, modes=EVAL),
+    *layer("hardswish", nn.Hardswish, BTD, *ROWS, modes=RARE),
+    *layer("elu", nn.ELU, BTD, *ROWS, modes=RARE),
+    *layer("softplus", nn.Softplus, BTD, *ROWS, non_negativity(), modes=RARE),
+    *layer("softshrink", nn.Softshrink, BTD, *ROWS, modes=RARE),
+    *layer("sigmoid", nn.Sigmoid, BTD, *ROWS, non_negativity(), modes=RARE),
+    *layer("tanh", nn.Tanh, BTD, *ROWS, modes=RARE),
+    *layer("glu", nn.GLU, BTD, *ROWS, *TOKENS, modes=RARE),
     *layer(
         "softmax",
         lambda: nn.Softmax(-1),
@@ -320,7 +321,7 @@ LAYERS = [
         BTD,
         sums_to_one(),
         call=lambda m: lambda x: m(x).exp(),
-        modes=EVAL,
+        modes=RARE,
     ),
     *layer("max-pool", lambda: nn.MaxPool1d(2), LONG, *ROWS, homogeneity()),
     *layer(
@@ -329,21 +330,21 @@ LAYERS = [
         BCT,
         locality(radius=1, axis=-1),
         translation_equivariance(border=1),
-        modes=EVAL,
+        modes=RARE,
     ),
     *layer("avg-pool", lambda: nn.AvgPool1d(2), LONG, *ROWS, *LINEAR),
     *layer("adaptive-avg-pool", lambda: nn.AdaptiveAvgPool1d(1), BCT, *ROWS, permutation_invariance(axis=2), *LINEAR),
     *layer(
-        "adaptive-max-pool", lambda: nn.AdaptiveMaxPool1d(1), BCT, *ROWS, permutation_invariance(axis=2), modes=EVAL
+        "adaptive-max-pool", lambda: nn.AdaptiveMaxPool1d(1), BCT, *ROWS, permutation_invariance(axis=2), modes=RARE
     ),
     *layer("pixel-shuffle", lambda: nn.PixelShuffle(2), shape("b 8 h w"), *ROWS, *LINEAR),
-    *layer("channel-shuffle", lambda: nn.ChannelShuffle(2), BCHW, *ROWS, *LINEAR, modes=EVAL),
-    *layer("upsample", lambda: nn.Upsample(scale_factor=2, mode="bilinear"), BCHW, *ROWS, *LINEAR, modes=EVAL),
-    *layer("reflection-pad", lambda: nn.ReflectionPad1d(1), LONG, *ROWS, *LINEAR, modes=EVAL),
-    *layer("fold", lambda: nn.Fold((4, 4), (2, 2)), shape("b 8 9"), *ROWS, *LINEAR, modes=EVAL),
-    *layer("unfold", lambda: nn.Unfold((2, 2)), shape("b 2 4 4"), *ROWS, *LINEAR, modes=EVAL),
+    *layer("channel-shuffle", lambda: nn.ChannelShuffle(2), BCHW, *ROWS, *LINEAR, modes=RARE),
+    *layer("upsample", lambda: nn.Upsample(scale_factor=2, mode="bilinear"), BCHW, *ROWS, *LINEAR, modes=RARE),
+    *layer("reflection-pad", lambda: nn.ReflectionPad1d(1), LONG, *ROWS, *LINEAR, modes=RARE),
+    *layer("fold", lambda: nn.Fold((4, 4), (2, 2)), shape("b 8 9"), *ROWS, *LINEAR, modes=RARE),
+    *layer("unfold", lambda: nn.Unfold((2, 2)), shape("b 2 4 4"), *ROWS, *LINEAR, modes=RARE),
     *layer("flatten", nn.Flatten, BTD, *ROWS, *LINEAR),
-    *layer("unflatten", lambda: nn.Unflatten(-1, (2, 4)), BTD, *ROWS, *LINEAR, modes=EVAL),
+    *layer("unflatten", lambda: nn.Unflatten(-1, (2, 4)), BTD, *ROWS, *LINEAR, modes=RARE),
     *layer("identity", nn.Identity, BTD, *ROWS, *TOKENS, *LINEAR, translation_equivariance(axis=1)),
     *layer(
         "cosine-similarity",
@@ -361,9 +362,9 @@ LAYERS = [
         *CALM,
         batch_independence(input=(0, 1)),
         non_negativity(input=(0, 1)),
-        modes=EVAL,
+        modes=RARE,
     ),
-    *layer("mse-loss", nn.MSELoss, (BC, BC), *CALM, non_negativity(input=(0, 1)), gradient(input=(0, 1)), modes=EVAL),
+    *layer("mse-loss", nn.MSELoss, (BC, BC), *CALM, non_negativity(input=(0, 1)), gradient(input=(0, 1)), modes=RARE),
     *layer(
         "cross-entropy",
         nn.CrossEntropyLoss,
@@ -371,7 +372,7 @@ LAYERS = [
         *CALM,
         gradient(),
         shift_invariance(),
-        modes=EVAL,
+        modes=RARE,
     ),
 ]
 
@@ -662,6 +663,7 @@ def low(module):
 
 SCALED = (*LINEAR, batch_independence(), gradient(), permutation_equivariance(axis=1), causality(time=1))
 ROUTED = (*CALM, batch_independence(), permutation_equivariance(axis=1), causality(time=1))
+FEW = (purity(), batch_independence(), gradient())
 SETS = (batch_independence(), permutation_equivariance(axis=1))
 
 AWKWARD = [
@@ -756,21 +758,21 @@ AWKWARD = [
     awkward("frozen-constant", FixedAverage, shape("b 4 8"), permutation_invariance(axis=1), batch_independence()),
     awkward("force", Force, POINTS, ROTATED, *SETS, *CALM),
     awkward("vmap", lambda: torch.vmap(lambda x: x @ x.mT), BTD, batch_independence(), permutation_invariance(axis=2)),
-    awkward("held-constants", HeldConstants, BTD, *ROWS, *TOKENS),
-    awkward("partial", lambda: functools.partial(Scores().score, scale=2.0), BTD, *ROWS, *TOKENS),
-    awkward("bound-method", lambda: Scores().score, BTD, *ROWS, *TOKENS),
+    awkward("held-constants", HeldConstants, BTD, *FEW, *TOKENS),
+    awkward("partial", lambda: functools.partial(Scores().score, scale=2.0), BTD, *FEW, *TOKENS),
+    awkward("bound-method", lambda: Scores().score, BTD, *FEW, *TOKENS),
     awkward("dict-output", Scores, BTD, *CALM, batch_independence(output="logits"), gradient(output="logits")),
-    awkward("method-of-holder", lambda: Holder(relu_network()).predict, BTD, *ROWS, *TOKENS),
+    awkward("method-of-holder", lambda: Holder(relu_network()).predict, BTD, *FEW, *TOKENS),
     awkward("closure-over-holder", lambda: closing_over(Holder(relu_network())), BTD, *SETS, *CALM),
     awkward("default-argument", lambda: by_default(nn.Linear(8, 8)), BTD, *SETS, *CALM),
     awkward("closure", lambda: first(nn.GRU(8, 4, batch_first=True)), BTD, *ROWS, causality(time=1)),
     awkward("view", Viewed, BTD, *ROWS, linearity()),
-    awkward("weight-tied", Tied, tokens("b t", vocab=10), *ROWS, causality(time=1)),
-    awkward("weight-norm", lambda: parametrizations.weight_norm(nn.Linear(8, 4)), BTD, *ROWS, *TOKENS),
-    awkward("orthogonal", lambda: parametrizations.orthogonal(nn.Linear(8, 8, bias=False)), BTD, *ROWS, *TOKENS),
-    awkward("spectral-norm", lambda: parametrizations.spectral_norm(nn.Linear(8, 4)).eval(), BTD, *ROWS, *TOKENS),
+    awkward("weight-tied", Tied, tokens("b t", vocab=10), *FEW, causality(time=1)),
+    awkward("weight-norm", lambda: parametrizations.weight_norm(nn.Linear(8, 4)), BTD, *FEW, *TOKENS),
+    awkward("orthogonal", lambda: parametrizations.orthogonal(nn.Linear(8, 8, bias=False)), BTD, *FEW, *TOKENS),
+    awkward("spectral-norm", lambda: parametrizations.spectral_norm(nn.Linear(8, 4)).eval(), BTD, *FEW, *TOKENS),
     awkward("spectral-norm-training", lambda: parametrizations.spectral_norm(nn.Linear(8, 4)), BTD, *CALM, *SETS),
-    awkward("relu-network", relu_network, BTD, *ROWS, *TOKENS),
+    awkward("relu-network", relu_network, BTD, *FEW, *TOKENS),
     awkward("maximum", lambda: lambda x: x.amax(-1), BTD, gradient(), permutation_invariance(axis=2)),
     awkward("norm", lambda: lambda x: x.norm(dim=-1), BTD, homogeneity(), non_negativity(), gradient()),
     awkward("unit", lambda: lambda x: F.normalize(x, dim=-1, eps=0.0), BTD, scale_invariance(), *SETS),

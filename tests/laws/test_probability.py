@@ -1,5 +1,7 @@
 """Numbers that add up, none of them negative, and samples that follow them."""
 
+import math
+
 import pytest
 import torch
 from torch import distributions as D
@@ -191,6 +193,7 @@ conditional = samples_follow_density(sample="draw", log_prob="density")
 FOLLOWS = {
     "a plane": (follows, None, Plane()),
     "given its input": (conditional, shape("5"), Conditional(torch.mean)),
+    "on a circle": (samples_follow_density(support=(-math.pi, math.pi)), None, D.VonMises(1.0, 2.0)),
     "on its support": (samples_follow_density(support=(0.0, 1.0)), None, Unnormalised()),
     "functions": (
         samples_follow_density(sample=torch.randn, log_prob=lambda x: -x.square() / 2),
@@ -228,8 +231,29 @@ def test_a_map_without_samples(judge):
     assert verdict.reason == "Linear has no method 'sample'"
 
 
-@pytest.mark.parametrize(
-    "distribution", [D.Normal(torch.zeros(3, 2), torch.ones(3, 2)), D.Normal(torch.zeros(3), torch.ones(3))]
-)
-def test_a_batch_of_densities_is_more_than_the_law_speaks_of(distribution, judge):
+NOT_SPOKEN_OF = [
+    D.Normal(torch.zeros(3), torch.ones(3)),
+    D.Normal(torch.zeros(3, 2), torch.ones(3, 2)),
+    D.Dirichlet(torch.ones(3)),
+    D.OneHotCategorical(probabilities),
+]
+
+
+@pytest.mark.parametrize("distribution", NOT_SPOKEN_OF, ids=str)
+def test_several_densities_or_coordinates_that_move_only_together(distribution, judge):
     assert judge(distribution, follows).grade == "inapplicable"
+
+
+ROUGH = [
+    D.Gamma(0.02, 1.0),
+    D.Weibull(2.0, 0.3),
+    D.MixtureSameFamily(
+        D.Categorical(torch.tensor([0.3, 0.7])),
+        D.Normal(torch.tensor([-500.0, 5.0]), torch.tensor([0.01, 1.0])),
+    ),
+]
+
+
+@pytest.mark.parametrize("distribution", ROUGH, ids=lambda d: type(d).__name__)
+def test_a_density_too_rough_to_integrate_is_no_breach(distribution, judge):
+    assert judge(distribution, follows).grade != "refuted"

@@ -20,6 +20,8 @@ Pick = Callable[[int, int], int]
 """Picks an integer between two bounds, both included."""
 
 SAMPLES = 2000
+SPECIAL = (1, 2, 3, 4, 5, 8, 9, 16, 17, 24, 32, 33, 48, 64, 65, 80)
+"""Sizes at which blocks, windows and strides begin or end."""
 SEEDS = 0x5EED0000
 """Added to the seeds of drawn tensors, which are then independent of what a map draws from the global state."""
 
@@ -213,6 +215,7 @@ def sized(inputs: Any, draw: CaseDraw, most: Mapping[str, int]) -> dict[str, int
     free = [letter for letter, options in letters.items() if not options]
     longest = draw.integer(0, len(free) - 1) if len(free) > 1 else 0
     reach = (4, 17, 80)[draw.integer(0, 2)] if free else 0
+    special = bool(free) and draw.flag()
     sizes = {}
     for letter, options in letters.items():
         if options:
@@ -220,7 +223,9 @@ def sized(inputs: Any, draw: CaseDraw, most: Mapping[str, int]) -> dict[str, int
             sizes[letter] = options[draw.integer(0, len(options) - 1)]
         else:
             high = reach if letter == free[longest] else 4
-            sizes[letter] = draw.integer(1, min(high, most.get(letter, high)))
+            high = min(high, most.get(letter, high))
+            likely = [n for n in SPECIAL if n <= high]
+            sizes[letter] = draw.choice(likely) if special else draw.integer(1, high)
     return sizes
 
 

@@ -66,12 +66,26 @@ class _Stop(BaseException):
 _WAYS: dict[str, type[_Fails]] = {}
 
 
-def _recording(pick: Pick, taken: list[int]) -> Pick:
-    def recorded(low: int, high: int) -> int:
-        taken.append(pick(low, high))
-        return taken[-1]
+BYTES = 96
 
-    return recorded
+
+class Reader:
+    """Reads choices from a string of bytes: small bytes are small choices, so that shrinking one shrinks the other.
+
+    One string rather than many draws keeps the cases independent of each other: Hypothesis would otherwise spend
+    most of them on copying choices from one place of a case to another.
+    """
+
+    def __init__(self, choices: bytes) -> None:
+        self.choices, self.position, self.taken = choices, 0, list[int]()
+
+    def pick(self, low: int, high: int) -> int:
+        """Reads as many bytes as the range needs; zeros when there are no more."""
+        width = ((high - low).bit_length() + 7) // 8
+        read = int.from_bytes(self.choices[self.position : self.position + width], "big")
+        self.position += width
+        self.taken.append(low + read % (high - low + 1))
+        return self.taken[-1]
 
 
 def search(
@@ -86,9 +100,12 @@ def search(
     tally = Tally()
     end = time.monotonic() + seconds
     shrinks, found = 0, 0.0
+    failing: tuple[bytes, type[_Fails]] | None = None
 
-    def attempt(pick: Pick) -> None:
-        nonlocal shrinks, found
+    def attempt(reader: Reader) -> None:
+        nonlocal shrinks, found, failing
+        if failing is not None and reader.choices.startswith(failing[0]):
+            raise failing[1]  # the same case: what differs is not read
         if time.monotonic() > end and (tally.tried or tally.failure):
             tally.stopped = True
             raise _Stop
@@ -96,10 +113,9 @@ def search(
             shrinks += 1
             if shrinks > SHRINKS or time.monotonic() > found + SHRINK_SECONDS:
                 raise _Stop
-        taken: list[int] = []
         failure, outcome = None, None
         try:
-            outcome = trial.examine(_recording(pick, taken))
+            outcome = trial.examine(reader.pick)
             record = outcome.run.record
             if outcome.finding.failed:
                 failure = Failure(record, outcome)
@@ -108,13 +124,13 @@ def search(
                 tally.discarded += 1
             hypothesis.reject()
         except MapRaised as error:
-            failure = Failure(Record(integers=taken), raised=error)
+            failure = Failure(Record(integers=reader.taken), raised=error)
         except Inapplicable as error:
             tally.silent = tally.silent or error
             if not tally.tried:
                 hypothesis.reject()
             changed = MapRaised(f"whether the law applies changes from case to case: {error}")
-            failure = Failure(Record(integers=taken), raised=changed)
+            failure = Failure(Record(integers=reader.taken), raised=changed)
         if not tally.failure:
             tally.tried += 1
             progress(tally.tried)
@@ -127,6 +143,9 @@ def search(
                 tally.found_at, found = tally.tried, time.monotonic()
             tally.failure = failure
             way = _WAYS.setdefault(failure.kind, type(failure.kind.title().replace(" ", ""), (_Fails,), {}))
+            failing = (reader.choices[: reader.position], way)
+            if failure.kind == "does not follow":  # samples have no smaller size
+                raise _Stop
             raise way
 
     @hypothesis.seed(seed)
@@ -140,9 +159,9 @@ def search(
         verbosity=Verbosity.quiet,
         print_blob=False,
     )
-    @hypothesis.given(st.data())
-    def cases_of_the_law(data: st.DataObject) -> None:
-        attempt(lambda low, high: data.draw(st.integers(low, high)))
+    @hypothesis.given(st.binary(min_size=BYTES, max_size=BYTES))
+    def cases_of_the_law(choices: bytes) -> None:
+        attempt(Reader(choices))
 
     try:
         with warnings.catch_warnings():
@@ -181,20 +200,39 @@ def _smaller(trial: Trial, failure: Failure, seed: int, end: float) -> Failure:
                 break
             failure, sizes = again, dict(again.record.sizes)
     trial.most = {}
+    return _lower(trial, failure, end)
+
+
+def _lower(trial: Trial, failure: Failure, end: float) -> Failure:
+    """Lowers one choice after another as long as the same failure remains."""
+    position = 0
+    while position < len(failure.record.integers):
+        value = failure.record.integers[position]
+        for smaller in sorted({0, 1, value // 2, value - 1} - {value, -1}):
+            integers = list(failure.record.integers)
+            integers[position] = smaller
+            again = _same(trial, replay(Record(integers)), failure.kind, end) if smaller < value else None
+            if again is not None:
+                failure = again
+                break
+        position += 1
     return failure
 
 
 def _retry(trial: Trial, kind: str, source: random.Random, end: float) -> Failure | None:
-    for _ in range(RETRIES):
-        if time.monotonic() > end:
-            return None
-        try:
-            outcome = trial.examine(source.randint)
-        except (Discard, MapRaised, Inapplicable):
-            continue
-        if outcome.finding.kind == kind:
-            return Failure(outcome.run.record, outcome)
-    return None
+    tries = (_same(trial, source.randint, kind, end) for _ in range(RETRIES))
+    return next((failure for failure in tries if failure is not None), None)
+
+
+def _same(trial: Trial, pick: Pick, kind: str, end: float) -> Failure | None:
+    """Runs a case, and returns it if it fails in the same way and the time is not up."""
+    if time.monotonic() > end:
+        return None
+    try:
+        outcome = trial.examine(pick)
+    except (Discard, MapRaised, Inapplicable):
+        return None
+    return Failure(outcome.run.record, outcome) if outcome.finding.kind == kind else None
 
 
 def _settle(trial: Trial, failure: Failure) -> None:

@@ -7,6 +7,7 @@ import inspect
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import numpy
@@ -39,17 +40,15 @@ def modules_behind(target: Any) -> list[nn.Module]:
                 names = inspect.getclosurevars(value)
             except ValueError:  # a cell that is not filled yet
                 return
-            for part in (*names.nonlocals.values(), *names.globals.values()):
-                if isinstance(part, nn.Module | functools.partial | list | tuple | dict) or inspect.isroutine(part):
-                    visit(part, depth + 1)
+            defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+            for part in (*names.nonlocals.values(), *names.globals.values(), *defaults):
+                visit(part, depth + 1)
         elif isinstance(value, list | tuple | dict):
             for part in value.values() if isinstance(value, dict) else value:
-                if isinstance(part, nn.Module) or callable(part):
-                    visit(part, depth + 1)
-        elif hasattr(value, "__dict__") and callable(value) and not isinstance(value, type):
+                visit(part, depth + 1)
+        elif hasattr(value, "__dict__") and not isinstance(value, type | ModuleType):
             for part in vars(value).values():
-                if isinstance(part, nn.Module):
-                    visit(part, depth + 1)
+                visit(part, depth + 1)
 
     visit(target, 0)
     return found
@@ -80,8 +79,14 @@ class State:
         self.grads = [(p, p.grad, p.requires_grad) for p in self.parameters.values()]
         self.versions = [t._version for t in self.tensors]
         self.working = list(self.originals)
-        self.plain = {name: kind for name, p in self.parameters.items() if (kind := degenerate(p.data)) is not None}
-        self._prepared: dict[tuple[torch.dtype, int], list[Tensor]] = {}
+        self.plain = {
+            name: kind
+            for name, p in self.parameters.items()
+            if p.requires_grad and (kind := degenerate(p.data)) is not None
+        }
+        self.native = False
+        """Whether every tensor keeps the type that it came in."""
+        self._prepared: dict[tuple[torch.dtype, int, bool], list[Tensor]] = {}
         for p, _, _ in self.grads:
             p.grad = None
 
@@ -101,9 +106,10 @@ class State:
 
     def prepare(self, dtype: torch.dtype, seed: int, *, noise: LastBit | None = None) -> None:
         """Puts every tensor into a precision; with a seed other than 0, parameters that are plain are re-randomised."""
-        if (dtype, seed) not in self._prepared:
-            self._prepared[dtype, seed] = self._copies(dtype, seed)
-        self.working = self._prepared[dtype, seed]
+        key = (dtype, seed, self.native)
+        if key not in self._prepared:
+            self._prepared[key] = self._copies(dtype, seed)
+        self.working = self._prepared[key]
         if noise is not None:
             chosen = {id(p) for p in self.parameters.values()}
             self.working = [
@@ -119,6 +125,8 @@ class State:
         for name, kind in self.plain.items() if seed else ():
             key = id(self.parameters[name])
             originals[key] = _randomised(originals[key], kind, generator)
+        if self.native:
+            return [data.clone() for data in originals.values()]
         complex_type = torch.complex128 if dtype is torch.float64 else torch.complex64
         return [
             data.to(dtype if data.is_floating_point() else complex_type if data.is_complex() else data.dtype, copy=True)
@@ -139,7 +147,7 @@ class State:
                 if container != copy if isinstance(container, set) else not _same_items(container, copy):
                     _refill(container, copy)
         for i, (tensor, version) in enumerate(zip(self.tensors, self.versions, strict=True)):
-            if tensor._version != version:
+            if tensor._version != version or not isinstance(tensor, nn.Parameter):
                 self._write(i)
         for generator, state in self.generators:
             generator.set_state(state)

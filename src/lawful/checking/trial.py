@@ -182,15 +182,23 @@ class Trial:
             self.notes["it takes contiguous tensors only (it uses view): no others were tried"] = None
             raise Discard from None
         except MapRaised as error:
-            if self.precision is torch.float64 and _TYPE_ERROR.search(str(error)):
-                self.precision, self.second = torch.float32, None
-                self.notes["judged in float32 only: it does not run in float64"] = None
-                raise Discard from None
-            raise
+            if self.state.native or not _TYPE_ERROR.search(str(error)):
+                raise
+            self._step_down()
+            raise Discard from None
         finding = self.judge(run)
         if not finding.failed and self.second is not None and not isinstance(run.statement, Follows):
             finding = self._second(run) or finding
         return Outcome(finding, run)
+
+    def _step_down(self) -> None:
+        """Takes the next lower precision: float32, then whatever types the parameters came in."""
+        if self.precision is torch.float64:
+            self.precision, self.second = torch.float32, None
+            self.notes["judged in float32 only: it does not run in float64"] = None
+        else:
+            self.state.native = True
+            self.notes["judged in the types that its parameters have: it runs in no other"] = None
 
     def judge(self, run: Run) -> Finding:
         """Judges a run in the leading precision, and against the noise where rounding is in question."""
@@ -199,7 +207,7 @@ class Trial:
         if isinstance(run.statement, Follows) and finding.failed:
             larger = self.run(replay(run.record), self.precision, samples=10 * SAMPLES).statement
             return numerics.follows(larger, numerics.SECOND) if isinstance(larger, Follows) else finding
-        if finding.kind in ("differs", "exceeds"):
+        if finding.kind in ("differs", "exceeds") and not getattr(run.statement, "exact", False):
             finding = self._against_noise(run, within)
         if finding.kind == "not finite" and (run.record.extreme or run.setting.randomised):
             self.counts["set aside"] += 1
@@ -227,6 +235,7 @@ class Trial:
             if not self._repeats(run):
                 return judge(run.statement, lowest, within)
             self.counts["excused"] += 1
+            run.exercised = False
         return finding
 
     def _repeats(self, run: Run) -> bool:

@@ -17,7 +17,7 @@ def batch_independence(f: Map, *xs: Tensor, batch: Axis = 0, draw: Draw) -> Stat
     """
     i = draw.integer(0, length(xs[0], batch, "batch") - 1, "i")
     mates = [draw.replace(x, lambda z: index_along(z, batch) != i) for x in xs]
-    return Same(along(f(*xs), xs[0], batch, "batch"), f(*mates), where=at(i, axis=batch))
+    return Same(along(f(*xs), xs[0], batch, "batch"), f(*mates), where=at(i, axis=batch), exact=True)
 
 
 @law("f(x)[≤ t] does not depend on x[> t]")
@@ -29,7 +29,7 @@ def causality(f: Map, *xs: Tensor, time: Axis = 1, draw: Draw) -> Statement:
     """
     t = draw.integer(0, length(xs[0], time, "time") - 2, "t")
     changed = [draw.replace(x, lambda z: index_along(z, time) > t) for x in xs]
-    return Same(along(f(*xs), xs[0], time, "time"), f(*changed), where=up_to(t, axis=time))
+    return Same(along(f(*xs), xs[0], time, "time"), f(*changed), where=up_to(t, axis=time), exact=True)
 
 
 @law("f(x)[i] does not depend on x[j], |i - j| > r")
@@ -43,4 +43,4 @@ def locality(f: Map, *xs: Tensor, radius: int, axis: Axis = 1, draw: Draw) -> St
         raise ValueError(f"radius is at least 0: got {radius}")
     i = draw.integer(0, length(xs[0], axis) - 1, "i")
     changed = [draw.replace(x, lambda z: (index_along(z, axis) - i).abs() > radius) for x in xs]
-    return Same(along(f(*xs), xs[0], axis), f(*changed), where=at(i, axis=axis))
+    return Same(along(f(*xs), xs[0], axis), f(*changed), where=at(i, axis=axis), exact=True)

@@ -80,7 +80,7 @@ def masked_positions_have_no_influence(
     shown = _kept(_fits(mask, x, time), x, time, keep)
     changed = draw.replace(x, lambda _: ~shown)
     y = along(f(x, mask), x, time, "time")
-    return Same(y, f(changed, mask), where=_kept(mask, y, time, keep))
+    return Same(y, f(changed, mask), where=_kept(mask, y, time, keep), exact=True)
 
 
 @law("m[i, :] = 0 ⇒ f(x, m) and its gradient are finite")

@@ -22,6 +22,8 @@ class Same:
     Args:
         where: The entries spoken of; all of them by default.
         slack: An error that the law itself knows of and can bound, such as that of a finite difference.
+        exact: Whether both sides come from the same arithmetic on the same numbers, so that nothing but a
+            dependence can tell them apart: then a jump is not excused as a tie that rounding decides.
         exercised: Whether the statement put the map to the test. By default it did if the map was called
             with more than one input, state or mode, or alongside another map.
     """
@@ -30,6 +32,7 @@ class Same:
     right: Values
     where: Region | Tensor | None = None
     slack: Tensor | float = 0.0
+    exact: bool = False
     exercised: bool | None = None
 
 
