@@ -775,6 +775,7 @@ AWKWARD = [
     awkward("relu-network", relu_network, BTD, *FEW, *TOKENS),
     awkward("maximum", lambda: lambda x: x.amax(-1), BTD, gradient(), permutation_invariance(axis=2)),
     awkward("norm", lambda: lambda x: x.norm(dim=-1), BTD, homogeneity(), non_negativity(), gradient()),
+    awkward("chaos", lambda: lambda x: torch.sin(1e17 * x.tanh().sum(1)), BTD, permutation_invariance(axis=1)),
     awkward("unit", lambda: lambda x: F.normalize(x, dim=-1, eps=0.0), BTD, scale_invariance(), *SETS),
     awkward("distance", lambda: torch.cdist, (POINTS, POINTS), invariance(sample=rotation, act=turned, input=(0, 1))),
 ]

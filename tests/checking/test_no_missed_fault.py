@@ -355,18 +355,9 @@ def test_a_fault_is_found(make, inputs, laws):
     assert not missed, "\n\n".join(f"{v}\n{v.trace}" for v in missed)
 
 
-CHAOS = [
-    pytest.param(lambda x: torch.sin(1e17 * x), linearity(), {"refuted", "vacuous"}, id="false"),
-    pytest.param(
-        lambda x: torch.sin(1e17 * x.tanh().sum(1)), permutation_invariance(), {"vacuous"}, id="true-but-for-rounding"
-    ),
-]
-
-
-@pytest.mark.parametrize(("f", "law", "grades"), CHAOS)
-def test_what_rounding_decides_is_not_held(f, law, grades):
-    (verdict,) = lawful.check(f, law, inputs=BTD)
-    assert verdict.grade in grades, verdict
+def test_what_rounding_decides_is_not_held():
+    (verdict,) = lawful.check(lambda x: torch.sin(1e17 * x), linearity(), inputs=BTD)
+    assert verdict.grade in ("refuted", "vacuous"), verdict
 
 
 SEEDED = [

@@ -84,7 +84,7 @@ def test_exit_codes():
 
 
 def test_script_is_for_refutations(report):
-    with pytest.raises(ValueError, match="for a refuted law only"):
+    with pytest.raises(ValueError, match="for a law that is refuted every time"):
         report.verdicts[1].script()
 
 
@@ -128,7 +128,7 @@ NAN, INF = math.nan, math.inf
         (Finite((x(1.0), x(INF))), "not finite"),
         (Unchanged(x(1.0, NAN), x(1.0, NAN)), "held"),
         (Unchanged(x(1.0), x(1.0 + 3e-16)), "changed"),
-        (Unchanged(x(1.0), x(1.0, dtype=torch.float32)), "shapes differ"),
+        (Unchanged(x(1.0), x(1.0, dtype=torch.float32)), "changed"),
     ],
 )
 def test_each_kind_of_statement(statement, kind):

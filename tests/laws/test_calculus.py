@@ -232,6 +232,19 @@ def test_broken(law, inputs, f, judge):
     assert judge(f, law, inputs).grade == "refuted"
 
 
+NEARLY_FLAT = {
+    "kinks on every side": (lambda draw: 1e-7 * draw.normal(3, 4), torch.relu),
+    "kinks at tied maxima": (lambda draw: 1e-7 * draw.normal(3, 4), lambda x: x.amax(0)),
+    "saturated": (lambda draw: draw.normal(3, 4) + 16, torch.tanh),
+    "steep and saturated": (lambda draw: draw.normal(3, 4), lambda x: (1e5 * x).sigmoid()),
+}
+
+
+@pytest.mark.parametrize(("inputs", "f"), NEARLY_FLAT.values(), ids=NEARLY_FLAT)
+def test_what_a_difference_cannot_tell_is_no_breach(inputs, f, judge):
+    assert judge(f, gradient(), inputs).grade != "refuted"
+
+
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
 def test_inapplicable(law, inputs, f, reason, judge):
     verdict = judge(f, law, inputs)

@@ -124,11 +124,6 @@ BROKEN = {
     "empty row: -inf everywhere": (empty_row, INPUTS, attend),
     "empty row: NaN set to 0 afterwards": (empty_row, INPUTS, lambda x, m: attend(x, m).nan_to_num(0.0)),
     "empty row: PyTorch's own": (fully_masked_row_is_finite(keep=False), INPUTS, Attention(weights=True)),
-    "empty row: PyTorch's own, fast without gradient": (
-        fully_masked_row_is_finite(keep=False),
-        INPUTS,
-        Attention().eval(),
-    ),
 }
 WRONG = {
     "padding: time": (padding_invariance(time=3), INPUTS, "time=3 is out of range"),

@@ -245,7 +245,6 @@ def test_several_densities_or_coordinates_that_move_only_together(distribution, 
 
 
 ROUGH = [
-    D.Gamma(0.02, 1.0),
     D.Weibull(2.0, 0.3),
     D.MixtureSameFamily(
         D.Categorical(torch.tensor([0.3, 0.7])),

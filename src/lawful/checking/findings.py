@@ -14,6 +14,7 @@ from lawful.checking.search import Failure, Tally
 from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Outcome, Run, Trial, dtype_name
 from lawful.checking.verdict import Counterexample, Grade, Value, Verdict
+from lawful.laws.language import Discard
 from lawful.laws.language.tree import leaves
 
 PRINTED = 4096
@@ -23,9 +24,11 @@ PRINTED = 4096
 def unrefuted(trial: Trial, tally: Tally, verdict: Verdict) -> Verdict:
     """Grades a law that no case refuted."""
     notes = _notes(trial, tally)
-    if tally.exercised:
+    if tally.exercised and tally.exercised >= trial.counts["excused"]:
         return dataclasses.replace(verdict, grade="held", cases=tally.tried, worst=trial.worst, notes=notes, reason="")
-    if tally.tried:
+    if trial.counts["excused"] > tally.exercised:
+        reason = f"rounding alone decides {trial.counts['excused']} of {tally.tried} cases"
+    elif tally.tried:
         reason = f"nothing was exercised in {tally.tried} cases: no input was changed, or nothing was compared"
     elif trial.counts["set aside"]:
         reason = f"no value was finite: all {trial.counts['set aside']} cases were set aside"
@@ -66,7 +69,10 @@ def refuted(trial: Trial, tally: Tally, failure: Failure, cases: int, verdict: V
             trace=trace,
         )
     outcome = reduced(trial, failure)
-    repro = script(trial, outcome.run, outcome.finding, made)
+    try:
+        repro = script(trial, outcome.run, outcome.finding, made)
+    except (Discard, MapRaised):  # the map does not do the same twice
+        repro = None
     found = _counterexample(trial, outcome, tally.found_at)
     reason = outcome.finding.reason
     grade: Grade = "error" if outcome.finding.kind == "shapes differ" else "refuted"

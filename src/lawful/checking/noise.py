@@ -36,7 +36,8 @@ class LastBit(TorchDispatchMode):
         The eps is that of `x`, or of the type that it was stored in.
         """
         sign = torch.randint(0, 2, x.shape, generator=self.generator).to(x.device, x.dtype) * 2 - 1
-        return x + (x if size is None else size) * sign * torch.finfo(dtype or x.dtype).eps
+        step = sign * torch.finfo(dtype or x.dtype).eps
+        return x * (1 + step) if size is None else x + size * step
 
     def move_input(self, x: Tensor) -> Tensor:
         """Moves an input, its zeros too (as far as the largest entry), so that a tie of zeros is a tie."""

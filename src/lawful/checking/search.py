@@ -6,7 +6,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity, settings
@@ -49,8 +49,8 @@ class Tally:
     discarded: int = 0
     randomised: int = 0
     found_at: int = 0
-    silent: Inapplicable | None = None
-    """Why the law had nothing to say of the first case of which it had not."""
+    silent: list[Inapplicable] = field(default_factory=list)
+    """Why the law had nothing to say, for each case of which it had not."""
     stopped: bool = False
     failure: Failure | None = None
 
@@ -126,11 +126,8 @@ def search(
         except MapRaised as error:
             failure = Failure(Record(integers=reader.taken), raised=error)
         except Inapplicable as error:
-            tally.silent = tally.silent or error
-            if not tally.tried:
-                hypothesis.reject()
-            changed = MapRaised(f"whether the law applies changes from case to case: {error}")
-            failure = Failure(Record(integers=reader.taken), raised=changed)
+            tally.silent.append(error)
+            hypothesis.reject()
         if not tally.failure:
             tally.tried += 1
             progress(tally.tried)
@@ -172,8 +169,11 @@ def search(
     except HypothesisException:  # the map answers otherwise when asked again
         if tally.failure is None:
             raise
-    if tally.silent is not None and not tally.tried:
-        raise tally.silent
+    if tally.silent and (tally.failure or len(tally.silent) > 2 * tally.tried):
+        raise tally.silent[0]  # where it did apply, a size was right by chance
+    if tally.silent:
+        changed = MapRaised(f"whether the law applies changes from case to case: {tally.silent[0]}")
+        tally.failure = Failure(Record(), raised=changed)
     if tally.failure is not None:
         _settle(trial, tally.failure)
         if tally.failure.outcome is not None:

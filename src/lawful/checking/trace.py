@@ -54,7 +54,8 @@ class Trace(TorchFunctionMode):
         if self.paused:
             return func(*args, **kwargs)
         with self.pause():
-            before = {id(x): x.detach().clone() for x in (*args, *kwargs.values()) if isinstance(x, Tensor)}
+            given = (*args, *kwargs.values())
+            before = {id(x): x.detach().clone() for x in given if isinstance(x, Tensor) and id(x) not in self.names}
             out = func(*args, **kwargs)
             name = "torch.autograd.grad" if func is torch.autograd.grad else resolve_name(func) or ""
             if name.endswith("__setitem__") or _has_tensor(out):

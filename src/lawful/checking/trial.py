@@ -240,7 +240,10 @@ class Trial:
 
     def _repeats(self, run: Run) -> bool:
         """Whether the case comes out the same when nothing is moved: else the map is random on its own."""
-        again = self.run(replay(run.record), self.precision, given=run.record.tensors)
+        try:
+            again = self.run(replay(run.record), self.precision, given=run.record.tensors)
+        except (Discard, MapRaised):
+            return False
         return not any(numerics.noise_between(run.statement, again.statement))
 
     def _second(self, run: Run) -> Finding | None:

@@ -104,7 +104,7 @@ class Verdict:
         With a path it is written there too, with larger tensors in a safetensors file beside it.
         """
         if self.repro is None:
-            raise ValueError(f"there is a script for a refuted law only: {self.law} is {self.grade}")
+            raise ValueError(f"there is a script for a law that is refuted every time: {self.law} is {self.grade}")
         if path is not None:
             self.repro.write(path)
         return self.repro.text
