@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from lawful.checking.check import judge_law, seeded
-from lawful.checking.targets import claims_in
+from lawful.checking.process.targets import claims_in
 
 CLAIMS = [
     pytest.param(claim, id=f"{claim.label}-{claim.law.name}")

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from lawful.checking.isolation import Job, Result, run
+from lawful.checking.process.parent import Job, Result, run
 from lawful.checking.show import COLOURS, details, one_line, summary
 from lawful.checking.verdict import Verdict
 
@@ -130,7 +130,7 @@ def laws(name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar
     Args:
         name: A law of the list.
     """
-    from lawful.checking.targets import UsageError, law, laws_by_name
+    from lawful.checking.process.targets import UsageError, law, laws_by_name
 
     console = Console(highlight=False, soft_wrap=True)
     if name is None:

@@ -634,6 +634,17 @@ class FixedAverage(nn.Module):
         return torch.einsum("bnd,n->bd", x, self.weight)
 
 
+class ComplexWeight(nn.Module):
+    """A circular convolution, by a complex parameter on its spectrum."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5, dtype=torch.complex64))
+
+    def forward(self, x):
+        return torch.fft.irfft(torch.fft.rfft(x) * self.weight, n=8)
+
+
 class Force(nn.Module):
     """The gradient of an energy."""
 
@@ -729,17 +740,7 @@ AWKWARD = [
     awkward("comparison", lambda: lambda x: x > x.mean(-1, keepdim=True), BTD, *SETS),
     awkward("fft", lambda: lambda x: torch.fft.fft(x, dim=1), BTD, linearity(), batch_independence(), *CALM),
     awkward("rfft-and-back", lambda: lambda x: torch.fft.irfft(torch.fft.rfft(x), n=8), BTD, linearity()),
-    awkward(
-        "fft-convolution",
-        lambda: (
-            lambda x: torch.fft.irfft(
-                torch.fft.rfft(x) * torch.fft.rfft(torch.arange(8) / 8.0).to(x.dtype.to_complex()), n=8
-            )
-        ),
-        BTD,
-        linearity(),
-        translation_equivariance(axis=-1),
-    ),
+    awkward("complex-weight", ComplexWeight, BTD, linearity(), translation_equivariance(axis=-1), gradient()),
     awkward("counts", lambda: lambda x: (x > 0).sum(-1), BTD, *SETS, *CALM),
     awkward("bfloat16-linear", lambda: low(nn.Linear(8, 4, bias=False)), BTD, *LINEAR, *ROWS),
     awkward("bfloat16-encoder", lambda: low(ENCODER().eval()), BTD, *ROWS, permutation_equivariance(axis=1)),

@@ -348,9 +348,10 @@ def repeats(ids):
     return hot * hot.sum(1, keepdim=True)
 
 
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3))])
 @pytest.mark.parametrize(("make", "inputs", "laws"), FAULTS)
-def test_a_fault_is_found(make, inputs, laws):
-    report = lawful.check(make(), *laws, inputs=inputs)
+def test_a_fault_is_found(make, inputs, laws, seed):
+    report = lawful.check(make(), *laws, inputs=inputs, seed=seed)
     missed = [v for v in report if v.grade != "refuted"]
     assert not missed, "\n\n".join(f"{v}\n{v.trace}" for v in missed)
 
@@ -384,7 +385,7 @@ def test_the_same_seed_gives_the_same_counterexample(make, law, seed):
 
 
 class Model(nn.Module):
-    """A bit of everything that a call may change; the n-th call, or a long input, may raise."""
+    """A bit of everything that a call may change; from the n-th call on it may raise."""
 
     def __init__(self, raises=None, at=7):
         super().__init__()
@@ -395,6 +396,7 @@ class Model(nn.Module):
         self.scale = torch.rand(8)
         self.history, self.cache, self.count = [], {}, 0
         self.raises, self.calls, self.at = raises, itertools.count(1), at
+        self.generator = torch.Generator().manual_seed(3)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def forward(self, x):
@@ -409,7 +411,8 @@ class Model(nn.Module):
         with torch.no_grad():
             self.frozen.weight.mul_(0.9)
         y = self.norm(self.frozen(self.embed(x)).flatten(0, 1)).reshape(x.shape)
-        return self.dropout(y) * self.scale + x.mean(1, keepdim=True)
+        noise = torch.rand((), generator=self.generator)
+        return self.dropout(y) * self.scale + x.mean(1, keepdim=True) * noise
 
 
 def snapshot(model):
@@ -428,6 +431,7 @@ def snapshot(model):
         "attributes": {k: v for k, v in vars(model).items() if k not in ("scale", "calls") and k[0] != "_"},
         "names": list(vars(model)),
         "held": (list(model.history), dict(model.cache), model.count),
+        "generator": model.generator.get_state().tolist(),
         "torch": torch.get_rng_state().tolist(),
         "numpy": [str(part) for part in numpy.random.get_state()],
         "random": random.getstate(),
@@ -499,6 +503,13 @@ def test_a_model_comes_back_where_gradients_are_off():
     before = snapshot(model)
     lawful.check(model, *SEVERAL, inputs=shape("b:2..4 t:1..6 8"), cases=5)
     assert snapshot(model) == before
+
+
+def test_a_lazy_module_is_not_spoilt():
+    model = nn.LazyLinear(4)
+    lawful.check(model, batch_independence(), inputs=BTD, cases=5)
+    assert type(model) is nn.LazyLinear
+    assert model(torch.rand(2, 8)).shape == (2, 4)
 
 
 def in_place(x, y):

@@ -124,7 +124,7 @@ class OffByOne(D.Poisson):
 
 WRONG = [
     ScaleForVariance(1.0, 2.0),
-    Truncated(1.0, 2.0),
+    pytest.param(Truncated(1.0, 2.0), marks=pytest.mark.long),
     Skewed(probabilities),
     OffByOne(3.0),
 ]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lawful.checking import values
-from lawful.checking.trace import Trace
+from lawful.checking.scripts.trace import Trace
 from lawful.laws.language import Discard, Draw, Input
 from lawful.laws.language.inputs import Domain, Like, Reals
 from lawful.laws.language.tree import leaves, transform

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from lawful.checking.reduce import reduced
-from lawful.checking.script import script
-from lawful.checking.search import Failure, Tally
+from lawful.checking.scripts.script import script
+from lawful.checking.search import Tally
+from lawful.checking.shrink import Failure
 from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Outcome, Run, Trial, dtype_name
 from lawful.checking.verdict import Counterexample, Grade, Value, Verdict

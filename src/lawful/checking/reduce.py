@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lawful.checking.case import Drawn, replay
 from lawful.checking.numerics import MARGIN
-from lawful.checking.search import Failure
+from lawful.checking.shrink import Failure
 from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Outcome, Trial
 from lawful.laws.language import Discard
@@ -23,7 +23,7 @@ SAFE = 10 * MARGIN
 class Reducer:
     """Simplifies the drawn tensors of a failing case one after another, as long as the same failure remains."""
 
-    def __init__(self, trial: Trial, failure: Failure, seconds: float = 5.0) -> None:
+    def __init__(self, trial: Trial, failure: Failure, seconds: float = 20.0) -> None:
         if failure.outcome is None:
             raise ValueError("a case in which the map raised has no values to reduce")
         self.trial, self.kind, self.best = trial, failure.kind, failure.outcome

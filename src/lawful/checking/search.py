@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 import warnings
 from collections.abc import Callable
@@ -13,31 +12,14 @@ from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException, Unsatisfiable
 
-from lawful.checking.case import Pick, Record, replay
-from lawful.checking.numerics import Finding
+from lawful.checking.case import Record
+from lawful.checking.shrink import Failure, settled
 from lawful.checking.subject import MapRaised
-from lawful.checking.trial import Outcome, Trial
+from lawful.checking.trial import Trial
 from lawful.laws.language import Discard, Inapplicable
 
-SHRINKS, SHRINK_SECONDS = 400, 5.0
+SHRINKS, SHRINK_SECONDS = 400, 20.0
 """How many smaller cases are tried after the first that fails, and for how long."""
-
-
-@dataclass
-class Failure:
-    """The smallest case that failed: its outcome, or the sentence with which the map raised."""
-
-    record: Record
-    outcome: Outcome | None = None
-    raised: MapRaised | None = None
-
-    @property
-    def kind(self) -> str:
-        return self.outcome.finding.kind if self.outcome else "raised"
-
-    @property
-    def finding(self) -> Finding | None:
-        return self.outcome.finding if self.outcome else None
 
 
 @dataclass
@@ -65,8 +47,8 @@ class _Stop(BaseException):
 
 _WAYS: dict[str, type[_Fails]] = {}
 
-
 BYTES = 96
+"""How long the string is that a case reads its choices from."""
 
 
 class Reader:
@@ -175,73 +157,5 @@ def search(
         changed = MapRaised(f"whether the law applies changes from case to case: {tally.silent[0]}")
         tally.failure = Failure(Record(), raised=changed)
     if tally.failure is not None:
-        _settle(trial, tally.failure)
-        if tally.failure.outcome is not None:
-            tally.failure = _smaller(trial, tally.failure, seed, found + SHRINK_SECONDS)
+        tally.failure = settled(trial, tally.failure, seed, found + SHRINK_SECONDS)
     return tally
-
-
-RETRIES = 60
-"""How many draws are tried in search of a failure of a smaller size."""
-
-
-def _smaller(trial: Trial, failure: Failure, seed: int, end: float) -> Failure:
-    """Looks for the same failure with one size smaller and all else drawn anew.
-
-    Hypothesis keeps the seed of the values while it shrinks a size, and a fault may need other values there.
-    """
-    source = random.Random(seed)
-    sizes = dict(failure.record.sizes)
-    for letter in sizes:
-        while sizes[letter] > 1:
-            trial.most = sizes | {letter: sizes[letter] - 1}
-            again = _retry(trial, failure.kind, source, end)
-            if again is None:
-                break
-            failure, sizes = again, dict(again.record.sizes)
-    trial.most = {}
-    return _lower(trial, failure, end)
-
-
-def _lower(trial: Trial, failure: Failure, end: float) -> Failure:
-    """Lowers one choice after another as long as the same failure remains."""
-    position = 0
-    while position < len(failure.record.integers):
-        value = failure.record.integers[position]
-        for smaller in sorted({0, 1, value // 2, value - 1} - {value, -1}):
-            integers = list(failure.record.integers)
-            integers[position] = smaller
-            again = _same(trial, replay(Record(integers)), failure.kind, end) if smaller < value else None
-            if again is not None:
-                failure = again
-                break
-        position += 1
-    return failure
-
-
-def _retry(trial: Trial, kind: str, source: random.Random, end: float) -> Failure | None:
-    tries = (_same(trial, source.randint, kind, end) for _ in range(RETRIES))
-    return next((failure for failure in tries if failure is not None), None)
-
-
-def _same(trial: Trial, pick: Pick, kind: str, end: float) -> Failure | None:
-    """Runs a case, and returns it if it fails in the same way and the time is not up."""
-    if time.monotonic() > end:
-        return None
-    try:
-        outcome = trial.examine(pick)
-    except (Discard, MapRaised, Inapplicable):
-        return None
-    return Failure(outcome.run.record, outcome) if outcome.finding.kind == kind else None
-
-
-def _settle(trial: Trial, failure: Failure) -> None:
-    """Runs the smallest case once more: whoever reads the report will do the same."""
-    try:
-        again = trial.examine(replay(failure.record))
-    except (Discard, MapRaised, Inapplicable):
-        again = None
-    if failure.outcome is not None and (again is None or not again.finding.failed):
-        trial.notes["the failure does not show every time: the map has a source of randomness of its own"] = None
-    elif again is not None and failure.outcome is not None:
-        failure.outcome = again

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lawful.checking.scripts.trace import Trace
 from lawful.checking.state import State, seed_all
-from lawful.checking.trace import Trace
 from lawful.checking.values import lay
 from lawful.laws.language import ALL, Inapplicable, Law
 from lawful.laws.language.law import nearest

@@ -15,9 +15,9 @@ from lawful.checking import numerics
 from lawful.checking.case import SAMPLES, CaseDraw, Drawn, Pick, Record, build, replay
 from lawful.checking.noise import LastBit
 from lawful.checking.numerics import Finding, judge
+from lawful.checking.scripts.trace import Trace
 from lawful.checking.state import State, modules_behind, seed_all
 from lawful.checking.subject import BoundMap, Calls, MapRaised, NotContiguous, Setting, argument_names, focus, labels
-from lawful.checking.trace import Trace
 from lawful.checking.values import LAYOUTS
 from lawful.laws.language import Discard, Finite, Inapplicable, Law, Statement
 from lawful.laws.language.statement import Follows

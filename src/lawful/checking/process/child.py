@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from lawful.checking import targets
 from lawful.checking.check import Effort, judge_law, seeded
-from lawful.checking.targets import TargetError, UsageError
+from lawful.checking.process import targets
+from lawful.checking.process.targets import TargetError, UsageError
 from lawful.checking.verdict import Verdict
 from lawful.laws import batch_independence, determinism, gradient, no_mutation, purity
 from lawful.laws.language import Law

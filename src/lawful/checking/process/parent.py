@@ -78,7 +78,7 @@ def run(job: Job, listen: Listener = lambda kind, value: None) -> Result:
 def _child(job: Job, verdicts: list[Verdict], result: Result, listen: Listener) -> bool:
     """Runs one child; returns whether there is nothing left to do."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "lawful.checking.worker"],
+        [sys.executable, "-m", "lawful.checking.process.child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

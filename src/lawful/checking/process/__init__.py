@@ -1,0 +1,1 @@
+"""A check in a process of its own: targets by their names, the child that judges, the parent that waits."""

@@ -1,0 +1,1 @@
+"""Counterexamples as standalone scripts."""
