@@ -72,6 +72,8 @@ def sides(statement: Same | AtMost) -> Sides:
     for a, b in zip(left, right, strict=True):
         if a.shape != b.shape:
             return Sides(shapes=f"the left side has shape {tuple(a.shape)}, the right side {tuple(b.shape)}")
+        if a.is_complex() or b.is_complex():
+            a, b = a.to(torch.complex128), b.to(torch.complex128)
         where = statement.where(a) if callable(statement.where) else statement.where
         everywhere = torch.ones(a.shape, dtype=torch.bool)
         chosen = everywhere if where is None else where.cpu().expand(a.shape)

@@ -84,10 +84,10 @@ def search(
     shrinks, found = 0, 0.0
     failing: tuple[bytes, type[_Fails]] | None = None
 
-    def attempt(reader: Reader) -> None:
+    def attempt(reader: Reader) -> type[_Fails] | None:
         nonlocal shrinks, found, failing
         if failing is not None and reader.choices.startswith(failing[0]):
-            raise failing[1]  # the same case: what differs is not read
+            return failing[1]  # the same case: what differs is not read
         if time.monotonic() > end and (tally.tried or tally.failure):
             tally.stopped = True
             raise _Stop
@@ -117,15 +117,16 @@ def search(
                 tally.exercised += outcome.run.exercised and outcome.finding.compared > 0
                 tally.randomised += bool(outcome.run.setting.randomised)
                 trial.worst = max(trial.worst, outcome.finding.times)
-        if failure is not None:
-            if not tally.failure:
-                tally.found_at, found = tally.tried, time.monotonic()
-            tally.failure = failure
-            way = _WAYS.setdefault(failure.kind, type(failure.kind.title().replace(" ", ""), (_Fails,), {}))
-            failing = (reader.choices[: reader.position], way)
-            if failure.kind == "does not follow":  # samples have no smaller size
-                raise _Stop
-            raise way
+        if failure is None:
+            return None
+        if not tally.failure:
+            tally.found_at, found = tally.tried, time.monotonic()
+        tally.failure = failure
+        way = _WAYS.setdefault(failure.kind, type(failure.kind.title().replace(" ", ""), (_Fails,), {}))
+        failing = (reader.choices[: reader.position], way)
+        if failure.kind == "does not follow":  # samples have no smaller size
+            raise _Stop
+        return way
 
     @hypothesis.seed(seed)
     @settings(
@@ -140,7 +141,8 @@ def search(
     )
     @hypothesis.given(st.binary(min_size=BYTES, max_size=BYTES))
     def cases_of_the_law(choices: bytes) -> None:
-        attempt(Reader(choices))
+        if (way := attempt(Reader(choices))) is not None:
+            raise way  # from one place, so that Hypothesis takes it for one failure
 
     try:
         with warnings.catch_warnings():

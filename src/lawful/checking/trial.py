@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from lawful.checking import numerics
 from lawful.checking.case import SAMPLES, CaseDraw, Drawn, Pick, Record, build, replay
@@ -82,6 +83,8 @@ class Trial:
         self.law, self.target, self.inputs = law, target, inputs
         helpers = [value for value in law.values.values() if callable(value)]
         roots = {id(m): m for source in (target, *helpers) for m in modules_behind(source)}
+        if any(is_lazy(p) for m in roots.values() for p in m.parameters()):
+            raise LawRaised("the module has parameters without a shape yet: call it once before the check", usage=True)
         self.state = State(list(roots.values()))
         self.names = argument_names(target)
         self.precision: torch.dtype = torch.float64
