@@ -190,9 +190,11 @@ class CaseDraw(Draw):
                 x = torch.where(x.isnan(), keep.detach(), x)
             if where is not None:
                 x = torch.where(where, x, keep.detach())
-            drawn.label = self.labels.get(id(keep), "x") + "'"
+        if keep is not None and id(keep) in self.labels:
+            drawn.label = self.labels[id(keep)] + "'"
             drawn.shown = torch.where(x == keep, torch.nan, x.detach().double())
         else:
+            drawn.label = "" if keep is None else "drawn"
             drawn.shown = x
         return x
 

@@ -41,8 +41,7 @@ def unrefuted(trial: Trial, tally: Tally, verdict: Verdict) -> Verdict:
 def _notes(trial: Trial, tally: Tally) -> tuple[str, ...]:
     notes = list(trial.notes)
     if tally.randomised:
-        names = ", ".join(f"{name} ({kind})" for name, kind in trial.state.plain.items())
-        notes.append(f"in {tally.randomised} of {tally.tried} cases re-randomised: {names}")
+        notes.append(f"in {tally.randomised} of {tally.tried} cases re-randomised: {_plain(trial)}")
     if count := trial.counts["set aside"]:
         notes.append(f"{count} cases set aside: not finite on extreme values")
     if count := trial.counts["excused"]:
@@ -96,7 +95,9 @@ def _counterexample(trial: Trial, outcome: Outcome, case: int) -> Counterexample
         kind=finding.kind,
         inputs=_inputs(run),
         drawn=tuple(
-            _value(d.label, d.shown) for d in run.record.tensors[run.inputs_drawn :] if d.label and d.shown is not None
+            _value(d.label, d.shown, d.value.dtype)
+            for d in run.record.tensors[run.inputs_drawn :]
+            if d.label and d.shown is not None
         ),
         bindings=dict(run.record.bindings),
         output=finding.output,
@@ -113,11 +114,16 @@ def _counterexample(trial: Trial, outcome: Outcome, case: int) -> Counterexample
     )
 
 
+def _plain(trial: Trial, most: int = 4) -> str:
+    """Names the parameters that are re-randomised, and how they were plain."""
+    said = [f"{name} ({kind})" for name, kind in trial.state.plain.items()]
+    return ", ".join(said[:most]) + (f" and {len(said) - most} more" if len(said) > most else "")
+
+
 def _setting(trial: Trial, run: Run) -> tuple[str, ...]:
     said = []
     if trial.state.parameters:
-        plain = ", ".join(f"{name} ({kind})" for name, kind in trial.state.plain.items())
-        said.append(f"re-randomised {plain}" if run.setting.randomised else "parameters as given")
+        said.append(f"re-randomised {_plain(trial)}" if run.setting.randomised else "parameters as given")
     if not run.setting.grad:
         said.append("gradient off")
     if run.setting.layout != "contiguous":
@@ -129,9 +135,9 @@ def _inputs(run: Run) -> tuple[Value, ...]:
     return tuple(_value(run.names[path], x) for path, x in leaves(run.arguments).items())
 
 
-def _value(name: str, x: Tensor) -> Value:
+def _value(name: str, x: Tensor, dtype: torch.dtype | None = None) -> Value:
     values = x.detach().cpu().tolist() if x.numel() <= PRINTED and not x.is_complex() else None
-    return Value(name, dtype_name(x.dtype), tuple(x.shape), values)
+    return Value(name, dtype_name(dtype or x.dtype), tuple(x.shape), values)
 
 
 def _raised(trial: Trial, failure: Failure, case: int) -> Counterexample | None:

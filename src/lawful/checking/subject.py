@@ -37,6 +37,8 @@ class Setting:
     grad: bool = False
     randomised: int = 0
     """The seed with which plain parameters are re-randomised; 0 leaves the module as given."""
+    seed: int = 0
+    """Of the random state that calls start from, unless the law says otherwise."""
 
 
 @dataclass
@@ -46,9 +48,11 @@ class Calls:
     first: tuple[Any, ...] | None = None
     varied: bool = False
     trained: bool = False
+    count: int = 0
 
     def note(self, training: bool, *signature: Any) -> None:
         self.trained |= training
+        self.count += 1
         signature = (training, *signature)
         if self.first is None:
             self.first = signature
@@ -144,9 +148,10 @@ class BoundMap:
     def _reset(self) -> None:
         self.state.reset()
         self.state.set_mode(self.setting.training)
-        seed_all(self.seed)
-        if self.seed:
-            self.state.reseed(self.seed)
+        seed = self.seed or self.setting.seed
+        seed_all(seed)
+        if seed:
+            self.state.reseed(seed)
 
     def _run(self, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """Calls the function on copies of its inputs; returns its output, and the copies as it left them."""

@@ -59,6 +59,8 @@ class Run:
     """How many of the drawn tensors are inputs; the law drew the others."""
     trained: bool = False
     """Whether any call was made in training mode."""
+    several: bool = False
+    """Whether the map was called more than once."""
 
 
 @dataclass
@@ -90,12 +92,13 @@ class Trial:
         self.precision: torch.dtype = torch.float64
         self.effective: torch.dtype | None = None
         self.second: torch.dtype | None = torch.float32
-        self.contiguous_only = False
+        self.contiguous_only = self.evaluation_only = False
         self.rerandomise = rerandomise and law.of_architecture and bool(self.state.plain)
         self.counts: Counter[str] = Counter()
         self.notes: dict[str, None] = {}
         self.worst = 0.0
         self.most: dict[str, int] = {}
+        self.seed = 0
 
     def run(
         self,
@@ -143,7 +146,9 @@ class Trial:
         if not isinstance(statement, Statement):
             raise LawRaised(f"a law returns a statement, such as Same(left, right): got {type(statement).__name__}")
         exercised = calls.varied if statement.exercised is None else statement.exercised
-        return Run(statement, draw.record, setting, exercised, arguments, names, drawn_before, calls.trained)
+        return Run(
+            statement, draw.record, setting, exercised, arguments, names, drawn_before, calls.trained, calls.count > 1
+        )
 
     def _asked(self, question: Callable[[], Answer]) -> Answer:
         """Tells what goes wrong in the law itself from what goes wrong in the map, or in the judge."""
@@ -170,11 +175,11 @@ class Trial:
         return Run(Finite(()), draw.record, setting, False, arguments, labels(arguments, self.names), 0)
 
     def _setting(self, draw: CaseDraw) -> Setting:
-        training = self.state.trains and draw.choice((True, False))
+        training = self.state.trains and draw.choice((True, False)) and not self.evaluation_only
         grad = draw.choice((True, False))
         layout = LAYOUTS[max(0, draw.integer(0, 5) - 3)]
         randomised = draw.integer(1, 3) if self.rerandomise and draw.flag() else 0
-        return Setting(training, "contiguous" if self.contiguous_only else layout, grad, randomised)
+        return Setting(training, "contiguous" if self.contiguous_only else layout, grad, randomised, self.seed)
 
     def examine(self, pick: Pick, given: list[Drawn] | None = None) -> Outcome:
         """Judges one case; raises `Discard` if it has nothing to say."""
@@ -211,6 +216,10 @@ class Trial:
             larger = self.run(replay(run.record), self.precision, samples=10 * SAMPLES).statement
             return numerics.follows(larger, numerics.SECOND) if isinstance(larger, Follows) else finding
         if finding.kind in ("differs", "exceeds") and not getattr(run.statement, "exact", False):
+            if run.trained and run.several and self._is_random(run):
+                self.evaluation_only = True
+                self.notes["judged in evaluation mode only: in training mode the map is random"] = None
+                raise Discard
             finding = self._against_noise(run, within)
         if finding.kind == "not finite" and (run.record.extreme or run.setting.randomised):
             self.counts["set aside"] += 1
@@ -241,13 +250,25 @@ class Trial:
             run.exercised = False
         return finding
 
+    def _is_random(self, run: Run) -> bool:
+        """Whether another random state gives another statement: dropout does not follow what a law does to inputs."""
+        again = self._again(run, seed=1)
+        return again is not None and any(numerics.noise_between(run.statement, again.statement))
+
+    def _again(self, run: Run, seed: int = 0) -> Run | None:
+        """Runs a case once more, from a random state; None if it does not come through."""
+        self.seed = seed
+        try:
+            return self.run(replay(run.record), self.precision, given=run.record.tensors)
+        except (Discard, MapRaised):
+            return None
+        finally:
+            self.seed = 0
+
     def _repeats(self, run: Run) -> bool:
         """Whether the case comes out the same when nothing is moved: else the map is random on its own."""
-        try:
-            again = self.run(replay(run.record), self.precision, given=run.record.tensors)
-        except (Discard, MapRaised):
-            return False
-        return not any(numerics.noise_between(run.statement, again.statement))
+        again = self._again(run)
+        return again is not None and not any(numerics.noise_between(run.statement, again.statement))
 
     def _second(self, run: Run) -> Finding | None:
         """Runs the case in float32 too: a residual there is rounding, but a value that is not finite is a fault."""

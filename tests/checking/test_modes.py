@@ -1,0 +1,62 @@
+"""Training and evaluation: which mode a map is judged in, and what dropout means for a law."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import lawful
+from lawful import shape
+from lawful.laws import batch_independence, causality, linearity, permutation_equivariance, sums_to_one
+
+
+class Weights(nn.Module):
+    """Attention weights, with dropout on them."""
+
+    def forward(self, x):
+        return F.dropout((x @ x.mT).softmax(-1), 0.5, self.training)
+
+
+class LeaksIn(nn.Module):
+    def __init__(self, training):
+        super().__init__()
+        self.when = training
+
+    def forward(self, x):
+        return x.flip(1) if self.training == self.when else x
+
+
+def judged(module, law, inputs=shape("b t 8")):
+    torch.manual_seed(0)
+    return lawful.check(module, law, inputs=inputs).verdicts[0]
+
+
+def test_dropout_does_not_follow_a_permutation_and_is_no_fault():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True)
+    verdict = judged(layer, permutation_equivariance())
+    assert verdict.grade == "held", verdict
+    assert any("in training mode the map is random" in note for note in verdict.notes)
+    assert layer.training
+
+
+def test_dropout_stays_on_where_both_sides_draw_the_same():
+    verdict = judged(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True), batch_independence())
+    assert verdict.grade == "held", verdict
+    assert not any("random" in note for note in verdict.notes)
+
+
+def test_a_statement_about_one_call_is_judged_with_dropout():
+    verdict = judged(Weights(), sums_to_one())
+    assert (verdict.grade, verdict.counterexample.mode) == ("refuted", "training mode")
+    assert judged(Weights().eval(), sums_to_one()).grade == "held"
+
+
+def test_a_module_in_training_mode_is_judged_in_both_and_one_in_evaluation_mode_in_that():
+    for training in (True, False):
+        found = judged(LeaksIn(training), causality()).counterexample
+        assert found.mode == ("training mode" if training else "evaluation mode")
+    assert judged(LeaksIn(True).eval(), causality()).grade == "held"
+
+
+def test_a_linear_map_before_dropout_is_linear():
+    verdict = judged(nn.Sequential(nn.Linear(8, 8, bias=False), nn.Dropout(0.5)), linearity())
+    assert verdict.grade == "held", verdict
