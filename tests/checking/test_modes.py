@@ -25,9 +25,9 @@ class LeaksIn(nn.Module):
         return x.flip(1) if self.training == self.when else x
 
 
-def judged(module, law, inputs=shape("b t 8")):
+def judged(module, law):
     torch.manual_seed(0)
-    return lawful.check(module, law, inputs=inputs).verdicts[0]
+    return lawful.check(module, law, inputs=shape("b t 8")).verdicts[0]
 
 
 def test_dropout_does_not_follow_a_permutation_and_is_no_fault():
@@ -41,7 +41,7 @@ def test_dropout_does_not_follow_a_permutation_and_is_no_fault():
 def test_dropout_stays_on_where_both_sides_draw_the_same():
     verdict = judged(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True), batch_independence())
     assert verdict.grade == "held", verdict
-    assert not any("random" in note for note in verdict.notes)
+    assert not any("the map is random" in note for note in verdict.notes)
 
 
 def test_a_statement_about_one_call_is_judged_with_dropout():

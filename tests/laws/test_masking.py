@@ -59,10 +59,13 @@ class Recurrence(nn.GRU):
 
 
 class Attention(nn.MultiheadAttention):
-    """PyTorch's own, whose mask is True at the positions to be ignored."""
+    """PyTorch's own, whose mask is True at the positions to be ignored.
+
+    With an even number of heads it takes another path in evaluation, where no gradient is asked for.
+    """
 
     def __init__(self, weights=False):
-        super().__init__(2, 1, batch_first=True)
+        super().__init__(2, 2, batch_first=True)
         self.weights = weights
 
     def forward(self, x, hidden):
@@ -124,6 +127,11 @@ BROKEN = {
     "empty row: -inf everywhere": (empty_row, INPUTS, attend),
     "empty row: NaN set to 0 afterwards": (empty_row, INPUTS, lambda x, m: attend(x, m).nan_to_num(0.0)),
     "empty row: PyTorch's own": (fully_masked_row_is_finite(keep=False), INPUTS, Attention(weights=True)),
+    "empty row: PyTorch's own, its fast path": (
+        fully_masked_row_is_finite(keep=False),
+        INPUTS,
+        Attention().eval(),
+    ),
 }
 WRONG = {
     "padding: time": (padding_invariance(time=3), INPUTS, "time=3 is out of range"),
