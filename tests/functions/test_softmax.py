@@ -16,4 +16,4 @@ def test_equals_its_equation(axis, temperature):
 
 def test_temperature_is_above_zero():
     with pytest.raises(ValueError, match="above 0: got 0"):
-        softmax(torch.zeros(2), temperature=0)
+        softmax(torch.zeros(2), temperature=0.0)

@@ -53,6 +53,8 @@ def samples_follow_density(
     For each sample one coordinate is chosen, and the density is integrated along the line through the sample
     in that direction: the part of the mass that lies before the sample is uniform if the samples are right.
     Where half of the nodes give another integral, the density is too rough, and the case outside the domain.
+    Samples that differ by more than chance allows once in a thousand are drawn again, ten times as many, and
+    refuted by what chance allows once in a million.
 
     `sample(n)` returns (n,) or (n, d) samples, `log_prob(x)` their (n,) log-densities; both are names of
     methods, or functions. For `torch.distributions` they need not be given. Integers are taken as discrete.
