@@ -232,7 +232,7 @@ def test_a_map_without_samples(judge):
 
 
 NOT_SPOKEN_OF = [
-    D.Normal(torch.zeros(3), torch.ones(3)),
+    pytest.param(D.Normal(torch.zeros(3), torch.ones(3)), marks=pytest.mark.long),
     D.Normal(torch.zeros(3, 2), torch.ones(3, 2)),
     D.Dirichlet(torch.ones(3)),
     D.OneHotCategorical(probabilities),
@@ -246,9 +246,12 @@ def test_several_densities_or_coordinates_that_move_only_together(distribution, 
 
 ROUGH = [
     D.Weibull(2.0, 0.3),
-    D.MixtureSameFamily(
-        D.Categorical(torch.tensor([0.3, 0.7])),
-        D.Normal(torch.tensor([-500.0, 5.0]), torch.tensor([0.01, 1.0])),
+    pytest.param(
+        D.MixtureSameFamily(
+            D.Categorical(torch.tensor([0.3, 0.7])),
+            D.Normal(torch.tensor([-500.0, 5.0]), torch.tensor([0.01, 1.0])),
+        ),
+        marks=pytest.mark.long,
     ),
 ]
 

@@ -178,7 +178,9 @@ def _unchanged(before: Tensor, after: Tensor, base: Finding) -> Finding:
 def noise_between(exact: Statement, moved: Statement) -> list[float]:
     """Measures, for each output, how far the residual moves when last bits do.
 
-    A fault stays where it is; what rounding has made changes with every bit.
+    A fault stays where it is; what rounding has made changes with every bit. Where both sides come from the same
+    arithmetic, the residual has to be there after the move too: one that is gone was no rounding, but a fault that
+    shows at that very point.
     """
     if not isinstance(exact, Same | AtMost) or not isinstance(moved, Same | AtMost):
         return []
@@ -187,7 +189,10 @@ def noise_between(exact: Statement, moved: Statement) -> list[float]:
         return []
     found = []
     for n, where in enumerate(first.where):
-        apart = ((second.left[n] - second.right[n]) - (first.left[n] - first.right[n])).abs()
+        after = second.left[n] - second.right[n]
+        apart = (after - (first.left[n] - first.right[n])).abs()
+        if isinstance(exact, Same) and exact.exact:
+            apart = torch.minimum(apart, after.abs())
         apart = torch.where(where & apart.isfinite(), apart, 0.0)
         found.append(float(apart.max()) if apart.numel() else 0.0)
     return found

@@ -20,7 +20,7 @@ from lawful.checking.scripts.trace import Trace
 from lawful.checking.state import State, modules_behind, seed_all
 from lawful.checking.subject import BoundMap, Calls, MapRaised, NotContiguous, Setting, argument_names, focus, labels
 from lawful.checking.values import LAYOUTS
-from lawful.laws.language import Discard, Finite, Inapplicable, Law, Statement
+from lawful.laws.language import Discard, Finite, Inapplicable, Law, Same, Statement
 from lawful.laws.language.statement import Follows
 from lawful.laws.language.tree import leaves
 
@@ -215,8 +215,9 @@ class Trial:
         if isinstance(run.statement, Follows) and finding.failed:
             larger = self.run(replay(run.record), self.precision, samples=10 * SAMPLES).statement
             return numerics.follows(larger, numerics.SECOND) if isinstance(larger, Follows) else finding
-        if finding.kind in ("differs", "exceeds") and not getattr(run.statement, "exact", False):
-            if run.trained and run.several and self._is_random(run):
+        if finding.kind in ("differs", "exceeds"):
+            exact = isinstance(run.statement, Same) and run.statement.exact
+            if run.trained and run.several and not exact and self._is_random(run):
                 self.evaluation_only = True
                 self.notes["judged in evaluation mode only: in training mode the map is random"] = None
                 raise Discard

@@ -23,7 +23,7 @@ class Same:
         where: The entries spoken of; all of them by default.
         slack: An error that the law itself knows of and can bound, such as that of a finite difference.
         exact: Whether both sides come from the same arithmetic on the same numbers, so that nothing but a
-            dependence can tell them apart: then a jump is not excused as a tie that rounding decides.
+            dependence can tell them apart by more than rounding: a jump at a tie is not excused.
         exercised: Whether the statement put the map to the test. By default it did if the map was called
             with more than one input, state or mode, or alongside another map.
     """
