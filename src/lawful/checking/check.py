@@ -13,9 +13,10 @@ import torch
 
 from lawful.checking.examples import described, fixed
 from lawful.checking.findings import refuted, unrefuted
+from lawful.checking.outcome import LawRaised
 from lawful.checking.search import search
 from lawful.checking.state import seed_all, undisturbed
-from lawful.checking.trial import LawRaised, Trial
+from lawful.checking.trial import Trial
 from lawful.checking.verdict import Grade, Report, Verdict
 from lawful.laws.language import Claim, Inapplicable, Law
 

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from lawful.checking.case import Drawn, replay
 from lawful.checking.numerics import MARGIN
+from lawful.checking.outcome import Outcome
 from lawful.checking.shrink import Failure
 from lawful.checking.subject import MapRaised
-from lawful.checking.trial import Outcome, Trial
+from lawful.checking.trial import Trial
 from lawful.laws.language import Discard
 from lawful.laws.language.inputs import Like
 

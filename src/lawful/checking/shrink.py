@@ -7,8 +7,9 @@ import time
 from dataclasses import dataclass
 
 from lawful.checking.case import Pick, Record, replay
+from lawful.checking.outcome import Outcome
 from lawful.checking.subject import MapRaised
-from lawful.checking.trial import Outcome, Trial
+from lawful.checking.trial import Trial
 from lawful.laws.language import Discard, Inapplicable
 
 RETRIES = 60

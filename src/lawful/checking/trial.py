@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +15,7 @@ from lawful.checking import numerics
 from lawful.checking.case import SAMPLES, CaseDraw, Drawn, Pick, Record, build, replay
 from lawful.checking.noise import LastBit
 from lawful.checking.numerics import Finding, judge
+from lawful.checking.outcome import LawRaised, Outcome, Run
 from lawful.checking.scripts.trace import Trace
 from lawful.checking.state import State, modules_behind, seed_all
 from lawful.checking.subject import BoundMap, Calls, MapRaised, NotContiguous, Setting, argument_names, focus, labels
@@ -34,41 +34,6 @@ _TYPE_ERROR = re.compile(r"dtype|scalar type|Double|Float|float64|float32", re.I
 
 
 Answer = TypeVar("Answer")
-
-
-class LawRaised(Exception):
-    """The law cannot be stated: with these parameters on these inputs (`usage`), or because it raised."""
-
-    def __init__(self, sentence: str, usage: bool = False) -> None:
-        super().__init__(sentence)
-        self.usage = usage
-
-
-@dataclass
-class Run:
-    """A statement, with the choices and the setting that it was made in."""
-
-    statement: Statement
-    record: Record
-    setting: Setting
-    exercised: bool
-    arguments: Any
-    names: dict[str, str]
-    """The name of every input, by its path."""
-    inputs_drawn: int
-    """How many of the drawn tensors are inputs; the law drew the others."""
-    trained: bool = False
-    """Whether any call was made in training mode."""
-    several: bool = False
-    """Whether the map was called more than once."""
-
-
-@dataclass
-class Outcome:
-    """What a case showed: the finding in the leading precision and the run that it was found in."""
-
-    finding: Finding
-    run: Run
 
 
 class Trial:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from lawful.checking.case import SAMPLES, replay
 from lawful.checking.numerics import Finding
+from lawful.checking.outcome import Run
 from lawful.checking.scripts.trace import Trace
-from lawful.checking.trial import Run, Trial
+from lawful.checking.trial import Trial
 from lawful.checking.verdict import Script
 from lawful.laws.language import AtMost, Finite, Follows, Same, Unchanged
 
