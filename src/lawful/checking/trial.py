@@ -27,6 +27,9 @@ from lawful.laws.language.tree import leaves
 RUNS = 3
 """How often the noise is measured before a residual counts as more than that."""
 
+CLEAR = 1e6
+"""A residual of this many times the noise, measured once, is not measured again."""
+
 JUMP = 1e-3
 """Noise of more than this part of the output is a tie or a branch that rounding decides: the case is excused."""
 
@@ -205,6 +208,8 @@ class Trial:
             noises = [max(pair) for pair in zip(noises, found, strict=True)] if noises else found
             if torch.finfo(mode.lowest).eps > torch.finfo(lowest).eps:
                 lowest = mode.lowest
+            if judge(run.statement, lowest, within, noises or None).times > CLEAR:
+                break
         if lowest is not self.precision and self.effective is not lowest:
             self.effective = lowest
             self.notes[f"judged as {dtype_name(lowest)}: the map computes in it inside"] = None
