@@ -84,7 +84,7 @@ def test_parameters_out_of_range(law, reason, judge):
 
 @pytest.mark.parametrize("law", [linearity(), homogeneity(), shift_invariance(), scale_invariance()], ids=str)
 def test_integers_are_not_scaled(law, judge):
-    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5)).grade == "inapplicable"
+    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5), cases=5).grade == "inapplicable"
 
 
 def test_nothing_but_zero_to_scale_is_vacuous(judge):

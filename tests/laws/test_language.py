@@ -76,13 +76,7 @@ POSITIONAL, KEYWORD = (X, X), {"x": X, "memory": X}
 @pytest.mark.parametrize("inputs", [POSITIONAL, KEYWORD], ids=["positional", "keyword"])
 @pytest.mark.parametrize(
     ("named", "grade"),
-    [
-        (None, "held"),
-        ("x", "held"),
-        (1, "refuted"),
-        ("memory", "refuted"),
-        (("x", "memory"), "refuted"),
-    ],
+    [(None, "held"), ("x", "held"), (1, "refuted"), ("memory", "refuted"), (("x", "memory"), "refuted")],
     ids=str,
 )
 def test_a_law_speaks_of_the_inputs_that_it_names(inputs, named, grade, judge):
