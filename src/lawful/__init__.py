@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lawful.checking.check import check
     from lawful.checking.verdict import LawRefuted, Report, Verdict
-    from lawful.laws.language.inputs import mask, shape, tokens
+    from lawful.laws.language.inputs import mask, probabilities, shape, tokens
 
-__all__ = ["LawRefuted", "Report", "Verdict", "check", "mask", "shape", "tokens"]
+__all__ = ["LawRefuted", "Report", "Verdict", "check", "mask", "probabilities", "shape", "tokens"]
 
 _HOMES = {
     "check": "lawful.checking.check",
@@ -18,6 +18,7 @@ _HOMES = {
     "Report": "lawful.checking.verdict",
     "Verdict": "lawful.checking.verdict",
     "mask": "lawful.laws.language.inputs",
+    "probabilities": "lawful.laws.language.inputs",
     "shape": "lawful.laws.language.inputs",
     "tokens": "lawful.laws.language.inputs",
 }

@@ -47,6 +47,7 @@ class Record:
     bindings: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     extreme: bool = False
+    observed: dict[str, float] = field(default_factory=dict)
 
 
 def replay(record: Record) -> Pick:
@@ -104,6 +105,9 @@ class CaseDraw(Draw):
         if name:
             self.record.bindings[name] = found
         return found
+
+    def observe(self, name: str, value: float) -> None:
+        self.record.observed[name] = max(float(value), self.record.observed.get(name, float(value)))
 
     def normal(self, *shape: int) -> Tensor:
         return self._give(Reals(), shape, style=0)

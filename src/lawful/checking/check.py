@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from lawful.checking.examples import described, fixed
-from lawful.checking.findings import refuted, unrefuted
+from lawful.checking.findings import combined, refuted, unrefuted
 from lawful.checking.outcome import LawRaised
 from lawful.checking.search import search
 from lawful.checking.state import seed_all, undisturbed
@@ -150,6 +150,9 @@ def judge_law(
 
     if law.waiver is not None:
         return ended("waived", law.waiver)
+    if law.parts:
+        judged = [judge_law(p, target, inputs, name, effort, made=made, progress=progress) for p in law.parts]
+        return dataclasses.replace(combined(judged, verdict), seconds=time.monotonic() - start)
     try:
         _ = law.values
         drawn, varies = described(inputs, law)

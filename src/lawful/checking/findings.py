@@ -8,6 +8,7 @@ import traceback
 import torch
 from torch import Tensor
 
+from lawful.checking import statistics
 from lawful.checking.outcome import Outcome, Run
 from lawful.checking.reduce import reduced
 from lawful.checking.scripts.script import script
@@ -26,6 +27,9 @@ PRINTED = 4096
 def unrefuted(trial: Trial, tally: Tally, verdict: Verdict) -> Verdict:
     """Grades a law that no case refuted."""
     notes = _notes(trial, tally)
+    if missing := [name for name, reached in trial.reached.items() if not reached]:
+        reason = f"never in {tally.tried} cases: {', '.join(missing)}"
+        return dataclasses.replace(verdict, grade="refuted", cases=tally.tried, reason=reason, notes=notes)
     if tally.exercised and tally.exercised >= trial.counts["excused"]:
         return dataclasses.replace(verdict, grade="held", cases=tally.tried, worst=trial.worst, notes=notes, reason="")
     if trial.counts["excused"] > tally.exercised:
@@ -39,6 +43,22 @@ def unrefuted(trial: Trial, tally: Tally, verdict: Verdict) -> Verdict:
     return dataclasses.replace(verdict, grade="vacuous", cases=tally.tried, reason=reason, notes=notes)
 
 
+def combined(judged: list[Verdict], verdict: Verdict) -> Verdict:
+    """The verdict about a law that is made of others: that of the first part that is worst off."""
+    order: tuple[Grade, ...] = ("refuted", "error", "vacuous", "inapplicable", "held", "waived")
+    worst = min(judged, key=lambda v: order.index(v.grade))
+    reason = f"{worst.law}: {worst.reason}" if worst.reason else "" if worst.grade == "held" else worst.law
+    return dataclasses.replace(
+        worst,
+        law=verdict.law,
+        formula=worst.formula if worst.failed else verdict.formula,
+        reason=reason,
+        cases=sum(v.cases for v in judged) if worst.grade == "held" else worst.cases,
+        worst=max((v.worst for v in judged if v.worst is not None), default=None),
+        notes=tuple(dict.fromkeys(note for v in judged for note in v.notes)),
+    )
+
+
 def _notes(trial: Trial, tally: Tally) -> tuple[str, ...]:
     notes = list(trial.notes)
     if tally.randomised:
@@ -47,6 +67,10 @@ def _notes(trial: Trial, tally: Tally) -> tuple[str, ...]:
         notes.append(f"{count} cases set aside: not finite on extreme values")
     if count := trial.counts["excused"]:
         notes.append(f"{count} cases excused: rounding alone decides them (a tie, a kink or a jump)")
+    if count := trial.counts["excepted"]:
+        near = ", ".join(map(str, trial.law.excepted))
+        notes.append(f"{count} cases excepted: close to {near}")
+    notes += [f"largest {name} seen: {value:.4g}" for name, value in trial.observed.items()]
     if tally.stopped:
         notes.append(f"stopped by the time limit after {tally.tried} cases")
     return tuple(notes)
@@ -91,7 +115,7 @@ def refuted(trial: Trial, tally: Tally, failure: Failure, cases: int, verdict: V
 def _counterexample(trial: Trial, outcome: Outcome, case: int) -> Counterexample:
     finding, run = outcome.finding, outcome.run
     double = trial.precision is torch.float64 and finding.dtype is not torch.float32
-    numeric = finding.kind in ("differs", "exceeds", "does not follow")
+    numeric = finding.kind in ("differs", "exceeds", *statistics.KINDS)
     return Counterexample(
         kind=finding.kind,
         inputs=_inputs(run),
@@ -102,6 +126,7 @@ def _counterexample(trial: Trial, outcome: Outcome, case: int) -> Counterexample
         ),
         bindings=dict(run.record.bindings),
         output=finding.output,
+        name=finding.name,
         index=finding.index,
         left=None if finding.reason else finding.left,
         right=None if finding.reason else finding.right,

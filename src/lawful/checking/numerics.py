@@ -9,7 +9,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from lawful.laws.language import AtMost, Finite, Follows, Same, Statement, Unchanged
+from lawful.laws.language import AtMost, Finite, Same, Statement, Unchanged
+
+Deterministic = Same | AtMost | Finite | Unchanged
+"""The statements that are judged entry by entry."""
 
 FEW = 8
 """The noise of an output is never taken below this many eps of its largest entry."""
@@ -33,6 +36,8 @@ class Finding:
     dtype: torch.dtype = torch.float64
     compared: int = 0
     reason: str = ""
+    name: str = ""
+    """What the law calls the output."""
 
     @property
     def times(self) -> float:
@@ -58,7 +63,8 @@ def _several(values: Tensor | Sequence[Tensor]) -> list[Tensor]:
     return [values] if isinstance(values, Tensor) else list(values)
 
 
-def _real(x: Tensor) -> Tensor:
+def real(x: Tensor) -> Tensor:
+    """Real numbers in float64; a complex number as two."""
     x = x.detach()
     return (torch.view_as_real(x) if x.is_complex() else x).to("cpu", torch.float64)
 
@@ -78,13 +84,13 @@ def sides(statement: Same | AtMost) -> Sides:
         everywhere = torch.ones(a.shape, dtype=torch.bool)
         chosen = everywhere if where is None else where.cpu().expand(a.shape)
         found.where.append(chosen[..., None].expand(*a.shape, 2) if a.is_complex() else chosen)
-        found.left.append(_real(a))
-        found.right.append(_real(b))
+        found.left.append(real(a))
+        found.right.append(real(b))
     return found
 
 
 def judge(
-    statement: Statement, dtype: torch.dtype, within: float = 0.0, noises: Sequence[float] | None = None
+    statement: Deterministic, dtype: torch.dtype, within: float = 0.0, noises: Sequence[float] | None = None
 ) -> Finding:
     """Finds the worst entry of a statement and says whether it is more than rounding.
 
@@ -93,20 +99,22 @@ def judge(
         within: An error, relative to the scale of the output, that the law allows for.
         noises: The measured noise of each output; without it only the floor of a few eps is known.
     """
-    base = Finding(dtype=dtype)
+
+    def base(n: int) -> Finding:
+        names = [] if isinstance(statement, Finite) else statement.names
+        return Finding(dtype=dtype, output=n, name=names[n] if names else "")
+
     if isinstance(statement, Finite):
-        return _worst([_finite(x, replace(base, output=n)) for n, x in enumerate(_several(statement.value))])
+        return _worst([_finite(x, base(n)) for n, x in enumerate(_several(statement.value))])
     if isinstance(statement, Unchanged):
         pairs = zip(_several(statement.before), _several(statement.after), strict=True)
-        return _worst([_unchanged(a, b, replace(base, output=n)) for n, (a, b) in enumerate(pairs)])
-    if isinstance(statement, Follows):
-        return follows(statement)
+        return _worst([_unchanged(a, b, base(n)) for n, (a, b) in enumerate(pairs)])
     laid = sides(statement)
     if laid.shapes:
         return Finding("shapes differ", reason=laid.shapes)
     return _worst(
         [
-            _compare(statement, pair, replace(base, output=n), within, noises[n] if noises else 0.0)
+            _compare(statement, pair, base(n), within, noises[n] if noises else 0.0)
             for n, pair in enumerate(zip(laid.left, laid.right, laid.where, strict=True))
         ]
     )
@@ -135,10 +143,11 @@ def _compare(
         return _at(base, "not finite", bad.double(), a, b)
     difference = (a - b).clamp_min(0) if isinstance(statement, AtMost) else (a - b).abs()
     if isinstance(statement, Same):
-        difference = (difference - _real(torch.as_tensor(statement.slack))).clamp_min(0)
+        difference = (difference - real(torch.as_tensor(statement.slack))).clamp_min(0)
     difference = torch.where(where, difference, 0.0)
     scale = float(torch.where(where, torch.maximum(a.abs(), b.abs()), 0.0).max())
-    noise = max(measured, FEW * torch.finfo(base.dtype).eps * scale)
+    bare = isinstance(statement, AtMost) and statement.bare
+    noise = 0.0 if bare else max(measured, FEW * torch.finfo(base.dtype).eps * scale)
     residual = float(difference.max())
     base = replace(base, scale=scale, noise=noise)
     if residual <= within * scale:
@@ -156,7 +165,7 @@ def _at(base: Finding, kind: str, size: Tensor, a: Tensor, b: Tensor) -> Finding
 
 
 def _finite(x: Tensor, base: Finding) -> Finding:
-    x = _real(x)
+    x = real(x)
     bad = ~x.isfinite()
     base = replace(base, compared=x.numel())
     return _at(base, "not finite", bad.double(), x, x) if bad.any() else base
@@ -166,7 +175,7 @@ def _unchanged(before: Tensor, after: Tensor, base: Finding) -> Finding:
     if before.shape != after.shape or before.dtype != after.dtype:
         became = f"{before.dtype} {tuple(before.shape)} became {after.dtype} {tuple(after.shape)}"
         return replace(base, kind="changed", reason=became)
-    a, b = _real(before), _real(after)
+    a, b = real(before), real(after)
     changed = ~((a == b) | (a.isnan() & b.isnan()))
     base = replace(base, compared=a.numel())
     if not changed.any():
@@ -196,34 +205,3 @@ def noise_between(exact: Statement, moved: Statement) -> list[float]:
         apart = torch.where(where & apart.isfinite(), apart, 0.0)
         found.append(float(apart.max()) if apart.numel() else 0.0)
     return found
-
-
-FIRST, SECOND = 1e-3, 1e-6
-"""The false-alarm rates of the two stages of a statistical judgement; the second has ten times the samples."""
-
-
-def follows(statement: Follows, rate: float = FIRST) -> Finding:
-    r"""Compares the empirical distribution function with the stated one.
-
-    By the Dvoretzky-Kiefer-Wolfowitz inequality the largest distance exceeds $\sqrt{\ln(2/a) / 2n}$ with
-    probability at most a, the false-alarm rate.
-    """
-    x, _ = _real(statement.samples).reshape(-1).sort()
-    if not x.isfinite().all():
-        return Finding("not finite", left=math.nan, right=math.nan, compared=x.numel())
-    n = x.numel()
-    expected = _real(statement.cdf(x))
-    steps = torch.arange(n + 1, dtype=torch.float64) / n
-    distance = torch.maximum((steps[1:] - expected).abs(), (expected - steps[:-1]).abs())
-    worst = int(distance.argmax())
-    residual, bound = float(distance[worst]), math.sqrt(math.log(2 / rate) / (2 * n))
-    return Finding(
-        "does not follow" if residual > bound else "held",
-        index=(worst,),
-        left=float(steps[worst + 1]),
-        right=float(expected[worst]),
-        residual=residual,
-        scale=1.0,
-        noise=bound,
-        compared=n,
-    )

@@ -14,7 +14,7 @@ from lawful.checking.shrink import Failure
 from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Trial
 from lawful.laws.language import Discard
-from lawful.laws.language.inputs import Like
+from lawful.laws.language.inputs import Like, Simplex
 
 STEPS = 300
 SAFE = 10 * MARGIN
@@ -35,7 +35,7 @@ class Reducer:
         order = sorted(range(len(self.tensors)), key=lambda n: not self.tensors[n].replaces)
         for n in order:
             drawn = self.tensors[n]
-            if isinstance(drawn.domain, Like) or drawn.value.dtype is torch.bool or not drawn.value.numel():
+            if isinstance(drawn.domain, Like | Simplex) or drawn.value.dtype is torch.bool or not drawn.value.numel():
                 continue
             self._clear(n)
             if drawn.value.is_floating_point():

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException, Unsatisfiable
 
+from lawful.checking import statistics
 from lawful.checking.case import Record
 from lawful.checking.shrink import Failure, settled
 from lawful.checking.subject import MapRaised
@@ -117,6 +118,8 @@ def search(
                 tally.exercised += outcome.run.exercised and outcome.finding.compared > 0
                 tally.randomised += bool(outcome.run.setting.randomised)
                 trial.worst = max(trial.worst, outcome.finding.times)
+                for name, value in outcome.run.record.observed.items():
+                    trial.observed[name] = max(value, trial.observed.get(name, value))
         if failure is None:
             return None
         if not tally.failure:
@@ -124,7 +127,7 @@ def search(
         tally.failure = failure
         way = _WAYS.setdefault(failure.kind, type(failure.kind.title().replace(" ", ""), (_Fails,), {}))
         failing = (reader.choices[: reader.position], way)
-        if failure.kind == "does not follow":  # samples have no smaller size
+        if failure.kind in statistics.KINDS:  # samples have no smaller size
             raise _Stop
         return way
 

@@ -69,17 +69,21 @@ def counterexample_lines(found: Counterexample, cases: int) -> list[str]:
         lines += value_lines(value)
     if found.bindings:
         lines.append("with     " + ", ".join(f"{name} = {_short(v)}" for name, v in found.bindings.items()))
-    place = f"output{f' {found.output}' if found.output else ''}{list(found.index) if found.index else ''}"
+    what = "input" if found.kind == "changed" else "output"
+    place = found.name or f"{what}{f' {found.output}' if found.output else ''}"
+    place += str(list(found.index)) if found.index else ""
     if found.kind == "not finite":
         lines.append(f"{place} is {number(found.left if _odd(found.left) else found.right)}: not finite")
     elif found.kind == "does not follow":
         lines.append(
             f"distance {number(found.residual64)} between the distributions, where chance allows {number(found.noise)}"
         )
+    elif found.kind == "averages otherwise":
+        lines.append(
+            f"the samples average {number(found.left)}, not {number(found.right)}: chance allows {number(found.noise)}"
+        )
     elif found.left is not None:
         left, right = _SIDES.get(found.kind, ("left", "right"))
-        if found.kind == "changed":
-            place = f"input{f' {found.output}' if found.output else ''}{list(found.index) if found.index else ''}"
         shown = pair(found.left, found.right)
         lines.append(f"{place}: {left} {shown[0]}, {right} {shown[1]}")
         if found.times is not None:

@@ -68,6 +68,10 @@ class State:
             for n, root in enumerate(roots)
             for name, p in root.named_parameters()
         }
+        self.named = self.parameters | {
+            name: p for root in roots[:1] for name, p in root.named_parameters(remove_duplicate=False)
+        }
+        """The parameters of the first module by all their names: one that is shared has several."""
         self.modes = [m.training for m in self.modules]
         self.structure = [(vars(m), dict(vars(m)), _contents(vars(m))) for m in self.modules]
         self.generators = [
@@ -77,7 +81,6 @@ class State:
         self.tensors = list(tensors.values())
         self.originals = [t.data for t in self.tensors]
         self.grads = [(p, p.grad, p.requires_grad) for p in self.parameters.values()]
-        self.versions = [t._version for t in self.tensors]
         self.working = list(self.originals)
         self.plain = {
             name: kind
@@ -135,7 +138,6 @@ class State:
 
     def _write(self, i: int) -> None:
         self.tensors[i].data = self.working[i].clone()
-        self.versions[i] = self.tensors[i]._version
 
     def reset(self) -> None:
         """Puts back what the last call has changed: buffers, attributes, containers, parameters."""
@@ -146,11 +148,18 @@ class State:
             for container, copy in contents:
                 if container != copy if isinstance(container, set) else not _same_items(container, copy):
                     _refill(container, copy)
-        for i, (tensor, version) in enumerate(zip(self.tensors, self.versions, strict=True)):
-            if tensor._version != version or not isinstance(tensor, nn.Parameter):
+        for i, (tensor, wanted) in enumerate(zip(self.tensors, self.working, strict=True)):
+            kept = tensor.shape == wanted.shape and tensor.dtype == wanted.dtype and torch.equal(tensor, wanted)
+            if not kept or not isinstance(tensor, nn.Parameter):
                 self._write(i)
         for generator, state in self.generators:
             generator.set_state(state)
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """Puts the real numbers of the modules into another type, until the next reset."""
+        for tensor in self.tensors:
+            if tensor.is_floating_point():
+                tensor.data = tensor.data.to(dtype)
 
     def reseed(self, seed: int) -> None:
         """Starts the generators that the modules hold from another state."""

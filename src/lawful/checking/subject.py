@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from lawful.checking.scripts.trace import Trace
 from lawful.checking.state import State, seed_all
 from lawful.checking.values import lay
-from lawful.laws.language import ALL, Inapplicable, Law
-from lawful.laws.language.law import nearest
+from lawful.laws.language import ALL, Discard, Inapplicable, Law
+from lawful.laws.language.law import Exempt, nearest
 from lawful.laws.language.tree import Key, leaves, transform
 
 
@@ -62,7 +62,8 @@ class Calls:
 
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.detach(), b.detach())
+        alike = a.shape == b.shape and a.dtype == b.dtype and a.layout == b.layout
+        return alike and torch.equal(a.detach(), b.detach())
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_equal, a, b))
     return a is b or (isinstance(a, int | str | bool) and a == b)
@@ -84,6 +85,11 @@ class BoundMap:
     changed: tuple[tuple[str, Tensor], ...] = ()
     bare: bool = False
     """Whether it is called with just what it is given, rather than with the drawn inputs around it."""
+    changes: tuple[tuple[Callable[[Any], object], str, tuple[Tensor, ...]], ...] = ()
+    """What is done to the target before a call, and how that reads in Python, with the tensors in it."""
+    dtype: torch.dtype | None = None
+    """The precision of the call, where it is not that of the run."""
+    excepted: tuple[Exempt, ...] = ()
     trace: Trace | None = None
     expression: str = "f"
 
@@ -99,6 +105,17 @@ class BoundMap:
             if self.trace is not None:
                 self.trace.call(self, inputs, output, found[-1], fresh=len(calls) == 1)
         return found
+
+    def whole(self, *inputs: Any) -> Any:
+        self._reset()
+        output, _ = self._run(inputs)
+        if self.trace is not None:
+            self.trace.call(self, inputs, output, tuple(leaves(output).values()), fresh=True)
+        return output
+
+    def arguments_for(self, *inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        full = inputs if self.bare else self.place(inputs)
+        return ((), full) if isinstance(full, dict) else (full, {})
 
     def inputs_after(self, *inputs: Any) -> tuple[Any, ...]:
         self._reset()
@@ -132,11 +149,33 @@ class BoundMap:
         name = getattr(other, "__name__", "other")
         return dataclasses.replace(self, function=other, key=None, expression=name if name.isidentifier() else "other")
 
+    def through(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]], said: str = "") -> BoundMap:
+        expression = said.format(f=self.expression) if said else "wrapped"
+        return dataclasses.replace(self, function=wrapper(self.function), expression=expression)
+
+    def after(self, change: Callable[[Any], object], said: str = "", *tensors: Tensor) -> BoundMap:
+        return dataclasses.replace(self, changes=(*self.changes, (change, said, tensors)))
+
+    def cast(self, dtype: torch.dtype) -> BoundMap:
+        return dataclasses.replace(self, dtype=dtype)
+
+    def laid(self, layout: str) -> BoundMap:
+        return dataclasses.replace(self, setting=dataclasses.replace(self.setting, layout=layout))
+
     def eval(self) -> BoundMap:
         return dataclasses.replace(self, setting=dataclasses.replace(self.setting, training=False))
 
     def seeded(self, seed: int) -> BoundMap:
         return dataclasses.replace(self, seed=seed)
+
+    def parameters_after(self, *inputs: Any) -> dict[str, Tensor]:
+        self._reset()
+        self._run(inputs)
+        with self._unrecorded():
+            left = {name: p.detach().clone() for name, p in self.state.parameters.items()}
+        if self.trace is not None:
+            self.trace.call_for_parameters(self, inputs, left)
+        return left
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -148,44 +187,66 @@ class BoundMap:
     def _reset(self) -> None:
         self.state.reset()
         self.state.set_mode(self.setting.training)
+        if self.dtype is not None:
+            self.state.cast(self.dtype)
         seed = self.seed or self.setting.seed
         seed_all(seed)
         if seed:
             self.state.reseed(seed)
+        with self._unrecorded():
+            for change, _, _ in self.changes:
+                try:
+                    change(self.target)
+                except Inapplicable:
+                    raise
+                except Exception as error:
+                    raise raised(error) from error
 
     def _run(self, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """Calls the function on copies of its inputs; returns its output, and the copies as it left them."""
+        how = (self.setting.training, self.function, self.seed, self.dtype, self.setting.layout)
         with self._unrecorded():
-            self.calls.note(self.setting.training, self.function, self.seed, self.changed, inputs)
-        with self._unrecorded():
-            passed = tuple(lay(x, self.setting.layout) if isinstance(x, Tensor) else x for x in inputs)
-            full = passed if self.bare else transform(self.place(passed), self._copy(passed))
-        args, kwargs = ((), full) if isinstance(full, dict) else (full, {})
-        kept = {name: self.state.parameters[name].data for name, _ in self.changed}
-        for name, value in self.changed:
-            self.state.parameters[name].data = value
+            self.calls.note(*how, self.changes, self.changed, inputs)
+            if any((e.distance(*inputs) < e.radius).any() for e in self.excepted):
+                raise Excepted
+            passed = tuple(self._laid(x) if isinstance(x, Tensor) else x for x in inputs)
+            args, kwargs = transform(self.arguments_for(*passed), self._copy(passed))
+        for name, value in self.changed:  # until the next reset: a gradient may still be asked for
+            self.state.named[name].data = value if self.dtype is None else value.to(self.dtype)
         try:
             with self._unrecorded(), torch.set_grad_enabled(torch.is_grad_enabled() or self.setting.grad):
                 output = self.function(*args, **kwargs)
         except (Exception, SystemExit) as error:
             if isinstance(error, RuntimeError) and self.setting.layout != "contiguous" and "view" in str(error):
                 raise NotContiguous from error
-            raise MapRaised(f"{type(error).__name__}: {_first_line(error)}", error) from error
-        finally:
-            for name, value in kept.items():
-                self.state.parameters[name].data = value
+            raise raised(error) from error
         return output, passed
 
     def _unrecorded(self) -> AbstractContextManager[None]:
         return self.trace.pause() if self.trace is not None else nullcontext()
 
+    def _laid(self, x: Tensor) -> Tensor:
+        """A copy of an input, as the call wants it to lie, in the type that the call wants."""
+        if self.dtype is not None and x.is_floating_point():
+            x = x.to(self.dtype)
+        return x if x.layout is not torch.strided else lay(x, self.setting.layout)
+
     def _copy(self, passed: tuple[Any, ...]) -> Callable[[str, Tensor], Tensor]:
         own = {id(x) for x in passed}
-        return lambda _, x: x if id(x) in own else lay(x, self.setting.layout)
+        return lambda _, x: x if id(x) in own else self._laid(x)
+
+
+class Excepted(Discard):
+    """An input is close to where the law is not asked for."""
 
 
 class NotContiguous(Exception):
     """The map refuses a tensor that is not contiguous: a limitation that it states, not a fault."""
+
+
+def raised(error: BaseException) -> MapRaised:
+    """What a map raised, in a sentence."""
+    return MapRaised(f"{type(error).__name__}: {_first_line(error)}", error)
 
 
 def _first_line(error: BaseException) -> str:

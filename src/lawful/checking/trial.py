@@ -11,17 +11,27 @@ from typing import Any, TypeVar
 import torch
 from torch.nn.parameter import is_lazy
 
-from lawful.checking import numerics
+from lawful.checking import numerics, statistics
 from lawful.checking.case import SAMPLES, CaseDraw, Drawn, Pick, Record, build, replay
 from lawful.checking.noise import LastBit
-from lawful.checking.numerics import Finding, judge
+from lawful.checking.numerics import Deterministic, Finding, judge
 from lawful.checking.outcome import LawRaised, Outcome, Run
 from lawful.checking.scripts.trace import Trace
 from lawful.checking.state import State, modules_behind, seed_all
-from lawful.checking.subject import BoundMap, Calls, MapRaised, NotContiguous, Setting, argument_names, focus, labels
+from lawful.checking.statistics import Statistical, judge_samples
+from lawful.checking.subject import (
+    BoundMap,
+    Calls,
+    Excepted,
+    MapRaised,
+    NotContiguous,
+    Setting,
+    argument_names,
+    focus,
+    labels,
+)
 from lawful.checking.values import LAYOUTS
-from lawful.laws.language import Discard, Finite, Inapplicable, Law, Same, Statement
-from lawful.laws.language.statement import Follows
+from lawful.laws.language import AtMost, Discard, Finite, Inapplicable, Law, Reached, Same, Statement
 from lawful.laws.language.tree import leaves
 
 RUNS = 3
@@ -44,9 +54,11 @@ class Trial:
 
     Attributes:
         precision: The precision that judges; float64 unless the map does not run in it.
-        counts: How many cases were set aside, excused or idle.
+        counts: How many cases were set aside, excused or excepted.
         notes: What the report should say about the way the map was judged.
         most: The largest size that each letter may have; empty for no bound.
+        reached: What was to happen in some case, and whether it did.
+        observed: The largest values of the numbers that the law said.
     """
 
     def __init__(self, law: Law, target: Any, inputs: Any, *, rerandomise: bool = True) -> None:
@@ -65,6 +77,8 @@ class Trial:
         self.counts: Counter[str] = Counter()
         self.notes: dict[str, None] = {}
         self.worst = 0.0
+        self.reached: dict[str, bool] = {}
+        self.observed: dict[str, float] = {}
         self.most: dict[str, int] = {}
         self.seed = 0
 
@@ -100,6 +114,7 @@ class Trial:
             self.state,
             setting,
             calls,
+            excepted=self.law.excepted,
             trace=trace,
         )
         names = labels(arguments, self.names)
@@ -162,10 +177,28 @@ class Trial:
                 raise
             self._step_down()
             raise Discard from None
-        finding = self.judge(run)
-        if not finding.failed and self.second is not None and not isinstance(run.statement, Follows):
+        except Excepted:
+            self.counts["excepted"] += 1
+            raise
+        if isinstance(run.statement, Reached):
+            for name, reached in zip(run.statement.names, run.statement.reached, strict=True):
+                self.reached[name] = self.reached.get(name, False) or bool(reached)
+            return Outcome(Finding(compared=len(run.statement.names)), run)
+        if isinstance(run.statement, Statistical):
+            return Outcome(self._of_samples(run, run.statement), run)
+        finding = self.judge(run, run.statement)
+        if not finding.failed and self.second is not None:
             finding = self._second(run) or finding
         return Outcome(finding, run)
+
+    def _of_samples(self, run: Run, statement: Statistical) -> Finding:
+        """Judges samples; those that fail are drawn again, ten times as many, and judged at a stricter rate."""
+        finding = judge_samples(statement)
+        if finding.kind in statistics.KINDS:
+            larger = self.run(replay(run.record), self.precision, samples=10 * SAMPLES).statement
+            if isinstance(larger, Statistical):
+                return judge_samples(larger, statistics.SECOND)
+        return finding
 
     def _step_down(self) -> None:
         """Takes the next lower precision: float32, then whatever types the parameters came in."""
@@ -176,26 +209,24 @@ class Trial:
             self.state.native = True
             self.notes["judged in the types that its parameters have: it runs in no other"] = None
 
-    def judge(self, run: Run) -> Finding:
+    def judge(self, run: Run, statement: Deterministic) -> Finding:
         """Judges a run in the leading precision, and against the noise where rounding is in question."""
         within = self.law.within or 0.0
-        finding = judge(run.statement, self.effective or self.precision, within)
-        if isinstance(run.statement, Follows) and finding.failed:
-            larger = self.run(replay(run.record), self.precision, samples=10 * SAMPLES).statement
-            return numerics.follows(larger, numerics.SECOND) if isinstance(larger, Follows) else finding
+        finding = judge(statement, self.effective or self.precision, within)
         if finding.kind in ("differs", "exceeds"):
-            exact = isinstance(run.statement, Same) and run.statement.exact
+            exact = isinstance(statement, Same) and statement.exact
             if run.trained and run.several and not exact and self._is_random(run):
                 self.evaluation_only = True
                 self.notes["judged in evaluation mode only: in training mode the map is random"] = None
                 raise Discard
-            finding = self._against_noise(run, within)
+            if not (isinstance(statement, AtMost) and statement.bare):
+                finding = self._against_noise(run, statement, within)
         if finding.kind == "not finite" and (run.record.extreme or run.setting.randomised):
             self.counts["set aside"] += 1
             raise Discard
         return finding
 
-    def _against_noise(self, run: Run, within: float) -> Finding:
+    def _against_noise(self, run: Run, statement: Deterministic, within: float) -> Finding:
         noises: list[float] = []
         lowest = self.effective or self.precision
         for seed in range(RUNS):
@@ -204,19 +235,19 @@ class Trial:
                 moved = self.run(replay(run.record), self.precision, given=run.record.tensors, noise=mode)
             except (Discard, MapRaised):
                 continue
-            found = numerics.noise_between(run.statement, moved.statement)
+            found = numerics.noise_between(statement, moved.statement)
             noises = [max(pair) for pair in zip(noises, found, strict=True)] if noises else found
             if torch.finfo(mode.lowest).eps > torch.finfo(lowest).eps:
                 lowest = mode.lowest
-            if judge(run.statement, lowest, within, noises or None).times > CLEAR:
+            if judge(statement, lowest, within, noises or None).times > CLEAR:
                 break
         if lowest is not self.precision and self.effective is not lowest:
             self.effective = lowest
             self.notes[f"judged as {dtype_name(lowest)}: the map computes in it inside"] = None
-        finding = judge(run.statement, lowest, within, noises or None)
+        finding = judge(statement, lowest, within, noises or None)
         if not finding.failed and finding.noise > JUMP * finding.scale:
             if not self._repeats(run):
-                return judge(run.statement, lowest, within)
+                return judge(statement, lowest, within)
             self.counts["excused"] += 1
             run.exercised = False
         return finding
@@ -255,6 +286,8 @@ class Trial:
                 self.notes["judged in float64 only: it does not run in float32"] = None
                 return None
             raise
+        if not isinstance(again.statement, Deterministic):
+            return None
         finding = judge(again.statement, self.second, self.law.within or 0.0)
         ordinary = not run.record.extreme and not run.setting.randomised
         return finding if finding.kind == "not finite" and ordinary else None
@@ -267,7 +300,9 @@ class Trial:
             again = self.run(replay(run.record), self.second, given=run.record.tensors)
         except (Discard, MapRaised):
             return float("nan")
-        return judge(again.statement, self.second).residual
+        return (
+            judge(again.statement, self.second).residual if isinstance(again.statement, Deterministic) else float("nan")
+        )
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from lawful.laws.language.inputs import Bits, Domain, Like, Tokens
+from lawful.laws.language.inputs import Bits, Domain, Like, Simplex, Tokens
 
 Shape = tuple[int, ...]
 
@@ -80,6 +80,17 @@ def reals(shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
     return STYLES[style](shape, g).float().double(), style >= len(ORDINARY)
 
 
+SIMPLEX_STYLES = 5
+
+
+def simplex(shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
+    """Draws probabilities: even, uneven, all but certain, the same everywhere, or (extreme) with zeros."""
+    x = _normal(shape, g) * (1.0, 3.0, 10.0, 0.0, 1.0)[style]
+    if style == 4:
+        x = x.masked_fill((x < 0) & (x < x.amax(-1, keepdim=True)), -torch.inf)
+    return x.softmax(-1), style == 4
+
+
 MASK_STYLES = 4
 
 
@@ -124,7 +135,11 @@ def like(example: Tensor, shape: Shape, style: int, g: Generator) -> tuple[Tenso
 
 def styles(domain: Domain) -> int:
     """How many styles a domain has."""
-    return 1 if isinstance(domain, Tokens) else MASK_STYLES if isinstance(domain, Bits) else len(STYLES)
+    if isinstance(domain, Tokens):
+        return 1
+    if isinstance(domain, Simplex):
+        return SIMPLEX_STYLES
+    return MASK_STYLES if isinstance(domain, Bits) else len(STYLES)
 
 
 def fill(domain: Domain, shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
@@ -133,6 +148,8 @@ def fill(domain: Domain, shape: Shape, style: int, g: Generator) -> tuple[Tensor
         return torch.randint(domain.vocab, shape, generator=g), False
     if isinstance(domain, Bits):
         return bits(shape, style, g)
+    if isinstance(domain, Simplex):
+        return simplex(shape, style, g)
     if isinstance(domain, Like):
         return like(domain.example, shape, style, g)
     return reals(shape, style, g)

@@ -32,12 +32,15 @@ class Counterexample:
     """The smallest case found that breaks a law."""
 
     kind: str
-    """How: differs, exceeds, not finite, changed, shapes differ, does not follow; or raised, for an error."""
+    """How: differs, exceeds, not finite, changed, shapes differ, does not follow, averages otherwise; or raised,
+    for an error."""
     inputs: tuple[Value, ...]
     drawn: tuple[Value, ...] = ()
     """What the law drew besides: the values that replace others, a direction, a group element."""
     bindings: Mapping[str, Any] = field(default_factory=dict)
     output: int = 0
+    name: str = ""
+    """What the law calls the output, if it has several with names."""
     index: tuple[int, ...] = ()
     left: float | None = None
     right: float | None = None
@@ -104,7 +107,9 @@ class Verdict:
         With a path it is written there too, with larger tensors in a safetensors file beside it.
         """
         if self.repro is None:
-            raise ValueError(f"there is a script for a law that is refuted every time: {self.law} is {self.grade}")
+            raise ValueError(
+                f"there is a script for a law that one case refutes, every time: {self.law} is {self.grade}"
+            )
         if path is not None:
             self.repro.write(path)
         return self.repro.text

@@ -1,60 +1,115 @@
-"""How the map treats sums and multiples of its input."""
+"""The map as an operation: on itself, or on pairs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
 from torch import Tensor
 
-from lawful.laws.language import Axis, Draw, Map, Same, Statement, law
-from lawful.laws.language.axes import length, real
-
-_FACTORS = (2.0, 0.5, 3.0, 0.1, 10.0, 1.7)
+from lawful.laws.language import Draw, Inapplicable, Map, Same, Statement, law
 
 
-@law("f(a x + b y) = a f(x) + b f(y)", of_architecture=False)
-def linearity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
-    """The map of a linear combination is the linear combination of the maps.
+def _alike(y: Tensor, x: Tensor) -> Tensor:
+    """Returns an output that can be put in where an input was, or says that the law does not apply."""
+    if y.shape != x.shape or y.is_floating_point() != x.is_floating_point():
+        what = f"output {y.dtype} {tuple(y.shape)}, input {x.dtype} {tuple(x.shape)}"
+        raise Inapplicable(f"the output is not of the input's kind: {what}")
+    return y
 
-    Kept by: a linear layer or convolution without bias; a derivative; an average.
-    Broken by: a bias; any activation.
+
+@law("f(f(x)) = f(x)", of_architecture=False)
+def idempotence(f: Map, x: Tensor) -> Statement:
+    """Doing it twice is doing it once.
+
+    Kept by: a projection, ReLU, sorting, normalising to length 1.
+    Broken by: tanh; a layer norm with a gain.
     """
-    y = draw.fresh(real(x))
-    a, b = draw.choice((1.0, -1.0, *_FACTORS), "a"), draw.choice((1.0, -1.0, *_FACTORS), "b")
-    return Same(f(a * x + b * y), a * f(x) + b * f(y))
+    y = _alike(f(x), x)
+    return Same(f(y), y)
 
 
-@law("f(a x) = a^k f(x), a > 0", of_architecture=False)
-def homogeneity(f: Map, x: Tensor, *, degree: float = 1.0, draw: Draw) -> Statement:
-    """Scaling the input by a positive factor scales the output by a power of it.
+@law("f(f(x)) = x", of_architecture=False)
+def involution(f: Map, x: Tensor) -> Statement:
+    """Doing it twice undoes it.
 
-    Kept by: ReLU and networks of it without biases (degree 1); a norm (1); a quadratic form (2).
-    Broken by: a bias; GELU, tanh, softmax.
+    Kept by: a reflection, a reversal, the negative, the transpose of a square matrix.
+    Broken by: a rotation by other than half a turn.
     """
-    a = draw.choice(_FACTORS, "a")
-    return Same(f(a * real(x)), a**degree * f(x))
+    return Same(f(_alike(f(x), x)), x, exercised=True)
 
 
-@law("f(x + c) = f(x), c constant along the axis", of_architecture=False)
-def shift_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> Statement:
-    """Adding a constant along an axis changes nothing.
+def _pair(x: Tensor, y: Tensor) -> None:
+    if x.shape != y.shape or x.dtype != y.dtype:
+        raise Inapplicable(f"two inputs of one kind were wanted: got {tuple(x.shape)} and {tuple(y.shape)}")
 
-    Kept by: softmax over the axis; layer norm; differences.
-    Broken by: RMS norm; softmax over another axis.
+
+@law("f(x, y) = f(y, x)")
+def commutativity(f: Map, x: Tensor, y: Tensor) -> Statement:
+    """The order of two inputs makes no difference; for a distance this is its symmetry.
+
+    Kept by: a sum, an inner product, a distance.
+    Broken by: a matrix product, a divergence.
     """
-    length(real(x), axis)
-    c = draw.normal(*x.narrow(axis, 0, 1).shape) * draw.choice((1.0, 10.0), "size of c")
-    return Same(f(x + c), f(x))
+    _pair(x, y)
+    return Same(f(y, x), f(x, y))
 
 
-@law("f(a x) = f(x), a > 0, x ≠ 0", of_architecture=False)
-def scale_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> Statement:
-    """Multiplying by a positive factor, one for each slice along an axis, changes nothing.
+@law("f(f(x, y), z) = f(x, f(y, z))")
+def associativity(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
+    """Brackets make no difference.
 
-    The domain leaves out slices that are zero.
-
-    Kept by: RMS norm and layer norm over the axis with eps = 0; normalising to length 1.
-    Broken by: a norm whose eps is not small against the input; softmax.
+    Kept by: sums, products, the composition that a parallel scan is built on.
+    Broken by: a difference, an average of two.
     """
-    length(real(x), axis)
-    draw.assume(x.abs().amax(axis) > 0)
-    a = draw.normal(*x.narrow(axis, 0, 1).shape).exp() * draw.choice((1.0, 10.0, 0.1), "size of a")
-    return Same(f(a * x), f(x))
+    _pair(x, y)
+    z = draw.fresh(x)
+    return Same(f(_alike(f(x, y), x), z), f(x, f(y, z)))
+
+
+@law("f(x, y + z) = f(x, y) + f(x, z)")
+def distributivity(
+    f: Map, x: Tensor, y: Tensor, *, over: Callable[[Tensor, Tensor], Tensor] = torch.add, draw: Draw
+) -> Statement:
+    """The operation distributes over another one, a sum unless said otherwise, from the left.
+
+    Kept by: a product over a sum; a sum over a maximum.
+    Broken by: a sum over a sum; attention over keys.
+    """
+    z = draw.fresh(y)
+    return Same(f(x, over(y, z)), over(f(x, y), f(x, z)))
+
+
+Element = float | str | Callable[..., Any]
+"""A number, or a function of x: itself or the name of a method."""
+
+
+def _element(f: Map, element: Element, x: Tensor) -> Tensor:
+    return torch.full_like(x, element) if isinstance(element, int | float) else f.method(element)(x)
+
+
+@law("f(x, e) = x = f(e, x)")
+def identity_element(f: Map, x: Tensor, y: Tensor, *, identity: Element = 0.0) -> Statement:
+    """There is an element e that changes nothing: a number, or a function of x that gives it.
+
+    Kept by: 0 for a sum, 1 for a product, the identity for the composition of rotations.
+    Broken by: a sum with a bias; quaternions with the real part at the wrong end.
+    """
+    _pair(x, y)
+    e = _element(f, identity, x)
+    return Same((_alike(f(x, e), x), f(e, x)), (x, x), exercised=True)
+
+
+@law("f(x, x⁻¹) = e = f(x⁻¹, x)")
+def inverse_element(
+    f: Map, x: Tensor, y: Tensor, *, inverse: Element = torch.neg, identity: Element = 0.0
+) -> Statement:
+    """Each element has an inverse: `inverse(x)`, a function or the name of a method.
+
+    Kept by: the negative for a sum; the transpose for rotations.
+    Broken by: the transpose for matrices that are not orthogonal.
+    """
+    _pair(x, y)
+    e, back = _element(f, identity, x), _element(f, inverse, x)
+    return Same((_alike(f(x, back), x), f(back, x)), (e, e), exercised=True)

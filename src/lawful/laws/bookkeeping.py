@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+import copy
+from collections.abc import Iterator
+from typing import Any
 
-from lawful.laws.language import Draw, Map, Same, Statement, Unchanged, law
+import torch
+from torch import Tensor, nn
+
+from lawful.laws.language import Draw, Inapplicable, Map, Same, Statement, Unchanged, law
 
 
 @law("f(x; ω) = f(x; ω') in evaluation, for any random states ω, ω'", every_input=True, every_output=True)
@@ -39,3 +44,104 @@ def no_mutation(f: Map, *xs: Tensor) -> Statement:
     Broken by: `x += ...`, `x.masked_fill_(...)`, or writing into a slice of an argument.
     """
     return Unchanged(xs, f.inputs_after(*xs))
+
+
+@law("θ is bitwise the same after f(x)", every_input=True)
+def no_parameter_change(f: Map, *xs: Tensor) -> Statement:
+    """A forward pass changes no parameter, in training or in evaluation.
+
+    Kept by: any layer that leaves learning to the optimizer; a batch norm, whose statistics are buffers.
+    Broken by: weights that are normalised or extended in place while they are used.
+    """
+    before = {name: p.detach().clone() for name, p in f.parameters.items()}
+    if not before:
+        raise Inapplicable("there is no parameter")
+    after = f.parameters_after(*xs)
+    return Unchanged(list(before.values()), [after[name] for name in before], names=list(before))
+
+
+def _module(f: Map) -> nn.Module:
+    if not isinstance(f.target, nn.Module):
+        raise Inapplicable(f"a module was wanted: got {type(f.target).__name__}")
+    return f.target
+
+
+def _switched(f: Map, *modes: bool) -> Map:
+    for mode in modes:
+        f = f.after(lambda module, mode=mode: module.train(mode), f"{{f}}.train({mode})")
+    return f
+
+
+@law("f after train(), eval() = f after eval(); likewise the other way round", every_input=True, every_output=True)
+def reversible_modes(f: Map, *xs: Tensor) -> Statement:
+    """Going to training mode and back leaves evaluation as it was, and the other way round.
+
+    Kept by: a layer that only looks at `self.training`; adapters that merge and unmerge exactly once.
+    Broken by: a `train` method that merges weights each time it is called, or forgets to take them apart again.
+    """
+    _module(f)
+    once = (*_switched(f, False)(*xs), *_switched(f, True)(*xs))
+    twice = (*_switched(f, False, True, False)(*xs), *_switched(f, True, False, True)(*xs))
+    return Same(once, twice)
+
+
+@law("f = f loaded from its own state dict, in evaluation", every_input=True, every_output=True)
+def state_dict_round_trip(f: Map, *xs: Tensor) -> Statement:
+    """A module that is saved after use and loaded into another one of its kind gives the same outputs.
+
+    The other one is a copy from before the use, with other parameters and persistent buffers.
+
+    Kept by: a module whose learned tensors are parameters or persistent buffers.
+    Broken by: layers in a plain list; statistics in an attribute; a learned buffer that is not persistent.
+    """
+    _module(f)
+    args, kwargs = f.arguments_for(*xs)
+
+    def use(module: nn.Module) -> None:
+        module.train()
+        module(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+        module.eval()
+
+    def reload(module: nn.Module) -> None:
+        try:
+            other = copy.deepcopy(module)
+        except RuntimeError as error:
+            raise Inapplicable(f"the module cannot be copied: {error}") from error
+        use(module)
+        saved = copy.deepcopy(module.state_dict())
+        stored = {name for name, value in saved.items() if isinstance(value, Tensor)}
+        with torch.no_grad():
+            for tensor in (*_learned(other), *(b for name, b in other.named_buffers() if name in stored)):
+                tensor.add_(1)
+        other.load_state_dict(saved)
+        vars(module).update(vars(other.eval()))
+
+    run = "{f}.train()\n{f}({0})\n{f}.eval()"
+    scramble = "for t in [*other.parameters(), *other.buffers()]:\n    t.data.add_(1)"
+    again = f"other = copy.deepcopy({{f}})\n{run}\n{scramble}\nother.load_state_dict({{f}}.state_dict())"
+    used = f.eval().after(use, run, *xs[:1])(*xs)
+    loaded = f.eval().after(reload, f"{again}\n{{f}} = other.eval()", *xs[:1])(*xs)
+    return Same(used, loaded)
+
+
+def _learned(value: Any, depth: int = 0) -> Iterator[nn.Parameter]:
+    """Every parameter that can be reached, registered or not."""
+    if isinstance(value, nn.Parameter):
+        yield value
+    elif isinstance(value, nn.Module):
+        for part in vars(value).values():
+            yield from _learned(part, depth)
+    elif isinstance(value, dict | list | tuple) and depth < 4:
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _learned(part, depth + 1)
+
+
+@law("f(x) = f(x laid out otherwise in memory)", every_input=True, every_output=True)
+def layout_independence(f: Map, *xs: Tensor, draw: Draw) -> Statement:
+    """How a tensor lies in memory, contiguous or strided, makes no difference.
+
+    Kept by: compositions of PyTorch's operations.
+    Broken by: a kernel that reads the storage; `as_strided` with strides of a contiguous tensor.
+    """
+    layout = draw.choice(("transposed", "strided"), "layout")
+    return Same(f.laid("contiguous")(*xs), f.laid(layout)(*xs))

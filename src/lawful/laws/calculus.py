@@ -22,10 +22,53 @@ def gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     A random cotangent c and a random direction v of length 1. The left side is a central difference $D(h)$,
     improved to $(4 D(h/2) - D(h))/3$. Its error is bounded by $|D(h) - D(h/2)|$ and, for kinks close to x, by how
     far the gap between the one-sided differences is from halving with h. Where the first is above one part in a
-    hundred, as in a saturated softmax, the case is outside the domain.
+    hundred, as in a saturated softmax, the case is outside the domain. `gradient().except_near(kink_at(0.0))`
+    excepts kinks by their position.
 
     Kept by: compositions of differentiable functions, away from kinks.
     Broken by: a hand-written backward pass; a detached branch; an update in place under `no_grad`.
+    """
+    return _derivative(f, xs, lambda g, inputs: g(*inputs), draw)
+
+
+@law("⟨d, D(Df(x)ᵀ c) v⟩ = ⟨D(Df(x)ᵀ c)ᵀ d, v⟩", within=1e-6, every_input=True)
+def second_order_gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
+    """The gradient of the gradient by the inputs, as a penalty on it needs, is its derivative, and finite.
+
+    Judged as `gradient` is.
+
+    Kept by: compositions of functions that PyTorch can differentiate twice.
+    Broken by: a norm or an angle at 0; a backward pass written by hand that hides from differentiation.
+    """
+    cotangents: list[Tensor] = []
+
+    def slope(g: Map, inputs: list[Tensor]) -> Tensor:
+        with torch.enable_grad():
+            leaves = [x.requires_grad_() if x.is_floating_point() and x.is_leaf else x for x in inputs]
+            y = g(*leaves)
+            if not y.is_floating_point():
+                raise Inapplicable(f"an output of {y.dtype} has no derivative")
+            if not cotangents:
+                cotangents.append(draw.normal(*y.shape))
+            reals = [x for x in leaves if x.requires_grad]
+            if not reals:
+                raise Inapplicable("there is no real input to differentiate by")
+            if not y.requires_grad:
+                return torch.zeros_like(torch.cat([x.reshape(-1) for x in reals]))
+            try:
+                found = torch.autograd.grad(y, reals, cotangents[0], create_graph=True, allow_unused=True)
+            except RuntimeError as error:
+                raise Inapplicable(f"it cannot be differentiated twice: {error}") from error
+        pairs = zip(found, reals, strict=True)
+        return torch.cat([(torch.zeros_like(x) if g is None else g).reshape(-1) for g, x in pairs])
+
+    return _derivative(f, xs, slope, draw)
+
+
+def _derivative(f: Map, xs: tuple[Tensor, ...], value: Callable[[Map, list[Tensor]], Tensor], draw: Draw) -> Statement:
+    """Compares a difference quotient of `value(f, xs)` in a direction with what backpropagation says.
+
+    The direction is one of all real inputs and all parameters.
     """
     parameters = {name: p for name, p in f.parameters.items() if p.is_floating_point()}
     points = [x.detach() for x in xs if x.is_floating_point()] + [p.detach() for p in parameters.values()]
@@ -36,23 +79,24 @@ def gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     parts = (direction / direction.norm()).split([p.numel() for p in points])
     v = [part.reshape(p.shape) for part, p in zip(parts, points, strict=True)]
 
-    def value(there: list[Tensor]) -> Tensor:
-        """The map at a point, which is made of the real inputs and the parameters."""
-        rest = iter(there)
-        inputs = [next(rest) if x.is_floating_point() else x for x in xs]
-        return f.with_parameters(dict(zip(parameters, rest, strict=True)))(*inputs)
-
     def moved(h: float) -> Tensor:
-        return value([p + h * d for p, d in zip(points, v, strict=True)]).detach()
+        rest = iter([p + h * d for p, d in zip(points, v, strict=True)])
+        inputs = [next(rest) if x.is_floating_point() else x for x in xs]
+        return value(f.with_parameters(dict(zip(parameters, rest, strict=True))), inputs).detach()
 
     with torch.enable_grad():
         leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in xs]
         sources = [x for x in leaves if x.requires_grad] + list(parameters.values())
-        y = f(*leaves)
+        y = value(f, leaves)
         if not y.is_floating_point():
             raise Inapplicable(f"an output of {y.dtype} has no derivative")
         c = draw.normal(*y.shape)
-        found = torch.autograd.grad(y, sources, c, allow_unused=True) if y.requires_grad else ()
+        try:
+            found = torch.autograd.grad(y, sources, c, allow_unused=True) if y.requires_grad else ()
+        except RuntimeError as error:
+            if "is not implemented" not in str(error):
+                raise
+            raise Inapplicable(f"it cannot be differentiated: {error}") from error
     backward = sum(((g * d).sum() for g, d in zip(found, v, strict=False) if g is not None), torch.zeros_like(c).sum())
 
     def differences(h: float) -> tuple[Tensor, Tensor]:

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from lawful.laws.language import Axis, Draw, Map, Same, Statement, at, index_along, law, up_to
+from lawful.laws.language import (
+    Axis,
+    Draw,
+    Inapplicable,
+    Map,
+    Reached,
+    Same,
+    Statement,
+    at,
+    index_along,
+    law,
+    up_to,
+)
 from lawful.laws.language.axes import along, length
 
 
@@ -32,7 +45,7 @@ def causality(f: Map, *xs: Tensor, time: Axis = 1, draw: Draw) -> Statement:
     return Same(along(f(*xs), xs[0], time, "time"), f(*changed), where=up_to(t, axis=time), exact=True)
 
 
-@law("f(x)[i] does not depend on x[j], |i - j| > r")
+@law("f(x)[i] does not depend on x[j], |i - j| > r", tries=[{"radius": r} for r in (0, 1, 2, 4)])
 def locality(f: Map, *xs: Tensor, radius: int, axis: Axis = 1, draw: Draw) -> Statement:
     """An output depends only on inputs at most `radius` positions away.
 
@@ -44,3 +57,82 @@ def locality(f: Map, *xs: Tensor, radius: int, axis: Axis = 1, draw: Draw) -> St
     i = draw.integer(0, length(xs[0], axis) - 1, "i")
     changed = [draw.replace(x, lambda z: (index_along(z, axis) - i).abs() > radius) for x in xs]
     return Same(along(f(*xs), xs[0], axis), f(*changed), where=at(i, axis=axis), exact=True)
+
+
+@law("every input x_k changes f(x) at some x", every_input=True)
+def every_input_matters(f: Map, *xs: Tensor, draw: Draw) -> Statement:
+    """No input is ignored: for each there is a case in which another value of it gives another output.
+
+    Kept by: attention that looks at its mask.
+    Broken by: an argument that is taken and dropped on the way.
+    """
+    y = f(*xs)
+    changed = [f(*xs[:n], draw.fresh(x), *xs[n + 1 :]) for n, x in enumerate(xs)]
+    return Reached([f"input {n}" for n in range(len(xs))], [_apart(y, z) for z in changed])
+
+
+def _apart(y: Tensor, z: Tensor) -> bool:
+    """Whether two outputs differ by more than rounding could."""
+    if y.shape != z.shape:
+        return True
+    y, z = y.detach().double(), z.detach().double()
+    return bool(((y - z).abs() > 1e-4 * torch.maximum(y.abs(), z.abs()).amax()).any()) if y.numel() else False
+
+
+def _positions(xs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
+    if len(xs) < 2 or xs[-1].dtype is torch.bool:
+        raise Inapplicable("the last input is to be the positions: got none")
+    return xs[:-1], xs[-1]
+
+
+@law("f(x, p + s) = f(x, p)", every_input=True)
+def relative_position_only(f: Map, *xs: Tensor, draw: Draw) -> Statement:
+    """Moving all positions by one number changes nothing: only their differences count.
+
+    The last input is the positions.
+
+    Kept by: attention scores with rotary embeddings or relative biases.
+    Broken by: an absolute embedding; rotary embeddings in two layouts that are mixed, or over the wrong axis.
+    """
+    others, p = _positions(xs)
+    s = draw.integer(1, 64, "s")
+    return Same(f(*others, p + s), f(*others, p))
+
+
+@law("f(x, p) ≠ f(x, p') for some p, p'", every_input=True)
+def positions_matter(f: Map, *xs: Tensor, draw: Draw) -> Statement:
+    """The positions, which are the last input, have an effect.
+
+    Kept by: any embedding of positions.
+    Broken by: rotary embeddings over the head axis, which cancel; positions that are taken and dropped.
+    """
+    others, p = _positions(xs)
+    return Reached(["the positions"], [_apart(f(*others, p), f(*others, draw.fresh(p)))])
+
+
+@law("f(x, n)[i] = f(x[i, : n_i], n_i)")
+def ragged_batches(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep: bool = True, draw: Draw) -> Statement:
+    """A sample of a batch of unequal lengths comes out as it does alone, at its own length.
+
+    The second input is a mask of shape (b, t), of which only the lengths count, or the lengths, of shape (b,).
+
+    Kept by: attention under a key mask; a recurrence over packed sequences; a mean over what is there.
+    Broken by: a mean over the padded length; positions counted from the end of the padding.
+    """
+    t, b = length(x, time, "time"), x.shape[0]
+    if mask.dim() == 1 and not mask.is_floating_point() and mask.dtype is not torch.bool:
+        lengths = there = mask.clamp(1, t)
+    elif mask.dtype is torch.bool and tuple(mask.shape) == (b, t):
+        lengths = (mask == keep).sum(1).clamp_min(1)
+        there = (index_along(mask, 1) < lengths[:, None]) == keep
+    else:
+        raise Inapplicable(
+            f"a mask of shape {(b, t)} or lengths of shape {(b,)} were wanted: got {mask.dtype} {tuple(mask.shape)}"
+        )
+    i = draw.integer(0, b - 1, "i")
+    n = int(lengths[i])
+    alone = x[i : i + 1].narrow(time, 0, n)
+    together = f(x, there)[i : i + 1]
+    single = f(alone, there[i : i + 1] if there.dim() == 1 else there[i : i + 1, :n])
+    runs = -together.dim() <= time < together.dim() and together.shape[time] == t
+    return Same(together.narrow(time, 0, n) if runs else together, single)

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from lawful.laws.language import Axis, Discard, Draw, Map, Same, Statement, between, law
-from lawful.laws.language.axes import along, length
+from lawful.laws.language import Axis, Discard, Draw, Inapplicable, Map, Same, Statement, between, law
+from lawful.laws.language.axes import along, length, real
+
+
+def _several(xs: tuple[Tensor, ...], axis: int) -> int:
+    """The size of the axis; a case with one position says nothing."""
+    if (n := length(xs[0], axis)) < 2:
+        raise Discard
+    return n
 
 
 def _permuted(xs: tuple[Tensor, ...], axis: int, draw: Draw) -> tuple[Tensor, list[Tensor]]:
-    if (n := length(xs[0], axis)) < 2:
-        raise Discard
-    order = draw.permutation(n)
+    order = draw.permutation(_several(xs, axis))
     return order, [x.index_select(axis, order) for x in xs]
 
 
@@ -39,7 +45,29 @@ def permutation_invariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) -> S
     return Same(f(*_permuted(xs, axis, draw)[1]), f(*xs))
 
 
-@law("f(T_s x) = T_s f(x)")
+@law("f(x reversed) = f(x) reversed")
+def reversal_equivariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
+    """Reversing the input along an axis reverses the output.
+
+    Kept by: whatever is equivariant under all permutations; a convolution with a symmetric kernel.
+    Broken by: a recurrence; a causal mask.
+    """
+    _several(xs, axis)
+    return Same(f(*(x.flip(axis) for x in xs)), along(f(*xs), xs[0], axis).flip(axis))
+
+
+@law("f(x reversed) = f(x)")
+def reversal_invariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
+    """Reversing the input along an axis changes nothing.
+
+    Kept by: whatever is invariant under all permutations; a palindrome's sum.
+    Broken by: taking the last element; a recurrence.
+    """
+    _several(xs, axis)
+    return Same(f(*(x.flip(axis) for x in xs)), f(*xs))
+
+
+@law("f(T_s x) = T_s f(x)", tries=[{"border": b} for b in (0, 1, 2, 4)])
 def translation_equivariance(f: Map, *xs: Tensor, axis: Axis = -1, border: int = 0, draw: Draw) -> Statement:
     """Shifting the input along an axis shifts the output.
 
@@ -58,39 +86,91 @@ def translation_equivariance(f: Map, *xs: Tensor, axis: Axis = -1, border: int =
     return Same(moved, y, where=between(s + border, n - border, axis=axis) if border else None)
 
 
-@law("f(g·x) = g·f(x)")
+Sample = Callable[[Draw], Any]
+Action = Callable[[Any, Tensor], Tensor]
+
+
+def _identity(g: Any, y: Tensor) -> Tensor:
+    return y
+
+
+@law("f(g·x) = g·f(x)", tries=None)
 def equivariance(
     f: Map,
     *xs: Tensor,
-    sample: Callable[[Draw], Any],
-    act: Callable[[Any, Tensor], Tensor],
-    act_out: Callable[[Any, Tensor], Tensor] | None = None,
+    sample: Sample,
+    act: Action,
+    act_out: Action | None = None,
+    error: Callable[[Any], float] | None = None,
     draw: Draw,
 ) -> Statement:
     """Acting on the input with a group element acts on the output.
 
     `sample(draw)` gives an element, `act(g, x)` acts on the inputs that the law speaks of, and `act_out(g, y)`
-    on the output (as on the input unless given).
+    on the output (as on the input unless given). Where the action itself is approximate for some elements, as
+    when an image is turned by other than right angles, `error(g)` is the part of the output's size that it may be
+    off by: 0 for the elements that are exact.
 
     Kept by: layers built from invariant distances and relative vectors.
     Broken by: a layer fed an absolute coordinate; features and coordinates in the wrong order.
     """
     g = sample(draw)
-    return Same(f(*(act(g, x) for x in xs)), (act_out or act)(g, f(*xs)))
+    acted = (act_out or act)(g, f(*xs))
+    return Same(f(*(act(g, x) for x in xs)), acted, slack=_slack(error, g, acted))
 
 
-@law("f(g·x) = f(x)")
+@law("f(g·x) = f(x)", tries=None)
 def invariance(
     f: Map,
     *xs: Tensor,
-    sample: Callable[[Draw], Any],
-    act: Callable[[Any, Tensor], Tensor],
+    sample: Sample,
+    act: Action,
+    error: Callable[[Any], float] | None = None,
     draw: Draw,
 ) -> Statement:
     """Acting on the input with a group element changes nothing.
+
+    `sample`, `act` and `error` are as in `equivariance`.
 
     Kept by: functions of distances and angles; an average over the group.
     Broken by: a projection onto a fixed axis; a readout that sees a single coordinate.
     """
     g = sample(draw)
-    return Same(f(*(act(g, x) for x in xs)), f(*xs))
+    y = f(*xs)
+    return Same(f(*(act(g, x) for x in xs)), y, slack=_slack(error, g, y))
+
+
+def _slack(error: Callable[[Any], float] | None, g: Any, y: Tensor) -> Tensor | float:
+    return 0.0 if error is None or not y.numel() else error(g) * y.abs().amax()
+
+
+@law("Df(g·x)ᵀ(g·c) = g·Df(x)ᵀ c, g orthogonal", tries=None)
+def gradient_equivariance(
+    f: Map, x: Tensor, *, sample: Sample, act: Action, act_out: Action = _identity, draw: Draw
+) -> Statement:
+    """The gradient turns with the input, as forces do with an energy.
+
+    `sample` and `act` are as in `equivariance`; the actions are orthogonal. The output does not change unless
+    `act_out` is given.
+
+    Kept by: the gradient of an energy that depends on distances.
+    Broken by: an energy whose value is invariant but whose gradient is detached from some of the input.
+    """
+    g = sample(draw)
+
+    def pulled(z: Tensor, cotangent: Callable[[Tensor], Tensor]) -> Tensor:
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            y = f(z)
+            if not y.requires_grad:
+                raise Inapplicable("the map passes no gradient")
+            return torch.autograd.grad(y, z, cotangent(y))[0]
+
+    drawn: list[Tensor] = []
+
+    def keep(y: Tensor) -> Tensor:
+        drawn.append(draw.normal(*y.shape))
+        return drawn[0]
+
+    right = act(g, pulled(real(x), keep))
+    return Same(pulled(act(g, x), lambda y: act_out(g, drawn[0])), right)

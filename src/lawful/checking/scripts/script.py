@@ -14,9 +14,10 @@ from lawful.checking.case import SAMPLES, replay
 from lawful.checking.numerics import Finding
 from lawful.checking.outcome import Run
 from lawful.checking.scripts.trace import Trace
+from lawful.checking.statistics import Statistical
 from lawful.checking.trial import Trial
 from lawful.checking.verdict import Script
-from lawful.laws.language import AtMost, Finite, Follows, Same, Unchanged
+from lawful.laws.language import AtMost, Averages, Discard, Finite, Follows, Reached, Same, Unchanged
 
 SMALL = 64
 """Tensors of up to this many entries are written out."""
@@ -80,7 +81,7 @@ def script(trial: Trial, run: Run, finding: Finding, made: str | None = None) ->
     trial.state.prepare(dtype, run.setting.randomised)
     parameters: dict[str, Tensor] = dict(trial.state.parameters)
     trace = Trace(parameters)
-    statistical = isinstance(run.statement, Follows)
+    statistical = isinstance(run.statement, Statistical)
     again = trial.run(
         replay(run.record),
         dtype,
@@ -127,8 +128,8 @@ def _compose(
     if trial.state.modules and not states:
         after.append("# The parameters that the function uses are to be float64 too.")
     after.append(f"torch.set_default_dtype({dtype})")
-    layout = run.setting.layout
-    after += ["", _LAYS[layout], ""] if layout in _LAYS and f"{layout}(" in body else []
+    for layout, lay in _LAYS.items():
+        after += ["", lay, ""] if f"{layout}(" in body else []
     everything = {f"{owner}.{name}": x for owner, state in states.items() for name, x in state.items()}
     large = {name: x for name, x in {**constants, **everything}.items() if x.numel() > SMALL}
 
@@ -173,6 +174,8 @@ def _ending(trace: Trace, run: Run, finding: Finding) -> list[str]:
         return f"{name}[{', '.join(map(str, finding.index))}]" if finding.index else name
 
     statement = run.statement
+    if isinstance(statement, Reached):
+        raise Discard  # no single case shows what never happens
     if isinstance(statement, Finite):
         return [f'print("value ", {entry(statement.value)}.item())']
     if isinstance(statement, Follows):
@@ -182,6 +185,11 @@ def _ending(trace: Trace, run: Run, finding: Finding) -> list[str]:
             f"n = {u}.numel()",
             f"apart = ({u}.sort().values - torch.arange(1, n + 1) / n).abs().max()",
             f'print("distance from the uniform distribution", apart.item(), "where chance allows {bound}")',
+        ]
+    if isinstance(statement, Averages):
+        return [
+            f'print("average of the samples", {trace.name(statement.samples)}.mean().item())',
+            f'print("expectation", {trace.name(statement.mean)}.item(), "where chance allows {finding.noise:.4g}")',
         ]
     if finding.kind == "shapes differ":
         pair = (

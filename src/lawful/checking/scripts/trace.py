@@ -158,6 +158,8 @@ class Trace(TorchFunctionMode):
         """Writes a value as Python: a variable, a literal, or a structure of them."""
         if isinstance(value, Tensor):
             return self.name(value, (before or {}).get(id(value)))
+        if id(value) in self.names:
+            return self.names[id(value)]
         if value is None or value is Ellipsis or isinstance(value, bool | int | str):
             return "..." if value is Ellipsis else repr(value)
         if isinstance(value, float):
@@ -180,12 +182,14 @@ class Trace(TorchFunctionMode):
             whole = inputs if made.bare else made.place(inputs)
             call = f"{self._function(made, fresh)}({self._arguments(made, whole)})"
             if isinstance(found, Tensor):
-                self._assign(found, accessor(call, output, found), "y", _settings(made))
+                self._assign(found, accessor(call, output, found), "y", self._before(made))
                 self.lasting |= set() if fresh else {self.names[id(found)]}
                 return
             label = self._new("y")
             self.lasting |= set() if fresh else {label}
-            self.steps.append((label, f"{_settings(made)}{label} = {call}"))
+            self.steps.append((label, f"{self._before(made)}{label} = {call}"))
+            for key, part in (children(output) or {}).items():
+                self._keep(part, f"{label}[{key!r}]")  # a cache, say, that is handed on as it is
             for part in found:
                 self._keep(part, accessor(label, output, part))
 
@@ -198,23 +202,46 @@ class Trace(TorchFunctionMode):
             call = f"{self._function(made, True)}({self._arguments(made, made.place(after), copy=False)})"
             for left in after:
                 self.steps.append((self.names[id(left)], ""))
-            self.steps[-1] = (self.steps[-1][0], _settings(made) + call)
+            self.steps[-1] = (self.steps[-1][0], self._before(made) + call)
+
+    def call_for_parameters(self, made: BoundMap, inputs: Sequence[Any], left: Mapping[str, Tensor]) -> None:
+        """Records a call whose parameters are looked at afterwards."""
+        with self.pause():
+            label = self._new("after")
+            call = f"({self._arguments(made, inputs if made.bare else made.place(inputs))})"
+            lines = f"g = copy.deepcopy(f)\ng{call}\n{label} = dict(g.named_parameters())"
+            self.steps.append((label, self._before(made) + lines))
+            for name, x in left.items():
+                self._keep(x, f"{label}[{name!r}]")
 
     def _function(self, made: BoundMap, fresh: bool) -> str:
         if made.changed:
             values = ", ".join(f"{name!r}: {self.expression(value)}" for name, value in made.changed)
-            return f"(lambda *a: torch.func.functional_call(f, {{{values}}}, a))"
-        if not made.expression.startswith("f.") and made.expression != "f":
+            return _renamed(made, f"(lambda *a: torch.func.functional_call(f, {{{values}}}, a))")
+        if made.expression.isidentifier() and made.expression != "f":
             self.helpers[made.expression] = made.function
-        if fresh and len(made.state.tensors) > len(made.state.parameters):
+        if fresh and not _copied(made) and len(made.state.tensors) > len(made.state.parameters):
             return f"copy.deepcopy({made.expression})"
-        return made.expression
+        return _renamed(made, made.expression)
+
+    def _before(self, made: BoundMap) -> str:
+        """The lines before a call: mode, gradient, random state, and what is done to a copy of the map."""
+        mode = ("f.train()\n" if made.setting.training else "f.eval()\n") if made.state.modules else ""
+        grad = torch.is_grad_enabled() or made.setting.grad
+        lines = f"{mode}torch.set_grad_enabled({grad})\ntorch.manual_seed({made.seed})\n"
+        if _copied(made):
+            lines += "g = copy.deepcopy(f)" + (f".to({made.dtype})" if made.dtype is not None else "") + "\n"
+            for _, said, tensors in made.changes:
+                lines += said.format(*map(self.expression, tensors), f="g") + "\n"
+        return lines
 
     def _arguments(self, made: BoundMap, whole: Any, copy: bool = True) -> str:
         def say(value: Any) -> str:
             text = self.expression(value)
             if copy and isinstance(value, Tensor) and text not in self.constants:
                 text += ".clone()"
+            if made.dtype is not None and isinstance(value, Tensor) and value.is_floating_point():
+                text += f".to({made.dtype})"
             return f"{made.setting.layout}({text})" if made.setting.layout != "contiguous" else text
 
         if isinstance(whole, dict):
@@ -222,11 +249,13 @@ class Trace(TorchFunctionMode):
         return ", ".join(say(value) for value in whole)
 
 
-def _settings(made: BoundMap) -> str:
-    """The lines that set the mode, the gradient and the random state of a call."""
-    mode = ("f.train()\n" if made.setting.training else "f.eval()\n") if made.state.modules else ""
-    grad = torch.is_grad_enabled() or made.setting.grad
-    return f"{mode}torch.set_grad_enabled({grad})\ntorch.manual_seed({made.seed})\n"
+def _copied(made: BoundMap) -> bool:
+    return bool(made.changes) or made.dtype is not None
+
+
+def _renamed(made: BoundMap, text: str) -> str:
+    """The copy stands where the map stood, if something was done to the copy."""
+    return re.sub(r"\bf\b", "g", text) if _copied(made) else text
 
 
 def accessor(call: str, output: Any, found: Tensor) -> str:

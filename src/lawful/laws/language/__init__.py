@@ -1,14 +1,17 @@
 """The words in which laws are stated."""
 
 from lawful.laws.language.claim import Claim
+from lawful.laws.language.compose import all_of, kink_at, ties
 from lawful.laws.language.draw import Discard, Draw
-from lawful.laws.language.inputs import Input, mask, shape, tokens
+from lawful.laws.language.inputs import Input, mask, probabilities, shape, tokens
 from lawful.laws.language.law import ALL, Axis, Inapplicable, Law, law
 from lawful.laws.language.map import Map
 from lawful.laws.language.statement import (
     AtMost,
+    Averages,
     Finite,
     Follows,
+    Reached,
     Same,
     Statement,
     Unchanged,
@@ -21,6 +24,7 @@ from lawful.laws.language.statement import (
 __all__ = [
     "ALL",
     "AtMost",
+    "Averages",
     "Axis",
     "Claim",
     "Discard",
@@ -31,15 +35,20 @@ __all__ = [
     "Input",
     "Law",
     "Map",
+    "Reached",
     "Same",
     "Statement",
     "Unchanged",
+    "all_of",
     "at",
     "between",
     "index_along",
+    "kink_at",
     "law",
     "mask",
+    "probabilities",
     "shape",
+    "ties",
     "tokens",
     "up_to",
 ]

@@ -58,6 +58,10 @@ class Draw(ABC):
     def permutation(self, n: int) -> Tensor:
         """Draws a permutation of 0 to n - 1, other than the identity if there is one; shape (n,)."""
 
+    @abstractmethod
+    def observe(self, name: str, value: float) -> None:
+        """Says a number that the report should know the largest value of."""
+
     def flag(self, name: str = "") -> bool:
         """Draws yes or no; shrinks towards no."""
         return bool(self.integer(0, 1, name))

@@ -26,6 +26,11 @@ class Bits:
     """True for a position that is there, False for one that is masked."""
 
 
+@dataclass(frozen=True)
+class Simplex:
+    """Probabilities: not negative, and adding up to one along the last axis."""
+
+
 @dataclass(frozen=True, eq=False)
 class Like:
     """What an example shows: its own values, and others of their kind and sign."""
@@ -33,7 +38,7 @@ class Like:
     example: Tensor
 
 
-Domain = Reals | Tokens | Bits | Like
+Domain = Reals | Tokens | Bits | Simplex | Like
 
 
 @dataclass(frozen=True)
@@ -103,8 +108,17 @@ def mask(axes: str) -> Input:
     return Input(shape(axes).axes, Bits())
 
 
+def probabilities(axes: str) -> Input:
+    """Describes an input of probabilities, which add up to one along the last axis, e.g. `probabilities("b 8")`."""
+    if not axes.split():
+        raise ValueError("probabilities have an axis along which they add up to one: got none")
+    return Input(shape(axes).axes, Simplex())
+
+
 def parse(text: str) -> tuple[str, Input]:
-    """Reads an input from text: `b t 16`, `tokens(b t, vocab=65)`, `mask(b t)`, each with `name=` before it or not.
+    """Reads an input from text: `b t 16`, `tokens(b t, vocab=65)`, `mask(b t)`, `probabilities(b 8)`.
+
+    Each may have `name=` before it.
 
     Returns the name, empty if there is none, and the description.
 
@@ -117,10 +131,13 @@ def parse(text: str) -> tuple[str, Input]:
     name, body = named.groups() if named else ("", text)
     if found := re.fullmatch(r"tokens\((.*?),\s*(?:vocab\s*=)?\s*(\d+)\s*\)", body):
         return name or "", tokens(found.group(1), int(found.group(2)))
-    if found := re.fullmatch(r"(shape|mask)\(([^()]*)\)", body):
-        return name or "", (mask if found.group(1) == "mask" else shape)(found.group(2))
+    if found := re.fullmatch(r"(shape|mask|probabilities)\(([^()]*)\)", body):
+        kinds = {"shape": shape, "mask": mask, "probabilities": probabilities}
+        return name or "", kinds[found.group(1)](found.group(2))
     if not body or "(" in body:
-        raise ValueError(f"an input reads 'b t 16', 'tokens(b t, vocab=65)' or 'mask(b t)': got {text!r}")
+        raise ValueError(
+            f"an input reads 'b t 16', 'tokens(b t, vocab=65)', 'mask(b t)' or 'probabilities(b 8)': got {text!r}"
+        )
     return name or "", shape(body)
 
 

@@ -7,11 +7,13 @@ import difflib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any
+
+from torch import Tensor
 
 from lawful.laws.language.statement import Statement
 from lawful.laws.language.tree import Key
@@ -40,6 +42,17 @@ def nearest(name: str, known: typing.Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
+class Exempt:
+    """Inputs for which a law is not asked for: those at a distance below a radius."""
+
+    distance: Callable[..., Tensor]
+    radius: float
+
+    def __str__(self) -> str:
+        return getattr(self.distance, "__name__", "a distance")
+
+
+@dataclass(frozen=True, eq=False)
 class Law:
     """A law with its parameters. Call it to state it with others: `causality(time=2)`.
 
@@ -56,6 +69,12 @@ class Law:
     of_architecture: bool = True
     cases: int | None = None
     waiver: str | None = None
+    excepted: tuple[Exempt, ...] = ()
+    """Where the law is not asked for."""
+    tries: tuple[Mapping[str, Any], ...] | None = ({},)
+    """The parameters, besides axes, with which discovery tries the law; None for a law that it leaves alone."""
+    parts: tuple[Law, ...] = ()
+    """The laws that this one is made of, if it is made of others."""
 
     @property
     def name(self) -> str:
@@ -64,12 +83,16 @@ class Law:
     @cached_property
     def signature(self) -> Mapping[str, inspect.Parameter]:
         """The parameters that the law takes, besides the map, its inputs and the source of choices."""
+        if self.parts:
+            return MappingProxyType({name: p for part in self.parts for name, p in part.signature.items()})
         found = inspect.signature(self.state).parameters
         return MappingProxyType({name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY and name != "draw"})
 
     @cached_property
     def arity(self) -> int | None:
         """How many inputs the law speaks of; None for any number."""
+        if self.parts:
+            return max((part.arity for part in self.parts if part.arity is not None), default=None)
         positional = list(inspect.signature(self.state).parameters.values())[1:]
         if any(p.kind is p.VAR_POSITIONAL for p in positional):
             return None
@@ -82,6 +105,8 @@ class Law:
     @cached_property
     def values(self) -> dict[str, Any]:
         """The value of every parameter; a missing one that has no default is a TypeError."""
+        if self.parts:
+            return {name: value for part in self.parts for name, value in part.values.items()}
         values = {name: p.default for name, p in self.signature.items()} | dict(self.parameters)
         missing = [name for name, value in values.items() if value is inspect.Parameter.empty]
         if missing:
@@ -91,6 +116,8 @@ class Law:
     @cached_property
     def axes(self) -> dict[str, int]:
         """The parameters that name an axis, with their values."""
+        if self.parts:
+            return {name: value for part in self.parts for name, value in part.axes.items()}
         hints = typing.get_type_hints(self.state, include_extras=True)
         return {
             name: value
@@ -105,16 +132,40 @@ class Law:
                 raise TypeError(
                     f"{self.name} has no parameter {name}{nearest(name, known)} It takes {', '.join(known)}."
                 )
+        if self.parts:
+            return dataclasses.replace(self, parts=tuple(part(**part._own(parameters)) for part in self.parts))
         fields = {name: parameters.pop(name) for name in ("input", "output", "within") if name in parameters}
         if (within := fields.get("within")) is not None and not 0 <= within < 1:
             raise ValueError(f"within is a relative error from 0 to below 1: got {within}")
         return dataclasses.replace(self, parameters=dict(self.parameters) | parameters, **fields)
+
+    def _own(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the parameters that the law takes."""
+        taken = (*self.signature, "input", "output", "within")
+        return {name: value for name, value in parameters.items() if name in taken}
 
     def waived(self, reason: str) -> Law:
         """The law, known not to hold, and why: it is reported and not judged."""
         if not reason.strip():
             raise ValueError("a waiver wants its reason")
         return dataclasses.replace(self, waiver=reason)
+
+    def on_output(self, key: Key) -> Law:
+        """The law, of the output that a key names: an index, a key or an attribute, such as `"logits"`."""
+        return self(output=key)
+
+    def except_near(self, *distances: Callable[..., Tensor], radius: float = 1e-3) -> Law:
+        """The law, but for inputs closer than `radius` to where it is not asked for: ties, kinks.
+
+        Each distance is a function of the inputs that the law speaks of, such as `ties` or `kink_at(0.0)`; a case
+        in which it is below the radius, at any entry of any call, is passed over and counted.
+        """
+        if not radius > 0:
+            raise ValueError(f"a radius is above 0: got {radius}")
+        if self.parts:
+            parts = tuple(part.except_near(*distances, radius=radius) for part in self.parts)
+            return dataclasses.replace(self, parts=parts)
+        return dataclasses.replace(self, excepted=(*self.excepted, *(Exempt(d, radius) for d in distances)))
 
     @property
     def summary(self) -> str:
@@ -135,7 +186,9 @@ class Law:
             for name, value in shown.items()
             if value is not None and value is not inspect.Parameter.empty and value is not ALL
         ]
-        return f"{self.name}({', '.join(said)})"
+        if self.parts and self.name == "all_of":
+            said = [str(part) for part in self.parts]
+        return f"{self.name}({', '.join(said)})" + "".join(f".except_near({e})" for e in self.excepted)
 
     __repr__ = __str__
 
@@ -153,6 +206,7 @@ def law(
     every_output: bool = False,
     within: float | None = None,
     cases: int | None = None,
+    tries: Sequence[Mapping[str, Any]] | None = ({},),
 ) -> Callable[[Callable[..., Statement]], Law]:
     """Makes a law of a function that states it: `function(f, *inputs, *, parameters, draw) -> Statement`.
 
@@ -164,6 +218,7 @@ def law(
         every_output: Whether it speaks of all outputs rather than the first; the map then returns a tuple.
         within: The relative error that the statement itself has: quadrature, finite differences.
         cases: The largest number of cases worth trying, for a statement that is costly to judge.
+        tries: The parameters, besides axes, with which discovery tries the law; None to leave it alone.
     """
 
     def make(state: Callable[..., Statement]) -> Law:
@@ -175,6 +230,7 @@ def law(
             within=within,
             of_architecture=of_architecture,
             cases=cases,
+            tries=None if tries is None else tuple(tries),
         )
 
     return make

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from lawful.laws.language.tree import Key
@@ -29,6 +30,21 @@ class Map(Protocol):
     def other(self, other: Callable[..., Any]) -> Map:
         """Another map, called with the same inputs and read at its first output."""
 
+    def through(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]], said: str = "") -> Map:
+        """The same map, called through a wrapper of it; `said` is that in Python, such as `"torch.compile({f})"`."""
+
+    def after(self, change: Callable[[Any], object], said: str = "", *tensors: Tensor) -> Map:
+        """The same map after something was done to it.
+
+        `said` is that in Python, such as `"{f}.train()"` or, with a tensor, `"{f}({0})"`.
+        """
+
+    def cast(self, dtype: torch.dtype) -> Map:
+        """The same map with its inputs, parameters and buffers in another precision."""
+
+    def laid(self, layout: str) -> Map:
+        """The same map on inputs that are `"contiguous"`, `"transposed"` or `"strided"` in memory."""
+
     def eval(self) -> Map:
         """The same map in evaluation mode."""
 
@@ -38,8 +54,19 @@ class Map(Protocol):
     def in_turn(self, *calls: tuple[Any, ...]) -> list[Any]:
         """Calls one after another, each with its inputs, with nothing put back in between."""
 
+    def whole(self, *inputs: Any) -> Any:
+        """Returns all that a call returns, as it is: a tensor and a state, say."""
+
+    def arguments_for(self, *inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The positional and the keyword arguments of a call."""
+        ...
+
     def inputs_after(self, *inputs: Any) -> tuple[Any, ...]:
         """Returns the inputs as a call has left them."""
+
+    def parameters_after(self, *inputs: Any) -> dict[str, Tensor]:
+        """Returns the parameters as a call has left them, by name."""
+        ...
 
     @property
     def parameters(self) -> dict[str, Tensor]:

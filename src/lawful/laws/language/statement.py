@@ -26,6 +26,7 @@ class Same:
             dependence can tell them apart by more than rounding: a jump at a tie is not excused.
         exercised: Whether the statement put the map to the test. By default it did if the map was called
             with more than one input, state or mode, or alongside another map.
+        names: What the report calls each of several tensors.
     """
 
     left: Values
@@ -34,16 +35,24 @@ class Same:
     slack: Tensor | float = 0.0
     exact: bool = False
     exercised: bool | None = None
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class AtMost:
-    """States that `left` is at most `right`, entry by entry, up to rounding."""
+    """States that `left` is at most `right`, entry by entry, up to rounding.
+
+    Args:
+        where: The entries spoken of; all of them by default.
+        bare: Whether the sides are themselves about rounding, so that no further noise is allowed for.
+    """
 
     left: Values
     right: Values
     where: Region | Tensor | None = None
+    bare: bool = False
     exercised: bool | None = True
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +70,7 @@ class Unchanged:
     before: Values
     after: Values
     exercised: bool | None = True
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +85,30 @@ class Follows:
     exercised: bool | None = True
 
 
-Statement = Same | AtMost | Finite | Unchanged | Follows
+@dataclass(frozen=True, eq=False)
+class Averages:
+    """States that independent samples, of shape (n,), have an expectation."""
+
+    samples: Tensor
+    mean: Tensor
+    exercised: bool | None = True
+
+
+@dataclass(frozen=True, eq=False)
+class Reached:
+    """States that each of several things happens in some case, if not in this one.
+
+    Args:
+        names: What is to happen.
+        reached: Whether it did, one by one.
+    """
+
+    names: Sequence[str]
+    reached: Sequence[bool]
+    exercised: bool | None = True
+
+
+Statement = Same | AtMost | Finite | Unchanged | Follows | Averages | Reached
 
 
 def index_along(x: Tensor, axis: int) -> Tensor:

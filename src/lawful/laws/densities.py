@@ -1,0 +1,220 @@
+"""What a density promises: it integrates to one, samples follow it, its gradients are right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from lawful.laws import quadrature
+from lawful.laws.language import Averages, Draw, Follows, Inapplicable, Map, Same, Statement, law
+from lawful.laws.language.axes import real
+from lawful.laws.quadrature import Line, mass_before, thinned
+
+
+@law("x ~ p ⇒ F(x_i | x_-i) ~ U(0, 1), with p = exp(log_prob)", cases=4, every_input=True)
+def samples_follow_density(
+    f: Map,
+    *xs: Tensor,
+    sample: str | Callable[..., Any] = "sample",
+    log_prob: str | Callable[..., Any] = "log_prob",
+    support: tuple[float, float] | None = None,
+    draw: Draw,
+) -> Statement:
+    """Samples have the density, or the probabilities, that the module reports.
+
+    For each sample one coordinate is chosen, and the density is integrated along the line through the sample
+    in that direction: the part of the mass that lies before the sample is uniform if the samples are right.
+    Where half of the nodes give another integral, the density is too rough, and the case outside the domain.
+    Samples that differ by more than chance allows once in a thousand are drawn again, ten times as many, and
+    refuted by what chance allows once in a million.
+
+    `sample(n)` returns (n,) or (n, d) samples, `log_prob(x)` their (n,) log-densities; both are names of
+    methods, or functions. For `torch.distributions` they need not be given. Integers are taken as discrete.
+    `support` bounds where the density is asked for.
+
+    Kept by: a sampler and a density of one distribution.
+    Broken by: a scale taken for a variance; a truncation that the density does not know of.
+    """
+    n = draw.samples
+    size: Any = n
+    if isinstance(f.target, Distribution) and sample == "sample":
+        size, support = (n,), support or _support(f.target)
+        if f.target.support in (constraints.simplex, constraints.one_hot):
+            raise Inapplicable("the coordinates of a sample move only together")
+    x = f.seeded(draw.integer(0, 2**16)).method(sample)(size, *xs)
+    if x.dim() not in (1, 2) or x.shape[0] != n:
+        raise Inapplicable(f"sample({n}) is to return shape ({n},) or ({n}, d): got {tuple(x.shape)}")
+    rows = x.detach().reshape(n, -1)
+    i = draw.integer(0, rows.shape[1] - 1, "i")
+    here = rows[:, i].double()
+    discrete = bool((here == here.round()).all())
+    axis = Line(-math.inf, math.inf) if discrete else Line(*(support or (-math.inf, math.inf)))
+    place = axis.coordinate(here)
+    where = quadrature.integers(place, support) if discrete else quadrature.nodes(place)
+    # Each line holds the nodes and the sample itself, in order, so that the mass before the sample is a sum.
+    line, order = torch.cat([where.expand(n, -1), place[:, None]], dim=1).sort(dim=1, stable=True)
+    points = rows[:, None, :].expand(-1, line.shape[1], -1).clone()
+    points[:, :, i] = axis.point(line, rows.dtype)
+    with torch.no_grad():
+        logs = f.method(log_prob)(points.reshape(-1, *x.shape[1:]), *xs)
+    if logs.numel() != line.numel():
+        raise Inapplicable(f"log_prob is to return one number for each sample: got {tuple(logs.shape)}")
+    logs = logs.detach().double().reshape(line.shape) + axis.log_stretch(line)
+    density = (logs - logs.amax(dim=1, keepdim=True)).exp()
+    own = order == where.numel()
+    if discrete:
+        density = density.masked_fill(own, 0.0)
+        below = (density * (line < place[:, None])).sum(1)
+        equal = (density * (line == place[:, None])).sum(1)
+        return Follows((below + equal * torch.special.ndtr(draw.normal(n).double())) / density.sum(1))
+    before = mass_before(line, density, own)
+    draw.assume((before - mass_before(*thinned(line, density, own))).abs().max() < 0.005)
+    return Follows(before)
+
+
+def _support(distribution: Distribution) -> tuple[float, float] | None:
+    support: Any = distribution.support
+    if support is constraints.boolean:
+        return 0.0, 1.0
+    low, high = getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
+    return float(low), float(high)
+
+
+@law("∫ p(x) dx = 1, with p = exp(log_prob)", within=1e-3, cases=4, every_input=True)
+def density_integrates_to_one(
+    f: Map,
+    *xs: Tensor,
+    log_prob: str | Callable[..., Any] = "log_prob",
+    sample: str | Callable[..., Any] = "sample",
+    support: tuple[float, float] | None = None,
+    draw: Draw,
+) -> Statement:
+    """The density, or the probabilities, of all that can happen add up to one.
+
+    `log_prob(x)` and `sample(n)` are as in `samples_follow_density`; the shape of a sample tells the dimension. In
+    one dimension the integral is a sum over ever finer pieces. In more it is the mean of p/q over samples of
+    another density q, a Student t distribution fitted to the module's own samples.
+
+    Kept by: a normalised density; a flow with the right log-determinant.
+    Broken by: a forgotten constant; a truncation without its factor; a log-determinant of the wrong sign.
+    """
+    size: Any = draw.samples
+    if isinstance(f.target, Distribution) and sample == "sample":
+        size, support = (size,), support or _support(f.target)
+        if f.target.support in (constraints.simplex, constraints.one_hot):
+            raise Inapplicable("the coordinates of a sample move only together")
+    x = f.seeded(draw.integer(0, 2**16)).method(sample)(size, *xs).detach()
+    if x.dim() not in (1, 2):
+        raise Inapplicable(f"sample(n) is to return shape (n,) or (n, d): got {tuple(x.shape)}")
+
+    def density(points: Tensor) -> Tensor:
+        with torch.no_grad():
+            found = f.method(log_prob)(points.reshape(-1, *x.shape[1:]).to(x), *xs)
+        if found.numel() != points.numel() // max(1, x[0].numel()):
+            raise Inapplicable(f"log_prob is to return one number for each sample: got {tuple(found.shape)}")
+        return found.detach().double().reshape(-1).exp()
+
+    if x[0].numel() > 1:
+        return _importance(x.double(), density, draw)
+    if bool((x == x.round()).all()):
+        total = density(quadrature.integers(x.double().reshape(-1), support)).sum()
+    else:
+        low, high = support or (-math.inf, math.inf)
+        middle = 0.0 if math.isfinite(low) or math.isfinite(high) else float(x.double().median())
+        total = quadrature.integral(lambda z: density(z + middle), Line(low, high))
+    return Same(total, torch.ones_like(total), exercised=True)
+
+
+def _importance(x: Tensor, density: Callable[[Tensor], Tensor], draw: Draw, freedom: float = 4.0) -> Statement:
+    """The mean of p/q over samples of a Student t distribution q with the mean and covariance of x."""
+    n, d = x.shape
+    mean = x.mean(0)
+    root = torch.linalg.cholesky(torch.cov(x.T) + 1e-9 * torch.eye(d, dtype=x.dtype))
+    normal, other = draw.normal(n, d).double(), draw.normal(n, int(freedom)).double()
+    z = normal * (freedom / other.square().sum(1, keepdim=True)).sqrt()
+    log_q = (
+        math.lgamma((freedom + d) / 2)
+        - math.lgamma(freedom / 2)
+        - d / 2 * math.log(freedom * math.pi)
+        - root.diagonal().log().sum()
+        - (freedom + d) / 2 * (z.square().sum(1) / freedom).log1p()
+    )
+    ratio = density(mean + z @ root.T) / log_q.exp()
+    return Averages(ratio, torch.ones((), dtype=torch.float64))
+
+
+@law("s(x) = ∇ log p(x)")
+def score(
+    f: Map, x: Tensor, *, score: str | Callable[..., Any] = "score", log_prob: str | Callable[..., Any] = "log_prob"
+) -> Statement:
+    """The score that the module reports is the gradient of its log-density.
+
+    `score(x)` and `log_prob(x)` are names of methods, or functions.
+
+    Kept by: a score computed by differentiation; a Gaussian with its score.
+    Broken by: the gradient of the energy without its sign; a score of the variance taken for one of the scale.
+    """
+    reported = f.method(score)(real(x))
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        log_density = f.method(log_prob)(leaf)
+        if not log_density.requires_grad:
+            raise Inapplicable("the log-density passes no gradient")
+        found = torch.autograd.grad(log_density, leaf, torch.ones_like(log_density))[0]
+    return Same(reported, found, exercised=True)
+
+
+_GROUPS = 50
+
+
+@law("E ∇_θ h(x_θ) = ∇_θ E h(x), x ~ p_θ", cases=4, every_input=True)
+def reparameterised_gradient(
+    f: Map,
+    *xs: Tensor,
+    sample: str | Callable[..., Any] = "rsample",
+    log_prob: str | Callable[..., Any] = "log_prob",
+    draw: Draw,
+) -> Statement:
+    r"""The gradient through reparameterised samples is, on average, that of the expectation.
+
+    The expectation is that of a bounded function h. Its gradient is estimated from other samples by
+    $h(x) \nabla_\theta \log p_\theta(x)$, and the two estimates, in groups, are compared within what chance allows.
+
+    Kept by: a location plus a scale times noise.
+    Broken by: a sample that is detached from the scale; a straight-through estimate.
+    """
+    n, parameters = draw.samples // _GROUPS * _GROUPS, list(f.parameters.values())
+    if not parameters:
+        raise Inapplicable("there is no parameter that takes a gradient")
+    directions = [draw.normal(*p.shape) for p in parameters]
+
+    def slopes(values: Tensor) -> Tensor:
+        """The derivative of the mean of each group in the drawn direction."""
+        means = values.reshape(_GROUPS, -1).mean(1)
+        found = []
+        for mean in means:
+            parts = torch.autograd.grad(mean, parameters, retain_graph=True, allow_unused=True)
+            zero = torch.zeros_like(mean)
+            pairs = zip(parts, directions, strict=True)
+            found.append(sum(((g * d).sum() for g, d in pairs if g is not None), zero))
+        return torch.stack(found)
+
+    with torch.enable_grad():
+        x = f.seeded(draw.integer(0, 2**16)).method(sample)(n, *xs)
+        if x.dim() not in (1, 2) or x.shape[0] != n:
+            raise Inapplicable(f"{sample}({n}) is to return shape ({n},) or ({n}, d): got {tuple(x.shape)}")
+        weights = draw.normal(x[0].numel()).to(x)
+        wave = lambda z: torch.tanh(z.reshape(n, -1) @ weights)  # noqa: E731
+        y = f.seeded(draw.integer(2**16 + 1, 2**17)).method(sample)(n, *xs).detach()
+        if not x.requires_grad:
+            raise Inapplicable("the samples pass no gradient")
+        logs = f.method(log_prob)(y, *xs).reshape(n)
+        h = wave(y)
+        estimate = (h - h.mean()) * logs
+        apart = slopes(wave(x)) - slopes(estimate)
+    return Averages(apart.detach(), torch.zeros(()))

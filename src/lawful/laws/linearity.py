@@ -1,0 +1,91 @@
+"""How the map treats sums, multiples and shifts of its input."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from lawful.laws.language import Axis, Draw, Map, Same, Statement, law
+from lawful.laws.language.axes import length, real
+
+_FACTORS = (2.0, 0.5, 3.0, 0.1, 10.0, 1.7)
+
+
+@law("f(a x + b y) = a f(x) + b f(y)", of_architecture=False)
+def linearity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
+    """The map of a linear combination is the linear combination of the maps.
+
+    Kept by: a linear layer or convolution without bias; a derivative; an average.
+    Broken by: a bias; any activation.
+    """
+    y = draw.fresh(real(x))
+    a, b = draw.choice((1.0, -1.0, *_FACTORS), "a"), draw.choice((1.0, -1.0, *_FACTORS), "b")
+    return Same(f(a * x + b * y), a * f(x) + b * f(y))
+
+
+@law("f(x + y) = f(x) + f(y)", of_architecture=False)
+def additivity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
+    """The map of a sum is the sum of the maps.
+
+    Kept by: linear maps; the real part of a complex number.
+    Broken by: a bias; any activation.
+    """
+    y = draw.fresh(real(x))
+    return Same(f(x + y), f(x) + f(y))
+
+
+@law("f(-x) = -f(x)", of_architecture=False)
+def oddness(f: Map, x: Tensor) -> Statement:
+    """The opposite input gives the opposite output.
+
+    Kept by: linear maps, tanh, the sine.
+    Broken by: a bias; ReLU, GELU.
+    """
+    return Same(f(-real(x)), -f(x))
+
+
+@law("f(-x) = f(x)", of_architecture=False)
+def evenness(f: Map, x: Tensor) -> Statement:
+    """The opposite input gives the same output.
+
+    Kept by: a norm, a square, the cosine.
+    Broken by: anything with a sense of direction.
+    """
+    return Same(f(-real(x)), f(x))
+
+
+@law("f(a x) = a^k f(x), a > 0", of_architecture=False, tries=[{"degree": 1.0}, {"degree": 2.0}])
+def homogeneity(f: Map, x: Tensor, *, degree: float = 1.0, draw: Draw) -> Statement:
+    """Scaling the input by a positive factor scales the output by a power of it.
+
+    Kept by: ReLU and networks of it without biases (degree 1); a norm (1); a quadratic form (2).
+    Broken by: a bias; GELU, tanh, softmax.
+    """
+    a = draw.choice(_FACTORS, "a")
+    return Same(f(a * real(x)), a**degree * f(x))
+
+
+@law("f(x + c) = f(x), c constant along the axis", of_architecture=False)
+def shift_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> Statement:
+    """Adding a constant along an axis changes nothing.
+
+    Kept by: softmax over the axis; layer norm; differences.
+    Broken by: RMS norm; softmax over another axis.
+    """
+    length(real(x), axis)
+    c = draw.normal(*x.narrow(axis, 0, 1).shape) * draw.choice((1.0, 10.0), "size of c")
+    return Same(f(x + c), f(x))
+
+
+@law("f(a x) = f(x), a > 0, x ≠ 0", of_architecture=False)
+def scale_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> Statement:
+    """Multiplying by a positive factor, one for each slice along an axis, changes nothing.
+
+    The domain leaves out slices that are zero.
+
+    Kept by: RMS norm and layer norm over the axis with eps = 0; normalising to length 1.
+    Broken by: a norm whose eps is not small against the input; softmax.
+    """
+    length(real(x), axis)
+    draw.assume(x.abs().amax(axis) > 0)
+    a = draw.normal(*x.narrow(axis, 0, 1).shape).exp() * draw.choice((1.0, 10.0, 0.1), "size of a")
+    return Same(f(a * x), f(x))

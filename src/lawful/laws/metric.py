@@ -1,0 +1,97 @@
+"""Distances, inner products and frames."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lawful.laws.algebra import commutativity
+from lawful.laws.language import AtMost, Draw, Inapplicable, Map, Same, Statement, all_of, law
+from lawful.laws.probability import non_negativity
+
+
+@law("d(x, z) ≤ d(x, y) + d(y, z)")
+def triangle_inequality(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
+    """The way through a third point is no shorter.
+
+    Kept by: norms of differences; the angle between vectors.
+    Broken by: a squared distance; one minus the cosine.
+    """
+    z = draw.fresh(y)
+    return AtMost(f(x, z), f(x, y) + f(y, z))
+
+
+@law("d(x, x) = 0, and d(x, y) > 0 for x ≠ y")
+def identity_of_indiscernibles(f: Map, x: Tensor, y: Tensor) -> Statement:
+    """The distance is zero between equal inputs, and only between them.
+
+    The map gives one number, or one for each pair of rows. Pairs that are close to each other are outside the
+    domain of the second half.
+
+    Kept by: norms of differences; divergences between probabilities.
+    Broken by: a distance that looks at some coordinates only; one with an eps under the root.
+    """
+    same, apart = f(x, x), f(x, y)
+    axes = tuple(range(apart.dim(), x.dim()))
+    gap = (x - y).abs().double()
+    far = gap.amax(axes) > 1e-3 if axes else gap.reshape(apart.shape) > 1e-3
+    positive = torch.where(far, (apart > 0).double(), 1.0)
+    left, right = (same, positive), (torch.zeros_like(same), torch.ones_like(positive))
+    return Same(left, right, exercised=True, names=("d(x, x)", "d(x, y) > 0"))
+
+
+@law("k(x, y)² ≤ k(x, x) k(y, y)")
+def cauchy_schwarz(f: Map, x: Tensor, y: Tensor) -> Statement:
+    """An inner product, or a kernel, is at most the product of the lengths.
+
+    Kept by: inner products; kernels.
+    Broken by: a product with a negative weight; a similarity that is not a kernel.
+    """
+    return AtMost(f(x, y) ** 2, f(x, x) * f(y, y))
+
+
+metric = all_of(
+    non_negativity,
+    commutativity,
+    identity_of_indiscernibles,
+    triangle_inequality,
+    name="metric",
+    says="""The map of two inputs is a distance: not negative, symmetric, zero only at equality, no short cuts.
+
+    Kept by: norms of differences.
+    Broken by: a squared distance; a divergence.
+    """,
+)
+
+
+def _matrix(y: Tensor) -> Tensor:
+    if y.dim() < 2:
+        raise Inapplicable(f"a matrix, or a batch of them, was wanted: got shape {tuple(y.shape)}")
+    return y
+
+
+@law("f(x)_ij = f(x)_ji")
+def symmetry(f: Map, *xs: Tensor) -> Statement:
+    """The output is a symmetric matrix, or a batch of them, over its last two axes.
+
+    Kept by: Gram matrices, covariances, pairwise distances.
+    Broken by: attention weights; a product of two symmetric matrices.
+    """
+    y = _matrix(f(*xs))
+    if y.shape[-1] != y.shape[-2]:
+        raise Inapplicable(f"a square matrix was wanted: got shape {tuple(y.shape)}")
+    return Same(y, y.mT, exercised=y.shape[-1] > 1)
+
+
+@law("f(x)ᵀ f(x) = 1")
+def orthonormality(f: Map, *xs: Tensor) -> Statement:
+    """The columns of the output, a matrix or a batch of them, have length 1 and right angles.
+
+    Kept by: the Q of a QR decomposition, rotations, whitening.
+    Broken by: normalising columns only; a rotation whose entries were learned one by one.
+    """
+    y = _matrix(f(*xs))
+    if y.shape[-1] > y.shape[-2]:
+        raise Inapplicable(f"at most as many columns as rows were wanted: got shape {tuple(y.shape)}")
+    gram = y.mT @ y
+    return Same(gram, torch.eye(gram.shape[-1]).to(gram).expand_as(gram), exercised=True)
