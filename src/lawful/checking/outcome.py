@@ -36,6 +36,8 @@ class Run:
     """Whether any call was made in training mode."""
     several: bool = False
     """Whether the map was called more than once."""
+    uneven: bool = False
+    """Whether some calls in training mode drew more random numbers than others."""
 
 
 @dataclass

@@ -17,7 +17,7 @@ from lawful.checking.case import Record
 from lawful.checking.shrink import Failure, settled
 from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Trial
-from lawful.laws.language import Discard, Inapplicable
+from lawful.laws.language import Discard, Inapplicable, Unable
 
 SHRINKS, SHRINK_SECONDS = 400, 20.0
 """How many smaller cases are tried after the first that fails, and for how long."""
@@ -156,6 +156,9 @@ def search(
     except HypothesisException:  # the map answers otherwise when asked again
         if tally.failure is None:
             raise
+    unable = next((error for error in tally.silent if isinstance(error, Unable)), None)
+    if unable is not None and tally.failure is None:
+        raise unable
     if tally.silent and (tally.failure or len(tally.silent) > 2 * tally.tried):
         raise tally.silent[0]  # where it did apply, a size was right by chance
     if tally.silent:

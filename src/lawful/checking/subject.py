@@ -49,6 +49,8 @@ class Calls:
     varied: bool = False
     trained: bool = False
     count: int = 0
+    ends: set[bytes] = field(default_factory=set)
+    """The random states that calls in training mode ended in."""
 
     def note(self, training: bool, *signature: Any) -> None:
         self.trained |= training
@@ -220,6 +222,8 @@ class BoundMap:
             if isinstance(error, RuntimeError) and self.setting.layout != "contiguous" and "view" in str(error):
                 raise NotContiguous from error
             raise raised(error) from error
+        if self.setting.training:
+            self.calls.ends.add(torch.get_rng_state().numpy().tobytes())
         return output, passed
 
     def _unrecorded(self) -> AbstractContextManager[None]:

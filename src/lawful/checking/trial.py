@@ -130,7 +130,16 @@ class Trial:
             raise LawRaised(f"a law returns a statement, such as Same(left, right): got {type(statement).__name__}")
         exercised = calls.varied if statement.exercised is None else statement.exercised
         return Run(
-            statement, draw.record, setting, exercised, arguments, names, drawn_before, calls.trained, calls.count > 1
+            statement,
+            draw.record,
+            setting,
+            exercised,
+            arguments,
+            names,
+            drawn_before,
+            trained=calls.trained,
+            several=calls.count > 1,
+            uneven=len(calls.ends) > 1,
         )
 
     def _asked(self, question: Callable[[], Answer]) -> Answer:
@@ -213,18 +222,24 @@ class Trial:
         """Judges a run in the leading precision, and against the noise where rounding is in question."""
         within = self.law.within or 0.0
         finding = judge(statement, self.effective or self.precision, within)
+        exact = isinstance(statement, Same) and statement.exact
+        if exact and run.uneven:
+            raise self._random_in_training()
         if finding.kind in ("differs", "exceeds"):
-            exact = isinstance(statement, Same) and statement.exact
             if run.trained and run.several and not exact and self._is_random(run):
-                self.evaluation_only = True
-                self.notes["judged in evaluation mode only: in training mode the map is random"] = None
-                raise Discard
+                raise self._random_in_training()
             if not (isinstance(statement, AtMost) and statement.bare):
                 finding = self._against_noise(run, statement, within)
         if finding.kind == "not finite" and (run.record.extreme or run.setting.randomised):
             self.counts["set aside"] += 1
             raise Discard
         return finding
+
+    def _random_in_training(self) -> Discard:
+        """Leaves training mode: random numbers do not follow what a law does to inputs."""
+        self.evaluation_only = True
+        self.notes["judged in evaluation mode only: in training mode the map is random"] = None
+        return Discard()
 
     def _against_noise(self, run: Run, statement: Deterministic, within: float) -> Finding:
         noises: list[float] = []

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lawful.laws.language import Draw, Inapplicable, Map, Same, Statement, law
+from lawful.laws.language import Draw, Inapplicable, Map, Same, Statement, Unable, law
 from lawful.laws.language.axes import real
 from lawful.laws.language.tree import Key
 
@@ -58,7 +58,7 @@ def second_order_gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
             try:
                 found = torch.autograd.grad(y, reals, cotangents[0], create_graph=True, allow_unused=True)
             except RuntimeError as error:
-                raise Inapplicable(f"it cannot be differentiated twice: {error}") from error
+                raise Unable(f"it cannot be differentiated twice: {error}") from error
         pairs = zip(found, reals, strict=True)
         return torch.cat([(torch.zeros_like(x) if g is None else g).reshape(-1) for g, x in pairs])
 
@@ -96,7 +96,7 @@ def _derivative(f: Map, xs: tuple[Tensor, ...], value: Callable[[Map, list[Tenso
         except RuntimeError as error:
             if "is not implemented" not in str(error):
                 raise
-            raise Inapplicable(f"it cannot be differentiated: {error}") from error
+            raise Unable(f"it cannot be differentiated: {error}") from error
     backward = sum(((g * d).sum() for g, d in zip(found, v, strict=False) if g is not None), torch.zeros_like(c).sum())
 
     def differences(h: float) -> tuple[Tensor, Tensor]:

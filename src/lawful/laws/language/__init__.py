@@ -4,7 +4,7 @@ from lawful.laws.language.claim import Claim
 from lawful.laws.language.compose import all_of, kink_at, ties
 from lawful.laws.language.draw import Discard, Draw
 from lawful.laws.language.inputs import Input, mask, probabilities, shape, tokens
-from lawful.laws.language.law import ALL, Axis, Inapplicable, Law, law
+from lawful.laws.language.law import ALL, Axis, Inapplicable, Law, Unable, law
 from lawful.laws.language.map import Map
 from lawful.laws.language.statement import (
     AtMost,
@@ -38,6 +38,7 @@ __all__ = [
     "Reached",
     "Same",
     "Statement",
+    "Unable",
     "Unchanged",
     "all_of",
     "at",

@@ -26,6 +26,10 @@ class Inapplicable(Exception):
     """Raised by a law that has nothing to say of a map: the sentence says why."""
 
 
+class Unable(Inapplicable):
+    """Raised where the map cannot do what the law needs, in this case and perhaps in others."""
+
+
 class _All:
     def __repr__(self) -> str:
         return "ALL"
