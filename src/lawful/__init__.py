@@ -7,13 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.checking.check import check
+    from lawful.checking.discover import discover
+    from lawful.checking.discovered import Discovery
     from lawful.checking.verdict import LawRefuted, Report, Verdict
     from lawful.laws.language.inputs import mask, probabilities, shape, tokens
 
-__all__ = ["LawRefuted", "Report", "Verdict", "check", "mask", "probabilities", "shape", "tokens"]
+__all__ = [
+    "Discovery",
+    "LawRefuted",
+    "Report",
+    "Verdict",
+    "check",
+    "discover",
+    "mask",
+    "probabilities",
+    "shape",
+    "tokens",
+]
 
 _HOMES = {
     "check": "lawful.checking.check",
+    "discover": "lawful.checking.discover",
+    "Discovery": "lawful.checking.discovered",
     "LawRefuted": "lawful.checking.verdict",
     "Report": "lawful.checking.verdict",
     "Verdict": "lawful.checking.verdict",

@@ -1,11 +1,12 @@
-"""The command line: `lawful check` and `lawful laws`."""
+"""The command line: `lawful check`, `lawful discover` and `lawful laws`."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lawful.checking.process.parent import Job, Result, run
+from lawful.checking.sarif import sarif as as_sarif
 from lawful.checking.show import COLOURS, details, one_line, summary
 from lawful.checking.verdict import Verdict
 
@@ -33,7 +35,9 @@ def check(
     seed: int = 0,
     timeout: float = 60.0,
     json: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None,
+    sarif: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None,
     script: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None,
+    jobs: int = 0,
     debug: tyro.conf.FlagCreatePairsOff[bool] = False,
 ) -> int:
     """Find out whether a module or function keeps the laws that it promises.
@@ -48,25 +52,90 @@ def check(
         seed: The same seed gives the same counterexample.
         timeout: Seconds after which a law is given up.
         json: Write the report as JSON to this file (`-` for standard output).
+        sarif: Write what failed as SARIF, which code hosts show beside the code, to this file.
         script: Write a standalone script that shows the counterexample to this file.
+        jobs: How many processes share the claims of a module; as many as there are cores unless given.
         debug: Show tracebacks.
     """
-    if cases < 1 or timeout <= 0:
-        wrong = f"--cases is at least 1: got {cases}" if cases < 1 else f"--timeout is above 0: got {timeout:g}"
+    if wrong := _wrong(cases, timeout):
         _say(f"error: {wrong}")
         return USAGE
-    quiet = json == "-"
-    console = Console(stderr=quiet, highlight=False, soft_wrap=True)
-    job = Job(target, list(law), list(input), cases, seed, timeout, script)
-    result = _watched(job, console)
+    console = Console(stderr=json == "-", highlight=False, soft_wrap=True)
+    one = script is not None or (target is not None and ":" in target)
+    workers = 1 if one else jobs or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+    job = Job(target, list(law), list(input), cases, seed, timeout, script, workers=workers)
+    result = _watched(job, console, lambda verdict: print_verdict(verdict, console))
     if json:
-        _write_json(result, json)
+        _write_json({**result.report.to_json(), "exit_code": result.exit_code}, result, json)
+    if sarif:
+        _write(as_sarif(result.report), sarif)
     _print_end(result, console, debug)
+    if result.report.verdicts:
+        console.print(Text(summary(result.report)))
+    elif not (result.usage or result.failed or result.internal):
+        _say("nothing was checked: there are no claims")
     return result.exit_code
 
 
-def _watched(job: Job, console: Console) -> Result:
-    """Runs a job, with a progress bar on a terminal, and prints the verdicts as they come."""
+def discover(
+    target: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")],
+    input: Annotated[Repeated, tyro.conf.arg(metavar='"b t 16"')] = (),
+    as_claims: tyro.conf.FlagCreatePairsOff[bool] = False,
+    cases: int = 40,
+    seed: int = 0,
+    timeout: float = 60.0,
+    json: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None,
+    debug: tyro.conf.FlagCreatePairsOff[bool] = False,
+) -> int:
+    """Find out which laws a module or function obeys: every law is tried over every axis it could speak of.
+
+    Args:
+        target: `package.module:Name` or `path/file.py:Name`: a class, factory, instance or function.
+        input: What the target takes, as for `lawful check`; give it again for another.
+        as_claims: Print Python that declares what held, ready for a test file, rather than the table.
+        cases: How many cases to try for each law.
+        seed: The same seed gives the same result.
+        timeout: Seconds after which a law is given up.
+        json: Write what was found as JSON to this file (`-` for standard output).
+        debug: Show tracebacks.
+    """
+    if wrong := _wrong(cases, timeout):
+        _say(f"error: {wrong}")
+        return USAGE
+    console = Console(stderr=as_claims or json == "-", highlight=False, soft_wrap=True)
+    result = _watched(Job(target, [], list(input), cases, seed, timeout, discover=True), console)
+    found = result.discovery
+    if json and found is not None:
+        _write_json(found.to_json(), result, json)
+    _print_end(result, console, debug)
+    if found is None or not found.held:
+        broken = next((v for v in result.report if v.grade == "error"), None)
+        if broken is not None:
+            print_verdict(broken, console)
+        return result.exit_code or INTERNAL
+    if as_claims:
+        print(found.as_claims(), end="")
+        console.print(Text(found.summary))
+        return 0
+    table = Table.grid(padding=(0, 2))
+    for grade, stated, said in found.lines():
+        table.add_row(Text(grade, style=f"bold {COLOURS.get(grade, 'yellow')}"), Text(stated), Text(said))
+    if console.is_terminal:
+        console.print(table)
+    else:
+        console.print(Text("\n".join(str(found).splitlines()[1:-1])))
+    console.print(Text(found.summary))
+    return 0
+
+
+def _wrong(cases: int, timeout: float) -> str:
+    if cases < 1:
+        return f"--cases is at least 1: got {cases}"
+    return f"--timeout is above 0: got {timeout:g}" if timeout <= 0 else ""
+
+
+def _watched(job: Job, console: Console, tell: Callable[[Verdict], None] = lambda verdict: None) -> Result:
+    """Runs a job, with a progress bar on a terminal, and tells the verdicts as they come."""
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -85,7 +154,7 @@ def _watched(job: Job, console: Console) -> Result:
             elif kind == "progress":
                 bar.update(task, completed=value)
             elif kind == "verdict":
-                print_verdict(value, console)
+                tell(value)
 
         return run(job, listen)
 
@@ -104,20 +173,19 @@ def _print_end(result: Result, console: Console, debug: bool) -> None:
             console.print(Text(trace))
     for path in result.scripts:
         console.print(Text(f"wrote {path}"))
-    if result.report.verdicts:
-        console.print(Text(summary(result.report)))
     if sentence := result.usage or result.failed:
         _say(f"error: {sentence}")
     elif result.internal:
         _say(f"internal error: {result.internal}" + ("" if debug else " (--debug shows where)"))
-    elif not result.report.verdicts:
-        _say("nothing was checked: there are no claims")
 
 
-def _write_json(result: Result, path: str) -> None:
-    data = result.report.to_json()
+def _write_json(data: dict[str, Any], result: Result, path: str) -> None:
     errors = {kind: getattr(result, kind) for kind in ("usage", "failed", "internal") if getattr(result, kind)}
-    text = json.dumps({**data, "exit_code": result.exit_code, "errors": errors}, indent=2, ensure_ascii=False)
+    _write({**data, "errors": errors}, path)
+
+
+def _write(data: dict[str, Any], path: str) -> None:
+    text = json.dumps(data, indent=2, ensure_ascii=False)
     if path == "-":
         print(text)
     else:
@@ -130,14 +198,14 @@ def laws(name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar
     Args:
         name: A law of the list.
     """
-    from lawful.checking.process.targets import UsageError, law, laws_by_name
+    from lawful.checking.process.targets import UsageError, law, laws_by_kind, laws_by_name
 
     console = Console(highlight=False, soft_wrap=True)
     if name is None:
-        table = Table.grid(padding=(0, 2))
-        for law_name, known in sorted(laws_by_name().items()):
-            table.add_row(Text(law_name, style="bold"), Text(known.formula), Text(known.summary))
-        console.print(table)
+        for kind, members in laws_by_kind().items():
+            console.print(Text(f"\n{kind}", style="bold"))
+            for law_name, known in members.items():
+                console.print(Text(f"  {law_name:<35} {known.formula}\n      {known.summary}"))
         return 0
     try:
         known = laws_by_name().get(name) or law(name)
@@ -166,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return tyro.extras.subcommand_cli_from_dict(
-            {"check": check, "laws": laws},
+            {"check": check, "discover": discover, "laws": laws},
             prog="lawful",
             description="The building blocks of modern machine learning, each with the laws it obeys.",
             args=given,

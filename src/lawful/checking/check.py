@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ import torch
 from lawful.checking.examples import described, fixed
 from lawful.checking.findings import combined, refuted, unrefuted
 from lawful.checking.outcome import LawRaised
-from lawful.checking.search import search
+from lawful.checking.search import SHRINKS, search
 from lawful.checking.state import seed_all, undisturbed
 from lawful.checking.trial import Trial
 from lawful.checking.verdict import Grade, Report, Verdict
@@ -33,12 +34,14 @@ class Effort:
         rerandomise: Whether laws that should hold for any parameters are also judged with the parameters that
             are zero, one or the identity re-randomised.
         seconds: After this long a law is judged by the cases tried so far, and the report says so.
+        shrinks: How many smaller cases to try after the first that fails.
     """
 
     cases: int = CASES
     seed: int = 0
     rerandomise: bool = True
     seconds: float = SECONDS
+    shrinks: int = SHRINKS
 
 
 USUAL = Effort()
@@ -113,6 +116,16 @@ def seeded(claims: Iterable[Claim], seed: int = 0) -> Iterable[Claim]:
             return
 
 
+def place(target: Any) -> tuple[str, int]:
+    """The file and the line in which a map, or the class of it, is defined."""
+    source = target if inspect.isroutine(target) or isinstance(target, type) else type(target)
+    try:
+        file, line = inspect.getsourcefile(source), inspect.getsourcelines(source)[1]
+    except (OSError, TypeError):
+        return "", 0
+    return file or "", line
+
+
 def judge_law(
     law: Law,
     target: Any,
@@ -130,7 +143,8 @@ def judge_law(
         made: Lines of Python that make the map, for a script.
         progress: Told the number of cases tried so far.
     """
-    verdict = Verdict("error", str(law), law.formula, name, within=law.within)
+    file, line = place(target)
+    verdict = Verdict("error", str(law), law.formula, name, within=law.within, file=file, line=line)
     start = time.monotonic()
 
     def ended(grade: Grade, reason: str, **more: Any) -> Verdict:
@@ -141,10 +155,12 @@ def judge_law(
             trial = Trial(law, target, inputs, rerandomise=effort.rerandomise)
             try:
                 cases = min(effort.cases, law.cases or effort.cases)
-                tally = search(trial, cases, effort.seed, seconds=effort.seconds, progress=progress)
+                tally = search(
+                    trial, cases, effort.seed, seconds=effort.seconds, shrinks=effort.shrinks, progress=progress
+                )
                 if tally.failure is None:
                     return unrefuted(trial, tally, verdict)
-                return refuted(trial, tally, tally.failure, cases, verdict, made)
+                return refuted(trial, tally, tally.failure, cases, verdict, made, steps=effort.shrinks)
             finally:
                 trial.state.restore()
 

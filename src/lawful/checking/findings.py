@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lawful.checking import statistics
 from lawful.checking.outcome import Outcome, Run
-from lawful.checking.reduce import reduced
+from lawful.checking.reduce import STEPS, reduced
 from lawful.checking.scripts.script import script
 from lawful.checking.search import Tally
 from lawful.checking.shrink import Failure
@@ -22,6 +22,9 @@ from lawful.laws.language.tree import leaves
 
 PRINTED = 4096
 """Tensors of more entries are not written out in a report."""
+
+
+AS_GIVEN = "of the parameters as given"
 
 
 def unrefuted(trial: Trial, tally: Tally, verdict: Verdict) -> Verdict:
@@ -63,6 +66,8 @@ def _notes(trial: Trial, tally: Tally) -> tuple[str, ...]:
     notes = list(trial.notes)
     if tally.randomised:
         notes.append(f"in {tally.randomised} of {tally.tried} cases re-randomised: {_plain(trial)}")
+    elif trial.state.plain and not trial.law.of_architecture:
+        notes.append(f"{AS_GIVEN}: {_plain(trial)}")
     if count := trial.counts["set aside"]:
         notes.append(f"{count} cases set aside: not finite on extreme values")
     if count := trial.counts["excused"]:
@@ -76,7 +81,9 @@ def _notes(trial: Trial, tally: Tally) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def refuted(trial: Trial, tally: Tally, failure: Failure, cases: int, verdict: Verdict, made: str | None) -> Verdict:
+def refuted(
+    trial: Trial, tally: Tally, failure: Failure, cases: int, verdict: Verdict, made: str | None, steps: int = STEPS
+) -> Verdict:
     """Makes the counterexample of a law as small as it gets, and writes it down."""
     notes = tuple(trial.notes)
     if failure.outcome is None:
@@ -93,7 +100,7 @@ def refuted(trial: Trial, tally: Tally, failure: Failure, cases: int, verdict: V
             notes=notes,
             trace=trace,
         )
-    outcome = reduced(trial, failure)
+    outcome = reduced(trial, failure, steps)
     try:
         repro = script(trial, outcome.run, outcome.finding, made)
     except (Discard, MapRaised):  # the map does not do the same twice

@@ -24,11 +24,11 @@ SAFE = 10 * MARGIN
 class Reducer:
     """Simplifies the drawn tensors of a failing case one after another, as long as the same failure remains."""
 
-    def __init__(self, trial: Trial, failure: Failure, seconds: float = 20.0) -> None:
+    def __init__(self, trial: Trial, failure: Failure, steps: int = STEPS, seconds: float = 20.0) -> None:
         if failure.outcome is None:
             raise ValueError("a case in which the map raised has no values to reduce")
         self.trial, self.kind, self.best = trial, failure.kind, failure.outcome
-        self.steps, self.end = STEPS, time.monotonic() + seconds
+        self.steps, self.end = steps, time.monotonic() + seconds
 
     def reduce(self) -> Outcome:
         """Returns the simplest outcome found."""
@@ -99,6 +99,6 @@ def _identical(a: Tensor, b: Tensor) -> bool:
     return bool(((a == b) | (a.isnan() & b.isnan())).all()) if a.is_floating_point() else torch.equal(a, b)
 
 
-def reduced(trial: Trial, failure: Failure) -> Outcome:
-    """Returns the failure with its values made as simple as they get."""
-    return Reducer(trial, failure).reduce()
+def reduced(trial: Trial, failure: Failure, steps: int = STEPS) -> Outcome:
+    """Returns the failure with its values made as simple as they get in a number of steps."""
+    return Reducer(trial, failure, steps).reduce()

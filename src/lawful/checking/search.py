@@ -14,13 +14,17 @@ from hypothesis.errors import HypothesisException, Unsatisfiable
 
 from lawful.checking import statistics
 from lawful.checking.case import Record
-from lawful.checking.shrink import Failure, settled
+from lawful.checking.shrink import RETRIES, Failure, settled
 from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Trial
 from lawful.laws.language import Discard, Inapplicable, Unable
 
 SHRINKS, SHRINK_SECONDS = 400, 20.0
 """How many smaller cases are tried after the first that fails, and for how long."""
+
+
+SILENT = 20
+"""After this many cases of which the law has nothing to say, and none of which it has, the search ends."""
 
 
 @dataclass
@@ -77,24 +81,25 @@ def search(
     seed: int,
     *,
     seconds: float = float("inf"),
+    shrinks: int = SHRINKS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Tally:
     """Tries cases until one fails, then shrinks it; the same seed gives the same search."""
     tally = Tally()
     end = time.monotonic() + seconds
-    shrinks, found = 0, 0.0
+    smaller, found = 0, 0.0
     failing: tuple[bytes, type[_Fails]] | None = None
 
     def attempt(reader: Reader) -> type[_Fails] | None:
-        nonlocal shrinks, found, failing
+        nonlocal smaller, found, failing
         if failing is not None and reader.choices.startswith(failing[0]):
             return failing[1]  # the same case: what differs is not read
         if time.monotonic() > end and (tally.tried or tally.failure):
             tally.stopped = True
             raise _Stop
         if tally.failure:
-            shrinks += 1
-            if shrinks > SHRINKS or time.monotonic() > found + SHRINK_SECONDS:
+            smaller += 1
+            if smaller > shrinks or time.monotonic() > found + SHRINK_SECONDS:
                 raise _Stop
         failure, outcome = None, None
         try:
@@ -110,6 +115,8 @@ def search(
             failure = Failure(Record(integers=reader.taken), raised=error)
         except Inapplicable as error:
             tally.silent.append(error)
+            if isinstance(error, Unable) or (len(tally.silent) >= SILENT and not tally.tried):
+                raise _Stop from error
             hypothesis.reject()
         if not tally.failure:
             tally.tried += 1
@@ -165,5 +172,5 @@ def search(
         changed = MapRaised(f"whether the law applies changes from case to case: {tally.silent[0]}")
         tally.failure = Failure(Record(), raised=changed)
     if tally.failure is not None:
-        tally.failure = settled(trial, tally.failure, seed, found + SHRINK_SECONDS)
+        tally.failure = settled(trial, tally.failure, seed, found + SHRINK_SECONDS, tries=shrinks * RETRIES // SHRINKS)
     return tally

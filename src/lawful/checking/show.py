@@ -68,10 +68,8 @@ def counterexample_lines(found: Counterexample, cases: int) -> list[str]:
     for value in (*found.inputs, *found.drawn):
         lines += value_lines(value)
     if found.bindings:
-        lines.append("with     " + ", ".join(f"{name} = {_short(v)}" for name, v in found.bindings.items()))
-    what = "input" if found.kind == "changed" else "output"
-    place = found.name or f"{what}{f' {found.output}' if found.output else ''}"
-    place += str(list(found.index)) if found.index else ""
+        lines.append("with     " + ", ".join(f"{name} = {short(v)}" for name, v in found.bindings.items()))
+    place = placed(found)
     if found.kind == "not finite":
         lines.append(f"{place} is {number(found.left if _odd(found.left) else found.right)}: not finite")
     elif found.kind == "does not follow":
@@ -94,11 +92,19 @@ def counterexample_lines(found: Counterexample, cases: int) -> list[str]:
     return lines
 
 
+def placed(found: Counterexample) -> str:
+    """Names the entry at which the two sides differ most."""
+    what = "input" if found.kind == "changed" else "output"
+    place = found.name or f"{what}{f' {found.output}' if found.output else ''}"
+    return place + (str(list(found.index)) if found.index else "")
+
+
 def _odd(x: float | None) -> bool:
     return x is not None and not math.isfinite(x)
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Writes a number in four digits, and anything else as it is."""
     return number(value) if isinstance(value, float) else str(value)
 
 
@@ -130,14 +136,14 @@ def _entries(values: Any, index: tuple[int, ...] = ()) -> Any:
 
 
 def _listed(entries: list[tuple[tuple[int, ...], Any]], most: int = 6) -> str:
-    shown = ", ".join(f"{list(i) if i else ''} = {_short(x)}" for i, x in entries[:most])
+    shown = ", ".join(f"{list(i) if i else ''} = {short(x)}" for i, x in entries[:most])
     return shown + (f" and {len(entries) - most} more" if len(entries) > most else "")
 
 
 def _nested(values: Any) -> str:
     if isinstance(values, list):
         return "[" + ", ".join(map(_nested, values)) + "]"
-    return _short(values)
+    return short(values)
 
 
 def verdict_text(verdict: Verdict) -> str:

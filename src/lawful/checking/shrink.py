@@ -29,13 +29,13 @@ class Failure:
         return self.outcome.finding.kind if self.outcome else "raised"
 
 
-def settled(trial: Trial, failure: Failure, seed: int, end: float) -> Failure:
+def settled(trial: Trial, failure: Failure, seed: int, end: float, tries: int = RETRIES) -> Failure:
     """Returns the failure as it shows when it is run again, as small as it gets until the time is up."""
     _repeat(trial, failure)
-    return failure if failure.outcome is None else _lower(trial, _smaller(trial, failure, seed, end), end)
+    return failure if failure.outcome is None else _lower(trial, _smaller(trial, failure, seed, end, tries), end)
 
 
-def _smaller(trial: Trial, failure: Failure, seed: int, end: float) -> Failure:
+def _smaller(trial: Trial, failure: Failure, seed: int, end: float, tries: int) -> Failure:
     """Looks for the same failure with one size smaller and all else drawn anew.
 
     Hypothesis keeps the seed of the values while it shrinks a size, and a fault may need other values there.
@@ -45,7 +45,7 @@ def _smaller(trial: Trial, failure: Failure, seed: int, end: float) -> Failure:
     for letter in sizes:
         while sizes[letter] > 1:
             trial.most = sizes | {letter: sizes[letter] - 1}
-            again = _retry(trial, failure.kind, source, end)
+            again = _retry(trial, failure.kind, source, end, tries)
             if again is None:
                 break
             failure, sizes = again, dict(again.record.sizes)
@@ -69,9 +69,9 @@ def _lower(trial: Trial, failure: Failure, end: float) -> Failure:
     return failure
 
 
-def _retry(trial: Trial, kind: str, source: random.Random, end: float) -> Failure | None:
-    tries = (_same(trial, source.randint, kind, end) for _ in range(RETRIES))
-    return next((failure for failure in tries if failure is not None), None)
+def _retry(trial: Trial, kind: str, source: random.Random, end: float, tries: int) -> Failure | None:
+    found = (_same(trial, source.randint, kind, end) for _ in range(tries))
+    return next((failure for failure in found if failure is not None), None)
 
 
 def _same(trial: Trial, pick: Pick, kind: str, end: float) -> Failure | None:

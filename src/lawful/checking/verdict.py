@@ -93,6 +93,9 @@ class Verdict:
     seconds: float = 0.0
     usage: bool = False
     """Whether an error is the fault of the question: a law or a parameter that does not exist or fit."""
+    file: str = ""
+    line: int = 0
+    """Where the map is defined, as far as that is known."""
     repro: Script | None = field(default=None, repr=False, compare=False)
     trace: str = field(default="", repr=False, compare=False)
     """The traceback of an error, for those who ask for it."""

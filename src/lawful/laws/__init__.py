@@ -89,7 +89,8 @@ from lawful.laws.metric import (
 from lawful.laws.order import boundedness, convexity, lipschitz, monotonicity
 from lawful.laws.parameters import hidden_unit_permutation, hidden_unit_rescaling, scale_free_weights, weight_sharing
 from lawful.laws.probability import divergence, gibbs_inequality, non_negativity, sums_to_one
-from lawful.laws.symmetry import (
+from lawful.laws.training import checkpointed_gradient, every_parameter_receives_a_gradient, gradient_accumulation
+from lawful.laws.transformations import (
     equivariance,
     gradient_equivariance,
     invariance,
@@ -99,7 +100,6 @@ from lawful.laws.symmetry import (
     reversal_invariance,
     translation_equivariance,
 )
-from lawful.laws.training import checkpointed_gradient, every_parameter_receives_a_gradient, gradient_accumulation
 
 __all__ = [
     "ALL",

@@ -80,8 +80,8 @@ def _apart(y: Tensor, z: Tensor) -> bool:
 
 
 def _positions(xs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
-    if len(xs) < 2 or xs[-1].dtype is torch.bool:
-        raise Inapplicable("the last input is to be the positions: got none")
+    if len(xs) < 2 or xs[-1].dtype is torch.bool or xs[-1].is_floating_point():
+        raise Inapplicable("the last input is to be the positions, which are whole numbers: got none")
     return xs[:-1], xs[-1]
 
 

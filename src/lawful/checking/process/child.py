@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lawful.checking.check import Effort, judge_law, seeded
+from lawful.checking.discover import EFFORT, Exploration
 from lawful.checking.process import targets
 from lawful.checking.process.targets import TargetError, UsageError
 from lawful.checking.verdict import Verdict
@@ -91,7 +93,7 @@ def work(job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     say({"plan": [task.problem.law if task.problem else str(task.law) for task in tasks]})
     scripts = job["scripts"]
     for position, task in enumerate(tasks):
-        if position < job["done"]:
+        if position % job["of"] != job["part"] or position in job["done"]:
             continue
         say(
             {
@@ -114,6 +116,28 @@ def work(job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
             verdict.script(path)
             message["script"] = str(path)
         say(message)
+
+
+def explore(job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+    """Tries every law on a target, but for those whose verdict is known, and says what came of it all."""
+    name = job["target"]
+    described = targets.inputs(job["inputs"])
+    if described is None:
+        raise UsageError("discover wants an input: say what the target takes, as in --input 'b t 16'")
+    short = name.rpartition(":")[2]
+    target, called = targets.build(targets.load(name), short, job["seed"])
+    known = {v["law"]: Verdict.from_json(v) for v in job["known"]}
+    effort = dataclasses.replace(EFFORT, cases=job["cases"], seed=job["seed"])
+    exploration = Exploration(target, described, short, effort, known)
+
+    def started(law: Law) -> None:
+        say({"started": len(exploration.judged), "target": short, "law": str(law), "formula": law.formula})
+
+    say({"plan": list(exploration.laws)})
+    for verdict in exploration.verdicts(started):
+        say({"verdict": verdict.to_json(), "trace": verdict.trace})
+    made = f"{short}()" if called else short
+    say({"discovery": exploration.discovery(made, targets.home(name)).to_json()})
 
 
 def _judged(task: Task, law: Law, job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> Verdict:
@@ -144,7 +168,7 @@ def main() -> None:
         channel.flush()
 
     try:
-        work(job, say)
+        (explore if job["discover"] else work)(job, say)
         say({"finished": True})
     except (UsageError, TargetError) as error:
         kind = "usage" if isinstance(error, UsageError) else "failed"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from lawful.checking.discovered import Discovery
 from lawful.checking.verdict import Report, Verdict
 
 STARTING = 60.0
@@ -24,7 +25,12 @@ STARTING = 60.0
 
 @dataclass
 class Job:
-    """What to check: a target with laws and inputs, or (without laws) the claims of a module."""
+    """What to check: a target with laws and inputs, or (without laws) the claims of a module.
+
+    Args:
+        discover: Whether to try every law on the target instead.
+        workers: How many children share the work.
+    """
 
     target: str | None = None
     laws: list[str] = field(default_factory=list)
@@ -33,6 +39,8 @@ class Job:
     seed: int = 0
     seconds: float = 60.0
     script: str | None = None
+    discover: bool = False
+    workers: int = 1
 
 
 @dataclass
@@ -45,6 +53,7 @@ class Result:
     internal: str = ""
     traces: list[str] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
+    discovery: Discovery | None = None
 
     @property
     def exit_code(self) -> int:
@@ -61,80 +70,121 @@ Listener = Callable[[str, Any], None]
 
 
 def run(job: Job, listen: Listener = lambda kind, value: None) -> Result:
-    """Runs a job in child processes: one, and another one each time a law has to be stopped."""
+    """Runs a job in child processes: as many as there are workers, and another one each time a law is stopped."""
     start = time.monotonic()
-    verdicts: list[Verdict] = []
     result = Result(Report(()))
-    finished = False
-    while not finished:
-        before = len(verdicts)
-        finished = _child(job, verdicts, result, listen)
-        if not finished and len(verdicts) == before:
-            break  # the child fell before it had begun: another one would too
-    result.report = Report(tuple(verdicts), time.monotonic() - start, job.seed)
+    lock = threading.Lock()
+
+    def heard(kind: str, value: Any) -> None:
+        with lock:
+            listen(kind, value)
+
+    workers = [Worker(job, part, result, heard) for part in range(max(1, job.workers))]
+    threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers[1:]]
+    try:
+        for thread in threads:
+            thread.start()
+        workers[0].run()
+        for thread in threads:
+            thread.join()
+    finally:
+        for worker in workers:
+            worker.stop()
+    found = {place: verdict for worker in workers for place, verdict in worker.verdicts.items()}
+    result.report = Report(tuple(found[place] for place in sorted(found)), time.monotonic() - start, job.seed)
     return result
 
 
-def _child(job: Job, verdicts: list[Verdict], result: Result, listen: Listener) -> bool:
-    """Runs one child; returns whether there is nothing left to do."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lawful.checking.process.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    )
-    try:
-        current: dict[str, Any] = {}
-        task = {**vars(job), "done": len(verdicts), "scripts": len(result.scripts)}
-        if process.stdin is not None:
-            process.stdin.write(json.dumps(task))
-            process.stdin.close()
-        for message in _messages(process, job.seconds, current):
-            if message is None:  # the time is up
-                _stopped(job, current, verdicts, result, listen, f"no answer within {job.seconds:g} s")
-                return False
-            current |= message
-            if "plan" in message:
-                listen("plan", message["plan"])
-            elif "started" in message:
-                listen("started", f"{message['target']}  {message['law']}")
-            elif "progress" in message:
-                listen("progress", message["progress"])
-            elif "verdict" in message:
-                verdicts.append(Verdict.from_json(message["verdict"]))
-                result.traces += [message["trace"]] if message["trace"] else []
-                result.scripts += [message["script"]] if "script" in message else []
-                listen("verdict", verdicts[-1])
-                current.pop("started", None)
-            elif "finished" in message:
+class Worker:
+    """Does its part of a job, in one child after another."""
+
+    def __init__(self, job: Job, part: int, result: Result, listen: Listener) -> None:
+        self.job, self.part, self.result, self.listen = job, part, result, listen
+        self.verdicts: dict[int, Verdict] = {}
+        self.process: subprocess.Popen[str] | None = None
+
+    def run(self) -> None:
+        """Starts children until there is nothing left to do, or one falls before it has begun."""
+        finished = False
+        while not finished:
+            before = len(self.verdicts)
+            finished = self._child()
+            if not finished and len(self.verdicts) == before:
+                break
+
+    def stop(self) -> None:
+        """Ends the child, if there is one."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+
+    def _child(self) -> bool:
+        """Runs one child; returns whether there is nothing left to do."""
+        self.process = process = subprocess.Popen(
+            [sys.executable, "-m", "lawful.checking.process.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+        try:
+            current: dict[str, Any] = {}
+            known = [verdict.to_json() for verdict in self.verdicts.values()]
+            share = {"part": self.part, "of": max(1, self.job.workers)}
+            done = {"done": list(self.verdicts), "known": known, "scripts": len(self.result.scripts)}
+            if process.stdin is not None:
+                process.stdin.write(json.dumps({**vars(self.job), **share, **done}))
+                process.stdin.close()
+            for message in _messages(process, self.job.seconds, current):
+                if message is None:  # the time is up
+                    self._stopped(current, f"no answer within {self.job.seconds:g} s")
+                    return False
+                current |= message
+                if self._heard(message, current):
+                    return True
+            if self.result.usage or self.result.failed or (self.result.internal and "started" not in current):
                 return True
-            else:
-                for kind in ("usage", "failed", "internal"):
-                    if kind in message:
-                        setattr(result, kind, message[kind])
-                        result.traces.append(message["trace"])
-        if result.usage or result.failed or (result.internal and "started" not in current):
+            code = process.wait()
+            name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            self._stopped(current, f"the process died ({name})")
+            return False
+        finally:
+            self.stop()
+
+    def _heard(self, message: dict[str, Any], current: dict[str, Any]) -> bool:
+        """Takes in what the child said; returns whether that was its last word."""
+        if "plan" in message:
+            self.listen("plan", message["plan"])
+        elif "started" in message:
+            self.listen("started", f"{message['target']}  {message['law']}")
+        elif "progress" in message:
+            self.listen("progress", message["progress"])
+        elif "verdict" in message:
+            self.result.traces += [message["trace"]] if message["trace"] else []
+            self.result.scripts += [message["script"]] if "script" in message else []
+            self._add(current, Verdict.from_json(message["verdict"]))
+        elif "discovery" in message:
+            self.result.discovery = Discovery.from_json(message["discovery"])
+        elif "finished" in message:
             return True
-        code = process.wait()
-        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        _stopped(job, current, verdicts, result, listen, f"the process died ({name})")
+        else:
+            for kind in ("usage", "failed", "internal"):
+                if kind in message:
+                    setattr(self.result, kind, message[kind])
+                    self.result.traces.append(message["trace"])
         return False
-    finally:
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
 
+    def _add(self, current: dict[str, Any], verdict: Verdict) -> None:
+        self.verdicts[current.pop("started")] = verdict
+        self.listen("verdict", verdict)
 
-def _stopped(
-    job: Job, current: dict[str, Any], verdicts: list[Verdict], result: Result, listen: Listener, reason: str
-) -> None:
-    if "started" not in current:
-        result.failed = f"{job.target or 'lawful'}: {reason} while it was loaded"
-        return
-    verdicts.append(Verdict("error", current["law"], current["formula"], current["target"], reason))
-    listen("verdict", verdicts[-1])
+    def _stopped(self, current: dict[str, Any], reason: str) -> None:
+        if "started" not in current:
+            self.result.failed = f"{self.job.target or 'lawful'}: {reason} while it was loaded"
+            return
+        self._add(current, Verdict("error", current["law"], current["formula"], current["target"], reason))
 
 
 def _messages(

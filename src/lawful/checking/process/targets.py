@@ -36,6 +36,18 @@ def laws_by_name() -> dict[str, Law]:
     return {name: value for name, value in vars(lawful.laws).items() if isinstance(value, Law)}
 
 
+def laws_by_kind() -> dict[str, dict[str, Law]]:
+    """The laws of the catalogue, by the file that they are in."""
+    found: dict[str, dict[str, Law]] = {}
+    for finder in sorted(pkgutil.iter_modules(lawful.laws.__path__), key=lambda m: m.name):
+        module = importlib.import_module(f"lawful.laws.{finder.name}")
+        own = {n: v for n, v in vars(module).items() if isinstance(v, Law) and n in vars(lawful.laws)}
+        kept = {n: v for n, v in own.items() if all(n not in laws for laws in found.values())}
+        if kept and not finder.ispkg:
+            found[f"{finder.name}: {(module.__doc__ or '').splitlines()[0]}"] = kept
+    return found
+
+
 def import_module(text: str) -> ModuleType:
     """Imports `package.module` or `path/file.py`."""
     if text.endswith(".py") or "/" in text:
@@ -69,14 +81,14 @@ def _guarded(text: str, load: Callable[[], ModuleType]) -> ModuleType:
 
 def load(text: str) -> Any:
     """Finds the attribute that `module:Name` names."""
-    home, _, name = text.rpartition(":")
-    if not home or not name:
+    place, _, name = text.rpartition(":")
+    if not place or not name:
         raise UsageError(f"a target reads package.module:Name or path/file.py:Name: got {text!r}")
-    value: Any = import_module(home)
+    value: Any = import_module(place)
     for part in name.split("."):
         if not hasattr(value, part):
             public = [n for n in vars(value) if not n.startswith("_")] if hasattr(value, "__dict__") else []
-            raise UsageError(f"{home} has no attribute {part}{nearest(part, public)}")
+            raise UsageError(f"{place} has no attribute {part}{nearest(part, public)}")
         value = getattr(value, part)
     return value
 
@@ -104,11 +116,16 @@ def _needs_nothing(function: Any) -> bool:
     return all(p.default is not p.empty for p in inspect.signature(function).parameters.values())
 
 
+def home(text: str) -> str:
+    """The module that `module:Name` or `path/file.py:Name` is imported from."""
+    place = text.rpartition(":")[0]
+    return Path(place).stem if place.endswith(".py") else place
+
+
 def definition(text: str, called: bool, seed: int) -> str:
     """Writes the lines of a script that make `f` as the command line did."""
-    home, _, name = text.rpartition(":")
-    path = Path(home)
-    place, module = (str(path.parent), path.stem) if home.endswith(".py") else (".", home)
+    place, _, name = text.rpartition(":")
+    place, module = (str(Path(place).parent) if place.endswith(".py") else "."), home(text)
     root = name.split(".")[0]
     lines = [f"import sys\n\nsys.path.insert(0, {place!r})", f"from {module} import {root}\n"]
     lines += [f"torch.manual_seed({seed})", f"f = {name}()"] if called else [f"f = {name}"]

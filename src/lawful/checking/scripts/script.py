@@ -52,11 +52,12 @@ def origin(target: Any, variable: str = "f") -> str:
             head = f"# the definition of {name} goes here"
     else:
         head = f"from {module.__name__} import {name}\n"
-    made = _construction(target, name) if isinstance(target, nn.Module) else name
+    made = construction(target, name) if isinstance(target, nn.Module) else name
     return head if made == variable else f"{head}\n{variable} = {made}"
 
 
-def _construction(target: nn.Module, name: str) -> str:
+def construction(target: nn.Module, name: str) -> str:
+    """Writes how a module is made, as far as that is known."""
     if type(target).__module__.startswith("torch.nn") and "\n" not in repr(target):
         return repr(target)
     try:

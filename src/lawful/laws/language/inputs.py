@@ -141,6 +141,21 @@ def parse(text: str) -> tuple[str, Input]:
     return name or "", shape(body)
 
 
+def written(described: Input) -> str:
+    """Writes a description as Python.
+
+    Examples:
+        >>> written(tokens("b t:8,16", vocab=65))
+        'tokens("b t:8,16", vocab=65)'
+    """
+    axes = " ".join(f"{a}:{','.join(map(str, a.options))}" if a.options else str(a) for a in described.axes)
+    domain = described.domain
+    if isinstance(domain, Tokens):
+        return f'tokens("{axes}", vocab={domain.vocab})'
+    kind = "mask" if isinstance(domain, Bits) else "probabilities" if isinstance(domain, Simplex) else "shape"
+    return f'{kind}("{axes}")'
+
+
 def as_input(value: object) -> Input | None:
     """Returns the description that an input already is, or that an example tensor amounts to; else None."""
     if isinstance(value, Input):

@@ -1,0 +1,197 @@
+"""`discover`: which laws does a map obey?"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import lawful.laws
+from lawful.checking.check import Effort, judge_law
+from lawful.checking.discovered import Discovery, Row
+from lawful.checking.scripts.script import construction
+from lawful.checking.state import seed_all, undisturbed
+from lawful.checking.verdict import Verdict
+from lawful.laws import determinism
+from lawful.laws.implications import follows_from
+from lawful.laws.language import Input, Law
+from lawful.laws.language.inputs import as_input, written
+from lawful.laws.language.tree import children, leaves
+
+CASES = 40
+"""How many cases discovery tries for each law."""
+
+EFFORT = Effort(cases=CASES, seconds=10.0, shrinks=60)
+
+
+def discover(target: Callable[..., Any], *, inputs: Any, cases: int = CASES, seed: int = 0) -> Discovery:
+    """Tries every law over every axis that it could speak of, and says which held.
+
+    Laws that follow from others are folded under them: what holds under the strongest, what is refuted under the
+    weakest. Laws that need to be told more than an axis (a group, a reference, a method) are left alone.
+
+    Args:
+        target: An `nn.Module`, a function, or a class without arguments to make a module with.
+        inputs: As for `check`.
+        cases: How many cases to try for each law.
+        seed: The same seed gives the same result.
+
+    Examples:
+        >>> import torch
+        >>> from lawful.laws import shape
+        >>> found = discover(torch.relu, inputs=shape("b 4"), cases=10)
+        >>> "idempotence()" in [row.verdict.law for row in found.held]
+        True
+    """
+    name = getattr(target, "__name__", type(target).__name__)
+    home = getattr(target if hasattr(target, "__name__") else type(target), "__module__", "")
+    made = f"{name}()" if isinstance(target, type) else name
+    if isinstance(target, torch.nn.Module):
+        made = construction(target, name)
+    if isinstance(target, type) and issubclass(target, torch.nn.Module):
+        with undisturbed():
+            seed_all(seed)
+            target = target()
+    exploration = Exploration(target, inputs, name, Effort(cases, seed, seconds=EFFORT.seconds, shrinks=EFFORT.shrinks))
+    for _ in exploration.verdicts():
+        pass
+    return exploration.discovery(made, "" if home in ("__main__", "builtins") else home)
+
+
+def _drawn(inputs: Any) -> bool:
+    """Whether inputs come from a function, so that their number is not known beforehand."""
+    return callable(inputs) and not isinstance(inputs, Input)
+
+
+def candidates(inputs: Any) -> Iterator[Law]:
+    """Every law of the catalogue, with every axis of the first input that it could speak of."""
+    described = leaves(inputs, (Input, Tensor))
+    first = as_input(next(iter(described.values()))) if described else None
+    axes = range(len(first.axes)) if first is not None else range(0)
+    spoken = {"batch": axes[:1], "time": axes[1:], "axis": axes}
+    for stated in vars(lawful.laws).values():
+        if not isinstance(stated, Law) or stated.tries is None or stated.parts:
+            continue
+        named = [name for name, p in stated.signature.items() if "Axis" in str(p.annotation)]
+        for tried in stated.tries:
+            if not named:
+                yield stated(**tried)
+            for axis in spoken[named[0]] if named else ():
+                yield stated(**tried, **{named[0]: axis})
+
+
+@dataclass
+class Exploration:
+    """The laws of the catalogue, tried one after another on a map.
+
+    Args:
+        known: Verdicts that are there already, by law.
+    """
+
+    target: Any
+    inputs: Any
+    name: str
+    effort: Effort = EFFORT
+    known: dict[str, Verdict] | None = None
+
+    def __post_init__(self) -> None:
+        self.start = time.monotonic()
+        self.judged: dict[str, Verdict] = dict(self.known or {})
+        self.laws = {str(stated): stated for stated in candidates(self.inputs)}
+        given = None if _drawn(self.inputs) else len(leaves(self.inputs, (Input, Tensor)))
+        for name, stated in self.laws.items():
+            if given is not None and stated.arity is not None and stated.arity > given:
+                reason = f"it speaks of {stated.arity} inputs: got {given}"
+                self.judged[name] = Verdict("inapplicable", name, stated.formula, self.name, reason)
+        self.weaker = {name: follows_from(stated) & self.laws.keys() for name, stated in self.laws.items()}
+
+    def verdicts(self, listen: Callable[[Law], None] = lambda stated: None) -> Iterator[Verdict]:
+        """Judges the weaker laws first: what they are refuted by refutes the stronger ones too.
+
+        A map that does not even run ends it.
+        """
+        order = sorted(self.laws, key=lambda name: (name != str(determinism()), len(self.weaker[name])))
+        for name in order:
+            if name in self.judged or any(self._grade(weaker) == "refuted" for weaker in self.weaker[name]):
+                continue
+            listen(self.laws[name])
+            self.judged[name] = judge_law(self.laws[name], self.target, self.inputs, self.name, self.effort)
+            yield self.judged[name]
+            if name == str(determinism()) and self._grade(name) == "error":
+                return
+
+    def _grade(self, name: str) -> str:
+        return self.judged[name].grade if name in self.judged else ""
+
+    def discovery(self, made: str, home: str = "") -> Discovery:
+        """Folds what was found: held laws under stronger ones, refuted ones under weaker ones.
+
+        Args:
+            made: Python that makes the map.
+            home: The module that it is imported from, if it is known.
+        """
+        held = [name for name in self.laws if self._grade(name) == "held"]
+        heads = [name for name in held if not any(self._above(other, name, held) for other in held)]
+        refuted = [name for name in self.laws if self._grade(name) == "refuted"]
+        hence = {
+            name: tuple(n for n in self.laws if n not in self.judged and name in self.weaker[n]) for name in refuted
+        }
+        silent = [name for name in self.laws if self._grade(name) not in ("held", "refuted", "")]
+        return Discovery(
+            self.name,
+            held=tuple(Row(self.judged[n], tuple(o for o in held if o in self.weaker[n])) for n in heads),
+            refuted=tuple(Row(self.judged[n], hence[n]) for n in refuted),
+            silent=tuple(Row(self.judged[n]) for n in silent),
+            claims=claims_text([self.laws[n] for n in heads], self.name, made, home, self.inputs),
+            seconds=time.monotonic() - self.start,
+        )
+
+    def _above(self, other: str, name: str, held: list[str]) -> bool:
+        """Whether a law follows from another one; of two that follow from each other the first is above."""
+        if name not in self.weaker[other]:
+            return False
+        return other not in self.weaker[name] or held.index(other) < held.index(name)
+
+
+def claims_text(laws: list[Law], name: str, made: str, home: str, inputs: Any) -> str:
+    """Writes the function `claims()` that declares laws of a map."""
+    described = _written(inputs)
+    words = sorted({"Claim", *(stated.name for stated in laws), *described.words}, key=lambda w: (w.islower(), w))
+    head = ["from collections.abc import Iterator", ""]
+    head += [f"from {home} import {re.split('[.(]', made)[0]}"] if home else []
+    head += ["from lawful.laws import (", *(f"    {word}," for word in words), ")", "", ""]
+    body = ["def claims() -> Iterator[Claim]:", f'    """The laws that {name} obeys."""']
+    body += [f"    for law in ({''.join(f'{stated}, ' for stated in laws).rstrip()}):"]
+    if len(body[-1]) > 110:
+        body[-1:] = ["    for law in (", *(f"        {stated}," for stated in laws), "    ):"]
+    body += [f"        yield Claim(law, {made}, {described.text}, name={name!r})"]
+    if not laws:
+        body[2:] = ["    yield from ()"]
+    return "\n".join([*head, *body, ""])
+
+
+@dataclass(frozen=True)
+class _Written:
+    text: str
+    words: tuple[str, ...]
+
+
+def _written(inputs: Any) -> _Written:
+    """Inputs as Python."""
+    described = as_input(inputs)
+    if described is not None:
+        text = written(described)
+        return _Written(text, (text.partition("(")[0],))
+    parts = children(inputs)
+    if parts is None:
+        return _Written("...", ())
+    found = {key: _written(part) for key, part in parts.items()}
+    words = tuple(word for part in found.values() for word in part.words)
+    if isinstance(inputs, Mapping):
+        return _Written("{" + ", ".join(f"{key!r}: {part.text}" for key, part in found.items()) + "}", words)
+    return _Written("(" + "".join(f"{part.text}, " for part in found.values()).strip() + ")", words)
