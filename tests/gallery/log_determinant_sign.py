@@ -1,4 +1,4 @@
-"""The log-determinant of an inverse has the sign of the forward map (flowjax#208, normalizing-flows#27)."""
+"""The log-determinant of an inverse has the sign of the forward map (flowjax#208)."""
 
 import torch
 from torch import Tensor, nn

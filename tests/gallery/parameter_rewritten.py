@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from lawful import shape
-from lawful.laws import purity
+from lawful.laws import no_parameter_change
 
-law = purity()
+law = no_parameter_change()
 inputs = shape("b t 4")
 witness = {"t": 5}
 

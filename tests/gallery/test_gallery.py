@@ -3,6 +3,7 @@
 import importlib
 import math
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,9 @@ def test_broken_is_refuted_by_a_small_witness(name, tmp_path):
     fault = load(name)
     verdict = judged(fault, fault.Broken)
     assert verdict.grade == "refuted", verdict
+    if verdict.counterexample is None:  # something never happened, which no single case shows
+        assert not fault.witness
+        return
     for letter, most in fault.witness.items():
         assert size(verdict, fault.inputs, letter) <= most, verdict
     left, right = shown(verdict, tmp_path)
@@ -52,8 +56,25 @@ def test_fixed_holds_in_many_cases(name):
     assert verdict.grade == "held", verdict
 
 
+def test_readme_lists_every_fault():
+    assert len(FAULTS) >= 25
+    table = (Path(__file__).parent / "README.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in table if line.startswith("| [")] == [row(name) for name in FAULTS]
+
+
+def row(name):
+    """The line of a fault in the table, as its file has it."""
+    fault = load(name)
+    mechanism, thread = re.fullmatch(r"(.+) \((.+)\)\.", fault.__doc__).groups()
+    law = ", ".join(f"`{part.name}`" for part in fault.law.parts or (fault.law,))
+    witness = ", ".join(f"{letter} = {most}" for letter, most in fault.witness.items())
+    return f"| [{name}]({name}.py) | {mechanism} | {thread} | {law} | {witness} |"
+
+
 def size(verdict, inputs, letter):
-    """The size of a letter in the counterexample."""
+    """The size of a letter in the counterexample; inputs that a function draws say it by that name."""
+    if callable(inputs):
+        return verdict.counterexample.bindings[letter]
     described = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs]
     for value, axes in zip(verdict.counterexample.inputs, described, strict=True):
         for n, axis in zip(value.shape, axes.axes, strict=True):

@@ -1,6 +1,10 @@
+import contextlib
+import io
+import runpy
 from collections.abc import Callable
 
 import pytest
+import torch
 
 import lawful
 
@@ -13,3 +17,31 @@ def judge() -> Callable[..., lawful.Verdict]:
         return lawful.check(f, law, inputs=inputs, cases=cases, **options).verdicts[0]
 
     return verdict
+
+
+@pytest.fixture
+def shown(tmp_path) -> Callable[[lawful.Verdict], list[float]]:
+    """Runs the standalone script of a verdict, and returns the numbers that it prints."""
+
+    def numbers(verdict):
+        path, printed = tmp_path / "script.py", io.StringIO()
+        verdict.script(path)
+        dtype, grad, state = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state()
+        try:
+            with contextlib.redirect_stdout(printed):
+                runpy.run_path(str(path))
+        finally:
+            torch.set_default_dtype(dtype)
+            torch.set_grad_enabled(grad)
+            torch.set_rng_state(state)
+        return [float(word) for word in printed.getvalue().split() if is_number(word)]
+
+    return numbers
+
+
+def is_number(word):
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

@@ -8,7 +8,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from lawful import mask, shape
-from lawful.laws import determinism, no_mutation, purity
+from lawful.laws import (
+    determinism,
+    layout_independence,
+    no_mutation,
+    no_parameter_change,
+    purity,
+    reversible_modes,
+    state_dict_round_trip,
+)
 
 torch.manual_seed(0)
 
@@ -124,6 +132,134 @@ def fill_second(x, m):
     return x, m.logical_not_()
 
 
+class Renormalised(nn.Linear):
+    """Scales its weight to length 1 in place while it is used."""
+
+    def __init__(self):
+        super().__init__(8, 8)
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.div_(self.weight.norm())
+        return super().forward(x)
+
+
+class Extended(nn.Module):
+    """A table of positions that grows when a longer input comes."""
+
+    def __init__(self):
+        super().__init__()
+        self.positions = nn.Parameter(torch.randn(2, 8))
+
+    def forward(self, x):
+        if x.shape[1] > len(self.positions):
+            more = torch.zeros(x.shape[1] - len(self.positions), 8, dtype=self.positions.dtype)
+            self.positions.data = torch.cat([self.positions.data, more])
+        return x + self.positions[: x.shape[1]]
+
+
+class LowRank(nn.Module):
+    """A linear layer with a low-rank adapter, merged into its weight in evaluation."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(8, 8)
+        self.down, self.up = nn.Parameter(torch.randn(2, 8)), nn.Parameter(torch.randn(8, 2))
+        self.merged = False
+
+    def add(self, sign):
+        with torch.no_grad():
+            self.base.weight += sign * self.up @ self.down
+
+    def train(self, mode=True):
+        if self.merged == mode:
+            self.add(-1 if mode else 1)
+            self.merged = not mode
+        return super().train(mode)
+
+    def forward(self, x):
+        return self.base(x) if self.merged else self.base(x) + x @ self.down.T @ self.up.T
+
+
+class MergedEachTime(LowRank):
+    def train(self, mode=True):
+        if not mode:
+            self.add(1)
+        self.merged = not mode
+        return nn.Module.train(self, mode)
+
+
+class NeverTakenApart(LowRank):
+    """Merged at the first evaluation; training adds the adapter once more."""
+
+    def train(self, mode=True):
+        if not mode and not self.merged:
+            self.add(1)
+            self.merged = True
+        return nn.Module.train(self, mode)
+
+    def forward(self, x):
+        return self.base(x) + x @ self.down.T @ self.up.T if self.training else self.base(x)
+
+
+class PlainList(nn.Module):
+    """Its layers are in a plain list, which no state dict knows of."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(8, 8), nn.Linear(8, 8)]
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class RunningMean(nn.Module):
+    """Takes away a mean over what it has seen in training."""
+
+    def __init__(self, persistent=True):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(8), persistent=persistent)
+
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean((0, 1))
+        return x - self.mean
+
+
+class Forgotten(RunningMean):
+    """The mean is not part of the state dict."""
+
+    def __init__(self):
+        super().__init__(persistent=False)
+
+
+class AnAttribute(nn.Module):
+    """The largest entry seen in training is an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = 1.0
+
+    def forward(self, x):
+        if self.training:
+            self.largest = max(self.largest, float(x.abs().max()))
+        return x / self.largest
+
+
+def as_if_contiguous(x):
+    """Reads neighbours with the strides of a contiguous tensor."""
+    b, t, d = x.shape
+    return x.as_strided((b, t, d), (t * d, d, 1)) * 2
+
+
+def storage_order(x):
+    """Adds a number to each entry by its place in memory."""
+    flat = torch.empty_like(x).as_strided((x.numel(),), (1,)) if x.is_contiguous() else None
+    return x + 0 if flat is None else x + torch.arange(x.numel()).reshape(x.shape)
+
+
 X, MASK = shape("b t 8"), mask("b t")
 
 KEPT = {
@@ -136,6 +272,17 @@ KEPT = {
     "its input returned": (no_mutation(), X, lambda x: x),
     "a mask applied": (no_mutation(), (X, MASK), lambda x, m: x.masked_fill(~m[..., None], 0)),
     "the same values written": (no_mutation(), X, lambda x: x.copy_(x.clone())),
+    "parameters: a layer": (no_parameter_change(), X, nn.Linear(8, 8)),
+    "parameters: batch norm": (no_parameter_change(), shape("b:2..3 8 t"), nn.BatchNorm1d(8)),
+    "modes: dropout": (reversible_modes(), X, nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))),
+    "modes: an adapter": (reversible_modes(), X, LowRank()),
+    "modes: batch norm": (reversible_modes(), shape("b:2..3 8 t"), nn.BatchNorm1d(8)),
+    "saved: a layer": (state_dict_round_trip(), X, nn.Linear(8, 8)),
+    "saved: batch norm": (state_dict_round_trip(), shape("b:2..3 8 t"), nn.BatchNorm1d(8)),
+    "saved: a persistent buffer": (state_dict_round_trip(), X, RunningMean()),
+    "saved: nothing to save": (state_dict_round_trip(), X, nn.ReLU()),
+    "layout: a layer": (layout_independence(), X, nn.Linear(8, 8)),
+    "layout: attention": (layout_independence(), X, lambda x: F.scaled_dot_product_attention(x, x, x)),
 }
 BROKEN = {
     "dropout that is always on": (determinism(), X, lambda x: F.dropout(x, 0.5)),
@@ -156,7 +303,28 @@ BROKEN = {
     "a shape": (no_mutation(), X, lambda x: x.unsqueeze_(0)),
     "the second input": (no_mutation(), (X, MASK), fill_second),
     "a keyword input": (no_mutation(), {"x": X, "m": MASK}, fill_second),
+    "parameters: normalised in place": (no_parameter_change(), X, Renormalised()),
+    "parameters: extended in place": (no_parameter_change(), X, Extended()),
+    "modes: merged each time": (reversible_modes(), X, MergedEachTime()),
+    "modes: never taken apart": (reversible_modes(), X, NeverTakenApart()),
+    "saved: layers in a plain list": (state_dict_round_trip(), X, PlainList()),
+    "saved: an attribute": (state_dict_round_trip(), X, AnAttribute()),
+    "saved: a buffer that is not persistent": (state_dict_round_trip(), X, Forgotten()),
+    "layout: strides of a contiguous tensor": (layout_independence(), X, as_if_contiguous),
+    "layout: a place in memory": (layout_independence(), X, storage_order),
 }
+INAPPLICABLE = {
+    "parameters: none": (no_parameter_change(), nn.ReLU(), "there is no parameter"),
+    "modes: a function": (reversible_modes(), torch.relu, "a module was wanted: got builtin_function_or_method"),
+    "saved: a function": (state_dict_round_trip(), noisy, "a module was wanted: got function"),
+}
+SHOWN = [
+    "parameters: normalised in place",
+    "modes: merged each time",
+    "saved: layers in a plain list",
+    "saved: an attribute",
+    "layout: strides of a contiguous tensor",
+]
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
@@ -173,3 +341,33 @@ def test_the_mutated_input_is_named(judge):
     found = judge(fill_second, no_mutation(), (X, MASK)).counterexample
     assert found.kind == "changed"
     assert found.output == 1
+
+
+@pytest.mark.parametrize(("law", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
+def test_inapplicable(law, f, reason, judge):
+    verdict = judge(f, law, X, cases=5)
+    assert (verdict.grade, verdict.reason) == ("inapplicable", reason)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_script_shows_it(name, judge, shown):
+    law, inputs, f = BROKEN[name]
+    left, right, *_ = shown(judge(f, law, inputs))
+    assert left != right
+
+
+def test_the_changed_parameter_is_named(judge):
+    found = judge(Renormalised(), no_parameter_change(), X).counterexample
+    assert (found.kind, found.name) == ("changed", "weight")
+
+
+@pytest.mark.parametrize("law", [no_parameter_change(), reversible_modes(), state_dict_round_trip()], ids=str)
+@pytest.mark.parametrize("layer", [LowRank, MergedEachTime, Renormalised, RunningMean, PlainList])
+def test_the_module_comes_back_as_it_was(law, layer, judge):
+    module = layer()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    merged = getattr(module, "merged", None)
+    judge(module, law, X, cases=5)
+    assert module.training
+    assert getattr(module, "merged", None) == merged
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from lawful import shape, tokens
-from lawful.laws import ALL, gradient, invertibility, log_determinant
+from lawful.laws import ALL, gradient, invertibility, kink_at, log_determinant, second_order_gradient, ties
 
 torch.manual_seed(0)
 
@@ -123,6 +123,60 @@ class Coupling(nn.Module):
         return torch.cat([kept, (moved - shift) * (-log_scale).exp()], dim=-1)
 
 
+class Cube(torch.autograd.Function):
+    """Its backward pass hides from differentiation."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        with torch.no_grad():
+            return grad * 3 * x.detach() ** 2
+
+
+class CubeOnceOnly(Cube):
+    """Says that its backward pass cannot be differentiated."""
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * 3 * x**2
+
+
+class SmoothCube(Cube):
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * 3 * x**2
+
+
+def angle(x):
+    """Between each pair of neighbours; not smooth where both are zero."""
+    return torch.atan2(x[..., ::2], x[..., 1::2])
+
+
+def hard_top(x):
+    """Keeps the two largest entries."""
+    return torch.where(x >= x.topk(2, dim=-1).values[..., -1:], x, 0.0)
+
+
+class WrongAtZero(torch.autograd.Function):
+    """The positive part, with a gradient of 1 everywhere."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.relu()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
 X, FLAT = shape("b:1..3 t:1..3 4"), shape("b:1..3 4")
 orthogonal = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q
 wrong_sign = Coupling(lambda log_scale, total: -total)
@@ -144,6 +198,13 @@ KEPT = {
     "gradient: length": (gradient(), X, lambda x: x.norm(dim=-1)),
     "gradient: RMS norm": (gradient(), X, nn.RMSNorm(4)),
     "gradient: a constant": (gradient(), X, torch.ones_like),
+    "gradient: away from kinks": (gradient().except_near(kink_at(0.0)), X, torch.relu),
+    "gradient: away from ties": (gradient().except_near(ties), X, hard_top),
+    "twice: a network": (second_order_gradient(), FLAT, nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))),
+    "twice: attention": (second_order_gradient(), X, lambda x: (x @ x.mT).softmax(-1) @ x),
+    "twice: a backward pass that can be differentiated": (second_order_gradient(), X, SmoothCube.apply),
+    "twice: linear": (second_order_gradient(), X, nn.Linear(4, 4)),
+    "twice: ReLU": (second_order_gradient(), X, torch.relu),
     "inverse: coupling": (invertibility(), FLAT, Coupling()),
     "inverse: affine": (invertibility(), X, Affine()),
     "inverse: an orthogonal matrix": (
@@ -172,6 +233,10 @@ BROKEN = {
     "gradient: a detached branch": (gradient(), X, lambda x: x * x.detach()),
     "gradient: no gradient at all": (gradient(), X, lambda x: x.detach().sin()),
     "gradient: in place under no_grad": (gradient(), X, doubled_unseen),
+    "gradient: wrong on one side, away from kinks": (gradient().except_near(kink_at(0.0)), X, WrongAtZero.apply),
+    "twice: a norm at 0": (second_order_gradient(), X, lambda x: x.norm(dim=-1)),
+    "twice: an angle at 0": (second_order_gradient(), X, angle),
+    "twice: a hidden backward pass": (second_order_gradient(), X, Cube.apply),
     "inverse: a wrong sign": (invertibility(inverse="with_a_wrong_sign"), X, Affine()),
     "inverse: a wrong order": (invertibility(inverse="in_the_wrong_order"), X, Affine()),
     "inverse: a cache": (invertibility(), X, Remembering()),
@@ -205,6 +270,19 @@ INAPPLICABLE = {
         lambda x: x.argmax(-1),
         "an output of torch.int64 has no derivative",
     ),
+    "twice: integers": (
+        second_order_gradient(),
+        X,
+        lambda x: x.argmax(-1),
+        "an output of torch.int64 has no derivative",
+    ),
+    "twice: nothing to differentiate by": (
+        second_order_gradient(),
+        tokens("b t", vocab=5),
+        nn.Embedding(5, 4),
+        "there is no real input to differentiate by",
+    ),
+    "twice: once only": (second_order_gradient(), X, CubeOnceOnly.apply, "it cannot be differentiated twice"),
     "inverse: none": (invertibility(), X, nn.Linear(4, 4), "Linear has no method 'inverse'"),
     "log-determinant: not square": (
         log_determinant(),
@@ -270,3 +348,26 @@ def test_that_other_parameters_were_tried_is_said(judge):
     verdict = judge(Coupling(), log_determinant(), FLAT)
     assert any("re-randomised: net.2.weight (zero), net.2.bias (zero)" in note for note in verdict.notes)
     assert not any(p.any() for p in Coupling().net[-1].parameters())
+
+
+def test_the_cases_that_are_excepted_are_counted(judge):
+    verdict = judge(torch.relu, gradient().except_near(kink_at(0.0)), X)
+    assert verdict.grade == "held"
+    assert any("cases excepted: close to kink_at(0)" in note for note in verdict.notes)
+
+
+class Gained(nn.Module):
+    """Multiplies by a gain that is detached."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.randn(4))
+
+    def forward(self, x):
+        return x * self.gain.detach()
+
+
+@pytest.mark.parametrize("f", [doubled_unseen, Gained()], ids=["a function", "a module"])
+def test_the_script_shows_it(f, judge, shown):
+    left, right, *_ = shown(judge(f, gradient(), FLAT))
+    assert left != right

@@ -4,8 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from lawful import shape, tokens
-from lawful.laws import batch_independence, causality, locality
+from lawful import mask, shape, tokens
+from lawful.laws import (
+    batch_independence,
+    causality,
+    every_input_matters,
+    locality,
+    positions_matter,
+    ragged_batches,
+    relative_position_only,
+)
 
 torch.manual_seed(0)
 
@@ -49,7 +57,77 @@ class CausalConvolution(nn.Conv1d):
         return super().forward(nn.functional.pad(x, (self.kernel_size[0] - 1, 0)))
 
 
+def masked_attention(x, there):
+    return attend(x, ~there[:, None, :])
+
+
+def rotated(x, p, halves=True):
+    """Turns pairs of features by angles that grow with the positions p."""
+    angle = p[..., None].to(x) / torch.tensor([1.0, 10.0]).to(x)
+    a, b = x.chunk(2, dim=-1) if halves else (x[..., ::2], x[..., 1::2])
+    turned = a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()
+    return torch.cat(turned, dim=-1) if halves else torch.stack(turned, dim=-1).flatten(-2)
+
+
+def rotary_scores(q, k, p):
+    return rotated(q, p) @ rotated(k, p).mT
+
+
+def rotary_in_two_layouts(q, k, p):
+    """The halves of q, the neighbours in k."""
+    return rotated(q, p) @ rotated(k, p, halves=False).mT
+
+
+def over_heads(x):
+    """An angle for each head, whatever the position: queries and keys turn alike, and nothing comes of it."""
+    return rotated(x, torch.arange(x.shape[-2]))
+
+
+def rotary_over_heads(q, k, p):
+    return torch.einsum("bthd,bshd->bhts", over_heads(q), over_heads(k))
+
+
+def relative_bias(q, k, p):
+    return q @ k.mT - (p[:, :, None] - p[:, None, :]).abs()
+
+
+def absolute(q, k, p):
+    return (q + p[..., None].sin()) @ (k + p[..., None].sin()).mT
+
+
+def no_positions(q, k, p):
+    return q @ k.mT
+
+
+class Packed(nn.Module):
+    """A recurrence over packed sequences."""
+
+    def __init__(self):
+        super().__init__()
+        self.recurrence = nn.GRU(3, 3, batch_first=True)
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self.recurrence(packed)[0], batch_first=True, total_length=x.shape[1])[0]
+
+
+def mean_of_what_is_there(x, there):
+    return (x * there[..., None]).sum(1) / there.sum(1, keepdim=True)
+
+
+def mean_over_the_padded_length(x, there):
+    return (x * there[..., None]).mean(1)
+
+
+def positions_from_the_end(x, there):
+    i = torch.arange(x.shape[1])
+    return x + (x.shape[1] - i)[:, None]
+
+
 X, CHANNELS = shape("b t 3"), shape("b 2 t")
+MASKED, LENGTHS = (X, mask("b t")), (shape("b t:1..6 3"), tokens("b", vocab=7))
+ROTARY = (shape("b t 4"), shape("b t 4"), tokens("b t", vocab=50))
+HEADS = (shape("b t 2 4"), shape("b t 2 4"), tokens("b t", vocab=50))
 
 KEPT = {
     "layer norm": (batch_independence(), X, nn.LayerNorm(3)),
@@ -68,6 +146,17 @@ KEPT = {
     "2 r + 1 taps": (locality(radius=2, axis=2), CHANNELS, nn.Conv1d(2, 2, 5, padding=2)),
     "attention in a window": (locality(radius=1), X, window_attention),
     "each position for itself": (locality(radius=0), X, nn.Linear(3, 3)),
+    "matters: a mask": (every_input_matters(), MASKED, masked_attention),
+    "matters: a keyword": (every_input_matters(), {"q": X, "k": X, "p": tokens("b t", vocab=9)}, relative_bias),
+    "relative: rotary": (relative_position_only(), ROTARY, rotary_scores),
+    "relative: a bias": (relative_position_only(), ROTARY, relative_bias),
+    "positions: rotary": (positions_matter(), ROTARY, rotary_scores),
+    "positions: a bias": (positions_matter(), ROTARY, relative_bias),
+    "positions: absolute": (positions_matter(), ROTARY, absolute),
+    "ragged: attention": (ragged_batches(), MASKED, masked_attention),
+    "ragged: packed": (ragged_batches(), LENGTHS, Packed()),
+    "ragged: a mean": (ragged_batches(), MASKED, mean_of_what_is_there),
+    "ragged: another polarity": (ragged_batches(keep=False), MASKED, lambda x, hidden: masked_attention(x, ~hidden)),
 }
 BROKEN = {
     "a reshape that mixes samples": (batch_independence(), X, mix_samples),
@@ -81,6 +170,21 @@ BROKEN = {
     "one tap too many": (locality(radius=1, axis=2), CHANNELS, nn.Sequential(nn.ZeroPad1d((1, 2)), nn.Conv1d(2, 2, 4))),
     "a window and the first position": (locality(radius=1), X, window_and_first),
     "a mean over the axis": (locality(radius=3), X, lambda x: x - x.mean(1, keepdim=True)),
+    "matters: a mask that is dropped": (every_input_matters(), MASKED, lambda x, there: attend(x)),
+    "relative: absolute": (relative_position_only(), ROTARY, absolute),
+    "relative: two layouts": (relative_position_only(), ROTARY, rotary_in_two_layouts),
+    "positions: over the heads": (positions_matter(), HEADS, rotary_over_heads),
+    "positions: dropped": (positions_matter(), ROTARY, no_positions),
+    "ragged: a mean over the padded length": (ragged_batches(), MASKED, mean_over_the_padded_length),
+    "ragged: positions from the end": (ragged_batches(), MASKED, positions_from_the_end),
+    "ragged: the mask dropped": (ragged_batches(), MASKED, lambda x, there: attend(x)),
+}
+INAPPLICABLE = {
+    "relative: no positions": (relative_position_only(), X, attend, "the last input is to be the positions: got none"),
+    "relative: a mask": (relative_position_only(), MASKED, masked_attention, "the last input is to be the positions"),
+    "positions: none": (positions_matter(), X, attend, "the last input is to be the positions: got none"),
+    "ragged: no mask": (ragged_batches(), (X, X), torch.add, "a mask of shape"),
+    "ragged: a mask of pairs": (ragged_batches(), (X, mask("b t t")), torch.add, "or lengths of shape"),
 }
 VACUOUS = {
     "a batch of 1": (batch_independence(), shape("1 t 4"), nn.LayerNorm(4)),
@@ -132,3 +236,27 @@ def test_an_output_without_the_axis_is_no_matter_of_the_law(law, judge):
 def test_batch_norm_is_refuted_in_training_only(judge):
     verdict = judge(nn.BatchNorm1d(8), batch_independence(), shape("b 8"))
     assert (verdict.grade, verdict.counterexample.mode) == ("refuted", "training mode")
+
+
+@pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
+def test_inapplicable(law, inputs, f, reason, judge):
+    verdict = judge(f, law, inputs, cases=5)
+    assert verdict.grade == "inapplicable"
+    assert reason in verdict.reason
+
+
+def test_the_input_that_is_ignored_is_named(judge):
+    verdict = judge(no_positions, every_input_matters(), ROTARY, cases=10)
+    assert (verdict.grade, verdict.reason) == ("refuted", "never in 10 cases: input 2")
+
+
+def test_a_law_that_no_single_case_refutes_has_no_script(judge):
+    with pytest.raises(ValueError, match="there is a script for a law that one case refutes"):
+        judge(no_positions, positions_matter(), ROTARY, cases=10).script()
+
+
+@pytest.mark.parametrize("name", ["relative: absolute", "ragged: a mean over the padded length"])
+def test_the_script_shows_it(name, judge, shown):
+    law, inputs, f = BROKEN[name]
+    left, right, *_ = shown(judge(f, law, inputs))
+    assert left != right

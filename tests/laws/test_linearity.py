@@ -6,7 +6,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from lawful import shape, tokens
-from lawful.laws import homogeneity, linearity, scale_invariance, shift_invariance
+from lawful.laws import (
+    additivity,
+    evenness,
+    homogeneity,
+    linearity,
+    oddness,
+    scale_invariance,
+    shift_invariance,
+)
 
 torch.manual_seed(0)
 
@@ -24,6 +32,11 @@ def normalised(x):
     return x / x.norm(dim=-1, keepdim=True)
 
 
+def quarter_turn(x):
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([-b, a], dim=-1)
+
+
 X, CHANNELS = shape("b t 4"), shape("b 4 t")
 
 KEPT = {
@@ -31,6 +44,14 @@ KEPT = {
     "linear: a convolution": (linearity(), CHANNELS, nn.Conv1d(4, 3, 3, padding=1, bias=False)),
     "linear: a derivative": (linearity(), X, lambda x: x.diff(dim=-1)),
     "linear: an average": (linearity(), X, lambda x: x.mean(1)),
+    "sums: a layer": (additivity(), X, nn.Linear(4, 3, bias=False)),
+    "sums: a real part": (additivity(), X, lambda x: torch.complex(x, 2 * x).real),
+    "odd: a layer": (oddness(), X, nn.Linear(4, 3, bias=False)),
+    "odd: tanh": (oddness(), X, torch.tanh),
+    "odd: the sine": (oddness(), X, torch.sin),
+    "even: a norm": (evenness(), X, lambda x: x.norm(dim=-1)),
+    "even: a square": (evenness(), X, torch.square),
+    "even: the cosine": (evenness(), X, torch.cos),
     "homogeneous: ReLU": (homogeneity(), X, torch.relu),
     "homogeneous: a network of it": (homogeneity(), X, relu_network()),
     "homogeneous: a norm": (homogeneity(), X, lambda x: x.norm(dim=-1)),
@@ -48,6 +69,13 @@ KEPT = {
 BROKEN = {
     "linear: a bias": (linearity(), X, nn.Linear(4, 3)),
     "linear: an activation": (linearity(), X, torch.relu),
+    "sums: a bias": (additivity(), X, nn.Linear(4, 3)),
+    "sums: an activation": (additivity(), X, torch.relu),
+    "odd: a bias": (oddness(), X, nn.Linear(4, 3)),
+    "odd: ReLU": (oddness(), X, torch.relu),
+    "odd: GELU": (oddness(), X, F.gelu),
+    "even: a direction": (evenness(), X, lambda x: x.cumsum(1)),
+    "even: a rotation of pairs": (evenness(), X, quarter_turn),
     "homogeneous: a bias": (homogeneity(), X, nn.Linear(4, 3)),
     "homogeneous: GELU": (homogeneity(), X, F.gelu),
     "homogeneous: tanh": (homogeneity(), X, torch.tanh),
@@ -82,7 +110,10 @@ def test_parameters_out_of_range(law, reason, judge):
     assert reason in verdict.reason
 
 
-@pytest.mark.parametrize("law", [linearity(), homogeneity(), shift_invariance(), scale_invariance()], ids=str)
+REAL = [linearity(), additivity(), oddness(), evenness(), homogeneity(), shift_invariance(), scale_invariance()]
+
+
+@pytest.mark.parametrize("law", REAL, ids=str)
 def test_integers_are_not_scaled(law, judge):
     assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5), cases=5).grade == "inapplicable"
 
@@ -95,3 +126,10 @@ def test_parameters_are_judged_as_given(judge):
     layer = nn.Linear(4, 3)
     nn.init.zeros_(layer.bias)
     assert judge(layer, linearity(), X).grade == "held"
+
+
+@pytest.mark.parametrize("name", ["sums: a bias", "odd: a bias", "even: a rotation of pairs"])
+def test_the_script_shows_it(name, judge, shown):
+    law, inputs, f = BROKEN[name]
+    left, right, *_ = shown(judge(f, law, inputs))
+    assert left != right

@@ -114,10 +114,9 @@ class State:
             self._prepared[key] = self._copies(dtype, seed)
         self.working = self._prepared[key]
         if noise is not None:
-            chosen = {id(p) for p in self.parameters.values()}
             self.working = [
-                noise.move(w, dtype=original.dtype) if id(t) in chosen and w.is_floating_point() else w
-                for t, w, original in zip(self.tensors, self.working, self.originals, strict=True)
+                noise.move(w, dtype=original.dtype) if w.is_floating_point() else w
+                for w, original in zip(self.working, self.originals, strict=True)
             ]
         for i in range(len(self.tensors)):
             self._write(i)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from lawful.laws.algebra import commutativity
-from lawful.laws.language import AtMost, Draw, Inapplicable, Map, Same, Statement, all_of, law
-from lawful.laws.probability import non_negativity
+from lawful.laws.language import AtMost, Draw, Inapplicable, Map, Same, Statement, all_of, at, law
+from lawful.laws.probability import non_negativity, tells_apart
 
 
 @law("d(x, z) ≤ d(x, y) + d(y, z)")
@@ -22,22 +22,25 @@ def triangle_inequality(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statemen
 
 
 @law("d(x, x) = 0, and d(x, y) > 0 for x ≠ y")
-def identity_of_indiscernibles(f: Map, x: Tensor, y: Tensor) -> Statement:
+def identity_of_indiscernibles(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
     """The distance is zero between equal inputs, and only between them.
 
-    The map gives one number, or one for each pair of rows. Pairs that are close to each other are outside the
-    domain of the second half.
+    The map gives one number, or one for each pair of rows. The unequal ones are x and y, and x with one entry of
+    each row changed; pairs that are close to each other are outside the domain.
 
     Kept by: norms of differences; divergences between probabilities.
     Broken by: a distance that looks at some coordinates only; one with an eps under the root.
     """
-    same, apart = f(x, x), f(x, y)
-    axes = tuple(range(apart.dim(), x.dim()))
-    gap = (x - y).abs().double()
-    far = gap.amax(axes) > 1e-3 if axes else gap.reshape(apart.shape) > 1e-3
-    positive = torch.where(far, (apart > 0).double(), 1.0)
-    left, right = (same, positive), (torch.zeros_like(same), torch.ones_like(positive))
-    return Same(left, right, exercised=True, names=("d(x, x)", "d(x, y) > 0"))
+    same = f(x, x)
+    i = draw.integer(0, x.shape[-1] - 1, "entry") if x.dim() else 0
+    near = draw.replace(x, at(i, axis=-1)) if x.dim() else y
+    left, right = [same], [torch.zeros_like(same)]
+    far = f(x, y)
+    for other, apart in ((y, far), (near, f(x, near))):
+        positive = tells_apart(apart, x, other, far)
+        left.append(positive)
+        right.append(torch.ones_like(positive))
+    return Same(left, right, exercised=True, names=("d(x, x)", "d(x, y) > 0", "d(x, x') > 0"))
 
 
 @law("k(x, y)² ≤ k(x, x) k(y, y)")

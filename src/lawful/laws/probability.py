@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lawful.laws.language import AtMost, Axis, Map, Same, Statement, law
+from lawful.laws.language import AtMost, Axis, Draw, Map, Same, Statement, law
 
 
 @law("Σ_i f(x)_i = 1")
@@ -34,32 +34,52 @@ def non_negativity(f: Map, *xs: Tensor) -> Statement:
 
 
 @law("D(p, q) ≥ 0, D(p, q) = 0 ⇔ p = q")
-def divergence(f: Map, p: Tensor, q: Tensor) -> Statement:
+def divergence(f: Map, p: Tensor, q: Tensor, *, draw: Draw) -> Statement:
     """A divergence is not negative, zero between equal distributions, and zero only there.
 
-    The map takes two tensors of probabilities and gives one number, or one for each row. Rows that are close to
-    each other are outside the domain of the last part.
+    The map takes two tensors of probabilities and gives one number, or one for each row. The unequal ones are p
+    and q, and p with some mass moved from one outcome to another; rows that are close to each other are outside
+    the domain of the last part.
 
     Kept by: the Kullback-Leibler and Jensen-Shannon divergences, total variation.
-    Broken by: terms that are swapped; a cross-entropy; an average over entries of a clamped logarithm.
+    Broken by: terms that are swapped; a cross-entropy; a sum that forgets the last outcome.
     """
-    apart, same = f(p, q), f(p, p)
-    positive, one = _positive(apart, p, q)
-    left = (torch.zeros_like(apart), same.abs(), one)
-    return AtMost(left, (apart, torch.zeros_like(same), positive), names=("D(p, q)", "D(p, p)", "D(p, q) > 0"))
+    same, moved = f(p, p), _moved(p, draw)
+    left, right = [same.abs()], [torch.zeros_like(same)]
+    far = f(p, q)
+    for other, apart in ((q, far), (moved, f(p, moved))):
+        positive = tells_apart(apart, p, other, far)
+        left += [torch.zeros_like(apart), torch.ones_like(positive)]
+        right += [apart, positive]
+    names = ("D(p, p)", "D(p, q)", "D(p, q) > 0", "D(p, p')", "D(p, p') > 0")
+    return AtMost(left, right, names=names)
 
 
-def _positive(apart: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """1 where a number is positive, or need not be since p and q are close; and ones."""
+def _moved(p: Tensor, draw: Draw) -> Tensor:
+    """Half of the probability of one outcome, moved to another one."""
+    n = p.shape[-1]
+    i = draw.integer(0, n - 1, "from")
+    j = draw.choice([k for k in range(n) if k != i] or [i], "to")
+    q = p.clone()
+    q[..., i] = p[..., i] / 2
+    q[..., j] = q[..., j] + p[..., i] / 2
+    return q
+
+
+def tells_apart(apart: Tensor, p: Tensor, q: Tensor, largest: Tensor) -> Tensor:
+    """1 where a distance is positive, or need not be since p and q are close; else 0.
+
+    What is a part in 10^10 of the largest distance, or less, is rounding.
+    """
     axes = tuple(range(apart.dim(), p.dim()))
     gap = (p - q).abs()
     far = (gap.amax(axes) if axes else gap.reshape(apart.shape)) > 1e-3
-    positive = torch.where(far, (apart > 0).double(), 1.0)
-    return positive, torch.ones_like(positive)
+    positive = torch.where(far, (apart > 1e-10 * largest.abs().amax()).to(apart), 1.0)
+    return torch.where(apart.isfinite(), positive, apart)
 
 
 @law("H(p, p) ≤ H(p, q), with equality only at p = q")
-def gibbs_inequality(f: Map, p: Tensor, q: Tensor) -> Statement:
+def gibbs_inequality(f: Map, p: Tensor, q: Tensor, *, draw: Draw) -> Statement:
     """Among all predictions q, a cross-entropy is smallest at the truth p, and only there.
 
     The map takes two tensors of probabilities, as for `divergence`.
@@ -67,6 +87,12 @@ def gibbs_inequality(f: Map, p: Tensor, q: Tensor) -> Statement:
     Kept by: cross-entropy, the Kullback-Leibler divergence, the squared error between probabilities.
     Broken by: the arguments swapped; a label smoothing that is applied to one side only.
     """
-    more = f(p, q) - f(p, p)
-    positive, one = _positive(more, p, q)
-    return AtMost((torch.zeros_like(more), one), (more, positive), names=("H(p, q) - H(p, p)", "strictly"))
+    least, moved = f(p, p), _moved(p, draw)
+    left, right = list[Tensor](), list[Tensor]()
+    far = f(p, q) - least
+    for other, more in ((q, far), (moved, f(p, moved) - least)):
+        positive = tells_apart(more, p, other, far)
+        left += [torch.zeros_like(more), torch.ones_like(positive)]
+        right += [more, positive]
+    names = ("H(p, q) - H(p, p)", "H(p, q) > H(p, p)", "H(p, p') - H(p, p)", "H(p, p') > H(p, p)")
+    return AtMost(left, right, names=names)

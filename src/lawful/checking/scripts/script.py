@@ -41,6 +41,8 @@ def origin(target: Any, variable: str = "f") -> str:
     source = type(target) if isinstance(target, nn.Module) else target
     name = getattr(source, "__qualname__", "")
     module = inspect.getmodule(source)
+    if getattr(torch, name.rpartition(".")[2], None) is source:
+        return f"{variable} = torch.{name.rpartition('.')[2]}"
     if not name.isidentifier() or module is None:
         what = "module" if isinstance(target, nn.Module) else "function"
         return f'raise SystemExit("put your {what} here: {variable} = ...")'
