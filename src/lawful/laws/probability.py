@@ -74,7 +74,7 @@ def tells_apart(apart: Tensor, p: Tensor, q: Tensor, largest: Tensor) -> Tensor:
     axes = tuple(range(apart.dim(), p.dim()))
     gap = (p - q).abs()
     far = (gap.amax(axes) if axes else gap.reshape(apart.shape)) > 1e-3
-    positive = torch.where(far, (apart > 1e-10 * largest.abs().amax()).to(apart), 1.0)
+    positive = torch.where(far, (apart > 1e-10 * largest.nan_to_num(0.0, 0.0, 0.0).abs().amax()).to(apart), 1.0)
     return torch.where(apart.isfinite(), positive, apart)
 
 
