@@ -162,6 +162,11 @@ class Report:
         """Whether nothing was refuted, nothing failed, and at least one law held."""
         return not any(v.failed for v in self.verdicts) and any(v.grade == "held" for v in self.verdicts)
 
+    @property
+    def unkept(self) -> tuple[Verdict, ...]:
+        """The verdicts about laws that did not hold and were not waived."""
+        return tuple(v for v in self.verdicts if v.grade not in ("held", "waived"))
+
     def raise_for_refuted(self) -> None:
         """Raises `LawRefuted`, with the counterexamples, if a law was refuted or could not be judged."""
         failed = [v for v in self.verdicts if v.failed]

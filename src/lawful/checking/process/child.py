@@ -17,11 +17,7 @@ from lawful.checking.discover import EFFORT, Exploration
 from lawful.checking.process import targets
 from lawful.checking.process.targets import TargetError, UsageError
 from lawful.checking.verdict import Verdict
-from lawful.laws import batch_independence, determinism, gradient, no_mutation, purity
 from lawful.laws.language import Law
-
-DEFAULT_LAWS = (determinism, purity, no_mutation, batch_independence, gradient)
-"""What is asked of a target for which no law is named."""
 
 
 @dataclass
@@ -58,11 +54,11 @@ def plan(job: dict[str, Any]) -> Iterator[Task]:
         target, called = targets.build(loaded, short, job["seed"])
     except TargetError as error:
         trace = traceback.format_exc()
-        for law in laws or list(DEFAULT_LAWS):
+        for law in laws or list(targets.USUAL):
             yield Task(short, problem=law if isinstance(law, Verdict) else _failed(law, short, str(error), trace))
         return
     made = targets.definition(name, called, job["seed"])
-    for law in laws or list(DEFAULT_LAWS):
+    for law in laws or list(targets.USUAL):
         if isinstance(law, Verdict):
             yield Task(short, problem=law)
         elif described is None and law.arity != 0 and law.name != "samples_follow_density":

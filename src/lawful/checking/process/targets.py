@@ -16,11 +16,23 @@ from typing import Any
 
 from torch import nn
 
-import lawful.laws
+from lawful import laws
 from lawful.checking.state import seed_all
 from lawful.laws.language import Claim, Law
 from lawful.laws.language.inputs import parse
 from lawful.laws.language.law import nearest
+
+USUAL = (
+    laws.determinism,
+    laws.purity,
+    laws.no_mutation,
+    laws.no_parameter_change,
+    laws.state_dict_round_trip,
+    laws.every_parameter_receives_a_gradient,
+    laws.gradient,
+    laws.batch_independence,
+)
+"""What is asked of a target for which no law is named."""
 
 
 class UsageError(Exception):
@@ -33,16 +45,16 @@ class TargetError(Exception):
 
 def laws_by_name() -> dict[str, Law]:
     """The laws of the catalogue."""
-    return {name: value for name, value in vars(lawful.laws).items() if isinstance(value, Law)}
+    return {name: value for name, value in vars(laws).items() if isinstance(value, Law)}
 
 
 def laws_by_kind() -> dict[str, dict[str, Law]]:
     """The laws of the catalogue, by the file that they are in."""
     found: dict[str, dict[str, Law]] = {}
-    for finder in sorted(pkgutil.iter_modules(lawful.laws.__path__), key=lambda m: m.name):
+    for finder in sorted(pkgutil.iter_modules(laws.__path__), key=lambda m: m.name):
         module = importlib.import_module(f"lawful.laws.{finder.name}")
-        own = {n: v for n, v in vars(module).items() if isinstance(v, Law) and n in vars(lawful.laws)}
-        kept = {n: v for n, v in own.items() if all(n not in laws for laws in found.values())}
+        own = {n: v for n, v in vars(module).items() if isinstance(v, Law) and n in vars(laws)}
+        kept = {n: v for n, v in own.items() if all(n not in others for others in found.values())}
         if kept and not finder.ispkg:
             found[f"{finder.name}: {(module.__doc__ or '').splitlines()[0]}"] = kept
     return found

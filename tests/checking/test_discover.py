@@ -1,0 +1,243 @@
+"""Discovery finds what is true of well-known layers, and nothing else."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import lawful
+from lawful import mask, shape
+from lawful.checking.discover import candidates
+from lawful.laws.implications import follows_from
+
+BTD, BC, BCT = shape("b t 8"), shape("b 8"), shape("b 4 t")
+
+
+class Attention(nn.Module):
+    """Self-attention: causal or not, with a learned embedding of positions or without."""
+
+    def __init__(self, causal=False, positions=False):
+        super().__init__()
+        self.qkv, self.out, self.causal = nn.Linear(8, 24), nn.Linear(8, 8), causal
+        self.positions = nn.Parameter(torch.randn(128, 8)) if positions else None
+
+    def forward(self, x):
+        x = x if self.positions is None else x + self.positions[: x.shape[1]]
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=self.causal))
+
+
+def batch_norm():
+    norm = nn.BatchNorm1d(4)
+    norm(torch.randn(16, 4, 8) * 2 + 1)
+    return norm.eval()
+
+
+def gru():
+    cell = nn.GRU(8, 8, batch_first=True)
+    return lambda x: cell(x)[0]
+
+
+def calm(axis=0):
+    """What all of them keep: bookkeeping, and samples that do not meet."""
+    return {"determinism()", "purity()", "no_mutation()", f"batch_independence(batch={axis})", "layout_independence()"}
+
+
+LAYERS = {
+    "layer norm": (
+        lambda: nn.LayerNorm(8),
+        BTD,
+        {"shift_invariance(axis=2)", "locality(radius=0, axis=1)", "permutation_equivariance(axis=1)"},
+        {"scale_invariance(axis=2)", "shift_invariance(axis=1)", "linearity()", "permutation_equivariance(axis=2)"},
+    ),
+    "batch norm in evaluation": (
+        batch_norm,
+        BCT,
+        {"locality(radius=0, axis=1)", "locality(radius=0, axis=2)", "permutation_equivariance(axis=2)"},
+        {"linearity()", "permutation_equivariance(axis=1)", "shift_invariance(axis=2)"},
+    ),
+    "softmax": (
+        lambda: nn.Softmax(dim=-1),
+        BTD,
+        {
+            "sums_to_one(axis=2)",
+            "boundedness(low=0.0, high=1.0)",
+            "non_negativity()",
+            "shift_invariance(axis=2)",
+            "permutation_equivariance(axis=2)",
+            "locality(radius=0, axis=1)",
+            "lipschitz(constant=1.0)",
+        },
+        {"sums_to_one(axis=1)", "shift_invariance(axis=1)", "scale_invariance(axis=2)", "linearity()", "convexity()"},
+    ),
+    "causal attention": (
+        lambda: Attention(causal=True),
+        BTD,
+        {"causality(time=1)", "every_parameter_receives_a_gradient()"},
+        {"permutation_equivariance(axis=1)", "reversal_equivariance(axis=1)", "locality(radius=4, axis=1)"},
+    ),
+    "attention": (
+        Attention,
+        BTD,
+        {"permutation_equivariance(axis=1)", "translation_equivariance(axis=1, border=0)"},
+        {"causality(time=1)", "locality(radius=4, axis=1)", "linearity()", "permutation_invariance(axis=1)"},
+    ),
+    "attention with positions": (
+        lambda: Attention(positions=True),
+        BTD,
+        {"every_parameter_receives_a_gradient()"},
+        {"permutation_equivariance(axis=1)", "translation_equivariance(axis=1, border=4)", "causality(time=1)"},
+    ),
+    "convolution, zeros around": (
+        lambda: nn.Conv1d(4, 4, 3, padding=1, bias=False),
+        BCT,
+        {"linearity()", "locality(radius=1, axis=2)", "translation_equivariance(axis=2, border=1)"},
+        {"translation_equivariance(axis=2, border=0)", "locality(radius=0, axis=2)", "causality(time=2)"},
+    ),
+    "convolution, circular": (
+        lambda: nn.Conv1d(4, 4, 3, padding=1, padding_mode="circular", bias=False),
+        shape("b 4 t:3..20"),
+        {"linearity()", "translation_equivariance(axis=2, border=0)"},
+        {"locality(radius=1, axis=2)", "permutation_equivariance(axis=2)", "causality(time=2)"},
+    ),
+    "GRU": (
+        gru,
+        BTD,
+        {"causality(time=1)", "boundedness(low=-1.0, high=1.0)"},
+        {
+            "permutation_equivariance(axis=1)",
+            "translation_equivariance(axis=1, border=4)",
+            "locality(radius=4, axis=1)",
+        },
+    ),
+    "average pool": (
+        lambda: lambda x: x.mean(1),
+        BTD,
+        {
+            "linearity()",
+            "permutation_invariance(axis=1)",
+            "reversal_invariance(axis=1)",
+            "monotonicity(decreasing=False)",
+        },
+        {"permutation_invariance(axis=2)", "shift_invariance(axis=1)", "idempotence()"},
+    ),
+    "linear map": (
+        lambda: nn.Linear(8, 8, bias=False),
+        BTD,
+        {"linearity()", "additivity()", "oddness()", "locality(radius=0, axis=1)", "permutation_equivariance(axis=1)"},
+        {"permutation_equivariance(axis=2)", "evenness()", "idempotence()", "non_negativity()"},
+    ),
+    "ReLU": (
+        nn.ReLU,
+        BC,
+        {
+            "idempotence()",
+            "homogeneity(degree=1.0)",
+            "convexity()",
+            "monotonicity(decreasing=False)",
+            "non_negativity()",
+            "lipschitz(constant=1.0)",
+            "locality(radius=0, axis=1)",
+            "permutation_equivariance(axis=1)",
+        },
+        {"oddness()", "linearity()", "involution()", "homogeneity(degree=2.0)", "boundedness(low=0.0, high=1.0)"},
+    ),
+    "sorting": (
+        lambda: lambda x: x.sort(dim=-1).values,
+        BC,
+        {
+            "idempotence()",
+            "permutation_invariance(axis=1)",
+            "monotonicity(decreasing=False)",
+            "homogeneity(degree=1.0)",
+        },
+        {"permutation_equivariance(axis=1)", "linearity()", "oddness()", "causality(time=1)"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "inputs", "true", "false"), LAYERS.values(), ids=LAYERS)
+def test_what_is_true_is_found(made, inputs, true, false):
+    torch.manual_seed(0)
+    found = lawful.discover(made(), inputs=inputs)
+    held = {law for row in found.held for law in (row.verdict.law, *row.also)}
+    refuted = {law for row in found.refuted for law in (row.verdict.law, *row.also)}
+    assert true | calm() <= held, (true | calm()) - held
+    assert false <= refuted, false - refuted
+    assert all(row.verdict.counterexample is not None or row.verdict.reason for row in found.refuted)
+
+
+@pytest.fixture(scope="module")
+def relu():
+    return lawful.discover(nn.ReLU, inputs=BC, cases=15)
+
+
+def test_implied_laws_are_folded(relu):
+    heads = {row.verdict.law: row.also for row in relu.held}
+    assert "reversal_equivariance(axis=1)" in heads["permutation_equivariance(axis=1)"]
+    assert "reversal_equivariance(axis=1)" not in heads
+    assert "locality(radius=4, axis=1)" in heads["locality(radius=0, axis=1)"]
+    broken = {row.verdict.law: row.also for row in relu.refuted}
+    assert "linearity()" in broken["oddness()"]
+    assert "linearity()" not in broken
+
+
+def test_what_had_nothing_to_say_says_why(relu):
+    reasons = {row.verdict.law: row.verdict.reason for row in relu.silent}
+    assert reasons["commutativity()"] == "it speaks of 2 inputs: got 1"
+    assert "has no method 'inverse'" in reasons["invertibility(inverse='inverse')"]
+
+
+def test_every_law_is_tried_over_every_axis_it_could_speak_of():
+    laws = {str(law) for law in candidates(BTD)}
+    assert {f"permutation_equivariance(axis={n})" for n in range(3)} <= laws
+    assert {"causality(time=1)", "causality(time=2)", "batch_independence(batch=0)"} <= laws
+    assert {"causality(time=0)", "batch_independence(batch=1)"}.isdisjoint(laws)
+
+
+def test_implications_are_of_laws_that_are_tried():
+    laws = {str(law): law for law in candidates(BTD)}
+    for law in laws.values():
+        assert str(law) not in follows_from(law)
+    for stronger in ("linearity()", "permutation_equivariance(axis=1)", "locality(radius=0, axis=1)"):
+        assert follows_from(laws[stronger]) & laws.keys()
+
+
+def test_the_table(relu):
+    text = str(relu)
+    assert "held     idempotence()" in text
+    assert "so too reversal_equivariance(axis=1)" in text
+    assert "refuted  involution()" in text
+    assert "had nothing to say in" in text
+    assert lawful.Discovery.from_json(relu.to_json()).lines() == relu.lines()
+
+
+def test_claims_are_python_that_holds(relu, tmp_path, monkeypatch):
+    (tmp_path / "relu_claims.py").write_text(relu.as_claims())
+    monkeypatch.syspath_prepend(tmp_path)
+    module = __import__("relu_claims")
+    claims = list(module.claims())
+    assert {c.law.name for c in claims} >= {"idempotence", "convexity"}
+    assert {row.verdict.law for row in relu.held} == {str(c.law) for c in claims}
+    assert all(isinstance(c.subject, nn.ReLU) and c.label == "ReLU" for c in claims)
+    sys.modules.pop("relu_claims")
+
+
+def test_masks_and_several_inputs():
+    def attention(x, keep):
+        scores = (x @ x.mT).masked_fill(~keep[:, None, :], -torch.inf)
+        return scores.softmax(-1) @ x
+
+    found = lawful.discover(attention, inputs=(shape("b t 4"), mask("b t")), cases=20)
+    held = {law for row in found.held for law in (row.verdict.law, *row.also)}
+    assert "masked_positions_have_no_influence(time=1, keep=True)" in held
+    assert "fully_masked_row_is_finite(keep=True)" in {row.verdict.law for row in found.refuted}
+    assert 'shape("b t 4"), mask("b t")' in found.as_claims()
+
+
+def test_a_map_that_does_not_run_is_not_asked_further():
+    found = lawful.discover(nn.Linear(3, 3), inputs=BC)
+    assert not found.held
+    assert [row.verdict.law for row in found.silent if row.verdict.grade == "error"] == ["determinism()"]

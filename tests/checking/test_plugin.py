@@ -1,0 +1,185 @@
+"""The pytest plugin, as its user sees it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = "pytester"
+
+MODULE = """
+from collections.abc import Iterator
+
+from torch import nn
+from torch.nn import functional as F
+
+from lawful.laws import Claim, batch_independence, causality, linearity, shape
+
+
+class MyAttention(nn.Module):
+    def __init__(self, causal=False):
+        super().__init__()
+        self.qkv, self.causal = nn.Linear(16, 48), causal
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+
+def claims() -> Iterator[Claim]:
+    yield Claim(causality(time=1), MyAttention(), shape("b t 16"))
+    yield Claim(batch_independence(), MyAttention(), shape("b t 16"))
+    yield Claim(causality(time=1), MyAttention(True), shape("b t 16"), name="Masked")
+    yield Claim(causality(time=1), MyAttention(True), shape("b t 16"), name="Twice")
+    yield Claim(causality(time=2), MyAttention(True), shape("b t 16"), name="Twice")
+    yield Claim(linearity().waived("the softmax is not linear"), MyAttention(), shape("b t 16"))
+"""
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    """Runs pytest in a folder with a package, in a process of its own."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    pytester.mkpydir("mine")
+    Path("mine/attention.py").write_text(MODULE)
+
+    def go(*options, test=""):
+        if test:
+            pytester.makepyfile(test_mine=test)
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "--lawful-cases=20", *options)
+
+    return go
+
+
+def test_claims_of_a_package_are_named_tests(run):
+    result = run("--lawful", "mine", "-v")
+    result.assert_outcomes(passed=3, failed=2, skipped=1)
+    result.stdout.fnmatch_lines_random(
+        [
+            "mine::test_claims[[]MyAttention-causality[]] FAILED*",
+            "mine::test_claims[[]MyAttention-batch_independence[]] PASSED*",
+            "mine::test_claims[[]Masked-causality[]] PASSED*",
+            "mine::test_claims[[]Twice-causality(time=1)[]] PASSED*",
+            "mine::test_claims[[]Twice-causality(time=2)[]] FAILED*",
+            "mine::test_claims[[]MyAttention-linearity[]] SKIPPED*",
+        ]
+    )
+
+
+def test_the_failure_is_the_counterexample_and_no_frame_of_ours(run):
+    result = run("--lawful", "mine", "-k", "MyAttention-causality")
+    result.stdout.fnmatch_lines(["refuted*MyAttention*causality(time=1)", "*x'*but for*", "*times the noise floor*"])
+    result.stdout.no_fnmatch_line("*lawful/checking*")
+
+
+def test_xdist_shares_them_and_sarif_gathers_them(run):
+    result = run("--lawful", "mine", "-n", "2", "--lawful-sarif", "log.sarif", "--junitxml=log.xml")
+    result.assert_outcomes(passed=3, failed=2, skipped=1)
+    log = json.loads(Path("log.sarif").read_text())
+    assert log["version"] == "2.1.0"
+    results = log["runs"][0]["results"]
+    assert [r["ruleId"] for r in results] == ["causality", "causality"]
+    place = results[0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "mine/attention.py"
+    source = Path("mine/attention.py").read_text().splitlines()
+    assert source[place["region"]["startLine"] - 1].startswith("class MyAttention")
+    assert 'failures="2"' in Path("log.xml").read_text()
+
+
+def test_the_configuration_may_name_packages(run, pytester):
+    pytester.makeini("[pytest]\nlawful = mine\n")
+    run("-m", "lawful", test="def test_other(): pass").assert_outcomes(passed=3, failed=2, skipped=1, deselected=1)
+
+
+def test_a_map_needs_no_test_file(run):
+    test = "def test_other(): raise RuntimeError"
+    result = run("--lawful", "mine.attention:MyAttention", "--lawful-input", "b t 16", "-v", test=test)
+    result.assert_outcomes(passed=8)
+    result.stdout.fnmatch_lines(["mine.attention:MyAttention::test_claims[[]MyAttention-determinism[]] PASSED*"])
+
+
+def test_laws_are_named_as_on_the_command_line(run):
+    laws = ("--lawful-law", "causality:time=1", "--lawful-law", "batch_independence")
+    result = run("--lawful", "mine.attention:MyAttention", "--lawful-input", "b t 16", *laws)
+    result.assert_outcomes(passed=1, failed=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--lawful", "nowhere:X", "--lawful-input", "b 4"), "there is no module nowhere*"),
+        (("--lawful", "mine.attention:Attention", "--lawful-input", "b 4"), "*did you mean MyAttention?*"),
+        (("--lawful", "mine.attention:MyAttention"), "say what MyAttention takes*"),
+        (("--lawful", "mine.attention:F", "--lawful-input", "b 4"), "*is to be a module, a class*"),
+    ],
+    ids=["module", "attribute", "input", "kind"],
+)
+def test_a_target_that_is_not_there_is_a_test_that_fails(options, sentence, run):
+    result = run(*options)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([sentence])
+
+
+TEST = """
+import pytest
+from lawful import shape
+from lawful.laws import causality
+from lawful.testing import assert_lawful
+from mine.attention import MyAttention, claims
+
+
+@pytest.fixture
+def masked():
+    return MyAttention(True)
+
+
+@pytest.mark.lawful(causality(time=1), inputs=shape("b t 16"))
+def test_marked(masked):
+    return masked
+
+
+@pytest.mark.lawful(causality(time=1), inputs=shape("b t 16"))
+def test_marked_and_broken():
+    return MyAttention()
+
+
+@pytest.mark.lawful(causality(time=1), inputs=shape("b t 16"))
+def test_marked_without_a_module():
+    pass
+
+
+def test_line():
+    assert_lawful(MyAttention(), causality(time=1), inputs=shape("b t 16"), cases=10)
+
+
+def test_nothing_to_say():
+    assert_lawful(lambda x: x.sum(), causality(time=1), inputs=shape("b t 16"), cases=10)
+"""
+
+
+def test_in_a_test_file(run):
+    result = run("-v", test=TEST)
+    result.assert_outcomes(passed=4, failed=6, skipped=1)
+    result.stdout.fnmatch_lines_random(
+        [
+            "test_mine.py::test_claims[[]MyAttention-causality[]] FAILED*",
+            "test_mine.py::test_marked PASSED*",
+            "test_mine.py::test_marked_and_broken FAILED*",
+            "*a test with the marker lawful returns the module*",
+            "test_mine.py::test_line FAILED*",
+            "*inapplicable*causality*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*lawful/checking*")
+
+
+def test_other_functions_called_claims_are_left_alone(run):
+    test = "def claims(x):\n    yield x\n\n\ndef test_one():\n    assert list(claims(1)) == [1]\n"
+    run(test=test).assert_outcomes(passed=1)
+
+
+def test_importing_it_loads_no_torch():
+    line = "import sys, lawful.checking.plugin; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", line]).returncode == 0
