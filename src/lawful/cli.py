@@ -81,7 +81,7 @@ def discover(
     target: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")],
     input: Annotated[Repeated, tyro.conf.arg(metavar='"b t 16"')] = (),
     as_claims: tyro.conf.FlagCreatePairsOff[bool] = False,
-    cases: int = 40,
+    cases: int = 30,
     seed: int = 0,
     timeout: float = 60.0,
     json: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None,

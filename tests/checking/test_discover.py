@@ -121,7 +121,7 @@ LAYERS = {
             "reversal_invariance(axis=1)",
             "monotonicity(decreasing=False)",
         },
-        {"permutation_invariance(axis=2)", "shift_invariance(axis=1)", "idempotence()"},
+        {"permutation_invariance(axis=2)", "shift_invariance(axis=1)", "evenness()"},
     ),
     "linear map": (
         lambda: nn.Linear(8, 8, bias=False),

@@ -1,12 +1,25 @@
 """Two ways to the same result."""
 
+import shutil
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lawful import mask, shape
-from lawful.laws import agreement
+from lawful import mask, shape, tokens
+from lawful.laws import (
+    agreement,
+    backend_agreement,
+    cached_decoding,
+    chunking,
+    compilation,
+    low_precision,
+    recurrence,
+    sparse_agreement,
+    switch_agreement,
+)
 
 torch.manual_seed(0)
 
@@ -53,7 +66,213 @@ def norm(x):
     return x / (x.square().mean(-1, keepdim=True) + torch_norm.eps).sqrt() * torch_norm.weight + torch_norm.bias
 
 
+class Attention(nn.Module):
+    """Causal self-attention with rotary positions: fused or plain, whole or piece by piece with a cache."""
+
+    def __init__(self):
+        super().__init__()
+        self.fused, self.qkv = True, nn.Linear(8, 24)
+
+    def rotated(self, x, first):
+        t = torch.arange(first, first + x.shape[1]).to(x)
+        angle = t[:, None] * torch.tensor([1.0, 0.3, 0.1, 0.03]).to(x)
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1)
+
+    def attend(self, q, k, v):
+        seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(k.shape[1] - q.shape[1])
+        if self.fused:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~seen, -torch.inf).softmax(-1) @ v
+
+    def step(self, x, cache):
+        before = 0 if cache is None else cache[0].shape[1]
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        q, k = self.rotated(q, before), self.rotated(k, before)
+        if cache is not None:
+            k, v = torch.cat([cache[0], k], dim=1), torch.cat([cache[1], v], dim=1)
+        return self.attend(q, k, v), (k, v)
+
+    def forward(self, x):
+        return self.step(x, None)[0]
+
+
+class TopLeft(Attention):
+    """Its mask is aligned to the top left, where a piece sees only the beginning of the cache."""
+
+    def attend(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class StartsAnew(Attention):
+    """Its positions start anew with each piece."""
+
+    def rotated(self, x, first):
+        return super().rotated(x, 0)
+
+
+class DropsTheMask(Attention):
+    def attend(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v) if self.fused else super().attend(q, k, v)
+
+
+class DropsTheScale(Attention):
+    def attend(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0) if self.fused else plain(q, k, v)
+
+
+class DropsTheDropout(Attention):
+    """In training the plain path drops weights, the fused one does not."""
+
+    def attend(self, q, k, v):
+        y = super().attend(q, k, v)
+        return y if self.fused or not self.training else y * 0.9
+
+
+class LinearRecurrence(nn.Module):
+    """h_t = a h_{t-1} + b x_t, y_t = c h_t, for each feature; whole, as a convolution with c a^k b."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Parameter(torch.rand(8)) for _ in range(3))
+
+    def forward(self, x):
+        k = torch.arange(x.shape[1]).to(x)
+        kernel = self.c * self.b * self.a ** k[:, None]
+        n = 2 * x.shape[1]
+        return torch.fft.irfft(torch.fft.rfft(x, n, dim=1) * torch.fft.rfft(kernel, n, dim=0), n, dim=1)[:, : len(k)]
+
+    def step(self, x, h):
+        h = self.b * x if h is None else self.a * h + self.b * x
+        return self.c * h, h
+
+    def start(self, x):
+        return torch.zeros_like(x)
+
+    def step_read_first(self, x, h):
+        """The state is updated after it is read."""
+        return self.c * h, self.a * h + self.b * x
+
+    def step_otherwise_discretised(self, x, h):
+        h = self.a.exp() * h + self.b * x
+        return self.c * h, h
+
+    def step_without_a_state(self, x, h):
+        return x
+
+
+class Scan(LinearRecurrence):
+    """The same recurrence, by doubling the number of steps that each entry covers."""
+
+    def forward(self, x):
+        a, h, n = self.a.expand_as(x), self.b * x, 1
+        while n < x.shape[1]:
+            h = h + a * F.pad(h, (0, 0, n, 0))[:, : x.shape[1]]
+            a, n = a * F.pad(a, (0, 0, n, 0), value=1.0)[:, : x.shape[1]], 2 * n
+        return self.c * h
+
+
+def running_sum(x, total):
+    y = x.cumsum(1) if total is None else x.cumsum(1) + total
+    return y, y[:, -1:]
+
+
+def add_positions(x):
+    return x + torch.arange(x.shape[1])[:, None]
+
+
+class Adjacency(nn.Module):
+    """Adds up the features of the neighbours."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Parameter(torch.randn(4, 3))
+
+    def forward(self, x):
+        return x @ self.features
+
+
+def shifted_where_stored(x):
+    """Adds one to every entry, and forgets those that are not stored."""
+    if not x.is_sparse:
+        return x + 1
+    return torch.sparse_coo_tensor(x.indices(), x.values() + 1, x.shape, check_invariants=True).to_dense()
+
+
+def edges_counted(x):
+    """The number of neighbours of each node, by the weights of the edges or by how many are stored."""
+    if not x.is_sparse:
+        return x.sum(-1)
+    return torch.zeros(x.shape[0], dtype=x.dtype).index_add(0, x.indices()[0], torch.ones_like(x.values()))
+
+
+OTHER_BACKEND = []
+
+
+@contextmanager
+def another_backend():
+    OTHER_BACKEND.append(True)
+    try:
+        yield
+    finally:
+        OTHER_BACKEND.clear()
+
+
+def another_convention(x):
+    """One backend scales the scores, the other does not."""
+    return (x @ x.mT * (1.0 if OTHER_BACKEND else 0.5)).softmax(-1) @ x
+
+
+def frozen(x):
+    """Branches on whether it is being compiled, as if a branch had been frozen."""
+    return x + 1 if torch.compiler.is_compiling() else x
+
+
+def mean_in_one_piece(x):
+    return x.mean(-1)
+
+
+def mean_step_by_step(x):
+    """Adds up one after another, in the precision that it is given."""
+    total = torch.zeros_like(x[..., 0])
+    for part in x.unbind(-1):
+        total = total + part
+    return total / x.shape[-1]
+
+
+def softmax_in_float32(x):
+    return x.float().softmax(-1).to(x)
+
+
+def softmax_by_hand(x):
+    e = (x - x.amax(-1, keepdim=True)).exp()
+    return e / e.sum(-1, keepdim=True)
+
+
+class Projected(nn.Linear):
+    """A linear layer that keeps a plain version of itself."""
+
+    def __init__(self):
+        super().__init__(64, 4)
+
+    def plain(self, x):
+        return F.linear(x, self.weight, self.bias)
+
+
+class CastTooEarly(Projected):
+    """Rounds its input to whole eighths."""
+
+    def forward(self, x):
+        return super().forward((8 * x).round() / 8)
+
+
+def many(draw):
+    """Numbers of one sign, so that a sum in low precision loses the small ones."""
+    return draw.normal(2, 512).abs() + 1
+
+
 X = shape("b t 8")
+SQUARE, EVEN = shape("n 4"), shape("b t:2..6 8")
 SAME, LONGER = (X, X, X), (X, shape("b s:80..90 8"), shape("b s:80..90 8"))
 
 
@@ -71,13 +290,85 @@ KEPT = {
     "a module and its reference": (agreement(other=norm), X, torch_norm),
     "a function and a module": (agreement(other=torch_norm), X, norm),
     "every argument": (agreement(other=lambda x, m: x.where(m[..., None], 0.0)), (X, mask("b t")), apply_mask),
+    "switch: fused": (switch_agreement(attribute="fused"), X, Attention()),
+    "switch: other values": (switch_agreement(attribute="fused", one=1, other=0), X, Attention()),
+    "cached: a key-value cache": (cached_decoding(), X, Attention()),
+    "cached: a running sum": (cached_decoding(step=running_sum), X, lambda x: x.cumsum(1)),
+    "recurrent: a convolution": (recurrence(), X, LinearRecurrence()),
+    "recurrent: a scan, from a state": (recurrence(start="start"), X, Scan()),
+    "chunks: over the batch": (chunking(), X, Attention()),
+    "chunks: each position for itself": (chunking(axis=1), X, nn.Linear(8, 8)),
+    "sparse: a product": (sparse_agreement(), SQUARE, Adjacency()),
+    "backend: attention": (backend_agreement(), SAME, fused),
+    "backend: a layer": (backend_agreement(under=another_backend), X, nn.Linear(8, 8)),
+    "compiled: a function": (compilation(backend="eager"), EVEN, norm),
+    "compiled: a module": (compilation(backend="aot_eager"), EVEN, nn.Sequential(nn.Linear(8, 8), nn.Tanh())),
+    "low: added up in float32": (low_precision(plain=mean_step_by_step), many, mean_in_one_piece),
+    "low: a softmax in float32": (low_precision(plain=softmax_by_hand), X, softmax_in_float32),
+    "low: float16": (low_precision(plain=softmax_by_hand, dtype="float16"), X, softmax_in_float32),
+    "low: a method": (low_precision(plain="plain"), shape("b 64"), Projected()),
 }
 BROKEN = {
     "a path that drops an argument": (agreement(other=forgets_the_mask), (X, mask("b t")), apply_mask),
     "a mask aligned to the wrong corner": (agreement(other=fused), LONGER, plain),
     "another eps": (agreement(other=norm), X, nn.LayerNorm(8, eps=1e-3)),
     "the second output": (agreement(other=torch.sin, output=1), X, lambda x: (x.sin(), x.cos())),
+    "switch: the mask dropped": (switch_agreement(attribute="fused"), X, DropsTheMask()),
+    "switch: the scale dropped": (switch_agreement(attribute="fused"), X, DropsTheScale()),
+    "switch: the dropout dropped": (switch_agreement(attribute="fused"), X, DropsTheDropout()),
+    "cached: a mask to the top left": (cached_decoding(), X, TopLeft()),
+    "cached: positions that start anew": (cached_decoding(), X, StartsAnew()),
+    "recurrent: a state updated too late": (
+        recurrence(step="step_read_first", start="start"),
+        X,
+        LinearRecurrence(),
+    ),
+    "recurrent: otherwise discretised": (
+        recurrence(step="step_otherwise_discretised", start="start"),
+        X,
+        LinearRecurrence(),
+    ),
+    "chunks: statistics over the axis": (chunking(), X, lambda x: x - x.mean(0)),
+    "chunks: a chunk that does not know its place": (chunking(axis=1), X, add_positions),
+    "sparse: entries that are not stored": (sparse_agreement(), SQUARE, shifted_where_stored),
+    "sparse: edges counted once": (sparse_agreement(), SQUARE, edges_counted),
+    "backend: another convention": (backend_agreement(under=another_backend), X, another_convention),
+    "compiled: a frozen branch": (compilation(backend="eager"), EVEN, frozen),
+    "low: a long sum": (low_precision(plain=mean_in_one_piece), many, mean_step_by_step),
+    "low: a cast too early": (low_precision(plain="plain"), shape("b 64"), CastTooEarly()),
 }
+INAPPLICABLE = {
+    "switch: none": (switch_agreement(attribute="fused"), nn.Linear(8, 8), "Linear has no attribute 'fused'"),
+    "cached: no step": (cached_decoding(), nn.Linear(8, 8), "Linear has no method 'step'"),
+    "cached: pooled": (cached_decoding(step=lambda x, h: (x, h)), torch.sum, "does not run along the input's axis 1"),
+    "recurrent: no state": (
+        recurrence(step="step_without_a_state"),
+        LinearRecurrence(),
+        "a step is to return an output and a state",
+    ),
+    "recurrent: no start": (recurrence(start="begin"), LinearRecurrence(), "LinearRecurrence has no method 'begin'"),
+    "chunks: pooled": (chunking(axis=1), lambda x: x.sum(1), "the output does not run along"),
+    "low: no such method": (low_precision(plain="plain"), nn.Linear(8, 8), "Linear has no method 'plain'"),
+}
+WRONG = {
+    "cached: time": (cached_decoding(time=3), "time=3 is out of range: the input has shape"),
+    "chunks: axis": (chunking(axis=3), "axis=3 is out of range: the input has shape"),
+    "low: integers": (
+        low_precision(plain="forward", dtype="int8"),
+        "such as bfloat16: got 'int8'",
+    ),
+    "low: no such type": (low_precision(plain="forward", dtype="half8"), "dtype is a real type, such as bfloat16"),
+    "switch: of what": (switch_agreement(), "switch_agreement wants attribute"),
+    "low: against what": (low_precision(), "low_precision wants plain"),
+}
+SHOWN = [
+    "switch: the mask dropped",
+    "cached: a mask to the top left",
+    "recurrent: a state updated too late",
+    "chunks: a chunk that does not know its place",
+    "sparse: entries that are not stored",
+    "low: a long sum",
+]
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
@@ -104,3 +395,46 @@ def test_outputs_of_other_shapes_cannot_be_compared(judge):
     verdict = judge(norm, agreement(other=lambda x: norm(x).sum(1)), X)
     assert verdict.grade == "error"
     assert "the left side has shape" in verdict.reason
+
+
+@pytest.mark.parametrize(("law", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
+def test_inapplicable(law, f, reason, judge):
+    verdict = judge(f, law, X, cases=5)
+    assert verdict.grade == "inapplicable"
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
+def test_parameters_out_of_range(law, reason, judge):
+    verdict = judge(Attention(), law, X)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_script_shows_it(name, judge, shown):
+    law, inputs, f = BROKEN[name]
+    left, right, *_ = shown(judge(f, law, inputs))
+    assert left != right
+
+
+def test_a_switch_is_put_back(judge):
+    module = Attention()
+    judge(module, switch_agreement(attribute="fused"), X, cases=5)
+    assert module.fused is True
+
+
+def test_a_switch_is_said(judge):
+    assert ".fused = False" in judge(DropsTheMask(), switch_agreement(attribute="fused"), X).script()
+
+
+@pytest.mark.parametrize("law", [sparse_agreement(), cached_decoding()], ids=str)
+def test_integers(law, judge):
+    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5), cases=5).grade == "inapplicable"
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
+@pytest.mark.parametrize(("f", "grade"), [(norm, "held"), (frozen, "refuted")], ids=["kept", "broken"])
+def test_compiled_by_inductor(f, grade, judge):
+    assert judge(f, compilation(), EVEN, cases=5, seconds=300).grade == grade

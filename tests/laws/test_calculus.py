@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from lawful import shape, tokens
 from lawful.laws import ALL, gradient, invertibility, kink_at, log_determinant, second_order_gradient, ties
@@ -139,7 +140,7 @@ class Cube(torch.autograd.Function):
 
 
 class CubeOnceOnly(Cube):
-    """Says that its backward pass cannot be differentiated."""
+    """Its backward pass is for one time, which PyTorch lets pass as zero where the cotangent takes no gradient."""
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -155,9 +156,14 @@ class SmoothCube(Cube):
         return grad * 3 * x**2
 
 
+def at_zero(draw):
+    """Two rows, of which the first is zero."""
+    return draw.normal(2, 4) * torch.tensor([[0.0], [1.0]])
+
+
 def angle(x):
-    """Between each pair of neighbours; not smooth where both are zero."""
-    return torch.atan2(x[..., ::2], x[..., 1::2])
+    """Of a rotation, from its vector."""
+    return x.square().sum(-1).sqrt()
 
 
 def hard_top(x):
@@ -177,7 +183,7 @@ class WrongAtZero(torch.autograd.Function):
         return grad
 
 
-X, FLAT = shape("b:1..3 t:1..3 4"), shape("b:1..3 4")
+X, FLAT, HEADS = shape("b:1..3 t:1..3 4"), shape("b:1..3 4"), shape("b:1..3 2 t:1..3 4")
 orthogonal = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q
 wrong_sign = Coupling(lambda log_scale, total: -total)
 
@@ -234,8 +240,9 @@ BROKEN = {
     "gradient: no gradient at all": (gradient(), X, lambda x: x.detach().sin()),
     "gradient: in place under no_grad": (gradient(), X, doubled_unseen),
     "gradient: wrong on one side, away from kinks": (gradient().except_near(kink_at(0.0)), X, WrongAtZero.apply),
-    "twice: a norm at 0": (second_order_gradient(), X, lambda x: x.norm(dim=-1)),
-    "twice: an angle at 0": (second_order_gradient(), X, angle),
+    "twice: a norm at 0": (second_order_gradient(), at_zero, lambda x: x.norm(dim=-1)),
+    "twice: an angle at 0": (second_order_gradient(), at_zero, angle),
+    "twice: a backward pass for one time": (second_order_gradient(), X, CubeOnceOnly.apply),
     "twice: a hidden backward pass": (second_order_gradient(), X, Cube.apply),
     "inverse: a wrong sign": (invertibility(inverse="with_a_wrong_sign"), X, Affine()),
     "inverse: a wrong order": (invertibility(inverse="in_the_wrong_order"), X, Affine()),
@@ -282,7 +289,12 @@ INAPPLICABLE = {
         nn.Embedding(5, 4),
         "there is no real input to differentiate by",
     ),
-    "twice: once only": (second_order_gradient(), X, CubeOnceOnly.apply, "it cannot be differentiated twice"),
+    "twice: a fused kernel": (
+        second_order_gradient(),
+        (HEADS, HEADS, HEADS),
+        F.scaled_dot_product_attention,
+        "it cannot be differentiated",
+    ),
     "inverse: none": (invertibility(), X, nn.Linear(4, 4), "Linear has no method 'inverse'"),
     "log-determinant: not square": (
         log_determinant(),

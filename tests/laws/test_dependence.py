@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import rnn
 
 from lawful import mask, shape, tokens
 from lawful.laws import (
@@ -107,8 +108,8 @@ class Packed(nn.Module):
         self.recurrence = nn.GRU(3, 3, batch_first=True)
 
     def forward(self, x, lengths):
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        return nn.utils.rnn.pad_packed_sequence(self.recurrence(packed)[0], batch_first=True, total_length=x.shape[1])[0]
+        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return rnn.pad_packed_sequence(self.recurrence(packed)[0], batch_first=True, total_length=x.shape[1])[0]
 
 
 def mean_of_what_is_there(x, there):
@@ -180,9 +181,9 @@ BROKEN = {
     "ragged: the mask dropped": (ragged_batches(), MASKED, lambda x, there: attend(x)),
 }
 INAPPLICABLE = {
-    "relative: no positions": (relative_position_only(), X, attend, "the last input is to be the positions: got none"),
+    "relative: no positions": (relative_position_only(), X, attend, "the last input is to be the positions"),
     "relative: a mask": (relative_position_only(), MASKED, masked_attention, "the last input is to be the positions"),
-    "positions: none": (positions_matter(), X, attend, "the last input is to be the positions: got none"),
+    "positions: none": (positions_matter(), X, attend, "the last input is to be the positions"),
     "ragged: no mask": (ragged_batches(), (X, X), torch.add, "a mask of shape"),
     "ragged: a mask of pairs": (ragged_batches(), (X, mask("b t t")), torch.add, "or lengths of shape"),
 }

@@ -8,12 +8,20 @@ import torch
 from torch import Tensor, nn
 
 import lawful
-from lawful import mask, shape
+from lawful import mask, probabilities, shape
 from lawful.laws import (
     ALL,
+    AtMost,
+    Averages,
+    Draw,
+    Map,
+    Reached,
+    Same,
+    Statement,
     agreement,
     batch_independence,
     causality,
+    law,
     masked_positions_have_no_influence,
     permutation_invariance,
 )
@@ -192,3 +200,98 @@ def test_an_output_of_no_tensors(output, reason, judge):
     verdict = judge(lambda x: output, causality(), X)
     assert verdict.grade == "error"
     assert reason in verdict.reason
+
+
+@law("some output is above 1, and some below -1")
+def spreads(f: Map, x: Tensor) -> Statement:
+    y = f(x)
+    return Reached(["above 1", "below -1"], [bool((y > 1).any()), bool((y < -1).any())])
+
+
+@pytest.mark.parametrize(
+    ("f", "reason"),
+    [(torch.clone, ""), (torch.relu, "below -1"), (torch.tanh, "above 1, below -1")],
+    ids=["clone", "relu", "tanh"],
+)
+def test_what_is_to_happen_in_some_case(f, reason, judge):
+    verdict = judge(f, spreads, X, cases=20)
+    assert verdict.grade == ("refuted" if reason else "held")
+    assert verdict.reason == (f"never in {verdict.cases} cases: {reason}" if reason else "")
+    assert verdict.counterexample is None
+
+
+@law("E f(z) = 0, z ~ N(0, 1)", cases=2)
+def centred(f: Map, x: Tensor, *, draw: Draw) -> Statement:
+    return Averages(f(draw.normal(draw.samples)), torch.zeros(()))
+
+
+@pytest.mark.parametrize(("f", "grade"), [(torch.sin, "held"), (torch.square, "refuted")], ids=["sin", "square"])
+def test_what_is_so_on_average(f, grade, judge):
+    verdict = judge(f, centred, X)
+    assert verdict.grade == grade
+    if grade == "refuted":
+        assert verdict.counterexample.kind == "averages otherwise"
+        assert verdict.counterexample.left == pytest.approx(1.0, abs=0.1)
+
+
+@law("|f(x)| ≤ 10 |x|")
+def observed(f: Map, x: Tensor, *, draw: Draw) -> Statement:
+    y = f(x)
+    draw.observe("|f(x)|", float(y.abs().max()))
+    return AtMost(y.abs(), 10 * x.abs())
+
+
+def test_the_largest_number_that_a_law_says_is_reported(judge):
+    (note,) = judge(torch.tanh, observed, X).notes
+    assert note == "largest |f(x)| seen: 1"
+
+
+@law("probabilities are what they are")
+def are_probabilities(f: Map, p: Tensor) -> Statement:
+    total = f(p).sum(-1)
+    return Same(total, torch.ones_like(total), exercised=bool((p >= 0).all()))
+
+
+def test_probabilities_add_up_to_one(judge):
+    assert judge(torch.clone, are_probabilities, probabilities("b t 5"), cases=20).grade == "held"
+    assert judge(torch.clone, are_probabilities, shape("b t 5"), cases=20).grade == "refuted"
+
+
+def test_fresh_probabilities_are_probabilities(judge):
+    @law("fresh p adds up to one")
+    def fresh(f: Map, p: Tensor, *, draw: Draw) -> Statement:
+        total = f(draw.fresh(p)).sum(-1)
+        return Same(total, torch.ones_like(total), exercised=True)
+
+    assert judge(torch.clone, fresh, probabilities("b 5"), cases=20).grade == "held"
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.start = 0.0
+
+    def forward(self, x):
+        return x + self.start
+
+
+@law("f after f.start = 1 is f + 1")
+def shifted(f: Map, x: Tensor) -> Statement:
+    return Same(f.after(lambda module: setattr(module, "start", 1.0), "{f}.start = 1.0")(x), f(x) + 1)
+
+
+@law("f through a wrapper is 2 f")
+def doubled(f: Map, x: Tensor) -> Statement:
+    return Same(f.through(lambda function: lambda *a: 2 * function(*a))(x), 2 * f(x), exercised=True)
+
+
+@law("f in float32 is f within 1e-6", within=1e-6)
+def cast(f: Map, x: Tensor) -> Statement:
+    return Same(f.cast(torch.float32)(x).to(x), f(x))
+
+
+@pytest.mark.parametrize("stated", [shifted, doubled, cast], ids=str)
+def test_the_map_is_changed_wrapped_or_cast_and_comes_back(stated, judge):
+    module = Counter()
+    assert judge(module, stated, X, cases=20).grade == "held"
+    assert module.start == 0.0

@@ -4,12 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from lawful import shape
+from lawful import shape, tokens
 from lawful.laws import (
     equivariance,
+    gradient_equivariance,
     invariance,
     permutation_equivariance,
     permutation_invariance,
+    reversal_equivariance,
+    reversal_invariance,
     translation_equivariance,
 )
 
@@ -96,12 +99,81 @@ def message(coordinates, features):
     return features + distances(coordinates).mean(2, keepdim=True), pull(coordinates)
 
 
+def along_an_axis(x):
+    return x @ torch.tensor([1.0, 2.0, 3.0]).to(x)
+
+
+class Symmetric(nn.Conv1d):
+    """A convolution whose kernel reads the same both ways."""
+
+    def __init__(self):
+        super().__init__(2, 2, 3, padding=1)
+
+    def forward(self, x):
+        return nn.functional.conv1d(x, self.weight + self.weight.flip(-1), self.bias, padding=1)
+
+
+def palindrome(x):
+    """Adds what stands at equal distances from the middle."""
+    return (x + x.flip(1)).cumsum(1)[:, -1].tanh()
+
+
+def energy(x):
+    return (-distances(x)).exp().sum((1, 2))
+
+
+class HeldFirstCoordinate(nn.Module):
+    """An energy of distances; the first coordinate passes no gradient."""
+
+    def forward(self, x):
+        return energy(torch.cat([x[..., :1].detach(), x[..., 1:]], dim=-1))
+
+
+def eighths(draw):
+    return draw.integer(1, 7, "eighths of a turn")
+
+
+def turned_image(g, x):
+    """Turns images by eighths of a turn, between pixels by interpolation."""
+    if g % 2 == 0:
+        return x.rot90(g // 2, dims=(-2, -1))
+    angle = torch.tensor(g * torch.pi / 4, dtype=x.dtype)
+    matrix = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()]).reshape(2, 2)
+    placed = torch.cat([matrix, torch.zeros(2, 1, dtype=x.dtype)], dim=1).expand(x.shape[0], 2, 3)
+    grid = nn.functional.affine_grid(placed, [x.shape[0], 1, *x.shape[-2:]], align_corners=False)
+    return nn.functional.grid_sample(x[:, None], grid, align_corners=False)[:, 0]
+
+
+def bell(draw):
+    """A smooth image that is zero at the border."""
+    i = torch.linspace(-3, 3, 25)
+    x, y = torch.meshgrid(i, i, indexing="ij")
+    centre = draw.normal(2, 2, 1, 1).tanh()
+    return (-((x - centre[:, 0]) ** 2 + (y - centre[:, 1]) ** 2) * 2).exp()
+
+
+def blurred(x):
+    """By a kernel that is the same in all directions."""
+    near = torch.tensor([[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]).to(x) / 16
+    return nn.functional.conv2d(x[:, None], near[None, None], padding=1)[:, 0]
+
+
+def sideways(x):
+    return x.roll(1, -1) - x
+
+
+def exact_on_the_grid(g):
+    return 0.0 if g % 2 == 0 else 0.1
+
+
 X, POINTS, IMAGE = shape("b t 3"), shape("b n 3"), shape("b n n")
 CHANNELS = shape("b 2 t")
 zero_padded = nn.Conv1d(2, 2, 3, padding=1)
 twice_padded = nn.Sequential(nn.Conv1d(2, 2, 3, padding=1), nn.Conv1d(2, 2, 3, padding=1))
 rotated = equivariance(sample=rotation, act=rotate)
 unmoved = invariance(sample=rotation, act=rotate)
+forced = gradient_equivariance(sample=rotation, act=rotate)
+by_eighths = {"sample": eighths, "act": turned_image, "error": exact_on_the_grid}
 turned = invariance(sample=lambda draw: draw.integer(1, 3, "k"), act=turn)
 
 KEPT = {
@@ -128,6 +200,18 @@ KEPT = {
         distances,
     ),
     "quarter turn: an average over the group": (turned, IMAGE, averaged_corner),
+    "reversed: attention": (reversal_equivariance(), X, attend),
+    "reversed: a symmetric kernel": (reversal_equivariance(axis=-1), CHANNELS, Symmetric()),
+    "reversal: mean": (reversal_invariance(), X, lambda x: x.mean(1)),
+    "reversal: a palindrome's sum": (reversal_invariance(), X, palindrome),
+    "forces: of distances": (forced, POINTS, energy),
+    "forces: of an output that turns": (
+        gradient_equivariance(sample=rotation, act=rotate, act_out=rotate),
+        POINTS,
+        pull,
+    ),
+    "eighth turn: a blur": (equivariance(**by_eighths), bell, blurred),
+    "eighth turn: a sum": (invariance(**by_eighths), bell, lambda x: x.sum((-2, -1))),
 }
 BROKEN = {
     "permuted: positions": (permutation_equivariance(), X, add_positions),
@@ -145,13 +229,24 @@ BROKEN = {
         (POINTS, POINTS),
         message,
     ),
-    "rotation: a fixed axis": (unmoved, POINTS, lambda x: x @ torch.tensor([1.0, 2.0, 3.0])),
+    "rotation: a fixed axis": (unmoved, POINTS, along_an_axis),
     "rotation: a single coordinate": (unmoved, POINTS, lambda x: x[..., 2].square().sum(1)),
     "quarter turn: one corner": (turned, IMAGE, corner),
+    "reversed: a recurrence": (reversal_equivariance(), X, nn.GRU(3, 3, batch_first=True)),
+    "reversed: a causal mask": (reversal_equivariance(), X, attend_causally),
+    "reversed: a kernel": (reversal_equivariance(axis=-1), CHANNELS, zero_padded),
+    "reversal: the last": (reversal_invariance(), X, lambda x: x[:, -1]),
+    "reversal: a recurrence": (reversal_invariance(output=1), X, nn.GRU(3, 3, batch_first=True)),
+    "forces: a coordinate detached": (forced, POINTS, HeldFirstCoordinate()),
+    "eighth turn: a direction": (equivariance(**by_eighths), bell, sideways),
+    "eighth turn: a row": (invariance(**by_eighths), bell, lambda x: x[..., 3, :].sum(-1)),
+    "eighth turn: an error that is not said": (equivariance(sample=eighths, act=turned_image), bell, blurred),
 }
 VACUOUS = {
     "one position to permute": (permutation_equivariance(), shape("b 1 4"), attend),
     "a set of one": (permutation_invariance(), shape("b 1 4"), pool),
+    "one position to reverse": (reversal_equivariance(), shape("b 1 4"), attend),
+    "a sequence of one": (reversal_invariance(), shape("b 1 4"), pool),
     "nothing within the border": (translation_equivariance(border=1), shape("b 2 3"), zero_padded),
     "the group's identity alone": (invariance(sample=lambda draw: 4, act=turn), IMAGE, corner),
 }
@@ -159,8 +254,11 @@ WRONG = {
     "permuted": (permutation_equivariance(axis=3), "axis=3 is out of range: the input has shape"),
     "permutation": (permutation_invariance(axis=-4), "axis=-4 is out of range: the input has shape"),
     "translated": (translation_equivariance(axis=3), "axis=3 is out of range: the input has shape"),
+    "reversed": (reversal_equivariance(axis=3), "axis=3 is out of range: the input has shape"),
+    "reversal": (reversal_invariance(axis=-4), "axis=-4 is out of range: the input has shape"),
     "border": (translation_equivariance(border=-1), "border is at least 0: got -1"),
     "no group": (equivariance(), "equivariance wants sample, act: write equivariance(sample=...)"),
+    "no forces": (gradient_equivariance(), "gradient_equivariance wants sample, act"),
     "no action": (invariance(sample=rotation), "invariance wants act: write invariance(act=...)"),
 }
 
@@ -187,6 +285,29 @@ def test_parameters_out_of_range(law, reason, judge):
     assert reason in verdict.reason
 
 
-@pytest.mark.parametrize("law", [permutation_equivariance(), translation_equivariance(axis=1)], ids=str)
+POSITIONS = [permutation_equivariance(), reversal_equivariance(), translation_equivariance(axis=1)]
+
+
+@pytest.mark.parametrize("law", POSITIONS, ids=str)
 def test_a_pooled_output_is_not_equivariant_nor_otherwise(law, judge):
     assert judge(lambda x: x.sum((1, 2)), law, X, cases=5).grade == "inapplicable"
+
+
+INAPPLICABLE = {
+    "no gradient": (lambda x: x.detach().sum((1, 2)), POINTS, "the map passes no gradient"),
+    "integers": (lambda x: x, tokens("b n 3", vocab=5), "the input is to be made of real numbers"),
+}
+
+
+@pytest.mark.parametrize(("f", "inputs", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
+def test_forces_want_gradients(f, inputs, reason, judge):
+    verdict = judge(f, forced, inputs, cases=5)
+    assert verdict.grade == "inapplicable"
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("name", ["reversed: a causal mask", "forces: a coordinate detached", "rotation: a fixed axis"])
+def test_the_script_shows_it(name, judge, shown):
+    law, inputs, f = BROKEN[name]
+    left, right, *_ = shown(judge(f, law, inputs))
+    assert left != right

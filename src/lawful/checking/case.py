@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from lawful.checking import values
+from lawful.checking.noise import LastBit, paused
 from lawful.checking.scripts.trace import Trace
 from lawful.laws.language import Discard, Draw, Input
-from lawful.laws.language.inputs import Domain, Like, Reals
+from lawful.laws.language.inputs import Domain, Like, Reals, Simplex
 from lawful.laws.language.tree import leaves, transform
 
 Pick = Callable[[int, int], int]
@@ -70,7 +72,7 @@ class CaseDraw(Draw):
         pick: The source: Hypothesis, or an earlier record.
         dtype: The precision of the run.
         given: The tensors to give in place of those that would be drawn, from an earlier record.
-        move: Moves the last bits of what is given.
+        noise: Moves the last bits of what is given.
     """
 
     def __init__(
@@ -80,11 +82,11 @@ class CaseDraw(Draw):
         device: torch.device,
         *,
         given: list[Drawn] | None = None,
-        move: Callable[[Tensor], Tensor] | None = None,
+        noise: LastBit | None = None,
         samples: int = SAMPLES,
         trace: Trace | None = None,
     ) -> None:
-        self.pick, self.dtype, self.device, self.given, self.move = pick, dtype, device, given, move
+        self.pick, self.dtype, self.device, self.given, self.noise = pick, dtype, device, given, noise
         self.samples, self.trace = samples, trace
         self.record = Record()
         self.domains: list[tuple[Tensor, Domain]] = []
@@ -132,8 +134,11 @@ class CaseDraw(Draw):
 
     def another(self) -> tuple[Tensor, ...]:
         sizes = dict(self.record.sizes)
+        before = len(self.record.tensors)
         found = tuple(leaves(self.build(self)).values())
         self.record.sizes = sizes
+        for drawn, name in zip(self.record.tensors[before:], self.labels.values(), strict=False):
+            drawn.label = f"another {name}"
         return found
 
     def permutation(self, n: int) -> Tensor:
@@ -163,7 +168,8 @@ class CaseDraw(Draw):
         where: Tensor | None = None,
     ) -> Tensor:
         if self.trace is None:
-            return self._make(domain, shape, style, keep, where)
+            with paused(self.noise) if self.noise is not None else nullcontext():
+                return self._make(domain, shape, style, keep, where)
         with self.trace.pause():
             x = self._make(domain, shape, style, keep, where)
             self.trace.suggest(x, self.record.tensors[-1].label or "drawn")
@@ -187,13 +193,14 @@ class CaseDraw(Draw):
         drawn = Drawn(value, domain, keep is not None)
         self.record.tensors.append(drawn)
         x = value.to(self.device, self.dtype if value.is_floating_point() else value.dtype)
-        if self.move is not None:
-            x = self.move(x)
+        if self.noise is not None:
+            x = self.noise.move_input(x)
         if keep is not None:
             if x.is_floating_point():
                 x = torch.where(x.isnan(), keep.detach(), x)
             if where is not None:
                 x = torch.where(where, x, keep.detach())
+                x = x / x.sum(-1, keepdim=True) if isinstance(domain, Simplex) else x
         if keep is not None and id(keep) in self.labels:
             drawn.label = self.labels[id(keep)] + "'"
             drawn.shown = torch.where(x == keep, torch.nan, x.detach().double())

@@ -23,10 +23,10 @@ from lawful.laws.language import Input, Law
 from lawful.laws.language.inputs import as_input, written
 from lawful.laws.language.tree import children, leaves
 
-CASES = 40
+CASES = 30
 """How many cases discovery tries for each law."""
 
-EFFORT = Effort(cases=CASES, seconds=10.0, shrinks=60)
+EFFORT = Effort(cases=CASES, seconds=10.0, shrinks=20)
 
 
 def discover(target: Callable[..., Any], *, inputs: Any, cases: int = CASES, seed: int = 0) -> Discovery:

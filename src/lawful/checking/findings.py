@@ -58,7 +58,7 @@ def combined(judged: list[Verdict], verdict: Verdict) -> Verdict:
         reason=reason,
         cases=sum(v.cases for v in judged) if worst.grade == "held" else worst.cases,
         worst=max((v.worst for v in judged if v.worst is not None), default=None),
-        notes=tuple(dict.fromkeys(note for v in judged for note in v.notes)),
+        notes=tuple(f"{v.law}: {note}" for v in judged for note in v.notes),
     )
 
 

@@ -43,7 +43,7 @@ class LastBit(TorchDispatchMode):
         """Moves an input, its zeros too (as far as the largest entry), so that a tie of zeros is a tie."""
         if not x.is_floating_point() or not x.numel():
             return x
-        with _paused(self):
+        with paused(self):
             largest = x.abs().amax()
             return self.move(x, torch.where(x == 0, largest if largest > 0 else torch.ones_like(largest), x))
 
@@ -56,7 +56,7 @@ class LastBit(TorchDispatchMode):
         schema = func._schema
         if any(a.alias_info is not None for a in (*schema.arguments, *schema.returns)):
             return out  # a view, or an update in place: nothing was rounded, or its storage is shared
-        with _paused(self):
+        with paused(self):
             return transform(out, lambda _, x: self.move(x) if x.is_floating_point() else x)
 
     def _see(self, x: Tensor) -> None:
@@ -65,7 +65,8 @@ class LastBit(TorchDispatchMode):
 
 
 @contextmanager
-def _paused(mode: LastBit) -> Iterator[None]:
+def paused(mode: LastBit) -> Iterator[None]:
+    """Lets operations pass as they are."""
     before, mode.busy = mode.busy, True
     try:
         yield

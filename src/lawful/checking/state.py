@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
+from zlib import crc32
 
 import numpy
 import torch
@@ -122,10 +124,13 @@ class State:
             self._write(i)
 
     def _copies(self, dtype: torch.dtype, seed: int) -> list[Tensor]:
-        generator = torch.Generator().manual_seed(seed)
         originals = {id(t): data for t, data in zip(self.tensors, self.originals, strict=True)}
+        seen: Counter[Any] = Counter()
         for name, kind in self.plain.items() if seed else ():
-            key = id(self.parameters[name])
+            key, root = id(self.parameters[name]), name.partition(": ")[0] if ": " in name else ""
+            alike = (kind, tuple(originals[key].shape))
+            seen[root, alike] += 1  # two modules that came alike stay alike
+            generator = torch.Generator().manual_seed(crc32(repr((seed, alike, seen[root, alike])).encode()))
             originals[key] = _randomised(originals[key], kind, generator)
         if self.native:
             return [data.clone() for data in originals.values()]

@@ -101,18 +101,18 @@ class BoundMap:
     def in_turn(self, *calls: tuple[Any, ...]) -> list[Any]:
         self._reset()
         found = []
-        for inputs in calls:
+        for n, inputs in enumerate(calls):
             output, _ = self._run(inputs)
             found.append(read(output, self.key))
             if self.trace is not None:
-                self.trace.call(self, inputs, output, found[-1], fresh=len(calls) == 1)
+                self.trace.call(self, inputs, output, found[-1], turn=n if len(calls) > 1 else None)
         return found
 
     def whole(self, *inputs: Any) -> Any:
         self._reset()
         output, _ = self._run(inputs)
         if self.trace is not None:
-            self.trace.call(self, inputs, output, tuple(leaves(output).values()), fresh=True)
+            self.trace.call(self, inputs, output, tuple(leaves(output).values()))
         return output
 
     def arguments_for(self, *inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -274,6 +274,8 @@ def read(output: Any, key: Any) -> Any:
         return next(iter(found.values()))
     if str(key) in found:
         return found[str(key)]
+    if isinstance(key, int) and 0 <= key < len(found):
+        return list(found.values())[key]
     if isinstance(key, str) and isinstance(getattr(output, key, None), Tensor):
         return getattr(output, key)
     known = [name or "a single tensor" for name in found]

@@ -93,8 +93,7 @@ class Trial:
         trace: Trace | None = None,
     ) -> Run:
         """Draws the inputs, sets the module up, and lets the law make its statement."""
-        move = noise.move_input if noise is not None else None
-        draw = CaseDraw(pick, dtype, self.state.device, given=given, move=move, samples=samples, trace=trace)
+        draw = CaseDraw(pick, dtype, self.state.device, given=given, noise=noise, samples=samples, trace=trace)
         torch.set_default_dtype(dtype)
         setting = self._setting(draw)
         seed_all(0)

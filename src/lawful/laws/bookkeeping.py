@@ -117,7 +117,10 @@ def state_dict_round_trip(f: Map, *xs: Tensor) -> Statement:
         vars(module).update(vars(other.eval()))
 
     run = "{f}.train()\n{f}({0})\n{f}.eval()"
-    scramble = "for t in [*other.parameters(), *other.buffers()]:\n    t.data.add_(1)"
+    scramble = (
+        "layers = [m for v in vars(other).values() if isinstance(v, list) for m in v] + [other]\n"
+        "for t in [t for m in layers for t in [*m.parameters(), *m.buffers()]]:\n    t.data.add_(1)"
+    )
     again = f"other = copy.deepcopy({{f}})\n{run}\n{scramble}\nother.load_state_dict({{f}}.state_dict())"
     used = f.eval().after(use, run, *xs[:1])(*xs)
     loaded = f.eval().after(reload, f"{again}\n{{f}} = other.eval()", *xs[:1])(*xs)

@@ -56,7 +56,7 @@ def second_order_gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
             if not y.requires_grad:
                 return torch.zeros_like(torch.cat([x.reshape(-1) for x in reals]))
             try:
-                found = torch.autograd.grad(y, reals, cotangents[0], create_graph=True, allow_unused=True)
+                found = torch.autograd.grad(y, reals, cotangents[0].clone(), create_graph=True, allow_unused=True)
             except RuntimeError as error:
                 raise Unable(f"it cannot be differentiated twice: {error}") from error
         pairs = zip(found, reals, strict=True)
@@ -92,7 +92,7 @@ def _derivative(f: Map, xs: tuple[Tensor, ...], value: Callable[[Map, list[Tenso
             raise Inapplicable(f"an output of {y.dtype} has no derivative")
         c = draw.normal(*y.shape)
         try:
-            found = torch.autograd.grad(y, sources, c, allow_unused=True) if y.requires_grad else ()
+            found = torch.autograd.grad(y, sources, c.clone(), allow_unused=True) if y.requires_grad else ()
         except RuntimeError as error:
             if "is not implemented" not in str(error):
                 raise
@@ -108,7 +108,7 @@ def _derivative(f: Map, xs: tuple[Tensor, ...], value: Callable[[Map, list[Tenso
     apart = (fine - coarse).abs().sum()
     rounding = torch.finfo(y.dtype).eps * (c * y.detach()).abs().sum() / _STEP
     error = 10 * (apart + (2 * less - bend).abs().sum() + rounding)
-    draw.assume((apart <= 0.01 * (fine.abs() + coarse.abs()).sum()) | ~apart.isfinite())
+    draw.assume((apart <= 0.01 * (fine.abs() + coarse.abs()).sum()) | ~(apart + backward).isfinite())
     return Same((fine + (fine - coarse) / 3).sum(), backward, slack=error, exercised=True)
 
 

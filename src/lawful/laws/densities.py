@@ -114,7 +114,7 @@ def density_integrates_to_one(
 
     def density(points: Tensor) -> Tensor:
         with torch.no_grad():
-            found = f.method(log_prob)(points.reshape(-1, *x.shape[1:]).to(x), *xs)
+            found = f.method(log_prob)(points.reshape(-1, *x.shape[1:]).to(x.dtype), *xs)
         if found.numel() != points.numel() // max(1, x[0].numel()):
             raise Inapplicable(f"log_prob is to return one number for each sample: got {tuple(found.shape)}")
         return found.detach().double().reshape(-1).exp()
@@ -126,7 +126,7 @@ def density_integrates_to_one(
     else:
         low, high = support or (-math.inf, math.inf)
         middle = 0.0 if math.isfinite(low) or math.isfinite(high) else float(x.double().median())
-        total = quadrature.integral(lambda z: density(z + middle), Line(low, high))
+        total = quadrature.integral(lambda z: density(z + middle), Line(low, high), x.dtype)
     return Same(total, torch.ones_like(total), exercised=True)
 
 

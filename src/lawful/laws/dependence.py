@@ -134,5 +134,5 @@ def ragged_batches(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep: boo
     alone = x[i : i + 1].narrow(time, 0, n)
     together = f(x, there)[i : i + 1]
     single = f(alone, there[i : i + 1] if there.dim() == 1 else there[i : i + 1, :n])
-    runs = -together.dim() <= time < together.dim() and together.shape[time] == t
+    runs = -together.dim() <= time < together.dim() and (together.shape[time], single.shape[time]) == (t, n)
     return Same(together.narrow(time, 0, n) if runs else together, single)

@@ -35,9 +35,8 @@ def identity_of_indiscernibles(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> S
     i = draw.integer(0, x.shape[-1] - 1, "entry") if x.dim() else 0
     near = draw.replace(x, at(i, axis=-1)) if x.dim() else y
     left, right = [same], [torch.zeros_like(same)]
-    far = f(x, y)
-    for other, apart in ((y, far), (near, f(x, near))):
-        positive = tells_apart(apart, x, other, far)
+    for other in (y, near):
+        positive = tells_apart(f(x, other), x, other)
         left.append(positive)
         right.append(torch.ones_like(positive))
     return Same(left, right, exercised=True, names=("d(x, x)", "d(x, y) > 0", "d(x, x') > 0"))

@@ -69,7 +69,7 @@ def scale_free_weights(f: Map, *xs: Tensor, weights: Names, draw: Draw) -> State
 
     `weights` names the parameters that are scaled together: a matrix, and its bias if it has one.
 
-    Kept by: a linear layer before a layer norm with eps = 0; before a batch norm in training.
+    Kept by: a linear layer before a layer norm with eps = 0, or before a batch norm in training with a tiny one.
     Broken by: an activation in between that is not homogeneous; a residual around the layer.
     """
     found = _parameters(f, weights)

@@ -66,7 +66,8 @@ def integers(x: Tensor, support: tuple[float, float] | None) -> Tensor:
     """The integers from a little below the samples to a little above, within the support."""
     margin = 5 + float(x.max() - x.min())
     low, high = support or (-math.inf, math.inf)
-    return torch.arange(max(float(x.min()) - margin, low), min(float(x.max()) + margin, high) + 1).to(x)
+    first, last = max(float(x.min()) - margin, low), min(float(x.max()) + margin, high)
+    return torch.arange(round(first), round(last) + 1, device=x.device)
 
 
 def nodes(x: Tensor, count: int = 128) -> Tensor:
@@ -78,24 +79,24 @@ def nodes(x: Tensor, count: int = 128) -> Tensor:
     return torch.cat([even, quantiles, middle + (quantiles - middle) * 1.5]).sort().values
 
 
-def integral(density: Callable[[Tensor], Tensor], axis: Line, rounds: int = 12) -> Tensor:
-    """Integrates a density over an interval, with more nodes where they change the result most.
+def integral(density: Callable[[Tensor], Tensor], axis: Line, dtype: torch.dtype, rounds: int = 12) -> Tensor:
+    """Integrates a density, asked at points of a type, over an interval: more nodes where they change the result most.
 
     It begins with a grid that is fine near 0 and coarse far away. Each round halves the quarter of the pieces for
     which the trapezoid rule and the midpoint rule differ most.
     """
+
+    def stretched(z: Tensor) -> Tensor:
+        return (density(axis.point(z, dtype)).double() * axis.log_stretch(z).exp()).nan_to_num(0.0)
+
     z = torch.linspace(-14, 14, 801, dtype=torch.float64).sinh() / 10
-    values = _stretched(density, axis, z)
+    values = stretched(z)
     for _ in range(rounds):
         middle = (z[1:] + z[:-1]) / 2
-        between = _stretched(density, axis, middle)
+        between = stretched(middle)
         error = ((values[1:] + values[:-1]) / 2 - between).abs() * z.diff()
         split = error >= error.quantile(0.75)
         z = torch.cat([z, middle[split]])
         z, order = z.sort()
         values = torch.cat([values, between[split]])[order]
     return torch.trapezoid(values, z)
-
-
-def _stretched(density: Callable[[Tensor], Tensor], axis: Line, z: Tensor) -> Tensor:
-    return (density(axis.point(z, torch.float64)).double() * axis.log_stretch(z).exp()).nan_to_num(0.0)

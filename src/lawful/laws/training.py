@@ -18,7 +18,7 @@ def _gradients(outputs: Sequence[Tensor], sources: Sequence[Tensor], cotangents:
     pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if y.requires_grad]
     if not pairs or not sources:
         return [torch.zeros_like(source) for source in sources]
-    found = torch.autograd.grad([y for y, _ in pairs], sources, [c for _, c in pairs], allow_unused=True)
+    found = torch.autograd.grad([y for y, _ in pairs], sources, [c.clone() for _, c in pairs], allow_unused=True)
     return [torch.zeros_like(s) if g is None else g for s, g in zip(sources, found, strict=True)]
 
 

@@ -164,7 +164,7 @@ def gradient_equivariance(
             y = f(z)
             if not y.requires_grad:
                 raise Inapplicable("the map passes no gradient")
-            return torch.autograd.grad(y, z, cotangent(y))[0]
+            return torch.autograd.grad(y, z, cotangent(y).clone())[0]
 
     drawn: list[Tensor] = []
 

@@ -22,9 +22,10 @@ from lawful.laws.language import AtMost, Averages, Discard, Finite, Follows, Rea
 SMALL = 64
 """Tensors of up to this many entries are written out."""
 
-_LAYS = {
+_HELPERS = {
     "transposed": "def transposed(x):\n    return x.mT.contiguous().mT if x.dim() > 1 else x",
     "strided": "def strided(x):\n    return torch.stack([x, x], dim=-1)[..., 0]",
+    "fresh": "def fresh(f):\n    return copy.deepcopy(f, {id(p): p for p in f.parameters()})  # all but the parameters",
 }
 
 _SETTINGS = (("f.train()", "f.eval()"), ("torch.set_grad_enabled(True)", "torch.set_grad_enabled(False)"))
@@ -63,15 +64,11 @@ def construction(target: nn.Module, name: str) -> str:
     if type(target).__module__.startswith("torch.nn") and "\n" not in repr(target):
         return repr(target)
     try:
-        wanted = [
-            p.name
-            for p in inspect.signature(type(target)).parameters.values()
-            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        ]
+        known = list(inspect.signature(type(target)).parameters.values())
     except (TypeError, ValueError):
-        wanted = []
-    given = ", ".join(f"{p}=..." for p in wanted)
-    return f"{name}({given})" + ("  # as you built it" if wanted else "")
+        known = []
+    wanted = [p.name for p in known if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return f"{name}({', '.join(f'{p}=...' for p in wanted)})" + ("  # as you built it" if known else "")
 
 
 def script(trial: Trial, run: Run, finding: Finding, made: str | None = None) -> Script:
@@ -124,19 +121,19 @@ def _compose(
     body = _tidy("\n".join([*trace.lines("\n".join(ending)), *ending]))
     constants = {name: x for name, x in trace.constants.items() if re.search(rf"\b{name}\b", body)}
     head = [f'"""{trial.law} is refuted: {trial.law.formula}."""', ""]
-    head += ["import copy", ""] if "copy.deepcopy" in body else []
+    head += ["import copy", ""] if "copy." in body or "fresh(" in body else []
     head += ["import torch"]
     after = [definition]
     after += [f"{name} = {name}.to({dtype})" for name in states]
     if trial.state.modules and not states:
         after.append("# The parameters that the function uses are to be float64 too.")
     after.append(f"torch.set_default_dtype({dtype})")
-    for layout, lay in _LAYS.items():
-        after += ["", lay, ""] if f"{layout}(" in body else []
+    for helper, text in _HELPERS.items():
+        after += ["", text, ""] if f"{helper}(" in body else []
     everything = {f"{owner}.{name}": x for owner, state in states.items() for name, x in state.items()}
     large = {name: x for name, x in {**constants, **everything}.items() if x.numel() > SMALL}
 
-    def text(beside: bool) -> str:
+    def written(beside: bool) -> str:
         def write(name: str, x: Tensor) -> str:
             return f"tensors[{name!r}]" if beside and name in large else literal(x)
 
@@ -146,12 +143,12 @@ def _compose(
         for owner, state in states.items():
             entries = "".join(f"    {name!r}: {write(f'{owner}.{name}', x)},\n" for name, x in state.items())
             lines += [f"{owner}.load_state_dict({{\n{entries}}}, strict=False)"] if state else []
-        if "p[" in body:
-            lines.append("p = dict(f.named_parameters())")
+        if re.search(r"\bparameters\[", body):
+            lines.append("parameters = dict(f.named_parameters())")
         lines += [f"{name} = {write(name, x)}" for name, x in constants.items()]
         return "\n".join([*lines, "", body, ""])
 
-    return Script(text(False), text(True) if large else "", large)
+    return Script(written(False), written(True) if large else "", large)
 
 
 def _tidy(body: str) -> str:

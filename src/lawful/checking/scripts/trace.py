@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from lawful.laws.language.tree import children, leaves
@@ -46,7 +46,7 @@ class Trace(TorchFunctionMode):
         """Calls that later ones may depend on."""
         self.constants: dict[str, Tensor] = {}
         self.kept: list[Any] = list(named.values())  # ids stay unique as long as their tensors live
-        self.names: dict[int, str] = {id(x): f"p[{name!r}]" for name, x in named.items()}
+        self.names: dict[int, str] = {id(x): f"parameters[{name!r}]" for name, x in named.items()}
         self.paused = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -96,7 +96,7 @@ class Trace(TorchFunctionMode):
         return self.names[id(x)]
 
     def _new(self, hint: str) -> str:
-        taken = {*self.names.values(), *self.constants}
+        taken = {*self.names.values(), *self.constants, *(given for given, _ in self.steps)}
         return next(label for n in range(10**6) if (label := f"{hint}{n or ''}") not in taken)
 
     def _keep(self, x: Any, name: str) -> None:
@@ -176,18 +176,23 @@ class Trace(TorchFunctionMode):
             return "{" + ", ".join(f"{k!r}: {self.expression(v, before)}" for k, v in value.items()) + "}"
         raise _Untold
 
-    def call(self, made: BoundMap, inputs: Sequence[Any], output: Any, found: Any, *, fresh: bool) -> None:
-        """Records a call of the map, from a fresh state or after the call before it, and what was read from it."""
+    def call(self, made: BoundMap, inputs: Sequence[Any], output: Any, found: Any, *, turn: int | None = None) -> None:
+        """Records a call of the map and what was read from it.
+
+        It starts from a fresh state, unless it is one of several that come one after another: then `turn` is its
+        number.
+        """
         with self.pause():
             whole = inputs if made.bare else made.place(inputs)
-            call = f"{self._function(made, fresh)}({self._arguments(made, whole)})"
+            call = f"{self._function(made, turn is None)}({self._arguments(made, whole)})"
+            before = self._before(made, turn)
             if isinstance(found, Tensor):
-                self._assign(found, accessor(call, output, found), "y", self._before(made))
-                self.lasting |= set() if fresh else {self.names[id(found)]}
+                self._assign(found, accessor(call, output, found), "y", before)
+                self.lasting |= set() if turn is None else {self.names[id(found)]}
                 return
             label = self._new("y")
-            self.lasting |= set() if fresh else {label}
-            self.steps.append((label, f"{self._before(made)}{label} = {call}"))
+            self.lasting |= set() if turn is None else {label}
+            self.steps.append((label, f"{before}{label} = {call}"))
             for key, part in (children(output) or {}).items():
                 self._keep(part, f"{label}[{key!r}]")  # a cache, say, that is handed on as it is
             for part in found:
@@ -221,15 +226,20 @@ class Trace(TorchFunctionMode):
         if made.expression.isidentifier() and made.expression != "f":
             self.helpers[made.expression] = made.function
         if fresh and not _copied(made) and len(made.state.tensors) > len(made.state.parameters):
-            return f"copy.deepcopy({made.expression})"
+            return made.expression.replace("f", "fresh(f)", 1) if re.match(r"f\b", made.expression) else made.expression
+        if not fresh and isinstance(made.target, nn.Module):
+            return re.sub(r"\bf\b", "g", made.expression)
         return _renamed(made, made.expression)
 
-    def _before(self, made: BoundMap) -> str:
+    def _before(self, made: BoundMap, turn: int | None = None) -> str:
         """The lines before a call: mode, gradient, random state, and what is done to a copy of the map."""
         mode = ("f.train()\n" if made.setting.training else "f.eval()\n") if made.state.modules else ""
         grad = torch.is_grad_enabled() or made.setting.grad
-        lines = f"{mode}torch.set_grad_enabled({grad})\ntorch.manual_seed({made.seed})\n"
-        if _copied(made):
+        seed = f"torch.manual_seed({made.seed})\n" if not turn else ""
+        lines = f"{mode}torch.set_grad_enabled({grad})\n{seed}"
+        if turn or not (_copied(made) or turn == 0) or not isinstance(made.target, nn.Module):
+            return lines
+        if turn == 0 or re.search(r"\bf\b", made.expression):
             lines += "g = copy.deepcopy(f)" + (f".to({made.dtype})" if made.dtype is not None else "") + "\n"
             for _, said, tensors in made.changes:
                 lines += said.format(*map(self.expression, tensors), f="g") + "\n"
@@ -255,7 +265,7 @@ def _copied(made: BoundMap) -> bool:
 
 def _renamed(made: BoundMap, text: str) -> str:
     """The copy stands where the map stood, if something was done to the copy."""
-    return re.sub(r"\bf\b", "g", text) if _copied(made) else text
+    return re.sub(r"\bf\b", "g", text) if _copied(made) and isinstance(made.target, nn.Module) else text
 
 
 def accessor(call: str, output: Any, found: Tensor) -> str:

@@ -1,0 +1,46 @@
+"""An adapter is merged into its weight one way, and taken out another (microsoft/LoRA#61)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lawful import tokens
+from lawful.laws import reversible_modes
+
+law = reversible_modes()
+inputs = tokens("b t", vocab=6)
+witness = {"b": 1, "t": 1}
+
+
+class Fixed(nn.Module):
+    """Embeds tokens by a table and a low-rank adapter, which evaluation merges into the table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(6, 6), requires_grad=False)
+        self.a = nn.Parameter(torch.randn(2, 6))
+        self.b = nn.Parameter(torch.randn(6, 2))
+        self.merged = False
+
+    def train(self, mode: bool = True) -> "Fixed":
+        if mode and self.merged:
+            self.table.data -= (self.b @ self.a).detach().mT
+        if not mode and not self.merged:
+            self.table.data += self.merge().detach()
+        self.merged = not mode
+        return super().train(mode)
+
+    def merge(self) -> Tensor:
+        """Returns what to add: a row for each token."""
+        return (self.b @ self.a).mT
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.embedding(x, self.table)
+        return y if self.merged else y + F.embedding(x, self.a.mT) @ self.b.mT
+
+
+class Broken(Fixed):
+    """Forgets to transpose, which only a table of as many tokens as features forgives."""
+
+    def merge(self) -> Tensor:
+        return self.b @ self.a

@@ -1,0 +1,40 @@
+"""A table of angles is kept by its length alone, whatever the offset (rotary-embedding-torch#11)."""
+
+import torch
+from torch import Tensor, nn
+
+from lawful import shape, tokens
+from lawful.laws import purity
+
+law = purity()
+inputs = (shape("b t 4"), tokens("", vocab=8))
+witness = {"t": 1}
+
+
+class Fixed(nn.Module):
+    """Turns pairs of features by their position, counted from an offset, and keeps the angles for the next call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[object, Tensor] = {}
+
+    def forward(self, x: Tensor, offset: Tensor) -> Tensor:
+        t, first = x.shape[1], int(offset)
+        key = self.key(t, first), x.dtype, x.device
+        if key not in self.kept:
+            rates = torch.tensor([1.0, 0.1], dtype=x.dtype, device=x.device)
+            self.kept[key] = torch.arange(first, first + t, device=x.device).to(x).unsqueeze(-1) * rates
+        angles = self.kept[key]
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], dim=-1)
+
+    def key(self, length: int, offset: int) -> object:
+        """Names a table by all that it depends on."""
+        return length, offset
+
+
+class Broken(Fixed):
+    """Hands out the table of the first offset that came with a length."""
+
+    def key(self, length: int, offset: int) -> object:
+        return length

@@ -1,0 +1,234 @@
+"""The map as an operation: on itself, or on pairs."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lawful import shape, tokens
+from lawful.laws import (
+    associativity,
+    commutativity,
+    distributivity,
+    idempotence,
+    identity_element,
+    inverse_element,
+    involution,
+)
+
+torch.manual_seed(0)
+
+
+def projection(x):
+    """Onto the plane of all vectors that add up to zero."""
+    return x - x.mean(-1, keepdim=True)
+
+
+def unit(x):
+    return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+
+
+def reflection(x):
+    v = torch.tensor([1.0, 2.0, 2.0, 0.0]).to(x) / 3
+    return x - 2 * (x @ v)[..., None] * v
+
+
+def turn(x):
+    """Turns pairs of coordinates by a third of a turn."""
+    angle = torch.tensor(2 * torch.pi / 3, dtype=x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1)
+
+
+def half_turn(x):
+    return -x
+
+
+def inner(x, y):
+    return (x * y).sum(-1)
+
+
+def distance(x, y):
+    return (x - y).norm(dim=-1)
+
+
+def relative_entropy(x, y):
+    p, q = x.log_softmax(-1), y.log_softmax(-1)
+    return (p.exp() * (p - q)).sum(-1)
+
+
+def scan_step(x, y):
+    """The composition of two steps h -> a h + b, each a pair (a, b) along the last axis."""
+    (a, b), (c, d) = x.unbind(-1), y.unbind(-1)
+    return torch.stack([c * a, c * b + d], dim=-1)
+
+
+def scan_step_reordered(x, y):
+    """Forgets to carry the first step's share through the second."""
+    (a, b), (c, d) = x.unbind(-1), y.unbind(-1)
+    return torch.stack([c * a, b + c * d], dim=-1)
+
+
+def average(x, y):
+    return (x + y) / 2
+
+
+def attend(x, y):
+    """Queries x, keys y, and y once more as values."""
+    return (x @ y.mT).softmax(-1) @ y
+
+
+class Biased(nn.Module):
+    """A sum with a bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.ones(4))
+
+    def forward(self, x, y):
+        return x + y + self.bias
+
+
+class Quaternions(nn.Module):
+    """Their product, with the real part first."""
+
+    def forward(self, x, y):
+        (a, u), (b, v) = x.split([1, 3], dim=-1), y.split([1, 3], dim=-1)
+        real = a * b - (u * v).sum(-1, keepdim=True)
+        return torch.cat([real, a * v + b * u + torch.linalg.cross(u, v)], dim=-1)
+
+    def one(self, x):
+        return F.one_hot(torch.tensor(0), 4).to(x).expand_as(x)
+
+    def one_at_the_wrong_end(self, x):
+        return F.one_hot(torch.tensor(3), 4).to(x).expand_as(x)
+
+    def inverse(self, x):
+        return torch.cat([x[..., :1], -x[..., 1:]], dim=-1) / x.square().sum(-1, keepdim=True)
+
+    def conjugate(self, x):
+        return torch.cat([x[..., :1], -x[..., 1:]], dim=-1)
+
+
+def rotations(draw):
+    """Two batches of rotations."""
+    return torch.linalg.qr(draw.normal(2, 3, 3)).Q, torch.linalg.qr(draw.normal(2, 3, 3)).Q
+
+
+def eye(x):
+    return torch.eye(x.shape[-1]).to(x).expand_as(x)
+
+
+def transpose(x):
+    return x.mT
+
+
+def away_from_zero(draw):
+    return draw.normal(2, 4) + 3, draw.normal(2, 4) + 3
+
+
+X, SQUARE, STEP, PAIR = shape("b t 4"), shape("b n n"), shape("b t 2"), (shape("b t 4"), shape("b t 4"))
+MATRICES = (shape("b 3 3"), shape("b 3 3"))
+
+KEPT = {
+    "once: a projection": (idempotence(), X, projection),
+    "once: ReLU": (idempotence(), X, torch.relu),
+    "once: sorting": (idempotence(), X, lambda x: x.sort(-1).values),
+    "once: length 1": (idempotence(), X, unit),
+    "once: rounding integers": (idempotence(), tokens("b t", vocab=9), lambda x: x // 3 * 3),
+    "undone: a reflection": (involution(), X, reflection),
+    "undone: a reversal": (involution(), X, lambda x: x.flip(1)),
+    "undone: the negative": (involution(), X, torch.neg),
+    "undone: half a turn": (involution(), X, half_turn),
+    "undone: the transpose": (involution(), SQUARE, transpose),
+    "order: a sum": (commutativity(), PAIR, torch.add),
+    "order: an inner product": (commutativity(), PAIR, inner),
+    "order: a distance": (commutativity(), PAIR, distance),
+    "brackets: a sum": (associativity(), PAIR, torch.add),
+    "brackets: a product": (associativity(), PAIR, torch.mul),
+    "brackets: matrices": (associativity(), MATRICES, torch.matmul),
+    "brackets: a scan": (associativity(), (STEP, STEP), scan_step),
+    "brackets: quaternions": (associativity(), PAIR, Quaternions()),
+    "distributes: a product": (distributivity(), PAIR, torch.mul),
+    "distributes: a sum over a maximum": (distributivity(over=torch.maximum), PAIR, torch.add),
+    "nothing: 0 for a sum": (identity_element(), PAIR, torch.add),
+    "nothing: 1 for a product": (identity_element(identity=1.0), PAIR, torch.mul),
+    "nothing: the identity matrix": (identity_element(identity=eye), rotations, torch.matmul),
+    "nothing: the quaternion 1": (identity_element(identity="one"), PAIR, Quaternions()),
+    "back: the negative": (inverse_element(), PAIR, torch.add),
+    "back: the transpose": (inverse_element(inverse=transpose, identity=eye), rotations, torch.matmul),
+    "back: quaternions": (inverse_element(inverse="inverse", identity="one"), away_from_zero, Quaternions()),
+}
+BROKEN = {
+    "once: tanh": (idempotence(), X, torch.tanh),
+    "once: a layer norm with a gain": (idempotence(), X, nn.LayerNorm(4)),
+    "undone: a third of a turn": (involution(), X, turn),
+    "order: matrices": (commutativity(), MATRICES, torch.matmul),
+    "order: a divergence": (commutativity(), PAIR, relative_entropy),
+    "brackets: a difference": (associativity(), PAIR, torch.sub),
+    "brackets: an average": (associativity(), PAIR, average),
+    "brackets: a scan that forgets": (associativity(), (STEP, STEP), scan_step_reordered),
+    "distributes: a sum": (distributivity(), PAIR, torch.add),
+    "distributes: attention": (distributivity(), PAIR, attend),
+    "nothing: a bias": (identity_element(), PAIR, Biased()),
+    "nothing: a quaternion at the wrong end": (
+        identity_element(identity="one_at_the_wrong_end"),
+        PAIR,
+        Quaternions(),
+    ),
+    "back: the transpose of any matrix": (
+        inverse_element(inverse=transpose, identity=eye),
+        MATRICES,
+        torch.matmul,
+    ),
+    "back: a conjugate that is not scaled": (
+        inverse_element(inverse="conjugate", identity="one"),
+        PAIR,
+        Quaternions(),
+    ),
+}
+INAPPLICABLE = {
+    "once: another shape": (idempotence(), X, inner_width := nn.Linear(4, 3), "the output is not of the input's kind"),
+    "undone: another shape": (involution(), X, inner_width, "the output is not of the input's kind"),
+    "undone: another type": (involution(), X, lambda x: x.argsort(-1), "the output is not of the input's kind"),
+    "brackets: a number": (associativity(), PAIR, inner, "the output is not of the input's kind"),
+    "nothing: a number": (identity_element(), PAIR, inner, "the output is not of the input's kind"),
+    "back: a number": (inverse_element(), PAIR, inner, "the output is not of the input's kind"),
+    "order: two shapes": (commutativity(), (X, STEP), inner, "two inputs of one kind were wanted"),
+    "nothing: no such method": (identity_element(identity="zero"), PAIR, Biased(), "Biased has no method 'zero'"),
+}
+SHOWN = ["undone: a third of a turn", "brackets: a scan that forgets", "nothing: a bias", "order: a divergence"]
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
+def test_kept(law, inputs, f, judge):
+    assert judge(f, law, inputs, cases=20).grade == "held"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
+def test_broken(law, inputs, f, judge):
+    assert judge(f, law, inputs).grade == "refuted"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
+def test_inapplicable(law, inputs, f, reason, judge):
+    verdict = judge(f, law, inputs, cases=5)
+    assert verdict.grade == "inapplicable"
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_script_shows_it(name, judge, shown):
+    law, inputs, f = BROKEN[name]
+    left, right, *_ = shown(judge(f, law, inputs))
+    assert left != right
+
+
+def test_two_inputs_are_wanted(judge):
+    verdict = judge(torch.relu, commutativity(), X)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert verdict.reason == "commutativity speaks of 2 inputs: got 1"
+
+
+def test_doing_nothing_is_vacuous(judge):
+    assert judge(nn.Identity(), idempotence(), X, cases=5).grade == "vacuous"

@@ -1,0 +1,229 @@
+"""Laws made of laws, and laws that are narrowed: to an output, to inputs away from ties and kinks, or waived."""
+
+import re
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lawful
+from lawful import shape
+from lawful.laws import (
+    all_of,
+    batch_independence,
+    boundedness,
+    causality,
+    gradient,
+    kink_at,
+    no_mutation,
+    permutation_equivariance,
+    permutation_invariance,
+    ties,
+)
+
+torch.manual_seed(0)
+
+X = shape("b t 4")
+
+
+def past(x):
+    return x.cumsum(1)
+
+
+def whole(x):
+    return x - x.mean(1, keepdim=True)
+
+
+class Answer(NamedTuple):
+    logits: Tensor
+    pooled: Tensor
+
+
+class Decoder(nn.Module):
+    """Its logits look into the past, what it pools looks at everything."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return Answer(logits=past(self.layer(x)), pooled=whole(x))
+
+
+def route(x):
+    """Treats each token by which of two features is larger, and jumps where they tie."""
+    return torch.where(x[..., :1] > x[..., 1:2], x.exp(), -x)
+
+
+def route_shuffled(x):
+    """Sorts the tokens by a feature before it routes them: wrong away from ties too."""
+    return route(x.sort(dim=1).values)
+
+
+LAYER = all_of(causality(), batch_independence(), no_mutation(), name="decoder_layer")
+SEPARATE = all_of(causality(), batch_independence())
+
+KEPT = {
+    "all: each part": (SEPARATE, X, past),
+    "all: with a name": (LAYER, X, past),
+    "all: within another": (all_of(LAYER, gradient()), X, past),
+    "all: a part waived": (all_of(causality().waived("it looks ahead"), batch_independence()), X, whole),
+    "output: by name": (causality().on_output("logits"), X, Decoder()),
+    "output: by number": (causality().on_output(1), X, lambda x: (whole(x), past(x))),
+    "output: of all parts": (SEPARATE.on_output("logits"), X, Decoder()),
+    "ties: a choice": (permutation_equivariance().except_near(ties), X, route),
+    "kinks: ReLU": (gradient().except_near(kink_at(0.0)), X, torch.relu),
+    "kinks: another place": (gradient().except_near(kink_at(1.0), kink_at(-1.0)), X, nn.functional.hardtanh),
+    "kinks and ties": (all_of(gradient(), causality()).except_near(ties, kink_at(0.0)), X, torch.relu),
+    "parameters for all parts": (all_of(causality(), permutation_equivariance())(input="x"), X, lambda x: 2 * x),
+}
+BROKEN = {
+    "all: the first part": (SEPARATE, X, whole),
+    "all: the last part": (all_of(batch_independence(), causality()), X, whole),
+    "all: within another": (all_of(gradient(), LAYER), X, whole),
+    "all: but for a part waived": (all_of(causality(), batch_independence().waived("it is one sample")), X, whole),
+    "output: by name": (causality().on_output("pooled"), X, Decoder()),
+    "output: of all parts": (SEPARATE.on_output("pooled"), X, Decoder()),
+    "ties: wrong away from them too": (permutation_equivariance().except_near(ties), X, route_shuffled),
+    "kinks: wrong away from them too": (gradient().except_near(kink_at(0.0)), X, lambda x: x * x.detach()),
+}
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
+def test_kept(law, inputs, f, judge):
+    assert judge(f, law, inputs, cases=20).grade == "held"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
+def test_broken(law, inputs, f, judge):
+    assert judge(f, law, inputs).grade == "refuted"
+
+
+def test_a_law_made_of_laws_describes_itself():
+    assert str(SEPARATE) == "all_of(causality(time=1), batch_independence(batch=0))"
+    assert LAYER.name == "decoder_layer"
+    assert SEPARATE.formula == f"{causality.formula}; {batch_independence.formula}"
+    assert "causality(time=1)" in SEPARATE.summary
+
+
+def test_a_part_that_breaks_is_named(judge):
+    verdict = judge(whole, LAYER, X)
+    assert verdict.law.startswith("decoder_layer(")
+    assert verdict.formula == causality.formula
+    assert verdict.reason == "causality(time=1)"
+    assert "causality(time=1)" in str(verdict)
+
+
+def test_the_first_part_that_breaks_is_reported(judge):
+    verdict = judge(lambda x: whole(x) - x.mean(), all_of(batch_independence(), causality()), X)
+    assert (verdict.grade, verdict.reason) == ("refuted", "batch_independence(batch=0)")
+
+
+def test_the_cases_of_all_parts_are_counted(judge):
+    assert judge(past, SEPARATE, X, cases=10).cases == 20
+
+
+def test_a_part_that_breaks_has_its_script(judge, shown):
+    left, right = shown(judge(whole, SEPARATE, X))
+    assert left != right
+
+
+def test_an_inapplicable_part_is_said(judge):
+    verdict = judge(lambda x: x.sum(1), all_of(batch_independence(), causality()), shape("b:1..3 t:5..7 4"), cases=5)
+    assert verdict.grade == "inapplicable"
+    assert verdict.reason.startswith("causality(time=1): the output does not run along")
+
+
+def test_a_part_that_is_wrongly_asked(judge):
+    verdict = judge(past, all_of(batch_independence(), causality(time=3)), X)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert verdict.reason.startswith("causality(time=3): time=3 is out of range")
+
+
+def test_nothing_makes_no_law():
+    with pytest.raises(ValueError, match="all_of wants at least one law"):
+        all_of()
+
+
+def test_parameters_go_to_the_parts_that_take_them(judge):
+    law = all_of(causality(), batch_independence())(time=2)
+    assert [part.parameters for part in law.parts] == [{"time": 2}, {}]
+    with pytest.raises(TypeError, match=r"all_of has no parameter tme: did you mean time\?"):
+        SEPARATE(tme=1)
+
+
+def test_a_waived_whole_is_not_judged(judge):
+    verdict = judge(whole, LAYER.waived("it is bidirectional"), X)
+    assert (verdict.grade, verdict.reason) == ("waived", "it is bidirectional")
+
+
+def test_all_parts_waived(judge):
+    law = all_of(causality().waived("it looks ahead"), batch_independence().waived("it is one sample"))
+    assert judge(whole, law, X).grade == "waived"
+
+
+@pytest.mark.parametrize(
+    ("law", "said"),
+    [
+        (gradient().except_near(kink_at(0.0)), "close to kink_at(0)"),
+        (gradient().except_near(ties), "close to ties"),
+        (gradient().except_near(ties, kink_at(0.0)), "close to ties, kink_at(0)"),
+        (all_of(gradient(), causality()).except_near(ties), "close to ties"),
+    ],
+    ids=["kink", "ties", "both", "all_of"],
+)
+def test_exceptions_are_counted(law, said, judge):
+    notes = [note for note in judge(torch.relu, law, X).notes if "excepted" in note]
+    assert notes
+    for note in notes:
+        assert re.search(rf"[1-9]\d* cases excepted: {re.escape(said)}$", note)
+
+
+def test_exceptions_stand_in_the_name():
+    assert str(gradient().except_near(kink_at(0.5))) == "gradient(within=1e-06).except_near(kink_at(0.5))"
+
+
+def test_everything_excepted_is_vacuous(judge):
+    verdict = judge(torch.relu, causality().except_near(kink_at(0.0), radius=1e9), X, cases=5)
+    assert verdict.grade == "vacuous"
+
+
+def test_a_radius_is_positive():
+    with pytest.raises(ValueError, match="a radius is above 0: got 0"):
+        gradient().except_near(ties, radius=0)
+
+
+def test_narrowed_and_combined(judge):
+    """Two narrowed laws in one, of two outputs."""
+    law = all_of(
+        causality().on_output("logits").except_near(ties),
+        permutation_equivariance().on_output("pooled"),
+        boundedness(low=0.0).waived("it is centred"),
+    )
+    assert judge(Decoder(), law, X, cases=20).grade == "held"
+    assert judge(Decoder(), law, X, cases=20).law.startswith("all_of(causality(time=1, output='logits')")
+
+
+def test_several_laws_and_one_made_of_them_agree():
+    report = lawful.check(whole, causality(), batch_independence(), SEPARATE, inputs=X, cases=20)
+    assert [v.grade for v in report] == ["refuted", "held", "refuted"]
+    assert str(report.verdicts[0].counterexample) == str(report.verdicts[2].counterexample)
+
+
+def test_an_output_that_is_not_there(judge):
+    verdict = judge(Decoder(), SEPARATE.on_output("logit"), X)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert "there is no output 'logit': did you mean logits?" in verdict.reason
+
+
+def test_a_law_of_its_own(judge):
+    """Distances are functions of the inputs that the law speaks of."""
+
+    def sum_near_zero(x):
+        return x.sum(-1).abs()
+
+    law = permutation_invariance().except_near(sum_near_zero)
+    verdict = judge(lambda x: x.sum(-1).sign().sum(1), law, X, cases=20)
+    assert verdict.grade == "held"
+    assert any("close to sum_near_zero" in note for note in verdict.notes)

@@ -1,0 +1,211 @@
+"""Distances, inner products and frames."""
+
+import pytest
+import torch
+from torch import nn
+
+from lawful import probabilities, shape
+from lawful.laws import (
+    cauchy_schwarz,
+    identity_of_indiscernibles,
+    metric,
+    orthonormality,
+    symmetry,
+    triangle_inequality,
+)
+
+torch.manual_seed(0)
+
+
+def euclidean(x, y):
+    return (x - y).norm(dim=-1)
+
+
+def manhattan(x, y):
+    return (x - y).abs().sum(-1)
+
+
+def squared(x, y):
+    return (x - y).square().sum(-1)
+
+
+def cosine(x, y):
+    return 1 - nn.functional.cosine_similarity(x, y, dim=-1)
+
+
+def angle(x, y):
+    """Between two directions, by an arc tangent that is accurate at small angles."""
+    x, y = nn.functional.normalize(x, dim=-1), nn.functional.normalize(y, dim=-1)
+    return 2 * torch.atan2((x - y).norm(dim=-1), (x + y).norm(dim=-1))
+
+
+def first_two(x, y):
+    return (x - y)[..., :2].norm(dim=-1)
+
+
+def softened(x, y):
+    return ((x - y).square().sum(-1) + 1e-6).sqrt()
+
+
+def relative_entropy(p, q):
+    return (torch.special.xlogy(p, p) - torch.special.xlogy(p, q)).sum(-1)
+
+
+def inner(x, y):
+    return (x * y).sum(-1)
+
+
+def gaussian_kernel(x, y):
+    return (-squared(x, y) / 8).exp()
+
+
+def lorentzian(x, y):
+    """One weight is negative, as in space and time."""
+    return (x * y * torch.tensor([-1.0, 1.0, 1.0, 1.0]).to(x)).sum(-1)
+
+
+def distance_as_similarity(x, y):
+    return 1 + squared(x, y)
+
+
+def gram(x):
+    return x @ x.mT
+
+
+def covariance(x):
+    x = x - x.mean(1, keepdim=True)
+    return x.mT @ x / x.shape[1]
+
+
+def pairwise(x):
+    return (x[:, :, None] - x[:, None]).norm(dim=-1)
+
+
+def attention_weights(x):
+    return gram(x).softmax(-1)
+
+
+def product_of_two(x):
+    return gram(x) @ gram(x.flip(-1) * torch.tensor([1.0, 2.0, 3.0, 4.0]).to(x))
+
+
+class Cayley(nn.Module):
+    """A rotation from a skew-symmetric matrix."""
+
+    def forward(self, x):
+        skew, one = x - x.mT, torch.eye(x.shape[-1]).to(x)
+        return torch.linalg.solve(one + skew, one - skew)
+
+
+class Learned(nn.Module):
+    """A rotation whose entries are learned one by one; a small step away from where it began."""
+
+    def __init__(self):
+        super().__init__()
+        self.rotation = nn.Parameter(torch.linalg.qr(torch.randn(4, 4)).Q + 0.01)
+
+    def forward(self, x):
+        return self.rotation.expand(x.shape[0], 4, 4)
+
+
+def first_of_qr(x):
+    return torch.linalg.qr(x).Q
+
+
+def normalised_columns(x):
+    return x / x.norm(dim=-2, keepdim=True)
+
+
+def whitened(x):
+    """Centres samples, and makes the columns uncorrelated and of length 1."""
+    x = x - x.mean(-2, keepdim=True)
+    return torch.linalg.solve_triangular(torch.linalg.cholesky(x.mT @ x), x.mT, upper=False).mT
+
+
+def spread(draw):
+    return draw.normal(2, 12, 3)
+
+
+def directions(draw):
+    return draw.normal(3, 4), draw.normal(3, 4)
+
+
+X, PAIR, TALL = shape("b t 4"), (shape("b t 4"), shape("b t 4")), shape("b n:4..6 4")
+PROBABILITIES = (probabilities("b 5"), probabilities("b 5"))
+
+KEPT = {
+    "triangle: Euclid": (triangle_inequality(), PAIR, euclidean),
+    "triangle: Manhattan": (triangle_inequality(), PAIR, manhattan),
+    "triangle: an angle": (triangle_inequality(), directions, angle),
+    "zero: Euclid": (identity_of_indiscernibles(), PAIR, euclidean),
+    "zero: a divergence": (identity_of_indiscernibles(), PROBABILITIES, relative_entropy),
+    "zero: a number for each entry": (identity_of_indiscernibles(), PAIR, lambda x, y: (x - y).abs()),
+    "product: an inner product": (cauchy_schwarz(), PAIR, inner),
+    "product: a kernel": (cauchy_schwarz(), PAIR, gaussian_kernel),
+    "distance: Euclid": (metric(), PAIR, euclidean),
+    "distance: Manhattan": (metric(), PAIR, manhattan),
+    "symmetric: a Gram matrix": (symmetry(), X, gram),
+    "symmetric: a covariance": (symmetry(), X, covariance),
+    "symmetric: distances": (symmetry(), X, pairwise),
+    "frame: Q of QR": (orthonormality(), TALL, first_of_qr),
+    "frame: a rotation": (orthonormality(), shape("b 3 3"), Cayley()),
+    "frame: whitening": (orthonormality(), spread, whitened),
+}
+BROKEN = {
+    "triangle: a squared distance": (triangle_inequality(), PAIR, squared),
+    "triangle: one minus the cosine": (triangle_inequality(), directions, cosine),
+    "zero: two coordinates": (identity_of_indiscernibles(), PAIR, first_two),
+    "zero: an eps under the root": (identity_of_indiscernibles(), PAIR, softened),
+    "product: a negative weight": (cauchy_schwarz(), PAIR, lorentzian),
+    "product: no kernel": (cauchy_schwarz(), PAIR, distance_as_similarity),
+    "distance: squared": (metric(), PAIR, squared),
+    "distance: a divergence": (metric(), PROBABILITIES, relative_entropy),
+    "symmetric: attention weights": (symmetry(), X, attention_weights),
+    "symmetric: a product of two": (symmetry(), X, product_of_two),
+    "frame: columns of length 1": (orthonormality(), TALL, normalised_columns),
+    "frame: learned entries": (orthonormality(), shape("b 4"), Learned()),
+}
+INAPPLICABLE = {
+    "symmetric: a number": (symmetry(), X, torch.sum, "a matrix, or a batch of them, was wanted: got shape ()"),
+    "symmetric: not square": (symmetry(), shape("b 3 4"), torch.relu, "a square matrix was wanted: got shape"),
+    "frame: more columns than rows": (orthonormality(), shape("b 3 4"), torch.relu, "at most as many columns as rows"),
+}
+SHOWN = ["triangle: a squared distance", "symmetric: attention weights", "frame: columns of length 1"]
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
+def test_kept(law, inputs, f, judge):
+    assert judge(f, law, inputs, cases=20).grade == "held"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
+def test_broken(law, inputs, f, judge):
+    assert judge(f, law, inputs).grade == "refuted"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
+def test_inapplicable(law, inputs, f, reason, judge):
+    verdict = judge(f, law, inputs, cases=5)
+    assert verdict.grade == "inapplicable"
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_script_shows_it(name, judge, shown):
+    law, inputs, f = BROKEN[name]
+    left, right, *_ = shown(judge(f, law, inputs))
+    assert left != right
+
+
+@pytest.mark.parametrize(("f", "part"), [(first_two, "> 0"), (softened, "d(x, x)")], ids=["second", "first"])
+def test_the_half_that_is_broken_is_named(f, part, judge):
+    assert judge(f, identity_of_indiscernibles(), PAIR).counterexample.name.endswith(part)
+
+
+@pytest.mark.parametrize(
+    ("f", "part"), [(squared, triangle_inequality), (softened, identity_of_indiscernibles)], ids=["squared", "softened"]
+)
+def test_the_part_of_a_metric_that_is_broken_is_named(f, part, judge):
+    verdict = judge(f, metric(), PAIR)
+    assert (verdict.grade, verdict.law) == ("refuted", "metric()")
+    assert (verdict.formula, verdict.reason) == (part.formula, str(part()))

@@ -1,0 +1,194 @@
+"""Changes of the parameters that leave the map as it is."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lawful import shape, tokens
+from lawful.laws import hidden_unit_permutation, hidden_unit_rescaling, scale_free_weights, weight_sharing
+
+torch.manual_seed(0)
+
+
+class Network(nn.Module):
+    """Two linear layers around an activation."""
+
+    def __init__(self, activation=torch.relu):
+        super().__init__()
+        self.activation = activation
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.second(self.activation(self.first(x)))
+
+
+class Grouped(Network):
+    """Normalises the hidden units in groups."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.GroupNorm(2, 8)
+
+    def forward(self, x):
+        return self.second(self.norm(self.first(x)))
+
+
+class Paired(Network):
+    """Each unit of the first half is the gate of one of the second."""
+
+    def forward(self, x):
+        a, b = self.first(x).chunk(2, dim=-1)
+        return F.linear(torch.cat([a * b.sigmoid(), b], dim=-1), self.second.weight, self.second.bias)
+
+
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv1d(2, 5, 3, padding=1), nn.Conv1d(5, 2, 3, padding=1)
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
+class Normalised(nn.Module):
+    """A linear layer before a norm."""
+
+    def __init__(self, norm, between=nn.Identity, residual=0.0):
+        super().__init__()
+        self.layer, self.between, self.norm, self.residual = nn.Linear(4, 4), between(), norm, residual
+
+    def forward(self, x):
+        return self.norm(self.between(self.layer(x)) + self.residual * x)
+
+
+class Squashed(Normalised):
+    def __init__(self):
+        super().__init__(nn.LayerNorm(4, eps=0.0), between=nn.Tanh)
+
+
+class LanguageModel(nn.Module):
+    """An embedding, and the same matrix to read the next token off."""
+
+    def __init__(self, tie=True):
+        super().__init__()
+        self.embedding, self.output = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+        if tie:
+            self.output.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.output(self.embedding(x).cumsum(1).tanh())
+
+
+class Copied(LanguageModel):
+    """The weight is copied once, and goes its own way from there."""
+
+    def __init__(self):
+        super().__init__(tie=False)
+        self.output.weight.data.copy_(self.embedding.weight.data)
+
+
+class TakenApart(LanguageModel):
+    """Tied, and then initialised anew."""
+
+    def __init__(self):
+        super().__init__()
+        self.output.weight = nn.Parameter(torch.randn(7, 4))
+
+
+HIDDEN = {"into": ("first.weight", "first.bias"), "out_of": "second.weight"}
+TIED = weight_sharing(names=("embedding.weight", "output.weight"))
+SCALED = scale_free_weights(weights=("layer.weight", "layer.bias"))
+X, TOKENS = shape("b t 4"), tokens("b t", vocab=7)
+
+KEPT = {
+    "renumbered: ReLU": (hidden_unit_permutation(**HIDDEN), X, Network()),
+    "renumbered: GELU": (hidden_unit_permutation(**HIDDEN), X, Network(F.gelu)),
+    "renumbered: convolutions": (hidden_unit_permutation(**HIDDEN), shape("b 2 t"), Convolutions()),
+    "rescaled: ReLU": (hidden_unit_rescaling(**HIDDEN), X, Network()),
+    "rescaled: leaky ReLU": (hidden_unit_rescaling(**HIDDEN), X, Network(F.leaky_relu)),
+    "rescaled: convolutions": (hidden_unit_rescaling(**HIDDEN), shape("b 2 t"), Convolutions()),
+    "scale: a layer norm": (SCALED, X, Normalised(nn.LayerNorm(4, eps=0.0))),
+    "scale: a batch norm in training": (
+        SCALED,
+        lambda draw: draw.normal(5, 4),
+        Normalised(nn.BatchNorm1d(4, eps=1e-30, track_running_stats=False)),
+    ),
+    "scale: homogeneous in between": (SCALED, X, Normalised(nn.RMSNorm(4, eps=0.0), between=nn.LeakyReLU)),
+    "shared: a tied embedding": (TIED, TOKENS, LanguageModel()),
+}
+BROKEN = {
+    "renumbered: in groups": (hidden_unit_permutation(**HIDDEN), shape("b 4"), Grouped()),
+    "renumbered: in pairs": (hidden_unit_permutation(**HIDDEN), X, Paired()),
+    "rescaled: GELU": (hidden_unit_rescaling(**HIDDEN), X, Network(F.gelu)),
+    "rescaled: tanh": (hidden_unit_rescaling(**HIDDEN), X, Network(torch.tanh)),
+    "rescaled: a bias forgotten": (
+        hidden_unit_rescaling(into="first.weight", out_of="second.weight"),
+        X,
+        Network(),
+    ),
+    "scale: an activation in between": (SCALED, X, Squashed()),
+    "scale: a residual": (SCALED, X, Normalised(nn.LayerNorm(4, eps=0.0), residual=1.0)),
+    "scale: a bias forgotten": (
+        scale_free_weights(weights="layer.weight"),
+        X,
+        Normalised(nn.LayerNorm(4, eps=0.0)),
+    ),
+    "shared: copied": (TIED, TOKENS, Copied()),
+    "shared: taken apart": (TIED, TOKENS, TakenApart()),
+}
+WRONG = {
+    "no such parameter": (
+        hidden_unit_permutation(into="first.weigt", out_of="second.weight"),
+        "there is no parameter 'first.weigt': did you mean first.weight?",
+    ),
+    "not as many": (
+        hidden_unit_rescaling(into="first.weight", out_of="first.weight"),
+        "the rows of `into` and the columns of `out_of` are to be as many",
+    ),
+    "one alone": (weight_sharing(names=("first.weight",)), "two or more parameters of one shape were wanted"),
+    "two shapes": (weight_sharing(names=("first.weight", "second.weight")), "two or more parameters of one shape"),
+    "nothing named": (hidden_unit_permutation(), "hidden_unit_permutation wants into, out_of"),
+    "no weights": (scale_free_weights(), "scale_free_weights wants weights"),
+}
+SHOWN = ["renumbered: in pairs", "rescaled: a bias forgotten", "scale: an activation in between", "shared: copied"]
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
+def test_kept(law, inputs, f, judge):
+    assert judge(f, law, inputs, cases=20).grade == "held"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
+def test_broken(law, inputs, f, judge):
+    assert judge(f, law, inputs).grade == "refuted"
+
+
+@pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
+def test_parameters_out_of_range(law, reason, judge):
+    verdict = judge(Network(), law, X)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("law", [hidden_unit_permutation(**HIDDEN), SCALED, TIED], ids=["hidden", "scale", "shared"])
+def test_a_function_has_no_named_parameters(law, judge):
+    verdict = judge(F.gelu, law, X, cases=5)
+    assert (verdict.grade, verdict.reason[:21]) == ("inapplicable", "a module was wanted: ")
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_script_shows_it(name, judge, shown):
+    law, inputs, f = BROKEN[name]
+    left, right, *_ = shown(judge(f, law, inputs))
+    assert left != right
+
+
+@pytest.mark.parametrize("model", [LanguageModel, Copied], ids=["tied", "copied"])
+def test_the_module_comes_back_as_it_was(model, judge):
+    module = model()
+    tied = module.output.weight is module.embedding.weight
+    before = module.embedding.weight.detach().clone()
+    judge(module, TIED, TOKENS, cases=5)
+    assert (module.output.weight is module.embedding.weight) == tied
+    assert torch.equal(module.embedding.weight, before)

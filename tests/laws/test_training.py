@@ -1,0 +1,208 @@
+"""Gradients reach everything, and are the same however they are gathered."""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lawful import mask, shape, tokens
+from lawful.laws import checkpointed_gradient, every_parameter_receives_a_gradient, gradient_accumulation
+
+torch.manual_seed(0)
+
+
+def network(*extra):
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), *extra, nn.Linear(8, 4))
+
+
+class Unused(nn.Module):
+    """Makes a second layer, and forgets to call it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.first(x).tanh()
+
+
+class Detached(Unused):
+    def forward(self, x):
+        return self.second(self.first(x).detach())
+
+
+class Rounded(Unused):
+    def forward(self, x):
+        return self.second(self.first(x).round())
+
+
+class Routed(nn.Module):
+    """Picks an expert by an argmax, so that no gradient reaches the router."""
+
+    def __init__(self, soft=False):
+        super().__init__()
+        self.soft = soft
+        self.router, self.experts = nn.Linear(4, 3), nn.Linear(4, 12)
+
+    def forward(self, x):
+        weights = self.router(x).softmax(-1)
+        chosen = F.one_hot(weights.argmax(-1), 3).to(x)
+        weights = weights * chosen if self.soft else chosen
+        return (weights[..., None] * self.experts(x).unflatten(-1, (3, 4))).sum(-2)
+
+
+class RandomFromElsewhere(nn.Linear):
+    """Drops features by Python's own random numbers."""
+
+    def __init__(self):
+        super().__init__(4, 4)
+
+    def forward(self, x):
+        return super().forward(x) * torch.tensor([random.random() < 0.5 for _ in range(4)]).to(x)
+
+
+class Counting(nn.Linear):
+    """Scales by how often it was called."""
+
+    def __init__(self):
+        super().__init__(4, 4)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return (super().forward(x) * self.calls).tanh()
+
+
+class Loss(nn.Module):
+    """A squared error of a linear layer, reduced over samples and tokens."""
+
+    def __init__(self, reduce):
+        super().__init__()
+        self.reduce, self.layer = reduce, nn.Linear(4, 4)
+
+    def forward(self, x, there=None):
+        errors = (self.layer(x) - 1).square().mean(-1)
+        return self.reduce(errors) if there is None else self.reduce(errors, there)
+
+
+def mean_of_samples(errors, there):
+    """The mean over the tokens of each sample, and then over samples."""
+    return ((errors * there).sum(1) / there.sum(1).clamp_min(1)).mean()
+
+
+def mean_of_tokens(errors, there):
+    return (errors * there).sum() / there.sum().clamp_min(1)
+
+
+def sum_over_a_known_number(errors, there):
+    return (errors * there).sum() / 100
+
+
+class TokensOfEachMicroBatch(Loss):
+    def __init__(self):
+        super().__init__(mean_of_tokens)
+
+
+class BatchNorm(Loss):
+    def __init__(self):
+        super().__init__(torch.mean)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(self.layer(x).mT).tanh().mean()
+
+
+X, ROWS, MASKED = shape("b:1..4 t:1..4 4"), shape("b:1..5 4"), (shape("b:2..4 t:2..4 4"), mask("b t"))
+
+KEPT = {
+    "reached: a network": (every_parameter_receives_a_gradient(), X, network()),
+    "reached: a recurrence": (every_parameter_receives_a_gradient(), X, nn.GRU(4, 4, batch_first=True)),
+    "reached: an embedding, if not in every case": (
+        every_parameter_receives_a_gradient(),
+        tokens("b t", vocab=5),
+        nn.Embedding(5, 4),
+    ),
+    "reached: a router whose weight is kept": (every_parameter_receives_a_gradient(), X, Routed(soft=True)),
+    "again: a network": (checkpointed_gradient(), X, network()),
+    "again: dropout": (checkpointed_gradient(), X, network(nn.Dropout(0.5))),
+    "again: attention": (checkpointed_gradient(), X, lambda x: (x @ x.mT).softmax(-1) @ x),
+    "parts: a mean of samples": (gradient_accumulation(), ROWS, Loss(torch.mean)),
+    "parts: a sum": (gradient_accumulation(total="sum"), ROWS, Loss(torch.sum)),
+    "parts: a mean over each sample": (gradient_accumulation(), MASKED, Loss(mean_of_samples)),
+    "parts: a number known beforehand": (gradient_accumulation(total="sum"), MASKED, Loss(sum_over_a_known_number)),
+}
+BROKEN = {
+    "reached: a layer not used": (every_parameter_receives_a_gradient(), X, Unused()),
+    "reached: a detach too many": (every_parameter_receives_a_gradient(), X, Detached()),
+    "reached: rounding": (every_parameter_receives_a_gradient(), X, Rounded()),
+    "reached: an argmax": (every_parameter_receives_a_gradient(), X, Routed()),
+    "again: random numbers from elsewhere": (checkpointed_gradient(), X, RandomFromElsewhere()),
+    "again: a call that changes the next": (checkpointed_gradient(), X, Counting()),
+    "parts: the tokens of each micro-batch": (gradient_accumulation(), MASKED, TokensOfEachMicroBatch()),
+    "parts: a batch norm": (gradient_accumulation(), shape("b:2..4 t:2..3 4"), BatchNorm()),
+    "parts: a mean taken for a sum": (gradient_accumulation(total="sum"), ROWS, Loss(torch.mean)),
+}
+INAPPLICABLE = {
+    "reached: no parameter": (every_parameter_receives_a_gradient(), torch.relu, "no parameter that takes a gradient"),
+    "again: integers": (checkpointed_gradient(), lambda x: x.argmax(-1), "the map passes no gradient"),
+    "parts: not a number": (gradient_accumulation(), nn.Linear(4, 4), "a loss, one number, was wanted: got shape"),
+}
+WRONG = {
+    "total": (gradient_accumulation(total="max"), "total is mean or sum: got 'max'"),
+    "batch": (gradient_accumulation(batch=3), "batch=3 is out of range: the input has shape"),
+}
+SHOWN = ["again: a call that changes the next", "parts: the tokens of each micro-batch", "parts: a batch norm"]
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
+def test_kept(law, inputs, f, judge):
+    assert judge(f, law, inputs, cases=20).grade == "held"
+
+
+@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
+def test_broken(law, inputs, f, judge):
+    assert judge(f, law, inputs, cases=20).grade == "refuted"
+
+
+@pytest.mark.parametrize(("law", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
+def test_inapplicable(law, f, reason, judge):
+    verdict = judge(f, law, X, cases=5)
+    assert verdict.grade == "inapplicable"
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
+def test_parameters_out_of_range(law, reason, judge):
+    verdict = judge(Loss(torch.mean), law, X)
+    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_script_shows_it(name, judge, shown):
+    law, inputs, f = BROKEN[name]
+    left, right, *_ = shown(judge(f, law, inputs))
+    assert left != right
+
+
+def test_the_parameters_that_get_nothing_are_named(judge):
+    verdict = judge(Unused(), every_parameter_receives_a_gradient(), X, cases=10)
+    assert verdict.reason == "never in 10 cases: second.weight, second.bias"
+
+
+def test_a_frozen_parameter_needs_no_gradient(judge):
+    module = Unused()
+    module.second.requires_grad_(False)
+    assert judge(module, every_parameter_receives_a_gradient(), X, cases=10).grade == "held"
+
+
+def test_the_gradient_that_differs_is_named(judge):
+    found = judge(TokensOfEachMicroBatch(), gradient_accumulation(), MASKED).counterexample
+    assert found.name in ("loss", "layer.weight", "layer.bias")
+    assert "cut" in found.bindings
+
+
+def test_a_batch_of_1_has_no_parts(judge):
+    assert judge(Loss(torch.mean), gradient_accumulation(), shape("1 4"), cases=5).grade == "vacuous"
