@@ -22,7 +22,8 @@ def run_console(block: str, folder: Path) -> str:
     shown = []
     for line in block.splitlines():
         if line.startswith("$ "):
-            command = [f"{Path(sys.executable).parent}/lawful", *split(line.removeprefix("$ lawful "))]
+            program, *arguments = split(line.removeprefix("$ "))
+            command = [f"{Path(sys.executable).parent}/{program}", *arguments]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
             shown.append(f"{line}\n{done.stdout}{done.stderr}".strip())
     return "\n".join(shown)
@@ -32,9 +33,10 @@ def split(arguments: str) -> list[str]:
     return [a.strip('"') for a in re.findall(r'"[^"]*"|\S+', arguments)]
 
 
-@pytest.mark.parametrize(
-    "name", ["README.md", "CONTRIBUTING.md", "docs/check-your-layer.md", "docs/write-your-own-law.md"]
-)
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_examples_run_and_print_what_is_written(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -53,5 +55,5 @@ def test_examples_run_and_print_what_is_written(name, tmp_path, monkeypatch):
             printed = out.getvalue()
         elif language == "text":
             assert blank(body) == blank(printed)
-        elif language == "console" and body.startswith("$ lawful"):
+        elif language == "console" and body.startswith(("$ lawful", "$ pytest")):
             assert blank(body) == blank(run_console(body, tmp_path))

@@ -4,8 +4,6 @@ import importlib
 import math
 import pkgutil
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import torch
 
 import lawful
 import tests.gallery as gallery
+from tests.scripts import shown
 
 FAULTS = sorted(found.name for found in pkgutil.iter_modules(gallery.__path__) if not found.name.startswith("test_"))
 ROOT = Path(__file__).parents[2]
@@ -39,6 +38,15 @@ def test_broken_is_refuted_by_a_small_witness(name, tmp_path):
         assert size(verdict, fault.inputs, letter) <= most, verdict
     left, right = shown(verdict, tmp_path)
     assert not math.isclose(left, right, rel_tol=1e-9), verdict.script()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FAULTS)
+def test_scripts_stand_alone(name, tmp_path):
+    verdict = judged(load(name), load(name).Broken)
+    if verdict.counterexample is not None:
+        left, right = shown(verdict, tmp_path, apart=True)
+        assert not math.isclose(left, right, rel_tol=1e-9), verdict.script()
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -81,28 +89,3 @@ def size(verdict, inputs, letter):
             if axis.letter == letter:
                 return n
     raise LookupError(letter)
-
-
-def shown(verdict, folder):
-    """Runs the standalone script and returns the two numbers it prints."""
-    path = folder / "script.py"
-    verdict.script(path)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(path)],
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    numbers = [float(word) for word in done.stdout.split() if is_number(word)]
-    return (numbers[0], 0.0) if len(numbers) == 1 else (numbers[0], numbers[1])
-
-
-def is_number(word):
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

@@ -26,6 +26,9 @@ from lawful.laws.language.tree import children, leaves
 CASES = 30
 """How many cases discovery tries for each law."""
 
+HOUSEKEEPING = ("bookkeeping", "training", "calculus")
+"""The kinds of law that are shown last."""
+
 EFFORT = Effort(cases=CASES, seconds=10.0, shrinks=20)
 
 
@@ -135,9 +138,9 @@ class Exploration:
             made: Python that makes the map.
             home: The module that it is imported from, if it is known.
         """
-        held = [name for name in self.laws if self._grade(name) == "held"]
+        held = [name for name in sorted(self.laws, key=self._late) if self._grade(name) == "held"]
         heads = [name for name in held if not any(self._above(other, name, held) for other in held)]
-        refuted = [name for name in self.laws if self._grade(name) == "refuted"]
+        refuted = [name for name in sorted(self.laws, key=self._late) if self._grade(name) == "refuted"]
         hence = {
             name: tuple(n for n in self.laws if n not in self.judged and name in self.weaker[n]) for name in refuted
         }
@@ -151,6 +154,10 @@ class Exploration:
             seconds=time.monotonic() - self.start,
         )
 
+    def _late(self, name: str) -> bool:
+        """Whether a law is what any layer should keep, rather than what it does."""
+        return self.laws[name].state.__module__.rpartition(".")[2] in HOUSEKEEPING
+
     def _above(self, other: str, name: str, held: list[str]) -> bool:
         """Whether a law follows from another one; of two that follow from each other the first is above."""
         if name not in self.weaker[other]:
@@ -163,13 +170,14 @@ def claims_text(laws: list[Law], name: str, made: str, home: str, inputs: Any) -
     described = _written(inputs)
     words = sorted({"Claim", *(stated.name for stated in laws), *described.words}, key=lambda w: (w.islower(), w))
     head = ["from collections.abc import Iterator", ""]
+    head += ["from lawful.laws import (", *(f"    {word}," for word in words), ")"]
     head += [f"from {home} import {re.split('[.(]', made)[0]}"] if home else []
-    head += ["from lawful.laws import (", *(f"    {word}," for word in words), ")", "", ""]
+    head += ["", ""]
     body = ["def claims() -> Iterator[Claim]:", f'    """The laws that {name} obeys."""']
     body += [f"    for law in ({''.join(f'{stated}, ' for stated in laws).rstrip()}):"]
     if len(body[-1]) > 110:
         body[-1:] = ["    for law in (", *(f"        {stated}," for stated in laws), "    ):"]
-    body += [f"        yield Claim(law, {made}, {described.text}, name={name!r})"]
+    body += [f'        yield Claim(law, {made}, {described.text}, name="{name}")']
     if not laws:
         body[2:] = ["    yield from ()"]
     return "\n".join([*head, *body, ""])
@@ -190,6 +198,8 @@ def _written(inputs: Any) -> _Written:
     parts = children(inputs)
     if parts is None:
         return _Written("...", ())
+    if isinstance(inputs, tuple) and len(inputs) == 1:
+        return _written(inputs[0])
     found = {key: _written(part) for key, part in parts.items()}
     words = tuple(word for part in found.values() for word in part.words)
     if isinstance(inputs, Mapping):

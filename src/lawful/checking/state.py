@@ -89,6 +89,8 @@ class State:
             for name, p in self.parameters.items()
             if p.requires_grad and (kind := degenerate(p.data)) is not None
         }
+        self.restless = False
+        """Whether calls have been seen to leave something behind."""
         self.native = False
         """Whether every tensor keeps the type that it came in."""
         self._prepared: dict[tuple[torch.dtype, int, bool], list[Tensor]] = {}
@@ -149,13 +151,16 @@ class State:
             if len(live) != len(shallow) or any(live.get(key) is not value for key, value in shallow.items()):
                 live.clear()
                 live.update(shallow)
+                self.restless = True
             for container, copy in contents:
                 if container != copy if isinstance(container, set) else not _same_items(container, copy):
                     _refill(container, copy)
+                    self.restless = True
         for i, (tensor, wanted) in enumerate(zip(self.tensors, self.working, strict=True)):
             kept = tensor.shape == wanted.shape and tensor.dtype == wanted.dtype and torch.equal(tensor, wanted)
-            if not kept or not isinstance(tensor, nn.Parameter):
+            if not kept:
                 self._write(i)
+                self.restless = True
         for generator, state in self.generators:
             generator.set_state(state)
 

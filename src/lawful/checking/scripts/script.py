@@ -191,7 +191,7 @@ def _ending(trace: Trace, run: Run, finding: Finding) -> list[str]:
             f'print("average of the samples", {trace.name(statement.samples)}.mean().item())',
             f'print("expectation", {trace.name(statement.mean)}.item(), "where chance allows {finding.noise:.4g}")',
         ]
-    if finding.kind == "shapes differ":
+    if finding.kind == "shapes differ" or (finding.kind == "changed" and finding.reason):
         pair = (
             (statement.before, statement.after)
             if isinstance(statement, Unchanged)

@@ -220,16 +220,20 @@ class Trace(TorchFunctionMode):
                 self._keep(x, f"{label}[{name!r}]")
 
     def _function(self, made: BoundMap, fresh: bool) -> str:
-        if made.changed:
-            values = ", ".join(f"{name!r}: {self.expression(value)}" for name, value in made.changed)
-            return _renamed(made, f"(lambda *a: torch.func.functional_call(f, {{{values}}}, a))")
+        if made.changed and made.expression == "f":
+            return _renamed(made, f"(lambda *a: torch.func.functional_call(f, {{{self._values(made)}}}, a))")
         if made.expression.isidentifier() and made.expression != "f":
             self.helpers[made.expression] = made.function
-        if fresh and not _copied(made) and len(made.state.tensors) > len(made.state.parameters):
+        if fresh and not _copied(made) and made.state.restless and isinstance(made.target, nn.Module):
             return made.expression.replace("f", "fresh(f)", 1) if re.match(r"f\b", made.expression) else made.expression
         if not fresh and isinstance(made.target, nn.Module):
             return re.sub(r"\bf\b", "g", made.expression)
         return _renamed(made, made.expression)
+
+    def _values(self, made: BoundMap) -> str:
+        """The parameters that have other values, as the entries of a dict."""
+        cast = f".to({made.dtype})" if made.dtype is not None else ""
+        return ", ".join(f"{name!r}: {self.expression(value)}{cast}" for name, value in made.changed)
 
     def _before(self, made: BoundMap, turn: int | None = None) -> str:
         """The lines before a call: mode, gradient, random state, and what is done to a copy of the map."""
@@ -243,6 +247,8 @@ class Trace(TorchFunctionMode):
             lines += "g = copy.deepcopy(f)" + (f".to({made.dtype})" if made.dtype is not None else "") + "\n"
             for _, said, tensors in made.changes:
                 lines += said.format(*map(self.expression, tensors), f="g") + "\n"
+            if made.changed and made.expression != "f":
+                lines += f"g.load_state_dict({{{self._values(made)}}}, strict=False)\n"
         return lines
 
     def _arguments(self, made: BoundMap, whole: Any, copy: bool = True) -> str:
