@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.laws import Claim, batch_independence, causality, determinism, gradient, scale_invariance, shape
+from lawful.laws import Claim, agreement, batch_independence, causality, determinism, gradient, scale_invariance, shape
 
 
 class RMSNorm(nn.RMSNorm):
@@ -48,3 +48,10 @@ def claims() -> Iterator[Claim]:
     for law in (batch_independence(), causality(time=1), determinism(), gradient()):
         yield Claim(law, RMSNorm(8), shape("b t 8"))
     yield Claim(scale_invariance(), RMSNorm(8, eps=0.0), shape("b t 8"), name="RMSNorm(eps=0)")
+    for d, eps in ((1, 1e-6), (8, 0.1)):
+        norm = RMSNorm(d, eps=eps) if eps != 1e-6 else RMSNorm(d)
+
+        def equation(x: Tensor, norm: RMSNorm = norm, eps: float = eps) -> Tensor:
+            return norm.weight * x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+
+        yield Claim(agreement(other=equation), norm, shape(f"b t {d}"), name=f"RMSNorm({d=}, {eps=})")

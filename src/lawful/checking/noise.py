@@ -21,6 +21,11 @@ from lawful.laws.language.tree import leaves, transform
 LOW = (torch.float32, torch.bfloat16, torch.float16)
 
 
+aten = torch.ops.aten
+COPIES = (aten.clone, aten.where, aten.cat, aten.stack, aten.index_select, aten.flip, aten.roll)
+"""Operations that only put numbers elsewhere."""
+
+
 class LastBit(TorchDispatchMode):
     """Moves the result of every operation in its last bit, and notes the lowest precision that it sees."""
 
@@ -54,8 +59,8 @@ class LastBit(TorchDispatchMode):
         for value in leaves(out).values():
             self._see(value)
         schema = func._schema
-        if any(a.alias_info is not None for a in (*schema.arguments, *schema.returns)):
-            return out  # a view, or an update in place: nothing was rounded, or its storage is shared
+        if func.overloadpacket in COPIES or any(a.alias_info for a in (*schema.arguments, *schema.returns)):
+            return out  # a copy, a view, or an update in place: nothing was rounded, or its storage is shared
         with paused(self):
             return transform(out, lambda _, x: self.move(x) if x.is_floating_point() else x)
 

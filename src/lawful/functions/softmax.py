@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from lawful.laws import (
     Claim,
+    agreement,
     batch_independence,
     gradient,
     non_negativity,
@@ -53,3 +55,11 @@ def claims() -> Iterator[Claim]:
         gradient(),
     ):
         yield Claim(law, softmax, shape("b n"))
+    for axis, temperature in ((-1, 1.0), (0, 2.0)):
+
+        def equation(x: Tensor, axis: int = axis, temperature: float = temperature) -> Tensor:
+            return (x / temperature - (x / temperature).logsumexp(axis, keepdim=True)).exp()
+
+        plain = (axis, temperature) == (-1, 1.0)
+        tempered = softmax if plain else partial(softmax, axis=axis, temperature=temperature)
+        yield Claim(agreement(other=equation), tempered, shape("b n"), name=f"softmax({axis=}, {temperature=})")

@@ -46,9 +46,9 @@ def divergence(f: Map, p: Tensor, q: Tensor, *, draw: Draw) -> Statement:
     """
     same, moved = f(p, p), _moved(p, draw)
     left, right = [same.abs()], [torch.zeros_like(same)]
-    for other in (q, moved):
-        apart = f(p, other)
-        positive = tells_apart(apart, p, other)
+    far = f(p, q)
+    for other, apart in ((q, far), (moved, f(p, moved))):
+        positive = tells_apart(apart, p, other, _rounding(far))
         left += [torch.zeros_like(apart), torch.ones_like(positive)]
         right += [apart, positive]
     names = ("D(p, p)", "D(p, q)", "D(p, q) > 0", "D(p, p')", "D(p, p') > 0")
@@ -66,12 +66,17 @@ def _moved(p: Tensor, draw: Draw) -> Tensor:
     return q
 
 
-def tells_apart(apart: Tensor, p: Tensor, q: Tensor) -> Tensor:
-    """1 where a distance is positive, or need not be since p and q are close; else 0."""
+def _rounding(far: Tensor) -> Tensor:
+    """What rounding makes of a sum that is zero, as a part of the largest divergence."""
+    return 1e-12 * far.nan_to_num(0.0, 0.0, 0.0).abs().amax()
+
+
+def tells_apart(apart: Tensor, p: Tensor, q: Tensor, above: Tensor | float = 0.0) -> Tensor:
+    """1 where a distance is above a bound, or need not be since p and q are close; else 0."""
     axes = tuple(range(apart.dim(), p.dim()))
     gap = (p - q).abs()
     far = (gap.amax(axes) if axes else gap.reshape(apart.shape)) > 1e-3
-    return torch.where(apart.isfinite(), torch.where(far, (apart > 0).to(apart), 1.0), apart)
+    return torch.where(apart.isfinite(), torch.where(far, (apart > above).to(apart), 1.0), apart)
 
 
 @law("H(p, p) ≤ H(p, q), with equality only at p = q")
@@ -85,9 +90,9 @@ def gibbs_inequality(f: Map, p: Tensor, q: Tensor, *, draw: Draw) -> Statement:
     """
     least, moved = f(p, p), _moved(p, draw)
     left, right = list[Tensor](), list[Tensor]()
-    for other in (q, moved):
-        more = f(p, other) - least
-        positive = tells_apart(more, p, other)
+    far = f(p, q) - least
+    for other, more in ((q, far), (moved, f(p, moved) - least)):
+        positive = tells_apart(more, p, other, _rounding(far))
         left += [torch.zeros_like(more), torch.ones_like(positive)]
         right += [more, positive]
     names = ("H(p, q) - H(p, p)", "H(p, q) > H(p, p)", "H(p, p') - H(p, p)", "H(p, p') > H(p, p)")
