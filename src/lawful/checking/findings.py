@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from lawful.checking import statistics
+from lawful.checking.arguments import MapRaised
 from lawful.checking.outcome import Outcome, Run
 from lawful.checking.reduce import STEPS, reduced
 from lawful.checking.scripts.script import script
 from lawful.checking.search import Tally
 from lawful.checking.shrink import Failure
-from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Trial, dtype_name
 from lawful.checking.verdict import Counterexample, Grade, Value, Verdict
 from lawful.laws.language import Discard

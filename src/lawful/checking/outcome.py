@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from lawful.checking.arguments import MapRaised
 from lawful.checking.case import Record
 from lawful.checking.numerics import Finding
-from lawful.checking.subject import Setting
-from lawful.laws.language import Statement
+from lawful.checking.subject import NotContiguous, Setting
+from lawful.laws.language import Discard, Inapplicable, Statement
 
 
 class LawRaised(Exception):
@@ -17,6 +19,21 @@ class LawRaised(Exception):
     def __init__(self, sentence: str, usage: bool = False) -> None:
         super().__init__(sentence)
         self.usage = usage
+
+
+Answer = TypeVar("Answer")
+
+
+def asked(question: Callable[[], Answer]) -> Answer:
+    """Tells what goes wrong in the law itself from what goes wrong in the map, or in the judge."""
+    try:
+        return question()
+    except (Discard, Inapplicable, MapRaised, NotContiguous):
+        raise
+    except ValueError as error:
+        raise LawRaised(str(error), usage=True) from error
+    except Exception as error:
+        raise LawRaised(f"the law itself raised {type(error).__name__}: {error}") from error
 
 
 @dataclass

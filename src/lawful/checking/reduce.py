@@ -7,11 +7,11 @@ import time
 import torch
 from torch import Tensor
 
+from lawful.checking.arguments import MapRaised
 from lawful.checking.case import Drawn, replay
 from lawful.checking.numerics import MARGIN
 from lawful.checking.outcome import Outcome
 from lawful.checking.shrink import Failure
-from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Trial
 from lawful.laws.language import Discard
 from lawful.laws.language.inputs import Like, Simplex

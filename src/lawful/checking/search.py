@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException, Unsatisfiable
 
 from lawful.checking import statistics
+from lawful.checking.arguments import MapRaised
 from lawful.checking.case import Record
 from lawful.checking.shrink import RETRIES, Failure, settled
-from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Trial
 from lawful.laws.language import Discard, Inapplicable, Unable
 

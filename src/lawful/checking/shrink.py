@@ -6,9 +6,9 @@ import random
 import time
 from dataclasses import dataclass
 
+from lawful.checking.arguments import MapRaised
 from lawful.checking.case import Pick, Record, replay
 from lawful.checking.outcome import Outcome
-from lawful.checking.subject import MapRaised
 from lawful.checking.trial import Trial
 from lawful.laws.language import Discard, Inapplicable
 

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from lawful.checking import numerics, statistics
+from lawful.checking.arguments import MapRaised, argument_names, focus, labels
 from lawful.checking.case import SAMPLES, CaseDraw, Drawn, Pick, Record, build, replay
 from lawful.checking.noise import LastBit
 from lawful.checking.numerics import Deterministic, Finding, judge
-from lawful.checking.outcome import LawRaised, Outcome, Run
+from lawful.checking.outcome import LawRaised, Outcome, Run, asked
 from lawful.checking.scripts.trace import Trace
 from lawful.checking.state import State, modules_behind, seed_all
 from lawful.checking.statistics import Statistical, judge_samples
-from lawful.checking.subject import (
-    BoundMap,
-    Calls,
-    Excepted,
-    MapRaised,
-    NotContiguous,
-    Setting,
-    argument_names,
-    focus,
-    labels,
-)
+from lawful.checking.subject import BoundMap, Calls, Excepted, NotContiguous, Setting
 from lawful.checking.values import LAYOUTS
-from lawful.laws.language import AtMost, Discard, Finite, Inapplicable, Law, Reached, Same, Statement
+from lawful.laws.language import AtMost, Discard, Finite, Law, Reached, Same, Statement
 from lawful.laws.language.tree import leaves
 
 RUNS = 3
@@ -44,9 +34,6 @@ JUMP = 1e-3
 """Noise of more than this part of the output is a tie or a branch that rounding decides: the case is excused."""
 
 _TYPE_ERROR = re.compile(r"dtype|scalar type|Double|Float|float64|float32", re.I)
-
-
-Answer = TypeVar("Answer")
 
 
 class Trial:
@@ -103,7 +90,7 @@ class Trial:
         draw.build = lambda again: build(self.inputs, draw)
         self.state.prepare(dtype, setting.randomised, noise=noise)
         calls = Calls()
-        paths = self._asked(lambda: focus(self.law, arguments, self.names))
+        paths = asked(lambda: focus(self.law, arguments, self.names))
         f = BoundMap(
             self.target,
             self.target,
@@ -124,7 +111,7 @@ class Trial:
         drawn_before = len(draw.record.tensors)
         options: dict[str, Any] = self.law.values | ({"draw": draw} if self.law.takes_draw else {})
         with noise or trace or nullcontext(), torch.set_grad_enabled(False):
-            statement = self._asked(lambda: self.law.state(f, *f.inputs(), **options))
+            statement = asked(lambda: self.law.state(f, *f.inputs(), **options))
         if not isinstance(statement, Statement):
             raise LawRaised(f"a law returns a statement, such as Same(left, right): got {type(statement).__name__}")
         exercised = calls.varied if statement.exercised is None else statement.exercised
@@ -140,17 +127,6 @@ class Trial:
             several=calls.count > 1,
             uneven=len(calls.ends) > 1,
         )
-
-    def _asked(self, question: Callable[[], Answer]) -> Answer:
-        """Tells what goes wrong in the law itself from what goes wrong in the map, or in the judge."""
-        try:
-            return question()
-        except (Discard, Inapplicable, MapRaised, NotContiguous):
-            raise
-        except ValueError as error:
-            raise LawRaised(str(error), usage=True) from error
-        except Exception as error:
-            raise LawRaised(f"the law itself raised {type(error).__name__}: {error}") from error
 
     def inputs_of(self, record: Record) -> Run | None:
         """Draws the inputs of a case again, without calling the map."""
