@@ -272,7 +272,7 @@ def many(draw):
 
 
 X = shape("b t 8")
-SQUARE, EVEN = shape("n 4"), shape("b t:2..6 8")
+SQUARE, EVEN = shape("n 4"), shape("b:2..3 t:2..3 8")
 SAME, LONGER = (X, X, X), (X, shape("b s:80..90 8"), shape("b s:80..90 8"))
 
 
@@ -367,18 +367,23 @@ SHOWN = [
     "recurrent: a state updated too late",
     "chunks: a chunk that does not know its place",
     "sparse: entries that are not stored",
+    "compiled: a frozen branch",
     "low: a long sum",
+    "low: a cast too early",
 ]
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
 def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=20).grade == "held"
+    assert judge(f, law, inputs, cases=3 if law.name == compilation.name else 20).grade == "held"
 
 
-@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
-def test_broken(law, inputs, f, judge):
-    assert judge(f, law, inputs).grade == "refuted"
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken(name, judge, shows):
+    law, inputs, f = BROKEN[name]
+    verdict = judge(f, law, inputs)
+    assert verdict.grade == "refuted"
+    assert name not in SHOWN or shows(verdict)
 
 
 def test_a_map_and_itself_is_vacuous(judge):
@@ -411,13 +416,6 @@ def test_parameters_out_of_range(law, reason, judge):
     assert reason in verdict.reason
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_the_script_shows_it(name, judge, shown):
-    law, inputs, f = BROKEN[name]
-    left, right, *_ = shown(judge(f, law, inputs))
-    assert left != right
-
-
 def test_a_switch_is_put_back(judge):
     module = Attention()
     judge(module, switch_agreement(attribute="fused"), X, cases=5)
@@ -434,7 +432,9 @@ def test_integers(law, judge):
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore")  # those of the compiler itself
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
 @pytest.mark.parametrize(("f", "grade"), [(norm, "held"), (frozen, "refuted")], ids=["kept", "broken"])
 def test_compiled_by_inductor(f, grade, judge):
-    assert judge(f, compilation(), EVEN, cases=5, seconds=300).grade == grade
+    verdict = judge(f, compilation(), EVEN, cases=3, seconds=300)
+    assert verdict.grade == grade, verdict

@@ -319,6 +319,8 @@ INAPPLICABLE = {
     "saved: a function": (state_dict_round_trip(), noisy, "a module was wanted: got function"),
 }
 SHOWN = [
+    "noise in a later output",
+    "a cache that is written once",
     "parameters: normalised in place",
     "modes: merged each time",
     "saved: layers in a plain list",
@@ -332,9 +334,12 @@ def test_kept(law, inputs, f, judge):
     assert judge(f, law, inputs, cases=20).grade == "held"
 
 
-@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
-def test_broken(law, inputs, f, judge):
-    assert judge(f, law, inputs).grade == "refuted"
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken(name, judge, shows):
+    law, inputs, f = BROKEN[name]
+    verdict = judge(f, law, inputs)
+    assert verdict.grade == "refuted"
+    assert name not in SHOWN or shows(verdict)
 
 
 def test_the_mutated_input_is_named(judge):
@@ -349,25 +354,18 @@ def test_inapplicable(law, f, reason, judge):
     assert (verdict.grade, verdict.reason) == ("inapplicable", reason)
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_the_script_shows_it(name, judge, shown):
-    law, inputs, f = BROKEN[name]
-    left, right, *_ = shown(judge(f, law, inputs))
-    assert left != right
-
-
 def test_the_changed_parameter_is_named(judge):
     found = judge(Renormalised(), no_parameter_change(), X).counterexample
     assert (found.kind, found.name) == ("changed", "weight")
 
 
 @pytest.mark.parametrize("law", [no_parameter_change(), reversible_modes(), state_dict_round_trip()], ids=str)
-@pytest.mark.parametrize("layer", [LowRank, MergedEachTime, Renormalised, RunningMean, PlainList])
+@pytest.mark.parametrize("layer", [MergedEachTime, Renormalised, RunningMean])
 def test_the_module_comes_back_as_it_was(law, layer, judge):
     module = layer()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     merged = getattr(module, "merged", None)
-    judge(module, law, X, cases=5)
+    judge(module, law, X, cases=3)
     assert module.training
     assert getattr(module, "merged", None) == merged
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())

@@ -332,7 +332,7 @@ NEARLY_FLAT = {
 
 @pytest.mark.parametrize(("inputs", "f"), NEARLY_FLAT.values(), ids=NEARLY_FLAT)
 def test_what_a_difference_cannot_tell_is_no_breach(inputs, f, judge):
-    assert judge(f, gradient(), inputs).grade != "refuted"
+    assert judge(f, gradient(), inputs, cases=20).grade != "refuted"
 
 
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
@@ -380,6 +380,5 @@ class Gained(nn.Module):
 
 
 @pytest.mark.parametrize("f", [doubled_unseen, Gained()], ids=["a function", "a module"])
-def test_the_script_shows_it(f, judge, shown):
-    left, right, *_ = shown(judge(f, gradient(), FLAT))
-    assert left != right
+def test_the_script_shows_it(f, judge, shows):
+    assert shows(judge(f, gradient(), FLAT))
