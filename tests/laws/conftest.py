@@ -1,12 +1,9 @@
-import contextlib
-import io
-import runpy
 from collections.abc import Callable
 
 import pytest
-import torch
 
 import lawful
+from tests.scripts import shown
 
 
 @pytest.fixture
@@ -24,17 +21,17 @@ def shows(tmp_path) -> Callable[[lawful.Verdict], bool]:
     """Runs the standalone script of a verdict: whether it prints two numbers that differ."""
 
     def differ(verdict):
-        path, printed = tmp_path / "script.py", io.StringIO()
-        verdict.script(path)
-        dtype, grad, state = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state()
-        try:
-            with contextlib.redirect_stdout(printed):
-                runpy.run_path(str(path))
-        finally:
-            torch.set_default_dtype(dtype)
-            torch.set_grad_enabled(grad)
-            torch.set_rng_state(state)
-        left, right = (float(line.split()[1]) for line in printed.getvalue().splitlines())
+        left, right = shown(verdict, tmp_path)
         return left != right
 
     return differ
+
+
+def pytest_generate_tests(metafunc):
+    """Gives the drivers the tables of the file that they are in; names in SHOWN run their scripts too."""
+    tables = vars(metafunc.module)
+    if "kept" in metafunc.fixturenames:
+        metafunc.parametrize("kept", tables["KEPT"].values(), ids=tables["KEPT"])
+    if "broken" in metafunc.fixturenames:
+        cases = [(case, name in tables.get("SHOWN", ())) for name, case in tables["BROKEN"].items()]
+        metafunc.parametrize("broken", cases, ids=tables["BROKEN"])

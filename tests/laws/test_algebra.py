@@ -15,6 +15,7 @@ from lawful.laws import (
     inverse_element,
     involution,
 )
+from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -198,19 +199,6 @@ INAPPLICABLE = {
     "nothing: no such method": (identity_element(identity="zero"), PAIR, Biased(), "Biased has no method 'zero'"),
 }
 SHOWN = ["undone: a third of a turn", "brackets: a scan that forgets", "nothing: a bias", "order: a divergence"]
-
-
-@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
-def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=20).grade == "held"
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken(name, judge, shows):
-    law, inputs, f = BROKEN[name]
-    verdict = judge(f, law, inputs)
-    assert verdict.grade == "refuted"
-    assert name not in SHOWN or shows(verdict)
 
 
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)

@@ -21,6 +21,7 @@ from lawful.laws import (
     permutation_invariance,
     ties,
 )
+from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -88,16 +89,6 @@ BROKEN = {
     "ties: wrong away from them too": (permutation_equivariance().except_near(ties), X, route_shuffled),
     "kinks: wrong away from them too": (gradient().except_near(kink_at(0.0)), X, lambda x: x * x.detach()),
 }
-
-
-@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
-def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=20).grade == "held"
-
-
-@pytest.mark.parametrize(("law", "inputs", "f"), BROKEN.values(), ids=BROKEN)
-def test_broken(law, inputs, f, judge):
-    assert judge(f, law, inputs).grade == "refuted"
 
 
 def test_a_law_made_of_laws_describes_itself():

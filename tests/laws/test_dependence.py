@@ -15,6 +15,7 @@ from lawful.laws import (
     ragged_batches,
     relative_position_only,
 )
+from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -200,19 +201,6 @@ WRONG = {
     "negative radius": (locality(radius=-1), "radius is at least 0: got -1"),
     "no radius": (locality(), "locality wants radius: write locality(radius=...)"),
 }
-
-
-@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
-def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=20).grade == "held"
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken(name, judge, shows):
-    law, inputs, f = BROKEN[name]
-    verdict = judge(f, law, inputs)
-    assert verdict.grade == "refuted"
-    assert name not in SHOWN or shows(verdict)
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), VACUOUS.values(), ids=VACUOUS)

@@ -15,6 +15,7 @@ from lawful.laws import (
     scale_invariance,
     shift_invariance,
 )
+from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -92,19 +93,6 @@ WRONG = {
     "shift": (shift_invariance(axis=3), "axis=3 is out of range: the input has shape"),
     "scale": (scale_invariance(axis=-4), "axis=-4 is out of range: the input has shape"),
 }
-
-
-@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
-def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=20).grade == "held"
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken(name, judge, shows):
-    law, inputs, f = BROKEN[name]
-    verdict = judge(f, law, inputs)
-    assert verdict.grade == "refuted"
-    assert name not in SHOWN or shows(verdict)
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)

@@ -13,6 +13,7 @@ from lawful.laws import (
     symmetry,
     triangle_inequality,
 )
+from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -171,19 +172,6 @@ INAPPLICABLE = {
     "frame: more columns than rows": (orthonormality(), shape("b 3 4"), torch.relu, "at most as many columns as rows"),
 }
 SHOWN = ["triangle: a squared distance", "symmetric: attention weights", "frame: columns of length 1"]
-
-
-@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
-def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=20).grade == "held"
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken(name, judge, shows):
-    law, inputs, f = BROKEN[name]
-    verdict = judge(f, law, inputs)
-    assert verdict.grade == "refuted"
-    assert name not in SHOWN or shows(verdict)
 
 
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)

@@ -10,6 +10,7 @@ from torch.nn.utils import parametrizations
 
 from lawful import shape, tokens
 from lawful.laws import boundedness, convexity, lipschitz, monotonicity
+from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -108,19 +109,6 @@ WRONG = {
     "a constant that is no number": (lipschitz(constant=math.nan), "the constant is above 0: got nan"),
 }
 SHOWN = ["rising: GELU", "bounds: a residual around a sigmoid", "slope: attention"]
-
-
-@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
-def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=20).grade == "held"
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken(name, judge, shows):
-    law, inputs, f = BROKEN[name]
-    verdict = judge(f, law, inputs)
-    assert verdict.grade == "refuted"
-    assert name not in SHOWN or shows(verdict)
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)

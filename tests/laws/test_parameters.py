@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from lawful import shape, tokens
 from lawful.laws import hidden_unit_permutation, hidden_unit_rescaling, scale_free_weights, weight_sharing
+from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -152,19 +153,6 @@ WRONG = {
     "no weights": (scale_free_weights(), "scale_free_weights wants weights"),
 }
 SHOWN = ["renumbered: in pairs", "rescaled: a bias forgotten", "scale: an activation in between", "shared: copied"]
-
-
-@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
-def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=20).grade == "held"
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken(name, judge, shows):
-    law, inputs, f = BROKEN[name]
-    verdict = judge(f, law, inputs)
-    assert verdict.grade == "refuted"
-    assert name not in SHOWN or shows(verdict)
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from lawful import probabilities, shape
 from lawful.laws import divergence, gibbs_inequality, non_negativity, sums_to_one
+from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -127,19 +128,6 @@ BROKEN = {
     "Gibbs: terms swapped": (gibbs_inequality(), PAIR, swapped),
 }
 SHOWN = ["divergence: terms swapped", "Gibbs: smoothing of one side"]
-
-
-@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
-def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=20).grade == "held"
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken(name, judge, shows):
-    law, inputs, f = BROKEN[name]
-    verdict = judge(f, law, inputs)
-    assert verdict.grade == "refuted"
-    assert name not in SHOWN or shows(verdict)
 
 
 def test_rounding_makes_nothing_negative(judge):

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from lawful import mask, shape, tokens
 from lawful.laws import checkpointed_gradient, every_parameter_receives_a_gradient, gradient_accumulation
+from tests.laws.drivers import test_kept  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -154,11 +155,6 @@ WRONG = {
     "batch": (gradient_accumulation(batch=3), "batch=3 is out of range: the input has shape"),
 }
 SHOWN = ["again: a call that changes the next", "parts: the tokens of each micro-batch", "parts: a batch norm"]
-
-
-@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
-def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=20).grade == "held"
 
 
 @pytest.mark.parametrize("name", BROKEN)

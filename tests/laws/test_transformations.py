@@ -15,6 +15,7 @@ from lawful.laws import (
     reversal_invariance,
     translation_equivariance,
 )
+from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -262,19 +263,6 @@ WRONG = {
     "no forces": (gradient_equivariance(), "gradient_equivariance wants sample, act"),
     "no action": (invariance(sample=rotation), "invariance wants act: write invariance(act=...)"),
 }
-
-
-@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
-def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=20).grade == "held"
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken(name, judge, shows):
-    law, inputs, f = BROKEN[name]
-    verdict = judge(f, law, inputs)
-    assert verdict.grade == "refuted"
-    assert name not in SHOWN or shows(verdict)
 
 
 @pytest.mark.parametrize(("law", "inputs", "f"), VACUOUS.values(), ids=VACUOUS)
