@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from lawful import shape, tokens
-from lawful.laws import boundedness, convexity, lipschitz, monotonicity
+from lawful.laws import boundedness, convexity, finiteness, lipschitz, monotonicity
 from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
@@ -64,6 +64,13 @@ spectral = parametrizations.spectral_norm(nn.Linear(4, 4), n_power_iterations=10
 orthogonal = parametrizations.orthogonal(nn.Linear(4, 4))
 
 KEPT = {
+    "finite: softmax": (finiteness(), X, lambda x: x.softmax(-1)),
+    "finite: an eps inside the root": (
+        finiteness(),
+        X,
+        lambda x: x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt(),
+    ),
+    "finite: log1p of a square": (finiteness(), X, lambda x: x.square().log1p()),
     "rising: ReLU": (monotonicity(), X, torch.relu),
     "rising: sigmoid": (monotonicity(), X, torch.sigmoid),
     "rising: sorting": (monotonicity(), X, lambda x: x.sort(-1).values),
@@ -88,6 +95,9 @@ KEPT = {
     "slope: another constant": (lipschitz(constant=3.0), X, lambda x: 3 * x.sin()),
 }
 BROKEN = {
+    "finite: no eps": (finiteness(), X, lambda x: x / x.square().mean(-1, keepdim=True).sqrt()),
+    "finite: an exponential": (finiteness(), X, torch.exp),
+    "finite: the gradient of a root": (finiteness(), X, lambda x: x.square().sum(-1).sqrt()),
     "rising: GELU": (monotonicity(), X, F.gelu),
     "rising: softmax": (monotonicity(), X, lambda x: x.softmax(-1)),
     "rising: a norm": (monotonicity(), X, lambda x: x.norm(dim=-1)),

@@ -205,7 +205,7 @@ class Trial:
                 raise self._random_in_training()
             if not (isinstance(statement, AtMost) and statement.bare):
                 finding = self._against_noise(run, statement, within)
-        if finding.kind == "not finite" and (run.record.extreme or run.setting.randomised):
+        if finding.kind == "not finite" and not self._ordinary(run):
             self.counts["set aside"] += 1
             raise Discard
         return finding
@@ -279,8 +279,12 @@ class Trial:
         if not isinstance(again.statement, Deterministic):
             return None
         finding = judge(again.statement, self.second, self.law.within or 0.0)
-        ordinary = not run.record.extreme and not run.setting.randomised
-        return finding if finding.kind == "not finite" and ordinary else None
+        return finding if finding.kind == "not finite" and self._ordinary(run) else None
+
+    def _ordinary(self, run: Run) -> bool:
+        """Whether the law asks for a number: not where inputs are extreme or parameters drawn, unless it says so."""
+        everywhere = isinstance(run.statement, Finite) and run.statement.extremes
+        return everywhere or not (run.record.extreme or run.setting.randomised)
 
     def in_second(self, run: Run) -> float:
         """The residual of a case in float32; NaN where there is none."""

@@ -86,7 +86,7 @@ from lawful.laws.metric import (
     symmetry,
     triangle_inequality,
 )
-from lawful.laws.order import boundedness, convexity, lipschitz, monotonicity
+from lawful.laws.order import boundedness, convexity, finiteness, lipschitz, monotonicity
 from lawful.laws.parameters import hidden_unit_permutation, hidden_unit_rescaling, scale_free_weights, weight_sharing
 from lawful.laws.probability import divergence, gibbs_inequality, non_negativity, sums_to_one
 from lawful.laws.training import checkpointed_gradient, every_parameter_receives_a_gradient, gradient_accumulation
@@ -142,6 +142,7 @@ __all__ = [
     "evenness",
     "every_input_matters",
     "every_parameter_receives_a_gradient",
+    "finiteness",
     "fully_masked_row_is_finite",
     "gibbs_inequality",
     "gradient",

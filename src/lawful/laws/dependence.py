@@ -92,7 +92,7 @@ def relative_position_only(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     The last input is the positions.
 
     Kept by: attention scores with rotary embeddings or relative biases.
-    Broken by: an absolute embedding; rotary embeddings in two layouts that are mixed, or over the wrong axis.
+    Broken by: an absolute embedding; rotary embeddings in two layouts that are mixed.
     """
     others, p = _positions(xs)
     s = draw.integer(1, 64, "s")

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from lawful.laws.language import AtMost, Draw, Inapplicable, Map, Statement, law
+from lawful.laws.language import AtMost, Draw, Finite, Inapplicable, Map, Statement, law
 from lawful.laws.language.axes import real
 
 
@@ -40,6 +40,21 @@ def convexity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     weight = draw.choice((0.5, 0.25, 0.9), "λ")
     between = _number(f(weight * x + (1 - weight) * y))
     return AtMost(between, weight * f(x) + (1 - weight) * f(y))
+
+
+@law("f(x) and its gradient are finite, for any finite x")
+def finiteness(f: Map, *xs: Tensor, draw: Draw) -> Statement:
+    """Every finite input, be it zero, constant, tiny or huge, gives a finite output and a finite gradient.
+
+    Kept by: softmax, a norm with an eps inside the root, log1p of a square.
+    Broken by: a norm without an eps, at 0; an exponential, of huge inputs; a square root whose gradient is infinite.
+    """
+    with torch.enable_grad():
+        leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in xs]
+        y = f(*leaves)
+        reals = [x for x in leaves if x.requires_grad]
+        found = torch.autograd.grad(y, reals, draw.normal(*y.shape), allow_unused=True) if y.requires_grad else ()
+    return Finite([y, *(g for g in found if g is not None)], extremes=True)
 
 
 _BOUNDS = ({"low": 0.0, "high": 1.0}, {"low": -1.0, "high": 1.0})

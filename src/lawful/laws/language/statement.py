@@ -57,9 +57,14 @@ class AtMost:
 
 @dataclass(frozen=True, eq=False)
 class Finite:
-    """States that no entry is NaN or infinite."""
+    """States that no entry is NaN or infinite.
+
+    Args:
+        extremes: Whether that is said of extreme inputs too: zero, constant, tiny and huge ones.
+    """
 
     value: Values
+    extremes: bool = False
     exercised: bool | None = True
 
 

@@ -1,0 +1,428 @@
+"""How many small faults lawful's own claims find: every block and function is broken in many ways, one at a time.
+
+Run `python benchmarks/mutants.py`, or name some of the modules: `python benchmarks/mutants.py rms_norm softmax`. A
+mutant is a file of lawful with one expression changed, outside `claims()`, docstrings, annotations and what is raised.
+It is executed as a module of the same name that nothing else sees, and its own claims are judged. It is killed if one
+of them is neither held nor waived, or if it raises; the last column says how many raised rather than broke a law.
+
+The survivors are listed, with a reason where one is known: it is equivalent (no output differs), or it accepts what
+should be refused, of which claims do not speak and tests do. One thread, one process, the same mutants and cases each
+time.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib.util
+import re
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, ModuleType
+
+import torch
+
+import lawful
+from lawful.checking.check import Effort, judge_law, seeded
+from lawful.checking.process.targets import claims_in
+from lawful.checking.state import undisturbed
+
+EFFORT = Effort(cases=30, shrinks=0)
+ROOT = Path(lawful.__file__).parent
+JUDGES = ("lawful.laws", "lawful.checking")
+"""What judges is not judged."""
+
+REFUSES = "accepts what should be refused; tests see to that"
+REASONS = {
+    ("blocks/rms_norm.py", "off by one", "if d < 0:"): REFUSES,
+    ("functions/softmax.py", "comparison", "if not temperature >= 0:"): REFUSES,
+    ("functions/softmax.py", "off by one", "if not temperature > -1:"): REFUSES,
+}
+"""Why a mutant survives, by its file, its operator and its changed line."""
+
+AXIS_NAMES = {"dim", "dims", "axis", "axes", "time", "batch"}
+AXIS_CALLS = re.compile(
+    "sum|mean|amax|amin|softmax|log_softmax|logsumexp|cumsum|cumprod|argmax|argmin|sort|std|var|flip|unbind|select|size"
+    "|cat|stack|squeeze|unsqueeze|transpose|permute|movedim|flatten|index_select|gather"
+)
+PATTERN_CALLS = {"einsum", "rearrange", "reduce", "repeat"}
+NORMS = re.compile(r"norm(?!al)|normali|softmax|mean|sqrt|^forward$")
+DROPPABLE = re.compile(
+    "exp|log|log1p|expm1|square|abs|sin|cos|tanh|sigmoid|logsigmoid|relu|gelu|silu|softplus|clamp|clamp_min|clamp_max"
+    "|masked_fill|tril|triu|roll|flip|cumsum"
+)
+NAMESPACES = {"torch", "F", "nn", "self", "super", "math"}
+SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "bases"}
+BOUNDARY = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
+NEGATED = {
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+    ast.Gt: ast.LtE,
+    ast.GtE: ast.Lt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+
+Change = tuple[str, ast.expr]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A file with one change: its source, and the line before and after."""
+
+    file: str
+    operator: str
+    number: int
+    before: str
+    after: str
+    source: str
+
+    @property
+    def reason(self) -> str:
+        return REASONS.get((self.file, self.operator, self.after), "")
+
+
+@dataclass(frozen=True)
+class Site:
+    """An expression that can be changed: where it hangs, and what it is there for."""
+
+    node: ast.expr
+    parent: ast.AST
+    field: str
+    index: int | None
+    role: str = ""
+
+    def put(self, node: ast.expr) -> None:
+        if self.index is None:
+            setattr(self.parent, self.field, node)
+        else:
+            getattr(self.parent, self.field)[self.index] = node
+
+
+def number(node: ast.AST) -> int | float | None:
+    """The value of a literal number, with its sign."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = number(node.operand)
+        return None if value is None else -value
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return node.value
+    return None
+
+
+def literal(value: float) -> ast.expr:
+    return ast.UnaryOp(ast.USub(), ast.Constant(-value)) if value < 0 else ast.Constant(value)
+
+
+def name_of(function: ast.expr) -> str:
+    """The last part of the name of what is called."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def subject_of(call: ast.Call) -> ast.expr | None:
+    """What a call acts on: its first argument, or the tensor of which it is a method."""
+    root = call.func
+    while isinstance(root, ast.Attribute | ast.Call):
+        root = root.value if isinstance(root, ast.Attribute) else root.func
+    if isinstance(call.func, ast.Attribute) and getattr(root, "id", "") not in NAMESPACES:
+        return call.func.value
+    return call.args[0] if call.args else None
+
+
+def left_alone(node: ast.AST) -> bool:
+    """Claims, docstrings, what is raised, and text that is put together."""
+    if isinstance(node, ast.FunctionDef) and node.name == "claims":
+        return True
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return True
+    return isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr)
+
+
+def role_of(node: ast.expr, parent: ast.AST, field: str, inherited: str) -> str:
+    """What an expression is there for: an axis, a default, a value that is returned or assigned."""
+    if isinstance(parent, ast.Tuple | ast.List):
+        return inherited
+    if isinstance(parent, ast.keyword):
+        return "axis" if parent.arg in AXIS_NAMES else ""
+    if isinstance(parent, ast.Call) and field == "args":
+        name, first = name_of(parent.func), parent.args[0] is node
+        parts = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
+        if all(number(part) is not None for part in parts) and (
+            AXIS_CALLS.fullmatch(name) or (name == "narrow" and first)
+        ):
+            return "axis"
+        return "pattern" if name in PATTERN_CALLS else ""
+    if isinstance(parent, ast.Subscript) and field == "slice" and name_of(parent.value) == "shape":
+        return "axis"
+    gives = isinstance(parent, ast.Return | ast.Assign | ast.AnnAssign | ast.AugAssign) and field == "value"
+    return "value" if gives else ""
+
+
+def sites(node: ast.AST, role: str = "") -> Iterator[Site]:
+    """All expressions below a node, outside what is left alone."""
+    if isinstance(node, ast.arguments):
+        yield from defaults(node)
+        return
+    for field, value in ast.iter_fields(node):
+        if field in SKIPPED_FIELDS:
+            continue
+        for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if not isinstance(child, ast.AST) or left_alone(child):
+                continue
+            inner = role_of(child, node, field, role) if isinstance(child, ast.expr) else ""
+            if isinstance(child, ast.expr):
+                yield Site(child, node, field, index, inner)
+            if number(child) is None:
+                yield from sites(child, inner)
+
+
+def defaults(arguments: ast.arguments) -> Iterator[Site]:
+    """The default values of a function's arguments."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    named = list(zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True))
+    for field, pairs in (
+        ("defaults", named),
+        ("kw_defaults", list(zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True))),
+    ):
+        for index, (argument, value) in enumerate(pairs):
+            if value is not None:
+                yield Site(value, arguments, field, index, "axis" if argument.arg in AXIS_NAMES else "default")
+
+
+def changes(site: Site) -> Iterator[Change]:
+    """The ways to break one expression, each with the name of its operator."""
+    node, role = site.node, site.role
+    if (value := number(node)) is not None:
+        yield from of_number(value, role)
+        return
+    if role == "axis" and not isinstance(node, ast.Tuple | ast.List | ast.Slice | ast.Constant):
+        yield from (("axis", literal(axis)) for axis in (0, -1))
+    if isinstance(node, ast.Constant):
+        yield from of_constant(node.value, role)
+    elif isinstance(node, ast.BinOp):
+        yield from of_arithmetic(node)
+    elif isinstance(node, ast.UnaryOp):
+        if not isinstance(node.op, ast.UAdd):
+            yield "comparison" if isinstance(node.op, ast.Not) else "sign", node.operand
+    elif isinstance(node, ast.Compare):
+        yield from of_comparison(node)
+    elif isinstance(node, ast.BoolOp):
+        yield "comparison", ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+        yield from (("dropped term", part) for part in node.values)
+    elif isinstance(node, ast.Call):
+        yield from of_call(node)
+    if site.field == "test" and isinstance(node, ast.Name | ast.Attribute | ast.Call):
+        yield "comparison", ast.UnaryOp(ast.Not(), node)
+    if role == "value" and scalable(node, site.parent):
+        yield "scale", ast.BinOp(ast.Constant(2), ast.Mult(), node)
+        yield "sign", ast.UnaryOp(ast.USub(), node)
+
+
+def scalable(node: ast.expr, parent: ast.AST) -> bool:
+    """Whether an expression that is returned or assigned may be a tensor of numbers."""
+    if isinstance(node, ast.BinOp):
+        return not isinstance(node.op, ast.BitAnd | ast.BitOr)
+    if isinstance(node, ast.Call):
+        return name_of(node.func)[:1].islower() and name_of(node.func) != "super"
+    if isinstance(parent, ast.Return):
+        return isinstance(node, ast.Name | ast.UnaryOp | ast.Subscript)
+    return isinstance(node, ast.UnaryOp)
+
+
+def is_type(node: ast.expr) -> bool:
+    """Whether an expression is None or a type that Python has, as in `float | None`."""
+    return isinstance(node, ast.Constant) or getattr(node, "id", "") in dir(builtins)
+
+
+def of_number(value: float, role: str) -> Iterator[Change]:
+    if role == "axis":
+        yield "axis", literal(value - 1 if value == -1 or value > 0 else value + 1)
+    elif isinstance(value, int):
+        yield from (("default" if role == "default" else "off by one", literal(value + step)) for step in (1, -1))
+    elif role == "default":
+        yield "default", literal(float(f"{10 * value:g}") or 1.0)
+    else:
+        yield "scale", literal(2 * value or 1.0)
+
+
+def of_constant(value: object, role: str) -> Iterator[Change]:
+    if isinstance(value, bool):
+        yield "default" if role == "default" else "flag", ast.Constant(not value)
+    if isinstance(value, str) and role == "pattern" and "->" in value:
+        before, after = value.rsplit("->", 1)
+        names = list(re.finditer(r"[A-Za-z_]\w*" if " " in value.strip() else "[A-Za-z]", after))
+        if len(names) > 1:
+            a, b = names[-2:]
+            swapped = after[: a.start()] + b.group() + after[a.end() : b.start()] + a.group() + after[b.end() :]
+            yield "axis", ast.Constant(f"{before}->{swapped}")
+
+
+def of_arithmetic(node: ast.BinOp) -> Iterator[Change]:
+    left, right, kind = node.left, node.right, type(node.op)
+    if kind in (ast.BitAnd, ast.BitOr) and not (is_type(left) or is_type(right)):
+        yield "comparison", ast.BinOp(left, ast.BitOr() if kind is ast.BitAnd else ast.BitAnd(), right)
+        yield from (("dropped term", part) for part in (left, right))
+    if kind in (ast.Add, ast.Sub):
+        yield "sign", ast.BinOp(left, ast.Sub() if kind is ast.Add else ast.Add(), right)
+    if kind in (ast.Mult, ast.Div):
+        yield "scale", ast.BinOp(left, ast.Div() if kind is ast.Mult else ast.Mult(), right)
+    if kind is ast.Div:
+        yield "normalisation", left
+    if kind in (ast.Add, ast.Sub, ast.Mult, ast.Pow, ast.FloorDiv, ast.Mod):
+        yield "dropped term", left
+    if kind in (ast.Add, ast.Sub, ast.Mult, ast.Div):
+        yield "dropped term", right
+    if kind in (ast.Sub, ast.Div, ast.MatMult, ast.Pow):
+        yield "swapped", ast.BinOp(right, node.op, left)
+
+
+def of_comparison(node: ast.Compare) -> Iterator[Change]:
+    for index, op in enumerate(node.ops):
+        for other in (BOUNDARY.get(type(op)), NEGATED.get(type(op))):
+            if other is not None:
+                ops = [*node.ops[:index], other(), *node.ops[index + 1 :]]
+                yield "comparison", ast.Compare(node.left, ops, node.comparators)
+
+
+def of_call(node: ast.Call) -> Iterator[Change]:
+    name = name_of(node.func)
+    if NORMS.search(name) or DROPPABLE.fullmatch(name):
+        argument = subject_of(node)
+        if argument is not None:
+            yield "normalisation" if NORMS.search(name) else "dropped call", argument
+    for dropped in node.keywords:
+        if dropped.arg is not None:
+            yield "dropped argument", ast.Call(node.func, node.args, [k for k in node.keywords if k is not dropped])
+    for index, (one, other) in enumerate(zip(node.args, node.args[1:], strict=False)):
+        if isinstance(one, ast.Name) and isinstance(other, ast.Name):
+            args = [*node.args[:index], other, one, *node.args[index + 2 :]]
+            yield "swapped", ast.Call(node.func, args, node.keywords)
+
+
+def mutants_of(file: Path) -> list[Mutant]:
+    """All mutants of a file, each once."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    plain = ast.unparse(tree)
+    found: dict[str, Mutant] = {}
+    for site in list(sites(tree)):
+        for operator, node in list(changes(site)):
+            site.put(node)
+            source = ast.unparse(tree)
+            site.put(site.node)
+            lines = zip(plain.splitlines(), source.splitlines(), strict=True)
+            before, after = next(((a.strip(), b.strip()) for a, b in lines if a != b), ("", ""))
+            if before:
+                short = file.relative_to(ROOT).as_posix()
+                found.setdefault(source, Mutant(short, operator, site.node.lineno, before, after, source))
+    return list(found.values())
+
+
+class TooLong(BaseException):
+    """What takes too long is left at once; no one takes this for an error of the map."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Leaves what is inside if it takes longer: a mutant may run forever."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TooLong
+
+    former = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+
+
+def fresh(name: str, source: str) -> ModuleType:
+    """Executes a source as a module of a name, which is not registered."""
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        raise ModuleNotFoundError(name)
+    module = importlib.util.module_from_spec(spec)
+    exec(compile(source, spec.origin or name, "exec"), vars(module))
+    return module
+
+
+def unkept(name: str, source: str, seconds: float) -> str:
+    """Judges the claims of a source: the grade of the first that is not kept, or nothing."""
+    try:
+        with at_most(seconds), undisturbed(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for claim in seeded(fresh(name, source).claims(), EFFORT.seed):
+                grade = judge_law(claim.law, claim.subject, claim.inputs, claim.label, EFFORT).grade
+                if grade not in ("held", "waived"):
+                    return grade
+    except (Exception, TooLong):
+        return "error"
+    return ""
+
+
+def survivors_of(name: str, file: Path) -> tuple[list[Mutant], list[Mutant]]:
+    """Prints a row for each operator; returns all mutants of a file, and those that survive."""
+    start = time.monotonic()
+    if grade := unkept(name, file.read_text(encoding="utf-8"), 600):
+        raise SystemExit(f"{name}: a claim is {grade} before anything is changed")
+    seconds = 10 + 10 * (time.monotonic() - start)
+    mutants = mutants_of(file)
+    grades = {mutant: unkept(name, mutant.source, seconds) for mutant in mutants}
+    for operator in sorted({mutant.operator for mutant in mutants}):
+        own = [grade for mutant, grade in grades.items() if mutant.operator == operator]
+        killed = [grade for grade in own if grade]
+        row = (file.relative_to(ROOT).as_posix(), operator, len(own), len(killed), killed.count("error"))
+        print("|", " | ".join(map(str, row)), "|", flush=True)
+    return mutants, [mutant for mutant, grade in grades.items() if not grade]
+
+
+def modules(wanted: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """The modules of lawful that have claims, but for those that judge."""
+    endings = tuple(f".{name}" for name in wanted)
+    for name, _ in claims_in(lawful):
+        if not name.startswith(JUDGES) and (not endings or name.endswith(endings)):
+            yield name, Path(sys.modules[name].__file__ or "")
+
+
+def main(wanted: list[str]) -> None:
+    torch.set_num_threads(1)
+    start = time.monotonic()
+    print(f"torch {torch.__version__}, one thread, {EFFORT.cases} cases for each claim\n")
+    print("| file | operator | mutants | killed | by an error |")
+    print("|---|---|---|---|---|")
+    mutants: list[Mutant] = []
+    alive: list[Mutant] = []
+    for name, file in modules(wanted):
+        made, survived = survivors_of(name, file)
+        mutants += made
+        alive += survived
+    if not mutants:
+        raise SystemExit("there is no such module with claims, or nothing in it to change")
+    killed = len(mutants) - len(alive)
+    judged = len(mutants) - sum(mutant.reason.startswith("equivalent") for mutant in alive)
+    print(
+        f"\nKilled {killed} of {len(mutants)}: {killed / len(mutants):.1%}; without the equivalent ones {killed} of "
+        f"{judged}: {killed / judged:.1%}. {time.monotonic() - start:.0f} s.\n"
+    )
+    for mutant in alive:
+        print(f"{mutant.file}:{mutant.number}, {mutant.operator}: {mutant.reason or 'no reason yet'}")
+        print(f"    - {mutant.before}\n    + {mutant.after}")
+    known = {(mutant.file, mutant.operator, mutant.after) for mutant in alive}
+    files = {mutant.file for mutant in mutants}
+    for key in REASONS:
+        if key[0] in files and key not in known:
+            print(f"A reason for what does not survive: {key}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
