@@ -32,4 +32,4 @@ def assert_lawful(
     """
     __tracebackhide__ = True
     if wrong := check(module, *laws, inputs=inputs, cases=cases, seed=seed).unkept:
-        raise LawRefuted("\n\n".join(map(str, wrong)))
+        raise LawRefuted(*wrong)

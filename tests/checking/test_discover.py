@@ -176,9 +176,9 @@ def relu():
 
 def test_implied_laws_are_folded(relu):
     heads = {row.verdict.law: row.also for row in relu.held}
-    assert "reversal_equivariance(axis=1)" in heads["permutation_equivariance(axis=1)"]
+    assert {"permutation_equivariance(axis=1)", "reversal_equivariance(axis=1)"} <= set(heads["chunking(axis=1)"])
     assert "reversal_equivariance(axis=1)" not in heads
-    assert "locality(radius=4, axis=1)" in heads["locality(radius=0, axis=1)"]
+    assert {"locality(radius=0, axis=1)", "causality(time=1)"} <= set(heads["chunking(axis=1)"])
     broken = {row.verdict.law: row.also for row in relu.refuted}
     assert "linearity()" in broken["oddness()"]
     assert "linearity()" not in broken
@@ -208,7 +208,7 @@ def test_implications_are_of_laws_that_are_tried():
 def test_the_table(relu):
     text = str(relu)
     assert "held     idempotence()" in text
-    assert "so too reversal_equivariance(axis=1)" in text
+    assert "permutation_equivariance(axis=1), reversal_equivariance(axis=1)" in text
     assert "refuted  involution()" in text
     assert "had nothing to say in" in text
     assert lawful.Discovery.from_json(relu.to_json()).lines() == relu.lines()

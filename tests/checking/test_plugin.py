@@ -160,7 +160,8 @@ def test_nothing_to_say():
 
 
 def test_in_a_test_file(run):
-    result = run("-v", test=TEST)
+    result = run("-v", "--lawful-sarif", "log.sarif", test=TEST)
+    assert len(json.loads(Path("log.sarif").read_text())["runs"][0]["results"]) == 4
     result.assert_outcomes(passed=4, failed=6, skipped=1)
     result.stdout.fnmatch_lines_random(
         [
@@ -173,6 +174,13 @@ def test_in_a_test_file(run):
         ]
     )
     result.stdout.no_fnmatch_line("*lawful/checking*")
+
+
+def test_claims_that_raise_are_a_test_that_fails(run):
+    Path("mine/broken.py").write_text("def claims():\n    raise RuntimeError('no claims today')\n    yield\n")
+    result = run("--lawful", "mine", "-k", "broken or Masked", "--lawful-sarif", "log.sarif")
+    result.assert_outcomes(passed=1, failed=1, deselected=5)
+    result.stdout.fnmatch_lines(["claims() of mine.broken raised RuntimeError: no claims today"])
 
 
 def test_other_functions_called_claims_are_left_alone(run):

@@ -234,6 +234,8 @@ conditional = samples_follow_density(sample="draw", log_prob="density")
 energies = score(score=lambda x: -2 * x, log_prob=lambda x: -x.square().sum(-1))
 
 KEPT = {
+    "a map whose sampler takes no input": (follows, shape("b 2"), Plane()),
+    "one: a heavy tail": (density_integrates_to_one(), None, D.LogNormal(0.0, 3.0)),
     "a plane": (follows, None, Plane()),
     "given its input": (conditional, shape("5"), Conditional(torch.mean)),
     "on a circle": (samples_follow_density(support=(-math.pi, math.pi)), None, D.VonMises(1.0, 2.0)),

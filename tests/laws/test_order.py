@@ -105,6 +105,7 @@ BROKEN = {
     "convex: a sigmoid": (convexity(), X, torch.sigmoid),
     "convex: a minimum": (convexity(), X, lambda x: x.amin(1)),
     "convex: softmax": (convexity(), X, lambda x: x.softmax(-1)),
+    "bounds: infinite": (boundedness(low=0.0, high=1.0), X, lambda x: x + torch.inf),
     "bounds: a residual around a sigmoid": (boundedness(low=0.0, high=1.0), X, residual),
     "bounds: a clamp before the scale": (boundedness(low=-1.0, high=1.0), X, clamp_before_the_scale),
     "bounds: the upper one alone": (boundedness(high=0.5), X, torch.sigmoid),

@@ -177,7 +177,24 @@ forced = gradient_equivariance(sample=rotation, act=rotate)
 by_eighths = {"sample": eighths, "act": turned_image, "error": exact_on_the_grid}
 turned = invariance(sample=lambda draw: draw.integer(1, 3, "k"), act=turn)
 
+
+def renumbering(draw):
+    return draw.permutation(5)
+
+
+def renumber_nodes(g, x):
+    return x.index_select(-2, g)
+
+
+def renumber_pairs(g, a):
+    return a.index_select(-1, g).index_select(-2, g)
+
+
+renumbered = equivariance(sample=renumbering, act=(renumber_nodes, renumber_pairs), input=(0, 1))
+GRAPH = (shape("b 5 3"), shape("b 5 5"))
+
 KEPT = {
+    "renumbered: a graph convolution": (renumbered, GRAPH, lambda x, a: a @ x),
     "permuted: attention": (permutation_equivariance(), X, attend),
     "permuted: each token for itself": (permutation_equivariance(), X, nn.Linear(3, 3)),
     "permuted: channels": (permutation_equivariance(axis=-1), X, torch.relu),
@@ -215,6 +232,7 @@ KEPT = {
     "eighth turn: a sum": (invariance(**by_eighths), bell, lambda x: x.sum((-2, -1))),
 }
 BROKEN = {
+    "renumbered: only rows": (renumbered, GRAPH, lambda x, a: a.cumsum(-1) @ x),
     "permuted: positions": (permutation_equivariance(), X, add_positions),
     "permuted: a recurrence": (permutation_equivariance(), X, nn.GRU(3, 3, batch_first=True)),
     "permuted: a causal mask": (permutation_equivariance(), X, attend_causally),
@@ -260,6 +278,7 @@ WRONG = {
     "reversal": (reversal_invariance(axis=-4), "axis=-4 is out of range: the input has shape"),
     "border": (translation_equivariance(border=-1), "border is at least 0: got -1"),
     "no group": (equivariance(), "equivariance wants sample, act: write equivariance(sample=...)"),
+    "two actions": (equivariance(sample=rotation, act=(rotate, rotate)), "got 2 for 1"),
     "no forces": (gradient_equivariance(), "gradient_equivariance wants sample, act"),
     "no action": (invariance(sample=rotation), "invariance wants act: write invariance(act=...)"),
 }

@@ -93,11 +93,11 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str, obj: object) -> Any:
     """Makes tests of a function `claims()` in a test file."""
-    if name != "claims" or not isinstance(collector, pytest.Module) or not inspect.isgeneratorfunction(obj):
+    if name != "claims" or not isinstance(collector, pytest.Module) or not inspect.isfunction(obj):
         return None
-    if inspect.signature(obj).parameters:
-        return None
-    return list(_of_claims(collector, obj))
+    signature = inspect.signature(obj)
+    yields = inspect.isgeneratorfunction(obj) or "Claim" in str(signature.return_annotation)
+    return list(_of_claims(collector, obj)) if yields and not signature.parameters else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -119,8 +119,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> None:
+    """Lets a test carry the verdicts that it failed with to where the SARIF log is written."""
+    if call.excinfo is not None and isinstance(call.excinfo.value, LawRefuted):
+        _carry(item, call.excinfo.value.verdicts)
+
+
 def _carry(item: pytest.Item, failed: Iterable[Verdict]) -> None:
-    """Lets a test carry its verdicts to where the SARIF log is written."""
     if item.config.option.lawful_sarif:
         item.user_properties += [("lawful", json.dumps(verdict.to_json())) for verdict in failed]
 
@@ -139,9 +145,18 @@ class Target(pytest.Collector):
             found = list(targets.claims_in(home))
             if not found:
                 raise targets.UsageError(f"{self.name} has no claims: a file that defines a block also has claims()")
-            return [item for _, function in found for item in _of_claims(self, function)]
+            return [item for name, function in found for item in self._of_package(name, function)]
         except (targets.UsageError, targets.TargetError) as error:
-            return [LawItem.from_parent(self, name=f"test_claims[{self.name}]", problem=str(error))]
+            return [self._problem(self.name, str(error))]
+
+    def _of_package(self, name: str, function: Callable[[], Iterable[Claim]]) -> list[pytest.Item]:
+        try:
+            return list(_of_claims(self, function))
+        except Exception as error:
+            return [self._problem(name, f"claims() of {name} raised {type(error).__name__}: {error}")]
+
+    def _problem(self, name: str, sentence: str) -> pytest.Item:
+        return LawItem.from_parent(self, name=f"test_claims[{name}]", problem=sentence)
 
     def _of_map(self) -> Iterator[pytest.Item]:
         from lawful.checking.process import targets
@@ -198,15 +213,14 @@ class LawItem(pytest.Item):
         from lawful.checking.check import Effort, judge_law
 
         if self.claim is None:
-            raise LawRefuted(self.problem)
+            pytest.fail(self.problem, pytrace=False)
         options, claim = self.config.option, self.claim
         effort = Effort(options.lawful_cases, options.lawful_seed)
         verdict = judge_law(claim.law, claim.subject, claim.inputs, claim.label, effort)
         if verdict.grade == "waived" or (self.usual and verdict.grade in ("inapplicable", "vacuous")):
             pytest.skip(f"{verdict.grade}: {verdict.reason}")
         if verdict.grade != "held":
-            _carry(self, [verdict])
-            raise LawRefuted(str(verdict))
+            raise LawRefuted(verdict)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The verdict says all there is to say; other exceptions show where they come from."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -288,15 +289,11 @@ class Trial:
 
     def in_second(self, run: Run) -> float:
         """The residual of a case in float32; NaN where there is none."""
-        if self.precision is torch.float32 or self.second is None:
-            return float("nan")
-        try:
-            again = self.run(replay(run.record), self.second, given=run.record.tensors)
-        except (Discard, MapRaised):
-            return float("nan")
-        return (
-            judge(again.statement, self.second).residual if isinstance(again.statement, Deterministic) else float("nan")
-        )
+        if self.second is not None:
+            with suppress(Discard, MapRaised):
+                statement = self.run(replay(run.record), self.second, given=run.record.tensors).statement
+                return judge(statement, self.second).residual if isinstance(statement, Deterministic) else math.nan
+        return math.nan
 
 
 def dtype_name(dtype: torch.dtype) -> str:

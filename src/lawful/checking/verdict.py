@@ -14,7 +14,11 @@ FAILING: tuple[Grade, ...] = ("refuted", "error")
 
 
 class LawRefuted(AssertionError):
-    """A law was refuted, or could not be judged."""
+    """Laws were refuted, or could not be judged: the message is their verdicts."""
+
+    def __init__(self, *verdicts: Verdict) -> None:
+        super().__init__("\n\n".join(map(str, verdicts)))
+        self.verdicts = verdicts
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,7 @@ class Report:
         """Raises `LawRefuted`, with the counterexamples, if a law was refuted or could not be judged."""
         failed = [v for v in self.verdicts if v.failed]
         if failed:
-            raise LawRefuted("\n\n".join(map(str, failed)))
+            raise LawRefuted(*failed)
 
     @property
     def exit_code(self) -> int:

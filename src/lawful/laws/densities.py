@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,16 @@ from lawful.laws import quadrature
 from lawful.laws.language import Averages, Draw, Follows, Inapplicable, Map, Same, Statement, law
 from lawful.laws.language.axes import real
 from lawful.laws.quadrature import Line, mass_before, thinned
+
+
+def _conditions(f: Map, sample: str | Callable[..., Any], xs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The inputs, as far as the sampler takes them besides the number of samples."""
+    sampler = getattr(f.target, sample, None) if isinstance(sample, str) else sample
+    try:
+        inspect.signature(sampler).bind(1, *xs)  # pyrefly: ignore
+    except TypeError:
+        return ()
+    return xs
 
 
 @law("x ~ p ⇒ F(x_i | x_-i) ~ U(0, 1), with p = exp(log_prob)", cases=4, every_input=True)
@@ -40,7 +51,7 @@ def samples_follow_density(
     Kept by: a sampler and a density of one distribution.
     Broken by: a scale taken for a variance; a truncation that the density does not know of.
     """
-    n = draw.samples
+    n, xs = draw.samples, _conditions(f, sample, xs)
     size: Any = n
     if isinstance(f.target, Distribution) and sample == "sample":
         size, support = (n,), support or _support(f.target)
@@ -54,6 +65,7 @@ def samples_follow_density(
     here = rows[:, i].double()
     discrete = bool((here == here.round()).all())
     axis = Line(-math.inf, math.inf) if discrete else Line(*(support or (-math.inf, math.inf)))
+    draw.assume(axis.merged(here, rows.dtype).double().mean() < 0.01)
     place = axis.coordinate(here)
     where = quadrature.integers(place, support) if discrete else quadrature.nodes(place)
     # Each line holds the nodes and the sample itself, in order, so that the mass before the sample is a sum.
@@ -97,12 +109,14 @@ def density_integrates_to_one(
     """The density, or the probabilities, of all that can happen add up to one.
 
     `log_prob(x)` and `sample(n)` are as in `samples_follow_density`; the shape of a sample tells the dimension. In
-    one dimension the integral is a sum over ever finer pieces. In more it is the mean of p/q over samples of
-    another density q, a Student t distribution fitted to the module's own samples.
+    one dimension the integral is a sum over ever finer pieces; a density with mass where numbers cannot be told apart
+    any more is outside the domain. In more it is the mean of p/q over samples of another density q, a Student t
+    distribution fitted to the module's own samples.
 
     Kept by: a normalised density; a flow with the right log-determinant.
     Broken by: a forgotten constant; a truncation without its factor; a log-determinant of the wrong sign.
     """
+    xs = _conditions(f, sample, xs)
     size: Any = draw.samples
     if isinstance(f.target, Distribution) and sample == "sample":
         size, support = (size,), support or _support(f.target)
@@ -126,7 +140,8 @@ def density_integrates_to_one(
     else:
         low, high = support or (-math.inf, math.inf)
         middle = 0.0 if math.isfinite(low) or math.isfinite(high) else float(x.double().median())
-        total = quadrature.integral(lambda z: density(z + middle), Line(low, high), x.dtype)
+        total, left_out = quadrature.integral(lambda z: density(z + middle), Line(low, high), x.dtype)
+        draw.assume(left_out < 1e-4 * total)
     return Same(total, torch.ones_like(total), exercised=True)
 
 
@@ -188,6 +203,7 @@ def reparameterised_gradient(
     Kept by: a location plus a scale times noise.
     Broken by: a sample that is detached from the scale; a straight-through estimate.
     """
+    xs = _conditions(f, sample, xs)
     n, parameters = draw.samples // _GROUPS * _GROUPS, list(f.parameters.values())
     if not parameters:
         raise Inapplicable("there is no parameter that takes a gradient")

@@ -10,7 +10,12 @@ from lawful.laws.language import Law
 from lawful.laws.linearity import additivity, homogeneity, oddness
 from lawful.laws.order import boundedness, convexity
 from lawful.laws.probability import non_negativity
-from lawful.laws.transformations import reversal_equivariance, reversal_invariance, translation_equivariance
+from lawful.laws.transformations import (
+    permutation_equivariance,
+    reversal_equivariance,
+    reversal_invariance,
+    translation_equivariance,
+)
 
 Values = Mapping[str, Any]
 
@@ -54,8 +59,14 @@ def _of_bounds(values: Values) -> Iterator[Law]:
             yield boundedness(**tried)
 
 
+def _of_chunks(values: Values) -> Iterator[Law]:
+    yield locality(radius=0, axis=values["axis"])
+    yield permutation_equivariance(axis=values["axis"])
+
+
 _FOLLOW: dict[str, Callable[[Values], Iterator[Law]]] = {
     "linearity": _of_linearity,
+    "chunking": _of_chunks,
     "additivity": lambda values: iter([oddness()]),
     "locality": _of_locality,
     "batch_independence": _of_batch_independence,

@@ -70,11 +70,14 @@ def boundedness(f: Map, *xs: Tensor, low: float = -math.inf, high: float = math.
     if not low < high:
         raise ValueError(f"low is below high: got low={low}, high={high}")
     y = _number(f(*xs))
-    sides = {"lower bound": (torch.full_like(y, low), y), "upper bound": (y, torch.full_like(y, high))}
-    kept = {name: pair for name, pair in sides.items() if not (pair[0].isinf() | pair[1].isinf()).all()}
-    if not kept:
+    sides = {}
+    if math.isfinite(low):
+        sides["lower bound"] = (torch.full_like(y, low), y)
+    if math.isfinite(high):
+        sides["upper bound"] = (y, torch.full_like(y, high))
+    if not sides:
         raise ValueError("boundedness wants a finite bound: write boundedness(low=0.0)")
-    return AtMost([a for a, _ in kept.values()], [b for _, b in kept.values()], names=list(kept))
+    return AtMost([a for a, _ in sides.values()], [b for _, b in sides.values()], names=list(sides))
 
 
 _ROUNDS, _STEP = 3, 1e-3

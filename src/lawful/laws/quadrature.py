@@ -40,6 +40,13 @@ class Line:
         low, high = torch.tensor([self.low, self.high], dtype=dtype)
         return x.to(dtype).clamp(low.nextafter(high), high.nextafter(low))
 
+    def merged(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Whether points are so close to a bound that the type has no room for others in between."""
+        eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+        bounds = [bound for bound in (self.low, self.high) if math.isfinite(bound)]
+        close = [(x - bound).abs() <= 4 * eps * abs(bound) for bound in bounds]
+        return torch.stack([*close, torch.zeros_like(x, dtype=torch.bool)]).any(0)
+
     def log_stretch(self, z: Tensor) -> Tensor:
         """Returns log dx/dz."""
         if math.isfinite(self.low) and math.isfinite(self.high):
@@ -79,17 +86,22 @@ def nodes(x: Tensor, count: int = 128) -> Tensor:
     return torch.cat([even, quantiles, middle + (quantiles - middle) * 1.5]).sort().values
 
 
-def integral(density: Callable[[Tensor], Tensor], axis: Line, dtype: torch.dtype, rounds: int = 12) -> Tensor:
+def integral(
+    density: Callable[[Tensor], Tensor], axis: Line, dtype: torch.dtype, rounds: int = 12
+) -> tuple[Tensor, Tensor]:
     """Integrates a density, asked at points of a type, over an interval: more nodes where they change the result most.
 
-    It begins with a grid that is fine near 0 and coarse far away. Each round halves the quarter of the pieces for
-    which the trapezoid rule and the midpoint rule differ most.
+    It begins with a grid that is fine near 0 and coarse far away, as far as points of the type can be told apart.
+    Each round halves the quarter of the pieces for which the trapezoid rule and the midpoint rule differ most.
+
+    Returns the integral, and how large the integrand still is at the ends.
     """
 
     def stretched(z: Tensor) -> Tensor:
         return (density(axis.point(z, dtype)).double() * axis.log_stretch(z).exp()).nan_to_num(0.0)
 
     z = torch.linspace(-14, 14, 801, dtype=torch.float64).sinh() / 10
+    z = z[(axis.coordinate(axis.point(z, dtype).double()) - z).abs() < 0.01 * (1 + z.abs())]
     values = stretched(z)
     for _ in range(rounds):
         middle = (z[1:] + z[:-1]) / 2
@@ -99,4 +111,4 @@ def integral(density: Callable[[Tensor], Tensor], axis: Line, dtype: torch.dtype
         z = torch.cat([z, middle[split]])
         z, order = z.sort()
         values = torch.cat([values, between[split]])[order]
-    return torch.trapezoid(values, z)
+    return torch.trapezoid(values, z), torch.maximum(values[0], values[-1])

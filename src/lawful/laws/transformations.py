@@ -99,24 +99,26 @@ def equivariance(
     f: Map,
     *xs: Tensor,
     sample: Sample,
-    act: Action,
+    act: Action | tuple[Action, ...],
     act_out: Action | None = None,
     error: Callable[[Any], float] | None = None,
     draw: Draw,
 ) -> Statement:
     """Acting on the input with a group element acts on the output.
 
-    `sample(draw)` gives an element, `act(g, x)` acts on the inputs that the law speaks of, and `act_out(g, y)`
-    on the output (as on the input unless given). Where the action itself is approximate for some elements, as
-    when an image is turned by other than right angles, `error(g)` is the part of the output's size that it may be
-    off by: 0 for the elements that are exact.
+    `sample(draw)` gives an element, `act(g, x)` acts on the inputs that the law speaks of (a tuple of actions: one
+    for each), and `act_out(g, y)` on the output (as on the first input unless given). Where the action itself is
+    approximate for some elements, as when an image is turned by other than right angles, `error(g)` is the part of
+    the output's size that it may be off by: 0 for the elements that are exact.
 
     Kept by: layers built from invariant distances and relative vectors.
     Broken by: a layer fed an absolute coordinate; features and coordinates in the wrong order.
     """
     g = sample(draw)
-    acted = (act_out or act)(g, f(*xs))
-    return Same(f(*(act(g, x) for x in xs)), acted, slack=_slack(error, g, acted))
+    acts = _each(act, xs)
+    acted = (act_out or acts[0])(g, f(*xs))
+    moved = f(*(one(g, x) for one, x in zip(acts, xs, strict=True)))
+    return Same(moved, acted, slack=_slack(error, g, acted))
 
 
 @law("f(g·x) = f(x)", tries=None)
@@ -124,7 +126,7 @@ def invariance(
     f: Map,
     *xs: Tensor,
     sample: Sample,
-    act: Action,
+    act: Action | tuple[Action, ...],
     error: Callable[[Any], float] | None = None,
     draw: Draw,
 ) -> Statement:
@@ -137,7 +139,16 @@ def invariance(
     """
     g = sample(draw)
     y = f(*xs)
-    return Same(f(*(act(g, x) for x in xs)), y, slack=_slack(error, g, y))
+    moved = f(*(one(g, x) for one, x in zip(_each(act, xs), xs, strict=True)))
+    return Same(moved, y, slack=_slack(error, g, y))
+
+
+def _each(act: Action | tuple[Action, ...], xs: tuple[Tensor, ...]) -> tuple[Action, ...]:
+    """An action for each input."""
+    acts = act if isinstance(act, tuple) else (act,) * len(xs)
+    if len(acts) != len(xs):
+        raise ValueError(f"as many actions as inputs were wanted: got {len(acts)} for {len(xs)}")
+    return acts
 
 
 def _slack(error: Callable[[Any], float] | None, g: Any, y: Tensor) -> Tensor | float:

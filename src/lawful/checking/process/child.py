@@ -19,6 +19,9 @@ from lawful.checking.process.targets import TargetError, UsageError
 from lawful.checking.verdict import Verdict
 from lawful.laws.language import Law
 
+WITHOUT_INPUT = ("samples_follow_density", "density_integrates_to_one", "reparameterised_gradient")
+"""The laws that may speak of a map that takes nothing."""
+
 
 @dataclass
 class Task:
@@ -61,7 +64,7 @@ def plan(job: dict[str, Any]) -> Iterator[Task]:
     for law in laws or list(targets.USUAL):
         if isinstance(law, Verdict):
             yield Task(short, problem=law)
-        elif described is None and law.arity != 0 and law.name != "samples_follow_density":
+        elif described is None and law.arity != 0 and law.name not in WITHOUT_INPUT:
             raise UsageError(f"{law.name} wants an input: say what {short} takes, as in --input 'b t 16'")
         else:
             yield Task(short, law, target, described, made)
