@@ -24,6 +24,8 @@ def _conditions(f: Map, sample: str | Callable[..., Any], xs: tuple[Tensor, ...]
         inspect.signature(sampler).bind(1, *xs)  # pyrefly: ignore
     except TypeError:
         return ()
+    except ValueError:  # a builtin does not say what it takes
+        return xs
     return xs
 
 
