@@ -68,7 +68,7 @@ def check(
     if json:
         _write_json({**result.report.to_json(), "exit_code": result.exit_code}, result, json)
     if sarif:
-        _write(as_sarif(result.report), sarif)
+        _write(as_sarif(verdict for verdict in result.report if verdict.failed), sarif)
     _print_end(result, console, debug)
     if result.report.verdicts:
         console.print(Text(summary(result.report)))

@@ -241,3 +241,29 @@ def test_a_map_that_does_not_run_is_not_asked_further():
     found = lawful.discover(nn.Linear(3, 3), inputs=BC)
     assert not found.held
     assert [row.verdict.law for row in found.silent if row.verdict.grade == "error"] == ["determinism()"]
+
+
+class Sized(nn.Module):
+    def __init__(self, d, gain=2.0):
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((d,), gain))
+
+    def forward(self, x):
+        return self.gain * x
+
+
+@pytest.mark.parametrize(
+    ("target", "inputs"),
+    [
+        (Sized(3), shape("b 3")),
+        (lambda x: -x, shape("b 3")),
+        (torch.neg, torch.randn(2, 3)),
+        (nn.Sequential(nn.Linear(3, 3)), {"input": shape("b 3")}),
+        (torch.neg, lambda draw: draw.normal(2, 3)),
+    ],
+    ids=["arguments", "a lambda", "an example", "keywords", "a function"],
+)
+def test_claims_are_python_of_any_target(target, inputs):
+    text = lawful.discover(target, inputs=inputs, cases=2).as_claims()
+    compile(text, "claims", "exec")
+    assert "yield Claim(law, module, inputs" in text

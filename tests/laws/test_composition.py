@@ -15,6 +15,7 @@ from lawful.laws import (
     boundedness,
     causality,
     gradient,
+    involution,
     kink_at,
     no_mutation,
     permutation_equivariance,
@@ -217,3 +218,15 @@ def test_a_law_of_its_own(judge):
     verdict = judge(lambda x: x.sum(-1).sign().sum(1), law, X, cases=20)
     assert verdict.grade == "held"
     assert any("close to sum_near_zero" in note for note in verdict.notes)
+
+
+def test_a_waived_part_is_said(judge):
+    law = all_of(involution().waived("known"), batch_independence())
+    verdict = judge(torch.neg, law, shape("b 3"), cases=5)
+    assert verdict.grade == "held"
+    assert verdict.notes == ("involution(): waived: known",)
+
+
+def test_the_parameters_of_the_parts_stand_in_the_name():
+    whole = all_of(causality(), permutation_equivariance(), name="whole")
+    assert str(whole(axis=2, time=2)) == "whole(time=2, axis=2)"

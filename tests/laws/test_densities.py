@@ -233,8 +233,13 @@ class WrongSign(Flow):
 conditional = samples_follow_density(sample="draw", log_prob="density")
 energies = score(score=lambda x: -2 * x, log_prob=lambda x: -x.square().sum(-1))
 
+two_modes = D.MixtureSameFamily(D.Categorical(torch.ones(2)), D.Normal(torch.tensor([-1e3, 1e3]), torch.ones(2)))
+
 KEPT = {
     "a map whose sampler takes no input": (follows, shape("b 2"), Plane()),
+    "one: four dimensions": (density_integrates_to_one(), None, D.Independent(D.Normal(torch.zeros(4), 1.0), 1)),
+    "one: positive numbers": (density_integrates_to_one(), None, D.Independent(D.Gamma(torch.ones(2), 1.0), 1)),
+    "one: two modes": (density_integrates_to_one(), None, two_modes),
     "one: a heavy tail": (density_integrates_to_one(), None, D.LogNormal(0.0, 3.0)),
     "a plane": (follows, None, Plane()),
     "given its input": (conditional, shape("5"), Conditional(torch.mean)),

@@ -295,3 +295,13 @@ def test_the_map_is_changed_wrapped_or_cast_and_comes_back(stated, judge):
     module = Counter()
     assert judge(module, stated, X, cases=20).grade == "held"
     assert module.start == 0.0
+
+
+@law("two tensors that are drawn one after another are not the same")
+def drawn_twice(f: Map, x: Tensor, *, draw: Draw) -> Statement:
+    a, b = draw.normal(*x.shape), draw.normal(*x.shape)
+    return Same((a == b).all().double(), torch.zeros((), dtype=torch.float64), exercised=True)
+
+
+def test_two_draws_are_never_the_same(judge):
+    assert judge(torch.relu, drawn_twice, shape("b 3")).grade == "held"

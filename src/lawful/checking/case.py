@@ -92,6 +92,7 @@ class CaseDraw(Draw):
         self.domains: list[tuple[Tensor, Domain]] = []
         self.build: Callable[[Draw], Any] = lambda draw: ()
         self.labels: dict[int, str] = {}
+        self.drawn = 0
 
     def integer(self, low: int, high: int, name: str = "") -> int:
         if low > high:
@@ -157,7 +158,8 @@ class CaseDraw(Draw):
         return order.to(self.device)
 
     def _generator(self) -> torch.Generator:
-        return torch.Generator().manual_seed(SEEDS + self.integer(0, 2**16))
+        self.drawn += 1  # so that two tensors of one shape are never the same by their seeds
+        return torch.Generator().manual_seed(SEEDS + (self.drawn << 20) + self.integer(0, 2**16))
 
     def _give(
         self,

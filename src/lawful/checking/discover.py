@@ -169,17 +169,17 @@ def claims_text(laws: list[Law], name: str, made: str, home: str, inputs: Any) -
     """Writes the function `claims()` that declares laws of a map."""
     described = _written(inputs)
     words = sorted({"Claim", *(stated.name for stated in laws), *described.words}, key=lambda w: (w.islower(), w))
+    known = made.partition("(")[0].isidentifier()
     head = ["from collections.abc import Iterator", ""]
     head += ["from lawful.laws import (", *(f"    {word}," for word in words), ")"]
-    head += [f"from {home} import {re.split('[.(]', made)[0]}"] if home else []
-    head += ["", ""]
-    body = ["def claims() -> Iterator[Claim]:", f'    """The laws that {name} obeys."""']
-    body += [f"    for law in ({''.join(f'{stated}, ' for stated in laws).rstrip()}):"]
-    if len(body[-1]) > 110:
-        body[-1:] = ["    for law in (", *(f"        {stated}," for stated in laws), "    ):"]
-    body += [f'        yield Claim(law, {made}, {described.text}, name="{name}")']
+    head += [f"from {home} import {re.split('[.(]', made)[0]}"] if home and known else []
+    body = ["", "", "def claims() -> Iterator[Claim]:", f'    """The laws that {name} obeys."""']
     if not laws:
-        body[2:] = ["    yield from ()"]
+        return "\n".join([*head, *body, "    yield from ()", ""])
+    body += [f"    module = {made if known else '...  # as you built it'}"]
+    body += [f"    inputs = {described.text}"]
+    body += ["    for law in (", *(f"        {stated}," for stated in laws), "    ):"]
+    body += [f'        yield Claim(law, module, inputs, name="{name}")']
     return "\n".join([*head, *body, ""])
 
 
@@ -197,7 +197,7 @@ def _written(inputs: Any) -> _Written:
         return _Written(text, (text.partition("(")[0],))
     parts = children(inputs)
     if parts is None:
-        return _Written("...", ())
+        return _Written("...  # as you described them", ())
     if isinstance(inputs, tuple) and len(inputs) == 1:
         return _written(inputs[0])
     found = {key: _written(part) for key, part in parts.items()}

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from lawful.checking import statistics
 from lawful.checking.arguments import MapRaised
+from lawful.checking.numerics import dtype_name
 from lawful.checking.outcome import Outcome, Run
 from lawful.checking.reduce import STEPS, reduced
 from lawful.checking.scripts.script import script
 from lawful.checking.search import Tally
 from lawful.checking.shrink import Failure
-from lawful.checking.trial import Trial, dtype_name
+from lawful.checking.trial import Trial
 from lawful.checking.verdict import Counterexample, Grade, Value, Verdict
 from lawful.laws.language import Discard
 from lawful.laws.language.tree import leaves
@@ -58,8 +59,12 @@ def combined(judged: list[Verdict], verdict: Verdict) -> Verdict:
         reason=reason,
         cases=sum(v.cases for v in judged) if worst.grade == "held" else worst.cases,
         worst=max((v.worst for v in judged if v.worst is not None), default=None),
-        notes=tuple(f"{v.law}: {note}" for v in judged for note in v.notes),
+        notes=tuple(f"{v.law}: {note}" for v in judged for note in (*v.notes, *_waived(v))),
     )
+
+
+def _waived(verdict: Verdict) -> tuple[str, ...]:
+    return (f"waived: {verdict.reason}",) if verdict.grade == "waived" else ()
 
 
 def _notes(trial: Trial, tally: Tally) -> tuple[str, ...]:

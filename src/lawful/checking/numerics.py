@@ -59,6 +59,10 @@ class Sides:
     shapes: str = ""
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _several(values: Tensor | Sequence[Tensor]) -> list[Tensor]:
     return [values] if isinstance(values, Tensor) else list(values)
 

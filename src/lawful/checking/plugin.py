@@ -82,11 +82,13 @@ class SarifLog:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Adds a test for each law of each target."""
-    for target in (*config.getini("lawful"), *config.getoption("--lawful")):
-        home = str(config.invocation_params.dir)
+    """Adds a test for each law of each target; those of the configuration where no paths are given."""
+    everything = config.args_source is not pytest.Config.ArgsSource.ARGS
+    targets = [*(config.getini("lawful") if everything else ()), *config.getoption("--lawful")]
+    for home in (str(config.rootpath), str(config.invocation_params.dir)) if targets else ():
         if home not in sys.path:
             sys.path.insert(0, home)
+    for target in targets:
         parent = Target.from_parent(session, name=target, nodeid=target)
         items += parent.collect()
 

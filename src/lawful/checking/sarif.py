@@ -11,8 +11,8 @@ from lawful.checking.verdict import Verdict
 
 
 def sarif(verdicts: Iterable[Verdict]) -> dict[str, Any]:
-    """Returns a SARIF 2.1.0 log with a result for each law that was refuted or could not be judged."""
-    failed = [verdict for verdict in verdicts if verdict.failed]
+    """Returns a SARIF 2.1.0 log with a result for each of the verdicts, which are those that failed."""
+    failed = list(verdicts)
     rules = {_rule(v): {"id": _rule(v), "shortDescription": {"text": v.formula or _rule(v)}} for v in failed}
     driver = {"name": "lawful", "rules": list(rules.values())}
     run = {"tool": {"driver": driver}, "results": [_result(verdict) for verdict in failed]}

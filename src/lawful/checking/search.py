@@ -94,7 +94,7 @@ def search(
         nonlocal smaller, found, failing
         if failing is not None and reader.choices.startswith(failing[0]):
             return failing[1]  # the same case: what differs is not read
-        if time.monotonic() > end and (tally.tried or tally.failure):
+        if time.monotonic() > end and (tally.tried or tally.discarded or tally.failure):
             tally.stopped = True
             raise _Stop
         if tally.failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -84,28 +85,37 @@ class BoundMap:
     dtype: torch.dtype | None = None
     """The precision of the call, where it is not that of the run."""
     excepted: tuple[Exempt, ...] = ()
+    made: Counter[str] | None = None
+    """How many calls were made, if each goes on where the one before ended."""
     trace: Trace | None = None
     expression: str = "f"
 
     def __call__(self, *inputs: Any) -> Any:
-        return self.in_turn(inputs)[0]
+        return self._called(inputs)[1]
 
     def in_turn(self, *calls: tuple[Any, ...]) -> list[Any]:
-        self._reset()
-        found = []
-        for n, inputs in enumerate(calls):
-            output, _ = self._run(inputs)
-            found.append(read(output, self.key))
-            if self.trace is not None:
-                self.trace.call(self, inputs, output, found[-1], turn=n if len(calls) > 1 else None)
-        return found
+        f = self.running() if len(calls) > 1 else self
+        return [f._called(inputs)[1] for inputs in calls]
+
+    def running(self) -> BoundMap:
+        return dataclasses.replace(self, made=Counter())
 
     def whole(self, *inputs: Any) -> Any:
-        self._reset()
+        return self._called(inputs, whole=True)[0]
+
+    def _called(self, inputs: tuple[Any, ...], whole: bool = False) -> tuple[Any, Any]:
+        """Makes a call; returns its output, and what the law reads of it."""
+        turn = None
+        if self.made is not None:
+            turn = self.made["calls"]
+            self.made["calls"] += 1
+        if not turn:
+            self._reset()
         output, _ = self._run(inputs)
+        found = tuple(leaves(output).values()) if whole else read(output, self.key)
         if self.trace is not None:
-            self.trace.call(self, inputs, output, tuple(leaves(output).values()))
-        return output
+            self.trace.call(self, inputs, output, found, turn=turn)
+        return output, found
 
     def arguments_for(self, *inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         full = inputs if self.bare else self.place(inputs)

@@ -15,7 +15,7 @@ from lawful.checking import numerics, statistics
 from lawful.checking.arguments import MapRaised, argument_names, focus, labels
 from lawful.checking.case import SAMPLES, CaseDraw, Drawn, Pick, Record, build, replay
 from lawful.checking.noise import LastBit
-from lawful.checking.numerics import Deterministic, Finding, judge
+from lawful.checking.numerics import Deterministic, Finding, dtype_name, judge
 from lawful.checking.outcome import LawRaised, Outcome, Run, asked
 from lawful.checking.scripts.trace import Trace
 from lawful.checking.state import State, modules_behind, seed_all
@@ -33,6 +33,8 @@ CLEAR = 1e6
 
 JUMP = 1e-3
 """Noise of more than this part of the output is a tie or a branch that rounding decides: the case is excused."""
+
+_TOO_FEW = "Expected more than 1 value per channel when training"
 
 _TYPE_ERROR = re.compile(r"dtype|scalar type|Double|Float|float64|float32", re.I)
 
@@ -158,6 +160,9 @@ class Trial:
             self.notes["it takes contiguous tensors only (it uses view): no others were tried"] = None
             raise Discard from None
         except MapRaised as error:
+            if _TOO_FEW in str(error):
+                self.notes["a batch norm in training takes no single value: such cases were passed over"] = None
+                raise Discard from None
             if self.state.native or not _TYPE_ERROR.search(str(error)):
                 raise
             self._step_down()
@@ -294,7 +299,3 @@ class Trial:
                 statement = self.run(replay(run.record), self.second, given=run.record.tensors).statement
                 return judge(statement, self.second).residual if isinstance(statement, Deterministic) else math.nan
         return math.nan
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -41,10 +41,10 @@ def switch_agreement(f: Map, *xs: Tensor, attribute: str, one: Any = True, other
 
 
 def _stepped(f: Map, pieces: list[Tensor], step: str | Callable[..., Any], state: Any) -> list[Tensor]:
-    """Feeds pieces one after another, and hands the state on."""
-    outputs = []
+    """Feeds pieces one after another, and hands the state on; what the module keeps itself stays too."""
+    outputs, stepping = [], f.method(step).running()
     for piece in pieces:
-        found = f.method(step).whole(piece, state)
+        found = stepping.whole(piece, state)
         if not isinstance(found, tuple | list) or len(found) != 2 or not isinstance(found[0], Tensor):
             raise Inapplicable("a step is to return an output and a state")
         outputs.append(found[0])

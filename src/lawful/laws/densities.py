@@ -93,6 +93,8 @@ def samples_follow_density(
 
 def _support(distribution: Distribution) -> tuple[float, float] | None:
     support: Any = distribution.support
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
     if support is constraints.boolean:
         return 0.0, 1.0
     low, high = getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
@@ -136,18 +138,21 @@ def density_integrates_to_one(
         return found.detach().double().reshape(-1).exp()
 
     if x[0].numel() > 1:
-        return _importance(x.double(), density, draw)
+        return _importance(x.double(), density, support or (-math.inf, math.inf), draw)
     if bool((x == x.round()).all()):
         total = density(quadrature.integers(x.double().reshape(-1), support)).sum()
     else:
         low, high = support or (-math.inf, math.inf)
         middle = 0.0 if math.isfinite(low) or math.isfinite(high) else float(x.double().median())
-        total, left_out = quadrature.integral(lambda z: density(z + middle), Line(low, high), x.dtype)
+        axis, here = Line(low, high), x.double().reshape(-1) - middle
+        total, left_out = quadrature.integral(lambda z: density(z + middle), axis, here, x.dtype)
         draw.assume(left_out < 1e-4 * total)
     return Same(total, torch.ones_like(total), exercised=True)
 
 
-def _importance(x: Tensor, density: Callable[[Tensor], Tensor], draw: Draw, freedom: float = 4.0) -> Statement:
+def _importance(
+    x: Tensor, density: Callable[[Tensor], Tensor], support: tuple[float, float], draw: Draw, freedom: float = 4.0
+) -> Statement:
     """The mean of p/q over samples of a Student t distribution q with the mean and covariance of x."""
     n, d = x.shape
     mean = x.mean(0)
@@ -161,8 +166,10 @@ def _importance(x: Tensor, density: Callable[[Tensor], Tensor], draw: Draw, free
         - root.diagonal().log().sum()
         - (freedom + d) / 2 * (z.square().sum(1) / freedom).log1p()
     )
-    ratio = density(mean + z @ root.T) / log_q.exp()
-    return Averages(ratio, torch.ones((), dtype=torch.float64))
+    points = mean + z @ root.T
+    inside = ((points > support[0]) & (points < support[1])).all(1)
+    ratio = density(torch.where(inside[:, None], points, x)) / log_q.exp()
+    return Averages(torch.where(inside, ratio, 0.0), torch.ones((), dtype=torch.float64))
 
 
 @law("s(x) = ∇ log p(x)")

@@ -87,11 +87,12 @@ def nodes(x: Tensor, count: int = 128) -> Tensor:
 
 
 def integral(
-    density: Callable[[Tensor], Tensor], axis: Line, dtype: torch.dtype, rounds: int = 12
+    density: Callable[[Tensor], Tensor], axis: Line, samples: Tensor, dtype: torch.dtype, rounds: int = 12
 ) -> tuple[Tensor, Tensor]:
     """Integrates a density, asked at points of a type, over an interval: more nodes where they change the result most.
 
-    It begins with a grid that is fine near 0 and coarse far away, as far as points of the type can be told apart.
+    It begins where the samples are, and with a grid that is fine near 0 and coarse far away, as far as points of the
+    type can be told apart.
     Each round halves the quarter of the pieces for which the trapezoid rule and the midpoint rule differ most.
 
     Returns the integral, and how large the integrand still is at the ends.
@@ -100,7 +101,8 @@ def integral(
     def stretched(z: Tensor) -> Tensor:
         return (density(axis.point(z, dtype)).double() * axis.log_stretch(z).exp()).nan_to_num(0.0)
 
-    z = torch.linspace(-14, 14, 801, dtype=torch.float64).sinh() / 10
+    grid = torch.linspace(-14, 14, 801, dtype=torch.float64).sinh() / 10
+    z = torch.cat([grid, nodes(axis.coordinate(samples))]).sort().values
     z = z[(axis.coordinate(axis.point(z, dtype).double()) - z).abs() < 0.01 * (1 + z.abs())]
     values = stretched(z)
     for _ in range(rounds):

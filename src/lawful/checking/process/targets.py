@@ -191,7 +191,9 @@ def _value(stated: Law, key: str, text: str) -> Any:
 
 
 def inputs(texts: list[str]) -> Any:
-    """Reads the inputs: one description, several, or named ones."""
+    """Reads the inputs: one description, several, or named ones; or a function of the draw, `graphs.py:graph`."""
+    if len(texts) == 1 and re.fullmatch(r"[\w./-]+:[A-Za-z_]\w*", texts[0].strip()):
+        return load(texts[0].strip())
     try:
         read = [parse(text) for text in texts]
     except ValueError as error:

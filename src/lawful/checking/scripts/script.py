@@ -63,10 +63,9 @@ def construction(target: nn.Module, name: str) -> str:
     """Writes how a module is made, as far as that is known."""
     if type(target).__module__.startswith("torch.nn") and "\n" not in repr(target):
         return repr(target)
-    try:
+    known = []
+    if type(target).__init__ is not nn.Module.__init__:
         known = list(inspect.signature(type(target)).parameters.values())
-    except (TypeError, ValueError):
-        known = []
     wanted = [p.name for p in known if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return f"{name}({', '.join(f'{p}=...' for p in wanted)})" + ("  # as you built it" if known else "")
 

@@ -183,7 +183,9 @@ class Law:
         return " ".join(found.group(1).split()) if found else ""
 
     def __str__(self) -> str:
-        shown = {name: self.parameters.get(name, p.default) for name, p in self.signature.items()}
+        shown: dict[str, Any] = {}
+        for part in self.parts or (self,):
+            shown |= {name: part.parameters.get(name, p.default) for name, p in part.signature.items()}
         shown |= {name: getattr(self, name) for name in ("input", "output", "within")}
         said = [
             f"{name}={getattr(value, '__name__', None) or _brief(value)}"

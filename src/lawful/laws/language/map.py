@@ -61,6 +61,10 @@ class Map(Protocol):
         """The positional and the keyword arguments of a call."""
         ...
 
+    def running(self) -> Map:
+        """The same map, with nothing put back between its calls: each goes on where the one before ended."""
+        ...
+
     def inputs_after(self, *inputs: Any) -> tuple[Any, ...]:
         """Returns the inputs as a call has left them."""
 
