@@ -161,7 +161,7 @@ LAYERS = {
 @pytest.mark.parametrize(("made", "inputs", "true", "false"), LAYERS.values(), ids=LAYERS)
 def test_what_is_true_is_found(made, inputs, true, false):
     torch.manual_seed(0)
-    found = lawful.discover(made(), inputs=inputs)
+    found = lawful.discover(made(), inputs=inputs, cases=20)
     held = {law for row in found.held for law in (row.verdict.law, *row.also)}
     refuted = {law for row in found.refuted for law in (row.verdict.law, *row.also)}
     assert true | calm() <= held, (true | calm()) - held

@@ -144,10 +144,12 @@ class Exploration:
         hence = {
             name: tuple(n for n in self.laws if n not in self.judged and name in self.weaker[n]) for name in refuted
         }
-        silent = [name for name in self.laws if self._grade(name) not in ("held", "refuted", "")]
+        follow = {n: tuple(o for o in self.laws if o in self.weaker[n] and self._grade(o) != "refuted") for n in heads}
+        implied = {name for names in follow.values() for name in names}
+        silent = [n for n in self.laws if self._grade(n) not in ("held", "refuted", "") and n not in implied]
         return Discovery(
             self.name,
-            held=tuple(Row(self.judged[n], tuple(o for o in held if o in self.weaker[n])) for n in heads),
+            held=tuple(Row(self.judged[n], follow[n]) for n in heads),
             refuted=tuple(Row(self.judged[n], hence[n]) for n in refuted),
             silent=tuple(Row(self.judged[n]) for n in silent),
             claims=claims_text([self.laws[n] for n in heads], self.name, made, home, self.inputs),

@@ -16,7 +16,9 @@ from lawful.checking.trial import Trial
 from lawful.laws.language import Discard
 from lawful.laws.language.inputs import Like, Simplex
 
-STEPS = 300
+STEPS, SECONDS = 300, 20.0
+"""How many simpler values are tried, and for how long; of fewer values, for less."""
+
 SAFE = 10 * MARGIN
 """A simpler case has to fail by this many times the noise, so that the counterexample is not a close call."""
 
@@ -24,11 +26,11 @@ SAFE = 10 * MARGIN
 class Reducer:
     """Simplifies the drawn tensors of a failing case one after another, as long as the same failure remains."""
 
-    def __init__(self, trial: Trial, failure: Failure, steps: int = STEPS, seconds: float = 20.0) -> None:
+    def __init__(self, trial: Trial, failure: Failure, steps: int = STEPS) -> None:
         if failure.outcome is None:
             raise ValueError("a case in which the map raised has no values to reduce")
         self.trial, self.kind, self.best = trial, failure.kind, failure.outcome
-        self.steps, self.end = steps, time.monotonic() + seconds
+        self.steps, self.end = steps, time.monotonic() + SECONDS * steps / STEPS
 
     def reduce(self) -> Outcome:
         """Returns the simplest outcome found."""

@@ -20,7 +20,7 @@ from lawful.checking.trial import Trial
 from lawful.laws.language import Discard, Inapplicable, Unable
 
 SHRINKS, SHRINK_SECONDS = 400, 20.0
-"""How many smaller cases are tried after the first that fails, and for how long."""
+"""How many smaller cases are tried after the first that fails, and for how long; of fewer cases, for less."""
 
 
 SILENT = 20
@@ -86,7 +86,7 @@ def search(
 ) -> Tally:
     """Tries cases until one fails, then shrinks it; the same seed gives the same search."""
     tally = Tally()
-    end = time.monotonic() + seconds
+    end, patience = time.monotonic() + seconds, SHRINK_SECONDS * shrinks / SHRINKS
     smaller, found = 0, 0.0
     failing: tuple[bytes, type[_Fails]] | None = None
 
@@ -99,7 +99,7 @@ def search(
             raise _Stop
         if tally.failure:
             smaller += 1
-            if smaller > shrinks or time.monotonic() > found + SHRINK_SECONDS:
+            if smaller > shrinks or time.monotonic() > found + patience:
                 raise _Stop
         failure, outcome = None, None
         try:
@@ -172,5 +172,5 @@ def search(
         changed = MapRaised(f"whether the law applies changes from case to case: {tally.silent[0]}")
         tally.failure = Failure(Record(), raised=changed)
     if tally.failure is not None:
-        tally.failure = settled(trial, tally.failure, seed, found + SHRINK_SECONDS, tries=shrinks * RETRIES // SHRINKS)
+        tally.failure = settled(trial, tally.failure, seed, found + patience, tries=shrinks * RETRIES // SHRINKS)
     return tally
