@@ -26,9 +26,9 @@ demo: $(INSTALLED) ## Check a few broken layers, then lawful's own claims (about
 	@echo "Checking lawful's own claims (about 10 seconds) ..."
 	@$(BIN)/lawful check
 
-test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 6 minutes on two cores)
+test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 11 minutes on two cores)
 	@$(MAKE) --no-print-directory lint types arrows
-	@echo "Tests (about 6 minutes on two cores) ..."
+	@echo "Tests (about 10 minutes on two cores) ..."
 	@$(BIN)/pytest
 
 test-all: $(INSTALLED) ## The same with the long tests
@@ -58,6 +58,8 @@ hooks: $(INSTALLED) ## Run lint and types before every commit
 
 benchmarks: $(INSTALLED) ## Measure, and print what benchmarks/RESULTS.md records
 	@$(BIN)/python benchmarks/checking.py
+	@$(BIN)/python benchmarks/discovering.py
+	@$(BIN)/python benchmarks/mutants.py
 
 clean: ## Remove what the targets made
 	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache build dist

@@ -50,7 +50,7 @@ from lawful.laws.language.inputs import Bits, Tokens
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-ROUNDS, CASES = 9, 100
+ROUNDS, CASES = 3, 100
 SIZES = {"b": 2, "t": 8, "n": 16}
 VOCABULARY = 16
 Make = Callable[[], nn.Module]
