@@ -94,6 +94,10 @@ instance = nn.Linear(4, 4)
 number = 3
 
 
+def convolve(x, adjacency):
+    return adjacency @ x
+
+
 @law("f(-x) = -f(x)")
 def oddness(f: Map, x):
     return Same(f(-x), -f(x))

@@ -104,3 +104,12 @@ def test_laws_by_kind(capfd):
     assert code == 0
     assert "transformations: Transformations that the map respects" in shown
     assert "  permutation_equivariance " in shown
+
+
+def test_inputs_may_come_from_a_function(capfd, tmp_path):
+    path = tmp_path / "graphs.py"
+    path.write_text("def graph(draw):\n    n = draw.integer(2, 4)\n    return draw.normal(n, 3), draw.normal(n, n)\n")
+    named = ("--law", "linearity", "--input", f"{path}:graph", "--cases", 5)
+    code, shown = lawful(capfd, "check", f"{TARGETS}:convolve", *named)
+    assert "held         convolve  linearity()" in shown
+    assert code == 0
