@@ -25,8 +25,26 @@ def _conditions(f: Map, sample: str | Callable[..., Any], xs: tuple[Tensor, ...]
     except TypeError:
         return ()
     except ValueError:  # a builtin does not say what it takes
-        return xs
+        pass
     return xs
+
+
+Support = tuple[float, float] | None
+
+
+def _sampled(
+    f: Map, sample: str | Callable[..., Any], xs: tuple[Tensor, ...], support: Support, draw: Draw
+) -> tuple[Tensor, Support]:
+    """Samples of shape (n,) or (n, d), and the bounds of where they can be."""
+    n, size = draw.samples, draw.samples
+    if isinstance(f.target, Distribution) and sample == "sample":
+        size, support = (n,), support or _support(f.target)
+        if f.target.support in (constraints.simplex, constraints.one_hot):
+            raise Inapplicable("the coordinates of a sample move only together")
+    x = f.seeded(draw.integer(0, 2**16)).method(sample)(size, *xs).detach()
+    if x.dim() not in (1, 2) or x.shape[0] != n:
+        raise Inapplicable(f"sample({n}) is to return shape ({n},) or ({n}, d): got {tuple(x.shape)}")
+    return x, support
 
 
 @law("x ~ p ⇒ F(x_i | x_-i) ~ U(0, 1), with p = exp(log_prob)", cases=4, every_input=True)
@@ -54,15 +72,8 @@ def samples_follow_density(
     Broken by: a scale taken for a variance; a truncation that the density does not know of.
     """
     n, xs = draw.samples, _conditions(f, sample, xs)
-    size: Any = n
-    if isinstance(f.target, Distribution) and sample == "sample":
-        size, support = (n,), support or _support(f.target)
-        if f.target.support in (constraints.simplex, constraints.one_hot):
-            raise Inapplicable("the coordinates of a sample move only together")
-    x = f.seeded(draw.integer(0, 2**16)).method(sample)(size, *xs)
-    if x.dim() not in (1, 2) or x.shape[0] != n:
-        raise Inapplicable(f"sample({n}) is to return shape ({n},) or ({n}, d): got {tuple(x.shape)}")
-    rows = x.detach().reshape(n, -1)
+    x, support = _sampled(f, sample, xs, support, draw)
+    rows = x.reshape(n, -1)
     i = draw.integer(0, rows.shape[1] - 1, "i")
     here = rows[:, i].double()
     discrete = bool((here == here.round()).all())
@@ -121,14 +132,7 @@ def density_integrates_to_one(
     Broken by: a forgotten constant; a truncation without its factor; a log-determinant of the wrong sign.
     """
     xs = _conditions(f, sample, xs)
-    size: Any = draw.samples
-    if isinstance(f.target, Distribution) and sample == "sample":
-        size, support = (size,), support or _support(f.target)
-        if f.target.support in (constraints.simplex, constraints.one_hot):
-            raise Inapplicable("the coordinates of a sample move only together")
-    x = f.seeded(draw.integer(0, 2**16)).method(sample)(size, *xs).detach()
-    if x.dim() not in (1, 2):
-        raise Inapplicable(f"sample(n) is to return shape (n,) or (n, d): got {tuple(x.shape)}")
+    x, support = _sampled(f, sample, xs, support, draw)
 
     def density(points: Tensor) -> Tensor:
         with torch.no_grad():
