@@ -106,20 +106,25 @@ def test_laws_are_named_as_on_the_command_line(run):
     result.assert_outcomes(passed=1, failed=1)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--lawful", "nowhere:X", "--lawful-input", "b 4"), "there is no module nowhere*"),
-        (("--lawful", "mine.attention:Attention", "--lawful-input", "b 4"), "*did you mean MyAttention?*"),
-        (("--lawful", "mine.attention:MyAttention"), "say what MyAttention takes*"),
-        (("--lawful", "mine.attention:F", "--lawful-input", "b 4"), "*is to be a module, a class*"),
-    ],
-    ids=["module", "attribute", "input", "kind"],
-)
-def test_a_target_that_is_not_there_is_a_test_that_fails(options, sentence, run):
-    result = run(*options)
+def test_a_target_that_is_not_there_is_a_test_that_fails(run):
+    names = ("nowhere:X", "mine.attention:Attention", "mine.attention:F", "mine.nothing", "collections")
+    options = [option for name in names for option in ("--lawful", name)]
+    result = run(*options, "--lawful-input", "b 4")
+    result.assert_outcomes(failed=5)
+    sentences = [
+        "there is no module nowhere*",
+        "*did you mean MyAttention?*",
+        "*is to be a module, a class*",
+        "there is no module mine.nothing*",
+        "collections has no claims*",
+    ]
+    result.stdout.fnmatch_lines(sentences)
+
+
+def test_a_map_wants_an_input(run):
+    result = run("--lawful", "mine.attention:MyAttention")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([sentence])
+    result.stdout.fnmatch_lines(["say what MyAttention takes*"])
 
 
 TEST = """
@@ -161,7 +166,7 @@ def test_nothing_to_say():
 
 def test_in_a_test_file(run):
     result = run("-v", "--lawful-sarif", "log.sarif", test=TEST)
-    assert len(json.loads(Path("log.sarif").read_text())["runs"][0]["results"]) == 4
+    assert len(json.loads(Path("log.sarif").read_text())["runs"][0]["results"]) == 5
     result.assert_outcomes(passed=4, failed=6, skipped=1)
     result.stdout.fnmatch_lines_random(
         [

@@ -113,7 +113,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = inspect.signature(pyfuncitem.obj).parameters
     module = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
     if module is None:
-        raise TypeError("a test with the marker lawful returns the module that it is about: got None")
+        pytest.fail("a test with the marker lawful returns the module that it is about: got None", pytrace=False)
     wrong = check(module, *marker.args, **marker.kwargs).unkept
     _carry(pyfuncitem, wrong)
     if wrong:
