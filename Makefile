@@ -26,9 +26,9 @@ demo: $(INSTALLED) ## Check a few broken layers, then lawful's own claims (about
 	@echo "Checking lawful's own claims (about 10 seconds) ..."
 	@$(BIN)/lawful check
 
-test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 11 minutes on two cores)
+test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 13 minutes on two busy cores)
 	@$(MAKE) --no-print-directory lint types arrows
-	@echo "Tests (about 10 minutes on two cores) ..."
+	@echo "Tests (about 12 minutes on two busy cores) ..."
 	@$(BIN)/pytest
 
 test-all: $(INSTALLED) ## The same with the long tests

@@ -228,8 +228,6 @@ def test_a_cache_changes_nothing(make, attention):
     assert_held(model, [cached_decoding(step=step)], IDS, 20)
 
 
-@pytest.mark.long
-@pytest.mark.xfail(strict=True, reason="the plain parameters of the two are re-randomised apart from each other")
 @pytest.mark.parametrize("make", [gpt2, llama, bert])
 def test_both_attentions_agree(make):
     plain, fused = (make(attn_implementation=attention).eval() for attention in ("eager", "sdpa"))
