@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lawful.checking.discover import discover
     from lawful.checking.discovered import Discovery
     from lawful.checking.verdict import LawRefuted, Report, Verdict
-    from lawful.laws.language.inputs import mask, probabilities, shape, tokens
+    from lawful.laws.language.inputs import made, mask, probabilities, shape, tokens
 
 __all__ = [
     "Discovery",
@@ -19,6 +19,7 @@ __all__ = [
     "Verdict",
     "check",
     "discover",
+    "made",
     "mask",
     "probabilities",
     "shape",
@@ -32,6 +33,7 @@ _HOMES = {
     "LawRefuted": "lawful.checking.verdict",
     "Report": "lawful.checking.verdict",
     "Verdict": "lawful.checking.verdict",
+    "made": "lawful.laws.language.inputs",
     "mask": "lawful.laws.language.inputs",
     "probabilities": "lawful.laws.language.inputs",
     "shape": "lawful.laws.language.inputs",

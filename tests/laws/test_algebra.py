@@ -5,11 +5,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lawful import shape, tokens
+from lawful import made, shape, tokens
 from lawful.laws import (
+    action,
     associativity,
     commutativity,
     distributivity,
+    homomorphism,
     idempotence,
     identity_element,
     inverse_element,
@@ -116,6 +118,28 @@ def rotations(draw):
     return torch.linalg.qr(draw.normal(2, 3, 3)).Q, torch.linalg.qr(draw.normal(2, 3, 3)).Q
 
 
+def shear(x):
+    """Matrices with determinant 1, by rows of two numbers."""
+    (a, b), one = x.unbind(-1), torch.ones_like(x[..., 0])
+    return torch.stack([torch.stack([one, a], -1), torch.stack([b, 1 + a * b], -1)], -2)
+
+
+def permutation(x):
+    return x.argsort(-1)
+
+
+def on_columns(g, x):
+    return (g @ x[..., None])[..., 0]
+
+
+def on_rows(g, x):
+    return (x[..., None, :] @ g)[..., 0, :]
+
+
+def trace(x):
+    return x.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
 def eye(x):
     return torch.eye(x.shape[-1]).to(x).expand_as(x)
 
@@ -132,6 +156,14 @@ X, SQUARE, STEP, PAIR = shape("b t 4"), shape("b n n"), shape("b t 2"), (shape("
 MATRICES = (shape("b 3 3"), shape("b 3 3"))
 
 KEPT = {
+    "homomorphism: the determinant": (homomorphism(), shape("b 3 3"), torch.linalg.det),
+    "homomorphism: exp, from sums": (homomorphism(operation=torch.add), made(torch.tanh, "b 4"), torch.exp),
+    "action: matrices on columns": (action(), (made(shear, "b 2"), shape("b 2")), on_columns),
+    "action: permutations": (
+        action(compose=lambda g, h: h.gather(-1, g)),
+        (made(permutation, "b 5"), shape("b 5")),
+        lambda g, x: x.gather(-1, g),
+    ),
     "once: a projection": (idempotence(), X, projection),
     "once: ReLU": (idempotence(), X, torch.relu),
     "once: sorting": (idempotence(), X, lambda x: x.sort(-1).values),
@@ -161,6 +193,13 @@ KEPT = {
     "back: quaternions": (inverse_element(inverse="inverse", identity="one"), away_from_zero, Quaternions()),
 }
 BROKEN = {
+    "homomorphism: the trace": (homomorphism(), shape("b 3 3"), trace),
+    "action: matrices on rows": (action(), (made(shear, "b 2"), shape("b 2")), on_rows),
+    "action: permutations undone": (
+        action(compose=lambda g, h: g.gather(-1, h)),
+        (made(permutation, "b 5"), shape("b 5")),
+        lambda g, x: x.gather(-1, g),
+    ),
     "once: tanh": (idempotence(), X, torch.tanh),
     "once: a layer norm with a gain": (idempotence(), X, nn.LayerNorm(4)),
     "undone: a third of a turn": (involution(), X, turn),

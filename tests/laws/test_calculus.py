@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lawful import shape, tokens
-from lawful.laws import ALL, gradient, invertibility, kink_at, log_determinant, second_order_gradient, ties
+from lawful import probabilities, shape, tokens
+from lawful.laws import ALL, derivative, gradient, invertibility, kink_at, log_determinant, second_order_gradient, ties
 from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
@@ -189,6 +189,12 @@ orthogonal = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q
 wrong_sign = Coupling(lambda log_scale, total: -total)
 
 KEPT = {
+    "derivative: a square": (derivative(formula=lambda x: 2 * x), FLAT, torch.square),
+    "derivative: a distance": (
+        derivative(formula=lambda x, y: (x - y) / (x - y).norm(dim=-1, keepdim=True)),
+        (FLAT, FLAT),
+        lambda x, y: (x - y).norm(dim=-1),
+    ),
     "gradient: a network": (gradient(), FLAT, nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))),
     "gradient: attention": (gradient(), X, lambda x: (x @ x.mT).softmax(-1) @ x),
     "gradient: parameters alone": (gradient(), tokens("b t", vocab=5), nn.Embedding(5, 4)),
@@ -233,6 +239,12 @@ KEPT = {
     ),
 }
 BROKEN = {
+    "derivative: half of it": (derivative(formula=lambda x: x), FLAT, torch.square),
+    "derivative: the target forgotten": (
+        derivative(formula=lambda x, y: x.softmax(-1)),
+        (FLAT, probabilities("b 4")),
+        lambda x, y: -(y * x.log_softmax(-1)).sum(-1),
+    ),
     "gradient: a backward pass by hand": (gradient(), X, WrongSquare.apply),
     "gradient: of a parameter": (gradient(), FLAT, Gain()),
     "gradient: of the second input": (gradient(), (FLAT, FLAT), Product.apply),

@@ -7,6 +7,7 @@ import pytest
 
 import lawful.laws
 import tests.laws
+from lawful.checking.process.targets import laws_by_kind
 from lawful.laws import Law
 
 LAWS = {name: value for name, value in vars(lawful.laws).items() if isinstance(value, Law)}
@@ -40,3 +41,8 @@ def test_a_law_says_what_it_is(name):
 @pytest.mark.parametrize("table", ["KEPT", "BROKEN"])
 def test_each_law_is_kept_and_broken(table):
     assert set(LAWS) <= shown(table)
+
+
+def test_each_law_is_listed_once_under_its_own_file():
+    listed = [name for members in laws_by_kind().values() for name in members]
+    assert sorted(listed) == sorted(LAWS)

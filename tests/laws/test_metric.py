@@ -8,6 +8,7 @@ from lawful import probabilities, shape
 from lawful.laws import (
     cauchy_schwarz,
     identity_of_indiscernibles,
+    isometry,
     metric,
     orthonormality,
     symmetry,
@@ -135,6 +136,9 @@ X, PAIR, TALL = shape("b t 4"), (shape("b t 4"), shape("b t 4")), shape("b n:4..
 PROBABILITIES = (probabilities("b 5"), probabilities("b 5"))
 
 KEPT = {
+    "isometry: a permutation": (isometry(), X, lambda x: x.flip(-1)),
+    "isometry: a translation": (isometry(), X, lambda x: x + 1),
+    "isometry: into more dimensions": (isometry(), X, lambda x: torch.cat([0.6 * x, 0.8 * x], -1)),
     "triangle: Euclid": (triangle_inequality(), PAIR, euclidean),
     "triangle: Manhattan": (triangle_inequality(), PAIR, manhattan),
     "triangle: an angle": (triangle_inequality(), directions, angle),
@@ -153,6 +157,8 @@ KEPT = {
     "frame: whitening": (orthonormality(), spread, whitened),
 }
 BROKEN = {
+    "isometry: a scaling": (isometry(), X, lambda x: 1.01 * x),
+    "isometry: sorting": (isometry(), X, lambda x: x.sort(-1).values),
     "triangle: a squared distance": (triangle_inequality(), PAIR, squared),
     "triangle: one minus the cosine": (triangle_inequality(), directions, cosine),
     "zero: two coordinates": (identity_of_indiscernibles(), PAIR, first_two),
@@ -167,6 +173,7 @@ BROKEN = {
     "frame: learned entries": (orthonormality(), shape("b 4"), Learned()),
 }
 INAPPLICABLE = {
+    "isometry: a number": (isometry(), X, torch.sum, "a vector for each vector was wanted: got () for"),
     "symmetric: a number": (symmetry(), X, torch.sum, "a matrix, or a batch of them, was wanted: got shape ()"),
     "symmetric: not square": (symmetry(), shape("b 3 4"), torch.relu, "a square matrix was wanted: got shape"),
     "frame: more columns than rows": (orthonormality(), shape("b 3 4"), torch.relu, "at most as many columns as rows"),

@@ -64,6 +64,7 @@ spectral = parametrizations.spectral_norm(nn.Linear(4, 4), n_power_iterations=10
 orthogonal = parametrizations.orthogonal(nn.Linear(4, 4))
 
 KEPT = {
+    "convex: jointly": (convexity(input=(0, 1)), (X, X), lambda x, y: (x - y).abs()),
     "finite: softmax": (finiteness(), X, lambda x: x.softmax(-1)),
     "finite: an eps inside the root": (
         finiteness(),
@@ -95,6 +96,7 @@ KEPT = {
     "slope: another constant": (lipschitz(constant=3.0), X, lambda x: 3 * x.sin()),
 }
 BROKEN = {
+    "convex: in each, not jointly": (convexity(input=(0, 1)), (X, X), torch.mul),
     "finite: no eps": (finiteness(), X, lambda x: x / x.square().mean(-1, keepdim=True).sqrt()),
     "finite: an exponential": (finiteness(), X, torch.exp),
     "finite: the gradient of a root": (finiteness(), X, lambda x: x.square().sum(-1).sqrt()),

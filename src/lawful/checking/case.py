@@ -15,7 +15,7 @@ from lawful.checking import values
 from lawful.checking.noise import LastBit, paused
 from lawful.checking.scripts.trace import Trace
 from lawful.laws.language import Discard, Draw, Input
-from lawful.laws.language.inputs import Domain, Like, Reals, Simplex
+from lawful.laws.language.inputs import Domain, Like, Made, Reals, Simplex
 from lawful.laws.language.tree import leaves, transform
 
 Pick = Callable[[int, int], int]
@@ -38,6 +38,7 @@ class Drawn:
     label: str = ""
     shown: Tensor | None = None
     """What it came to: for a replacement the entries that differ from what they replace, NaN elsewhere."""
+    dtype: torch.dtype = torch.float64
 
 
 @dataclass
@@ -89,7 +90,7 @@ class CaseDraw(Draw):
         self.pick, self.dtype, self.device, self.given, self.noise = pick, dtype, device, given, noise
         self.samples, self.trace = samples, trace
         self.record = Record()
-        self.domains: list[tuple[Tensor, Domain]] = []
+        self.domains: list[tuple[Tensor, Domain, Tensor]] = []  # what was given, and the numbers it was made of
         self.build: Callable[[Draw], Any] = lambda draw: ()
         self.labels: dict[int, str] = {}
         self.drawn = 0
@@ -120,18 +121,18 @@ class CaseDraw(Draw):
 
     def of(self, domain: Domain, shape: tuple[int, ...]) -> Tensor:
         """Draws a tensor of a domain, and remembers which it is."""
-        x = self._give(domain, shape)
-        self.domains.append((x, domain))
-        return x
+        return self._give(domain, shape)
 
     def fresh(self, x: Tensor, where: Tensor | None = None) -> Tensor:
-        domain = next((d for known, d in self.domains if known is x), None) or self._domain(x)
-        new = self._give(domain, tuple(x.shape), keep=x, where=where)
-        self.domains.append((new, domain))
-        return new
+        domain, source = self._origin(x)
+        return self._give(domain, tuple(source.shape), keep=x, where=where)
 
-    def _domain(self, x: Tensor) -> Domain:
-        return Reals() if x.is_floating_point() else Like(x.detach().cpu())
+    def _origin(self, x: Tensor) -> tuple[Domain, Tensor]:
+        """The domain that a tensor is of, and the real numbers that it was made of, or itself."""
+        for known, domain, source in self.domains:
+            if known is x:
+                return domain, source
+        return Reals() if x.is_floating_point() else Like(x.detach().cpu()), x.detach()
 
     def another(self) -> tuple[Tensor, ...]:
         sizes = dict(self.record.sizes)
@@ -195,14 +196,19 @@ class CaseDraw(Draw):
         drawn = Drawn(value, domain, keep is not None)
         self.record.tensors.append(drawn)
         x = value.to(self.device, self.dtype if value.is_floating_point() else value.dtype)
-        if self.noise is not None:
+        if self.noise is not None and not isinstance(domain, Made):
             x = self.noise.move_input(x)
-        if keep is not None:
-            if x.is_floating_point():
-                x = torch.where(x.isnan(), keep.detach(), x)
-            if where is not None:
-                x = torch.where(where, x, keep.detach())
-                x = x / x.sum(-1, keepdim=True) if isinstance(domain, Simplex) else x
+        if keep is not None and x.is_floating_point():
+            x = torch.where(x.isnan(), self._origin(keep)[1], x)
+        source = x
+        if isinstance(domain, Made):
+            x = domain.function(x).detach()
+            x = x if self.noise is None else self.noise.move_input(x)
+        if keep is not None and where is not None:
+            x = torch.where(where, x, keep.detach())
+            x = x / x.sum(-1, keepdim=True) if isinstance(domain, Simplex) else x
+        self.domains.append((x, domain, source))
+        drawn.dtype = value.dtype if x.is_floating_point() else x.dtype
         if keep is not None and id(keep) in self.labels:
             drawn.label = self.labels[id(keep)] + "'"
             drawn.shown = torch.where(x == keep, torch.nan, x.detach().double())

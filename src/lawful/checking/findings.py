@@ -132,7 +132,7 @@ def _counterexample(trial: Trial, outcome: Outcome, case: int) -> Counterexample
         kind=finding.kind,
         inputs=_inputs(run),
         drawn=tuple(
-            _value(d.label, d.shown, d.value.dtype)
+            _value(d.label, d.shown, d.dtype)
             for d in run.record.tensors[run.inputs_drawn :]
             if d.label and d.shown is not None
         ),

@@ -12,9 +12,11 @@ from lawful.laws.agreement import (
     switch_agreement,
 )
 from lawful.laws.algebra import (
+    action,
     associativity,
     commutativity,
     distributivity,
+    homomorphism,
     idempotence,
     identity_element,
     inverse_element,
@@ -29,7 +31,7 @@ from lawful.laws.bookkeeping import (
     reversible_modes,
     state_dict_round_trip,
 )
-from lawful.laws.calculus import gradient, invertibility, log_determinant, second_order_gradient
+from lawful.laws.calculus import derivative, gradient, invertibility, log_determinant, second_order_gradient
 from lawful.laws.densities import density_integrates_to_one, reparameterised_gradient, samples_follow_density, score
 from lawful.laws.dependence import (
     batch_independence,
@@ -61,6 +63,7 @@ from lawful.laws.language import (
     between,
     kink_at,
     law,
+    made,
     mask,
     probabilities,
     shape,
@@ -81,6 +84,7 @@ from lawful.laws.masking import fully_masked_row_is_finite, masked_positions_hav
 from lawful.laws.metric import (
     cauchy_schwarz,
     identity_of_indiscernibles,
+    isometry,
     metric,
     orthonormality,
     symmetry,
@@ -117,6 +121,7 @@ __all__ = [
     "Same",
     "Statement",
     "Unchanged",
+    "action",
     "additivity",
     "agreement",
     "all_of",
@@ -135,6 +140,7 @@ __all__ = [
     "compilation",
     "convexity",
     "density_integrates_to_one",
+    "derivative",
     "determinism",
     "distributivity",
     "divergence",
@@ -151,6 +157,7 @@ __all__ = [
     "hidden_unit_permutation",
     "hidden_unit_rescaling",
     "homogeneity",
+    "homomorphism",
     "idempotence",
     "identity_element",
     "identity_of_indiscernibles",
@@ -158,6 +165,7 @@ __all__ = [
     "inverse_element",
     "invertibility",
     "involution",
+    "isometry",
     "kink_at",
     "law",
     "layout_independence",
@@ -166,6 +174,7 @@ __all__ = [
     "locality",
     "log_determinant",
     "low_precision",
+    "made",
     "mask",
     "masked_positions_have_no_influence",
     "metric",

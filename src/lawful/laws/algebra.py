@@ -113,3 +113,34 @@ def inverse_element(
     _pair(x, y)
     e, back = _element(f, identity, x), _element(f, inverse, x)
     return Same((_alike(f(x, back), x), f(back, x)), (e, e), exercised=True)
+
+
+@law("f(x ∘ y) = f(x) · f(y)", of_architecture=False, tries=None)
+def homomorphism(
+    f: Map,
+    x: Tensor,
+    *,
+    operation: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
+    into: Callable[[Tensor, Tensor], Tensor] = torch.mul,
+    draw: Draw,
+) -> Statement:
+    """The map turns one operation into another: first combining, then mapping is first mapping, then combining.
+
+    Kept by: the determinant; the logarithm, from products to sums; quaternions written as matrices.
+    Broken by: the trace, from products to products; a unit of the quaternions with a wrong sign.
+    """
+    y = draw.fresh(x)
+    return Same(f(operation(x, y)), into(f(x), f(y)))
+
+
+@law("f(g, f(h, x)) = f(g ∘ h, x)", tries=None)
+def action(
+    f: Map, g: Tensor, x: Tensor, *, compose: Callable[[Tensor, Tensor], Tensor] = torch.matmul, draw: Draw
+) -> Statement:
+    """Applying two elements one after the other is applying their composition.
+
+    Kept by: matrices on columns; rotations, permutations and translations on what they move.
+    Broken by: matrices on rows, from the right; a permutation that is applied as its inverse.
+    """
+    h = draw.fresh(g)
+    return Same(f(g, _alike(f(h, x), x)), f(compose(g, h), x))

@@ -112,6 +112,22 @@ def _derivative(f: Map, xs: tuple[Tensor, ...], value: Callable[[Map, list[Tenso
     return Same((fine + (fine - coarse) / 3).sum(), backward, slack=error, exercised=True)
 
 
+@law("∇ Σ f(x) = g(x)", every_input=True, tries=None)
+def derivative(f: Map, *xs: Tensor, formula: Callable[..., Tensor]) -> Statement:
+    """The gradient of the map by its first input, with its outputs added up, is what a formula says.
+
+    Kept by: the square and twice its argument; a norm and the direction of its argument.
+    Broken by: the square and its argument; a cross-entropy whose gradient forgets the target.
+    """
+    with torch.enable_grad():
+        x = real(xs[0]).detach().requires_grad_(True)
+        y = f(x, *xs[1:]).sum()
+        if not y.requires_grad:
+            raise Inapplicable("the map passes no gradient")
+        (found,) = torch.autograd.grad(y, x)
+    return Same(found, f.other(formula)(*xs), exercised=True)
+
+
 @law("f⁻¹(f(x)) = x")
 def invertibility(f: Map, x: Tensor, *, inverse: str | Callable[..., Any] = "inverse") -> Statement:
     """The inverse undoes the map.

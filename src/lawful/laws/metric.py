@@ -7,6 +7,7 @@ from torch import Tensor
 
 from lawful.laws.algebra import commutativity
 from lawful.laws.language import AtMost, Draw, Inapplicable, Map, Same, Statement, all_of, at, law
+from lawful.laws.language.axes import real
 from lawful.laws.probability import non_negativity, tells_apart
 
 
@@ -64,6 +65,19 @@ metric = all_of(
     Broken by: a squared distance; a divergence.
     """,
 )
+
+
+@law("‖f(x) - f(y)‖ = ‖x - y‖", of_architecture=False)
+def isometry(f: Map, x: Tensor, *, draw: Draw) -> Statement:
+    """Vectors, along the last axis, are as far apart as they were.
+
+    Kept by: rotations, reflections, permutations, translations, an orthonormal change of basis.
+    Broken by: a scaling; sorting; a rotation whose entries were learned one by one.
+    """
+    y = draw.fresh(real(x))
+    if not x.dim() or f(x).dim() != x.dim():
+        raise Inapplicable(f"a vector for each vector was wanted: got {tuple(f(x).shape)} for {tuple(x.shape)}")
+    return Same((f(x) - f(y)).norm(dim=-1), (x - y).norm(dim=-1), exercised=x.shape[-1] > 1)
 
 
 def _matrix(y: Tensor) -> Tensor:

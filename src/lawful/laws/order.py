@@ -30,16 +30,16 @@ def monotonicity(f: Map, x: Tensor, *, decreasing: bool = False, draw: Draw) -> 
 
 
 @law("f(λx + (1 - λ)y) ≤ λ f(x) + (1 - λ) f(y)", of_architecture=False)
-def convexity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
-    """Each output is a convex function of the input (Jensen's inequality for two points).
+def convexity(f: Map, *xs: Tensor, draw: Draw) -> Statement:
+    """Each output is a convex function of the input (Jensen's inequality for two points), or of several jointly.
 
     Kept by: norms, ReLU, log-sum-exp, a maximum, cross-entropy as a function of the logits.
     Broken by: a sigmoid, a minimum, softmax.
     """
-    y = draw.fresh(real(x))
+    ys = [draw.fresh(real(x)) for x in xs]
     weight = draw.choice((0.5, 0.25, 0.9), "λ")
-    between = _number(f(weight * x + (1 - weight) * y))
-    return AtMost(between, weight * f(x) + (1 - weight) * f(y))
+    between = _number(f(*(weight * x + (1 - weight) * y for x, y in zip(xs, ys, strict=True))))
+    return AtMost(between, weight * f(*xs) + (1 - weight) * f(*ys))
 
 
 @law("f(x) and its gradient are finite, for any finite x")

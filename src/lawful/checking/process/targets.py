@@ -53,10 +53,10 @@ def laws_by_kind() -> dict[str, dict[str, Law]]:
     found: dict[str, dict[str, Law]] = {}
     for finder in sorted(pkgutil.iter_modules(laws.__path__), key=lambda m: m.name):
         module = importlib.import_module(f"lawful.laws.{finder.name}")
-        own = {n: v for n, v in vars(module).items() if isinstance(v, Law) and n in vars(laws)}
-        kept = {n: v for n, v in own.items() if all(n not in others for others in found.values())}
-        if kept and not finder.ispkg:
-            found[f"{finder.name}: {(module.__doc__ or '').splitlines()[0]}"] = kept
+        named = {n: v for n, v in vars(module).items() if isinstance(v, Law) and n in vars(laws)}
+        own = {n: v for n, v in named.items() if v.parts or v.state.__module__ == module.__name__}
+        if own and not finder.ispkg:
+            found[f"{finder.name}: {(module.__doc__ or '').splitlines()[0]}"] = own
     return found
 
 

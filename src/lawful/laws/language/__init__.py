@@ -3,7 +3,7 @@
 from lawful.laws.language.claim import Claim
 from lawful.laws.language.compose import all_of, kink_at, ties
 from lawful.laws.language.draw import Discard, Draw
-from lawful.laws.language.inputs import Input, mask, probabilities, shape, tokens
+from lawful.laws.language.inputs import Input, made, mask, probabilities, shape, tokens
 from lawful.laws.language.law import ALL, Axis, Inapplicable, Law, Unable, law
 from lawful.laws.language.map import Map
 from lawful.laws.language.statement import (
@@ -46,6 +46,7 @@ __all__ = [
     "index_along",
     "kink_at",
     "law",
+    "made",
     "mask",
     "probabilities",
     "shape",

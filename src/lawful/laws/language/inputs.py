@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -38,7 +39,14 @@ class Like:
     example: Tensor
 
 
-Domain = Reals | Tokens | Bits | Simplex | Like
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a function makes of real numbers: rotations, positive numbers, permutations."""
+
+    function: Callable[[Tensor], Tensor]
+
+
+Domain = Reals | Tokens | Bits | Simplex | Like | Made
 
 
 @dataclass(frozen=True)
@@ -115,6 +123,14 @@ def probabilities(axes: str) -> Input:
     return Input(shape(axes).axes, Simplex())
 
 
+def made(function: Callable[[Tensor], Tensor], axes: str) -> Input:
+    """Describes what a function makes of real numbers, e.g. `made(so3.exp, "b 3")`: rotations, one for each row.
+
+    The axes are those of the real numbers that the function is given.
+    """
+    return Input(shape(axes).axes, Made(function))
+
+
 def parse(text: str) -> tuple[str, Input]:
     """Reads an input from text: `b t 16`, `tokens(b t, vocab=65)`, `mask(b t)`, `probabilities(b 8)`.
 
@@ -150,6 +166,8 @@ def written(described: Input) -> str:
     """
     axes = " ".join(f"{a}:{','.join(map(str, a.options))}" if a.options else str(a) for a in described.axes)
     domain = described.domain
+    if isinstance(domain, Made):
+        return f'made({getattr(domain.function, "__name__", "...")}, "{axes}")'
     if isinstance(domain, Tokens):
         return f'tokens("{axes}", vocab={domain.vocab})'
     kind = "mask" if isinstance(domain, Bits) else "probabilities" if isinstance(domain, Simplex) else "shape"
