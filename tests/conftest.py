@@ -1,5 +1,7 @@
-"""Shapes and types of functions and blocks are checked at every call while the tests run."""
+"""Shapes and types of what the library computes are checked at every call while the tests run."""
 
 from jaxtyping import install_import_hook
 
-install_import_hook(["lawful.functions", "lawful.blocks"], "beartype.beartype")
+CHECKED = ("functions", "groups", "blocks", "solvers", "objectives", "models")
+
+install_import_hook([f"lawful.{folder}" for folder in CHECKED], "beartype.beartype")

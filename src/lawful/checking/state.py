@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import is_
 from types import ModuleType
 from typing import Any
 from zlib import crc32
@@ -148,12 +149,12 @@ class State:
     def reset(self) -> None:
         """Puts back what the last call has changed: buffers, attributes, containers, parameters."""
         for live, shallow, contents in self.structure:
-            if len(live) != len(shallow) or any(live.get(key) is not value for key, value in shallow.items()):
+            if not _same_items(live, shallow):
                 live.clear()
                 live.update(shallow)
                 self.restless = True
             for container, copy in contents:
-                if container != copy if isinstance(container, set) else not _same_items(container, copy):
+                if (container or copy) and not _same_items(container, copy):
                     _refill(container, copy)
                     self.restless = True
         for i, (tensor, wanted) in enumerate(zip(self.tensors, self.working, strict=True)):
@@ -191,11 +192,13 @@ def _contents(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:
 
 
 def _same_items(container: Any, copy: Any) -> bool:
+    if isinstance(container, set):
+        return container == copy
     if len(container) != len(copy):
         return False
     if isinstance(container, dict):
-        return all(container.get(key) is value for key, value in copy.items())
-    return all(a is b for a, b in zip(container, copy, strict=True))
+        return container.keys() == copy.keys() and all(map(is_, container.values(), copy.values()))
+    return all(map(is_, container, copy))
 
 
 def _refill(container: Any, copy: Any) -> None:
