@@ -6,7 +6,15 @@ from torch.nn import functional as F
 
 import lawful
 from lawful import shape
-from lawful.laws import batch_independence, causality, linearity, permutation_equivariance, sums_to_one
+from lawful.laws import (
+    agreement,
+    batch_independence,
+    causality,
+    evenness,
+    linearity,
+    permutation_equivariance,
+    sums_to_one,
+)
 
 
 class Weights(nn.Module):
@@ -60,3 +68,10 @@ def test_a_module_in_training_mode_is_judged_in_both_and_one_in_evaluation_mode_
 def test_a_linear_map_before_dropout_is_linear():
     verdict = judged(nn.Sequential(nn.Linear(8, 8, bias=False), nn.Dropout(0.5)), linearity())
     assert verdict.grade == "held", verdict
+
+
+def test_a_map_may_use_forward_mode_derivatives():
+    def slope(x):
+        return torch.func.jvp(lambda y: y.sin() + torch.ones(2), (x,), (torch.ones_like(x),))[1]
+
+    assert lawful.check(slope, evenness(), agreement(other=torch.cos), inputs=shape("b 2"), cases=20).held

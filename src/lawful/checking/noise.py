@@ -22,8 +22,11 @@ LOW = (torch.float32, torch.bfloat16, torch.float16)
 
 
 aten = torch.ops.aten
-COPIES = (aten.clone, aten.where, aten.cat, aten.stack, aten.index_select, aten.flip, aten.roll)
-"""Operations that only put numbers elsewhere."""
+COPIES = (
+    *(aten.clone, aten.where, aten.cat, aten.stack, aten.index_select, aten.flip, aten.roll),
+    aten._efficientzerotensor,  # the zeros of forward-mode derivatives, which have no storage
+)
+"""Operations that only put numbers elsewhere, or have none."""
 
 
 class LastBit(TorchDispatchMode):

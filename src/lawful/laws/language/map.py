@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from lawful.laws.language.tree import Key
 
 
+@runtime_checkable
 class Map(Protocol):
     """A module or function, seen as a map from the inputs that the law names to the output that it names.
 
