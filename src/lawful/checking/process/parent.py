@@ -66,7 +66,7 @@ class Result:
 
 
 Listener = Callable[[str, Any], None]
-"""Told ("plan", laws), ("started", name), ("progress", cases) and ("verdict", verdict) as they come."""
+"""Told ("plan", laws), ("started", name) and ("progress", cases) as they come; ("verdict", verdict) in their order."""
 
 
 def run(job: Job, listen: Listener = lambda kind, value: None) -> Result:
@@ -74,10 +74,20 @@ def run(job: Job, listen: Listener = lambda kind, value: None) -> Result:
     start = time.monotonic()
     result = Result(Report(()))
     lock = threading.Lock()
+    found: dict[int, Verdict] = {}
+    told = 0
 
     def heard(kind: str, value: Any) -> None:
+        nonlocal told
         with lock:
-            listen(kind, value)
+            if kind != "verdict":
+                listen(kind, value)
+                return
+            place, verdict = value
+            found[place] = verdict
+            while told in found:  # whichever worker is first, the order is that of the claims
+                listen(kind, found[told])
+                told += 1
 
     workers = [Worker(job, part, result, heard) for part in range(max(1, job.workers))]
     threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers[1:]]
@@ -90,7 +100,9 @@ def run(job: Job, listen: Listener = lambda kind, value: None) -> Result:
     finally:
         for worker in workers:
             worker.stop()
-    found = {place: verdict for worker in workers for place, verdict in worker.verdicts.items()}
+    for place in sorted(found):
+        if place >= told:
+            listen("verdict", found[place])
     result.report = Report(tuple(found[place] for place in sorted(found)), time.monotonic() - start, job.seed)
     return result
 
@@ -177,8 +189,9 @@ class Worker:
         return False
 
     def _add(self, current: dict[str, Any], verdict: Verdict) -> None:
-        self.verdicts[current.pop("started")] = verdict
-        self.listen("verdict", verdict)
+        place = current.pop("started")
+        self.verdicts[place] = verdict
+        self.listen("verdict", (place, verdict))
 
     def _stopped(self, current: dict[str, Any], reason: str) -> None:
         if "started" not in current:
