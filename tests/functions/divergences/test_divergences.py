@@ -1,0 +1,178 @@
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from scipy.spatial.distance import jensenshannon
+
+from lawful.functions import (
+    cross_entropy,
+    cross_entropy_from_logits,
+    entropy,
+    entropy_from_logits,
+    information,
+    jensen_shannon,
+    jensen_shannon_distance,
+    jensen_shannon_from_logits,
+    kl_divergence,
+    kl_divergence_from_logits,
+    reverse_kl_divergence,
+    total_variation,
+    total_variation_from_logits,
+    total_variation_over_events,
+)
+
+PAIRS = (
+    cross_entropy,
+    jensen_shannon,
+    jensen_shannon_distance,
+    kl_divergence,
+    reverse_kl_divergence,
+    total_variation,
+    total_variation_over_events,
+)
+FROM_LOGITS = {
+    jensen_shannon_from_logits: jensen_shannon,
+    kl_divergence_from_logits: kl_divergence,
+    total_variation_from_logits: total_variation,
+}
+
+
+def logits(*shape, seed=0, dtype=torch.float64):
+    return 2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def distributions(*shape, seed=0, dtype=torch.float64, zeros=False):
+    x = logits(*shape, seed=seed, dtype=dtype)
+    return x.masked_fill((x < -1) & (x < x.amax(-1, keepdim=True)), -math.inf).softmax(-1) if zeros else x.softmax(-1)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_equals_scipy(zeros):
+    p, q = distributions(20, 5, zeros=zeros), distributions(20, 5, seed=1, zeros=zeros)
+    np.testing.assert_allclose(entropy(p), scipy.stats.entropy(p, axis=-1), atol=1e-14)
+    np.testing.assert_allclose(kl_divergence(p, q), scipy.stats.entropy(p, q, axis=-1), rtol=1e-10)
+    np.testing.assert_allclose(reverse_kl_divergence(p, q), scipy.stats.entropy(q, p, axis=-1), rtol=1e-10)
+    np.testing.assert_allclose(jensen_shannon_distance(p, q), jensenshannon(p, q, axis=-1), rtol=1e-10)
+    np.testing.assert_allclose(jensen_shannon(p, q), jensenshannon(p, q, axis=-1) ** 2, rtol=1e-10)
+    both = scipy.stats.entropy(p, q, axis=-1) + scipy.stats.entropy(p, axis=-1)
+    np.testing.assert_allclose(cross_entropy(p, q), both, rtol=1e-10)
+    np.testing.assert_allclose(total_variation(p, q), np.abs(p.numpy() - q.numpy()).sum(-1) / 2, rtol=1e-12)
+    np.testing.assert_allclose(total_variation_over_events(p, q), total_variation(p, q), rtol=1e-12)
+    if zeros:
+        assert kl_divergence(p, q).isinf().any()
+        assert kl_divergence(p, q).isfinite().any()
+
+
+@pytest.mark.parametrize("function", FROM_LOGITS, ids=lambda f: f.__name__)
+def test_from_logits(function):
+    x, y = logits(20, 5), logits(20, 5, seed=1)
+    torch.testing.assert_close(function(x, y), FROM_LOGITS[function](x.softmax(-1), y.softmax(-1)))
+
+
+def test_entropies_from_logits():
+    x, p = logits(20, 5), distributions(20, 5, seed=1)
+    torch.testing.assert_close(entropy_from_logits(x), entropy(x.softmax(-1)))
+    torch.testing.assert_close(cross_entropy_from_logits(p, x), cross_entropy(p, x.softmax(-1)))
+    theirs = torch.nn.functional.cross_entropy(x, p, reduction="none")
+    torch.testing.assert_close(cross_entropy_from_logits(p, x), theirs)
+
+
+def test_from_logits_is_exact_where_probabilities_round():
+    x, y = torch.tensor([200.0, 0.0]), torch.tensor([0.0, 200.0])
+    assert float(kl_divergence_from_logits(x, y)) == 200.0
+    assert math.isinf(kl_divergence(x.softmax(-1), y.softmax(-1)))
+    assert float(entropy_from_logits(torch.tensor([30.0, 0.0]))) == pytest.approx(31 * math.exp(-30))
+
+
+ZERO, HALF = [0.0, 1.0], [0.5, 0.5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("function", PAIRS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("pair", [(ZERO, HALF), (HALF, HALF), (ZERO, ZERO), (HALF, ZERO), (ZERO, [1.0, 0.0])])
+def test_gradients_are_finite_where_the_value_is(function, pair, dtype):
+    p, q = (torch.tensor(v, dtype=dtype, requires_grad=True) for v in pair)
+    value = function(p, q)
+    assert not value.isnan()
+    if value.isfinite():
+        value.backward()
+        assert p.grad.isfinite().all()
+        assert q.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("function", [*FROM_LOGITS, cross_entropy_from_logits])
+def test_impossible_outcomes_in_logits(function):
+    x, y = (torch.tensor([0.0, 1.0, -math.inf], requires_grad=True) for _ in range(2))
+    first = x if function in FROM_LOGITS else x.softmax(-1)
+    value = function(first, y)
+    assert value.isfinite()
+    slopes = torch.autograd.grad(value, (x, y))
+    assert all(slope.isfinite().all() for slope in slopes)
+    if function is not jensen_shannon_from_logits and function is not total_variation_from_logits:
+        assert math.isinf(function(torch.full((3,), 1 / 3), torch.tensor([0.0, 1.0, -math.inf])))
+
+
+def test_cross_entropy_is_linear_in_the_truth_up_to_its_border():
+    p, q = torch.tensor(ZERO, requires_grad=True), torch.tensor([0.2, 0.8])
+    cross_entropy(p, q).backward()
+    torch.testing.assert_close(p.grad, -q.log())
+
+
+def test_gradients():
+    p, q = distributions(2, 4), distributions(2, 4, seed=1)
+    along = torch.randn(2, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    along -= along.mean(-1, keepdim=True)
+    for function in PAIRS:
+        inputs = tuple(torch.zeros(1, dtype=torch.float64, requires_grad=True) for _ in range(2))
+        assert torch.autograd.gradcheck(lambda s, t, f=function: f(p + s * along, q - t * along), inputs, eps=1e-7)
+
+
+def test_information_and_extremes_of_entropy():
+    assert information(torch.tensor(0.0)).isinf()
+    assert float(information(torch.tensor(0.25))) == pytest.approx(2 * math.log(2))
+    assert float(entropy(torch.full((8,), 1 / 8))) == pytest.approx(math.log(8))
+    assert float(entropy(torch.eye(8)[0])) == 0
+
+
+@pytest.mark.parametrize("function", PAIRS, ids=lambda f: f.__name__)
+def test_what_is_no_distribution_is_refused(function):
+    p, q = torch.tensor(HALF), torch.tensor(HALF)
+    for bad in ([1.1, -0.1], [[0.5, 0.5], [1.5, -0.5]]):
+        with pytest.raises(ValueError, match="no negative probability: got -0"):
+            function(torch.tensor(bad), q)
+    with pytest.raises(ValueError, match=r"add up to 1 along the last axis: got 0\.9"):
+        function(p, torch.tensor([0.5, 0.4]))
+    with pytest.raises((TypeError, RuntimeError)):
+        function(p, torch.ones(3) / 3)
+    with pytest.raises(ValueError, match="got 0"):
+        function(torch.ones(0), torch.ones(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rounding_is_not_refused(dtype):
+    p = distributions(50, 1000, dtype=torch.float32).to(dtype)
+    assert kl_divergence(p, p).abs().max() == 0
+    assert entropy(torch.tensor([1.0 + 1e-7, -1e-7])).isfinite()
+
+
+@pytest.mark.parametrize("function", PAIRS, ids=lambda f: f.__name__)
+def test_nan_propagates(function):
+    nan, q = torch.tensor([math.nan, 0.5]), torch.tensor([0.0, 1.0])
+    assert function(nan, q).isnan()
+    assert function(q, nan).isnan()
+
+
+@pytest.mark.parametrize("function", PAIRS, ids=lambda f: f.__name__)
+def test_transforms(function):
+    p, q = distributions(5, 4), distributions(5, 4, seed=1)
+    torch.testing.assert_close(torch.vmap(function)(p, q), function(p, q))
+    rows = torch.vmap(torch.func.grad(function))(p, q)
+    torch.testing.assert_close(rows, torch.func.grad(lambda p: function(p, q).sum())(p))
+
+
+def test_events_are_few():
+    p = torch.full((17,), 1 / 17)
+    with pytest.raises(ValueError, match="at most 16 outcomes, since all events are tried: got 17"):
+        total_variation_over_events(p, p)

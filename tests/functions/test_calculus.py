@@ -1,0 +1,36 @@
+import pytest
+import torch
+
+from lawful.functions import DERIVATIVE_IDENTITIES, DerivativeIdentity
+from lawful.laws import Claim, derivative, shape
+
+
+def test_every_identity_has_a_formula_of_its_own():
+    formulas = [row.formula for row in DERIVATIVE_IDENTITIES]
+    assert len(set(formulas)) == len(formulas)
+
+
+@pytest.mark.parametrize("row", DERIVATIVE_IDENTITIES, ids=lambda row: row.formula)
+def test_equals_a_central_difference(row):
+    generator = torch.Generator().manual_seed(0)
+
+    def filled(described):
+        x = torch.randn([axis.number or 2 for axis in described.axes], generator=generator, dtype=torch.float64)
+        kind = type(described.domain).__name__
+        return x.softmax(-1) if kind == "Simplex" else described.domain.function(x) if kind == "Made" else x
+
+    x, *rest = (filled(described) for described in row.inputs)
+    step = 1e-5
+    direction = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+    if x.dim() == 2 and torch.allclose(x.sum(-1), torch.ones(2, dtype=torch.float64)):
+        direction -= direction.mean(-1, keepdim=True)
+    ahead, behind = (row.function(x + s * direction, *rest).sum() for s in (step, -step))
+    torch.testing.assert_close(
+        (ahead - behind) / (2 * step), (row.gradient(x, *rest) * direction).sum(), rtol=1e-6, atol=1e-8
+    )
+
+
+def test_an_identity_of_ones_own_is_a_claim():
+    row = DerivativeIdentity("(x³)' = 3x²", lambda x: x**3, lambda x: 3 * x**2, (shape("b"),))
+    claim = Claim(derivative(formula=row.gradient), row.function, row.inputs, row.formula)
+    assert claim.label == "(x³)' = 3x²"
