@@ -211,7 +211,8 @@ class CaseDraw(Draw):
         drawn.dtype = value.dtype if x.is_floating_point() else x.dtype
         if keep is not None and id(keep) in self.labels:
             drawn.label = self.labels[id(keep)] + "'"
-            drawn.shown = torch.where(x == keep, torch.nan, x.detach().double())
+            shown = x.detach() if x.is_complex() else x.detach().double()
+            drawn.shown = torch.where(x == keep, torch.nan, shown)
         else:
             drawn.label = "" if keep is None else "drawn"
             drawn.shown = x

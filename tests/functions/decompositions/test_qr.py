@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+
+from lawful.functions import givens_qr, householder_qr, modified_gram_schmidt, qr
+
+CONSTRUCTIONS = [qr, modified_gram_schmidt, householder_qr, givens_qr]
+ANY_RANK = [qr, householder_qr, givens_qr]
+
+
+def normal(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+@pytest.mark.parametrize("size", [(5, 5), (7, 4), (6, 1), (1, 1)])
+def test_equals_scipy_up_to_signs(construction, size):
+    a = normal(*size)
+    q, r = scipy.linalg.qr(a.numpy(), mode="economic")
+    sign = np.sign(np.diag(r))
+    found = construction(a)
+    np.testing.assert_allclose(found[0], q * sign, atol=1e-12)
+    np.testing.assert_allclose(found[1], r * sign[:, None], atol=1e-12)
+
+
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_a_batch_is_its_matrices_one_by_one(construction):
+    a = normal(2, 3, 5, 4)
+    q, r = construction(a)
+    for i in range(2):
+        for k in range(3):
+            one = construction(a[i, k])
+            torch.testing.assert_close((q[i, k], r[i, k]), tuple(one))
+
+
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_is_as_good_in_float32(construction):
+    a = normal(20, 10, dtype=torch.float32)
+    q, r = construction(a)
+    assert q.dtype == r.dtype == torch.float32
+    torch.testing.assert_close(q @ r, a, rtol=0, atol=1e-5)
+    torch.testing.assert_close(q.mT @ q, torch.eye(10), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_gradients_are_pytorchs(construction):
+    def slope(function):
+        a = normal(3, 5, 3).requires_grad_()
+        q, r = function(a)
+        (normal(*q.shape, seed=1) * q).sum().add((normal(*r.shape, seed=2) * r).sum()).backward()
+        return a.grad
+
+    torch.testing.assert_close(slope(construction), slope(qr))
+
+
+@pytest.mark.parametrize("construction", ANY_RANK)
+def test_dependent_columns_leave_q_orthonormal(construction):
+    a = normal(5, 3)
+    a[:, 1] = 2 * a[:, 0]
+    for case in (a, torch.zeros(4, 3, dtype=torch.float64), torch.eye(4, dtype=torch.float64)[:, [3, 3, 0]]):
+        q, r = construction(case)
+        torch.testing.assert_close(q @ r, case)
+        torch.testing.assert_close(q.mT @ q, torch.eye(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("construction", [householder_qr, givens_qr])
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_squares_neither_overflow_nor_vanish(construction, scale):
+    if construction is householder_qr:
+        scale = scale**0.5  # a norm squares
+    a = normal(4, 3)
+    q, r = construction(scale * a)
+    torch.testing.assert_close((q, r / scale), tuple(construction(a)))
+
+
+def test_gram_schmidt_of_a_zero_column_is_not_silent():
+    q, _ = modified_gram_schmidt(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    assert q[:, 1].isnan().all()
+
+
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_errors(construction):
+    with pytest.raises(ValueError, match="as many rows as columns are wanted: got 2 x 3"):
+        construction(torch.zeros(2, 3))
+    with pytest.raises(TypeError):
+        construction(torch.zeros(3))
+    with pytest.raises(TypeError):
+        construction(torch.zeros(3, 3, dtype=torch.long))
+
+
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_an_empty_batch_stays_empty(construction):
+    q, r = construction(torch.zeros(0, 3, 2))
+    assert q.shape == (0, 3, 2)
+    assert r.shape == (0, 2, 2)
