@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from measure import compare, row
 from torch import Tensor, nn
+from torch.distributions import Categorical, kl_divergence
 from torch.nn import functional as F
 
 from lawful import blocks, functions, objectives
@@ -111,7 +112,7 @@ PAIRS: dict[str, Pair] = {
     "gram": (functions.gram, lambda x: x @ x.mT, (X,)),
     "kl_divergence": (
         functions.kl_divergence,
-        lambda p, q: F.kl_div(q.log(), p, reduction="none").sum(-1),
+        lambda p, q: kl_divergence(Categorical(probs=p), Categorical(probs=q)),
         (PROBABILITIES, PROBABILITIES.flip(0)),
     ),
     "lu": (lambda a: functions.lu(a)[2], lambda a: torch.linalg.lu(a)[2], (SQUARE,)),

@@ -1,0 +1,90 @@
+"""A small residual network for images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lawful.blocks import CIRCULAR, BatchNorm, Convolution, Dense, GlobalPool, Padding, Residual, contributions
+from lawful.laws import Claim, agreement, batch_independence, invariance, shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidualCNNConfig:
+    """The sizes of a small residual network for images."""
+
+    channels: int = 1
+    """The channels of an image."""
+    classes: int = 10
+    """The number of outputs."""
+    width: int = 16
+    """The channels of the residual stream."""
+    depth: int = 2
+    """The number of residual blocks, of two convolutions each."""
+    kernel: int = 3
+    """The taps of a convolution along each axis."""
+    padding: Padding = CIRCULAR
+    """How an image is continued past its border."""
+
+
+class ResidualCNN(nn.Module):
+    r"""Adds what convolutions find to a stream, and averages it over the image.
+
+    $$x_0 = W * x, \qquad x_{\ell + 1} = x_\ell + f_\ell(x_\ell), \qquad y = V \operatorname{mean}(x_L) + b$$
+
+    Each $f_\ell$ is twice a batch norm, a ReLU and a convolution. With circular padding, and no strides, every layer
+    commutes with shifts and the mean at the end makes the output invariant to them.
+
+    Reference:
+        He, Zhang, Ren and Sun, *Identity Mappings in Deep Residual Networks*, 2016.
+
+    Args:
+        config: The sizes.
+
+    Examples:
+        >>> ResidualCNN(ResidualCNNConfig(width=4))(torch.zeros(2, 1, 8, 8)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(self, config: ResidualCNNConfig) -> None:
+        super().__init__()
+        self.config = config
+
+        def convolution(c: int) -> Convolution:
+            return Convolution(c, config.width, kernel=(config.kernel,) * 2, padding=config.padding, bias=False)
+
+        def half() -> list[nn.Module]:
+            return [BatchNorm(config.width), nn.ReLU(), convolution(config.width)]
+
+        self.stem = convolution(config.channels)
+        self.blocks = nn.Sequential(*(Residual(nn.Sequential(*half(), *half())) for _ in range(config.depth)))
+        self.pool = GlobalPool()
+        self.head = Dense(config.width, config.classes)
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
+        """Returns the scores of the classes."""
+        return self.head(self.pool(self.blocks(self.stem(x))))
+
+
+def claims() -> Iterator[Claim]:
+    """The laws that the residual network obeys."""
+    model = ResidualCNN(ResidualCNNConfig(classes=3, width=2)).eval()
+
+    def summed(x: Tensor) -> Tensor:
+        blocks = [block.block for block in model.blocks if isinstance(block, Residual)]
+        return model.head(contributions(blocks, model.stem(x)).mean((-2, -1)).sum(0))
+
+    yield Claim(batch_independence(), model, shape("b 1 4 5"))
+    yield Claim(
+        invariance(
+            sample=lambda draw: (draw.integer(0, 3, "down"), draw.integer(0, 4, "right")),
+            act=lambda by, x: torch.roll(x, by, dims=(-2, -1)),
+        ),
+        model,
+        shape("b 1 4 5"),
+    )
+    yield Claim(agreement(other=summed), model, shape("b 1 4 5"), name="ResidualCNN, contributions")

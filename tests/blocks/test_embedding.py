@@ -1,0 +1,32 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lawful.blocks import Embedding
+
+
+def test_equals_one_hot_times_matrix_and_its_gradient_too():
+    embedding = Embedding(7, 3).double()
+    x = torch.randint(7, (4, 5), generator=torch.Generator().manual_seed(0))
+    c = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    looked_up, product = embedding(x), F.one_hot(x, 7).double() @ embedding.weight
+    torch.testing.assert_close(looked_up, product)
+    (ours,) = torch.autograd.grad(looked_up, embedding.weight, c)
+    (theirs,) = torch.autograd.grad(product, embedding.weight, c)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_weights_move_over_from_torch():
+    Embedding(7, 3).load_state_dict(nn.Embedding(7, 3).state_dict())
+
+
+def test_a_token_that_is_not_there_is_refused():
+    with pytest.raises(IndexError):
+        Embedding(7, 3)(torch.tensor([7]))
+    with pytest.raises(ValueError, match="got vocab=0"):
+        Embedding(0, 3)
+
+
+def test_no_tokens_give_no_vectors():
+    assert Embedding(7, 3)(torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, 3)

@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lawful.objectives import cross_entropy, each, loss_over, squared_error, weighted, worst_case
+
+
+def data(n=10):
+    generator = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(n, d, generator=generator, dtype=torch.float64) for d in (3, 2))
+
+
+def test_equals_numpy():
+    losses, weights = torch.tensor([1.0, 4.0, 2.0]), torch.tensor([2.0, 0.0, 1.0])
+    np.testing.assert_allclose(weighted(weights)(losses), np.average(losses.numpy(), weights=weights.numpy()))
+    np.testing.assert_allclose(worst_case(losses), losses.numpy().max())
+    assert each(losses) is losses
+
+
+@pytest.mark.parametrize(
+    "reduce", [torch.mean, torch.sum, torch.amax, worst_case, weighted(torch.arange(10.0).double())]
+)
+@pytest.mark.parametrize("size", [1, 3, 10])
+def test_batches_of_any_size_give_what_the_whole_gives(reduce, size):
+    (x, y), model = data(), nn.Linear(3, 2).double()
+    found = loss_over(model, zip(x.split(size), y.split(size), strict=True), loss=squared_error, reduce=reduce)
+    wanted = squared_error(model(x), y, reduce=reduce)
+    torch.testing.assert_close(found, wanted)
+    for a, b in zip(*(torch.autograd.grad(loss, model.parameters()) for loss in (found, wanted)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_any_loss_will_do_sequences_included():
+    x, y = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(0)), torch.ones(5, 4, dtype=torch.long)
+    found = loss_over(torch.tanh, zip(x.split(2), y.split(2), strict=True), loss=cross_entropy)
+    torch.testing.assert_close(found, cross_entropy(x.tanh(), y))
+
+
+def test_a_test_loss_keeps_no_graph():
+    (x, y), model = data(), nn.Linear(3, 2).double()
+    with torch.no_grad():
+        assert not loss_over(model, [(x, y)], loss=squared_error).requires_grad
+
+
+def test_a_weight_of_zero_leaves_an_example_out():
+    x, y = data(2)
+    weight = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(squared_error(x[:, :2], y, reduce=weighted(weight)), squared_error(x[:1, :2], y[:1]))
+
+
+def test_errors_say_what_was_wanted_and_what_came():
+    with pytest.raises(ValueError, match="not negative"):
+        weighted(torch.tensor([1.0, -1.0]))
+    with pytest.raises(ValueError, match="sum is above 0"):
+        weighted(torch.zeros(2))
+    with pytest.raises(ValueError, match=r"losses of shape \(2,\) were wanted: got \(3,\)"):
+        weighted(torch.ones(2))(torch.ones(3))
+    with pytest.raises(ValueError, match="at least one example was wanted: got none"):
+        worst_case(torch.zeros(0))
+    with pytest.raises(ValueError, match="at least one batch was wanted: got none"):
+        loss_over(torch.tanh, [], loss=squared_error)
