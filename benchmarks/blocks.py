@@ -2,8 +2,8 @@
 
 Run `python benchmarks/blocks.py`, or name some of the rows: `python benchmarks/blocks.py Dense LSTM`. Each row takes
 the output's sum back to the input and the parameters. Ours and PyTorch's run in turn, on the same input, in float32,
-on one thread, and what counts is processor time; the sizes are such that an operation takes 100 µs or more. The ratio is the median over the rounds, its
-spread the middle half of them; below 1 means faster than PyTorch's.
+on one thread, and what counts is processor time; the sizes are such that an operation takes 100 µs or more. The
+ratio is the median over the rounds, its spread the middle half of them; below 1 means faster than PyTorch's.
 """
 
 from __future__ import annotations
