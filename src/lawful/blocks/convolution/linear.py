@@ -1,0 +1,74 @@
+"""The matrix of a linear function, or where it is not linear."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lawful.laws import Claim, agreement, shape
+
+_FACTORS = (-1.0, 100.0, 0.01)
+
+
+def linear_matrix(
+    f: Callable[[Tensor], Tensor], size: tuple[int, ...], *, tolerance: float = 1e-4
+) -> Float[Tensor, "*output_input"]:
+    r"""Writes down a linear function, by what it makes of the unit vectors.
+
+    $$A_{i, j} = f(e_j)_i$$
+
+    That it is linear is tried on random inputs of several sizes.
+
+    Args:
+        f: A function of a batch (b, *size).
+        size: The size of one sample.
+        tolerance: By how much two numbers may differ, as a part of the largest.
+
+    Returns:
+        The matrix as a tensor: the axes of an output, then those of an input.
+
+    Raises:
+        ValueError: The function is not linear; it says where.
+
+    Examples:
+        >>> linear_matrix(lambda x: x.cumsum(-1), (3,))
+        tensor([[1., 0., 0.],
+                [1., 1., 0.],
+                [1., 1., 1.]])
+    """
+    parameter = next(f.parameters(), None) if isinstance(f, nn.Module) else None
+    like = torch.zeros(()) if parameter is None else parameter.detach()
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, 1, *size, generator=generator, dtype=torch.float64).to(like)
+    with torch.no_grad():
+        fx, fy = f(x), f(y)
+        scale = tolerance * float(torch.maximum(fx.abs(), fy.abs()).amax())
+        _refuse("f(0) = 0", f(0 * x), 0 * fx, scale)
+        for a in _FACTORS:
+            _refuse(f"f({a:g} x) = {a:g} f(x)", f(a * x), a * fx, abs(a) * scale)
+        _refuse("f(x + y) = f(x) + f(y)", f(x + y), fx + fy, scale)
+        columns = f(torch.eye(math.prod(size)).to(like).reshape(-1, *size))
+        _refuse("f(x) = Σ x_j f(e_j)", fx, torch.tensordot(x.reshape(1, -1), columns, dims=1), scale)
+    return columns.movedim(0, -1).unflatten(-1, size)
+
+
+def _refuse(equation: str, left: Tensor, right: Tensor, limit: float) -> None:
+    """Raises where an equation fails by more than the limit."""
+    apart = (left - right).abs().nan_to_num(math.inf)
+    if not bool((apart <= limit).all()):
+        at = torch.unravel_index(apart.argmax(), apart.shape)
+        where = tuple(int(n) for n in at[1:])
+        raise ValueError(f"not linear: {equation} fails at output {where}: {float(left[at]):g}, {float(right[at]):g}")
+
+
+def claims() -> Iterator[Claim]:
+    """The law that the matrix obeys: it is the one that the function multiplies by."""
+    yield Claim(agreement(other=lambda a: a.mT), _of_product, shape("n m"), name="linear_matrix")
+
+
+def _of_product(a: Tensor) -> Tensor:
+    return linear_matrix(lambda x: x.to(a) @ a, a.shape[:1])

@@ -1,0 +1,147 @@
+"""Whitening as a layer: batch normalisation that also removes the correlation between channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from lawful.blocks.normalization.normalize import axes_of, normalize
+from lawful.laws import Claim, Draw, agreement, batch_independence, equivariance, gradient, shape, shift_invariance
+
+
+class _InverseRoot(torch.autograd.Function):
+    """A^{-1/2}, whose derivative in the eigenbasis divides by sums of eigenvalues' roots, never by differences."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor) -> Tensor:
+        values, vectors = torch.linalg.eigh(a)
+        roots = values.sqrt()
+        ctx.save_for_backward(roots, vectors)
+        return (vectors / roots[..., None, :]) @ vectors.mT
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
+        (g,), (roots, vectors) = cotangents, ctx.saved_tensors
+        left, right = roots[..., :, None], roots[..., None, :]
+        return vectors @ ((vectors.mT @ g @ vectors) / (-left * right * (left + right))) @ vectors.mT
+
+
+def inverse_root(a: Float[Tensor, "*batch c c"]) -> Float[Tensor, "*batch c c"]:
+    r"""Returns the symmetric $R$ with $R A R = 1$, of a symmetric positive definite $A$.
+
+    $$A^{-1/2} = U \Lambda^{-1/2} U^\top, \qquad A = U \Lambda U^\top$$
+
+    The gradient is finite and right where eigenvalues coincide, unlike that of the decomposition. It can be taken once.
+
+    Args:
+        a: The matrix $A$.
+
+    Examples:
+        >>> inverse_root(torch.tensor([[4.0, 0.0], [0.0, 0.25]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 2.0000]])
+    """
+    return _InverseRoot.apply(a)
+
+
+class WhiteningNorm(nn.Module):
+    r"""Gives the channels, over the batch and all positions, the mean 0 and the identity as covariance.
+
+    $$y = (\Sigma + \epsilon 1)^{-1/2} (x - \mu)$$
+
+    Of all matrices that whiten, the symmetric one (ZCA) moves the data least: turning the channels turns the output.
+    In training $\mu$ and $\Sigma$ are those of the batch; in evaluation the mean and the matrix are running averages.
+    A batch with fewer entries than channels has no full covariance, and $\epsilon$ stands in for what is missing.
+
+    Reference:
+        Huang et al., *Decorrelated Batch Normalization*, 2018.
+
+    Args:
+        c: The channels.
+        eps: $\epsilon$, above 0.
+        momentum: The weight of a batch in the running averages.
+
+    Examples:
+        >>> x = torch.tensor([[2.0, 2.0], [-2.0, -2.0], [1.0, -1.0], [-1.0, 1.0]])
+        >>> y = WhiteningNorm(2, eps=1e-9)(x)
+        >>> torch.allclose(y.mT @ y / 4, torch.eye(2), atol=1e-5)
+        True
+    """
+
+    def __init__(self, c: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        if c < 1 or not eps > 0 or not 0 <= momentum <= 1:
+            raise ValueError(f"c at least 1, eps above 0, momentum from 0 to 1: got {c=}, {eps=}, {momentum=}")
+        self.eps, self.momentum = eps, momentum
+        self.running_mean: Tensor
+        self.running_matrix: Tensor
+        self.register_buffer("running_mean", torch.zeros(c))
+        self.register_buffer("running_matrix", torch.eye(c))
+
+    def forward(self, x: Float[Tensor, "b c *space"]) -> Float[Tensor, "b c *space"]:
+        """Whitens by the batch in training, by the running averages in evaluation."""
+        c = self.running_mean.numel()
+        if x.dim() < 2 or x.shape[1] != c:
+            raise ValueError(f"axis 1 is to have size {c}: got shape {tuple(x.shape)}")
+        rows = x.movedim(1, -1)
+        if not self.training:
+            return ((rows - self.running_mean) @ self.running_matrix).movedim(-1, 1)
+        mean = x.mean(axes_of("batch", x.dim()))
+        rows = rows - mean
+        flat = rows.reshape(-1, c)
+        matrix = inverse_root(flat.mT @ flat / len(flat) + self.eps * torch.eye(c).to(x))
+        for running, found in ((self.running_mean, mean), (self.running_matrix, matrix)):
+            running.lerp_(found.detach(), self.momentum)
+        return (rows @ matrix).movedim(-1, 1)
+
+
+def claims() -> Iterator[Claim]:
+    """The laws that whitening obeys."""
+
+    def root(x: Tensor) -> Tensor:
+        a = _definite(x)
+        r = inverse_root(a)
+        return r @ a @ r
+
+    yield Claim(agreement(other=lambda x: torch.eye(3).to(x).expand_as(x)), root, shape("b 3 3"), name="R A R = 1")
+    yield Claim(gradient(), lambda x: inverse_root(_definite(x)), shape("3 3"), name="inverse_root")
+
+    def covariance(x: Tensor) -> Tensor:
+        rows = _whitened(x).movedim(1, -1).reshape(-1, 2)
+        return rows.mT @ rows / len(rows)
+
+    def nearly_one(x: Tensor) -> Tensor:
+        rows = x.movedim(1, -1).reshape(-1, 2)
+        a = rows.T.cov(correction=0) + 0.1 * torch.eye(2).to(x)
+        return torch.eye(2).to(x) - 0.1 * torch.linalg.inv(a)
+
+    yield Claim(agreement(other=nearly_one), covariance, shape("b 2 n"), name="covariance 1")
+    yield Claim(equivariance(sample=_rotation, act=_turned), _whitened, shape("b:2..5 3"), name="WhiteningNorm")
+    yield Claim(shift_invariance(axis=0), _whitened, shape("b:2..5 3"), name="WhiteningNorm")
+    single = agreement(other=lambda x: normalize(x, (0, 2), eps=0.1))
+    yield Claim(single, _whitened, shape("b 1 n"), name="one channel: a batch norm")
+    norm = WhiteningNorm(3).eval()
+    yield Claim(batch_independence(), norm, shape("b 3"), name="WhiteningNorm.eval()")
+
+
+def _definite(x: Tensor) -> Tensor:
+    return x @ x.mT + torch.eye(3).to(x)
+
+
+def _whitened(x: Tensor) -> Tensor:
+    """What a fresh layer in training gives."""
+    return WhiteningNorm(x.shape[1], eps=0.1).to(x)(x)
+
+
+def _rotation(draw: Draw) -> Tensor:
+    return torch.linalg.qr(draw.normal(3, 3)).Q
+
+
+def _turned(q: Tensor, x: Tensor) -> Tensor:
+    return x @ q.mT

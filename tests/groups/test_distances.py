@@ -1,0 +1,38 @@
+import lawful
+from lawful.groups.distances import distances, left_invariance, rigidity, separation
+from lawful.groups.permutation import Permutation
+from lawful.laws import made, shape
+
+GROUP = Permutation(4)
+ELEMENT = made(lambda x: x.argsort(-1), "b 4")
+
+
+def grade(subject, law, inputs):
+    return lawful.check(subject, law, inputs=inputs, cases=50).verdicts[0].grade
+
+
+def steps(g, h):
+    """How far the places are apart: kept by composing from the right only."""
+    return (g - h).abs().sum(-1)
+
+
+def test_left_invariance_holds_and_is_refuted():
+    law = left_invariance(compose=GROUP.compose)
+    assert grade(GROUP.distance, law, (ELEMENT, ELEMENT)) == "held"
+    assert grade(steps, law, (ELEMENT, ELEMENT)) == "refuted"
+    assert grade(steps, left_invariance(compose=lambda g, h: GROUP.compose(h, g)), (ELEMENT, ELEMENT)) == "held"
+
+
+def test_separation_holds_and_is_refuted():
+    assert grade(GROUP.distance, separation(), (ELEMENT, ELEMENT)) == "held"
+    assert grade(lambda g, h: (GROUP.sign(g) - GROUP.sign(h)).abs(), separation(), (ELEMENT, ELEMENT)) == "refuted"
+
+
+def test_rigidity_holds_and_is_refuted():
+    assert grade(GROUP.act, rigidity(), (ELEMENT, shape("b 4"))) == "held"
+    assert grade(lambda g, x: x * (1 + g), rigidity(), (ELEMENT, shape("b 4"))) == "refuted"
+
+
+def test_the_claims_are_of_the_groups_distance():
+    (claim,) = distances(GROUP, ELEMENT)
+    assert claim.subject == GROUP.distance

@@ -1,0 +1,55 @@
+import pytest
+import torch
+
+from lawful.groups.cyclic import Cyclic
+from lawful.groups.orthogonal import Orthogonal
+from lawful.groups.permutation import Permutation
+from lawful.groups.product import DirectProduct
+from lawful.groups.scaling import Scaling
+from lawful.groups.translation import Translation
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_each_factor_minds_its_own():
+    o, s = Orthogonal(3), Permutation(4)
+    group = DirectProduct(o, s)
+    g, h = (group.sample(5, generator=seeded(k), dtype=torch.float64) for k in (0, 1))
+    assert [part.dtype for part in g] == [torch.float64, torch.int64]
+    x = torch.randn(5, 3, generator=seeded(2), dtype=torch.float64), torch.randn(5, 4, generator=seeded(3))
+    torch.testing.assert_close(group.compose(g, h), (g[0] @ h[0], s.compose(g[1], h[1])))
+    torch.testing.assert_close(group.act(g, x), (o.act(g[0], x[0]), s.act(g[1], x[1])))
+    torch.testing.assert_close(group.distance(g, h), o.distance(g[0], h[0]) + s.distance(g[1], h[1]))
+    unit = group.compose(g, group.inverse(g))
+    torch.testing.assert_close(unit, group.identity(5, dtype=torch.float64))
+
+
+def test_coordinates_stand_one_after_another():
+    group = DirectProduct(Orthogonal(3), Cyclic(4), DirectProduct(Translation(2), Scaling()))
+    assert group.dim == 6
+    v = torch.randn(5, 6, generator=seeded(), dtype=torch.float64) / 4
+    g = group.exp(v)
+    assert torch.equal(g[1], torch.zeros(5).long())
+    torch.testing.assert_close(group.log(g), v)
+    torch.testing.assert_close(group.vee(group.hat(v)), v)
+    for made, part in (
+        (group.adjoint(g), Orthogonal(3).adjoint(g[0])),
+        (group.left_jacobian(v), Orthogonal(3).left_jacobian(v[:, :3])),
+    ):
+        expected = torch.eye(6, dtype=v.dtype).repeat(5, 1, 1)
+        expected[:, :3, :3] = part
+        torch.testing.assert_close(made, expected)
+
+
+def test_errors_say_what_was_wanted_and_what_came():
+    with pytest.raises(ValueError, match="at least one factor: got none"):
+        DirectProduct()
+    group = DirectProduct(Scaling(), Cyclic(2))
+    with pytest.raises(ValueError, match="got 1 for 2"):
+        group.inverse((torch.ones(()),))
+    with pytest.raises(ValueError, match="identity of Cyclic"):
+        group.log((torch.ones(()), torch.ones(()).long()))
+    with pytest.raises(ValueError, match=r"size 1: got shape \(2,\)"):
+        group.exp(torch.zeros(2))

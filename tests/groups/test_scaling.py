@@ -1,0 +1,28 @@
+import torch
+
+from lawful.groups.scaling import Scaling
+
+
+def test_log_turns_products_into_sums():
+    group = Scaling()
+    g, h = group.sample(2, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(group.log(group.compose(g, h)), group.log(g) + group.log(h))
+    torch.testing.assert_close(group.exp(group.log(g)), g)
+    torch.testing.assert_close(group.distance(g, h), torch.log(g / h).abs())
+    assert (g > 0).all()
+
+
+def test_jacobians_are_the_unit_matrix():
+    group = Scaling()
+    v = torch.zeros(5, 1)
+    assert torch.equal(group.left_jacobian(v), torch.ones(5, 1, 1))
+    assert torch.equal(group.adjoint(group.exp(v)), torch.ones(5, 1, 1))
+
+
+def test_factors_that_are_not_positive_have_no_logarithm():
+    assert Scaling().log(torch.tensor(-1.0)).isnan().all()
+
+
+def test_each_sample_of_a_batch_has_its_own_factor():
+    g, x = torch.tensor([1.0, 2.0]), torch.ones(2, 3)
+    assert torch.equal(Scaling().act(g, x), torch.tensor([[1.0] * 3, [2.0] * 3]))
