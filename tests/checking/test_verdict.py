@@ -11,7 +11,7 @@ import lawful
 from lawful.checking.numerics import judge
 from lawful.checking.statistics import judge_samples
 from lawful.checking.verdict import Report, Verdict
-from lawful.laws import AtMost, Finite, Follows, Same, Unchanged, causality, linearity
+from lawful.laws import AtMost, Finite, Follows, Same, Unchanged, causality, law, linearity
 
 INPUTS = lawful.shape("b t 4")
 
@@ -154,3 +154,17 @@ def test_within_is_relative_and_printed():
     assert grade(1e-2).grade == "held"
     assert "within 0.01" in str(grade(1e-2))
     assert grade(1e-9).grade == "refuted"
+
+
+def test_an_output_that_is_to_be_zero_counts_beside_others():
+    @law("the mean is 0 and the mean square 1")
+    def standard(f, x):
+        mean, square = f(x).mean(-1), f(x).square().mean(-1)
+        return Same((mean, square), (torch.zeros_like(mean), torch.ones_like(square)), exercised=True)
+
+    def standardised(x):
+        return (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True, correction=0)
+
+    uneven = lawful.made(lambda x: x.tanh() + torch.arange(x.shape[-1]), "b n:3..9")
+    (verdict,) = lawful.check(standardised, standard(), inputs=uneven, cases=30)
+    assert verdict.grade == "held"

@@ -32,11 +32,18 @@ CLEAR = 1e6
 """A residual of this many times the noise, measured once, is not measured again."""
 
 JUMP = 1e-3
-"""Noise of more than this part of the output is a tie or a branch that rounding decides: the case is excused."""
+"""Noise of more than this part of the output (of the inputs, where they are larger: an output may have to be 0) is a
+tie or a branch that rounding decides: the case is excused."""
 
 _TOO_FEW = "Expected more than 1 value per channel when training"
 
 _TYPE_ERROR = re.compile(r"dtype|scalar type|Double|Float|float64|float32", re.I)
+
+
+def _size(run: Run) -> float:
+    """The largest number of the inputs."""
+    reals = [x for x in leaves(run.arguments).values() if x.is_floating_point() and x.numel()]
+    return max((float(x.abs().nan_to_num(0.0, 0.0).amax()) for x in reals), default=0.0)
 
 
 class Trial:
@@ -241,7 +248,7 @@ class Trial:
             self.effective = lowest
             self.notes[f"judged as {dtype_name(lowest)}: the map computes in it inside"] = None
         finding = judge(statement, lowest, within, noises or None)
-        if not finding.failed and finding.noise > JUMP * finding.scale:
+        if not finding.failed and finding.noise > JUMP * max(finding.scale, _size(run)):
             if not self._repeats(run):
                 return judge(statement, lowest, within)
             self.counts["excused"] += 1
