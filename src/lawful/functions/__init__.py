@@ -80,7 +80,7 @@ from lawful.functions.products import (
     rectified_dot,
     tensor_product,
 )
-from lawful.functions.whitening import Standardizer, Whitening, cholesky, pca, standardize, whiten, zca
+from lawful.functions.whitening import Standardizer, Whitening, cholesky, inverse_root, pca, standardize, whiten, zca
 
 __all__ = [
     "CP",
@@ -119,6 +119,7 @@ __all__ = [
     "householder_qr",
     "identity",
     "information",
+    "inverse_root",
     "is_pure",
     "jensen_shannon",
     "jensen_shannon_distance",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial, reduce
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lawful.groups.group import sized
 from lawful.groups.quaternions import quaternion_product
-from lawful.groups.rotations import axis_angle_to_quaternion, matrix_to_quaternion, quaternion_to_matrix, skew
+from lawful.groups.rotations import matrix_to_quaternion, quaternion_to_matrix, skew
 from lawful.groups.series import length
 from lawful.laws import Claim, agreement, invertibility, made, shape
 
@@ -143,9 +143,13 @@ def claims() -> Iterator[Claim]:
         turns = list(torch.linalg.matrix_exp(skew(angles[..., None] * axes)).unbind(-3))
         return reduce(torch.matmul, turns if order.isupper() else turns[::-1])
 
-    rotation = made(lambda v: quaternion_to_matrix(axis_angle_to_quaternion(v)), "b 3")
-    for order in ("ZYX", "yxy"):
+    for order, end in (("XYZ", torch.pi / 2), ("zyx", -torch.pi / 2), ("yxy", 0.0)):
         there, back = partial(matrix_to_euler, order=order), partial(euler_to_matrix, order=order)
+
+        def often_locked(angles: Tensor, back: Callable[..., Tensor] = back, end: float = end) -> Tensor:
+            first, middle, last = angles.unbind(-1)
+            return back(torch.stack([first, torch.where(middle > 0, end, middle), last], dim=-1))
+
         written = partial(product, order=order)
         yield Claim(agreement(other=written), back, shape("b 3"), name=f"euler_to_matrix({order})")
-        yield Claim(invertibility(inverse=back), there, rotation, name=f"matrix_to_euler({order})")
+        yield Claim(invertibility(inverse=back), there, made(often_locked, "b 3"), name=f"matrix_to_euler({order})")

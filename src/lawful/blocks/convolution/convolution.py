@@ -115,7 +115,7 @@ def claims() -> Iterator[Claim]:
     circle = Convolution(2, 3, kernel=(3, 2), dilation=2, padding=CIRCULAR)
     for axis in (2, 3):
         yield Claim(translation_equivariance(axis=axis), circle, shape("b 2 h:4..6 w:4..6"), name="circular")
-    same = Convolution(2, 3, kernel=(3,), padding=SAME)
+    same = Convolution(2, 3, kernel=(3,), padding=1)
     yield Claim(translation_equivariance(axis=2, border=1), same, shape("b 2 n:4..8"), name="zero padding")
     yield Claim(locality(radius=1, axis=2), same, shape("b 2 n"), name="three taps")
     yield Claim(linearity(), Convolution(2, 4, kernel=(2, 2, 2), groups=2, bias=False), shape("b 2 2 3 2"))

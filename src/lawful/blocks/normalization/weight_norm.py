@@ -65,10 +65,13 @@ def claims() -> Iterator[Claim]:
             return g * (first / length).movedim(0, axis)
 
         yield Claim(agreement(other=equation), norm, (shape(lengths), directions), name=f"WeightNorm({axis=})")
+
+        def there_and_back(w: Tensor, norm: WeightNorm = norm) -> Tensor:
+            return norm(*norm.right_inverse(w))
+
+        yield Claim(agreement(other=lambda w: w), there_and_back, directions, name=f"its inverse, {axis=}")
     norm = WeightNorm()
     both = (shape("2 1"), made(away_from_zero, "2 3"))
     yield Claim(scale_invariance(axis=1, input=1), norm, both)
     yield Claim(linearity(input=0), norm, both)
     yield Claim(gradient(), norm, both)
-    there_and_back = agreement(other=lambda w: w)
-    yield Claim(there_and_back, lambda w: norm(*norm.right_inverse(w)), directions, name="WeightNorm, its inverse")

@@ -3,51 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from lawful.blocks.normalization.normalize import axes_of, normalize
-from lawful.laws import Claim, Draw, agreement, batch_independence, equivariance, gradient, shape, shift_invariance
-
-
-class _InverseRoot(torch.autograd.Function):
-    """A^{-1/2}, whose derivative in the eigenbasis divides by sums of eigenvalues' roots, never by differences."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor) -> Tensor:
-        values, vectors = torch.linalg.eigh(a)
-        roots = values.sqrt()
-        ctx.save_for_backward(roots, vectors)
-        return (vectors / roots[..., None, :]) @ vectors.mT
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
-        (g,), (roots, vectors) = cotangents, ctx.saved_tensors
-        left, right = roots[..., :, None], roots[..., None, :]
-        return vectors @ ((vectors.mT @ g @ vectors) / (-left * right * (left + right))) @ vectors.mT
-
-
-def inverse_root(a: Float[Tensor, "*batch c c"]) -> Float[Tensor, "*batch c c"]:
-    r"""Returns the symmetric $R$ with $R A R = 1$, of a symmetric positive definite $A$.
-
-    $$A^{-1/2} = U \Lambda^{-1/2} U^\top, \qquad A = U \Lambda U^\top$$
-
-    The gradient is finite and right where eigenvalues coincide, unlike that of the decomposition. It can be taken once.
-
-    Args:
-        a: The matrix $A$.
-
-    Examples:
-        >>> inverse_root(torch.tensor([[4.0, 0.0], [0.0, 0.25]]))
-        tensor([[0.5000, 0.0000],
-                [0.0000, 2.0000]])
-    """
-    return _InverseRoot.apply(a)
+from lawful.functions.whitening import inverse_root
+from lawful.laws import Claim, Draw, agreement, batch_independence, equivariance, shape, shift_invariance
 
 
 class WhiteningNorm(nn.Module):
@@ -104,14 +67,6 @@ class WhiteningNorm(nn.Module):
 def claims() -> Iterator[Claim]:
     """The laws that whitening obeys."""
 
-    def root(x: Tensor) -> Tensor:
-        a = _definite(x)
-        r = inverse_root(a)
-        return r @ a @ r
-
-    yield Claim(agreement(other=lambda x: torch.eye(3).to(x).expand_as(x)), root, shape("b 3 3"), name="R A R = 1")
-    yield Claim(gradient(), lambda x: inverse_root(_definite(x)), shape("3 3"), name="inverse_root")
-
     def covariance(x: Tensor) -> Tensor:
         rows = _whitened(x).movedim(1, -1).reshape(-1, 2)
         return rows.mT @ rows / len(rows)
@@ -128,10 +83,6 @@ def claims() -> Iterator[Claim]:
     yield Claim(single, _whitened, shape("b 1 n"), name="one channel: a batch norm")
     norm = WhiteningNorm(3).eval()
     yield Claim(batch_independence(), norm, shape("b 3"), name="WhiteningNorm.eval()")
-
-
-def _definite(x: Tensor) -> Tensor:
-    return x @ x.mT + torch.eye(3).to(x)
 
 
 def _whitened(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lawful.functions.whitening.inverse_root import inverse_root
 from lawful.laws import Claim, agreement, made, symmetry
 
 
@@ -40,7 +41,7 @@ def zca(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
 
     $$W = \Sigma^{-1/2} = V \Lambda^{-1/2} V^\mathsf{T}, \qquad \Sigma = V \Lambda V^\mathsf{T}$$
 
-    Eigenvalues below rounding count as 0, and so do their inverses.
+    It is `inverse_root`, whose gradient is right where variances are equal, and can be taken once.
 
     Args:
         covariance: $\Sigma$, symmetric and positive semidefinite.
@@ -50,8 +51,7 @@ def zca(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
         tensor([[1.0000, 0.0000],
                 [0.0000, 0.5000]])
     """
-    axes, stretch = _axes(covariance)
-    return (axes * stretch) @ axes.mT
+    return inverse_root(_finite(covariance))
 
 
 def cholesky(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
@@ -77,15 +77,19 @@ def cholesky(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d
     return torch.linalg.solve_triangular(full, one, upper=False).mT * kept[..., None, :]
 
 
+def _finite(covariance: Tensor) -> Tensor:
+    if not covariance.isfinite().all():
+        raise ValueError("a finite covariance was wanted: got NaN or infinite entries")
+    return covariance
+
+
 def _rounding(covariance: Tensor) -> float:
     return covariance.shape[-1] * torch.finfo(covariance.dtype).eps
 
 
 def _axes(covariance: Tensor) -> tuple[Tensor, Tensor]:
     """The principal axes, of the largest variance first, and what makes each variance 1: 0 where there is none."""
-    if not covariance.isfinite().all():
-        raise ValueError("a finite covariance was wanted: got NaN or infinite entries")
-    values, axes = torch.linalg.eigh(covariance)
+    values, axes = torch.linalg.eigh(_finite(covariance))
     none = values <= _rounding(covariance) * values[..., -1:]
     return axes.flip(-1), values.masked_fill(none, torch.inf).rsqrt().flip(-1)[..., None, :]
 
@@ -131,10 +135,10 @@ def claims() -> Iterator[Claim]:
     def volume(covariance: Tensor) -> Tensor:
         return torch.linalg.det(pca(covariance))
 
-    def inverse_root(covariance: Tensor) -> Tensor:
+    def from_variances(covariance: Tensor) -> Tensor:
         return torch.linalg.det(covariance).rsqrt()
 
-    yield Claim(agreement(other=inverse_root), volume, inputs, name="pca: det W > 0")
+    yield Claim(agreement(other=from_variances), volume, inputs, name="pca: det W > 0")
 
     def lengths(covariance: Tensor) -> Tensor:
         return pca(covariance).mT @ pca(covariance)
