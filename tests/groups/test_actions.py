@@ -4,15 +4,15 @@ from torch import nn
 
 import lawful
 from lawful.groups.actions import under
-from lawful.groups.circle import Circle
-from lawful.groups.cyclic import Cyclic
-from lawful.groups.euclidean import Euclidean
-from lawful.groups.orthogonal import Orthogonal
-from lawful.groups.permutation import Permutation
+from lawful.groups.discrete.cyclic import Cyclic
+from lawful.groups.discrete.permutation import Permutation
+from lawful.groups.motions.euclidean import Euclidean
+from lawful.groups.motions.scaling import Scaling
+from lawful.groups.motions.translation import Translation
 from lawful.groups.product import DirectProduct
-from lawful.groups.scaling import Scaling
-from lawful.groups.so3 import SO3
-from lawful.groups.translation import Translation
+from lawful.groups.rotations.circle import Circle
+from lawful.groups.rotations.orthogonal import Orthogonal
+from lawful.groups.rotations.so3 import SO3
 from lawful.laws import equivariance, invariance
 
 

@@ -1,6 +1,6 @@
 import lawful
+from lawful.groups.discrete.permutation import Permutation
 from lawful.groups.distances import distances, left_invariance, rigidity, separation
-from lawful.groups.permutation import Permutation
 from lawful.laws import made, shape
 
 GROUP = Permutation(4)

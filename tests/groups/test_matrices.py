@@ -4,7 +4,7 @@ from scipy.integrate import quad_vec
 from scipy.linalg import expm
 
 from lawful.groups import matrices
-from lawful.groups.orthogonal import Orthogonal
+from lawful.groups.rotations.orthogonal import Orthogonal
 
 
 def test_mean_of_the_exponential_equals_its_integral():

@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from lawful.groups.cyclic import Cyclic
-from lawful.groups.orthogonal import Orthogonal
-from lawful.groups.permutation import Permutation
+from lawful.groups.discrete.cyclic import Cyclic
+from lawful.groups.discrete.permutation import Permutation
+from lawful.groups.motions.scaling import Scaling
+from lawful.groups.motions.translation import Translation
 from lawful.groups.product import DirectProduct
-from lawful.groups.scaling import Scaling
-from lawful.groups.translation import Translation
+from lawful.groups.rotations.orthogonal import Orthogonal
 
 
 def seeded(seed=0):

@@ -1,19 +1,20 @@
 """Groups: elements as plain tensors, their composition, action, exponential and logarithm, a group a file."""
 
 from lawful.groups.actions import Symmetry, under
-from lawful.groups.circle import Circle, complex_to_matrix, matrix_to_complex
-from lawful.groups.cyclic import Cyclic
-from lawful.groups.dihedral import Dihedral
+from lawful.groups.discrete.cyclic import Cyclic
+from lawful.groups.discrete.dihedral import Dihedral
+from lawful.groups.discrete.permutation import Permutation
 from lawful.groups.distances import left_invariance, rigidity, separation
-from lawful.groups.euclidean import Euclidean
-from lawful.groups.euler import euler_to_matrix, euler_to_quaternion, matrix_to_euler, quaternion_to_euler
 from lawful.groups.group import Group, LieGroup, axioms, smooth_axioms
 from lawful.groups.matrices import exp_mean
-from lawful.groups.orthogonal import Orthogonal
-from lawful.groups.permutation import Permutation
+from lawful.groups.motions.euclidean import Euclidean
+from lawful.groups.motions.scaling import Scaling
+from lawful.groups.motions.se2 import SE2
+from lawful.groups.motions.se3 import SE3
+from lawful.groups.motions.translation import Translation
 from lawful.groups.product import DirectProduct
-from lawful.groups.quaternions import UnitQuaternions, quaternion_product
-from lawful.groups.rotations import (
+from lawful.groups.rotations.circle import Circle, complex_to_matrix, matrix_to_complex
+from lawful.groups.rotations.conversions import (
     axis_angle_to_matrix,
     axis_angle_to_quaternion,
     canonical,
@@ -23,15 +24,14 @@ from lawful.groups.rotations import (
     quaternion_to_matrix,
     skew,
 )
-from lawful.groups.scaling import Scaling
-from lawful.groups.se2 import SE2
-from lawful.groups.se3 import SE3
-from lawful.groups.series import stumpff
-from lawful.groups.so2 import SO2
-from lawful.groups.so3 import SO3
-from lawful.groups.su2 import SU2, complex_matrix_to_quaternion, quaternion_to_complex_matrix
-from lawful.groups.translation import Translation
-from lawful.groups.turns import turn_mean, turn_mean_inverse
+from lawful.groups.rotations.euler import euler_to_matrix, euler_to_quaternion, matrix_to_euler, quaternion_to_euler
+from lawful.groups.rotations.orthogonal import Orthogonal
+from lawful.groups.rotations.quaternions import UnitQuaternions, quaternion_product
+from lawful.groups.rotations.series import stumpff
+from lawful.groups.rotations.so2 import SO2
+from lawful.groups.rotations.so3 import SO3
+from lawful.groups.rotations.su2 import SU2, complex_matrix_to_quaternion, quaternion_to_complex_matrix
+from lawful.groups.rotations.turns import turn_mean, turn_mean_inverse
 
 __all__ = [
     "SE2",

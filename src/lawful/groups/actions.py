@@ -8,11 +8,11 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
-from lawful.groups.euclidean import Euclidean
+from lawful.groups.discrete.permutation import Permutation
 from lawful.groups.group import Group, LieGroup
-from lawful.groups.orthogonal import Orthogonal
-from lawful.groups.permutation import Permutation
+from lawful.groups.motions.euclidean import Euclidean
 from lawful.groups.product import DirectProduct
+from lawful.groups.rotations.orthogonal import Orthogonal
 from lawful.laws import Claim, Draw, equivariance, invariance, shape
 
 

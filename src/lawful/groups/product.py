@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from lawful.groups.discrete.permutation import Permutation
 from lawful.groups.distances import left_invariance, separation
 from lawful.groups.group import Group, LieGroup, sized
-from lawful.groups.orthogonal import Orthogonal
-from lawful.groups.permutation import Permutation
-from lawful.groups.translation import Translation
+from lawful.groups.motions.translation import Translation
+from lawful.groups.rotations.orthogonal import Orthogonal
 from lawful.laws import (
     Claim,
     action,
@@ -40,8 +40,8 @@ class DirectProduct(LieGroup):
         factors: The groups.
 
     Examples:
-        >>> from lawful.groups.cyclic import Cyclic
-        >>> from lawful.groups.scaling import Scaling
+        >>> from lawful.groups.discrete.cyclic import Cyclic
+        >>> from lawful.groups.motions.scaling import Scaling
         >>> group = DirectProduct(Scaling(), Cyclic(2))
         >>> g = torch.tensor(2.0), torch.tensor(1)
         >>> group.act(g, (torch.tensor([1.0]), torch.tensor([10, 20])))

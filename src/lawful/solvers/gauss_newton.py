@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lawful.functions.decompositions.examples import well_conditioned
 from lawful.functions.least_squares import least_squares
-from lawful.groups.so3 import SO3
+from lawful.groups.rotations.so3 import SO3
 from lawful.laws import Claim, agreement, batch_independence, made, shape
 from lawful.solvers.residuals import Minimum, Moves, Problems, Residual, cost
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.groups.rotations import axis_angle_to_matrix
+from lawful.groups.rotations.conversions import axis_angle_to_matrix
 from lawful.laws import Claim, agreement, made, shape
 
 

@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from lawful.groups.dihedral import Dihedral
+from lawful.groups.discrete.dihedral import Dihedral
 
 
 def every(n):

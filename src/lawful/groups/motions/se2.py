@@ -10,10 +10,10 @@ from torch import Generator, Tensor
 
 from lawful.groups.distances import left_invariance, rigidity
 from lawful.groups.group import LieGroup, axioms, sized, smooth_axioms
-from lawful.groups.rigid import parts, rigid, rigid_act, rigid_inverse
-from lawful.groups.series import length, within
-from lawful.groups.so2 import SO2
-from lawful.groups.turns import turn_mean, turn_mean_inverse
+from lawful.groups.motions.rigid import parts, rigid, rigid_act, rigid_inverse
+from lawful.groups.rotations.series import length, within
+from lawful.groups.rotations.so2 import SO2
+from lawful.groups.rotations.turns import turn_mean, turn_mean_inverse
 from lawful.laws import Claim, made, shape
 
 TURN = SO2()

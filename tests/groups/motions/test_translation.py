@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from lawful.groups.euclidean import Euclidean
-from lawful.groups.translation import Translation
+from lawful.groups.motions.euclidean import Euclidean
+from lawful.groups.motions.translation import Translation
 
 
 def test_is_the_part_of_the_euclidean_group_that_does_not_turn():

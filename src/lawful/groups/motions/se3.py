@@ -10,10 +10,10 @@ from torch import Generator, Tensor
 
 from lawful.groups.distances import distances, rigidity
 from lawful.groups.group import LieGroup, axioms, sized, smooth_axioms
-from lawful.groups.rigid import parts, rigid, rigid_act, rigid_inverse
-from lawful.groups.rotations import skew
-from lawful.groups.series import length, stumpff, within
-from lawful.groups.so3 import SO3
+from lawful.groups.motions.rigid import parts, rigid, rigid_act, rigid_inverse
+from lawful.groups.rotations.conversions import skew
+from lawful.groups.rotations.series import length, stumpff, within
+from lawful.groups.rotations.so3 import SO3
 from lawful.laws import Claim, homomorphism, made, second_order_gradient, shape
 
 TURN = SO3()

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from lawful.groups.circle import Circle, complex_to_matrix, matrix_to_complex
+from lawful.groups.rotations.circle import Circle, complex_to_matrix, matrix_to_complex
 
 
 def numbers(*shape, seed=0):

@@ -3,9 +3,9 @@ import pytest
 import torch
 from scipy import linalg
 
-from lawful.groups.euclidean import Euclidean
-from lawful.groups.rigid import rigid
-from lawful.groups.se3 import SE3
+from lawful.groups.motions.euclidean import Euclidean
+from lawful.groups.motions.rigid import rigid
+from lawful.groups.motions.se3 import SE3
 
 
 def seeded(seed=0):

@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lawful.groups.group import sized
-from lawful.groups.quaternions import quaternion_product
-from lawful.groups.rotations import matrix_to_quaternion, quaternion_to_matrix, skew
-from lawful.groups.series import length
+from lawful.groups.rotations.conversions import matrix_to_quaternion, quaternion_to_matrix, skew
+from lawful.groups.rotations.quaternions import quaternion_product
+from lawful.groups.rotations.series import length
 from lawful.laws import Claim, agreement, invertibility, made, shape
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from lawful.groups.scaling import Scaling
+from lawful.groups.motions.scaling import Scaling
 
 
 def test_log_turns_products_into_sums():

@@ -9,8 +9,8 @@ from jaxtyping import Complex, Float
 from torch import Generator, Tensor
 
 from lawful.groups.group import LieGroup, axioms, sized, smooth_axioms
-from lawful.groups.quaternions import UnitQuaternions, quaternion_product
-from lawful.groups.series import within
+from lawful.groups.rotations.quaternions import UnitQuaternions, quaternion_product
+from lawful.groups.rotations.series import within
 from lawful.laws import Claim, agreement, homomorphism, linearity, made, shape
 
 UNIT = UnitQuaternions()

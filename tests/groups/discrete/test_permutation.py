@@ -4,7 +4,7 @@ import pytest
 import torch
 from sympy.combinatorics import Permutation as Oracle
 
-from lawful.groups.permutation import Permutation
+from lawful.groups.discrete.permutation import Permutation
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])

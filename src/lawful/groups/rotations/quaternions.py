@@ -10,15 +10,15 @@ from torch import Generator, Tensor
 
 from lawful.groups.distances import left_invariance
 from lawful.groups.group import LieGroup, axioms, sized
-from lawful.groups.rotations import (
+from lawful.groups.rotations.conversions import (
     axis_angle_to_quaternion,
     canonical,
     quaternion_to_axis_angle,
     quaternion_to_matrix,
     skew,
 )
-from lawful.groups.series import length, within
-from lawful.groups.turns import turn_mean, turn_mean_inverse
+from lawful.groups.rotations.series import length, within
+from lawful.groups.rotations.turns import turn_mean, turn_mean_inverse
 from lawful.laws import (
     Claim,
     agreement,

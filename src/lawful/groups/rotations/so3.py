@@ -10,9 +10,9 @@ from torch import Generator, Tensor
 
 from lawful.groups.distances import distances, left_invariance, rigidity
 from lawful.groups.group import LieGroup, axioms, sized, smooth_axioms
-from lawful.groups.rotations import axis_angle_to_matrix, matrix_to_axis_angle, quaternion_to_matrix, skew
-from lawful.groups.series import length, within
-from lawful.groups.turns import turn_mean, turn_mean_inverse
+from lawful.groups.rotations.conversions import axis_angle_to_matrix, matrix_to_axis_angle, quaternion_to_matrix, skew
+from lawful.groups.rotations.series import length, within
+from lawful.groups.rotations.turns import turn_mean, turn_mean_inverse
 from lawful.laws import Claim, agreement, made, orthonormality, second_order_gradient, shape
 
 

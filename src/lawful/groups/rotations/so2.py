@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from lawful.groups.circle import complex_to_matrix
 from lawful.groups.distances import left_invariance
 from lawful.groups.group import LieGroup, axioms, sized, smooth_axioms
-from lawful.groups.series import length, within
+from lawful.groups.rotations.circle import complex_to_matrix
+from lawful.groups.rotations.series import length, within
 from lawful.laws import Claim, agreement, commutativity, homomorphism, made, orthonormality, shape
 
 

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Generator, Tensor
 
+from lawful.groups.discrete.permutation import taken
 from lawful.groups.distances import distances, rigidity
 from lawful.groups.group import Group, axioms, sized
-from lawful.groups.permutation import taken
 from lawful.laws import Claim, agreement, commutativity, homomorphism, shape, tokens
 
 

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lawful.groups import matrices
-from lawful.groups.rotations import skew
-from lawful.groups.series import stumpff, within
+from lawful.groups.rotations.conversions import skew
+from lawful.groups.rotations.series import stumpff, within
 from lawful.laws import Claim, agreement, made, second_order_gradient
 
 

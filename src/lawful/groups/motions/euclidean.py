@@ -11,8 +11,8 @@ from torch import Generator, Tensor
 from lawful.groups import matrices
 from lawful.groups.distances import distances, rigidity
 from lawful.groups.group import LieGroup, axioms, sized
-from lawful.groups.orthogonal import Orthogonal
-from lawful.groups.rigid import parts, rigid, rigid_act, rigid_inverse
+from lawful.groups.motions.rigid import parts, rigid, rigid_act, rigid_inverse
+from lawful.groups.rotations.orthogonal import Orthogonal
 from lawful.laws import Claim, agreement, made, shape
 
 

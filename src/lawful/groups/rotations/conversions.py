@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lawful.groups.group import sized
-from lawful.groups.series import arctangent_ratio, stumpff, within
+from lawful.groups.rotations.series import arctangent_ratio, stumpff, within
 from lawful.laws import (
     Claim,
     agreement,

@@ -1,0 +1,1 @@
+"""Discrete groups: elements are integers or lists of them."""

@@ -1,0 +1,1 @@
+"""Motions: translations, scalings, and rotations with translations."""
