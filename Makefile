@@ -19,12 +19,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED) ## Check a few broken layers, then lawful's own claims (about 15 seconds)
+demo: $(INSTALLED) ## Check a few broken layers, then the claims of lawful's normalisation blocks (about 30 seconds)
 	@echo "Checking the claims of examples/broken_layers.py, none of which is kept (about 5 seconds) ..."
 	@$(BIN)/lawful check examples/broken_layers.py; test $$? -eq 1
 	@echo
-	@echo "Checking lawful's own claims (about 10 seconds) ..."
-	@$(BIN)/lawful check
+	@echo "Checking the claims of lawful's normalisation blocks; lawful check does all (about 20 seconds) ..."
+	@$(BIN)/lawful check lawful.blocks.normalization
 
 test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 13 minutes on two busy cores)
 	@$(MAKE) --no-print-directory lint types arrows
@@ -34,7 +34,7 @@ test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 13 mi
 test-all: $(INSTALLED) ## The same with the long tests
 	@$(MAKE) --no-print-directory lint types arrows
 	@echo "All tests, the long ones too ..."
-	@$(BIN)/pytest -m "long or not long"
+	@$(BIN)/pytest -m "long or not long" --lawful-cases 100
 
 lint: $(INSTALLED) ## Style
 	@echo "Lint ..."
@@ -59,7 +59,10 @@ hooks: $(INSTALLED) ## Run lint and types before every commit
 benchmarks: $(INSTALLED) ## Measure, and print what benchmarks/RESULTS.md records
 	@$(BIN)/python benchmarks/checking.py
 	@$(BIN)/python benchmarks/discovering.py
-	@$(BIN)/python benchmarks/mutants.py
+	@$(BIN)/python benchmarks/blocks.py
+	@$(BIN)/python benchmarks/whitening.py
+	@$(BIN)/python benchmarks/so3.py
+	@$(BIN)/python benchmarks/mutants.py --each 10
 
 clean: ## Remove what the targets made
 	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache build dist
