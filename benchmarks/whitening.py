@@ -1,19 +1,19 @@
 """How long standardising and whitening take at 100,000 x 64: `lawful` against scikit-learn.
 
 Run `OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/whitening.py`. The peers are `StandardScaler` and
-`PCA(whiten=True)`. Both are measured in turn in the same run, on one thread; the table gives medians, the range, and
-the ratio, below 1 where lawful is faster. Both are first shown to give the same numbers, up to the sign of an axis.
+`PCA(whiten=True)`. Both are measured in turn in the same run, on one thread, in processor time; the table gives
+medians, the ratio, below 1 where lawful is faster, and the middle half of the ratios. Both are first shown to give the
+same numbers, up to the sign of an axis.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import sklearn
 import torch
+from measure import compare, row
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
@@ -22,23 +22,6 @@ from torch import Tensor
 from lawful.functions.whitening import Standardizer, Whitening, cholesky, pca, zca
 
 ROWS, FEATURES, ROUNDS = 100_000, 64, 15
-
-
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def row(name: str, ours: Callable[[], object], peer: Callable[[], object]) -> str:
-    """Measures both in turn, the one that starts alternating."""
-    times: tuple[list[float], list[float]] = ([], [])
-    ours(), peer()
-    for turn in range(ROUNDS):
-        for which in (turn % 2, 1 - turn % 2):
-            times[which].append(1e3 * seconds((ours, peer)[which]))
-    a, b = (f"{statistics.median(t):.1f} | {min(t):.1f} to {max(t):.1f}" for t in times)
-    return f"| {name} | {a} | {b} | {statistics.median(times[0]) / statistics.median(times[1]):.2f} |"
 
 
 def same(ours: Tensor, peer: Any) -> None:
@@ -55,17 +38,35 @@ def main() -> None:
     noise = torch.randn(ROWS, FEATURES, generator=generator, dtype=torch.float64)
     wide = noise * torch.linspace(1, 8, FEATURES) @ turn + 3
     print(f"torch {torch.__version__}, scikit-learn {sklearn.__version__}, one thread, {ROUNDS} rounds")
-    print("| | lawful, ms | range | scikit-learn, ms | range | ratio |")
-    print("|---|---|---|---|---|---|")
+    print("| | lawful, ms | scikit-learn, ms | ratio | middle half |")
+    print("|---|---|---|---|---|")
     for dtype in (torch.float32, torch.float64):
         x = wide.to(dtype)
         data, kind = x.numpy(), str(dtype).removeprefix("torch.")
         scaler, turned = StandardScaler().fit(data), PCA(whiten=True).fit(data)
         ours = Standardizer.fit(x)
         same(ours.transform(x), scaler.transform(data))
-        print(row(f"Standardizer.fit, {kind}", lambda: Standardizer.fit(x), lambda: StandardScaler().fit(data)))
-        print(row(f"Standardizer.transform, {kind}", lambda: ours.transform(x), lambda: scaler.transform(data)))
-        print(row(f"Standardizer.inverse, {kind}", lambda: ours.inverse(x), lambda: scaler.inverse_transform(data)))
+        print(
+            row(
+                f"Standardizer.fit, {kind}",
+                compare(lambda: Standardizer.fit(x), lambda: StandardScaler().fit(data), rounds=ROUNDS),
+            ),
+            flush=True,
+        )
+        print(
+            row(
+                f"Standardizer.transform, {kind}",
+                compare(lambda: ours.transform(x), lambda: scaler.transform(data), rounds=ROUNDS),
+            ),
+            flush=True,
+        )
+        print(
+            row(
+                f"Standardizer.inverse, {kind}",
+                compare(lambda: ours.inverse(x), lambda: scaler.inverse_transform(data), rounds=ROUNDS),
+            ),
+            flush=True,
+        )
         for rotation in (pca, zca, cholesky):
             fitted, name = Whitening.fit(x, rotation=rotation), f"{rotation.__name__}, {kind}"
             if rotation is pca:
@@ -74,9 +75,24 @@ def main() -> None:
             def fit(rotation: Callable[[Tensor], Tensor] = rotation) -> Tensor:
                 return Whitening.fit(x, rotation=rotation).weight
 
-            print(row(f"Whitening.fit, {name}", fit, lambda: PCA(whiten=True).fit(data)))
-            print(row(f"Whitening.transform, {name}", lambda: fitted.transform(x), lambda: turned.transform(data)))
-        print(row(f"Whitening.inverse, {kind}", lambda: fitted.inverse(x), lambda: turned.inverse_transform(data)))
+            print(
+                row(f"Whitening.fit, {name}", compare(fit, lambda: PCA(whiten=True).fit(data), rounds=ROUNDS)),
+                flush=True,
+            )
+            print(
+                row(
+                    f"Whitening.transform, {name}",
+                    compare(lambda: fitted.transform(x), lambda: turned.transform(data), rounds=ROUNDS),
+                ),
+                flush=True,
+            )
+        print(
+            row(
+                f"Whitening.inverse, {kind}",
+                compare(lambda: fitted.inverse(x), lambda: turned.inverse_transform(data), rounds=ROUNDS),
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
