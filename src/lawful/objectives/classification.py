@@ -23,6 +23,9 @@ from lawful.laws import (
 )
 from lawful.objectives.over_data import Reduce, each
 
+_NO_CLASS = torch.iinfo(torch.long).min
+"""What PyTorch is to ignore: no class at all, so that it refuses every one that is not there."""
+
 
 def cross_entropy(
     logits: Float[Tensor, "*batch c"],
@@ -62,10 +65,14 @@ def cross_entropy(
         return reduce(-(p * logits.log_softmax(-1)).masked_fill(p == 0, 0.0).sum(-1))
     _check_classes(logits, target)
     rows, classes = logits.reshape(-1, c), target.reshape(-1).long()
-    if reduce is torch.mean:  # in one step, without the losses in between
-        return F.cross_entropy(rows, classes, label_smoothing=smoothing)
-    losses = F.cross_entropy(rows, classes, reduction="none", label_smoothing=smoothing)
-    return reduce(losses.reshape(target.shape))
+    loss = partial(F.cross_entropy, rows, classes, label_smoothing=smoothing, ignore_index=_NO_CLASS)
+    try:
+        if reduce is torch.mean:  # in one step, without the losses in between
+            return loss()
+        return reduce(loss(reduction="none").reshape(target.shape))
+    except IndexError:
+        _check_range(target, c)
+        raise
 
 
 def binary_cross_entropy(
@@ -127,6 +134,7 @@ def focal_loss(
     if logits.shape[-1] < 2:
         raise ValueError(f"at least 2 classes were wanted: got shape {tuple(logits.shape)}")
     _check_classes(logits, target)
+    _check_range(target, logits.shape[-1])
     q, right = logits.log_softmax(-1), F.one_hot(target.long(), logits.shape[-1]).bool()
     others = q.masked_fill(right, -torch.inf).logsumexp(-1)
     return reduce(-(gamma * others).exp() * q.masked_fill(~right, 0.0).sum(-1))
@@ -144,9 +152,12 @@ def _check_classes(logits: Tensor, target: Tensor) -> None:
         raise TypeError(f"classes are integers: got {target.dtype}")
     if target.shape != logits.shape[:-1]:
         raise ValueError(f"classes of shape {tuple(logits.shape[:-1])} were wanted: got {tuple(target.shape)}")
-    least, most = target.aminmax()
-    if bool(least < 0) or bool(most >= logits.shape[-1]):
-        raise ValueError(f"classes from 0 to {logits.shape[-1] - 1} were wanted: got {int(least)} to {int(most)}")
+
+
+def _check_range(target: Tensor, c: int) -> None:
+    least, most = (int(bound) for bound in target.aminmax())
+    if least < 0 or most >= c:
+        raise ValueError(f"classes from 0 to {c - 1} were wanted: got {least} to {most}")
 
 
 def _check_probabilities(logits: Tensor, target: Tensor) -> None:
