@@ -15,9 +15,10 @@ def test_it_equals_scipy():
     torch.testing.assert_close(inverse_root(a), torch.from_numpy(expected))
 
 
-@pytest.mark.parametrize(
-    "a", [torch.eye(3).double(), torch.diag(torch.tensor([1.0, 1.0, 2.0])).double(), covariance(3)]
-)
+EQUAL = (torch.eye(3).double(), torch.diag(torch.tensor([1.0, 1.0, 2.0])).double(), covariance(3))
+
+
+@pytest.mark.parametrize("a", EQUAL)
 @pytest.mark.parametrize("root", [inverse_root, zca])
 def test_the_gradient_is_right_where_eigenvalues_coincide(a, root):
     assert torch.autograd.gradcheck(lambda x: root((x + x.mT) / 2), a.clone().requires_grad_())
@@ -29,8 +30,12 @@ def test_directions_of_no_variance_count_for_nothing():
     torch.testing.assert_close(root @ root, torch.linalg.pinv(a, hermitian=True))
 
 
-def test_a_second_derivative_is_refused_not_wrong():
-    a = torch.eye(2, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(inverse_root(a).sum(), a, create_graph=True)
-    with pytest.raises(RuntimeError, match="does not require grad"):
-        slope.sum().backward()
+@pytest.mark.parametrize("a", EQUAL)
+def test_so_is_the_second_derivative(a):
+    assert torch.autograd.gradgradcheck(lambda x: inverse_root((x + x.mT) / 2), a.clone().requires_grad_())
+
+
+def test_it_may_be_mapped_over_a_batch():
+    a = torch.stack(EQUAL)
+    jacobian = torch.func.jacrev(inverse_root)
+    torch.testing.assert_close(torch.func.vmap(jacobian)(a), torch.stack([jacobian(x) for x in a]))

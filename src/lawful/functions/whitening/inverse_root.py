@@ -8,30 +8,58 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from lawful.laws import Claim, agreement, gradient, made, symmetry
+from lawful.laws import Claim, agreement, gradient, made, second_order_gradient, symmetry
+
+
+class _Lyapunov(torch.autograd.Function):
+    """X with S X + X S = B, for S = V diag(roots) Vᵀ; where two roots add up to 0, nothing."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(s: Tensor, b: Tensor, roots: Tensor, vectors: Tensor) -> Tensor:
+        sums = roots[..., :, None] + roots[..., None, :]
+        return vectors @ (vectors.mT @ b @ vectors / sums.masked_fill(sums == 0, torch.inf)) @ vectors.mT
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        s, _, roots, vectors = inputs
+        ctx.save_for_backward(s, roots, vectors, output)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        (g,), (s, roots, vectors, x) = cotangents, ctx.saved_tensors
+        y = _Lyapunov.apply(s, g, roots, vectors)
+        return -(y @ x.mT + x.mT @ y), y, None, None
 
 
 class _InverseRoot(torch.autograd.Function):
-    """In the eigenbasis the derivative divides by sums of roots of eigenvalues, never by differences."""
+    """R = A^{-1/2}: with S = A R its derivative is dR = -R X R, S X + X S = dA, in which no difference is divided by.
+
+    Where A has no variance, R keeps it so to first order.
+    """
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor) -> Tensor:
+    def forward(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         values, vectors = torch.linalg.eigh(a)
         none = values <= a.shape[-1] * torch.finfo(a.dtype).eps * values[..., -1:]
         inverse = values.masked_fill(none, torch.inf).rsqrt()
-        ctx.save_for_backward(inverse, vectors)
-        return (vectors * inverse[..., None, :]) @ vectors.mT
+        return (vectors * inverse[..., None, :]) @ vectors.mT, values.masked_fill(none, 0.0).sqrt(), vectors
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *cotangents: Tensor) -> Tensor:  # pyrefly: ignore [bad-override]
-        (g,), (inverse, vectors) = cotangents, ctx.saved_tensors
-        left, right = inverse[..., :, None], inverse[..., None, :]
-        both = (left * right).square() / (left + right).masked_fill((left == 0) & (right == 0), 1.0)
-        one = (left + right) ** 3 * ((left == 0) != (right == 0))
-        return vectors @ ((vectors.mT @ g @ vectors) * (one - both)) @ vectors.mT
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
+        g, (a, r, roots, vectors) = cotangents[0], ctx.saved_tensors
+        flat = vectors * (roots == 0)[..., None, :]
+        mixed = r @ r @ r @ g @ flat @ flat.mT + flat @ flat.mT @ g @ r @ r @ r
+        return mixed - _Lyapunov.apply(a @ r, r @ g @ r, roots, vectors)
 
 
 def inverse_root(a: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
@@ -39,8 +67,9 @@ def inverse_root(a: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
 
     $$A^{-1/2} = V \Lambda^{-1/2} V^\mathsf{T}, \qquad A = V \Lambda V^\mathsf{T}$$
 
-    Eigenvalues below rounding, $d$ times the precision times the largest, count as 0, and so do their inverses. The
-    gradient is right where eigenvalues coincide too, unlike that of the decomposition; it can be taken once.
+    Eigenvalues below rounding, $d$ times the precision times the largest, count as 0, and so do their inverses.
+    Derivatives are right where eigenvalues coincide too, unlike those of the decomposition. Of a matrix without full
+    rank the first one is right, along matrices of the same rank.
 
     Args:
         a: The matrix $A$.
@@ -50,7 +79,7 @@ def inverse_root(a: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
         tensor([[0.5000, 0.0000],
                 [0.0000, 2.0000]])
     """
-    return _InverseRoot.apply(a)
+    return _InverseRoot.apply(a)[0]
 
 
 def claims() -> Iterator[Claim]:
@@ -73,4 +102,5 @@ def claims() -> Iterator[Claim]:
     def nearly_one(x: Tensor) -> Tensor:
         return inverse_root(one(x) + (x + x.mT) / 9)
 
-    yield Claim(gradient(), nearly_one, made(torch.zeros_like, "b 3 3"), name="inverse_root at 1")
+    for law in (gradient(), second_order_gradient()):
+        yield Claim(law, nearly_one, made(torch.zeros_like, "b 2 2"), name="inverse_root at 1")

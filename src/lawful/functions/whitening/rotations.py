@@ -41,7 +41,7 @@ def zca(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
 
     $$W = \Sigma^{-1/2} = V \Lambda^{-1/2} V^\mathsf{T}, \qquad \Sigma = V \Lambda V^\mathsf{T}$$
 
-    It is `inverse_root`, whose gradient is right where variances are equal, and can be taken once.
+    It is `inverse_root`, whose derivatives are right where variances are equal.
 
     Args:
         covariance: $\Sigma$, symmetric and positive semidefinite.
