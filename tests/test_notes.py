@@ -1,11 +1,16 @@
 """Every row of docs/notes.md says what implements it, or that it is planned; and what it names exists."""
 
 import importlib
+import pkgutil
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import lawful
+from lawful.laws import Law
 
 PAGE = (Path(__file__).parent.parent / "docs" / "notes.md").read_text(encoding="utf-8")
 NOTES = (
@@ -42,6 +47,57 @@ LATER = {
     "web",
 }
 """What may be planned: the parts of lawful that are not there yet. Functions, groups, blocks and losses are."""
+
+CITED = {
+    "Fundamental computations in ML": ("Attention is All you Need", "Dehmamy", "Satorras", "Falorsi"),
+    "Building blocks of modern machine learning": (
+        "Brosowski and Deutsch",
+        "Ba et al.",
+        "Calin",
+        "Foucart",
+        "Glorot",
+        "Goodfellow",
+        "Garrigos and Gower",
+        "Hein",
+        "Hanin",
+        "Ioffe and Szegedy",
+        "Adam",
+        "Krizhevsky",
+        "Lang",
+        "Loomis",
+        "Montufar",
+        "Topology of deep networks",
+        "Telgarsky",
+        "Attention is all you need",
+        "nn251.py",
+    ),
+    "Machine learning notes": (
+        "2407.09468",
+        "rotary",
+        "annotated S4",
+        "Attention Is All You Need",
+        "Deep Residual Learning",
+        "Transformer Circuits",
+        "system of particles",
+        "Reordering Sublayers",
+        "ensembles",
+        "co-adaptation",
+        "Layer Normalization",
+        "Shimodaira",
+        "Understanding and Improving Layer Normalization",
+        "Brain-Inspired Modular Training",
+        "gated convolutional networks",
+        "GLU variants",
+        "NICE",
+        "HiPPO",
+        "x-transformers",
+        "minGPT",
+        "time series",
+    ),
+    "Notes on Dive into Deep Learning": ("link: Dive into Deep Learning",),
+    "Deep learning notes": ("transformers from scratch",),
+}
+"""What each of the notes cites: by author, by title, or by what its row calls it."""
 
 
 def cells(line: str) -> list[str]:
@@ -107,6 +163,32 @@ def test_all_notes_are_there_and_every_section_has_a_table():
     assert tuple(re.findall(r"^## (.*)$", PAGE, re.M)) == NOTES
     sections = re.split(r"^### ", PAGE, flags=re.M)[1:]
     assert [section.splitlines()[0] for section in sections if "| what | in lawful |" not in section] == []
+
+
+@pytest.mark.parametrize("notes", NOTES)
+def test_all_that_the_notes_cite_is_there(notes):
+    (section,) = re.findall(rf"^## {notes}$(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    assert [cited for cited in CITED[notes] if cited not in section] == []
+
+
+def laws_of_claims() -> Iterator[str]:
+    for found in pkgutil.walk_packages(lawful.__path__, "lawful."):
+        if found.name.startswith(tuple(f"lawful.{upper}" for upper in ("checking", "cli", "web", "__main__"))):
+            continue
+        module = importlib.import_module(found.name)
+        if "claims" in vars(module):
+            yield from (claim.law.name for claim in module.claims())
+
+
+def test_every_law_that_a_row_names_is_claimed_by_a_piece_or_judged_here():
+    said = runpy.run_path(str(Path(__file__).parent / "test_what_notes_say.py"))
+    known = {law.name for table in ("DENIED", "SAID") for law, *_ in said[table].values()} | set(laws_of_claims())
+    catalogue = importlib.import_module("lawful.laws")
+    unknown = []
+    for row in PAGE.splitlines():
+        names = set(re.findall(r"`lawful\.laws\.(\w+)`", row)) if "planned: " not in row else set()
+        unknown += [(row, name) for name in names - known if isinstance(getattr(catalogue, name), Law)]
+    assert unknown == []
 
 
 TABLE = "| what | in lawful |\n|---|---|\n"

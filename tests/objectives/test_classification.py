@@ -74,6 +74,47 @@ def test_focal_loss_equals_its_equation(gamma):
     assert torch.autograd.gradcheck(lambda x: focal_loss(x, k, gamma=gamma), x.requires_grad_())
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("gap", [-20.0, 0.5, 0.8, 5.0, 15.0, 20.0])
+def test_focal_loss_keeps_its_digits_where_the_class_is_sure(gamma, gap):
+    x = torch.tensor([[gap, 0.0]], requires_grad=True)
+    rest = 1 / (1 + np.exp(np.longdouble(gap)))
+    loss = focal_loss(x, torch.tensor([0]), gamma=gamma)
+    np.testing.assert_allclose(loss.item(), float(-(rest**gamma) * np.log1p(-rest)), rtol=1e-5)
+    slope = -(rest**gamma) * (rest - gamma * (1 - rest) * np.log1p(-rest))
+    np.testing.assert_allclose(torch.autograd.grad(loss, x)[0][0, 0].item(), float(slope), rtol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_focal_loss_of_masked_logits(gamma):
+    masked, k = torch.tensor([[0.3, -torch.inf, -torch.inf], [0.3, 0.1, -torch.inf]]), torch.tensor([0, 1])
+    masked.requires_grad_()
+    losses = focal_loss(masked, k, gamma=gamma, reduce=each)
+    assert losses[0] == 0
+    torch.testing.assert_close(losses[1], focal_loss(masked[1, :2], k[1], gamma=gamma))
+    (slope,) = torch.autograd.grad(losses.sum(), masked)
+    assert (slope[0] == 0).all()
+    (alone,) = torch.autograd.grad(focal_loss(masked[1, :2], k[1], gamma=gamma), masked)
+    torch.testing.assert_close(slope[1], alone[1])
+
+
+LOSSES = {
+    "classes": (cross_entropy, logits(5, 4, 3), classes(5, 4, c=3)),
+    "probabilities": (cross_entropy, logits(5, 4, 3), logits(5, 4, 3).flip(0).softmax(-1)),
+    "focal": (focal_loss, logits(5, 4, 3), classes(5, 4, c=3)),
+    "binary": (binary_cross_entropy, logits(5, 4), classes(5, 4, c=2)),
+}
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_a_loss_goes_through_vmap(kind):
+    loss, x, target = LOSSES[kind]
+    one_by_one = torch.stack([loss(a, b) for a, b in zip(x, target, strict=True)])
+    torch.testing.assert_close(torch.func.vmap(loss)(x, target), one_by_one)
+    slopes = torch.func.vmap(torch.func.grad(loss))(x, target)
+    torch.testing.assert_close(slopes, 5 * torch.func.grad(loss)(x, target))
+
+
 def test_focal_loss_of_two_classes_equals_the_binary_one():
     x, k = logits(6), classes(6, c=2)
     q = torch.where(k == 1, x.sigmoid(), (-x).sigmoid())
@@ -105,7 +146,7 @@ def test_probabilities_that_are_none():
     x = logits(1, 2)
     with pytest.raises(ValueError, match=r"not negative: got -0\.5"):
         cross_entropy(x, torch.tensor([[1.5, -0.5]]).double())
-    with pytest.raises(ValueError, match="add up to 1"):
+    with pytest.raises(ValueError, match=r"add up to 1 along the last axis: got 0\.7"):
         cross_entropy(x, torch.tensor([[0.5, 0.2]]).double())
     with pytest.raises(ValueError, match=r"shape \(1, 2\) were wanted: got \(1, 3\)"):
         cross_entropy(x, torch.ones(1, 3).double() / 3)

@@ -37,6 +37,14 @@ def test_any_loss_will_do_sequences_included():
     torch.testing.assert_close(found, cross_entropy(x.tanh(), y))
 
 
+def test_sequences_may_differ_in_length_from_batch_to_batch():
+    generator = torch.Generator().manual_seed(0)
+    batches = [(torch.randn(2, t, 3, generator=generator), torch.ones(2, t, dtype=torch.long)) for t in (4, 1, 6)]
+    found = loss_over(torch.tanh, batches, loss=cross_entropy)
+    tokens = (torch.cat([pair[i].flatten(0, 1) for pair in batches]) for i in (0, 1))
+    torch.testing.assert_close(found, cross_entropy(*(a.tanh() if a.is_floating_point() else a for a in tokens)))
+
+
 def test_a_test_loss_keeps_no_graph():
     (x, y), model = data(), nn.Linear(3, 2).double()
     with torch.no_grad():
@@ -50,6 +58,13 @@ def test_a_weight_of_zero_leaves_an_example_out():
 
 
 def test_errors_say_what_was_wanted_and_what_came():
+    with pytest.raises(ValueError, match=r"not negative, and their sum is above 0: got -1 and a sum of -100000$"):
+        weighted(-torch.ones(100_000))
+    with pytest.raises(ValueError, match="at least one weight was wanted: got none"):
+        weighted(torch.ones(0))
+    for loss in (lambda a, b, reduce: (a - b).square().mean(), lambda a, b, reduce: cross_entropy(a, b.argmax())):
+        with pytest.raises(ValueError, match="a loss for each example of a batch was wanted: got one number"):
+            loss_over(torch.tanh, [(torch.ones(3), torch.ones(3))], loss=loss)
     with pytest.raises(ValueError, match="not negative"):
         weighted(torch.tensor([1.0, -1.0]))
     with pytest.raises(ValueError, match="sum is above 0"):

@@ -23,6 +23,14 @@ def test_gradients_at_zero_are_zero():
         assert (torch.autograd.grad(rho(x), x)[0] == 0).all()
 
 
+def test_the_ends_of_the_elastic_net_are_finite_where_the_other_end_is_not():
+    x = torch.tensor([1e30])
+    assert elastic_net(x, alpha=1.0) == l1(x)
+    assert elastic_net(x, alpha=0.0) == torch.inf
+    (slope,) = torch.autograd.grad(elastic_net(x.requires_grad_(), alpha=1.0), x)
+    assert slope == 1
+
+
 def network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1))
@@ -61,7 +69,8 @@ def test_it_equals_weight_decay():
 def test_a_shared_tensor_counts_once():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].weight = model[0].weight
-    torch.testing.assert_close(penalty(model, l2, on="*.weight"), l2(model[0].weight))
+    for on in ("*.weight", "0.weight", "1.weight"):
+        torch.testing.assert_close(penalty(model, l2, on=on), l2(model[0].weight))
 
 
 def test_errors_say_what_was_wanted_and_what_came():

@@ -55,6 +55,13 @@ def test_gradients_are_right_and_zero_at_the_target(loss):
     assert (at.grad == 0).all()
 
 
+@pytest.mark.parametrize(("p", "wanted"), [(2.0, 0.4), (3.0, 0.0)])
+def test_second_derivatives_at_the_target(p, wanted):
+    w = pair(5)[0]
+    curvature = torch.autograd.functional.hessian(lambda v: lp_error(v, w, p=p), w)
+    torch.testing.assert_close(curvature, wanted * torch.eye(5).double())
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_nan_propagates(loss):
     v, w = pair(3, 2)
@@ -78,7 +85,10 @@ def test_errors_say_what_was_wanted_and_what_came(loss):
 
 
 def test_parameters_out_of_range():
-    with pytest.raises(ValueError, match=r"p is at least 1: got 0\.5"):
+    with pytest.raises(ValueError, match=r"p is at least 1 and finite: got 0\.5"):
         lp_error(*pair(2), p=0.5)
+    for p in (torch.inf, torch.nan):
+        with pytest.raises(ValueError, match=f"p is at least 1 and finite: got {p}"):
+            lp_error(*pair(2), p=p)
     with pytest.raises(ValueError, match="delta is above 0: got 0"):
         huber_loss(*pair(2), delta=0.0)

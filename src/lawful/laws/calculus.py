@@ -31,7 +31,7 @@ def gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     return _derivative(f, xs, lambda g, inputs: g(*inputs), draw)
 
 
-@law("⟨d, D(Df(x)ᵀ c) v⟩ = ⟨D(Df(x)ᵀ c)ᵀ d, v⟩", within=1e-6, every_input=True)
+@law("⟨d, D(Df(x)ᵀ c) v⟩ = ⟨D(Df(x)ᵀ c)ᵀ d, v⟩", within=1e-6, every_input=True, cases=40)
 def second_order_gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """The gradient of the gradient by the inputs, as a penalty on it needs, is its derivative, and finite.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -21,7 +22,7 @@ from lawful.laws import (
     shift_invariance,
     tokens,
 )
-from lawful.objectives.over_data import Reduce, each
+from lawful.objectives.over_data import Reduce, each, where_values_are_seen
 
 _NO_CLASS = torch.iinfo(torch.long).min
 """What PyTorch is to ignore: no class at all, so that it refuses every one that is not there."""
@@ -96,8 +97,7 @@ def binary_cross_entropy(
     _check(logits)
     if target.shape != logits.shape:
         raise ValueError(f"a target of shape {tuple(logits.shape)} was wanted: got {tuple(target.shape)}")
-    if bool(((target < 0) | (target > 1)).any()):
-        raise ValueError(f"targets from 0 to 1 were wanted: got {float(target.min())} to {float(target.max())}")
+    _check_truth(target)
     return reduce(F.binary_cross_entropy_with_logits(logits, target.to(logits), reduction="none"))
 
 
@@ -112,8 +112,8 @@ def focal_loss(
 
     $$\ell(x, k) = -(1 - q_k)^\gamma \log q_k, \qquad q = \mathrm{softmax}(x)$$
 
-    $1 - q_k$ is summed from the other classes, and its power taken as a logarithm: where $q_k$ rounds to 1 the loss
-    is not 0 and its gradient no NaN.
+    $1 - q_k$ is summed from the other classes, and where it is below one half $\log q_k$ is taken from it: the loss
+    keeps its digits where $q_k$ rounds to 1. Where all other logits are $-\infty$, it is 0 and so is its gradient.
 
     Reference:
         Lin and others, *Focal Loss for Dense Object Detection*, 2017.
@@ -135,9 +135,14 @@ def focal_loss(
         raise ValueError(f"at least 2 classes were wanted: got shape {tuple(logits.shape)}")
     _check_classes(logits, target)
     _check_range(target, logits.shape[-1])
-    q, right = logits.log_softmax(-1), F.one_hot(target.long(), logits.shape[-1]).bool()
-    others = q.masked_fill(right, -torch.inf).logsumexp(-1)
-    return reduce(-(gamma * others).exp() * q.masked_fill(~right, 0.0).sum(-1))
+    q, right = logits.log_softmax(-1), target[..., None] == torch.arange(logits.shape[-1], device=target.device)
+    rest = q.masked_fill(right, -torch.inf)
+    sure = rest.isneginf().all(-1)
+    others = rest.masked_fill(sure[..., None], 0.0).logsumexp(-1)
+    easy = others < -math.log(2)
+    from_others = torch.log1p(-others.masked_fill(~easy, -1.0).exp())
+    log_q = torch.where(easy, from_others, q.masked_fill(~right, 0.0).sum(-1))
+    return reduce((-(gamma * others).exp() * log_q).masked_fill(sure, 0.0))
 
 
 def _check(logits: Tensor) -> None:
@@ -154,6 +159,7 @@ def _check_classes(logits: Tensor, target: Tensor) -> None:
         raise ValueError(f"classes of shape {tuple(logits.shape[:-1])} were wanted: got {tuple(target.shape)}")
 
 
+@where_values_are_seen
 def _check_range(target: Tensor, c: int) -> None:
     least, most = (int(bound) for bound in target.aminmax())
     if least < 0 or most >= c:
@@ -163,10 +169,24 @@ def _check_range(target: Tensor, c: int) -> None:
 def _check_probabilities(logits: Tensor, target: Tensor) -> None:
     if target.shape != logits.shape:
         raise ValueError(f"probabilities of shape {tuple(logits.shape)} were wanted: got {tuple(target.shape)}")
-    if bool((target < 0).any()):
-        raise ValueError(f"probabilities are not negative: got {float(target.min())}")
-    if bool(((target.sum(-1) - 1).abs() > 1e-2).any()):
-        raise ValueError("probabilities add up to 1 along the last axis: got others")
+    _check_distributions(target)
+
+
+@where_values_are_seen
+def _check_distributions(p: Tensor) -> None:
+    if bool((p < 0).any()):
+        raise ValueError(f"probabilities are not negative: got {float(p.min())}")
+    total = p.detach().sum(-1)
+    off = (total - 1).abs()
+    if bool((off > 1e-2).any()):
+        worst = float(total.flatten()[off.nan_to_num(0.0).argmax()])
+        raise ValueError(f"probabilities add up to 1 along the last axis: got {worst:g}")
+
+
+@where_values_are_seen
+def _check_truth(target: Tensor) -> None:
+    if bool(((target < 0) | (target > 1)).any()):
+        raise ValueError(f"targets from 0 to 1 were wanted: got {float(target.min())} to {float(target.max())}")
 
 
 def claims() -> Iterator[Claim]:

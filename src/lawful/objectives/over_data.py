@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from typing import Any
 
 import torch
@@ -50,8 +51,7 @@ def weighted(weights: Float[Tensor, "*batch"]) -> Reduce:
         >>> weighted(torch.tensor([1.0, 3.0]))(torch.tensor([4.0, 0.0]))
         tensor(1.)
     """
-    if bool((weights < 0).any()) or not bool(weights.sum() > 0):
-        raise ValueError(f"weights are not negative, and their sum is above 0: got {weights.tolist()}")
+    _check_weights(weights)
 
     def mean(losses: Tensor) -> Tensor:
         if losses.shape != weights.shape:
@@ -72,8 +72,9 @@ def loss_over(
 
     $$L(f) = \frac{1}{N} \sum_{i=1}^{N} \ell\big(f(x_i), y_i\big)$$
 
-    Examples count alike however they are dealt out: a smaller last batch does not weigh more. Gradients pass; under
-    `torch.no_grad()` no more than the losses is kept of each batch.
+    Examples count alike however they are dealt out: a smaller last batch does not weigh more. Where an example has
+    several losses, as a sequence has, each counts, and sequences may differ in length from batch to batch. Gradients
+    pass; under `torch.no_grad()` no more than the losses is kept of each batch.
 
     Args:
         model: $f$.
@@ -90,7 +91,36 @@ def loss_over(
     losses = [loss(model(x), y, reduce=each) for x, y in batches]
     if not losses:
         raise ValueError("at least one batch was wanted: got none")
+    if any(found.dim() == 0 for found in losses):
+        raise ValueError("a loss for each example of a batch was wanted: got one number, without a batch axis")
+    if len({found.shape[1:] for found in losses}) > 1:
+        losses = [found.flatten() for found in losses]
     return reduce(torch.cat(losses))
+
+
+def where_values_are_seen(check: Callable[..., None]) -> Callable[..., None]:
+    """Makes a check of values one that passes where none can be looked at: in compiled code and in `torch.vmap`."""
+
+    @wraps(check)
+    def checked(*args: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        try:
+            check(*args)
+        except RuntimeError as error:
+            if "vmap" not in str(error):
+                raise
+
+    return checked
+
+
+@where_values_are_seen
+def _check_weights(weights: Tensor) -> None:
+    if weights.numel() == 0:
+        raise ValueError("at least one weight was wanted: got none")
+    least, total = float(weights.min()), float(weights.sum())
+    if not (least >= 0 and total > 0):
+        raise ValueError(f"weights are not negative, and their sum is above 0: got {least:g} and a sum of {total:g}")
 
 
 @law("min x ≤ f(x) ≤ max x", tries=None)

@@ -63,6 +63,8 @@ def elastic_net(x: Float[Tensor, "*shape"], *, alpha: float) -> Float[Tensor, ""
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha is from 0 to 1: got {alpha}")
+    if alpha in (0, 1):
+        return l1(x) if alpha else l2(x)
     return alpha * l1(x) + (1 - alpha) * l2(x)
 
 
@@ -72,7 +74,7 @@ def penalty(module: nn.Module, rho: Callable[[Tensor], Tensor], *, on: str = "*"
     $$\rho(\Theta) = \sum_{\theta \in \Theta} \rho(\theta)$$
 
     A loss adds it with a factor: `loss + 0.01 * penalty(model, l2, on="*.weight")`. A tensor that is shared counts
-    once.
+    once, and is found under each of its names.
 
     Args:
         module: The module with parameters $\Theta$.
@@ -84,9 +86,10 @@ def penalty(module: nn.Module, rho: Callable[[Tensor], Tensor], *, on: str = "*"
         >>> bool(penalty(layer, l2, on="bias") == layer.bias.square().sum())
         True
     """
-    found = {name: p for name, p in module.named_parameters() if fnmatchcase(name, on)}
+    named = list(module.named_parameters(remove_duplicate=False))
+    found = {id(p): p for name, p in named if fnmatchcase(name, on)}
     if not found:
-        raise ValueError(f"no parameter is named {on!r}: the module has {[n for n, _ in module.named_parameters()]}")
+        raise ValueError(f"no parameter is named {on!r}: the module has {[name for name, _ in named]}")
     return torch.stack([rho(p) for p in found.values()]).sum()
 
 

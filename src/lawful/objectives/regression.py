@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -27,15 +28,17 @@ def lp_error(
     Args:
         prediction: $v$, for each example.
         target: $w$, of the same shape.
-        p: The power $p$, at least 1, where the loss is convex.
+        p: The power $p$, at least 1, where the loss is convex, and finite.
         reduce: What to make of the losses of the examples.
 
     Examples:
         >>> lp_error(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 0.0]]), p=3.0)
         tensor(4.5000)
     """
-    if not p >= 1:
-        raise ValueError(f"p is at least 1: got {p}")
+    if not 1 <= p < math.inf:
+        raise ValueError(f"p is at least 1 and finite: got {p}")
+    if p == 2:  # whose second derivative at 0 an absolute value would lose
+        return squared_error(prediction, target, reduce=reduce)
     _check(prediction, target)
     return reduce(_per_example((prediction - target).abs() ** p))
 

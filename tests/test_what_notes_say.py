@@ -1,0 +1,182 @@
+"""What the notes say of maps that no block claims: that some do not obey a law, and what a Gaussian obeys."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lawful import check, shape
+from lawful.blocks import SAME, BatchNorm, Bilinear, Convolution, Dense, MaxPool
+from lawful.functions import cross_entropy, kl_divergence, matmul_by_outer_products, relu, softmax, tensor_product
+from lawful.laws import (
+    additivity,
+    batch_independence,
+    boundedness,
+    causality,
+    checkpointed_gradient,
+    commutativity,
+    convexity,
+    density_integrates_to_one,
+    equivariance,
+    every_parameter_receives_a_gradient,
+    gradient_accumulation,
+    identity_of_indiscernibles,
+    linearity,
+    locality,
+    made,
+    non_negativity,
+    reparameterised_gradient,
+    samples_follow_density,
+    score,
+    symmetry,
+    triangle_inequality,
+)
+from lawful.models import MLP, MLPConfig
+
+torch.manual_seed(0)
+
+
+def two(described):
+    return described, described
+
+
+def inside(x):
+    """Distributions none of whose probabilities is close to 0."""
+    return x.tanh().softmax(-1)
+
+
+def between_logits(x, y):
+    return cross_entropy(inside(x), inside(y))
+
+
+def loss_of_a_deep_network(weights):
+    first, second = weights.reshape(2, 2)
+    x = torch.tensor([-1.0, 0.5, 2.0]).to(weights)
+    return F.mse_loss((x[:, None] * first).tanh() @ second, x.sin())
+
+
+def deep_network():
+    return MLP(MLPConfig(d_in=2, d_out=1, hidden=(4,)))
+
+
+def dead_layer():
+    """Never active: what comes in is not negative, and its parameters are."""
+    layer = Dense(2, 2, activation=relu)
+    nn.init.uniform_(layer.weight, -1.0, -0.5)
+    nn.init.uniform_(layer.bias, -1.0, -0.5)
+    return nn.Sequential(nn.ReLU(), layer)
+
+
+def half_distance(x, y):
+    return (x - y).abs().sqrt().sum(-1) ** 2
+
+
+BILINEAR = Bilinear((2, 2), 1, bias=False)
+
+
+def scores(x):
+    """The scores of attention: every row with every other, through a matrix."""
+    return torch.einsum("...id,de,...je->...ij", x, BILINEAR.weight[0].to(x), x)
+
+
+def quarter_turns(draw):
+    return draw.integer(1, 3, "quarter turns")
+
+
+def turn(n, x):
+    return x.rot90(n, (-2, -1))
+
+
+VECTORS, DISTRIBUTIONS = two(shape("b 2")), two(made(inside, "b 3"))
+DENIED = {
+    "the tensor product commutes": (commutativity(), tensor_product, (shape("2"), shape("2"))),
+    "the matrix product commutes": (commutativity(), matmul_by_outer_products, two(shape("2 2"))),
+    "the divergence is symmetric": (commutativity(), kl_divergence, DISTRIBUTIONS),
+    "the divergence obeys the triangle inequality": (triangle_inequality(), kl_divergence, DISTRIBUTIONS),
+    "cross-entropy is 0 between equals": (identity_of_indiscernibles(), between_logits, VECTORS),
+    "the distance with p = 1/2 is one": (triangle_inequality(), half_distance, VECTORS),
+    "the loss of a deep network is convex": (convexity(), loss_of_a_deep_network, shape("4")),
+    "ReLU is additive": (additivity(), relu, shape("b 2")),
+    "ReLU is bounded": (boundedness(high=1e3), relu, shape("b 2")),
+    "an affine map is linear": (linearity(), Dense(2, 2), shape("b 2")),
+    "an affine map is additive": (additivity(), Dense(2, 2), shape("b 2")),
+    "a network with an activation is linear": (linearity(), deep_network(), shape("b 2")),
+    "a dense layer is local": (locality(radius=1, axis=-1), Dense(4, 4), shape("b 4")),
+    "softmax acts entry by entry": (locality(radius=0, axis=-1), softmax, shape("b 4")),
+    "dead units learn": (every_parameter_receives_a_gradient(), dead_layer(), shape("b 2")),
+    "max pooling is linear": (linearity(), MaxPool((2,)), shape("b 1 4")),
+    "every convolution is causal": (
+        causality(time=2),
+        Convolution(1, 1, kernel=(3,), padding=SAME),
+        shape("b 1 4"),
+    ),
+    "convolution is equivariant to rotation": (
+        equivariance(sample=quarter_turns, act=turn),
+        Convolution(1, 1, kernel=(3, 3), padding=SAME),
+        shape("b 1 3 3"),
+    ),
+    "a batch norm keeps samples apart": (batch_independence(), BatchNorm(2), shape("b:2..3 2")),
+    "scores through a matrix are symmetric": (symmetry(), scores, shape("b 3 2")),
+    "scores through a matrix are not negative": (non_negativity(), scores, shape("b 3 2")),
+}
+
+
+@pytest.mark.parametrize("what", DENIED)
+def test_it_is_not_so(what):
+    law, subject, inputs = DENIED[what]
+    (verdict,) = check(subject, law, inputs=inputs, cases=30)
+    assert verdict.grade == "refuted", verdict.reason
+
+
+class Gaussian(nn.Module):
+    """exp(-(x - m)² / 2σ²) / Z, with Z = σ √(2π)."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean, self.log_scale = nn.Parameter(torch.tensor(0.3)), nn.Parameter(torch.tensor(0.2))
+
+    def exponent(self, x):
+        return -(((x - self.mean) / self.log_scale.exp()) ** 2) / 2
+
+    def log_prob(self, x):
+        return self.exponent(x) - self.log_scale - math.log(2 * math.pi) / 2
+
+    def rsample(self, n):
+        return self.mean + self.log_scale.exp() * torch.randn(n, dtype=self.mean.dtype)
+
+    def sample(self, n):
+        return self.rsample(n).detach()
+
+    def score(self, x):
+        """By backpropagation through the exponent alone: the constant Z drops out."""
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            return torch.autograd.grad(self.exponent(leaf).sum(), leaf)[0]
+
+
+class Loss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = deep_network()
+
+    def forward(self, x):
+        return self.network(x).square().mean()
+
+
+SAID = {
+    "a density integrates to one": (density_integrates_to_one(), Gaussian, None),
+    "samples follow a density": (samples_follow_density(), Gaussian, None),
+    "the gradient goes inside the expectation": (reparameterised_gradient(), Gaussian, None),
+    "the constant drops out of the score": (score(), Gaussian, shape("b")),
+    "the gradients of batches are averaged": (gradient_accumulation(), Loss, shape("b:2..4 2")),
+    "activations may be computed again": (checkpointed_gradient(), deep_network(), shape("b 2")),
+}
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_it_is_so(what):
+    law, subject, inputs = SAID[what]
+    (verdict,) = check(subject, law, inputs=inputs, cases=20)
+    assert verdict.grade == "held", verdict.reason
