@@ -107,6 +107,10 @@ def run(job: Job, listen: Listener = lambda kind, value: None) -> Result:
     return result
 
 
+FALLS = 3
+"""After so many laws in a row that no child survives, a discovery ends: the map itself is at fault."""
+
+
 class Worker:
     """Does its part of a job, in one child after another."""
 
@@ -117,11 +121,16 @@ class Worker:
 
     def run(self) -> None:
         """Starts children until there is nothing left to do, or one falls before it has begun."""
-        finished = False
+        finished, falls = False, 0
         while not finished:
             before = len(self.verdicts)
             finished = self._child()
-            if not finished and len(self.verdicts) == before:
+            new = list(self.verdicts.values())[before:]
+            falls = falls + 1 if len(new) == 1 else 0
+            if not finished and not new:
+                break
+            if not finished and self.job.discover and falls == FALLS:
+                self.result.failed = f"{self.job.target}: {new[0].reason}, {FALLS} laws in a row"
                 break
 
     def stop(self) -> None:
