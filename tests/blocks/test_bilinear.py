@@ -26,3 +26,8 @@ def test_errors_say_what_was_wanted_and_what_came():
         Bilinear((3, 2), 4)(torch.zeros(5, 3), torch.zeros(5, 3))
     with pytest.raises(ValueError, match=r"at least 1: got sizes=\(3, 0\)"):
         Bilinear((3, 0), 4)
+
+
+def test_two_batches_are_refused(unchecked):
+    with pytest.raises(ValueError, match=r"one batch was wanted: got \(5, 3\) and \(4, 2\)"):
+        Bilinear((3, 2), 4)(torch.zeros(5, 3), torch.zeros(4, 2))

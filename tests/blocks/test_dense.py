@@ -41,7 +41,7 @@ def test_two_layers_collapse_to_one(biases):
 
 
 def test_an_activation_in_between_keeps_layers_from_collapsing():
-    with pytest.raises(ValueError, match="no activation"):
+    with pytest.raises(ValueError, match="no activation in between: got relu"):
         collapse(Dense(2, 2, activation=torch.relu), Dense(2, 2))
 
 
@@ -69,3 +69,8 @@ def test_errors_say_what_was_wanted_and_what_came():
         collapse(Dense(2, 3), Dense(4, 2))
     with pytest.raises(RuntimeError, match="dtype"):
         Dense(4, 3)(torch.zeros(2, 4, dtype=torch.float64))
+
+
+def test_the_identity_is_no_activation():
+    first, second, x = Dense(2, 3, activation=nn.Identity()), Dense(3, 1), torch.ones(2)
+    torch.testing.assert_close(collapse(first, second)(x), second(first(x)))

@@ -22,11 +22,31 @@ def test_weights_move_over_from_torch():
 
 
 def test_a_token_that_is_not_there_is_refused():
-    with pytest.raises(IndexError):
-        Embedding(7, 3)(torch.tensor([7]))
+    with pytest.raises(IndexError, match="tokens from 0 to 6 were wanted: got -1 to 7"):
+        Embedding(7, 3)(torch.tensor([7, -1, 3]))
     with pytest.raises(ValueError, match="got vocab=0"):
         Embedding(0, 3)
 
 
 def test_no_tokens_give_no_vectors():
     assert Embedding(7, 3)(torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, 3)
+
+
+def test_tokens_are_integers(unchecked):
+    with pytest.raises(TypeError, match=r"tokens are integers: got torch\.float32"):
+        Embedding(7, 3)(torch.zeros(2))
+
+
+@pytest.mark.parametrize("settings", [{}, {"freeze": False}])
+def test_vectors_move_over(settings):
+    weight = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ours, theirs = Embedding.from_pretrained(weight, **settings), nn.Embedding.from_pretrained(weight, **settings)
+    x = torch.tensor([[1, 2]])
+    assert type(ours) is Embedding
+    assert ours(x).equal(theirs(x))
+    assert ours.weight.requires_grad is theirs.weight.requires_grad
+
+
+def test_it_compiles_in_one_graph(unchecked):
+    embedding, x = Embedding(7, 3), torch.tensor([[1, 2]])
+    assert torch.compile(embedding, backend="eager", fullgraph=True)(x).equal(embedding(x))

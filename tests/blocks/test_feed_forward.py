@@ -40,3 +40,7 @@ def test_errors_say_what_was_wanted_and_what_came():
         FeedForward(4)(torch.zeros(2, 5))
     with pytest.raises(ValueError, match="d_out=0"):
         GatedFeedForward(4, hidden=0)
+
+
+def test_a_gated_block_says_its_gating():
+    assert "(\n  gating=glu\n" in repr(GatedFeedForward(6, gating=glu))

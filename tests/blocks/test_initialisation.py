@@ -76,3 +76,12 @@ def test_errors_say_what_was_wanted_and_what_came():
         orthogonal(torch.empty(0, 3))
     with pytest.raises(ValueError, match="second moment of 0"):
         gain(torch.zeros_like)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_orthogonal_takes_half_precision_and_any_layout(dtype):
+    w = orthogonal(torch.empty(6, 4, dtype=dtype), generator=seeded()).float()
+    torch.testing.assert_close(w.T @ w, torch.eye(4), rtol=0, atol=0.02)
+    kernel = torch.empty(8, 2, 3, 3).to(memory_format=torch.channels_last)
+    expected = orthogonal(torch.empty(8, 2, 3, 3), generator=seeded())
+    torch.testing.assert_close(orthogonal(kernel, generator=seeded()), expected)

@@ -55,3 +55,6 @@ def test_paths_do_not_add_up_with_an_activation():
 def test_a_block_that_changes_the_shape_is_refused():
     with pytest.raises(ValueError, match=r"keep the shape \(2, 4\): got \(2, 1\)"):
         Residual(nn.Linear(4, 1))(torch.zeros(2, 4))
+    for count in (contributions, paths):
+        with pytest.raises(ValueError, match=r"keep the shape \(2, 4\): got \(2, 1\)"):
+            count([nn.Linear(4, 1)], torch.zeros(2, 4))

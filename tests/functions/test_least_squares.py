@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -75,10 +77,36 @@ def test_nan_propagates_to_its_own_problem(solve):
 
 @pytest.mark.parametrize("solve", [least_squares, normal_equations])
 def test_shapes_that_do_not_fit(solve):
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises((TypeError, ValueError), match=r"row for each entry of b|parameter 'b'"):
         solve(torch.zeros(4, 2), torch.zeros(3))
-    with pytest.raises((TypeError, ValueError), match=r"row|independent"):
+    with pytest.raises(ValueError, match=r"row|independent"):
         solve(torch.ones(2, 3), torch.ones(2))
+
+
+@pytest.mark.parametrize("solve", [least_squares, normal_equations])
+@pytest.mark.parametrize("unit", [1e-9, 1e12])
+def test_columns_of_other_units_are_independent(solve, unit):
+    a = torch.tensor([[1.0, 0.0], [0.0, unit], [1.0, unit]])
+    torch.testing.assert_close(solve(a, torch.tensor([1.0, 1.0, 2.0])), torch.tensor([1.0, 1 / unit]))
+
+
+@pytest.mark.parametrize("solve", [least_squares, normal_equations, partial(ridge, penalty=0.1)])
+def test_runs_under_vmap(solve):
+    a, b = normal(3, 7, 4), normal(3, 7, seed=1)
+    torch.testing.assert_close(torch.func.vmap(solve)(a, b), solve(a, b))
+
+
+def test_a_penalty_that_is_lost_in_rounding_is_refused():
+    with pytest.raises(ValueError, match=r"root of the penalty.*got penalty=0.001"):
+        ridge(torch.ones(3, 2) * 1e6, torch.ones(3), penalty=1e-3)
+    found = ridge(torch.ones(3, 2) * 1e6, torch.ones(3), penalty=1e6)
+    torch.testing.assert_close(found, torch.full((2,), 5e-7))
+
+
+@pytest.mark.parametrize("solve", [least_squares, normal_equations, partial(ridge, penalty=0.1)])
+def test_whole_numbers_are_refused(solve):
+    with pytest.raises(TypeError, match=r"a matrix of real numbers is wanted: got torch.int64|parameter 'a'"):
+        solve(torch.ones(3, 2).long(), torch.ones(3))
 
 
 def test_the_penalty_is_above_zero():

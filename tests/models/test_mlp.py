@@ -64,3 +64,11 @@ def test_errors_say_what_was_wanted_and_what_came():
         MLP(MLPConfig(d_in=3, d_out=2))(torch.zeros(5, 2))
     with pytest.raises(ValueError, match="d_out=0"):
         MLP(MLPConfig(d_in=3, d_out=2, hidden=(0,)))
+
+
+def test_each_layer_of_each_model_has_an_activation_of_its_own():
+    config = MLPConfig(d_in=2, d_out=1, hidden=(3, 3), activation=nn.PReLU(), output=nn.PReLU())
+    modules = [config.activation, config.output]
+    modules += [layer.activation for _ in range(2) for layer in MLP(config).layers]
+    assert len({id(module) for module in modules}) == 8
+    assert MLP(MLPConfig(d_in=2, d_out=1)).layers[0].activation is torch.relu

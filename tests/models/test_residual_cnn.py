@@ -4,7 +4,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-from lawful.blocks import SAME
+from lawful.blocks import FULL, NONE, SAME
 from lawful.models import ResidualCNN, ResidualCNNConfig
 
 
@@ -62,3 +62,15 @@ def test_it_learns_digits():
 def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match=r"1 channels and 2 space axes was wanted: got shape \(2, 3, 8, 8\)"):
         ResidualCNN(ResidualCNNConfig())(torch.zeros(2, 3, 8, 8))
+    with pytest.raises(ValueError, match="depth is at least 0: got -1"):
+        ResidualCNN(ResidualCNNConfig(depth=-1))
+    with pytest.raises(ValueError, match="channels and groups are at least 1: got channels 0 and 1"):
+        ResidualCNN(ResidualCNNConfig(width=0))
+    for padding in (NONE, FULL):
+        with pytest.raises(ValueError, match="a padding that keeps the size was wanted: got Padding"):
+            ResidualCNN(ResidualCNNConfig(padding=padding))
+    assert ResidualCNN(ResidualCNNConfig(kernel=1, padding=NONE))(torch.zeros(2, 1, 4, 4)).shape == (2, 10)
+
+
+def test_its_layers_say_their_sizes():
+    assert "BatchNorm(16, eps" in repr(ResidualCNN(ResidualCNNConfig()))

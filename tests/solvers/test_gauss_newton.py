@@ -3,7 +3,7 @@ import pytest
 import scipy.optimize
 import torch
 
-from lawful.groups import SE3, SO3
+from lawful.groups import SE3, SO3, SU2, Circle, DirectProduct, Scaling
 from lawful.solvers import gauss_newton, levenberg_marquardt
 
 METHODS = [gauss_newton, levenberg_marquardt]
@@ -131,9 +131,101 @@ def test_shapes_and_types_that_do_not_fit_are_refused(method):
         method(lambda x: x.double(), torch.zeros(2))
 
 
-def test_dependent_columns_are_refused():
-    with pytest.raises(ValueError, match="independent"):
-        gauss_newton(lambda x: x.sum(-1, keepdim=True).expand(3) - 1, torch.zeros(2))
+def test_a_problem_with_dependent_columns_stays_and_does_not_stop_the_others():
+    def residual(x):
+        return torch.stack([x.prod(-1) - 2, x.sum(-1) - 3, x.prod(-1) - 2], -1)
+
+    start = torch.tensor([[1.0, 1.0], [0.5, 3.0]], dtype=torch.float64)
+    found = gauss_newton(residual, start)
+    assert found.converged.tolist() == [False, True]
+    assert found.steps[0] == 0
+    torch.testing.assert_close(found.x, torch.tensor([[1.0, 1.0], [1.0, 2.0]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("dtype", "unit"), [(torch.float32, 1e-6), (torch.float64, 1e-10), (torch.float32, 1e9)])
+def test_units_make_no_difference(method, dtype, unit):
+    times = torch.linspace(0, unit, 50, dtype=dtype)
+
+    def residual(x):
+        return x[..., :1] * torch.exp(-times / x[..., 1:]) - 2 * torch.exp(-times / (0.3 * unit))
+
+    found = method(residual, torch.tensor([1.5, 0.25 * unit], dtype=dtype))
+    assert found.converged
+    torch.testing.assert_close(found.x, torch.tensor([2, 0.3 * unit], dtype=dtype), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_small_coordinate_is_found_beside_a_large_one(method):
+    weights = torch.tensor([1.0, 1e-9])
+    for start in (torch.zeros(2), torch.tensor([1.0, 0.0])):
+        found = method(lambda x: weights * x - weights, start)
+        assert found.converged
+        torch.testing.assert_close(found.x, torch.ones(2))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rigid_motions_far_from_the_origin(method):
+    points, shift = normal(20, 3, dtype=torch.float32), torch.tensor([1e5, -2e4, 10.0])
+    truth = SE3().exp(torch.tensor([0.0, 0.0, 0.0, 0.3, -0.5, 0.4]))
+    targets = points @ truth[:3, :3].mT + shift
+    start = torch.eye(4)
+    start[:3, 3] = torch.tensor([1e5, -2e4, 0.0])
+
+    def residual(g):
+        return (points @ g[..., :3, :3].mT + g[..., None, :3, 3] - targets).flatten(-2)
+
+    found = method(residual, start, group=SE3())
+    assert found.converged
+    rounding = torch.finfo(torch.float32).eps * 1e5
+    torch.testing.assert_close(found.x[:3, :3], truth[:3, :3], rtol=0, atol=rounding)
+    torch.testing.assert_close(found.x[:3, 3], shift, rtol=0, atol=2 * rounding)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(1e20, torch.float32), (1e-25, torch.float32), (1e160, torch.float64), (1e-200, torch.float64)]
+)
+def test_squares_that_over_or_underflow_are_no_convergence(method, size, dtype):
+    found = method(lambda x: size * (x.exp() - 2), torch.tensor([3.0], dtype=dtype))
+    assert found.converged
+    torch.testing.assert_close(found.x, torch.tensor([2.0], dtype=dtype).log())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_groups_of_numbers_and_of_complex_elements(method):
+    factors = method(lambda g: g[..., None] - 3.0, torch.ones(2), group=Scaling())
+    torch.testing.assert_close(factors.x, torch.full((2,), 3.0))
+    turn = torch.tensor([0.6 + 0.8j, 0.8 - 0.6j])
+    turns = method(lambda g: torch.view_as_real(g - turn), torch.ones(2, dtype=torch.complex64), group=Circle())
+    torch.testing.assert_close(turns.x, turn)
+    spin = SU2().exp(0.3 * normal(4, 3, dtype=torch.float32))
+    start = torch.eye(2, dtype=torch.complex64).expand(4, 2, 2)
+    spins = method(lambda g: torch.view_as_real(g - spin).flatten(-3), start, group=SU2())
+    torch.testing.assert_close(spins.x, spin)
+    assert factors.converged.all()
+    assert turns.converged.all()
+    assert spins.converged.all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_wrong_settings_are_refused(method):
+    for wrong in ({"steps": -1}, {"tolerance": torch.nan}, {"tolerance": -1.0}, {"tolerance": torch.inf}):
+        with pytest.raises(ValueError, match="steps are at least 0, a tolerance 0 to 1: got"):
+            method(lambda x: x, torch.ones(1), **wrong)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_jacobian_that_is_no_number_is_refused(method):
+    with pytest.raises(ValueError, match="by a step is to be finite: it is not in 1 of 2"):
+        method(lambda x: x.sqrt() - 1, torch.tensor([[0.0], [4.0]]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_elements_of_products_are_refused(method):
+    group = DirectProduct(SO3(), SO3())
+    with pytest.raises(TypeError, match=r"one tensor is wanted|parameter 'x'"):
+        method(lambda g: g[0].flatten(-2), group.identity(), group=group)
 
 
 def test_a_step_to_where_nothing_is_finite_is_refused():

@@ -49,14 +49,20 @@ def test_steps_to_where_nothing_is_finite_are_taken_back():
     torch.testing.assert_close(found.x, torch.tensor([3.0], dtype=torch.float64).exp())
 
 
-def test_a_start_at_the_edge_of_what_is_finite_is_refused():
-    def residual(x):
-        return torch.where(x == 1, x, torch.nan * x)
+def test_nothing_has_converged_where_no_step_is_finite():
+    found = levenberg_marquardt(lambda x: torch.where(x == 1, x, torch.nan * x), torch.ones(1))
+    assert not found.converged
+    assert found.x == 1
 
-    with pytest.raises(ValueError, match="the residual next to x is to be finite"):
-        levenberg_marquardt(residual, torch.ones(1))
+
+def test_many_residuals_of_a_singular_problem_in_float32():
+    found = levenberg_marquardt(lambda x: x.sum(-1, keepdim=True).expand(5000) - 1, torch.zeros(20))
+    assert found.converged
+    torch.testing.assert_close(found.x.sum(), torch.tensor(1.0))
 
 
 def test_damping_is_above_zero():
     with pytest.raises(ValueError, match="above 0: got 0"):
         levenberg_marquardt(lambda x: x, torch.ones(1), damping=0.0)
+    with pytest.raises(ValueError, match="finite and above 0: got inf"):
+        levenberg_marquardt(lambda x: x, torch.ones(1), damping=torch.inf)

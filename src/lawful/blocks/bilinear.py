@@ -40,6 +40,8 @@ class Bilinear(nn.Bilinear):
         sizes = (self.in1_features, self.in2_features)
         if (*x.shape[-1:], *y.shape[-1:]) != sizes:
             raise ValueError(f"the last axes are to have sizes {sizes}: got {tuple(x.shape)} and {tuple(y.shape)}")
+        if x.shape[:-1] != y.shape[:-1]:
+            raise ValueError(f"one batch was wanted: got {tuple(x.shape)} and {tuple(y.shape)}")
         return super().forward(x, y)
 
 

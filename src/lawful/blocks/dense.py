@@ -46,14 +46,22 @@ class Dense(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         """Maps the last axis."""
+        self._check(x)
+        return self.activation(F.linear(x, self.weight, self.bias))
+
+    def _check(self, x: Tensor) -> None:
+        """Refuses an input whose last axis has another size."""
         if x.shape[-1:] != self.weight.shape[1:]:
             raise ValueError(f"the last axis is to have size {self.weight.shape[1]}: got shape {tuple(x.shape)}")
-        return self.activation(F.linear(x, self.weight, self.bias))
 
     def extra_repr(self) -> str:
         d_out, d_in = self.weight.shape
-        name = getattr(self.activation, "__name__", type(self.activation).__name__)
-        return f"{d_in}, {d_out}, activation={name}, bias={self.bias is not None}"
+        return f"{d_in}, {d_out}, activation={name_of(self.activation)}, bias={self.bias is not None}"
+
+
+def name_of(f: object) -> str:
+    """Returns the name of a function, or that of the class of a module."""
+    return getattr(f, "__name__", type(f).__name__)
 
 
 def augmented(layer: Dense) -> Dense:
@@ -90,8 +98,8 @@ def collapse(first: Dense, second: Dense) -> Dense:
         >>> collapse(first, second).weight.shape
         torch.Size([1, 2])
     """
-    if first.activation is not identity:
-        raise ValueError("the first layer is to have no activation: with one in between, two layers are not one")
+    if not (first.activation is identity or isinstance(first.activation, nn.Identity)):
+        raise ValueError(f"two layers are one only with no activation in between: got {name_of(first.activation)}")
     given, taken = len(first.weight), second.weight.shape[1]
     if given != taken:
         raise ValueError(f"the second layer is to take what the first gives: got {given} and {taken}")

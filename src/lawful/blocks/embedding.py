@@ -36,8 +36,24 @@ class Embedding(nn.Embedding):
 
     # pyrefly: ignore [bad-override-param-name]
     def forward(self, x: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch d"]:
-        """Looks up integers from 0 to vocab - 1; PyTorch raises an IndexError for others."""
-        return F.embedding(x, self.weight)
+        """Looks up integers from 0 to vocab - 1."""
+        if x.is_floating_point():
+            raise TypeError(f"tokens are integers: got {x.dtype}")
+        try:
+            return F.embedding(x, self.weight)
+        except IndexError:
+            wanted = f"tokens from 0 to {self.num_embeddings - 1} were wanted"
+            raise IndexError(f"{wanted}: got {int(x.min())} to {int(x.max())}") from None
+
+    @classmethod
+    def from_pretrained(  # pyrefly: ignore [bad-override]
+        cls, weight: Float[Tensor, "vocab d"], *, freeze: bool = True
+    ) -> Embedding:
+        """Makes an embedding of given vectors, the very tensor, which is not trained unless `freeze` is false."""
+        with torch.device("meta"):
+            embedding = cls(*weight.shape)
+        embedding.weight = nn.Parameter(weight, requires_grad=not freeze)
+        return embedding
 
 
 def claims() -> Iterator[Claim]:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks.dense import Activation, Dense
+from lawful.blocks.dense import Activation, Dense, name_of
 from lawful.functions.activations import swiglu
 from lawful.laws import Claim, agreement, hidden_unit_permutation, hidden_unit_rescaling, locality, shape
 
@@ -80,6 +80,9 @@ class GatedFeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         """Maps each vector along the last axis."""
         return self.down(self.gating(self.up(x), self.gate(x)))
+
+    def extra_repr(self) -> str:
+        return f"gating={name_of(self.gating)}"
 
 
 def claims() -> Iterator[Claim]:

@@ -177,7 +177,10 @@ def orthogonal(weight: Weight, *, gain: float = 1.0, generator: Generator | None
         True
     """
     fans(weight)
-    return nn.init.orthogonal_(weight, gain=gain, generator=generator)
+    precise = torch.promote_types(weight.dtype, torch.float32)
+    drawn = torch.empty_like(weight, dtype=precise, memory_format=torch.contiguous_format, requires_grad=False)
+    with torch.no_grad():
+        return weight.copy_(nn.init.orthogonal_(drawn, gain=gain, generator=generator))
 
 
 @law("E σ(W x)_i² = s · mean_j x_j²", cases=10, tries=None)

@@ -19,7 +19,8 @@ class Residual(nn.Module):
 
     $$y = x + f(x), \qquad \frac{\partial y}{\partial x} = 1 + \frac{\partial f}{\partial x}$$
 
-    A block that gives 0 makes it the identity, and the gradient reaches $x$ whatever the block does.
+    A block that gives 0 makes it the identity, and the gradient reaches $x$ whatever the block does. A block that
+    changes its input in place, such as `nn.ReLU(inplace=True)`, changes the $x$ that is added to.
 
     Reference:
         He, Zhang, Ren and Sun, *Deep Residual Learning for Image Recognition*, 2015.
@@ -38,10 +39,15 @@ class Residual(nn.Module):
 
     def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Adds what the block makes of x to x."""
-        y = self.block(x)
-        if y.shape != x.shape:
-            raise ValueError(f"the block is to keep the shape {tuple(x.shape)}: got {tuple(y.shape)}")
-        return x + y
+        return x + _kept(self.block, x)
+
+
+def _kept(block: Block, x: Tensor) -> Tensor:
+    """What a block makes of x, in the shape of x."""
+    y = block(x)
+    if y.shape != x.shape:
+        raise ValueError(f"the block is to keep the shape {tuple(x.shape)}: got {tuple(y.shape)}")
+    return y
 
 
 def pre_norm(block: nn.Module, norm: nn.Module) -> nn.Module:
@@ -105,7 +111,7 @@ def contributions(blocks: Sequence[Block], x: Float[Tensor, "*shape"]) -> Float[
     """
     terms, stream = [x], x
     for block in blocks:
-        terms.append(block(stream))
+        terms.append(_kept(block, stream))
         stream = stream + terms[-1]
     return torch.stack(terms)
 
@@ -131,7 +137,7 @@ def paths(blocks: Sequence[Block], x: Float[Tensor, "*shape"]) -> Float[Tensor, 
     """
     ends = [x]
     for block in blocks:
-        ends += [block(end) for end in ends]
+        ends += [_kept(block, end) for end in ends]
     return torch.stack(ends)
 
 

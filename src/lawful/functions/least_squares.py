@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lawful.functions.decompositions.checks import matrix, seen
 from lawful.functions.decompositions.examples import well_conditioned
 from lawful.functions.decompositions.qr import qr
 from lawful.functions.decompositions.svd import pseudo_inverse
@@ -19,18 +20,27 @@ Solution = Float[Tensor, "*#out n"]
 
 
 def _rows(a: Tensor, b: Tensor) -> None:
-    if a.shape[-2] != b.shape[-1]:
+    if matrix(a).shape[-2] != b.shape[-1]:
         raise ValueError(f"A is to have a row for each entry of b: got {tuple(a.shape)} and {tuple(b.shape)}")
 
 
-def _independent(diagonal: Tensor, tolerance: float) -> None:
-    """Refuses a triangular factor with a diagonal entry that is nothing beside the largest."""
-    size = diagonal.abs()
-    if size.numel() and bool((size <= tolerance * size.amax(-1, keepdim=True)).any()):
+def _independent(dependent: Tensor) -> None:
+    if seen(dependent):
         raise ValueError(
             "the columns of A are to be independent: got a matrix that is singular to working precision"
             " (pseudo_inverse(A) @ b is the shortest of its many solutions, ridge one with a penalty)"
         )
+
+
+def solve_by_qr(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Solves for the closest vector, and says of which matrices a column is nothing beside what others make of it.
+
+    That is judged column by column, so that units make no difference.
+    """
+    q, r = qr(a)
+    x = torch.linalg.solve_triangular(r, q.mT @ b[..., None], upper=True)[..., 0]
+    rest, whole = r.diagonal(dim1=-2, dim2=-1).abs(), r.abs().sum(-2)
+    return x, (rest <= max(a.shape[-2:]) * torch.finfo(a.dtype).eps * whole).any(-1)
 
 
 def least_squares(a: Matrix, b: Vector) -> Solution:
@@ -39,7 +49,7 @@ def least_squares(a: Matrix, b: Vector) -> Solution:
     $$\min_x \lVert A x - b \rVert_2, \qquad R x = Q^\top b, \quad A = Q R$$
 
     At the solution the residual is at right angles to all columns: $A^\top (A x - b) = 0$. Batches broadcast, so that
-    one matrix serves many right sides. Dependent columns are refused.
+    one matrix serves many right sides. Dependent columns are refused, whatever their units; NaN passes through.
 
     Args:
         a: The matrix $A$, at least as many rows as columns.
@@ -53,9 +63,9 @@ def least_squares(a: Matrix, b: Vector) -> Solution:
         tensor([2.])
     """
     _rows(a, b)
-    q, r = qr(a)
-    _independent(r.diagonal(dim1=-2, dim2=-1), max(a.shape[-2:]) * torch.finfo(a.dtype).eps)
-    return torch.linalg.solve_triangular(r, q.mT @ b[..., None], upper=True)[..., 0]
+    x, dependent = solve_by_qr(a, b)
+    _independent(dependent)
+    return x
 
 
 def normal_equations(a: Matrix, b: Vector) -> Solution:
@@ -64,7 +74,7 @@ def normal_equations(a: Matrix, b: Vector) -> Solution:
     $$A^\top A x = A^\top b, \qquad A^\top A = L L^\top$$
 
     Fewer operations than QR where $A$ is tall, but the condition number is squared: half of the digits go sooner, and
-    columns count as dependent at the square root of the precision.
+    columns count as dependent at the square root of the precision. Columns are brought to a common size first.
 
     Args:
         a: The matrix $A$, with independent columns.
@@ -78,11 +88,14 @@ def normal_equations(a: Matrix, b: Vector) -> Solution:
         tensor([2.])
     """
     _rows(a, b)
-    factor, failed = torch.linalg.cholesky_ex(a.mT @ a)
-    diagonal = factor.diagonal(dim1=-2, dim2=-1)
-    positive = torch.where((failed > 0)[..., None] & a.isfinite().all((-2, -1))[..., None], 0.0, diagonal)
-    _independent(positive, (max(a.shape[-2:]) * torch.finfo(a.dtype).eps) ** 0.5)
-    return torch.cholesky_solve(a.mT @ b[..., None], factor)[..., 0]
+    top = a.detach().abs().amax(-2, keepdim=True)
+    unit = torch.where(top > 0, top, 1.0)
+    scaled = a / unit
+    factor, failed = torch.linalg.cholesky_ex(scaled.mT @ scaled)
+    rest, whole = factor.diagonal(dim1=-2, dim2=-1), factor.abs().sum(-1)
+    lost = rest <= (max(a.shape[-2:]) * torch.finfo(a.dtype).eps) ** 0.5 * whole
+    _independent(((failed > 0) | lost.any(-1)) & a.isfinite().all(-1).all(-1))
+    return torch.cholesky_solve(scaled.mT @ b[..., None], factor)[..., 0] / unit[..., 0, :]
 
 
 def ridge(a: Matrix, b: Vector, *, penalty: float | Float[Tensor, "*#batch"]) -> Solution:
@@ -92,7 +105,8 @@ def ridge(a: Matrix, b: Vector, *, penalty: float | Float[Tensor, "*#batch"]) ->
     \begin{pmatrix} A \\ \sqrt{\lambda} 1 \end{pmatrix} x \approx \begin{pmatrix} b \\ 0 \end{pmatrix}$$
 
     Solved as the larger system, by QR, which keeps the digits that $(A^\top A + \lambda 1)^{-1} A^\top b$ loses. Any
-    $A$ will do, wide or singular; as $\lambda \to 0$ the solution tends to $A^+ b$.
+    $A$ will do, wide or singular; as $\lambda \to 0$ the solution tends to $A^+ b$. Where $A$ is singular and
+    $\sqrt\lambda$ is lost in the rounding of $A$, the penalty is refused.
 
     Args:
         a: The matrix $A$.
@@ -108,13 +122,19 @@ def ridge(a: Matrix, b: Vector, *, penalty: float | Float[Tensor, "*#batch"]) ->
     """
     _rows(a, b)
     weight = torch.as_tensor(penalty, dtype=a.dtype, device=a.device)
-    if not bool((weight > 0).all()):
-        raise ValueError(f"penalty is to be above 0: got {penalty}")
+    if seen(~((weight > 0) & weight.isfinite())):
+        raise ValueError(f"penalty is to be finite and above 0: got {penalty}")
     n = a.shape[-1]
     batch = torch.broadcast_shapes(a.shape[:-2], weight.shape)
     damped = weight.sqrt()[..., None, None] * torch.eye(n, dtype=a.dtype, device=a.device)
     larger = torch.cat([a.expand(*batch, *a.shape[-2:]), damped.expand(*batch, n, n)], -2)
-    return least_squares(larger, torch.cat([b, b.new_zeros(*b.shape[:-1], n)], -1))
+    x, dependent = solve_by_qr(larger, torch.cat([b, b.new_zeros(*b.shape[:-1], n)], -1))
+    if seen(dependent):
+        raise ValueError(
+            f"the root of the penalty is to be more than the rounding of a singular A: got penalty={penalty}"
+            " (pseudo_inverse(A) @ b is the limit of small ones)"
+        )
+    return x
 
 
 @law("Aᵀ A x = Aᵀ b", every_input=True, tries=None)

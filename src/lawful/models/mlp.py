@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -41,7 +42,7 @@ class MLPConfig:
     hidden: tuple[int, ...] = (64,)
     """The width of each hidden layer, from the input to the output."""
     activation: Activation = torch.relu
-    """What each hidden layer applies to its entries."""
+    """What each hidden layer applies to its entries; of a module each layer has a copy of its own."""
     output: Activation = identity
     """What the output layer applies: it decides where the outputs lie."""
     bias: bool = True
@@ -82,7 +83,7 @@ class MLP(nn.Module):
         sizes = (config.d_in, *config.hidden, config.d_out)
         activations = (config.activation,) * config.depth + (config.output,)
         layers = zip(pairwise(sizes), activations, strict=True)
-        self.layers = nn.Sequential(*(Dense(*size, activation=f, bias=config.bias) for size, f in layers))
+        self.layers = nn.Sequential(*(Dense(*size, activation=deepcopy(f), bias=config.bias) for size, f in layers))
 
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         """Maps the last axis."""

@@ -28,7 +28,7 @@ class ResidualCNNConfig:
     kernel: int = 3
     """The taps of a convolution along each axis."""
     padding: Padding = CIRCULAR
-    """How an image is continued past its border."""
+    """How an image is continued past its border, so that its size is kept."""
 
 
 class ResidualCNN(nn.Module):
@@ -52,7 +52,11 @@ class ResidualCNN(nn.Module):
 
     def __init__(self, config: ResidualCNNConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, span = config, config.kernel - 1
+        if config.depth < 0:
+            raise ValueError(f"depth is at least 0: got {config.depth}")
+        if sum(config.padding.sides(span)) != span:
+            raise ValueError(f"a padding that keeps the size was wanted: got {config.padding}")
 
         def convolution(c: int) -> Convolution:
             return Convolution(c, config.width, kernel=(config.kernel,) * 2, padding=config.padding, bias=False)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lawful.functions.decompositions.examples import well_conditioned
-from lawful.functions.least_squares import least_squares
+from lawful.functions.least_squares import solve_by_qr
 from lawful.groups.rotations.so3 import SO3
 from lawful.laws import Claim, agreement, batch_independence, made, shape
 from lawful.solvers.residuals import Minimum, Moves, Problems, Residual, cost
@@ -27,36 +27,39 @@ def gauss_newton(
     On a group, $x \leftarrow x \exp(\delta)$ and $J$ is the derivative of $r(x \exp(\delta))$ at $\delta = 0$. Close
     to a small residual it converges quadratically; far away it may diverge, for which there is `levenberg_marquardt`.
     A linear change of coordinates changes no step. Each problem of a batch stops on its own: where the cosine between
-    the residual and every column of $J$, or the length of the step relative to $x$, is below the tolerance. A Jacobian
-    with dependent columns is refused, and so are NaN and infinity.
+    the residual and every column of $J$ is below the tolerance, or where a step promises less than rounding. One whose
+    $J$ has dependent columns stays where it is, not converged. NaN and infinity are refused.
 
     Args:
         residual: $r$, from (*batch, n), or (*batch, *element) on a group, to (*batch, m): a function that PyTorch can
             differentiate, in which each of the batch depends on its own point only.
         x: Where to start.
-        group: The group that $x$ is of, with `exp`, `compose` and `dim`.
+        group: The group that $x$ is of, with `exp`, `compose` and `dim`; its elements are tensors, real or complex.
         steps: The largest number of steps.
-        tolerance: The two thirds power of the machine epsilon unless given.
+        tolerance: Of the cosine; the two thirds power of the machine epsilon unless given.
 
     Examples:
         >>> found = gauss_newton(lambda x: x.square() - 2, torch.tensor([1.0], dtype=torch.float64))
         >>> found.x, found.converged
         (tensor([1.4142], dtype=torch.float64), tensor(True))
     """
-    problems, r = Problems.at(residual, x, group=group, tolerance=tolerance)
+    problems, r = Problems.at(residual, x, group=group, steps=steps, tolerance=tolerance)
     done = torch.zeros(problems.batch, dtype=torch.bool, device=x.device)
-    tried = torch.zeros_like(done, dtype=torch.long)
+    stuck, tried = torch.zeros_like(done), torch.zeros_like(done, dtype=torch.long)
     for _ in range(steps):
         j = problems.jacobian(x)
         done = done | problems.stationary(r, j)
-        if bool(done.all()):
+        delta, dependent = solve_by_qr(j, -r)
+        stuck = stuck | (dependent & ~done)
+        still = done | stuck
+        if bool(still.all()):
             break
-        delta = torch.zeros_like(j[..., 0, :])
-        delta[~done] = least_squares(j[~done], -r[~done])
-        x = problems.where(done, x, problems.moved(x, delta))
-        r = problems.finite(residual(x), "after a step")
-        tried = tried + ~done
-        done = done | problems.short(x, delta)
+        delta = torch.where(still[..., None], 0.0, delta)
+        moved = problems.where(still, x, problems.moved(x, delta))
+        after = problems.finite(residual(moved), "after a step")
+        change = torch.einsum("...mn,...n->...m", j, delta)
+        done = done | (problems.settled(x, r, change=change, after=after) & ~still)
+        x, r, tried = moved, after, tried + ~still
     return Minimum(x, cost(r), tried, done)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from lawful.functions.decompositions.examples import well_conditioned
 from lawful.functions.least_squares import ridge
 from lawful.laws import AtMost, Claim, Map, Statement, agreement, law, made, shape
-from lawful.solvers.residuals import Minimum, Moves, Problems, Residual, cost
+from lawful.solvers.residuals import Minimum, Moves, Problems, Residual, cost, length, nonzero
 
 
 @torch.no_grad()
@@ -25,10 +26,12 @@ def levenberg_marquardt(
 ) -> Minimum:
     r"""Minimises the length of a residual by steps that are as long as its linear part can be trusted.
 
-    $$\delta = \arg\min_\delta \lVert r + J \delta \rVert^2 + \mu \lVert \delta \rVert^2, \qquad
+    $$\delta = \arg\min_\delta \lVert r + J \delta \rVert^2 + \mu \lVert D \delta \rVert^2, \qquad
     \rho = \frac{\lVert r(x) \rVert^2 - \lVert r(x + \delta) \rVert^2}
     {\lVert r \rVert^2 - \lVert r + J \delta \rVert^2}$$
 
+    $D$ is diagonal: the largest length that each column of $J$ has had, so that the units of a coordinate make no
+    difference. The damping does what a trust region $\lVert D \delta \rVert \le \Delta$ does, whose multiplier it is.
     The gain $\rho$ compares what a step brought with what the linear part promised. A step that brings nothing is
     taken back and $\mu$ doubles, then quadruples, and so on; one that does is kept and
     $\mu \leftarrow \mu \max(\tfrac13, 1 - (2 \rho - 1)^3)$. The cost never grows, and the Jacobian may be singular. All
@@ -42,45 +45,47 @@ def levenberg_marquardt(
         residual: $r$, from (*batch, n), or (*batch, *element) on a group, to (*batch, m): a function that PyTorch can
             differentiate, in which each of the batch depends on its own point only.
         x: Where to start.
-        group: The group that $x$ is of, with `exp`, `compose` and `dim`.
+        group: The group that $x$ is of, with `exp`, `compose` and `dim`; its elements are tensors, real or complex.
         steps: The largest number of steps, those that are taken back included.
-        tolerance: The two thirds power of the machine epsilon unless given.
-        damping: The first $\mu$, as a part of the largest entry on the diagonal of $J^\top J$.
+        tolerance: Of the cosine; the two thirds power of the machine epsilon unless given.
+        damping: The first $\mu$, without units.
 
     Examples:
         >>> found = levenberg_marquardt(lambda x: x.exp() - 2, torch.tensor([-5.0], dtype=torch.float64))
         >>> found.x, found.converged
         (tensor([0.6931], dtype=torch.float64), tensor(True))
     """
-    if not damping > 0:
-        raise ValueError(f"damping is to be above 0: got {damping}")
-    problems, r = Problems.at(residual, x, group=group, tolerance=tolerance)
-    kind = torch.finfo(x.dtype)
+    if not 0 < damping < float("inf"):
+        raise ValueError(f"damping is to be finite and above 0: got {damping}")
+    problems, r = Problems.at(residual, x, group=group, steps=steps, tolerance=tolerance)
+    eps = torch.finfo(x.dtype).eps
     done = torch.zeros(problems.batch, dtype=torch.bool, device=x.device)
     tried = torch.zeros_like(done, dtype=torch.long)
-    growth = torch.full_like(cost(r), 2.0)
-    mu: Tensor | None = None
+    mu, growth = torch.full_like(r[..., 0], damping), torch.full_like(r[..., 0], 2.0)
+    largest: Tensor | None = None
     for _ in range(steps):
         j = problems.jacobian(x)
         done = done | problems.stationary(r, j)
         if bool(done.all()):
             break
-        steepest = j.square().sum(-2).amax(-1)
-        mu = torch.maximum(damping * steepest if mu is None else mu, kind.eps * steepest).clamp_min(kind.tiny)
-        delta = torch.zeros_like(j[..., 0, :])
-        delta[~done] = ridge(j[~done], -r[~done], penalty=mu[~done])
-        trial = problems.where(done, x, problems.moved(x, delta))
-        s = residual(trial)
-        promised = cost(r) - cost(r + torch.einsum("...mn,...n->...m", j, delta))
-        gain = ((cost(r) - cost(s)) / promised).nan_to_num(0.0).clamp(0, 1)
-        kept = cost(s) <= cost(r) * (1 + 4 * kind.eps)
+        largest = length(j, -2) if largest is None else torch.maximum(largest, length(j, -2))
+        d, unit = nonzero(largest), nonzero(length(r))[..., None]
+        a, b = j / d[..., None, :], r / unit
+        floor = (eps + a.shape[-1] * (4 * sum(a.shape[-2:]) * eps) ** 2) * a.square().sum(-2).amax(-1)
+        mu = torch.maximum(mu, floor).clamp(torch.finfo(x.dtype).tiny, eps**-2)
+        y = torch.zeros_like(a[..., 0, :])
+        y[~done] = ridge(a[~done], -b[~done], penalty=mu[~done])
+        trial = problems.where(done, x, problems.moved(x, unit * y / d))
+        after = residual(trial)
+        change = torch.einsum("...mn,...n->...m", a, y)
+        promised, brought = cost(b) - cost(b + change), cost(b) - cost(after / unit)
+        gain = (brought / promised).nan_to_num(0.0).clamp(0, 1)
+        kept = brought >= -4 * eps * cost(b)
         mu = torch.where(kept, mu * (1 - (2 * gain - 1) ** 3).clamp_min(1 / 3), mu * growth)
         growth = torch.where(kept, 2.0, 2 * growth)
-        short = problems.short(x, delta)
-        problems.finite(torch.where(short[..., None], s, r), "next to x")
-        x, r = problems.where(kept, trial, x), torch.where(kept[..., None], s, r)
         tried = tried + ~done
-        done = done | short
+        done = done | problems.settled(x, r, change=unit * change, after=after)
+        x, r = problems.where(kept, trial, x), torch.where(kept[..., None], after, r)
     return Minimum(x, cost(r), tried, done)
 
 
@@ -123,9 +128,20 @@ def claims() -> Iterator[Claim]:
         return levenberg_marquardt(linear, torch.zeros_like(a[..., 0, :]), damping=1e-4, steps=3).x
 
     def shortest(a: Tensor, b: Tensor) -> Tensor:
-        return (torch.linalg.pinv(a) @ b[..., None])[..., 0]
+        """The shortest solution, each coordinate measured by the length of its column."""
+        d = a.norm(dim=-2)
+        return (torch.linalg.pinv(a / d[..., None, :]) @ b[..., None])[..., 0] / d
+
+    def three_steps(x: Tensor, s: Tensor) -> Tensor:
+        return levenberg_marquardt(_valley, x, steps=3).x
+
+    def three_steps_in_other_units(x: Tensor, s: Tensor) -> Tensor:
+        return s * levenberg_marquardt(lambda y: _valley(s * y), x / s, steps=3).x
 
     near = made(torch.tanh, "b 2")
+    units = made(lambda z: (5 * z.tanh()).exp(), "b 2")
+    other = replace(agreement(other=three_steps_in_other_units), cases=20)
+    yield Claim(other, three_steps, (near, units), name="levenberg_marquardt, in any units")
     yield Claim(costs_shrink(), costs, near, name="levenberg_marquardt")
     yield Claim(gradient_vanishes(residual=_valley), bottom, near, name="levenberg_marquardt")
     wide = (made(well_conditioned, "b 2 3"), shape("b 2"))

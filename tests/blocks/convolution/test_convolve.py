@@ -47,3 +47,12 @@ def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match=r"at least one entry were wanted: got sizes \(0,\) and \(2,\)"):
         convolve(torch.zeros(0), torch.zeros(2))
     assert convolve(torch.tensor([1.0, torch.nan]), torch.ones(2)).isnan().tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(("f", "g", "out"), [((0, 3), (2,), (0, 4)), ((2, 0, 3), (2, 1, 5), (2, 0, 7))])
+def test_an_empty_batch_gives_an_empty_batch(f, g, out):
+    f, g = torch.zeros(f, requires_grad=True), torch.zeros(g)
+    y = convolve(f, g)
+    assert y.shape == out
+    y.sum().backward()
+    assert f.grad.shape == f.shape

@@ -1,8 +1,10 @@
 import pytest
 import scipy.linalg
 import torch
+from torch import nn
 
-from lawful.blocks import CIRCULAR, FULL, SAME, Convolution, as_matrix, parameter_count
+from lawful.blocks import CIRCULAR, FULL, SAME, Convolution, TransposedConvolution, as_matrix, parameter_count
+from lawful.blocks.convolution.matrix import spread, taps
 
 
 def layer(taps, **settings):
@@ -62,3 +64,16 @@ def test_errors_say_what_was_wanted_and_what_came():
         as_matrix(layer([1, 2]), (3, 3))
     with pytest.raises(ValueError, match="spans 3 does not fit: got size 2"):
         as_matrix(layer([1, 2, 3]), (2,))
+    with pytest.raises(ValueError, match="spans 5 does not fit: got size 4"):
+        taps(4, 3, dilation=2)
+    with pytest.raises(ValueError, match=r"reads of \(3,\) taps were wanted: got \(2,\)"):
+        spread(torch.zeros(1, 1, 3), [taps(4, 2)])
+    with pytest.raises(ValueError, match=r"reads of \(3,\) taps were wanted: got \(\)"):
+        spread(torch.zeros(1, 1, 3), [])
+
+
+@pytest.mark.parametrize("other", [nn.Conv1d(1, 1, 3), TransposedConvolution(1, 1, kernel=(3,))])
+@pytest.mark.parametrize("function", [as_matrix, parameter_count])
+def test_only_a_convolution_has_this_matrix(function, other, unchecked):
+    with pytest.raises(TypeError, match=f"a Convolution was wanted: got {type(other).__name__}"):
+        function(other, (5,))

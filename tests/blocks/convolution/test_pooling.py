@@ -1,9 +1,11 @@
+import re
+
 import pytest
 import torch
 from torch import nn
 
 import lawful
-from lawful.blocks import CIRCULAR, AveragePool, Convolution, GlobalPool, MaxPool, global_max
+from lawful.blocks import CIRCULAR, AveragePool, Convolution, GlobalPool, MaxPool, global_average, global_max
 from lawful.laws import invariance, lipschitz, shape, translation_equivariance
 
 MAX = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
@@ -70,7 +72,28 @@ def test_errors_say_what_was_wanted_and_what_came():
         AveragePool((2, 2))(torch.zeros(1, 1, 4))
     with pytest.raises(ValueError, match=r"one to three axes: got \(\)"):
         MaxPool(())
-    with pytest.raises(ValueError, match="stride is at least 1"):
+    with pytest.raises(ValueError, match="stride is an int of at least 1"):
         AveragePool((2,), stride=0)
-    with pytest.raises(ValueError, match=r"a space axis was wanted: got shape \(2, 3\)"):
-        GlobalPool()(torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("pool", [global_average, global_max, GlobalPool(), GlobalPool(global_max)])
+@pytest.mark.parametrize("sizes", [(3, 2), (1, 1), (1, 1, 2, 2, 2, 2)])
+def test_global_pools_refuse_what_has_no_space(pool, sizes):
+    with pytest.raises(ValueError, match="one to three space axes were wanted: got shape " + re.escape(f"{sizes}")):
+        pool(torch.ones(sizes))
+
+
+def test_an_average_of_integers_is_refused(unchecked):
+    with pytest.raises(TypeError, match=r"floating point numbers were wanted: got torch\.int64"):
+        AveragePool((2,))(torch.tensor([[[1, 2]]]))
+
+
+def test_a_patch_is_a_tuple(unchecked):
+    with pytest.raises(ValueError, match="a patch is a tuple of one to three axes: got 2"):
+        MaxPool(2)
+
+
+def test_pools_say_their_sizes():
+    assert repr(MaxPool((2, 3))) == "MaxPool((2, 3), stride=(2, 3))"
+    assert repr(AveragePool((2,), stride=1)) == "AveragePool((2,), stride=(1,))"
+    assert repr(GlobalPool(global_max)) == "GlobalPool(global_max)"

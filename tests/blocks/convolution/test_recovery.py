@@ -82,8 +82,9 @@ def test_the_identity_and_zero_have_one_tap():
         (lambda x: x[..., 1:], {"padding": SAME}, "no kernel leads from size 6 to 5"),
         (lambda x: x.sum(-1), {}, "an output with channels"),
         (torch.eye(5), {}, r"6 columns and a multiple of 6 rows was wanted: got shape \(5, 5\)"),
+        (torch.full((6, 6), torch.nan), {}, "a matrix of finite numbers was wanted: got 36 NaN or infinite"),
         (torch.eye(6)[1:], {"padding": NONE}, "the kernel is to be given: got None"),
-        (lambda x: x, {"kernel": (3, 3)}, "kernel is at least 1, on each of 1 space axes"),
+        (lambda x: x, {"kernel": (3, 3)}, "kernel is an int of at least 1, on each of 1 space axes"),
     ],
 )
 def test_says_why_there_is_none(linear_map, settings, why):
@@ -94,3 +95,30 @@ def test_says_why_there_is_none(linear_map, settings, why):
 def test_says_along_which_axis():
     with pytest.raises(ValueError, match="along space axis 1"):
         as_convolution(lambda x: x * torch.arange(3.0), (1, 4, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_linear_enough_and_keeps_small_taps(dtype):
+    layer = nn.Conv1d(1, 1, 5, padding=2, padding_mode="circular", bias=False).to(dtype)
+    for seed in range(5):
+        weight = drawn(1, 1, 5, seed=seed)
+        weight[..., 0] = 0.01
+        layer.weight.data = weight.to(dtype)
+        assert as_convolution(layer, (1, 6)).weight.equal(layer.weight)
+
+
+def test_a_module_is_asked_in_evaluation_mode_and_left_as_it_was():
+    norm = nn.BatchNorm1d(1, affine=False)
+    model = nn.Sequential(nn.Conv1d(1, 1, 1, bias=False), norm, nn.Dropout(0.5)).train()
+    model[2].eval()
+    found = as_convolution(model, (1, 6))
+    torch.testing.assert_close(found.weight, model[0].weight / (1 + norm.eps) ** 0.5)
+    assert norm.num_batches_tracked == 0
+    assert [m.training for m in model.modules()] == [True, True, True, False]
+
+
+def test_a_matrix_has_two_axes_and_real_numbers(unchecked):
+    with pytest.raises(ValueError, match=r"a matrix was wanted: got shape \(4,\)"):
+        as_convolution(torch.ones(4), (1, 4))
+    with pytest.raises(TypeError, match=r"floating point numbers was wanted: got torch\.int64"):
+        as_convolution(torch.eye(4).long(), (1, 4))

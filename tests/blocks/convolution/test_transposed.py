@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import lawful
-from lawful.blocks import Convolution, TransposedConvolution
+from lawful.blocks import SAME, Convolution, TransposedConvolution
 from lawful.laws import agreement, shape
 
 TORCH = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
@@ -50,9 +50,16 @@ def test_errors_say_what_was_wanted_and_what_came():
         layer(torch.zeros(1, 1, 4))
     with pytest.raises(ValueError, match=r"does not take size \(11,\) to \(4,\)"):
         layer(torch.zeros(1, 2, 4), size=(11,))
-    with pytest.raises(ValueError, match="padding is at least 0: got -1"):
+    with pytest.raises(ValueError, match="padding is an int of at least 0: got -1"):
         TransposedConvolution(1, 1, kernel=(3,), padding=-1)
     with pytest.raises(ValueError, match="groups must divide"):
         TransposedConvolution(3, 2, kernel=(3,), groups=2)
     with pytest.raises(ValueError, match="one to three axes"):
         TransposedConvolution(1, 1, kernel=(1, 1, 1, 1))
+
+
+def test_a_padding_is_a_number_and_the_layer_says_its_sizes(unchecked):
+    with pytest.raises(ValueError, match="padding is an int of at least 0: got Padding"):
+        TransposedConvolution(1, 1, kernel=(3,), padding=SAME)
+    layer = TransposedConvolution(4, 2, kernel=(3,), stride=2, groups=2, padding=1)
+    assert repr(layer) == "TransposedConvolution(4, 2, kernel=(3,), stride=(2,), groups=2, padding=1)"

@@ -46,3 +46,5 @@ def test_errors_say_what_was_wanted_and_what_came():
         DropConnect(4, 3, drop=-1.0)
     with pytest.raises(ValueError, match=r"size 4: got shape \(2, 5\)"):
         DropConnect(4, 3)(torch.zeros(2, 5))
+    with pytest.raises(ValueError, match=r"size 4: got shape \(2, 5\)"):
+        DropConnect(4, 3).moments(torch.zeros(2, 5))

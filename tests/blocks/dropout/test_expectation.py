@@ -41,6 +41,13 @@ def test_errors_say_what_was_wanted_and_what_came():
         average_over_masks(torch.sin, torch.zeros(21), keep=0.5)
     with pytest.raises(ValueError, match="keep is a probability, from 0 to 1: got -1"):
         average_over_masks(torch.sin, torch.zeros(2), keep=-1.0)
+    with pytest.raises(ValueError, match=r"makes \(\*\(5, 4\), m\) of \(5, 4, 2\) was wanted: got \(5, 4\)"):
+        average_over_masks(lambda x: x.sum(-1), torch.zeros(5, 2), keep=0.5)
+
+
+def test_a_single_number_has_no_masks(unchecked):
+    with pytest.raises(ValueError, match=r"a last axis was wanted: got shape \(\)"):
+        average_over_masks(torch.sin, torch.tensor(1.0), keep=0.5)
 
 
 class Unscaled(nn.Module):

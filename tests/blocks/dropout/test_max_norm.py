@@ -27,3 +27,11 @@ def test_errors_say_what_was_wanted_and_what_came():
         max_norm(torch.zeros(2, 2), limit=0.0)
     with pytest.raises(ValueError, match=r"got shape \(2,\)"):
         max_norm(torch.zeros(2), limit=1.0)
+
+
+def test_an_infinite_limit_changes_nothing():
+    w = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
+    y = max_norm(w, limit=float("inf"))
+    assert y.equal(w)
+    y.sum().backward()
+    assert w.grad.equal(torch.ones_like(w))

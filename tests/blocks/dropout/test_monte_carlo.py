@@ -54,3 +54,32 @@ def test_modes_are_restored_when_the_model_raises():
 def test_a_variance_takes_two_samples():
     with pytest.raises(ValueError, match="at least 2 samples: got samples=1"):
         monte_carlo(Dropout(), torch.ones(2), samples=1)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(4, 2, dropout=0.5)
+
+    def forward(self, x):
+        return self.inner(x, x, x)[0]
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.LSTM(4, 4, num_layers=2, dropout=0.5)
+
+    def forward(self, x):
+        return self.inner(x)[0]
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("kind", [Attention, Recurrent, "encoder"])
+def test_dropout_that_is_an_argument_counts(kind, gradients):
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(4, 2, 8, 0.5, batch_first=True) if kind == "encoder" else kind()
+    with torch.set_grad_enabled(gradients):
+        variance = monte_carlo(model.eval(), torch.randn(3, 5, 4)).variance
+    assert (variance > 0).any()
+    assert not any(module.training for module in model.modules())

@@ -38,3 +38,5 @@ def test_errors_say_what_was_wanted_and_what_came():
         StochasticDepth(2.0)
     with pytest.raises(ValueError, match="last is a probability"):
         depth_rates(3, last=-0.1)
+    with pytest.raises(ValueError, match="depth is at least 0: got -1"):
+        depth_rates(-1)

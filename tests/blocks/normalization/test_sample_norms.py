@@ -1,8 +1,20 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
-from lawful.blocks import GroupNorm, InstanceNorm, LayerNorm, normalize
+from lawful.blocks import (
+    AdaNorm,
+    BatchNorm,
+    GroupNorm,
+    InstanceNorm,
+    LayerNorm,
+    RMSNorm,
+    WeightNorm,
+    WhiteningNorm,
+    normalize,
+)
 from lawful.blocks.normalization.normalize import OVER, axes_of
 
 X = 3 + 2 * torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -75,3 +87,38 @@ def test_errors_say_what_was_wanted_and_what_came():
         InstanceNorm(0)
     with pytest.raises(ValueError, match="at least one axis"):
         normalize(torch.zeros(3), ())
+    with pytest.raises(ValueError, match="kind is one of batch, layer, instance, group, rms: got 'foo'"):
+        axes_of("foo", 3)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_one_position_has_no_deviation(training):
+    with pytest.raises(ValueError, match=r"more than one position was wanted.*got shape \(2, 4, 1, 1\)"):
+        InstanceNorm(4).train(training)(torch.zeros(2, 4, 1, 1))
+
+
+@pytest.mark.parametrize("eps", [-1.0, torch.nan])
+@pytest.mark.parametrize(
+    "norm",
+    [partial(LayerNorm, 4), partial(RMSNorm, 4), partial(GroupNorm, 2, 4), partial(InstanceNorm, 4), AdaNorm],
+)
+def test_a_negative_eps_is_refused(norm, eps):
+    with pytest.raises(ValueError, match=f"eps is at least 0: got {eps}"):
+        norm(eps=eps)
+
+
+@pytest.mark.parametrize(
+    ("norm", "text"),
+    [
+        (LayerNorm((3, 4)), "LayerNorm((3, 4), eps=1e-05, affine=True)"),
+        (GroupNorm(2, 4, affine=False), "GroupNorm(2, 4, eps=1e-05, affine=False)"),
+        (InstanceNorm(4), "InstanceNorm(4, eps=1e-05, affine=False)"),
+        (BatchNorm(4), "BatchNorm(4, eps=1e-05, momentum=0.1, affine=True)"),
+        (RMSNorm(4), "RMSNorm(4, eps=1e-06)"),
+        (AdaNorm(), "AdaNorm(scale=1.0, k=0.1, eps=1e-05)"),
+        (WeightNorm(), "WeightNorm(axis=0)"),
+        (WhiteningNorm(4), "WhiteningNorm(4, eps=1e-05, momentum=0.1)"),
+    ],
+)
+def test_a_norm_says_its_sizes(norm, text):
+    assert repr(norm) == text

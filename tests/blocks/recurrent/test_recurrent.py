@@ -59,3 +59,22 @@ def test_errors_say_what_was_wanted_and_what_came(kind):
         kind(3, 4)(torch.zeros(2, 0, 3))
     with pytest.raises(ValueError, match="got d=0"):
         kind(0, 4)
+
+
+@pytest.mark.parametrize("kind", [Elman, GRU, LSTM])
+def test_steps_and_states_of_other_sizes_are_refused(kind, unchecked):
+    layer, x = kind(2, 3), torch.zeros(4, 2)
+    for sizes in ((4, 2), (1, 3), (3,)):
+        state = (torch.zeros(4, 3), torch.zeros(sizes)) if kind is LSTM else torch.zeros(sizes)
+        for call, given in ((layer.step, x), (layer, x[:, None])):
+            with pytest.raises(ValueError, match=r"a state of shape \(4, 3\) was wanted: got shape \("):
+                call(given, state)
+    with pytest.raises(ValueError, match=r"vectors of shape \(b, 2\) were wanted: got shape \(4, 3\)"):
+        layer.step(torch.zeros(4, 3))
+
+
+def test_the_state_of_an_lstm_is_two(unchecked):
+    layer, x = LSTM(2, 3), torch.zeros(4, 2)
+    for call, given in ((layer.step, x), (layer, x[:, None])):
+        with pytest.raises(ValueError, match="a state of two, h and c, was wanted: got Tensor of 4"):
+            call(given, torch.zeros(4, 3))

@@ -66,7 +66,18 @@ def test_the_same_generator_gives_the_same_result():
     assert one.equal(other)
 
 
+@pytest.mark.parametrize("size", [1e30, 1e-30])
+def test_squares_neither_overflow_nor_vanish(size):
+    t = size * torch.ones(2, 3, 4)
+    found = cp(t, 1, generator=seeded())
+    assert found.error < 1e-5
+    torch.testing.assert_close(found.tensor(), t, rtol=1e-5, atol=0)
+
+
 def test_errors():
+    for tolerance in (torch.nan, -1.0):
+        with pytest.raises(ValueError, match="tolerance is at least 0: got"):
+            cp(torch.ones(3, 3), 1, tolerance=tolerance)
     with pytest.raises(ValueError, match=r"two axes is wanted: got shape \(3,\)"):
         cp(torch.zeros(3), 1)
     with pytest.raises(ValueError, match="at least 1: got rank=0"):

@@ -40,9 +40,29 @@ def test_gram_determinant_keeps_digits_that_the_gram_matrix_loses():
     assert determinant(a.mT @ a) == 0
 
 
+def test_the_gradient_is_the_cofactors_at_a_singular_matrix_without_a_zero_pivot():
+    a = (normal(3, 2) @ normal(2, 3, seed=1)).requires_grad_()
+    (found,) = torch.autograd.grad(determinant(a), a)
+    wanted = torch.linalg.cross(a.roll(-1, 0), a.roll(-2, 0), dim=-1)
+    torch.testing.assert_close(found, wanted.detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_the_gram_determinant_is_least_at_dependent_columns():
+    singular = torch.tensor([[1.0, 2.0], [2.0, 4.0], [0.0, 0.0]], dtype=torch.float64)
+    zero_column = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    regular = normal(3, 2)
+    a = torch.stack([zero_column, torch.zeros(3, 2).double(), singular, regular]).requires_grad_()
+    found = gram_determinant(a)
+    (slope,) = torch.autograd.grad(found.sum(), a)
+    gram = regular.mT @ regular
+    torch.testing.assert_close(slope[3], 2 * torch.linalg.det(gram) * regular @ torch.linalg.inv(gram))
+    torch.testing.assert_close(slope[:3], torch.zeros(3, 3, 2, dtype=torch.float64))
+    torch.testing.assert_close(found[:3], torch.zeros(3, dtype=torch.float64))
+
+
 def test_errors():
     for function in (determinant, log_determinant):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=r"a square matrix is wanted: got 2 x 3|parameter 'a'"):
             function(torch.zeros(2, 3))
     with pytest.raises(ValueError, match="got 2 x 3"):
         gram_determinant(torch.zeros(2, 3))

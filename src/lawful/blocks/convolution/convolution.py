@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from operator import lt
 
 import torch
 from jaxtyping import Float
@@ -11,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful.blocks.convolution.convolve import convolve
-from lawful.blocks.convolution.padding import CIRCULAR, FULL, NONE, SAME, Padding
-from lawful.blocks.convolution.sizes import Sizes, per_axis
+from lawful.blocks.convolution.padding import CIRCULAR, FULL, NONE, SAME, Padding, as_padding
+from lawful.blocks.convolution.sizes import Sizes, one_to_three, per_axis
 from lawful.laws import Claim, agreement, boundedness, linearity, locality, shape, translation_equivariance
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -60,14 +61,21 @@ class Convolution(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if len(kernel) not in _CONV:
-            raise ValueError(f"a kernel has one to three axes: got {kernel}")
-        self.stride, self.dilation = (per_axis(v, len(kernel), "a step") for v in (stride, dilation))
-        self.groups = groups
-        self.padding = Padding(extra=padding) if isinstance(padding, int) else padding
+        kernel = one_to_three(kernel, "kernel")
+        self.stride, self.dilation = (
+            per_axis(stride, len(kernel), "stride"),
+            per_axis(dilation, len(kernel), "dilation"),
+        )
+        self.groups, self.padding = groups, as_padding(padding)
         self.weight, self.bias = initialised(out, c, kernel, out, groups=groups, bias=bias)
-        sides = [self.padding.sides(d * (k - 1)) for d, k in zip(self.dilation, kernel, strict=True)]
-        zeros = self.padding.fill == "constant"
+        spans = [d * (k - 1) for d, k in zip(self.dilation, kernel, strict=True)]
+        sides = [self.padding.sides(span) for span in spans]
+        zeros, mirror = self.padding.fill == "constant", self.padding.fill == "reflect"
+        least = [
+            (1, span + 1 - sum(side), 0 if zeros else max(side) + mirror)
+            for span, side in zip(spans, sides, strict=True)
+        ]
+        self._least = tuple(map(max, least))
         self._even = tuple(min(side) if zeros else 0 for side in sides)
         rest = [(a - n, b - n) for (a, b), n in zip(sides, self._even, strict=True)]
         self._rest = [n for side in reversed(rest) for n in side] if any(map(any, rest)) else None
@@ -78,9 +86,15 @@ class Convolution(nn.Module):
         if x.dim() != w.dim() or x.shape[1] != w.shape[1] * self.groups:
             wanted = f"{w.shape[1] * self.groups} channels and {w.dim() - 2} space axes"
             raise ValueError(f"an input of {wanted} was wanted: got shape {tuple(x.shape)}")
+        if any(map(lt, x.shape[2:], self._least)):
+            raise ValueError(f"space axes of at least {self._least} were wanted: got shape {tuple(x.shape)}")
         if self._rest is not None:
             x = F.pad(x, self._rest, mode=self.padding.fill)
         return _CONV[w.dim() - 2](x, w, self.bias, self.stride, self._even, self.dilation, self.groups)
+
+    def extra_repr(self) -> str:
+        out, c = self.weight.shape[:2]
+        return described(self, c * self.groups, out, {"padding": NONE})
 
 
 def initialised(
@@ -102,12 +116,28 @@ def initialised(
         (torch.Size([4, 3, 3]), torch.Size([4]))
     """
     per_axis(kernel, len(kernel), "kernel")
-    if min(rows, columns, groups) < 1 or rows % groups or columns % groups:
+    if min(rows, columns, groups) < 1:
+        raise ValueError(f"channels and groups are at least 1: got channels {rows} and {columns}, groups={groups}")
+    if rows % groups or columns % groups:
         raise ValueError(f"groups must divide both numbers of channels: got {rows} and {columns}, groups={groups}")
     weight = nn.Parameter(torch.empty(rows, columns // groups, *kernel))
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
     bound = 1 / math.sqrt(weight[0].numel())
     return weight, nn.Parameter(torch.empty(out).uniform_(-bound, bound)) if bias else None
+
+
+def described(layer: nn.Module, c: int, out: int, usual: dict[str, object]) -> str:
+    """Names the sizes of a layer, and the settings that are not as usual.
+
+    Examples:
+        >>> Convolution(1, 4, kernel=(3, 3), groups=1, bias=False)
+        Convolution(1, 4, kernel=(3, 3), bias=False)
+    """
+    kernel = tuple(layer.get_parameter("weight").shape[2:])
+    ones = (1,) * len(kernel)
+    usual = {"stride": ones, "dilation": ones, "groups": 1, **usual}
+    parts = [f"{name}={value}" for name, default in usual.items() if (value := getattr(layer, name)) != default]
+    return ", ".join([f"{c}, {out}, kernel={kernel}", *parts, *(["bias=False"] if layer.bias is None else [])])
 
 
 def claims() -> Iterator[Claim]:

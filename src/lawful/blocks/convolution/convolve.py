@@ -51,9 +51,12 @@ def convolve(f: Float[Tensor, "*_f"], g: Float[Tensor, "*_g"], *, axes: int = 1)
     if 0 in (*n, *m):
         raise ValueError(f"signals of at least one entry were wanted: got sizes {tuple(n)} and {tuple(m)}")
     batch = torch.broadcast_shapes(f.shape[:-axes], g.shape[:-axes])
-    count = math.prod(batch)
+    count, last = math.prod(batch), tuple(range(-axes, 0))
+    if count == 0:
+        empty = f.sum(last, keepdim=True) * g.sum(last, keepdim=True)
+        return empty.expand(*batch, *(a + b - 1 for a, b in zip(n, m, strict=True)))
     signal = f.expand(*batch, *n).reshape(1, count, *n)
-    kernel = g.flip(tuple(range(-axes, 0))).expand(*batch, *m).reshape(count, 1, *m)
+    kernel = g.flip(last).expand(*batch, *m).reshape(count, 1, *m)
     y = _CONV[axes](signal, kernel, padding=[k - 1 for k in m], groups=count)
     return y.reshape(*batch, *y.shape[2:])
 

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lawful.blocks.modes import in_training
 from lawful.laws import Claim, agreement, shape
 
 _FACTORS = (-1.0, 100.0, 0.01)
 
 
 def linear_matrix(
-    f: Callable[[Tensor], Tensor], size: tuple[int, ...], *, tolerance: float = 1e-4
+    f: Callable[[Tensor], Tensor], size: tuple[int, ...], *, tolerance: float | None = None
 ) -> Float[Tensor, "*output_input"]:
     r"""Writes down a linear function, by what it makes of the unit vectors.
 
     $$A_{i, j} = f(e_j)_i$$
 
-    That it is linear is tried on random inputs of several sizes.
+    That it is linear is tried on random inputs of several sizes. A module is asked in evaluation mode and in the
+    precision of its parameters, another function in the default precision.
 
     Args:
         f: A function of a batch (b, *size).
         size: The size of one sample.
-        tolerance: By how much two numbers may differ, as a part of the largest.
+        tolerance: By how much two numbers may differ, as a part of the largest; by default what `tolerated` says.
 
     Returns:
         The matrix as a tensor: the axes of an output, then those of an input.
@@ -44,10 +47,11 @@ def linear_matrix(
     like = torch.zeros(()) if parameter is None else parameter.detach()
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(2, 1, *size, generator=generator, dtype=torch.float64).to(like)
-    with torch.no_grad():
+    with torch.no_grad(), in_training(f) if isinstance(f, nn.Module) else nullcontext():
         fx, fy = f(x), f(y)
+        tolerance = tolerated(fx.dtype) if tolerance is None else tolerance
         scale = tolerance * float(torch.maximum(fx.abs(), fy.abs()).amax())
-        _refuse("f(0) = 0", f(0 * x), 0 * fx, scale)
+        _refuse("f(0) = 0", f(0 * x), torch.zeros_like(fx), scale)
         for a in _FACTORS:
             _refuse(f"f({a:g} x) = {a:g} f(x)", f(a * x), a * fx, abs(a) * scale)
         _refuse("f(x + y) = f(x) + f(y)", f(x + y), fx + fy, scale)
@@ -56,10 +60,22 @@ def linear_matrix(
     return columns.movedim(0, -1).unflatten(-1, size)
 
 
+def tolerated(dtype: torch.dtype) -> float:
+    """Returns the part of the largest number by which two may differ: more in half precision.
+
+    Examples:
+        >>> tolerated(torch.float32), tolerated(torch.bfloat16)
+        (0.0001, 0.0625)
+    """
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise TypeError(f"floating point numbers were wanted: got {dtype}")
+    return max(1e-4, 8 * torch.finfo(dtype).eps)
+
+
 def _refuse(equation: str, left: Tensor, right: Tensor, limit: float) -> None:
     """Raises where an equation fails by more than the limit."""
     apart = (left - right).abs().nan_to_num(math.inf)
-    if not bool((apart <= limit).all()):
+    if not (math.isfinite(limit) and bool((apart <= limit).all())):
         at = torch.unravel_index(apart.argmax(), apart.shape)
         where = tuple(int(n) for n in at[1:])
         raise ValueError(f"not linear: {equation} fails at output {where}: {float(left[at]):g}, {float(right[at]):g}")

@@ -65,7 +65,7 @@ def as_matrix(convolution: Convolution, size: tuple[int, ...]) -> Float[Tensor, 
         tensor([[1., 2., 3., 0.],
                 [0., 1., 2., 3.]])
     """
-    w = convolution.weight
+    w = _weight(convolution)
     kernel = tuple(w.shape[2:])
     if len(size) != len(kernel):
         raise ValueError(f"a size along {len(kernel)} space axes was wanted: got {size}")
@@ -75,6 +75,12 @@ def as_matrix(convolution: Convolution, size: tuple[int, ...]) -> Float[Tensor, 
     steps = zip(size, kernel, convolution.stride, convolution.dilation, strict=True)
     reads = [taps(n, k, stride=s, dilation=d, padding=convolution.padding).to(w) for n, k, s, d in steps]
     return spread(a, reads).flatten(len(size) + 1).flatten(0, len(size))
+
+
+def _weight(convolution: Convolution) -> Tensor:
+    if not isinstance(convolution, Convolution):
+        raise TypeError(f"a Convolution was wanted: got {type(convolution).__name__}")
+    return convolution.weight
 
 
 def spread(weight: Float[Tensor, "out c *kernel"], reads: list[Tensor]) -> Float[Tensor, "*rows_columns"]:
@@ -90,6 +96,9 @@ def spread(weight: Float[Tensor, "out c *kernel"], reads: list[Tensor]) -> Float
         >>> spread(torch.tensor([[[5.0, 7.0]]]), [taps(2, 2)]).shape
         torch.Size([1, 1, 1, 2])
     """
+    sizes = tuple(read.shape[2] for read in reads)
+    if weight.shape[2:] != sizes:
+        raise ValueError(f"reads of {tuple(weight.shape[2:])} taps were wanted: got {sizes}")
     for read in reads:
         weight = torch.tensordot(weight, read, dims=([2], [2]))
     pairs = range(2, 2 + 2 * len(reads), 2)
@@ -117,7 +126,7 @@ def parameter_count(convolution: Convolution, size: tuple[int, ...]) -> Count:
         >>> parameter_count(Convolution(1, 1, kernel=(3,), padding=SAME, bias=False), (5,))
         Count(convolution=3, dense=25)
     """
-    w = convolution.weight
+    w = _weight(convolution)
     settings = {"stride": convolution.stride, "dilation": convolution.dilation, "padding": convolution.padding}
     outputs = w.shape[0] * math.prod(output_size(size, kernel=tuple(w.shape[2:]), **settings))
     inputs = w.shape[1] * convolution.groups * math.prod(size)

@@ -47,6 +47,20 @@ class Padding:
         return total // 2, total - total // 2
 
 
+def as_padding(padding: Padding | int) -> Padding:
+    """Takes a number for as many zeros on both sides.
+
+    Examples:
+        >>> as_padding(2).sides(4)
+        (2, 2)
+    """
+    if isinstance(padding, int):
+        return Padding(extra=padding)
+    if not isinstance(padding, Padding):
+        raise TypeError(f"padding is a Padding, or an int of zeros on both sides: got {padding!r}")
+    return padding
+
+
 NONE = Padding()
 """Nothing is added: the kernel stays inside, and the output is smaller by its span."""
 SAME = Padding(spans=1)

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from lawful.blocks.convolution.convolution import Convolution
 from lawful.blocks.convolution.padding import CIRCULAR
-from lawful.blocks.convolution.sizes import Sizes, per_axis
+from lawful.blocks.convolution.sizes import Sizes, one_to_three, per_axis
+from lawful.blocks.dense import name_of
 from lawful.laws import (
     Claim,
     Draw,
@@ -55,6 +56,9 @@ class MaxPool(nn.Module):
         """Takes the maximum over each patch."""
         return _MAX[len(self.patch)](_fits(x, self.patch), self.patch, self.stride)
 
+    def extra_repr(self) -> str:
+        return f"{self.patch}, stride={self.stride}"
+
 
 class AveragePool(nn.Module):
     r"""Averages every patch.
@@ -78,11 +82,16 @@ class AveragePool(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c *space"]) -> Float[Tensor, "b c *less"]:
         """Takes the mean over each patch."""
+        if not x.is_floating_point():
+            raise TypeError(f"floating point numbers were wanted: got {x.dtype}")
         return _AVERAGE[len(self.patch)](_fits(x, self.patch), self.patch, self.stride)
+
+    def extra_repr(self) -> str:
+        return f"{self.patch}, stride={self.stride}"
 
 
 def global_average(x: Float[Tensor, "b c *space"]) -> Float[Tensor, "b c"]:
-    r"""Averages every channel over all positions.
+    r"""Averages every channel over all positions; there are one to three space axes.
 
     $$y_c = \frac{1}{N} \sum_n x_{c, n}$$
 
@@ -90,7 +99,7 @@ def global_average(x: Float[Tensor, "b c *space"]) -> Float[Tensor, "b c"]:
         >>> global_average(torch.tensor([[[1.0, 4.0], [0.0, -1.0]]]))
         tensor([[ 2.5000, -0.5000]])
     """
-    return x.mean(tuple(range(2, x.dim())))
+    return _in_space(x).mean(tuple(range(2, x.dim())))
 
 
 def global_max(x: Float[Tensor, "b c *space"]) -> Float[Tensor, "b c"]:
@@ -102,7 +111,7 @@ def global_max(x: Float[Tensor, "b c *space"]) -> Float[Tensor, "b c"]:
         >>> global_max(torch.tensor([[[1.0, 4.0], [0.0, -1.0]]]))
         tensor([[4., 0.]])
     """
-    return _GLOBAL_MAX[x.dim() - 2](x, 1).flatten(1)
+    return _GLOBAL_MAX[_in_space(x).dim() - 2](x, 1).flatten(1)
 
 
 class GlobalPool(nn.Module):
@@ -124,15 +133,20 @@ class GlobalPool(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c *space"]) -> Float[Tensor, "b c"]:
         """Reduces the space axes."""
-        if x.dim() < 3:
-            raise ValueError(f"an input with a space axis was wanted: got shape {tuple(x.shape)}")
         return self.reduce(x)
+
+    def extra_repr(self) -> str:
+        return name_of(self.reduce)
+
+
+def _in_space(x: Tensor) -> Tensor:
+    if x.dim() - 2 not in _GLOBAL_MAX:
+        raise ValueError(f"one to three space axes were wanted: got shape {tuple(x.shape)}")
+    return x
 
 
 def _patches(patch: tuple[int, ...], stride: Sizes | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if len(patch) not in _MAX:
-        raise ValueError(f"a patch has one to three axes: got {patch}")
-    patch = per_axis(patch, len(patch), "patch")
+    patch = one_to_three(patch, "patch")
     return patch, patch if stride is None else per_axis(stride, len(patch), "stride")
 
 

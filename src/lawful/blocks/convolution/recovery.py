@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful.blocks.convolution.convolution import Convolution
-from lawful.blocks.convolution.linear import linear_matrix
+from lawful.blocks.convolution.linear import linear_matrix, tolerated
 from lawful.blocks.convolution.matrix import as_matrix
 from lawful.blocks.convolution.padding import CIRCULAR, FULL, NONE, SAME, Padding
 from lawful.blocks.convolution.sizes import output_size, per_axis
@@ -24,22 +24,23 @@ def as_convolution(
     *,
     kernel: tuple[int, ...] | None = None,
     padding: Padding = CIRCULAR,
-    tolerance: float = 1e-4,
+    tolerance: float | None = None,
 ) -> Convolution:
     r"""Recovers the kernel of a linear map that commutes with shifts, or says why it has none.
 
     $$A \, T_s = T_s \, A \text{ for all } s \quad\Longrightarrow\quad A x = w \star x$$
 
     Under circular padding the shifts are those of a circle. Under zeros what leaves at one end is lost: the matrix
-    has to be constant along its diagonals. That a function is linear is tried on random inputs; all else is exact, up
-    to the tolerance.
+    has to be constant along its diagonals. That a function is linear is tried on random inputs, that of a module in
+    evaluation mode; all else is exact, up to the tolerance.
 
     Args:
         linear_map: A function from a batch (b, c, *space) to (b, out, *space), or the matrix of one sample, flattened.
         size: (c, *space), the channels and the size of an input.
         kernel: The taps along each space axis. By default as few as suffice.
         padding: How the convolution treats the border; not by reflection, which does not commute with shifts.
-        tolerance: By how much two numbers may differ, as a part of the largest.
+        tolerance: By how much two numbers may differ, as a part of the largest. By default 1e-4, and more in half
+            precision, where no tap of more than 1e-4 is dropped for it.
 
     Raises:
         ValueError: The map is not linear, not shift-equivariant, or reaches further than the kernel; it says where.
@@ -65,7 +66,9 @@ def as_convolution(
         raise ValueError(f"an output with channels and {wanted} was wanted: got {tuple(m.shape[: -axes - 1])}")
     if kernel is not None and output_size(space, kernel=kernel, padding=padding) != outputs:
         raise ValueError(f"a kernel of {kernel} does not lead from size {space} to {outputs} with {padding}")
-    limit = tolerance * float(m.abs().amax())
+    most = float(m.abs().amax())
+    limit = most * (tolerated(m.dtype) if tolerance is None else tolerance)
+    negligible = limit if kernel is not None or tolerance is not None else most * 1e-4
     w, offsets = m, []
     for axis, (rows, n) in enumerate(zip(outputs, space, strict=True)):
         _refuse_variance(m, axis, limit, circular)
@@ -74,7 +77,7 @@ def as_convolution(
         offsets.append(offset)
     taps, pads = [], []
     for axis, offset in enumerate(offsets):
-        used = offset[w.movedim(axis + 2, 0).flatten(1).abs().amax(1) > limit]
+        used = offset[w.movedim(axis + 2, 0).flatten(1).abs().amax(1) > negligible]
         k = kernel[axis] if kernel is not None else _taps_needed(outputs[axis], space[axis], used, padding)
         before = padding.sides(k - 1)[0]
         if outside := [int(d) for d in used if not -before <= d < k - before]:
@@ -92,6 +95,14 @@ def _shaped(matrix: Tensor, size: tuple[int, ...], kernel: tuple[int, ...] | Non
     """The matrix with axes (out, *outputs, c, *inputs)."""
     if kernel is None and padding not in (CIRCULAR, SAME):
         raise ValueError("of a matrix that changes the size the kernel is to be given: got None")
+    if matrix.dim() != 2:
+        raise ValueError(f"a matrix was wanted: got shape {tuple(matrix.shape)}")
+    if not matrix.is_floating_point():
+        raise TypeError(f"a matrix of floating point numbers was wanted: got {matrix.dtype}")
+    if not bool(matrix.isfinite().all()):
+        raise ValueError(
+            f"a matrix of finite numbers was wanted: got {int((~matrix.isfinite()).sum())} NaN or infinite"
+        )
     outputs = output_size(size[1:], kernel=kernel, padding=padding) if kernel else size[1:]
     rows, columns = matrix.shape
     if columns != math.prod(size) or rows % math.prod(outputs):

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from lawful.blocks.convolution.padding import FULL, NONE, Padding
+from lawful.blocks.convolution.padding import FULL, NONE, Padding, as_padding
 from lawful.laws import Claim, agreement, shape
 
 Sizes = int | tuple[int, ...]
@@ -22,10 +22,22 @@ def per_axis(value: Sizes, axes: int, name: str) -> tuple[int, ...]:
         >>> per_axis(2, 3, "stride")
         (2, 2, 2)
     """
-    values = (value,) * axes if isinstance(value, int) else tuple(value)
-    if len(values) != axes or min(values, default=0) < 1:
-        raise ValueError(f"{name} is at least 1, on each of {axes} space axes: got {value}")
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
+    if len(values) != axes or not all(isinstance(n, int) and n >= 1 for n in values):
+        raise ValueError(f"{name} is an int of at least 1, on each of {axes} space axes: got {value!r}")
     return values
+
+
+def one_to_three(sizes: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """Returns the sizes along one to three space axes, each at least 1.
+
+    Examples:
+        >>> one_to_three((3, 3), "kernel")
+        (3, 3)
+    """
+    if not isinstance(sizes, (tuple, list)) or not 1 <= len(sizes) <= 3:
+        raise ValueError(f"a {name} is a tuple of one to three axes: got {sizes!r}")
+    return per_axis(tuple(sizes), len(sizes), name)
 
 
 def output_size(
@@ -55,10 +67,11 @@ def output_size(
         >>> output_size((28,), kernel=(3,), stride=2, padding=1)
         (14,)
     """
-    padding = Padding(extra=padding) if isinstance(padding, int) else padding
+    padding = as_padding(padding)
     axes = len(per_axis(kernel, len(size), "kernel"))
+    steps, apart = per_axis(stride, axes, "stride"), per_axis(dilation, axes, "dilation")
     found = []
-    for n, k, step, d in zip(size, kernel, *(per_axis(v, axes, "a step") for v in (stride, dilation)), strict=True):
+    for n, k, step, d in zip(size, kernel, steps, apart, strict=True):
         span = d * (k - 1)
         room = n + sum(padding.sides(span)) - span
         if room < 1:

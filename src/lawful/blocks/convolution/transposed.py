@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.blocks.convolution.convolution import Convolution, initialised
+from lawful.blocks.convolution.convolution import Convolution, described, initialised
 from lawful.blocks.convolution.matrix import as_matrix
-from lawful.blocks.convolution.sizes import Sizes, output_size, per_axis
+from lawful.blocks.convolution.sizes import Sizes, one_to_three, output_size, per_axis
 from lawful.laws import Claim, agreement, shape
 
 _CONV = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -60,11 +60,13 @@ class TransposedConvolution(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if len(kernel) not in _CONV:
-            raise ValueError(f"a kernel has one to three axes: got {kernel}")
-        if padding < 0:
-            raise ValueError(f"padding is at least 0: got {padding}")
-        self.stride, self.dilation = (per_axis(v, len(kernel), "a step") for v in (stride, dilation))
+        kernel = one_to_three(kernel, "kernel")
+        if not isinstance(padding, int) or padding < 0:
+            raise ValueError(f"padding is an int of at least 0: got {padding!r}")
+        self.stride, self.dilation = (
+            per_axis(stride, len(kernel), "stride"),
+            per_axis(dilation, len(kernel), "dilation"),
+        )
         self.groups, self.padding = groups, padding
         self.weight, self.bias = initialised(c, out, kernel, out, groups=groups, bias=bias)
 
@@ -84,6 +86,10 @@ class TransposedConvolution(nn.Module):
         more = self._more(x.shape[2:], size) if size is not None else 0
         conv = _CONV[w.dim() - 2]
         return conv(x, w, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
+
+    def extra_repr(self) -> str:
+        c, out = self.weight.shape[:2]
+        return described(self, c, out * self.groups, {"padding": 0})
 
     def _more(self, space: tuple[int, ...], size: tuple[int, ...]) -> list[int]:
         """How far the wanted size is above the smallest."""

@@ -57,8 +57,7 @@ class DropConnect(Dense):
         """Maps the last axis, each vector with a mask of its own."""
         if not self.training or self.drop == 0:
             return super().forward(x)
-        if x.shape[-1:] != self.weight.shape[1:]:
-            raise ValueError(f"the last axis is to have size {self.weight.shape[1]}: got shape {tuple(x.shape)}")
+        self._check(x)
         weight = F.dropout(self.weight.expand(*x.shape[:-1], -1, -1), self.drop)
         y = torch.einsum("...oi,...i->...o", weight, x)
         return self.activation(y if self.bias is None else y + self.bias)
@@ -67,6 +66,7 @@ class DropConnect(Dense):
         """Returns the mean and the variance, over masks, of what training feeds the activation."""
         if self.drop == 1:
             raise ValueError("with drop=1 nothing stays, and there is no scale to make up for it")
+        self._check(x)
         variance = self.drop / (1 - self.drop) * F.linear(x.square(), self.weight.square())
         return Moments(F.linear(x, self.weight, self.bias), variance)
 

@@ -68,12 +68,19 @@ def average_over_masks(
         tensor([3.])
     """
     check_probability("keep", keep)
+    if x.dim() == 0:
+        raise ValueError("an input with a last axis was wanted: got shape ()")
     n = x.shape[-1]
     if n > MOST_UNITS:
         raise ValueError(f"at most {MOST_UNITS} units can be averaged over: got {n}")
     masks = torch.arange(2**n, device=x.device)[:, None] >> torch.arange(n, device=x.device) & 1
     weights = torch.where(masks == 1, x.new_tensor(keep), x.new_tensor(1 - keep)).prod(-1)
-    return torch.einsum("...mo,m->...o", f(masks * x[..., None, :]), weights)
+    masked = masks * x[..., None, :]
+    y = f(masked)
+    if y.shape[:-1] != masked.shape[:-1]:
+        wanted = f"(*{tuple(masked.shape[:-1])}, m) of {tuple(masked.shape)}"
+        raise ValueError(f"a function that makes {wanted} was wanted: got {tuple(y.shape)}")
+    return torch.einsum("...mo,m->...o", y, weights)
 
 
 def check_probability(name: str, value: float) -> None:

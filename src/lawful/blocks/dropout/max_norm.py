@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -26,7 +27,7 @@ def max_norm(weight: Float[Tensor, "*shape"], *, limit: float) -> Float[Tensor, 
 
     Args:
         weight: The rows $w_i$, along the first axis.
-        limit: $c$, above 0.
+        limit: $c$, above 0; at infinity nothing changes.
 
     Examples:
         >>> max_norm(torch.tensor([[3.0, 4.0], [0.5, 0.0]]), limit=1.0)
@@ -37,6 +38,8 @@ def max_norm(weight: Float[Tensor, "*shape"], *, limit: float) -> Float[Tensor, 
         raise ValueError(f"limit is to be above 0: got {limit}")
     if weight.dim() < 2:
         raise ValueError(f"a weight with rows was wanted: got shape {tuple(weight.shape)}")
+    if math.isinf(limit):
+        return weight.clone()
     length = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.dim())), keepdim=True)
     return weight * (limit / length.clamp_min(limit))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
@@ -16,10 +15,14 @@ from lawful.blocks.dropout.drop_connect import DropConnect, Moments
 from lawful.blocks.dropout.dropout import Dropout, WeightScalingDropout
 from lawful.blocks.dropout.expectation import unbiased
 from lawful.blocks.dropout.stochastic_depth import StochasticDepth
+from lawful.blocks.modes import in_training
 from lawful.laws import Claim, agreement, shape
 
-RANDOM: tuple[type[nn.Module], ...] = (_DropoutNd, WeightScalingDropout, DropConnect, StochasticDepth)
-"""The modules that are random in training: PyTorch's dropouts, of which `Dropout` is one, and lawful's."""
+RANDOM: tuple[type[nn.Module], ...] = (
+    *(_DropoutNd, nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer),
+    *(WeightScalingDropout, DropConnect, StochasticDepth),
+)
+"""The modules that are random in training: PyTorch's, of which `Dropout` is one, and lawful's."""
 
 
 def monte_carlo(
@@ -30,7 +33,8 @@ def monte_carlo(
     $$\bar y = \frac{1}{S} \sum_s f(x; m_s), \qquad v = \frac{1}{S - 1} \sum_s (f(x; m_s) - \bar y)^2$$
 
     The modules that are random are in training mode while it runs, all others in evaluation mode, so that a batch
-    norm uses its running statistics. Afterwards each is in the mode that it was in.
+    norm uses its running statistics. Afterwards each is in the mode that it was in. A module that calls
+    `F.dropout(..., self.training)` itself is random only if its class is among `random`.
 
     Reference:
         Gal and Ghahramani, *Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep
@@ -50,21 +54,9 @@ def monte_carlo(
     """
     if samples < 2:
         raise ValueError(f"a variance takes at least 2 samples: got samples={samples}")
-    with _only_random(model, random):
+    with in_training(model, random):
         variance, mean = torch.var_mean(torch.stack([model(x) for _ in range(samples)]), dim=0)
     return Moments(mean, variance)
-
-
-@contextmanager
-def _only_random(model: nn.Module, random: tuple[type[nn.Module], ...]) -> Iterator[None]:
-    modes = {module: module.training for module in model.modules()}
-    try:
-        for module in modes:
-            module.training = isinstance(module, random)
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def claims() -> Iterator[Claim]:

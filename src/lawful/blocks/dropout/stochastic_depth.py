@@ -67,6 +67,8 @@ def depth_rates(depth: int, *, last: float = 0.5) -> list[float]:
         [0.125, 0.25, 0.375, 0.5]
     """
     check_probability("last", last)
+    if depth < 0:
+        raise ValueError(f"depth is at least 0: got {depth}")
     return [last * (n + 1) / depth for n in range(depth)]
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.blocks.normalization.normalize import normalize
+from lawful.blocks.normalization.normalize import check_eps, normalize
 from lawful.laws import (
     Claim,
     agreement,
@@ -46,12 +46,18 @@ class AdaNorm(nn.Module):
 
     def __init__(self, *, scale: float = 1.0, k: float = 0.1, eps: float = 1e-5) -> None:
         super().__init__()
+        check_eps(eps)
         self.scale, self.k, self.eps = scale, k, eps
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         """Normalises the last axis."""
+        if x.dim() == 0:
+            raise ValueError("an input with a last axis was wanted: got shape ()")
         y = F.layer_norm(x, x.shape[-1:], eps=self.eps)
         return self.scale * (1 - self.k * y.detach()) * y
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale}, k={self.k}, eps={self.eps}"
 
 
 def claims() -> Iterator[Claim]:

@@ -70,6 +70,10 @@ class BatchNorm(nn.Module):
             x, self.running_mean, self.running_var, self.weight, self.bias, self.training, share, self.eps
         )
 
+    def extra_repr(self) -> str:
+        affine = self.weight is not None
+        return f"{self.running_mean.numel()}, eps={self.eps}, momentum={self.momentum}, {affine=}"
+
 
 def claims() -> Iterator[Claim]:
     """The laws that BatchNorm obeys; `invariances` claims more."""

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.blocks.normalization.normalize import axes_of, normalize
+from lawful.blocks.normalization.normalize import axes_of, check_eps, normalize
 from lawful.laws import Claim, agreement, batch_independence, shape
 
 
@@ -37,6 +37,7 @@ class GroupNorm(nn.Module):
 
     def __init__(self, groups: int, c: int, *, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()
+        check_eps(eps)
         if min(groups, c) < 1 or c % groups:
             raise ValueError(f"groups must divide c: got c={c}, groups={groups}")
         self.weight = nn.Parameter(torch.ones(c)) if affine else None
@@ -48,6 +49,9 @@ class GroupNorm(nn.Module):
         if x.dim() < 2 or x.shape[1] != self.c:
             raise ValueError(f"axis 1 is to have size {self.c}: got shape {tuple(x.shape)}")
         return F.group_norm(x, self.groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.groups}, {self.c}, eps={self.eps}, affine={self.weight is not None}"
 
 
 def claims() -> Iterator[Claim]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -9,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.blocks.normalization.normalize import axes_of, normalize
+from lawful.blocks.normalization.normalize import axes_of, check_eps, normalize
 from lawful.laws import Claim, agreement, batch_independence, scale_invariance, shape, shift_invariance, ties
 
 
@@ -36,6 +37,7 @@ class InstanceNorm(nn.Module):
 
     def __init__(self, c: int, *, eps: float = 1e-5, affine: bool = False) -> None:
         super().__init__()
+        check_eps(eps)
         if c < 1:
             raise ValueError(f"c is at least 1: got {c}")
         self.weight = nn.Parameter(torch.ones(c)) if affine else None
@@ -46,7 +48,14 @@ class InstanceNorm(nn.Module):
         """Normalises the space axes."""
         if x.dim() < 3 or x.shape[1] != self.c:
             raise ValueError(f"axis 1 is to have size {self.c}, before space axes: got shape {tuple(x.shape)}")
+        if math.prod(x.shape[2:]) == 1:
+            raise ValueError(
+                f"more than one position was wanted, for there is no other deviation: got shape {tuple(x.shape)}"
+            )
         return F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.c}, eps={self.eps}, affine={self.weight is not None}"
 
 
 def claims() -> Iterator[Claim]:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.blocks.normalization.normalize import axes_of, normalize
+from lawful.blocks.normalization.normalize import axes_of, check_eps, normalize
 from lawful.laws import (
     Claim,
     agreement,
@@ -48,6 +48,7 @@ class LayerNorm(nn.Module):
 
     def __init__(self, d: int | tuple[int, ...], *, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()
+        check_eps(eps)
         self.shape = (d,) if isinstance(d, int) else tuple(d)
         if min(self.shape, default=0) < 1:
             raise ValueError(f"d is one or several sizes of at least 1: got {d}")
@@ -60,6 +61,9 @@ class LayerNorm(nn.Module):
         if x.shape[-len(self.shape) :] != self.shape:
             raise ValueError(f"the last axes are to have sizes {self.shape}: got shape {tuple(x.shape)}")
         return F.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.shape}, eps={self.eps}, affine={self.weight is not None}"
 
 
 def claims() -> Iterator[Claim]:

@@ -33,8 +33,16 @@ def axes_of(kind: str, dim: int, *, batch: int = 1) -> tuple[int, ...]:
         >>> axes_of("batch", 4), axes_of("instance", 4), axes_of("layer", 3, batch=2)
         ((0, 2, 3), (2, 3), (2,))
     """
+    if kind not in OVER:
+        raise ValueError(f"kind is one of {', '.join(OVER)}: got {kind!r}")
     where = {"b": range(batch), "c": range(batch, batch + 1), "s": range(batch + 1, dim)}
     return tuple(axis for letter in OVER[kind].split() for axis in where[letter])
+
+
+def check_eps(eps: float) -> None:
+    """Refuses an ε that is negative, or no number."""
+    if not eps >= 0:
+        raise ValueError(f"eps is at least 0: got {eps}")
 
 
 def normalize(x: Float[Tensor, "*shape"], axes: tuple[int, ...], *, eps: float = 1e-5) -> Float[Tensor, "*shape"]:

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lawful.blocks.normalization.normalize import check_eps
 from lawful.laws import (
     Claim,
     agreement,
@@ -45,6 +46,7 @@ class RMSNorm(nn.Module):
     def __init__(self, d: int, *, eps: float = 1e-6) -> None:
         if d < 1:
             raise ValueError(f"d is at least 1: got {d}")
+        check_eps(eps)
         super().__init__()
         self.weight = nn.Parameter(torch.ones(d))
         self.shape, self.eps = (d,), eps
@@ -54,6 +56,9 @@ class RMSNorm(nn.Module):
         if x.shape[-1:] != self.shape:
             raise ValueError(f"the last axis is to have size {self.shape[0]}: got shape {tuple(x.shape)}")
         return F.rms_norm(x, self.shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.shape[0]}, eps={self.eps}"
 
 
 def claims() -> Iterator[Claim]:

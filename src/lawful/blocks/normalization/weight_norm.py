@@ -48,6 +48,9 @@ class WeightNorm(nn.Module):
         others = tuple(axis for axis in range(w.dim()) if axis != self.axis % w.dim())
         return torch.linalg.vector_norm(w, dim=others, keepdim=True), w
 
+    def extra_repr(self) -> str:
+        return f"axis={self.axis}"
+
 
 def claims() -> Iterator[Claim]:
     """The laws that WeightNorm obeys; `invariances` claims more."""

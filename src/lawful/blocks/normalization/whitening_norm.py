@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks.normalization.normalize import axes_of, normalize
+from lawful.blocks.normalization.normalize import normalize
 from lawful.functions.whitening import inverse_root
 from lawful.laws import Claim, Draw, agreement, batch_independence, equivariance, shape, shift_invariance
 
@@ -20,7 +21,8 @@ class WhiteningNorm(nn.Module):
 
     Of all matrices that whiten, the symmetric one (ZCA) moves the data least: turning the channels turns the output.
     In training $\mu$ and $\Sigma$ are those of the batch; in evaluation the mean and the matrix are running averages.
-    A batch with fewer entries than channels has no full covariance, and $\epsilon$ stands in for what is missing.
+    A batch with fewer entries than channels has no full covariance, and $\epsilon$ stands in for what is missing; an
+    empty one leaves the averages as they are. It computes in single precision at least, under autocast too.
 
     Reference:
         Huang et al., *Decorrelated Batch Normalization*, 2018.
@@ -52,16 +54,29 @@ class WhiteningNorm(nn.Module):
         c = self.running_mean.numel()
         if x.dim() < 2 or x.shape[1] != c:
             raise ValueError(f"axis 1 is to have size {c}: got shape {tuple(x.shape)}")
-        rows = x.movedim(1, -1)
-        if not self.training:
-            return ((rows - self.running_mean) @ self.running_matrix).movedim(-1, 1)
-        mean = x.mean(axes_of("batch", x.dim()))
-        rows = rows - mean
-        flat = rows.reshape(-1, c)
-        matrix = inverse_root(flat.mT @ flat / len(flat) + self.eps * torch.eye(c).to(x))
+        if not x.is_floating_point():
+            raise TypeError(f"floating point numbers were wanted: got {x.dtype}")
+        device, precise = x.device.type, torch.promote_types(x.dtype, torch.float32)
+        casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        with torch.autocast(device, enabled=False) if casts else nullcontext():
+            rows = x.movedim(1, -1).to(precise)
+            if self.training and x.numel():
+                mean, matrix = self._of_batch(rows)
+            else:
+                mean, matrix = self.running_mean.to(precise), self.running_matrix.to(precise)
+            return ((rows - mean) @ matrix).movedim(-1, 1).to(x.dtype)
+
+    def _of_batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean and the matrix of a batch, which are added to the running averages."""
+        mean = rows.flatten(0, -2).mean(0)
+        flat = rows.flatten(0, -2) - mean
+        matrix = inverse_root(flat.mT @ flat / len(flat) + self.eps * torch.eye(flat.shape[1]).to(flat))
         for running, found in ((self.running_mean, mean), (self.running_matrix, matrix)):
-            running.lerp_(found.detach(), self.momentum)
-        return (rows @ matrix).movedim(-1, 1)
+            running.lerp_(found.detach().to(running.dtype), self.momentum)
+        return mean, matrix
+
+    def extra_repr(self) -> str:
+        return f"{self.running_mean.numel()}, eps={self.eps}, momentum={self.momentum}"
 
 
 def claims() -> Iterator[Claim]:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks.recurrent.shapes import check_sizes, check_steps
+from lawful.blocks.recurrent.shapes import check_sizes, check_state, check_step, check_steps
 from lawful.laws import Claim, agreement, causality, recurrence, shape
 
 
@@ -53,6 +53,7 @@ class GRU(nn.GRU):
     ) -> tuple[Float[Tensor, "b t hidden"], Float[Tensor, "b hidden"]]:
         """Runs over a sequence; returns the state at each time, and the last one."""
         check_steps(x, self.input_size)
+        check_state(state, len(x), self.hidden_size)
         y, last = super().forward(x, None if state is None else state[None])
         return y, last[0]
 
@@ -60,6 +61,7 @@ class GRU(nn.GRU):
         self, x: Float[Tensor, "b d"], state: Float[Tensor, "b hidden"] | None = None
     ) -> tuple[Float[Tensor, "b hidden"], Float[Tensor, "b hidden"]]:
         """Takes one step; returns the output and the state, which are the same."""
+        check_step(x, state, self.input_size, self.hidden_size)
         h = x.new_zeros(len(x), self.hidden_size) if state is None else state
         h = torch.gru_cell(x, h, self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         return h, h

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks.recurrent.shapes import check_sizes, check_steps
+from lawful.blocks.recurrent.shapes import check_sizes, check_state, check_step, check_steps
 from lawful.laws import Claim, agreement, causality, recurrence, shape
 
 State = tuple[Float[Tensor, "b hidden"], Float[Tensor, "b hidden"]]
@@ -55,14 +55,27 @@ class LSTM(nn.LSTM):
     ) -> tuple[Float[Tensor, "b t hidden"], State]:
         """Runs over a sequence; returns the output at each time, and the last state."""
         check_steps(x, self.input_size)
+        for part in _parts(state):
+            check_state(part, len(x), self.hidden_size)
         y, (h, c) = super().forward(x, None if state is None else (state[0][None], state[1][None]))
         return y, (h[0], c[0])
 
     def step(self, x: Float[Tensor, "b d"], state: State | None = None) -> tuple[Float[Tensor, "b hidden"], State]:
         """Takes one step; returns the output and the state."""
+        for part in _parts(state):
+            check_step(x, part, self.input_size, self.hidden_size)
         start = state or (x.new_zeros(len(x), self.hidden_size),) * 2
         h, c = torch.lstm_cell(x, start, self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         return h, (h, c)
+
+
+def _parts(state: State | None) -> tuple[Tensor | None, ...]:
+    """The hidden state and the cell."""
+    if state is None:
+        return (None,)
+    if not isinstance(state, (tuple, list)) or len(state) != 2:
+        raise ValueError(f"a state of two, h and c, was wanted: got {type(state).__name__} of {len(state)}")
+    return tuple(state)
 
 
 def claims() -> Iterator[Claim]:

@@ -81,8 +81,12 @@ def cp(
         raise ValueError(f"a tensor with at least two axes is wanted: got shape {tuple(tensor.shape)}")
     if rank < 1 or sweeps < 1:
         raise ValueError(f"rank and sweeps are at least 1: got rank={rank}, sweeps={sweeps}")
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance is at least 0: got {tolerance}")
     if not tensor.numel() or not bool(tensor.isfinite().all()):
         raise ValueError("finite entries are wanted: got NaN, infinity, or none at all")
+    unit = tensor.abs().amax() if bool(tensor.any()) else tensor.new_ones(())
+    tensor = tensor / unit
     size = torch.linalg.vector_norm(tensor)
     tolerance = max(tolerance, 10 * torch.finfo(tensor.dtype).eps)
     factors = [F.normalize(torch.randn(d, rank, generator=generator).to(tensor), dim=0) for d in tensor.shape]
@@ -99,7 +103,7 @@ def cp(
         if converged:
             break
     order = weights.argsort(descending=True)
-    return CP(weights[order], tuple(u[:, order] for u in factors), tuple(errors[1:]), converged)
+    return CP(unit * weights[order], tuple(u[:, order] for u in factors), tuple(errors[1:]), converged)
 
 
 @law("e_{s+1} ≤ e_s; 0 ≤ e_1 ≤ 1", cases=20, tries=None)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lawful.functions.decompositions.checks import square
 from lawful.functions.decompositions.examples import well_conditioned
 from lawful.functions.decompositions.qr import qr
 from lawful.laws import Claim, agreement, derivative, homomorphism, invariance, made
@@ -20,7 +21,8 @@ def determinant(a: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch"]:
     $$\det A = \sum_\pi \operatorname{sign}(\pi) \prod_i A_{i \pi(i)}, \qquad \det AB = \det A \det B, \quad
     \det A^\top = \det A, \quad \det A^{-1} = 1 / \det A$$
 
-    For large matrices it over- or underflows long before the logarithm does.
+    For large matrices it over- or underflows long before the logarithm does. The gradient is the matrix of cofactors,
+    except where elimination meets a pivot of exactly 0: there PyTorch gives 0.
 
     Args:
         a: The matrix $A$.
@@ -29,7 +31,7 @@ def determinant(a: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch"]:
         >>> determinant(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
         tensor(-2.)
     """
-    return torch.linalg.det(a)
+    return torch.linalg.det(square(a))
 
 
 def log_determinant(a: Float[Tensor, "*batch n n"]) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
@@ -50,7 +52,7 @@ def log_determinant(a: Float[Tensor, "*batch n n"]) -> tuple[Float[Tensor, "*bat
         >>> size, sign
         (tensor(0.), tensor(-1.))
     """
-    sign, size = torch.linalg.slogdet(a)
+    sign, size = torch.linalg.slogdet(square(a))
     return size, sign
 
 
@@ -59,7 +61,8 @@ def gram_determinant(a: Float[Tensor, "*batch m n"]) -> Float[Tensor, "*batch"]:
 
     $$\det A^\top A = (\det R)^2 = \prod_i R_{ii}^2, \qquad A = Q R$$
 
-    The Gram matrix, whose condition number is the square of that of $A$, is never formed.
+    The Gram matrix, whose condition number is the square of that of $A$, is never formed. At dependent columns the
+    volume is 0, its least, and so is the gradient; second derivatives want independent ones.
 
     Args:
         a: The matrix $A$, at least as many rows as columns.
@@ -68,7 +71,10 @@ def gram_determinant(a: Float[Tensor, "*batch m n"]) -> Float[Tensor, "*batch"]:
         >>> gram_determinant(torch.tensor([[3.0], [4.0]]))
         tensor(25.)
     """
-    return qr(a)[1].diagonal(dim1=-2, dim2=-1).prod(-1).square()
+    flat = (qr(a.detach())[1].diagonal(dim1=-2, dim2=-1) == 0).any(-1)
+    one = torch.eye(*a.shape[-2:], dtype=a.dtype, device=a.device)
+    volume = qr(torch.where(flat[..., None, None], one, a))[1].diagonal(dim1=-2, dim2=-1).prod(-1)
+    return torch.where(flat, 0.0, volume.square())
 
 
 def _leibniz(a: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from lawful.functions.decompositions.checks import square
 from lawful.functions.decompositions.examples import symmetric, well_conditioned
 from lawful.laws import Claim, Draw, Map, Same, Statement, derivative, gradient, invariance, law, made
 
@@ -33,7 +34,7 @@ def symmetric_eigen(
         >>> values
         tensor([-1.,  1.])
     """
-    return torch.linalg.eigh(a)
+    return torch.linalg.eigh(square(a))
 
 
 def general_eigen(
@@ -57,7 +58,7 @@ def general_eigen(
         >>> values
         tensor([0.+1.j, 0.-1.j])
     """
-    return torch.linalg.eig(a)
+    return torch.linalg.eig(square(a))
 
 
 def characteristic_polynomial(a: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch k"]:
@@ -82,7 +83,7 @@ def characteristic_polynomial(a: Float[Tensor, "*batch n n"]) -> Float[Tensor, "
         >>> characteristic_polynomial(torch.tensor([[2.0, 0.0], [0.0, 3.0]]))
         tensor([ 1., -5.,  6.])
     """
-    n = a.shape[-1]
+    n = square(a).shape[-1]
     one = torch.eye(n, dtype=a.dtype, device=a.device).expand_as(a)
     m, coefficients = one, [a.new_ones(a.shape[:-2])]
     for k in range(1, n + 1):

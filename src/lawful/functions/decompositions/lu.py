@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lawful.functions.decompositions.checks import matrix
 from lawful.functions.decompositions.examples import well_conditioned
 from lawful.laws import Claim, Map, Same, Statement, gradient, law, made, shape
 
@@ -35,7 +36,7 @@ def lu(
         tensor([[1., 3.],
                 [0., 2.]])
     """
-    return torch.linalg.lu(a)
+    return torch.linalg.lu(matrix(a))
 
 
 @law("P L U = A; PᵀP = 1, P_ij ≥ 0; L_ii = 1, L_ij = 0 for i < j, |L_ij| ≤ 1; U_ij = 0 for i > j", tries=None)

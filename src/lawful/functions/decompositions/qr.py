@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from lawful.functions.decompositions.checks import matrix
 from lawful.functions.decompositions.examples import well_conditioned
 from lawful.laws import Claim, Map, Same, Statement, agreement, gradient, law, made, shape
 
@@ -16,10 +17,15 @@ QR = tuple[Float[Tensor, "*batch m n"], Float[Tensor, "*batch n n"]]
 
 
 def _tall(a: Tensor) -> Tensor:
-    m, n = a.shape[-2:]
+    m, n = matrix(a).shape[-2:]
     if m < n:
         raise ValueError(f"at least as many rows as columns are wanted: got {m} x {n}")
     return a
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Brings vectors to length 1, the largest entry to 1 first: squares of what is left neither overflow nor vanish."""
+    return F.normalize(x / x.detach().abs().amax(-1, keepdim=True), dim=-1, eps=0.0)
 
 
 def _positive(q: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,8 +84,10 @@ def modified_gram_schmidt(a: Float[Tensor, "*batch m n"]) -> QR:
                 [0.0000, 0.8000]])
     """
     left, columns, rows = _tall(a), [], []
+    if not a.shape[-1]:
+        return qr(a)
     for j in range(a.shape[-1]):
-        q = F.normalize(left[..., 0], dim=-1, eps=0.0)
+        q = _unit(left[..., 0])
         row = torch.einsum("...m,...mn->...n", q, left)
         left = left[..., 1:] - q[..., None] * row[..., None, 1:]
         columns.append(q)
@@ -93,6 +101,8 @@ def _eliminate(a: Tensor, clear: Callable[[Tensor, int], Tensor]) -> tuple[Tenso
     `clear(rows, j)` turns the rows by an orthogonal matrix such that column j is zero in all but the first.
     """
     m, n = _tall(a).shape[-2:]
+    if not n:
+        return qr(a)
     left = torch.cat([a, torch.eye(m).to(a).expand(*a.shape[:-1], m)], dim=-1)
     done = []
     for j in range(n):
@@ -133,7 +143,7 @@ def householder_qr(a: Float[Tensor, "*batch m n"]) -> QR:
 def _reflect(rows: Tensor, j: int) -> Tensor:
     x = rows[..., j]
     first = torch.eye(1, x.shape[-1]).to(x)[0]
-    u = F.normalize(torch.where((x == 0).all(-1, keepdim=True), first, x), dim=-1, eps=0.0)
+    u = _unit(torch.where((x == 0).all(-1, keepdim=True), first, x))
     v = u + torch.where(u[..., :1] < 0, -first, first)
     scale = 1 + u[..., 0, None, None].abs()
     return rows - v[..., None] * torch.einsum("...m,...mn->...n", v, rows)[..., None, :] / scale

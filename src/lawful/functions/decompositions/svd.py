@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lawful.functions.decompositions.checks import matrix
 from lawful.functions.decompositions.examples import well_conditioned
 from lawful.laws import Claim, Map, Same, Statement, derivative, gradient, law, made, shape
 
@@ -34,7 +35,7 @@ def svd(
         >>> s
         tensor([2., 1.])
     """
-    return torch.linalg.svd(a, full_matrices=False)
+    return torch.linalg.svd(matrix(a), full_matrices=False)
 
 
 def pseudo_inverse(a: Float[Tensor, "*batch m n"], *, rtol: float | None = None) -> Float[Tensor, "*batch n m"]:
@@ -57,7 +58,7 @@ def pseudo_inverse(a: Float[Tensor, "*batch m n"], *, rtol: float | None = None)
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.0000]])
     """
-    return torch.linalg.pinv(a, rtol=rtol)
+    return torch.linalg.pinv(matrix(a), rtol=rtol)
 
 
 @law("U Σ Vᵀ = A; UᵀU = VᵀV = 1; σ_1 ≥ ... ≥ σ_k ≥ 0", tries=None)

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from lawful.functions.decompositions.checks import seen
 from lawful.groups import matrices
 from lawful.groups.distances import distances, rigidity
 from lawful.groups.group import LieGroup, axioms, sized
@@ -23,8 +24,9 @@ class Orthogonal(LieGroup):
     refused. The algebra is the skew-symmetric matrices, of $d (d - 1) / 2$ coordinates, numbered and signed such that
     $d = 2$ has the angle and $d = 3$ has $\hat v x = v \times x$.
 
-    `log` turns by at most $\pi$ in each plane. Its derivatives are right up to there. At $\pi$ itself either
-    direction is as short, so that one of them is chosen, and where several planes are turned by $\pi$ one choice of
+    `log` turns by at most $\pi$ in each plane. Its derivatives are right up to there; where several planes are within
+    $\epsilon$ of it, to the digits that a condition number of $1 / \epsilon$ leaves. At $\pi$ itself either direction
+    is as short, so that one of them is chosen, and where several planes are turned by $\pi$ one choice of
     planes.
 
     Args:
@@ -112,7 +114,7 @@ class Orthogonal(LieGroup):
         The value comes from the planes that are turned. The derivatives are those of two Newton steps from there,
         which have them right up to the third.
         """
-        if bool((determinant := torch.linalg.det(sized(g, self.d, self.d).detach())).lt(0).any()):
+        if seen((determinant := torch.linalg.det(sized(g, self.d, self.d).detach())) < 0):
             raise ValueError(f"log is of rotations, whose determinant is 1: got {determinant.min().item():.3g}")
         v = self.vee(_generator(g.detach().nan_to_num()))
         for _ in range(2):
