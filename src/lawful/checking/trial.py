@@ -40,12 +40,6 @@ _TOO_FEW = "Expected more than 1 value per channel when training"
 _TYPE_ERROR = re.compile(r"dtype|scalar type|Double|Float|float64|float32", re.I)
 
 
-def _size(run: Run) -> float:
-    """The largest number of the inputs."""
-    reals = [x for x in leaves(run.arguments).values() if x.is_floating_point() and x.numel()]
-    return max((float(x.abs().nan_to_num(0.0, 0.0).amax()) for x in reals), default=0.0)
-
-
 class Trial:
     """Runs cases of a law on a map.
 
@@ -248,7 +242,7 @@ class Trial:
             self.effective = lowest
             self.notes[f"judged as {dtype_name(lowest)}: the map computes in it inside"] = None
         finding = judge(statement, lowest, within, noises or None)
-        if not finding.failed and finding.noise > JUMP * max(finding.scale, _size(run)):
+        if not finding.failed and finding.noise > JUMP * max(finding.scale, run.size):
             if not self._repeats(run):
                 return judge(statement, lowest, within)
             self.counts["excused"] += 1
