@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+import lawful
 from lawful.functions import DERIVATIVE_IDENTITIES, DerivativeIdentity
 from lawful.laws import Claim, derivative, shape
 
@@ -34,3 +35,16 @@ def test_an_identity_of_ones_own_is_a_claim():
     row = DerivativeIdentity("(x³)' = 3x²", lambda x: x**3, lambda x: 3 * x**2, (shape("b"),))
     claim = Claim(derivative(formula=row.gradient), row.function, row.inputs, row.formula)
     assert claim.label == "(x³)' = 3x²"
+
+
+def test_an_identity_that_is_false_is_refuted():
+    row = DerivativeIdentity("(x³)' = 2x²", lambda x: x**3, lambda x: 2 * x**2, (shape("b"),))
+    found = lawful.check(row.function, derivative(formula=row.gradient), inputs=row.inputs, cases=20)
+    assert found.verdicts[0].grade == "refuted"
+
+
+def test_errors():
+    with pytest.raises(TypeError, match="gradient"):
+        DerivativeIdentity("(x³)' = 3x²", lambda x: x**3)
+    with pytest.raises(AttributeError, match="formula"):
+        DERIVATIVE_IDENTITIES[0].formula = ""

@@ -36,3 +36,10 @@ def test_rigidity_holds_and_is_refuted():
 def test_the_claims_are_of_the_groups_distance():
     (claim,) = distances(GROUP, ELEMENT)
     assert claim.subject == GROUP.distance
+
+
+def test_a_distance_that_is_none_is_refuted_and_a_missing_composition_is_an_error():
+    assert grade(lambda g, h: (g - h).sum(-1), next(distances(GROUP, ELEMENT)).law, (ELEMENT, ELEMENT)) == "refuted"
+    found = lawful.check(GROUP.distance, left_invariance(), inputs=(ELEMENT, ELEMENT), cases=5).verdicts[0]
+    assert found.grade == "error"
+    assert "wants compose" in str(found)

@@ -53,3 +53,21 @@ def test_errors_say_what_was_wanted_and_what_came():
         group.log((torch.ones(()), torch.ones(()).long()))
     with pytest.raises(ValueError, match=r"size 1: got shape \(2,\)"):
         group.exp(torch.zeros(2))
+
+
+def test_without_a_smooth_factor_there_is_no_algebra():
+    group = DirectProduct(Cyclic(2), Permutation(3))
+    g = group.identity()
+    for use in (lambda: group.log(g), lambda: group.adjoint(g), lambda: group.left_jacobian(torch.zeros(0))):
+        with pytest.raises(ValueError, match="a smooth factor was wanted: got Cyclic, Permutation"):
+            use()
+    assert group.dim == 0
+
+
+def test_adjoints_of_parts_with_different_batches_and_inverse_jacobians():
+    group = DirectProduct(Orthogonal(3), Translation(2))
+    g = Orthogonal(3).sample(4, 1, generator=seeded(), dtype=torch.float64), torch.zeros(5, 2, dtype=torch.float64)
+    assert group.adjoint(g).shape == (4, 5, 5, 5)
+    v = torch.randn(4, 5, generator=seeded(1), dtype=torch.float64) / 2
+    one = torch.eye(5, dtype=torch.float64).expand(4, 5, 5)
+    torch.testing.assert_close(group.left_jacobian(v) @ group.left_jacobian_inverse(v), one)

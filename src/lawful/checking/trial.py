@@ -32,8 +32,7 @@ CLEAR = 1e6
 """A residual of this many times the noise, measured once, is not measured again."""
 
 JUMP = 1e-3
-"""Noise of more than this part of the output (of the inputs, where they are larger: an output may have to be 0) is a
-tie or a branch that rounding decides: the case is excused."""
+"""Noise of more than this part of the outputs and inputs is a tie or a branch that rounding decides: it is excused."""
 
 _TOO_FEW = "Expected more than 1 value per channel when training"
 
@@ -283,10 +282,11 @@ class Trial:
                 self.notes["judged in float64 only: it does not run in float32"] = None
                 return None
             raise
-        if not isinstance(again.statement, Deterministic):
-            return None
-        finding = judge(again.statement, self.second, self.law.within or 0.0)
-        return finding if finding.kind == "not finite" and self._ordinary(run) else None
+        statement = again.statement
+        finding = (
+            judge(statement, self.second, self.law.within or 0.0) if isinstance(statement, Deterministic) else None
+        )
+        return finding if finding and finding.kind == "not finite" and self._ordinary(run) else None
 
     def _ordinary(self, run: Run) -> bool:
         """Whether the law asks for a number: not where inputs are extreme or parameters drawn, unless it says so."""

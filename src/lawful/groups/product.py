@@ -34,7 +34,8 @@ class DirectProduct(LieGroup):
 
     An element is a tuple, one of each factor, and acts on a tuple of vectors, each factor on its own. The coordinates
     of the algebra are those of the factors, one after another. A factor that is not smooth, such as a permutation, has
-    none: `exp` leaves it at the identity, and `log` refuses it elsewhere.
+    none: `exp` leaves it at the identity, and `log` refuses it elsewhere. Where no factor is smooth, there is no
+    algebra, and `log`, `adjoint` and the Jacobians are refused.
 
     Args:
         factors: The groups.
@@ -121,21 +122,38 @@ class DirectProduct(LieGroup):
         for f, a in self._parts(g):
             if not isinstance(f, LieGroup) and not bool((a == f.identity(dtype=a.dtype, device=a.device)).all()):
                 raise ValueError(f"no direction leads from the identity of {type(f).__name__} to another element")
+        self._check_smooth()
         return torch.cat([f.log(a) for f, a in self._parts(g) if isinstance(f, LieGroup)], -1)
 
     def adjoint(self, g: Any) -> Float[Tensor, "*batch n n"]:
         """Returns those of the smooth factors, along the diagonal."""
+        self._check_smooth()
         return _diagonal([f.adjoint(a) for f, a in self._parts(g) if isinstance(f, LieGroup)])
 
     def left_jacobian(self, v: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n n"]:
         """Returns those of the smooth factors, along the diagonal."""
+        return _diagonal([f.left_jacobian(p) for f, p in self._smooth_parts(v)])
+
+    def left_jacobian_inverse(self, v: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n n"]:
+        """Returns those of the smooth factors, along the diagonal."""
+        return _diagonal([f.left_jacobian_inverse(p) for f, p in self._smooth_parts(v)])
+
+    def _smooth_parts(self, v: Tensor) -> list[tuple[LieGroup, Tensor]]:
+        """Each smooth factor with its coordinates."""
+        self._check_smooth()
         parts = self._parts(sized(v, self.dim).split(self._dims(), -1))
-        return _diagonal([f.left_jacobian(p) for f, p in parts if isinstance(f, LieGroup)])
+        return [(f, p) for f, p in parts if isinstance(f, LieGroup)]
+
+    def _check_smooth(self) -> None:
+        if not any(isinstance(f, LieGroup) for f in self.factors):
+            raise ValueError(f"a smooth factor was wanted: got {', '.join(type(f).__name__ for f in self.factors)}")
 
 
 def _diagonal(blocks: list[Tensor]) -> Tensor:
     """Puts matrices along the diagonal of a large one, batch by batch."""
     sizes = [b.shape[-1] for b in blocks]
+    batch = torch.broadcast_shapes(*(b.shape[:-2] for b in blocks))
+    blocks = [b.expand(*batch, *b.shape[-2:]) for b in blocks]
     return torch.cat(
         [torch.nn.functional.pad(block, (sum(sizes[:i]), sum(sizes[i + 1 :]))) for i, block in enumerate(blocks)],
         -2,

@@ -68,3 +68,9 @@ def test_derivative_of_relu_at_zero_is_zero():
 def test_softplus_keeps_its_digits_past_twenty():
     x = torch.linspace(19, 45, 50, dtype=torch.float64)
     torch.testing.assert_close(softplus(x), torch.logaddexp(x, torch.zeros_like(x)), rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("function", [f for f in ORACLES if f is not identity], ids=lambda f: f.__name__)
+def test_what_is_no_tensor_is_refused(function):
+    with pytest.raises((TypeError, AttributeError)):
+        function([1.0, 2.0])

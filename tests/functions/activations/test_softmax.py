@@ -39,3 +39,20 @@ def test_edges(function):
         function(torch.zeros(2), axis=3)
     with pytest.raises((TypeError, RuntimeError)):
         function(torch.zeros(2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(("dtype", "top", "temperature"), [(torch.float16, 100.0, 1e-3), (torch.float32, 1e30, 1e-20)])
+def test_a_tiny_temperature_overflows_nothing(dtype, top, temperature):
+    x = torch.tensor([top, 0.0], dtype=dtype, requires_grad=True)
+    p = softmax(x, temperature=temperature)
+    assert p.tolist() == [1.0, 0.0]
+    assert torch.autograd.grad(p[0], x)[0].isfinite().all()
+    assert float(log_softmax(x.detach(), temperature=temperature)[0]) == 0
+
+
+@pytest.mark.parametrize("function", [softmax, log_softmax])
+def test_a_temperature_keeps_gradients_edges_and_transforms(function):
+    x = drawn(3, 4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: function(x, axis=0, temperature=0.3), x)
+    assert function(torch.zeros(2, 0), temperature=2.0).shape == (2, 0)
+    torch.testing.assert_close(torch.vmap(lambda x: function(x, temperature=2.0))(x), function(x, temperature=2.0))

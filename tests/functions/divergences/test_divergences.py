@@ -1,4 +1,5 @@
 import math
+from inspect import unwrap
 
 import numpy as np
 import pytest
@@ -14,10 +15,14 @@ from lawful.functions import (
     information,
     jensen_shannon,
     jensen_shannon_distance,
+    jensen_shannon_distance_from_logits,
     jensen_shannon_from_logits,
     kl_divergence,
     kl_divergence_from_logits,
+    lp_distance,
+    lp_distance_from_logits,
     reverse_kl_divergence,
+    reverse_kl_divergence_from_logits,
     total_variation,
     total_variation_from_logits,
     total_variation_over_events,
@@ -28,11 +33,15 @@ PAIRS = (
     jensen_shannon,
     jensen_shannon_distance,
     kl_divergence,
+    lp_distance,
     reverse_kl_divergence,
     total_variation,
     total_variation_over_events,
 )
 FROM_LOGITS = {
+    jensen_shannon_distance_from_logits: jensen_shannon_distance,
+    lp_distance_from_logits: lp_distance,
+    reverse_kl_divergence_from_logits: reverse_kl_divergence,
     jensen_shannon_from_logits: jensen_shannon,
     kl_divergence_from_logits: kl_divergence,
     total_variation_from_logits: total_variation,
@@ -110,8 +119,10 @@ def test_impossible_outcomes_in_logits(function):
     assert value.isfinite()
     slopes = torch.autograd.grad(value, (x, y))
     assert all(slope.isfinite().all() for slope in slopes)
-    if function is not jensen_shannon_from_logits and function is not total_variation_from_logits:
+    if function in (kl_divergence_from_logits, cross_entropy_from_logits):
         assert math.isinf(function(torch.full((3,), 1 / 3), torch.tensor([0.0, 1.0, -math.inf])))
+    if function is reverse_kl_divergence_from_logits:
+        assert math.isinf(function(torch.tensor([0.0, 1.0, -math.inf]), torch.zeros(3)))
 
 
 def test_cross_entropy_is_linear_in_the_truth_up_to_its_border():
@@ -144,8 +155,9 @@ def test_what_is_no_distribution_is_refused(function):
             function(torch.tensor(bad), q)
     with pytest.raises(ValueError, match=r"add up to 1 along the last axis: got 0\.9"):
         function(p, torch.tensor([0.5, 0.4]))
-    with pytest.raises((TypeError, RuntimeError)):
-        function(p, torch.ones(3) / 3)
+    for n in (1, 3):
+        with pytest.raises((TypeError, ValueError)):
+            function(p, torch.ones(n) / n)
     with pytest.raises(ValueError, match="got 0"):
         function(torch.ones(0), torch.ones(0))
 
@@ -176,3 +188,65 @@ def test_events_are_few():
     p = torch.full((17,), 1 / 17)
     with pytest.raises(ValueError, match="at most 16 outcomes, since all events are tried: got 17"):
         total_variation_over_events(p, p)
+
+
+@pytest.mark.parametrize("function", [*PAIRS, *FROM_LOGITS, cross_entropy_from_logits], ids=lambda f: f.__name__)
+def test_one_outcome_is_not_spread_over_many_and_integers_are_refused(function):
+    while function.__name__.startswith(("reverse", "jensen_shannon_distance")):
+        function = kl_divergence if "reverse" in function.__name__ else jensen_shannon
+    plain = unwrap(function)
+    with pytest.raises(ValueError, match=r"the same outcomes along the last axis: got \(2,\) and \(1,\)"):
+        plain(torch.tensor(HALF), torch.tensor([1.0]))
+    with pytest.raises(TypeError, match=r"is to be of real numbers: got torch\.int64"):
+        plain(torch.tensor([1, 0]), torch.tensor([1, 0]))
+    assert function(torch.tensor([HALF] * 3), torch.tensor(HALF)).shape == (3,)
+
+
+def test_information_is_of_probabilities():
+    for bad in (-0.5, 1.5):
+        with pytest.raises(ValueError, match=f"from 0 to 1: got {bad}"):
+            information(torch.tensor([0.5, bad]))
+    with pytest.raises(TypeError, match="real numbers"):
+        unwrap(information)(torch.tensor([0, 1]))
+    assert information(torch.tensor(math.nan)).isnan()
+    assert torch.vmap(information)(torch.tensor(HALF)).shape == (2,)
+
+
+@pytest.mark.parametrize(("dtype", "gap"), [(torch.float32, 20.0), (torch.float32, 80.0), (torch.float64, 40.0)])
+def test_entropy_from_logits_keeps_its_digits(dtype, gap):
+    rest = math.exp(-gap)
+    wanted = math.log1p(rest) + gap * rest / (1 + rest)
+    x = torch.tensor([0.0, gap], dtype=dtype, requires_grad=True)
+    found = entropy_from_logits(x)
+    assert float(found.detach()) == pytest.approx(wanted, rel=100 * torch.finfo(dtype).eps)
+    slope = torch.autograd.grad(found, x)[0]
+    assert float(slope[0]) == pytest.approx(gap * rest, rel=1e-3)
+
+
+def test_entropy_from_logits_has_right_derivatives():
+    x = torch.cat([logits(3, 4), torch.zeros(1, 4, dtype=torch.float64)]).requires_grad_()
+    assert torch.autograd.gradcheck(entropy_from_logits, x)
+    assert torch.autograd.gradgradcheck(entropy_from_logits, x)
+    x = torch.tensor([0.0, 1.0, -math.inf], requires_grad=True)
+    assert torch.autograd.grad(entropy_from_logits(x), x)[0].isfinite().all()
+    torch.testing.assert_close(torch.vmap(entropy_from_logits)(logits(3, 4)), entropy_from_logits(logits(3, 4)))
+
+
+def test_the_distance_of_close_distributions_keeps_its_digits():
+    p = distributions(50, 6, dtype=torch.float32)
+    for size in (1e-2, 1e-4, 1e-6):
+        off = size * p * torch.randn(50, 6, generator=torch.Generator().manual_seed(3))
+        q = p + off - p * off.sum(-1, keepdim=True)
+        t = ((p.double() - q.double()) / (p.double() + q.double())).numpy()
+        m = (p.double() + q.double()).numpy() / 2
+        wanted = np.sqrt((m * (np.log1p(-(t**2)) + 2 * t * np.arctanh(t))).sum(-1) / 2)
+        np.testing.assert_allclose(jensen_shannon_distance(p, q), wanted, rtol=1e-5)
+
+
+def test_lp_distance_equals_numpy():
+    p, q = distributions(20, 5), distributions(20, 5, seed=1)
+    for order in (1, 1.5, 2, 3, math.inf):
+        wanted = np.linalg.norm((p - q).numpy(), order, -1)
+        np.testing.assert_allclose(lp_distance(p, q, order=order), wanted, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"at least 1: got 0\.5"):
+        lp_distance(p, q, order=0.5)

@@ -1,4 +1,5 @@
 import math
+from inspect import unwrap
 
 import numpy as np
 import pytest
@@ -53,5 +54,31 @@ def test_zero_is_at_a_right_angle_to_everything():
 
 
 def test_shapes_fit():
-    with pytest.raises((TypeError, RuntimeError)):
+    with pytest.raises((TypeError, ValueError)):
         dot(torch.ones(3), torch.ones(4))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-22, 1e18, 1e30, 3e38])
+def test_vectors_of_any_length_have_a_direction(size):
+    x, y = torch.tensor([1.0, 1.0]), torch.tensor([1.0, 0.0])
+    long = size * x
+    assert float(cosine(long, long)) == pytest.approx(1.0, abs=1e-6)
+    assert float(cosine(long, y)) == pytest.approx(0.5**0.5)
+    assert float(angle(long, y)) == pytest.approx(math.pi / 4)
+    assert float(angle(long, long)) == 0
+    if size <= 1e30:
+        slope = torch.func.grad(cosine)(long, y) * size
+        torch.testing.assert_close(slope, torch.tensor([1.0, -1.0]) / 8**0.5)
+
+
+@pytest.mark.parametrize("function", [dot, cosine, angle])
+def test_one_entry_is_not_spread_over_many(function):
+    with pytest.raises((ValueError, TypeError)):
+        function(torch.ones(3), torch.ones(1))
+    with pytest.raises(ValueError, match=r"of one size were wanted: got shapes \(2, 3\) and \(1,\)"):
+        unwrap(dot)(torch.ones(2, 3), torch.ones(1))
+
+
+@pytest.mark.parametrize("function", [dot, cosine])
+def test_empty_vectors(function):
+    assert function(torch.ones(2, 0), torch.ones(2, 0)).tolist() == [0.0, 0.0]

@@ -42,7 +42,7 @@ def test_amount_of_similarity_equals_numpy():
 
 
 def test_shapes_fit():
-    with pytest.raises((TypeError, RuntimeError)):
+    with pytest.raises((TypeError, ValueError)):
         generalised_product(torch.ones(2), torch.ones(3))
     with pytest.raises((TypeError, RuntimeError)):
         amount_of_similarity(torch.ones(2), torch.ones(4, 3))

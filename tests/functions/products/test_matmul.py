@@ -1,3 +1,5 @@
+from inspect import unwrap
+
 import numpy as np
 import pytest
 import torch
@@ -44,5 +46,16 @@ def test_gram_equals_numpy():
 
 def test_shapes_fit():
     for multiply in (matmul_by_outer_products, torch.matmul):
-        with pytest.raises((TypeError, RuntimeError)):
+        with pytest.raises((TypeError, ValueError, RuntimeError)):
             multiply(torch.ones(2, 3), torch.ones(2, 3))
+
+
+def test_what_does_not_fit_is_refused_and_not_cut_or_spread():
+    wanted = r"A is to have as many columns as B has rows: got \(2, 3\) and"
+    for b in (torch.ones(1, 3), torch.ones(6, 3), torch.ones(3)):
+        with pytest.raises(ValueError, match=wanted):
+            unwrap(matmul_by_outer_products)(torch.ones(2, 3), b)
+        with pytest.raises(ValueError, match=wanted):
+            unwrap(matmul_by_blocks)(torch.ones(2, 3), b, rows=1, inner=3, columns=1)
+    with pytest.raises(ValueError, match=r"inner is to add up to 0: got \[\]"):
+        matmul_by_blocks(torch.ones(2, 0), torch.ones(0, 2), rows=1, inner=[], columns=1)

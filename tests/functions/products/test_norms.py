@@ -1,4 +1,5 @@
 import math
+from inspect import unwrap
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from scipy.spatial import distance as scipy_distance
 
 from lawful.functions import distance, frobenius, norm
 
-EXPONENTS = [1, 1.5, 2, 3, 7.5, math.inf]
+EXPONENTS = [1, 1.5, 2, 2.5, 3, 7.5, math.inf]
 
 
 def drawn(*shape, seed=0, dtype=torch.float64):
@@ -59,6 +60,16 @@ def test_derivatives_away_from_zero(p):
 
 
 @pytest.mark.parametrize("p", EXPONENTS)
+def test_the_second_derivative_at_a_zero_entry_is_that_of_the_equation(p):
+    x = torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
+    if 2 <= p < math.inf:
+        power = x[::2].pow(p).sum().pow(1 / p)
+        wanted = torch.autograd.functional.hessian(lambda x: x[::2].pow(p).sum().pow(1 / p), x)
+        wanted[1, 1] = 1 / power if p == 2 else 0.0
+        torch.testing.assert_close(torch.autograd.functional.hessian(lambda x: norm(x, p=p), x), wanted.detach())
+
+
+@pytest.mark.parametrize("p", EXPONENTS)
 def test_transforms(p):
     x = drawn(3, 4)
     torch.testing.assert_close(torch.vmap(lambda x: norm(x, p=p))(x), norm(x, p=p))
@@ -77,8 +88,12 @@ def test_p_is_at_least_one(p):
 
 
 def test_shapes_fit():
-    with pytest.raises((TypeError, RuntimeError)):
-        distance(torch.ones(3), torch.ones(4))
+    for y in (torch.ones(4), torch.ones(1)):
+        with pytest.raises(ValueError, match=rf"of one size were wanted: got shapes \(3,\) and \({len(y)},\)"):
+            unwrap(distance)(torch.ones(3), y)
+    with pytest.raises(ValueError, match="of one size"):
+        unwrap(distance)(torch.ones(2, 3), torch.ones(3), axis=0)
+    assert distance(torch.ones(2, 3), torch.zeros(2, 1), axis=0).shape == (3,)
 
 
 def test_an_empty_vector_has_no_length():

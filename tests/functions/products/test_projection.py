@@ -54,3 +54,10 @@ def test_gradients():
 def test_shapes_fit():
     with pytest.raises((TypeError, RuntimeError)):
         project_onto_columns(torch.ones(3), torch.ones(4, 2))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1e30])
+def test_how_long_the_vector_is_makes_no_difference(size):
+    x, onto = torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0])
+    torch.testing.assert_close(project(x, size * onto), torch.tensor([2.0, 2.0]))
+    torch.testing.assert_close(project(1e30 * x, size * onto), torch.tensor([2e30, 2e30]))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.functions.whitening import Moments, products, squares
+from lawful.functions.whitening import Moments, Standardizer, Whitening, products, squares
 from lawful.functions.whitening.pieces import ENTRIES
 
 
@@ -78,3 +78,23 @@ def test_errors_say_what_was_wanted_and_what_came():
         Moments.of(torch.zeros(1, 2), scatters=squares).merge(Moments.of(torch.zeros(1, 3), scatters=squares))
     with pytest.raises(TypeError):
         Moments.of(torch.zeros(3, 2, dtype=torch.long), scatters=squares)
+
+
+def test_moments_of_two_kinds_are_not_mixed():
+    x = data(5, 2)
+    with pytest.raises(ValueError, match="of one kind were wanted: got squares and products"):
+        Moments.of(x, scatters=squares).merge(Moments.of(x, scatters=products))
+    with pytest.raises(ValueError, match="moments with products were wanted: got squares"):
+        Whitening(Moments.of(x, scatters=squares))
+    with pytest.raises(ValueError, match="moments with squares were wanted: got products"):
+        Standardizer(Moments.of(x, scatters=products))
+
+
+@pytest.mark.parametrize("scatters", [squares, products])
+def test_numbers_whose_squares_vanish_are_refused_and_not_called_constant(scatters):
+    x = data(5, 2, torch.float32)
+    x[:, 1] *= 1e-30
+    with pytest.raises(ValueError, match="squares above 0 were wanted"):
+        Moments.of(x, scatters=scatters)
+    x[:, 1] = 1e-30
+    assert Moments.of(x, scatters=scatters).n == 5

@@ -78,7 +78,7 @@ def test_cholesky_has_a_gradient_at_lower_rank():
     assert x.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("rotation", [pca, zca])
+@pytest.mark.parametrize("rotation", ROTATIONS)
 def test_nan_is_refused(rotation):
     with pytest.raises(ValueError, match="finite covariance"):
         rotation(torch.full((2, 2), torch.nan))

@@ -108,3 +108,12 @@ def test_errors_say_what_was_wanted_and_what_came():
         standardize(torch.zeros(3, 2), axes=())
     with pytest.raises(ValueError, match=r"features of shape \(2,\) were wanted: got shape \(4, 3\)"):
         Standardizer.fit(torch.zeros(3, 2)).transform(torch.zeros(4, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1e30])
+def test_how_large_the_numbers_are_makes_no_difference(dtype, size):
+    x = data(8, 3, dtype=dtype) - 7
+    torch.testing.assert_close(standardize(size * x), standardize(x))
+    lifted = standardize(1e-30 * x, eps=4.0)
+    torch.testing.assert_close(lifted * 1e30, (x - x.mean(0)) / 2, rtol=1e-5, atol=1e-5)

@@ -1,3 +1,5 @@
+from inspect import unwrap
+
 import numpy as np
 import pytest
 import torch
@@ -149,3 +151,9 @@ def test_errors_say_what_was_wanted_and_what_came():
     for apply in (fitted.transform, fitted.inverse):
         with pytest.raises(ValueError, match=r"4 features were wanted: got shape \(2, 3\)"):
             apply(torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 2, 2), ()])
+def test_a_fit_wants_rows_of_features(shape):
+    with pytest.raises(ValueError, match="a row for each sample was wanted: got shape"):
+        unwrap(Whitening.fit.__func__)(Whitening, torch.ones(shape))

@@ -1,4 +1,5 @@
 import itertools
+from inspect import unwrap
 
 import pytest
 import torch
@@ -46,3 +47,10 @@ def test_errors_say_what_was_wanted_and_what_came():
         Dihedral(0)
     with pytest.raises(ValueError, match=r"size 4: got shape \(3,\)"):
         Dihedral(4).act(torch.tensor([1, 0]), torch.zeros(3))
+
+
+def test_a_reflection_is_one_or_none():
+    with pytest.raises(ValueError, match="0 or 1, for a reflection"):
+        Dihedral(3).act(torch.tensor([0, 2]), torch.arange(3))
+    with pytest.raises(ValueError, match=r"size 2: got shape \(3,\)"):
+        unwrap(Dihedral.compose)(Dihedral(3), torch.tensor([0, 1, 1]), torch.tensor([0, 1]))

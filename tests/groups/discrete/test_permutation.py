@@ -47,3 +47,13 @@ def test_errors_say_what_was_wanted_and_what_came():
         Permutation(0)
     with pytest.raises(ValueError, match=r"size 3: got shape \(4,\)"):
         Permutation(3).act(torch.arange(4), torch.zeros(4))
+
+
+@pytest.mark.parametrize("g", [[0, 1, 1], [0, 1, 3], [-1, 0, 1]])
+def test_what_is_no_permutation_is_refused(g):
+    group, g = Permutation(3), torch.tensor(g)
+    for use in (lambda: group.act(g, torch.ones(3)), lambda: group.inverse(g), lambda: group.distance(g, g)):
+        with pytest.raises(ValueError, match="each of 0 to 2 once was wanted"):
+            use()
+    some = group.sample(4)
+    torch.testing.assert_close(torch.vmap(group.inverse)(some), group.inverse(some))

@@ -67,3 +67,9 @@ def test_errors_say_what_was_wanted_and_what_came():
         Euclidean(3).exp(torch.zeros(5))
     with pytest.raises(ValueError, match="determinant is 1: got -1"):
         Euclidean(2).log(torch.diag(torch.tensor([1.0, -1.0, 1.0])))
+
+
+def test_log_runs_under_vmap():
+    group = Euclidean(3)
+    g = group.exp(torch.randn(3, 6, generator=seeded(), dtype=torch.float64) / 3)
+    torch.testing.assert_close(torch.func.vmap(group.log)(g), group.log(g))

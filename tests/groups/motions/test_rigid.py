@@ -1,3 +1,6 @@
+from inspect import unwrap
+
+import pytest
 import torch
 
 from lawful.groups import SO3
@@ -16,3 +19,12 @@ def test_puts_together_and_takes_apart():
 def test_one_rotation_for_many_translations():
     assert rigid(torch.eye(2), torch.zeros(5, 2)).shape == (5, 3, 3)
     assert rigid(torch.eye(2).expand(5, 2, 2), torch.zeros(2)).shape == (5, 3, 3)
+
+
+def test_wrong_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"size 2 x 2: got shape \(3, 3\)"):
+        unwrap(rigid)(torch.eye(3), torch.zeros(2))
+    with pytest.raises(ValueError, match=r"size 2: got shape \(3,\)"):
+        unwrap(rigid_act)(torch.eye(3), torch.zeros(3))
+    with pytest.raises((ValueError, TypeError)):
+        rigid_inverse(torch.zeros(2, 4))

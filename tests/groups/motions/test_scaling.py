@@ -1,3 +1,7 @@
+from inspect import unwrap
+
+import numpy as np
+import pytest
 import torch
 
 from lawful.groups.motions.scaling import Scaling
@@ -26,3 +30,16 @@ def test_factors_that_are_not_positive_have_no_logarithm():
 def test_each_sample_of_a_batch_has_its_own_factor():
     g, x = torch.tensor([1.0, 2.0]), torch.ones(2, 3)
     assert torch.equal(Scaling().act(g, x), torch.tensor([[1.0] * 3, [2.0] * 3]))
+
+
+@pytest.mark.parametrize("method", ["exp", "hat", "left_jacobian"])
+def test_coordinates_are_one_number(method):
+    with pytest.raises(ValueError, match=r"size 1: got shape \(2,\)"):
+        unwrap(getattr(Scaling, method))(Scaling(), torch.zeros(2))
+
+
+def test_equals_the_positive_numbers_of_numpy():
+    group = Scaling()
+    g, h = group.sample(2, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    np.testing.assert_allclose(group.compose(g, group.inverse(h)), g.numpy() / h.numpy(), rtol=1e-14)
+    np.testing.assert_allclose(group.exp(g[:, None]), np.exp(g.numpy()), rtol=1e-14)

@@ -1,3 +1,5 @@
+from inspect import unwrap
+
 import pytest
 import torch
 
@@ -25,3 +27,13 @@ def test_errors_say_what_was_wanted_and_what_came():
         Translation(0)
     with pytest.raises(ValueError, match=r"size 3: got shape \(2,\)"):
         Translation(3).act(torch.zeros(2), torch.zeros(2))
+
+
+def test_one_entry_is_not_spread_over_many():
+    group = Translation(3)
+    for method in ("compose", "distance"):
+        with pytest.raises(ValueError, match=r"size 3: got shape \(1,\)"):
+            unwrap(getattr(Translation, method))(group, torch.ones(3), torch.ones(1))
+    for method in ("inverse", "exp", "log", "hat", "adjoint"):
+        with pytest.raises(ValueError, match=r"size 3: got shape \(2,\)"):
+            unwrap(getattr(Translation, method))(group, torch.ones(2))

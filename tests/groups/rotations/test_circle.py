@@ -1,5 +1,6 @@
 import cmath
 import math
+from inspect import unwrap
 
 import pytest
 import torch
@@ -61,3 +62,9 @@ def test_types_of_either_kind_are_taken():
 def test_real_numbers_are_no_elements():
     with pytest.raises(Exception, match=r"(?i)type"):
         complex_to_matrix(torch.zeros(2))
+
+
+@pytest.mark.parametrize("method", ["exp", "hat", "left_jacobian"])
+def test_coordinates_are_one_number(method):
+    with pytest.raises(ValueError, match=r"size 1: got shape \(2,\)"):
+        unwrap(getattr(Circle, method))(Circle(), torch.zeros(2))

@@ -10,6 +10,7 @@ from lawful.groups import (
     matrix_to_axis_angle,
     matrix_to_quaternion,
     quaternion_to_axis_angle,
+    quaternion_to_euler,
     quaternion_to_matrix,
     skew,
 )
@@ -95,3 +96,11 @@ def test_nan_propagates():
 def test_wrong_shapes_are_refused(function, wrong):
     with pytest.raises((ValueError, TypeError)):
         function(torch.zeros(wrong))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1e20, 1e30])
+def test_nor_does_a_huge_or_tiny_length(size):
+    q = quaternions(20).float()
+    torch.testing.assert_close(quaternion_to_matrix(size * q), quaternion_to_matrix(q))
+    torch.testing.assert_close(quaternion_to_axis_angle(size * q), quaternion_to_axis_angle(q))
+    torch.testing.assert_close(quaternion_to_euler(size * q, order="xyz"), quaternion_to_euler(q, order="xyz"))

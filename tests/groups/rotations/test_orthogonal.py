@@ -189,3 +189,9 @@ def test_errors_say_what_was_wanted_and_what_came():
         Orthogonal(3).hat(torch.zeros(2, 4))
     with pytest.raises(ValueError, match=r"size 3 x 3: got shape \(2, 2\)"):
         Orthogonal(3).log(torch.eye(2))
+
+
+def test_log_runs_under_vmap():
+    group = Orthogonal(4)
+    g = group.exp(normal(3, 6) / 3)
+    torch.testing.assert_close(torch.func.vmap(group.log)(g), group.log(g))

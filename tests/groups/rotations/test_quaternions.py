@@ -90,3 +90,11 @@ def test_wrong_shapes_are_refused():
     for call in (lambda: G.exp(torch.zeros(4)), lambda: G.log(torch.zeros(3)), lambda: G.inverse(torch.zeros(5))):
         with pytest.raises((ValueError, TypeError)):
             call()
+
+
+def test_one_quaternion_turns_a_cloud_of_points_and_many_turn_one():
+    q = G.sample(4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = vectors(torch.float64)[:4]
+    torch.testing.assert_close(G.act(q[0], x), x @ quaternion_to_matrix(q[0]).mT)
+    torch.testing.assert_close(G.act(q, x[0]), quaternion_to_matrix(q) @ x[0])
+    assert G.act(q[:, None], x).shape == (4, 4, 3)

@@ -49,3 +49,10 @@ def test_wrong_shapes_are_refused():
         G.exp(torch.zeros(4))
     with pytest.raises((ValueError, TypeError)):
         G.inverse(torch.zeros(3, 3, dtype=torch.complex64))
+
+
+def test_types_of_either_kind_are_taken():
+    for dtype in (torch.float64, torch.complex128):
+        one, g = G.identity(3, dtype=dtype), G.sample(3, dtype=dtype)
+        assert one.dtype == g.dtype == torch.complex128
+        torch.testing.assert_close(G.compose(one, g), g)

@@ -1,3 +1,4 @@
+from inspect import unwrap
 from math import pi
 
 import pytest
@@ -20,3 +21,9 @@ def test_equals_the_integral(angle, dtype):
     assert (found - wanted).abs().max() <= 10 * eps
     inverse = torch.linalg.inv(wanted)
     assert (back - inverse).abs().max() <= 50 * eps * inverse.abs().max() ** 2
+
+
+@pytest.mark.parametrize("function", [turn_mean, turn_mean_inverse])
+def test_generators_are_square(function):
+    with pytest.raises(ValueError, match=r"size 3 x 3: got shape \(2, 3\)"):
+        unwrap(function)(torch.zeros(2, 3), square=torch.zeros(()))

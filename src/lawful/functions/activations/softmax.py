@@ -35,7 +35,7 @@ def softmax(x: Float[Tensor, "*shape"], *, axis: int = -1, temperature: float = 
 
     A high temperature $T$ brings the probabilities together, a low one lets the largest win: for $T \to 0$ all
     goes to the maximum, so that softargmax would be the better name. Adding a constant changes nothing, which is
-    why the largest entry can be subtracted first and nothing overflows.
+    why the largest entry can be subtracted first, before $T$ divides, and nothing overflows.
 
     Args:
         x: The scores $x$.
@@ -46,7 +46,7 @@ def softmax(x: Float[Tensor, "*shape"], *, axis: int = -1, temperature: float = 
         >>> softmax(torch.tensor([0.0, 0.0]))
         tensor([0.5000, 0.5000])
     """
-    return torch.softmax(_tempered(x, temperature), dim=axis)
+    return torch.softmax(_tempered(x, axis, temperature), dim=axis)
 
 
 def log_softmax(x: Float[Tensor, "*shape"], *, axis: int = -1, temperature: float = 1.0) -> Float[Tensor, "*shape"]:
@@ -65,13 +65,15 @@ def log_softmax(x: Float[Tensor, "*shape"], *, axis: int = -1, temperature: floa
         >>> log_softmax(torch.tensor([0.0, 1000.0]))
         tensor([-1000.,     0.])
     """
-    return torch.log_softmax(_tempered(x, temperature), dim=axis)
+    return torch.log_softmax(_tempered(x, axis, temperature), dim=axis)
 
 
-def _tempered(x: Tensor, temperature: float) -> Tensor:
+def _tempered(x: Tensor, axis: int, temperature: float) -> Tensor:
     if not temperature > 0:
         raise ValueError(f"temperature is to be above 0: got {temperature}")
-    return x if temperature == 1 else x / temperature
+    if temperature == 1 or not x.numel():
+        return x
+    return (x - x.detach().amax(axis, keepdim=True)) / temperature
 
 
 @law("f(λx)_i ≤ exp(-λ(x_max - x_i)), and 1 - f(λx)_max ≤ Σ exp(-λ(x_max - x_i)) over the others", tries=None)

@@ -10,7 +10,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from lawful.functions.divergences.simplex import check_distributions, infinite_off_support, p_log_q, p_times_log
+from lawful.functions.divergences.simplex import (
+    check_distributions,
+    check_outcomes,
+    check_probabilities,
+    infinite_off_support,
+    p_log_q,
+    p_times_log,
+)
 from lawful.laws import (
     Claim,
     agreement,
@@ -39,6 +46,7 @@ def information(p: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         >>> information(torch.tensor([0.5, 0.25, 0.0]))
         tensor([0.6931, 1.3863,    inf])
     """
+    check_probabilities(p=p)
     return -p.log()
 
 
@@ -59,9 +67,10 @@ def entropy(p: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch"]:
 
 
 def entropy_from_logits(x: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch"]:
-    r"""Measures the entropy of the softmax of logits; exact where the softmax itself would round to 0 or 1.
+    r"""Measures the entropy of the softmax of logits; no digits are lost where the softmax rounds to 0 or 1.
 
-    $$H(\operatorname{softmax} x)$$
+    $$H(\operatorname{softmax} x) = \sum_i p_i (x_k - x_i) + \log \Big( 1 + \sum_{i \ne k} e^{x_i - x_k} \Big),
+    \qquad x_k = \max_i x_i$$
 
     Args:
         x: The logits $x$, along the last axis; $-\infty$ for what is impossible.
@@ -70,8 +79,10 @@ def entropy_from_logits(x: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch"]
         >>> entropy_from_logits(torch.zeros(2))
         tensor(0.6931)
     """
-    log_p = x.log_softmax(-1)
-    return -p_times_log(log_p.exp(), log_p).sum(-1)
+    top, where = x.max(-1, keepdim=True)
+    lag = x - top
+    others = lag.exp().scatter(-1, where, 0.0).sum(-1)
+    return others.log1p() - p_times_log(lag.softmax(-1), lag).sum(-1)
 
 
 def cross_entropy(p: Float[Tensor, "*#batch n"], q: Float[Tensor, "*#batch n"]) -> Float[Tensor, "*batch"]:
@@ -109,6 +120,7 @@ def cross_entropy_from_logits(p: Float[Tensor, "*#batch n"], x: Float[Tensor, "*
         tensor(1000.)
     """
     check_distributions(p=p)
+    check_outcomes(p=p, x=x)
     return -p_times_log(p, x.log_softmax(-1)).sum(-1)
 
 

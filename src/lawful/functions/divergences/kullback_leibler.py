@@ -10,6 +10,7 @@ from torch import Tensor
 from lawful.functions.divergences.entropies import cross_entropy, entropy
 from lawful.functions.divergences.simplex import (
     check_distributions,
+    check_outcomes,
     infinite_off_support,
     p_log_q,
     p_times_log,
@@ -75,9 +76,29 @@ def kl_divergence_from_logits(x: Float[Tensor, "*#batch n"], y: Float[Tensor, "*
         >>> kl_divergence_from_logits(torch.tensor([1000.0, 0.0]), torch.tensor([0.0, 1000.0]))
         tensor(1000.)
     """
+    check_outcomes(x=x, y=y)
     log_p, log_q = x.log_softmax(-1), y.log_softmax(-1)
     p = log_p.exp()
     return (p_times_log(p, log_p) - p_times_log(p, log_q)).sum(-1)
+
+
+def reverse_kl_divergence_from_logits(
+    x: Float[Tensor, "*#batch n"], y: Float[Tensor, "*#batch n"]
+) -> Float[Tensor, "*batch"]:
+    r"""Measures the Kullback-Leibler divergence between the softmax of logits and that of others, the other way round.
+
+    $$D_{\mathrm{KL}}(\operatorname{softmax} y \,\|\, \operatorname{softmax} x)$$
+
+    Args:
+        x: The logits $x$, along the last axis; $-\infty$ for what is impossible.
+        y: The logits $y$.
+
+    Examples:
+        >>> import torch
+        >>> reverse_kl_divergence_from_logits(torch.tensor([0.0, 0.0]), torch.tensor([1000.0, 0.0]))
+        tensor(0.6931)
+    """
+    return kl_divergence_from_logits(y, x)
 
 
 def claims() -> Iterator[Claim]:
@@ -93,3 +114,5 @@ def claims() -> Iterator[Claim]:
     softmaxes = agreement(other=lambda x, y: kl_divergence(x.softmax(-1), y.softmax(-1)))
     for law in (softmaxes, finiteness()):
         yield Claim(law, kl_divergence_from_logits, logits)
+    softmaxes = agreement(other=lambda x, y: reverse_kl_divergence(x.softmax(-1), y.softmax(-1)))
+    yield Claim(softmaxes, reverse_kl_divergence_from_logits, logits)

@@ -7,31 +7,50 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from lawful.functions.decompositions.checks import seen
 from lawful.laws import Same, Statement, law
 
 
 def check_distributions(**distributions: Tensor) -> None:
-    """Refuses tensors that are not made of distributions along their last axis.
+    """Refuses tensors that are not made of distributions along their last axis, over the same outcomes.
 
-    What rounding does to probabilities is let pass, and so is NaN. Nothing is checked where values cannot be looked
+    What rounding does to probabilities is let pass, and so is NaN. Values are not checked where they cannot be looked
     at: in compiled code and inside `torch.vmap`.
     """
-    if torch.compiler.is_compiling():
-        return
+    check_outcomes(**distributions)
     for name, p in distributions.items():
-        values = p.detach()
-        rounding = torch.finfo(p.dtype).eps
-        try:
-            if bool((values < -8 * rounding).any()):
-                raise ValueError(f"{name} is to have no negative probability: got {float(values.min()):g}")
-            total = values.sum(-1)
-            off = (total - 1).abs()
-            if bool((off > max(1e-3, rounding**0.5)).any()):
-                worst = float(total.flatten()[off.nan_to_num(0.0).argmax()])
-                raise ValueError(f"the probabilities of {name} are to add up to 1 along the last axis: got {worst:g}")
-        except RuntimeError as error:
-            if "vmap" not in str(error):
-                raise
+        values, rounding = p.detach(), torch.finfo(p.dtype).eps
+        _refuse(values < -8 * rounding, f"{name} is to have no negative probability", values)
+        total = values.sum(-1)
+        off = (total - 1).abs() > max(1e-3, rounding**0.5)
+        _refuse(off, f"the probabilities of {name} are to add up to 1 along the last axis", total)
+
+
+def check_probabilities(**events: Tensor) -> None:
+    """Refuses numbers that are no probabilities, each by itself; lets pass what `check_distributions` does."""
+    for name, p in events.items():
+        _real(name, p)
+        values, rounding = p.detach(), 8 * torch.finfo(p.dtype).eps
+        _refuse((values < -rounding) | (values > 1 + rounding), f"{name} is to be from 0 to 1", values)
+
+
+def _refuse(bad: Tensor, wanted: str, values: Tensor) -> None:
+    if seen(bad):
+        raise ValueError(f"{wanted}: got {float(values[bad][0]):g}")
+
+
+def _real(name: str, x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise TypeError(f"{name} is to be of real numbers: got {x.dtype}")
+
+
+def check_outcomes(**tensors: Tensor) -> None:
+    """Refuses tensors that are not of real numbers, or whose last axes differ: one outcome is not all of them."""
+    for name, x in tensors.items():
+        _real(name, x)
+    if len({x.shape[-1:] for x in tensors.values()}) > 1 or not all(x.dim() for x in tensors.values()):
+        shapes = " and ".join(str(tuple(x.shape)) for x in tensors.values())
+        raise ValueError(f"{' and '.join(tensors)} are to have the same outcomes along the last axis: got {shapes}")
 
 
 def p_log_q(p: Tensor, q: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.functions.products.norms import norm
+from lawful.functions.products.norms import check_vectors, norm, of_size_one
 from lawful.laws import (
     Claim,
     agreement,
@@ -37,6 +37,7 @@ def dot(x: Float[Tensor, "*#batch d"], y: Float[Tensor, "*#batch d"]) -> Float[T
         >>> dot(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
         tensor(11.)
     """
+    check_vectors(x, y)
     return torch.linalg.vecdot(x, y)
 
 
@@ -55,7 +56,9 @@ def cosine(x: Float[Tensor, "*#batch d"], y: Float[Tensor, "*#batch d"]) -> Floa
         >>> cosine(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 5.0]))
         tensor(0.)
     """
-    return dot(_direction(x), _direction(y))
+    x, y = of_size_one(x), of_size_one(y)
+    squares = dot(x, x) * dot(y, y)
+    return dot(x, y) / squares.masked_fill(squares == 0, 1.0).sqrt()
 
 
 def angle(x: Float[Tensor, "*#batch d"], y: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*batch"]:
@@ -75,6 +78,7 @@ def angle(x: Float[Tensor, "*#batch d"], y: Float[Tensor, "*#batch d"]) -> Float
         >>> angle(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 5.0]))
         tensor(1.5708)
     """
+    check_vectors(x, y)
     u, v = _direction(x), _direction(y)
     apart, together = norm(u - v), norm(u + v)
     none = (apart == 0) & (together == 0)
@@ -82,6 +86,7 @@ def angle(x: Float[Tensor, "*#batch d"], y: Float[Tensor, "*#batch d"]) -> Float
 
 
 def _direction(x: Tensor) -> Tensor:
+    x = of_size_one(x)
     length = norm(x).unsqueeze(-1)
     return x / length.masked_fill(length == 0, 1.0)
 

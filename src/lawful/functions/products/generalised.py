@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lawful.functions.products.dot import dot
+from lawful.functions.products.norms import check_vectors
 from lawful.laws import (
     Claim,
     agreement,
@@ -50,6 +51,7 @@ def generalised_product(
         >>> generalised_product(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]), map=torch.add, reduce=torch.prod)
         tensor(24.)
     """
+    check_vectors(x, y)
     return reduce(map(x, y), dim=-1)
 
 

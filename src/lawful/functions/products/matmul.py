@@ -44,6 +44,7 @@ def matmul_by_outer_products(
         tensor([[3., 3.],
                 [3., 3.]])
     """
+    _check_inner(a, b)
     return outer(a.mT, b).sum(-3)
 
 
@@ -72,6 +73,7 @@ def matmul_by_blocks(
         tensor([[3., 3.],
                 [3., 3.]])
     """
+    _check_inner(a, b)
     left = [
         row.split(_sizes(inner, a.shape[-1], "inner"), -1) for row in a.split(_sizes(rows, a.shape[-2], "rows"), -2)
     ]
@@ -83,12 +85,17 @@ def matmul_by_blocks(
     return torch.cat([torch.cat(row, -1) for row in blocks], -2)
 
 
+def _check_inner(a: Tensor, b: Tensor) -> None:
+    if min(a.dim(), b.dim()) < 2 or a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"A is to have as many columns as B has rows: got {tuple(a.shape)} and {tuple(b.shape)}")
+
+
 def _sizes(sizes: Sizes, total: int, name: str) -> int | list[int]:
     if isinstance(sizes, int):
         if sizes < 1:
             raise ValueError(f"{name} is at least 1: got {sizes}")
         return sizes
-    if sum(sizes) != total:
+    if not sizes or sum(sizes) != total:
         raise ValueError(f"{name} is to add up to {total}: got {list(sizes)}")
     return list(sizes)
 

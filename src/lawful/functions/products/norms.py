@@ -34,6 +34,10 @@ def norm(x: Float[Tensor, "*shape"], *, p: float | int = 2, axis: int = -1) -> F
     $p < 2$ where an entry is 0) the first and the second are taken to be 0 there, so that no NaN reaches a gradient
     or a penalty on it.
 
+    The powers are formed as they stand: $|x_i|^p$ and their sum are to be neither too large nor too small for a
+    number, which in float32 and for $p = 2$ are lengths from $10^{-19}$ to $10^{19}$. Beyond, divide by the largest
+    entry first.
+
     Args:
         x: The vectors $x$.
         p: The exponent $p$, at least 1; `math.inf` for the largest entry.
@@ -47,11 +51,22 @@ def norm(x: Float[Tensor, "*shape"], *, p: float | int = 2, axis: int = -1) -> F
     """
     if not p >= 1:
         raise ValueError(f"p is at least 1: got {p}")
-    if p == 1 or p > 2:
+    if p == 1 or p >= 3:
         return torch.linalg.vector_norm(x, p, axis)
     total = torch.linalg.vecdot(x, x, dim=axis) if p == 2 else _power(x, p).sum(axis)
     zero = total == 0
     return total.masked_fill(zero, 1.0).pow(1 / p).masked_fill(zero, 0.0)
+
+
+def of_size_one(x: Tensor) -> Tensor:
+    """Divides vectors by their largest entry, so that squares neither over- nor underflow.
+
+    To the gradient the divisor is a constant: what is said of the result is to depend on the direction alone.
+    """
+    if not x.shape[-1]:
+        return x
+    size = x.detach().abs().amax(-1, keepdim=True)
+    return x / size.masked_fill((size == 0) | size.isinf(), 1.0)
 
 
 def _power(x: Tensor, p: float) -> Tensor:
@@ -81,7 +96,16 @@ def distance(
         >>> distance(torch.tensor([1.0, 1.0]), torch.tensor([4.0, 5.0]))
         tensor(5.)
     """
+    check_vectors(x, y, axis=axis)
     return norm(x - y, p=p, axis=axis)
+
+
+def check_vectors(x: Tensor, y: Tensor, *, axis: int = -1) -> None:
+    """Refuses vectors of different sizes, along the axis of both: one entry is not spread over many."""
+    axis = axis if axis < 0 else axis - max(x.dim(), y.dim())
+    sizes = [t.shape[axis] if t.dim() >= -axis else 1 for t in (x, y)]
+    if sizes[0] != sizes[1]:
+        raise ValueError(f"vectors of one size were wanted: got shapes {tuple(x.shape)} and {tuple(y.shape)}")
 
 
 def frobenius(x: Float[Tensor, "*batch m n"]) -> Float[Tensor, "*batch"]:

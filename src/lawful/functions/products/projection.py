@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lawful.functions.products.dot import dot
+from lawful.functions.products.norms import of_size_one
 from lawful.laws import Claim, Draw, Same, Statement, agreement, finiteness, idempotence, law, linearity, shape
 
 
@@ -27,6 +28,7 @@ def project(x: Float[Tensor, "*#batch d"], onto: Float[Tensor, "*#batch d"]) -> 
         >>> project(torch.tensor([3.0, 4.0]), torch.tensor([2.0, 0.0]))
         tensor([3., 0.])
     """
+    onto = of_size_one(onto)
     square = dot(onto, onto).unsqueeze(-1)
     return dot(x, onto).unsqueeze(-1) / square.masked_fill(square == 0, 1.0) * onto
 

@@ -97,6 +97,10 @@ class Moments:
         found = cls(len(x), guess + shift, scatter - scatters(shift[None]) * len(x), scatters)
         if not (found.mean.isfinite().all() and found.scatter.isfinite().all()):
             raise ValueError("finite numbers, with finite squares, were wanted: got NaN, infinite or huge ones")
+        spread = found.scatter if found.scatter.shape == first.shape else found.scatter.diagonal()
+        none = spread == 0
+        if bool(none.any()) and bool((x[:, none] != first[none]).any()):
+            raise ValueError("numbers with squares above 0 were wanted: got differences whose squares vanish")
         return found
 
     @classmethod
@@ -110,6 +114,9 @@ class Moments:
 
     def merge(self, other: Moments) -> Moments:
         """Returns the moments of both parts of the data."""
+        if self.scatters is not other.scatters:
+            kinds = f"{self.scatters.__name__} and {other.scatters.__name__}"
+            raise ValueError(f"moments of one kind were wanted: got {kinds}")
         if self.mean.shape != other.mean.shape:
             raise ValueError(f"features of shape {tuple(self.mean.shape)} were wanted: got {tuple(other.mean.shape)}")
         n, delta = self.n + other.n, other.mean - self.mean

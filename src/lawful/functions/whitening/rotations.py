@@ -70,7 +70,7 @@ def cholesky(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d
         tensor([[ 0.5000, -0.5000],
                 [ 0.0000,  1.0000]])
     """
-    lower = _lower(covariance)
+    lower = _lower(_finite(covariance))
     kept = lower.diagonal(dim1=-2, dim2=-1) > 0
     full = lower + torch.diag_embed((~kept).to(lower))
     one = torch.eye(lower.shape[-1]).to(lower).expand_as(lower)

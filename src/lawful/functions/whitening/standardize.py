@@ -21,7 +21,8 @@ def standardize(x: Float[Tensor, "*shape"], *, axes: Sequence[int] = (0,), eps: 
     $$z_{nd} = \frac{x_{nd} - \mu_d}{\sqrt{\sigma_d^2 + \epsilon}}, \qquad
     \mu_d = \tfrac{1}{N} \sum_n x_{nd}, \quad \sigma_d^2 = \tfrac{1}{N} \sum_n (x_{nd} - \mu_d)^2$$
 
-    Where nothing varies there is no unit to measure in: the result is exactly 0, and so is its gradient.
+    Where nothing varies there is no unit to measure in: the result is exactly 0, and so is its gradient. How large
+    the numbers are makes no difference: squares are those of parts of the largest one.
 
     Args:
         x: The data, with samples along the axes and any features along the others.
@@ -35,14 +36,24 @@ def standardize(x: Float[Tensor, "*shape"], *, axes: Sequence[int] = (0,), eps: 
     """
     if x.numel() == 0 or not axes:
         raise ValueError(f"entries, and an axis to run over, were wanted: got shape {tuple(x.shape)}, axes {axes}")
-    off = centred(x, axes)
-    return off * _unit(off.square().mean(tuple(axes), keepdim=True), eps)
+    _check_eps(eps)
+    off, axes = centred(x, axes), tuple(axes)
+    size = off.detach().abs().amax(axes, keepdim=True)
+    none = size == 0
+    size = size.clamp_min(eps**0.5).masked_fill(none, 1.0)
+    off = off / size
+    variance = off.square().mean(axes, keepdim=True) + eps / size / size
+    return off * variance.masked_fill(none, torch.inf).rsqrt()
+
+
+def _check_eps(eps: float) -> None:
+    if not eps >= 0:
+        raise ValueError(f"eps is not negative: got {eps}")
 
 
 def _unit(variance: Tensor, eps: float) -> Tensor:
     """What makes the variance 1: 0 where nothing varies."""
-    if not eps >= 0:
-        raise ValueError(f"eps is not negative: got {eps}")
+    _check_eps(eps)
     return (variance + eps).masked_fill(variance == 0, torch.inf).rsqrt()
 
 
@@ -53,7 +64,8 @@ class Standardizer:
     $$z = (x - \mu) / \sqrt{\sigma^2 + \epsilon}, \qquad x = z \sqrt{\sigma^2 + \epsilon} + \mu$$
 
     Samples lie along the first axis. A constant feature comes out as exactly 0, whatever it is in new data, and the
-    inverse gives the constant. `fit` and `update` let no gradient pass, `transform` and `inverse` do.
+    inverse gives the constant. Data so small that their squares vanish are refused, as are huge ones. `fit` and
+    `update` let no gradient pass, `transform` and `inverse` do.
 
     Args:
         moments: Count, mean and squares of the data, from `fit`, or from `Moments.over` a stream.
@@ -71,6 +83,8 @@ class Standardizer:
     eps: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.moments.scatter.shape != self.mean.shape:
+            raise ValueError(f"moments with squares were wanted: got {self.moments.scatters.__name__}")
         if self.moments.n < 2:
             raise ValueError(f"a spread wants at least 2 rows: got {self.moments.n}")
         _unit(self.variance, self.eps)

@@ -34,8 +34,8 @@ def whiten(
     \Sigma = \tfrac{1}{N} (X - \mu)^\mathsf{T} (X - \mu)$$
 
     Any $W$ times an orthogonal matrix is another: `rotation` says which one is meant. Directions without variance
-    come out as 0. The gradient of `pca` and `zca` is that of an eigendecomposition, with no value where eigenvalues
-    coincide; `cholesky` has one wherever the data have full rank.
+    come out as 0. The gradient of `pca` is that of an eigendecomposition, with no value where eigenvalues coincide;
+    `zca` has one there too, and `cholesky` wherever the data have full rank.
 
     Reference:
         Kessy, Lewin and Strimmer, *Optimal Whitening and Decorrelation*, 2018.
@@ -89,6 +89,8 @@ class Whitening:
     eps: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.moments.scatter.shape != (*self.moments.mean.shape, *self.moments.mean.shape):
+            raise ValueError(f"moments with products were wanted: got {self.moments.scatters.__name__}")
         if self.moments.n < 2:
             raise ValueError(f"a covariance wants at least 2 rows: got {self.moments.n}")
         _lifted(self.covariance, self.eps)
@@ -96,6 +98,8 @@ class Whitening:
     @classmethod
     def fit(cls, x: Float[Tensor, "n d"], *, rotation: Rotation = zca, eps: float = 0.0) -> Whitening:
         """Reads the data, which are to be finite."""
+        if x.dim() != 2:
+            raise ValueError(f"a row for each sample was wanted: got shape {tuple(x.shape)}")
         return cls(Moments.of(x, scatters=products), rotation, eps)
 
     def update(self, batch: Float[Tensor, "n d"]) -> Whitening:

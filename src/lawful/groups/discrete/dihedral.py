@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Generator, Tensor
 
+from lawful.functions.decompositions.checks import seen
 from lawful.groups.discrete.cyclic import Cyclic
 from lawful.groups.discrete.permutation import taken
 from lawful.groups.distances import distances, rigidity
@@ -44,12 +45,12 @@ class Dihedral(Group):
 
     def compose(self, g: Int[Tensor, "*#batch 2"], h: Int[Tensor, "*#batch 2"]) -> Int[Tensor, "*batch 2"]:
         """Returns $gh$: first $h$, then $g$."""
-        (k, f), (m, e) = g.unbind(-1), h.unbind(-1)
+        (k, f), (m, e) = _pair(g), _pair(h)
         return torch.stack([(k + (1 - 2 * f) * m) % self.n, (f + e) % 2], -1)
 
     def inverse(self, g: Int[Tensor, "*batch 2"]) -> Int[Tensor, "*batch 2"]:
         r"""Returns $(-(-1)^f k, f)$: a reflection undoes itself."""
-        k, f = g.unbind(-1)
+        k, f = _pair(g)
         return torch.stack([((2 * f - 1) * k) % self.n, f], -1)
 
     def act(self, g: Int[Tensor, "*#batch 2"], x: Shaped[Tensor, "*#batch n"]) -> Shaped[Tensor, "*batch n"]:
@@ -59,7 +60,7 @@ class Dihedral(Group):
 
     def matrix(self, g: Int[Tensor, "*batch 2"], *, dtype: torch.dtype | None = None) -> Float[Tensor, "*batch 2 2"]:
         r"""Writes $g$ as a turn of the plane by $2 \pi k / n$, after a reflection in the first axis where $f = 1$."""
-        k, f = g.unbind(-1)
+        k, f = _pair(g)
         turn = Cyclic(self.n).rotation(k, dtype=dtype)
         return turn * torch.stack([torch.ones_like(f), 1 - 2 * f], -1).to(turn)[..., None, :]
 
@@ -78,6 +79,13 @@ class Dihedral(Group):
         """Returns how many turns by one corner, and reflections, lead from one element to the other."""
         k, f = self.compose(self.inverse(g), h).unbind(-1)
         return torch.minimum(k, self.n - k) + f
+
+
+def _pair(g: Tensor) -> tuple[Tensor, ...]:
+    k, f = sized(g, 2).unbind(-1)
+    if seen((f != 0) & (f != 1)):
+        raise ValueError("the second of the pair is to be 0 or 1, for a reflection: got another number")
+    return k, f
 
 
 def claims() -> Iterator[Claim]:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Generator, Tensor
 
+from lawful.functions.decompositions.checks import seen
 from lawful.groups.distances import distances, rigidity
 from lawful.groups.group import Group, axioms, sized
 from lawful.laws import Claim, agreement, homomorphism, made, shape
@@ -58,11 +59,14 @@ class Permutation(Group):
 
     def compose(self, g: Int[Tensor, "*#batch n"], h: Int[Tensor, "*#batch n"]) -> Int[Tensor, "*batch n"]:
         """Returns $gh$: first $h$, then $g$."""
-        return taken(g, h)
+        return taken(sized(g, self.n), sized(h, self.n))
 
     def inverse(self, g: Int[Tensor, "*batch n"]) -> Int[Tensor, "*batch n"]:
         """Returns the order that puts everything back."""
-        return g.argsort(-1)
+        order = sized(g, self.n).argsort(-1)
+        if seen(g.gather(-1, order) != torch.arange(self.n, device=g.device)):
+            raise ValueError(f"each of 0 to {self.n - 1} once was wanted: got another order of {self.n} things")
+        return order
 
     def act(self, g: Int[Tensor, "*#batch n"], x: Shaped[Tensor, "*#batch n"]) -> Shaped[Tensor, "*batch n"]:
         """Moves the entry at $i$ of the last axis of $x$ to $g_i$."""
@@ -70,14 +74,14 @@ class Permutation(Group):
 
     def matrix(self, g: Int[Tensor, "*batch n"], *, dtype: torch.dtype | None = None) -> Float[Tensor, "*batch n n"]:
         """Writes $g$ as the matrix that multiplies as $g$ acts: column $i$ has its 1 in row $g_i$."""
-        return torch.nn.functional.one_hot(g, self.n).mT.to(dtype or torch.get_default_dtype())
+        return torch.nn.functional.one_hot(sized(g, self.n), self.n).mT.to(dtype or torch.get_default_dtype())
 
     def cycles(self, g: Int[Tensor, "*batch n"]) -> Int[Tensor, "*batch"]:
         """Counts the cycles, those of length 1 included.
 
         Each place learns the smallest index on its cycle, twice as far along it at every step.
         """
-        start = torch.arange(self.n, device=g.device).expand_as(g)
+        start = torch.arange(self.n, device=g.device).expand_as(sized(g, self.n))
         least, reach = start, g
         for _ in range((self.n - 1).bit_length()):
             least = torch.minimum(least, least.gather(-1, reach))

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lawful.groups.group import sized
 from lawful.groups.rotations.conversions import axis_angle_to_matrix
 from lawful.laws import Claim, agreement, made, shape
 
@@ -27,7 +28,7 @@ def rigid(r: Float[Tensor, "*#batch d d"], t: Float[Tensor, "*#batch d"]) -> Flo
     """
     batch = torch.broadcast_shapes(r.shape[:-2], t.shape[:-1])
     d = t.shape[-1]
-    top = torch.cat([r.expand(*batch, d, d), t.expand(*batch, d)[..., None]], dim=-1)
+    top = torch.cat([sized(r, d, d).expand(*batch, d, d), t.expand(*batch, d)[..., None]], dim=-1)
     bottom = torch.eye(d + 1, dtype=t.dtype, device=t.device)[-1:].expand(*batch, 1, d + 1)
     return torch.cat([top, bottom], dim=-2)
 
@@ -59,7 +60,7 @@ def rigid_act(g: Float[Tensor, "*#batch e e"], x: Float[Tensor, "*#batch d"]) ->
         x: The vectors $x$.
     """
     r, t = parts(g)
-    return (r @ x[..., None])[..., 0] + t
+    return (r @ sized(x, t.shape[-1])[..., None])[..., 0] + t
 
 
 def claims() -> Iterator[Claim]:

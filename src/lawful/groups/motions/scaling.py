@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from lawful.groups.distances import distances
-from lawful.groups.group import LieGroup, axioms
+from lawful.groups.group import LieGroup, axioms, sized
 from lawful.laws import Claim, agreement, commutativity, homomorphism, invertibility, made, shape
 
 
@@ -65,15 +65,15 @@ class Scaling(LieGroup):
 
     def hat(self, v: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch 1 1"]:
         """Writes $v$ as a matrix of one entry."""
-        return v[..., None]
+        return sized(v, 1)[..., None]
 
     def vee(self, a: Float[Tensor, "*batch 1 1"]) -> Float[Tensor, "*batch 1"]:
         """Reads that entry off."""
-        return a[..., 0]
+        return sized(a, 1, 1)[..., 0]
 
     def exp(self, v: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch"]:
         """Returns $e^v$."""
-        return v[..., 0].exp()
+        return sized(v, 1)[..., 0].exp()
 
     def log(self, g: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch 1"]:
         r"""Returns $\log g$; of a factor that is not positive it is not a number."""
@@ -85,7 +85,7 @@ class Scaling(LieGroup):
 
     def left_jacobian(self, v: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch 1 1"]:
         """Returns the unit matrix."""
-        return torch.ones_like(v)[..., None]
+        return torch.ones_like(sized(v, 1))[..., None]
 
 
 def claims() -> Iterator[Claim]:

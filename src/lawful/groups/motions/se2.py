@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from lawful.groups.distances import left_invariance, rigidity
+from lawful.groups.distances import distances, rigidity
 from lawful.groups.group import LieGroup, axioms, sized, smooth_axioms
 from lawful.groups.motions.rigid import parts, rigid, rigid_act, rigid_inverse
 from lawful.groups.rotations.series import length, within
@@ -124,5 +124,5 @@ def claims() -> Iterator[Claim]:
     element, vector = made(group.exp, "b 3"), shape("b 2")
     yield from axioms(group, element, vector)
     yield from smooth_axioms(group, made(within, "b 3"))
-    yield Claim(left_invariance(compose=group.compose), group.distance, (element, element), name="SE2.distance")
+    yield from distances(group, element)
     yield Claim(rigidity(), group.act, (element, vector), name="SE2.act")

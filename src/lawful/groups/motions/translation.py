@@ -48,11 +48,11 @@ class Translation(LieGroup):
 
     def compose(self, g: Float[Tensor, "*#batch d"], h: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*batch d"]:
         """Returns $g + h$."""
-        return g + h
+        return sized(g, self.d) + sized(h, self.d)
 
     def inverse(self, g: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         """Returns $-g$."""
-        return -g
+        return -sized(g, self.d)
 
     def act(self, g: Float[Tensor, "*#batch d"], x: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*batch d"]:
         """Adds $g$ to the points in the last axis of $x$."""
@@ -70,27 +70,27 @@ class Translation(LieGroup):
 
     def distance(self, g: Float[Tensor, "*#batch d"], h: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*batch"]:
         r"""Returns $\lVert g - h \rVert_2$."""
-        return torch.linalg.vector_norm(g - h, dim=-1)
+        return torch.linalg.vector_norm(sized(g, self.d) - sized(h, self.d), dim=-1)
 
     def hat(self, v: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch e e"]:
         """Writes $v$ as the last column of a matrix of size $d + 1$, zero elsewhere."""
-        return torch.nn.functional.pad(v[..., None], (self.d, 0, 0, 1))
+        return torch.nn.functional.pad(sized(v, self.d)[..., None], (self.d, 0, 0, 1))
 
     def vee(self, a: Float[Tensor, "*batch e e"]) -> Float[Tensor, "*batch d"]:
         """Reads $v$ off the last column."""
-        return a[..., : self.d, self.d]
+        return sized(a, self.d + 1, self.d + 1)[..., :-1, -1]
 
     def exp(self, v: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         """Returns $v$."""
-        return v
+        return sized(v, self.d)
 
     def log(self, g: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         """Returns $g$."""
-        return g
+        return sized(g, self.d)
 
     def adjoint(self, g: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d d"]:
         """Returns the unit matrix: the order of translations makes no difference."""
-        return torch.eye(self.d, dtype=g.dtype, device=g.device).repeat(*g.shape[:-1], 1, 1)
+        return torch.eye(self.d, dtype=g.dtype, device=g.device).repeat(*sized(g, self.d).shape[:-1], 1, 1)
 
     def left_jacobian(self, v: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d d"]:
         """Returns the unit matrix."""

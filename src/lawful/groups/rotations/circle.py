@@ -9,7 +9,7 @@ from jaxtyping import Complex, Float
 from torch import Generator, Tensor
 
 from lawful.groups.distances import distances, rigidity
-from lawful.groups.group import LieGroup, axioms
+from lawful.groups.group import LieGroup, axioms, sized
 from lawful.laws import (
     Claim,
     agreement,
@@ -105,15 +105,16 @@ class Circle(LieGroup):
 
     def hat(self, v: Float[Tensor, "*batch 1"]) -> Complex[Tensor, "*batch 1 1"]:
         r"""Writes the angle as a matrix of one imaginary entry, $i \theta$."""
-        return torch.complex(torch.zeros_like(v), v)[..., None]
+        return torch.complex(torch.zeros_like(sized(v, 1)), v)[..., None]
 
     def vee(self, a: Complex[Tensor, "*batch 1 1"]) -> Float[Tensor, "*batch 1"]:
         """Reads the angle off."""
-        return a[..., 0].imag
+        return sized(a, 1, 1)[..., 0].imag
 
     def exp(self, v: Float[Tensor, "*batch 1"]) -> Complex[Tensor, "*batch"]:
         r"""Returns $\cos \theta + i \sin \theta$."""
-        return torch.complex(v[..., 0].cos(), v[..., 0].sin())
+        angle = sized(v, 1)[..., 0]
+        return torch.complex(angle.cos(), angle.sin())
 
     def log(self, g: Complex[Tensor, "*batch"]) -> Float[Tensor, "*batch 1"]:
         """Returns the angle."""
@@ -125,7 +126,7 @@ class Circle(LieGroup):
 
     def left_jacobian(self, v: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch 1 1"]:
         """Returns the unit matrix."""
-        return torch.ones_like(v)[..., None]
+        return torch.ones_like(sized(v, 1))[..., None]
 
 
 def _complex(dtype: torch.dtype | None) -> torch.dtype:
@@ -148,6 +149,23 @@ def claims() -> Iterator[Claim]:
     yield Claim(homomorphism(operation=torch.add, into=group.compose), group.exp, shape("b 1"), name="Circle.exp")
     yield Claim(invertibility(inverse=group.exp), group.log, element, name="Circle.log")
     yield Claim(homomorphism(operation=torch.mul), torch.abs, number, name="|z w|")
+
+    def exponential(v: Tensor) -> Tensor:
+        return torch.linalg.matrix_exp(group.hat(v))[..., 0, 0]
+
+    def further(v: Tensor, w: Tensor) -> Tensor:
+        return group.compose(group.exp((group.left_jacobian(v) @ w[..., None])[..., 0]), group.exp(v))
+
+    def conjugation(g: Tensor, v: Tensor) -> Tensor:
+        return group.vee(g[..., None, None] * group.hat(v) * group.inverse(g)[..., None, None])
+
+    def adjoint(g: Tensor, v: Tensor) -> Tensor:
+        return (group.adjoint(g) @ v[..., None])[..., 0]
+
+    angle = shape("b 1")
+    yield Claim(agreement(other=exponential), group.exp, angle, name="Circle.exp")
+    yield Claim(agreement(other=further), lambda v, w: group.exp(v + w), (angle, angle), name="Circle.left_jacobian")
+    yield Claim(agreement(other=conjugation), adjoint, (element, angle), name="Circle.adjoint")
 
     yield Claim(homomorphism(operation=torch.mul, into=torch.matmul), complex_to_matrix, number)
     yield Claim(linearity(), lambda x: complex_to_matrix(paired(x)), shape("b 2"), name="complex_to_matrix")

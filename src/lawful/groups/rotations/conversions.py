@@ -120,6 +120,11 @@ def quaternion_to_axis_angle(q: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*ba
         >>> quaternion_to_axis_angle(torch.tensor([0.0, 0.0, -1.0, 0.0])) + 0.0
         tensor([0.0000, 3.1416, 0.0000])
     """
+    return _axis_angle(of_size_one(q))
+
+
+def _axis_angle(q: Tensor) -> Tensor:
+    """Of a quaternion whose squares neither over- nor underflow."""
     q = canonical(q)
     w, u = q[..., :1], q[..., 1:]
     square = u.square().sum(-1, keepdim=True)
@@ -146,12 +151,18 @@ def quaternion_to_matrix(q: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 
                 [ 0., -1.,  0.],
                 [ 0.,  0., -1.]])
     """
-    w, x, y, z = sized(q, 4).unbind(-1)
+    q = of_size_one(q)
+    w, x, y, z = q.unbind(-1)
     a = 2 / q.square().sum(-1)
     ax, ay, az = a * x, a * y, a * z
     wx, wy, wz, xx, xy, xz, yy, yz, zz = w * ax, w * ay, w * az, x * ax, x * ay, x * az, y * ay, y * az, z * az
     rows = [1 - yy - zz, xy - wz, xz + wy, xy + wz, 1 - xx - zz, yz - wx, xz - wy, yz + wx, 1 - xx - yy]
     return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
+
+
+def of_size_one(q: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
+    """Divides quaternions by their largest component, a constant to the gradient, so that squares do not overflow."""
+    return sized(q, 4) / q.detach().abs().amax(-1, keepdim=True)
 
 
 def matrix_to_quaternion(r: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 4"]:
@@ -195,7 +206,7 @@ def matrix_to_axis_angle(r: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batc
         >>> matrix_to_axis_angle(torch.tensor([[-1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]]))
         tensor([0.0000, 0.0000, 3.1416])
     """
-    return quaternion_to_axis_angle(_pivot(r))
+    return _axis_angle(_pivot(r))
 
 
 def claims() -> Iterator[Claim]:

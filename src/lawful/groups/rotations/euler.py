@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lawful.groups.group import sized
-from lawful.groups.rotations.conversions import matrix_to_quaternion, quaternion_to_matrix, skew
+from lawful.groups.rotations.conversions import matrix_to_quaternion, of_size_one, quaternion_to_matrix, skew
 from lawful.groups.rotations.quaternions import quaternion_product
 from lawful.groups.rotations.series import length
 from lawful.laws import Claim, agreement, invertibility, made, shape
@@ -79,7 +79,7 @@ def quaternion_to_euler(q: Float[Tensor, "*batch 4"], *, order: str) -> Float[Te
     proper = i == k
     k = 3 - i - j if proper else k
     sign = (i - j) * (j - k) * (k - i) // 2
-    w, *u = (sized(q, 4) / q.square().sum(-1, keepdim=True).sqrt()).unbind(-1)
+    w, *u = torch.nn.functional.normalize(of_size_one(q), dim=-1).unbind(-1)
     a, b, c, d = w, u[i], u[j], sign * u[k]
     if not proper:
         a, b, c, d = a - c, b + d, c + a, d - b

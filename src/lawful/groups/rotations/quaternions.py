@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from lawful.groups.distances import left_invariance
+from lawful.groups import matrices
+from lawful.groups.distances import distances
 from lawful.groups.group import LieGroup, axioms, sized
 from lawful.groups.rotations.conversions import (
     axis_angle_to_quaternion,
@@ -91,8 +92,8 @@ class UnitQuaternions(LieGroup):
 
     def act(self, g: Float[Tensor, "*#batch 4"], x: Float[Tensor, "*#batch 3"]) -> Float[Tensor, "*batch 3"]:
         r"""Turns the vectors in the last axis of $x$: $g x g^{-1} = x + 2 u \times (u \times x + w x)$."""
-        w, u = sized(g, 4)[..., :1], g[..., 1:]
-        return x + 2 * torch.linalg.cross(u, torch.linalg.cross(u, sized(x, 3)) + w * x)
+        w, u, x = torch.broadcast_tensors(sized(g, 4)[..., :1], g[..., 1:], sized(x, 3))
+        return x + 2 * torch.linalg.cross(u, torch.linalg.cross(u, x) + w * x)
 
     def sample(
         self,
@@ -151,9 +152,7 @@ def claims() -> Iterator[Claim]:
     group = UnitQuaternions()
     element, vector, near = made(group.exp, "b 3"), shape("b 3"), made(lambda v: 2 * within(v), "b 3")
     yield from axioms(group, element, vector)
-    yield Claim(
-        left_invariance(compose=group.compose), group.distance, (element, element), name="UnitQuaternions.distance"
-    )
+    yield from distances(group, element)
 
     def modulus(q: Tensor) -> Tensor:
         return q.square().sum(-1)
@@ -171,4 +170,20 @@ def claims() -> Iterator[Claim]:
     yield Claim(homomorphism(operation=quaternion_product, into=torch.matmul), quaternion_to_matrix, element)
     yield Claim(agreement(other=conjugation), group.act, (element, vector), name="UnitQuaternions.act")
     yield Claim(invertibility(inverse=group.log), group.exp, near, name="UnitQuaternions.exp")
+
+    def product_with(g: Tensor) -> Tensor:
+        """The adjoint, a column for each direction of the algebra."""
+        basis = group.hat(torch.eye(3, dtype=g.dtype, device=g.device))
+        g = g[..., None, :]
+        return group.vee(quaternion_product(quaternion_product(g, basis), group.inverse(g))).mT
+
+    def mean(v: Tensor) -> Tensor:
+        return matrices.exp_mean(skew(v))
+
+    def there_and_back(v: Tensor) -> Tensor:
+        return (group.left_jacobian_inverse(v) @ mean(v) @ v[..., None])[..., 0]
+
+    yield Claim(agreement(other=product_with), group.adjoint, element, name="UnitQuaternions.adjoint")
+    yield Claim(agreement(other=mean), group.left_jacobian, near, name="UnitQuaternions.left_jacobian")
+    yield Claim(agreement(other=torch.clone), there_and_back, near, name="UnitQuaternions.left_jacobian_inverse")
     yield Claim(second_order_gradient(), group.exp, vector, name="UnitQuaternions.exp")

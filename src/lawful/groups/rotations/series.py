@@ -33,6 +33,8 @@ def stumpff(s: Float[Tensor, "*batch"], *, last: int) -> tuple[Float[Tensor, "*b
     """
     if last < 1:
         raise ValueError(f"last is at least 1: got {last}")
+    if not s.is_floating_point():
+        raise TypeError(f"real numbers are wanted: got {s.dtype}")
     small = s < 4
     near, far = torch.where(small, s, 0.0), torch.where(small, 4.0, s)
     sums = [_sum(near, last), _sum(near, last - 1)]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from lawful.groups.distances import left_invariance
+from lawful.groups.distances import distances
 from lawful.groups.group import LieGroup, axioms, sized, smooth_axioms
 from lawful.groups.rotations.circle import complex_to_matrix
 from lawful.groups.rotations.series import length, within
@@ -104,7 +104,7 @@ def claims() -> Iterator[Claim]:
     element, vector, angle = made(group.exp, "b 1"), shape("b 2"), shape("b 1")
     yield from axioms(group, element, vector)
     yield from smooth_axioms(group, made(within, "b 1"))
-    yield Claim(left_invariance(compose=group.compose), group.distance, (element, element), name="SO2.distance")
+    yield from distances(group, element)
 
     def unit_number(v: Tensor) -> Tensor:
         return complex_to_matrix(torch.polar(torch.ones_like(v), v)[..., 0])

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Generator, Tensor
 
+from lawful.groups.distances import distances
 from lawful.groups.group import LieGroup, axioms, sized, smooth_axioms
 from lawful.groups.rotations.quaternions import UnitQuaternions, quaternion_product
 from lawful.groups.rotations.series import within
@@ -75,8 +76,8 @@ class SU2(LieGroup):
     def identity(
         self, *batch: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> Complex[Tensor, "*batch 2 2"]:
-        """Returns the unit matrix, a batch of copies of it if sizes are given; `dtype` is a complex one."""
-        return torch.eye(2, dtype=dtype or torch.get_default_dtype().to_complex(), device=device).repeat(*batch, 1, 1)
+        """Returns the unit matrix, a batch of copies of it if sizes are given; of a real type, as `sample`."""
+        return torch.eye(2, dtype=(dtype or torch.get_default_dtype()).to_complex(), device=device).repeat(*batch, 1, 1)
 
     def compose(
         self, g: Complex[Tensor, "*#batch 2 2"], h: Complex[Tensor, "*#batch 2 2"]
@@ -99,7 +100,7 @@ class SU2(LieGroup):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> Complex[Tensor, "*batch 2 2"]:
-        """Draws uniformly (Haar), as unit quaternions are drawn; `dtype` is a complex one."""
+        """Draws uniformly (Haar), as unit quaternions are drawn; of a real type, complex numbers of its precision."""
         real = None if dtype is None else dtype.to_real()
         return quaternion_to_complex_matrix(UNIT.sample(*batch, generator=generator, dtype=real, device=device))
 
@@ -157,4 +158,5 @@ def claims() -> Iterator[Claim]:
 
     yield Claim(agreement(other=written_out), group.act, (element, vectors), name="SU2.act")
     yield from axioms(group, element, vectors)
+    yield from distances(group, element)
     yield from smooth_axioms(group, made(lambda v: 2 * within(v), "b 3"))

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lawful.groups import matrices
+from lawful.groups.group import sized
 from lawful.groups.rotations.conversions import skew
 from lawful.groups.rotations.series import stumpff, within
 from lawful.laws import Claim, agreement, made, second_order_gradient
@@ -59,7 +60,7 @@ def turn_mean_inverse(
 
 
 def _one(a: Tensor) -> Tensor:
-    return torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    return torch.eye(sized(a, a.shape[-1], a.shape[-1]).shape[-1], dtype=a.dtype, device=a.device)
 
 
 def claims() -> Iterator[Claim]:
