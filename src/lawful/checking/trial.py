@@ -282,11 +282,10 @@ class Trial:
                 self.notes["judged in float64 only: it does not run in float32"] = None
                 return None
             raise
-        statement = again.statement
-        finding = (
-            judge(statement, self.second, self.law.within or 0.0) if isinstance(statement, Deterministic) else None
-        )
-        return finding if finding and finding.kind == "not finite" and self._ordinary(run) else None
+        if not isinstance(again.statement, Deterministic):
+            return None
+        finding = judge(again.statement, self.second, self.law.within or 0.0)
+        return finding if finding.kind == "not finite" and self._ordinary(run) else None
 
     def _ordinary(self, run: Run) -> bool:
         """Whether the law asks for a number: not where inputs are extreme or parameters drawn, unless it says so."""
