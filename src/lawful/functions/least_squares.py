@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.functions.decompositions.checks import matrix, seen
+from lawful.functions.checks import matrix, seen
 from lawful.functions.decompositions.examples import well_conditioned
 from lawful.functions.decompositions.qr import qr
 from lawful.functions.decompositions.svd import pseudo_inverse

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.functions.decompositions.checks import square
+from lawful.functions.checks import square
 from lawful.functions.decompositions.examples import well_conditioned
 from lawful.functions.decompositions.qr import qr
 from lawful.laws import Claim, agreement, derivative, homomorphism, invariance, made

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from lawful.functions.decompositions.checks import square
+from lawful.functions.checks import square
 from lawful.functions.decompositions.examples import symmetric, well_conditioned
 from lawful.laws import Claim, Draw, Map, Same, Statement, derivative, gradient, invariance, law, made
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from lawful.functions.decompositions.checks import matrix
+from lawful.functions.checks import matrix
 from lawful.functions.decompositions.examples import well_conditioned
 from lawful.laws import Claim, Map, Same, Statement, agreement, gradient, law, made, shape
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.functions.decompositions.checks import matrix
+from lawful.functions.checks import matrix
 from lawful.functions.decompositions.examples import well_conditioned
 from lawful.laws import Claim, Map, Same, Statement, derivative, gradient, law, made, shape
 

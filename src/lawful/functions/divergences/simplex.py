@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lawful.functions.decompositions.checks import seen
+from lawful.functions.checks import seen
 from lawful.laws import Same, Statement, law
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Generator, Tensor
 
-from lawful.functions.decompositions.checks import seen
+from lawful.functions.checks import seen
 from lawful.groups.discrete.cyclic import Cyclic
 from lawful.groups.discrete.permutation import taken
 from lawful.groups.distances import distances, rigidity

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Generator, Tensor
 
-from lawful.functions.decompositions.checks import seen
+from lawful.functions.checks import seen
 from lawful.groups.distances import distances, rigidity
 from lawful.groups.group import Group, axioms, sized
 from lawful.laws import Claim, agreement, homomorphism, made, shape

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from lawful.functions.decompositions.checks import seen
+from lawful.functions.checks import seen
 from lawful.groups import matrices
 from lawful.groups.distances import distances, rigidity
 from lawful.groups.group import LieGroup, axioms, sized
