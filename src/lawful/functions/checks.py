@@ -1,9 +1,15 @@
-"""What the decompositions ask of a matrix, and whether an answer can be had from its values."""
+"""What functions ask of a matrix, and whether anything can be seen of its values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor
+
+Answer = TypeVar("Answer")
 
 
 def matrix(a: Tensor) -> Tensor:
@@ -20,13 +26,24 @@ def square(a: Tensor) -> Tensor:
     return a
 
 
+def where_values_are_seen(check: Callable[..., Answer]) -> Callable[..., Answer | None]:
+    """Makes a check of values one that passes where none can be looked at: in compiled code and in `torch.vmap`."""
+
+    @wraps(check)
+    def checked(*args: Any) -> Answer | None:
+        if torch.compiler.is_compiling():
+            return None
+        try:
+            return check(*args)
+        except RuntimeError as error:
+            if "vmap" not in str(error):
+                raise
+            return None
+
+    return checked
+
+
+@where_values_are_seen
 def seen(mask: Tensor) -> bool:
-    """Says whether anything is true; no where values cannot be looked at: in compiled code and inside `torch.vmap`."""
-    if torch.compiler.is_compiling():
-        return False
-    try:
-        return bool(mask.any())
-    except RuntimeError as error:
-        if "vmap" not in str(error):
-            raise
-        return False
+    """Says whether anything is true; not so where values cannot be looked at."""
+    return bool(mask.any())

@@ -11,6 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
+from lawful.functions.checks import where_values_are_seen
 from lawful.laws import (
     Claim,
     agreement,
@@ -22,7 +23,7 @@ from lawful.laws import (
     shift_invariance,
     tokens,
 )
-from lawful.objectives.over_data import Reduce, each, where_values_are_seen
+from lawful.objectives.over_data import Reduce, each
 
 _NO_CLASS = torch.iinfo(torch.long).min
 """What PyTorch is to ignore: no class at all, so that it refuses every one that is not there."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lawful.functions.checks import where_values_are_seen
 from lawful.laws import AtMost, Claim, Map, Statement, agreement, law, shape
 
 Reduce = Callable[[Tensor], Tensor]
@@ -96,22 +96,6 @@ def loss_over(
     if len({found.shape[1:] for found in losses}) > 1:
         losses = [found.flatten() for found in losses]
     return reduce(torch.cat(losses))
-
-
-def where_values_are_seen(check: Callable[..., None]) -> Callable[..., None]:
-    """Makes a check of values one that passes where none can be looked at: in compiled code and in `torch.vmap`."""
-
-    @wraps(check)
-    def checked(*args: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        try:
-            check(*args)
-        except RuntimeError as error:
-            if "vmap" not in str(error):
-                raise
-
-    return checked
 
 
 @where_values_are_seen
