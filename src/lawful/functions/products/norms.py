@@ -123,7 +123,7 @@ def frobenius(x: Float[Tensor, "*batch m n"]) -> Float[Tensor, "*batch"]:
     return norm(x.flatten(-2))
 
 
-def _direction(x: Tensor, p: float) -> Tensor:
+def _direction(x: Tensor, p: float | int) -> Tensor:
     """The derivative of the norm as books have it, for 1 < p < ∞; 0 at 0."""
     power = (x.abs() / x.abs().pow(p).sum(-1, keepdim=True).pow(1 / p)).pow(p - 1)
     return (x.sign() * power).nan_to_num(0.0)
