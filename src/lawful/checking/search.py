@@ -1,10 +1,12 @@
-"""The search for a counterexample: Hypothesis draws shapes, flags and seeds, and shrinks them."""
+"""The search for a counterexample: shapes, flags and seeds are drawn until one fails, and Hypothesis shrinks them."""
 
 from __future__ import annotations
 
+import random
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import hypothesis
@@ -22,6 +24,12 @@ from lawful.laws.language import Discard, Inapplicable, Unable
 SHRINKS, SHRINK_SECONDS = 400, 20.0
 """How many smaller cases are tried after the first that fails, and for how long; of fewer cases, for less."""
 
+
+MOST_DRAWN = 10
+"""At most so many times the cases wanted are drawn, if most have nothing to say."""
+
+AGAIN = 3
+"""At most so many times the cases wanted are tried when the failure is looked for again."""
 
 SILENT = 20
 """After this many cases of which the law has nothing to say, and none of which it has, the search ends."""
@@ -44,6 +52,10 @@ class Tally:
 
 class _Fails(Exception):
     """Tells Hypothesis that a case failed; there is a subclass for each way to fail, so that it keeps to one."""
+
+
+class _Rejected(Exception):
+    """Leaves a case that has nothing to say."""
 
 
 class _Stop(BaseException):
@@ -84,7 +96,11 @@ def search(
     shrinks: int = SHRINKS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Tally:
-    """Tries cases until one fails, then shrinks it; the same seed gives the same search."""
+    """Tries cases until one fails, then shrinks it; the same seed gives the same search.
+
+    Hypothesis takes as long over a case as many a map does. So it is asked only where there is something to shrink: it
+    looks for the failure again, by its own ways, and shrinks what it finds.
+    """
     tally = Tally()
     end, patience = time.monotonic() + seconds, SHRINK_SECONDS * shrinks / SHRINKS
     smaller, found = 0, 0.0
@@ -110,14 +126,14 @@ def search(
         except Discard:
             if not tally.failure:
                 tally.discarded += 1
-            hypothesis.reject()
+            raise _Rejected from None
         except MapRaised as error:
             failure = Failure(Record(integers=reader.taken), raised=error)
         except Inapplicable as error:
             tally.silent.append(error)
             if isinstance(error, Unable) or (len(tally.silent) >= SILENT and not tally.tried):
                 raise _Stop from error
-            hypothesis.reject()
+            raise _Rejected from error
         if not tally.failure:
             tally.tried += 1
             progress(tally.tried)
@@ -138,9 +154,17 @@ def search(
             raise _Stop
         return way
 
+    def draw_cases() -> None:
+        """Draws strings of bytes, the simplest one first, until enough were tried or one fails."""
+        source, drawn = random.Random(seed), 0
+        while tally.failure is None and tally.tried < cases and drawn < MOST_DRAWN * cases:
+            with suppress(_Rejected):
+                attempt(Reader(source.randbytes(BYTES) if drawn else bytes(BYTES)))
+            drawn += 1
+
     @hypothesis.seed(seed)
     @settings(
-        max_examples=cases,
+        max_examples=AGAIN * cases,
         database=None,
         deadline=None,
         phases=(Phase.generate, Phase.shrink),
@@ -151,18 +175,26 @@ def search(
     )
     @hypothesis.given(st.binary(min_size=BYTES, max_size=BYTES))
     def cases_of_the_law(choices: bytes) -> None:
-        if (way := attempt(Reader(choices))) is not None:
+        try:
+            way = attempt(Reader(choices))
+        except _Rejected:
+            hypothesis.reject()
+        if way is not None:
             raise way  # from one place, so that Hypothesis takes it for one failure
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", hypothesis.errors.HypothesisWarning)
-            cases_of_the_law()
-    except (_Stop, _Fails, Unsatisfiable):
-        pass
-    except HypothesisException:  # the map answers otherwise when asked again
+    with suppress(_Stop):
+        draw_cases()
+    if tally.failure is not None and tally.failure.kind not in statistics.KINDS:
+        first, tally, failing = tally, Tally(), None
+        trial.counts.clear()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", hypothesis.errors.HypothesisWarning)
+                cases_of_the_law()
+        except (_Stop, _Fails, Unsatisfiable, HypothesisException):
+            pass
         if tally.failure is None:
-            raise
+            tally = first
     unable = next((error for error in tally.silent if isinstance(error, Unable)), None)
     if unable is not None and tally.failure is None:
         raise unable
