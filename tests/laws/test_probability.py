@@ -80,9 +80,9 @@ def without_the_last(p, q):
     return relative_entropy(p[..., :-1], q[..., :-1])
 
 
-def without_two(p, q):
-    """Looks at all but two classes."""
-    return squared_error(p[..., :-2], q[..., :-2])
+def without_three(p, q):
+    """Looks at all but three classes."""
+    return squared_error(p[..., :-3], q[..., :-3])
 
 
 def torch_divergence(p, q):
@@ -122,7 +122,7 @@ BROKEN = {
     "divergence: a cross-entropy": (divergence(), PAIR, cross_entropy),
     "divergence: the last outcome forgotten": (divergence(), PAIR, without_the_last),
     "divergence: a clamped logarithm": (divergence(), PAIR, clamped),
-    "divergence: two classes forgotten": (divergence(), PAIR, without_two),
+    "divergence: three classes forgotten": (divergence(), PAIR, without_three),
     "Gibbs: arguments swapped": (gibbs_inequality(), PAIR, arguments_swapped),
     "Gibbs: smoothing of one side": (gibbs_inequality(), PAIR, smoothed_truth),
     "Gibbs: terms swapped": (gibbs_inequality(), PAIR, swapped),

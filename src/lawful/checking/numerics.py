@@ -32,6 +32,8 @@ class Finding:
     right: float = math.nan
     residual: float = 0.0
     scale: float = 0.0
+    largest: float = 0.0
+    """The scale of the largest output beside it."""
     noise: float = 0.0
     dtype: torch.dtype = torch.float64
     compared: int = 0
@@ -128,7 +130,7 @@ def _worst(found: list[Finding]) -> Finding:
     if not found:
         return Finding()
     worst = max(found, key=lambda f: (f.failed, f.times))
-    return replace(worst, compared=sum(f.compared for f in found))
+    return replace(worst, compared=sum(f.compared for f in found), largest=max(f.scale for f in found))
 
 
 def _compare(

@@ -11,7 +11,6 @@ from lawful.checking.case import Record
 from lawful.checking.numerics import Finding
 from lawful.checking.subject import NotContiguous, Setting
 from lawful.laws.language import Discard, Inapplicable, Statement
-from lawful.laws.language.tree import leaves
 
 
 class LawRaised(Exception):
@@ -56,12 +55,6 @@ class Run:
     """Whether the map was called more than once."""
     uneven: bool = False
     """Whether some calls in training mode drew more random numbers than others."""
-
-    @property
-    def size(self) -> float:
-        """The largest number of the inputs."""
-        reals = [x for x in leaves(self.arguments).values() if x.is_floating_point() and x.numel()]
-        return max((float(x.abs().nan_to_num(0.0, 0.0).amax()) for x in reals), default=0.0)
 
 
 @dataclass

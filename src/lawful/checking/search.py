@@ -28,6 +28,9 @@ SHRINKS, SHRINK_SECONDS = 400, 20.0
 MOST_DRAWN = 10
 """At most so many times the cases wanted are drawn, if most have nothing to say."""
 
+FEW = 10
+"""So few cases, of a statement that is costly to judge, are left to Hypothesis from the start."""
+
 AGAIN = 3
 """At most so many times the cases wanted are tried when the failure is looked for again."""
 
@@ -164,7 +167,7 @@ def search(
 
     @hypothesis.seed(seed)
     @settings(
-        max_examples=AGAIN * cases,
+        max_examples=cases if cases <= FEW else AGAIN * cases,
         database=None,
         deadline=None,
         phases=(Phase.generate, Phase.shrink),
@@ -182,9 +185,10 @@ def search(
         if way is not None:
             raise way  # from one place, so that Hypothesis takes it for one failure
 
-    with suppress(_Stop):
-        draw_cases()
-    if tally.failure is not None and tally.failure.kind not in statistics.KINDS:
+    if cases > FEW:
+        with suppress(_Stop):
+            draw_cases()
+    if cases <= FEW or (tally.failure is not None and tally.failure.kind not in statistics.KINDS):
         first, tally, failing = tally, Tally(), None
         trial.counts.clear()
         try:
@@ -193,7 +197,7 @@ def search(
                 cases_of_the_law()
         except (_Stop, _Fails, Unsatisfiable, HypothesisException):
             pass
-        if tally.failure is None:
+        if tally.failure is None and first.failure is not None:
             tally = first
     unable = next((error for error in tally.silent if isinstance(error, Unable)), None)
     if unable is not None and tally.failure is None:

@@ -32,7 +32,7 @@ CLEAR = 1e6
 """A residual of this many times the noise, measured once, is not measured again."""
 
 JUMP = 1e-3
-"""Noise of more than this part of the outputs and inputs is a tie or a branch that rounding decides: it is excused."""
+"""Noise of more than this part of the outputs is a tie or a branch that rounding decides: the case is excused."""
 
 _TOO_FEW = "Expected more than 1 value per channel when training"
 
@@ -241,7 +241,7 @@ class Trial:
             self.effective = lowest
             self.notes[f"judged as {dtype_name(lowest)}: the map computes in it inside"] = None
         finding = judge(statement, lowest, within, noises or None)
-        if not finding.failed and finding.noise > JUMP * max(finding.scale, run.size):
+        if not finding.failed and finding.noise > JUMP * finding.largest:
             if not self._repeats(run):
                 return judge(statement, lowest, within)
             self.counts["excused"] += 1
