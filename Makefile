@@ -26,9 +26,9 @@ demo: $(INSTALLED) ## Check a few broken layers, then the claims of lawful's nor
 	@echo "Checking the claims of lawful's normalisation blocks; lawful check does all (about 20 seconds) ..."
 	@$(BIN)/lawful check lawful.blocks.normalization
 
-test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 13 minutes on two busy cores)
+test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 11 minutes on two cores)
 	@$(MAKE) --no-print-directory lint types arrows
-	@echo "Tests (about 12 minutes on two busy cores) ..."
+	@echo "Tests (about 10 minutes on two cores) ..."
 	@$(BIN)/pytest
 
 test-all: $(INSTALLED) ## The same with the long tests
