@@ -18,7 +18,10 @@ def test_equals_numpy(batch):
 
 
 def test_weights_move_over_from_torch():
-    Bilinear((3, 2), 4).load_state_dict(nn.Bilinear(3, 2, 4).state_dict())
+    ours, theirs = Bilinear((3, 2), 4), nn.Bilinear(3, 2, 4)
+    ours.load_state_dict(theirs.state_dict())
+    x, y = torch.ones(5, 3), torch.ones(5, 2)
+    assert torch.equal(ours(x, y), theirs(x, y))
 
 
 def test_errors_say_what_was_wanted_and_what_came():

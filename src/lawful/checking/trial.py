@@ -35,7 +35,6 @@ JUMP = 1e-3
 """Noise of more than this part of the outputs is a tie or a branch that rounding decides: the case is excused."""
 
 _TOO_FEW = "Expected more than 1 value per channel when training"
-
 _TYPE_ERROR = re.compile(r"dtype|scalar type|Double|Float|float64|float32", re.I)
 
 
