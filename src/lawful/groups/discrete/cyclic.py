@@ -87,3 +87,15 @@ def claims() -> Iterator[Claim]:
         return torch.stack([row.roll(int(k), 0) for k, row in zip(g, x, strict=True)])
 
     yield Claim(agreement(other=rolled), group.act, (element, shape("b 5")), name="Cyclic.act = roll")
+
+    def turn(g: Tensor) -> Tensor:
+        return torch.view_as_complex(group.rotation(g, dtype=torch.float64)[..., 0].contiguous())
+
+    fifth = agreement(other=lambda g: torch.polar(torch.ones(len(g)).double(), 2 * torch.pi * g.double() / 5))
+    yield Claim(fifth, turn, element, name="Cyclic.rotation by fifths")
+
+    def drawn(g: Tensor) -> Tensor:
+        return torch.bincount(group.sample(4000, generator=torch.Generator().manual_seed(0))) / 4000
+
+    uniform = agreement(other=lambda g: torch.full((5,), 0.2), within=0.2)
+    yield Claim(uniform, drawn, tokens("1", 5), name="Cyclic.sample")

@@ -113,3 +113,10 @@ def claims() -> Iterator[Claim]:
         return torch.zeros_like(x).scatter(-1, where, x)
 
     yield Claim(agreement(other=moved), group.act, (element, shape("b 5")), name="Dihedral.act on a polygon")
+
+    def drawn(x: Tensor) -> Tensor:
+        k, f = group.sample(4000, generator=torch.Generator().manual_seed(0)).unbind(-1)
+        return (torch.bincount(k + 5 * f) / 4000).to(x)
+
+    uniform = agreement(other=lambda x: torch.full((10,), 0.1).to(x), within=0.2)
+    yield Claim(uniform, drawn, shape("1"), name="Dihedral.sample")

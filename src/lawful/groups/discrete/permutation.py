@@ -127,3 +127,13 @@ def claims() -> Iterator[Claim]:
         return (matrix(g).to(x) @ x[..., None])[..., 0]
 
     yield Claim(agreement(other=multiplied), group.act, (element, shape("b 5")), name="Permutation.act = matrix")
+
+    def drawn(x: Tensor) -> Tensor:
+        many = Permutation(3).sample(40, 100, generator=torch.Generator().manual_seed(0)).flatten(0, 1)
+        return (torch.bincount(many @ torch.tensor([9, 3, 1]), minlength=27) / 4000).to(x)
+
+    def uniform(x: Tensor) -> Tensor:
+        orders = torch.tensor([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
+        return torch.zeros(27).index_fill(0, orders @ torch.tensor([9, 3, 1]), 1 / 6).to(x)
+
+    yield Claim(agreement(other=uniform, within=0.2), drawn, shape("1"), name="Permutation.sample")

@@ -109,3 +109,20 @@ def claims() -> Iterator[Claim]:
         return torch.linalg.vector_norm(group.act(g, x), dim=-1)
 
     yield Claim(agreement(other=longer), length, (element, shape("b 3")), name="‖Scaling.act‖")
+
+    def found(v: Tensor) -> Tensor:
+        v, g, one = v.tanh(), group.exp(v.tanh()), group.identity(len(v)).to(v)
+        numbers = (group.vee(group.hat(v)), group.log(g), group.adjoint(g)[..., 0], group.left_jacobian(v)[..., 0])
+        return torch.cat([*numbers, group.distance(g, one)[..., None], torch.full_like(v, group.dim)], -1)
+
+    def expected(v: Tensor) -> Tensor:
+        v, one = v.tanh(), torch.ones_like(v)
+        return torch.cat([v, v, one, one, v.abs(), one], -1)
+
+    yield Claim(agreement(other=expected), found, shape("b 1"), name="Scaling and its algebra")
+
+    def drawn(x: Tensor) -> Tensor:
+        logs = group.sample(50, 40, generator=torch.Generator().manual_seed(0)).log().to(x)
+        return torch.stack([logs.mean(), logs.std()])
+
+    yield Claim(agreement(other=lambda x: x.new_tensor([0, 1]), within=0.1), drawn, shape("1"), name="Scaling.sample")

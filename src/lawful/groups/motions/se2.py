@@ -14,7 +14,7 @@ from lawful.groups.motions.rigid import parts, rigid, rigid_act, rigid_inverse
 from lawful.groups.rotations.series import length, within
 from lawful.groups.rotations.so2 import SO2
 from lawful.groups.rotations.turns import turn_mean, turn_mean_inverse
-from lawful.laws import Claim, made, shape
+from lawful.laws import Claim, agreement, made, shape
 
 TURN = SO2()
 
@@ -126,3 +126,13 @@ def claims() -> Iterator[Claim]:
     yield from smooth_axioms(group, made(within, "b 3"))
     yield from distances(group, element)
     yield Claim(rigidity(), group.act, (element, vector), name="SE2.act")
+
+    def drawn(x: Tensor) -> Tensor:
+        many = group.sample(80, 50, generator=torch.Generator().manual_seed(0)).flatten(0, 1).to(x)
+        return torch.cat([many.mean(0), many.square().mean(0)])
+
+    def uniform(x: Tensor) -> Tensor:
+        squares = [[0.5, 0.5, 1.0], [0.5, 0.5, 1.0], [0.0, 0.0, 1.0]]
+        return torch.cat([x.new_tensor([[0, 0, 0], [0, 0, 0], [0, 0, 1]]), x.new_tensor(squares)])
+
+    yield Claim(agreement(other=uniform, within=0.1), drawn, shape("1"), name="SE2.sample")

@@ -112,3 +112,23 @@ def claims() -> Iterator[Claim]:
         ]
 
     yield Claim(agreement(other=homogeneous), group.act, (element, shape("b 3")), name="Translation.act = exp(hat)")
+
+    def found(g: Tensor, h: Tensor) -> Tensor:
+        frames = group.adjoint(g) + 2 * group.left_jacobian(h) + group.dim
+        numbers = torch.stack([group.exp(g), group.log(h), group.distance(g, h)[..., None].expand_as(g)], -2)
+        return torch.cat([frames, numbers], -2)
+
+    def expected(g: Tensor, h: Tensor) -> Tensor:
+        frames = (3 * torch.eye(3).to(g) + 3).expand(*g.shape, 3)
+        apart = (g - h).square().sum(-1, keepdim=True).sqrt().expand_as(g)
+        return torch.cat([frames, torch.stack([g, h, apart], -2)], -2)
+
+    def drawn(x: Tensor) -> Tensor:
+        many = group.sample(50, 40, generator=torch.Generator().manual_seed(0)).flatten(0, 1).to(x)
+        return torch.cat([many.mean(0)[None], many.T.cov()])
+
+    def standard(x: Tensor) -> Tensor:
+        return torch.cat([x.new_zeros(1, 3), torch.eye(3).to(x)])
+
+    yield Claim(agreement(other=expected), found, (element, element), name="Translation and its algebra")
+    yield Claim(agreement(other=standard, within=0.1), drawn, shape("1"), name="Translation.sample")

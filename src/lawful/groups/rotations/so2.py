@@ -122,3 +122,10 @@ def claims() -> Iterator[Claim]:
     yield Claim(commutativity(), group.compose, (element, element), name="SO2.compose")
     yield Claim(agreement(other=complex_product), group.act, (element, vector), name="SO2.act")
     yield Claim(agreement(other=length), way, made(within, "b 1"), name="SO2.distance")
+
+    def drawn(x: Tensor) -> Tensor:
+        many = group.sample(80, 50, generator=torch.Generator().manual_seed(0)).flatten(0, 1).to(x)
+        return torch.cat([many.mean(0), many.square().mean(0)])
+
+    uniform = agreement(other=lambda x: torch.cat([x.new_zeros(2, 2), x.new_full((2, 2), 0.5)]), within=0.1)
+    yield Claim(uniform, drawn, shape("1"), name="SO2.sample")
