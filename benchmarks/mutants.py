@@ -2,10 +2,11 @@
 
 Run `python benchmarks/mutants.py`, or name some of the modules: `python benchmarks/mutants.py rms_norm softmax`;
 `--each 10` takes ten mutants of each file, spread evenly over it. A mutant is a file of lawful with one expression
-changed, outside `claims()`, laws, docstrings, annotations, and what is refused and raised, of which claims do not speak
-and tests do. It is executed as a module of the same name that nothing else sees, and its own claims are judged. It is
-killed if one of them is neither held nor waived, or if it raises; the last column says how many raised rather than
-broke a law.
+changed. What claims do not speak of, and tests do, is left alone: text, annotations, on which device, and what is
+refused and raised (conditions that raise, functions named `check` or `refuse`, `zip(strict=True)`). So are `claims()`,
+laws, and the functions that only these use, for they judge. A mutant is executed as a module of the same name that
+nothing else sees, and its own claims are judged. It is killed if one of them is neither held nor waived, or if it
+raises; a column says how many raised rather than broke a law.
 
 The survivors are listed, with a reason where one is known: it is equivalent (no output differs). One thread, one
 process, the same mutants and cases each time.
@@ -40,8 +41,35 @@ ROOT = Path(lawful.__file__).parent
 JUDGES = ("lawful.laws", "lawful.checking")
 """What judges is not judged."""
 
-REASONS: dict[tuple[str, str, str], str] = {}
-"""Why a mutant survives, by its file, its operator and its changed line."""
+REASONS: dict[tuple[str, str, str], str] = {
+    ("blocks/convolution/convolution.py", "off by one", "-1 if zeros else"): "equivalent: 1 is the least anyway",
+    ("blocks/convolution/convolve.py", "sign", "-empty.expand"): "equivalent: there are no entries",
+    ("blocks/convolution/convolve.py", "scale", "/ g.sum(last"): "equivalent: there are no entries",
+    ("blocks/normalization/invariances.py", "dropped argument", "eps=1e-30)"): "equivalent: they are one and zero",
+    ("blocks/recurrent/elman.py", "off by one", "last[-1]"): "equivalent: there is one layer",
+    ("blocks/recurrent/gru.py", "off by one", "last[-1]"): "equivalent: there is one layer",
+    ("blocks/recurrent/lstm.py", "off by one", "c[-1])"): "equivalent: there is one layer",
+    ("blocks/tying.py", "scale", "2 * target"): "equivalent: only its shape is read",
+    ("blocks/tying.py", "sign", "-target"): "equivalent: only its shape is read",
+    ("functions/decompositions/cp.py", "scale", "2 * tensor.new_zeros"): "equivalent: twice 0",
+    ("functions/least_squares.py", "scale", "unit = 2 * torch.where"): "equivalent: the unit cancels",
+    ("functions/products/dot.py", "swapped", "vecdot(y, x)"): "equivalent: a b = b a",
+    ("functions/divergences/lp_distance.py", "swapped", "distance(q, p"): "equivalent: |p - q| = |q - p|",
+    ("functions/divergences/total_variation.py", "swapped", "distance(q, p"): "equivalent: |p - q| = |q - p|",
+    ("functions/products/generalised.py", "swapped", "(y, x, map="): "equivalent: a b = b a",
+    ("functions/products/projection.py", "scale", "2 * of_size_one"): "equivalent: the length cancels",
+    ("functions/products/projection.py", "sign", "-of_size_one"): "equivalent: the sign cancels",
+    ("functions/products/projection.py", "scale", "square == 0, 2.0"): "equivalent: 0 / 2 = 0 / 1",
+    ("functions/whitening/rotations.py", "axis", "covariance.shape[-2]"): "equivalent: the matrix is square",
+    ("functions/whitening/rotations.py", "scale", "2 * axes.detach()"): "equivalent: only signs are read",
+    ("groups/motions/euclidean.py", "swapped", "self._sized(h) - self._sized(g)"): "equivalent: |a - b| = |b - a|",
+    ("models/thresholded_regression.py", "scale", "2 * torch.full_like"): "equivalent: twice 0 and twice -inf",
+    ("objectives/regression.py", "swapped", "loss(target, prediction)"): "equivalent: these losses are symmetric",
+}
+"""Why a mutant survives, by its file, its operator and a part of its changed line."""
+
+COUNTS = ("judged", "killed", "by an error", "equivalent")
+WIDTH = 140
 
 AXIS_NAMES = {"dim", "dims", "axis", "axes", "time", "batch"}
 AXIS_CALLS = re.compile(
@@ -56,6 +84,8 @@ DROPPABLE = re.compile(
 )
 NAMESPACES = {"torch", "F", "nn", "self", "super", "math"}
 SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "bases"}
+SKIPPED_ARGUMENTS = {"strict", "device"}
+REFUSES = re.compile(r"_?(check|refuse)\w*")
 BOUNDARY = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 NEGATED = {
     ast.Lt: ast.GtE,
@@ -86,7 +116,10 @@ class Mutant:
 
     @property
     def reason(self) -> str:
-        return REASONS.get((self.file, self.operator, self.after), "")
+        return next((REASONS[key] for key in REASONS if self.meant_by(*key)), "")
+
+    def meant_by(self, file: str, operator: str, part: str) -> bool:
+        return self.file == file and self.operator == operator and part in self.after
 
 
 @dataclass(frozen=True)
@@ -139,14 +172,32 @@ def is_law(decorator: ast.expr) -> bool:
     return isinstance(decorator, ast.Call) and name_of(decorator.func) == "law"
 
 
+def judging(tree: ast.Module) -> set[str]:
+    """The names of claims, laws, and the private functions that only these use."""
+    functions = {part.name: part for part in tree.body if isinstance(part, ast.FunctionDef)}
+    found = {name for name, part in functions.items() if name == "claims" or any(map(is_law, part.decorator_list))}
+    while True:
+        others = [part for part in tree.body if getattr(part, "name", "") not in found]
+        used = {node.id for part in others for node in ast.walk(part) if isinstance(node, ast.Name)}
+        more = {name for name in functions if name.startswith("_")} - used - found
+        if not more:
+            return found
+        found |= more
+
+
 def left_alone(node: ast.AST) -> bool:
-    """Claims, laws, docstrings, what is refused and raised, and text that is put together."""
-    if isinstance(node, ast.FunctionDef) and (node.name == "claims" or any(map(is_law, node.decorator_list))):
-        return True
-    if isinstance(node, ast.If) and all(isinstance(line, ast.Raise) for line in node.body) and not node.orelse:
-        return True
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return True
+    """Docstrings, what is refused and raised, text that is put together, and devices."""
+    if isinstance(node, ast.FunctionDef):
+        return bool(REFUSES.fullmatch(node.name)) or getattr(node.returns, "id", "") == "str"
+    if isinstance(node, ast.If):
+        return isinstance(node.body[-1], ast.Raise) and not node.orelse
+    if isinstance(node, ast.Expr):
+        call = node.value
+        return isinstance(call, ast.Constant) or (
+            isinstance(call, ast.Call) and bool(REFUSES.fullmatch(name_of(call.func)))
+        )
+    if isinstance(node, ast.keyword):
+        return node.arg in SKIPPED_ARGUMENTS
     return isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr)
 
 
@@ -235,7 +286,8 @@ def scalable(node: ast.expr, parent: ast.AST) -> bool:
     if isinstance(node, ast.BinOp):
         return not isinstance(node.op, ast.BitAnd | ast.BitOr)
     if isinstance(node, ast.Call):
-        return name_of(node.func)[:1].islower() and name_of(node.func) != "super"
+        name = name_of(node.func)
+        return name[:1].islower() and name != "super" and not name.startswith("zeros")
     if isinstance(parent, ast.Return):
         return isinstance(node, ast.Name | ast.UnaryOp | ast.Subscript)
     return isinstance(node, ast.UnaryOp)
@@ -303,7 +355,7 @@ def of_call(node: ast.Call) -> Iterator[Change]:
         if argument is not None:
             yield "normalisation" if NORMS.search(name) else "dropped call", argument
     for dropped in node.keywords:
-        if dropped.arg is not None:
+        if dropped.arg is not None and dropped.arg not in SKIPPED_ARGUMENTS:
             yield "dropped argument", ast.Call(node.func, node.args, [k for k in node.keywords if k is not dropped])
     for index, (one, other) in enumerate(zip(node.args, node.args[1:], strict=False)):
         if isinstance(one, ast.Name) and isinstance(other, ast.Name):
@@ -316,7 +368,9 @@ def mutants_of(file: Path) -> list[Mutant]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     plain = ast.unparse(tree)
     found: dict[str, Mutant] = {}
-    for site in list(sites(tree)):
+    judges = judging(tree)
+    judged = ast.Module([part for part in tree.body if getattr(part, "name", "") not in judges], [])
+    for site in list(sites(judged)):
         for operator, node in list(changes(site)):
             site.put(node)
             source = ast.unparse(tree)
@@ -378,18 +432,16 @@ def spread(mutants: list[Mutant], most: int) -> list[Mutant]:
     return [mutants[n * len(mutants) // most] for n in range(most)] if len(mutants) > most else mutants
 
 
-def survivors_of(name: str, file: Path, most: int) -> tuple[list[Mutant], list[Mutant]]:
-    """Prints a row for a file; returns the mutants of it that were judged, and those that survive."""
+def grades_of(name: str, file: Path, most: int) -> tuple[int, dict[Mutant, str]]:
+    """Counts the mutants of a file, and grades at most so many of them: nothing is the grade of a survivor."""
     start = time.monotonic()
     if grade := unkept(name, file.read_text(encoding="utf-8"), 600):
         raise SystemExit(f"{name}: a claim is {grade} before anything is changed")
     seconds = 10 + 10 * (time.monotonic() - start)
     found = mutants_of(file)
     grades = {mutant: unkept(name, mutant.source, seconds) for mutant in spread(found, most)}
-    killed = [grade for grade in grades.values() if grade]
-    row = (file.relative_to(ROOT).as_posix(), len(found), len(grades), len(killed), killed.count("error"))
-    print("|", " | ".join(map(str, row)), "|", flush=True)
-    return list(grades), [mutant for mutant, grade in grades.items() if not grade]
+    print(f"{file.relative_to(ROOT)}: killed {sum(map(bool, grades.values()))} of {len(grades)}", file=sys.stderr)
+    return len(found), grades
 
 
 def modules(wanted: Iterable[str]) -> Iterator[tuple[str, Path]]:
@@ -407,31 +459,60 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     start = time.monotonic()
-    print(f"torch {torch.__version__}, one thread, {EFFORT.cases} cases for each claim\n")
-    print("| file | mutants | judged | killed | by an error |")
-    print("|---|---|---|---|---|")
-    mutants: list[Mutant] = []
-    alive: list[Mutant] = []
-    for name, file in modules(asked.modules):
-        made, survived = survivors_of(name, file, asked.each)
-        mutants += made
-        alive += survived
-    if not mutants:
+    results = {name: grades_of(name, file, asked.each) for name, file in modules(asked.modules)}
+    if not any(grades for _, grades in results.values()):
         raise SystemExit("there is no such module with claims, or nothing in it to change")
-    killed = len(mutants) - len(alive)
-    judged = len(mutants) - sum(mutant.reason.startswith("equivalent") for mutant in alive)
+    report(results, time.monotonic() - start)
+
+
+def report(results: dict[str, tuple[int, dict[Mutant, str]]], seconds: float) -> None:
+    """Prints what was killed in each folder and by each operator, and what survived."""
+    print(f"torch {torch.__version__}, one thread, {EFFORT.cases} cases for each claim\n")
+    folders: dict[str, list[tuple[int, dict[Mutant, str]]]] = {}
+    for found, grades in results.values():
+        folder = next((mutant.file.rpartition("/")[0] for mutant in grades), "")
+        folders.setdefault(folder, []).append((found, grades))
+    table("folder", "files", "mutants", *COUNTS)
+    for folder, files in folders.items():
+        row(
+            folder,
+            len(files),
+            sum(found for found, _ in files),
+            *counts({k: v for _, g in files for k, v in g.items()}),
+        )
+    graded = {mutant: grade for _, grades in results.values() for mutant, grade in grades.items()}
+    print()
+    table("operator", *COUNTS)
+    for operator in sorted({mutant.operator for mutant in graded}):
+        row(operator, *counts({mutant: grade for mutant, grade in graded.items() if mutant.operator == operator}))
+    judged, killed, _, same = counts(graded)
     print(
-        f"\nKilled {killed} of {len(mutants)}: {killed / len(mutants):.1%}; without the equivalent ones {killed} of "
-        f"{judged}: {killed / judged:.1%}. {time.monotonic() - start:.0f} s.\n"
+        f"\nKilled {killed} of {judged}: {killed / judged:.1%}; without the equivalent ones {killed} of "
+        f"{judged - same}: {killed / (judged - same):.1%}. {seconds:.0f} s.\n"
     )
-    for mutant in alive:
-        print(f"{mutant.file}:{mutant.number}, {mutant.operator}: {mutant.reason or 'no reason yet'}")
-        print(f"    - {mutant.before}\n    + {mutant.after}")
-    known = {(mutant.file, mutant.operator, mutant.after) for mutant in alive}
-    files = {mutant.file for mutant in mutants}
-    for key in REASONS:
-        if key[0] in files and key not in known:
-            print(f"A reason for what does not survive: {key}")
+    alive = [mutant for mutant, grade in graded.items() if not grade]
+    for mutant in sorted(alive, key=lambda mutant: bool(mutant.reason)):
+        print(f"- {mutant.file}:{mutant.number}, {mutant.operator}: {mutant.reason or 'not seen by a claim'}")
+        print(f"    - `{mutant.before[:WIDTH]}`\n    - `{mutant.after[:WIDTH]}`")
+    for mutant, grade in graded.items():
+        if grade and mutant.reason:
+            print(f"A reason for what does not survive: {mutant.file}:{mutant.number}, {mutant.operator}")
+
+
+def counts(grades: dict[Mutant, str]) -> tuple[int, int, int, int]:
+    """How many mutants there are, how many are killed, how many of those by an error, how many are equivalent."""
+    killed = [grade for grade in grades.values() if grade]
+    same = [mutant for mutant, grade in grades.items() if not grade and mutant.reason.startswith("equivalent")]
+    return len(grades), len(killed), killed.count("error"), len(same)
+
+
+def table(*names: str) -> None:
+    row(*names)
+    print("|---" * len(names) + "|")
+
+
+def row(*cells: object) -> None:
+    print("|", " | ".join(map(str, cells)), "|")
 
 
 if __name__ == "__main__":

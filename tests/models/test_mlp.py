@@ -72,3 +72,15 @@ def test_each_layer_of_each_model_has_an_activation_of_its_own():
     modules += [layer.activation for _ in range(2) for layer in MLP(config).layers]
     assert len({id(module) for module in modules}) == 8
     assert MLP(MLPConfig(d_in=2, d_out=1)).layers[0].activation is torch.relu
+
+
+def test_dropout_is_between_the_layers_and_changes_no_name():
+    torch.manual_seed(0)
+    config = MLPConfig(d_in=3, d_out=2, hidden=(50, 50), dropout=0.5)
+    model, plain = MLP(config), MLP(MLPConfig(d_in=3, d_out=2, hidden=(50, 50)))
+    plain.load_state_dict(model.state_dict())
+    x = torch.randn(4, 3)
+    assert not torch.equal(model(x), model(x))
+    assert torch.equal(model.eval()(x), plain(x))
+    with pytest.raises(ValueError, match=r"drop.*got 1\.5"):
+        MLP(MLPConfig(d_in=3, d_out=2, dropout=1.5))

@@ -74,3 +74,23 @@ def test_errors_say_what_was_wanted_and_what_came():
 
 def test_its_layers_say_their_sizes():
     assert "BatchNorm(16, eps" in repr(ResidualCNN(ResidualCNNConfig()))
+
+
+def test_a_series_is_an_image_of_one_row():
+    torch.manual_seed(0)
+    series, image = (ResidualCNN(ResidualCNNConfig(width=4, dims=d)).eval() for d in (1, 2))
+    weights = {
+        k: v[:, :, None] * torch.tensor([[0.0], [1], [0]]) if v.dim() == 3 else v
+        for k, v in series.state_dict().items()
+    }
+    image.load_state_dict(weights)
+    x = torch.randn(2, 1, 9)
+    torch.testing.assert_close(series(x), image(x[:, :, None]))
+
+
+def test_dropout_is_on_in_training_only():
+    torch.manual_seed(0)
+    model, x = ResidualCNN(ResidualCNNConfig(width=32, dims=1, dropout=0.5)), torch.randn(4, 1, 9)
+    assert not torch.equal(model(x), model(x))
+    model.eval()
+    assert torch.equal(model(x), model(x))

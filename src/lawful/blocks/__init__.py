@@ -58,6 +58,7 @@ from lawful.blocks.normalization import (
 )
 from lawful.blocks.recurrent import GRU, LSTM, Elman
 from lawful.blocks.residual import Residual, contributions, paths, post_norm, pre_norm
+from lawful.blocks.standardize import Standardize
 from lawful.blocks.tying import tie
 
 __all__ = [
@@ -89,6 +90,7 @@ __all__ = [
     "Padding",
     "RMSNorm",
     "Residual",
+    "Standardize",
     "StochasticDepth",
     "TransposedConvolution",
     "WeightNorm",

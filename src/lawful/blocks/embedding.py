@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.laws import Claim, agreement, permutation_equivariance, tokens
+from lawful.laws import Claim, agreement, permutation_equivariance, shape, tokens
 
 
 class Embedding(nn.Embedding):
@@ -65,3 +65,11 @@ def claims() -> Iterator[Claim]:
 
     yield Claim(agreement(other=one_hot), embedding, tokens("b t", vocab=5))
     yield Claim(permutation_equivariance(axis=1), embedding, tokens("b t", vocab=5))
+
+    def given(w: Tensor) -> Tensor:
+        made = Embedding.from_pretrained(w), Embedding.from_pretrained(w, freeze=False)
+        trained = [e.weight.requires_grad for e in made]
+        return torch.cat([made[0](torch.arange(3)).flatten(), w.new_tensor(trained)])
+
+    expected = agreement(other=lambda w: torch.cat([w.flatten(), w.new_tensor([False, True])]))
+    yield Claim(expected, given, shape("3 2"), name="from_pretrained")

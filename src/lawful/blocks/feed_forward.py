@@ -108,3 +108,14 @@ def claims() -> Iterator[Claim]:
         yield Claim(law, block, shape("b t 3"))
     yield Claim(agreement(other=gated_equation), gated, shape("b 3"))
     yield Claim(hidden_unit_permutation(into=(*up, *gate), out_of="down.weight"), gated, shape("b 3"))
+
+    def counted(x: Tensor) -> Tensor:
+        d = x.shape[-1]
+        blocks = FeedForward(d), FeedForward(d, bias=False), GatedFeedForward(d), GatedFeedForward(d, bias=True)
+        return x.new_tensor([sum(p.numel() for p in block.parameters()) for block in blocks])
+
+    def expected(x: Tensor) -> Tensor:
+        d, h = x.shape[-1], round(8 * x.shape[-1] / 3)
+        return x.new_tensor([8 * d * d + 5 * d, 8 * d * d, 3 * h * d, 3 * h * d + 2 * h + d])
+
+    yield Claim(agreement(other=expected), counted, shape("d:1..9"), name="number of parameters")

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from lawful.functions.activations import identity
-from lawful.laws import Averages, Claim, Draw, Map, Statement, isometry, law, orthonormality, shape
+from lawful.laws import Averages, Claim, Draw, Map, Statement, agreement, isometry, law, orthonormality, shape
 
 Weight = Float[Tensor, "*shape"]
 
@@ -213,5 +213,21 @@ def claims() -> Iterator[Claim]:
     for fill in (kaiming_normal, kaiming_uniform):
         yield Claim(keeps_size(activation=torch.relu), filled(fill), kernel, name=fill.__name__)
     yield Claim(keeps_size(), filled(lecun_normal), tall, name="lecun_normal")
+    gains = torch.relu, torch.square, torch.ones_like
+
+    def computed(x: Tensor) -> Tensor:
+        return x.new_tensor([gain(lambda z, f=f: f(z) * len(x)) for f in gains])
+
+    def expected(x: Tensor) -> Tensor:
+        return x.new_tensor([0.5, 3.0, 1.0]).rsqrt() / len(x)
+
+    yield Claim(agreement(other=expected), computed, shape("n"), name="gain")
+
+    def repeated(x: Tensor) -> Tensor:
+        fills = xavier_normal, xavier_uniform, kaiming_normal, kaiming_uniform, lecun_normal, orthogonal
+        return torch.stack([fill(torch.empty_like(x), generator=Generator().manual_seed(0)) for fill in fills])
+
+    again = agreement(other=lambda x: repeated(x + 0 * torch.rand(()).to(x)))
+    yield Claim(again, repeated, shape("2 3"), name="a seeded generator")
     yield Claim(orthonormality(), filled(orthogonal), shape("5 3"), name="orthogonal")
     yield Claim(isometry(), lambda x: x @ orthogonal(torch.empty(6, 4).to(x)).T, shape("b 4"), name="orthogonal")

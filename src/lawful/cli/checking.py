@@ -1,12 +1,10 @@
-"""The command line: `lawful check`, `lawful discover` and `lawful laws`."""
+"""`lawful check`, `lawful discover` and `lawful laws`."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,8 +19,7 @@ from lawful.checking.process.parent import Job, Result, run
 from lawful.checking.sarif import sarif as as_sarif
 from lawful.checking.show import COLOURS, details, one_line, summary
 from lawful.checking.verdict import Verdict
-
-INTERRUPTED, INTERNAL, USAGE = 2, 3, 4
+from lawful.cli.words import INTERNAL, USAGE, say
 
 Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
 
@@ -58,7 +55,7 @@ def check(
         debug: Show tracebacks.
     """
     if wrong := _wrong(cases, timeout):
-        _say(f"error: {wrong}")
+        say(f"error: {wrong}")
         return USAGE
     console = Console(stderr=json == "-", highlight=False, soft_wrap=True)
     one = script is not None or (target is not None and ":" in target)
@@ -73,7 +70,7 @@ def check(
     if result.report.verdicts:
         console.print(Text(summary(result.report)))
     elif not (result.usage or result.failed or result.internal):
-        _say("nothing was checked: there are no claims")
+        say("nothing was checked: there are no claims")
     return result.exit_code
 
 
@@ -100,7 +97,7 @@ def discover(
         debug: Show tracebacks.
     """
     if wrong := _wrong(cases, timeout):
-        _say(f"error: {wrong}")
+        say(f"error: {wrong}")
         return USAGE
     console = Console(stderr=as_claims or json == "-", highlight=False, soft_wrap=True)
     result = _watched(Job(target, [], list(input), cases, seed, timeout, discover=True), console)
@@ -174,9 +171,9 @@ def _print_end(result: Result, console: Console, debug: bool) -> None:
     for path in result.scripts:
         console.print(Text(f"wrote {path}"))
     if sentence := result.usage or result.failed:
-        _say(f"error: {sentence}")
+        say(f"error: {sentence}")
     elif result.internal:
-        _say(f"internal error: {result.internal}" + ("" if debug else " (--debug shows where)"))
+        say(f"internal error: {result.internal}" + ("" if debug else " (--debug shows where)"))
 
 
 def _write_json(data: dict[str, Any], result: Result, path: str) -> None:
@@ -210,7 +207,7 @@ def laws(name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar
     try:
         known = laws_by_name().get(name) or law(name)
     except UsageError as error:
-        _say(f"error: {error}")
+        say(f"error: {error}")
         return USAGE
     console.print(Text(known.name, style="bold") + Text(f"   {known.formula}"))
     console.print(Text(known.summary))
@@ -223,33 +220,3 @@ def laws(name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar
     console.print(Text("  input, output: which input and output it speaks of (default: the first)"))
     console.print(Text(f"  within: a relative error to allow for (default {known.within})"))
     return 0
-
-
-def _say(sentence: str) -> None:
-    print(f"lawful: {sentence}", file=sys.stderr)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns the exit code, as pytest's are."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        return tyro.extras.subcommand_cli_from_dict(
-            {"check": check, "discover": discover, "laws": laws},
-            prog="lawful",
-            description="The building blocks of modern machine learning, each with the laws it obeys.",
-            args=given,
-        )
-    except SystemExit as ended:  # tyro has shown its help, or what is wrong with the arguments
-        return 0 if not ended.code else USAGE
-    except KeyboardInterrupt:
-        _say("interrupted")
-        return INTERRUPTED
-    except Exception as error:
-        _say(f"internal error: {type(error).__name__}: {error}")
-        if "--debug" in given:
-            traceback.print_exc()
-        return INTERNAL
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
@@ -164,6 +164,21 @@ def claims() -> Iterator[Claim]:
         yield Claim(residual_at_right_angles(), solve, (tall, shape("b 4")))
         yield Claim(agreement(other=pseudo_inverse_solution), solve, (tall, shape("b 4")))
         yield Claim(gradient(), solve, (tall, shape("b 4")))
+    for solve in (least_squares, normal_equations):
+
+        def in_units(a: Tensor, b: Tensor, solve: Callable[..., Tensor] = solve) -> Tensor:
+            units = a.new_tensor([1e-6, 1.0, 1e6])
+            return solve(a * units, b) * units
+
+        def refused(a: Tensor, b: Tensor, solve: Callable[..., Tensor] = solve) -> Tensor:
+            try:
+                return 0 * solve(torch.cat([a[..., :1], 3 * a[..., :1]], -1), b).sum()
+            except ValueError:
+                return b.new_ones(())
+
+        name = solve.__name__
+        yield Claim(agreement(other=solve), in_units, (tall, shape("b 4")), name=f"{name}, in other units")
+        yield Claim(agreement(other=lambda a, b: b.new_ones(())), refused, (tall, shape("b 4")), f"{name}, dependent")
     yield Claim(agreement(other=closed_form), half, (wide, shape("b 2")), name="ridge(penalty=0.5)")
     limit = agreement(other=pseudo_inverse_solution, within=1e-4)
     yield Claim(limit, little, (wide, shape("b 2")), name="ridge(penalty=1e-8)")

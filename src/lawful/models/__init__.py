@@ -1,14 +1,33 @@
 """Models: an architecture a file, blocks put together under one small dataclass."""
 
+from lawful.models.k_nearest import KNearest, KNearestClassifier, KNearestConfig
+from lawful.models.linear_regression import LinearRegression, LinearRegressionConfig
 from lawful.models.logistic_regression import LogisticRegression, LogisticRegressionConfig
 from lawful.models.mlp import MLP, MLPConfig
+from lawful.models.polynomial_regression import Monomials, PolynomialRegression, PolynomialRegressionConfig
 from lawful.models.residual_cnn import ResidualCNN, ResidualCNNConfig
+from lawful.models.softmax_regression import SoftmaxRegression, SoftmaxRegressionConfig
+from lawful.models.standardized import Standardized
+from lawful.models.thresholded_regression import ThresholdedRegression, ThresholdedRegressionConfig
 
 __all__ = [
     "MLP",
+    "KNearest",
+    "KNearestClassifier",
+    "KNearestConfig",
+    "LinearRegression",
+    "LinearRegressionConfig",
     "LogisticRegression",
     "LogisticRegressionConfig",
     "MLPConfig",
+    "Monomials",
+    "PolynomialRegression",
+    "PolynomialRegressionConfig",
     "ResidualCNN",
     "ResidualCNNConfig",
+    "SoftmaxRegression",
+    "SoftmaxRegressionConfig",
+    "Standardized",
+    "ThresholdedRegression",
+    "ThresholdedRegressionConfig",
 ]

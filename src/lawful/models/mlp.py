@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lawful.blocks import Dense, collapse
+from lawful.blocks import Dense, Dropout, collapse
 from lawful.blocks.dense import Activation
 from lawful.functions.activations import identity
 from lawful.laws import (
@@ -47,6 +47,8 @@ class MLPConfig:
     """What the output layer applies: it decides where the outputs lie."""
     bias: bool = True
     """Whether the layers have biases."""
+    dropout: float = 0.0
+    """The probability that the output of a hidden unit is dropped in training."""
 
     @property
     def depth(self) -> int:
@@ -84,10 +86,14 @@ class MLP(nn.Module):
         activations = (config.activation,) * config.depth + (config.output,)
         layers = zip(pairwise(sizes), activations, strict=True)
         self.layers = nn.Sequential(*(Dense(*size, activation=deepcopy(f), bias=config.bias) for size, f in layers))
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         """Maps the last axis."""
-        return self.layers(x)
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = self.dropout(layer(x))
+        return last(x)
 
     def active(self, x: Float[Tensor, "*batch d_in"]) -> Bool[Tensor, "*batch n"]:
         """Says of each hidden unit, from the first layer to the last, whether its output is above 0."""
@@ -139,3 +145,12 @@ def claims() -> Iterator[Claim]:
     yield Claim(boundedness(low=0.0, high=1.0), made(4, output=torch.sigmoid), shape("b 3"), name="MLP(sigmoid)")
     softmax = made(4, output=nn.Softmax(-1))
     yield Claim(sums_to_one(axis=-1), softmax, shape("b 3"), name="MLP(softmax)")
+
+    def sizes(x: Tensor) -> Tensor:
+        some, none, usual = (MLPConfig(d_in=3, d_out=2, hidden=h) for h in ((len(x), 4), (), (64,)))
+        default = MLPConfig(d_in=3, d_out=2)
+        count = sum(p.numel() for p in MLP(default).parameters())
+        return x.new_tensor([some.depth, some.width, none.depth, none.width, count, default == usual])
+
+    counted = agreement(other=lambda x: x.new_tensor([2, max(len(x), 4), 0, 2, 64 * 6 + 2, True]))
+    yield Claim(counted, sizes, shape("n:1..9"), name="MLPConfig, sizes")

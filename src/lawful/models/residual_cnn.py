@@ -1,4 +1,4 @@
-"""A small residual network for images."""
+"""A small residual network for images and series."""
 
 from __future__ import annotations
 
@@ -9,16 +9,26 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks import CIRCULAR, BatchNorm, Convolution, Dense, GlobalPool, Padding, Residual, contributions
+from lawful.blocks import (
+    CIRCULAR,
+    BatchNorm,
+    Convolution,
+    Dense,
+    Dropout,
+    GlobalPool,
+    Padding,
+    Residual,
+    contributions,
+)
 from lawful.laws import Claim, agreement, batch_independence, invariance, shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualCNNConfig:
-    """The sizes of a small residual network for images."""
+    """The sizes of a small residual network for images or series."""
 
     channels: int = 1
-    """The channels of an image."""
+    """The channels of an image, or of a series."""
     classes: int = 10
     """The number of outputs."""
     width: int = 16
@@ -29,10 +39,14 @@ class ResidualCNNConfig:
     """The taps of a convolution along each axis."""
     padding: Padding = CIRCULAR
     """How an image is continued past its border, so that its size is kept."""
+    dims: int = 2
+    """The space axes: 1 for series, 2 for images, 3 for volumes."""
+    dropout: float = 0.0
+    """The probability that a channel's mean is dropped in training, before the scores."""
 
 
 class ResidualCNN(nn.Module):
-    r"""Adds what convolutions find to a stream, and averages it over the image.
+    r"""Adds what convolutions find to a stream, and averages it over all positions.
 
     $$x_0 = W * x, \qquad x_{\ell + 1} = x_\ell + f_\ell(x_\ell), \qquad y = V \operatorname{mean}(x_L) + b$$
 
@@ -48,18 +62,20 @@ class ResidualCNN(nn.Module):
     Examples:
         >>> ResidualCNN(ResidualCNNConfig(width=4))(torch.zeros(2, 1, 8, 8)).shape
         torch.Size([2, 10])
+        >>> ResidualCNN(ResidualCNNConfig(width=4, kernel=5, dims=1))(torch.zeros(2, 1, 40)).shape
+        torch.Size([2, 10])
     """
 
     def __init__(self, config: ResidualCNNConfig) -> None:
         super().__init__()
-        self.config, span = config, config.kernel - 1
+        self.config, span, kernel = config, config.kernel - 1, (config.kernel,) * config.dims
         if config.depth < 0:
             raise ValueError(f"depth is at least 0: got {config.depth}")
         if sum(config.padding.sides(span)) != span:
             raise ValueError(f"a padding that keeps the size was wanted: got {config.padding}")
 
         def convolution(c: int) -> Convolution:
-            return Convolution(c, config.width, kernel=(config.kernel,) * 2, padding=config.padding, bias=False)
+            return Convolution(c, config.width, kernel=kernel, padding=config.padding, bias=False)
 
         def half() -> list[nn.Module]:
             return [BatchNorm(config.width), nn.ReLU(), convolution(config.width)]
@@ -67,11 +83,12 @@ class ResidualCNN(nn.Module):
         self.stem = convolution(config.channels)
         self.blocks = nn.Sequential(*(Residual(nn.Sequential(*half(), *half())) for _ in range(config.depth)))
         self.pool = GlobalPool()
+        self.dropout = Dropout(config.dropout)
         self.head = Dense(config.width, config.classes)
 
-    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
+    def forward(self, x: Float[Tensor, "b c *space"]) -> Float[Tensor, "b classes"]:
         """Returns the scores of the classes."""
-        return self.head(self.pool(self.blocks(self.stem(x))))
+        return self.head(self.dropout(self.pool(self.blocks(self.stem(x)))))
 
 
 def claims() -> Iterator[Claim]:
@@ -92,3 +109,13 @@ def claims() -> Iterator[Claim]:
         shape("b 1 4 5"),
     )
     yield Claim(agreement(other=summed), model, shape("b 1 4 5"), name="ResidualCNN, contributions")
+    series = ResidualCNN(ResidualCNNConfig(classes=3, width=2, dims=1, dropout=0.5)).eval()
+    turns = invariance(sample=lambda draw: draw.integer(1, 4, "later"), act=lambda by, x: x.roll(by, -1))
+    yield Claim(turns, series, shape("b 1 5"), name="ResidualCNN(dims=1)")
+
+    def sizes(x: Tensor) -> Tensor:
+        usual = ResidualCNN(ResidualCNNConfig())
+        return x.new_tensor([*usual.head.weight.shape, *usual.stem.weight.shape, len(usual.blocks), usual.dropout.p])
+
+    counted = agreement(other=lambda x: x.new_tensor([10, 16, 16, 1, 3, 3, 2, 0]))
+    yield Claim(counted, sizes, shape("1"), name="ResidualCNNConfig, sizes")

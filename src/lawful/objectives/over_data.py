@@ -147,3 +147,19 @@ def claims() -> Iterator[Claim]:
 
     whole = agreement(other=lambda x: ((x.tanh() - x.flip(0)) ** 2).sum() / len(x))
     yield Claim(whole, in_batches, shape("n"), name="loss_over, in batches of 2")
+
+    def absolute(a: Tensor, b: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        return reduce((a - b).abs())
+
+    def of_lengths(x: Tensor) -> Tensor:
+        pairs = [(part, 0 * part) for part in x.split((1, 3), -1)]
+        return loss_over(torch.neg, pairs, loss=absolute)
+
+    def of_columns(x: Tensor) -> Tensor:
+        return loss_over(torch.neg, [(x, 0 * x), (x, x)], loss=absolute, reduce=lambda found: found.sum(0))
+
+    yield Claim(
+        agreement(other=lambda x: x.abs().mean()), of_lengths, shape("b 4"), name="loss_over, of unequal shapes"
+    )
+    summed = agreement(other=lambda x: 3 * x.abs().sum(0))
+    yield Claim(summed, of_columns, shape("b 4"), name="loss_over, column by column")

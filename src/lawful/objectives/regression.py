@@ -151,8 +151,8 @@ def claims() -> Iterator[Claim]:
     """The laws that losses of regression obey."""
     pair = (shape("n 3"), shape("n 3"))
     yield Claim(metric(), partial(absolute_error, reduce=each), pair, name="absolute_error(reduce=each)")
-    cubed = partial(lp_error, p=3.0)
-    for loss, power in ((absolute_error, 1), (squared_error, 2), (cubed, 3)):
+    square, cubed = partial(lp_error, p=2.0), partial(lp_error, p=3.0)
+    for loss, power in ((absolute_error, 1), (squared_error, 2), (square, 2), (cubed, 3)):
 
         def equation(v: Tensor, w: Tensor, power: int = power) -> Tensor:
             return ((v - w) ** 2).sqrt().pow(power).sum() / v.numel()

@@ -98,6 +98,24 @@ def claims() -> Iterator[Claim]:
     regular = made(well_conditioned, "b 4 3")
     pseudo_inverse = agreement(other=lambda a, b: (torch.linalg.pinv(a) @ b[..., None])[..., 0])
     yield Claim(pseudo_inverse, one_step, (regular, shape("b 4")), name="gauss_newton, one step of a linear problem")
+
+    def told(a: Tensor, b: Tensor) -> Tensor:
+        flat = torch.cat([a[..., :2], 2 * a[..., :1]], -1)
+        found, lost = (
+            gauss_newton(lambda x, a=a: (a @ x[..., None])[..., 0] - 1 - b.abs(), torch.ones_like(b[..., :3]), steps=9)
+            for a in (a, flat)
+        )
+        kept = (lost.x == 1).all(-1) & (lost.steps == 0) & ~lost.converged
+        return torch.stack([found.cost, found.converged.to(a), (found.steps < 4).to(a), kept.to(a)], -1)
+
+    def least(a: Tensor, b: Tensor) -> Tensor:
+        b = 1 + b.abs()
+        r = (a @ torch.linalg.pinv(a) @ b[..., None])[..., 0] - b
+        one = torch.ones_like(b[..., 0])
+        return torch.stack([r.square().sum(-1) / 2, one, one, one], -1)
+
+    once = (made(well_conditioned, "b:1..2 4 3"), made(torch.tanh, "b:1..2 4"))
+    yield Claim(replace(agreement(other=least), cases=20), told, once, name="gauss_newton, what it reports")
     affine = agreement(other=two_steps_in_other_coordinates)
     coordinates = (made(torch.tanh, "b 3"), made(well_conditioned, "b 3 3"))
     yield Claim(affine, two_steps, coordinates, name="gauss_newton, two steps")

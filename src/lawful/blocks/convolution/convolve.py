@@ -89,5 +89,11 @@ def claims() -> Iterator[Claim]:
     images = (shape("b 3 2"), shape("b 2 m:1..3"))
     yield Claim(agreement(other=spectral), partial(convolve, axes=2), images, name="convolution theorem")
     yield Claim(commutativity(), partial(convolve, axes=3), (shape("2 1 3"), shape("2 1 3")), name="convolve(axes=3)")
+
+    def sizes(f: Tensor, g: Tensor) -> Tensor:
+        return f.new_tensor(convolve(f[:, :0], g, axes=2).shape)
+
+    empty = agreement(other=lambda f, g: f.new_tensor([len(f), 0, f.shape[2] + g.shape[0] - 1, 2 + g.shape[1]]))
+    yield Claim(empty, sizes, (shape("b 2 n 3"), shape("n:2..3 m:1..3")), name="convolve, an empty batch")
     triple = (shape("b n"), shape("b m"), shape("3"))
     yield Claim(agreement(other=from_the_right), from_the_left, triple, name="associativity")

@@ -84,6 +84,32 @@ def _refuse(equation: str, left: Tensor, right: Tensor, limit: float) -> None:
 def claims() -> Iterator[Claim]:
     """The law that the matrix obeys: it is the one that the function multiplies by."""
     yield Claim(agreement(other=lambda a: a.mT), _of_product, shape("n m"), name="linear_matrix")
+    dense = nn.Linear(3, 2, bias=False)
+    written = agreement(other=lambda x: x @ dense.weight.T)
+    yield Claim(written, lambda x: x @ linear_matrix(dense, (3,)).T, shape("b 3"), name="linear_matrix of a module")
+
+    def refused(c: Tensor) -> Tensor:
+        c = 1 + c.abs()
+        curves = (lambda x: x + c, lambda x: c * x.abs(), lambda x: c * x.clamp(-20, 20), lambda x: c * x**3)
+        return torch.stack([_refuses(curve, None).to(c) for curve in (*curves, lambda x: x + 1e-2)])
+
+    def tolerant(c: Tensor) -> Tensor:
+        return torch.stack([_refuses(lambda x: x + 0.1, tolerance) for tolerance in (0.01, 50.0)]).to(c)
+
+    yield Claim(agreement(other=lambda c: torch.ones(5).to(c)), refused, shape("1"), name="what bends is refused")
+    yield Claim(agreement(other=lambda c: c.new_tensor([1, 0])), tolerant, shape("1"), name="up to the tolerance")
+    known = {torch.float32: 1e-4, torch.float64: 1e-4, torch.bfloat16: 2**-4, torch.float16: 2**-7}
+    told = agreement(other=lambda x: x.new_tensor([*known.values()]))
+    yield Claim(told, lambda x: x.new_tensor([*map(tolerated, known)]), shape("1"), name="tolerated")
+
+
+def _refuses(f: Callable[[Tensor], Tensor], tolerance: float | None) -> Tensor:
+    """1 where a function is taken not to be linear."""
+    try:
+        linear_matrix(f, (4,), tolerance=tolerance)
+    except ValueError:
+        return torch.ones(())
+    return torch.zeros(())
 
 
 def _of_product(a: Tensor) -> Tensor:

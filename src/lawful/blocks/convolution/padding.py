@@ -91,3 +91,5 @@ def claims() -> Iterator[Claim]:
 
         name = f"{padding.fill}, spans={padding.spans}, extra={padding.extra}"
         yield Claim(agreement(other=equation), padded, shape(f"b 2 {n}"), name=name)
+    number = agreement(other=lambda x: F.pad(x, (2, 2)))
+    yield Claim(number, lambda x: F.pad(x, as_padding(2).sides(span)), shape("b n"), name="as_padding(2)")

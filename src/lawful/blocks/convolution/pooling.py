@@ -178,6 +178,8 @@ def claims() -> Iterator[Claim]:
 
         yield Claim(agreement(other=equation), pool((2, 3)), shape("b 2 h:2..5 w:3..7"))
         yield Claim(equivariance(sample=turn, act=turned(2), act_out=turned(1)), pool((2,)), shape("b 2 8"))
+        cube = agreement(other=lambda x, reduce=reduce: reduce(x.unflatten(2, (2, 2)), dim=(3, 4, 5))[..., None, None])
+        yield Claim(cube, pool((2, 2, 3)), shape("b 2 4 2 3"))
     yield Claim(monotonicity(), MaxPool((2,)), shape("b 2 n:2..5"))
     yield Claim(homogeneity(), MaxPool((3,), stride=1), shape("b 2 n:3..6"))
     yield Claim(lipschitz(constant=1.0), MaxPool((2,)), shape("b 2 n:2..5"))

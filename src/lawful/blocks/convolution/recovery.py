@@ -161,10 +161,39 @@ def claims() -> Iterator[Claim]:
         name = f"Convolution({padding.fill}, spans={padding.spans})"
         yield Claim(agreement(other=found), layer, shape("b 2 4 3"), name=name)
     yield Claim(agreement(other=_circulant), _recovered, shape("5"), name="a circulant matrix")
+    for padding, taps in ((CIRCULAR, 3), (SAME, 2), (NONE, 3), (FULL, 2), (Padding(extra=1), 2)):
+
+        def kernel(w: Tensor, padding: Padding = padding) -> Tensor:
+            layer = Convolution(1, 2, kernel=w.shape[2:], padding=padding, bias=False)
+            layer.weight = nn.Parameter(w)
+            matrix = as_matrix(layer, (4,))
+            return as_convolution(matrix, (1, 4), kernel=tuple(w.shape[2:]), padding=padding).weight
+
+        name = f"the kernel of a matrix ({padding.fill}, spans={padding.spans}, extra={padding.extra})"
+        yield Claim(agreement(other=torch.clone), kernel, shape(f"2 1 {taps}"), name=name)
+
+    def refused(x: Tensor) -> Tensor:
+        a = x.tanh() + 3 * torch.eye(4).to(x)
+        wrong = _circulant(a[0]) + torch.diag(a[1, :3], -1).abs() + 1e-3 * torch.eye(4).to(x)[2]
+        far = _circulant(a[0]).roll(2, 1)
+        return torch.stack([_refuses(wrong, CIRCULAR, 3), _refuses(wrong, SAME, 3), _refuses(far, CIRCULAR, 1)])
+
+    yield Claim(
+        agreement(other=lambda x: x.new_ones(3)), refused, shape("4 4"), name="what is no convolution is refused"
+    )
 
 
 def _circulant(x: Tensor) -> Tensor:
     return torch.stack([x.roll(s) for s in range(len(x))])
+
+
+def _refuses(matrix: Tensor, padding: Padding, taps: int) -> Tensor:
+    """1 where there is no such convolution."""
+    try:
+        as_convolution(matrix, (1, len(matrix)), kernel=(taps,), padding=padding)
+    except ValueError:
+        return matrix.new_ones(())
+    return matrix.new_zeros(())
 
 
 def _recovered(x: Tensor) -> Tensor:

@@ -97,3 +97,9 @@ def claims() -> Iterator[Claim]:
 
         inputs = shape("1 1 h:3..9 w:3..9")
         yield Claim(agreement(other=measured), counted, inputs, name=f"output_size({', '.join(settings)})")
+
+    def repeated(x: Tensor) -> Tensor:
+        return x.new_tensor([*one_to_three((2, 3), "kernel"), *per_axis(len(x), 2, "stride")])
+
+    same = agreement(other=lambda x: x.new_tensor([2, 3, len(x), len(x)]))
+    yield Claim(same, repeated, shape("n"), name="a number for each axis")

@@ -91,3 +91,6 @@ def claims() -> Iterator[Claim]:
     yield Claim(unbiased(expected=variance), spread, shape("b 4"), name="DropConnect, variance")
     yield Claim(batch_independence(), layer, shape("b 4"))
     yield Claim(agreement(other=plain), evaluated, shape("b 4"), name="DropConnect in evaluation")
+    half = DropConnect(4, 3)
+    by_half = agreement(other=lambda x: (x[:, None] * half.weight).square().sum(-1))
+    yield Claim(by_half, lambda x: half.moments(x).variance, shape("b 4"), name="DropConnect(drop=0.5), variance")

@@ -85,6 +85,7 @@ class WeightScalingDropout(nn.Module):
 
 def claims() -> Iterator[Claim]:
     """The laws that dropout obeys."""
-    for layer, scale, evaluation in ((Dropout(0.2), 1 / 0.8, 1.0), (WeightScalingDropout(0.7), 1.0, 0.7)):
+    layers = (Dropout(), 2.0, 1.0), (Dropout(0.2), 1 / 0.8, 1.0), (WeightScalingDropout(0.7), 1.0, 0.7)
+    for layer, scale, evaluation in (*layers, (WeightScalingDropout(), 1.0, 0.5)):
         for law in (unbiased(), kept_or_dropped(scale=scale, evaluation=evaluation)):
             yield Claim(law, layer, shape("b 4"))

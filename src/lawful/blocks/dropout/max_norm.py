@@ -53,3 +53,6 @@ def claims() -> Iterator[Claim]:
 
     for law in (agreement(other=projection), idempotence(), lipschitz()):
         yield Claim(law, partial(max_norm, limit=1.5), shape("b 4"), name="max_norm")
+    yield Claim(agreement(other=projection), partial(max_norm, limit=1.5), shape("b 2 2"), name="max_norm of kernels")
+    unchanged = agreement(other=torch.clone)
+    yield Claim(unchanged, partial(max_norm, limit=math.inf), shape("b 4"), name="max_norm without a limit")

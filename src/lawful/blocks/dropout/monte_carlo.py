@@ -86,3 +86,12 @@ def claims() -> Iterator[Claim]:
     yield Claim(unbiased(expected=exact_mean), mean, shape("b 4"), name="monte_carlo, mean")
     yield Claim(unbiased(expected=exact_variance), variance, shape("b 4"), name="monte_carlo, variance")
     yield Claim(agreement(other=evaluated), certain, shape("b 4"), name="monte_carlo without dropout")
+
+    def drawn(x: Tensor) -> Tensor:
+        calls: list[int] = []
+        counted = nn.Linear(4, 1)
+        counted.register_forward_hook(lambda *_: calls.append(1))
+        monte_carlo(counted.to(x), x)
+        return x.new_tensor(len(calls))
+
+    yield Claim(agreement(other=lambda x: x.new_tensor(32)), drawn, shape("b 4"), name="monte_carlo, samples")

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lawful.blocks.dropout.expectation import check_probability, kept_or_dropped, unbiased
-from lawful.laws import Claim, Draw, Map, Same, Statement, law, shape
+from lawful.laws import Claim, Draw, Map, Same, Statement, agreement, law, shape
 
 
 class StochasticDepth(nn.Module):
@@ -88,3 +88,15 @@ def claims() -> Iterator[Claim]:
     """The laws that stochastic depth obeys."""
     for law_ in (unbiased(), kept_or_dropped(scale=1 / 0.8), one_factor_a_sample()):
         yield Claim(law_, StochasticDepth(0.2), shape("b 2 3"))
+    for drop, scale in ((0.0, 1.0), (1.0, 0.0)):
+        layer, scaled = StochasticDepth(drop), agreement(other=lambda x, scale=scale: scale * x)
+        yield Claim(scaled, lambda x, f=layer: f.train()(x), shape("b 2"), name=f"StochasticDepth({drop:g})")
+    yield Claim(kept_or_dropped(scale=2.0), StochasticDepth(), shape("b 2"))
+
+    def rates(x: Tensor) -> Tensor:
+        return x.new_tensor([*depth_rates(len(x), last=0.3), *depth_rates(len(x))])
+
+    def equal_steps(x: Tensor) -> Tensor:
+        return torch.cat([torch.linspace(0, last, len(x) + 1).to(x)[1:] for last in (0.3, 0.5)])
+
+    yield Claim(agreement(other=equal_steps), rates, shape("n:1..9"), name="depth_rates")

@@ -69,6 +69,10 @@ def claims() -> Iterator[Claim]:
 
     yield Claim(agreement(other=equation), norm, shape("b 3 h 2"))
     yield Claim(batch_independence(), norm, shape("b 3 h 2"))
+    plain = agreement(other=nn.InstanceNorm1d(3))
+    yield Claim(plain, InstanceNorm(3), shape("b 3 n:2..4"))
+    none = agreement(other=lambda x: x.new_tensor(0))
+    yield Claim(none, lambda x: x.new_tensor(len([*InstanceNorm(3).parameters()])), shape("1"), name="no parameters")
     exact = InstanceNorm(3, eps=0.0)
     yield Claim(scale_invariance().except_near(ties), exact, shape("b 3 4"), name="InstanceNorm(eps=0)")
     yield Claim(shift_invariance().except_near(ties), exact, shape("b 3 4"), name="InstanceNorm(eps=0)")

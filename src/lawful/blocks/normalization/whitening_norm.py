@@ -96,7 +96,21 @@ def claims() -> Iterator[Claim]:
     yield Claim(shift_invariance(axis=0), _whitened, shape("b:2..5 3"), name="WhiteningNorm")
     single = agreement(other=lambda x: normalize(x, (0, 2), eps=0.1))
     yield Claim(single, _whitened, shape("b 1 n"), name="one channel: a batch norm")
-    norm = WhiteningNorm(3).eval()
+
+    def running(x: Tensor) -> Tensor:
+        layer = WhiteningNorm(2, eps=0.1, momentum=0.3).to(x)
+        layer(x)
+        return layer.eval()(x)
+
+    def averaged(x: Tensor) -> Tensor:
+        one = torch.eye(2).to(x)
+        axes, variances, _ = torch.linalg.svd(x.mT.cov(correction=0) + 0.1 * one)
+        return (x - 0.3 * x.mean(0)) @ (0.7 * one + 0.3 * axes * variances.rsqrt() @ axes.mT)
+
+    yield Claim(agreement(other=averaged), running, shape("b:2..5 2"), name="WhiteningNorm, running averages")
+    norm, usual = WhiteningNorm(3).eval(), nn.BatchNorm1d(3)
+    defaults = agreement(other=lambda x: x.new_tensor([usual.eps, usual.momentum]))
+    yield Claim(defaults, lambda x: x.new_tensor([norm.eps, norm.momentum]), shape("1"), name="as in a batch norm")
     yield Claim(batch_independence(), norm, shape("b 3"), name="WhiteningNorm.eval()")
 
 

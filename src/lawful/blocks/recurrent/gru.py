@@ -83,3 +83,9 @@ def claims() -> Iterator[Claim]:
 
     for law in (agreement(other=equation), recurrence(), causality()):
         yield Claim(law, layer, shape("b t:1..5 3"))
+
+    def in_two(x: Tensor) -> Tensor:
+        first, state = layer(x[:, :2])
+        return torch.cat([first, layer(x[:, 2:], state)[0]], dim=1)
+
+    yield Claim(agreement(other=equation), in_two, shape("b t:3..5 3"), name=f"{type(layer).__name__}, in two parts")

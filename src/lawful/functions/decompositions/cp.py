@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from lawful.functions.decompositions.rank import unfolding
 from lawful.functions.products.tensors import pure_tensor
-from lawful.laws import AtMost, Claim, Map, Statement, agreement, law, shape
+from lawful.laws import AtMost, Claim, Map, Statement, agreement, law, made, shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,3 +129,9 @@ def claims() -> Iterator[Claim]:
     vectors = (shape("3"), shape("2"), shape("4"))
     yield Claim(agreement(other=pure_tensor), recovered, vectors, name="cp of a pure tensor, one sweep")
     yield Claim(errors_shrink(), errors, shape("3 2 4"), name="cp of rank 2")
+
+    def apart(t: Tensor) -> Tensor:
+        return (t - fitted(t, 2, 3).tensor()).norm() / t.norm()
+
+    above = made(lambda x: x.tanh() + 2, "3 2 4")
+    yield Claim(agreement(other=apart), lambda t: t.new_tensor(fitted(t, 2, 3).error), above, name="cp, error")

@@ -94,3 +94,15 @@ def claims() -> Iterator[Claim]:
     yield Claim(known(2.0, 4.0), of_two_terms, terms, name="rank_bounds of two independent terms")
     unequal = (made(well_conditioned, "3 1"), made(well_conditioned, "2 4"))
     yield Claim(known(2.0, 2.0), of_vector_and_matrix, unequal, name="rank_bounds of a vector times a matrix")
+
+    def nothing(x: Tensor) -> Tensor:
+        return bounds(0 * x)
+
+    def purity(x: Tensor) -> Tensor:
+        a, pure = tensor_product(x[:, 0], x), pure_tensor(x[:, 0], x[:, 1], x[:, 0])
+        found = is_pure(x), is_pure(a), is_pure(x, rtol=2.0), is_pure(pure, rtol=1e-4), is_pure(x[:, 0])
+        return x.new_tensor(found)
+
+    yield Claim(known(0.0, 0.0), nothing, made(well_conditioned, "3 2"), name="rank_bounds of 0")
+    told = agreement(other=lambda x: x.new_tensor([False, False, True, True, True]))
+    yield Claim(told, purity, made(well_conditioned, "3 2"), name="is_pure")

@@ -68,3 +68,7 @@ def claims() -> Iterator[Claim]:
     written = agreement(other=lambda x, y: (x.softmax(-1) - y.softmax(-1)).abs().pow(3).sum(-1).pow(1 / 3))
     cubic = partial(lp_distance_from_logits, order=3)
     yield Claim(written, cubic, (shape("b 4"), shape("b 4")), "lp_distance_from_logits(order=3)")
+    euclidean = agreement(other=lambda p, q: (p - q).square().sum(-1).sqrt())
+    yield Claim(euclidean, lp_distance, pair)
+    quadratic = agreement(other=lambda x, y: lp_distance(x.softmax(-1), y.softmax(-1)))
+    yield Claim(quadratic, lp_distance_from_logits, (shape("b 4"), shape("b 4")))

@@ -116,3 +116,11 @@ def claims() -> Iterator[Claim]:
     yield Claim(boundedness(low=-1.0, high=1.0), cosine, pair)
     yield Claim(triangle_inequality(), angle, pair)
     yield Claim(agreement(other=cosine), lambda x, y: angle(x, y).cos(), pair, "cos(angle)")
+
+    def corners(x: Tensor) -> Tensor:
+        return torch.stack(
+            [angle(0 * x, x), angle(x, 0 * x), angle(1 + x.abs(), 2 + 2 * x.abs()), cosine(0 * x, x)], -1
+        )
+
+    right = agreement(other=lambda x: (x.new_tensor([1, 1, 0, 0]) * torch.pi / 2).expand(len(x), 4))
+    yield Claim(right, corners, shape("b 4"), name="angle with 0, and with a multiple")

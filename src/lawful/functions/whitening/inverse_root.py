@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.laws import Claim, agreement, gradient, made, second_order_gradient, symmetry
+from lawful.laws import Claim, agreement, gradient, made, second_order_gradient
 
 
 class _Lyapunov(torch.autograd.Function):
@@ -95,9 +95,25 @@ def claims() -> Iterator[Claim]:
     def one(a: Tensor) -> Tensor:
         return torch.eye(a.shape[-1]).to(a).expand_as(a)
 
+    def by_svd(a: Tensor) -> Tensor:
+        axes, values, _ = torch.linalg.svd(a)
+        return axes * values.rsqrt()[..., None, :] @ axes.mT
+
     yield Claim(agreement(other=one), both_sides, made(definite, "b 3 3"), name="R A R = 1")
-    yield Claim(symmetry(), inverse_root, made(definite, "b 3 3"))
+    yield Claim(agreement(other=by_svd), inverse_root, made(definite, "b 3 3"))
     yield Claim(gradient(), lambda x: inverse_root(definite(x)), made(torch.tanh, "b 3 3"), name="inverse_root")
+
+    def flat(x: Tensor) -> Tensor:
+        factor = x.tanh() + torch.tensor([[3.0, 0.0], [0.0, 3.0], [3.0, -3.0]]).to(x)
+        return factor @ factor.mT
+
+    def pseudo_inverse(a: Tensor) -> Tensor:
+        return inverse_root(a) @ inverse_root(a)
+
+    rank_two = made(flat, "b 3 2")
+    inverted = agreement(other=lambda a: torch.linalg.pinv(a, rtol=1e-4, hermitian=True))
+    yield Claim(inverted, pseudo_inverse, rank_two, name="R R = A⁺ at rank 2 of 3")
+    yield Claim(gradient(), lambda x: inverse_root(flat(x)), made(torch.tanh, "b 3 2"), name="inverse_root at rank 2")
 
     def nearly_one(x: Tensor) -> Tensor:
         return inverse_root(one(x) + (x + x.mT) / 9)

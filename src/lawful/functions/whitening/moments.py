@@ -136,6 +136,35 @@ def claims() -> Iterator[Claim]:
         return mean, (x - mean).mT @ (x - mean) / len(x)
 
     yield Claim(agreement(other=lambda x: x - x.mean(0)), lambda x: centred(x, (0,)), shape("n 3"), name="centred")
+    both = agreement(other=lambda x: x - x.mean((0, 2), keepdim=True))
+    yield Claim(both, lambda x: centred(x, (0, 2)), shape("n 3 2"), name="centred, two axes")
+
+    def squared(x: Tensor) -> Tensor:
+        found = Moments.over(x.split(2), scatters=squares)
+        return torch.stack([found.mean, found.scatter, torch.full_like(found.mean, found.n)])
+
+    def one_by_one(x: Tensor) -> Tensor:
+        mean = x.mean(0)
+        return torch.stack([mean, (x - mean).square().sum(0), torch.full_like(mean, len(x))])
+
+    def many(x: Tensor) -> Tensor:
+        return x[torch.arange(600) % 6]
+
+    def all_at_once(x: Tensor) -> Tensor:
+        found = Moments.of(many(x), scatters=products)
+        return torch.cat([found.mean[None], found.scatter / found.n])
+
+    def repeated(x: Tensor) -> Tensor:
+        return torch.cat([part[None] if part.dim() == 1 else part for part in equation(x)])
+
+    def varying(x: Tensor) -> Tensor:
+        return (centred(x.expand(7, 3), (0,)) != 0).any().to(x)
+
+    yield Claim(agreement(other=one_by_one), squared, shape("n:1..5 3"), name="Moments.over: squares")
+    yield Claim(agreement(other=repeated), all_at_once, shape("6 2"), name="Moments.of 600 rows")
+    yield Claim(
+        agreement(other=lambda x: x.new_zeros(())), varying, shape("3"), name="centred: constants give exactly 0"
+    )
     for i, part in enumerate(("mean", "covariance")):
 
         def one(x: Tensor, i: int = i) -> Tensor:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lawful.functions.whitening.inverse_root import inverse_root
-from lawful.laws import Claim, agreement, made, symmetry
+from lawful.laws import Claim, agreement, boundedness, made
 
 
 def pca(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
@@ -147,7 +147,13 @@ def claims() -> Iterator[Claim]:
         return torch.diag_embed(1 / torch.linalg.svdvals(covariance))
 
     yield Claim(agreement(other=inverse_variances), lengths, inputs, name="pca: Wᵀ W = 1 / Λ")
-    yield Claim(symmetry(), zca, inputs)
+    yield Claim(agreement(other=_by_svd), zca, inputs)
+
+    def beyond_opposite(covariance: Tensor) -> Tensor:
+        columns = pca(covariance)[..., :-1]
+        return columns.amax(-2) + columns.amin(-2)
+
+    yield Claim(boundedness(low=0.0), beyond_opposite, inputs, name="pca: the largest entry of a column is positive")
 
     def triangular(covariance: Tensor) -> Tensor:
         return torch.linalg.inv(torch.linalg.cholesky(covariance)).mT.triu()
@@ -159,6 +165,11 @@ def claims() -> Iterator[Claim]:
         return between.mT @ between
 
     yield Claim(agreement(other=_ones), turn, inputs, name="pca is zca, turned")
+
+
+def _by_svd(covariance: Tensor) -> Tensor:
+    axes, variances, _ = torch.linalg.svd(covariance)
+    return axes * variances.rsqrt()[..., None, :] @ axes.mT
 
 
 def _ones(covariance: Tensor) -> Tensor:

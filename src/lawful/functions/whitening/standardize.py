@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lawful.functions.whitening.moments import Moments, centred, squares
 from lawful.functions.whitening.pieces import row_by_row
-from lawful.laws import Claim, agreement, permutation_equivariance, scale_invariance, shape, shift_invariance
+from lawful.laws import Claim, agreement, made, permutation_equivariance, scale_invariance, shape, shift_invariance
 
 
 def standardize(x: Float[Tensor, "*shape"], *, axes: Sequence[int] = (0,), eps: float = 0.0) -> Float[Tensor, "*shape"]:
@@ -158,3 +158,21 @@ def claims() -> Iterator[Claim]:
 
     yield Claim(agreement(other=partial(standardize, eps=0.1)), streamed, shape("n:3..8 3"), name="Standardizer.update")
     yield Claim(agreement(other=torch.clone), and_back, data, name="Standardizer.inverse")
+
+    def beside_five(x: Tensor) -> Tensor:
+        steps = torch.arange(len(x)).to(x)[:, None]
+        return torch.cat([x.tanh() + 3 * steps, 5 + 0 * steps], -1)
+
+    def of_new(x: Tensor) -> Tensor:
+        fitted, new = Standardizer.fit(x, eps=0.1), x + 1
+        return torch.cat(
+            [fitted.transform(new), fitted.inverse(new), fitted.constant.to(x)[None], fitted.variance[None]]
+        )
+
+    def written_out(x: Tensor) -> Tensor:
+        variance, varies, new = x.var(0, correction=0), x.new_tensor([1, 1, 0]), x + 1
+        z, y = (new - x.mean(0)) / (variance + 0.1).sqrt(), new * (variance + 0.1).sqrt()
+        return torch.cat([varies * z, varies * y + x.mean(0), 1 - varies[None], variance[None]])
+
+    constant = made(beside_five, "n:2..6 2")
+    yield Claim(agreement(other=written_out), of_new, constant, name="Standardizer(eps=0.1), a constant feature")

@@ -221,3 +221,16 @@ def claims() -> Iterator[Claim]:
 
     yield Claim(agreement(other=equation), lifted, data, name="whiten(eps=0.5)")
     yield Claim(agreement(other=equation), streamed, data, name="Whitening.update(eps=0.5)")
+
+    def known(x: Tensor) -> Tensor:
+        fitted, lifted = Whitening.fit(x), Whitening.fit(x, eps=0.5)
+        ranks = x.new_tensor([[fitted.rank, lifted.rank, 0]])
+        return torch.cat([ranks, fitted.covariance, fitted.transform(x), lifted.inverse(lifted.transform(x + 1))])
+
+    def expected(x: Tensor) -> Tensor:
+        return torch.cat([x.new_tensor([[2, 3, 0]]), x.mT.cov(correction=0), whiten(x), x + 1])
+
+    def plane(x: Tensor) -> Tensor:
+        return flattened(x.tanh() + x.new_tensor([[3.0, 0.0], [0.0, 3.0], [-3.0, 0.0], [0.0, -3.0]]))
+
+    yield Claim(agreement(other=expected), known, made(plane, "4 2"), name="Whitening, rank 2 of 3")

@@ -1,0 +1,117 @@
+"""`lawful train`, `lawful runs` and `lawful predict`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from lawful.cli.words import FAILED, INTERRUPTED, USAGE, say
+
+
+def train(arguments: Sequence[str]) -> int:
+    """Train a recipe, or go on with a run."""
+    from lawful.recipes import RECIPES, recipe_of
+    from lawful.training import Recipe, Run, TrainingFailed, nearest
+    from lawful.training import train as start
+
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_recipes(RECIPES))
+        return 0 if arguments else USAGE
+    try:
+        run = None
+        if arguments[0] == "--resume" or arguments[0].startswith("--resume="):
+            where = arguments[0].partition("=")[2] or (arguments[1] if len(arguments) > 1 else "")
+            rest = arguments[1 if "=" in arguments[0] else 2 :]
+            if not where or rest:
+                say(f"error: lawful train --resume RUN takes the folder of a run alone: got {list(arguments)}")
+                return USAGE
+            run = Run(where)
+            recipe: Recipe = recipe_of(run)
+        elif arguments[0] not in RECIPES:
+            say(f"error: there is no recipe {arguments[0]!r}: {nearest(arguments[0], RECIPES)}")
+            return USAGE
+        else:
+            kind = tyro.conf.OmitArgPrefixes[RECIPES[arguments[0]]]
+            recipe = tyro.cli(
+                kind,
+                prog=f"lawful train {arguments[0]}",
+                args=list(arguments[1:]),
+                config=(tyro.conf.FlagConversionOff,),
+            )
+    except (ValueError, OSError) as error:
+        say(f"error: {error}")
+        return USAGE
+    try:
+        ended = start(recipe, resume=run, folder=run.path.parent if run else Path("runs"))
+    except TrainingFailed as error:
+        say(f"error: {error}")
+        return INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else FAILED
+    return 0 if ended.state == "finished" else INTERRUPTED
+
+
+def _recipes(recipes: dict[str, Any]) -> str:
+    lines = ["usage: lawful train RECIPE [--field value]...", "       lawful train --resume RUN", "", "recipes:"]
+    for name, kind in recipes.items():
+        lines.append(f"  {name:<16} {(kind.__doc__ or '').strip().splitlines()[0]}")
+    return "\n".join([*lines, "", "lawful train RECIPE --help shows its fields"])
+
+
+def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")] = "runs") -> int:
+    """List the runs of a folder: what each trained, how far it is, what it came to.
+
+    Args:
+        folder: Where the runs are.
+    """
+    from lawful.training import runs as found
+
+    listed = found(folder)
+    if not listed:
+        say(f"there are no runs in {folder}")
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for heading in ("run", "recipe", "state", "result"):
+        table.add_column(heading, overflow="fold")
+    for run in listed:
+        table.add_row(str(run.path), str(run.config.get("recipe") or "-"), run.state, run.summary)
+    Console(highlight=False, markup=False).print(table)
+    return 0
+
+
+def predict(
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
+    output: Annotated[str, tyro.conf.arg(metavar="FILE")] = "-",
+    samples: int = 0,
+    seed: int = 0,
+) -> int:
+    """Predict with a trained run: a CSV line for each row, with probabilities and, where it can be had, an uncertainty.
+
+    Args:
+        run: The folder of the run.
+        data: New data of the kind that it was trained on: a file, a folder of images, or built-in data.
+        output: The CSV file to write; `-` for standard output.
+        samples: How often each row is predicted with dropout on, for the uncertainty; 0 for 32 where there is dropout.
+        seed: What those random numbers begin from.
+    """
+    from lawful.recipes.predicting import predictions
+
+    try:
+        if samples < 0:
+            raise ValueError(f"samples is at least 0: got {samples}")
+        found = predictions(run, data, samples=samples, seed=seed)
+        if output == "-":
+            sys.stdout.write(found.csv())
+        else:
+            Path(output).write_text(found.csv(), encoding="utf-8")
+    except (ValueError, OSError) as error:
+        say(f"error: {error}")
+        return USAGE
+    if found.summary:
+        print(found.summary, file=sys.stderr)
+    return 0

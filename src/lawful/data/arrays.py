@@ -1,0 +1,84 @@
+"""Inputs of any shape, given as arrays: what new ones are to look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lawful.data.untrusted import entry, fields, items, text, whole
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Says which shape an example has, and what the classes are called.
+
+    Examples:
+        >>> arrays = Arrays((1, 8, 8), ("cat", "dog"))
+        >>> arrays.inputs(np.zeros((5, 1, 8, 8)), name="new.npy").shape
+        torch.Size([5, 1, 8, 8])
+        >>> Arrays.from_json(arrays.to_json()) == arrays
+        True
+    """
+
+    shape: tuple[int, ...]
+    """The shape of one example."""
+    classes: tuple[str, ...] | None = None
+    """The names of the classes; none in a regression."""
+
+    def inputs(self, array: np.ndarray, *, name: str) -> Float[Tensor, "n *shape"]:
+        """The inputs of an array, which is to have finite numbers and the right shape."""
+        if array.shape[1:] != self.shape:
+            raise ValueError(f"{name} is to have shape (n, {', '.join(map(str, self.shape))}): got {array.shape}")
+        return finite(array, name=name)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON has it."""
+        classes = None if self.classes is None else list(self.classes)
+        return {"kind": "arrays", "shape": list(self.shape), "classes": classes}
+
+    @classmethod
+    def from_json(cls, value: object) -> Arrays:
+        """Reads what `to_json` gave, from a file that nobody vouches for: anything else is refused."""
+        held = fields(value, ("kind", "shape", "classes"), where="encoding")
+        entry(held["kind"], ("arrays",), where="encoding.kind")
+        axes = items(held["shape"], 8, where="encoding.shape")
+        shape = tuple(whole(axis, 1, 2**31, where="encoding.shape") for axis in axes)
+        return cls(shape, classes_from_json(held["classes"]))
+
+
+def classes_from_json(value: object) -> tuple[str, ...] | None:
+    """The names of classes, from a file that nobody vouches for.
+
+    Examples:
+        >>> classes_from_json(["cat", "dog"])
+        ('cat', 'dog')
+    """
+    if value is None:
+        return None
+    where = "encoding.classes"
+    classes = tuple(text(name, where=where) for name in items(value, 100_000, where=where))
+    if len(classes) < 2 or len(set(classes)) != len(classes):
+        raise ValueError(f"{where} is to have at least 2 names, none of them twice")
+    return classes
+
+
+def finite(array: np.ndarray, *, name: str) -> Float[Tensor, "*shape"]:
+    """Makes a tensor of 32 bits; what is not a number, or not finite in it, is refused with its place.
+
+    Examples:
+        >>> finite(np.arange(2), name="x")
+        tensor([0., 1.])
+    """
+    if array.dtype.kind not in "biuf" or not array.size:
+        raise ValueError(f"{name} is to have numbers, at least one: got {array.dtype} of shape {array.shape}")
+    with np.errstate(over="ignore"):
+        numbers = np.array(array, dtype=np.float32)
+    if not (good := np.isfinite(numbers)).all():
+        place = tuple(int(i) for i in np.argwhere(~good)[0])
+        raise ValueError(f"{name} is to have finite numbers of 32 bits: got {array[place]} at {place}")
+    return torch.from_numpy(numbers)

@@ -1,0 +1,115 @@
+"""Dead units: those that give 0 whatever they are shown."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from lawful.blocks import Dense
+from lawful.blocks.modes import in_training
+from lawful.functions.activations import identity
+from lawful.inference.predict import parts
+from lawful.laws import Claim, agreement, shape
+
+ACTIVATIONS: tuple[type[nn.Module], ...] = (nn.ReLU, nn.ReLU6, nn.Hardswish, nn.Softshrink, nn.Hardshrink, nn.Threshold)
+"""The modules that can be stuck at 0."""
+
+
+@torch.no_grad()
+def activity(
+    model: nn.Module,
+    x: Shaped[Tensor, "n ..."],
+    *,
+    batch: int = 1024,
+    activations: tuple[type[nn.Module], ...] = ACTIVATIONS,
+    axis: int = 1,
+) -> dict[str, Float[Tensor, " units"]]:
+    r"""Measures, of each unit after an activation, on which share of the data its output is not 0.
+
+    $$a_u = \frac{1}{N} \left| \{ n : h_u(x_n) \ne 0 \} \right|$$
+
+    A unit whose share is 0 is dead: it does nothing, and a ReLU gets no gradient. Channels are units, at whatever
+    position they are active. The model runs in evaluation mode, and is as before afterwards.
+
+    Args:
+        model: The model. Besides `activations`, dense layers with an activation of their own are looked at.
+        x: The examples, along the first axis.
+        batch: How many go through the model at once.
+        activations: The classes of the modules whose outputs are looked at.
+        axis: The axis of the units in those outputs; in a dense layer's it is the last.
+
+    Returns:
+        The shares, by the name of the module; of a module that is used several times, `name#2` is the second use.
+
+    Examples:
+        >>> layer = Dense(1, 2, activation=torch.relu)
+        >>> layer.weight.data, layer.bias.data = torch.tensor([[1.0], [0.0]]), torch.tensor([0.0, -1.0])
+        >>> activity(nn.Sequential(layer), torch.tensor([[-1.0], [1.0]]))
+        {'0': tensor([0.5000, 0.0000])}
+    """
+    counts: dict[str, Tensor] = {}
+    totals: dict[str, int] = defaultdict(int)
+    uses: dict[str, int] = defaultdict(int)
+
+    def hook(name: str, units: int) -> Any:
+        def look(module: nn.Module, args: Any, y: Tensor) -> None:
+            uses[name] += 1
+            key = name if uses[name] == 1 else f"{name}#{uses[name]}"
+            active = (y != 0).movedim(units, -1).flatten(0, -2)
+            counts[key] = counts.get(key, torch.zeros(active.shape[-1])) + active.sum(0).cpu()
+            totals[key] += len(active)
+
+        return look
+
+    dense = [m for m in model.modules() if isinstance(m, Dense) and not _plain(m.activation)]
+    inside = {id(m.activation) for m in dense}
+    handles = [
+        module.register_forward_hook(hook(name, -1 if module in dense else axis))
+        for name, module in model.named_modules()
+        if module in dense or (isinstance(module, activations) and id(module) not in inside)
+    ]
+    try:
+        with in_training(model):
+            for part in parts(x, batch):
+                uses.clear()
+                model(part)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: count / totals[name] for name, count in counts.items()}
+
+
+def dead_units(activity: dict[str, Float[Tensor, " units"]]) -> dict[str, tuple[int, int]]:
+    """Counts the dead units of each layer, and all units.
+
+    Args:
+        activity: The shares that `activity` measured.
+
+    Examples:
+        >>> dead_units({"layers.0": torch.tensor([0.5, 0.0, 1.0])})
+        {'layers.0': (1, 3)}
+    """
+    return {name: (int((share == 0).sum()), len(share)) for name, share in activity.items()}
+
+
+def _plain(activation: object) -> bool:
+    return activation is identity or isinstance(activation, nn.Identity)
+
+
+def claims() -> Iterator[Claim]:
+    """The laws that the measure of activity obeys."""
+    layer = Dense(3, 4, activation=torch.relu)
+    model = nn.Sequential(layer, nn.Linear(4, 2))
+
+    def measured(x: Tensor) -> Tensor:
+        return activity(model, x, batch=2)["0"].to(x)
+
+    def counted(x: Tensor) -> Tensor:
+        return (x @ layer.weight.T + layer.bias > 0).to(x).mean(0)
+
+    yield Claim(agreement(other=counted), measured, shape("n 3"), name="activity")

@@ -1,0 +1,141 @@
+"""The locality penalty: units have places, and a weight costs its size times how far it reaches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Protocol, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lawful.laws import Claim, agreement, homogeneity, shape
+
+
+class Affine(Protocol):
+    """A layer with a weight of two axes, rows for what comes out, and a bias or none: `Dense`, `nn.Linear`."""
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+
+def affine_layers(model: nn.Module) -> list[Affine]:
+    """Finds the affine layers of a stack, from the input to the output: any modules with a `weight` and a `bias`.
+
+    Args:
+        model: The stack; what else is in it is taken to treat all units of a layer alike.
+
+    Examples:
+        >>> stack = nn.Sequential(nn.Linear(4, 20), nn.SiLU(), nn.Linear(20, 2))
+        >>> [tuple(layer.weight.shape) for layer in affine_layers(stack)]
+        [(20, 4), (2, 20)]
+    """
+    found = [cast(Affine, module) for module in model.modules() if _is_affine(module)]
+    if not found:
+        raise ValueError(f"a stack of affine layers was wanted: {type(model).__name__} has none")
+    if len({id(layer.weight) for layer in found}) < len(found):
+        raise ValueError("each layer is to have a weight of its own: two layers share one")
+    for first, second in pairwise(found):
+        if first.weight.shape[0] != second.weight.shape[1]:
+            sizes = [tuple(reversed(layer.weight.shape)) for layer in found]
+            raise ValueError(f"each layer is to take what the one before gives: got sizes {sizes}")
+    return found
+
+
+def _is_affine(module: nn.Module) -> bool:
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, nn.Parameter) and weight.dim() == 2 and hasattr(module, "bias")
+
+
+def on_a_line(n: int) -> Float[Tensor, "n 1"]:
+    """Places units evenly on the line from 0 to 1.
+
+    Examples:
+        >>> on_a_line(2)
+        tensor([[0.2500], [0.7500]])
+    """
+    return ((torch.arange(n) + 0.5) / n)[:, None]
+
+
+def on_a_grid(n: int) -> Float[Tensor, "n 2"]:
+    """Places units on a square grid in the unit square, row by row.
+
+    Examples:
+        >>> on_a_grid(4)
+        tensor([[0.2500, 0.2500], [0.7500, 0.2500], [0.2500, 0.7500], [0.7500, 0.7500]])
+    """
+    side = max(1, math.isqrt(n - 1) + 1)
+    places = torch.arange(n)
+    return (torch.stack([places % side, places // side], dim=1) + 0.5) / side
+
+
+def lengths(
+    places: Sequence[Float[Tensor, "_ k"]], *, gap: float, order: float = 1.0
+) -> list[Float[Tensor, "d_out d_in"]]:
+    r"""Measures the connections between units that have places, layer by layer.
+
+    $$d_{ij} = \bigl(\|r_i - s_j\|_p^p + g^p\bigr)^{1/p}$$
+
+    Args:
+        places: Where the units of each layer are, the inputs first: $s$ of one layer and $r$ of the next.
+        gap: $g$, how far a layer is above the one before.
+        order: $p$: 2 is the Euclidean distance, 1 is what its authors computed with.
+
+    Examples:
+        >>> lengths([on_a_line(2), on_a_line(1)], gap=0.5)
+        [tensor([[0.7500, 0.7500]])]
+    """
+    if not (gap >= 0 and order >= 1):
+        raise ValueError(f"gap is at least 0 and order at least 1: got {gap} and {order}")
+    raised = [torch.cat([p, p.new_full((len(p), 1), gap * i)], dim=1) for i, p in enumerate(places)]
+    exact = "donot_use_mm_for_euclid_dist"
+    return [torch.cdist(above, below, p=order, compute_mode=exact) for below, above in pairwise(raised)]
+
+
+def locality(
+    layers: Sequence[Affine], lengths: Sequence[Float[Tensor, "d_out d_in"]], *, bias: float = 0.0
+) -> Float[Tensor, ""]:
+    r"""Sums absolute weights, each times its length, so that few and short connections are left.
+
+    $$\rho = \sum_\ell \sum_{i, j} d^\ell_{ij} \, |W^\ell_{ij}| + g \sum_\ell \sum_i |b^\ell_i|$$
+
+    Reference:
+        Liu, Gan and Tegmark, *Seeing is Believing: Brain-Inspired Modular Training for Mechanistic
+        Interpretability*, 2023.
+
+    Args:
+        layers: The layers with weights $W$ and biases $b$.
+        lengths: $d$ of each layer.
+        bias: $g$, what a bias costs; 0 leaves them out.
+
+    Examples:
+        >>> layers = [nn.Linear(2, 1)]
+        >>> bool(locality(layers, [torch.ones(1, 2)]) == layers[0].weight.abs().sum())
+        True
+    """
+    shapes, wanted = [tuple(d.shape) for d in lengths], [tuple(layer.weight.shape) for layer in layers]
+    if shapes != wanted:
+        raise ValueError(f"lengths of shapes {wanted} were wanted: got {shapes}")
+    terms = [(layer.weight.abs() * d).sum() for layer, d in zip(layers, lengths, strict=True)]
+    if bias:
+        terms += [bias * layer.bias.abs().sum() for layer in layers if layer.bias is not None]
+    return torch.stack(terms).sum()
+
+
+def claims() -> Iterator[Claim]:
+    """The laws that the penalty obeys."""
+    far = lengths([on_a_grid(3), on_a_grid(2)], gap=0.3, order=2.0)
+
+    def of(x: Tensor) -> Tensor:
+        layer = cast(Affine, nn.ParameterDict({"weight": x[:2, :3], "bias": x[:2, 3]}))
+        return locality([layer], [d.to(x) for d in far], bias=0.3)
+
+    def equation(x: Tensor) -> Tensor:
+        below, above = on_a_grid(3).to(x), on_a_grid(2).to(x)
+        reach = [[((above[i] - below[j]).square().sum() + 0.09).sqrt() for j in range(3)] for i in range(2)]
+        return sum((x[i, j].abs() * reach[i][j] for i in range(2) for j in range(3)), 0.3 * x[:2, 3].abs().sum())
+
+    yield Claim(homogeneity(degree=1.0), of, shape("2 4"), name="locality")
+    yield Claim(agreement(other=equation), of, shape("2 4"), name="locality")

@@ -1,0 +1,52 @@
+"""The recipes by name, and the way back from a run to its recipe and model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from lawful.recipes.classify import Classify
+from lawful.recipes.regress import Regress
+from lawful.training import Recipe, Run, from_json, nearest
+
+RECIPES: dict[str, Any] = {kind.name: kind for kind in (Classify, Regress)}
+"""Every recipe, by the name that the command line calls it."""
+
+
+def recipe_of(run: Run) -> Recipe:
+    """Reads the recipe of a run from its configuration, which nobody vouches for.
+
+    Raises:
+        ValueError: where it names no recipe, or has options that the recipe has not.
+    """
+    name = run.config.get("recipe")
+    if name is None:
+        raise ValueError(
+            f"{run.path} was trained from Python, without a recipe: go on with lawful.train(training, resume=run)"
+        )
+    if name not in RECIPES:
+        raise ValueError(f"config.json names no recipe: got {str(name)[:60]!r}; {nearest(name, RECIPES)}")
+    return from_json(RECIPES[name], run.config.get("options", {}), at="options")
+
+
+def loaded(run: Run | Path | str) -> nn.Module:
+    """Returns the trained model of a run, in evaluation mode.
+
+    Args:
+        run: A run of a recipe, or its folder.
+
+    Raises:
+        ValueError: where the weights do not fit the configuration.
+    """
+    run = run if isinstance(run, Run) else Run(run)
+    facts = run.config.get("model")
+    model = recipe_of(run).restored(facts if isinstance(facts, dict) else {})
+    try:
+        model.load_state_dict(run.weights())
+    except RuntimeError as error:
+        raise ValueError(
+            f"the weights of {run.path} do not fit its configuration: {str(error).splitlines()[-1].strip()}"
+        ) from None
+    return model.eval()

@@ -1,0 +1,193 @@
+"""Classify: from examples with classes to a classifier, its figures and its report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from lawful.blocks import Standardize
+from lawful.data import Augment, Batch, Examples, shifted
+from lawful.inference.ensemble import arithmetic, geometric
+from lawful.laws import Claim, batch_independence, shape, sums_to_one
+from lawful.models import (
+    MLP,
+    KNearestClassifier,
+    KNearestConfig,
+    MLPConfig,
+    ResidualCNN,
+    ResidualCNNConfig,
+    SoftmaxRegression,
+    SoftmaxRegressionConfig,
+    Standardized,
+    ThresholdedRegression,
+    ThresholdedRegressionConfig,
+)
+from lawful.objectives import cross_entropy
+from lawful.recipes.classified import results_of
+from lawful.recipes.given import Given
+from lawful.recipes.learning import Fraction, Learning
+from lawful.recipes.sizes import Sizes
+from lawful.recipes.supervised import Members, Supervised, fit_moments, prepared, single
+from lawful.training import AtMost, Between, Engine, Run, Training, validate
+
+Width = Annotated[int, Between(1, 10**6)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify(Members):
+    """Train a classifier on a table, on images, on series or on built-in data."""
+
+    name: ClassVar[str] = "classify"
+
+    model: Literal["mlp", "cnn", "logistic", "thresholded", "nearest"] = "mlp"
+    """A multilayer perceptron; a residual convolutional network; logistic regression; regression on the labels with
+    a threshold (for comparison); or the nearest examples."""
+    hidden: Annotated[tuple[Width, ...], AtMost(100)] = (256, 256)
+    """mlp: the width of each hidden layer."""
+    width: Width = 32
+    """cnn: the channels of the residual stream."""
+    depth: Annotated[int, Between(0, 1000)] = 2
+    """cnn: the number of residual blocks."""
+    kernel: Annotated[int, Between(1, 99)] = 3
+    """cnn: the taps of a convolution along each axis, an odd number."""
+    dropout: Fraction = 0.1
+    """mlp and cnn: the share of units that is dropped in training; predictions then have an uncertainty too."""
+    neighbours: Annotated[int, Between(1, 10**6)] = 5
+    """nearest: how many examples are asked."""
+    order: Annotated[float, Between(1, 1e6)] = 2.0
+    """nearest: the exponent of the distance."""
+    shift: Annotated[int, Between(0, 10**4)] = 0
+    """The most pixels or positions by which images and series are moved, at random, in every step."""
+    smoothing: Fraction = 0.0
+    """How much of the target is spread over all classes."""
+    given: Given = field(default_factory=Given)
+    learning: Learning = field(default_factory=Learning)
+    engine: Engine = field(default_factory=Engine)
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+    def training(self) -> Supervised:
+        """Reads the examples and builds the classifier."""
+        parts = self.given.parts("classify")
+        model = single(self.of_sizes, Sizes.of(parts.train))
+        fit_moments(model, parts.train)
+        fitted = self.model in ("nearest", "thresholded")
+        if fitted:
+            self.solve(model, parts.train)
+        return prepared(
+            model,
+            parts,
+            learning=self.learning,
+            engine=self.engine,
+            objective=self.objective,
+            evaluate=evaluated,
+            claims=self.claims,
+            augment=self.augment(parts.train),
+            fitted=fitted,
+        )
+
+    def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
+        """Measures the classifier on the test, and draws what it does."""
+        return results_of(run, training) if isinstance(training, Supervised) else {}
+
+    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
+        """Builds the model of a run, before its weights are put in."""
+        sizes = Sizes.described(facts)
+        return self.combined([single(self.of_sizes, sizes) for _ in range(self.learning.members)])
+
+    def combined(self, models: Sequence[nn.Module]) -> nn.Module:
+        """Makes one model of the members of an ensemble."""
+        return self.together(models, arithmetic if self.learning.combine == "probabilities" else geometric)
+
+    # ------------------------------------------------------------ the model
+
+    def of_sizes(self, sizes: Sizes) -> Standardized:
+        """One classifier that takes raw inputs."""
+        d = math.prod(sizes.shape)
+        if self.model == "cnn":
+            return Standardized(
+                self.convolutional(sizes), inputs=Standardize((sizes.shape[0], *[1] * len(sizes.shape[1:])))
+            )
+        core: nn.Module
+        match self.model:
+            case "mlp":
+                core = MLP(MLPConfig(d_in=d, d_out=sizes.outputs, hidden=self.hidden, dropout=self.dropout))
+            case "logistic":
+                core = SoftmaxRegression(SoftmaxRegressionConfig(d=d, classes=sizes.outputs))
+            case "thresholded":
+                core = ThresholdedRegression(ThresholdedRegressionConfig(d=d, classes=sizes.outputs))
+            case "nearest":
+                k = min(self.neighbours, sizes.examples)
+                facts = KNearestConfig(
+                    n=sizes.examples, d=d, outputs=sizes.outputs, k=k, order=float(self.order), smoothing=0.1
+                )
+                core = KNearestClassifier(facts)
+        return Standardized(nn.Sequential(nn.Flatten(1), core), inputs=Standardize(sizes.shape))
+
+    def convolutional(self, sizes: Sizes) -> nn.Module:
+        if len(sizes.shape) < 2:
+            raise ValueError(
+                f"a cnn takes images or series: these examples have shape {sizes.shape}; model mlp takes them"
+            )
+        return ResidualCNN(
+            ResidualCNNConfig(
+                channels=sizes.shape[0],
+                classes=sizes.outputs,
+                width=self.width,
+                depth=self.depth,
+                kernel=self.kernel,
+                dims=len(sizes.shape) - 1,
+                dropout=self.dropout,
+            )
+        )
+
+    def solve(self, model: Standardized, train: Examples) -> None:
+        """Fits a model that has a closed form, on standardised inputs."""
+        x = model.inputs(train.inputs).flatten(1)
+        core = model.get_submodule("model.1")
+        if isinstance(core, KNearestClassifier | ThresholdedRegression):
+            core.fit(x, train.targets)
+
+    # ------------------------------------------------------------ how it learns
+
+    def objective(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """The surprise at the right classes, and how often they are the likeliest."""
+        x, y = batch
+        scores = model(x)
+        right = (scores.detach().argmax(-1) == y).float().mean()
+        return {"loss": cross_entropy(scores, y, smoothing=self.smoothing), "accuracy": right}
+
+    def augment(self, train: Examples) -> Augment | None:
+        axes = train.inputs.dim() - 2
+        if not self.shift:
+            return None
+        if axes < 1:
+            raise ValueError(
+                f"shift is for images and series: these examples have shape {tuple(train.inputs.shape[1:])}"
+            )
+        return shifted(self.shift, axes=axes)
+
+    def claims(self, model: nn.Module) -> Iterator[Claim]:
+        """What any classifier is to keep: examples do not mix, probabilities add up to 1."""
+        moments = next(m for m in model.modules() if isinstance(m, Standardized)).inputs.mean
+        space = [8] * (moments.dim() - 1) if self.model == "cnn" else moments.shape[1:]
+        example = shape(" ".join(map(str, ("b", moments.shape[0], *space))))
+        yield Claim(batch_independence(), model, example, name=self.model)
+        yield Claim(
+            sums_to_one(axis=-1), nn.Sequential(model, nn.Softmax(-1)), example, name=f"{self.model}, probabilities"
+        )
+
+
+@torch.no_grad()
+def evaluated(model: nn.Module, examples: Examples) -> dict[str, float]:
+    """The loss and the accuracy on examples."""
+    scores = torch.cat([model(part) for part in examples.inputs.split(1024)])
+    right = (scores.argmax(-1) == examples.targets).double().mean()
+    loss = -scores.log_softmax(-1).gather(-1, examples.targets[:, None]).mean()
+    return {"loss": float(loss), "accuracy": float(right)}

@@ -1,0 +1,87 @@
+"""The data of a supervised recipe: read, split, and never mixed."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from lawful.data import Examples, leaks, read, split
+from lawful.data.encode import Encodings
+from lawful.data.tables import Task
+from lawful.training import AtMost, Between, validate
+
+Size = Annotated[int, Between(1, 10**4)]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Examples to train on, to choose by and to test with."""
+
+    train: Examples
+    validation: Examples | None
+    test: Examples
+    encoding: Encodings
+    notes: tuple[str, ...]
+    """What a reader should know: dropped rows, duplicates between the parts."""
+    fingerprint: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many examples each part has."""
+        return {"train": len(self.train), "validation": len(self.validation or ()), "test": len(self.test)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """Where the examples come from, and how they are split."""
+
+    data: Annotated[str, AtMost(4096)] = "digits"
+    """A CSV, TSV, Parquet or NumPy file, a folder with a folder of images for each class, or built-in data: digits,
+    mnist1d, iris, wine, breast-cancer, diabetes, moons, sine and so on."""
+    target: Annotated[str, AtMost(4096)] | None = None
+    """The column to predict; by default the last."""
+    ignore: Annotated[tuple[str, ...], AtMost(10_000)] = ()
+    """Columns that are not inputs."""
+    categorical: Annotated[tuple[str, ...], AtMost(10_000)] = ()
+    """Columns whose values are words even if they look like numbers."""
+    drop_missing: bool = False
+    """Whether to drop rows with a missing value, rather than to refuse them."""
+    resize: Annotated[tuple[Size, ...], AtMost(2)] = ()
+    """Height and width that images are resized to."""
+    test: Annotated[float, Between(0.01, 0.9)] = 0.2
+    """The share of the examples that is for the test alone."""
+    validation: Annotated[float, Between(0, 0.9)] = 0.1
+    """The share of the others that is to choose by, and not trained on."""
+    split: Annotated[int, Between(0, 2**62)] = 0
+    """The seed of the split."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+        if len(self.resize) not in (0, 2):
+            raise ValueError(f"resize is a height and a width: got {self.resize}")
+
+    def parts(self, task: Task) -> Parts:
+        """Reads the examples and splits them; classes keep their shares."""
+        size: Any = self.resize or None
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always", UserWarning)
+            examples, encoding, notes = read(
+                self.data,
+                target=self.target,
+                task=task,
+                categorical=self.categorical,
+                ignore=self.ignore,
+                drop_missing=self.drop_missing,
+                size=size,
+            )
+            rest, test = split(examples, fractions=(1 - self.test, self.test), seed=self.split)
+            train, validation = rest, None
+            if self.validation:
+                train, validation = split(rest, fractions=(1 - self.validation, self.validation), seed=self.split + 1)
+        inputs = {"train": train.inputs, "test": test.inputs}
+        if validation is not None:
+            inputs = {"train": train.inputs, "validation": validation.inputs, "test": test.inputs}
+        found = [f"{leak}: the test is not of unseen data" for leak in leaks(inputs)]
+        told = [str(warning.message) for warning in heard]
+        return Parts(train, validation, test, encoding, (*notes, *told, *found), examples.fingerprint())

@@ -1,0 +1,133 @@
+"""How a recipe learns: the options that every supervised recipe has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor, nn
+
+from lawful import optim
+from lawful.data import Batch
+from lawful.objectives import elastic_net, l1, l2, penalty
+from lawful.optim.schedules import Schedule
+from lawful.training import Between, Objective, Turn, validate
+
+Fraction = Annotated[float, Between(0, 1)]
+NotNegative = Annotated[float, Between(0, 1e30)]
+Count = Annotated[int, Between(1, 10**9)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learning:
+    """How the weights are found."""
+
+    epochs: Annotated[int, Between(1, 10**7)] = 60
+    """How often every example is seen."""
+    batch: Count = 64
+    """Examples in a step."""
+    optimizer: Literal["adamw", "adam", "sgd", "momentum", "nesterov", "muon", "lion"] = "adamw"
+    """What makes a step of a gradient."""
+    learning_rate: NotNegative = 3e-3
+    """The length of a step, at its longest."""
+    schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
+    """How the learning rate changes from the first step to the last."""
+    warmup: Fraction = 0.1
+    """The share of the steps in which the learning rate rises; of as many it falls in warmup-stable-decay."""
+    weight_decay: NotNegative = 1e-2
+    """How strongly weights are pulled to 0 apart from the loss (decoupled, or coupled in adam, sgd and their kin)."""
+    penalty: Literal["none", "l1", "l2", "elastic"] = "none"
+    """What the loss adds for large weights."""
+    penalty_weight: NotNegative = 1e-4
+    """The factor of the penalty."""
+    penalty_on: str = "*weight"
+    """Which parameters it is for, as a pattern of their names: `*layers.0.weight` for a layer."""
+    max_norm: NotNegative = 0.0
+    """The largest norm of the weights into a unit; 0 for no bound."""
+    clip: NotNegative = 0.0
+    """The largest norm of the gradient; 0 for no bound."""
+    accumulate: Annotated[int, Between(1, 10**6)] = 1
+    """In how many parts a batch is taken, to need less memory."""
+    average: Annotated[float, Between(0, 0.9999999)] = 0.0
+    """The decay of a moving average of the weights, which is then what is kept; 0 for none."""
+    patience: Annotated[int, Between(0, 10**6)] = 0
+    """How many evaluations without a better one end the training, with the best weights put back; 0 for all epochs."""
+    members: Annotated[int, Between(1, 1000)] = 1
+    """How many models to train, with a seed each, and average."""
+    bagging: bool = False
+    """Whether each member has examples drawn anew, with replacement."""
+    combine: Literal["probabilities", "log-probabilities"] = "probabilities"
+    """What of the members is averaged."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+    def turn(self, model: nn.Module, objective: Objective, *, steps: int) -> Turn:
+        """Puts the objective, with its penalty, and the optimizer of a model together."""
+        return Turn(
+            objective=self.penalised(objective),
+            optimizer=self.optimizer_of(model),
+            schedule=self.schedule_of(steps),
+            clip=self.clip or None,
+        )
+
+    def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimizer; biases and other vectors are not pulled to 0."""
+        rate, decay = self.learning_rate, self.weight_decay
+        if self.optimizer == "muon":
+            return optim.muon_with_adamw(model, lr=rate, adam_lr=rate, decay=decay)
+        learnt = [p for p in model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in learnt if p.dim() > 1]},
+            {"params": [p for p in learnt if p.dim() <= 1], "decay": 0.0},
+        ]
+        groups = [group for group in groups if group["params"]]
+        match self.optimizer:
+            case "adamw":
+                return optim.adamw(groups, lr=rate, decay=decay)
+            case "adam":
+                return optim.adam(groups, lr=rate, decay=decay)
+            case "sgd":
+                return optim.gradient_descent(groups, lr=rate, decay=decay)
+            case "momentum":
+                return optim.momentum(groups, lr=rate, decay=decay)
+            case "nesterov":
+                return optim.nesterov(groups, lr=rate, decay=decay)
+            case "lion":
+                return optim.lion(groups, lr=rate, decay=decay)
+
+    def schedule_of(self, steps: int) -> Schedule:
+        """The schedule over all steps."""
+        warmup = min(int(self.warmup * steps), steps - 1)
+        match self.schedule:
+            case "constant":
+                return optim.constant
+            case "cosine":
+                return optim.cosine(steps=steps, warmup=warmup)
+            case "linear":
+                return optim.linear(steps=steps, warmup=warmup)
+            case "one-cycle":
+                return optim.one_cycle(steps=steps)
+            case "warmup-stable-decay":
+                return optim.warmup_stable_decay(steps=steps, warmup=warmup, cooldown=max(1, warmup))
+
+    def penalised(self, objective: Objective) -> Objective:
+        """The objective with the penalty added to its loss."""
+        if self.penalty == "none":
+            return objective
+        rho: Callable[[Tensor], Tensor] = {"l1": l1, "l2": l2, "elastic": partial(elastic_net, alpha=0.5)}[self.penalty]
+
+        def whole(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+            found = objective(model, batch)
+            figures = {"loss": found} if isinstance(found, Tensor) else dict(found)
+            added = penalty(model, rho, on=self.penalty_on)
+            return {**figures, "loss": figures["loss"] + self.penalty_weight * added, "penalty": added}
+
+        return whole
+
+    def constraint(self) -> Callable[[nn.Module], None] | None:
+        """What bounds the weights after a step."""
+        return partial(optim.max_norm, at_most=self.max_norm) if self.max_norm else None

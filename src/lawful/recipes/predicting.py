@@ -1,0 +1,105 @@
+"""Predicting with a run: new data in, a line for each row out."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from lawful.blocks import Dropout
+from lawful.data import Encoded, encode, encoding_from_json
+from lawful.functions.activations import identity
+from lawful.inference import Ensemble, class_spread, predict, probabilities, sampled, value_spread
+from lawful.inference.metrics import accuracy, root_mean_squared_error
+from lawful.recipes.catalogue import loaded, recipe_of
+from lawful.training import Run
+
+SAMPLES = 32
+"""How often a row is predicted with dropout on, unless it is said."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A table of predictions, and what they are worth where the truth is known."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    summary: str = ""
+
+    def csv(self) -> str:
+        """The table as CSV, with a header."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+
+def predictions(run: Run | Path | str, data: str | Path, *, samples: int = 0, seed: int = 0) -> Predictions:
+    """Predicts new data with a trained run.
+
+    Where the model has dropout, or is an ensemble, each row has an uncertainty: the disagreement of the samples or of
+    the members, in nats for classes and as a standard deviation for numbers.
+
+    Args:
+        run: The run, or its folder.
+        data: New data of the kind that it was trained on.
+        samples: How often each row is predicted with dropout on; 0 for 32 where there is dropout, and none elsewhere.
+        seed: What those random numbers begin from.
+    """
+    run = run if isinstance(run, Run) else Run(run)
+    recipe, facts = recipe_of(run), run.config.get("model")
+    if recipe.name not in ("classify", "regress"):
+        raise ValueError(f"lawful predict takes a run of classify or regress: {run.path} is of {recipe.name}")
+    encoding = encoding_from_json(facts.get("encoding") if isinstance(facts, dict) else None)
+    model, new = loaded(run), encode(data, encoding)
+    classes = getattr(encoding, "classes", None) if not hasattr(encoding, "target") else encoding.target.levels
+    many = _many(model, new.inputs, samples=samples, seed=seed, classes=classes is not None)
+    if classes is not None:
+        return _of_classes(model, new, tuple(classes), many)
+    names = (encoding.target.name,) if hasattr(encoding, "target") else ()
+    return _of_numbers(model, new, names, many)
+
+
+def _many(model: nn.Module, x: Tensor, *, samples: int, seed: int, classes: bool) -> Tensor | None:
+    """Several predictions of each row, of dropout or of the members of an ensemble."""
+    link = probabilities if classes else identity
+    if any(isinstance(m, Dropout | nn.Dropout) and m.p > 0 for m in model.modules()):
+        return sampled(model, x, samples=samples or SAMPLES, seed=seed, link=link)
+    if samples:
+        raise ValueError(f"samples are of a model with dropout: this one has none, got samples={samples}")
+    if isinstance(model, Ensemble):
+        return torch.stack([predict(member, x, link=link) for member in model.members])
+    return None
+
+
+def _of_classes(model: nn.Module, new: Encoded, classes: tuple[str, ...], many: Tensor | None) -> Predictions:
+    p = predict(model, new.inputs)
+    doubt = None if many is None else class_spread(many).information
+    rows = []
+    for i, row in enumerate(p.tolist()):
+        line = [str(i), classes[max(range(len(row)), key=row.__getitem__)], *(f"{q:.6g}" for q in row)]
+        rows.append(line if doubt is None else [*line, f"{float(doubt[i]):.6g}"])
+    columns = ("row", "prediction", *(f"p({name})" for name in classes), *(() if doubt is None else ("uncertainty",)))
+    summary = "" if new.targets is None else f"accuracy {accuracy(p, new.targets)} on {len(p)} rows"
+    return Predictions(columns, rows, summary)
+
+
+def _of_numbers(model: nn.Module, new: Encoded, names: tuple[str, ...], many: Tensor | None) -> Predictions:
+    y = predict(model, new.inputs, link=identity)
+    names = names if len(names) == y.shape[1] else tuple(f"target {j}" for j in range(y.shape[1]))
+    spread = None if many is None or len(many) < 2 else value_spread(many).std
+    rows = [
+        [str(i), *(f"{v:.6g}" for v in row), *(() if spread is None else (f"{v:.6g}" for v in spread[i].tolist()))]
+        for i, row in enumerate(y.tolist())
+    ]
+    doubts = () if spread is None else tuple(f"uncertainty of {name}" for name in names)
+    summary = ""
+    if new.targets is not None:
+        summary = f"root mean squared error {root_mean_squared_error(y, new.targets)} on {len(y)} rows"
+    return Predictions(("row", *names, *doubts), rows, summary)

@@ -1,0 +1,121 @@
+"""What recipes with examples and targets share: from the options to a training, and back from a run to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import nn
+
+from lawful.data import Augment, Examples, Shuffled, resampled
+from lawful.inference import Ensemble
+from lawful.inference.ensemble import Average
+from lawful.laws import Claim
+from lawful.models import Standardized
+from lawful.recipes.given import Given, Parts
+from lawful.recipes.learning import Learning
+from lawful.recipes.sizes import Sizes
+from lawful.training import Engine, Objective, Training
+
+MOST = 2 * 10**9
+"""The largest number of weights that is built."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervised(Training):
+    """A training together with the examples that it was made of."""
+
+    parts: Parts
+
+
+def prepared(
+    model: Standardized,
+    parts: Parts,
+    *,
+    learning: Learning,
+    engine: Engine,
+    objective: Objective,
+    evaluate: Callable[[nn.Module, Examples], Mapping[str, float]],
+    claims: Callable[[nn.Module], Iterable[Claim]],
+    augment: Augment | None = None,
+    fitted: bool = False,
+) -> Supervised:
+    """Makes a training of a model and its examples.
+
+    Args:
+        model: The model, fitted to the moments of the training examples.
+        parts: The examples.
+        learning: How it learns.
+        engine: How it is run.
+        objective: The loss.
+        evaluate: Figures of the model on examples.
+        claims: The laws that the trained model is to keep.
+        augment: What is done to a batch before a step.
+        fitted: Whether the model needs no steps.
+    """
+    train = parts.train
+    if learning.bagging:
+        train = train.take(resampled(len(train), seed=engine.seed))
+    batches = Shuffled(train.inputs, train.targets, size=learning.batch, seed=engine.seed)
+    steps = 0 if fitted else learning.epochs * len(batches)
+    validation = parts.validation
+    if learning.patience and validation is None:
+        raise ValueError("patience wants examples to choose by: validation is above 0")
+    return Supervised(
+        model=model,
+        turns=[] if fitted else [learning.turn(model.model, objective, steps=steps)],
+        batches=batches,
+        steps=steps,
+        evaluate=None if validation is None else lambda model: evaluate(model, validation),
+        every=len(batches),
+        patience=learning.patience or None,
+        augment=augment,
+        constrain=learning.constraint(),
+        average=learning.average or None,
+        accumulate=learning.accumulate,
+        claims=claims,
+        described={"encoding": parts.encoding.to_json(), "sizes": Sizes.of(parts.train)},
+        fingerprint=parts.fingerprint,
+        parts=parts,
+    )
+
+
+class Members:
+    """What makes an ensemble of a recipe: its members are the same recipe with other seeds."""
+
+    learning: Learning
+    engine: Engine
+    given: Given
+
+    def members(self) -> list[Self]:
+        """The recipes of the members; none where there is one model only."""
+        if self.learning.members == 1:
+            return []
+        alone = replace(self.learning, members=1)
+        seeds = range(self.engine.seed, self.engine.seed + self.learning.members)
+        return [replace(self, learning=alone, engine=replace(self.engine, seed=s)) for s in seeds]  # type: ignore[type-var]
+
+    def together(self, models: Sequence[nn.Module], average: Average) -> nn.Module:
+        return models[0] if len(models) == 1 else Ensemble(models, average=average)
+
+
+def single(build: Callable[[Sizes], Standardized], sizes: Sizes) -> Standardized:
+    """Builds one model for raw inputs, after counting its weights without memory for them.
+
+    Raises:
+        ValueError: where there are too many.
+    """
+    with torch.device("meta"):
+        model = build(sizes)
+    count = sum(t.numel() for t in (*model.parameters(), *model.buffers()))
+    if count > MOST:
+        raise ValueError(f"a model of at most {MOST:,} weights was wanted: these sizes give {count:,}")
+    return build(sizes)
+
+
+@torch.no_grad()
+def fit_moments(model: Standardized, train: Examples) -> Standardized:
+    """Gives a model the mean and the deviation of the training examples."""
+    return model.fit(train.inputs, None if model.outputs is None else train.targets)

@@ -1,0 +1,231 @@
+"""Several processes that train one model together: who is there, what each does, and what happens when one is lost."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lawful.data.batches import Batch
+from lawful.training.options import Engine
+from lawful.training.plan import Training
+from lawful.training.world import Alone
+
+PATIENCE = timedelta(minutes=10)
+"""How long a process waits for another that is silent; one that ended is noticed at once."""
+ROLL_CALL = 5.0
+"""Seconds in which the processes that are left say so."""
+SMALLEST = 2
+"""The examples of the smallest share: of one there is no variance, which some layers take over their batch."""
+
+_groups = itertools.count()
+
+
+def join(engine: Engine) -> Alone:
+    """Joins the processes that torchrun started, or is alone where it was not torchrun.
+
+    Raises:
+        ValueError: where the options do not go together.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+    if size == 1:
+        return Alone()
+    if engine.parallel == "data":
+        return DataParallel(engine)
+    if engine.precision == "float16":
+        raise ValueError("float16 wants parallel data: its factor of the loss is not shared out; bfloat16 needs none")
+    from lawful.training.sharded import Sharded
+
+    return Sharded(engine)
+
+
+class Caller(nn.Module):
+    """A module whose forward pass is any function of a model, so that what wraps modules wraps objectives too."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(self.model, *args)
+
+
+class Together(Alone):
+    """Processes that each take their share of a batch, and have gradients and figures in common.
+
+    The mean over the whole batch is the mean of the means of the shares, each weighted by its size, so that the
+    number of processes changes nothing but rounding (and what a layer computes over its batch, such as its mean).
+
+    Args:
+        engine: The options.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        if engine.device == "cuda":
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        self.engine, self.device = engine, engine.device
+        self.store = dist.PrefixStore(f"lawful/{next(_groups)}", _store())
+        self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        local = os.environ.get("LOCAL_WORLD_SIZE", str(self.size))
+        self.command = f"torchrun --nproc-per-node {local} -m lawful"
+        backend = "cpu:gloo,cuda:nccl" if engine.device == "cuda" else "gloo"
+        dist.init_process_group(backend, store=self.store, rank=self.rank, world_size=self.size, timeout=PATIENCE)
+
+    def setup(self, training: Training, *, device: str) -> None:
+        super().setup(training, device=device)
+        for tensor in (*self.model.parameters(), *self.model.buffers()):
+            dist.broadcast(tensor.detach(), 0)
+        self.wrap()
+
+    def wrap(self) -> None:
+        """Makes of the model what the processes train together."""
+        raise NotImplementedError
+
+    def share(self, batch: Batch) -> tuple[Batch, float]:
+        self.versions = {name: buffer._version for name, buffer in self.model.named_buffers()}
+        whole = len(batch[0])
+        among = max(1, min(self.size, whole // SMALLEST))
+        self.largest = -(-whole // among)
+        if self.rank >= among:
+            return tuple(tensor[:SMALLEST] for tensor in batch), 0.0
+        own = tuple(tensor.tensor_split(among)[self.rank] for tensor in batch)
+        return own, len(own[0]) * self.size / whole
+
+    def parts(self, batch: Batch) -> int:
+        return min(self.training.accumulate, self.largest)
+
+    def mean(self, figures: dict[str, float], weight: float) -> dict[str, float]:
+        names = sorted(figures)
+        own = [figures[name] * weight / self.size if weight else 0.0 for name in names]
+        total = torch.tensor(own, dtype=torch.float64)
+        dist.all_reduce(total)
+        return dict(zip(names, total.tolist(), strict=True))
+
+    def settle(self, weight: float) -> None:
+        for name, buffer in self.model.named_buffers():
+            if buffer._version == self.versions.get(name):
+                continue
+            if buffer.is_floating_point():
+                buffer.mul_(weight / self.size) if weight else buffer.zero_()
+                dist.all_reduce(buffer)
+            else:
+                dist.broadcast(buffer, 0)
+
+    def evaluate(self) -> Mapping[str, float]:
+        found = self.judged(super().evaluate)
+        figures = torch.tensor([float(value) for value in found.values()], dtype=torch.float64)
+        dist.broadcast(figures, 0)
+        return dict(zip(found, figures.tolist(), strict=True))
+
+    def judged(self, evaluate: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
+        """Evaluates where the model can be called."""
+        return evaluate()
+
+    def any(self, flag: bool) -> bool:
+        number = torch.tensor(int(flag))
+        dist.all_reduce(number, dist.ReduceOp.MAX)
+        return bool(number)
+
+    def first(self, text: str | None) -> str | None:
+        source = torch.tensor(self.size if text is None else self.rank)
+        dist.all_reduce(source, dist.ReduceOp.MIN)
+        if source == self.size:
+            return None
+        said = (text or "").encode()
+        length = torch.tensor(len(said))
+        dist.broadcast(length, int(source))
+        buffer = torch.zeros(int(length), dtype=torch.uint8)
+        if source == self.rank:
+            buffer = torch.frombuffer(bytearray(said), dtype=torch.uint8) if said else buffer
+        dist.broadcast(buffer, int(source))
+        return bytes(buffer.tolist()).decode()
+
+    def wait(self) -> None:
+        dist.all_reduce(torch.zeros(1))
+
+    def went_wrong(self, error: BaseException, sentence: str | None, *, step: int) -> str | None:
+        """Says what went wrong in any process; the first process that is left speaks, and others end without a word."""
+        if not _is_of_connection(error):
+            self._tell(sentence or f"{type(error).__name__}: {error}")
+            if sentence is None or self.rank == 0:
+                return sentence
+            raise SystemExit(1) from error
+        said = self._roll_call()
+        if min(said) < self.rank:
+            raise SystemExit(1) from error
+        lost = [rank for rank in range(self.size) if rank not in said]
+        reasons = [f"process {rank}: {reason}" for rank, reason in sorted(said.items()) if reason]
+        if reasons:
+            return "\n".join(reasons)
+        if not lost:
+            return f"the processes lost their connection at step {step}: {error}"
+        several = "processes" if len(lost) > 1 else "process"
+        return f"{several} {', '.join(map(str, lost))} {'were' if len(lost) > 1 else 'was'} lost at step {step}"
+
+    def _tell(self, reason: str) -> None:
+        try:
+            self.store.set(f"end/{self.rank}", reason)
+        except RuntimeError:
+            return
+
+    def _roll_call(self) -> dict[int, str]:
+        """Returns why each process that is left ended; nothing if it is because of others."""
+        self._tell("")
+        deadline = time.monotonic() + ROLL_CALL
+        said = {self.rank: ""}
+        for rank in range(self.size):
+            left = timedelta(seconds=max(0.05, deadline - time.monotonic()))
+            try:
+                self.store.wait([f"end/{rank}"], left)
+                said[rank] = self.store.get(f"end/{rank}").decode()
+            except RuntimeError:
+                continue
+        return said
+
+    def leave(self, *, failed: bool) -> None:
+        if dist.is_initialized() and not (failed and self.device == "cuda"):
+            dist.destroy_process_group()
+
+
+class DataParallel(Together):
+    """Processes with the whole model each, whose gradients are averaged (DDP)."""
+
+    def wrap(self) -> None:
+        caller, self.caller = Caller(self.model), None
+        if any(p.requires_grad for p in self.model.parameters()) and self.training.steps:
+            self.caller = DistributedDataParallel(
+                caller, broadcast_buffers=False, find_unused_parameters=len(self.training.turns) > 1
+            )
+
+    def call(self, turn: int, part: Batch) -> Tensor | Mapping[str, Tensor]:
+        objective = self.training.turns[turn].objective
+        return self.caller(objective, part) if self.caller is not None else objective(self.model, part)
+
+    def together(self, *, last: bool) -> AbstractContextManager[object]:
+        return nullcontext() if last or self.caller is None else self.caller.no_sync()
+
+    def whole(self) -> nn.Module:
+        self.caller = None
+        return self.model
+
+
+@cache
+def _store() -> dist.Store:
+    """Where processes leave each other notes: torchrun's, which outlives them."""
+    store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
+    return store
+
+
+def _is_of_connection(error: BaseException) -> bool:
+    """Says whether it is another process that an error comes from."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))

@@ -1,0 +1,214 @@
+"""The one loop: every training of every recipe goes through it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from lawful.blocks.modes import in_training
+from lawful.data.batches import Batch
+from lawful.optim.averaging import WeightAverage
+from lawful.training.divergence import Diverged, bad_gradient, not_finite, where
+from lawful.training.interrupt import Wish
+from lawful.training.plan import Training, Turn
+from lawful.training.precision import Precision
+from lawful.training.storage.shards import full
+from lawful.training.storage.state import randomness_kept
+from lawful.training.world import Alone
+
+Ending = Literal["finished", "patience", "stopped"]
+
+
+@dataclass
+class Progress:
+    """How far a training is."""
+
+    step: int = 0
+    """Steps done."""
+    best: float | None = None
+    """The best figure so far."""
+    best_step: int | None = None
+    """The step after which it was measured."""
+    waited: int = 0
+    """Evaluations since."""
+    seconds: float = 0.0
+    """Time spent, over all sessions."""
+
+
+class Loop:
+    """Takes a training from where it is to its end.
+
+    A step draws a batch, and for every turn computes the loss, its gradient and the update. Figures go to `log`, and
+    `save` is called after a step that is to survive. Everything that a step depends on is in the model, the
+    optimizers, the random states and the number of the step, so that a loop that goes on from a checkpoint does what
+    it would have done.
+
+    Args:
+        training: What is trained.
+        progress: Where it is.
+        precision: The numbers that it computes with.
+        world: The processes that train together.
+        average: The moving average of the weights, if it is wanted.
+        device: Where batches go.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        *,
+        progress: Progress,
+        precision: Precision,
+        world: Alone,
+        average: WeightAverage | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.training, self.progress, self.precision = training, progress, precision
+        self.world, self.average, self.device = world, average, device
+        self.rates = [[group["lr"] for group in turn.optimizer.param_groups] for turn in training.turns]
+        world.setup(training, device=device)
+
+    def run(
+        self,
+        *,
+        log: Callable[[int, dict[str, float]], None],
+        save: Callable[[], None],
+        every: int,
+        wish: Wish,
+    ) -> Ending:
+        """Trains to the end, and says which: all steps done, patience lost, or somebody's wish."""
+        progress, training = self.progress, self.training
+        begun = time.monotonic() - progress.seconds
+        self.begin()
+        while True:
+            if progress.step >= training.steps:
+                return "finished"
+            if training.patience is not None and progress.waited >= training.patience:
+                return "patience"
+            figures = self.step(progress.step)
+            progress.step += 1
+            improved = self.judge(figures) if self.evaluation_is_due() else False
+            log(progress.step, figures)
+            stop = self.world.any(bool(wish))
+            progress.seconds = time.monotonic() - begun
+            if improved or stop or progress.step % every == 0 or progress.step == training.steps:
+                save()
+            if stop:
+                return "stopped"
+
+    def begin(self) -> None:
+        """Puts the model in training mode; parts of one that is in it already stay as they are."""
+        if not self.training.model.training:
+            self.training.model.train()
+        self.training.model.zero_grad()
+
+    def step(self, step: int) -> dict[str, float]:
+        """Does one step: each turn's gradient over the batch, and its update."""
+        training, precision, world = self.training, self.precision, self.world
+        batch, weight = world.share(training.batches.batch(step))
+        batch = tuple(tensor.to(self.device, non_blocking=True) for tensor in batch)
+        if training.augment is not None:
+            batch = training.augment(batch)
+        figures: dict[str, float] = {}
+        for index, turn in enumerate(training.turns):
+            rate = self.set_rate(turn, self.rates[index], step)
+            found = self.gradient(index, batch, weight)
+            figures |= {f"{turn.name}/{name}" if turn.name else name: value for name, value in found.items()}
+            figures[f"{turn.name}/learning_rate" if turn.name else "learning_rate"] = rate
+            if not math.isfinite(found["loss"]):
+                place = where(training.model, lambda: world.call(index, batch), batch)
+                place = world.first(place) or "every layer's output is finite: it is the loss"
+                raise Diverged(f"the loss is {found['loss']} at step {step + 1}: {place}")
+            precision.unscale(turn.optimizer)
+            if turn.clip is not None:
+                self.clip(turn, step)
+            precision.step(turn.optimizer)
+            training.model.zero_grad()
+        precision.end_of_step()
+        if training.constrain is not None:
+            training.constrain(training.model)
+        world.settle(weight)
+        if self.average is not None:
+            self.average.update(training.model)
+        return figures
+
+    def gradient(self, index: int, batch: Batch, weight: float) -> dict[str, float]:
+        """Adds up the gradient of a turn over the parts of a batch, and returns its figures."""
+        figures: dict[str, float] = {}
+        parts = split(batch, self.world.parts(batch))
+        for part, share in parts:
+            with self.world.together(last=part is parts[-1][0]):
+                with self.precision.autocast():
+                    found = self.world.call(index, part)
+                found = {"loss": found} if isinstance(found, Tensor) else found
+                loss = found["loss"]
+                factor = weight * share
+                self.precision.backward(loss if factor == 1 else loss * factor)
+            for name, value in found.items():
+                figures[name] = figures.get(name, 0.0) + share * float(value.detach())
+        return self.world.mean(figures, weight)
+
+    def set_rate(self, turn: Turn, rates: Sequence[float], step: int) -> float:
+        """Sets the learning rate of a step, and returns it."""
+        factor = turn.schedule(step)
+        for group, rate in zip(turn.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * factor
+        return rates[0] * factor
+
+    def clip(self, turn: Turn, step: int) -> None:
+        """Shortens a gradient that is too long."""
+        parameters = [p for group in turn.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norm = float(full(nn.utils.clip_grad_norm_(parameters, turn.clip or math.inf)))
+        if not math.isfinite(norm) and self.precision.scaler is None:
+            bad = self.world.first(bad_gradient(self.training.model)) or "all parameters together"
+            raise Diverged(f"the gradient of {bad} is not finite at step {step + 1}, with a finite loss")
+
+    def evaluation_is_due(self) -> bool:
+        step, training = self.progress.step, self.training
+        return training.evaluate is not None and (step % training.every == 0 or step == training.steps)
+
+    def judge(self, figures: dict[str, float]) -> bool:
+        """Evaluates the model, and says whether it is the best so far."""
+        training, progress = self.training, self.progress
+        with self.as_kept(), in_training(training.model), torch.no_grad(), randomness_kept():
+            found = dict(self.world.evaluate())
+        figures |= {f"validation/{name}": float(value) for name, value in found.items()}
+        if training.watch not in found:
+            raise KeyError(f"watch names no figure of evaluate: got {training.watch!r}, there are {list(found)}")
+        figure = float(found[training.watch])
+        if math.isfinite(figure) and training.better(figure, progress.best):
+            progress.best, progress.best_step, progress.waited = figure, progress.step, 0
+            return True
+        progress.waited += 1
+        return False
+
+    @contextmanager
+    def as_kept(self) -> Iterator[None]:
+        """Within it the model has the weights that a run keeps: their moving average, where there is one."""
+        with self.average.swapped_in(self.training.model) if self.average is not None else nullcontext():
+            yield
+
+    def check(self) -> None:
+        """Refuses to keep weights that are not finite."""
+        if name := self.world.first(not_finite(self.training.model)):
+            raise Diverged(f"the weight {name} is not finite after step {self.progress.step}")
+
+
+def split(batch: Batch, parts: int) -> list[tuple[Batch, float]]:
+    """Cuts a batch into parts of nearly equal size, each with its share of the examples.
+
+    Where there are more parts than examples, the first example fills those that would be empty, with a share of 0.
+    """
+    if parts == 1:
+        return [(batch, 1.0)]
+    size = len(batch[0])
+    chunks = [*zip(*(tensor.tensor_split(min(parts, size)) for tensor in batch), strict=True)]
+    empty = [(tuple(tensor[:1] for tensor in batch), 0.0) for _ in range(parts - size)]
+    return [*empty, *((chunk, len(chunk[0]) / size) for chunk in chunks)]
+

@@ -1,0 +1,140 @@
+import io
+import json
+from contextlib import suppress
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lawful.data import Column, Encoding, encoding_from_json, fitted
+from lawful.data.tables.delimited import parsed
+
+
+def table(text, name="data.csv"):
+    return parsed(io.StringIO(text, newline=""), name=name)
+
+
+TRAINED = "size,colour,code,price\n1.5,red,1,10\n2.5,blue,2,20\n3.5,red,2,30\n"
+
+
+def test_numbers_stay_and_words_become_ones():
+    encoding, rest, notes = fitted(table(TRAINED), categorical=("code",))
+    assert encoding.names == ("size", "colour=blue", "colour=red", "code=1", "code=2")
+    wanted = [[1.5, 0, 1, 1, 0], [2.5, 1, 0, 0, 1], [3.5, 0, 1, 0, 1]]
+    assert encoding.inputs(rest).tolist() == wanted
+    assert encoding.targets(rest).tolist() == [[10], [20], [30]]
+    assert notes == ()
+
+
+def test_new_rows_are_encoded_in_the_same_way_whatever_their_order_and_company():
+    encoding = fitted(table(TRAINED), categorical=("code",))[0]
+    new = "code,extra,size,colour\n2.0,?,7,blue\n01,x,8,blue\n"
+    for held in (encoding, Encoding.from_json(json.loads(json.dumps(encoding.to_json())))):
+        assert held.inputs(table(new, "new.csv")).tolist() == [[7, 1, 0, 0, 1], [8, 1, 0, 1, 0]]
+
+
+def test_a_level_that_looks_like_a_number_is_still_a_word():
+    encoding = fitted(table("kind,y\n01,1\n1,2\nx,3\n1,3\n"))[0]
+    assert encoding.columns[0].levels == ("01", "1", "x")
+    assert encoding.inputs(table("kind\n01\n1\n", "new.csv")).tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("size,code\n1,1\n", r"new.csv has no column 'colour'\."),
+        ("size,color,code\n1,red,1\n", "has no column 'colour': did you mean color?"),
+        (
+            "size,colour,code\n1,red,1\n2,green,1\n",
+            "line 3 of new.csv, column 'colour', has the unknown 'green': known are",
+        ),
+        ("size,colour,code\n1,red,3\n", "has the unknown '3': known are '1', '2'"),
+        ("size,colour,code\n1,red,x\n", "has the unknown 'x'"),
+        (
+            "size,colour,code\nbig,red,1\n2,red,1\n",
+            "a number was wanted in line 2 of new.csv, column 'size': got 'big'",
+        ),
+        ("size,colour,code\n,red,1\n", "a value is missing in line 2 of new.csv, column 'size', the first of 1"),
+        ("size,colour,code\n1,,1\n", "a value is missing in line 2 of new.csv, column 'colour'"),
+        ("size,colour,code\n1e39,red,1\n", r"a finite number of 32 bits was wanted in line 2.*: got 1e\+39"),
+        ("size,colour,code\n-inf,red,1\n", "got -inf"),
+    ],
+)
+def test_what_cannot_be_encoded_is_refused_with_its_place(text, said):
+    encoding = fitted(table(TRAINED), categorical=("code",))[0]
+    with pytest.raises(ValueError, match=said):
+        encoding.inputs(table(text, "new.csv"))
+
+
+GOOD = Encoding((Column("a"), Column("b", ("x", "y"))), Column("c", ("no", "yes"))).to_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda v: v.pop("target"), "is to have the field 'target'"),
+        (lambda v: v.update(tarqet=1), "unknown field 'tarqet': did you mean target?"),
+        (lambda v: v.update(kind="pickle"), "encoding.kind is to be one of"),
+        (lambda v: v.update(columns=[]), "list of 1 to .* items: got 0"),
+        (lambda v: v.update(columns={}), "got dict"),
+        (lambda v: v["columns"].append({"name": "a", "levels": None}), "no column twice"),
+        (lambda v: v["columns"][0].update(name="c"), "no column twice"),
+        (lambda v: v["columns"][0].update(name=3), r"encoding.columns\[0\].name is to be a text"),
+        (lambda v: v["columns"][0].update(name="a" * 10**5), "1 to 10000 letters: got 100000 letters"),
+        (lambda v: v["columns"][1].update(levels=["x", "x"]), r"columns\[1\].levels is to have no word twice"),
+        (lambda v: v["columns"][1].update(levels=["1", "1.0"]), "no word twice"),
+        (lambda v: v["columns"][1].update(levels=[str(i) for i in range(2000)]), "1 to 1000 items: got 2000"),
+        (lambda v: v["target"].update(levels=["one"]), "at least 2 classes: got 1"),
+    ],
+)
+def test_an_altered_file_is_refused(change, said):
+    value = json.loads(json.dumps(GOOD))
+    change(value)
+    with pytest.raises(ValueError, match=said):
+        encoding_from_json(value)
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(plain, st.data())
+def test_any_json_is_an_encoding_or_a_clear_error(value, data):
+    kinds = [GOOD, {"kind": "arrays", "shape": [1, 8], "classes": ["a", "b"]}]
+    kinds.append({"kind": "images", "height": 8, "width": 8, "channels": 1, "classes": ["a", "b"], "resized": True})
+    altered = json.loads(json.dumps(data.draw(st.sampled_from(kinds))))
+    part = altered
+    while data.draw(st.booleans()) and isinstance(part, dict | list) and part:
+        keys = list(part) if isinstance(part, dict) else range(len(part))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(part[key], dict | list) or data.draw(st.booleans()):
+            part[key] = value
+            break
+        part = part[key]
+    for candidate in (value, altered):
+        with suppress(ValueError):
+            encoding = encoding_from_json(candidate)
+            assert encoding_from_json(json.loads(json.dumps(encoding.to_json()))) == encoding
+
+
+names = st.text(min_size=1, max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(names, min_size=2, max_size=5, unique=True), st.lists(names, min_size=2, max_size=5, unique=True))
+def test_every_encoding_survives_json(columns, levels):
+    encoding = Encoding(tuple(Column(name) for name in columns[1:]), Column(columns[0], tuple(levels)))
+    if len(encoding.target.keys) == len(levels):
+        assert encoding_from_json(json.loads(json.dumps(encoding.to_json()))) == encoding
+
+
+def test_targets_are_classes_or_numbers():
+    encoding, rest, _ = fitted(table("x,y\n1,10\n2,9\n3,10\n"), task="classify")
+    assert encoding.target.levels == ("9", "10")
+    assert encoding.targets(rest).tolist() == [1, 0, 1]
+    assert encoding.targets(rest).dtype == torch.int64

@@ -1,0 +1,208 @@
+"""Kills trainings at chosen moments, resumes them, and compares what is left with a run that nobody disturbed.
+
+    python -m tests.faults.killing FOLDER --points 20
+
+Everything is done in children of one process without threads, so that a child costs milliseconds.
+"""
+
+import argparse
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import torch
+
+from lawful.training.run import Run
+from lawful.training.train import train
+from tests.faults import trainings
+from tests.faults.trainings import Game
+
+CALLS = ("fsync", "rename", "replace", "mkdir", "unlink", "rmdir", "truncate")
+"""What writing is made of."""
+
+
+class Reaper:
+    """Counts the events of this process, and ends it at one of them.
+
+    At the end everything that was written but not flushed to disk may be lost, as when the power fails; so flushing
+    need only be noted, not done.
+    """
+
+    def __init__(self, folder, *, at=None, power=False, record=None):
+        self.folder, self.at, self.power = folder, at, power
+        self.count, self.record = 0, record
+        self.on_disk = {}
+        for path in folder.rglob("*") if folder.is_dir() else ():
+            self.on_disk[path.stat().st_ino] = path.stat().st_size
+        for name in CALLS:
+            self.watch(os, name)
+        for name in ("deceive", "tell_apart", "disturbed", "shorten"):
+            self.watch(trainings, name)
+        self.watch(trainings.Shuffled, "batch")
+        self.watch(trainings.Players, "forward")
+        self.watch(Game, "finish")
+        self.watch(Game, "training")
+
+    def watch(self, owner, name):
+        true = getattr(owner, name)
+
+        def watched(*args, **kwargs):
+            self.event(name)
+            if name != "fsync":
+                return true(*args, **kwargs)
+            status = os.fstat(args[0])
+            self.on_disk[status.st_ino] = status.st_size
+
+        setattr(owner, name, watched)
+
+    def event(self, name):
+        if self.record is not None:
+            os.write(self.record, f"{name}\n".encode())
+        if self.count == self.at:
+            self.end()
+        self.count += 1
+
+    def end(self):
+        draw = random.Random(self.at)
+        for path in self.folder.rglob("*") if self.power else ():
+            if path.is_file():
+                size = path.stat().st_size
+                with path.open("rb+") as file:
+                    file.truncate(draw.randint(min(self.on_disk.get(path.stat().st_ino, 0), size), size))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def child(body):
+    """Runs a function in a child with its output shut; returns the child's id."""
+    if pid := os.fork():
+        return pid
+    try:
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        body()
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        os._exit(1)
+    os._exit(0)
+
+
+def session(folder, game, **reaper):
+    """Trains in `folder`: anew, or from where it was left."""
+    begun = folder / "game-001"
+
+    def body():
+        Reaper(folder, **reaper)
+        train(game, folder=folder, resume=Run(begun) if (begun / "config.json").is_file() else None)
+
+    if begun.is_dir() and not (begun / "config.json").is_file():
+        os.rename(begun, folder / f"never-{time.monotonic_ns()}")
+    return child(body)
+
+
+def outcome(folder):
+    """Everything that a run left, but for times."""
+    run = Run(folder / "game-001")
+    states = {}
+    for step in run.checkpoints.steps():
+        place = run.checkpoints.at(step)
+        facts = json.loads((place / "facts.json").read_text())
+        del facts["progress"]["seconds"]
+        states[step] = (facts, {path.name: path.read_bytes() for path in place.glob("*.safetensors")})
+    metrics = [{k: v for k, v in line.items() if k != "time"} for line in run.metrics()]
+    results = {k: v for k, v in run.results.items() if k != "seconds"}
+    weights = (run.path / "model.safetensors").read_bytes()
+    left = sorted(str(p.relative_to(run.path)) for p in run.path.rglob("*"))
+    return {"states": states, "metrics": metrics, "results": results, "weights": weights, "files": left}
+
+
+def differences(folder, wanted):
+    got = outcome(folder)
+    log = (folder / "game-001" / "log.txt").read_text(errors="replace")
+    found = [f"{name} differ" for name in wanted if got[name] != wanted[name]]
+    return found + [line for line in log.splitlines() if "set aside" in line]
+
+
+def waited(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def undisturbed(folder, game):
+    """Runs a game to its end; returns what it left and the names of its events."""
+    record = folder / "events"
+    folder.mkdir(parents=True)
+    descriptor = os.open(record, os.O_WRONLY | os.O_CREAT)
+    begun = time.monotonic()
+    if code := waited(session(folder, game, record=descriptor)):
+        raise SystemExit(f"the undisturbed run failed with {code}")
+    os.close(descriptor)
+    return outcome(folder), record.read_text().split(), time.monotonic() - begun
+
+
+def at_random(events, seed):
+    """Plans of kills without end: each is a list of moments, after which a last session runs to the end."""
+    draw = random.Random(seed)
+    while True:
+        n = draw.choice((1, 1, 2, 3))
+        yield [(draw.randrange(events if i == 0 else events // 2), draw.random()) for i in range(n)]
+
+
+def in_a_save(events):
+    """Plans of one kill: at each event of the first save that removes an older one."""
+    removed = events.index("rmdir")
+    first = max(i for i in range(removed) if events[i] == "shorten") + 1
+    last = events.index("batch", removed)
+    return [[(at, at % 2)] for at in range(first, last + 1)]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--points", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--save", action="store_true", help="kill at each event of one save rather than at random")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with redirect_stdout(io.StringIO()):
+        train(Game(steps=5), folder=options.folder / "warm")  # what is imported at first use is then in every child
+    games = [Game(), Game(patience=2)]
+    wanted = [undisturbed(options.folder / f"undisturbed{i}", game) for i, game in enumerate(games)]
+    told = {"events": [len(events) for _, events, _ in wanted], "kills": 0, "failures": [], "where": Counter()}
+    told["steps"] = [max(line["step"] for line in left["metrics"]) for left, _, _ in wanted]
+    plans = in_a_save(wanted[0][1]) if options.save else at_random(len(wanted[0][1]), options.seed)
+    for number, plan in enumerate(plans):
+        which = 0 if options.save else number % len(games)
+        left, events, seconds = wanted[which]
+        folder = options.folder / f"killed{number}"
+        folder.mkdir()
+        for at, kind in plan:
+            at, by_clock = at % len(events), 0 < kind < 0.2
+            pid = session(folder, games[which], at=None if by_clock else at, power=kind > 0.6)
+            if by_clock:
+                time.sleep(seconds * at / len(events))
+                os.kill(pid, signal.SIGKILL)
+            code = waited(pid)
+            if code not in (0, -signal.SIGKILL):
+                told["failures"].append(f"{plan}: a session failed with {code}")
+            told["kills"] += code == -signal.SIGKILL
+            told["where"]["clock" if by_clock else events[at]] += code == -signal.SIGKILL
+        if code := waited(session(folder, games[which])):
+            told["failures"].append(f"{plan}: the last session failed with {code}")
+        else:
+            told["failures"] += [f"{plan}: {text}" for text in differences(folder, left)]
+            shutil.rmtree(folder)
+        if not options.save and told["kills"] >= options.points:
+            break
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""A tiny training with everything that a resume could lose."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from lawful.data.batches import Shuffled
+from lawful.training.options import Engine
+from lawful.training.plan import Training, Turn
+
+ENGINE = Engine(seed=3, threads=1, save=5, keep=2, laws=0)
+
+
+class Players(nn.Module):
+    """Two players: one draws points, the other tells them from those of the data."""
+
+    def __init__(self):
+        super().__init__()
+        self.maker = nn.Sequential(nn.Linear(2, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.2), nn.Linear(6, 2))
+        self.judge = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Dropout(0.3), nn.Linear(5, 1))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("passing", torch.zeros(2), persistent=False)
+
+    def forward(self, x):
+        self.calls += 1
+        self.passing.copy_(x.mean(0))
+        return self.maker(x)
+
+
+def deceive(model, batch):
+    made = model(torch.randn(len(batch[0]), 2))
+    loss = nn.functional.softplus(-model.judge(made)).mean()
+    return {"loss": loss, "spread": made.detach().std()}
+
+
+def tell_apart(model, batch):
+    with torch.no_grad():
+        made = model(torch.randn(len(batch[0]), 2))
+    true, false = model.judge(batch[0]), model.judge(made)
+    return nn.functional.softplus(-true).mean() + nn.functional.softplus(false).mean()
+
+
+def disturbed(batch):
+    """Draws from each of the random states."""
+    x = batch[0] + 0.1 * torch.randn_like(batch[0]) + random.gauss(0, 0.01) + float(np.random.normal(0, 0.01))
+    return (x, *batch[1:])
+
+
+def shorten(model):
+    with torch.no_grad():
+        model.judge[0].weight.renorm_(2, 0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """Two optimizers with memory, a schedule, dropout, noise, accumulation, an average, evaluations."""
+
+    name: ClassVar[str] = "game"
+
+    patience: int | None = None
+    steps: int = 24
+    engine: Engine = field(default=ENGINE)
+
+    def training(self) -> Training:
+        model = Players()
+        x = torch.randn(42, 2).cumsum(1)
+        maker = torch.optim.AdamW(model.maker.parameters(), lr=0.02, weight_decay=0.1)
+        judge = torch.optim.SGD(model.judge.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+
+        def evaluate(model: nn.Module) -> Mapping[str, float]:
+            made = model(torch.randn(30, 2))
+            return {"loss": float((made.mean(0) - x.mean(0)).norm()) + random.random()}
+
+        return Training(
+            model=model,
+            turns=[
+                Turn(name="maker", objective=deceive, optimizer=maker, schedule=lambda step: 1 / (1 + step / 10)),
+                Turn(name="judge", objective=tell_apart, optimizer=judge, clip=1.0),
+            ],
+            batches=Shuffled(x, size=6, seed=1),
+            steps=self.steps,
+            evaluate=evaluate,
+            every=4,
+            patience=self.patience,
+            augment=disturbed,
+            constrain=shorten,
+            average=0.8,
+            accumulate=3,
+        )
+
+    def finish(self, run: Any, training: Training) -> Mapping[str, Any]:
+        made = training.model(torch.randn(5, 2)).detach()
+        (run.samples / "made.txt").write_text(str(made.tolist()))
+        return {"made": float(made.sum()), "python": random.random(), "numpy": float(np.random.rand())}

@@ -1,0 +1,46 @@
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+
+@pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
+def dtype(request):
+    return request.param
+
+
+def network(dtype=torch.float32, *, sizes=(4, 6, 6, 2)):
+    torch.manual_seed(0)
+    layers = [nn.Linear(*size) for size in pairwise(sizes)]
+    return nn.Sequential(*layers).to(dtype)
+
+
+def trained(build, dtype=torch.float32, *, steps=50, make=network, before=None):
+    """The model after some steps down its own loss, and the optimizer."""
+    model = make(dtype)
+    optimizer = build(model)
+    if before:
+        before(optimizer)
+    x = torch.randn(20, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+    for t in range(steps):
+        optimizer.zero_grad()
+        (model(x + 0.1 * (t % 5)).tanh() - 0.3).square().mean().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+def close(ours, theirs, dtype, *, exact=False):
+    rtol, atol = (0, 0) if exact else ((1e-4, 1e-6) if dtype is torch.float32 else (1e-9, 1e-12))
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=rtol, atol=atol)
+
+
+@pytest.fixture
+def tools():
+    class Tools:
+        pass
+
+    found = Tools()
+    found.network, found.trained, found.close = network, trained, close
+    return found

@@ -1,0 +1,96 @@
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from lawful import blocks, optim
+from lawful.optim import orthogonalise
+
+
+def matrices(model):
+    return [p for p in model.parameters() if p.ndim == 2]
+
+
+SCALES = [(optim.by_aspect, "original"), (optim.like_adam, "match_rms_adamw")]
+
+
+@pytest.mark.parametrize(("scale", "theirs"), SCALES)
+def test_equals_pytorchs(scale, theirs, dtype, tools, monkeypatch):
+    ours = partial(optim.muon, lr=0.02, decay=0.1, scale=scale, precision=dtype)
+    other = partial(torch.optim.Muon, lr=0.02, weight_decay=0.1, adjust_lr_fn=theirs)
+    mine, _ = tools.trained(lambda m: ours(matrices(m)), dtype, steps=50 if dtype is torch.float64 else 10)
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)  # PyTorch's goes down to it; here it stays as it is
+    same, _ = tools.trained(lambda m: other(matrices(m)), dtype, steps=50 if dtype is torch.float64 else 10)
+    tolerance = 1e-3 if dtype is torch.float32 else 1e-8
+    for a, b in zip(matrices(mine), matrices(same), strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("scale", "theirs"), SCALES)
+def test_equals_pytorchs_in_low_precision(scale, theirs, dtype, tools):
+    ours = partial(optim.muon, lr=0.02, scale=scale, precision=torch.bfloat16)
+    other = partial(torch.optim.Muon, lr=0.02, adjust_lr_fn=theirs)
+    mine, _ = tools.trained(lambda m: ours(matrices(m)), dtype, steps=1)
+    same, _ = tools.trained(lambda m: other(matrices(m)), dtype, steps=1)
+    for a, b in zip(matrices(mine), matrices(same), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0.02 * 0.02 * scale(*a.shape))
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (3, 7), (7, 3), (2, 4, 3), (2, 2, 3, 5), (1, 4), (4, 1)])
+def test_orthogonalise_is_a_polynomial_of_the_singular_values(shape):
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    u, s, v = torch.linalg.svd(x, full_matrices=False)
+    s = s / s.norm(dim=-1, keepdim=True)
+    for _ in range(5):
+        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    torch.testing.assert_close(orthogonalise(x), u * s[..., None, :] @ v, rtol=1e-8, atol=1e-8)
+
+
+def test_of_zero_is_zero():
+    assert (orthogonalise(torch.zeros(2, 3, 4)) == 0).all()
+
+
+def test_stacking_changes_nothing(dtype):
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(4, 6), (6, 4), (4, 6), (5, 5), (1, 3)]
+    grads = [torch.randn(*shape, generator=generator).to(dtype) for shape in shapes]
+
+    def moved(several):
+        params = [nn.Parameter(torch.zeros_like(g)) for g in several]
+        for p, g in zip(params, several, strict=True):
+            p.grad = g
+        optim.muon(params, lr=1.0).step()
+        return params
+
+    for together, (alone,) in zip(moved(grads), [moved([g]) for g in grads], strict=True):
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
+
+
+def test_one_optimizer_for_a_model():
+    model = nn.Sequential(blocks.Embedding(5, 4), nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 3))
+    optimizer = optim.muon_with_adamw(model, lr=0.02, adam_lr=1e-3, decay=0.0, on="[!3]*")
+    first, rest = optimizer.param_groups
+    assert [p is model[1].weight for p in first["params"]] == [True]
+    assert (first["kind"], first["lr"], rest["kind"], rest["lr"]) == ("muon", 0.02, "adamw", 1e-3)
+    assert len(rest["params"]) == 6
+    before = [p.detach().clone() for p in model.parameters()]
+    model(torch.arange(5)).square().sum().backward()
+    optimizer.step()
+    assert all((p != q).any() for p, q in zip(model.parameters(), before, strict=True))
+    values = torch.linalg.svdvals((before[1] - model[1].weight).detach()) / 0.02
+    assert (values < 1.3).all()
+
+
+def test_a_model_without_matrices_is_adamws():
+    (group,) = optim.muon_with_adamw(nn.LayerNorm(3)).param_groups
+    assert group["kind"] == "adamw"
+
+
+def test_errors_say_what_was_wanted_and_what_came():
+    x = nn.Parameter(torch.zeros(3))
+    x.grad = torch.ones(3)
+    with pytest.raises(ValueError, match=r"for matrices: got a parameter of shape \(3,\)"):
+        optim.muon([x]).step()
+    with pytest.raises(ValueError, match="steps is at least 1 and below 100: got 0"):
+        optim.muon([x], steps=0)
