@@ -49,8 +49,8 @@ REASONS: dict[tuple[str, str, str], str] = {
     ("blocks/recurrent/elman.py", "off by one", "last[-1]"): "equivalent: there is one layer",
     ("blocks/recurrent/gru.py", "off by one", "last[-1]"): "equivalent: there is one layer",
     ("blocks/recurrent/lstm.py", "off by one", "c[-1])"): "equivalent: there is one layer",
-    ("blocks/tying.py", "scale", "2 * target"): "equivalent: only its shape is read",
-    ("blocks/tying.py", "sign", "-target"): "equivalent: only its shape is read",
+    ("blocks/tying.py", "scale", "2 * target.get_parameter"): "equivalent: only its shape is read",
+    ("blocks/tying.py", "sign", "-target.get_parameter"): "equivalent: only its shape is read",
     ("functions/decompositions/cp.py", "scale", "2 * tensor.new_zeros"): "equivalent: twice 0",
     ("functions/least_squares.py", "scale", "unit = 2 * torch.where"): "equivalent: the unit cancels",
     ("functions/products/dot.py", "swapped", "vecdot(y, x)"): "equivalent: a b = b a",
@@ -61,7 +61,6 @@ REASONS: dict[tuple[str, str, str], str] = {
     ("functions/products/projection.py", "sign", "-of_size_one"): "equivalent: the sign cancels",
     ("functions/products/projection.py", "scale", "square == 0, 2.0"): "equivalent: 0 / 2 = 0 / 1",
     ("functions/whitening/rotations.py", "axis", "covariance.shape[-2]"): "equivalent: the matrix is square",
-    ("functions/whitening/rotations.py", "scale", "2 * axes.detach()"): "equivalent: only signs are read",
     ("groups/motions/euclidean.py", "swapped", "self._sized(h) - self._sized(g)"): "equivalent: |a - b| = |b - a|",
     ("models/thresholded_regression.py", "scale", "2 * torch.full_like"): "equivalent: twice 0 and twice -inf",
     ("objectives/regression.py", "swapped", "loss(target, prediction)"): "equivalent: these losses are symmetric",
@@ -394,13 +393,13 @@ def at_most(seconds: float) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise TooLong
 
-    former = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    former = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, former)
 
 
 def fresh(name: str, source: str) -> ModuleType:

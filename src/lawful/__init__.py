@@ -11,22 +11,39 @@ if TYPE_CHECKING:
     from lawful.checking.discovered import Discovery
     from lawful.checking.verdict import LawRefuted, Report, Verdict
     from lawful.laws.language.inputs import made, mask, probabilities, shape, tokens
+    from lawful.recipes.catalogue import load
+    from lawful.training.options import Engine
+    from lawful.training.plan import Training, Turn
+    from lawful.training.run import Run
+    from lawful.training.train import train
 
 __all__ = [
     "Discovery",
+    "Engine",
     "LawRefuted",
     "Report",
+    "Run",
+    "Training",
+    "Turn",
     "Verdict",
     "check",
     "discover",
+    "load",
     "made",
     "mask",
     "probabilities",
     "shape",
     "tokens",
+    "train",
 ]
 
 _HOMES = {
+    "Engine": "lawful.training.options",
+    "Run": "lawful.training.run",
+    "Training": "lawful.training.plan",
+    "Turn": "lawful.training.plan",
+    "load": "lawful.recipes.catalogue",
+    "train": "lawful.training.train",
     "check": "lawful.checking.check",
     "discover": "lawful.checking.discover",
     "Discovery": "lawful.checking.discovered",

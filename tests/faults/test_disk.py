@@ -85,7 +85,7 @@ def test_the_system_refuses_a_save(tmp_path, monkeypatch, whole, call, number):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG])
 def test_the_library_of_tensors_says_it_in_words(tmp_path, monkeypatch, whole, number):
-    def refused(tensors, path):
+    def refused(tensors, path, metadata=None):
         Path(path).write_bytes(b"half")
         raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
 
@@ -138,7 +138,7 @@ def test_a_disk_that_is_full(tmp_path, whole):
         (small_disk / "filler").unlink()
         ends_the_same(failed.value.run, whole)
     finally:
-        subprocess.run(["umount", str(small_disk)], check=True, capture_output=True)
+        subprocess.run(["umount", "-l", str(small_disk)], check=True, capture_output=True)
 
 
 def test_a_full_disk_as_the_journal_finds_it(tmp_path, whole):

@@ -4,6 +4,7 @@ Usage: `python processes.py JOBS`, a JSON list of jobs. Of each it prints, as a 
 the codes that they ended with. Under torchrun it is one process of the first job.
 """
 
+import faulthandler
 import json
 import os
 import signal
@@ -134,6 +135,7 @@ def start(rank, size, port, job, out):
     try:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
+        faulthandler.dump_traceback_later(60, exit=True)
         code = work(job)
     except SystemExit as error:
         code = int(error.code or 0)

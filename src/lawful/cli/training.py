@@ -38,12 +38,7 @@ def train(arguments: Sequence[str]) -> int:
             return USAGE
         else:
             kind = tyro.conf.OmitArgPrefixes[RECIPES[arguments[0]]]
-            recipe = tyro.cli(
-                kind,
-                prog=f"lawful train {arguments[0]}",
-                args=list(arguments[1:]),
-                config=(tyro.conf.FlagConversionOff,),
-            )
+            recipe = tyro.cli(kind, prog=f"lawful train {arguments[0]}", args=list(arguments[1:]))
     except (ValueError, OSError) as error:
         say(f"error: {error}")
         return USAGE

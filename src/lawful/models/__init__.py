@@ -1,6 +1,7 @@
 """Models: an architecture a file, blocks put together under one small dataclass."""
 
 from lawful.models.k_nearest import KNearest, KNearestClassifier, KNearestConfig
+from lawful.models.laid_out import LaidOut
 from lawful.models.linear_regression import LinearRegression, LinearRegressionConfig
 from lawful.models.logistic_regression import LogisticRegression, LogisticRegressionConfig
 from lawful.models.mlp import MLP, MLPConfig
@@ -15,6 +16,7 @@ __all__ = [
     "KNearest",
     "KNearestClassifier",
     "KNearestConfig",
+    "LaidOut",
     "LinearRegression",
     "LinearRegressionConfig",
     "LogisticRegression",

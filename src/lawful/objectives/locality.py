@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lawful.laws import Claim, agreement, homogeneity, shape
 
 
+@runtime_checkable
 class Affine(Protocol):
     """A layer with a weight of two axes, rows for what comes out, and a bias or none: `Dense`, `nn.Linear`."""
 
@@ -126,7 +127,7 @@ def locality(
 
 def claims() -> Iterator[Claim]:
     """The laws that the penalty obeys."""
-    far = lengths([on_a_grid(3), on_a_grid(2)], gap=0.3, order=2.0)
+    far = lengths([on_a_grid(3).double(), on_a_grid(2).double()], gap=0.3, order=2.0)
 
     def of(x: Tensor) -> Tensor:
         layer = cast(Affine, nn.ParameterDict({"weight": x[:2, :3], "bias": x[:2, 3]}))

@@ -81,7 +81,7 @@ class Chain(torch.optim.Optimizer):
             parts = self.kinds[group["kind"]]
             kernel = self.kernels.get(tuple(map(type, parts)))
             for params, grads in _alike(group["params"]):
-                at = Point(params, [self._kept(p, parts) for p in params], group)
+                at = Point(params, self._kept(params, parts), group)
                 if kernel and fits(params, grads):
                     kernel(grads, at)
                     continue
@@ -91,17 +91,17 @@ class Chain(torch.optim.Optimizer):
                 torch._foreach_add_(params, updates)
         return loss
 
-    def _kept(self, p: Tensor, parts: Sequence[Part]) -> dict[str, Tensor]:
-        """What is kept of a parameter, begun where there is nothing yet."""
-        state = self.state.get(p)
-        if state is None:
-            state = self.state[p] = {}
+    def _kept(self, params: list[Tensor], parts: Sequence[Part]) -> list[dict[str, Tensor]]:
+        """What is kept of each parameter, begun where there is nothing yet."""
+        states: list[Any] = list(map(self.state.get, params))
+        for i in (i for i, state in enumerate(states) if state is None):
+            state = states[i] = self.state[params[i]] = {}
             for part in parts:
-                new = part.start(p)
+                new = part.start(params[i])
                 if twice := new.keys() & state.keys():
                     raise ValueError(f"what is kept belongs to one part: got {sorted(twice)} of two")
                 state |= new
-        return state
+        return states
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over a copy of what `state_dict()` gave, where its parameters are and laid out as they are."""

@@ -11,17 +11,13 @@ from torch import Tensor, nn
 from lawful.laws import Claim, agreement, boundedness, shape
 
 
-def better_order(
-    weights: Float[Tensor, "n m"], lengths: Float[Tensor, "n m"], *, most: int
-) -> Int[Tensor, "n"]:
+def better_order(weights: Float[Tensor, "n m"], lengths: Float[Tensor, "n m"], *, most: int) -> Int[Tensor, "n"]:
     r"""Lets the units with the largest weights, one after the other, swap with whom it helps most.
 
-    With $A_{up} = \sum_j |w_{uj}| \, d_{pj}$, what unit $u$ costs at place $p$, a swap of $u$ at $p$ with $v$ at $q$ gives
+    $$\Delta = A_{uq} + A_{vp} - A_{up} - A_{vq}, \qquad A_{up} = \sum_j |w_{uj}| \, d_{pj}$$
 
-    $$\Delta = A_{uq} + A_{vp} - A_{up} - A_{vq},$$
-
-    and the lowest is taken if it is below 0. Gradient descent cannot do this, as weights would have to pass through
-    places where the loss is high.
+    is what a swap of unit $u$ at place $p$ with $v$ at $q$ adds to the cost; the lowest is taken if it is below 0.
+    Gradient descent cannot do this: on the way there the loss is higher.
 
     Reference:
         Liu, Gan and Tegmark, *Seeing is Believing: Brain-Inspired Modular Training for Mechanistic
@@ -47,12 +43,12 @@ def better_order(
     places = torch.arange(len(cost), device=cost.device)
     order = places.clone()
     for unit in sizes.sum(1).argsort(descending=True, stable=True)[:most]:
-        place = (order == unit).nonzero()[0, 0]
+        place = int((order == unit).nonzero()[0, 0])
         now = cost[order, places]
         change = cost[unit] + cost[order, place] - now - now[place]
-        best = change.argmin()
+        best = int(change.argmin())
         if change[best] < 0:
-            order[[place, best]] = order[[best, place]]
+            order[place], order[best] = order[best].clone(), unit
     return order
 
 

@@ -1,7 +1,7 @@
 """Recipes: a complete training each, from the data to the report."""
 
-from lawful.recipes.catalogue import RECIPES, loaded, recipe_of
+from lawful.recipes.catalogue import RECIPES, load, recipe_of
 from lawful.recipes.classify import Classify
 from lawful.recipes.regress import Regress
 
-__all__ = ["RECIPES", "Classify", "Regress", "loaded", "recipe_of"]
+__all__ = ["RECIPES", "Classify", "Regress", "load", "recipe_of"]

@@ -31,7 +31,7 @@ def recipe_of(run: Run) -> Recipe:
     return from_json(RECIPES[name], run.config.get("options", {}), at="options")
 
 
-def loaded(run: Run | Path | str) -> nn.Module:
+def load(run: Run | Path | str) -> nn.Module:
     """Returns the trained model of a run, in evaluation mode.
 
     Args:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from lawful.blocks import Standardize
+from lawful.blocks import CIRCULAR, SAME, Standardize
 from lawful.data import Augment, Batch, Examples, shifted
 from lawful.inference.ensemble import arithmetic, geometric
 from lawful.laws import Claim, batch_independence, shape, sums_to_one
@@ -30,12 +31,15 @@ from lawful.models import (
 from lawful.objectives import cross_entropy
 from lawful.recipes.classified import results_of
 from lawful.recipes.given import Given
-from lawful.recipes.learning import Fraction, Learning
+from lawful.recipes.learning import Fraction, Learning, Suited
 from lawful.recipes.sizes import Sizes
 from lawful.recipes.supervised import Members, Supervised, fit_moments, prepared, single
 from lawful.training import AtMost, Between, Engine, Run, Training, validate
 
 Width = Annotated[int, Between(1, 10**6)]
+SUITED: dict[str, Suited] = {"cnn": {"epochs": 20, "learning_rate": 1e-2}}
+"""What a model is trained with unless it is said; `benchmarks/supervised.py` measures it."""
+USUAL: Suited = {"epochs": 60, "learning_rate": 3e-3}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +51,15 @@ class Classify(Members):
     model: Literal["mlp", "cnn", "logistic", "thresholded", "nearest"] = "mlp"
     """A multilayer perceptron; a residual convolutional network; logistic regression; regression on the labels with
     a threshold (for comparison); or the nearest examples."""
-    hidden: Annotated[tuple[Width, ...], AtMost(100)] = (256, 256)
+    hidden: Annotated[tuple[Width, ...], AtMost(100)] = (256,)
     """mlp: the width of each hidden layer."""
     width: Width = 32
     """cnn: the channels of the residual stream."""
-    depth: Annotated[int, Between(0, 1000)] = 2
+    depth: Annotated[int, Between(0, 1000)] = 3
     """cnn: the number of residual blocks."""
-    kernel: Annotated[int, Between(1, 99)] = 3
-    """cnn: the taps of a convolution along each axis, an odd number."""
-    dropout: Fraction = 0.1
+    kernel: Annotated[int, Between(0, 99)] = 0
+    """cnn: the taps of a convolution along each axis, an odd number; 0 for 3 on images and 5 on series."""
+    dropout: Fraction = 0.2
     """mlp and cnn: the share of units that is dropped in training; predictions then have an uncertainty too."""
     neighbours: Annotated[int, Between(1, 10**6)] = 5
     """nearest: how many examples are asked."""
@@ -83,11 +87,11 @@ class Classify(Members):
         return prepared(
             model,
             parts,
-            learning=self.learning,
+            learning=self.learning.suited(**SUITED.get(self.model, USUAL)),
             engine=self.engine,
             objective=self.objective,
             evaluate=evaluated,
-            claims=self.claims,
+            claims=partial(self.claims, sizes=Sizes.of(parts.train)),
             augment=self.augment(parts.train),
             fitted=fitted,
         )
@@ -111,9 +115,7 @@ class Classify(Members):
         """One classifier that takes raw inputs."""
         d = math.prod(sizes.shape)
         if self.model == "cnn":
-            return Standardized(
-                self.convolutional(sizes), inputs=Standardize((sizes.shape[0], *[1] * len(sizes.shape[1:])))
-            )
+            return Standardized(self.convolutional(sizes), inputs=Standardize(of_channels(sizes.shape)))
         core: nn.Module
         match self.model:
             case "mlp":
@@ -128,20 +130,22 @@ class Classify(Members):
                     n=sizes.examples, d=d, outputs=sizes.outputs, k=k, order=float(self.order), smoothing=0.1
                 )
                 core = KNearestClassifier(facts)
-        return Standardized(nn.Sequential(nn.Flatten(1), core), inputs=Standardize(sizes.shape))
+        return Standardized(nn.Sequential(nn.Flatten(1), core), inputs=Standardize(of_channels(sizes.shape)))
 
     def convolutional(self, sizes: Sizes) -> nn.Module:
         if len(sizes.shape) < 2:
             raise ValueError(
                 f"a cnn takes images or series: these examples have shape {sizes.shape}; model mlp takes them"
             )
+        series = len(sizes.shape) == 2
         return ResidualCNN(
             ResidualCNNConfig(
                 channels=sizes.shape[0],
                 classes=sizes.outputs,
                 width=self.width,
                 depth=self.depth,
-                kernel=self.kernel,
+                kernel=self.kernel or (5 if series else 3),
+                padding=CIRCULAR if series else SAME,
                 dims=len(sizes.shape) - 1,
                 dropout=self.dropout,
             )
@@ -173,15 +177,18 @@ class Classify(Members):
             )
         return shifted(self.shift, axes=axes)
 
-    def claims(self, model: nn.Module) -> Iterator[Claim]:
+    def claims(self, model: nn.Module, sizes: Sizes) -> Iterator[Claim]:
         """What any classifier is to keep: examples do not mix, probabilities add up to 1."""
-        moments = next(m for m in model.modules() if isinstance(m, Standardized)).inputs.mean
-        space = [8] * (moments.dim() - 1) if self.model == "cnn" else moments.shape[1:]
-        example = shape(" ".join(map(str, ("b", moments.shape[0], *space))))
+        example = shape(" ".join(map(str, ("b", *sizes.shape))))
         yield Claim(batch_independence(), model, example, name=self.model)
         yield Claim(
             sums_to_one(axis=-1), nn.Sequential(model, nn.Softmax(-1)), example, name=f"{self.model}, probabilities"
         )
+
+
+def of_channels(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The moments of an example: one for each column of a table, or for each channel of an image or a series."""
+    return (shape[0], *[1] * len(shape[1:]))
 
 
 @torch.no_grad()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,14 @@ from lawful.objectives import elastic_net, l1, l2, penalty
 from lawful.optim.schedules import Schedule
 from lawful.training import Between, Objective, Turn, validate
 
+
+class Suited(TypedDict):
+    """What suits a model."""
+
+    epochs: int
+    learning_rate: float
+
+
 Fraction = Annotated[float, Between(0, 1)]
 NotNegative = Annotated[float, Between(0, 1e30)]
 Count = Annotated[int, Between(1, 10**9)]
@@ -25,14 +33,14 @@ Count = Annotated[int, Between(1, 10**9)]
 class Learning:
     """How the weights are found."""
 
-    epochs: Annotated[int, Between(1, 10**7)] = 60
-    """How often every example is seen."""
+    epochs: Annotated[int, Between(1, 10**7)] | None = None
+    """How often every example is seen; by default what suits the model."""
     batch: Count = 64
     """Examples in a step."""
     optimizer: Literal["adamw", "adam", "sgd", "momentum", "nesterov", "muon", "lion"] = "adamw"
     """What makes a step of a gradient."""
-    learning_rate: NotNegative = 3e-3
-    """The length of a step, at its longest."""
+    learning_rate: NotNegative | None = None
+    """The length of a step, at its longest; by default what suits the model."""
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
     """How the learning rate changes from the first step to the last."""
     warmup: Fraction = 0.1
@@ -65,6 +73,11 @@ class Learning:
     def __post_init__(self) -> None:
         validate(self)
 
+    def suited(self, *, epochs: int, learning_rate: float) -> Learning:
+        """Fills in what was left to the model."""
+        rate = learning_rate if self.learning_rate is None else self.learning_rate
+        return replace(self, epochs=self.epochs or epochs, learning_rate=rate)
+
     def turn(self, model: nn.Module, objective: Objective, *, steps: int) -> Turn:
         """Puts the objective, with its penalty, and the optimizer of a model together."""
         return Turn(
@@ -76,7 +89,7 @@ class Learning:
 
     def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimizer; biases and other vectors are not pulled to 0."""
-        rate, decay = self.learning_rate, self.weight_decay
+        rate, decay = self.learning_rate or 0.0, self.weight_decay
         if self.optimizer == "muon":
             return optim.muon_with_adamw(model, lr=rate, adam_lr=rate, decay=decay)
         learnt = [p for p in model.parameters() if p.requires_grad]

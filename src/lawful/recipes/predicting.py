@@ -16,7 +16,7 @@ from lawful.data import Encoded, encode, encoding_from_json
 from lawful.functions.activations import identity
 from lawful.inference import Ensemble, class_spread, predict, probabilities, sampled, value_spread
 from lawful.inference.metrics import accuracy, root_mean_squared_error
-from lawful.recipes.catalogue import loaded, recipe_of
+from lawful.recipes.catalogue import load, recipe_of
 from lawful.training import Run
 
 SAMPLES = 32
@@ -57,7 +57,7 @@ def predictions(run: Run | Path | str, data: str | Path, *, samples: int = 0, se
     if recipe.name not in ("classify", "regress"):
         raise ValueError(f"lawful predict takes a run of classify or regress: {run.path} is of {recipe.name}")
     encoding = encoding_from_json(facts.get("encoding") if isinstance(facts, dict) else None)
-    model, new = loaded(run), encode(data, encoding)
+    model, new = load(run), encode(data, encoding)
     classes = getattr(encoding, "classes", None) if not hasattr(encoding, "target") else encoding.target.levels
     many = _many(model, new.inputs, samples=samples, seed=seed, classes=classes is not None)
     if classes is not None:

@@ -64,7 +64,7 @@ class Regress(Members):
     order: Annotated[float, Between(1, 1e6)] = 2.0
     """nearest: the exponent of the distance."""
     given: Given = field(default_factory=lambda: Given(data="diabetes"))
-    learning: Learning = field(default_factory=lambda: Learning(epochs=100, patience=20))
+    learning: Learning = field(default_factory=lambda: Learning(patience=20))
     engine: Engine = field(default_factory=Engine)
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class Regress(Members):
         return prepared(
             model,
             parts,
-            learning=self.learning,
+            learning=self.learning.suited(epochs=100, learning_rate=3e-3),
             engine=self.engine,
             objective=self.objective,
             evaluate=self.evaluated,

@@ -59,7 +59,7 @@ def prepared(
     if learning.bagging:
         train = train.take(resampled(len(train), seed=engine.seed))
     batches = Shuffled(train.inputs, train.targets, size=learning.batch, seed=engine.seed)
-    steps = 0 if fitted else learning.epochs * len(batches)
+    steps = 0 if fitted else (learning.epochs or 1) * len(batches)
     validation = parts.validation
     if learning.patience and validation is None:
         raise ValueError("patience wants examples to choose by: validation is above 0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import torch
@@ -74,6 +76,7 @@ class Together(Alone):
         if engine.device == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         self.engine, self.device = engine, engine.device
+        self.caller: Any = None
         self.store = dist.PrefixStore(f"lawful/{next(_groups)}", _store())
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         local = os.environ.get("LOCAL_WORLD_SIZE", str(self.size))
@@ -183,16 +186,19 @@ class Together(Alone):
         self._tell("")
         deadline = time.monotonic() + ROLL_CALL
         said = {self.rank: ""}
-        for rank in range(self.size):
-            left = timedelta(seconds=max(0.05, deadline - time.monotonic()))
-            try:
-                self.store.wait([f"end/{rank}"], left)
-                said[rank] = self.store.get(f"end/{rank}").decode()
-            except RuntimeError:
-                continue
+        try:
+            while len(said) < self.size and time.monotonic() < deadline:
+                for rank in range(self.size):
+                    if rank not in said and self.store.check([f"end/{rank}"]):
+                        said[rank] = self.store.get(f"end/{rank}").decode()
+                time.sleep(0.05)
+        except RuntimeError:
+            return said
         return said
 
     def leave(self, *, failed: bool) -> None:
+        self.caller = None
+        gc.collect()  # DDP lets go of the group while Python holds it too: if DDP were the last, both could wait forever
         if dist.is_initialized() and not (failed and self.device == "cuda"):
             dist.destroy_process_group()
 
@@ -201,11 +207,10 @@ class DataParallel(Together):
     """Processes with the whole model each, whose gradients are averaged (DDP)."""
 
     def wrap(self) -> None:
-        caller, self.caller = Caller(self.model), None
+        caller = Caller(self.model)
         if any(p.requires_grad for p in self.model.parameters()) and self.training.steps:
-            self.caller = DistributedDataParallel(
-                caller, broadcast_buffers=False, find_unused_parameters=len(self.training.turns) > 1
-            )
+            several = len(self.training.turns) > 1
+            self.caller = DistributedDataParallel(caller, find_unused_parameters=several, **_NO_SYNC)
 
     def call(self, turn: int, part: Batch) -> Tensor | Mapping[str, Tensor]:
         objective = self.training.turns[turn].objective
@@ -217,6 +222,11 @@ class DataParallel(Together):
     def whole(self) -> nn.Module:
         self.caller = None
         return self.model
+
+
+_NEW = "forward_sync_buffers" in signature(DistributedDataParallel).parameters
+_NO_SYNC: dict[str, Any] = {"forward_sync_buffers" if _NEW else "broadcast_buffers": False}
+"""Has buffers left to `settle`; PyTorch 2.13 has another name for it."""
 
 
 @cache

@@ -211,19 +211,26 @@ class _Session:
             seed(self.own_seed())
         threads = self.threads()
         if self.run is None:
-            made = Run.create(self.folder, name_of(self.recipe), facts_of(self.recipe, self.training, threads=threads, engine=self.engine)) if self.world.rank == 0 else None
-            place = self.world.first(str(made.path) if made else None)
-            self.run = made or Run(str(place))
+            self.run = self.made(threads)
         else:
             self.take_up(self.run)
         if self.engine.compile:
             compiled(self.training.model, self.trial, self.say)
-        if self.engine.tensorboard:
+        if self.engine.tensorboard and self.world.rank == 0:
             self.trackers.append(TensorBoard())
         for tracker in self.trackers:
             tracker.start(self.run, self.training)
         processes = f"{self.world.size} processes ({self.engine.parallel}), " if self.world.size > 1 else ""
         self.say(f"{self.run.path}: {self.training.steps} steps on {self.engine.device}, {processes}{threads} threads")
+
+    def made(self, threads: int) -> Run:
+        """Makes the folder, in the first process, and opens it in every one."""
+        if self.world.rank:
+            return Run(str(self.world.first(None)))
+        facts = facts_of(self.recipe, self.training, threads=threads, engine=self.engine)
+        run = Run.create(self.folder, name_of(self.recipe), facts)
+        self.world.first(str(run.path))
+        return run
 
     def threads(self) -> int:
         """Sets the number of threads: that of the run that goes on, the one wanted, or the fastest."""
@@ -298,7 +305,7 @@ class _Session:
 
     def own_seed(self) -> int:
         """The seed of a process after the first, from where the training stands on."""
-        return (self.engine.seed + self.world.rank * 0x9E3779B97F4A7C15 + self.progress.step * 0xBF58476D1CE4E5B9) % 2**63
+        return hash((self.engine.seed, self.world.rank, self.progress.step)) % 2**63
 
     # ------------------------------------------------------------ the steps
 

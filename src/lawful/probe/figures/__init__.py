@@ -3,6 +3,7 @@
 from lawful.probe.figures.classes import class_bars, confusion, reliability_diagram
 from lawful.probe.figures.descent import double_descent, epoch_double_descent
 from lawful.probe.figures.health import confidence_along_rays, dead_unit_bars
+from lawful.probe.figures.layout import Network, laid_out
 from lawful.probe.figures.learning import learning_curves
 from lawful.probe.figures.mistakes import mistakes
 from lawful.probe.figures.regions import decision_regions
@@ -10,6 +11,7 @@ from lawful.probe.figures.regression import predicted_and_true
 from lawful.probe.figures.style import as_svg, save
 
 __all__ = [
+    "Network",
     "as_svg",
     "class_bars",
     "confidence_along_rays",
@@ -18,6 +20,7 @@ __all__ = [
     "decision_regions",
     "double_descent",
     "epoch_double_descent",
+    "laid_out",
     "learning_curves",
     "mistakes",
     "predicted_and_true",

@@ -18,7 +18,7 @@ from lawful.training.storage import config
 from lawful.training.storage.state import plain
 
 Like = Callable[[str, Sequence[int]], Tensor | None]
-"""From a tensor's name and shape to the shared-out tensor (`DTensor`) that it is to be like; nothing for a whole one."""
+"""From a tensor's name and shape to the shared-out tensor that it is to be like; nothing for a whole one."""
 
 PARTS = "parts"
 
@@ -29,7 +29,7 @@ def file_name(rank: int, size: int) -> str:
 
 
 def is_shared(tensor: Tensor) -> bool:
-    """Says whether each process holds a part of a tensor; asked so that PyTorch's `DTensor` is imported only if it is."""
+    """Says whether each process holds a part of a tensor, without importing PyTorch's `DTensor`, which takes long."""
     return hasattr(tensor, "placements")
 
 
@@ -107,7 +107,7 @@ def _pieces(file: Any) -> Iterator[tuple[str, _Piece]]:
         shape, offsets = _numbers(name, parts[name], "shape"), _numbers(name, parts[name], "offsets")
         fits = len(shape) == len(offsets) == len(own) >= 1 and shape[1:] == own[1:] and not any(offsets[1:])
         if not fits or offsets[0] + own[0] > shape[0]:
-            raise ValueError(f"the part of {name!r} with shape {own} from {offsets} is not inside a whole of shape {shape}")
+            raise ValueError(f"a part of {name!r} of shape {own} at {offsets} is not inside a whole of shape {shape}")
         yield name, _Piece(slice_, shape, offsets[0], own[0])
 
 

@@ -1,0 +1,237 @@
+"""Double descent: a whole family of models, from too small to far too large, trained side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lawful.data import Batch, Examples, Shuffled, fingerprint, mnist1d, noisy_labels
+from lawful.inference.metrics.estimate import wilson
+from lawful.laws import Claim, batch_independence, shape
+from lawful.models import MLP, MLPConfig
+from lawful.models.strided_cnn import StridedCNN, StridedCNNConfig
+from lawful.objectives import cross_entropy
+from lawful.optim import sgd
+from lawful.probe import figures
+from lawful.recipes.supervised import MOST
+from lawful.training import Between, Engine, Run, Training, Turn, validate
+
+LARGEST = {"mlp": 300, "cnn": 100}
+FITTED = 0.005
+"""The training error below which a model is said to fit the training data."""
+
+
+class Family(nn.Module):
+    """Runs models side by side on the same inputs, and counts the steps of their training."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Float[Tensor, "b *shape"]) -> Float[Tensor, "b m classes"]:
+        """The scores of every member."""
+        return torch.stack([member(x) for member in self.members], dim=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Training):
+    """A training with the examples whose errors are counted."""
+
+    train: Examples
+    test: Examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoubleDescent:
+    """Train models of many sizes on MNIST-1D with wrong labels: the test error falls, rises and falls again."""
+
+    name: ClassVar[str] = "double-descent"
+
+    model: Literal["mlp", "cnn"] = "mlp"
+    """A perceptron with two hidden layers, or a network of three strided convolutions."""
+    capacities: Annotated[int, Between(1, 1000)] = 20
+    """How many sizes, evenly spaced on a logarithmic scale; those that round to the same are trained once."""
+    smallest: Annotated[int, Between(1, 10**5)] = 2
+    """The fewest hidden units of a layer, or channels."""
+    largest: Annotated[int, Between(1, 10**5)] | None = None
+    """The most of them; by default 300 units or 100 channels."""
+    seeds: Annotated[int, Between(1, 1000)] = 1
+    """How many models of each size, each with other first weights."""
+    epochs: Annotated[int, Between(1, 10**7)] = 500
+    """How often every example is seen."""
+    every: Annotated[int, Between(1, 10**7)] = 2
+    """Epochs from one count of the errors to the next."""
+    noise: Annotated[float, Between(0, 1)] = 0.15
+    """The share of the training labels that are wrong."""
+    samples: Annotated[int, Between(20, 10**7)] = 16_000
+    """The number of examples."""
+    train: Annotated[float, Between(0.01, 0.99)] = 0.25
+    """The share of them that is trained on; the others, with the right labels, are the test."""
+    batch: Annotated[int, Between(1, 10**9)] = 100
+    """Examples in a step."""
+    learning_rate: Annotated[float, Between(0, 1e30)] = 0.01
+    """The length of a step."""
+    momentum: Annotated[float, Between(0, 1)] = 0.9
+    """How much of the last step is in the next."""
+    engine: Engine = field(default_factory=Engine)
+
+    def __post_init__(self) -> None:
+        validate(self)
+        if self.smallest > self.most:
+            raise ValueError(f"smallest is at most largest: got {self.smallest} and {self.most}")
+
+    @property
+    def most(self) -> int:
+        return LARGEST[self.model] if self.largest is None else self.largest
+
+    @property
+    def widths(self) -> list[int]:
+        """The sizes, from the smallest to the largest."""
+        return np.unique(np.geomspace(self.smallest, self.most, self.capacities).round(9).astype(int)).tolist()
+
+    def training(self) -> Measured:
+        """Makes the examples and builds the family."""
+        examples = mnist1d(samples=self.samples)
+        parts = torch.arange(len(examples)).tensor_split([int(self.train * len(examples))])
+        right, test = (examples.take(part) for part in parts)
+        labels = noisy_labels(right.targets, classes=10, fraction=self.noise, seed=self.engine.seed)
+        train = replace(right, targets=labels)
+        family = self.family()
+        optimizer = sgd(family.parameters(), lr=self.learning_rate, momentum=self.momentum)
+        batches = Shuffled(train.inputs, train.targets, size=self.batch, seed=self.engine.seed)
+        return Measured(
+            model=family,
+            turns=[Turn(objective=objective, optimizer=optimizer)],
+            batches=batches,
+            steps=self.epochs * len(batches),
+            evaluate=lambda model: self.evaluated(model, train, test, len(batches)),
+            every=self.every * len(batches),
+            watch="epochs",
+            maximise=True,
+            constrain=count,
+            claims=self.claims,
+            fingerprint=fingerprint(train.inputs, labels, test.inputs, test.targets),
+            train=train,
+            test=test,
+        )
+
+    def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
+        """Draws the errors over the capacity and over the epochs, and returns those of the last."""
+        if not isinstance(training, Measured) or not isinstance(training.model, Family):
+            return {}
+        lines = [line for line in run.metrics() if f"validation/{self.labels[0]}/test error" in line]
+        errors = {part: self.table(lines, part) for part in ("train error", "test error")}
+        sizes = [sum(p.numel() for p in m.parameters()) for m in training.model.members][: len(self.widths)]
+        final = {part: table[-1] for part, table in errors.items()}
+        fits = np.flatnonzero(final["train error"].mean(0) < FITTED)
+        threshold = None if not len(fits) else sizes[fits[0]]
+        figures.save(
+            figures.double_descent(sizes, final["train error"], final["test error"], threshold=threshold),
+            run.figures / "error over capacity.png",
+        )
+        over_time = errors["test error"].mean(1).T
+        epochs = [line["validation/epochs"] for line in lines]
+        figures.save(figures.epoch_double_descent(epochs, sizes, over_time), run.figures / "error over epochs.png")
+        counts = {"train error": len(training.train), "test error": len(training.test)}
+        return {
+            **{part: self.named(table, counts[part]) for part, table in final.items()},
+            "parameters": dict(zip(map(str, self.widths), sizes, strict=True)),
+            "smallest that fits": None if threshold is None else str(self.widths[fits[0]]),
+            **descents(final["test error"].mean(0), self.widths),
+        }
+
+    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
+        """Builds the family of a run, before its weights are put in."""
+        return self.family()
+
+    # ------------------------------------------------------------ the family
+
+    def family(self) -> Family:
+        """All models: every size with the first seed, then with the next.
+
+        Raises:
+            ValueError: where they have too many weights.
+        """
+        with torch.device("meta"):
+            count = self.seeds * sum(p.numel() for width in self.widths for p in self.member(width).parameters())
+        if count > MOST:
+            raise ValueError(f"models of at most {MOST:,} weights were wanted: these sizes give {count:,}")
+        return Family([self.member(width) for _ in range(self.seeds) for width in self.widths])
+
+    def member(self, width: int) -> nn.Module:
+        """One model."""
+        if self.model == "cnn":
+            return StridedCNN(StridedCNNConfig(width=width))
+        return nn.Sequential(nn.Flatten(1), MLP(MLPConfig(d_in=40, d_out=10, hidden=(width, width))))
+
+    @property
+    def labels(self) -> list[str]:
+        """What the members are called in the metrics."""
+        kind = "units" if self.model == "mlp" else "channels"
+        several = [f", {seed}" for seed in range(self.seeds)] if self.seeds > 1 else [""]
+        return [f"{width} {kind}{seed}" for seed in several for width in self.widths]
+
+    def claims(self, model: nn.Module) -> Iterator[Claim]:
+        """What the models are to keep: examples do not mix."""
+        largest = model.get_submodule(f"members.{len(self.widths) - 1}")
+        yield Claim(batch_independence(), largest, shape("b 1 40"), name=self.labels[len(self.widths) - 1])
+
+    # ------------------------------------------------------------ its errors
+
+    def evaluated(self, model: nn.Module, train: Examples, test: Examples, steps: int) -> dict[str, float]:
+        """The share of wrong answers of every member; the last weights are those to keep, whatever it is."""
+        found = {}
+        for part, examples in (("train error", train), ("test error", test)):
+            answers = torch.cat([model(x).argmax(-1) for x in examples.inputs.split(2000)])
+            wrong = (answers != examples.targets[:, None].to(answers.device)).double().mean(0)
+            found |= {f"{label}/{part}": error for label, error in zip(self.labels, wrong.tolist(), strict=True)}
+        return {**found, "epochs": int(model.get_buffer("steps")) / steps}
+
+    def table(self, lines: Sequence[Mapping[str, Any]], part: str) -> np.ndarray:
+        """The errors by evaluation, seed and size."""
+        rows = [[line[f"validation/{label}/{part}"] for label in self.labels] for line in lines]
+        return np.array(rows).reshape(len(lines), self.seeds, len(self.widths))
+
+    def named(self, errors: np.ndarray, examples: int) -> dict[str, Any]:
+        """Errors by size, the mean over the seeds, each with its interval."""
+        hits = (errors.mean(0) * examples).round().astype(int).tolist()
+        return {str(width): wilson(n, examples).json() for width, n in zip(self.widths, hits, strict=True)}
+
+
+def objective(model: nn.Module, batch: Batch) -> Tensor:
+    """The sum of the losses of all members, so that each has the gradient of its own."""
+    x, y = batch
+    scores = model(x)
+    members = scores.shape[1]
+    return members * cross_entropy(scores.flatten(0, 1), y.repeat_interleave(members))
+
+
+def count(model: nn.Module) -> None:
+    """Counts a step."""
+    model.get_buffer("steps").add_(1)
+
+
+def descents(errors: np.ndarray, widths: Sequence[int]) -> dict[str, Any]:
+    """Where the test error is lowest before its peak, the peak, and where it is lowest after it.
+
+    The peak is the size from which the error falls most to what is reached later, and to which it has risen.
+
+    Examples:
+        >>> found = descents(np.array([0.6, 0.4, 0.5, 0.3]), [1, 2, 3, 4])
+        >>> found["first descent"], found["peak"], found["second descent"]
+        ({'size': 2, 'error': 0.4}, {'size': 3, 'error': 0.5}, {'size': 4, 'error': 0.3})
+    """
+    before, after = np.minimum.accumulate(errors), np.minimum.accumulate(errors[::-1])[::-1]
+    peak = int(np.minimum(errors - before, errors - after).argmax())
+    first, last = int(errors[: peak + 1].argmin()), peak + int(errors[peak:].argmin())
+    if not first < peak < last:
+        return {"double descent": False}
+    places = {"first descent": first, "peak": peak, "second descent": last}
+    return {"double descent": True, **{k: {"size": widths[i], "error": float(errors[i])} for k, i in places.items()}}

@@ -1,0 +1,142 @@
+"""What is fed with bytes that nobody vouches for: each gives a result, or a `ValueError` that says why not."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+
+from lawful.data.tables.delimited import read_delimited
+from lawful.training.loop import Progress
+from lawful.training.options import Engine
+from lawful.training.run import Run
+from lawful.training.storage import config, state
+from lawful.training.storage.checkpoints import Checkpoint, Checkpoints, seal
+from lawful.training.storage.journal import Journal, lines
+
+
+def parsed_config(data):
+    """The options of a run, from the text of a file."""
+    found = config.from_json(Engine, config.parse(data))
+    assert config.from_json(Engine, config.parse(config.dump(found).encode())) == found
+
+
+def opened_run(data):
+    """A run whose `config.json` and `results.json` are these bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("config.json", "results.json"):
+            (Path(folder) / name).write_bytes(data)
+        run = Run(folder)
+        assert isinstance(run.config, dict)
+        assert isinstance(run.results, dict)
+
+
+def read_metrics(data):
+    """The lines of `metrics.jsonl`, which a journal then goes on with."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "metrics.jsonl"
+        path.write_bytes(data)
+        before = [line for line in lines(path) if line["step"] <= 5]
+        journal = Journal(path, step=5)
+        journal.log(6, {"loss": 1.0})
+        journal.close()
+        steps = [line["step"] for line in lines(path)]
+        assert steps == [line["step"] for line in before] + [6]
+
+
+def small():
+    model = torch.nn.Linear(2, 1)
+    return model, torch.optim.Adam(model.parameters()), {id(p): name for name, p in model.named_parameters()}
+
+
+def checkpoint():
+    """A sound checkpoint, as `train` writes it."""
+    model, optimizer, names = small()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    memory, facts = state.of_optimizer(optimizer, names)
+    randomness, numbers = state.of_randomness()
+    tensors = state.under("model", state.of_module(model)) | state.under("optimizer0", memory)
+    tensors |= state.under("random", randomness)
+    return Checkpoint(1, state.plain(tensors), {"optimizer0": facts, "random": numbers, "progress": {"step": 1}})
+
+
+def restored(found):
+    """Puts a checkpoint where `train` puts it."""
+    model, optimizer, names = small()
+    with state.randomness_kept():
+        state.put_into_module(model, state.within("model", found.tensors))
+        memory = state.within("optimizer0", found.tensors)
+        state.put_into_optimizer(optimizer, names, memory, state.part(found.facts, "optimizer0"))
+        config.from_json(Progress, found.facts.get("progress"))
+        state.put_into_randomness(state.within("random", found.tensors), state.part(found.facts, "random"))
+
+
+class Kept:
+    """A checkpoint on disk, of which one file at a time is replaced."""
+
+    def __init__(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.checkpoints = Checkpoints(self.folder)
+        self.checkpoints.write(checkpoint(), keep=1)
+        self.path = self.checkpoints.at(1)
+        self.whole = {path.name: path.read_bytes() for path in self.path.iterdir()}
+
+    def read(self, name, data, *, sealed):
+        """Reads and restores it with other bytes in a file; `sealed`: with checksums that fit, as a forger makes."""
+        for file, whole in self.whole.items():
+            (self.path / file).write_bytes(data if file == name else whole)
+        if sealed and name != "checksums.json":
+            (self.path / "checksums.json").unlink()
+            seal(self.path)
+        restored(self.checkpoints.read(1))
+
+    def close(self):
+        shutil.rmtree(self.folder)
+
+
+_kept = []
+
+
+def read_checkpoint(data):
+    """Tensors, facts or checksums, as the first byte says."""
+    if not _kept:
+        _kept.append(Kept())
+    name = sorted(_kept[0].whole)[data[0] % 3 if data else 0]
+    _kept[0].read(name, data[1:], sealed=bool(data) and data[0] >= 128)
+
+
+def read_weights(data):
+    """The tensors of a trained model."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text("{}")
+        (Path(folder) / "model.safetensors").write_bytes(data)
+        Run(folder).weights()
+
+
+def read_table(data):
+    """A table of comma-separated values."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.csv"
+        path.write_bytes(data)
+        read_delimited(path)
+
+
+TARGETS = {
+    "config": parsed_config,
+    "run": opened_run,
+    "metrics": read_metrics,
+    "checkpoint": read_checkpoint,
+    "weights": read_weights,
+    "table": read_table,
+}
+
+SEEDS = {
+    "config": [b'{"seed": 3, "device": "cpu"}', b'{"sede": 3}', b'{"seed": 1e999}', b'{"save": 0}', b"[" * 3000],
+    "run": [b'{"recipe": null, "threads": 1}', b"[]", b'{"a": 1, "a": 2}', b"\xff"],
+    "metrics": [b'{"step": 1, "loss": 2.0}\n{"step": 2, "lo', b'{"step": NaN}\n', b'{"step": 1' + b"0" * 5000 + b"}\n"],
+    "checkpoint": [bytes([kind]) + b'{"facts.json": "0"}' for kind in (0, 1, 2, 129, 130, 131)],
+    "weights": [save({"a": torch.ones(2)}), b"\xff" * 8 + b"{}", (60).to_bytes(8, "little") + b'{"a":{"dtype":"F32"}}'],
+    "table": [b"a,b\n1,2\n3,4\n", b'"a\n', b"a;b\n1;2", b"\xef\xbb\xbfa\n1\n", b"a,a\n1\n1,2,3\n"],
+}

@@ -1,0 +1,161 @@
+"""Files that nobody vouches for: a result or a `ValueError`, whatever the bytes."""
+
+import importlib.util
+import json
+import os
+import resource
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lawful.training.options import Engine
+from lawful.training.storage import config
+from tests.faults.fuzz.targets import SEEDS, TARGETS, Kept
+from tests.scripts import ROOT
+
+CASES = pytest.mark.parametrize("cases", [80, pytest.param(2000, marks=pytest.mark.long)])
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from([*vars(Engine())]) | st.text(max_size=6)
+
+
+def some(cases):
+    return settings(max_examples=cases, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+def mutated(data):
+    """Strategies of bytes that begin as `data` and are then cut, altered and added to."""
+
+    def altered(changes):
+        made = bytearray(data)
+        for at, new, cut in changes:
+            at %= len(made) + 1
+            made[at : at + cut] = new
+        return bytes(made)
+
+    change = st.tuples(st.integers(0, 1 << 20), st.binary(max_size=6), st.integers(0, 8))
+    return st.lists(change, min_size=1, max_size=4).map(altered)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_seeds(name):
+    for seed in SEEDS[name]:
+        with suppress(ValueError):
+            TARGETS[name](seed)
+
+
+@CASES
+@pytest.mark.parametrize("name", TARGETS)
+def test_any_bytes(name, cases):
+    @some(cases)
+    @given(st.binary(max_size=200) | st.sampled_from(SEEDS[name]).flatmap(mutated))
+    def tried(data):
+        with suppress(ValueError):
+            TARGETS[name](data)
+
+    tried()
+
+
+@CASES
+def test_any_json_for_the_options(cases):
+    @some(cases)
+    @given(st.dictionaries(FIELDS, VALUES, max_size=4))
+    def tried(value):
+        with suppress(ValueError):
+            made = config.from_json(Engine, value)
+            assert config.from_json(Engine, json.loads(config.dump(made))) == made
+
+    tried()
+
+
+@CASES
+def test_any_lines_for_the_metrics(cases):
+    @some(cases)
+    @given(st.lists(VALUES.map(json.dumps).map(str.encode) | st.binary(max_size=30), max_size=6).map(b"\n".join))
+    def tried(data):
+        TARGETS["metrics"](data)
+
+    tried()
+
+
+@pytest.fixture(scope="module")
+def kept():
+    made = Kept()
+    yield made
+    made.close()
+
+
+@CASES
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("number", range(3))
+def test_any_file_of_a_checkpoint(kept, number, sealed, cases):
+    name = sorted(kept.whole)[number]
+
+    @some(cases)
+    @given(mutated(kept.whole[name]))
+    def tried(data):
+        with suppress(ValueError):
+            kept.read(name, data, sealed=sealed)
+            assert sealed or name == "checksums.json" or data == kept.whole[name]
+
+    tried()
+
+
+@CASES
+def test_any_facts_of_a_checkpoint(kept, cases):
+    """A forger puts any value at any place."""
+
+    @some(cases)
+    @given(VALUES, st.data())
+    def tried(value, data):
+        facts = json.loads(kept.whole["facts.json"])
+        place = facts
+        while isinstance(place, dict | list) and place:
+            key = data.draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
+            if not isinstance(place[key], dict | list) or data.draw(st.booleans()):
+                place[key] = value
+                break
+            place = place[key]
+        with suppress(ValueError):
+            kept.read("facts.json", json.dumps(facts).encode(), sealed=True)
+
+    tried()
+
+
+def test_a_size_that_is_only_claimed_takes_no_memory(kept):
+    header = json.dumps({"a": {"dtype": "F32", "shape": [10**15], "data_offsets": [0, 4 * 10**15]}}).encode()
+    claims = (
+        len(header).to_bytes(8, "little") + header,
+        (10**15).to_bytes(8, "little") + header,
+        (2**63).to_bytes(8, "little"),
+    )
+    (name,) = (name for name in kept.whole if name.endswith("safetensors"))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for data in claims:
+        with pytest.raises(ValueError, match="cannot be read"):
+            kept.read(name, data, sealed=True)
+        with pytest.raises(ValueError, match="cannot be read"):
+            TARGETS["weights"](data)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
+def test_coverage_as_a_guide():
+    done = subprocess.run(
+        [sys.executable, "tests/faults/fuzz/run.py", "--seconds", "24"],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout

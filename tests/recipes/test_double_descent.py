@@ -1,0 +1,99 @@
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from lawful.recipes.double_descent import DoubleDescent, descents, objective
+from lawful.training import Engine, train
+
+
+class Stops:
+    """Wishes that the training stop after a step, as Ctrl-C does."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def start(self, run, training):
+        pass
+
+    def log(self, step, figures):
+        if step == self.step:
+            signal.raise_signal(signal.SIGINT)
+
+    def close(self):
+        pass
+
+
+def tiny(**options):
+    small = {"capacities": 3, "largest": 8, "samples": 200, "epochs": 4, "every": 1, "batch": 20}
+    return DoubleDescent(**small | {"engine": Engine(threads=1, laws=0)} | options)
+
+
+def test_the_defaults_are_those_of_the_paper():
+    recipe = DoubleDescent()
+    assert recipe.widths == sorted(set(np.geomspace(2, 300, 20, dtype=int).tolist()))
+    assert (recipe.widths[0], recipe.widths[-1], len(recipe.widths)) == (2, 300, 19)
+    assert DoubleDescent(model="cnn").widths[-1] == 100
+
+
+def test_noise_is_in_the_training_labels_alone():
+    clean, noisy = (tiny(noise=noise).training() for noise in (0.0, 0.2))
+    assert len(clean.train) == 50
+    assert len(clean.test) == 150
+    assert int((clean.train.targets != noisy.train.targets).sum()) == 10
+    assert torch.equal(clean.test.targets, noisy.test.targets)
+
+
+def test_each_model_has_the_gradient_of_its_own_loss():
+    training = tiny().training()
+    batch = training.batches.batch(0)
+    objective(training.model, batch).backward()
+    for member in training.model.members:
+        alone = torch.nn.functional.cross_entropy(member(batch[0]), batch[1])
+        for p, grad in zip(member.parameters(), torch.autograd.grad(alone, list(member.parameters())), strict=True):
+            torch.testing.assert_close(p.grad, grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"model": "cnn", "seeds": 2}], ids=["mlp", "cnn"])
+def test_a_run_ends_with_both_figures_and_an_error_for_each_size(options, tmp_path):
+    recipe = tiny(**options)
+    run = train(recipe, folder=tmp_path)
+    for name in ("error over capacity.png", "error over epochs.png"):
+        assert (run.figures / name).stat().st_size > 10_000
+    assert list(run.results["test error"]) == ["2", "4", "8"]
+    low, value, high = (run.results["test error"]["8"][key] for key in ("low", "value", "high"))
+    assert 0 <= low <= value <= high <= 1
+    model = recipe.restored({})
+    model.load_state_dict(run.weights())
+    assert int(model.steps) == 12
+    assert model(torch.zeros(5, 1, 40)).shape == (5, 3 * recipe.seeds, 10)
+
+
+def test_a_run_that_goes_on_gives_the_same_weights_and_errors_as_one_that_was_not_stopped(tmp_path):
+    whole = train(tiny(), folder=tmp_path)
+    for step in (2, 6):
+        begun = train(tiny(), folder=tmp_path, trackers=[Stops(step)])
+        again = train(tiny(), folder=tmp_path, resume=begun)
+        for name, weight in whole.weights().items():
+            assert torch.equal(weight, again.weights()[name]), (step, name)
+        assert again.results["test error"] == whole.results["test error"]
+        figures = [(r.figures / "error over epochs.png").read_bytes() for r in (whole, again)]
+        assert figures[0] == figures[1]
+
+
+def test_descents_are_told_from_a_single_one():
+    assert descents(np.array([0.6, 0.5, 0.4]), [1, 2, 3]) == {"double descent": False}
+    assert descents(np.array([0.4, 0.5, 0.6]), [1, 2, 3]) == {"double descent": False}
+    assert descents(np.array([0.4]), [1]) == {"double descent": False}
+    found = descents(np.array([0.7, 0.5, 0.52, 0.6, 0.45]), [1, 2, 3, 4, 5])
+    assert [found[k]["size"] for k in ("first descent", "peak", "second descent")] == [2, 4, 5]
+
+
+def test_absurd_sizes_are_refused_before_memory_is_asked_for():
+    with pytest.raises(ValueError, match="smallest is at most largest: got 9 and 8"):
+        tiny(smallest=9)
+    with pytest.raises(ValueError, match="weights were wanted"):
+        tiny(largest=100_000, seeds=10).training()
+    with pytest.raises(ValueError, match="noise"):
+        tiny(noise=1.5)

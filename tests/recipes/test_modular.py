@@ -1,0 +1,99 @@
+import signal
+
+import pytest
+import torch
+
+from lawful.objectives import affine_layers
+from lawful.recipes.modular import TASKS, Modular
+from lawful.training import Engine, train
+
+
+class Stops:
+    """Wishes that the training stop after a step, as Ctrl-C does."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def start(self, run, training):
+        pass
+
+    def log(self, step, figures):
+        if step == self.step:
+            signal.raise_signal(signal.SIGINT)
+
+    def close(self):
+        pass
+
+
+def tiny(**options):
+    small = {"hidden": (6, 5), "steps": 40, "examples": 10, "swap": 8}
+    return Modular(**small | {"engine": Engine(threads=1, laws=0)} | options)
+
+
+def test_formulas_are_those_of_the_paper():
+    x = torch.tensor([[0.5], [-0.25], [1.0], [0.5]])
+    for name, wanted in (
+        ("independence", [1.5**3, 0.0625 + 1.0]),
+        ("feature-sharing", [0.25, 0.3125, 1.3125]),
+        ("compositionality", [(0.75**2 + 0.5**2) ** 0.5]),
+    ):
+        task = TASKS[name]
+        found = torch.stack(task.values(x[: task.inputs]))[:, 0]
+        torch.testing.assert_close(found, torch.tensor(wanted))
+        assert len(task.formulas) == len(wanted)
+
+
+def test_the_penalty_rises_at_a_quarter_and_falls_at_three_quarters():
+    recipe = Modular(steps=100, penalty=1e-3)
+    assert [recipe.strength(step) for step in (0, 24, 25, 74, 75)] == pytest.approx([1e-3, 1e-3, 1e-2, 1e-2, 1e-3])
+    far = Modular(task="compositionality", steps=100)
+    assert [far.strength(step) for step in (0, 25, 75)] == pytest.approx([1e-3, 3e-3, 3e-3])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_ends_with_its_picture_and_its_losses(task, tmp_path):
+    run = train(tiny(task=task, places="grid"), folder=tmp_path)
+    assert (run.figures / "network.png").stat().st_size > 10_000
+    results = run.results
+    assert results["published test loss"] == TASKS[task].published
+    assert results["penalty"]["after"] < results["penalty"]["before"]
+    model = tiny(task=task, places="grid").restored({})
+    model.load_state_dict(run.weights())
+    assert int(model.steps) == 40
+
+
+def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(tmp_path):
+    whole = train(tiny(), folder=tmp_path)
+    for step in (7, 8, 13):
+        begun = train(tiny(), folder=tmp_path, trackers=[Stops(step)])
+        assert not begun.results
+        again = train(tiny(), folder=tmp_path, resume=begun)
+        for name, weight in whole.weights().items():
+            assert torch.equal(weight, again.weights()[name]), (step, name)
+        for name in ("test loss", "penalty", "connections"):
+            assert again.results[name] == whole.results[name]
+
+
+def test_swaps_change_the_order_of_the_ends():
+    training = tiny(steps=8, swap=1).training()
+    for _ in range(8):
+        training.constrain(training.model)
+    assert training.model.inputs.tolist() != [0, 1, 2, 3] or training.model.outputs.tolist() != [0, 1]
+    x = training.train[0]
+    torch.testing.assert_close(training.model(x), training.before(x))
+    assert training.model.locality() < training.before.locality()
+
+
+@pytest.mark.long
+def test_connections_become_few():
+    training = Modular(steps=3000, engine=Engine(threads=1)).training()
+    turn, model = training.turns[0], training.model
+    for step in range(training.steps):
+        loss = turn.objective(model, training.batches.batch(step))
+        loss["loss"].backward()
+        turn.optimizer.step()
+        model.zero_grad()
+        training.constrain(model)
+    large = sum(int((layer.weight.abs() > 0.01 * layer.weight.abs().max()).sum()) for layer in affine_layers(model))
+    assert large < 100
+    assert float(loss["error"]) < 0.1
