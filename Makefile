@@ -19,12 +19,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED) ## Check a few broken layers, then the claims of lawful's normalisation blocks (about 30 seconds)
+demo: $(INSTALLED) ## Check a few broken layers, then train a classifier of digits with its report (about 30 seconds)
 	@echo "Checking the claims of examples/broken_layers.py, none of which is kept (about 5 seconds) ..."
 	@$(BIN)/lawful check examples/broken_layers.py; test $$? -eq 1
 	@echo
-	@echo "Checking the claims of lawful's normalisation blocks; lawful check does all (about 20 seconds) ..."
-	@$(BIN)/lawful check lawful.blocks.normalization
+	@echo "Training a classifier of handwritten digits, and checking the laws of what was trained (about 20 seconds) ..."
+	@$(BIN)/lawful train classify
 
 test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 11 minutes on two cores)
 	@$(MAKE) --no-print-directory lint types arrows
@@ -62,7 +62,10 @@ benchmarks: $(INSTALLED) ## Measure, and print what benchmarks/RESULTS.md record
 	@$(BIN)/python benchmarks/blocks.py
 	@$(BIN)/python benchmarks/whitening.py
 	@$(BIN)/python benchmarks/so3.py
-	@$(BIN)/python benchmarks/mutants.py --each 10
+	@$(BIN)/python benchmarks/optimizers.py
+	@$(BIN)/python benchmarks/loop.py
+	@$(BIN)/python benchmarks/supervised.py
+	@$(BIN)/python benchmarks/mutants.py --each 4
 
 clean: ## Remove what the targets made
 	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache build dist

@@ -89,7 +89,7 @@ def test_the_library_of_tensors_says_it_in_words(tmp_path, monkeypatch, whole, n
         Path(path).write_bytes(b"half")
         raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
 
-    with pytest.raises(TrainingFailed, match="the disk is full|larger than is allowed") as failed:
+    with pytest.raises(TrainingFailed, match=r"the disk is full|larger than is allowed") as failed:
         train(
             small(at=5, do=lambda: monkeypatch.setattr(checkpoints, "save_file", refused)),
             engine=ENGINE,
@@ -186,7 +186,7 @@ def test_data_vanishes(tmp_path, whole):
 
 def test_a_folder_that_is_not_made_whole_is_no_run(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", refusing(errno.ENOSPC, "config.json"))
-    with pytest.raises(TrainingFailed, match="the disk is full: config.json"):
+    with pytest.raises(TrainingFailed, match=r"the disk is full: config.json"):
         train(small(), engine=ENGINE, folder=tmp_path)
     assert not list(tmp_path.iterdir())
 

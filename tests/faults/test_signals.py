@@ -1,7 +1,6 @@
 """Ctrl-C, with real signals to a real process."""
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.recipes.double_descent import DoubleDescent, descents, objective
-from lawful.training import Engine, train
+from lawful.recipes.double_descent import DoubleDescent, descents
+from lawful.recipes.family import objective
+from lawful.training import Engine, from_json, train
+from lawful.training.storage.config import to_json
 
 
 class Stops:
@@ -83,11 +85,17 @@ def test_a_run_that_goes_on_gives_the_same_weights_and_errors_as_one_that_was_no
 
 
 def test_descents_are_told_from_a_single_one():
-    assert descents(np.array([0.6, 0.5, 0.4]), [1, 2, 3]) == {"double descent": False}
-    assert descents(np.array([0.4, 0.5, 0.6]), [1, 2, 3]) == {"double descent": False}
-    assert descents(np.array([0.4]), [1]) == {"double descent": False}
-    found = descents(np.array([0.7, 0.5, 0.52, 0.6, 0.45]), [1, 2, 3, 4, 5])
-    assert [found[k]["size"] for k in ("first descent", "peak", "second descent")] == [2, 4, 5]
+    for errors in ([0.6, 0.5, 0.4], [0.4, 0.5, 0.6], [0.4], [0.5, 0.4, 0.41, 0.3]):
+        assert descents(errors, range(4), margin=0.02) == {"found": False}
+    found = descents([0.7, 0.5, 0.52, 0.6, 0.45], [1, 2, 3, 4, 5], margin=0.02)
+    assert [found[k] for k in ("first", "peak", "second")] == [2, 4, 5]
+    assert [found[f"{k} error"] for k in ("first", "peak", "second")] == [0.5, 0.6, 0.45]
+
+
+def test_options_come_back_from_a_file():
+    recipe = tiny(model="cnn")
+    assert from_json(DoubleDescent, to_json(recipe)) == recipe
+    assert from_json(DoubleDescent, {}) == DoubleDescent()
 
 
 def test_absurd_sizes_are_refused_before_memory_is_asked_for():

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from lawful.objectives import affine_layers
-from lawful.recipes.modular import TASKS, Modular
-from lawful.training import Engine, train
+from lawful.recipes.formulas import TASKS
+from lawful.recipes.modular import Modular
+from lawful.training import Engine, from_json, train
+from lawful.training.storage.config import to_json
 
 
 class Stops:
@@ -55,7 +57,8 @@ def test_a_run_ends_with_its_picture_and_its_losses(task, tmp_path):
     run = train(tiny(task=task, places="grid"), folder=tmp_path)
     assert (run.figures / "network.png").stat().st_size > 10_000
     results = run.results
-    assert results["published test loss"] == TASKS[task].published
+    assert results["published test loss, 100 examples"] == TASKS[task].published
+    assert results["test loss"]["low"] <= results["test loss"]["value"] <= results["test loss"]["high"]
     assert results["penalty"]["after"] < results["penalty"]["before"]
     model = tiny(task=task, places="grid").restored({})
     model.load_state_dict(run.weights())
@@ -84,6 +87,19 @@ def test_swaps_change_the_order_of_the_ends():
     assert training.model.locality() < training.before.locality()
 
 
+def test_options_come_back_from_a_file():
+    recipe = tiny(task="compositionality", order=2)
+    assert from_json(Modular, to_json(recipe)) == recipe
+    assert from_json(Modular, {}) == Modular()
+
+
+def test_absurd_sizes_are_refused_before_memory_is_asked_for():
+    with pytest.raises(ValueError, match="weights were wanted"):
+        tiny(hidden=(10_000,) * 50).training()
+    with pytest.raises(ValueError, match="hidden"):
+        tiny(hidden=(0,))
+
+
 @pytest.mark.long
 def test_connections_become_few():
     training = Modular(steps=3000, engine=Engine(threads=1)).training()
@@ -96,4 +112,4 @@ def test_connections_become_few():
         training.constrain(model)
     large = sum(int((layer.weight.abs() > 0.01 * layer.weight.abs().max()).sum()) for layer in affine_layers(model))
     assert large < 100
-    assert float(loss["error"]) < 0.1
+    assert loss["error"].item() < 0.1

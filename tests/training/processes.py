@@ -1,7 +1,7 @@
 """Runs trainings on several processes, as torchrun does but forked, so that PyTorch is imported once.
 
-Usage: `python processes.py JOBS`, a JSON list of jobs. Of each it prints, as a line of JSON, what its processes said and
-the codes that they ended with. Under torchrun it is one process of the first job.
+Usage: `python processes.py JOBS`, a JSON list of jobs. Of each it prints, as a line of JSON, what its processes said
+and the codes that they ended with. Under torchrun it is one process of the first job.
 """
 
 import faulthandler
@@ -154,7 +154,7 @@ def run(job):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    outs = [tempfile.TemporaryFile("w+") for _ in range(size)]
+    outs = [tempfile.TemporaryFile("w+") for _ in range(size)]  # noqa: SIM115
     pids = [start(rank, size, port, job, out) for rank, out in enumerate(outs)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     said = []

@@ -56,7 +56,7 @@ def test_a_file_that_is_not_listed_is_named(tmp_path):
     kept = Checkpoints(tmp_path)
     kept.write(made(1), keep=1)
     (kept.at(1) / "more.safetensors").write_bytes(b"")
-    with pytest.raises(Damaged, match="checkpoint step-00000001: 'more.safetensors' is not in checksums.json"):
+    with pytest.raises(Damaged, match=r"checkpoint step-00000001: 'more.safetensors' is not in checksums.json"):
         kept.read(1)
 
 

@@ -68,7 +68,7 @@ def test_what_does_not_fit_is_refused_with_its_place(sentence):
 def test_a_dataclass_refuses_the_same():
     with pytest.raises(ValueError, match="limit is from 1 to 10: got 0"):
         Outer(wanted=1, limit=0)
-    with pytest.raises(ValueError, match="inner.width is from 1 to 100: got 0"):
+    with pytest.raises(ValueError, match=r"inner.width is from 1 to 100: got 0"):
         Outer(wanted=1, inner=Inner(width=0))
 
 

@@ -23,7 +23,10 @@ def part(shape, *offsets):
 
 def test_parts_make_a_whole_in_any_order(tmp_path):
     x = torch.arange(21.0).reshape(7, 3)
-    files = [({"x": x[4:].clone()}, part((7, 3), 4, 0)), ({"x": x[:4].clone(), "y": torch.tensor(2)}, part((7, 3), 0, 0))]
+    files = [
+        ({"x": x[4:].clone()}, part((7, 3), 4, 0)),
+        ({"x": x[:4].clone(), "y": torch.tensor(2)}, part((7, 3), 0, 0)),
+    ]
     found = shards.read(written(tmp_path, *files), whole)
     assert torch.equal(found["x"], x)
     assert found["y"] == 2
@@ -62,7 +65,9 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_header_is_not_believed(tmp_path, kind):
     sizes = (4, 3)
-    paths = written(tmp_path, *(({"x": torch.zeros(n, 3)}, parts) for n, parts in zip(sizes, HOSTILE[kind], strict=True)))
+    paths = written(
+        tmp_path, *(({"x": torch.zeros(n, 3)}, parts) for n, parts in zip(sizes, HOSTILE[kind], strict=True))
+    )
     with pytest.raises(ValueError):  # noqa: PT011
         shards.read(paths, whole)
 

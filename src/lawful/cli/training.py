@@ -25,13 +25,13 @@ def train(arguments: Sequence[str]) -> int:
         return 0 if arguments else USAGE
     try:
         run = None
-        if arguments[0] == "--resume" or arguments[0].startswith("--resume="):
-            where = arguments[0].partition("=")[2] or (arguments[1] if len(arguments) > 1 else "")
-            rest = arguments[1 if "=" in arguments[0] else 2 :]
-            if not where or rest:
-                say(f"error: lawful train --resume RUN takes the folder of a run alone: got {list(arguments)}")
+        if any(word.partition("=")[0] == "--resume" for word in arguments):
+            words = [part for word in arguments for part in word.split("=", 1)]
+            if len(words) != 2 or words[0] != "--resume":
+                said = " ".join(arguments)
+                say(f"error: lawful train --resume RUN takes the folder of a run and nothing else: got {said}")
                 return USAGE
-            run = Run(where)
+            run = Run(words[1])
             recipe: Recipe = recipe_of(run)
         elif arguments[0] not in RECIPES:
             say(f"error: there is no recipe {arguments[0]!r}: {nearest(arguments[0], RECIPES)}")
@@ -47,7 +47,11 @@ def train(arguments: Sequence[str]) -> int:
     except TrainingFailed as error:
         say(f"error: {error}")
         return INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else FAILED
-    return 0 if ended.state == "finished" else INTERRUPTED
+    if ended.state != "finished":
+        return INTERRUPTED
+    if ended.summary:
+        print(f"test: {ended.summary}")
+    return 0
 
 
 def _recipes(recipes: dict[str, Any]) -> str:
@@ -95,6 +99,7 @@ def predict(
         seed: What those random numbers begin from.
     """
     from lawful.recipes.predicting import predictions
+    from lawful.training.failures import explained
 
     try:
         if samples < 0:
@@ -105,7 +110,7 @@ def predict(
         else:
             Path(output).write_text(found.csv(), encoding="utf-8")
     except (ValueError, OSError) as error:
-        say(f"error: {error}")
+        say(f"error: {explained(error) or error}")
         return USAGE
     if found.summary:
         print(found.summary, file=sys.stderr)

@@ -96,11 +96,11 @@ def read(
 
 
 def _stacked(path: Path) -> tuple[np.ndarray, np.ndarray] | None:
-    """Inputs with more axes than a table has, and targets."""
+    """Inputs with more axes than a table has, or several targets."""
     if path.suffix.lower() != ".npz":
         return None
     pair = inputs_and_targets(read_arrays(path))
-    return pair if pair is not None and pair[0].ndim > 2 else None
+    return pair if pair is not None and (pair[0].ndim > 2 or pair[1][:1].size > 1) else None
 
 
 def _of_arrays(x: np.ndarray, y: np.ndarray, *, name: str, task: Task | None) -> Data:

@@ -72,9 +72,7 @@ def on_a_grid(n: int) -> Float[Tensor, "n 2"]:
     return (torch.stack([places % side, places // side], dim=1) + 0.5) / side
 
 
-def lengths(
-    places: Sequence[Float[Tensor, "_ k"]], *, gap: float, order: float = 1.0
-) -> list[Float[Tensor, "d_out d_in"]]:
+def lengths(places: Sequence[Float[Tensor, "_ _"]], *, gap: float, order: float = 1.0) -> list[Float[Tensor, "_ _"]]:
     r"""Measures the connections between units that have places, layer by layer.
 
     $$d_{ij} = \bigl(\|r_i - s_j\|_p^p + g^p\bigr)^{1/p}$$
@@ -96,7 +94,7 @@ def lengths(
 
 
 def locality(
-    layers: Sequence[Affine], lengths: Sequence[Float[Tensor, "d_out d_in"]], *, bias: float = 0.0
+    layers: Sequence[Affine], lengths: Sequence[Float[Tensor, "_ _"]], *, bias: float = 0.0
 ) -> Float[Tensor, ""]:
     r"""Sums absolute weights, each times its length, so that few and short connections are left.
 

@@ -31,9 +31,9 @@ from lawful.models import (
 from lawful.objectives import cross_entropy
 from lawful.recipes.classified import results_of
 from lawful.recipes.given import Given
-from lawful.recipes.learning import Fraction, Learning, Suited
+from lawful.recipes.learning import Dropped, Fraction, Learning, Suited
 from lawful.recipes.sizes import Sizes
-from lawful.recipes.supervised import Members, Supervised, fit_moments, prepared, single
+from lawful.recipes.supervised import Members, Supervised, drawn, fit_moments, prepared, single
 from lawful.training import AtMost, Between, Engine, Run, Training, validate
 
 Width = Annotated[int, Between(1, 10**6)]
@@ -49,8 +49,7 @@ class Classify(Members):
     name: ClassVar[str] = "classify"
 
     model: Literal["mlp", "cnn", "logistic", "thresholded", "nearest"] = "mlp"
-    """A multilayer perceptron; a residual convolutional network; logistic regression; regression on the labels with
-    a threshold (for comparison); or the nearest examples."""
+    """A perceptron; a residual convolutional network; logistic or (a bad idea) thresholded regression; neighbours."""
     hidden: Annotated[tuple[Width, ...], AtMost(100)] = (256,)
     """mlp: the width of each hidden layer."""
     width: Width = 32
@@ -59,7 +58,7 @@ class Classify(Members):
     """cnn: the number of residual blocks."""
     kernel: Annotated[int, Between(0, 99)] = 0
     """cnn: the taps of a convolution along each axis, an odd number; 0 for 3 on images and 5 on series."""
-    dropout: Fraction = 0.2
+    dropout: Dropped = 0.2
     """mlp and cnn: the share of units that is dropped in training; predictions then have an uncertainty too."""
     neighbours: Annotated[int, Between(1, 10**6)] = 5
     """nearest: how many examples are asked."""
@@ -83,7 +82,7 @@ class Classify(Members):
         fit_moments(model, parts.train)
         fitted = self.model in ("nearest", "thresholded")
         if fitted:
-            self.solve(model, parts.train)
+            self.solve(model, drawn(parts.train, self.learning, self.engine))
         return prepared(
             model,
             parts,
@@ -196,5 +195,4 @@ def evaluated(model: nn.Module, examples: Examples) -> dict[str, float]:
     """The loss and the accuracy on examples."""
     scores = torch.cat([model(part) for part in examples.inputs.split(1024)])
     right = (scores.argmax(-1) == examples.targets).double().mean()
-    loss = -scores.log_softmax(-1).gather(-1, examples.targets[:, None]).mean()
-    return {"loss": float(loss), "accuracy": float(right)}
+    return {"loss": float(cross_entropy(scores, examples.targets)), "accuracy": float(right)}

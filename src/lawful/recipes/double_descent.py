@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from lawful.data import Batch, Examples, Shuffled, fingerprint, mnist1d, noisy_labels
+from lawful.data import Examples, Shuffled, fingerprint, mnist1d, noisy_labels
 from lawful.inference.metrics.estimate import wilson
 from lawful.laws import Claim, batch_independence, shape
 from lawful.models import MLP, MLPConfig
 from lawful.models.strided_cnn import StridedCNN, StridedCNNConfig
-from lawful.objectives import cross_entropy
 from lawful.optim import sgd
 from lawful.probe import figures
-from lawful.recipes.supervised import MOST
+from lawful.recipes.bounded import bounded
+from lawful.recipes.family import Family, count, objective, wrong
 from lawful.training import Between, Engine, Run, Training, Turn, validate
 
 LARGEST = {"mlp": 300, "cnn": 100}
 FITTED = 0.005
 """The training error below which a model is said to fit the training data."""
-
-
-class Family(nn.Module):
-    """Runs models side by side on the same inputs, and counts the steps of their training."""
-
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members)
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, x: Float[Tensor, "b *shape"]) -> Float[Tensor, "b m classes"]:
-        """The scores of every member."""
-        return torch.stack([member(x) for member in self.members], dim=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +44,13 @@ class DoubleDescent:
 
     model: Literal["mlp", "cnn"] = "mlp"
     """A perceptron with two hidden layers, or a network of three strided convolutions."""
-    capacities: Annotated[int, Between(1, 1000)] = 20
+    capacities: Annotated[int, Between(1, 200)] = 20
     """How many sizes, evenly spaced on a logarithmic scale; those that round to the same are trained once."""
     smallest: Annotated[int, Between(1, 10**5)] = 2
     """The fewest hidden units of a layer, or channels."""
     largest: Annotated[int, Between(1, 10**5)] | None = None
     """The most of them; by default 300 units or 100 channels."""
-    seeds: Annotated[int, Between(1, 1000)] = 1
+    seeds: Annotated[int, Between(1, 100)] = 1
     """How many models of each size, each with other first weights."""
     epochs: Annotated[int, Between(1, 10**7)] = 500
     """How often every example is seen."""
@@ -139,12 +127,14 @@ class DoubleDescent:
         over_time = errors["test error"].mean(1).T
         epochs = [line["validation/epochs"] for line in lines]
         figures.save(figures.epoch_double_descent(epochs, sizes, over_time), run.figures / "error over epochs.png")
+        margin = 2 * math.sqrt(0.5 / len(training.test))
         counts = {"train error": len(training.train), "test error": len(training.test)}
         return {
             **{part: self.named(table, counts[part]) for part, table in final.items()},
             "parameters": dict(zip(map(str, self.widths), sizes, strict=True)),
             "smallest that fits": None if threshold is None else str(self.widths[fits[0]]),
-            **descents(final["test error"].mean(0), self.widths),
+            "double descent over capacity": descents(final["test error"].mean(0), self.widths, margin=margin),
+            "double descent over epochs, largest model": descents(over_time[-1], epochs, margin=margin),
         }
 
     def restored(self, facts: Mapping[str, Any]) -> nn.Module:
@@ -159,10 +149,7 @@ class DoubleDescent:
         Raises:
             ValueError: where they have too many weights.
         """
-        with torch.device("meta"):
-            count = self.seeds * sum(p.numel() for width in self.widths for p in self.member(width).parameters())
-        if count > MOST:
-            raise ValueError(f"models of at most {MOST:,} weights were wanted: these sizes give {count:,}")
+        bounded([partial(self.member, width) for width in self.widths], copies=self.seeds)
         return Family([self.member(width) for _ in range(self.seeds) for width in self.widths])
 
     def member(self, width: int) -> nn.Module:
@@ -189,9 +176,8 @@ class DoubleDescent:
         """The share of wrong answers of every member; the last weights are those to keep, whatever it is."""
         found = {}
         for part, examples in (("train error", train), ("test error", test)):
-            answers = torch.cat([model(x).argmax(-1) for x in examples.inputs.split(2000)])
-            wrong = (answers != examples.targets[:, None].to(answers.device)).double().mean(0)
-            found |= {f"{label}/{part}": error for label, error in zip(self.labels, wrong.tolist(), strict=True)}
+            errors = wrong(model, examples.inputs, examples.targets)
+            found |= {f"{label}/{part}": error for label, error in zip(self.labels, errors, strict=True)}
         return {**found, "epochs": int(model.get_buffer("steps")) / steps}
 
     def table(self, lines: Sequence[Mapping[str, Any]], part: str) -> np.ndarray:
@@ -205,33 +191,26 @@ class DoubleDescent:
         return {str(width): wilson(n, examples).json() for width, n in zip(self.widths, hits, strict=True)}
 
 
-def objective(model: nn.Module, batch: Batch) -> Tensor:
-    """The sum of the losses of all members, so that each has the gradient of its own."""
-    x, y = batch
-    scores = model(x)
-    members = scores.shape[1]
-    return members * cross_entropy(scores.flatten(0, 1), y.repeat_interleave(members))
+def descents(errors: np.ndarray | Sequence[float], at: Sequence[float], *, margin: float) -> dict[str, Any]:
+    """Finds the first descent of errors, the peak after it and the second descent.
 
-
-def count(model: nn.Module) -> None:
-    """Counts a step."""
-    model.get_buffer("steps").add_(1)
-
-
-def descents(errors: np.ndarray, widths: Sequence[int]) -> dict[str, Any]:
-    """Where the test error is lowest before its peak, the peak, and where it is lowest after it.
-
-    The peak is the size from which the error falls most to what is reached later, and to which it has risen.
+    Args:
+        errors: The errors, from the smallest model or the first epoch on.
+        at: The sizes or the epochs.
+        margin: How far errors rise to the peak, and fall from it, if that is not chance.
 
     Examples:
-        >>> found = descents(np.array([0.6, 0.4, 0.5, 0.3]), [1, 2, 3, 4])
-        >>> found["first descent"], found["peak"], found["second descent"]
-        ({'size': 2, 'error': 0.4}, {'size': 3, 'error': 0.5}, {'size': 4, 'error': 0.3})
+        >>> found = descents([0.6, 0.4, 0.5, 0.3], [2, 4, 8, 16], margin=0.05)
+        >>> found["first"], found["peak"], found["second"], found["peak error"]
+        (4, 8, 16, 0.5)
+        >>> descents([0.6, 0.4, 0.3], [2, 4, 8], margin=0.05)
+        {'found': False}
     """
-    before, after = np.minimum.accumulate(errors), np.minimum.accumulate(errors[::-1])[::-1]
-    peak = int(np.minimum(errors - before, errors - after).argmax())
-    first, last = int(errors[: peak + 1].argmin()), peak + int(errors[peak:].argmin())
-    if not first < peak < last:
-        return {"double descent": False}
-    places = {"first descent": first, "peak": peak, "second descent": last}
-    return {"double descent": True, **{k: {"size": widths[i], "error": float(errors[i])} for k, i in places.items()}}
+    y = np.asarray(errors)
+    rise, fall = y - np.minimum.accumulate(y), y - np.minimum.accumulate(y[::-1])[::-1]
+    peak = int(np.minimum(rise, fall).argmax())
+    if min(rise[peak], fall[peak]) <= margin:
+        return {"found": False}
+    places = {"first": int(y[:peak].argmin()), "peak": peak, "second": peak + int(y[peak:].argmin())}
+    there = {"found": True} | {name: at[i] for name, i in places.items()}
+    return there | {f"{name} error": float(y[i]) for name, i in places.items()}

@@ -37,8 +37,7 @@ class Given:
     """Where the examples come from, and how they are split."""
 
     data: Annotated[str, AtMost(4096)] = "digits"
-    """A CSV, TSV, Parquet or NumPy file, a folder with a folder of images for each class, or built-in data: digits,
-    mnist1d, iris, wine, breast-cancer, diabetes, moons, sine and so on."""
+    """A CSV, TSV, Parquet or NumPy file, a folder with a folder of images for each class, or a name: digits, iris."""
     target: Annotated[str, AtMost(4096)] | None = None
     """The column to predict; by default the last."""
     ignore: Annotated[tuple[str, ...], AtMost(10_000)] = ()
@@ -75,6 +74,9 @@ class Given:
                 drop_missing=self.drop_missing,
                 size=size,
             )
+            if examples.classes and 2 * len(examples.classes) > len(examples):
+                found = f"{len(examples.classes)} classes in {len(examples)} examples"
+                raise ValueError(f"the target of {self.data} has {found}: to fit numbers, train regress")
             rest, test = split(examples, fractions=(1 - self.test, self.test), seed=self.split)
             train, validation = rest, None
             if self.validation:

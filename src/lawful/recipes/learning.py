@@ -25,6 +25,7 @@ class Suited(TypedDict):
 
 
 Fraction = Annotated[float, Between(0, 1)]
+Dropped = Annotated[float, Between(0, 0.99)]
 NotNegative = Annotated[float, Between(0, 1e30)]
 Count = Annotated[int, Between(1, 10**9)]
 
@@ -44,7 +45,7 @@ class Learning:
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
     """How the learning rate changes from the first step to the last."""
     warmup: Fraction = 0.1
-    """The share of the steps in which the learning rate rises; of as many it falls in warmup-stable-decay."""
+    """cosine, linear: the share of the steps in which the rate rises; warmup-stable-decay: and in which it falls."""
     weight_decay: NotNegative = 1e-2
     """How strongly weights are pulled to 0 apart from the loss (decoupled, or coupled in adam, sgd and their kin)."""
     penalty: Literal["none", "l1", "l2", "elastic"] = "none"
@@ -80,6 +81,8 @@ class Learning:
 
     def turn(self, model: nn.Module, objective: Objective, *, steps: int) -> Turn:
         """Puts the objective, with its penalty, and the optimizer of a model together."""
+        if self.penalty != "none":
+            penalty(model, l2, on=self.penalty_on)  # refuses a pattern of no name before the first step
         return Turn(
             objective=self.penalised(objective),
             optimizer=self.optimizer_of(model),
@@ -123,9 +126,10 @@ class Learning:
             case "linear":
                 return optim.linear(steps=steps, warmup=warmup)
             case "one-cycle":
-                return optim.one_cycle(steps=steps)
+                return optim.one_cycle(steps=max(2, steps))
             case "warmup-stable-decay":
-                return optim.warmup_stable_decay(steps=steps, warmup=warmup, cooldown=max(1, warmup))
+                cooldown = min(max(1, warmup), steps - warmup)
+                return optim.warmup_stable_decay(steps=steps, warmup=warmup, cooldown=cooldown)
 
     def penalised(self, objective: Objective) -> Objective:
         """The objective with the penalty added to its loss."""

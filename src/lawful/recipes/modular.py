@@ -7,15 +7,19 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lawful.data import Batch, InOrder, fingerprint, generator_of
+from lawful.data import Batch, InOrder, fingerprint
+from lawful.inference.metrics.estimate import bootstrap
 from lawful.laws import Claim, batch_independence, shape
 from lawful.models import MLP, LaidOut, MLPConfig
 from lawful.objectives import affine_layers, on_a_grid, on_a_line, squared_error
 from lawful.optim import adamw
 from lawful.probe import figures
+from lawful.recipes.bounded import bounded
+from lawful.recipes.formulas import TASKS
 from lawful.training import AtMost, Between, Engine, Run, Training, Turn, validate
 
 TESTS = 10_000
@@ -25,49 +29,6 @@ SEEN = 0.01
 
 Width = Annotated[int, Between(1, 10**4)]
 NotNegative = Annotated[float, Between(0, 1e30)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """A formula to learn, and how its authors trained it."""
-
-    inputs: int
-    formulas: tuple[str, ...]
-    values: Callable[[Tensor], tuple[Tensor, ...]]
-    """From the columns to the values of the formulas."""
-    hidden: tuple[int, ...] = (20, 20)
-    rise: float = 10.0
-    """By how much the penalty counts more from a quarter of the steps on."""
-    fall: float = 10.0
-    """By how much it counts less from three quarters on."""
-    published: float
-    """The test loss that the authors got, with one seed and 100 test examples."""
-
-
-TASKS: Mapping[str, Task] = {
-    "independence": Task(
-        inputs=4,
-        formulas=("(a + c)³", "b² + sin πd"),
-        values=lambda x: ((x[0] + x[2]) ** 3, x[1] ** 2 + (torch.pi * x[3]).sin()),
-        published=7.4e-3,
-    ),
-    "feature-sharing": Task(
-        inputs=3,
-        formulas=("a²", "a² + b²", "a² + b² + c²"),
-        values=lambda x: tuple(x.square().cumsum(0)),
-        published=8.5e-5,
-    ),
-    "compositionality": Task(
-        inputs=4,
-        formulas=("√((a - b)² + (c - d)²)",),
-        values=lambda x: (torch.hypot(x[0] - x[1], x[2] - x[3]),),
-        hidden=(20, 20, 20, 20),
-        rise=3.0,
-        fall=1.0,
-        published=1.3e-3,
-    ),
-}
-"""The three formulas of the paper."""
 
 
 class Counting(LaidOut):
@@ -97,7 +58,7 @@ class Modular:
 
     task: Literal["independence", "feature-sharing", "compositionality"] = "independence"
     """(a + c)³ and b² + sin πd, which share nothing; a², a² + b² and a² + b² + c²; or the distance of two points."""
-    hidden: Annotated[tuple[Width, ...], AtMost(100)] | None = None
+    hidden: Annotated[tuple[Width, ...] | None, AtMost(100)] = None
     """The width of each hidden layer; by default that of the paper, 20 in two layers or in four."""
     steps: Annotated[int, Between(1, 10**8)] = 20_000
     """The number of steps, each on all examples."""
@@ -125,7 +86,7 @@ class Modular:
     def training(self) -> Watched:
         """Draws the examples and builds the network."""
         model = self.built()
-        train, test = self.drawn(self.examples, 0), self.drawn(TESTS, 1)
+        train, test = self.drawn()
         optimizer = adamw(model.parameters(), lr=self.learning_rate, decay=0.0)
 
         def constrain(model: nn.Module) -> None:
@@ -160,11 +121,12 @@ class Modular:
         drawn = [self.network(model, title) for model, title in ((before, "before"), (after, "after"))]
         figures.save(figures.laid_out(*drawn, places=after.places), run.figures / "network.png")
         with torch.no_grad():
-            test, train = (float(squared_error(after(x), y)) for x, y in (training.test, training.train))
+            errors = [(after(x) - y).square().mean(1) for x, y in (training.train, training.test)]
             return {
-                "test loss": test,
-                "train loss": train,
-                "published test loss": TASKS[self.task].published,
+                "train loss": float(errors[0].mean()),
+                "test loss": bootstrap(torch.mean, errors[1]).json(),
+                "test loss, first 100": float(errors[1][:100].mean()),
+                "published test loss, 100 examples": TASKS[self.task].published,
                 "penalty": {"before": float(before.locality()), "after": float(after.locality())},
                 "connections": {"before": connections(before), "after": connections(after)},
             }
@@ -177,17 +139,24 @@ class Modular:
 
     def built(self) -> Counting:
         """The network with its units at their first places."""
+        bounded([self.sized])
+        return self.sized()
+
+    def sized(self) -> Counting:
         task = TASKS[self.task]
         hidden = task.hidden if self.hidden is None else self.hidden
         sizes = MLPConfig(d_in=task.inputs, d_out=len(task.formulas), hidden=hidden, activation=nn.functional.silu)
         place = on_a_line if self.places == "line" else on_a_grid
         return Counting(MLP(sizes), place=place, gap=self.gap, order=self.order)
 
-    def drawn(self, n: int, part: int) -> Batch:
-        """Examples of the formulas."""
+    def drawn(self) -> tuple[Batch, Batch]:
+        """Examples to train on and to test with; those of a seed are the ones that the authors' code draws."""
         task = TASKS[self.task]
-        x = 2 * torch.rand(n, task.inputs, generator=generator_of(self.engine.seed, part)) - 1
-        return x, torch.stack(task.values(x.T), dim=1)
+        random = np.random.RandomState(self.engine.seed % 2**32)
+        x = 2 * torch.from_numpy(random.rand(self.examples + TESTS, task.inputs)) - 1
+        y = torch.stack(task.values(x.T), dim=1)
+        (x, x_test), (y, y_test) = (part.float().split([self.examples, TESTS]) for part in (x, y))
+        return (x, y), (x_test, y_test)
 
     def strength(self, step: int) -> float:
         """The factor of the penalty at a step."""
@@ -206,8 +175,9 @@ class Modular:
     @torch.no_grad()
     def evaluated(self, model: nn.Module, test: Batch) -> dict[str, float]:
         """The error on the test; the last weights are those to keep, whatever it says."""
-        steps = int(model.get_buffer("steps"))
-        return {"error": float(squared_error(model(test[0]), test[1])), "step": float(steps)}
+        steps = model.get_buffer("steps")
+        x, y = (tensor.to(steps.device) for tensor in test)
+        return {"error": float(squared_error(model(x), y)), "step": float(steps)}
 
     def network(self, model: LaidOut, title: str) -> figures.Network:
         """The network as it is drawn, with its ends named as they are placed."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lawful.blocks import Dropout
 from lawful.data import Encoded, encode, encoding_from_json
+from lawful.data.images import Images, pictures
 from lawful.functions.activations import identity
 from lawful.inference import Ensemble, class_spread, predict, probabilities, sampled, value_spread
 from lawful.inference.metrics import accuracy, root_mean_squared_error
@@ -61,9 +62,16 @@ def predictions(run: Run | Path | str, data: str | Path, *, samples: int = 0, se
     classes = getattr(encoding, "classes", None) if not hasattr(encoding, "target") else encoding.target.levels
     many = _many(model, new.inputs, samples=samples, seed=seed, classes=classes is not None)
     if classes is not None:
-        return _of_classes(model, new, tuple(classes), many)
-    names = (encoding.target.name,) if hasattr(encoding, "target") else ()
-    return _of_numbers(model, new, names, many)
+        found = _of_classes(model, new, tuple(classes), many)
+    else:
+        found = _of_numbers(model, new, (encoding.target.name,) if hasattr(encoding, "target") else (), many)
+    return _with_files(found, Path(data)) if isinstance(encoding, Images) else found
+
+
+def _with_files(found: Predictions, data: Path) -> Predictions:
+    """The table with the file of each image, in place of its number."""
+    rows = [[str(path), *row[1:]] for path, row in zip(pictures(data), found.rows, strict=True)]
+    return Predictions(("file", *found.columns[1:]), rows, found.summary)
 
 
 def _many(model: nn.Module, x: Tensor, *, samples: int, seed: int, classes: bool) -> Tensor | None:

@@ -32,9 +32,9 @@ from lawful.objectives import absolute_error, huber_loss, squared_error
 from lawful.probe import figures
 from lawful.recipes.baselines import of_numbers
 from lawful.recipes.given import Given
-from lawful.recipes.learning import Fraction, Learning, NotNegative
+from lawful.recipes.learning import Dropped, Learning, NotNegative
 from lawful.recipes.sizes import Sizes
-from lawful.recipes.supervised import Members, Supervised, fit_moments, prepared, single
+from lawful.recipes.supervised import Members, Supervised, drawn, fit_moments, prepared, single
 from lawful.training import AtMost, Between, Engine, Run, Training, validate
 
 Width = Annotated[int, Between(1, 10**6)]
@@ -51,7 +51,7 @@ class Regress(Members):
     """A multilayer perceptron; an affine map or a polynomial, by least squares; or the mean of the nearest examples."""
     hidden: Annotated[tuple[Width, ...], AtMost(100)] = (64, 64)
     """mlp: the width of each hidden layer."""
-    dropout: Fraction = 0.0
+    dropout: Dropped = 0.0
     """mlp: the share of units that is dropped in training; predictions then have an uncertainty too."""
     loss: Literal["squared", "absolute", "huber"] = "squared"
     """mlp: what is made small, in standard deviations of the targets."""
@@ -76,7 +76,7 @@ class Regress(Members):
         model = fit_moments(single(self.of_sizes, Sizes.of(parts.train)), parts.train)
         fitted = self.model != "mlp"
         if fitted:
-            self.solve(model, parts.train)
+            self.solve(model, drawn(parts.train, self.learning, self.engine))
         return prepared(
             model,
             parts,

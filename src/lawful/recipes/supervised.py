@@ -55,17 +55,15 @@ def prepared(
         augment: What is done to a batch before a step.
         fitted: Whether the model needs no steps.
     """
-    train = parts.train
-    if learning.bagging:
-        train = train.take(resampled(len(train), seed=engine.seed))
+    train = drawn(parts.train, learning, engine)
     batches = Shuffled(train.inputs, train.targets, size=learning.batch, seed=engine.seed)
     steps = 0 if fitted else (learning.epochs or 1) * len(batches)
     validation = parts.validation
     if learning.patience and validation is None:
-        raise ValueError("patience wants examples to choose by: validation is above 0")
+        raise ValueError("patience wants examples to choose by: give validation a share above 0")
     return Supervised(
         model=model,
-        turns=[] if fitted else [learning.turn(model.model, objective, steps=steps)],
+        turns=[] if fitted else [learning.turn(model, objective, steps=steps)],
         batches=batches,
         steps=steps,
         evaluate=None if validation is None else lambda model: evaluate(model, validation),
@@ -78,8 +76,14 @@ def prepared(
         claims=claims,
         described={"encoding": parts.encoding.to_json(), "sizes": Sizes.of(parts.train)},
         fingerprint=parts.fingerprint,
+        notes=parts.notes,
         parts=parts,
     )
+
+
+def drawn(train: Examples, learning: Learning, engine: Engine) -> Examples:
+    """The examples that a model is trained on: all of them, or as many drawn with replacement."""
+    return train.take(resampled(len(train), seed=engine.seed)) if learning.bagging else train
 
 
 class Members:

@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lawful.data.batches import Batch
 from lawful.training.options import Engine
 from lawful.training.plan import Training
+from lawful.training.storage.state import module_kept, randomness_kept
 from lawful.training.world import Alone
 
 PATIENCE = timedelta(minutes=10)
@@ -198,7 +199,7 @@ class Together(Alone):
 
     def leave(self, *, failed: bool) -> None:
         self.caller = None
-        gc.collect()  # DDP lets go of the group while Python holds it too: if DDP were the last, both could wait forever
+        gc.collect()  # DDP is to let go of the group before Python does: the last one ends it, and DDP would deadlock
         if dist.is_initialized() and not (failed and self.device == "cuda"):
             dist.destroy_process_group()
 
@@ -207,10 +208,27 @@ class DataParallel(Together):
     """Processes with the whole model each, whose gradients are averaged (DDP)."""
 
     def wrap(self) -> None:
-        caller = Caller(self.model)
-        if any(p.requires_grad for p in self.model.parameters()) and self.training.steps:
-            several = len(self.training.turns) > 1
-            self.caller = DistributedDataParallel(caller, find_unused_parameters=several, **_NO_SYNC)
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        if not weights or not self.training.steps:
+            return
+        unused = self.any(len(self.training.turns) > 1 or not self.reaches(weights))
+        self.caller = DistributedDataParallel(Caller(self.model), find_unused_parameters=unused, **_NO_SYNC)
+        self.reaches(weights)
+
+    def reaches(self, weights: list[nn.Parameter]) -> bool:
+        """Computes a gradient, throws it away, and says whether it was one of all weights.
+
+        DDP adds up gradients in the order in which its first one came: after this, a run that is resumed adds in the
+        same order from its first step on as one that was never stopped, and rounds alike.
+        """
+        batch, _ = self.share(self.training.batches.batch(0))
+        batch = tuple(tensor.to(self.device) for tensor in batch)
+        with randomness_kept(), module_kept(self.model):
+            self.model.train()
+            batch = self.training.augment(batch) if self.training.augment else batch
+            found = self.call(0, batch)
+            (found if isinstance(found, Tensor) else found["loss"]).backward()
+            return all(p.grad is not None for p in weights)
 
     def call(self, turn: int, part: Batch) -> Tensor | Mapping[str, Tensor]:
         objective = self.training.turns[turn].objective

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 
 import torch
@@ -17,10 +17,15 @@ class Diverged(ArithmeticError):
 
 def not_finite(module: nn.Module) -> str | None:
     """Names the first parameter that is not finite, or buffer that holds NaN; a mask may hold infinities."""
-    named = [(name, local(t)) for name, t in module.named_parameters() if _real(t)]
-    named += [(name, t.nan_to_num(posinf=0, neginf=0, nan=torch.nan)) for name, t in module.named_buffers() if _real(t)]
-    sums = [t.detach().abs().sum().double() for _, t in named]
-    if not sums or bool(torch.stack([s.cpu() for s in sums]).isfinite().all()):
+    buffers = ((name, t) for name, t in module.named_buffers() if t.is_floating_point())
+    held = [(name, t.nan_to_num(nan=torch.nan, posinf=0, neginf=0)) for name, t in buffers]
+    return _first([*module.named_parameters(), *held])
+
+
+def _first(named: Iterable[tuple[str, Tensor]]) -> str | None:
+    named = [(name, t.detach()) for name, t in named if _real(t)]
+    sums = [t.abs().sum().double().cpu() for _, t in named]
+    if not sums or bool(torch.stack(sums).isfinite().all()):
         return None
     return next((name for name, t in named if not bool(t.isfinite().all())), None)
 
@@ -53,8 +58,10 @@ def where(model: nn.Module, call: Callable[[], object], batch: tuple[Tensor, ...
     for i, tensor in enumerate(batch):
         if _real(tensor) and not bool(tensor.isfinite().all()):
             return f"the batch itself is not finite (tensor {i})"
-    if name := not_finite(model):
-        return f"the weight {name} is not finite: the update before made it so; a lower learning rate or clipping may help"
+    if name := _first(model.named_parameters()):
+        return (
+            f"the weight {name} is not finite: the update before made it so; a lower learning rate or clipping may help"
+        )
     return f"the layer {found[0]} is the first whose output is not finite" if found else None
 
 

@@ -73,6 +73,8 @@ class Training:
     """What is needed to build the model again, without the data; it stands in `config.json`."""
     fingerprint: str = ""
     """What tells the data apart from other data; a run is resumed on the same data only."""
+    notes: Sequence[str] = ()
+    """What a user should know before the first step, such as faults of the data."""
 
     def __post_init__(self) -> None:
         for name, value in (("every", self.every), ("accumulate", self.accumulate)):

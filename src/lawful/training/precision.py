@@ -66,8 +66,8 @@ def compiled(model: nn.Module, trial: Callable[[], object], say: Callable[[str],
         trial: What calls it once, and leaves no trace.
         say: Where to say that it could not be compiled.
     """
-    model.compile()
     try:
+        model.compile()
         trial()
     except Exception as error:
         model._compiled_call_impl = None

@@ -109,7 +109,9 @@ class Run:
 
     def keep_weights(self, tensors: Mapping[str, Tensor]) -> None:
         """Writes `model.safetensors`."""
-        files.write(self.path / "model.safetensors", save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}))
+        files.write(
+            self.path / "model.safetensors", save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+        )
 
     def weights(self) -> dict[str, Tensor]:
         """Returns the weights of the trained model, or of the newest checkpoint while it is being trained.
@@ -135,7 +137,9 @@ class Run:
         test = self.results.get("test")
         found = test.items() if isinstance(test, dict) else ()
         values = {name: value.get("value") for name, value in found if isinstance(value, dict)}
-        return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float))[:120]
+        return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float))[
+            :120
+        ]
 
     @property
     def state(self) -> str:
@@ -148,7 +152,7 @@ class Run:
 
 def runs(folder: Path | str = RUNS) -> list[Run]:
     """Lists the runs of a folder, the oldest first."""
-    found = [path for path in Path(folder).glob("*/config.json")]
+    found = list(Path(folder).glob("*/config.json"))
     opened = []
     for path in sorted(found, key=lambda p: (p.stat().st_mtime, p)):
         try:

@@ -61,7 +61,7 @@ class Sharded(Together):
         watch = _Watch(found)
         batch, _ = self.share(self.training.batches.batch(0))
         batch = tuple(tensor.to(self.device) for tensor in batch)
-        with ExitStack() as stack, randomness_kept(), module_kept(self.model), torch.no_grad():
+        with ExitStack() as stack, randomness_kept(), module_kept(self.model):
             for i, block in enumerate(found):
                 before = block.register_forward_pre_hook(lambda *_, i=i: watch.enter(i))
                 after = block.register_forward_hook(lambda *_, i=i: watch.leave(i))

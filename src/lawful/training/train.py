@@ -111,14 +111,16 @@ def _train_members(recipe: Ensembled, engine: Engine, folder: Path, resume: Run 
     """Trains each member in a run of its own inside the run, those that are not finished, and then their average."""
     with state.randomness_kept():
         seed(engine.seed)
-        training = recipe.training()
+        try:
+            training = recipe.training()
+        except (ValueError, OSError) as error:
+            raise TrainingFailed(explained(error) or str(error)) from error
     members = recipe.members()
     run = resume or Run.create(folder, recipe.name, facts_of(recipe, training, threads=0, engine=engine))
     models = []
     for number, member in enumerate(members):
         place = run.path / "members"
-        begun = runs(place)[number : number + 1]
-        found = begun[0] if begun else None
+        found = next((r for r in runs(place) if r.config.get("options") == config.to_json(member)), None)
         if found is None or found.state != "finished":
             Terminal().say(f"member {number + 1} of {len(members)}")
             found = train(member, folder=place, resume=found, trackers=trackers)
@@ -157,6 +159,8 @@ class _Session:
 
     def meet(self) -> None:
         """Joins the processes that train together; the first of them speaks and writes."""
+        if self.engine.device != "cpu" and not getattr(torch, self.engine.device).is_available():
+            raise ValueError(f"this machine has no device {self.engine.device} that PyTorch can use: take cpu")
         self.world = join(self.engine)
         if self.world.size > 1:
             self.stack.enter_context(stoppable(self.say))
@@ -220,6 +224,8 @@ class _Session:
             self.trackers.append(TensorBoard())
         for tracker in self.trackers:
             tracker.start(self.run, self.training)
+        for note in self.training.notes:
+            self.say(f"note: {note}")
         processes = f"{self.world.size} processes ({self.engine.parallel}), " if self.world.size > 1 else ""
         self.say(f"{self.run.path}: {self.training.steps} steps on {self.engine.device}, {processes}{threads} threads")
 
@@ -300,8 +306,10 @@ class _Session:
         if not own:
             seed(self.own_seed())
             return
-        known = config.parse(bytes(own.pop("facts").tolist())) if rank else state.part(facts, "random")
-        state.put_into_randomness(own, known)
+        if rank:
+            text = bytes(own.pop("facts", torch.zeros(0)).to(torch.uint8).flatten().tolist())
+            facts = {"random": config.parse(text, name=f"the random state of process {rank}")}
+        state.put_into_randomness(own, state.part(facts, "random"))
 
     def own_seed(self) -> int:
         """The seed of a process after the first, from where the training stands on."""

@@ -8,6 +8,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -21,10 +22,8 @@ def fuzz(name, seconds, folder):
         from tests.faults.fuzz.targets import SEEDS, TARGETS
 
     def one(data):
-        try:
+        with suppress(ValueError):
             TARGETS[name](data)
-        except ValueError:
-            pass
 
     for i, seed in enumerate(SEEDS[name]):
         (Path(folder) / f"seed{i}").write_bytes(seed)

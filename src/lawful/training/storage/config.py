@@ -208,7 +208,11 @@ def _bounds(kind: Any) -> Any:
 
 
 def _options(kind: Any) -> tuple[Any, ...]:
-    return typing.get_args(kind) if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union else (kind,)
+    return (
+        typing.get_args(kind)
+        if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
+        else (kind,)
+    )
 
 
 def _is(kind: Any, value: Any) -> bool:

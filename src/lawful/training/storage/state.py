@@ -21,7 +21,7 @@ def plain(tensors: Mapping[str, Tensor]) -> Tensors:
     seen: set[int] = set()
     found = {}
     for name, tensor in tensors.items():
-        tensor = tensor.detach().cpu().contiguous()
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
         storage = tensor.untyped_storage()
         if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
             tensor = tensor.clone()
@@ -100,7 +100,9 @@ def of_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> 
 
     memories = {name: optimizer.state[p] for name, p in named(optimizer, names).items() if p in optimizer.state}
     numbers = {
-        f"{name}.{key}": laid_out(value, f"{name}.{key}") for name, memory in memories.items() for key, value in memory.items()
+        f"{name}.{key}": laid_out(value, f"{name}.{key}")
+        for name, memory in memories.items()
+        for key, value in memory.items()
     }
     numbers = {at: value for at, value in numbers.items() if value != {"tensor": at}}
     settings = [{k: v for k, v in group.items() if _simple(v)} for group in optimizer.param_groups]

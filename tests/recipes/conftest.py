@@ -1,0 +1,60 @@
+import csv
+import random
+
+import pytest
+
+from lawful.probe import figures
+from lawful.recipes.given import Given
+from lawful.recipes.learning import Learning
+from lawful.training import Engine
+
+ENGINE = Engine(threads=1, laws=0)
+HEADER = ("size", "colour", "weight", "kind")
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leaves the pictures out, which take longer than the training."""
+    monkeypatch.setattr(figures, "save", lambda figure, path: None)
+
+
+@pytest.fixture
+def engine():
+    """How a quick run is run."""
+    return ENGINE
+
+
+@pytest.fixture
+def options(engine):
+    """The options of a quick run of a recipe on iris, but for those that are given."""
+
+    def made(*, data="iris", given=(), **learning):
+        return {
+            "given": Given(data=str(data), **dict(given)),
+            "learning": Learning(**{"epochs": 2, "batch": 32, **learning}),
+            "engine": engine,
+        }
+
+    return made
+
+
+def rows(count=60, seed=0):
+    """A table in which a number, a word and another number tell three kinds apart."""
+    draw = random.Random(seed)
+    for i in range(count):
+        k = i % 3
+        colour = ("red", "blue", "green")[(k + (draw.random() < 0.2)) % 3]
+        yield f"{draw.gauss(2 * k, 0.5):.4f}", colour, f"{draw.gauss(-k, 0.5):.4f}", ("cat", "dog", "owl")[k]
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Writes the table to a file, after a change to its rows."""
+
+    def written(name="own.csv", *, change=list, delimiter=",", count=60):
+        path = tmp_path / name
+        with path.open("w", newline="") as file:
+            csv.writer(file, delimiter=delimiter).writerows([HEADER, *change(list(rows(count)))])
+        return path
+
+    return written

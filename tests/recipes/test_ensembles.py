@@ -1,0 +1,121 @@
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lawful.inference import predict
+from lawful.recipes import Classify, Regress, load, recipe_of
+from lawful.training import Run, TrainingFailed, train
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+class Stops:
+    """A tracker that presses Ctrl-C at the n-th step that it is told of."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def start(self, run, training):
+        pass
+
+    def log(self, step, figures):
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def close(self):
+        pass
+
+
+def members(run):
+    return [Run(path) for path in sorted((run.path / "members").iterdir())]
+
+
+@pytest.mark.parametrize("combine", ["probabilities", "log-probabilities"])
+def test_an_ensemble_is_the_average_of_its_members(options, tmp_path, combine):
+    recipe = Classify(hidden=(8,), dropout=0.0, **options(members=3, combine=combine, learning_rate=0.1))
+    run = train(recipe, folder=tmp_path)
+    x = recipe.given.parts("classify").test.inputs
+    each = torch.stack([predict(load(member), x) for member in members(run)])
+    together = each.mean(0) if combine == "probabilities" else each.log().mean(0).softmax(-1)
+    torch.testing.assert_close(predict(load(run), x), together, rtol=1e-4, atol=1e-6)
+    assert [member.config["options"]["engine"]["seed"] for member in members(run)] == [0, 1, 2]
+    assert not torch.equal(each[0], each[1])
+    assert run.results["members"] == 3
+    assert run.report.is_file()
+
+
+def test_numbers_are_averaged(options, tmp_path):
+    run = train(Regress(hidden=(8,), **options(data="sine", members=2)), folder=tmp_path)
+    x = torch.linspace(-1, 1, 5)[:, None]
+    with torch.no_grad():
+        each = torch.stack([load(member)(x) for member in members(run)])
+        torch.testing.assert_close(load(run)(x), each.mean(0))
+
+
+def test_bagging_gives_each_member_examples_of_its_own(options, tmp_path):
+    """Neighbours, and not only networks: without bagging their members are all the same."""
+    spread = []
+    for bagging in (False, True):
+        learning = options(members=2, bagging=bagging)
+        run = train(Classify(model="nearest", neighbours=1, **learning), folder=tmp_path)
+        kept = [member.weights() for member in members(run)]
+        spread.append(any(not torch.equal(kept[0][name], kept[1][name]) for name in kept[0]))
+    assert spread == [False, True]
+
+
+def test_bagged_batches_have_the_examples_that_were_drawn(options):
+    plain, bagged = (Classify(**options(bagging=b, batch=1000)).training() for b in (False, True))
+    rows = [{tuple(row.tolist()) for row in t.batches.batch(0)[0]} for t in (plain, bagged)]
+    assert rows[1] < rows[0]
+    assert 0.5 < len(rows[1]) / len(rows[0]) < 0.75  # 1 - 1/e
+
+
+@pytest.mark.parametrize("combine", ["probabilities", "log-probabilities"])
+def test_members_that_rule_out_each_others_classes_still_have_probabilities(options, tmp_path, combine):
+    recipe = Classify(model="thresholded", **options(members=3, bagging=True, combine=combine))
+    run = train(recipe, folder=tmp_path)
+    p = predict(load(run), recipe.given.parts("classify").test.inputs)
+    torch.testing.assert_close(p.sum(-1), torch.ones(len(p)))
+
+
+@pytest.mark.parametrize("after", [1, 6, 9])
+def test_an_ensemble_that_is_interrupted_goes_on_exactly(options, tmp_path, after):
+    """Four steps each: stopped in the first, in the second member, and in the third."""
+    recipe = Classify(hidden=(4,), **options(members=3, batch=54))
+    whole = train(recipe, folder=tmp_path / "whole")
+    stopped = train(recipe, folder=tmp_path / "stopped", trackers=[Stops(after)])
+    assert stopped.state != "finished"
+    assert len(members(stopped)) == 1 + (after - 1) // 4
+    resumed = train(recipe_of(stopped), resume=stopped, folder=stopped.path.parent)
+    assert resumed.state == "finished"
+    for name, weight in whole.weights().items():
+        assert torch.equal(weight, resumed.weights()[name])
+    again = train(recipe_of(resumed), resume=resumed, folder=tmp_path)
+    assert len(members(again)) == 3
+
+
+def test_a_member_is_told_by_its_options_and_not_by_its_age(options, tmp_path):
+    recipe = Classify(hidden=(4,), **options(members=2))
+    run = train(recipe, folder=tmp_path)
+    first, second = (member.path / "config.json" for member in members(run))
+    os.utime(first, (2e9, 2e9))
+    (second.parent / "results.json").unlink()
+    before = members(run)[1].weights()
+    train(recipe, resume=run, folder=tmp_path)
+    assert all(torch.equal(before[name], weight) for name, weight in members(run)[1].weights().items())
+
+
+def test_faults_of_the_data_are_a_sentence(options, tmp_path):
+    with pytest.raises(TrainingFailed, match="the target of diabetes is numbers"):
+        train(Classify(**options(data="diabetes", members=2)), folder=tmp_path)
+
+
+def test_a_member_alone_is_the_recipe_with_its_seed(options):
+    recipe = Classify(**options(members=2))
+    alone = recipe.members()[1]
+    assert alone.members() == []
+    assert alone == replace(recipe, learning=replace(recipe.learning, members=1), engine=replace(recipe.engine, seed=1))
