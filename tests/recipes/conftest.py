@@ -1,9 +1,10 @@
 import csv
 import random
+from unittest.mock import MagicMock
 
 import pytest
 
-from lawful.probe import figures
+from lawful.recipes import classified, regress
 from lawful.recipes.given import Given
 from lawful.recipes.learning import Learning
 from lawful.training import Engine
@@ -15,7 +16,8 @@ HEADER = ("size", "colour", "weight", "kind")
 @pytest.fixture
 def undrawn(monkeypatch):
     """Leaves the pictures out, which take longer than the training."""
-    monkeypatch.setattr(figures, "save", lambda figure, path: None)
+    for module in (classified, regress):
+        monkeypatch.setattr(module, "figures", MagicMock())
 
 
 @pytest.fixture

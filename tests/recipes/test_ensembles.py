@@ -74,15 +74,16 @@ def test_bagged_batches_have_the_examples_that_were_drawn(options):
     assert 0.5 < len(rows[1]) / len(rows[0]) < 0.75  # 1 - 1/e
 
 
-@pytest.mark.parametrize("combine", ["probabilities", "log-probabilities"])
-def test_members_that_rule_out_each_others_classes_still_have_probabilities(options, tmp_path, combine):
-    recipe = Classify(model="thresholded", **options(members=3, bagging=True, combine=combine))
+def test_members_that_rule_out_each_others_classes_are_averaged_as_probabilities_only(options, tmp_path):
+    with pytest.raises(ValueError, match="thresholded members rule classes out"):
+        Classify(model="thresholded", **options(members=3, combine="log-probabilities"))
+    recipe = Classify(model="thresholded", **options(members=3, bagging=True))
     run = train(recipe, folder=tmp_path)
     p = predict(load(run), recipe.given.parts("classify").test.inputs)
     torch.testing.assert_close(p.sum(-1), torch.ones(len(p)))
 
 
-@pytest.mark.parametrize("after", [1, 6, 9])
+@pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.long), 6, pytest.param(9, marks=pytest.mark.long)])
 def test_an_ensemble_that_is_interrupted_goes_on_exactly(options, tmp_path, after):
     """Four steps each: stopped in the first, in the second member, and in the third."""
     recipe = Classify(hidden=(4,), **options(members=3, batch=54))

@@ -93,6 +93,12 @@ def test_options_come_back_from_a_file():
     assert from_json(Modular, {}) == Modular()
 
 
+def test_swaps_of_weights_that_are_shared_out_are_refused():
+    with pytest.raises(ValueError, match="parallel is data, or swap is 0"):
+        tiny(engine=Engine(parallel="sharded"))
+    assert tiny(engine=Engine(parallel="sharded"), swap=0).swap == 0
+
+
 def test_absurd_sizes_are_refused_before_memory_is_asked_for():
     with pytest.raises(ValueError, match="weights were wanted"):
         tiny(hidden=(10_000,) * 50).training()

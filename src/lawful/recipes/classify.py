@@ -74,6 +74,8 @@ class Classify(Members):
 
     def __post_init__(self) -> None:
         validate(self)
+        if self.model == "thresholded" and self.learning.members > 1 and self.learning.combine != "probabilities":
+            raise ValueError("thresholded members rule classes out, and may agree on none: combine probabilities")
 
     def training(self) -> Supervised:
         """Reads the examples and builds the classifier."""

@@ -82,6 +82,8 @@ class Modular:
 
     def __post_init__(self) -> None:
         validate(self)
+        if self.swap and self.engine.parallel == "sharded":
+            raise ValueError("swaps want whole weights: parallel is data, or swap is 0: got sharded")
 
     def training(self) -> Watched:
         """Draws the examples and builds the network."""

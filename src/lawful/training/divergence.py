@@ -23,7 +23,7 @@ def not_finite(module: nn.Module) -> str | None:
 
 
 def _first(named: Iterable[tuple[str, Tensor]]) -> str | None:
-    named = [(name, t.detach()) for name, t in named if _real(t)]
+    named = [(name, local(t.detach())) for name, t in named if _real(t)]
     sums = [t.abs().sum().double().cpu() for _, t in named]
     if not sums or bool(torch.stack(sums).isfinite().all()):
         return None

@@ -1,0 +1,163 @@
+import csv
+import io
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from lawful.recipes import Classify, Regress, load
+from lawful.recipes.predicting import predictions
+from lawful.training import Run, train
+from tests.recipes.conftest import HEADER, rows
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture
+def run(options, table, tmp_path):
+    return train(Classify(hidden=(8,), **options(data=table(), learning_rate=0.05)), folder=tmp_path / "runs")
+
+
+def read(found):
+    return list(csv.DictReader(io.StringIO(found.csv())))
+
+
+def test_probabilities_are_those_of_the_model_on_raw_numbers(run, tmp_path):
+    """The encoding by hand: numbers as they are, and a 1 for the colour."""
+    (tmp_path / "new.csv").write_text("size,colour,weight\n4.1,green,-2\n0,red,0.5\n")
+    x = torch.tensor([[4.1, 0, 1, 0, -2.0], [0.0, 0, 0, 1, 0.5]])
+    with torch.no_grad():
+        expected = load(run)(x).softmax(-1)
+    found = read(predictions(run, tmp_path / "new.csv"))
+    p = torch.tensor([[float(row[f"p({name})"]) for name in ("cat", "dog", "owl")] for row in found])
+    torch.testing.assert_close(p, expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(p.sum(-1), torch.ones(2), rtol=0, atol=1e-5)
+    assert [row["prediction"] for row in found] == [("cat", "dog", "owl")[i] for i in p.argmax(-1)]
+    assert [row["row"] for row in found] == ["0", "1"]
+
+
+def test_the_order_of_columns_and_other_columns_do_not_matter(run, table, tmp_path):
+    whole = predictions(run, table())
+    with (tmp_path / "new.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["weight", "remark", "colour", "size"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows({**dict(zip(HEADER, row, strict=True)), "remark": "new"} for row in rows())
+    assert predictions(run, tmp_path / "new.csv").rows == whole.rows
+
+
+def test_data_with_targets_have_an_accuracy(run, table):
+    found = predictions(run, table())
+    right = sum(row["prediction"] == true[3] for row, true in zip(read(found), rows(), strict=True))
+    assert found.summary.startswith(f"accuracy {right / 60:.4g} [")
+    assert found.summary.endswith("on 60 rows")
+    no_targets = predictions(run, table("no.csv", change=lambda all: [(*row[:3], "") for row in all]))
+    assert no_targets.summary == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("size,weight\n1,2\n", "new.csv has no column 'colour'"),
+        ("size,colr,weight\n1,red,2\n", "has no column 'colour': did you mean colr?"),
+        ("size,colour,weight\n1,pink,2\n", "has the unknown 'pink': known are 'blue', 'green', 'red'"),
+        ("size,colour,weight\nbig,red,2\n", "column 'size'"),
+        ("size,colour,weight\n,red,2\n", "a value is missing in line 2 of new.csv, column 'size'"),
+        ("size,colour,weight,kind\n1,red,2,emu\n", "'emu'"),
+        ("", "new.csv is empty"),
+    ],
+)
+def test_new_data_that_do_not_fit_are_refused(run, tmp_path, text, sentence):
+    (tmp_path / "new.csv").write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        predictions(run, tmp_path / "new.csv")
+
+
+def test_a_run_that_was_moved_still_predicts(run, table, tmp_path):
+    data = table()
+    before = predictions(run, data)
+    shutil.move(run.path, tmp_path / "elsewhere")
+    data.rename(tmp_path / "new name.csv")
+    assert predictions(tmp_path / "elsewhere", tmp_path / "new name.csv") == before
+
+
+def test_dropout_gives_an_uncertainty_that_a_seed_decides(run, table):
+    found = [predictions(run, table(), samples=n, seed=s) for n, s in ((0, 0), (32, 0), (32, 1))]
+    doubts = [[float(row["uncertainty"]) for row in read(f)] for f in found]
+    assert doubts[0] == doubts[1] != doubts[2]
+    assert min(doubts[0]) >= 0
+    assert max(doubts[0]) > 0
+
+
+def test_without_dropout_there_is_no_uncertainty(options, table, tmp_path):
+    run = train(Classify(hidden=(4,), dropout=0.0, **options(data=table())), folder=tmp_path)
+    assert "uncertainty" not in predictions(run, table()).columns
+    with pytest.raises(ValueError, match="samples are of a model with dropout: this one has none, got samples=2"):
+        predictions(run, table(), samples=2)
+
+
+@pytest.mark.parametrize("recipe", [Classify, Regress])
+def test_members_that_disagree_give_an_uncertainty(options, table, tmp_path, recipe):
+    data, given = table(), {} if recipe is Classify else {"target": "size"}
+    fields = options(data=data, given=given, members=2, learning_rate=0.1)
+    run = train(recipe(hidden=(4,), dropout=0.0, **fields), folder=tmp_path)
+    found = predictions(run, data)
+    name = "uncertainty" if recipe is Classify else "uncertainty of size"
+    doubts = torch.tensor([float(row[name]) for row in read(found)])
+    with torch.no_grad():
+        each = torch.stack([load(path)(_inputs(run, data)) for path in sorted((run.path / "members").iterdir())])
+    if recipe is Regress:
+        torch.testing.assert_close(doubts, each.std(0, correction=doubts_correction(each, doubts))[:, 0], rtol=1e-3, atol=1e-5)
+    assert doubts.max() > 0
+
+
+def _inputs(run, data):
+    from lawful.data import encode, encoding_from_json
+
+    return encode(data, encoding_from_json(run.config["model"]["encoding"])).inputs
+
+
+def doubts_correction(each, doubts):
+    """Whether the deviation is that of a sample or of all."""
+    return min((0, 1), key=lambda c: float((each.std(0, correction=c)[:, 0] - doubts).abs().max()))
+
+
+def test_numbers_are_in_the_units_of_the_target(options, table, tmp_path):
+    run = train(Regress(model="linear", **options(data=table(), given={"target": "size"})), folder=tmp_path)
+    found = predictions(run, table())
+    with torch.no_grad():
+        expected = load(run)(_inputs(run, table()))[:, 0]
+    torch.testing.assert_close(torch.tensor([float(r["size"]) for r in read(found)]), expected, rtol=1e-4, atol=1e-5)
+    assert found.summary.startswith("root mean squared error ")
+
+
+def test_several_targets_have_a_column_each(options, tmp_path):
+    draw = np.random.default_rng(0)
+    np.savez(tmp_path / "two.npz", x=draw.normal(size=(30, 3)), y=draw.normal(size=(30, 2)))
+    run = train(Regress(model="linear", **options(data=tmp_path / "two.npz")), folder=tmp_path)
+    np.save(tmp_path / "new.npy", draw.normal(size=(4, 3)))
+    found = predictions(run, tmp_path / "new.npy")
+    assert found.columns == ("row", "target 0", "target 1")
+    assert len(found.rows) == 4
+    np.save(tmp_path / "wrong.npy", draw.normal(size=(4, 5)))
+    with pytest.raises(ValueError, match=r"wrong.npy is to have shape \(n, 3\): got \(4, 5\)"):
+        predictions(run, tmp_path / "wrong.npy")
+
+
+def test_images_are_named_by_their_files(options, tmp_path):
+    from tests.recipes.test_classify import pictures
+
+    folder = pictures(tmp_path / "images", channels=1)
+    run = train(Classify(model="nearest", **options(data=folder)), folder=tmp_path)
+    found = predictions(run, folder)
+    assert found.summary.startswith("accuracy ")
+    assert read(found)[0]["file"] == str(folder / "dark" / "0.png")
+    alone = predictions(run, folder / "light" / "3.png")
+    assert [(row["file"], row["prediction"]) for row in read(alone)] == [(str(folder / "light" / "3.png"), "light")]
+
+
+def test_built_in_data_predict_themselves_and_no_others(options, tmp_path):
+    run = train(Classify(model="nearest", neighbours=1, **options()), folder=tmp_path)
+    assert predictions(Run(run.path), "iris").summary.endswith("on 150 rows")
+    with pytest.raises(ValueError, match="wine has other columns"):
+        predictions(run, "wine")
