@@ -122,7 +122,7 @@ def test_an_evaluation_that_is_not_finite_is_never_the_best(tmp_path, figure):
     figures = iter([3.0, figure, 2.0, figure])
     run = train(training(evaluate=lambda m: {"loss": next(figures)}, every=2), engine=ENGINE, folder=tmp_path)
     assert [line["validation/loss"] for line in run.metrics() if "validation/loss" in line] == [3.0, None, 2.0, None]
-    assert run.checkpoints.newest().facts["progress"]["best"] == 2.0
+    assert run.checkpoints.newest().facts["progress"]["record"]["best"] == 2.0
 
 
 ERRORS = {

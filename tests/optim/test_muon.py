@@ -20,7 +20,9 @@ def test_equals_pytorchs(scale, theirs, dtype, tools, monkeypatch):
     ours = partial(optim.muon, lr=0.02, decay=0.1, scale=scale, precision=dtype)
     other = partial(torch.optim.Muon, lr=0.02, weight_decay=0.1, adjust_lr_fn=theirs)
     mine, _ = tools.trained(lambda m: ours(matrices(m)), dtype, steps=50 if dtype is torch.float64 else 10)
-    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)  # PyTorch's goes down to it; here it stays as it is
+    monkeypatch.setattr(
+        torch.Tensor, "bfloat16", torch.Tensor.clone
+    )  # PyTorch's goes down to it; here it stays as it is
     same, _ = tools.trained(lambda m: other(matrices(m)), dtype, steps=50 if dtype is torch.float64 else 10)
     tolerance = 1e-3 if dtype is torch.float32 else 1e-8
     for a, b in zip(matrices(mine), matrices(same), strict=True):

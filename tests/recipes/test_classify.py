@@ -47,7 +47,9 @@ def test_every_kind_of_table_gives_the_same_model(options, table, tmp_path, undr
             torch.testing.assert_close(other.weights()[name], weight, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("shape", "model"), [((7,), "logistic"), ((1, 9), "cnn"), ((2, 5, 6), "cnn"), ((2, 5, 6), "mlp")])
+@pytest.mark.parametrize(
+    ("shape", "model"), [((7,), "logistic"), ((1, 9), "cnn"), ((2, 5, 6), "cnn"), ((2, 5, 6), "mlp")]
+)
 def test_arrays_of_two_classes(options, tmp_path, undrawn, shape, model):
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 2, 40)
@@ -70,8 +72,10 @@ def test_a_folder_of_images(options, tmp_path, undrawn, channels):
 
 
 def test_series_have_a_network_of_their_own(options, tmp_path, undrawn):
-    run = train(Classify(model="cnn", width=4, depth=1, **options(data="mnist1d", epochs=1, batch=512)), folder=tmp_path)
-    assert any(weight.shape[-1] == 5 and weight.dim() == 3 for weight in run.weights().values())
+    run = train(
+        Classify(model="cnn", width=4, depth=1, **options(data="mnist1d", epochs=1, batch=512)), folder=tmp_path
+    )
+    assert any(weight.shape[2:] == (5,) for weight in run.weights().values())
 
 
 def test_smoothing_and_shifts_change_the_loss_and_not_the_measure(options):

@@ -68,7 +68,6 @@ def test_a_run_ends_with_both_figures_and_an_error_for_each_size(options, tmp_pa
     assert 0 <= low <= value <= high <= 1
     model = recipe.restored({})
     model.load_state_dict(run.weights())
-    assert int(model.steps) == 12
     assert model(torch.zeros(5, 1, 40)).shape == (5, 3 * recipe.seeds, 10)
 
 

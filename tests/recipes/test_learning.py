@@ -50,9 +50,7 @@ def test_vectors_are_not_pulled_to_0():
         assert [group["decay"] for group in made.param_groups] == [Learning.weight_decay, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("name", "rho"), [("l1", l1), ("l2", l2), ("elastic", lambda w: elastic_net(w, alpha=0.5))]
-)
+@pytest.mark.parametrize(("name", "rho"), [("l1", l1), ("l2", l2), ("elastic", lambda w: elastic_net(w, alpha=0.5))])
 def test_the_penalty_is_added_for_the_layers_that_are_named(options, name, rho):
     learning = {"penalty": name, "penalty_weight": 0.3, "penalty_on": "*layers.0.weight"}
     plain = Classify(hidden=(4,), dropout=0.0, **options()).training()
@@ -68,7 +66,9 @@ def test_the_penalty_is_added_for_the_layers_that_are_named(options, name, rho):
 
 
 def test_a_penalty_on_nothing_is_refused_before_the_first_step(options):
-    with pytest.raises(ValueError, match=r"no parameter is named 'layer\*': the module has \['model.1.layers.0.weight'"):
+    with pytest.raises(
+        ValueError, match=r"no parameter is named 'layer\*': the module has \['model.1.layers.0.weight'"
+    ):
         Classify(**options(penalty="l2", penalty_on="layer*")).training()
 
 
@@ -116,9 +116,7 @@ def test_patience_wants_examples_to_choose_by(options):
 
 
 def test_parts_of_a_batch_give_the_gradient_of_the_whole(options, tmp_path):
-    whole, parts = (
-        train(Classify(dropout=0.0, **options(accumulate=a)), folder=tmp_path).weights() for a in (1, 5)
-    )
+    whole, parts = (train(Classify(dropout=0.0, **options(accumulate=a)), folder=tmp_path).weights() for a in (1, 5))
     for name in whole:
         torch.testing.assert_close(whole[name], parts[name], rtol=1e-3, atol=1e-5)
 

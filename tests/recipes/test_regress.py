@@ -53,6 +53,13 @@ def test_models_in_closed_form_against_scikit_learn(options, tmp_path, model):
     torch.testing.assert_close(found, expected, rtol=1e-2, atol=0.5)
 
 
+def test_a_model_in_closed_form_needs_no_examples_to_choose_by(options):
+    fields = options(data="diabetes", given={"validation": 0.0}, patience=5)
+    assert Regress(model="linear", **fields).training().patience is None
+    with pytest.raises(ValueError, match="or patience 0"):
+        Regress(**fields).training()
+
+
 def test_ridge_makes_weights_smaller(options, tmp_path):
     lengths = []
     for ridge in (0.0, 100.0):

@@ -20,10 +20,10 @@ from torch import nn
 from lawful.data.batches import Shuffled
 from lawful.optim import adamw, muon_with_adamw
 from lawful.optim.max_norm import max_norm
-from lawful.training import sharded  # noqa: F401
 from lawful.training.failures import TrainingFailed
 from lawful.training.options import Engine
 from lawful.training.plan import Training, Turn
+from lawful.training.processes import sharded  # noqa: F401
 from lawful.training.run import Run
 from lawful.training.train import train
 

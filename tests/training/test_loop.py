@@ -14,7 +14,7 @@ from lawful.training.loop import Loop, Progress, split
 from lawful.training.options import Engine
 from lawful.training.plan import Training, Turn
 from lawful.training.precision import Precision
-from lawful.training.world import Alone
+from lawful.training.processes.world import Alone
 
 GENERATOR = torch.Generator().manual_seed(0)
 X, Y = torch.randn(14, 3, generator=GENERATOR), torch.randn(14, 1, generator=GENERATOR)
@@ -186,7 +186,7 @@ def test_patience_ends_it_and_each_best_is_saved():
     figures = iter([3.0, 1.0, 2.0, 2.0, 0.0])
     loop, _, saves = looped(plan(network(), evaluate=lambda m: {"loss": next(figures)}, every=1, patience=2))
     assert loop.ending == "patience"
-    assert (loop.progress.step, loop.progress.best, loop.progress.best_step) == (4, 1.0, 2)
+    assert (loop.progress.step, loop.progress.record.best, loop.progress.record.step) == (4, 1.0, 2)
     assert saves == [1, 2, 4]
 
 
@@ -194,7 +194,7 @@ def test_the_highest_is_the_best_where_it_is_maximised():
     numbers = count()
     training = plan(network(), evaluate=lambda m: {"right": next(numbers)}, every=3, watch="right", maximise=True)
     loop, _, _ = looped(training)
-    assert (loop.ending, loop.progress.best, loop.progress.best_step) == ("finished", 2, 9)
+    assert (loop.ending, loop.progress.record.best, loop.progress.record.step) == ("finished", 2, 9)
 
 
 def test_a_figure_that_is_not_there_is_named():

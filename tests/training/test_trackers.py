@@ -1,5 +1,5 @@
-from lawful.training.tensorboard import TensorBoard
-from lawful.training.terminal import Terminal
+from lawful.training.shown.tensorboard import TensorBoard
+from lawful.training.shown.terminal import Terminal
 from lawful.training.trackers import Tracker
 
 

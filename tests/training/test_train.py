@@ -67,7 +67,7 @@ def test_measuring_the_threads_leaves_no_trace(tmp_path, monkeypatch):
         step(), step()
         return 1, {1: 0.1, 2: 0.2}
 
-    module = sys.modules["lawful.training.train"]
+    module = sys.modules["lawful.training.session"]
     monkeypatch.setattr(module, "candidates", lambda: [1, 2])
     monkeypatch.setattr(module, "fastest", twice)
     noisy = {"augment": lambda b: (b[0] + torch.randn_like(b[0]) + random.random() + np.random.rand(),)}

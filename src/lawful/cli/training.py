@@ -77,7 +77,11 @@ def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOL
     for heading in ("run", "recipe", "state", "result"):
         table.add_column(heading, overflow="fold")
     for run in listed:
-        table.add_row(str(run.path), str(run.config.get("recipe") or "-"), run.state, run.summary)
+        try:
+            told = run.state, run.summary
+        except (ValueError, OSError) as error:
+            told = "damaged", str(error)
+        table.add_row(str(run.path), str(run.config.get("recipe") or "-"), *told)
     Console(highlight=False, markup=False).print(table)
     return 0
 

@@ -22,6 +22,8 @@ def fits(params: list[Tensor], grads: list[Tensor]) -> bool:
     On the processor PyTorch's kernels go through memory in order and do not look at strides: with a gradient that is
     transposed they would mix up its entries, and with one that is expanded they would read beyond its end.
     """
+    if hasattr(params[0], "placements"):  # a share of a weight that many processes hold, for which SGD's has no rule
+        return False
     return params[0].device.type in ("cpu", "cuda", "mps", "xpu") and all(map(_alike, params, grads))
 
 

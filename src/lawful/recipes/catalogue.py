@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from lawful.recipes.classify import Classify
+from lawful.recipes.double_descent import DoubleDescent
+from lawful.recipes.modular import Modular
 from lawful.recipes.regress import Regress
 from lawful.training import Recipe, Run, from_json, nearest
 
-RECIPES: dict[str, Any] = {kind.name: kind for kind in (Classify, Regress)}
+RECIPES: dict[str, Any] = {kind.name: kind for kind in (Classify, Regress, DoubleDescent, Modular)}
 """Every recipe, by the name that the command line calls it."""
 
 
@@ -26,7 +29,7 @@ def recipe_of(run: Run) -> Recipe:
         raise ValueError(
             f"{run.path} was trained from Python, without a recipe: go on with lawful.train(training, resume=run)"
         )
-    if name not in RECIPES:
+    if not isinstance(name, str) or name not in RECIPES:
         raise ValueError(f"config.json names no recipe: got {str(name)[:60]!r}; {nearest(name, RECIPES)}")
     return from_json(RECIPES[name], run.config.get("options", {}), at="options")
 
@@ -42,7 +45,8 @@ def load(run: Run | Path | str) -> nn.Module:
     """
     run = run if isinstance(run, Run) else Run(run)
     facts = run.config.get("model")
-    model = recipe_of(run).restored(facts if isinstance(facts, dict) else {})
+    with torch.random.fork_rng(devices=()):
+        model = recipe_of(run).restored(facts if isinstance(facts, dict) else {})
     try:
         model.load_state_dict(run.weights())
     except RuntimeError as error:

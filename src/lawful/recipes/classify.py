@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -30,15 +30,24 @@ from lawful.models import (
 )
 from lawful.objectives import cross_entropy
 from lawful.recipes.classified import results_of
-from lawful.recipes.given import Given
-from lawful.recipes.learning import Dropped, Fraction, Learning, Suited
+from lawful.recipes.learning import Dropped, Fraction, Suited
 from lawful.recipes.sizes import Sizes
-from lawful.recipes.supervised import Members, Supervised, drawn, fit_moments, prepared, single
-from lawful.training import AtMost, Between, Engine, Run, Training, validate
+from lawful.recipes.supervised import Members, Supervised, drawn, fit_moments, prepared, single, used
+from lawful.training import AtMost, Between, Run, Training, validate
 
 Width = Annotated[int, Between(1, 10**6)]
 SUITED: dict[str, Suited] = {"cnn": {"epochs": 20, "learning_rate": 1e-2}}
 """What a model is trained with unless it is said; `benchmarks/supervised.py` measures it."""
+ONLY = {
+    "hidden": ("mlp",),
+    "width": ("cnn",),
+    "depth": ("cnn",),
+    "kernel": ("cnn",),
+    "dropout": ("mlp", "cnn"),
+    "neighbours": ("nearest",),
+    "order": ("nearest",),
+}
+"""The models that an option is for."""
 USUAL: Suited = {"epochs": 60, "learning_rate": 3e-3}
 
 
@@ -68,12 +77,10 @@ class Classify(Members):
     """The most pixels or positions by which images and series are moved, at random, in every step."""
     smoothing: Fraction = 0.0
     """How much of the target is spread over all classes."""
-    given: Given = field(default_factory=Given)
-    learning: Learning = field(default_factory=Learning)
-    engine: Engine = field(default_factory=Engine)
 
     def __post_init__(self) -> None:
         validate(self)
+        used(self, ONLY)
         if self.model == "thresholded" and self.learning.members > 1 and self.learning.combine != "probabilities":
             raise ValueError("thresholded members rule classes out, and may agree on none: combine probabilities")
 

@@ -20,7 +20,7 @@ from lawful.models.strided_cnn import StridedCNN, StridedCNNConfig
 from lawful.optim import sgd
 from lawful.probe import figures
 from lawful.recipes.bounded import bounded
-from lawful.recipes.family import Family, count, objective, wrong
+from lawful.recipes.family import Family, objective, wrong
 from lawful.training import Between, Engine, Run, Training, Turn, validate
 
 LARGEST = {"mlp": 300, "cnn": 100}
@@ -99,11 +99,9 @@ class DoubleDescent:
             turns=[Turn(objective=objective, optimizer=optimizer)],
             batches=batches,
             steps=self.epochs * len(batches),
-            evaluate=lambda model: self.evaluated(model, train, test, len(batches)),
+            evaluate=lambda model: self.evaluated(model, train, test),
             every=self.every * len(batches),
-            watch="epochs",
-            maximise=True,
-            constrain=count,
+            watch=None,
             claims=self.claims,
             fingerprint=fingerprint(train.inputs, labels, test.inputs, test.targets),
             train=train,
@@ -125,7 +123,7 @@ class DoubleDescent:
             run.figures / "error over capacity.png",
         )
         over_time = errors["test error"].mean(1).T
-        epochs = [line["validation/epochs"] for line in lines]
+        epochs = [line["step"] / len(training.batches) for line in lines]
         figures.save(figures.epoch_double_descent(epochs, sizes, over_time), run.figures / "error over epochs.png")
         margin = 2 * math.sqrt(0.5 / len(training.test))
         counts = {"train error": len(training.train), "test error": len(training.test)}
@@ -134,7 +132,7 @@ class DoubleDescent:
             "parameters": dict(zip(map(str, self.widths), sizes, strict=True)),
             "smallest that fits": None if threshold is None else str(self.widths[fits[0]]),
             "double descent over capacity": descents(final["test error"].mean(0), self.widths, margin=margin),
-            "double descent over epochs, largest model": descents(over_time[-1], epochs, margin=margin),
+            "double descent over epochs, largest model": descents(*steadied(over_time[-1], epochs), margin=margin),
         }
 
     def restored(self, facts: Mapping[str, Any]) -> nn.Module:
@@ -172,13 +170,13 @@ class DoubleDescent:
 
     # ------------------------------------------------------------ its errors
 
-    def evaluated(self, model: nn.Module, train: Examples, test: Examples, steps: int) -> dict[str, float]:
+    def evaluated(self, model: nn.Module, train: Examples, test: Examples) -> dict[str, float]:
         """The share of wrong answers of every member; the last weights are those to keep, whatever it is."""
         found = {}
         for part, examples in (("train error", train), ("test error", test)):
             errors = wrong(model, examples.inputs, examples.targets)
             found |= {f"{label}/{part}": error for label, error in zip(self.labels, errors, strict=True)}
-        return {**found, "epochs": int(model.get_buffer("steps")) / steps}
+        return found
 
     def table(self, lines: Sequence[Mapping[str, Any]], part: str) -> np.ndarray:
         """The errors by evaluation, seed and size."""
@@ -189,6 +187,11 @@ class DoubleDescent:
         """Errors by size, the mean over the seeds, each with its interval."""
         hits = (errors.mean(0) * examples).round().astype(int).tolist()
         return {str(width): wilson(n, examples).json() for width, n in zip(self.widths, hits, strict=True)}
+
+
+def steadied(errors: np.ndarray, at: Sequence[float]) -> tuple[np.ndarray, Sequence[float]]:
+    """Averages each error with its two neighbours on both sides, as steps of descent make them jump."""
+    return (np.convolve(errors, np.full(5, 0.2), mode="valid"), at[2:-2]) if len(errors) > 4 else (errors, at)
 
 
 def descents(errors: np.ndarray | Sequence[float], at: Sequence[float], *, margin: float) -> dict[str, Any]:

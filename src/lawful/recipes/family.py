@@ -13,12 +13,11 @@ from lawful.objectives import cross_entropy
 
 
 class Family(nn.Module):
-    """Runs models side by side on the same inputs, and counts the steps of their training."""
+    """Runs models side by side on the same inputs."""
 
     def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Float[Tensor, "b *shape"]) -> Float[Tensor, "b m classes"]:
         """The scores of every member."""
@@ -31,11 +30,6 @@ def objective(model: nn.Module, batch: Batch) -> Tensor:
     scores = model(x)
     members = scores.shape[1]
     return members * cross_entropy(scores.flatten(0, 1), y.repeat_interleave(members))
-
-
-def count(model: nn.Module) -> None:
-    """Counts a step."""
-    model.get_buffer("steps").add_(1)
 
 
 @torch.no_grad()

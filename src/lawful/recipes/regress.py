@@ -34,10 +34,20 @@ from lawful.recipes.baselines import of_numbers
 from lawful.recipes.given import Given
 from lawful.recipes.learning import Dropped, Learning, NotNegative
 from lawful.recipes.sizes import Sizes
-from lawful.recipes.supervised import Members, Supervised, drawn, fit_moments, prepared, single
-from lawful.training import AtMost, Between, Engine, Run, Training, validate
+from lawful.recipes.supervised import Members, Supervised, drawn, fit_moments, prepared, single, used
+from lawful.training import AtMost, Between, Run, Training, validate
 
 Width = Annotated[int, Between(1, 10**6)]
+ONLY = {
+    "hidden": ("mlp",),
+    "dropout": ("mlp",),
+    "loss": ("mlp",),
+    "degree": ("polynomial",),
+    "ridge": ("linear", "polynomial"),
+    "neighbours": ("nearest",),
+    "order": ("nearest",),
+}
+"""The models that an option is for."""
 LOSSES = {"squared": squared_error, "absolute": absolute_error, "huber": huber_loss}
 
 
@@ -65,10 +75,10 @@ class Regress(Members):
     """nearest: the exponent of the distance."""
     given: Given = field(default_factory=lambda: Given(data="diabetes"))
     learning: Learning = field(default_factory=lambda: Learning(patience=20))
-    engine: Engine = field(default_factory=Engine)
 
     def __post_init__(self) -> None:
         validate(self)
+        used(self, ONLY)
 
     def training(self) -> Supervised:
         """Reads the examples and builds the model."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -58,9 +58,9 @@ def prepared(
     train = drawn(parts.train, learning, engine)
     batches = Shuffled(train.inputs, train.targets, size=learning.batch, seed=engine.seed)
     steps = 0 if fitted else (learning.epochs or 1) * len(batches)
-    validation = parts.validation
-    if learning.patience and validation is None:
-        raise ValueError("patience wants examples to choose by: give validation a share above 0")
+    validation, patience = parts.validation, 0 if fitted else learning.patience
+    if patience and validation is None:
+        raise ValueError("patience wants examples to choose by: give validation a share above 0, or patience 0")
     return Supervised(
         model=model,
         turns=[] if fitted else [learning.turn(model, objective, steps=steps)],
@@ -68,7 +68,7 @@ def prepared(
         steps=steps,
         evaluate=None if validation is None else lambda model: evaluate(model, validation),
         every=len(batches),
-        patience=learning.patience or None,
+        patience=patience or None,
         augment=augment,
         constrain=learning.constraint(),
         average=learning.average or None,
@@ -81,17 +81,31 @@ def prepared(
     )
 
 
+def used(recipe: Any, only: Mapping[str, Sequence[str]]) -> None:
+    """Refuses an option of another model than the one that is trained.
+
+    Args:
+        recipe: A dataclass with a field `model`.
+        only: The models that an option is for.
+    """
+    usual = {option.name: option.default for option in fields(recipe)}
+    for name, models in only.items():
+        if recipe.model not in models and getattr(recipe, name) != usual[name]:
+            raise ValueError(f"{name} is for the model {' or '.join(models)}: the model is {recipe.model}")
+
+
 def drawn(train: Examples, learning: Learning, engine: Engine) -> Examples:
     """The examples that a model is trained on: all of them, or as many drawn with replacement."""
     return train.take(resampled(len(train), seed=engine.seed)) if learning.bagging else train
 
 
+@dataclass(frozen=True, kw_only=True)
 class Members:
     """What makes an ensemble of a recipe: its members are the same recipe with other seeds."""
 
-    learning: Learning
-    engine: Engine
-    given: Given
+    given: Given = field(default_factory=Given)
+    learning: Learning = field(default_factory=Learning)
+    engine: Engine = field(default_factory=Engine)
 
     def members(self) -> list[Self]:
         """The recipes of the members; none where there is one model only."""
@@ -99,7 +113,7 @@ class Members:
             return []
         alone = replace(self.learning, members=1)
         seeds = range(self.engine.seed, self.engine.seed + self.learning.members)
-        return [replace(self, learning=alone, engine=replace(self.engine, seed=s)) for s in seeds]  # type: ignore[type-var]
+        return [replace(self, learning=alone, engine=replace(self.engine, seed=s)) for s in seeds]
 
     def together(self, models: Sequence[nn.Module], average: Average) -> nn.Module:
         return models[0] if len(models) == 1 else Ensemble(models, average=average)

@@ -3,10 +3,11 @@
 from lawful.training.failures import TrainingFailed
 from lawful.training.options import Engine
 from lawful.training.plan import Objective, Training, Turn
+from lawful.training.recipe import Recipe
 from lawful.training.run import RUNS, Run, runs
 from lawful.training.storage.config import AtMost, Between, from_json, nearest, validate
 from lawful.training.trackers import Tracker
-from lawful.training.train import Recipe, train
+from lawful.training.train import train
 
 __all__ = [
     "RUNS",

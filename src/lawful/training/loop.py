@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from lawful.blocks.modes import in_training
 from lawful.data.batches import Batch
 from lawful.optim.averaging import WeightAverage
+from lawful.optim.early_stopping import EarlyStopping
 from lawful.training.divergence import Diverged, bad_gradient, not_finite, where
 from lawful.training.interrupt import Wish
 from lawful.training.plan import Training, Turn
 from lawful.training.precision import Precision
+from lawful.training.processes.world import Alone
 from lawful.training.storage.shards import full
 from lawful.training.storage.state import randomness_kept
-from lawful.training.world import Alone
 
 Ending = Literal["finished", "patience", "stopped"]
 
@@ -32,12 +33,8 @@ class Progress:
 
     step: int = 0
     """Steps done."""
-    best: float | None = None
-    """The best figure so far."""
-    best_step: int | None = None
-    """The step after which it was measured."""
-    waited: int = 0
-    """Evaluations since."""
+    record: EarlyStopping = field(default_factory=EarlyStopping)
+    """The best figure so far, and how long ago it was."""
     seconds: float = 0.0
     """Time spent, over all sessions."""
 
@@ -71,6 +68,7 @@ class Loop:
     ) -> None:
         self.training, self.progress, self.precision = training, progress, precision
         self.world, self.average, self.device = world, average, device
+        progress.record = replace(progress.record, patience=training.patience, maximise=training.maximise)
         self.rates = [[group["lr"] for group in turn.optimizer.param_groups] for turn in training.turns]
         world.setup(training, device=device)
 
@@ -89,7 +87,7 @@ class Loop:
         while True:
             if progress.step >= training.steps:
                 return "finished"
-            if training.patience is not None and progress.waited >= training.patience:
+            if progress.record.stop:
                 return "patience"
             figures = self.step(progress.step)
             progress.step += 1
@@ -179,14 +177,12 @@ class Loop:
         with self.as_kept(), in_training(training.model), torch.no_grad(), randomness_kept():
             found = dict(self.world.evaluate())
         figures |= {f"validation/{name}": float(value) for name, value in found.items()}
+        if training.watch is None:
+            return False
         if training.watch not in found:
             raise KeyError(f"watch names no figure of evaluate: got {training.watch!r}, there are {list(found)}")
-        figure = float(found[training.watch])
-        if math.isfinite(figure) and training.better(figure, progress.best):
-            progress.best, progress.best_step, progress.waited = figure, progress.step, 0
-            return True
-        progress.waited += 1
-        return False
+        progress.record = progress.record.seen(float(found[training.watch]), progress.step)
+        return progress.record.improved
 
     @contextmanager
     def as_kept(self) -> Iterator[None]:
@@ -211,4 +207,3 @@ def split(batch: Batch, parts: int) -> list[tuple[Batch, float]]:
     chunks = [*zip(*(tensor.tensor_split(min(parts, size)) for tensor in batch), strict=True)]
     empty = [(tuple(tensor[:1] for tensor in batch), 0.0) for _ in range(parts - size)]
     return [*empty, *((chunk, len(chunk[0]) / size) for chunk in chunks)]
-

@@ -13,7 +13,7 @@ from lawful.data.batches import Batch, Source
 from lawful.laws import Claim
 
 Objective = Callable[[nn.Module, Batch], Tensor | Mapping[str, Tensor]]
-"""From the model and a batch to the mean loss over its examples; or a mapping with that as `loss`, and further figures."""
+"""From the model and a batch to the mean loss over its examples; or a mapping with it as `loss`, and more figures."""
 
 
 def unchanged(step: int) -> float:
@@ -53,8 +53,8 @@ class Training:
     """Figures of the model, on data that it is not trained on."""
     every: int = 100
     """The steps from one evaluation to the next."""
-    watch: str = "loss"
-    """The figure of `evaluate` that says which weights are the best."""
+    watch: str | None = "loss"
+    """The figure of `evaluate` that says which weights are the best; None where none are."""
     maximise: bool = False
     """Whether the best is the highest, and not the lowest."""
     patience: int | None = None
@@ -84,13 +84,7 @@ class Training:
             raise ValueError(f"steps is at least 0, and wants turns: got {self.steps} and {len(self.turns)}")
         if self.average is not None and not 0 <= self.average < 1:
             raise ValueError(f"average is a decay from 0 to below 1: got {self.average}")
-        if self.patience is not None and (self.patience < 1 or self.evaluate is None):
-            raise ValueError(f"patience is at least 1 and wants evaluate: got {self.patience} and {self.evaluate}")
+        if self.patience is not None and (self.patience < 1 or self.evaluate is None or self.watch is None):
+            raise ValueError(f"patience is at least 1, and wants evaluate and watch: got {self.patience}")
         if len({turn.name for turn in self.turns}) < len(self.turns):
             raise ValueError(f"several turns want a name each: got {[turn.name for turn in self.turns]}")
-
-    def better(self, value: float, best: float | None) -> bool:
-        """Says whether a figure is better than the best one so far."""
-        if best is None or value != value:
-            return value == value
-        return value > best if self.maximise else value < best

@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from lawful.training.processes.world import Alone
 from lawful.training.storage import config, files, shards
-from lawful.training.world import Alone
 
 SUMS = "checksums.json"
 LARGEST = 1 << 26

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,6 +33,11 @@ def plain(tensors: Mapping[str, Tensor]) -> Tensors:
 def of_module(module: nn.Module) -> Tensors:
     """Returns every parameter and buffer by its name, a shared one once."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def names_of(module: nn.Module) -> dict[int, str]:
+    """The name of each parameter, by its `id`."""
+    return {id(p): name for name, p in module.named_parameters()}
 
 
 def put_into_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -196,7 +201,7 @@ def _simple(value: Any) -> bool:
 def of_randomness() -> tuple[Tensors, Facts]:
     """Returns the random states of PyTorch on every device, of NumPy and of Python."""
     version, numbers, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    kind, keys, position, has_gauss, cached = cast("tuple[str, np.ndarray, int, int, float]", np.random.get_state())
     tensors = {
         "torch": torch.get_rng_state(),
         "python": torch.tensor(numbers, dtype=torch.int64),
@@ -259,3 +264,10 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> Tensors:
 def within(prefix: str, tensors: Mapping[str, Tensor]) -> Tensors:
     """Returns the tensors of a prefix, without it."""
     return {name[len(prefix) + 1 :]: t for name, t in tensors.items() if name.startswith(prefix + ".")}
+
+
+def seed(number: int) -> None:
+    """Sets every random state."""
+    torch.manual_seed(number)
+    np.random.seed(number % 2**32)
+    random.seed(number)

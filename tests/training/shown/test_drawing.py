@@ -4,8 +4,8 @@ import re
 import numpy as np
 import pytest
 
-from lawful.training.curves import Curve
-from lawful.training.drawing import chart
+from lawful.training.shown.curves import Curve
+from lawful.training.shown.drawing import chart
 
 
 def layer(page, kind):

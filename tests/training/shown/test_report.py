@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful.checking.verdict import Counterexample, Value, Verdict
-from lawful.training.report import command, outcome, write_report
+from lawful.training.shown.report import command, outcome, write_report
 
 VOID = {"meta", "img", "input", "link", "br", "hr"}
 NASTY = "<script>alert('x')</script>"
@@ -158,8 +158,8 @@ def test_a_page_has_everything(run):
 def test_what_differs_from_the_defaults_comes_first(run):
     said = read(run).text
     assert said.index("engine.seed") < said.index("The other options") < said.index("hidden")
-    again = re.search(r"lawful train classify .*? --engine.seed 3(?= )", said)[0]
-    assert shlex.split(again)[3:] == ["--data", f"{NASTY}.csv", "--rate", "0.003", "--engine.seed", "3"]
+    again = re.search(r"lawful train classify .*? --seed 3(?= )", said)[0]
+    assert shlex.split(again)[3:] == ["--data", f"{NASTY}.csv", "--rate", "0.003", "--seed", "3"]
 
 
 def test_nothing_of_a_file_becomes_html(run):
@@ -286,7 +286,7 @@ def test_a_training_of_ones_own_is_taken_up_in_python(tmp_path):
 
 def test_commands_are_those_of_the_command_line():
     options = {"weight_decay": None, "on": True, "model": {"no_bias": False}, "empty": []}
-    wanted = "lawful train r --weight-decay None --on --model.no-no-bias --empty"
+    wanted = "lawful train r --weight-decay None --on --no-no-bias --empty"
     assert command({"recipe": "r", "options": options}) == wanted
 
 

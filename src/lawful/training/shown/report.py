@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from lawful.checking.show import details, number, one_line, summary
 from lawful.checking.verdict import Report, Verdict
-from lawful.training.characters import duration
-from lawful.training.curves import as_number, charts
-from lawful.training.drawing import chart
-from lawful.training.media import safe, short, shown
+from lawful.training.shown.characters import duration
+from lawful.training.shown.curves import as_number, charts
+from lawful.training.shown.drawing import chart
+from lawful.training.shown.media import safe, short, shown
 from lawful.training.storage import files
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from lawful.data.batches import Batch
 from lawful.training.options import Engine
 from lawful.training.plan import Training
+from lawful.training.processes.world import Alone
 from lawful.training.storage.state import module_kept, randomness_kept
-from lawful.training.world import Alone
 
 PATIENCE = timedelta(minutes=10)
 """How long a process waits for another that is silent; one that ended is noticed at once."""
@@ -47,7 +47,7 @@ def join(engine: Engine) -> Alone:
         return DataParallel(engine)
     if engine.precision == "float16":
         raise ValueError("float16 wants parallel data: its factor of the loss is not shared out; bfloat16 needs none")
-    from lawful.training.sharded import Sharded
+    from lawful.training.processes.sharded import Sharded
 
     return Sharded(engine)
 

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from lawful.checking.show import number
-from lawful.training.characters import LEVELS, WIDTH, duration, sparkline, without_controls
+from lawful.training.shown.characters import LEVELS, WIDTH, duration, sparkline, without_controls
 
 if TYPE_CHECKING:
     from lawful.training.plan import Training

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from lawful.data.batches import Batch
-from lawful.training.distributed import Caller, Together
+from lawful.training.processes.distributed import Caller, Together
 from lawful.training.storage import shards
 from lawful.training.storage.state import module_kept, of_module, randomness_kept
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from lawful.training.curves import Curve, Point, envelope, height, smooth
-from lawful.training.media import safe
+from lawful.training.shown.curves import Curve, Point, envelope, height, smooth
+from lawful.training.shown.media import safe
 
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 72, 26, 12, 38

@@ -1,0 +1,85 @@
+"""A recipe: a complete training from its options, and what a run says of it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from lawful.checking.check import check_claims
+from lawful.checking.verdict import Verdict
+from lawful.training.options import Engine
+from lawful.training.plan import Training
+from lawful.training.run import Run
+from lawful.training.storage import config
+
+
+@runtime_checkable
+class Recipe(Protocol):
+    """A complete training as a frozen dataclass: its fields are the options, and it builds the rest from them."""
+
+    name: ClassVar[str]
+
+    @property
+    def engine(self) -> Engine:
+        """How it is run."""
+        ...
+
+    def training(self) -> Training:
+        """Reads the data and builds everything; all that is random comes from PyTorch's, NumPy's or Python's state."""
+        ...
+
+    def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
+        """Draws figures and samples of the trained model, and returns its results."""
+        ...
+
+    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
+        """Builds the model of a run from what `Training.described` said, before its weights are put in."""
+        ...
+
+
+@runtime_checkable
+class Ensembled(Recipe, Protocol):
+    """A recipe of which several are trained, and made into one model."""
+
+    def members(self) -> Sequence[Recipe]:
+        """The recipes of the members; none where there is one model only."""
+        ...
+
+    def combined(self, models: Sequence[nn.Module]) -> nn.Module:
+        """Makes one model of the trained members."""
+        ...
+
+
+def name_of(recipe: Recipe | Training) -> str:
+    """What a run is called: by its recipe, or by its model."""
+    return type(recipe.model).__name__.lower() if isinstance(recipe, Training) else recipe.name
+
+
+def facts_of(recipe: Recipe | Training, training: Training, *, threads: int, engine: Engine) -> dict[str, Any]:
+    """What stands in `config.json`."""
+    made = isinstance(recipe, Training)
+    return {
+        "recipe": None if made else recipe.name,
+        "options": config.to_json(engine if made else recipe),
+        "defaults": config.to_json(Engine() if made else type(recipe)()),
+        "model": config.to_json(dict(training.described)),
+        "data": training.fingerprint,
+        "threads": threads,
+        "device": engine.device,
+        "platform": platform.platform(terse=True),
+        "lawful": version("lawful"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def laws_of(training: Training, engine: Engine) -> list[Verdict]:
+    """Judges the laws of the trained model."""
+    if training.claims is None or not engine.laws:
+        return []
+    return list(check_claims(training.claims(training.model), cases=engine.laws))

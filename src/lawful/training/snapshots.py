@@ -1,0 +1,80 @@
+"""Everything that the rest of a training depends on, taken and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lawful.training.loop import Loop, Progress
+from lawful.training.storage import config, shards, state
+from lawful.training.storage.checkpoints import Checkpoint
+
+
+class Snapshots:
+    """Makes checkpoints of a loop: weights, their average, optimizers, scaler, progress and every random state.
+
+    Of several processes the first keeps what all share, and each its own random state and share of the weights.
+
+    Args:
+        loop: The loop.
+        seed: What the random state of a process begins from where no checkpoint has it.
+    """
+
+    def __init__(self, loop: Loop, *, seed: int) -> None:
+        self.loop, self.seed, self.world = loop, seed, loop.world
+        self.names = state.names_of(loop.training.model)
+
+    def take(self) -> Checkpoint:
+        """Returns the state after the steps that are done."""
+        loop = self.loop
+        tensors = state.under("model", state.of_module(loop.training.model))
+        facts: dict[str, Any] = {"progress": asdict(loop.progress)}
+        if loop.average is not None:
+            tensors |= state.under("average", loop.average.tensors)
+        for index, turn in enumerate(loop.training.turns):
+            key = f"optimizer{index}"
+            memory, facts[key] = state.of_optimizer(turn.optimizer, self.names)
+            tensors |= state.under(key, memory)
+        facts["scaler"] = loop.precision.scaler.state_dict() if loop.precision.scaler else None
+        randomness, facts["random"] = state.of_randomness()
+        if rank := self.world.rank:
+            tensors = {name: tensor for name, tensor in tensors.items() if shards.is_shared(tensor)}
+            randomness["facts"] = torch.tensor([*config.dump(facts["random"]).encode()], dtype=torch.uint8)
+        tensors |= state.under(f"random{rank or ''}", randomness)
+        return Checkpoint(loop.progress.step, tensors, facts)
+
+    def put_back(self, found: Checkpoint) -> None:
+        """Gives everything the state that it had."""
+        loop, tensors, facts = self.loop, found.tensors, found.facts
+        state.put_into_module(loop.training.model, state.within("model", tensors))
+        if loop.average is not None:
+            loop.average.load_state_dict(state.within("average", tensors))
+        for index, turn in enumerate(loop.training.turns):
+            key = f"optimizer{index}"
+            state.put_into_optimizer(turn.optimizer, self.names, state.within(key, tensors), state.part(facts, key))
+        if loop.precision.scaler is not None and facts.get("scaler"):
+            loop.precision.scaler.load_state_dict(state.part(facts, "scaler"))
+        training, progress = loop.training, config.from_json(Progress, facts.get("progress"), at="progress")
+        progress.record = replace(progress.record, patience=training.patience, maximise=training.maximise)
+        vars(loop.progress).update(vars(progress))
+        self._put_back_randomness(tensors, facts)
+
+    def _put_back_randomness(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Puts back the random state that this process had; one that is new has a stream of its own."""
+        rank = self.world.rank
+        own = state.within(f"random{rank}", tensors) if rank else state.within("random", tensors)
+        if not own:
+            self.begin_stream()
+            return
+        if rank:
+            text = bytes(own.pop("facts", torch.zeros(0)).to(torch.uint8).flatten().tolist())
+            facts = {"random": config.parse(text, name=f"the random state of process {rank}")}
+        state.put_into_randomness(own, state.part(facts, "random"))
+
+    def begin_stream(self) -> None:
+        """Gives a process after the first random numbers of its own, from where the training stands on."""
+        state.seed(hash((self.seed, self.world.rank, self.loop.progress.step)) % 2**63)

@@ -1,0 +1,112 @@
+"""A user's own module, objective and data, trained, stopped and gone on with from Python."""
+
+import pytest
+import torch
+from torch import nn
+
+import lawful
+from lawful.data import Shuffled
+from lawful.laws import Claim, batch_independence, shape
+from lawful.training import TrainingFailed
+
+ENGINE = lawful.Engine(threads=1, laws=3)
+
+
+class Wavy(nn.Module):
+    """A layer of a user's own, with noise in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(1, 12), nn.Linear(12, 1)
+
+    def forward(self, x):
+        hidden = self.inner(x).sin()
+        return self.outer(hidden + 0.1 * torch.randn_like(hidden) if self.training else hidden)
+
+
+def squared(model, batch):
+    x, y = batch
+    return (model(x) - y).square().mean()
+
+
+def made(*, steps=12, model=None, objective=squared):
+    torch.manual_seed(0)
+    model = model or Wavy()
+    x = torch.linspace(-3, 3, 40)[:, None]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+    return lawful.Training(
+        model=model,
+        turns=[lawful.Turn(objective=objective, optimizer=optimizer, clip=1.0)],
+        batches=Shuffled(x, x.sin(), size=10, seed=1),
+        steps=steps,
+        evaluate=lambda model: {"loss": float(squared(model, (x, x.sin())))},
+        every=4,
+        claims=lambda model: [Claim(batch_independence(), model, shape("b 1"))],
+    )
+
+
+class Stopped(Exception):
+    pass
+
+
+class StopsAt:
+    """A tracker with a fault of its own."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def start(self, run, training):
+        pass
+
+    def log(self, step, figures):
+        if step == self.step:
+            raise Stopped
+
+    def close(self):
+        pass
+
+
+def test_ones_own_module_is_trained(tmp_path):
+    training = made(steps=200)
+    run = lawful.train(training, engine=ENGINE, folder=tmp_path)
+    assert run.path == tmp_path / "wavy-001"
+    assert run.state == "finished"
+    losses = [line["validation/loss"] for line in run.metrics() if "validation/loss" in line]
+    assert losses[-1] < 0.2 * losses[0]
+    kept = training.model.state_dict()
+    assert all(torch.equal(kept[name], weight) for name, weight in run.weights().items())
+    assert "batch_independence" in run.report.read_text(encoding="utf-8")
+
+
+def test_it_goes_on_from_python_as_if_it_had_not_stopped(tmp_path):
+    engine = lawful.Engine(threads=1, laws=0, save=5)
+    whole = lawful.train(made(), engine=engine, folder=tmp_path)
+    with pytest.raises(Stopped):
+        lawful.train(made(), engine=engine, folder=tmp_path, trackers=[StopsAt(7)])
+    run = lawful.Run(tmp_path / "wavy-002")
+    assert run.state != "finished"
+    assert lawful.train(made(), engine=engine, resume=run).state == "finished"
+    assert all(torch.equal(weight, run.weights()[name]) for name, weight in whole.weights().items())
+    assert [line["step"] for line in run.metrics()] == list(range(1, 13))
+
+
+def test_a_run_from_python_has_no_recipe(tmp_path):
+    run = lawful.train(made(steps=1), engine=lawful.Engine(threads=1, laws=0), folder=tmp_path)
+    with pytest.raises(ValueError, match=r"was trained from Python, without a recipe: go on with lawful.train"):
+        lawful.load(run)
+
+
+def test_a_fault_of_the_objective_is_seen_as_it_is(tmp_path):
+    def broken(model, batch):
+        raise KeyError("a slip of the user")
+
+    with pytest.raises(KeyError, match="a slip of the user"):
+        lawful.train(made(objective=broken), engine=ENGINE, folder=tmp_path)
+
+
+def test_a_loss_that_is_no_number_is_named(tmp_path):
+    def vanishing(model, batch):
+        return squared(model, batch).log() * 0 + float("nan")
+
+    with pytest.raises(TrainingFailed, match="the loss is nan at step 1"):
+        lawful.train(made(objective=vanishing), engine=ENGINE, folder=tmp_path)

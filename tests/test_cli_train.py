@@ -1,0 +1,318 @@
+"""Training, listing runs and predicting from the command line: clear sentences, exit codes, no traceback."""
+
+import csv
+import dataclasses
+import itertools
+import json
+import random
+import re
+import shutil
+
+import pytest
+
+from lawful.cli import main
+from lawful.recipes import RECIPES
+
+QUICK = ("--epochs", "1", "--batch", "32", "--laws", "0", "--threads", "1")
+HEADER = "size,colour,weight,kind\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A folder of the test's own, and a terminal of 80 columns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+@pytest.fixture
+def lawful(capfd):
+    def run(*arguments):
+        code = main([str(a) for a in arguments])
+        shown = capfd.readouterr()
+        assert "Traceback" not in shown.out + shown.err
+        assert code != 3, shown.err
+        return code, shown.out, shown.err
+
+    return run
+
+
+def lines(count=60):
+    draw = random.Random(0)
+    for i in range(count):
+        k = i % 3
+        colour, kind = ("red", "blue", "green")[k], ("cat", "dog", "owl")[k]
+        yield f"{draw.gauss(2 * k, 0.5):.4f},{colour},{draw.gauss(-k, 0.5):.4f},{kind}\n"
+
+
+@pytest.fixture
+def own(here):
+    (here / "own.csv").write_text(HEADER + "".join(lines()))
+    return "own.csv"
+
+
+def plain(text):
+    """The words of a text without the boxes around them and the breaks between them."""
+    return " ".join(re.sub(r"[╭─╮│╰╯]", " ", text).split())
+
+
+# ------------------------------------------------------------ help
+
+
+def test_help_lists_the_recipes(lawful):
+    code, out, _ = lawful("train", "--help")
+    assert code == 0
+    for name, kind in RECIPES.items():
+        assert f"{name} " in out
+        assert kind.__doc__.splitlines()[0] in out
+    assert lawful("train")[0] == 4
+
+
+@pytest.mark.parametrize("recipe", list(RECIPES))
+def test_help_has_every_field_with_its_default(lawful, recipe):
+    code, out, _ = lawful("train", recipe, "--help")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    words = plain(out)
+    for field in fields_of(RECIPES[recipe]):
+        option = field.name.replace("_", "-")
+        entry = re.search(rf"--{option}[ ,].*?\(default: .*?\)", words)
+        assert entry, option
+        assert len(entry[0].split()) > 5, entry[0]
+
+
+def fields_of(recipe):
+    """The fields of a recipe and of the groups inside it."""
+    made = recipe()
+    for field in dataclasses.fields(recipe):
+        inner = getattr(made, field.name)
+        yield from dataclasses.fields(inner) if dataclasses.is_dataclass(inner) else [field]
+
+
+@pytest.mark.parametrize("recipe", list(RECIPES))
+def test_no_line_of_help_breaks_off_before_its_sentence_ends(lawful, recipe):
+    """A line with room for the next word ends an entry."""
+    rows = [line.strip("│ ") for line in lawful("train", recipe, "--help")[1].splitlines() if line.startswith("│  ")]
+    for line, after in itertools.pairwise(rows):
+        assert len(line) + 1 + len(after.split()[0]) > 54 or line.endswith(")"), line
+
+
+# ------------------------------------------------------------ arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("clasify",), "there is no recipe 'clasify': did you mean 'classify'?"),
+        (("xyz",), "there is no recipe 'xyz': there are classify, regress"),
+        (("classify", "--epoch", "3"), "Perhaps you meant: --epochs"),
+        (("classify", "--model", "mpl"), "invalid choice 'mpl' for argument '--model'. Expected one of ('mlp', 'cnn'"),
+        (("classify", "--batch", "many"), "'many'"),
+        (("classify", "--epochs", "0"), "epochs is from 1 to 1e+07: got 0"),
+        (("classify", "--dropout", "2"), "dropout is from 0 to 0.99: got 2.0"),
+        (("classify", "--hidden", "-3"), "hidden[0] is from 1 to 1e+06: got -3"),
+        (("classify", "--learning-rate", "nan"), "learning_rate is a finite number: got nan"),
+        (("classify", "--width", "64"), "width is for the model cnn: the model is mlp"),
+        (
+            ("regress", "--model", "nearest", "--degree", "3"),
+            "degree is for the model polynomial: the model is nearest",
+        ),
+        (("classify", "--resize", "8"), "resize is a height and a width: got (8,)"),
+        (("--resume", "nowhere"), "there is no run at nowhere"),
+        (("--resume",), "lawful train --resume RUN takes the folder of a run and nothing else"),
+        (("--resume", "a", "--epochs", "3"), "takes the folder of a run and nothing else: got --resume a --epochs 3"),
+        (("classify", "--resume", "a"), "takes the folder of a run and nothing else: got classify --resume a"),
+    ],
+)
+def test_arguments_that_are_wrong(lawful, here, arguments, sentence):
+    code, out, err = lawful("train", *arguments)
+    assert code == 4
+    assert sentence in plain(out + err)
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--target", "knd"), "own.csv has no column 'knd': did you mean kind?"),
+        (("--target", "size"), "to fit numbers, train regress"),
+        (("--model", "cnn"), "a cnn takes images or series"),
+        (("--penalty", "l1", "--penalty-on", "layer*"), "no parameter is named 'layer*'"),
+        (("--members", "2", "--target", "knd"), "own.csv has no column 'knd'"),
+        (("--device", "cuda"), "this machine has no device cuda"),
+        (("--resize", "8", "8"), "size is for folders of images: own.csv is none"),
+        (("--hidden", "1000000", "1000000"), "a model of at most 2,000,000,000 weights was wanted"),
+    ],
+)
+def test_arguments_that_do_not_fit_the_data(lawful, own, here, arguments, sentence):
+    import torch
+
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is such a device")
+    code, _, err = lawful("train", "classify", "--data", own, *QUICK, *arguments)
+    assert code == 1
+    assert sentence in err
+    assert not (here / "runs").exists()
+
+
+# ------------------------------------------------------------ data
+
+
+BAD = {
+    "empty": ("", "bad.csv is empty"),
+    "header": (HEADER, "bad.csv has a header and no rows"),
+    "nan": (HEADER + "nan,red,1,cat\n" + "".join(lines()), "a value is missing in line 2 of bad.csv, column 'size'"),
+    "one class": (HEADER + "".join(line.rpartition(",")[0] + ",cat\n" for line in lines()), "has the one class 'cat'"),
+    "one example": (HEADER + "1,red,1,emu\n" + "".join(lines()), "class 'emu' has 1 of 61 examples"),
+    "text": (HEADER + "big,red,1,cat\n" + "".join(lines()), "line 2 of bad.csv, column 'size', has 'big' among"),
+    "few": (HEADER + "".join(lines(3)), "3 classes in 3 examples"),
+    "ragged": (HEADER + "1,red\n" + "".join(lines()), "line 2"),
+    "huge": (HEADER + "1e60,red,1,cat\n" + "".join(lines()), "a finite number of 32 bits was wanted in line 2"),
+    "binary": (bytes(range(256)), "bad.csv is not UTF-8 text"),
+}
+
+
+@pytest.mark.parametrize("kind", list(BAD))
+def test_bad_data_are_a_clear_sentence(lawful, here, kind):
+    content, sentence = BAD[kind]
+    (here / "bad.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    code, _, err = lawful("train", "classify", "--data", "bad.csv", *QUICK)
+    assert code == 1
+    assert sentence in err
+    assert not (here / "runs").exists()
+
+
+def test_a_file_that_is_gone(lawful, own, here):
+    code, _, err = lawful("train", "classify", "--data", "won.csv", *QUICK)
+    assert code == 1
+    assert "there is no file or folder won.csv: did you mean own.csv?" in err
+
+
+def test_too_few_rows_to_split(lawful, here):
+    (here / "few.csv").write_text("a,b\n1,2\n3,4\n")
+    code, _, err = lawful("train", "regress", "--data", "few.csv", *QUICK)
+    assert code == 1
+    assert "2 examples are too few for parts" in err
+
+
+# ------------------------------------------------------------ from training to predictions
+
+
+def test_a_run_from_the_first_command_to_the_last(lawful, own, here):
+    """Train, list, predict, go on, move, predict again."""
+    assert lawful("runs") == (0, "", "lawful: there are no runs in runs\n")
+    code, out, _ = lawful("train", "classify", "--data", own, *QUICK, "--hidden", "8")
+    assert code == 0
+    assert "report: runs/classify-001/report.html" in out
+    assert "test: accuracy " in out.splitlines()[-1]
+    results = json.loads((here / "runs/classify-001/results.json").read_text())
+
+    code, out, _ = lawful("runs")
+    assert code == 0
+    assert "runs/classify-001 classify finished accuracy" in plain(out)
+
+    code, first, err = lawful("predict", "runs/classify-001", own)
+    assert code == 0
+    assert re.fullmatch(r"accuracy \S+ \[\S+ \S+\] on 60 rows\n", err)
+    rows = list(csv.DictReader(first.splitlines()))
+    assert len(rows) == 60
+    for row in rows:
+        assert sum(float(row[f"p({name})"]) for name in ("cat", "dog", "owl")) == pytest.approx(1, abs=1e-5)
+
+    code, out, _ = lawful("train", "--resume", "runs/classify-001")
+    assert code == 0
+    assert "going on after step" in out
+    assert json.loads((here / "runs/classify-001/results.json").read_text())["test"] == results["test"]
+
+    shutil.move("runs/classify-001", "elsewhere")
+    code, out, _ = lawful("predict", "elsewhere", own, "--output", "p.csv")
+    assert code == 0
+    assert (out, (here / "p.csv").read_text()) == ("", first)
+
+
+def test_duplicates_are_told_when_the_training_starts_and_in_the_report(lawful, here):
+    (here / "twice.csv").write_text(HEADER + "".join(lines()) * 2)
+    code, out, _ = lawful("train", "regress", "--data", "twice.csv", "--target", "size", "--model", "linear", *QUICK)
+    assert code == 0
+    sentence = "examples of test have the same inputs as one of train: the test is not of unseen data"
+    assert sentence in out
+    assert out.index(sentence) < out.index("0 steps")
+    assert sentence in (here / "runs/regress-001/report.html").read_text(encoding="utf-8")
+    assert sentence in (here / "runs/regress-001/log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda c: c["options"].update(ridg=1.0), "options has no field 'ridg': did you mean 'ridge'?"),
+        (lambda c: c["options"]["given"].update(data="gone.csv"), "there is no file or folder gone.csv"),
+        (lambda c: c.update(recipe="regres"), "did you mean 'regress'?"),
+        (lambda c: c.update(threads=10**9), "threads in config.json is from 1 to 1024"),
+        (lambda c: c.update(data="0"), "has changed since it was begun"),
+    ],
+)
+def test_a_run_whose_configuration_was_altered(lawful, here, altered_run, change, sentence):
+    path = here / "runs/regress-001/config.json"
+    held = json.loads(path.read_text())
+    change(held)
+    path.write_text(json.dumps(held))
+    code, _, err = lawful("train", "--resume", "runs/regress-001")
+    assert code in (1, 4)
+    assert sentence in err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of a straight line, to be copied."""
+    from lawful.recipes import Regress
+    from lawful.training import Engine, train
+
+    return train(Regress(model="linear", engine=Engine(threads=1, laws=0)), folder=tmp_path_factory.mktemp("line")).path
+
+
+@pytest.fixture
+def altered_run(trained, here):
+    shutil.copytree(trained, here / "runs/regress-001")
+
+
+def test_broken_runs_are_listed_or_left_out(lawful, here, altered_run):
+    for name in ("no config", "no json", "a list", "no results", "bad results"):
+        (here / "runs" / name).mkdir()
+    (here / "runs/no json/config.json").write_text("{")
+    (here / "runs/a list/config.json").write_text("[]")
+    (here / "runs/no results/config.json").write_text("{}")
+    (here / "runs/bad results/config.json").write_text('{"recipe": ["x"]}')
+    (here / "runs/bad results/results.json").write_text('{"test": ')
+    (here / "runs/no results/metrics.jsonl").write_text('{"step": "x"}\n[]\n{')
+    code, out, _ = lawful("runs")
+    assert code == 0
+    assert "runs/regress-001" in out
+    assert "not begun" in out
+    assert "damaged" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("nowhere", "diabetes"), "there is no run at nowhere"),
+        (("runs", "diabetes"), "runs is no run: it has no config.json"),
+        (("runs/regress-001", "gone.csv"), "there is no file or folder gone.csv"),
+        (("runs/regress-001", "iris"), "iris has other columns, shapes or classes"),
+        (("runs/regress-001", "diabetes", "--samples", "-1"), "samples is at least 0: got -1"),
+        (("runs/regress-001", "diabetes", "--samples", "2"), "samples are of a model with dropout"),
+        (("runs/regress-001", "diabetes", "--output", "no/p.csv"), "a file or folder is gone, or never was: no/p.csv"),
+        (("runs/regress-001", "diabetes", "--sample", "2"), "Unrecognized options"),
+    ],
+)
+def test_predictions_that_cannot_be_made(lawful, altered_run, arguments, sentence):
+    code, out, err = lawful("predict", *arguments)
+    assert code == 4
+    assert sentence in plain(out + err)
+
+
+def test_weights_that_are_damaged(lawful, here, altered_run):
+    path = here / "runs/regress-001/model.safetensors"
+    path.write_bytes(path.read_bytes()[:-7])
+    code, _, err = lawful("predict", "runs/regress-001", "diabetes")
+    assert code == 4
+    assert "model.safetensors of runs/regress-001 cannot be read" in err
