@@ -6,12 +6,16 @@ import itertools
 import json
 import random
 import re
+import shlex
 import shutil
 
 import pytest
+import torch
 
 from lawful.cli import main
 from lawful.recipes import RECIPES
+from lawful.training import Run
+from lawful.training.shown.report import command as command_of
 
 QUICK = ("--epochs", "1", "--batch", "32", "--laws", "0", "--threads", "1")
 HEADER = "size,colour,weight,kind\n"
@@ -72,7 +76,7 @@ def test_help_lists_the_recipes(lawful):
 def test_help_has_every_field_with_its_default(lawful, recipe):
     code, out, _ = lawful("train", recipe, "--help")
     assert code == 0
-    assert max(map(len, out.splitlines())) <= 80
+    assert max(len(line) for line in out.splitlines() if line.startswith("│")) <= 80
     words = plain(out)
     for field in fields_of(RECIPES[recipe]):
         option = field.name.replace("_", "-")
@@ -141,12 +145,10 @@ def test_arguments_that_are_wrong(lawful, here, arguments, sentence):
         (("--members", "2", "--target", "knd"), "own.csv has no column 'knd'"),
         (("--device", "cuda"), "this machine has no device cuda"),
         (("--resize", "8", "8"), "size is for folders of images: own.csv is none"),
-        (("--hidden", "1000000", "1000000"), "a model of at most 2,000,000,000 weights was wanted"),
+        (("--hidden", "1000000", "1000000"), "at most 2,000,000,000 weights were wanted"),
     ],
 )
 def test_arguments_that_do_not_fit_the_data(lawful, own, here, arguments, sentence):
-    import torch
-
     if "cuda" in arguments and torch.cuda.is_available():
         pytest.skip("there is such a device")
     code, _, err = lawful("train", "classify", "--data", own, *QUICK, *arguments)
@@ -230,11 +232,22 @@ def test_a_run_from_the_first_command_to_the_last(lawful, own, here):
     assert (out, (here / "p.csv").read_text()) == ("", first)
 
 
+def test_the_command_in_the_report_trains_the_same_again(lawful, own, here):
+    odd = ("--hidden", "6", "5", "--ignore", "weight", "--validation", "0", "--seed", "4", "--learning-rate", "1e-2")
+    assert lawful("train", "classify", "--data", own, *QUICK, *odd, "--bagging")[0] == 0
+    command = shlex.split(command_of(Run("runs/classify-001").config))
+    assert command[:3] == ["lawful", "train", "classify"]
+    assert lawful(*command[1:])[0] == 0
+    first, again = (Run(f"runs/classify-00{i}") for i in (1, 2))
+    assert first.config == again.config
+    assert all(torch.equal(weight, again.weights()[name]) for name, weight in first.weights().items())
+
+
 def test_duplicates_are_told_when_the_training_starts_and_in_the_report(lawful, here):
     (here / "twice.csv").write_text(HEADER + "".join(lines()) * 2)
     code, out, _ = lawful("train", "regress", "--data", "twice.csv", "--target", "size", "--model", "linear", *QUICK)
     assert code == 0
-    sentence = "examples of test have the same inputs as one of train: the test is not of unseen data"
+    sentence = "examples of test have the same inputs as one of train: test does not measure unseen data"
     assert sentence in out
     assert out.index(sentence) < out.index("0 steps")
     assert sentence in (here / "runs/regress-001/report.html").read_text(encoding="utf-8")

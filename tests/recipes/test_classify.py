@@ -78,6 +78,13 @@ def test_series_have_a_network_of_their_own(options, tmp_path, undrawn):
     assert any(weight.shape[2:] == (5,) for weight in run.weights().values())
 
 
+def test_without_examples_to_choose_by_nothing_is_evaluated(options, tmp_path, undrawn):
+    run = train(Classify(hidden=(4,), **options(given={"validation": 0.0})), folder=tmp_path)
+    assert "validation" not in run.results
+    assert run.results["examples"] == {"train": 120, "validation": 0, "test": 30}
+    assert not any("validation/loss" in line for line in run.metrics())
+
+
 def test_smoothing_and_shifts_change_the_loss_and_not_the_measure(options):
     plain, smooth, moved = (
         Classify(hidden=(4,), dropout=0.0, **extra, **options(data="digits")).training()
@@ -100,7 +107,7 @@ def test_smoothing_and_shifts_change_the_loss_and_not_the_measure(options):
     [
         ({"model": "cnn"}, "iris", r"a cnn takes images or series: these examples have shape \(4,\); model mlp"),
         ({"shift": 1}, "iris", r"shift is for images and series: these examples have shape \(4,\)"),
-        ({"hidden": (10**6, 10**6)}, "iris", "a model of at most 2,000,000,000 weights was wanted"),
+        ({"hidden": (10**6, 10**6)}, "iris", "at most 2,000,000,000 weights were wanted"),
         ({}, "diabetes", "the target of diabetes is numbers"),
         ({}, "nothing.csv", "there is no file or folder nothing.csv|there are no data"),
     ],

@@ -119,4 +119,6 @@ def test_a_member_alone_is_the_recipe_with_its_seed(options):
     recipe = Classify(**options(members=2))
     alone = recipe.members()[1]
     assert alone.members() == []
+    last = replace(recipe, engine=replace(recipe.engine, seed=2**63 - 1))
+    assert [member.engine.seed for member in last.members()] == [2**63 - 1, 0]
     assert alone == replace(recipe, learning=replace(recipe.learning, members=1), engine=replace(recipe.engine, seed=1))

@@ -60,6 +60,21 @@ def test_columns_can_be_ignored_or_read_as_words(table):
     assert columns == ("size=0", "size=1", "weight")
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_rare_classes_are_refused_or_told(table, count):
+    """A class that cannot stand in each of the three parts is refused; one that by chance does not is told."""
+    given = Given(data=str(table(change=lambda rows: [*rows, *[("9", "red", str(i), "emu") for i in range(count)]])))
+    if count < 3:
+        with pytest.raises(
+            ValueError, match=rf"class 'emu' has {count} of {60 + count} examples: 3 parts need at least 3"
+        ):
+            given.parts("classify")
+        return
+    parts = given.parts("classify")
+    lacking = [n for n in ("train", "validation", "test") if 2 not in getattr(parts, n).targets.tolist()]
+    assert sorted(parts.notes) == sorted(f"{name} has no example of class 'emu'" for name in lacking)
+
+
 def test_numbers_are_not_taken_for_classes(table):
     with pytest.raises(ValueError, match="classes in 60 examples: to fit numbers, train regress"):
         Given(data=str(table()), target="size").parts("classify")
@@ -73,6 +88,7 @@ def test_numbers_are_not_taken_for_classes(table):
         ("test", 0.0, "test is from 0.01 to 0.9: got 0.0"),
         ("validation", 1.0, "validation is from 0 to 0.9: got 1.0"),
         ("data", 3, "data is a text: got 3"),
+        ("data", "", "data is a file, a folder or a name: got an empty text"),
         ("ignore", ["a"], "ignore is a list of a text"),
         ("split", -1, "split is from 0 to"),
     ],

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
-from lawful.recipes.supervised import MOST
+MOST = 2 * 10**9
+"""The largest number of weights that is built."""
 
 
 def bounded(builders: Iterable[Callable[[], nn.Module]], *, copies: int = 1) -> None:

@@ -67,7 +67,7 @@ class Classify(Members):
     """cnn: the number of residual blocks."""
     kernel: Annotated[int, Between(0, 99)] = 0
     """cnn: the taps of a convolution along each axis, an odd number; 0 for 3 on images and 5 on series."""
-    dropout: Dropped = 0.2
+    dropout: Dropped = 0.3
     """mlp and cnn: the share of units that is dropped in training; predictions then have an uncertainty too."""
     neighbours: Annotated[int, Between(1, 10**6)] = 5
     """nearest: how many examples are asked."""
@@ -75,7 +75,7 @@ class Classify(Members):
     """nearest: the exponent of the distance."""
     shift: Annotated[int, Between(0, 10**4)] = 0
     """The most pixels or positions by which images and series are moved, at random, in every step."""
-    smoothing: Fraction = 0.0
+    smoothing: Fraction = 0.1
     """How much of the target is spread over all classes."""
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -57,6 +58,8 @@ class Given:
 
     def __post_init__(self) -> None:
         validate(self)
+        if not self.data:
+            raise ValueError("data is a file, a folder or a name: got an empty text")
         if len(self.resize) not in (0, 2):
             raise ValueError(f"resize is a height and a width: got {self.resize}")
 
@@ -74,16 +77,36 @@ class Given:
                 drop_missing=self.drop_missing,
                 size=size,
             )
-            if examples.classes and 2 * len(examples.classes) > len(examples):
-                found = f"{len(examples.classes)} classes in {len(examples)} examples"
-                raise ValueError(f"the target of {self.data} has {found}: to fit numbers, train regress")
-            rest, test = split(examples, fractions=(1 - self.test, self.test), seed=self.split)
-            train, validation = rest, None
-            if self.validation:
-                train, validation = split(rest, fractions=(1 - self.validation, self.validation), seed=self.split + 1)
-        inputs = {"train": train.inputs, "test": test.inputs}
-        if validation is not None:
-            inputs = {"train": train.inputs, "validation": validation.inputs, "test": test.inputs}
-        found = [f"{leak}: the test is not of unseen data" for leak in leaks(inputs)]
+        if examples.classes and 2 * len(examples.classes) > len(examples):
+            found = f"{len(examples.classes)} classes in {len(examples)} examples"
+            raise ValueError(f"the target of {self.data} has {found}: to fit numbers, train regress")
+        parts = self.divided(examples)
         told = [str(warning.message) for warning in heard]
-        return Parts(train, validation, test, encoding, (*notes, *told, *found), examples.fingerprint())
+        copies = leaks({name: part.inputs for name, part in parts.items()})
+        found = [f"{leak}: {leak.second} does not measure unseen data" for leak in copies]
+        return Parts(
+            train=parts["train"],
+            validation=parts.get("validation"),
+            test=parts["test"],
+            encoding=encoding,
+            notes=(*notes, *told, *absent(parts), *found),
+            fingerprint=examples.fingerprint(),
+        )
+
+    def divided(self, examples: Examples) -> dict[str, Examples]:
+        """The parts by name, of which none shares an example with another."""
+        rest = 1 - self.test
+        shares = {"train": rest * (1 - self.validation), "validation": rest * self.validation, "test": self.test}
+        shares = {name: share for name, share in shares.items() if share}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # classes that a part lacks are told by its name
+            return dict(zip(shares, split(examples, fractions=[*shares.values()], seed=self.split), strict=True))
+
+
+def absent(parts: Mapping[str, Examples]) -> Iterator[str]:
+    """Says which classes are so rare that a part has none of them."""
+    for name, part in parts.items():
+        there = set(part.targets.tolist()) if part.classes else set()
+        lacking = [label for number, label in enumerate(part.classes or ()) if number not in there]
+        if lacking:
+            yield f"{name} has no example of class {', '.join(map(repr, lacking[:5]))}"

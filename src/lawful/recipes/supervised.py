@@ -14,13 +14,11 @@ from lawful.inference import Ensemble
 from lawful.inference.ensemble import Average
 from lawful.laws import Claim
 from lawful.models import Standardized
+from lawful.recipes.bounded import bounded
 from lawful.recipes.given import Given, Parts
 from lawful.recipes.learning import Learning
 from lawful.recipes.sizes import Sizes
 from lawful.training import Engine, Objective, Training
-
-MOST = 2 * 10**9
-"""The largest number of weights that is built."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +110,7 @@ class Members:
         if self.learning.members == 1:
             return []
         alone = replace(self.learning, members=1)
-        seeds = range(self.engine.seed, self.engine.seed + self.learning.members)
+        seeds = [(self.engine.seed + number) % 2**63 for number in range(self.learning.members)]
         return [replace(self, learning=alone, engine=replace(self.engine, seed=s)) for s in seeds]
 
     def together(self, models: Sequence[nn.Module], average: Average) -> nn.Module:
@@ -125,11 +123,7 @@ def single(build: Callable[[Sizes], Standardized], sizes: Sizes) -> Standardized
     Raises:
         ValueError: where there are too many.
     """
-    with torch.device("meta"):
-        model = build(sizes)
-    count = sum(t.numel() for t in (*model.parameters(), *model.buffers()))
-    if count > MOST:
-        raise ValueError(f"a model of at most {MOST:,} weights was wanted: these sizes give {count:,}")
+    bounded([lambda: build(sizes)])
     return build(sizes)
 
 
