@@ -5,6 +5,7 @@ import torch
 from lawful.recipes import Classify
 from lawful.training import TrainingFailed, train
 
+SMALL = {"width": 8, "depth": 1, "dropout": 0.0, "smoothing": 0.0}
 MODELS = ("mlp", "logistic", "thresholded", "nearest")
 
 
@@ -56,7 +57,7 @@ def test_arrays_of_two_classes(options, tmp_path, undrawn, shape, model):
     inputs = draw.normal(size=(40, *shape)) + 3 * labels.reshape(-1, *[1] * len(shape))
     np.savez(tmp_path / "arrays.npz", x=inputs, y=labels)
     learning = options(data=tmp_path / "arrays.npz", epochs=8, learning_rate=0.03)
-    small = {"width": 8, "depth": 1} if model == "cnn" else {}
+    small = SMALL if model == "cnn" else {"smoothing": 0.0}
     run = train(Classify(model=model, **small, **learning), folder=tmp_path)
     assert run.results["test"]["accuracy"]["value"] == 1
     assert run.config["model"]["sizes"]["shape"] == list(shape)
@@ -65,8 +66,8 @@ def test_arrays_of_two_classes(options, tmp_path, undrawn, shape, model):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_folder_of_images(options, tmp_path, undrawn, channels):
     folder = pictures(tmp_path / "images", channels=channels)
-    learning = options(data=folder, given={"resize": (4, 8)}, epochs=5, batch=8, learning_rate=0.03)
-    run = train(Classify(model="cnn", width=8, depth=1, shift=1, **learning), folder=tmp_path)
+    learning = options(data=folder, given={"resize": (4, 8)}, epochs=15, batch=8, learning_rate=0.03)
+    run = train(Classify(model="cnn", **SMALL, shift=1, **learning), folder=tmp_path)
     assert run.results["test"]["accuracy"]["value"] == 1
     assert run.config["model"]["sizes"]["shape"] == [channels, 4, 8]
 
