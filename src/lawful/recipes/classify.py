@@ -75,7 +75,7 @@ class Classify(Members):
     """nearest: the exponent of the distance."""
     shift: Annotated[int, Between(0, 10**4)] = 0
     """The most pixels or positions by which images and series are moved, at random, in every step."""
-    smoothing: Fraction = 0.1
+    smoothing: Fraction = 0.03
     """How much of the target is spread over all classes."""
 
     def __post_init__(self) -> None:

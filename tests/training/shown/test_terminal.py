@@ -35,16 +35,24 @@ def numbers(text):
 
 def test_lines_where_there_is_no_terminal(tmp_path):
     text = shown(tmp_path, steps=range(1, 1001), total=1000, every=250)
-    assert numbers(text) == [1, 100, 200, 250, 300, 400, 500, 600, 700, 750, 800, 900, 1000]
+    assert numbers(text) == [1, *range(100, 1001, 100)]
     assert text.splitlines()[0] == "step 1 of 1,000 (0 %)  loss 1  learning_rate 0.001"
     assert re.fullmatch(
-        r"step 250 of 1,000 \(25 %\)  loss 0\.004  learning_rate 0\.001  validation/accuracy 0\.75"
+        r"step 300 of 1,000 \(30 %\)  loss 0\.003333  learning_rate 0\.001  validation/accuracy 0\.75"
         r"  \S+ steps/s  \d+:\d\d left",
         text.splitlines()[3],
     )
+    assert text.count("validation/accuracy") == 4
     assert text.isascii()
     assert "\x1b" not in text
     assert "\r" not in text
+
+
+def test_a_line_has_not_too_many_figures(tmp_path):
+    tracker = Terminal(Console(file=io.StringIO(), force_terminal=False))
+    tracker.start(SimpleNamespace(log=None), SimpleNamespace(steps=10))
+    tracker.log(1, {f"loss {i}": 1.0 for i in range(20)})
+    assert "loss 7 1  and 12 more" in tracker.console.file.getvalue()
 
 
 def test_lines_of_a_run_without_an_end(tmp_path):

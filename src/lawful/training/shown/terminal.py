@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lawful.training.run import Run
 
 REFRESH_SECONDS, LINE_SECONDS = 0.125, 5.0
+MOST = 8
+"""The figures of a line, at most."""
 EVALUATED = "validation/"
 ASCII = str.maketrans(LEVELS + "━─", "_.:-=+*##-")
 SHARE = 0.005
@@ -32,8 +34,8 @@ class Terminal:
     """Shows how a run goes: the step, the loss and its recent past, the speed, the time left, the learning rate.
 
     On a terminal it is drawn anew at most eight times a second, and less often where drawing is slow. Elsewhere there
-    are lines: the first step, every tenth of the way, every evaluation, the last step, and one now and then where
-    those are far apart. An output that can no longer be written to ends the showing, not the run.
+    are lines: the first step, every tenth of the way, the last step, evaluations that are a second apart, and one
+    now and then where those are far apart. An output that can no longer be written to ends the showing, not the run.
 
     Args:
         console: Where to show it; standard output unless given.
@@ -62,9 +64,9 @@ class Terminal:
         self._marks: deque[tuple[float, int]] = deque(maxlen=8 * WIDTH)
         self._name = "loss"
         self._evaluated: dict[str, float] = {}
-        self._sum = self._count = self._step = self._shown = self._evaluated_at = 0
+        self._sum = self._count = self._step = self._shown = self._evaluated_at = self._told = 0
         self._latest: Mapping[str, float] = {}
-        self._began, self._next, self._due = time.monotonic(), 0.0, 0.0
+        self._began, self._next, self._soon, self._due = time.monotonic(), 0.0, 0.0, 0.0
         self._file(*self._unwritten)
         self._unwritten = []
         if self.console.is_terminal and not self.console.is_dumb_terminal:
@@ -84,10 +86,10 @@ class Terminal:
             if name.startswith(EVALUATED):
                 evaluated = True
         now = time.monotonic()
-        if not evaluated and now < self._next and step < self._due:
-            return
         if evaluated:
             self._evaluated, self._evaluated_at = {k: v for k, v in figures.items() if k.startswith(EVALUATED)}, step
+        if now < self._next and step < self._due and not (evaluated and now > self._soon):
+            return
         self._show(now)
 
     def say(self, text: str) -> None:
@@ -117,6 +119,7 @@ class Terminal:
         if self._live is None:
             self._print(self._line())
             self._next, self._due = now + max(LINE_SECONDS, (now - self._began) / 10), self._mark()
+            self._soon = now + 1
         else:
             live, drawn = self._live, Group(*self._drawn())
             self._safely(lambda: live.update(drawn, refresh=True))
@@ -145,7 +148,12 @@ class Terminal:
         return said
 
     def _line(self) -> str:
-        return "  ".join([self._where(), *(f"{k} {number(v)}" for k, v in self._latest.items()), *self._pace()])
+        """The step and its figures, with those of an evaluation since the line before."""
+        figures = dict(self._latest) | (self._evaluated if self._evaluated_at > self._told else {})
+        self._told = self._step
+        said = [f"{name} {number(value)}" for name, value in figures.items()]
+        more = [f"and {len(said) - MOST} more"] if len(said) > MOST else []
+        return "  ".join([self._where(), *said[:MOST], *more, *self._pace()])
 
     def _drawn(self) -> list[Text]:
         """The rows on a terminal."""
