@@ -3,7 +3,9 @@
 Run `python benchmarks/mutants.py`, or name some of the modules: `python benchmarks/mutants.py rms_norm softmax`;
 `--each 10` takes ten mutants of each file, spread evenly over it. A mutant is a file of lawful with one expression
 changed. What claims do not speak of, and tests do, is left alone: text, annotations, on which device, and what is
-refused and raised (conditions that raise, functions named `check` or `refuse`, `zip(strict=True)`). So are `claims()`,
+refused and raised (conditions that raise, functions named `check` or `refuse`, `zip(strict=True)`); which random
+numbers are drawn (`generator`, `seed`, `manual_seed`), whether a buffer is saved (`persistent`), and what bounds how
+much is computed, in all or at a time (the constants `MOST` and `ENTRIES`, the default of `batch`). So are `claims()`,
 laws, and the functions that only these use, for they judge. A mutant is executed as a module of the same name that
 nothing else sees, and its own claims are judged. It is killed if one of them is neither held nor waived, or if it
 raises; a column says how many raised rather than broke a law.
@@ -52,8 +54,21 @@ REASONS: dict[tuple[str, str, str], str] = {
     ("blocks/tying.py", "scale", "2 * target.get_parameter"): "equivalent: only its shape is read",
     ("blocks/tying.py", "sign", "-target.get_parameter"): "equivalent: only its shape is read",
     ("functions/decompositions/cp.py", "scale", "2 * tensor.new_zeros"): "equivalent: twice 0",
+    ("functions/decompositions/cp.py", "sign", "-tensor.new_zeros"): "equivalent: minus 0",
+    ("functions/decompositions/cp.py", "off by one", "if size > 1"): "equivalent: one entry alone is met exactly",
+    ("functions/activations/softmax.py", "comparison", "temperature == 1 and"): "equivalent: a shift, and x / 1 = x",
+    ("functions/decompositions/determinant.py", "dropped argument", "eye(*a.shape[-2:], device"): "equivalent: 1 = 1.0",
+    ("functions/whitening/moments.py", "scale", "first = 2 * x.detach"): "equivalent: what is taken away cancels",
+    ("groups/matrices.py", "axis", "a.shape[-2]"): "equivalent: the matrix is square",
+    ("groups/rotations/series.py", "comparison", "small = s <= 4"): "equivalent: both forms are right at 4",
+    ("inference/metrics/regression.py", "swapped", "_rows(target, y)"): "equivalent: |a - b| = |b - a|",
+    ("inference/metrics/regression.py", "swapped", "(off.mean(0) - off)"): "equivalent: |a - b| = |b - a|",
+    ("inference/metrics/regression.py", "scale", "there == 0, 2.0"): "equivalent: another value is put there",
     ("functions/least_squares.py", "scale", "unit = 2 * torch.where"): "equivalent: the unit cancels",
+    ("functions/activations/sigmoids.py", "scale", "threshold=80.0"): "equivalent: above 40 it is x, when rounded",
+    ("functions/divergences/jensen_shannon.py", "swapped", "_to_the_middle(q, p)"): "equivalent: it is symmetric",
     ("functions/products/dot.py", "swapped", "vecdot(y, x)"): "equivalent: a b = b a",
+    ("functions/products/dot.py", "swapped", "dot(y, x) / squares"): "equivalent: a b = b a",
     ("functions/divergences/lp_distance.py", "swapped", "distance(q, p"): "equivalent: |p - q| = |q - p|",
     ("functions/divergences/total_variation.py", "swapped", "distance(q, p"): "equivalent: |p - q| = |q - p|",
     ("functions/products/generalised.py", "swapped", "(y, x, map="): "equivalent: a b = b a",
@@ -61,7 +76,17 @@ REASONS: dict[tuple[str, str, str], str] = {
     ("functions/products/projection.py", "sign", "-of_size_one"): "equivalent: the sign cancels",
     ("functions/products/projection.py", "scale", "square == 0, 2.0"): "equivalent: 0 / 2 = 0 / 1",
     ("functions/whitening/rotations.py", "axis", "covariance.shape[-2]"): "equivalent: the matrix is square",
+    ("functions/whitening/rotations.py", "scale", "fixed = 2 * axes"): "equivalent: only signs are read",
+    ("groups/motions/se3.py", "swapped", "TURN.distance(s, r)"): "equivalent: it is symmetric",
     ("groups/motions/euclidean.py", "swapped", "self._sized(h) - self._sized(g)"): "equivalent: |a - b| = |b - a|",
+    ("models/polynomial_regression.py", "off by one", "degree + 2)]"): "equivalent: the last level is not read",
+    ("models/standardized.py", "comparison", "is not None or y"): "equivalent: both are there, or neither",
+    ("models/standardized.py", "dropped term", "if y is not None"): "equivalent: both are there, or neither",
+    (
+        "models/standardized.py",
+        "dropped term",
+        "if self.outputs is not None:",
+    ): "equivalent: both are there, or neither",
     ("models/thresholded_regression.py", "scale", "2 * torch.full_like"): "equivalent: twice 0 and twice -inf",
     ("objectives/regression.py", "swapped", "loss(target, prediction)"): "equivalent: these losses are symmetric",
 }
@@ -83,7 +108,9 @@ DROPPABLE = re.compile(
 )
 NAMESPACES = {"torch", "F", "nn", "self", "super", "math"}
 SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "bases"}
-SKIPPED_ARGUMENTS = {"strict", "device"}
+SKIPPED_ARGUMENTS = {"strict", "device", "generator", "persistent"}
+SKIPPED_DEFAULTS = {"seed"}
+LIMITS = re.compile(r"_?(MOST|ENTRIES)\w*")
 REFUSES = re.compile(r"_?(check|refuse)\w*")
 BOUNDARY = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 NEGATED = {
@@ -197,6 +224,10 @@ def left_alone(node: ast.AST) -> bool:
         )
     if isinstance(node, ast.keyword):
         return node.arg in SKIPPED_ARGUMENTS
+    if isinstance(node, ast.Assign):
+        return bool(LIMITS.fullmatch(name_of(node.targets[0])))
+    if isinstance(node, ast.Call):
+        return name_of(node.func) == "manual_seed"
     return isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr)
 
 
@@ -247,8 +278,13 @@ def defaults(arguments: ast.arguments) -> Iterator[Site]:
         ("kw_defaults", list(zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True))),
     ):
         for index, (argument, value) in enumerate(pairs):
-            if value is not None:
+            if value is not None and not is_skipped(argument.arg, value):
                 yield Site(value, arguments, field, index, "axis" if argument.arg in AXIS_NAMES else "default")
+
+
+def is_skipped(name: str, default: ast.expr) -> bool:
+    """Whether a default says only what random numbers begin from, or how many examples are computed at a time."""
+    return name in SKIPPED_DEFAULTS or (name == "batch" and (number(default) or 0) > 1)
 
 
 def changes(site: Site) -> Iterator[Change]:

@@ -48,6 +48,24 @@ def test_an_ensemble_is_the_average_of_its_members(options, tmp_path, combine):
     assert run.report.is_file()
 
 
+def test_an_ensemble_is_not_shared_out(options, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(TrainingFailed, match="an ensemble is trained by one process"):
+        train(Classify(**options(members=2)), folder=tmp_path)
+
+
+def test_a_run_goes_on_with_the_same_options_only(options, tmp_path):
+    for count in (1, 2):
+        run = train(Classify(hidden=(8,), **options(members=count)), folder=tmp_path)
+        with pytest.raises(TrainingFailed, match="was begun with another hidden"):
+            train(Classify(hidden=(9,), **options(members=count)), resume=run)
+
+
+def test_the_engine_that_was_given_stands_in_the_configuration(options, engine, tmp_path):
+    run = train(Classify(**options()), engine=replace(engine, seed=7), folder=tmp_path)
+    assert run.config["options"]["engine"]["seed"] == 7
+
+
 def test_numbers_are_averaged(options, tmp_path):
     run = train(Regress(hidden=(8,), **options(data="sine", members=2)), folder=tmp_path)
     x = torch.linspace(-1, 1, 5)[:, None]

@@ -1,5 +1,9 @@
 """A user's own module, objective and data, trained, stopped and gone on with from Python."""
 
+import dataclasses
+import os
+import signal
+
 import pytest
 import torch
 from torch import nn
@@ -88,6 +92,62 @@ def test_it_goes_on_from_python_as_if_it_had_not_stopped(tmp_path):
     assert lawful.train(made(), engine=engine, resume=run).state == "finished"
     assert all(torch.equal(weight, run.weights()[name]) for name, weight in whole.weights().items())
     assert [line["step"] for line in run.metrics()] == list(range(1, 13))
+
+
+class PressesCtrlC(StopsAt):
+    def log(self, step, figures):
+        if step == self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_same_training_goes_on_with_its_schedule(tmp_path):
+    def falling():
+        training = made()
+        turn = dataclasses.replace(training.turns[0], schedule=lambda step: 1 / (1 + step))
+        return dataclasses.replace(training, turns=[turn])
+
+    whole = lawful.train(falling(), engine=ENGINE, folder=tmp_path)
+    training = falling()
+    run = lawful.train(training, engine=ENGINE, folder=tmp_path, trackers=[PressesCtrlC(5)])
+    assert run.interrupted
+    assert run.state == "at step 5"
+    assert "stopped after step 5" in run.log.read_text(encoding="utf-8")
+    assert run.report.is_file()
+    run = lawful.train(training, engine=ENGINE, resume=str(run.path))
+    assert not run.interrupted
+    assert all(torch.equal(weight, run.weights()[name]) for name, weight in whole.weights().items())
+    assert [line["learning_rate"] for line in run.metrics()] == pytest.approx([0.03 / step for step in range(1, 13)])
+
+
+def test_a_tracker_that_cannot_be_reached_is_told_no_more(tmp_path, capsys):
+    class Away(StopsAt):
+        def log(self, step, figures):
+            raise ConnectionError("no route to the dashboard")
+
+    run = lawful.train(made(steps=3), engine=ENGINE, folder=tmp_path, trackers=[Away(0)])
+    assert run.state == "finished"
+    assert capsys.readouterr().out.count("Away is told no more: ConnectionError: no route to the dashboard") == 1
+
+
+def test_two_trainings_do_not_share_a_folder(tmp_path):
+    class Second(StopsAt):
+        def log(self, step, figures):
+            if step == 2:
+                with pytest.raises(TrainingFailed, match="is being trained by another process"):
+                    lawful.train(made(), engine=ENGINE, resume=tmp_path / "wavy-001")
+
+    assert lawful.train(made(), engine=ENGINE, folder=tmp_path, trackers=[Second(0)]).state == "finished"
+
+
+def test_what_failed_stands_in_the_log(tmp_path):
+    def broken(model, batch):
+        raise KeyError("a slip of the user")
+
+    with pytest.raises(KeyError):
+        lawful.train(made(objective=broken), engine=ENGINE, folder=tmp_path)
+    run = lawful.Run(tmp_path / "wavy-001")
+    assert "failed: KeyError: 'a slip of the user'" in run.log.read_text(encoding="utf-8")
+    assert run.report.is_file()
 
 
 def test_a_run_from_python_has_no_recipe(tmp_path):

@@ -181,6 +181,22 @@ def test_running_statistics_are_the_same_in_every_process_and_resume_exactly(tmp
     assert int(one["model.norm.num_batches_tracked"]) == 12
 
 
+def test_under_torchrun_the_command_line_ends_well(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    options = ["--data", "iris", "--epochs", "1", "--laws", "0"]
+    done = subprocess.run(
+        [*torchrun, "-m", "lawful", "train", "classify", *options],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("report: runs/classify-001/report.html") == 1
+    assert (tmp_path / "runs" / "classify-001" / "report.html").is_file()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("lost", [0, 1])
 def test_under_torchrun_a_lost_process_is_named(tmp_path, lost):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,9 +48,9 @@ def train(arguments: Sequence[str]) -> int:
     except TrainingFailed as error:
         say(f"error: {error}")
         return INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else FAILED
-    if ended.state != "finished":
+    if ended.interrupted:
         return INTERRUPTED
-    if ended.summary:
+    if ended.summary and not int(os.environ.get("RANK", "0")):
         print(f"test: {ended.summary}")
     return 0
 

@@ -195,5 +195,26 @@ def claims() -> Iterator[Claim]:
     yield Claim(involution(), inputs(flipped()), image, name="flipped()")
     noise = inputs(noisy(0.5))
     yield Claim(agreement(other=lambda x: x + noise(torch.zeros_like(x))), noise, series, name="noisy(0.5)")
+    doubled = chained(flipped(probability=1.0), lambda batch: (2 * batch[0], *batch[1:]))
+    together = agreement(other=lambda x, y: torch.stack([2 * x.flip(-1), y]))
+    yield Claim(together, lambda x, y: torch.stack(doubled((x, y))), (series, series), name="chained")
+    covered = agreement(other=torch.zeros_like)
+    yield Claim(covered, inputs(cut_out(12, axes=1)), series, name="cut_out of twice the size")
+
+    def cut_off(x: Tensor) -> Tensor:
+        zeros = (inputs(cut_out(2, axes=1))(torch.ones(64, 1, 6).to(x)) == 0).sum((1, 2)).to(x)
+        return torch.stack([zeros.amin(), zeros.amax()])
+
+    yield Claim(agreement(other=lambda x: x.new_tensor([1, 2])), cut_off, shape("1"), name="cut_out(2), how much")
+
+    def apart(x: Tensor) -> Tensor:
+        """From each of 64 shifted copies to the nearest shift, and from each shift to the nearest copy."""
+        shifts = torch.cat([x, F.pad(x[..., 1:], (0, 1)), F.pad(x[..., :-1], (1, 0))])
+        far = (inputs(shifted(1))(x.expand(64, 1, 6))[:, None] - shifts).abs().amax((-2, -1))
+        return torch.cat([far.amin(0), far.amin(1)])
+
+    yield Claim(agreement(other=lambda x: torch.zeros(67).to(x)), apart, shape("1 1 6"), name="shifted(1)")
+    total = agreement(other=lambda x: x.sum(0))
+    yield Claim(total, lambda x: inputs(mixed(0.5))(x).sum(0), shape("b 2"), name="mixed(0.5), the sum")
     labels = torch.tensor([0, 2, 1])
     yield Claim(sums_to_one(), lambda x: mixed(0.5, classes=3)((x, labels))[1], shape("3 2"), name="mixed(0.5)")

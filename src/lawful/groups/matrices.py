@@ -64,7 +64,7 @@ def exp_mean(a: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that the average of the exponential obeys."""
+    """The laws that the adjoint, the bracket and the average of the exponential obey."""
 
     def times(a: Tensor) -> Tensor:
         return a @ exp_mean(a) + torch.eye(3, dtype=a.dtype, device=a.device)
@@ -74,3 +74,22 @@ def claims() -> Iterator[Claim]:
 
     yield Claim(agreement(other=small(torch.linalg.matrix_exp)), small(times), shape("b 3 3"), name="A exp_mean(A) + 1")
     yield Claim(gradient(), small(exp_mean), shape("b 3 3"), name="exp_mean")
+
+    def turn(v: Tensor) -> Tensor:
+        return torch.linalg.matrix_exp(_cross(v.tanh()))
+
+    def of_turn(v: Tensor) -> Tensor:
+        return adjoint(turn(v), inverse=turn(-v), hat=_cross, vee=_uncross, dim=3)
+
+    yield Claim(agreement(other=turn), of_turn, shape("b 3"), name="adjoint, of a rotation")
+    brackets = agreement(other=_cross)
+    yield Claim(brackets, lambda v: bracket(v, hat=_cross, vee=_uncross), shape("b 3"), name="bracket, of so(3)")
+
+
+def _cross(v: Tensor) -> Tensor:
+    """The matrix of the cross product with a vector: its columns are those with the unit vectors."""
+    return torch.linalg.cross(v[..., None, :], torch.eye(3).to(v).expand(*v.shape, 3)).mT
+
+
+def _uncross(a: Tensor) -> Tensor:
+    return torch.stack([a[..., 2, 1], a[..., 0, 2], a[..., 1, 0]], -1)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lawful.inference.predict import predict
-from lawful.laws import Claim, boundedness, shape
+from lawful.laws import Claim, agreement, boundedness, made, shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,3 +73,26 @@ def claims() -> Iterator[Claim]:
         return far_confidence(model, x, rays=2, steps=3).confidence
 
     yield Claim(boundedness(low=1 / 3, high=1.0), sure, shape("n 2"), name="far_confidence")
+
+    class Away(nn.Module):
+        """Says the farther from the data, in radii, the surer that it is the first of two classes."""
+
+        def __init__(self, x: Tensor) -> None:
+            super().__init__()
+            self.centre, self.radius = x.mean(0), 2**0.5 * (x - x.mean(0)).square().mean(0).sqrt()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([((x - self.centre) / self.radius).norm(dim=-1).log(), torch.zeros(len(x)).to(x)], -1)
+
+    def of_distance(x: Tensor) -> Tensor:
+        found = far_confidence(Away(x), x)
+        return torch.cat([found.distance[None], found.confidence])
+
+    def equation(x: Tensor) -> Tensor:
+        t = 10 ** torch.linspace(-1, 2, 41, dtype=torch.float64)
+        return torch.stack([t] + 32 * [t.clamp_min(1) / (1 + t)]).to(x)
+
+    def spread_out(x: Tensor) -> Tensor:
+        return x.tanh() / 2 + torch.tensor([[2.0, 1.0], [-1.0, 3.0], [0.0, -2.0]]).to(x)
+
+    yield Claim(agreement(other=equation), of_distance, made(spread_out, "3 2"), name="far_confidence, of the distance")

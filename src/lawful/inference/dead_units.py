@@ -113,3 +113,21 @@ def claims() -> Iterator[Claim]:
         return (x @ layer.weight.T + layer.bias > 0).to(x).mean(0)
 
     yield Claim(agreement(other=counted), measured, shape("n 3"), name="activity")
+    relu = nn.ReLU()
+    inner, plain, taps = Dense(4, 3, activation=nn.ReLU()), Dense(3, 2), nn.Conv1d(1, 2, 2)
+    several = nn.Sequential(inner, relu, plain, relu, nn.Unflatten(1, (1, 2)), taps, nn.Hardshrink(0.1))
+
+    def of_modules(x: Tensor) -> Tensor:
+        found = activity(several, x)
+        dead = [number for counts in dead_units(found).values() for number in counts]
+        return torch.cat([*(found[name].to(x) for name in ("0", "1", "1#2", "6")), x.new_tensor([*dead, len(found)])])
+
+    def one_by_one(x: Tensor) -> Tensor:
+        first = (x @ inner.weight.T + inner.bias).clamp_min(0)
+        second = (first @ plain.weight.T + plain.bias).clamp_min(0)
+        third = nn.functional.hardshrink(taps(second[:, None]), 0.1)[..., 0]
+        shares = [(y != 0).to(x).mean(0) for y in (first, first, second, third)]
+        dead = [number for share in shares for number in (int((share == 0).sum()), len(share))]
+        return torch.cat([*shares, x.new_tensor([*dead, 4])])
+
+    yield Claim(agreement(other=one_by_one), of_modules, shape("n 4"), name="activity, module by module")

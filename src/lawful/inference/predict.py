@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from lawful.blocks.dropout.monte_carlo import RANDOM
 from lawful.blocks.modes import in_training
-from lawful.laws import Claim, batch_independence, shape, sums_to_one
+from lawful.functions.activations import identity
+from lawful.laws import Claim, agreement, batch_independence, made, shape, sums_to_one
 
 Link = Callable[[Tensor], Tensor]
 probabilities: Link = partial(torch.softmax, dim=-1)
@@ -37,7 +38,7 @@ def predict(
         tensor([1., 1., 1., 1., 1.])
     """
     with in_training(model):
-        return torch.cat([link(model(part)) for part in parts(x, batch)])
+        return torch.cat([link(model(part.to(device_of(model, x)))).to(x.device) for part in parts(x, batch)])
 
 
 @torch.no_grad()
@@ -80,8 +81,14 @@ def sampled(
         torch.default_generator.manual_seed(seed)
         if x.is_cuda:
             torch.cuda.manual_seed(seed)
-        drawn = [torch.stack([link(model(part)) for _ in range(samples)]) for part in parts(x, batch)]
+        placed = (part.to(device_of(model, x)) for part in parts(x, batch))
+        drawn = [torch.stack([link(model(part)) for _ in range(samples)]).to(x.device) for part in placed]
     return torch.cat(drawn, dim=1)
+
+
+def device_of(model: nn.Module, x: Tensor) -> torch.device:
+    """Where a model is; one without weights is where its input is."""
+    return next((t.device for t in (*model.parameters(), *model.buffers())), x.device)
 
 
 def parts(x: Tensor, batch: int) -> tuple[Tensor, ...]:
@@ -100,7 +107,8 @@ def parts(x: Tensor, batch: int) -> tuple[Tensor, ...]:
 
 def claims() -> Iterator[Claim]:
     """The laws that predictions obey."""
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2))
+    first, norm, last = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+    model = nn.Sequential(first, norm, nn.Dropout(), last)
 
     def predicted(x: Tensor) -> Tensor:
         return predict(model, x, batch=2)
@@ -109,5 +117,25 @@ def claims() -> Iterator[Claim]:
         return sampled(model, x, samples=2, batch=2)
 
     yield Claim(sums_to_one(), predicted, shape("n 3"), name="predict")
+
+    def equation(x: Tensor) -> Tensor:
+        mean, variance = norm.running_mean, norm.running_var
+        scores = last(nn.functional.batch_norm(first(x), mean, variance, norm.weight, norm.bias))
+        return scores.exp() / scores.exp().sum(-1, keepdim=True)
+
     yield Claim(batch_independence(), predicted, shape("n 3"), name="predict")
+    yield Claim(agreement(other=equation), predicted, made(torch.tanh, "n 3"), name="predict")
     yield Claim(sums_to_one(), drawn, shape("n 3"), name="sampled")
+
+    class Halved(nn.Module):
+        """Adds up to one, or to nothing at random."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.dropout(torch.ones_like(x), training=self.training) / 2
+
+    def dropped(x: Tensor) -> Tensor:
+        values = sampled(Halved(), x, samples=64, link=identity, random=(Halved,))
+        return torch.stack([values.amin((0, 2)), values.amax((0, 2)), x[:, 0] * 0 + len(values)])
+
+    both = agreement(other=lambda x: x.new_tensor([[0], [1], [64]]).expand(3, len(x)))
+    yield Claim(both, dropped, shape("n 3"), name="sampled, with dropout on")

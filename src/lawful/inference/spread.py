@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lawful.functions import entropy, jensen_shannon
-from lawful.laws import Claim, agreement, boundedness, made, permutation_invariance
+from lawful.laws import Claim, agreement, boundedness, made, permutation_invariance, shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,3 +94,21 @@ def claims() -> Iterator[Claim]:
     yield Claim(agreement(other=lambda p: jensen_shannon(p[0], p[1])), information, pair, name="class_spread of two")
     yield Claim(boundedness(low=0.0, high=math.log(2)), information, pair, name="class_spread of two")
     yield Claim(permutation_invariance(axis=0), information, several, name="class_spread")
+
+    def in_all(p: Tensor) -> Tensor:
+        return torch.cat([class_spread(p).mean, class_spread(p).entropy[..., None]], -1)
+
+    def equation(p: Tensor) -> Tensor:
+        mean = p.sum(0) / len(p)
+        return torch.cat([mean, -(mean * mean.log()).sum(-1, keepdim=True)], -1)
+
+    yield Claim(agreement(other=equation), in_all, made(lambda x: x.tanh().softmax(-1), "s n 3"), name="class_spread")
+
+    def values(y: Tensor) -> Tensor:
+        return torch.stack([value_spread(y).mean, value_spread(y).std])
+
+    def moments(y: Tensor) -> Tensor:
+        mean = y.sum(0) / 3
+        return torch.stack([mean, ((y - mean).square().sum(0) / 2).sqrt()])
+
+    yield Claim(agreement(other=moments), values, shape("3 n 2"), name="value_spread")

@@ -117,5 +117,14 @@ def claims() -> Iterator[Claim]:
         model.swap(most=4)
         return model.locality().detach() / before.clamp_min(torch.finfo(x.dtype).tiny)
 
+    def usual(x: Tensor) -> Tensor:
+        layer = nn.Linear(2, 2).to(x.dtype)
+        layer.weight.data, layer.bias.data = x[:2], x[2]
+        return LaidOut(nn.Sequential(layer)).to(x.dtype).locality().detach()
+
+    def written_out(x: Tensor) -> Tensor:
+        return (x.abs() * x.new_tensor([[0.1, 0.6], [0.6, 0.1], [0.1, 0.1]])).sum()
+
+    yield Claim(agreement(other=written_out), usual, shape("3 2"), name="LaidOut, its penalty")
     yield Claim(agreement(other=plain), swapped, shape("b 3"), name="LaidOut, after swaps")
     yield Claim(boundedness(low=0.0, high=1.0), dearer, shape("20"), name="LaidOut, penalty after swaps to before")

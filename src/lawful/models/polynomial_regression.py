@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.laws import Claim, agreement, shape
+from lawful.laws import Claim, agreement, made, shape
 from lawful.models.linear_regression import LinearRegression, LinearRegressionConfig, residuals_at_right_angles
 
 MOST = 100_000
@@ -129,3 +129,11 @@ def claims() -> Iterator[Claim]:
     yield Claim(agreement(other=written_out), Monomials(2, degree=3), shape("b 2"))
     data = (shape("n:4..6 1"), shape("n:4..6 1"))
     yield Claim(residuals_at_right_angles(), fitted, data, name="PolynomialRegression.fit")
+
+    def parabola(x: Tensor) -> Tensor:
+        return 1 - x + 2 * x.square()
+
+    apart = made(lambda x: x.tanh() / 4 + torch.arange(-2.0, 2.0)[:, None].to(x), "4 1")
+    yield Claim(
+        agreement(other=parabola), lambda x: fitted(x, parabola(x)), apart, name="PolynomialRegression, a parabola"
+    )

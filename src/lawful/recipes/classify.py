@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from lawful.blocks import CIRCULAR, SAME, Standardize
 from lawful.data import Augment, Batch, Examples, shifted
+from lawful.functions.activations import identity
+from lawful.inference import predict
 from lawful.inference.ensemble import arithmetic, geometric
 from lawful.laws import Claim, batch_independence, shape, sums_to_one
 from lawful.models import (
@@ -202,6 +204,6 @@ def of_channels(shape: tuple[int, ...]) -> tuple[int, ...]:
 @torch.no_grad()
 def evaluated(model: nn.Module, examples: Examples) -> dict[str, float]:
     """The loss and the accuracy on examples."""
-    scores = torch.cat([model(part) for part in examples.inputs.split(1024)])
+    scores = predict(model, examples.inputs, link=identity)
     right = (scores.argmax(-1) == examples.targets).double().mean()
     return {"loss": float(cross_entropy(scores, examples.targets)), "accuracy": float(right)}

@@ -64,7 +64,7 @@ class Learning:
     """The decay of a moving average of the weights, which is then what is kept; 0 for none."""
     patience: Annotated[int, Between(0, 10**6)] = 0
     """How many evaluations without a better one end the training, with the best weights put back; 0 for all epochs."""
-    members: Annotated[int, Between(1, 1000)] = 1
+    members: Annotated[int, Between(1, 100)] = 1
     """How many models to train, with a seed each, and average."""
     bagging: bool = False
     """Whether each member has examples drawn anew, with replacement."""

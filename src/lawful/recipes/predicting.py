@@ -77,17 +77,19 @@ def _with_files(found: Predictions, data: Path) -> Predictions:
 def _many(model: nn.Module, x: Tensor, *, samples: int, seed: int, classes: bool) -> Tensor | None:
     """Several predictions of each row, of dropout or of the members of an ensemble."""
     link = probabilities if classes else identity
+    members = list(model.members) if isinstance(model, Ensemble) else [model]
     if any(isinstance(m, Dropout | nn.Dropout) and m.p > 0 for m in model.modules()):
-        return sampled(model, x, samples=samples or SAMPLES, seed=seed, link=link)
+        each = -(-(samples or SAMPLES) // len(members))
+        return torch.cat([sampled(member, x, samples=each, seed=seed, link=link) for member in members])
     if samples:
         raise ValueError(f"samples are of a model with dropout: this one has none, got samples={samples}")
-    if isinstance(model, Ensemble):
-        return torch.stack([predict(member, x, link=link) for member in model.members])
-    return None
+    return torch.stack([predict(member, x, link=link) for member in members]) if len(members) > 1 else None
 
 
 def _of_classes(model: nn.Module, new: Encoded, classes: tuple[str, ...], many: Tensor | None) -> Predictions:
     p = predict(model, new.inputs)
+    if p.shape[1] != len(classes):
+        raise ValueError(f"config.json names {len(classes)} classes: the model has {p.shape[1]}")
     doubt = None if many is None else class_spread(many).information
     rows = []
     for i, row in enumerate(p.tolist()):

@@ -116,6 +116,13 @@ def claims() -> Iterator[Claim]:
 
     once = (made(well_conditioned, "b:1..2 4 3"), made(torch.tanh, "b:1..2 4"))
     yield Claim(replace(agreement(other=least), cases=20), told, once, name="gauss_newton, what it reports")
+
+    def downhill(x: Tensor) -> Tensor:
+        found = gauss_newton(torch.exp, x[..., None])
+        return torch.stack([found.x[..., 0], found.steps.to(x), found.converged.to(x)])
+
+    for_ever = agreement(other=lambda x: torch.stack([x - 50, 0 * x + 50, 0 * x]))
+    yield Claim(replace(for_ever, cases=10), downhill, made(torch.tanh, "b:1..2"), name="gauss_newton of exp")
     affine = agreement(other=two_steps_in_other_coordinates)
     coordinates = (made(torch.tanh, "b 3"), made(well_conditioned, "b 3 3"))
     yield Claim(affine, two_steps, coordinates, name="gauss_newton, two steps")

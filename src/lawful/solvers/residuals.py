@@ -174,3 +174,33 @@ def claims() -> Iterator[Claim]:
     rotations = made(SO3().exp, "b 3")
     yield Claim(agreement(other=by_generators), jacobian_on_rotations, rotations, name="Problems.jacobian on SO(3)")
     yield Claim(agreement(other=lambda v: torch.linalg.vector_norm(v, dim=-1)), length, shape("b 3"))
+
+    def told(x: Tensor) -> Tensor:
+        """Whether steps of these parts of the point, in each of which the residual ends so much smaller, settle it."""
+        eps = torch.finfo(x.dtype).eps
+        problems, r = Problems.at(torch.clone, x, group=None, steps=0, tolerance=None)
+        steps = ((eps, 1.0), (20 * eps, 1.0), (eps, 0.5), (eps**2, 0.5))
+        return torch.stack([problems.settled(x, r, change=part * r, after=left * r) for part, left in steps]).to(x)
+
+    positive = made(lambda x: 1 + x.tanh().abs(), "b 3")
+    yield Claim(
+        agreement(other=lambda x: x.new_tensor([[1], [0], [0], [1]]).expand(4, len(x))),
+        told,
+        positive,
+        name="Problems.settled",
+    )
+
+    def stationary(x: Tensor) -> Tensor:
+        problems, r = Problems.at(torch.clone, x, group=None, steps=0, tolerance=0.1)
+        side = x.roll(1, -1) * x.new_tensor([1, -1, 0])
+        across = side - x * (x * side).sum(-1, keepdim=True) / x.square().sum(-1, keepdim=True)
+        pairs = ((across + x / 1000, -2 * across), (across + x, across - x), (across, x))
+        along = [torch.stack(pair, -1) for pair in pairs]
+        return torch.stack([problems.stationary(r, j) for j in along]).to(x)
+
+    yield Claim(
+        agreement(other=lambda x: x.new_tensor([[1], [0], [0]]).expand(3, len(x))),
+        stationary,
+        positive,
+        name="Problems.stationary",
+    )

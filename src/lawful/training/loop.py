@@ -80,7 +80,20 @@ class Loop:
         every: int,
         wish: Wish,
     ) -> Ending:
-        """Trains to the end, and says which: all steps done, patience lost, or somebody's wish."""
+        """Trains to the end, and says which: all steps done, patience lost, or somebody's wish.
+
+        Afterwards learning rates are as they were before, without the schedule.
+        """
+        try:
+            return self._run(log, save, every, wish)
+        finally:
+            for turn, rates in zip(self.training.turns, self.rates, strict=True):
+                for group, rate in zip(turn.optimizer.param_groups, rates, strict=True):
+                    group["lr"] = rate
+
+    def _run(
+        self, log: Callable[[int, dict[str, float]], None], save: Callable[[], None], every: int, wish: Wish
+    ) -> Ending:
         progress, training = self.progress, self.training
         begun = time.monotonic() - progress.seconds
         self.begin()

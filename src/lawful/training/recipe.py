@@ -78,6 +78,15 @@ def facts_of(recipe: Recipe | Training, training: Training, *, threads: int, eng
     }
 
 
+def other_option(recipe: Recipe | Training, run: Run) -> str | None:
+    """Names the first option of a recipe that is not that of a run, apart from how it is run."""
+    options = run.config.get("options")
+    if isinstance(recipe, Training) or not isinstance(options, dict):
+        return None
+    own = config.to_json(recipe)
+    return next((name for name, value in own.items() if name != "engine" and options.get(name) != value), None)
+
+
 def laws_of(training: Training, engine: Engine) -> list[Verdict]:
     """Judges the laws of the trained model."""
     if training.claims is None or not engine.laws:

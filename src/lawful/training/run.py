@@ -12,9 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from lawful.training.storage import config, files
+from lawful.training.storage import config, files, journal
 from lawful.training.storage.checkpoints import Checkpoints
-from lawful.training.storage.journal import lines
 
 RUNS = Path("runs")
 """Where runs are unless a place is named."""
@@ -34,7 +33,7 @@ class Run:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+        self.path, self.interrupted = Path(path), False
         if not self.path.is_dir():
             raise FileNotFoundError(f"there is no run at {self.path}: {_others(self.path.parent)}")
         if not (self.path / "config.json").is_file():
@@ -102,7 +101,7 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The figures of every step; a last line that a crash cut off is left out."""
-        return list(lines(self.path / "metrics.jsonl"))
+        return list(journal.lines(self.path / "metrics.jsonl"))
 
     def keep_results(self, results: Mapping[str, Any]) -> None:
         files.write(self.path / "results.json", config.dump(results))
@@ -137,17 +136,18 @@ class Run:
         test = self.results.get("test")
         found = test.items() if isinstance(test, dict) else ()
         values = {name: value.get("value") for name, value in found if isinstance(value, dict)}
-        return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float))[
-            :120
-        ]
+        said = ", ".join(f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float))
+        return said[:120]
 
     @property
     def state(self) -> str:
-        """What became of it: `finished`, or `at step 300 of 1000`."""
+        """What became of it: `finished`, `at step 300`, or `2 members done`."""
         if (self.path / "results.json").is_file():
             return "finished"
-        metrics = self.metrics()
-        return f"at step {metrics[-1]['step']}" if metrics else "not begun"
+        if members := runs(self.path / "members"):
+            return f"{sum(run.state == 'finished' for run in members)} members done"
+        last = journal.last(self.path / "metrics.jsonl")
+        return f"at step {last['step']}" if last else "not begun"
 
 
 def runs(folder: Path | str = RUNS) -> list[Run]:

@@ -18,7 +18,7 @@ from lawful.training.plan import Training
 from lawful.training.precision import Precision, compiled
 from lawful.training.processes.distributed import join
 from lawful.training.processes.world import Alone
-from lawful.training.recipe import Recipe, facts_of, laws_of, name_of
+from lawful.training.recipe import Recipe, facts_of, laws_of, name_of, other_option
 from lawful.training.run import Run
 from lawful.training.shown.report import write_report
 from lawful.training.shown.tensorboard import TensorBoard
@@ -42,8 +42,9 @@ class Session:
         resume: Run | None,
         trackers: list[Tracker],
         stack: ExitStack,
+        outer: Run | None = None,
     ) -> None:
-        self.recipe, self.engine, self.folder, self.stack = recipe, engine, folder, stack
+        self.recipe, self.engine, self.folder, self.stack, self.outer = recipe, engine, folder, stack, outer
         self.run, self.world = resume, Alone()
         self.begun, self.progress = False, Progress()
         self.terminal = Terminal()
@@ -75,6 +76,7 @@ class Session:
         except (Exception, KeyboardInterrupt) as error:
             sentence = str(error) if isinstance(error, ValueError) and not self.begun else explained(error)
             sentence = self.world.went_wrong(error, sentence, step=self.progress.step + 1)
+            self.keep_word_of(error, sentence)
             if sentence is None:
                 raise
             raise TrainingFailed(self.with_advice(sentence), run=self.run) from error
@@ -107,7 +109,9 @@ class Session:
         threads = self.threads()
         if self.run is None:
             self.run = self.made(threads)
+            self.hold(self.run)
         else:
+            self.hold(self.run)
             self.take_up(self.run)
         if self.engine.compile:
             compiled(self.training.model, self.trial, self.say)
@@ -119,6 +123,11 @@ class Session:
             self.say(f"note: {note}")
         processes = f"{self.world.size} processes ({self.engine.parallel}), " if self.world.size > 1 else ""
         self.say(f"{self.run.path}: {self.training.steps} steps on {self.engine.device}, {processes}{threads} threads")
+
+    def hold(self, run: Run) -> None:
+        """Keeps other trainings from the folder."""
+        if self.world.rank == 0:
+            self.stack.enter_context(files.held(run.path))
 
     def made(self, threads: int) -> Run:
         """Makes the folder, in the first process, and opens it in every one."""
@@ -159,6 +168,8 @@ class Session:
         """Puts the newest sound checkpoint into the model, the optimizers and the random states."""
         if run.config.get("data", "") != self.training.fingerprint:
             raise ValueError(f"the data of {run.path} has changed since it was begun: it cannot be gone on with")
+        if (name := other_option(self.recipe, run)) is not None:
+            raise ValueError(f"{run.path} was begun with another {name}: it goes on with the same options only")
         damaged: list[str] = []
         found, like = None, self.world.like
         if self.world.rank == 0:
@@ -192,7 +203,11 @@ class Session:
             return
         self.journal.log(step, figures)
         for tracker in self.trackers:
-            tracker.log(step, figures)
+            try:
+                tracker.log(step, figures)
+            except OSError as error:  # a dashboard that cannot be reached is not to end the training
+                self.trackers = [other for other in self.trackers if other is not tracker]
+                self.say(f"{type(tracker).__name__} is told no more: {type(error).__name__}: {error}")
 
     def save(self) -> None:
         """Keeps a checkpoint of everything."""
@@ -211,7 +226,11 @@ class Session:
     # ------------------------------------------------------------ after the last step
 
     def stopped(self) -> Run:
+        """Says how to go on, and writes the report of what there is."""
+        self.opened.interrupted = True
         self.say(f"stopped after step {self.progress.step}; go on with: {self.how_to_go_on()}")
+        if self.world.rank == 0:
+            write_report(self.opened)
         return self.opened
 
     def finish(self, ending: str) -> Run:
@@ -223,7 +242,7 @@ class Session:
         model = self.world.whole()
         if self.world.rank:
             return run
-        training = self.training = replace(training, model=model)
+        training = self.training = replace(training, model=model.cpu())
         run.keep_weights(state.plain(training.model.state_dict()))
         with in_training(training.model):
             results = {} if isinstance(self.recipe, Training) else self.recipe.finish(run, training)
@@ -256,7 +275,15 @@ class Session:
             self.terminal.say(text)
 
     def how_to_go_on(self) -> str:
-        return f"{self.world.command} train --resume {self.opened.path}"
+        return f"{self.world.command} train --resume {(self.outer or self.opened).path}"
+
+    def keep_word_of(self, error: BaseException, sentence: str | None) -> None:
+        """Writes to the log what went wrong, and the report of what there is; on a full disk neither can be."""
+        if self.run is None or self.world.rank or not self.run.path.is_dir():
+            return
+        with suppress(Exception):
+            self.terminal.note(f"failed: {sentence or f'{type(error).__name__}: {error}'}")
+            write_report(self.run)
 
     def with_advice(self, sentence: str) -> str:
         if self.run is None:

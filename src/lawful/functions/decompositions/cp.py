@@ -126,6 +126,18 @@ def claims() -> Iterator[Claim]:
         found = fitted(t, 2, 3).errors
         return t.new_tensor(found + found[-1:] * (3 - len(found)))
 
+    def reported(t: Tensor) -> Tensor:
+        found = cp(t, 1, sweeps=4, generator=torch.Generator().manual_seed(0))
+        return t.new_tensor([found.errors[-1], found.converged, found.converged or len(found.errors) == 4])
+
+    def measured(t: Tensor) -> Tensor:
+        found = cp(t, 1, sweeps=4, generator=torch.Generator().manual_seed(0))
+        last = [1.0, *found.errors][-2:]
+        apart = (t - found.tensor()).square().sum().sqrt() / t.square().sum().sqrt()
+        return torch.stack([apart, *apart.new_tensor([abs(last[1] - last[0]) <= 1e-8, 1])])
+
+    spread = made(lambda x: x.tanh() / 2 + torch.arange(12.0).reshape(3, 2, 2).cos().to(x), "3 2 2")
+    yield Claim(agreement(other=measured), reported, spread, name="cp, what it reports")
     vectors = (shape("3"), shape("2"), shape("4"))
     yield Claim(agreement(other=pure_tensor), recovered, vectors, name="cp of a pure tensor, one sweep")
     yield Claim(errors_shrink(), errors, shape("3 2 4"), name="cp of rank 2")

@@ -119,7 +119,7 @@ def claims() -> Iterator[Claim]:
 
     def corners(x: Tensor) -> Tensor:
         return torch.stack(
-            [angle(0 * x, x), angle(x, 0 * x), angle(1 + x.abs(), 2 + 2 * x.abs()), cosine(0 * x, x)], -1
+            [angle(0 * x, x), angle(0 * x, 0 * x), angle(1 + x.abs(), 2 + 2 * x.abs()), cosine(0 * x, x)], -1
         )
 
     right = agreement(other=lambda x: (x.new_tensor([1, 1, 0, 0]) * torch.pi / 2).expand(len(x), 4))

@@ -143,6 +143,16 @@ def claims() -> Iterator[Claim]:
             yield Claim(derivative(formula=partial(_direction, p=p)), of, shape("b 4"), name)
         if p in (1, 2, math.inf):
             yield Claim(metric(), partial(distance, p=p), (shape("b 4"), shape("b 4")), f"distance({p=})")
+
+    def along(x: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([distance(x, y, p=p, axis=-2) for p in (1.5, 2, 3)])
+
+    def written_out(x: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([(x - y).abs().pow(p).sum(-2).pow(1 / p) for p in (1.5, 2, 3)])
+
+    yield Claim(agreement(other=written_out), along, (shape("b 3 2"), shape("b 3 2")), "distance(axis=-2)")
+    largest = agreement(other=lambda x: x / x.abs().amax(-1, keepdim=True))
+    yield Claim(largest, of_size_one, made(lambda x: torch.where(x < 0, x - 0.5, x + 0.5), "b 4"))
     turned = invariance(sample=lambda draw: torch.linalg.qr(draw.normal(4, 4)).Q, act=lambda q, x: x @ q)
     for law in (homogeneity(), convexity(), second_order_gradient(), turned):
         yield Claim(law, norm, shape("b 4"))

@@ -215,6 +215,11 @@ def claims() -> Iterator[Claim]:
     rotation = made(lambda v: axis_angle_to_matrix(within(v)), "b 3")
     for law in (idempotence(), evenness()):
         yield Claim(law, canonical, quaternion)
+
+    def first_left(q: Tensor) -> Tensor:
+        return torch.stack([canonical(q * (torch.arange(4) >= k))[..., k] for k in range(4)], -1)
+
+    yield Claim(agreement(other=torch.abs), first_left, quaternion, name="canonical, the first other than 0")
     for law in (orthonormality(), scale_invariance(axis=-1)):
         yield Claim(law, quaternion_to_matrix, quaternion)
     yield Claim(invertibility(inverse=quaternion_to_matrix), matrix_to_quaternion, rotation)
@@ -225,3 +230,15 @@ def claims() -> Iterator[Claim]:
 
     yield Claim(agreement(other=through_quaternion), axis_angle_to_matrix, shape("b 3"))
     yield Claim(second_order_gradient(), matrix_to_axis_angle, rotation)
+    yield Claim(invertibility(inverse=axis_angle_to_matrix), matrix_to_axis_angle, rotation)
+    series = agreement(other=lambda v: torch.linalg.matrix_exp(skew(v)))
+    yield Claim(series, axis_angle_to_matrix, vector, name="axis_angle_to_matrix and the exponential")
+    cross = agreement(other=lambda v, x: torch.linalg.cross(v, x))
+    yield Claim(cross, lambda v, x: (skew(v) @ x[..., None])[..., 0], (shape("b 3"), shape("b 3")), name="skew")
+
+    def far_from_one(q: Tensor) -> Tensor:
+        return torch.cat([quaternion_to_axis_angle(s * q / q.norm(dim=-1, keepdim=True)) for s in (1e30, 1e-30)])
+
+    unit = made(lambda v: axis_angle_to_quaternion(within(v)), "b 3")
+    lengths = agreement(other=lambda q: quaternion_to_axis_angle(q).repeat(2, 1))
+    yield Claim(lengths, far_from_one, unit, name="quaternion_to_axis_angle of any length")

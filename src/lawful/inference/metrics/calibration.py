@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lawful.inference.metrics.classification import check
 from lawful.inference.metrics.estimate import Estimate, bootstrap, wilson
-from lawful.laws import Claim, boundedness, probabilities, tokens
+from lawful.laws import Claim, agreement, made, probabilities, tokens
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,31 @@ def _binned(p: Tensor, labels: Tensor, bins: int) -> tuple[Tensor, Tensor, Tenso
 def claims() -> Iterator[Claim]:
     """The laws that calibration obeys."""
 
+    def listed(p: Tensor, labels: Tensor) -> Tensor:
+        rows = [(b.low, b.high, b.confidence, b.accuracy.value, b.count) for b in reliability(p, labels)]
+        return p.new_tensor(rows).sum(0)
+
+    def counted(p: Tensor, labels: Tensor) -> Tensor:
+        rows = [(i / 10, (i + 1) / 10, *part) for i, part in enumerate(_by_tenths(p, labels)) if part[-1]]
+        return p.new_tensor(rows).sum(0)
+
     def error(p: Tensor, labels: Tensor) -> Tensor:
-        confidence, right, place = _binned(p, labels, 4)
-        return _gaps(right - confidence, place).to(p)
+        return p.new_tensor(calibration_error(p, labels).value)
+
+    def equation(p: Tensor, labels: Tensor) -> Tensor:
+        return p.new_tensor(sum(n * abs(right - sure) for sure, right, n in _by_tenths(p, labels)) / len(p))
 
     data = (probabilities("n 3"), tokens("n", vocab=3))
-    yield Claim(boundedness(low=0.0, high=1.0), error, data, name="calibration_error")
+    rounded_up = (made(lambda x: 1.000001 * (9 * x).softmax(-1), "n 3"), tokens("n", vocab=3))
+    yield Claim(agreement(other=counted), listed, rounded_up, name="reliability, the bins added up")
+    yield Claim(replace(agreement(other=equation), cases=3), error, data, name="calibration_error")
+
+
+def _by_tenths(p: Tensor, labels: Tensor) -> list[tuple[float, float, int]]:
+    """The confidence, the accuracy and the count of each tenth, one prediction after the other."""
+    found: list[list[tuple[float, bool]]] = [[] for _ in range(10)]
+    for row, label in zip(p.double().tolist(), labels.tolist(), strict=True):
+        sure = max(row)
+        place = next((i for i in range(10) if sure <= (i + 1) / 10), 9)
+        found[place].append((sure, row.index(sure) == label))
+    return [(*(sum(part) / len(part) for part in zip(*b, strict=True)), len(b)) if b else (0.0, 0.0, 0) for b in found]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lawful.inference.metrics.estimate import Estimate, bootstrap, wilson
-from lawful.laws import Claim, agreement, probabilities, tokens
+from lawful.laws import Claim, agreement, made, probabilities, tokens
 
 
 def accuracy(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Estimate:
@@ -179,3 +179,33 @@ def claims() -> Iterator[Claim]:
         return counts.trace() / counts.sum()
 
     yield Claim(agreement(other=trace), right, data, name="accuracy and the confusion matrix")
+
+    def scores(p: Tensor, labels: Tensor) -> Tensor:
+        found = per_class(confusion_matrix(p, labels))
+        return p.new_tensor([(s.precision.value, s.recall.value, s.f1.value, s.support) for s in found])
+
+    def counted(p: Tensor, labels: Tensor) -> Tensor:
+        said, there = (x[:, None] == torch.arange(3) for x in (p.argmax(-1), labels))
+        right, called, support = ((said & there).sum(0), said.sum(0), there.sum(0))
+        return (
+            torch.stack([right / called, right / support, 2 * right / (called + support), support], -1)
+            .nan_to_num()
+            .to(p)
+        )
+
+    yield Claim(agreement(other=counted), scores, data, name="per_class")
+
+    def losses(p: Tensor, labels: Tensor) -> Tensor:
+        return p.new_tensor([negative_log_likelihood(p, labels).value, brier(p, labels).value])
+
+    def equations(p: Tensor, labels: Tensor) -> Tensor:
+        p, truth = p.double(), torch.eye(3, dtype=torch.float64)[labels]
+        return torch.stack([-(truth * p.log()).sum() / len(p), (p - truth).square().sum() / len(p)])
+
+    inside = (made(lambda x: (3 * x.tanh()).softmax(-1), "n 3"), tokens("n", vocab=3))
+    yield Claim(
+        replace(agreement(other=lambda p, y: equations(p, y).to(p)), cases=3),
+        losses,
+        inside,
+        name="surprise and Brier's score",
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lawful.inference.metrics.estimate import Estimate, bootstrap
-from lawful.laws import Claim, agreement, shape
+from lawful.laws import Claim, agreement, made, shape
 
 
 def root_mean_squared_error(y: Float[Tensor, "n ..."], target: Float[Tensor, "n ..."]) -> Estimate:
@@ -86,8 +87,21 @@ def _rows(y: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 def claims() -> Iterator[Claim]:
     """The laws that the figures of a regression obey."""
 
-    def from_error(y: Tensor, target: Tensor) -> Tensor:
-        return 1 - (y - target).square().mean() / target.var(correction=0)
+    def figures(y: Tensor, target: Tensor) -> Tensor:
+        found = (root_mean_squared_error(y, target), mean_absolute_error(y, target), r_squared(y, target))
+        return y.new_tensor([estimate.value for estimate in found])
 
-    data = (shape("n:3..5"), shape("n:3..5"))
-    yield Claim(agreement(other=from_error), _explained, data, name="r_squared and the mean squared error")
+    def equations(y: Tensor, target: Tensor) -> Tensor:
+        off = (y - target).double()
+        explained = 1 - off.square().mean(0) / target.double().var(0, correction=0)
+        return torch.stack([off.square().mean().sqrt(), off.abs().mean(), explained.mean()]).to(y)
+
+    data = (shape("3 2"), made(lambda x: x.tanh() + torch.arange(6.0).reshape(3, 2).square().to(x), "3 2"))
+    yield Claim(replace(agreement(other=equations), cases=3), figures, data, name="RMSE, MAE and R²")
+
+    def of_constants(y: Tensor) -> Tensor:
+        constant = torch.ones_like(y)
+        return torch.stack([_explained(1 + y, constant), _explained(constant, constant)])
+
+    exact = agreement(other=lambda y: torch.stack([(y == 0).all().to(y), torch.ones(()).to(y)]))
+    yield Claim(exact, of_constants, made(torch.round, "3"), name="r_squared of a target that does not vary")

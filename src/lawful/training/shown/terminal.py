@@ -96,6 +96,10 @@ class Terminal:
         """Prints a message, above the progress if there is any, and writes it to `log.txt`."""
         text = without_controls(text)
         self._print(text)
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        """Writes a message to `log.txt`."""
         stamped = f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}"
         if self._run is None:
             self._unwritten.append(stamped)

@@ -60,6 +60,26 @@ def publish(sibling: Path, path: Path) -> None:
     flush_folder(path.parent)
 
 
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keeps other processes from a folder, where the system can (Windows cannot lock so).
+
+    Raises:
+        ValueError: where another process has it.
+    """
+    if os.name == "nt":
+        yield
+        return
+    import fcntl
+
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder} is being trained by another process") from None
+        yield
+
+
 def remove(path: Path) -> None:
     """Removes a folder; one that is half removed does not keep its name."""
     doomed = path.with_name(path.name + DOOMED)

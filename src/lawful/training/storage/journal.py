@@ -6,12 +6,15 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lawful.training.storage import files
+
+TAIL = 1 << 16
+"""The bytes in which the last line is looked for."""
 
 
 class Journal:
@@ -55,10 +58,25 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                found = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(found, dict) and type(found.get("step")) is int:
-                yield found
+        yield from _told(file)
+
+
+def last(path: Path) -> dict[str, Any] | None:
+    """Reads the last line that tells a step, without those before it."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL))
+        return max(
+            _told(file.read().decode(errors="replace").splitlines()), key=lambda line: line["step"], default=None
+        )
+
+
+def _told(text: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for line in text:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict) and type(found.get("step")) is int:
+            yield found

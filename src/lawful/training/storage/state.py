@@ -64,6 +64,7 @@ def put_into_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 @contextmanager
 def module_kept(module: nn.Module) -> Iterator[None]:
     """Leaves buffers and modes as they were before, and no gradients."""
+    held = [(part, dict(part._buffers)) for part in module.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     modes = [(part, part.training) for part in module.modules()]
     try:
@@ -72,6 +73,8 @@ def module_kept(module: nn.Module) -> Iterator[None]:
         module.zero_grad()
         for part, mode in modes:
             part.training = mode
+        for part, own in held:
+            part._buffers.update(own)
         with torch.no_grad():
             for buffer, before in buffers:
                 if not torch.equal(buffer, before):
