@@ -2,13 +2,13 @@
 
 Run `python benchmarks/mutants.py`, or name some of the modules: `python benchmarks/mutants.py rms_norm softmax`;
 `--each 10` takes ten mutants of each file, spread evenly over it. A mutant is a file of lawful with one expression
-changed. What claims do not speak of, and tests do, is left alone: text, annotations, on which device, and what is
-refused and raised (conditions that raise, functions named `check` or `refuse`, `zip(strict=True)`); which random
-numbers are drawn (`generator`, `seed`, `manual_seed`), whether a buffer is saved (`persistent`), and what bounds how
-much is computed, in all or at a time (the constants `MOST` and `ENTRIES`, the default of `batch`). So are `claims()`,
-laws, and the functions that only these use, for they judge. A mutant is executed as a module of the same name that
-nothing else sees, and its own claims are judged. It is killed if one of them is neither held nor waived, or if it
-raises; a column says how many raised rather than broke a law.
+changed. What claims do not speak of, and tests do, is left alone: text, annotations, on which device and (`dtype`; the
+default is that of the case) in which precision, and what is refused and raised (conditions that raise, functions named
+`check` or `refuse`, `zip(strict=True)`); which random numbers are drawn (`generator`, `seed`, `manual_seed`), whether
+a buffer is saved (`persistent`), and what bounds how much is computed, in all or at a time (the constants `MOST` and
+`ENTRIES`, the default of `batch`). So are `claims()`, laws, and the functions that only these use, for they judge. A
+mutant is executed as a module of the same name that nothing else sees, and its own claims are judged. It is killed if
+one of them is neither held nor waived, or if it raises; a column says how many raised rather than broke a law.
 
 The survivors are listed, with a reason where one is known: it is equivalent (no output differs). One thread, one
 process, the same mutants and cases each time.
@@ -57,7 +57,6 @@ REASONS: dict[tuple[str, str, str], str] = {
     ("functions/decompositions/cp.py", "sign", "-tensor.new_zeros"): "equivalent: minus 0",
     ("functions/decompositions/cp.py", "off by one", "if size > 1"): "equivalent: one entry alone is met exactly",
     ("functions/activations/softmax.py", "comparison", "temperature == 1 and"): "equivalent: a shift, and x / 1 = x",
-    ("functions/decompositions/determinant.py", "dropped argument", "eye(*a.shape[-2:], device"): "equivalent: 1 = 1.0",
     ("functions/whitening/moments.py", "scale", "first = 2 * x.detach"): "equivalent: what is taken away cancels",
     ("groups/matrices.py", "axis", "a.shape[-2]"): "equivalent: the matrix is square",
     ("groups/rotations/series.py", "comparison", "small = s <= 4"): "equivalent: both forms are right at 4",
@@ -67,6 +66,9 @@ REASONS: dict[tuple[str, str, str], str] = {
     ("functions/least_squares.py", "scale", "unit = 2 * torch.where"): "equivalent: the unit cancels",
     ("functions/activations/sigmoids.py", "scale", "threshold=80.0"): "equivalent: above 40 it is x, when rounded",
     ("functions/divergences/jensen_shannon.py", "swapped", "_to_the_middle(q, p)"): "equivalent: it is symmetric",
+    ("functions/products/dot.py", "swapped", "norm(v - u)"): "equivalent: |a - b| = |b - a|",
+    ("functions/products/dot.py", "scale", "2 * (x / length"): "equivalent: the length cancels",
+    ("functions/whitening/rotations.py", "sign", "(-axes.flip(-1)"): "equivalent: the sign is chosen later",
     ("functions/products/dot.py", "swapped", "vecdot(y, x)"): "equivalent: a b = b a",
     ("functions/products/dot.py", "swapped", "dot(y, x) / squares"): "equivalent: a b = b a",
     ("functions/divergences/lp_distance.py", "swapped", "distance(q, p"): "equivalent: |p - q| = |q - p|",
@@ -108,7 +110,7 @@ DROPPABLE = re.compile(
 )
 NAMESPACES = {"torch", "F", "nn", "self", "super", "math"}
 SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "bases"}
-SKIPPED_ARGUMENTS = {"strict", "device", "generator", "persistent"}
+SKIPPED_ARGUMENTS = {"strict", "device", "dtype", "generator", "persistent"}
 SKIPPED_DEFAULTS = {"seed"}
 LIMITS = re.compile(r"_?(MOST|ENTRIES)\w*")
 REFUSES = re.compile(r"_?(check|refuse)\w*")

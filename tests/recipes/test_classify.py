@@ -3,9 +3,11 @@ import pytest
 import torch
 
 from lawful.recipes import Classify
+from lawful.recipes.augmentation import Augmentation
 from lawful.training import TrainingFailed, train
 
 SMALL = {"width": 8, "depth": 1, "dropout": 0.0, "smoothing": 0.0}
+VARIED = Augmentation(shift=1, flip=True, cutout=2, noise=0.1)
 MODELS = ("mlp", "logistic", "thresholded", "nearest")
 
 
@@ -67,7 +69,10 @@ def test_arrays_of_two_classes(options, tmp_path, undrawn, shape, model):
 def test_a_folder_of_images(options, tmp_path, undrawn, channels):
     folder = pictures(tmp_path / "images", channels=channels)
     learning = options(data=folder, given={"resize": (4, 8)}, epochs=15, batch=8, learning_rate=0.03)
-    run = train(Classify(model="cnn", **SMALL, shift=1, **learning), folder=tmp_path)
+    run = train(
+        Classify(model="cnn", **SMALL, augmentation=VARIED, **learning),
+        folder=tmp_path,
+    )
     assert run.results["test"]["accuracy"]["value"] == 1
     assert run.config["model"]["sizes"]["shape"] == [channels, 4, 8]
 
@@ -89,7 +94,7 @@ def test_without_examples_to_choose_by_nothing_is_evaluated(options, tmp_path, u
 def test_smoothing_and_shifts_change_the_loss_and_not_the_measure(options):
     plain, smooth, moved = (
         Classify(hidden=(4,), dropout=0.0, **extra, **options(data="digits")).training()
-        for extra in ({}, {"smoothing": 0.3}, {"shift": 2})
+        for extra in ({}, {"smoothing": 0.3}, {"augmentation": Augmentation(shift=2)})
     )
     batch = plain.batches.batch(0)
     smooth.model.load_state_dict(plain.model.state_dict())
@@ -107,7 +112,11 @@ def test_smoothing_and_shifts_change_the_loss_and_not_the_measure(options):
     ("fields", "data", "sentence"),
     [
         ({"model": "cnn"}, "iris", r"a cnn takes images or series: these examples have shape \(4,\); model mlp"),
-        ({"shift": 1}, "iris", r"shift is for images and series: these examples have shape \(4,\)"),
+        (
+            {"augmentation": Augmentation(shift=1)},
+            "iris",
+            r"shift, flip and cutout are for images and series: these examples have shape \(4,\)",
+        ),
         ({"hidden": (10**6, 10**6)}, "iris", "at most 2,000,000,000 weights were wanted"),
         ({}, "diabetes", "the target of diabetes is numbers"),
         ({}, "nothing.csv", "there is no file or folder nothing.csv|there are no data"),

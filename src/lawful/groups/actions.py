@@ -13,7 +13,7 @@ from lawful.groups.group import Group, LieGroup
 from lawful.groups.motions.euclidean import Euclidean
 from lawful.groups.product import DirectProduct
 from lawful.groups.rotations.orthogonal import Orthogonal
-from lawful.laws import Claim, Draw, equivariance, invariance, shape
+from lawful.laws import Claim, Draw, agreement, equivariance, invariance, shape
 
 
 class Symmetry(TypedDict):
@@ -70,6 +70,12 @@ def claims() -> Iterator[Claim]:
         """A sum of the points with weights that the Gram matrix decides: what every equivariant map is."""
         return gram(x).tanh() @ x
 
+    turn = torch.linalg.qr(torch.arange(9.0, dtype=torch.float64).reshape(3, 3).cos()).Q
+
+    def turned(x: Tensor) -> Tensor:
+        return under(Orthogonal(3), axis=-2)["act"](turn, x)
+
+    yield Claim(agreement(other=lambda x: turn.to(x) @ x), turned, shape("b 3 4"), name="under(Orthogonal(3), axis=-2)")
     points = shape("b 4 3")
     yield Claim(invariance(**under(Orthogonal(3))), gram, points, name="Gram matrix")
     yield Claim(equivariance(**under(Orthogonal(3))), weighted, points, name="sum weighted by the Gram matrix")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +23,7 @@ from lawful.recipes.baselines import of_classes
 from lawful.recipes.supervised import Supervised
 from lawful.training import Run
 
+RATES = ("precision", "recall", "f1")
 SHOWN = 200
 """The rows of the sample of predictions."""
 
@@ -44,11 +44,7 @@ def results_of(run: Run, training: Supervised) -> dict[str, Any]:
             results[part] = {"accuracy": accuracy(predict(model, examples.inputs), examples.targets).json()}
     results["baseline accuracy"] = of_classes(parts.train, parts.test)
     results["per class"] = {str(name): score["f1"] for name, score in zip(names, scores, strict=True)}
-    results["examples"] = {
-        "train": len(parts.train),
-        "validation": len(parts.validation or ()),
-        "test": len(parts.test),
-    }
+    results["examples"] = parts.counts
     drawn = {
         "confusion": figures.confusion(counts, names=names),
         "calibration": figures.reliability_diagram(bins, error=test["calibration error"]),
@@ -71,7 +67,9 @@ def results_of(run: Run, training: Supervised) -> dict[str, Any]:
         )
     for name, figure in drawn.items():
         figures.save(figure, run.figures / f"{name}.png")
-    (run.samples / "test predictions.csv").write_text(_table(p, parts.test.targets, names), encoding="utf-8")
+    for name, rows in tables(p, parts.test.targets, names, counts, scores).items():
+        with (run.samples / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(rows)
     results["warnings"] = list(parts.notes)
     return results
 
@@ -98,11 +96,21 @@ def _dead(model: nn.Module, training: Supervised) -> Mapping[str, tuple[int, int
     return dead_units(activity(model, training.parts.train.inputs))
 
 
-def _table(p: Tensor, labels: Tensor, names: tuple[str, ...]) -> str:
-    text = io.StringIO()
-    rows = csv.writer(text)
-    rows.writerow(["true", "predicted", "probability"])
-    for row, label in zip(p[:SHOWN], labels[:SHOWN], strict=True):
-        best = int(row.argmax())
-        rows.writerow([names[int(label)], names[best], f"{float(row[best]):.4f}"])
-    return text.getvalue()
+def tables(
+    p: Tensor, labels: Tensor, names: tuple[str, ...], counts: Tensor, scores: list[dict[str, Any]]
+) -> dict[str, list[list[object]]]:
+    """The predictions of some examples, the confusion matrix and the figures of each class, with their headings."""
+    said = [(row.argmax(), label, row.max()) for row, label in zip(p[:SHOWN], labels[:SHOWN], strict=True)]
+    matrix = zip(names, counts.tolist(), strict=True)
+    rates = [(score["support"], [f"{score[rate]['value']:.4f}" for rate in RATES]) for score in scores]
+    return {
+        "test predictions": [
+            ["true", "predicted", "probability"],
+            *([names[int(label)], names[int(best)], f"{float(sure):.4f}"] for best, label, sure in said),
+        ],
+        "confusion matrix": [["true", *names], *([name, *row] for name, row in matrix)],
+        "per class": [
+            ["class", *RATES, "examples"],
+            *([name, *values, support] for name, (support, values) in zip(names, rates, strict=True)),
+        ],
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lawful.blocks import CIRCULAR, SAME, Standardize
-from lawful.data import Augment, Batch, Examples, shifted
+from lawful.data import Batch, Examples
 from lawful.functions.activations import identity
 from lawful.inference import predict
 from lawful.inference.ensemble import arithmetic, geometric
@@ -31,6 +31,7 @@ from lawful.models import (
     ThresholdedRegressionConfig,
 )
 from lawful.objectives import cross_entropy
+from lawful.recipes.augmentation import Augmentation
 from lawful.recipes.classified import results_of
 from lawful.recipes.learning import Dropped, Fraction, Suited
 from lawful.recipes.sizes import Sizes
@@ -75,8 +76,7 @@ class Classify(Members):
     """nearest: how many examples are asked."""
     order: Annotated[float, Between(1, 1e6)] = 2.0
     """nearest: the exponent of the distance."""
-    shift: Annotated[int, Between(0, 10**4)] = 0
-    """The most pixels or positions by which images and series are moved, at random, in every step."""
+    augmentation: Augmentation = field(default_factory=Augmentation)
     smoothing: Fraction = 0.03
     """How much of the target is spread over all classes."""
 
@@ -102,7 +102,7 @@ class Classify(Members):
             objective=self.objective,
             evaluate=evaluated,
             claims=partial(self.claims, sizes=Sizes.of(parts.train)),
-            augment=self.augment(parts.train),
+            augment=self.augmentation.of(parts.train),
             fitted=fitted,
         )
 
@@ -176,16 +176,6 @@ class Classify(Members):
         scores = model(x)
         right = (scores.detach().argmax(-1) == y).float().mean()
         return {"loss": cross_entropy(scores, y, smoothing=self.smoothing), "accuracy": right}
-
-    def augment(self, train: Examples) -> Augment | None:
-        axes = train.inputs.dim() - 2
-        if not self.shift:
-            return None
-        if axes < 1:
-            raise ValueError(
-                f"shift is for images and series: these examples have shape {tuple(train.inputs.shape[1:])}"
-            )
-        return shifted(self.shift, axes=axes)
 
     def claims(self, model: nn.Module, sizes: Sizes) -> Iterator[Claim]:
         """What any classifier is to keep: examples do not mix, probabilities add up to 1."""

@@ -52,10 +52,14 @@ class Learning:
     """What the loss adds for large weights."""
     penalty_weight: NotNegative = 1e-4
     """The factor of the penalty."""
+    penalty_mix: Fraction = 0.5
+    """elastic: the share of the absolute values; the rest is of the squares."""
     penalty_on: str = "*weight"
     """Which parameters it is for, as a pattern of their names: `*layers.0.weight` for a layer."""
     max_norm: NotNegative = 0.0
     """The largest norm of the weights into a unit; 0 for no bound."""
+    max_norm_on: str = "*weight"
+    """Which weights it is for, as a pattern of their names."""
     clip: NotNegative = 0.0
     """The largest norm of the gradient; 0 for no bound."""
     accumulate: Annotated[int, Between(1, 10**6)] = 1
@@ -135,7 +139,11 @@ class Learning:
         """The objective with the penalty added to its loss."""
         if self.penalty == "none":
             return objective
-        rho: Callable[[Tensor], Tensor] = {"l1": l1, "l2": l2, "elastic": partial(elastic_net, alpha=0.5)}[self.penalty]
+        rho: Callable[[Tensor], Tensor] = {
+            "l1": l1,
+            "l2": l2,
+            "elastic": partial(elastic_net, alpha=float(self.penalty_mix)),
+        }[self.penalty]
 
         def whole(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
             found = objective(model, batch)
@@ -147,4 +155,4 @@ class Learning:
 
     def constraint(self) -> Callable[[nn.Module], None] | None:
         """What bounds the weights after a step."""
-        return partial(optim.max_norm, at_most=self.max_norm) if self.max_norm else None
+        return partial(optim.max_norm, at_most=self.max_norm, on=self.max_norm_on) if self.max_norm else None

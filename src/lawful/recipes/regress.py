@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lawful.blocks import Standardize
 from lawful.data import Batch, Examples
 from lawful.functions.activations import identity
-from lawful.inference import predict
+from lawful.inference import activity, dead_units, predict
 from lawful.inference.ensemble import mean
 from lawful.inference.metrics import mean_absolute_error, r_squared, root_mean_squared_error
 from lawful.laws import Claim, batch_independence, shape
@@ -109,6 +109,10 @@ class Regress(Members):
                 found[name] = figures_of(predict(training.model, examples.inputs, link=identity), examples.targets)
         y = predict(training.model, parts.test.inputs, link=identity)
         figures.save(figures.predicted_and_true(y, parts.test.targets), run.figures / "predicted and true.png")
+        dead = dead_units(activity(training.model, parts.train.inputs))
+        if dead:
+            found["dead units"] = {layer: n for layer, (n, _) in dead.items()}
+            figures.save(figures.dead_unit_bars(dead), run.figures / "dead units.png")
         return {
             **found,
             "baseline root mean squared error": of_numbers(parts.train, parts.test),
