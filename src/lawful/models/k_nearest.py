@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lawful.laws import Claim, agreement, batch_independence, shape, sums_to_one
+from lawful.laws import Claim, agreement, batch_independence, made, shape, sums_to_one
 from lawful.models.labels import one_hot
 
 ENTRIES = 2**22
@@ -156,3 +156,15 @@ def claims() -> Iterator[Claim]:
     thirds = agreement(other=lambda x: torch.full_like(x[:, :1], 1 / 3).expand(-1, 3))
     yield Claim(thirds, everyone, shape("b 2"), name="KNearest, all of them")
     yield Claim(batch_independence(), model, shape("b 2"), name="KNearestClassifier")
+    places, values = torch.arange(14.0).cos().reshape(7, 2), torch.arange(7.0)[:, None].square()
+    for sizes in (KNearestConfig(n=7, d=2, outputs=1), KNearestConfig(n=7, d=2, outputs=1, order=1.0)):
+
+        def asked(x: Tensor, sizes: KNearestConfig = sizes) -> Tensor:
+            return KNearest(sizes).fit(places, values).to(x)(x)
+
+        def five(x: Tensor, p: float = sizes.order) -> Tensor:
+            apart = (x[:, None] - places.to(x)).abs().pow(p).sum(-1)
+            return values.to(x)[apart.argsort(-1)[:, :5]].mean(1)
+
+        name = f"KNearest, five of seven, order {sizes.order:g}"
+        yield Claim(agreement(other=five), asked, made(torch.tanh, "b 2"), name=name)

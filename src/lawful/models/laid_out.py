@@ -120,10 +120,12 @@ def claims() -> Iterator[Claim]:
     def usual(x: Tensor) -> Tensor:
         layer = nn.Linear(2, 2).to(x.dtype)
         layer.weight.data, layer.bias.data = x[:2], x[2]
-        return LaidOut(nn.Sequential(layer)).to(x.dtype).locality().detach()
+        model = LaidOut(nn.Sequential(layer)).to(x.dtype)
+        return torch.stack([model.locality(), model.locality(bias=False)]).detach()
 
     def written_out(x: Tensor) -> Tensor:
-        return (x.abs() * x.new_tensor([[0.1, 0.6], [0.6, 0.1], [0.1, 0.1]])).sum()
+        costs = (x.abs() * x.new_tensor([[0.1, 0.6], [0.6, 0.1], [0.1, 0.1]])).sum(-1)
+        return torch.stack([costs.sum(), costs[:2].sum()])
 
     yield Claim(agreement(other=written_out), usual, shape("3 2"), name="LaidOut, its penalty")
     yield Claim(agreement(other=plain), swapped, shape("b 3"), name="LaidOut, after swaps")

@@ -151,12 +151,12 @@ def claims() -> Iterator[Claim]:
         return torch.stack([(x - y).abs().pow(p).sum(-2).pow(1 / p) for p in (1.5, 2, 3)])
 
     yield Claim(agreement(other=written_out), along, (shape("b 3 2"), shape("b 3 2")), "distance(axis=-2)")
-    largest = agreement(other=lambda x: (x / x.abs().amax(-1, keepdim=True)).nan_to_num(0.0))
-    yield Claim(largest, of_size_one, shape("b 4"))
+    away = made(lambda x: torch.where(x < 0, x - 0.5, x + 0.5), "b 4")
+    largest = agreement(other=lambda x: torch.cat([x / x.abs().amax(-1, keepdim=True), torch.zeros_like(x)]))
+    yield Claim(largest, lambda x: of_size_one(torch.cat([x, 0 * x])), away, "of_size_one")
     turned = invariance(sample=lambda draw: torch.linalg.qr(draw.normal(4, 4)).Q, act=lambda q, x: x @ q)
     for law in (homogeneity(), convexity(), second_order_gradient(), turned):
         yield Claim(law, norm, shape("b 4"))
-    away = made(lambda x: torch.where(x < 0, x - 0.5, x + 0.5), "b 4")
     yield Claim(second_order_gradient(), partial(norm, p=1.5), away, "norm(p=1.5)")
     trace = agreement(other=lambda x: (x.mT @ x).diagonal(0, -2, -1).sum(-1).sqrt())
     for law in (trace, convexity(), turned):

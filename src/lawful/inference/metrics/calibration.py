@@ -114,10 +114,10 @@ def claims() -> Iterator[Claim]:
     def equation(p: Tensor, labels: Tensor) -> Tensor:
         return p.new_tensor(sum(n * abs(right - sure) for sure, right, n in _by_tenths(p, labels)) / len(p))
 
-    data = (probabilities("n 3"), tokens("n", vocab=3))
     rounded_up = (made(lambda x: 1.000001 * (9 * x).softmax(-1), "n 3"), tokens("n", vocab=3))
     yield Claim(agreement(other=counted), listed, rounded_up, name="reliability, the bins added up")
-    yield Claim(replace(agreement(other=equation), cases=3), error, data, name="calibration_error")
+    eight = (probabilities("8 3"), tokens("8", vocab=3))
+    yield Claim(replace(agreement(other=equation), cases=3), error, eight, name="calibration_error")
 
 
 def _by_tenths(p: Tensor, labels: Tensor) -> list[tuple[float, float, int]]:
@@ -127,4 +127,5 @@ def _by_tenths(p: Tensor, labels: Tensor) -> list[tuple[float, float, int]]:
         sure = max(row)
         place = next((i for i in range(10) if sure <= (i + 1) / 10), 9)
         found[place].append((sure, row.index(sure) == label))
-    return [(*(sum(part) / len(part) for part in zip(*b, strict=True)), len(b)) if b else (0.0, 0.0, 0) for b in found]
+    means = [[sum(pair[i] for pair in part) / max(1, len(part)) for i in (0, 1)] for part in found]
+    return [(sure, right, len(part)) for (sure, right), part in zip(means, found, strict=True)]
