@@ -127,7 +127,7 @@ class Session:
     def hold(self, run: Run) -> None:
         """Keeps other trainings from the folder."""
         if self.world.rank == 0:
-            self.stack.enter_context(files.held(run.path))
+            self.stack.enter_context(files.held(run.path / "config.json"))
 
     def made(self, threads: int) -> Run:
         """Makes the folder, in the first process, and opens it in every one."""

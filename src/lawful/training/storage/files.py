@@ -61,8 +61,8 @@ def publish(sibling: Path, path: Path) -> None:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keeps other processes from a folder, where the system can (Windows cannot lock so).
+def held(path: Path) -> Iterator[None]:
+    """Keeps other processes from what a file stands for, where the system can (Windows cannot lock so).
 
     Raises:
         ValueError: where another process has it.
@@ -72,11 +72,11 @@ def held(folder: Path) -> Iterator[None]:
         return
     import fcntl
 
-    with (folder / "lock").open("w") as file:
+    with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"{folder} is being trained by another process") from None
+            raise ValueError(f"{path.parent} is being trained by another process") from None
         yield
 
 
