@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -143,5 +143,19 @@ def claims() -> Iterator[Claim]:
     def shrunk(x: Tensor) -> Tensor:
         return path(lambda p: adamw(p, lr=0.1, decay=0.5), lambda x: 0 * x.sum(), x)[-1]
 
+    def by_default(build: Callable[[Params], torch.optim.Optimizer]) -> Callable[[Tensor], Tensor]:
+        return lambda x: path(build, bowl, x)
+
     yield Claim(agreement(other=equation), fused, shape("n 3"), name="adam")
+    for ours, theirs in ((adam, torch.optim.Adam), (adamw, torch.optim.AdamW)):
+        yield Claim(
+            agreement(other=by_default(theirs)), by_default(ours), shape("n 3"), name=f"{ours.__name__}, defaults"
+        )
+    first = (1 - 0.9) / (1 - 0.999) ** 0.5 * 1e-3
+    yield Claim(
+        agreement(other=lambda x: x - first * torch.func.grad(bowl)(x).sign(), within=1e-4),
+        lambda x: by_default(uncorrected_adam)(x)[1],
+        shape("n 3"),
+        name="uncorrected_adam, first step",
+    )
     yield Claim(agreement(other=lambda x: (1 - 0.1 * 0.5) ** 6 * x), shrunk, shape("n 3"), name="adamw at rest")

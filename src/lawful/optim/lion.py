@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lawful.laws import Claim, boundedness, scale_invariance, shape
+from lawful.laws import Claim, agreement, boundedness, scale_invariance, shape
 from lawful.optim.chain import Chain
 from lawful.optim.part import Point
 from lawful.optim.parts import Decay, Descend, Sign, within
@@ -87,5 +87,11 @@ def claims() -> Iterator[Claim]:
             optimizer.step()
         return p.detach() / 2
 
+    def equation(gradients: Tensor) -> Tensor:
+        first, second = gradients.chunk(2)
+        velocity = (1 - 0.99) * first
+        return -(first.sign() + (0.9 * velocity + (1 - 0.9) * second).sign()) / 2
+
+    yield Claim(agreement(other=equation), moved, shape("6"), name="lion, two steps")
     yield Claim(scale_invariance(), moved, shape("6"), name="lion, of the gradients of two steps")
     yield Claim(boundedness(low=-1.0, high=1.0), moved, shape("6"), name="lion, mean step in rates")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lawful.laws import Claim, boundedness, idempotence, scale_invariance, shape
+from lawful.laws import Claim, agreement, boundedness, idempotence, scale_invariance, shape
 from lawful.optim.part import Point
 
 
@@ -173,3 +173,29 @@ def claims() -> Iterator[Claim]:
     yield Claim(scale_invariance(), signs, shape("n 3"), name="Sign")
     yield Claim(boundedness(low=-1.0, high=1.0), signs, shape("n 3"), name="Sign")
     yield Claim(idempotence(), signs, shape("n 3"), name="Sign")
+
+    def second(
+        part: Callable[[list[Tensor], Point], list[Tensor]], **options: float
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """What a part makes of the second of two updates."""
+
+        def of(u: Tensor, v: Tensor) -> Tensor:
+            kept = [{"momentum_buffer": torch.zeros_like(u)}]
+            part([u.clone()], Point([u], kept, options))
+            return part([v.clone()], Point([u], kept, options))[0].clone()
+
+        return of
+
+    pair = (shape("n 3"), shape("n 3"))
+    yield Claim(agreement(other=lambda u, v: -0.5 * v), second(Descend(0.5), lr=0.5), pair, name="Descend(0.5)")
+    yield Claim(agreement(other=lambda u, v: v + 0.5 * u), second(Decay(0.5), decay=0.5), pair, name="Decay(0.5)")
+    for part, equation in (
+        (Trace(0.75), lambda u, v: 0.75 * u + v),
+        (NesterovTrace(0.75), lambda u, v: 0.75 * (0.75 * u + v) + v),
+    ):
+        yield Claim(agreement(other=equation), second(part, momentum=0.75), pair, name=type(part).__name__)
+    for part, equation in (
+        (Average(0.75), lambda u, v: 0.75 * 0.25 * u + 0.25 * v),
+        (NesterovAverage(0.75), lambda u, v: 0.75 * (0.75 * 0.25 * u + 0.25 * v) + 0.25 * v),
+    ):
+        yield Claim(agreement(other=equation), second(part, beta=0.75), pair, name=type(part).__name__)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from lawful.laws import Claim, boundedness, made, monotonicity
+from lawful.laws import Claim, agreement, boundedness, made, monotonicity
 
 Schedule = Callable[[int], float]
 
@@ -167,4 +167,25 @@ def claims() -> Iterator[Claim]:
     }
     for name, schedule in schedules.items():
         yield Claim(boundedness(low=0.0, high=1.0), on(schedule), steps, name=name)
+
+    def half(s: Tensor) -> Tensor:
+        return (1 + (math.pi * s).cos()) / 2
+
+    written = {
+        "constant": (constant, lambda t: torch.ones_like(t)),
+        "warmup_stable_decay": (
+            warmup_stable_decay(steps=20, warmup=5, cooldown=5, floor=0.2),
+            lambda t: torch.minimum((t + 1) / 6, 1 - 0.8 * ((t - 15) / 5).clamp(0, 1)).clamp(max=1),
+        ),
+        "one_cycle": (
+            one_cycle(steps=21, rise=11 / 21, start=0.2, floor=0.0),
+            lambda t: torch.where(
+                t <= 10,
+                1 - 0.8 * (1 + (math.pi * t / 10).cos()) / 2,
+                (1 + (math.pi * (t.clamp(max=20) - 10) / 10).cos()) / 2,
+            ),
+        ),
+    }
+    for name, (schedule, equation) in written.items():
+        yield Claim(agreement(other=equation), on(schedule), steps, name=f"{name}, written out")
     yield Claim(monotonicity(decreasing=True), on(cosine(steps=20)), steps, name="cosine without a warm-up")
