@@ -60,7 +60,7 @@ REASONS: dict[tuple[str, str, str], str] = {
         "functions/divergences/jensen_shannon.py",
         "sign",
         "t = -((p - q)",
-    ): "equivalent: t is squared, or times its atanh",
+    ): "equivalent: even in t",
     ("functions/whitening/moments.py", "scale", "first = 2 * x.detach"): "rounding: it is added again",
     ("functions/whitening/moments.py", "sign", "+ first).mean(0)"): "rounding: it is added again",
     ("groups/discrete/cyclic.py", "dropped term", "angle = g.to("): "rounding: whole turns are left in",
