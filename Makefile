@@ -26,9 +26,9 @@ demo: $(INSTALLED) ## Check a few broken layers, then train a classifier of digi
 	@echo "Training a classifier of handwritten digits, and checking the laws of what was trained (about 20 seconds) ..."
 	@$(BIN)/lawful train classify
 
-test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 11 minutes on two cores)
+test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 15 minutes on two cores)
 	@$(MAKE) --no-print-directory lint types arrows
-	@echo "Tests (about 10 minutes on two cores) ..."
+	@echo "Tests (about 14 minutes on two cores) ..."
 	@$(BIN)/pytest
 
 test-all: $(INSTALLED) ## The same with the long tests
