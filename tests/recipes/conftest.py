@@ -1,5 +1,6 @@
 import csv
 import random
+import signal
 from unittest.mock import MagicMock
 
 import pytest
@@ -11,6 +12,29 @@ from lawful.training import Engine
 
 ENGINE = Engine(threads=1, laws=0)
 HEADER = ("size", "colour", "weight", "kind")
+
+
+class Stops:
+    """Wishes that the training stop after a step, as Ctrl-C does."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def start(self, run, training):
+        pass
+
+    def log(self, step, figures):
+        if step == self.step:
+            signal.raise_signal(signal.SIGINT)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def stops_at():
+    """Makes a tracker that stops the training after a step."""
+    return Stops
 
 
 @pytest.fixture

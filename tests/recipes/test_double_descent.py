@@ -1,5 +1,3 @@
-import signal
-
 import numpy as np
 import pytest
 import torch
@@ -8,23 +6,6 @@ from lawful.recipes.double_descent import DoubleDescent, descents
 from lawful.recipes.family import objective
 from lawful.training import Engine, from_json, train
 from lawful.training.storage.config import to_json
-
-
-class Stops:
-    """Wishes that the training stop after a step, as Ctrl-C does."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def start(self, run, training):
-        pass
-
-    def log(self, step, figures):
-        if step == self.step:
-            signal.raise_signal(signal.SIGINT)
-
-    def close(self):
-        pass
 
 
 def tiny(**options):
@@ -71,10 +52,10 @@ def test_a_run_ends_with_both_figures_and_an_error_for_each_size(options, tmp_pa
     assert model(torch.zeros(5, 1, 40)).shape == (5, 3 * recipe.seeds, 10)
 
 
-def test_a_run_that_goes_on_gives_the_same_weights_and_errors_as_one_that_was_not_stopped(tmp_path):
+def test_a_run_that_goes_on_gives_the_same_weights_and_errors_as_one_that_was_not_stopped(tmp_path, stops_at):
     whole = train(tiny(), folder=tmp_path)
     for step in (2, 6):
-        begun = train(tiny(), folder=tmp_path, trackers=[Stops(step)])
+        begun = train(tiny(), folder=tmp_path, trackers=[stops_at(step)])
         again = train(tiny(), folder=tmp_path, resume=begun)
         for name, weight in whole.weights().items():
             assert torch.equal(weight, again.weights()[name]), (step, name)

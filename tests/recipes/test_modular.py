@@ -1,5 +1,3 @@
-import signal
-
 import pytest
 import torch
 
@@ -8,23 +6,6 @@ from lawful.recipes.formulas import TASKS
 from lawful.recipes.modular import Modular
 from lawful.training import Engine, from_json, train
 from lawful.training.storage.config import to_json
-
-
-class Stops:
-    """Wishes that the training stop after a step, as Ctrl-C does."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def start(self, run, training):
-        pass
-
-    def log(self, step, figures):
-        if step == self.step:
-            signal.raise_signal(signal.SIGINT)
-
-    def close(self):
-        pass
 
 
 def tiny(**options):
@@ -65,10 +46,10 @@ def test_a_run_ends_with_its_picture_and_its_losses(task, tmp_path):
     assert int(model.steps) == 40
 
 
-def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(tmp_path):
+def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(tmp_path, stops_at):
     whole = train(tiny(), folder=tmp_path)
     for step in (7, 8, 13):
-        begun = train(tiny(), folder=tmp_path, trackers=[Stops(step)])
+        begun = train(tiny(), folder=tmp_path, trackers=[stops_at(step)])
         assert not begun.results
         again = train(tiny(), folder=tmp_path, resume=begun)
         for name, weight in whole.weights().items():
