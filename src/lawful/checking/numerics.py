@@ -53,11 +53,11 @@ class Finding:
 
 @dataclass
 class Sides:
-    """A statement as pairs of tensors in float64, with the entries that it speaks of."""
+    """A statement as pairs of tensors in float64, with the entries that it speaks of: None for all of them."""
 
     left: list[Tensor] = field(default_factory=list)
     right: list[Tensor] = field(default_factory=list)
-    where: list[Tensor] = field(default_factory=list)
+    where: list[Tensor | None] = field(default_factory=list)
     shapes: str = ""
 
 
@@ -87,9 +87,10 @@ def sides(statement: Same | AtMost) -> Sides:
         if a.is_complex() or b.is_complex():
             a, b = a.to(torch.complex128), b.to(torch.complex128)
         where = statement.where(a) if callable(statement.where) else statement.where
-        everywhere = torch.ones(a.shape, dtype=torch.bool)
-        chosen = everywhere if where is None else where.cpu().expand(a.shape)
-        found.where.append(chosen[..., None].expand(*a.shape, 2) if a.is_complex() else chosen)
+        if where is not None:
+            where = where.cpu().expand(a.shape)
+            where = where[..., None].expand(*a.shape, 2) if a.is_complex() else where
+        found.where.append(where)
         found.left.append(real(a))
         found.right.append(real(b))
     return found
@@ -135,31 +136,33 @@ def _worst(found: list[Finding]) -> Finding:
 
 def _compare(
     statement: Same | AtMost,
-    pair: tuple[Tensor, Tensor, Tensor],
+    pair: tuple[Tensor, Tensor, Tensor | None],
     base: Finding,
     within: float,
     measured: float,
 ) -> Finding:
     a, b, where = pair
-    base = replace(base, compared=int(where.sum()))
+    base = replace(base, compared=a.numel() if where is None else int(where.sum()))
     if not base.compared:
         return base
-    bad = where & ~(a.isfinite() & b.isfinite())
-    if bad.any():
-        return _at(base, "not finite", bad.double(), a, b)
+    if where is not None:
+        a, b = torch.where(where, a, 0.0), torch.where(where, b, 0.0)
+    scale = float(torch.maximum(a.abs().max(), b.abs().max()))
+    if not math.isfinite(scale):
+        return _at(base, "not finite", (~(a.isfinite() & b.isfinite())).double(), a, b)
     difference = (a - b).clamp_min(0) if isinstance(statement, AtMost) else (a - b).abs()
     if isinstance(statement, Same):
         difference = (difference - real(torch.as_tensor(statement.slack))).clamp_min(0)
-    difference = torch.where(where, difference, 0.0)
-    scale = float(torch.where(where, torch.maximum(a.abs(), b.abs()), 0.0).max())
     bare = isinstance(statement, AtMost) and statement.bare
     noise = 0.0 if bare else max(measured, FEW * torch.finfo(base.dtype).eps * scale)
     residual = float(difference.max())
     base = replace(base, scale=scale, noise=noise)
     if residual <= within * scale:
         return base
-    kind = "exceeds" if isinstance(statement, AtMost) else "differs"
-    return _at(replace(base, residual=residual), kind if residual > MARGIN * noise else "held", difference, a, b)
+    base = replace(base, residual=residual)
+    if residual <= MARGIN * noise:
+        return base
+    return _at(base, "exceeds" if isinstance(statement, AtMost) else "differs", difference, a, b)
 
 
 def _at(base: Finding, kind: str, size: Tensor, a: Tensor, b: Tensor) -> Finding:
@@ -208,6 +211,7 @@ def noise_between(exact: Statement, moved: Statement) -> list[float]:
         apart = (after - (first.left[n] - first.right[n])).abs()
         if isinstance(exact, Same) and exact.exact:
             apart = torch.minimum(apart, after.abs())
-        apart = torch.where(where & apart.isfinite(), apart, 0.0)
+        chosen = apart.isfinite() if where is None else where & apart.isfinite()
+        apart = torch.where(chosen, apart, 0.0)
         found.append(float(apart.max()) if apart.numel() else 0.0)
     return found

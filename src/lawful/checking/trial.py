@@ -269,7 +269,7 @@ class Trial:
 
     def _second(self, run: Run) -> Finding | None:
         """Runs the case in float32 too: a residual there is rounding, but a value that is not finite is a fault."""
-        if self.second is None:
+        if self.second is None or not self._ordinary(run):
             return None
         try:
             again = self.run(replay(run.record), self.second, given=run.record.tensors)
@@ -284,7 +284,7 @@ class Trial:
         if not isinstance(again.statement, Deterministic):
             return None
         finding = judge(again.statement, self.second, self.law.within or 0.0)
-        return finding if finding.kind == "not finite" and self._ordinary(run) else None
+        return finding if finding.kind == "not finite" else None
 
     def _ordinary(self, run: Run) -> bool:
         """Whether the law asks for a number: not where inputs are extreme or parameters drawn, unless it says so."""

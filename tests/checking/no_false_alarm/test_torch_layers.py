@@ -639,8 +639,13 @@ LOSSES = [
         above(TWO),
         call=after(log_probabilities, log_probabilities),
     ),
-    *loss(nn.PoissonNLLLoss, TWO, call=after(torch.tanh, torch.abs)),
-    *loss(P(nn.PoissonNLLLoss, log_input=False, full=True), TWO, call=after(lambda x: x.abs() + 1, torch.abs)),
+    *loss(nn.PoissonNLLLoss, TWO, call=after(torch.tanh, torch.square)),
+    # Counts of two and more: at a count of zero its gradient by the count is NaN (docs/found.md).
+    *loss(
+        P(nn.PoissonNLLLoss, log_input=False, full=True),
+        TWO,
+        call=after(lambda x: x.square() + 1, lambda x: x.square() + 2),
+    ),
     *loss(nn.GaussianNLLLoss, THREE, convexity(), call=after(None, None, lambda v: v.square() + 1)),
     *loss(nn.SoftMarginLoss, (BC, BITS), above(TWO), convexity(), call=after(lambda x: x / 10, signs)),
     *loss(nn.HingeEmbeddingLoss, (BC, BITS), convexity(), call=after(None, signs)),

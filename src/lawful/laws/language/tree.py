@@ -14,6 +14,8 @@ Key = int | str
 
 def children(node: Any) -> dict[Key, Any] | None:
     """Returns the parts of a mapping, dataclass, tuple or list by their keys; None for anything else."""
+    if type(node) in (tuple, list):  # the most frequent by far, before the slower questions
+        return dict(enumerate(node))
     if isinstance(node, Mapping):
         return dict(node)
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
@@ -45,6 +47,8 @@ def transform(
     if parts is None:
         return tree
     new = {key: transform(child, function, kind, f"{path}.{key}" if path else str(key)) for key, child in parts.items()}
+    if type(tree) in (tuple, list):
+        return type(tree)(new.values())
     if isinstance(tree, Mapping):
         return new
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
