@@ -94,6 +94,14 @@ def fields_of(recipe):
 
 
 @pytest.mark.parametrize("recipe", list(RECIPES))
+def test_a_value_that_may_be_left_open_reads_well(lawful, recipe):
+    shown = lawful("train", recipe, "--help")[1]
+    assert "None" not in shown
+    for name, kind in {"epochs": "INT", "learning-rate": "FLOAT", "target": "STR", "largest": "INT"}.items():
+        assert f"--{name} " not in shown or f"--{name} {kind} " in shown
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_no_line_of_help_breaks_off_before_its_sentence_ends(lawful, recipe):
     """A line with room for the next word ends an entry."""
     rows = [line.strip("│ ") for line in lawful("train", recipe, "--help")[1].splitlines() if line.startswith("│  ")]

@@ -9,40 +9,18 @@ import sys
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lawful.training.options import Engine
 from lawful.training.storage import config
+from tests.faults.fuzz.strategies import VALUES, forged, mutated, some
 from tests.faults.fuzz.targets import SEEDS, TARGETS, Kept
 from tests.scripts import ROOT
 
 CASES = pytest.mark.parametrize("cases", [80, pytest.param(2000, marks=pytest.mark.long)])
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=8,
-)
 FIELDS = st.sampled_from([*vars(Engine())]) | st.text(max_size=6)
-
-
-def some(cases):
-    return settings(max_examples=cases, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-
-
-def mutated(data):
-    """Strategies of bytes that begin as `data` and are then cut, altered and added to."""
-
-    def altered(changes):
-        made = bytearray(data)
-        for at, new, cut in changes:
-            at %= len(made) + 1
-            made[at : at + cut] = new
-        return bytes(made)
-
-    change = st.tuples(st.integers(0, 1 << 20), st.binary(max_size=6), st.integers(0, 8))
-    return st.lists(change, min_size=1, max_size=4).map(altered)
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -111,19 +89,10 @@ def test_any_file_of_a_checkpoint(kept, number, sealed, cases):
 
 @CASES
 def test_any_facts_of_a_checkpoint(kept, cases):
-    """A forger puts any value at any place."""
-
     @some(cases)
     @given(VALUES, st.data())
     def tried(value, data):
-        facts = json.loads(kept.whole["facts.json"])
-        place = facts
-        while isinstance(place, dict | list) and place:
-            key = data.draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
-            if not isinstance(place[key], dict | list) or data.draw(st.booleans()):
-                place[key] = value
-                break
-            place = place[key]
+        facts = forged(json.loads(kept.whole["facts.json"]), value, data.draw)
         with suppress(ValueError):
             kept.read("facts.json", json.dumps(facts).encode(), sealed=True)
 

@@ -48,6 +48,23 @@ def test_an_ensemble_is_the_average_of_its_members(options, tmp_path, combine):
     assert run.report.is_file()
 
 
+def test_an_ensemble_says_what_was_trained_and_how_it_went(options, tmp_path):
+    run = train(Classify(hidden=(4,), **options(members=2)), folder=tmp_path)
+    said = run.log.read_text()
+    for number, member in enumerate(members(run), 1):
+        assert f"member {number} of 2, with seed {number - 1}" in said
+        accuracy = member.results["test"]["accuracy"]["value"]
+        assert f"{member.path}: Finished after" in said
+        assert f"test accuracy {accuracy:.4g}" in said
+    each = [member.metrics() for member in members(run)]
+    assert [line["step"] for line in run.metrics()] == [line["step"] for line in each[0]]
+    for line, one, other in zip(run.metrics(), *each, strict=True):
+        assert line["loss"] == pytest.approx((one["loss"] + other["loss"]) / 2)
+        assert line["time"] == pytest.approx(one["time"] + other["time"])
+    assert "validation/accuracy" in run.metrics()[-1]
+    assert "There are no metrics yet" not in run.report.read_text()
+
+
 def test_an_ensemble_is_not_shared_out(options, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(TrainingFailed, match="an ensemble is trained by one process"):

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+from typing import ClassVar
 
 import pytest
 import torch
@@ -10,8 +11,11 @@ from torch import nn
 
 import lawful
 from lawful.data import Shuffled
+from lawful.inference import Ensemble
+from lawful.inference.ensemble import mean
 from lawful.laws import Claim, batch_independence, shape
-from lawful.training import TrainingFailed
+from lawful.recipes import RECIPES
+from lawful.training import TrainingFailed, seeded
 
 ENGINE = lawful.Engine(threads=1, laws=3)
 
@@ -47,6 +51,79 @@ def made(*, steps=12, model=None, objective=squared):
         every=4,
         claims=lambda model: [Claim(batch_independence(), model, shape("b 1"))],
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Waves:
+    """A recipe of a user's own, of which several are trained."""
+
+    name: ClassVar[str] = "waves"
+    seeds: int = 2
+    engine: lawful.Engine = ENGINE
+
+    def training(self):
+        return made(model=Wavy())
+
+    def finish(self, run, training):
+        return {}
+
+    def restored(self, facts):
+        return self.combined([Wavy() for _ in range(self.seeds)])
+
+    def members(self):
+        return seeded(dataclasses.replace(self, seeds=1), self.seeds) if self.seeds > 1 else []
+
+    def combined(self, models):
+        return models[0] if len(models) == 1 else Ensemble(models, average=mean)
+
+
+def test_an_ensemble_of_any_recipe(tmp_path, monkeypatch):
+    monkeypatch.setitem(RECIPES, "waves", Waves)
+    run = lawful.train(Waves(), folder=tmp_path)
+    members = [lawful.load(path) for path in sorted((run.path / "members").iterdir())]
+    x = torch.rand(5, 1)
+    with torch.no_grad():
+        one, other = (member(x) for member in members)
+        torch.testing.assert_close(lawful.load(run)(x), (one + other) / 2)
+    assert not torch.equal(one, other)
+
+
+class Tied(Wavy):
+    """Has a weight under two names, and a buffer that the weights leave out."""
+
+    def __init__(self):
+        super().__init__()
+        self.again = self.inner
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+
+
+class Tying(Waves):
+    name: ClassVar[str] = "tying"
+
+    def training(self):
+        return made(model=Tied())
+
+    def restored(self, facts):
+        return Tied()
+
+
+@pytest.mark.parametrize("steps", [3, 12])
+def test_weights_that_are_shared_are_loaded_before_and_after_the_end(tmp_path, monkeypatch, steps):
+    monkeypatch.setitem(RECIPES, "tying", Tying)
+    trained = []
+
+    class Stops(StopsAt):
+        def start(self, run, training):
+            trained.append(training.model)
+
+        def log(self, step, figures):
+            if step == self.step:
+                signal.raise_signal(signal.SIGINT)
+
+    run = lawful.train(Tying(seeds=1), folder=tmp_path, trackers=[Stops(steps)])
+    x = torch.rand(5, 1)
+    with torch.no_grad():
+        torch.testing.assert_close(lawful.load(run)(x), trained[0].eval()(x))
 
 
 class Stopped(Exception):

@@ -2,9 +2,10 @@ import pytest
 import torch
 
 from lawful.objectives import affine_layers
+from lawful.recipes import load
 from lawful.recipes.formulas import TASKS
 from lawful.recipes.modular import Modular
-from lawful.training import Engine, from_json, train
+from lawful.training import Engine, Run, from_json, train
 from lawful.training.storage.config import to_json
 
 
@@ -24,6 +25,19 @@ def test_formulas_are_those_of_the_paper():
         found = torch.stack(task.values(x[: task.inputs]))[:, 0]
         torch.testing.assert_close(found, torch.tensor(wanted))
         assert len(task.formulas) == len(wanted)
+
+
+def test_several_networks_are_averaged(tmp_path):
+    run = train(tiny(seeds=2), folder=tmp_path)
+    members = [Run(path) for path in sorted((run.path / "members").iterdir())]
+    assert [member.config["options"]["engine"]["seed"] for member in members] == [0, 1]
+    x = torch.rand(5, 4)
+    with torch.no_grad():
+        each = torch.stack([load(member)(x) for member in members])
+        torch.testing.assert_close(load(run)(x), each.mean(0))
+    assert not torch.equal(each[0], each[1])
+    assert run.results["members"] == 2
+    assert set(run.results["test loss"]) == {"value", "low", "high"}
 
 
 def test_the_penalty_rises_at_a_quarter_and_falls_at_three_quarters():

@@ -55,6 +55,48 @@ def test_data_with_targets_have_an_accuracy(run, table):
     assert no_targets.summary == ""
 
 
+@pytest.mark.parametrize("average", [0.0, 0.9])
+@pytest.mark.parametrize("patience", [0, 3])
+def test_a_run_that_was_interrupted_predicts_with_its_newest_weights(options, tmp_path, stops_at, average, patience):
+    recipe = Classify(hidden=(4,), **options(average=average, patience=patience, epochs=5))
+    run = train(recipe, folder=tmp_path, trackers=[stops_at(5)])
+    assert run.state == "at step 5"
+    assert predictions(run, "iris").summary.startswith("accuracy ")
+
+
+def test_an_ensemble_that_was_interrupted_says_so(options, tmp_path, stops_at):
+    run = train(Classify(hidden=(4,), **options(members=2)), folder=tmp_path, trackers=[stops_at(5)])
+    with pytest.raises(ValueError, match=r"of which 0 are trained: go on with: lawful train --resume .*one of them"):
+        predictions(run, "iris")
+
+
+def test_arrays_with_targets_have_the_same_figures(options, tmp_path):
+    x, y = np.random.default_rng(0).normal(size=(40, 1, 3, 3)), np.arange(40) % 2
+    path = tmp_path / "a.npz"
+    np.savez(path, x=x, y=np.array([7, 9])[y])
+    run = train(Classify(hidden=(4,), **options(data=path)), folder=tmp_path)
+    found = predictions(run, path)
+    right = sum(int(row["prediction"]) == 7 + 2 * true for row, true in zip(read(found), y, strict=True))
+    assert found.summary.startswith(f"accuracy {right / 40:.4g} [")
+    np.savez(path, x=x)
+    assert predictions(run, path).summary == ""
+    for wrong, sentence in ((np.full(40, 8), "unknown '8'"), (y[:3], "targets of a.npz are to be 40"), (x, "to be 40")):
+        np.savez(path, x=x, y=wrong)
+        with pytest.raises(ValueError, match=sentence):
+            predictions(run, path)
+
+
+def test_arrays_with_several_numbers_have_an_error(options, tmp_path):
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    path = tmp_path / "a.npz"
+    np.savez(path, x=x, y=x[:, :2])
+    run = train(Regress(model="linear", **options(data=path)), folder=tmp_path)
+    assert predictions(run, path).summary.startswith("root mean squared error ")
+    np.savez(path, x=x, y=x)
+    with pytest.raises(ValueError, match="the model predicts 2 numbers for each row: the data have 3 targets"):
+        predictions(run, path)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

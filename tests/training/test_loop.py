@@ -41,7 +41,7 @@ def looped(training):
     figures, saves = [], []
     loop.ending = loop.run(
         log=lambda step, found: figures.append(dict(found)),
-        save=lambda: saves.append(loop.progress.step),
+        save=lambda due: saves.append(loop.progress.step),
         every=4,
         wish=Wish(),
     )

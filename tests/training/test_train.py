@@ -8,10 +8,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from lawful.data.batches import Shuffled
+from lawful.training import snapshots
 from lawful.training.failures import TrainingFailed
 from lawful.training.options import Engine
 from lawful.training.plan import Training, Turn
 from lawful.training.run import Run
+from lawful.training.storage.checkpoints import Checkpoints
 from lawful.training.train import train
 
 ENGINE = Engine(threads=1, save=4, laws=0)
@@ -50,6 +52,28 @@ def test_patience_puts_the_best_weights_back(tmp_path):
     weights = run.weights()
     assert run.results["steps"] == 12
     assert all(torch.equal(weights[name], tensor) for name, tensor in seen[1].items())
+
+
+@pytest.mark.parametrize(("patience", "kept"), [(None, [1, 8, 12]), (3, [1, 8])])
+def test_better_evaluations_that_follow_closely_are_written_once(tmp_path, monkeypatch, patience, kept):
+    seen, written, write = [], [], Checkpoints.write
+
+    def evaluate(model):
+        seen.append({name: t.clone() for name, t in model.state_dict().items()})
+        return {"loss": abs(8.0 - len(seen))}
+
+    def noted(self, checkpoint, **options):
+        written.append(checkpoint.step)
+        write(self, checkpoint, **options)
+
+    monkeypatch.setattr(Checkpoints, "write", noted)
+    monkeypatch.setattr(snapshots, "APART", 1e9)
+    training = plan(steps=12, evaluate=evaluate, every=1, patience=patience)
+    run = train(training, engine=Engine(threads=1, keep=1, laws=0), folder=tmp_path)
+    assert written == kept
+    best = run.checkpoints.read(8)
+    assert all(torch.equal(best.tensors[f"model.{name}"], tensor) for name, tensor in seen[7].items())
+    assert best.facts["progress"]["step"] == 8
 
 
 def test_the_callers_random_states_and_threads_are_left_alone(tmp_path):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, get_args
 
 import tyro
 from rich.console import Console
 from rich.table import Table
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from lawful.cli.words import FAILED, INTERRUPTED, USAGE, say
 
@@ -39,7 +42,8 @@ def train(arguments: Sequence[str]) -> int:
             return USAGE
         else:
             kind = tyro.conf.OmitArgPrefixes[RECIPES[arguments[0]]]
-            recipe = tyro.cli(kind, prog=f"lawful train {arguments[0]}", args=list(arguments[1:]))
+            with _optional_values():
+                recipe = tyro.cli(kind, prog=f"lawful train {arguments[0]}", args=list(arguments[1:]))
     except (ValueError, OSError) as error:
         say(f"error: {error}")
         return USAGE
@@ -53,6 +57,28 @@ def train(arguments: Sequence[str]) -> int:
     if ended.summary and not int(os.environ.get("RANK", "0")):
         print(f"test: {ended.summary}")
     return 0
+
+
+def _optional_values() -> ConstructorRegistry:
+    """Shows a value that may be left open as `INT`, and not as `{None}|INT`."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        kinds = get_args(info.type)
+        inner = [kind for kind in kinds if kind is not NoneType]
+        if NoneType not in kinds or len(inner) != 1:
+            return None
+        spec = registry.get_primitive_spec(PrimitiveTypeInfo.make(inner[0], info.markers))
+        if not isinstance(spec, PrimitiveConstructorSpec):
+            return None
+        return replace(
+            spec,
+            is_instance=lambda value: value is None or spec.is_instance(value),
+            str_from_instance=lambda value: ["unset"] if value is None else spec.str_from_instance(value),
+        )
+
+    return registry
 
 
 def _recipes(recipes: dict[str, Any]) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from lawful.data.tables import Column, table_of
 from lawful.data.untrusted import entry, fields, items, text, whole
 
 
@@ -35,6 +36,15 @@ class Arrays:
         if array.shape[1:] != self.shape:
             raise ValueError(f"{name} is to have shape (n, {', '.join(map(str, self.shape))}): got {array.shape}")
         return finite(array, name=name)
+
+    def targets(self, array: np.ndarray, *, n: int, name: str) -> Shaped[Tensor, "n *values"]:
+        """The targets of an array, one for each input: the numbers of classes, or numbers as `n m`."""
+        if array.shape[:1] != (n,) or (self.classes is not None and array.size != n):
+            raise ValueError(f"the targets of {name} are to be {n}, one for each input: got shape {array.shape}")
+        if self.classes is None:
+            return finite(array, name=f"the targets of {name}").reshape(n, -1)
+        table = table_of({"target": array.reshape(-1)}, name=name)
+        return torch.from_numpy(Column("target", self.classes).places(table))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON has it."""

@@ -14,6 +14,7 @@ from lawful.data.builtin.catalogue import BUILTIN
 from lawful.data.images import Images, pictures
 from lawful.data.sources import ARRAYS, existing, table_at
 from lawful.data.tables import Encoding, read_arrays
+from lawful.data.tables.binary import INPUTS, TARGETS, called
 
 Encodings = Encoding | Images | Arrays
 
@@ -56,10 +57,11 @@ def encode(source: str | Path, encoding: Encodings, *, header: bool | None = Non
     if path.suffix.lower() not in ARRAYS:
         raise ValueError(f"{path.name} is to be a .npy or .npz file with examples of shape {encoding.shape}")
     arrays = read_arrays(path)
-    array = next((arrays[name] for name in ("", "x", "X", "inputs", "data") if name in arrays), None)
-    if array is None:
+    x, y = called(arrays, ("", *INPUTS)), called(arrays, TARGETS)
+    if not x:
         raise ValueError(f"{path.name} is to have an array x: it has {', '.join(arrays) or 'none'}")
-    return Encoded(encoding.inputs(array, name=path.name), None)
+    inputs = encoding.inputs(x[0], name=path.name)
+    return Encoded(inputs, encoding.targets(y[0], n=len(inputs), name=path.name) if y else None)
 
 
 def encoding_from_json(value: object) -> Encodings:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -115,15 +114,19 @@ class Chain(torch.optim.Optimizer):
         return super().__getstate__() | {"kinds": self.kinds, "kernels": self.kernels}
 
 
-def _alike(params: list[Tensor]) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+def _alike(params: list[Tensor]) -> Iterable[tuple[list[Tensor], list[Tensor]]]:
     """The parameters that have a gradient, and the gradients, for each device and type."""
-    found: dict[Any, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    found: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
     for p in params:
         grad = p.grad
         if grad is None:
             continue
-        if grad.layout is not torch.strided or not p.is_floating_point():
-            raise TypeError(f"gradients are dense and real: got {grad.layout} of {p.dtype}")
-        found[p.device, p.dtype].append((p, grad))
-    for pairs in found.values():
-        yield [p for p, _ in pairs], [grad for _, grad in pairs]
+        kind = p.device, p.dtype, grad.layout
+        pair = found.get(kind)
+        if pair is None:
+            if grad.layout is not torch.strided or not p.is_floating_point():
+                raise TypeError(f"gradients are dense and real: got {grad.layout} of {p.dtype}")
+            pair = found[kind] = [], []
+        pair[0].append(p)
+        pair[1].append(grad)
+    return found.values()

@@ -51,7 +51,7 @@ class DoubleDescent:
     largest: Annotated[int, Between(1, 10**5)] | None = None
     """The most of them; by default 300 units or 100 channels."""
     seeds: Annotated[int, Between(1, 100)] = 1
-    """How many models of each size, each with other first weights."""
+    """How many models of each size, each with other first weights: the ensemble whose errors are averaged."""
     epochs: Annotated[int, Between(1, 10**7)] = 500
     """How often every example is seen."""
     every: Annotated[int, Between(1, 10**7)] = 2

@@ -44,7 +44,7 @@ class Given:
     ignore: Annotated[tuple[str, ...], AtMost(10_000)] = ()
     """Columns that are not inputs."""
     categorical: Annotated[tuple[str, ...], AtMost(10_000)] = ()
-    """Columns whose values are words even if they look like numbers."""
+    """Columns whose values are words even if they look like numbers, such as 01234, which is then not 1234."""
     drop_missing: bool = False
     """Whether to drop rows with a missing value, rather than to refuse them."""
     resize: Annotated[tuple[Size, ...], AtMost(2)] = ()

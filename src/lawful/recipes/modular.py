@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from lawful.data import Batch, InOrder, fingerprint
+from lawful.inference import Ensemble
+from lawful.inference.ensemble import mean
 from lawful.inference.metrics.estimate import bootstrap
 from lawful.laws import Claim, batch_independence, shape
 from lawful.models import MLP, LaidOut, MLPConfig
@@ -20,7 +22,7 @@ from lawful.optim import adamw
 from lawful.probe import figures
 from lawful.recipes.bounded import bounded
 from lawful.recipes.formulas import TASKS
-from lawful.training import AtMost, Between, Engine, Run, Training, Turn, validate
+from lawful.training import AtMost, Between, Engine, Run, Training, Turn, seeded, validate
 
 TESTS = 10_000
 """The number of test examples."""
@@ -78,6 +80,8 @@ class Modular:
     """How far a layer is above the one before; layers are 1 wide."""
     order: Annotated[float, Between(1, 1e6)] = 1.0
     """The exponent of the distance: 2 is the Euclidean one, 1 that of the paper's code."""
+    seeds: Annotated[int, Between(1, 100)] = 1
+    """How many networks, each with first weights and examples of its own; what they say is averaged."""
     engine: Engine = field(default_factory=Engine)
 
     def __post_init__(self) -> None:
@@ -116,25 +120,35 @@ class Modular:
 
     def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
         """Draws the network before and after, and returns its losses beside the published one."""
-        if not isinstance(training, Watched) or not isinstance(training.model, Counting):
+        if not isinstance(training, Watched):
             return {}
         before, after = training.before.cpu(), training.model.cpu()
+        losses = self.tested(after, training.test)
+        if not isinstance(after, Counting):  # an ensemble, whose members have been drawn
+            return losses
         drawn = [self.network(model, title) for model, title in ((before, "before"), (after, "after"))]
         figures.save(figures.laid_out(*drawn, places=after.places), run.figures / "network.png")
         with torch.no_grad():
-            errors = [(after(x) - y).square().mean(1) for x, y in (training.train, training.test)]
+            x, y = training.train
             return {
-                "train loss": float(errors[0].mean()),
-                "test loss": bootstrap(torch.mean, errors[1]).json(),
-                "test loss, first 100": float(errors[1][:100].mean()),
-                "published test loss, 100 examples": TASKS[self.task].published,
+                "train loss": float(squared_error(after(x), y)),
+                **losses,
                 "penalty": {"before": float(before.locality()), "after": float(after.locality())},
                 "connections": {"before": connections(before), "after": connections(after)},
             }
 
     def restored(self, facts: Mapping[str, Any]) -> nn.Module:
         """Builds the model of a run, before its weights are put in."""
-        return self.built()
+        bounded([self.sized], copies=self.seeds)
+        return self.combined([self.sized() for _ in range(self.seeds)])
+
+    def members(self) -> list[Modular]:
+        """The recipes of the members; none where there is one network only."""
+        return [] if self.seeds == 1 else seeded(replace(self, seeds=1), self.seeds)
+
+    def combined(self, models: Sequence[nn.Module]) -> nn.Module:
+        """Makes one model of the members of an ensemble."""
+        return models[0] if len(models) == 1 else Ensemble(models, average=mean)
 
     # ------------------------------------------------------------ the parts
 
@@ -172,6 +186,17 @@ class Modular:
         (x, y), step = batch, int(model.steps)
         error, penalty = squared_error(model(x), y), model.locality(bias=step >= 3 * self.steps // 4)
         return {"loss": error + self.strength(step) * penalty, "error": error, "penalty": penalty}
+
+    @torch.no_grad()
+    def tested(self, model: nn.Module, test: Batch) -> dict[str, Any]:
+        """The loss on the test, beside the published one."""
+        x, y = test
+        errors = (model(x) - y).square().mean(1)
+        return {
+            "test loss": bootstrap(torch.mean, errors).json(),
+            "test loss, first 100": float(errors[:100].mean()),
+            "published test loss, 100 examples": TASKS[self.task].published,
+        }
 
     @torch.no_grad()
     def evaluated(self, model: nn.Module, test: Batch) -> dict[str, float]:

@@ -111,5 +111,8 @@ def _of_numbers(model: nn.Module, new: Encoded, names: tuple[str, ...], many: Te
     doubts = () if spread is None else tuple(f"uncertainty of {name}" for name in names)
     summary = ""
     if new.targets is not None:
+        if new.targets.shape != y.shape:
+            came = new.targets.shape[1]
+            raise ValueError(f"the model predicts {y.shape[1]} numbers for each row: the data have {came} targets")
         summary = f"root mean squared error {root_mean_squared_error(y, new.targets)} on {len(y)} rows"
     return Predictions(("row", *names, *doubts), rows, summary)

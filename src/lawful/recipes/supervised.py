@@ -18,7 +18,7 @@ from lawful.recipes.bounded import bounded
 from lawful.recipes.given import Given, Parts
 from lawful.recipes.learning import Learning
 from lawful.recipes.sizes import Sizes
-from lawful.training import Engine, Objective, Training
+from lawful.training import Engine, Objective, Training, seeded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +109,7 @@ class Members:
         """The recipes of the members; none where there is one model only."""
         if self.learning.members == 1:
             return []
-        alone = replace(self.learning, members=1)
-        seeds = [(self.engine.seed + number) % 2**63 for number in range(self.learning.members)]
-        return [replace(self, learning=alone, engine=replace(self.engine, seed=s)) for s in seeds]
+        return seeded(replace(self, learning=replace(self.learning, members=1)), self.learning.members)
 
     def together(self, models: Sequence[nn.Module], average: Average) -> nn.Module:
         return models[0] if len(models) == 1 else Ensemble(models, average=average)

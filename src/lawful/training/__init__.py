@@ -3,7 +3,7 @@
 from lawful.training.failures import TrainingFailed
 from lawful.training.options import Engine
 from lawful.training.plan import Objective, Training, Turn
-from lawful.training.recipe import Recipe
+from lawful.training.recipe import Ensembled, Recipe, seeded
 from lawful.training.run import RUNS, Run, runs
 from lawful.training.storage.config import AtMost, Between, from_json, nearest, validate
 from lawful.training.trackers import Tracker
@@ -14,6 +14,7 @@ __all__ = [
     "AtMost",
     "Between",
     "Engine",
+    "Ensembled",
     "Objective",
     "Recipe",
     "Run",
@@ -24,6 +25,7 @@ __all__ = [
     "from_json",
     "nearest",
     "runs",
+    "seeded",
     "train",
     "validate",
 ]

@@ -43,9 +43,9 @@ class Loop:
     """Takes a training from where it is to its end.
 
     A step draws a batch, and for every turn computes the loss, its gradient and the update. Figures go to `log`, and
-    `save` is called after a step that is to survive. Everything that a step depends on is in the model, the
-    optimizers, the random states and the number of the step, so that a loop that goes on from a checkpoint does what
-    it would have done.
+    `save` is called after a step that is to survive: with True if that is due, with False if it is the best so far.
+    Everything that a step depends on is in the model, the optimizers, the random states and the number of the step, so
+    that a loop that goes on from a checkpoint does what it would have done.
 
     Args:
         training: What is trained.
@@ -76,7 +76,7 @@ class Loop:
         self,
         *,
         log: Callable[[int, dict[str, float]], None],
-        save: Callable[[], None],
+        save: Callable[[bool], None],
         every: int,
         wish: Wish,
     ) -> Ending:
@@ -92,7 +92,7 @@ class Loop:
                     group["lr"] = rate
 
     def _run(
-        self, log: Callable[[int, dict[str, float]], None], save: Callable[[], None], every: int, wish: Wish
+        self, log: Callable[[int, dict[str, float]], None], save: Callable[[bool], None], every: int, wish: Wish
     ) -> Ending:
         progress, training = self.progress, self.training
         begun = time.monotonic() - progress.seconds
@@ -108,8 +108,9 @@ class Loop:
             log(progress.step, figures)
             stop = self.world.any(bool(wish))
             progress.seconds = time.monotonic() - begun
-            if improved or stop or progress.step % every == 0 or progress.step == training.steps:
-                save()
+            due = stop or progress.step % every == 0 or progress.step == training.steps
+            if improved or due:
+                save(due)
             if stop:
                 return "stopped"
 

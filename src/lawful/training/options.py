@@ -25,7 +25,7 @@ class Engine:
     parallel: Literal["data", "sharded"] = "data"
     """Under torchrun: whether every process holds the whole model, or a share of it."""
     save: Annotated[int, Between(1, 10**9)] = 1000
-    """Steps from one checkpoint to the next; there is one at each best evaluation and at the end too."""
+    """Steps from one checkpoint to the next; there is one of the best evaluation and at the end too."""
     keep: Annotated[int, Between(1, 10**6)] = 2
     """How many checkpoints to keep besides the best."""
     tensorboard: bool = False

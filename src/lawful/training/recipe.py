@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import nn
@@ -16,6 +17,8 @@ from lawful.training.options import Engine
 from lawful.training.plan import Training
 from lawful.training.run import Run
 from lawful.training.storage import config
+
+R = TypeVar("R")
 
 
 @runtime_checkable
@@ -53,6 +56,13 @@ class Ensembled(Recipe, Protocol):
     def combined(self, models: Sequence[nn.Module]) -> nn.Module:
         """Makes one model of the trained members."""
         ...
+
+
+def seeded(recipe: R, count: int) -> list[R]:
+    """Returns a recipe, which is a dataclass with an `engine`, with as many seeds: its own and those that follow."""
+    own: Any = recipe
+    seeds = [(own.engine.seed + number) % 2**63 for number in range(count)]
+    return [replace(own, engine=replace(own.engine, seed=seed)) for seed in seeds]
 
 
 def name_of(recipe: Recipe | Training) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,9 @@ class Run:
         """The figures of every step; a last line that a crash cut off is left out."""
         return list(journal.lines(self.path / "metrics.jsonl"))
 
+    def keep_metrics(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        files.write(self.path / "metrics.jsonl", journal.written(lines))
+
     def keep_results(self, results: Mapping[str, Any]) -> None:
         files.write(self.path / "results.json", config.dump(results))
 
@@ -125,6 +128,10 @@ class Run:
             except (SafetensorError, OSError) as error:
                 raise ValueError(f"model.safetensors of {self.path} cannot be read: {error}") from None
         found = self.checkpoints.newest()
+        if found is None and (members := runs(self.path / "members")):
+            done = sum(run.state == "finished" for run in members)
+            advice = f"go on with: lawful train --resume {self.path}; {members[0].path} is one of them"
+            raise ValueError(f"{self.path} is the average of several models, of which {done} are trained: {advice}")
         if found is None:
             raise ValueError(f"{self.path} has no weights yet")
         kept = "average." if any(name.startswith("average.") for name in found.tensors) else "model."

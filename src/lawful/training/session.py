@@ -10,6 +10,7 @@ import torch
 
 from lawful.blocks.modes import in_training
 from lawful.optim.averaging import WeightAverage
+from lawful.training.allocation import keep_memory
 from lawful.training.failures import TrainingFailed, explained
 from lawful.training.interrupt import stoppable
 from lawful.training.loop import Loop, Progress
@@ -23,7 +24,7 @@ from lawful.training.run import Run
 from lawful.training.shown.report import write_report
 from lawful.training.shown.tensorboard import TensorBoard
 from lawful.training.shown.terminal import Terminal
-from lawful.training.snapshots import Snapshots
+from lawful.training.snapshots import Kept, Snapshots
 from lawful.training.storage import files, state
 from lawful.training.storage.journal import Journal
 from lawful.training.storage.state import seed
@@ -90,6 +91,8 @@ class Session:
 
     def prepare(self) -> None:
         """Chooses the threads, makes or reads the folder, and takes up where a checkpoint is."""
+        if keep_memory():
+            self.terminal.note("the memory of tensors is kept from step to step")
         names = state.names_of(self.training.model)
         for turn in self.training.turns:
             state.named(turn.optimizer, names)
@@ -195,8 +198,11 @@ class Session:
         if self.world.rank == 0:
             self.journal = Journal(run.path / "metrics.jsonl", step=self.progress.step, seconds=self.progress.seconds)
             self.stack.callback(self.journal.close)
+        self.kept = Kept(run.checkpoints, self.loop, keep=self.engine.keep, first=self.flush)
         with stoppable(self.say) as wish:
-            return self.loop.run(log=self.log, save=self.save, every=self.engine.save, wish=wish)
+            ending = self.loop.run(log=self.log, save=self.save, every=self.engine.save, wish=wish)
+        self.kept.write_held()
+        return ending
 
     def log(self, step: int, figures: dict[str, float]) -> None:
         if self.world.rank:
@@ -209,13 +215,14 @@ class Session:
                 self.trackers = [other for other in self.trackers if other is not tracker]
                 self.say(f"{type(tracker).__name__} is told no more: {type(error).__name__}: {error}")
 
-    def save(self) -> None:
-        """Keeps a checkpoint of everything."""
-        self.loop.check()
+    def flush(self) -> None:
         if self.world.rank == 0:
             self.journal.flush()
-        best = self.progress.record.step
-        self.opened.checkpoints.write(self.snapshots.take(), keep=self.engine.keep, best=best, world=self.world)
+
+    def save(self, due: bool) -> None:
+        """Keeps a checkpoint of everything."""
+        self.loop.check()
+        self.kept.save(self.snapshots.take(), due=due)
 
     @property
     def opened(self) -> Run:

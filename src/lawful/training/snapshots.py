@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,7 +12,45 @@ from torch import Tensor
 
 from lawful.training.loop import Loop, Progress
 from lawful.training.storage import config, shards, state
-from lawful.training.storage.checkpoints import Checkpoint
+from lawful.training.storage.checkpoints import Checkpoint, Checkpoints
+
+APART = 5.0
+"""Seconds from one checkpoint to the next of a better evaluation, so that many of them cost little."""
+
+
+class Kept:
+    """Writes checkpoints; a best one that follows another closely is held in memory for a while.
+
+    Args:
+        checkpoints: Where they are written.
+        loop: The loop that they are of.
+        keep: How many to keep besides the best.
+        first: What is done before each.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, loop: Loop, *, keep: int, first: Callable[[], None]) -> None:
+        self.checkpoints, self.loop, self.keep, self.first = checkpoints, loop, keep, first
+        self.held: Checkpoint | None = None
+        self.written = -APART
+
+    def save(self, checkpoint: Checkpoint, *, due: bool) -> None:
+        """Writes a checkpoint, at once if it is due."""
+        if not due and self.loop.world.size == 1 and time.monotonic() < self.written + APART:
+            self.held = checkpoint.copied()
+            return
+        self.write_held()
+        self.write(checkpoint)
+
+    def write_held(self) -> None:
+        """Writes the checkpoint that is held, if it is still the best."""
+        if self.held is not None and self.held.step == self.loop.progress.record.step:
+            self.write(self.held)
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        self.first()
+        best = self.loop.progress.record.step
+        self.checkpoints.write(checkpoint, keep=self.keep, best=best, world=self.loop.world)
+        self.held, self.written = None, time.monotonic()
 
 
 class Snapshots:

@@ -16,9 +16,9 @@ from lawful.training.plan import Training
 from lawful.training.recipe import Ensembled, Recipe, facts_of, laws_of, other_option
 from lawful.training.run import RUNS, Run, runs
 from lawful.training.session import Session
-from lawful.training.shown.report import write_report
+from lawful.training.shown.report import outcome, write_report
 from lawful.training.shown.terminal import Terminal
-from lawful.training.storage import config, state
+from lawful.training.storage import config, journal, state
 from lawful.training.trackers import Tracker
 
 
@@ -81,25 +81,31 @@ def _train_members(recipe: Ensembled, engine: Engine, folder: Path, resume: Run 
             run = Run.create(folder, recipe.name, facts_of(recipe, training, threads=0, engine=engine))
         elif (name := other_option(recipe, run)) is not None:
             raise ValueError(f"{run.path} was begun with another {name}: it goes on with the same options only")
-        models = []
-        for member in recipe.members():
+        terminal, members = Terminal(run=run), recipe.members()
+        terminal.say(f"{run.path}: {recipe.name}, {len(members)} members")
+        models, done = [], []
+        for number, member in enumerate(members, 1):
+            terminal.say(f"member {number} of {len(members)}, with seed {member.engine.seed}")
             found = _member(member, run, trackers)
+            terminal.note(f"{found.path}: {outcome(found.metrics(), found.results)}")
             if found.interrupted:
                 run.interrupted = True
                 return run
             model = member.restored(found.config["model"])
             model.load_state_dict(found.weights())
             models.append(model.eval())
+            done.append(found)
         training = replace(training, model=recipe.combined(models))
         run.keep_weights(state.plain(training.model.state_dict()))
+        run.keep_metrics(journal.averaged(member.metrics() for member in done))
         results = recipe.finish(run, training)
         verdicts = laws_of(training, engine)
         run.keep_results({"members": len(models), **results})
         write_report(run, verdicts=verdicts)
+        terminal.say(f"report: {run.report}")
     except (ValueError, OSError) as error:
         advice = f"\ngo on with: lawful train --resume {run.path}" if run else ""
         raise TrainingFailed(f"{explained(error) or error}{advice}", run=run) from error
-    Terminal().say(f"report: {run.report}")
     return run
 
 
@@ -109,5 +115,4 @@ def _member(member: Recipe, run: Run, trackers: list[Tracker]) -> Run:
     found = next((other for other in runs(place) if other.config.get("options") == config.to_json(member)), None)
     if found is not None and found.state == "finished":
         return found
-    Terminal().say(f"member with seed {member.engine.seed}")
     return _train(member, member.engine, place, found, trackers, run)

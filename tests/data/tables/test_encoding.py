@@ -2,12 +2,13 @@ import io
 import json
 from contextlib import suppress
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful.data import Column, Encoding, encoding_from_json, fitted
+from lawful.data import Column, Encoding, encoding_from_json, fitted, table_of
 from lawful.data.tables.delimited import parsed
 
 
@@ -29,7 +30,7 @@ def test_numbers_stay_and_words_become_ones():
 
 def test_new_rows_are_encoded_in_the_same_way_whatever_their_order_and_company():
     encoding = fitted(table(TRAINED), categorical=("code",))[0]
-    new = "code,extra,size,colour\n2.0,?,7,blue\n01,x,8,blue\n"
+    new = "code,extra,size,colour\n2,?,7,blue\n1,x,8,blue\n"
     for held in (encoding, Encoding.from_json(json.loads(json.dumps(encoding.to_json())))):
         assert held.inputs(table(new, "new.csv")).tolist() == [[7, 1, 0, 0, 1], [8, 1, 0, 1, 0]]
 
@@ -38,6 +39,31 @@ def test_a_level_that_looks_like_a_number_is_still_a_word():
     encoding = fitted(table("kind,y\n01,1\n1,2\nx,3\n1,3\n"))[0]
     assert encoding.columns[0].levels == ("01", "1", "x")
     assert encoding.inputs(table("kind\n01\n1\n", "new.csv")).tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+def test_numbers_that_are_called_words_stay_apart_as_text():
+    encoding, rest, notes = fitted(table("zip,y\n1234,1\n01234,2\n1e3,3\n"), categorical=("zip",))
+    assert encoding.columns[0].levels == ("1e3", "01234", "1234")
+    assert (encoding.inputs(rest).argmax(1).tolist(), notes) == ([2, 1, 0], ())
+    held = Encoding.from_json(json.loads(json.dumps(encoding.to_json())))
+    assert held.inputs(table("zip\n01234\n1234\n", "new.csv")).argmax(1).tolist() == [1, 2]
+    for other in ("001234", "1234.0", "1000"):
+        with pytest.raises(ValueError, match=f"has the unknown '{other}': known are '1e3', '01234', '1234'"):
+            held.inputs(table(f"zip\n{other}\n", "new.csv"))
+
+
+def test_numbers_that_stand_for_classes_are_the_same_however_they_are_written():
+    held = fitted(table("x,y\n1,0\n2,1.0\n3,01\n"), task="classify")[0]
+    assert held.target.levels == ("0", "1")
+    assert held.targets(table("x,y\n1,1e0\n1,0.0\n", "new.csv")).tolist() == [1, 0]
+    with pytest.raises(ValueError, match="has the unknown 'x'"):
+        held.targets(table("x,y\n1,1\n1,x\n", "new.csv"))
+
+
+def test_numbers_of_a_file_of_numbers_are_numbers_even_if_called_words():
+    numeric = table_of({"code": np.array([1.0, 2.0]), "y": np.array([3.0, 4.0])}, name="data.npz")
+    encoding = fitted(numeric, categorical=("code",))[0]
+    assert encoding.inputs(table("code\n2.0\n01\n", "new.csv")).tolist() == [[0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +76,7 @@ def test_a_level_that_looks_like_a_number_is_still_a_word():
             "line 3 of new.csv, column 'colour', has the unknown 'green': known are",
         ),
         ("size,colour,code\n1,red,3\n", "has the unknown '3': known are '1', '2'"),
+        ("size,colour,code\n1,red,2.0\n", "has the unknown '2.0'"),
         ("size,colour,code\n1,red,x\n", "has the unknown 'x'"),
         (
             "size,colour,code\nbig,red,1\n2,red,1\n",
@@ -78,12 +105,14 @@ GOOD = Encoding((Column("a"), Column("b", ("x", "y"))), Column("c", ("no", "yes"
         (lambda v: v.update(kind="pickle"), "encoding.kind is to be one of"),
         (lambda v: v.update(columns=[]), "list of 1 to .* items: got 0"),
         (lambda v: v.update(columns={}), "got dict"),
-        (lambda v: v["columns"].append({"name": "a", "levels": None}), "no column twice"),
+        (lambda v: v["columns"].append({"name": "a", "levels": None, "by_number": False}), "no column twice"),
         (lambda v: v["columns"][0].update(name="c"), "no column twice"),
         (lambda v: v["columns"][0].update(name=3), r"encoding.columns\[0\].name is to be a text"),
         (lambda v: v["columns"][0].update(name="a" * 10**5), "1 to 10000 letters: got 100000 letters"),
         (lambda v: v["columns"][1].update(levels=["x", "x"]), r"columns\[1\].levels is to have no word twice"),
-        (lambda v: v["columns"][1].update(levels=["1", "1.0"]), "no word twice"),
+        (lambda v: v["columns"][1].update(levels=["1", "1.0"], by_number=True), "no word twice"),
+        (lambda v: v["columns"][1].update(by_number=True), r"columns\[1\].levels is to have finite numbers"),
+        (lambda v: v["columns"][1].update(by_number=1), "by_number is to be true or false: got 1"),
         (lambda v: v["columns"][1].update(levels=[str(i) for i in range(2000)]), "1 to 1000 items: got 2000"),
         (lambda v: v["target"].update(levels=["one"]), "at least 2 classes: got 1"),
     ],

@@ -1,12 +1,18 @@
 """What is fed with bytes that nobody vouches for: each gives a result, or a `ValueError` that says why not."""
 
+import io
 import shutil
 import tempfile
 from pathlib import Path
 
+import pyarrow
 import torch
+from PIL import Image
+from pyarrow import parquet
 from safetensors.torch import save
 
+from lawful.data.images import read_images
+from lawful.data.tables.binary import read_parquet
 from lawful.data.tables.delimited import read_delimited
 from lawful.training.loop import Progress
 from lawful.training.options import Engine
@@ -123,6 +129,40 @@ def read_table(data):
         read_delimited(path)
 
 
+def read_picture(data):
+    """A folder of images, of which one is these bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, picture in (("cat", PICTURE), ("dog", data)):
+            (Path(folder) / name).mkdir()
+            (Path(folder) / name / "1.png").write_bytes(picture)
+        examples, _ = read_images(folder)
+        assert examples.inputs.isfinite().all()
+
+
+def read_columns(data):
+    """A Parquet file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.parquet"
+        path.write_bytes(data)
+        read_parquet(path)
+
+
+def picture(kind):
+    """The bytes of a small image."""
+    whole = io.BytesIO()
+    Image.new("L", (8, 8), 100).save(whole, kind)
+    return whole.getvalue()
+
+
+def columns(compression):
+    """The bytes of a small Parquet file."""
+    whole = io.BytesIO()
+    parquet.write_table(pyarrow.table({"a": [1.5, 2.5], "b": ["x", None]}), whole, compression=compression)
+    return whole.getvalue()
+
+
+PICTURE = picture("png")
+
 TARGETS = {
     "config": parsed_config,
     "run": opened_run,
@@ -130,6 +170,8 @@ TARGETS = {
     "checkpoint": read_checkpoint,
     "weights": read_weights,
     "table": read_table,
+    "picture": read_picture,
+    "columns": read_columns,
 }
 
 SEEDS = {
@@ -139,4 +181,6 @@ SEEDS = {
     "checkpoint": [bytes([kind]) + b'{"facts.json": "0"}' for kind in (0, 1, 2, 129, 130, 131)],
     "weights": [save({"a": torch.ones(2)}), b"\xff" * 8 + b"{}", (60).to_bytes(8, "little") + b'{"a":{"dtype":"F32"}}'],
     "table": [b"a,b\n1,2\n3,4\n", b'"a\n', b"a;b\n1;2", b"\xef\xbb\xbfa\n1\n", b"a,a\n1\n1,2,3\n"],
+    "picture": [PICTURE, picture("jpeg"), PICTURE[:40], b"\x89PNG\r\n\x1a\n"],
+    "columns": [columns("none"), columns("snappy"), columns("none")[:60], b"PAR1" * 3],
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -101,10 +101,14 @@ def table_of(arrays: Mapping[str, np.ndarray], *, name: str) -> Table:
 
 def inputs_and_targets(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
     """The two arrays of an archive that has just inputs and targets, by their names."""
-    by_name = {name.lower(): array for name, array in arrays.items()}
-    x, y = ([by_name[name] for name in names if name in by_name] for names in (INPUTS, TARGETS))
+    x, y = called(arrays, INPUTS), called(arrays, TARGETS)
     paired = len(x) == len(y) == 1 and len(arrays) == 2 and min(x[0].ndim, y[0].ndim) > 0
     return (x[0], y[0]) if paired else None
+
+
+def called(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> list[np.ndarray]:
+    """The arrays that have one of some names, in small or capital letters."""
+    return [array for name, array in arrays.items() if name.lower() in names]
 
 
 def _values(array: np.ndarray, place: str) -> Values:

@@ -34,6 +34,8 @@ class Column:
     """Its name in the table."""
     levels: tuple[str, ...] | None = None
     """The words that it may have, in order; none if it has numbers."""
+    by_number: bool = False
+    """Whether the levels are numbers, so that 1, 1.0 and 01 are the same; as words, such as zip codes, they are not."""
 
     @property
     def encoded(self) -> tuple[str, ...]:
@@ -41,12 +43,9 @@ class Column:
         return (self.name,) if self.levels is None else tuple(f"{self.name}={level}" for level in self.levels)
 
     @cached_property
-    def keys(self) -> dict[str | float, int]:
-        """The places of the levels: by number where all of them are numbers, and by word otherwise."""
-        levels = self.levels or ()
-        numbers = [number(level) for level in levels]
-        finite = [value for value in numbers if value is not None and np.isfinite(value)]
-        return {key: i for i, key in enumerate(finite if len(finite) == len(levels) else levels)}
+    def keys(self) -> dict[str | float | None, int]:
+        """The places of the levels, by number or by word."""
+        return {number(level) if self.by_number else level: i for i, level in enumerate(self.levels or ())}
 
     def numbers(self, table: Table) -> np.ndarray:
         """The numbers of a table; a word, a missing value and an infinite one are refused with their place."""
@@ -67,13 +66,10 @@ class Column:
         """The place of each word among the levels; a missing one and an unknown one are refused with their place."""
         values = _column(table, self.name)
         _refuse_missing(table, self.name)
-        by_number = self.levels is not None and not isinstance(next(iter(self.keys)), str)
-        if by_number and values.numbers is not None:
+        if self.by_number and values.numbers is not None:
             found = list(map(self.keys.get, values.numbers.tolist()))
-        elif by_number:
-            found = [self.keys.get(number(word)) for word in values.text or ()]  # type: ignore
         else:
-            found = [self.keys.get(word) for word in values.words]  # type: ignore
+            found = [self.keys.get(number(word or "") if self.by_number else word) for word in values.words]
         if None in found:
             row = found.index(None)
             known = ", ".join(map(repr, (self.levels or ())[:10])) + (", ..." if len(self.levels or ()) > 10 else "")
@@ -82,18 +78,23 @@ class Column:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {"name": self.name, "levels": None if self.levels is None else list(self.levels)}
+        levels = None if self.levels is None else list(self.levels)
+        return {"name": self.name, "levels": levels, "by_number": self.by_number}
 
     @classmethod
     def from_json(cls, value: object, *, where: str) -> Column:
         """From untrusted JSON."""
-        held = fields(value, ("name", "levels"), where=where)
-        levels = held["levels"]
+        held = fields(value, ("name", "levels", "by_number"), where=where)
+        levels, by_number = held["levels"], held["by_number"]
+        if not isinstance(by_number, bool):
+            raise ValueError(f"{where}.by_number is to be true or false: got {str(by_number)[:100]}")
         if levels is not None:
             levels = tuple(
                 text(level, where=f"{where}.levels") for level in items(levels, LEVELS, where=f"{where}.levels")
             )
-        column = cls(text(held["name"], where=f"{where}.name"), levels)
+        column = cls(text(held["name"], where=f"{where}.name"), levels, by_number)
+        if by_number and any((n := number(level)) is None or not np.isfinite(n) for level in levels or ()):
+            raise ValueError(f"{where}.levels is to have finite numbers")
         if levels is not None and len(column.keys) != len(levels):
             raise ValueError(f"{where}.levels is to have no word twice")
         return column

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from lawful.data.tables.encoding import LEVELS, WIDTH, Column, Encoding
-from lawful.data.tables.table import Table, Values, number, written
+from lawful.data.tables.table import Table, number, written
 from lawful.laws.language.law import nearest
 
 Task = Literal["classify", "regress"]
@@ -32,7 +32,7 @@ def fitted(
         table: The raw values.
         target: The name of the target; by default that of the last column.
         task: What the target is: classes to `classify`, or numbers to `regress`. By default words are classes.
-        categorical: Columns whose values are words even if they look like numbers.
+        categorical: Columns whose values are words even if they look like numbers; 01234 is then not 1234.
         ignore: Columns that are not inputs.
         drop_missing: Whether rows with a missing value are dropped; otherwise they are refused.
 
@@ -60,7 +60,7 @@ def fitted(
     if dropped:
         notes.append(f"{dropped} rows with a missing value are dropped")
     columns = tuple(_input(table, name, categorical) for name in inputs)
-    notes += [f"column {column.name!r} is constant" for column in columns if _constant(table.columns[column.name])]
+    notes += [f"column {column.name!r} is constant" for column in columns if _constant(table, column)]
     encoding = Encoding(columns, _target(table, target, task, categorical))
     if len(encoding.names) > WIDTH:
         raise ValueError(f"{table.name} becomes {len(encoding.names)} numbers a row: at most {WIDTH} were wanted")
@@ -96,7 +96,7 @@ def _input(table: Table, name: str, categorical: Collection[str]) -> Column:
         column = Column(name)
         column.numbers(table)
         return column
-    return Column(name, _levels(table, name, categorical, "leave the column out"))
+    return _levelled(table, name, categorical, "leave the column out")
 
 
 def _target(table: Table, name: str, task: Task | None, categorical: Collection[str]) -> Column:
@@ -106,26 +106,32 @@ def _target(table: Table, name: str, task: Task | None, categorical: Collection[
     if task == "regress" or (task is None and numeric):
         column.numbers(table)
         return column
-    levels = _levels(table, name, categorical, "to fit numbers, regress")
+    column = _levelled(table, name, categorical, "to fit numbers, regress")
+    levels = column.levels or ()
     if len(levels) < 2:
         raise ValueError(f"the target {name!r} of {table.name} has the one class {levels[0]!r}: at least 2 were wanted")
-    return Column(name, levels)
+    return column
 
 
-def _levels(table: Table, name: str, categorical: Collection[str], advice: str) -> tuple[str, ...]:
-    """The different values, numbers by size and words by letter."""
+def _levelled(table: Table, name: str, categorical: Collection[str], advice: str) -> Column:
+    """A column with its different values, numbers by size and words by letter.
+
+    Text that is called categorical stays text, so that 01234 is not 1234.
+    """
     values = table.columns[name]
-    if values.numbers is not None:
+    by_number = values.numbers is not None and (values.text is None or name not in categorical)
+    if values.numbers is not None and by_number:
         Column(name).numbers(table)
         levels = tuple(written(value) for value in np.unique(values.numbers).tolist())
     else:
         if name not in categorical:
             _refuse_nearly_numbers(table, name)
-        levels = tuple(sorted({word for word in values.words if word is not None}))
+        words = {word for word in values.words if word is not None}
+        levels = tuple(sorted(words) if values.numbers is None else sorted(words, key=lambda word: (float(word), word)))
     if len(levels) > LEVELS:
         count = f"{len(levels)} different values, more than {LEVELS}"
         raise ValueError(f"column {name!r} of {table.name} has {count}: {advice}")
-    return levels
+    return Column(name, levels, by_number)
 
 
 def _refuse_nearly_numbers(table: Table, name: str) -> None:
@@ -142,7 +148,8 @@ def _refuse_nearly_numbers(table: Table, name: str) -> None:
         )
 
 
-def _constant(values: Values) -> bool:
-    if values.numbers is not None:
-        return bool((values.numbers == values.numbers[0]).all())
-    return len(set(values.words)) == 1
+def _constant(table: Table, column: Column) -> bool:
+    numbers = table.columns[column.name].numbers
+    if column.levels is not None or numbers is None:
+        return len(column.levels or ()) == 1
+    return bool((numbers == numbers[0]).all())

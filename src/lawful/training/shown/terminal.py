@@ -39,6 +39,7 @@ class Terminal:
 
     Args:
         console: Where to show it; standard output unless given.
+        run: Whose `log.txt` has what is said before a run is shown; otherwise it waits for the run.
 
     Examples:
         >>> from types import SimpleNamespace
@@ -49,11 +50,11 @@ class Terminal:
         >>> tracker.close()
     """
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, *, run: Run | None = None) -> None:
         self.console = Console(highlight=False) if console is None else console
         self._live: Live | None = None
         self._open = False
-        self._run: Run | None = None
+        self._run = run
         self._unwritten: list[str] = []
 
     def start(self, run: Run, training: Training) -> None:

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,11 @@ class Checkpoint:
     step: int
     tensors: Mapping[str, Tensor]
     facts: Mapping[str, Any]
+
+    def copied(self) -> Checkpoint:
+        """Returns it with tensors of its own, on the processor, that later steps do not change."""
+        tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.tensors.items()}
+        return Checkpoint(self.step, tensors, deepcopy(self.facts))
 
 
 class Checkpoints:

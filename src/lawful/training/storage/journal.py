@@ -28,7 +28,7 @@ class Journal:
 
     def __init__(self, path: Path, *, step: int = 0, seconds: float = 0.0) -> None:
         if path.is_file():
-            files.write(path, "".join(json.dumps(line) + "\n" for line in lines(path) if line["step"] <= step))
+            files.write(path, written(line for line in lines(path) if line["step"] <= step))
         self._file = path.open("a", encoding="utf-8")
         self._flushed = time.monotonic()
         self._begun = self._flushed - seconds
@@ -53,12 +53,51 @@ class Journal:
             self._file.close()
 
 
+def written(told: Iterable[Mapping[str, Any]]) -> str:
+    """Lines as a journal has them."""
+    return "".join(json.dumps(line) + "\n" for line in told)
+
+
 def lines(path: Path) -> Iterator[dict[str, Any]]:
     """Reads the lines that tell a step; what a crash cut off, or was never one, is left out."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as file:
         yield from _told(file)
+
+
+def averaged(members: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Averages the figures of several trainings, step by step; the time is that of all together.
+
+    Steps and figures that not all of them have are left out, and a figure is null where one of them is.
+
+    Examples:
+        >>> averaged([[{"step": 1, "loss": 2.0, "time": 3.0}], [{"step": 1, "loss": 4.0, "time": 5.0}]])
+        [{'step': 1, 'loss': 3.0, 'time': 8.0}]
+    """
+    totals: dict[int, dict[str, float | None]] = {}
+    count = 0
+    for count, told in enumerate(members, 1):
+        here = {line["step"]: {name: _figure(value) for name, value in line.items()} for line in told}
+        totals = here if count == 1 else {at: _added(line, here[at]) for at, line in totals.items() if at in here}
+    return [
+        {"step": step} | {name: _share(name, total, count) for name, total in line.items() if name != "step"}
+        for step, line in totals.items()
+    ]
+
+
+def _figure(value: Any) -> float | None:
+    return value if isinstance(value, int | float) else None
+
+
+def _added(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The sum of the figures that both lines have."""
+    pairs = {name: (value, other[name]) for name, value in one.items() if name in other}
+    return {name: None if a is None or b is None else a + b for name, (a, b) in pairs.items()}
+
+
+def _share(name: str, total: float | None, count: int) -> float | None:
+    return total if total is None or name == "time" else total / count
 
 
 def last(path: Path) -> dict[str, Any] | None:

@@ -1,0 +1,75 @@
+"""Runs that nobody vouches for, under `lawful.load` and `lawful predict`: a result, or one line that says why not."""
+
+import json
+from unittest.mock import MagicMock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lawful
+from lawful.cli.training import predict
+from lawful.recipes import Classify, classified
+from lawful.recipes.given import Given
+from lawful.recipes.learning import Learning
+from tests.faults.fuzz.strategies import VALUES, forged, mutated, some
+
+CASES = pytest.mark.parametrize("cases", [25, pytest.param(1000, marks=pytest.mark.long)])
+TABLE = "size,colour,kind\n" + "1,red,cat\n2,blue,dog\n3,red,cat\n4,blue,dog\n" * 10
+
+
+class Trained:
+    """A run on disk, of which one file at a time is replaced."""
+
+    def __init__(self, folder):
+        self.data = folder / "data.csv"
+        self.data.write_text(TABLE)
+        learning, engine = Learning(epochs=1), lawful.Engine(threads=1, laws=0)
+        recipe = Classify(hidden=(3,), dropout=0.1, given=Given(data=str(self.data)), learning=learning, engine=engine)
+        self.path = lawful.train(recipe, folder=folder).path
+        self.whole = {name: (self.path / name).read_bytes() for name in ("config.json", "model.safetensors")}
+
+    def used(self, name, data, capsys):
+        """Loads it with other bytes in a file, and predicts with it."""
+        for file, whole in self.whole.items():
+            (self.path / file).write_bytes(data if file == name else whole)
+        loads = True
+        try:
+            lawful.load(self.path)
+        except ValueError:
+            loads = False
+        code = predict(str(self.path), str(self.data))
+        shown = capsys.readouterr()
+        assert code in ((0, 4) if loads else (4,))
+        if code:
+            assert shown.err.startswith("lawful: error: ")
+            assert shown.err.count("\n") == 1, shown.err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classified, "figures", MagicMock())
+        return Trained(tmp_path_factory.mktemp("trained"))
+
+
+@CASES
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_any_bytes_in_a_file_of_a_run(trained, capsys, name, cases):
+    @some(cases)
+    @given(st.binary(max_size=200) | mutated(trained.whole[name]))
+    def tried(data):
+        trained.used(name, data, capsys)
+
+    tried()
+
+
+@CASES
+def test_any_value_in_a_configuration(trained, capsys, cases):
+    @some(cases)
+    @given(VALUES, st.data())
+    def tried(value, data):
+        forgery = forged(json.loads(trained.whole["config.json"]), value, data.draw)
+        trained.used("config.json", json.dumps(forgery).encode(), capsys)
+
+    tried()
