@@ -19,12 +19,15 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED) ## Check a few broken layers, then train a classifier of digits with its report (about 30 seconds)
+demo: $(INSTALLED) ## Check a few broken layers, then train a language model, check its laws and let it write (about a minute)
 	@echo "Checking the claims of examples/broken_layers.py, none of which is kept (about 5 seconds) ..."
 	@$(BIN)/lawful check examples/broken_layers.py; test $$? -eq 1
 	@echo
-	@echo "Training a classifier of handwritten digits, and checking the laws of what was trained (about 20 seconds) ..."
-	@$(BIN)/lawful train classify
+	@echo "Training a language model on the reference that ships with Python, and checking the laws of what was trained ..."
+	@$(BIN)/lawful train text
+	@echo
+	@echo "What it writes after \"The statement\":"
+	@$(BIN)/lawful sample "$$(ls -td runs/text-* | head -1)" --prompt "The statement" --temperature 0.7
 
 test: $(INSTALLED) ## Lint, types, import arrows and the fast tests (about 15 minutes on two cores)
 	@$(MAKE) --no-print-directory lint types arrows

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.blocks import Residual, contributions, paths, post_norm, pre_norm
+from lawful.blocks import Residual, contributions, paths, post_norm, pre_norm, sandwich_norm
 
 
 def randn(*shape, seed=0):
@@ -58,3 +58,16 @@ def test_a_block_that_changes_the_shape_is_refused():
     for count in (contributions, paths):
         with pytest.raises(ValueError, match=r"keep the shape \(2, 4\): got \(2, 1\)"):
             count([nn.Linear(4, 1)], torch.zeros(2, 4))
+
+
+def test_a_sandwich_has_two_norms_of_its_own():
+    torch.manual_seed(0)
+    layer, x = sandwich_norm(nn.Linear(4, 4), nn.LayerNorm(4), step=0.5), torch.randn(3, 4)
+    assert layer.norm.weight is not layer.inner.weight
+    torch.testing.assert_close(layer(x), x + layer.inner(layer.block(layer.norm(x))) / 2)
+    assert "step=0.5" in repr(layer)
+
+
+def test_a_function_may_stand_for_the_block():
+    layer, x = pre_norm(nn.Bilinear(4, 4, 4), nn.LayerNorm(4)), torch.randn(3, 4)
+    torch.testing.assert_close(layer(x, lambda y: layer.block(y, x)), x + layer.block(layer.norm(x), x))

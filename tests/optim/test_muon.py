@@ -6,6 +6,7 @@ from torch import nn
 
 from lawful import blocks, optim
 from lawful.optim import orthogonalise
+from lawful.optim.moments import AdamMoments
 
 
 def matrices(model):
@@ -96,3 +97,16 @@ def test_errors_say_what_was_wanted_and_what_came():
         optim.muon([x]).step()
     with pytest.raises(ValueError, match="steps is at least 1 and below 100: got 0"):
         optim.muon([x], steps=0)
+
+
+def test_rates_of_adamw_by_patterns_of_names():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Embedding(5, 3), nn.Linear(3, 2))
+    rates = {"1.*": 0.1, "2.*": 0.2, "*": 0.3}
+    moments = AdamMoments(beta1=0.5)
+    optimizer = optim.muon_with_adamw(model, lr=0.5, adam_lr=rates, moments=moments, on="0.*")
+    found = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    wanted = {"0.weight": 0.5, "0.bias": 0.3, "1.weight": 0.1, "2.weight": 0.2, "2.bias": 0.2}
+    assert {name: found[id(p)]["lr"] for name, p in model.named_parameters()} == wanted
+    assert found[id(model[1].weight)]["beta1"] == 0.5
+    with pytest.raises(ValueError, match="a pattern for every name"):
+        optim.muon_with_adamw(model, adam_lr={"1.*": 0.1})

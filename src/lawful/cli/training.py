@@ -54,9 +54,19 @@ def train(arguments: Sequence[str]) -> int:
         return INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else FAILED
     if ended.interrupted:
         return INTERRUPTED
-    if ended.summary and not int(os.environ.get("RANK", "0")):
-        print(f"test: {ended.summary}")
+    if not int(os.environ.get("RANK", "0")):
+        if ended.summary:
+            print(f"test: {ended.summary}")
+        for name in ("validation", "mean absolute error", "baselines"):
+            if said := _figures(ended.results.get(name)):
+                print(f"{name}: {said}")
     return 0
+
+
+def _figures(found: Any) -> str:
+    """The numbers of a result in a line."""
+    numbers = found.items() if isinstance(found, dict) else ()
+    return ", ".join(f"{name} {value:.4g}" for name, value in numbers if isinstance(value, int | float))
 
 
 def _optional_values() -> ConstructorRegistry:

@@ -1,4 +1,4 @@
-"""Where batches come from: built-in data, tables, images, and what is done to them before a step."""
+"""Where batches come from: built-in data, tables, images, text, and what is done to them before a step."""
 
 from lawful.data.arrays import Arrays
 from lawful.data.augmentation import Augment, chained, cut_out, flipped, mixed, noisy, shifted
@@ -24,12 +24,31 @@ from lawful.data.tables import (
     read_parquet,
     table_of,
 )
+from lawful.data.text import (
+    BPE,
+    Bytes,
+    Characters,
+    PairBatches,
+    Pairs,
+    Text,
+    TextWindows,
+    Tokenizer,
+    Tokens,
+    WindowsInOrder,
+    read_pairs,
+    read_text,
+    tokenised,
+    tokenizer_from_json,
+)
 
 __all__ = [
+    "BPE",
     "BUILTIN",
     "Arrays",
     "Augment",
     "Batch",
+    "Bytes",
+    "Characters",
     "Column",
     "Data",
     "Encoded",
@@ -40,10 +59,17 @@ __all__ = [
     "InOrder",
     "Leak",
     "Loaded",
+    "PairBatches",
+    "Pairs",
     "Shuffled",
     "Source",
     "Table",
     "Task",
+    "Text",
+    "TextWindows",
+    "Tokenizer",
+    "Tokens",
+    "WindowsInOrder",
     "bundled",
     "chained",
     "cut_out",
@@ -64,7 +90,9 @@ __all__ = [
     "read_arrays",
     "read_delimited",
     "read_images",
+    "read_pairs",
     "read_parquet",
+    "read_text",
     "resampled",
     "seed_of",
     "shifted",
@@ -72,4 +100,6 @@ __all__ = [
     "split",
     "split_indices",
     "table_of",
+    "tokenised",
+    "tokenizer_from_json",
 ]

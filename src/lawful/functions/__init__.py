@@ -84,6 +84,7 @@ from lawful.functions.products import (
     rectified_dot,
     tensor_product,
 )
+from lawful.functions.tap import listening, tap, tapped
 from lawful.functions.whitening import Standardizer, Whitening, cholesky, inverse_root, pca, standardize, whiten, zca
 
 __all__ = [
@@ -133,6 +134,7 @@ __all__ = [
     "kl_divergence_from_logits",
     "leaky_relu",
     "least_squares",
+    "listening",
     "log_determinant",
     "log_softmax",
     "lp_distance",
@@ -167,6 +169,8 @@ __all__ = [
     "swiglu",
     "symmetric_eigen",
     "tanh",
+    "tap",
+    "tapped",
     "tensor_product",
     "total_variation",
     "total_variation_from_logits",

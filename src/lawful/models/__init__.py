@@ -10,9 +10,26 @@ from lawful.models.residual_cnn import ResidualCNN, ResidualCNNConfig
 from lawful.models.softmax_regression import SoftmaxRegression, SoftmaxRegressionConfig
 from lawful.models.standardized import Standardized
 from lawful.models.thresholded_regression import ThresholdedRegression, ThresholdedRegressionConfig
+from lawful.models.transformer import (
+    Decoder,
+    DecoderConfig,
+    Encoder,
+    EncoderConfig,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    Extras,
+    gpt2_config,
+)
 
 __all__ = [
     "MLP",
+    "Decoder",
+    "DecoderConfig",
+    "Encoder",
+    "EncoderConfig",
+    "EncoderDecoder",
+    "EncoderDecoderConfig",
+    "Extras",
     "KNearest",
     "KNearestClassifier",
     "KNearestConfig",
@@ -32,4 +49,5 @@ __all__ = [
     "Standardized",
     "ThresholdedRegression",
     "ThresholdedRegressionConfig",
+    "gpt2_config",
 ]

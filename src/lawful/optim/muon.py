@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -20,6 +20,8 @@ from lawful.optim.part import Point
 from lawful.optim.parts import Decay, Descend, NesterovAverage, Stateless, within
 
 _COEFFICIENTS = 3.4445, -4.7750, 2.0315
+USUAL = AdamMoments()
+"""The moments of AdamW, unless others are given."""
 
 
 def orthogonalise(x: Float[Tensor, "*batch m n"], *, steps: int = 5, eps: float = 1e-7) -> Float[Tensor, "*batch m n"]:
@@ -149,9 +151,10 @@ def muon_with_adamw(
     model: nn.Module,
     *,
     lr: float = 1e-3,
-    adam_lr: float = 1e-3,
+    adam_lr: float | Mapping[str, float] = 1e-3,
     beta: float = 0.95,
     decay: float = 0.1,
+    moments: AdamMoments = USUAL,
     scale: Callable[[int, int], float] = by_aspect,
     precision: torch.dtype = torch.float32,
     on: str = "*",
@@ -164,9 +167,10 @@ def muon_with_adamw(
     Args:
         model: The model.
         lr: The learning rate $\eta$ of Muon.
-        adam_lr: That of AdamW.
+        adam_lr: That of AdamW; or several by patterns of names, of which the first that fits counts.
         beta: $\beta$ of Muon.
         decay: $\lambda$ of both.
+        moments: $\beta_1$, $\beta_2$ and $\epsilon$ of AdamW.
         scale: The factor of a matrix by its shape.
         precision: The type in which to orthogonalise.
         on: Which matrices are Muon's, as a pattern of their names with `*` and `?`.
@@ -177,15 +181,24 @@ def muon_with_adamw(
         [('muon', 2), ('adamw', 2)]
     """
     tables = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
-    groups: dict[str, list[Tensor]] = {"muon": [], "adamw": []}
+    rates = adam_lr if isinstance(adam_lr, Mapping) else {"*": adam_lr}
+    groups: dict[tuple[str, float], list[Tensor]] = {("muon", lr): []} | {
+        ("adamw", rate): [] for rate in rates.values()
+    }
     for name, p in model.named_parameters():
-        fits = p.ndim == 2 and id(p) not in tables and fnmatchcase(name, on)
-        groups["muon" if fits else "adamw"].append(p)
+        if p.ndim == 2 and id(p) not in tables and fnmatchcase(name, on):
+            groups["muon", lr].append(p)
+            continue
+        found = [rate for pattern, rate in rates.items() if fnmatchcase(name, pattern)]
+        if not found:
+            raise ValueError(f"adam_lr is to have a pattern for every name: {name!r} fits none of {list(rates)}")
+        groups["adamw", found[0]].append(p)
     kinds = {
         "muon": _muon(lr, beta, decay, 5, scale, precision),
-        "adamw": [AdamMoments(), Decay(decay), Descend(adam_lr)],
+        "adamw": [moments, Decay(decay), Descend(next(iter(rates.values())))],
     }
-    return Chain([{"params": params, "kind": kind} for kind, params in groups.items() if params], kinds)
+    made = [{"params": params, "kind": kind, "lr": rate} for (kind, rate), params in groups.items() if params]
+    return Chain(made, kinds)
 
 
 def claims() -> Iterator[Claim]:

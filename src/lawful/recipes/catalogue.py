@@ -10,11 +10,14 @@ from torch import nn
 
 from lawful.recipes.classify import Classify
 from lawful.recipes.double_descent import DoubleDescent
+from lawful.recipes.language import ClassifyText, Forecast, Sort, Text, Translate
 from lawful.recipes.modular import Modular
 from lawful.recipes.regress import Regress
 from lawful.training import Recipe, Run, from_json, nearest
+from lawful.training.storage.state import of_module, put_into_module
 
-RECIPES: dict[str, Any] = {kind.name: kind for kind in (Classify, Regress, DoubleDescent, Modular)}
+KINDS = (Classify, Regress, DoubleDescent, Modular, Text, Translate, ClassifyText, Forecast, Sort)
+RECIPES: dict[str, Any] = {kind.name: kind for kind in KINDS}
 """Every recipe, by the name that the command line calls it."""
 
 
@@ -47,9 +50,13 @@ def load(run: Run | Path | str) -> nn.Module:
     facts = run.config.get("model")
     with torch.random.fork_rng(devices=()):
         model = recipe_of(run).restored(facts if isinstance(facts, dict) else {})
+    weights = run.weights()
     try:
-        model.load_state_dict(run.weights())
-    except RuntimeError as error:
+        if weights.keys() == of_module(model).keys():  # a checkpoint has shared weights once, and all buffers
+            put_into_module(model, weights)
+        else:
+            model.load_state_dict(weights)
+    except (RuntimeError, ValueError) as error:
         raise ValueError(
             f"the weights of {run.path} do not fit its configuration: {str(error).splitlines()[-1].strip()}"
         ) from None

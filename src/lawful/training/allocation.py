@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 TRIM, MAP = -1, -3
-"""The options of glibc's `mallopt`: from how much free memory on some is given back, and from which size on it is mapped."""
+"""Options of glibc's `mallopt`: how much is free before some is given back, and the least size that is mapped."""
 LARGEST = 2**30
 """The size in bytes from which on memory is mapped for one tensor alone."""
 

@@ -4,6 +4,7 @@ import torch
 
 from lawful.probe.figures import (
     as_svg,
+    attention_pattern,
     class_bars,
     confidence_along_rays,
     confusion,
@@ -11,8 +12,10 @@ from lawful.probe.figures import (
     decision_regions,
     double_descent,
     epoch_double_descent,
+    head_grid,
     learning_curves,
     mistakes,
+    part_bars,
     predicted_and_true,
     reliability_diagram,
     save,
@@ -62,6 +65,14 @@ FIGURES = {
     "descent": lambda: double_descent([1, 10, 100], [0.5, 0.1, 0], [[0.6, 0.9, 0.4], [0.5, 0.8, 0.4]], threshold=20),
     "descent, one": lambda: double_descent([10], [0.1], [0.4]),
     "epochs": lambda: epoch_double_descent([1, 10, 100], [5, 50], np.ones((2, 3))),
+    "pattern": lambda: attention_pattern(torch.rand(5, 6, 6), tokens=list("abcdef")),
+    "pattern, one": lambda: attention_pattern([[1.0]], tokens=["$a"]),
+    "pattern, long": lambda: attention_pattern(torch.rand(2, 3, 40), tokens=range(40)),
+    "heads": lambda: head_grid({"layers.0": torch.rand(4), "layers.1": [0.5]}, title="induction"),
+    "heads, signed": lambda: head_grid({"layers.0": [-1.0, 2.0]}),
+    "heads, zero": lambda: head_grid({"layers.0": [0.0]}),
+    "parts": lambda: part_bars([f"embedding → {i}.0" for i in range(40)], torch.randn(40)),
+    "parts, one": lambda: part_bars(["bias"], [0.0]),
     "epochs, one": lambda: epoch_double_descent([1], [5], [[0.2]]),
 }
 
@@ -137,6 +148,9 @@ def test_errors_say_what_was_wanted_and_what_came(tmp_path):
         (lambda: confidence_along_rays([1, 2], [[0.5]], classes=2), r"got \(1, 1\)"),
         (lambda: double_descent([1, 2], [0.1], [0.1, 0.2]), r"a train error for each of 2 capacities"),
         (lambda: epoch_double_descent([1], [2], [[0.1, 0.2]]), r"errors of shape \(1, 1\) were wanted: got \(1, 2\)"),
+        (lambda: attention_pattern([1.0]), r"shape \(heads, queries, keys\) was wanted: got \(1,\)"),
+        (lambda: head_grid({}), "the scores of its heads were wanted: got none"),
+        (lambda: part_bars(["a"], [1.0, 2.0]), r"got 1 names, numbers of shape \(2,\)"),
         (lambda: save(FIGURES["units"](), tmp_path / "a.pdf"), r"ends in \.svg or \.png was wanted: got 'a\.pdf'"),
     ):
         with pytest.raises(ValueError, match=match):

@@ -1,5 +1,6 @@
 """Figures: plain data in, a matplotlib figure out."""
 
+from lawful.probe.figures.attention import attention_pattern, head_grid, part_bars
 from lawful.probe.figures.classes import class_bars, confusion, reliability_diagram
 from lawful.probe.figures.descent import double_descent, epoch_double_descent
 from lawful.probe.figures.health import confidence_along_rays, dead_unit_bars
@@ -13,6 +14,7 @@ from lawful.probe.figures.style import as_svg, save
 __all__ = [
     "Network",
     "as_svg",
+    "attention_pattern",
     "class_bars",
     "confidence_along_rays",
     "confusion",
@@ -20,9 +22,11 @@ __all__ = [
     "decision_regions",
     "double_descent",
     "epoch_double_descent",
+    "head_grid",
     "laid_out",
     "learning_curves",
     "mistakes",
+    "part_bars",
     "predicted_and_true",
     "reliability_diagram",
     "save",

@@ -1,0 +1,121 @@
+"""What attention costs: the window against a mask, and how chunked and linear attention grow with the length.
+
+Run `python benchmarks/attention.py`, or name some of the tables: `python benchmarks/attention.py window`. Every row
+takes the output's sum back to queries, keys and values, in float32, on one thread, in processes of its own: one for
+the processor time, the best of some runs, and one for the memory. That is what the largest resident size of the
+process (`ru_maxrss`) grew by, less the inputs; tensors there are returned to the system as soon as they are freed
+(`MALLOC_MMAP_THRESHOLD_`), so that it is what is needed at once and not what an allocator holds back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from lawful.functions.attention import CAUSAL, Chunked, Linear, Mask, fused_attention, plain_attention, window_attention
+
+HEADS, SIZE = 4, 32
+WINDOW = Mask(causal=True, window=128)
+
+
+def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """PyTorch's attention with the window as a full mask."""
+    n = q.shape[-2]
+    seen = torch.ones(n, n, dtype=torch.bool).tril_().triu_(1 - WINDOW.window)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+
+def padded(q: Tensor) -> Mask:
+    return CAUSAL & Mask(padding=torch.ones(q.shape[0], q.shape[-2], dtype=torch.bool))
+
+
+KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "PyTorch, full mask": masked,
+    "window_attention": lambda q, k, v: window_attention(q, k, v, mask=WINDOW),
+    "plain_attention": lambda q, k, v: plain_attention(q, k, v, mask=padded(q)),
+    "fused_attention": lambda q, k, v: fused_attention(q, k, v, mask=padded(q)),
+    "Chunked": lambda q, k, v: Chunked()(q, k, v, mask=padded(q)),
+    "Linear": lambda q, k, v: Linear()(q, k, v, mask=padded(q)),
+}
+
+
+def measured(name: str, n: int, runs: int) -> tuple[float, float]:
+    """The seconds of a forward and backward pass, and the MB it needed beyond its inputs, in this process."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+    def work(n: int) -> float:
+        leaves = [torch.randn(1, HEADS, n, SIZE, requires_grad=True) for _ in range(3)]
+        start = time.process_time()
+        torch.autograd.grad(KERNELS[name](*leaves).sum(), leaves)
+        return time.process_time() - start
+
+    work(64)
+    checkpoint(torch.neg, torch.ones(1, requires_grad=True), use_reentrant=False)  # imports what it needs
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = min(work(n) for _ in range(runs))
+    inputs = 3 * HEADS * SIZE * n * 4 / 2**20
+    return seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10 - inputs
+
+
+def apart(name: str, n: int, runs: int = 1) -> tuple[float, float]:
+    """The same, each in a process of its own."""
+
+    def started(runs: int, **settings: str) -> tuple[float, float]:
+        command = [sys.executable, __file__, "--one", json.dumps([name, n, runs])]
+        environment = os.environ | settings
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        return tuple(json.loads(done.stdout))
+
+    return started(runs)[0], started(1, MALLOC_MMAP_THRESHOLD_="65536")[1]
+
+
+def window() -> None:
+    print(f"\nA causal window of {WINDOW.window}: seconds and MB, and how many times less than with a full mask\n")
+    print("| n | full mask, s | MB | window, s | MB | faster | leaner |\n|---|---|---|---|---|---|---|")
+    for n in (1024, 2048, 4096, 8192):
+        (s0, m0), (s1, m1) = apart("PyTorch, full mask", n), apart("window_attention", n, 3)
+        print(f"| {n} | {s0:.3f} | {m0:.1f} | {s1:.3f} | {m1:.1f} | {s0 / s1:.1f} | {m0 / m1:.1f} |", flush=True)
+
+
+def curve(title: str, names: list[str], lengths: tuple[int, ...]) -> None:
+    print(f"\n{title}\n")
+    print("| n |" + "".join(f" {name}, s | MB |" for name in names) + "\n|---|" + "---|---|" * len(names))
+    for n in lengths:
+        found = [apart(name, n) for name in names]
+        print(f"| {n} |" + "".join(f" {s:.3f} | {m:.1f} |" for s, m in found), flush=True)
+
+
+TABLES: dict[str, Callable[[], None]] = {
+    "window": window,
+    "chunked": lambda: curve(
+        "Exact attention under a causal and padded mask",
+        ["plain_attention", "fused_attention", "Chunked"],
+        (1024, 2048, 4096, 8192),
+    ),
+    "linear": lambda: curve("Linear attention, causal and padded", ["Linear"], (2048, 4096, 8192, 16384, 32768)),
+}
+
+
+def main(wanted: list[str]) -> None:
+    if wanted[:1] == ["--one"]:
+        print(json.dumps(measured(*json.loads(wanted[1]))))
+        return
+    print(f"torch {torch.__version__}, one thread, {HEADS} heads of {SIZE}, forward and backward")
+    for name, table in TABLES.items():
+        if not wanted or name in wanted:
+            table()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

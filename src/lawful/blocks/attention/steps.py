@@ -1,0 +1,98 @@
+"""The steps of a layer of attention: into heads, attention with a tap at each step, and out of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lawful.functions.attention import (
+    CAUSAL,
+    Mask,
+    apply_weights,
+    attention_scores,
+    fused_attention,
+    masked_softmax,
+)
+from lawful.functions.attention.plain import Bias
+from lawful.functions.tap import tap
+from lawful.laws import Claim, agreement, shape
+
+Kernel = Callable[..., Tensor]
+
+
+def in_heads(
+    x: Float[Tensor, "*batch t hk"], count: int, norm: nn.Module | None = None
+) -> Float[Tensor, "*batch h t k"]:
+    """Takes apart heads that stand side by side, and normalises each; for a single position without a transpose.
+
+    Examples:
+        >>> in_heads(torch.zeros(2, 5, 12), 3).shape
+        torch.Size([2, 3, 5, 4])
+    """
+    one = x.shape[-2] == 1
+    x = x.view(*x.shape[:-2], count, 1, -1) if one else x.view(*x.shape[:-1], count, -1)
+    if norm is not None:
+        x = norm(x)
+    return x if one else x.transpose(-3, -2)
+
+
+def side_by_side(z: Float[Tensor, "*batch h t v"]) -> Float[Tensor, "*batch t hv"]:
+    """Puts heads side by side, as one vector.
+
+    Examples:
+        >>> side_by_side(torch.zeros(2, 3, 5, 4)).shape
+        torch.Size([2, 5, 12])
+    """
+    return z.reshape(*z.shape[:-3], 1, -1) if z.shape[-2] == 1 else z.transpose(-3, -2).flatten(-2)
+
+
+def watched(
+    kernel: Kernel,
+    name: str,
+    q: Float[Tensor, "*batch h t k"],
+    k: Float[Tensor, "*batch g s k"],
+    v: Float[Tensor, "*batch g s v"],
+    *,
+    mask: Mask,
+    bias: Tensor | Bias | None = None,
+) -> Float[Tensor, "*batch h t v"]:
+    """Computes what a kernel does step by step, with the taps "scores" and "pattern".
+
+    Args:
+        kernel: The kernel; one that is no softmax says what its weights are by `kernel.weights`, and has no scores.
+        name: What the names of the taps end in.
+        q: The queries.
+        k: The keys.
+        v: The values.
+        mask: Which keys each query sees.
+        bias: The bias of the scores.
+    """
+    weights = getattr(kernel, "weights", None)
+    if weights is None:
+        pattern = masked_softmax(tap("scores" + name, attention_scores(q, k, bias=bias)), mask=mask)
+    else:
+        pattern = weights(q, k, mask=mask, bias=bias)
+    return apply_weights(tap("pattern" + name, pattern), v)
+
+
+def claims() -> Iterator[Claim]:
+    """The laws that the steps obey."""
+
+    def by_hand(x: Tensor) -> Tensor:
+        return torch.stack([x[..., :2], x[..., 2:4], x[..., 4:]], dim=-3)
+
+    def there_and_back(x: Tensor) -> Tensor:
+        return side_by_side(in_heads(x, 3))
+
+    def fused(q: Tensor, k: Tensor) -> Tensor:
+        return fused_attention(q, k, k, mask=CAUSAL, bias=torch.ones(3, 1))
+
+    def step_by_step(q: Tensor, k: Tensor) -> Tensor:
+        return watched(fused_attention, "", q, k, k, mask=CAUSAL, bias=torch.ones(3, 1))
+
+    yield Claim(agreement(other=by_hand), lambda x: in_heads(x, 3), shape("b t:1..4 6"), name="in_heads")
+    yield Claim(agreement(other=lambda x: 1 * x), there_and_back, shape("b t:1..4 6"), name="there and back")
+    yield Claim(agreement(other=fused), step_by_step, (shape("b 2 3 4"), shape("b 1 5 4")), name="watched")

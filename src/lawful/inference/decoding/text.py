@@ -1,0 +1,171 @@
+"""Generating text: prompts go in as text, and text comes out piece by piece."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+from lawful.data.text.pieces import piece
+from lawful.data.text.tokenizer import Tokenizer
+from lawful.inference.decoding.decodes import Decodes
+from lawful.inference.decoding.generate import stream
+from lawful.inference.decoding.sampling import PURE, Sampling
+
+START = "\n"
+"""What an empty prompt begins with: the end of a line, which is not shown."""
+
+
+class Pieces:
+    """Makes text of tokens as they come, and never shows what later ones may take back.
+
+    Half a character waits for the rest of its bytes, and what may be the beginning of a stop string waits until it is
+    one or is not. A stop string, and what comes after it, is not shown.
+
+    Args:
+        tokenizer: What numbered the tokens.
+        stop: The strings that end the text.
+
+    Examples:
+        >>> from lawful.data.text import Bytes
+        >>> pieces = Pieces(Bytes(), stop=["END"])
+        >>> [pieces.push(token) for token in "éaEND".encode()], pieces.ended
+        (['', 'é', 'a', '', '', ''], True)
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, stop: Collection[str] = ()) -> None:
+        if "" in stop:
+            raise ValueError("a stop string has at least one character: got an empty one")
+        self.tokenizer, self.stop, self.ended = tokenizer, tuple(stop), False
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+
+    def push(self, token: int) -> str:
+        """Takes a token in, and returns the text that is now certain."""
+        return self._certain(self._bytes.decode(piece(self.tokenizer.pieces, token)))
+
+    def close(self) -> str:
+        """Ends the text, and returns what was held back."""
+        shown = self._certain(self._bytes.decode(b"", final=True))
+        if not self.ended:
+            shown, self._held, self.ended = shown + self._held, "", True
+        return shown
+
+    def _certain(self, text: str) -> str:
+        if self.ended:
+            return ""
+        text, self._held = self._held + text, ""
+        found = [place for string in self.stop if (place := text.find(string)) >= 0]
+        if found:
+            self.ended = True
+            return text[: min(found)]
+        longest = max(map(len, self.stop), default=1) - 1
+        for n in range(min(longest, len(text)), 0, -1):
+            if any(string.startswith(text[-n:]) for string in self.stop):
+                self._held = text[-n:]
+                return text[:-n]
+        return text
+
+
+def write(
+    model: Decodes,
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    tokens: int = 256,
+    sampling: Sampling = PURE,
+    stop: Collection[str | int] = (),
+    seed: int = 0,
+    context: int | None = None,
+) -> Iterator[str]:
+    """Writes on where a prompt ends, and gives the text piece by piece, as soon as it is certain.
+
+    Tokens that no text has, such as that of unknown characters, are not written. Unknown characters of the prompt are
+    read as that token: `tokenizer.unknown(prompt)` says which ones. An empty prompt stands for the end of a line.
+
+    Args:
+        model: The model.
+        tokenizer: What numbered the text that it was trained on.
+        prompt: The text to go on with; it is not repeated.
+        tokens: How many tokens are written, at most.
+        sampling: How each is drawn.
+        stop: What ends the text, and is not shown: strings, or tokens.
+        seed: What the draws depend on.
+        context: How many tokens the model sees; by default its own limit.
+
+    Examples:
+        >>> from lawful.data.text import Characters
+        >>> from lawful.models.transformer import Decoder, DecoderConfig
+        >>> letters = Characters("ab")
+        >>> len("".join(write(Decoder(DecoderConfig(vocab=letters.vocab, d=8)), letters, "ab", tokens=5)))
+        5
+    """
+    for (shown,) in _pieces(model, tokenizer, [prompt], tokens, sampling, stop, seed, context):
+        if shown:
+            yield shown
+
+
+def complete(
+    model: Decodes,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    *,
+    tokens: int = 256,
+    sampling: Sampling = PURE,
+    stop: Collection[str | int] = (),
+    seed: int = 0,
+    context: int | None = None,
+) -> list[str]:
+    """Writes on where each of several prompts ends, all at once, and returns the texts.
+
+    Args:
+        model: The model.
+        tokenizer: What numbered the text that it was trained on.
+        prompts: The texts to go on with; each comes out as it does alone with the same place in the batch.
+        tokens: How many tokens are written for each, at most.
+        sampling: How each is drawn.
+        stop: What ends a text, and is not shown: strings, or tokens.
+        seed: What the draws depend on.
+        context: How many tokens the model sees; by default its own limit.
+
+    Examples:
+        >>> from lawful.data.text import Characters
+        >>> from lawful.models.transformer import Decoder, DecoderConfig
+        >>> letters = Characters("ab")
+        >>> list(map(len, complete(Decoder(DecoderConfig(vocab=letters.vocab, d=8)), letters, ["ab", "b"], tokens=5)))
+        [5, 5]
+    """
+    steps = list(_pieces(model, tokenizer, prompts, tokens, sampling, stop, seed, context))
+    return ["".join(shown) for shown in zip(*steps, strict=True)]
+
+
+def _pieces(
+    model: Decodes,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    tokens: int,
+    sampling: Sampling,
+    stop: Collection[str | int],
+    seed: int,
+    context: int | None,
+) -> Iterator[list[str]]:
+    """The text that each step makes certain, one for each prompt."""
+    strings, ends = [s for s in stop if isinstance(s, str)], [s for s in stop if isinstance(s, int)]
+    rows = [Pieces(tokenizer, stop=strings) for _ in prompts]
+    sampling = replace(sampling, never=(*sampling.never, *tokenizer.reserved))
+    read = [_encoded(tokenizer, prompt) for prompt in prompts]
+    if not read:
+        raise ValueError("at least one prompt was wanted: got none")
+    with closing(stream(model, read, tokens=tokens, sampling=sampling, stop=ends, seed=seed, context=context)) as steps:
+        for drawn in steps:
+            yield [row.close() if token in ends else row.push(token) for row, token in zip(rows, drawn, strict=True)]
+            if all(row.ended for row in rows):
+                return
+    yield [row.close() for row in rows]
+
+
+def _encoded(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    if not prompt and tokenizer.unknown(START):
+        raise ValueError("an empty prompt stands for the end of a line, which is not in the alphabet: give a prompt")
+    return tokenizer.encode(prompt or START)

@@ -1,0 +1,121 @@
+"""Layouts of weights: what another library calls a model's parameters, and how it lays them out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Row:
+    """A tensor of another library, and the parameters that it holds, one below the other."""
+
+    theirs: str
+    """Its name there."""
+    ours: tuple[str, ...]
+    """The names of the parameters."""
+    transposed: bool = False
+    """Whether it has inputs along its rows."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Says which tensors of another library are which parameters of a model.
+
+    Names are all that it compares: that the two compute the same is for the model's config to see to. A bias that the
+    model lacks is read if it is zero. Nothing is changed by a state dict that does not fit.
+    """
+
+    rows: Callable[[nn.Module], Iterable[Row]]
+    """The table, for a model."""
+    prefix: str = ""
+    """What their names begin with where they are part of a larger model; names without it are read as well."""
+    outside: tuple[str, ...] = ()
+    """Those of their names that it never stands before."""
+    ignored: tuple[str, ...] = ()
+    """Ends of names of tensors that are no weights."""
+    apart: tuple[str, ...] = ()
+    """Beginnings of names of parameters of ours that they do not have."""
+    biased: bool = False
+    """Whether they have a bias everywhere, so that one that the model lacks is written as zeros."""
+
+    def load(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
+        """Copies their weights into a model.
+
+        Args:
+            model: The model.
+            state: Their state dict.
+        """
+        given = {name.removeprefix(self.prefix): x for name, x in state.items() if not name.endswith(self.ignored)}
+        rows, parameters = self._table(model)
+        for name in given:
+            if name not in rows:
+                raise KeyError(f"{name} has no place in the model{_nearest(name, rows)}")
+        filled: dict[int, str] = {}
+        copies = []
+        for name, row in rows.items():
+            held = [parameters[ours] for ours in row.ours if ours in parameters]
+            before = [filled[id(parameter)] for parameter in held if id(parameter) in filled]
+            if name in given:
+                if before and not torch.equal(given[name], given[before[0]]):
+                    raise ValueError(f"{name} and {before[0]} are one parameter of the model: got different ones")
+                copies += _copies(row, given[name], held)
+            elif held and not before:
+                raise KeyError(f"{name} is missing{_nearest(name, given)}")
+            filled |= {id(parameter): name for parameter in held}
+        with torch.no_grad():
+            for parameter, x in copies:
+                parameter.copy_(x)
+
+    def save(self, model: nn.Module) -> dict[str, Tensor]:
+        """Returns the weights of a model under their names, as copies.
+
+        Args:
+            model: The model.
+        """
+        rows, parameters = self._table(model)
+        state = {}
+        for name, row in rows.items():
+            held = [parameters[ours].detach() for ours in row.ours if ours in parameters]
+            if not held and not self.biased:
+                continue
+            if not held:
+                weights = [parameters[ours.removesuffix("bias") + "weight"].detach() for ours in row.ours]
+                held = [weight.new_zeros(len(weight)) for weight in weights]
+            x = torch.cat(held)
+            state[name if name in self.outside else self.prefix + name] = (x.mT if row.transposed else x).contiguous()
+        return state
+
+    def _table(self, model: nn.Module) -> tuple[dict[str, Row], dict[str, nn.Parameter]]:
+        rows = {row.theirs: row for row in self.rows(model)}
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        known = {ours for row in rows.values() for ours in row.ours}
+        for name in parameters:
+            if name not in known and not name.startswith(self.apart):
+                raise ValueError(f"the layout has no place for {name}{_nearest(name, known)}")
+        for name in known:
+            if name not in parameters and not name.endswith("bias"):
+                raise ValueError(f"the layout wants a parameter {name}{_nearest(name, parameters)}")
+        return rows, parameters
+
+
+def _copies(row: Row, x: Tensor, held: list[nn.Parameter]) -> list[tuple[nn.Parameter, Tensor]]:
+    """The parts of a tensor, each with the parameter that it belongs to."""
+    if not held:
+        if x.any():
+            raise ValueError(f"{row.theirs} is to be zero, as the model has no {row.ours[0]}")
+        return []
+    wanted = (sum(map(len, held)), *held[0].shape[1:])
+    wanted = wanted[::-1] if row.transposed else wanted
+    if x.shape != wanted:
+        raise ValueError(f"{row.theirs} is to have the shape {wanted}: got {tuple(x.shape)}")
+    return list(zip(held, (x.mT if row.transposed else x).split([*map(len, held)]), strict=True))
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f": the nearest name is {close[0]}" if close else ""

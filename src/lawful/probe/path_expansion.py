@@ -1,0 +1,223 @@
+"""Path expansion: the logits as a sum over every path through the heads of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from lawful.blocks.attention import MultiHeadAttention
+from lawful.laws import Claim, agreement, shape, tokens
+from lawful.probe.anatomy import Anatomy, anatomy_of, frozen_norm
+from lawful.probe.example import attention_only
+from lawful.probe.heads import LinearHeads, linear_heads, pattern_of
+from lawful.probe.parts import Parts
+from lawful.probe.record import record
+
+
+def path_expansion(
+    model: nn.Module,
+    inputs: Int[Tensor, "*batch t"],
+    *,
+    position: int = -1,
+    most: int = 4096,
+    anatomy: Anatomy | None = None,
+) -> Parts:
+    r"""Splits the logits at a position into what comes along each path through the heads.
+
+    With its pattern $A$ held as it is, a head is a linear map of the stream, $h(x) = A x \, W_{OV}^\top$, and a layer
+    of heads either moves what comes or lets it pass. The product of the layers, written out, is a sum over paths:
+
+    $$\text{logits} = \Bigl(1 + \sum_h h_h^{(L)}\Bigr) \cdots \Bigl(1 + \sum_h h_h^{(1)}\Bigr) x_0 \, W_U^\top
+      = \sum_{\text{paths}} h^{(\ell_m)} \cdots h^{(\ell_1)} x_0 \, W_U^\top$$
+
+    There are $\prod_\ell (1 + h_\ell)$ paths from the embedding, named by layer and head: `embedding → 0.1 → 1.0`.
+    Norms are held at their scale. What starts in the layers themselves is followed too: what a feed-forward block
+    adds, as it is, begins paths of its own; all biases together are one part, `bias`. The sum over all parts is the
+    logits, whatever the model; the patterns' own dependence on the stream is what the expansion does not show.
+
+    Reference:
+        Elhage et al., *A Mathematical Framework for Transformer Circuits*, 2021.
+
+    Args:
+        model: A decoder whose layers add to one stream, with `MultiHeadAttention`.
+        inputs: The tokens.
+        position: Where the logits are read.
+        most: How many paths there may be; `paths_by_length` has no such bound.
+        anatomy: Where the parts of the model are.
+
+    Examples:
+        >>> model, x = attention_only(vocab=5, d=4, depth=2, heads=2), torch.tensor([1, 2, 3])
+        >>> parts = path_expansion(model, x)
+        >>> parts.names[:5], len(parts)
+        (('embedding', 'embedding → 0.0', 'embedding → 0.1', 'embedding → 1.0', 'embedding → 0.0 → 1.0'), 10)
+        >>> torch.allclose(parts.sum(), model(x)[-1], atol=1e-5)
+        True
+    """
+    run = _frozen(model, inputs, anatomy or anatomy_of(model))
+    count = run.count()
+    if count > most:
+        raise ValueError(
+            f"there are {count:,} paths, more than most={most:,}: "
+            "merge those of equal length with paths_by_length, or look at fewer layers"
+        )
+    names, streams, bias = ["embedding"], run.start[None], torch.zeros_like(run.start)
+    for i, layer in enumerate(run.layers):
+        if isinstance(layer, LinearHeads):
+            moved = layer.each(streams)
+            names += [f"{name} → {i}.{h}" for h in range(layer.count) for name in names]
+            streams = torch.cat([streams, moved.flatten(0, 1)])
+            bias = bias + layer.together(bias) + layer.constant
+        else:
+            names, streams = [*names, run.names[i]], torch.cat([streams, layer[None]])
+    return run.read(names, streams, bias, position)
+
+
+def paths_by_length(
+    model: nn.Module, inputs: Int[Tensor, "*batch t"], *, position: int = -1, anatomy: Anatomy | None = None
+) -> Parts:
+    r"""Splits the logits at a position into what comes along the paths through 0, 1, 2, ... heads.
+
+    $$S_m \leftarrow S_m + \sum_h h_h(S_{m - 1})$$
+
+    layer by layer: paths of one length are added up on the way, so that the cost grows with the square of the depth
+    and not exponentially.
+
+    Args:
+        model: A decoder whose layers add to one stream, with `MultiHeadAttention`.
+        inputs: The tokens.
+        position: Where the logits are read.
+        anatomy: Where the parts of the model are.
+
+    Examples:
+        >>> model = attention_only(vocab=5, d=4, depth=3, heads=2)
+        >>> paths_by_length(model, torch.tensor([1, 2, 3])).names
+        ('0 heads', '1 head', '2 heads', '3 heads', 'bias')
+    """
+    run = _frozen(model, inputs, anatomy or anatomy_of(model))
+    sums, bias = run.start[None], torch.zeros_like(run.start)
+    for layer in run.layers:
+        if isinstance(layer, LinearHeads):
+            nothing = torch.zeros_like(bias)[None]
+            sums = torch.cat([sums, nothing]) + torch.cat([nothing, layer.together(sums)])
+            bias = bias + layer.together(bias) + layer.constant
+        else:
+            sums = torch.cat([sums[:1] + layer, sums[1:]])
+    names = [f"{m} head{'' if m == 1 else 's'}" for m in range(len(sums))]
+    return run.read(names, sums, bias, position)
+
+
+@dataclass(frozen=True, eq=False)
+class _Frozen:
+    """A run of a model with its patterns and scales held: a linear map of the embedding, and what else is added."""
+
+    model: nn.Module
+    where: Anatomy
+    names: list[str]
+    start: Tensor
+    layers: list[LinearHeads | Tensor]
+    last: Tensor
+
+    def count(self) -> int:
+        """How many paths there are."""
+        paths = 1
+        for layer in self.layers:
+            paths = paths * (1 + layer.count) if isinstance(layer, LinearHeads) else paths + 1
+        return paths
+
+    def read(self, names: list[str], streams: Tensor, bias: Tensor, position: int) -> Parts:
+        """What parts of the last stream add to the logits."""
+        off = (streams.sum(0) + bias - self.last).abs().max().item()
+        if not off <= 1e-3 * self.last.abs().max().item():
+            raise ValueError(f"the parts do not add up to the stream before the head (off by {off:.2g}): {_WHY}")
+        head = self.model.get_submodule(self.where.head)
+        linear, shift = frozen_norm(self.model.get_submodule(self.where.norm), self.last[..., position, :])
+        constant = head(linear(bias[..., position, :]) + shift)
+        zero = head(torch.zeros_like(shift))
+        terms = head(linear(streams[..., position, :])) - zero
+        return Parts((*names, "bias"), torch.cat([terms, constant[None]]))
+
+
+_WHY = "something other than the layers changes the stream, or the values"
+
+
+def _frozen(model: nn.Module, inputs: Tensor, where: Anatomy) -> _Frozen:
+    names = where.names(model)
+    blocks = [_attention(model.get_submodule(name)) for name in names]
+    with_heads = [f"{name}.block.pattern*" for name, block in zip(names, blocks, strict=True) if block is not None]
+    if not with_heads:
+        raise ValueError(f"a model with MultiHeadAttention was wanted: none of {where.layers} has it")
+    asked = [f"{name}.{end}" for name in names for end in ("input", "added")]
+    with record(model, *asked, *with_heads, f"{where.norm}.input") as tape:
+        model(inputs)
+    layers: list[LinearHeads | Tensor] = []
+    for name, block in zip(names, blocks, strict=True):
+        if block is None:
+            layers.append(tape[f"{name}.added"])
+        else:
+            layer = model.get_submodule(name)
+            norm = layer.norm if isinstance(layer.norm, nn.Module) else nn.Identity()
+            layers.append(linear_heads(block, pattern_of(tape, f"{name}.block"), norm, tape[f"{name}.input"]))
+    start = tape[f"{names[0]}.input"]
+    return _Frozen(model, where, names, start, layers, tape[f"{where.norm}.input"])
+
+
+def _attention(layer: nn.Module) -> MultiHeadAttention | None:
+    block = getattr(layer, "block", None)
+    return block if isinstance(block, MultiHeadAttention) else None
+
+
+def claims() -> Iterator[Claim]:
+    """The laws that path expansion obeys."""
+    for norm in (nn.Identity, nn.LayerNorm):
+        model = attention_only(vocab=5, d=4, depth=2, heads=2, norm=norm)
+
+        def paths(x: Tensor, model: nn.Module = model) -> Tensor:
+            return path_expansion(model, x, position=1).sum()
+
+        def lengths(x: Tensor, model: nn.Module = model) -> Tensor:
+            return paths_by_length(model, x, position=1).sum()
+
+        def logits(x: Tensor, model: nn.Module = model) -> Tensor:
+            return model(x)[..., 1, :]
+
+        for f in (paths, lengths):
+            name = f"sum over {f.__name__}, {norm.__name__}"
+            yield Claim(agreement(other=logits), f, tokens("b t:2..4", vocab=5), name=name)
+    model = attention_only(vocab=5, d=4, depth=2, heads=2)
+
+    def grouped(x: Tensor) -> Tensor:
+        parts = path_expansion(model, x, position=1)
+        lengths = torch.tensor([name.count("→") for name in parts.names[:-1]])
+        return torch.stack([parts.logits[:-1][lengths == m].sum(0) for m in range(3)])
+
+    def merged(x: Tensor) -> Tensor:
+        return paths_by_length(model, x, position=1).logits[:-1]
+
+    def one_path(x: Tensor) -> Tensor:
+        return path_expansion(model, x, position=-1)["embedding → 0.1 → 1.0"]
+
+    def written(x: Tensor) -> Tensor:
+        weights = dict(model.named_parameters())
+        first, last = (
+            weights[f"layers.{i}.block.out.weight"][:, v] @ weights[f"layers.{i}.block.value.weight"][v]
+            for i, v in ((0, slice(2, 4)), (1, slice(2)))
+        )
+        with record(model, "layers.0.input", "layers.?.block.pattern") as tape:
+            model(x)
+        y = torch.einsum("bts,bsd,ed->bte", tape["layers.0.block.pattern"][:, 1], tape["layers.0.input"], first)
+        y = torch.einsum("bts,bsd,ed->bte", tape["layers.1.block.pattern"][:, 0], y, last)
+        return y[:, -1] @ model.head.weight.mT
+
+    def counted(x: Tensor) -> Tensor:
+        some = attention_only(vocab=5, d=6, depth=len(x), heads=3)
+        parts = path_expansion(some, torch.tensor([1, 2]))
+        return x.new_tensor([len(parts), len(set(parts.names))])
+
+    yield Claim(agreement(other=merged), grouped, tokens("b t:2..4", vocab=5), name="paths of one length")
+    yield Claim(agreement(other=written), one_path, tokens("b t:1..5", vocab=5), name="one path, written out")
+    number = agreement(other=lambda x: x.new_tensor([4 ** len(x) + 1] * 2))
+    yield Claim(number, counted, shape("n:1..3"), name="number of paths, and the biases")

@@ -1,0 +1,213 @@
+"""Classify text: from texts with labels to a classifier, beside counting letters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from lawful.data import Batch, Shuffled, split_indices
+from lawful.data.text import BPE, Bytes, Characters, Tokenizer, padded, tokenizer_from_json
+from lawful.inference.metrics import accuracy
+from lawful.laws import Claim, agreement, batch_independence, sums_to_one, tokens
+from lawful.objectives import cross_entropy
+from lawful.recipes.language.bags import bag_accuracy
+from lawful.recipes.language.descent import Descent
+from lawful.recipes.language.labelled import Labelled, read_labelled
+from lawful.recipes.language.pooled import Pooled
+from lawful.recipes.language.transformer import Transformer, built
+from lawful.recipes.learning import Fraction
+from lawful.training import AtMost, Between, Engine, Run, Training, from_json, validate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sized:
+    """What a classifier of texts has to know of its data."""
+
+    classes: Annotated[tuple[str, ...], AtMost(10_000)]
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classifying(Training):
+    """A training together with its texts."""
+
+    train: Labelled
+    test: Labelled
+    tokenizer: Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyText:
+    """Train a classifier of texts on a table, on a folder for each class or on built-in paragraphs."""
+
+    name: ClassVar[str] = "classify-text"
+
+    data: Annotated[str, AtMost(4096)] = "topics"
+    """A CSV or TSV file, a folder with a folder of text files for each class, or topics: paragraphs of Python's own."""
+    text: Annotated[str, AtMost(4096)] | None = None
+    """The column with the texts; by default that of the longest."""
+    target: Annotated[str, AtMost(4096)] | None = None
+    """The column with the classes; by default the last of the others."""
+    test: Annotated[float, Between(0.01, 0.9)] = 0.2
+    """The share of the texts that is for the test alone."""
+    tokenizer: Literal["characters", "bytes", "bpe"] = "characters"
+    """What a token is."""
+    vocab: Annotated[int, Between(256, 16_384)] = 1024
+    """bpe: the number of tokens."""
+    context: Annotated[int, Between(1, 10**5)] = 256
+    """The tokens that are read of a text, the first ones."""
+    smoothing: Fraction = 0.05
+    """How much of the target is spread over all classes."""
+    transformer: Transformer = field(default_factory=lambda: Transformer(depth=1, shortcut=False, dropout=0.2))
+    learning: Descent = field(default_factory=lambda: Descent(epochs=10, batch=32))
+    engine: Engine = field(default_factory=Engine)
+
+    def __post_init__(self) -> None:
+        validate(self)
+        if self.vocab != type(self).vocab and self.tokenizer != "bpe":
+            raise ValueError(f"vocab is for the tokenizer bpe: the tokenizer is {self.tokenizer}")
+
+    def training(self) -> Classifying:
+        """Reads the texts and builds the classifier."""
+        found = read_labelled(self.data, text=self.text, target=self.target)
+        kept, asked = split_indices(
+            len(found), fractions=(1 - self.test, self.test), labels=torch.tensor(found.labels), classes=found.classes
+        )
+        train, test = found.take(kept.tolist()), found.take(asked.tolist())
+        if not len(train) or not len(test):
+            raise ValueError(f"{found.name} has too few texts to hold some back: {len(found)}")
+        tokenizer = self.tokenizer_of(train.texts)
+        model = self.model(tokenizer, classes=len(found.classes))
+        rows, size, seed = self.rows(tokenizer, train.texts), self.learning.batch, self.engine.seed
+        batches = Rows(rows, train.labels, fill=tokenizer.vocab, size=size, seed=seed)
+        steps = self.learning.length(len(batches))
+        return Classifying(
+            model=model,
+            turns=[self.learning.turn(model, self.objective, steps=steps)],
+            batches=batches,
+            steps=steps,
+            accumulate=self.learning.accumulate,
+            average=self.learning.average or None,
+            claims=partial(kept_by, vocab=tokenizer.vocab),
+            described={"tokenizer": tokenizer.to_json(), "sizes": Sized(classes=found.classes)},
+            fingerprint=found.fingerprint,
+            train=train,
+            test=test,
+            tokenizer=tokenizer,
+        )
+
+    def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
+        """Measures the classifier on the test, beside the commonest class and a bag of letters."""
+        if not isinstance(training, Classifying):
+            return {}
+        train, test, tokenizer = training.train, training.test, training.tokenizer
+        labels = torch.tensor(test.labels)
+        scores = self.scores(training.model, tokenizer, test.texts)
+        said = scores.argmax(-1)
+        wrong = [i for i in range(len(test)) if said[i] != labels[i]][:20]
+        lines = [
+            f"{test.classes[test.labels[i]]}, taken for {test.classes[int(said[i])]}: {test.texts[i][:300]}"
+            for i in wrong
+        ]
+        (run.samples / "mistakes.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8", errors="replace")
+        commonest, _ = Counter(train.labels).most_common(1)[0]
+        return {
+            "test": {"accuracy": accuracy(scores.softmax(-1), labels).json()},
+            "baselines": {
+                "commonest class": float((labels == commonest).double().mean()),
+                "bag of runs of letters": bag_accuracy(train, test),
+            },
+            "texts": {"train": len(train), "test": len(test), "classes": len(test.classes)},
+            "parameters": sum(p.numel() for p in training.model.parameters()),
+        }
+
+    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
+        """Builds the model of a run, before its weights are put in."""
+        sizes = from_json(Sized, facts.get("sizes"), at="model.sizes")
+        return self.model(tokenizer_from_json(facts.get("tokenizer")), classes=len(sizes.classes))
+
+    # ------------------------------------------------------------ the parts
+
+    def model(self, tokenizer: Tokenizer, *, classes: int) -> Pooled:
+        """An encoder whose vectors are averaged; the token after the last stands where there is none."""
+
+        def build() -> Pooled:
+            encoder = self.transformer.encoder(tokenizer.vocab + 1, context=self.context)
+            return Pooled(encoder, classes=classes, padding=tokenizer.vocab)
+
+        return built(build)
+
+    def tokenizer_of(self, texts: Sequence[str]) -> Tokenizer:
+        """The tokenizer, found in what is trained on."""
+        match self.tokenizer:
+            case "characters":
+                return Characters.of(texts)
+            case "bytes":
+                return Bytes()
+            case "bpe":
+                return BPE.trained(texts, vocab=self.vocab)
+
+    def rows(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """The first tokens of each text."""
+        return [tokenizer.encode(text[: 64 * self.context])[: self.context] or [tokenizer.vocab] for text in texts]
+
+    @torch.no_grad()
+    def scores(self, model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str]) -> Float[Tensor, "n classes"]:
+        """The scores of texts, in evaluation mode."""
+        rows, device = self.rows(tokenizer, texts), next(model.parameters()).device
+        parts = [padded(rows[i : i + 64], tokenizer.vocab) for i in range(0, len(rows), 64)]
+        return torch.cat([model(part.to(device)).cpu() for part in parts])
+
+    def objective(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """The surprise at the right classes, and how often they are the likeliest."""
+        x, y = batch
+        scores = model(x)
+        right = (scores.detach().argmax(-1) == y).float().mean()
+        return {"loss": cross_entropy(scores, y, smoothing=self.smoothing), "accuracy": right}
+
+
+class Rows:
+    """Cuts rows of unequal lengths into batches, in each epoch in another order, those that are short filled up.
+
+    Args:
+        rows: The tokens of each text.
+        labels: The class of each.
+        fill: What stands where there is no token.
+        size: The texts of a batch.
+        seed: What the orders depend on.
+    """
+
+    def __init__(
+        self, rows: Sequence[Sequence[int]], labels: Sequence[int], *, fill: int, size: int, seed: int
+    ) -> None:
+        self.rows, self.labels, self.fill = rows, torch.tensor(labels), fill
+        self._order = Shuffled(torch.arange(len(rows)), size=size, seed=seed)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def batch(self, step: int) -> Batch:
+        """The texts that the order of the epoch has at this step."""
+        (chosen,) = self._order.batch(step)
+        return padded((self.rows[i] for i in chosen.tolist()), self.fill), self.labels[chosen]
+
+
+def kept_by(model: nn.Module, *, vocab: int) -> Iterator[Claim]:
+    """What a classifier of texts is to keep: they do not mix, filling up changes nothing, probabilities add up to 1."""
+
+    def filled(x: Int[Tensor, "b t"]) -> Tensor:
+        return model(nn.functional.pad(x, (0, 3), value=vocab))
+
+    text = tokens("b t:1..8", vocab=vocab)
+    yield Claim(batch_independence(), model, text, name="classify-text")
+    yield Claim(agreement(other=filled), model, text, name="classify-text, filled up")
+    yield Claim(sums_to_one(axis=-1), nn.Sequential(model, nn.Softmax(-1)), text, name="classify-text, probabilities")

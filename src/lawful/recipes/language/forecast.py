@@ -1,0 +1,200 @@
+"""Forecast: a language model of digits says how a series goes on, beside simple rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lawful.data import fingerprint
+from lawful.data.text import Tokenizer
+from lawful.inference.decoding import Sampling, generate
+from lawful.probe import figures
+from lawful.probe.figures.forecast import forecast_band
+from lawful.recipes.language.asked import Asked
+from lawful.recipes.language.descent import Descent
+from lawful.recipes.language.rules import RULES
+from lawful.recipes.language.series import DIGITS, Scale, Windows, read_back, read_series, written
+from lawful.recipes.language.text import kept_by, objective
+from lawful.recipes.language.transformer import Transformer, decoder_of
+from lawful.training import AtMost, Between, Engine, Run, Training, validate
+
+QUANTILES = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecasting(Training):
+    """A training together with its series."""
+
+    series: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """Train a language model of digits to go on with a series: on drawn series of many kinds, and on yours.
+
+    Zero-shot means: after the drawn series, and before the first value of yours is trained on.
+    """
+
+    name: ClassVar[str] = "forecast"
+
+    data: Annotated[str, AtMost(4096)] = "seasonal"
+    """A CSV or TSV file, or seasonal: a built-in series."""
+    column: Annotated[str, AtMost(4096)] | None = None
+    """The column with the series; by default the last that has numbers."""
+    season: Annotated[int, Between(1, 10**6)] = 12
+    """After how many values the series repeats itself, for the rule of the last season."""
+    history: Annotated[int, Between(2, 10**4)] = 36
+    """The values that are read."""
+    horizon: Annotated[int, Between(1, 10**4)] = 12
+    """The values that are forecast."""
+    digits: Annotated[int, Between(1, 6)] = 2
+    """The digits that a value is written with, by the range of its history."""
+    train_on: Literal["both", "drawn", "series"] = "both"
+    """Half of the steps on drawn series and half on yours, which tells both apart; or all on one."""
+    tests: Annotated[int, Between(1, 10**4)] = 5
+    """How many horizons at the end of the series are not trained on, and forecast."""
+    samples: Annotated[int, Between(1, 10**4)] = 30
+    """How often each forecast is drawn; quantiles are those of the draws."""
+    transformer: Transformer = field(default_factory=lambda: Transformer(depth=2))
+    learning: Descent = field(default_factory=lambda: Descent(steps=600, batch=16))
+    engine: Engine = field(default_factory=Engine)
+
+    def __post_init__(self) -> None:
+        validate(self)
+        if self.season > self.history:
+            raise ValueError(f"a season is at most the history: got {self.season} of {self.history}")
+
+    def training(self) -> Forecasting:
+        """Reads the series and builds the model."""
+        series = read_series(self.data, column=self.column)
+        held, window = self.tests * self.horizon, self.history + self.horizon
+        if len(series) < held + window:
+            raise ValueError(
+                f"{self.data} is too short: of its {len(series)} values {held} are forecast in the test, and a history "
+                f"of {self.history} with a horizon of {self.horizon} takes {window} more; give fewer tests"
+            )
+        if self.learning.epochs is not None:
+            raise ValueError("series are drawn without end: give steps, not epochs")
+        model, steps = self.restored({}), self.learning.steps
+        drawn = {"both": steps // 2, "drawn": steps, "series": 0}[self.train_on]
+        return Forecasting(
+            model=model,
+            turns=[self.learning.turn(model, objective, steps=steps)],
+            batches=Windows(
+                series[:-held],
+                history=self.history,
+                horizon=self.horizon,
+                digits=self.digits,
+                size=self.learning.batch,
+                seed=self.engine.seed,
+                drawn=drawn,
+            ),
+            steps=steps,
+            evaluate=lambda model: {"error": self.error(model, series)},
+            every=max(1, steps // 2),
+            watch=None,
+            average=self.learning.average or None,
+            accumulate=self.learning.accumulate,
+            claims=partial(kept_by, vocab=DIGITS.vocab, context=self.context),
+            described={"tokenizer": DIGITS.to_json()},
+            fingerprint=fingerprint(series),
+            series=series,
+        )
+
+    def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
+        """Measures the forecasts beside simple rules, and draws what comes after the end of the series."""
+        if not isinstance(training, Forecasting):
+            return {}
+        series, model = training.series, training.model
+        before, after = self.tested(series)
+        low, median, high = self.forecast(model, before).unbind(0)
+        known = series[: -self.tests * self.horizon]
+        rules = {name: rule(known, before, self.horizon, self.season) for name, rule in RULES.items()}
+        ahead = self.forecast(model, series[None, -self.history :])[:, 0]
+        rows = [",".join(f"{value:.6g}" for value in row) for row in ahead.T.tolist()]
+        head = ",".join(f"quantile {q}" for q in QUANTILES)
+        (run.samples / "forecast.csv").write_text("\n".join([f"step,{head}", *numbered(rows)]) + "\n", "utf-8")
+        figures.save(
+            forecast_band(before[-1], (low[-1], median[-1], high[-1]), truth=after[-1]), run.figures / "forecast.png"
+        )
+        learnt = float((median - after).abs().mean())
+        zero = [line.get("validation/error") for line in run.metrics() if line.get("step") == training.every]
+        trained = {"both": {"zero-shot": zero[0] if zero else None, "trained": learnt}}
+        return {
+            "mean absolute error": {
+                **trained.get(self.train_on, {"zero-shot" if self.train_on == "drawn" else "trained": learnt}),
+                **{name: float((found - after).abs().mean()) for name, found in rules.items()},
+            },
+            "share within the quantiles 0.1 and 0.9": float(((low <= after) & (after <= high)).double().mean()),
+            "values": {"trained on": len(known), "tested": after.numel()},
+            "parameters": sum(p.numel() for p in model.parameters()),
+        }
+
+    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
+        """Builds the model of a run, before its weights are put in."""
+        return self.transformer.decoder(DIGITS.vocab, context=self.context)
+
+    def write(self, model: nn.Module, tokenizer: Tokenizer, prompt: str, asked: Asked) -> Iterator[str]:
+        """Goes on with the numbers of a prompt: a line for each value, with its quantiles."""
+        try:
+            values = torch.tensor([float(word) for word in prompt.replace(",", " ").split()], dtype=torch.float64)
+        except ValueError:
+            raise ValueError(f"the prompt is to be numbers with commas between: got {prompt[:100]!r}") from None
+        if len(values) < 2 or not values.isfinite().all():
+            raise ValueError(f"the prompt is to have at least 2 finite numbers: got {len(values)}")
+        found = self.forecast(model, values[None, -self.history :], seed=asked.seed)[:, 0]
+        yield "  ".join(f"quantile {q}" for q in QUANTILES)
+        for row in found.T.tolist():
+            yield "\n" + "  ".join(f"{value:.6g}" for value in row)
+
+    # ------------------------------------------------------------ the parts
+
+    @property
+    def context(self) -> int:
+        """The tokens of a window."""
+        return (self.history + self.horizon) * (self.digits + 1)
+
+    def tested(self, series: Float[Tensor, " n"]) -> tuple[Float[Tensor, "k t"], Float[Tensor, "k h"]]:
+        """The histories and what came after them, at the end of the series."""
+        starts = [len(series) - (k + 1) * self.horizon for k in reversed(range(self.tests))]
+        return (
+            torch.stack([series[start - self.history : start] for start in starts]),
+            torch.stack([series[start : start + self.horizon] for start in starts]),
+        )
+
+    def error(self, model: nn.Module, series: Float[Tensor, " n"]) -> float:
+        """The mean absolute error of the medians."""
+        before, after = self.tested(series)
+        return float((self.forecast(model, before)[1] - after).abs().mean())
+
+    def forecast(
+        self, model: nn.Module, history: Float[Tensor, "n t"], *, seed: int = 0
+    ) -> Float[Tensor, "quantiles n h"]:
+        """The quantiles of what comes after each history; draws that are no numbers are left out."""
+        scale = Scale.of(history, digits=self.digits)
+        read = written(scale.levels(history), digits=self.digits)
+        found = []
+        for row, low, high in zip(read, scale.low, scale.high, strict=True):
+            drawn = generate(
+                decoder_of(model),
+                row.repeat(self.samples, 1),
+                tokens=self.horizon * (self.digits + 1),
+                sampling=Sampling(never=DIGITS.reserved),
+                seed=seed,
+            )
+            levels = read_back(drawn.cpu(), digits=self.digits)
+            sound = levels[(levels >= 0).all(-1)]
+            values = Scale(low[None], high[None], self.digits).values(sound if len(sound) else levels.clamp_min(0))
+            found.append(values.double().quantile(torch.tensor(QUANTILES, dtype=torch.float64), dim=0))
+        return torch.stack(found, dim=1)
+
+
+def numbered(rows: list[str]) -> list[str]:
+    """Rows with their numbers, from 1."""
+    return [f"{number},{row}" for number, row in enumerate(rows, 1)]

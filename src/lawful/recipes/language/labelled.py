@@ -1,0 +1,117 @@
+"""Texts with labels: from a table, from a folder for each class, or built in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from lawful.data import read_delimited
+from lawful.data.text import read_text
+
+GROUPS = {
+    "statements": ("assert", "assignment", "augassign", "class", "compound", "del", "for", "global", "import", "try"),
+    "expressions": ("attribute-references", "calls", "comparisons", "operator-summary", "subscriptions", "slicings"),
+    "objects": ("objects", "specialnames", "customization", "attribute-access", "types", "execmodel"),
+    "containers": ("typesseq", "typesmapping", "typesseq-mutable", "sequence-types", "dict", "lists"),
+    "strings": ("formatstrings", "string-methods", "strings"),
+    "debugger": ("debugger",),
+}
+"""Topics of the Python reference, by what they are about."""
+SHORTEST = 40
+"""The characters that a paragraph of it has at least."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Texts, the number of the class of each, and the names of the classes."""
+
+    texts: tuple[str, ...]
+    labels: tuple[int, ...]
+    classes: tuple[str, ...]
+    name: str
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[str, str]], *, name: str) -> Labelled:
+        """Numbers the classes of pairs of a text and a class, in the order of the alphabet."""
+        classes = tuple(sorted({label for _, label in pairs}))
+        if len(classes) < 2:
+            raise ValueError(f"{name} is to have texts of at least two classes: got {len(classes)}")
+        numbers = {label: number for number, label in enumerate(classes)}
+        return cls(tuple(text for text, _ in pairs), tuple(numbers[label] for _, label in pairs), classes, name)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def take(self, chosen: Sequence[int]) -> Labelled:
+        """Some of the texts."""
+        texts, labels = tuple(self.texts[i] for i in chosen), tuple(self.labels[i] for i in chosen)
+        return Labelled(texts, labels, self.classes, self.name)
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells them apart from others."""
+        held = repr((self.texts, self.labels, self.classes)).encode("utf-8", "replace")
+        return sha256(held).hexdigest()
+
+
+def read_labelled(source: str, *, text: str | None = None, target: str | None = None) -> Labelled:
+    """Reads texts with labels.
+
+    Args:
+        source: A CSV or TSV file, a folder with a folder of text files for each class, or `topics`.
+        text: The column with the texts; by default that of the longest.
+        target: The column with the classes; by default the last of the others.
+    """
+    if source in BUILTIN:
+        return BUILTIN[source]()
+    path = Path(source)
+    if path.is_dir():
+        return Labelled.of(list(_of_folder(path)), name=path.name)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file or folder {source!r}; built in: {', '.join(BUILTIN)}")
+    if not path.stat().st_size:
+        raise ValueError(f"{path.name} is empty: texts with labels were wanted")
+    columns = read_delimited(path).columns
+    for name in filter(None, (text, target)):
+        if name not in columns:
+            raise ValueError(f"{path.name} has no column {name!r}: it has {', '.join(columns)}")
+    words = {name: [word or "" for word in values.words] for name, values in columns.items()}
+    if len(words) < 2:
+        raise ValueError(f"{path.name} is to have a column of texts and one of classes: it has {', '.join(words)}")
+    text = text or max((n for n in words if n != target), key=lambda n: sum(map(len, words[n])))
+    target = target or [name for name in words if name != text][-1]
+    if text == target:
+        raise ValueError(f"texts and classes are in two columns: got {text!r} for both")
+    pairs = [pair for pair in zip(words[text], words[target], strict=True) if pair[0].strip() and pair[1].strip()]
+    return Labelled.of(pairs, name=path.name)
+
+
+def _of_folder(path: Path) -> Iterator[tuple[str, str]]:
+    for folder in sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        for file in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
+            if file.stat().st_size:
+                yield "".join(read_text(file).chunks()), folder.name
+
+
+def topics() -> Labelled:
+    """The paragraphs of the Python reference, by what their topic is about; those of several groups are left out.
+
+    Examples:
+        >>> topics().classes
+        ('containers', 'debugger', 'expressions', 'objects', 'statements', 'strings')
+    """
+    from pydoc_data.topics import topics as found
+
+    groups: dict[str, set[str]] = {}
+    for group, names in GROUPS.items():
+        for paragraph in (p for name in names for p in found.get(name, "").split("\n\n")):
+            words = " ".join(paragraph.split())
+            if len(words) >= SHORTEST:
+                groups.setdefault(words, set()).add(group)
+    return Labelled.of([(words, min(of)) for words, of in sorted(groups.items()) if len(of) == 1], name="topics")
+
+
+BUILTIN: dict[str, Callable[[], Labelled]] = {"topics": topics}
+"""Texts with labels that need no file."""

@@ -1,0 +1,108 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lawful.data.text import BPE, Bytes, Characters, Text, python_topics, read_text, tokenised
+
+
+@pytest.mark.parametrize(
+    "make", [lambda text: Characters.of([text]), lambda _: Bytes(), lambda text: BPE.trained([text], vocab=500)]
+)
+def test_tokens_in_a_file_are_those_of_the_text(tmp_path, make):
+    content = python_topics()[:200_000]
+    (tmp_path / "a.txt").write_text(content)
+    tokenizer = make(content)
+    text = read_text(tmp_path / "a.txt")
+    tokens = tokenised(text, tokenizer, into=tmp_path / "tokens.bin")
+    assert tokens.ids.tolist() == tokenizer.encode(content)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["a.txt", "tokens.bin"]
+    assert (tmp_path / "tokens.bin").stat().st_size == len(tokens) * tokens.ids.element_size()
+    again = tokenised(Text(content), tokenizer)
+    assert again.ids.equal(tokens.ids)
+    assert again.fingerprint == tokens.fingerprint != tokenised(Text(content[1:]), tokenizer).fingerprint
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text("ab \n", min_size=1), st.integers(1, 20))
+def test_chunks_change_nothing_where_lines_end(text, size):
+    class Small(Text):
+        def chunks(self, *, size=size):
+            return Text.chunks(self, size=size)
+
+    for tokenizer in (Bytes(), Characters("ab \n")):
+        assert tokenised(Small(text), tokenizer).ids.tolist() == tokenizer.encode(text)
+    assert BPE(()).decode(tokenised(Small(text), BPE(())).ids.tolist()) == text
+
+
+def test_numbers_are_as_small_as_can_be():
+    assert tokenised(Text("ab"), Characters("ab")).ids.dtype == torch.uint8
+    letters = Characters("".join(map(chr, range(32, 400))))
+    assert tokenised(Text("ab"), letters).ids.dtype == torch.uint16
+
+
+def test_a_split_is_by_position():
+    tokens = tokenised(Text("0123456789" * 3), Bytes())
+    first, rest = tokens.split()
+    assert first.tolist() + rest.tolist() == tokens.ids.tolist()
+    assert len(first) == 27
+    assert len(tokens.split(fraction=0.5)[0]) == 15
+    with pytest.raises(ValueError, match="between 0 and 1: got 1"):
+        tokens.split(fraction=1)
+
+
+def test_a_failure_leaves_no_file(tmp_path):
+    path = tmp_path / "bad.txt"
+    path.write_bytes(b"good " * 100_000 + b"\xff")
+    with pytest.raises(ValueError, match="byte 500000 is 0xff"):
+        tokenised(read_text(path), Bytes(), into=tmp_path / "tokens.bin")
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.txt"]
+    with pytest.raises(ValueError, match="text is empty"):
+        tokenised(Text(""), Bytes())
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from lawful.data.text import Characters, TextWindows, read_text, tokenised
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+text = read_text(sys.argv[1])
+letters = Characters.of(text.chunks())
+tokens = tokenised(text, letters, into=sys.argv[2])
+train, rest = tokens.split()
+source = TextWindows(train, context=64, size=12, seed=0)
+for step in range(20):
+    x, y = source.batch(step)
+print(len(tokens), letters.vocab, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def peak(folder, copies):
+    path = folder / "large.txt"
+    block = (np.arange(2**20) % 60 + 33).astype(np.uint8)
+    block[99::100] = 10
+    with path.open("wb") as file:
+        for _ in range(copies):
+            block.tofile(file)
+    run = [sys.executable, "-c", PEAK, str(path), str(folder / "tokens.bin")]
+    found = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+    for file in folder.iterdir():
+        file.unlink()
+    return tuple(map(int, found))
+
+
+def test_the_memory_does_not_grow_with_the_text(tmp_path):
+    tokens, vocab, kilobytes = peak(tmp_path, 48)
+    assert (tokens, vocab) == (48 * 2**20, 62)
+    assert kilobytes < 40_000
+
+
+@pytest.mark.long
+def test_two_gigabytes_are_never_read_whole(tmp_path):
+    tokens, _, kilobytes = peak(tmp_path, 2048)
+    assert tokens == 2 * 2**30
+    assert kilobytes < 100_000

@@ -1,0 +1,149 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lawful.data.text import BPE, Bytes, Characters, python_topics, tokenizer_from_json
+
+LETTERS = Characters.of(["hello wörld\n😀"])
+PAIRS = BPE.trained([python_topics()[:50_000]], vocab=400)
+ALL = [LETTERS, Bytes(), PAIRS]
+
+
+@given(st.text())
+@pytest.mark.parametrize("tokenizer", [Bytes(), PAIRS])
+def test_every_text_comes_back(tokenizer, text):
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.unknown(text) == ()
+
+
+@given(st.text(LETTERS.alphabet))
+def test_a_text_of_known_characters_comes_back(text):
+    assert LETTERS.decode(LETTERS.encode(text)) == text
+    assert LETTERS.unknown(text) == ()
+    assert len(LETTERS.encode(text)) == len(text)
+
+
+@given(st.text())
+def test_an_unknown_character_becomes_the_replacement_character(text):
+    wanted = "".join(letter if letter in LETTERS.alphabet else "\ufffd" for letter in text)
+    assert LETTERS.decode(LETTERS.encode(text)) == wanted
+    assert set(LETTERS.unknown(text)) == set(text) - set(LETTERS.alphabet) - {"\ufffd"}
+
+
+@given(st.text())
+def test_the_alphabet_of_a_text_knows_it(text):
+    if set(text) - {"\ufffd"}:
+        made = Characters.of([text[:2], text[2:]])
+        assert made.alphabet == "".join(sorted(set(text) - {"\ufffd"}))
+        assert made.decode(made.encode(text)) == text
+
+
+@pytest.mark.parametrize("tokenizer", ALL)
+def test_half_a_surrogate_pair_is_unknown(tokenizer):
+    text = "he\ud800l"
+    assert tokenizer.unknown(text) == ("\ud800",)
+    assert tokenizer.decode(tokenizer.encode(text)) == "he\ufffdl"
+
+
+@settings(deadline=None)
+@given(st.text("helo wr\n"))
+@pytest.mark.parametrize("tokenizer", ALL)
+def test_tokens_are_numbers_below_the_vocabulary(tokenizer, text):
+    tokens = tokenizer.encode(text)
+    assert all(0 <= token < tokenizer.vocab for token in tokens)
+    array = tokenizer.array(text)
+    assert array.tolist() == tokens
+    assert array.dtype == np.min_scalar_type(tokenizer.vocab - 1)
+    assert len(tokenizer.pieces) == tokenizer.vocab
+    assert not set(tokens) & set(tokenizer.reserved)
+
+
+@pytest.mark.parametrize("tokenizer", ALL)
+def test_json_and_back(tokenizer):
+    text = json.dumps(tokenizer.to_json())
+    back = tokenizer_from_json(json.loads(text))
+    assert back == tokenizer
+    assert back.encode("hello w") == tokenizer.encode("hello w")
+
+
+def test_pairs_are_those_of_the_library():
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    library = Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    library.train_from_iterator([python_topics()[:50_000]], trainer)
+    text = python_topics()[60_000:70_000] + " äöü 東京 😀\n\n  x"
+    wanted = library.encode(text)
+    assert [len(PAIRS.pieces[token]) for token in PAIRS.encode(text)] == [len(name) for name in wanted.tokens]
+    assert PAIRS.decode(PAIRS.encode(text)) == library.decode(wanted.ids)
+    assert PAIRS.vocab == 400
+    assert len(PAIRS.encode(text)) < 0.7 * len(text)
+
+
+def test_two_pairs_may_make_one_token():
+    pairs = BPE(((97, 98), (98, 99), (256, 99), (97, 257)))
+    assert pairs.vocab == 259
+    assert pairs.pieces[256:] == (b"ab", b"bc", b"abc")
+
+
+@pytest.mark.parametrize("tokenizer", ALL)
+@pytest.mark.parametrize("token", [-1, 1000])
+def test_a_token_outside_the_vocabulary_is_refused(tokenizer, token):
+    with pytest.raises(ValueError, match=f"tokens are from 0 to {tokenizer.vocab - 1}: got {token}"):
+        tokenizer.decode([0, token])
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (None, "tokenizer.kind is to be one of 'characters', 'bytes', 'bpe'"),
+        ({"kind": "pickle"}, "got 'pickle'"),
+        ({"kind": ["bpe"]}, "tokenizer.kind is to be one of"),
+        ({"kind": "characters"}, "tokenizer is to have the field 'alphabet'"),
+        ({"kind": "characters", "alphabet": 3}, "tokenizer.alphabet is to be a text: got int"),
+        ({"kind": "characters", "alphabet": ""}, "at least one character"),
+        ({"kind": "characters", "alphabet": "aba"}, "none twice"),
+        ({"kind": "characters", "alphabet": "a\ufffd"}, r"U\+FFFD cannot be in an alphabet"),
+        ({"kind": "characters", "alphabet": "a\ud800"}, r"U\+D800 cannot be in an alphabet"),
+        ({"kind": "bytes", "more": 1}, "unknown field 'more'"),
+        ({"kind": "bpe", "merges": {}}, "a list of pairs"),
+        ({"kind": "bpe", "merges": [[1]]}, "a list of pairs"),
+        ({"kind": "bpe", "merges": [[1, "2"]]}, "a whole number"),
+        ({"kind": "bpe", "merges": [[1, True]]}, "a whole number"),
+        ({"kind": "bpe", "merges": [[256, 0]]}, r"merges\[0\] is to be a whole number from 0 to 255: got 256"),
+        ({"kind": "bpe", "merges": [[1, 2], [1, 2]]}, "no pair twice"),
+        ({"kind": "bpe", "merges": [[0, 0], *([n, n] for n in range(256, 300))]}, "a token has at most 10000 bytes"),
+    ],
+)
+def test_what_is_no_tokenizer_is_refused(value, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tokenizer_from_json(value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=9,
+)
+
+
+@given(st.sampled_from(["characters", "bytes", "bpe"]), JSON, JSON)
+def test_any_json_is_a_tokenizer_or_refused(kind, first, second):
+    for value in (first, {"kind": kind, "alphabet": first}, {"kind": kind, "merges": [first, second]}):
+        try:
+            made = tokenizer_from_json(value)
+        except ValueError:
+            continue
+        assert tokenizer_from_json(made.to_json()) == made
+
+
+def test_training_errors():
+    with pytest.raises(ValueError, match="vocab is from 256"):
+        BPE.trained(["abc"], vocab=100)
+    assert BPE.trained(["ab"], vocab=10_000).vocab < 300

@@ -1,0 +1,63 @@
+from itertools import product
+
+import pytest
+import torch
+
+from lawful.inference.decoding import GREEDY, beam_search, generate, log_probabilities
+from tests.inference.decoding.small import Decaying
+
+
+def every(model, prompt, tokens, stop, power):
+    """All continuations, with the logarithms of their probabilities, the best first."""
+    vocab, found = len(model.embedding), {}
+    for y in product(range(vocab), repeat=tokens):
+        ends = [i for i, token in enumerate(y) if token in stop]
+        y = y[: ends[0] + 1] if ends else y
+        if y not in found:
+            found[y] = float(log_probabilities(model, [*prompt, *y])[len(prompt) - 1 :].double().sum())
+    return sorted(found.items(), key=lambda pair: pair[1] / len(pair[0]) ** power, reverse=True)
+
+
+@pytest.mark.parametrize("stop", [(), (2,), (0, 3)])
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_enough_beams_find_the_best(stop, power):
+    model = Decaying(vocab=4, seed=1)
+    wanted = every(model, [1, 2], 4, stop, power)
+    found = beam_search(model, [1, 2], tokens=4, beams=300, stop=stop, power=power)
+    assert [f.tokens for f in found[:20]] == [tokens for tokens, _ in wanted[:20]]
+    assert len(found) == len(wanted)
+    for one, (_, log_probability) in zip(found[:20], wanted[:20], strict=True):
+        assert one.log_probability == pytest.approx(log_probability, rel=1e-5)
+
+
+def test_one_beam_is_greedy():
+    model = Decaying()
+    (found,) = beam_search(model, [1, 2, 3], tokens=9, beams=1)
+    assert list(found.tokens) == generate(model, [1, 2, 3], tokens=9, sampling=GREEDY)[0].tolist()
+
+
+def test_more_beams_find_more_probable_ones_here():
+    model = Decaying(vocab=7, seed=4)
+    model.head.data /= 4
+    best = [beam_search(model, [1], tokens=6, beams=beams)[0].log_probability for beams in (1, 2, 8, 64)]
+    assert best == sorted(best)
+    assert best[-1] > best[0]
+
+
+def test_the_context_slides_as_in_generation():
+    model = Decaying()
+    (found,) = beam_search(model, [1, 2, 3], tokens=9, beams=1, context=4)
+    assert list(found.tokens) == generate(model, [1, 2, 3], tokens=9, sampling=GREEDY, context=4)[0].tolist()
+    assert len(beam_search(model, [1], tokens=9, beams=3, context=4)) == 3
+
+
+def test_errors_say_what_was_wanted_and_what_came():
+    model = Decaying()
+    with pytest.raises(ValueError, match=r"got 0, 4 and 1.0"):
+        beam_search(model, [1], tokens=0)
+    with pytest.raises(ValueError, match=r"got 3, 0 and 1.0"):
+        beam_search(model, [1], tokens=3, beams=0)
+    with pytest.raises(ValueError, match="takes one prompt: got 2"):
+        beam_search(model, torch.tensor([[1], [2]]), tokens=3)
+    with pytest.raises(ValueError, match="at least one token"):
+        beam_search(model, [], tokens=3)

@@ -1,0 +1,58 @@
+import math
+
+import pytest
+import torch
+
+from lawful.inference.decoding import log_probabilities, perplexity
+from tests.inference.decoding.small import Decaying
+
+TEXT = torch.randint(7, (23,), generator=torch.Generator().manual_seed(0))
+
+
+def by_hand(model, text, context):
+    """Token by token: each is predicted from those before it in its window."""
+    found = []
+    for i in range(1, len(text)):
+        start = (i - 1) // context * context
+        found.append(model(text[None, start:i])[0, -1].log_softmax(-1)[text[i]])
+    return torch.stack(found).detach()
+
+
+@pytest.mark.parametrize("context", [1, 4, 11, 22, 50])
+@pytest.mark.parametrize("batch", [1, 3, 64])
+def test_each_token_is_predicted_once(context, batch):
+    model = Decaying()
+    wanted = by_hand(model, TEXT, context)
+    torch.testing.assert_close(
+        log_probabilities(model, TEXT, context=context, batch=batch).double(), wanted, rtol=1e-5, atol=1e-6
+    )
+    assert perplexity(model, TEXT, context=context) == pytest.approx(math.exp(-wanted.mean()), rel=1e-5)
+
+
+def test_the_context_is_the_limit_of_the_model_or_the_whole_text():
+    whole = log_probabilities(Decaying(), TEXT)
+    torch.testing.assert_close(whole, log_probabilities(Decaying(), TEXT, context=22))
+    torch.testing.assert_close(
+        log_probabilities(Decaying(context=4), TEXT), log_probabilities(Decaying(), TEXT, context=4)
+    )
+    assert log_probabilities(Decaying(), TEXT.tolist()).equal(whole)
+    assert log_probabilities(Decaying(), TEXT.to(torch.uint8)).equal(whole)
+
+
+def test_a_model_that_knows_nothing_hesitates_among_all():
+    model = Decaying()
+    model.head.data.zero_()
+    assert perplexity(model, TEXT) == pytest.approx(7)
+
+
+def test_the_model_is_left_as_it_was():
+    model = Decaying()
+    found = log_probabilities(model, TEXT)
+    assert model.training
+    assert not found.requires_grad
+
+
+@pytest.mark.parametrize("text", [[3], torch.tensor([3])])
+def test_one_token_is_refused(text):
+    with pytest.raises(ValueError, match="at least 2 tokens were wanted"):
+        log_probabilities(Decaying(), text)

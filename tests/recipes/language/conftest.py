@@ -1,0 +1,29 @@
+import pytest
+
+from lawful.recipes.language.descent import Descent
+from lawful.recipes.language.transformer import Transformer
+from lawful.training import Engine
+
+TINY = {"width": 8, "depth": 1, "heads": 2, "rows": 32}
+
+
+@pytest.fixture
+def tiny():
+    """The options of a quick run, but for those that are given."""
+
+    def made(*, transformer=(), engine=(), **learning):
+        return {
+            "transformer": Transformer(**TINY | dict(transformer)),
+            "learning": Descent(**{"steps": 6, "batch": 4, "evaluations": 2} | learning),
+            "engine": Engine(**{"threads": 1, "laws": 0} | dict(engine)),
+        }
+
+    return made
+
+
+@pytest.fixture
+def words(tmp_path):
+    """A small text file."""
+    path = tmp_path / "words.txt"
+    path.write_text("the cat sat on the mat, and the dog sat on the log.\n" * 30)
+    return path

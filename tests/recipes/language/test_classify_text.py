@@ -1,0 +1,83 @@
+import pytest
+import torch
+
+from lawful.recipes import ClassifyText, load, recipe_of
+from lawful.recipes.language.bags import bag_accuracy
+from lawful.recipes.language.labelled import Labelled, read_labelled
+from lawful.training import TrainingFailed, train
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "texts.csv"
+    rows = [f'"{i}: the cat, and {"milk" if i % 2 else "fish"}",{"white" if i % 2 else "grey"}' for i in range(60)]
+    path.write_text("\n".join(["what,kind", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def recipe(table, tiny):
+    return ClassifyText(data=str(table), context=16, **tiny())
+
+
+def test_a_run_is_measured_beside_counting(recipe, tmp_path):
+    run = train(recipe, folder=tmp_path)
+    results = run.results
+    assert set(results["baselines"]) == {"commonest class", "bag of runs of letters"}
+    assert results["baselines"]["bag of runs of letters"] == 1.0
+    assert results["texts"] == {"train": 48, "test": 12, "classes": 2}
+    assert run.config["model"]["sizes"]["classes"] == ["grey", "white"]
+    assert (run.samples / "mistakes.txt").is_file()
+
+
+def test_a_run_that_goes_on_gives_the_same_weights(recipe, tmp_path, stops_at):
+    whole = train(recipe, folder=tmp_path)
+    begun = train(recipe, folder=tmp_path, trackers=[stops_at(3)])
+    again = train(recipe_of(begun), resume=begun)
+    for name, weight in whole.weights().items():
+        assert torch.equal(weight, again.weights()[name]), name
+
+
+def test_padding_is_neither_seen_nor_counted(recipe, tmp_path):
+    run = train(recipe, folder=tmp_path)
+    model = load(run)
+    short = torch.tensor([[1, 2, 3]])
+    with torch.no_grad():
+        padded = torch.nn.functional.pad(short, (0, 4), value=model.padding)
+        torch.testing.assert_close(model(short), model(padded))
+
+
+def test_columns_are_found_and_can_be_named(table):
+    found = read_labelled(str(table))
+    assert found.classes == ("grey", "white")
+    assert found.texts[1] == "1: the cat, and milk"
+    assert read_labelled(str(table), text="kind", target="what").texts[1] == "white"
+    with pytest.raises(ValueError, match="no column 'nix'"):
+        read_labelled(str(table), text="nix")
+
+
+def test_a_folder_for_each_class(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(2):
+            (tmp_path / name / f"{i}.txt").write_text(f"{name}{i}")
+    found = read_labelled(str(tmp_path))
+    assert found.classes == ("a", "b")
+    assert found.texts == ("a0", "a1", "b0", "b1")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("", "is empty"), ("text,kind\na,x\nb,x\n", "two classes"), ("text\na\nb\n", "one of classes")],
+)
+def test_what_cannot_be_classified_is_refused(content, said, tiny, tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text(content)
+    with pytest.raises(TrainingFailed, match=said):
+        train(ClassifyText(data=str(path), **tiny()), folder=tmp_path)
+
+
+def test_the_bag_learns_what_letters_tell():
+    texts = ("aaa aa", "bbb bb", "aa a", "b bb")
+    held = Labelled(texts, (0, 1, 0, 1), ("a", "b"), "letters")
+    assert bag_accuracy(held, held) == 1.0

@@ -1,0 +1,186 @@
+import json
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lawful.recipes import Text, load, recipe_of, sample, tokenizer_of
+from lawful.recipes.language.counts import counted
+from lawful.recipes.language.transformer import Transformer
+from lawful.training import Run, TrainingFailed, train
+
+
+def trained(words, tiny, folder, *, trackers=(), resume=None, **options):
+    recipe = Text(**{"data": str(words), "context": 8} | tiny() | options)
+    return train(recipe, folder=folder, trackers=trackers, resume=resume)
+
+
+@pytest.fixture
+def run(words, tiny, tmp_path):
+    return trained(words, tiny, tmp_path / "runs")
+
+
+def test_a_run_measures_itself_and_writes(run):
+    results = run.results
+    assert results["validation"]["perplexity"] == pytest.approx(math.exp(results["validation"]["loss"]))
+    assert results["validation"]["bits per byte"] == pytest.approx(results["validation"]["loss"] / math.log(2))
+    assert results["baselines"]["counts of 2 tokens, loss"] < results["baselines"]["counts of 1 tokens, loss"]
+    assert len(list(run.samples.glob("*.txt"))) == 3
+    assert (run.figures / "attention_0.png").stat().st_size > 5000
+    assert json.loads((run.path / "config.json").read_text())["model"]["tokenizer"]["kind"] == "characters"
+
+
+def test_the_loss_is_over_every_token_of_the_validation_text_in_windows_that_do_not_overlap(run, words):
+    model, letters = load(run), tokenizer_of(run)
+    ids = torch.tensor(letters.encode(words.read_text()))
+    ids = ids[int(0.9 * len(ids)) :]
+    total = 0.0
+    with torch.no_grad():
+        for start in range(0, len(ids) - 1, 8):
+            part = ids[start : start + 9]
+            total += F.cross_entropy(model(part[None, :-1])[0], part[1:], reduction="sum").item()
+    assert run.results["validation"]["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
+
+
+def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(words, tiny, tmp_path, stops_at, run):
+    begun = trained(words, tiny, tmp_path, trackers=[stops_at(4)])
+    assert not begun.results
+    again = train(recipe_of(begun), resume=begun)
+    for name, weight in run.weights().items():
+        assert torch.equal(weight, again.weights()[name]), name
+    assert again.results["validation"] == run.results["validation"]
+
+
+@pytest.mark.parametrize(("kind", "options"), [("bytes", {}), ("bpe", {"vocab": 300})])
+def test_other_tokens_than_characters(kind, options, words, tiny, tmp_path):
+    run = trained(words, tiny, tmp_path, tokenizer=kind, **options)
+    assert tokenizer_of(run).vocab == (256 if kind == "bytes" else pytest.approx(280, abs=20))
+    nats, bits = run.results["validation"]["loss"], run.results["validation"]["bits per byte"]
+    assert bits <= nats / math.log(2) + 1e-9
+    assert "".join(sample(run, "the ", tokens=5, seed=1)) == "".join(sample(run, "the ", tokens=5, seed=1))
+
+
+def test_a_text_of_many_letters_is_read_by_bytes(tmp_path):
+    text = tmp_path / "many.txt"
+    text.write_text("".join(map(chr, range(0x4E00, 0x4F00))) * 3)
+    from lawful.data.text import Bytes, Characters, read_text
+
+    assert isinstance(Text(data=str(text)).tokenizer_of(read_text(text)), Characters)
+    text.write_text("".join(map(chr, range(0x4E00, 0x4F01))) * 3)
+    assert isinstance(Text(data=str(text)).tokenizer_of(read_text(text)), Bytes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"positions": "learned"},
+        {"positions": "sinusoidal"},
+        {"positions": "alibi"},
+        {"positions": "buckets"},
+        {"positions": "none"},
+        {"query_key_norm": False},
+        {"feed_forward": "gelu"},
+        {"feed_forward": "swiglu"},
+        {"norm": "layer"},
+        {"norm": "rms"},
+        {"residual": "post"},
+        {"residual": "sandwich"},
+        {"ngrams": ()},
+        {"entry_norm": False},
+        {"shortcut": False},
+        {"value_residual": True, "depth": 2},
+        {"zero_outputs": False},
+        {"tied": True},
+        {"softcap": 15.0},
+        {"window": 3},
+        {"dropout": 0.5},
+        {"order": "s(sf)*f"},
+        {"hidden": 5},
+    ],
+    ids=str,
+)
+def test_every_ingredient_can_be_switched(change, tiny, words):
+    usual, other = (Text(data=str(words), context=8, **tiny(transformer=c)) for c in ({}, change))
+    found = []
+    for recipe in (usual, other):
+        torch.manual_seed(0)
+        training = recipe.training()
+        training.model.train()
+        for step in range(3):
+            loss = training.turns[0].objective(training.model, training.batches.batch(step))
+            training.model.zero_grad()
+            loss.backward()
+            training.turns[0].optimizer.step()
+        found.append(training.turns[0].objective(training.model.eval(), training.batches.batch(9)).item())
+    assert math.isfinite(found[1])
+    assert found[0] != found[1]
+
+
+def test_the_default_is_small():
+    model = Transformer().decoder(65, context=64)
+    assert sum(p.numel() for p in model.parameters()) <= 1_500_000
+
+
+def test_counting_is_that_of_witten_and_bell():
+    train, test, vocab = [0, 1, 2, 0, 1, 1, 0, 2, 2, 1], [1, 0, 2, 1, 1, 0, 0, 2], 4
+
+    def p(x, before):
+        runs = [tuple(train[i : i + len(before) + 1]) for i in range(len(train) - len(before))]
+        after = [run[-1] for run in runs if run[:-1] == tuple(before)]
+        shorter = p(x, before[1:]) if before else 1 / vocab
+        kinds = len(set(after))
+        return (after.count(x) + kinds * shorter) / (len(after) + kinds) if after else shorter
+
+    for orders in (1, 2, 3, 4):
+        said = [p(test[i], test[max(0, i - orders + 1) : i]) for i in range(1, len(test))]
+        wanted = -sum(map(math.log, said)) / len(said)
+        found = counted(torch.tensor(train), torch.tensor(test), vocab=vocab, orders=orders)
+        assert found[-1] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"a", "is too short"),
+        (b"abc" * 20, "is too short"),
+        (b"abc\0" * 100, "is not text"),
+        (b"abc\xff\xfe" * 100, "is not text in UTF-8"),
+    ],
+)
+def test_what_is_no_text_is_refused_in_a_sentence(content, said, tmp_path, tiny):
+    path = tmp_path / "bad.txt"
+    path.write_bytes(content)
+    with pytest.raises(TrainingFailed, match=said) as refused:
+        train(Text(data=str(path), **tiny()), folder=tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_options_that_contradict_are_refused():
+    with pytest.raises(ValueError, match="heads are to divide"):
+        Transformer(width=10, heads=4)
+    with pytest.raises(ValueError, match="even size"):
+        Transformer(width=9, heads=3)
+    with pytest.raises(ValueError, match="vocab is for the tokenizer bpe"):
+        Text(vocab=2048)
+    with pytest.raises(ValueError, match="an empty text"):
+        Text(data="")
+
+
+def test_a_run_whose_tokenizer_was_tampered_with_is_refused(run):
+    facts = json.loads((run.path / "config.json").read_text())
+    facts["model"]["tokenizer"] = {"kind": "pickle"}
+    (run.path / "config.json").write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match=r"tokenizer\.kind"):
+        load(Run(run.path))
+
+
+@pytest.mark.long
+def test_the_laws_of_a_trained_model_are_kept(words, tiny, tmp_path):
+    run = trained(words, tiny, tmp_path, **tiny(engine={"laws": 30}))
+    page = run.report.read_text()
+    for law in ("causality", "cached_decoding", "batch_independence"):
+        assert law in page
+    assert "held'>held" in page
+    assert "refuted'>" not in page

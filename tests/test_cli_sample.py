@@ -1,0 +1,99 @@
+import pytest
+
+from lawful.cli import main
+from lawful.recipes import Text
+from lawful.recipes.language.descent import Descent
+from lawful.recipes.language.transformer import Transformer
+from lawful.training import Engine, train
+
+USAGE = 4
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sample")
+    text = folder / "words.txt"
+    text.write_text("the cat sat on the mat, and the dog sat on the log.\n" * 30)
+    recipe = Text(
+        data=str(text),
+        context=8,
+        transformer=Transformer(width=8, heads=2, rows=32),
+        learning=Descent(steps=20, batch=8),
+        engine=Engine(threads=1, laws=0),
+    )
+    return str(train(recipe, folder=folder).path)
+
+
+def test_text_comes_out(run, capsys):
+    assert main(["sample", run, "--prompt", "the cat", "--tokens", "20"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out) == 21
+    assert not said.err
+    assert main(["sample", run, "--prompt", "the cat", "--tokens", "20", "--seed", "1"]) == 0
+    assert capsys.readouterr().out != said.out
+
+
+def test_a_seed_says_what_comes(run, capsys):
+    words = ["sample", run, "--tokens", "30", "--top-k", "5", "--top-p", "0.9", "--min-p", "0.01", "--seed", "7"]
+    assert main(words) == main(words) == 0
+    out = capsys.readouterr().out
+    assert out[: len(out) // 2] == out[len(out) // 2 :]
+
+
+def test_greedy_beams_and_stops(run, capsys):
+    assert main(["sample", run, "--prompt", "the", "--temperature", "0", "--tokens", "12"]) == 0
+    greedy = capsys.readouterr().out
+    assert main(["sample", run, "--prompt", "the", "--temperature", "0", "--tokens", "12", "--stop", greedy[3:5]]) == 0
+    assert capsys.readouterr().out == greedy[: greedy.index(greedy[3:5])] + "\n"
+    assert main(["sample", run, "--prompt", "the", "--beams", "3", "--tokens", "12"]) == 0
+    assert len(capsys.readouterr().out) >= 2
+
+
+def test_what_is_unknown_is_said_and_read(run, capsys):
+    assert main(["sample", run, "--prompt", "the €", "--tokens", "3", "--top-k", "1000"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out) == 4
+    assert "\\u20ac" in said.err
+    assert "above the vocabulary" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--temperature", "-1"], "temperature is at least 0"),
+        (["--temperature", "nan"], "temperature is at least 0"),
+        (["--top-k", "-3"], "top_k is at least 1"),
+        (["--top-p", "0"], "top_p is above 0"),
+        (["--min-p", "2"], "min_p is from 0 to 1"),
+        (["--tokens", "0"], "at least 1"),
+        (["--beams", "0"], "at least 1"),
+        (["--beams", "2", "--temperature", "0.5"], "most probable"),
+        (["--stop", ""], "at least one character"),
+        (["--seed", str(2**64)], "64 bits"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_is_refused_in_a_line(words, said, run, capsys):
+    assert main(["sample", run, *words]) == USAGE
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_a_run_that_writes_nothing_is_refused(tmp_path, capsys):
+    assert main(["sample", str(tmp_path / "nix")]) == USAGE
+    assert "there is no run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "empty"), (b"x", "too short"), (b"ab\0" * 99, "not text"), (b"\xff" * 99, "not text in UTF-8")],
+)
+def test_bad_text_is_refused_in_a_line(content, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.txt").write_bytes(content)
+    assert main(["train", "text", "--data", "bad.txt"]) != 0
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
