@@ -26,7 +26,7 @@ def test_a_hash_spreads_runs_over_the_rows():
 
 def test_as_many_rows_as_runs_need_no_hash():
     assert not NGramEmbedding(5, 2, rows=10**6).hashed
-    assert repr(NGramEmbedding(5, 2, rows=7)) == "NGramEmbedding(5, 2, n=2, rows=7)"
+    assert NGramEmbedding(5, 2, rows=7).extra_repr() == "5, 2, n=2, rows=7"
 
 
 def test_tokens_before_may_be_given_more_or_fewer_than_count():
@@ -43,3 +43,18 @@ def test_errors_say_what_was_wanted_and_what_came():
         NGramEmbedding(5, 2, rows=0)
     with pytest.raises(ValueError, match="n=0"):
         NGramEmbedding(5, 2, n=0)
+    with pytest.raises(ValueError, match="between 1 and d: got width=3, d=2"):
+        NGramEmbedding(5, 2, width=3)
+
+
+def test_vectors_are_left_out_as_a_whole_in_training_only():
+    table = NGramEmbedding(3, 4, width=3, dropout=0.25)
+    nn.init.ones_(table.weight)
+    x = torch.zeros(100, 100, dtype=torch.long)
+    torch.manual_seed(0)
+    y = table(x)
+    assert (y[..., 3] == 0).all()
+    torch.testing.assert_close(y[..., :3].unique(), torch.tensor([0, 4 / 3]))
+    assert ((y[..., :3] == 0).all(-1) == (y[..., 0] == 0)).all()
+    assert abs((y[..., 0] == 0).float().mean() - 0.25) < 0.02
+    assert (table.eval()(x)[..., :3] == 1).all()

@@ -106,9 +106,9 @@ def claims() -> Iterator[Claim]:
 
     def padded_equation(x: Tensor, present: Tensor) -> Tensor:
         scores = torch.einsum("btk,bsk->bts", x, x) / 3**0.5
-        weights = (scores - scores.amax(-1, keepdim=True)).exp() * present.unsqueeze(-2)
-        total = weights.sum(-1, keepdim=True)
-        return torch.einsum("bts,bsv->btv", weights / torch.where(total > 0, total, 1.0), x)
+        scores = torch.where(present.unsqueeze(-2), scores, -torch.inf)
+        weights = (scores - scores.logsumexp(-1, keepdim=True)).exp()
+        return torch.einsum("bts,bsv->btv", torch.where(present.any(-1)[:, None, None], weights, 0.0), x)
 
     def causal(x: Tensor) -> Tensor:
         return in_one_head(plain_attention, x, x, x, mask=CAUSAL)

@@ -142,9 +142,9 @@ def claims() -> Iterator[Claim]:
         return masked_softmax(x, mask=Mask(padding=present))
 
     def padded_equation(x: Tensor, present: Tensor) -> Tensor:
-        weights = (x - x.amax(-1, keepdim=True)).exp() * present[:, None, None, :]
-        total = weights.sum(-1, keepdim=True)
-        return weights / torch.where(total > 0, total, 1.0)
+        x = torch.where(present[:, None, None, :], x, -torch.inf)
+        weights = (x - x.logsumexp(-1, keepdim=True)).exp()
+        return torch.where(present.any(-1)[:, None, None, None], weights, 0.0)
 
     def causal(q: Tensor, k: Tensor) -> Tensor:
         return attention_weights(q, k, mask=CAUSAL)

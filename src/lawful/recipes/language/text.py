@@ -69,8 +69,12 @@ class Text:
     """bpe: the number of tokens."""
     context: Annotated[int, Between(1, 10**6)] = 64
     """The tokens that are read at once."""
-    transformer: Transformer = field(default_factory=Transformer)
-    learning: Descent = field(default_factory=lambda: Descent(table_rate=0.05, head_rate=0.02, beta1=0.7))
+    transformer: Transformer = field(
+        default_factory=lambda: Transformer(
+            width=96, depth=2, heads=2, head_size=32, rows=7168, table_width=64, table_dropout=0.12
+        )
+    )
+    learning: Descent = field(default_factory=lambda: Descent(table_rate=0.03, head_rate=0.02, beta1=0.7))
     engine: Engine = field(default_factory=Engine)
 
     def __post_init__(self) -> None:

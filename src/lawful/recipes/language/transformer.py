@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar
 
 from torch import nn
 
-from lawful.blocks.attention import MultiHeadAttention
+from lawful.blocks.attention import Heads, MultiHeadAttention
 from lawful.blocks.dropout import Dropout
 from lawful.blocks.feed_forward import FeedForward, GatedFeedForward
 from lawful.blocks.normalization import LayerNorm, RMSNorm
@@ -52,6 +52,8 @@ class Transformer:
     """The order of the sublayers: s attends, f feeds forward, h does so by half a step; (sf)* repeats."""
     heads: Annotated[int, Between(1, 1000)] = 4
     """The heads of an attention layer."""
+    head_size: Annotated[int, Between(0, 10**5)] = 0
+    """The size of a head; 0 for the width by the heads."""
     hidden: Annotated[int, Between(0, 10**6)] = 0
     """The features of a feed-forward layer; 0 for four times the width."""
     feed_forward: Literal["squared-relu", "relu", "gelu", "swiglu"] = "squared-relu"
@@ -70,6 +72,10 @@ class Transformer:
     """The lengths of the runs of tokens that have a table of vectors, added to those of the tokens."""
     rows: Annotated[int, Between(1, 10**8)] = 8192
     """The most rows of such a table; where there are more runs than rows, they share them."""
+    table_width: Annotated[int, Between(0, 10**5)] = 0
+    """The width of such a table, which fills the first entries of a vector; 0 for all."""
+    table_dropout: Annotated[float, Between(0, 0.99)] = 0.0
+    """The share of vectors of pairs that is left out in training; of triples twice as many, and so on up to 0.9."""
     entry_norm: bool = True
     """Whether what is embedded is normalised before the first sublayer."""
     shortcut: bool = True
@@ -87,11 +93,17 @@ class Transformer:
 
     def __post_init__(self) -> None:
         validate(self)
-        if self.width % self.heads:
+        if not self.head_size and self.width % self.heads:
             raise ValueError(f"heads are to divide the width: got width {self.width}, heads {self.heads}")
-        if self.positions == "rotary" and self.width // self.heads % 2:
-            size = self.width // self.heads
-            raise ValueError(f"rotary positions want heads of an even size: got {size}, the width by the heads")
+        if self.positions == "rotary" and self.size % 2:
+            raise ValueError(f"rotary positions want heads of an even size: got {self.size}")
+        if self.table_width > self.width:
+            raise ValueError(f"tables are at most as wide as the stream: got {self.table_width}, width {self.width}")
+
+    @property
+    def size(self) -> int:
+        """The size of a head."""
+        return self.head_size or self.width // self.heads
 
     def decoder(self, vocab: int, *, context: int) -> Decoder:
         """A model that says which token comes next."""
@@ -155,10 +167,10 @@ class Transformer:
         }
         return MultiHeadAttention(
             d,
-            heads=self.heads,
+            heads=[Heads(count=self.heads, key=self.size, value=self.size)],
             context=context,
             norm=NORMS[self.norm] if self.query_key_norm else None,
-            rotary=Rotary(d // self.heads, layout=PAIRS) if own and self.positions == "rotary" else None,
+            rotary=Rotary(self.size, layout=PAIRS) if own and self.positions == "rotary" else None,
             bias_by=biases[self.positions]() if own and self.positions in biases else None,
             bias=False,
         )
@@ -178,12 +190,17 @@ class Transformer:
                 return Sinusoidal
         return None
 
+    def table(self, n: int) -> Callable[[int, int], NGramEmbedding]:
+        """Makes the table of the runs of n tokens."""
+        dropout = min(0.9, self.table_dropout * (n - 1))
+        return partial(NGramEmbedding, n=n, rows=self.rows, width=self.table_width or None, dropout=dropout)
+
     def extras(self) -> Extras:
         def drop(_: int) -> nn.Module:
             return Dropout(self.dropout)
 
         return Extras(
-            ngrams=tuple(partial(NGramEmbedding, n=n, rows=self.rows) for n in self.ngrams),
+            ngrams=tuple(map(self.table, self.ngrams)),
             entry=NORMS[self.norm] if self.entry_norm else None,
             shortcut=Mix if self.shortcut else None,
             value_residual=Mix if self.value_residual else None,
