@@ -60,7 +60,7 @@ def measured(name: str, n: int, runs: int) -> tuple[float, float]:
         torch.autograd.grad(KERNELS[name](*leaves).sum(), leaves)
         return time.process_time() - start
 
-    work(64)
+    work(256)
     checkpoint(torch.neg, torch.ones(1, requires_grad=True), use_reentrant=False)  # imports what it needs
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = min(work(n) for _ in range(runs))

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 CONTEXT = 64
 GOAL = 1.898
-SHORT, LONG = 60, 4000
+SHORT, LONG = 100, 1800
 
 
 def split(text: str) -> tuple[Tensor, Tensor, int]:

@@ -134,7 +134,7 @@ def predict(
 
     Args:
         run: The folder of the run.
-        data: New data of the kind that it was trained on: a file, a folder of images, or built-in data.
+        data: New data of the kind that it was trained on: a file, a folder of images or texts, or built-in data.
         output: The CSV file to write; `-` for standard output.
         samples: How often each row is predicted with dropout on, for the uncertainty; 0 for 32 where there is dropout.
         seed: What those random numbers begin from.

@@ -194,8 +194,11 @@ def claims() -> Iterator[Claim]:
         """The effect of each hidden unit, by hand."""
         return ((x - y) @ a.weight.mT * b.weight[0]).sum(0)
 
-    def whole(x: Tensor, y: Tensor) -> Tensor:
-        return (bent(x) - bent(y))[:, 0].sum()
+    def on_top(x: Tensor, y: Tensor) -> Tensor:
+        return bent(y)[:, 0].sum() + measured(activation_patching, bent)(x, y)
+
+    def whole(x: Tensor, _: Tensor) -> Tensor:
+        return bent(x)[:, 0].sum()
 
     def slope(x: Tensor, y: Tensor) -> Tensor:
         return ((1 - a(y).tanh() ** 2) * b.weight[0] * ((x - y) @ a.weight.mT)).sum()
@@ -203,7 +206,7 @@ def claims() -> Iterator[Claim]:
     exact, estimated = (measured(patching, linear, -1) for patching in (activation_patching, attribution_patching))
     yield Claim(agreement(other=units), exact, pair, name="activation patching of each unit, by hand")
     yield Claim(agreement(other=exact), estimated, pair, name="attribution patching of a linear model")
-    yield Claim(agreement(other=whole), measured(activation_patching, bent), pair, name="patching all there is")
+    yield Claim(agreement(other=whole), on_top, pair, name="patching all there is")
     yield Claim(agreement(other=slope), measured(attribution_patching, bent), pair, name="the gradient, by hand")
     two = _Branches()
 

@@ -18,10 +18,13 @@ from lawful.functions.activations import identity
 from lawful.inference import Ensemble, class_spread, predict, probabilities, sampled, value_spread
 from lawful.inference.metrics import accuracy, root_mean_squared_error
 from lawful.recipes.catalogue import load, recipe_of
+from lawful.recipes.language import ClassifyText
 from lawful.training import Run
 
 SAMPLES = 32
 """How often a row is predicted with dropout on, unless it is said."""
+ROWS, TEXTS = 1024, 64
+"""How many rows, and how many texts, go through a model at once."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,11 @@ def predictions(run: Run | Path | str, data: str | Path, *, samples: int = 0, se
     """
     run = run if isinstance(run, Run) else Run(run)
     recipe, facts = recipe_of(run), run.config.get("model")
+    if isinstance(recipe, ClassifyText):
+        return _of_texts(recipe, run, data, samples=samples, seed=seed)
     if recipe.name not in ("classify", "regress"):
-        raise ValueError(f"lawful predict takes a run of classify or regress: {run.path} is of {recipe.name}")
+        wanted = "classify, classify-text or regress"
+        raise ValueError(f"lawful predict takes a run of {wanted}: {run.path} is of {recipe.name}")
     encoding = encoding_from_json(facts.get("encoding") if isinstance(facts, dict) else None)
     model, new = load(run), encode(data, encoding)
     classes = getattr(encoding, "classes", None) if not hasattr(encoding, "target") else encoding.target.levels
@@ -65,29 +71,43 @@ def predictions(run: Run | Path | str, data: str | Path, *, samples: int = 0, se
         found = _of_classes(model, new, tuple(classes), many)
     else:
         found = _of_numbers(model, new, (encoding.target.name,) if hasattr(encoding, "target") else (), many)
-    return _with_files(found, Path(data)) if isinstance(encoding, Images) else found
+    return _with_files(found, pictures(Path(data))) if isinstance(encoding, Images) else found
 
 
-def _with_files(found: Predictions, data: Path) -> Predictions:
-    """The table with the file of each image, in place of its number."""
-    rows = [[str(path), *row[1:]] for path, row in zip(pictures(data), found.rows, strict=True)]
+def _of_texts(recipe: ClassifyText, run: Run, data: str | Path, *, samples: int, seed: int) -> Predictions:
+    facts = run.config.get("model")
+    facts = facts if isinstance(facts, dict) else {}
+    tokens, new = recipe.encoded(data, facts)
+    classes = tuple(facts["sizes"]["classes"])
+    encoded = Encoded(tokens, None if new.labels is None else torch.tensor(new.labels))
+    model = load(run)
+    many = _many(model, tokens, samples=samples, seed=seed, classes=True, batch=TEXTS)
+    found = _of_classes(model, encoded, classes, many, batch=TEXTS)
+    return found if new.files is None else _with_files(found, new.files)
+
+
+def _with_files(found: Predictions, files: Sequence[Path | str]) -> Predictions:
+    """The table with the file of each row, in place of its number."""
+    rows = [[str(path), *row[1:]] for path, row in zip(files, found.rows, strict=True)]
     return Predictions(("file", *found.columns[1:]), rows, found.summary)
 
 
-def _many(model: nn.Module, x: Tensor, *, samples: int, seed: int, classes: bool) -> Tensor | None:
+def _many(model: nn.Module, x: Tensor, *, samples: int, seed: int, classes: bool, batch: int = ROWS) -> Tensor | None:
     """Several predictions of each row, of dropout or of the members of an ensemble."""
     link = probabilities if classes else identity
     members = list(model.members) if isinstance(model, Ensemble) else [model]
     if any(isinstance(m, Dropout | nn.Dropout) and m.p > 0 for m in model.modules()):
         each = -(-(samples or SAMPLES) // len(members))
-        return torch.cat([sampled(member, x, samples=each, seed=seed, link=link) for member in members])
+        return torch.cat([sampled(member, x, samples=each, seed=seed, batch=batch, link=link) for member in members])
     if samples:
         raise ValueError(f"samples are of a model with dropout: this one has none, got samples={samples}")
     return torch.stack([predict(member, x, link=link) for member in members]) if len(members) > 1 else None
 
 
-def _of_classes(model: nn.Module, new: Encoded, classes: tuple[str, ...], many: Tensor | None) -> Predictions:
-    p = predict(model, new.inputs)
+def _of_classes(
+    model: nn.Module, new: Encoded, classes: tuple[str, ...], many: Tensor | None, *, batch: int = ROWS
+) -> Predictions:
+    p = predict(model, new.inputs, batch=batch)
     if p.shape[1] != len(classes):
         raise ValueError(f"config.json names {len(classes)} classes: the model has {p.shape[1]}")
     doubt = None if many is None else class_spread(many).information

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.laws import Claim, agreement, tokens
+from lawful.laws import Claim, agreement, positions_matter, shape, tokens
 
 
 class Learned(nn.Module):
@@ -55,3 +55,5 @@ def claims() -> Iterator[Claim]:
         return (p[..., None] == torch.arange(5)).to(layer.weight) @ layer.weight
 
     yield Claim(agreement(other=one_hot), layer, tokens("b t", vocab=5))
+    place = shape("t:2 3"), tokens("t:2", vocab=5)
+    yield Claim(positions_matter(), lambda x, p: x + layer(p), place, name="Learned, added")

@@ -133,6 +133,21 @@ def claims() -> Iterator[Claim]:
     def padded(x: Tensor, present: Tensor) -> Tensor:
         return in_one_head(fused_attention, x, x, x, mask=Mask(padding=present))
 
+    def shaped(f: Kernel) -> Kernel:
+        def over_batches(q: Tensor, k: Tensor, v: Tensor, p: Tensor) -> Tensor:
+            found, last = [], q[..., -1:, :]
+            for n in range(3):
+                inputs = [x[(0,) * n] for x in (q, k, v)]
+                found += [f(*inputs, mask=mask) for mask in (CAUSAL, Mask(padding=p[(0,) * n]))]
+            found += [f(last, k, v, mask=mask) for mask in (CAUSAL, Mask(padding=p))] + [f(last[0], k[0], v[0])]
+            found += [f(q, k, v, bias=lambda i, j: (i.unsqueeze(-1) + 2.0 * j).to(q))]
+            return torch.cat([y.flatten() for y in found])
+
+        return over_batches
+
+    axes = shape("a b 4 t 3"), shape("a b 2 s 3"), shape("a b 2 s 3"), mask_of("a b s")
+    same = agreement(other=shaped(plain_attention))
+    yield Claim(same, shaped(fused_attention), axes, name="fused_attention, batches")
     yield Claim(causality(), causal, shape("b t 3"), name="fused_attention, causal")
     for rule in (masked_positions_have_no_influence(), fully_masked_row_is_finite()):
         yield Claim(rule, padded, (shape("b t 3"), mask_of("b t")), name="fused_attention, padded")

@@ -245,4 +245,16 @@ def claims() -> Iterator[Claim]:
     yield Claim(causality(), causal, shape("b t 3"), name="Linear, causal")
     yield Claim(cached_decoding(step=step), causal, shape("b t 3"), name="LinearState")
     yield Claim(fully_masked_row_is_finite(), hidden, (shape("b t 3"), mask_of("b t")), name="Linear, padded")
-    yield Claim(between_values(), kernel, (shape("b 2 t 2"), shape("b 2 s 2"), shape("b 2 s 3")), name="Linear")
+
+    def moderate(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return kernel(q.tanh(), k.tanh(), v)  # the features of far negative keys are 0 in any precision
+
+    def weighed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = kernel.weights(q, k, mask=CAUSAL, scale=0.5)
+        return torch.einsum("bhts,bhsv->bhtv", weights, torch.stack([v[:, n // 2] for n in range(4)], 1))
+
+    average = agreement(other=lambda q, k, v: kernel(q, k, v, mask=CAUSAL, scale=0.5))
+    yield Claim(average, weighed, heads, name="Linear.weights")
+    yield Claim(between_values(), moderate, (shape("b 2 t 2"), shape("b 2 s 2"), shape("b 2 s 3")), name="Linear")
+    features = agreement(other=lambda x: x.clamp_min(0) + x.clamp_max(0).exp())
+    yield Claim(features, elu_features, shape("b n"))

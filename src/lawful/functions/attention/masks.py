@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lawful.laws import Claim, agreement, mask, tokens
+from lawful.laws import Claim, agreement, mask, shape, tokens
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -210,6 +210,41 @@ def claims() -> Iterator[Claim]:
                 seen[:, i, a.reach(i, i + 1, s)] = 0
             found.append(seen)
         return torch.stack(found)
+
+    def kinds(x: Tensor) -> Tensor:
+        t, s = x.shape
+        padded = Mask(causal=True, padding=torch.ones(t + s, dtype=torch.bool))
+        masks = [Mask(causal=c, window=w, prefix=n) for c in (True, False) for w in (None, 2, 4) for n in (0, 2, 4)]
+        found = [[mask.dense(t, t + s) is None, mask.is_triangle, mask.is_everything] for mask in (*masks, padded)]
+        return torch.tensor(found).double()
+
+    def counted(x: Tensor) -> Tensor:
+        t, s = x.shape
+        found = []
+        for causal in (True, False):
+            for window in (None, 2, 4):
+                for prefix in (0, 2, 4):
+                    whole = all(
+                        (not causal or j <= p or j < prefix) and (window is None or abs(p - j) < window)
+                        for p in range(s, t + s)
+                        for j in range(t + s)
+                    )
+                    found.append([whole, causal and window is None and not prefix, not causal and window is None])
+        return torch.tensor([*found, [False, False, False]]).double()
+
+    yield Claim(agreement(other=counted), kinds, shape("t:1..3 s:1..3"), name="Mask, what hides nothing")
+
+    def last_rows(p: Tensor) -> Tensor:
+        t, wide = max(p.shape[-2] - 1, 1), torch.cat([p, p], dim=-1)
+        below = _numbers(CAUSAL, t, t).expand(len(p), t, t)
+        return torch.cat([_numbers(Mask(pairs=wide), t, wide.shape[-1]), below], -1)
+
+    def rows_of(p: Tensor) -> Tensor:
+        t = max(p.shape[-2] - 1, 1)
+        below = torch.tensor([[float(j <= i) for j in range(t)] for i in range(t)], dtype=torch.float64)
+        return torch.cat([torch.cat([p, p], -1)[:, -t:].double(), below.expand(len(p), t, t)], -1)
+
+    yield Claim(agreement(other=rows_of), last_rows, mask("b t:1..4 s:2..4"), name="Mask(pairs), the last rows")
 
     nothing = agreement(other=lambda p, d: p.new_zeros(4, *p.shape, p.shape[-1]).double())
     yield Claim(nothing, out_of_reach, inputs, name="reach")

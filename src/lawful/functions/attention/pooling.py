@@ -157,8 +157,14 @@ def claims() -> Iterator[Claim]:
         return kernel_regression(x, k, v, bandwidth=0.7)
 
     def equation(x: Tensor) -> Tensor:
-        scores = torch.einsum("bid,bjd->bij", x, x) / 3**0.5
-        return torch.einsum("bij,bjd->bid", (scores - scores.logsumexp(-1, keepdim=True)).exp(), x)
+        found = []
+        for scale in (3**-0.5, 0.2):
+            scores = scale * torch.einsum("bid,bjd->bij", x, x)
+            found.append(torch.einsum("bij,bjd->bid", (scores - scores.logsumexp(-1, keepdim=True)).exp(), x))
+        return torch.stack(found)
+
+    def scaled(x: Tensor) -> Tensor:
+        return torch.stack([self_attention(x), self_attention(x, scale=0.2)])
 
     def causal(x: Tensor) -> Tensor:
         return self_attention(x, mask=CAUSAL)
@@ -166,7 +172,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(agreement(other=rows), tempered, table, name="look_up(temperature=0.5)")
     yield Claim(dictionary_limit(), look_up, table)
     yield Claim(agreement(other=regression), pooled, table, name="kernel_regression(bandwidth=0.7)")
-    yield Claim(agreement(other=equation), self_attention, shape("b t 3"))
+    yield Claim(agreement(other=equation), scaled, shape("b t 3"), name="self_attention")
     yield Claim(permutation_equivariance(), self_attention, shape("b t 3"))
     turned = equivariance(sample=lambda draw: torch.linalg.qr(draw.normal(3, 3)).Q, act=lambda q, x: x @ q)
     yield Claim(turned, self_attention, shape("b t 3"))

@@ -136,7 +136,14 @@ def claims() -> Iterator[Claim]:
     def by_distance(q: Tensor, k: Tensor) -> Tensor:
         t, s = q.shape[-2], k.shape[-2]
         away = q.new_tensor([[-abs(s - t + i - j) for j in range(s)] for i in range(t)])
-        return attention_scores(q, k, scale=3**-0.5) + away
+        return torch.einsum("bhtk,bhsk->bhts", q, k) / 3**0.5 + away
+
+    def weighed(q: Tensor, k: Tensor, b: Tensor) -> Tensor:
+        return attention_weights(q, k, bias=b, scale=0.7)
+
+    def weighed_equation(q: Tensor, k: Tensor, b: Tensor) -> Tensor:
+        scores = equation(q, k, b)
+        return (scores - scores.logsumexp(-1, keepdim=True)).exp()
 
     def padded(x: Tensor, present: Tensor) -> Tensor:
         return masked_softmax(x, mask=Mask(padding=present))
@@ -154,7 +161,9 @@ def claims() -> Iterator[Claim]:
 
     shifted = invariance(sample=lambda draw: draw.normal(3), act=lambda c, k: k + c, input=1)
     yield Claim(agreement(other=equation), biased, (*heads, shape("4 t s")), name="attention_scores, biased")
-    yield Claim(agreement(other=by_distance), sloped, heads, name="attention_scores, biased by positions")
+    alike = shape("b 2 t 3"), shape("b 2 s 3")
+    yield Claim(agreement(other=by_distance), sloped, alike, name="attention_scores, biased by positions")
+    yield Claim(agreement(other=weighed_equation), weighed, (*heads, shape("4 t s")), name="attention_weights, biased")
     inputs = shape("b 2 t s"), mask_of("b s")
     yield Claim(agreement(other=padded_equation), padded, inputs, name="masked_softmax, padded")
     yield Claim(fully_masked_row_is_finite(), padded, inputs, name="masked_softmax, padded")

@@ -25,6 +25,7 @@ from lawful.laws import (
     every_parameter_receives_a_gradient,
     locality,
     masked_positions_have_no_influence,
+    ragged_batches,
     tokens,
 )
 from lawful.laws import mask as masks
@@ -170,6 +171,7 @@ def claims() -> Iterator[Claim]:
         (locality(radius=1, axis=1), near, ids, "Decoder of one layer, a window of 2"),
         (every_parameter_receives_a_gradient(), rich, tokens("2 4", vocab=5), "Decoder with extras"),
         (masked_positions_have_no_influence(), padded, (ids, there), "Decoder, padded"),
+        (ragged_batches(), padded, (ids, there), "Decoder, padded"),
         (agreement(other=equation), single, ids, "Decoder of one layer"),
     ):
         yield Claim(replace(law, cases=15), model, inputs, name=name)

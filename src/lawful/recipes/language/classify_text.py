@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -16,13 +17,15 @@ from lawful.data import Batch, Shuffled, split_indices
 from lawful.data.text import BPE, Bytes, Characters, Tokenizer, padded, tokenizer_from_json
 from lawful.inference.metrics import accuracy
 from lawful.laws import Claim, agreement, batch_independence, sums_to_one, tokens
+from lawful.models.transformer import Encoder
 from lawful.objectives import cross_entropy
 from lawful.recipes.language.bags import bag_accuracy
 from lawful.recipes.language.descent import Descent
 from lawful.recipes.language.labelled import Labelled, read_labelled
 from lawful.recipes.language.pooled import Pooled
 from lawful.recipes.language.transformer import Transformer, built
-from lawful.recipes.learning import Fraction
+from lawful.recipes.language.unlabelled import Texts, read_texts
+from lawful.recipes.learning import Dropped, Fraction
 from lawful.training import AtMost, Between, Engine, Run, Training, from_json, validate
 
 
@@ -31,6 +34,10 @@ class Sized:
     """What a classifier of texts has to know of its data."""
 
     classes: Annotated[tuple[str, ...], AtMost(10_000)]
+    text: Annotated[str, AtMost(4096)] | None = None
+    """The column of the texts, of a table."""
+    target: Annotated[str, AtMost(4096)] | None = None
+    """That of the classes."""
 
     def __post_init__(self) -> None:
         validate(self)
@@ -59,16 +66,22 @@ class ClassifyText:
     """The column with the classes; by default the last of the others."""
     test: Annotated[float, Between(0.01, 0.9)] = 0.2
     """The share of the texts that is for the test alone."""
-    tokenizer: Literal["characters", "bytes", "bpe"] = "characters"
+    tokenizer: Literal["bpe", "characters", "bytes"] = "bpe"
     """What a token is."""
-    vocab: Annotated[int, Between(256, 16_384)] = 1024
+    vocab: Annotated[int, Between(256, 16_384)] = 2048
     """bpe: the number of tokens."""
-    context: Annotated[int, Between(1, 10**5)] = 256
+    context: Annotated[int, Between(1, 10**5)] = 128
     """The tokens that are read of a text, the first ones."""
+    hide: Dropped = 0.5
+    """The share of the tokens of a text that is hidden in training."""
     smoothing: Fraction = 0.05
     """How much of the target is spread over all classes."""
-    transformer: Transformer = field(default_factory=lambda: Transformer(depth=1, shortcut=False, dropout=0.2))
-    learning: Descent = field(default_factory=lambda: Descent(epochs=10, batch=32))
+    transformer: Transformer = field(
+        default_factory=lambda: Transformer(
+            width=32, ngrams=(), entry_norm=False, shortcut=False, zero_outputs=False, dropout=0.2
+        )
+    )
+    learning: Descent = field(default_factory=lambda: Descent(epochs=20, batch=32, learning_rate=0.002))
     engine: Engine = field(default_factory=Engine)
 
     def __post_init__(self) -> None:
@@ -90,6 +103,8 @@ class ClassifyText:
         rows, size, seed = self.rows(tokenizer, train.texts), self.learning.batch, self.engine.seed
         batches = Rows(rows, train.labels, fill=tokenizer.vocab, size=size, seed=seed)
         steps = self.learning.length(len(batches))
+        text, target = found.columns or (None, None)
+        sizes = Sized(classes=found.classes, text=text, target=target)
         return Classifying(
             model=model,
             turns=[self.learning.turn(model, self.objective, steps=steps)],
@@ -98,7 +113,7 @@ class ClassifyText:
             accumulate=self.learning.accumulate,
             average=self.learning.average or None,
             claims=partial(kept_by, vocab=tokenizer.vocab),
-            described={"tokenizer": tokenizer.to_json(), "sizes": Sized(classes=found.classes)},
+            described={"tokenizer": tokenizer.to_json(), "sizes": sizes},
             fingerprint=found.fingerprint,
             train=train,
             test=test,
@@ -135,14 +150,25 @@ class ClassifyText:
         sizes = from_json(Sized, facts.get("sizes"), at="model.sizes")
         return self.model(tokenizer_from_json(facts.get("tokenizer")), classes=len(sizes.classes))
 
+    def encoded(self, source: str | Path, facts: Mapping[str, Any]) -> tuple[Int[Tensor, "n t"], Texts]:
+        """Reads new texts, and the tokens of them, as a run has them."""
+        sizes = from_json(Sized, facts.get("sizes"), at="model.sizes")
+        new = read_texts(source, classes=sizes.classes, text=sizes.text, target=sizes.target)
+        tokenizer = tokenizer_from_json(facts.get("tokenizer"))
+        return padded(self.rows(tokenizer, new.texts), tokenizer.vocab), new
+
     # ------------------------------------------------------------ the parts
 
     def model(self, tokenizer: Tokenizer, *, classes: int) -> Pooled:
-        """An encoder whose vectors are averaged; the token after the last stands where there is none."""
+        """An encoder whose vectors are averaged; the token after the last stands where there is none.
+
+        There is no norm before the average, so that a token that says nothing of the class can be small.
+        """
 
         def build() -> Pooled:
-            encoder = self.transformer.encoder(tokenizer.vocab + 1, context=self.context)
-            return Pooled(encoder, classes=classes, padding=tokenizer.vocab)
+            config = self.transformer.encoder_config(tokenizer.vocab + 1, context=self.context)
+            encoder = Encoder(replace(config, extras=replace(config.extras, last=nn.Identity)))
+            return Pooled(encoder, classes=classes, padding=tokenizer.vocab, hide=self.hide)
 
         return built(build)
 

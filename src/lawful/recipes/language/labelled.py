@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -31,15 +31,18 @@ class Labelled:
     labels: tuple[int, ...]
     classes: tuple[str, ...]
     name: str
+    columns: tuple[str, str] | None = None
+    """The names of the columns of the texts and of the classes, of a table."""
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[str, str]], *, name: str) -> Labelled:
+    def of(cls, pairs: Sequence[tuple[str, str]], *, name: str, columns: tuple[str, str] | None = None) -> Labelled:
         """Numbers the classes of pairs of a text and a class, in the order of the alphabet."""
         classes = tuple(sorted({label for _, label in pairs}))
         if len(classes) < 2:
             raise ValueError(f"{name} is to have texts of at least two classes: got {len(classes)}")
         numbers = {label: number for number, label in enumerate(classes)}
-        return cls(tuple(text for text, _ in pairs), tuple(numbers[label] for _, label in pairs), classes, name)
+        texts, labels = tuple(text for text, _ in pairs), tuple(numbers[label] for _, label in pairs)
+        return cls(texts, labels, classes, name, columns)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -47,7 +50,7 @@ class Labelled:
     def take(self, chosen: Sequence[int]) -> Labelled:
         """Some of the texts."""
         texts, labels = tuple(self.texts[i] for i in chosen), tuple(self.labels[i] for i in chosen)
-        return Labelled(texts, labels, self.classes, self.name)
+        return replace(self, texts=texts, labels=labels)
 
     @property
     def fingerprint(self) -> str:
@@ -66,33 +69,59 @@ def read_labelled(source: str, *, text: str | None = None, target: str | None = 
     """
     if source in BUILTIN:
         return BUILTIN[source]()
-    path = Path(source)
+    path = existing(source)
     if path.is_dir():
         return Labelled.of(list(_of_folder(path)), name=path.name)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file or folder {source!r}; built in: {', '.join(BUILTIN)}")
-    if not path.stat().st_size:
-        raise ValueError(f"{path.name} is empty: texts with labels were wanted")
-    columns = read_delimited(path).columns
-    for name in filter(None, (text, target)):
-        if name not in columns:
-            raise ValueError(f"{path.name} has no column {name!r}: it has {', '.join(columns)}")
-    words = {name: [word or "" for word in values.words] for name, values in columns.items()}
+    words = words_of(path, text, target)
     if len(words) < 2:
         raise ValueError(f"{path.name} is to have a column of texts and one of classes: it has {', '.join(words)}")
-    text = text or max((n for n in words if n != target), key=lambda n: sum(map(len, words[n])))
+    text = text or longest(words, but=target)
     target = target or [name for name in words if name != text][-1]
     if text == target:
         raise ValueError(f"texts and classes are in two columns: got {text!r} for both")
     pairs = [pair for pair in zip(words[text], words[target], strict=True) if pair[0].strip() and pair[1].strip()]
-    return Labelled.of(pairs, name=path.name)
+    return Labelled.of(pairs, name=path.name, columns=(text, target))
+
+
+def existing(source: str) -> Path:
+    """The file or folder of a name, which is to be there, and not empty."""
+    path = Path(source)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file or folder {source!r}; built in: {', '.join(BUILTIN)}")
+    if path.is_file() and not path.stat().st_size:
+        raise ValueError(f"{path.name} is empty: texts were wanted")
+    return path
+
+
+def words_of(path: Path, *wanted: str | None) -> dict[str, list[str]]:
+    """The words of each column of a table, which is to have those that are wanted."""
+    columns = read_delimited(path).columns
+    for name in filter(None, wanted):
+        if name not in columns:
+            raise ValueError(f"{path.name} has no column {name!r}: it has {', '.join(columns)}")
+    return {name: [word or "" for word in values.words] for name, values in columns.items()}
+
+
+def longest(words: Mapping[str, Sequence[str]], *, but: str | None) -> str:
+    """The column with the longest texts."""
+    return max((name for name in words if name != but), key=lambda name: sum(map(len, words[name])))
 
 
 def _of_folder(path: Path) -> Iterator[tuple[str, str]]:
     for folder in sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")):
-        for file in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
+        for file in files_of(folder):
             if file.stat().st_size:
-                yield "".join(read_text(file).chunks()), folder.name
+                yield all_of(file), folder.name
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files in a folder and in its folders, but for hidden ones."""
+    return sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+
+
+def all_of(file: Path) -> str:
+    """The whole text of a file."""
+    return "".join(read_text(file).chunks())
 
 
 def topics() -> Labelled:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lawful.blocks import Dense
+from lawful.blocks import Dense, Dropout
 from lawful.functions.attention import Mask
 from lawful.models.transformer import Encoder
 
@@ -15,12 +15,14 @@ class Pooled(nn.Module):
 
     $$y = W \frac{1}{n} \sum_{i \le n} x_i + b$$
 
-    Tokens that are padding are not seen, and not counted.
+    Tokens that are padding are not seen, and not counted. In training others are hidden in the same way, at random: a
+    class is then to be told from any part of a text, and few texts are harder to learn by heart.
 
     Args:
         encoder: What gives $x$.
         classes: The number of classes.
         padding: The token that stands where there is none.
+        hide: The probability that a token is hidden in training.
 
     Examples:
         >>> import torch
@@ -30,14 +32,13 @@ class Pooled(nn.Module):
         torch.Size([2, 3])
     """
 
-    def __init__(self, encoder: Encoder, *, classes: int, padding: int) -> None:
+    def __init__(self, encoder: Encoder, *, classes: int, padding: int, hide: float = 0.0) -> None:
         super().__init__()
-        self.encoder, self.padding = encoder, padding
+        self.encoder, self.padding, self.hide = encoder, padding, Dropout(hide)
         self.head = Dense(encoder.config.d, classes)
-        nn.init.zeros_(self.head.weight)
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b classes"]:
         """The scores of the classes."""
-        there = tokens != self.padding
+        there = self.hide((tokens != self.padding).float()) > 0
         x = self.encoder(tokens, mask=Mask(padding=there)).masked_fill(~there[..., None], 0.0)
         return self.head(x.sum(1) / there.sum(1, keepdim=True).clamp_min(1))
