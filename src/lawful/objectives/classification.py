@@ -66,8 +66,8 @@ def cross_entropy(
         p = (1 - smoothing) * target + smoothing / c
         return reduce(-(p * logits.log_softmax(-1)).masked_fill(p == 0, 0.0).sum(-1))
     _check_classes(logits, target)
-    rows, classes = logits.reshape(-1, c), target.reshape(-1).long()
-    loss = partial(F.cross_entropy, rows, classes, label_smoothing=smoothing, ignore_index=_NO_CLASS)
+    rows, classes = (logits, target) if logits.dim() == 2 else (logits.reshape(-1, c), target.reshape(-1))
+    loss = partial(F.cross_entropy, rows, classes.long(), label_smoothing=smoothing, ignore_index=_NO_CLASS)
     try:
         if reduce is torch.mean:  # in one step, without the losses in between
             return loss()
