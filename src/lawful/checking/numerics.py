@@ -142,25 +142,24 @@ def _compare(
     measured: float,
 ) -> Finding:
     a, b, where = pair
-    base = replace(base, compared=a.numel() if where is None else int(where.sum()))
-    if not base.compared:
+    compared = a.numel() if where is None else int(where.sum())
+    if not compared:
         return base
     if where is not None:
         a, b = torch.where(where, a, 0.0), torch.where(where, b, 0.0)
     scale = float(torch.maximum(a.abs().max(), b.abs().max()))
     if not math.isfinite(scale):
+        base = replace(base, compared=compared)
         return _at(base, "not finite", (~(a.isfinite() & b.isfinite())).double(), a, b)
     difference = (a - b).clamp_min(0) if isinstance(statement, AtMost) else (a - b).abs()
-    if isinstance(statement, Same):
+    if isinstance(statement, Same) and (isinstance(statement.slack, Tensor) or statement.slack):
         difference = (difference - real(torch.as_tensor(statement.slack))).clamp_min(0)
     bare = isinstance(statement, AtMost) and statement.bare
     noise = 0.0 if bare else max(measured, FEW * torch.finfo(base.dtype).eps * scale)
     residual = float(difference.max())
-    base = replace(base, scale=scale, noise=noise)
-    if residual <= within * scale:
-        return base
-    base = replace(base, residual=residual)
-    if residual <= MARGIN * noise:
+    allowed = residual <= within * scale
+    base = replace(base, compared=compared, scale=scale, noise=noise, residual=0.0 if allowed else residual)
+    if allowed or residual <= MARGIN * noise:
         return base
     return _at(base, "exceeds" if isinstance(statement, AtMost) else "differs", difference, a, b)
 

@@ -118,7 +118,13 @@ class BoundMap:
         return output, found
 
     def arguments_for(self, *inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        full = inputs if self.bare else self.place(inputs)
+        return self._around(inputs)
+
+    def _around(
+        self, inputs: tuple[Any, ...], copy: Callable[[Tensor], Tensor] = lambda x: x
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the function is called with: the inputs, and copies of the drawn arguments around them."""
+        full = inputs if self.bare else self.place(inputs, copy)
         return ((), full) if isinstance(full, dict) else (full, {})
 
     def inputs_after(self, *inputs: Any) -> tuple[Any, ...]:
@@ -133,10 +139,10 @@ class BoundMap:
         drawn = leaves(self.arguments)
         return [drawn[path] for path in self.focus]
 
-    def place(self, inputs: Sequence[Any]) -> Any:
-        """The drawn arguments with other values at the inputs that the law names."""
+    def place(self, inputs: Sequence[Any], copy: Callable[[Tensor], Tensor] = lambda x: x) -> Any:
+        """The drawn arguments, or copies of them, with other values at the inputs that the law names."""
         placed = dict(zip(self.focus, inputs, strict=True))
-        return transform(self.arguments, lambda path, x: placed.get(path, x))
+        return transform(self.arguments, lambda path, x: placed[path] if path in placed else copy(x))
 
     def output(self, key: Key) -> BoundMap:
         return dataclasses.replace(self, key=key)
@@ -213,8 +219,8 @@ class BoundMap:
             self.calls.note(*how, self.changes, self.changed, inputs)
             if any((e.distance(*inputs) < e.radius).any() for e in self.excepted):
                 raise Excepted
-            passed = tuple(self._laid(x) if isinstance(x, Tensor) else x for x in inputs)
-            args, kwargs = transform(self.arguments_for(*passed), self._copy(passed))
+            passed = tuple(self._laid(x) if isinstance(x, Tensor) else self._copied(x) for x in inputs)
+            args, kwargs = self._around(passed, self._laid)
         for name, value in self.changed:  # until the next reset: a gradient may still be asked for
             self.state.named[name].data = value if self.dtype is None else value.to(self.dtype)
         try:
@@ -237,9 +243,8 @@ class BoundMap:
             x = x.to(self.dtype)
         return x if x.layout is not torch.strided else lay(x, self.setting.layout)
 
-    def _copy(self, passed: tuple[Any, ...]) -> Callable[[str, Tensor], Tensor]:
-        own = {id(x) for x in passed}
-        return lambda _, x: x if id(x) in own else self._laid(x)
+    def _copied(self, tree: Any) -> Any:
+        return transform(tree, lambda _, x: self._laid(x))
 
 
 class Excepted(Discard):
