@@ -35,7 +35,7 @@ JUMP = 1e-3
 """Noise of more than this part of the outputs is a tie or a branch that rounding decides: the case is excused."""
 
 FINE = 20
-"""So many ordinary cases in which float32 gives numbers say that it does in the others; where one does not, all are run."""
+"""So many ordinary cases that are finite in float32 say that the others are; once one is not, all are run in it."""
 
 _TOO_FEW = "Expected more than 1 value per channel when training"
 _TYPE_ERROR = re.compile(r"dtype|scalar type|Double|Float|float64|float32", re.I)
@@ -97,17 +97,9 @@ class Trial:
         self.state.prepare(dtype, setting.randomised, noise=noise)
         calls = Calls()
         paths = asked(lambda: focus(self.law, arguments, self.names))
+        key, excepted = self.law.output, self.law.excepted
         f = BoundMap(
-            self.target,
-            self.target,
-            arguments,
-            paths,
-            self.law.output,
-            self.state,
-            setting,
-            calls,
-            excepted=self.law.excepted,
-            trace=trace,
+            self.target, self.target, arguments, paths, key, self.state, setting, calls, excepted=excepted, trace=trace
         )
         names = labels(arguments, self.names)
         draw.labels = {id(x): names[path] for path, x in leaves(arguments).items()}
