@@ -1,7 +1,10 @@
-"""What attention costs: the window against a mask, and how chunked and linear attention grow with the length.
+"""What attention costs: a layer against its peers, the window against a mask, and how time and memory grow.
 
-Run `python benchmarks/attention.py`, or name some of the tables: `python benchmarks/attention.py window`. Every row
-takes the output's sum back to queries, keys and values, in float32, on one thread, in processes of its own: one for
+Run `python benchmarks/attention.py`, or name some of the tables: `python benchmarks/attention.py window`. All is in
+float32, on one thread, forward and backward. `layer` is a whole layer of multi-head attention against
+`torch.nn.MultiheadAttention` and x-transformers' `Attention` of the same sizes, without biases, which run in turn in
+one process; the peers' outputs with the same weights are checked to be ours. In the other tables every row
+takes the output's sum back to queries, keys and values, in processes of its own: one for
 the processor time, the best of some runs, and one for the memory. That is what the largest resident size of the
 process (`ru_maxrss`) grew by, less the inputs; tensors there are returned to the system as soon as they are freed
 (`MALLOC_MMAP_THRESHOLD_`), so that it is what is needed at once and not what an allocator holds back.
@@ -18,11 +21,22 @@ import time
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from measure import compare, row
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from lawful.functions.attention import CAUSAL, Chunked, Linear, Mask, fused_attention, plain_attention, window_attention
+from lawful.blocks import MultiHeadAttention
+from lawful.functions.attention import (
+    CAUSAL,
+    EVERYTHING,
+    Chunked,
+    Linear,
+    Mask,
+    fused_attention,
+    plain_attention,
+    window_attention,
+)
 
 HEADS, SIZE = 4, 32
 WINDOW = Mask(causal=True, window=128)
@@ -51,7 +65,6 @@ KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 def measured(name: str, n: int, runs: int) -> tuple[float, float]:
     """The seconds of a forward and backward pass, and the MB it needed beyond its inputs, in this process."""
-    torch.set_num_threads(1)
     torch.manual_seed(0)
 
     def work(n: int) -> float:
@@ -80,6 +93,55 @@ def apart(name: str, n: int, runs: int = 1) -> tuple[float, float]:
     return started(runs)[0], started(1, MALLOC_MMAP_THRESHOLD_="65536")[1]
 
 
+LAYERS = ((12, 64, 128, 4), (8, 256, 256, 8), (1, 1024, 256, 8), (4, 128, 768, 12))
+"""Batch, length, width, heads."""
+
+
+def layers(d: int, heads: int, causal: bool, n: int) -> dict[str, tuple[nn.Module, Callable[[Tensor], Tensor]]]:
+    """Our layer, PyTorch's and x-transformers', with one set of weights."""
+    from x_transformers.x_transformers import Attention  # here: importing it would hide the memory of the other tables
+
+    ours = MultiHeadAttention(d, heads=heads, bias=False)
+    torchs = nn.MultiheadAttention(d, heads, bias=False, batch_first=True)
+    theirs = Attention(d, dim_head=d // heads, heads=heads, causal=causal, flash=True)
+    weights = [getattr(ours, name).weight.detach() for name in ("query", "key", "value", "out")]
+    with torch.no_grad():
+        torchs.in_proj_weight.copy_(torch.cat(weights[:3]))
+        torchs.out_proj.weight.copy_(weights[3])
+        for name, weight in zip(("to_q", "to_k", "to_v", "to_out"), weights, strict=True):
+            theirs.get_submodule(name).weight.copy_(weight)
+    mask = CAUSAL if causal else EVERYTHING
+    unseen = nn.Transformer.generate_square_subsequent_mask(n) if causal else None
+    return {
+        "lawful": (ours, lambda x: ours(x, mask=mask)),
+        "nn.MultiheadAttention": (
+            torchs,
+            lambda x: torchs(x, x, x, attn_mask=unseen, is_causal=causal, need_weights=False)[0],
+        ),
+        "x-transformers": (theirs, theirs),
+    }
+
+
+def layer() -> None:
+    print("\nA layer of self-attention: milliseconds of both, the ratio, and its middle half\n")
+    print("| batch, n, width, heads, mask, peer | lawful | peer | ratio | middle half |\n|---|---|---|---|---|")
+    for batch, n, d, heads in LAYERS:
+        for causal in (False, True):
+            torch.manual_seed(0)
+            found = layers(d, heads, causal, n)
+            x = torch.randn(batch, n, d, requires_grad=True)
+            expected = found["lawful"][1](x)
+
+            def work(name: str) -> None:
+                module, forward = found[name]
+                torch.autograd.grad(forward(x).sum(), [x, *module.parameters()])
+
+            for name in list(found)[1:]:
+                torch.testing.assert_close(found[name][1](x), expected, rtol=1e-3, atol=1e-5)
+                sizes = f"{batch}, {n}, {d}, {heads}, {'causal' if causal else 'none'}, {name}"
+                print(row(sizes, compare(lambda: work("lawful"), lambda: work(name), rounds=15)), flush=True)
+
+
 def window() -> None:
     print(f"\nA causal window of {WINDOW.window}: seconds and MB, and how many times less than with a full mask\n")
     print("| n | full mask, s | MB | window, s | MB | faster | leaner |\n|---|---|---|---|---|---|---|")
@@ -97,6 +159,7 @@ def curve(title: str, names: list[str], lengths: tuple[int, ...]) -> None:
 
 
 TABLES: dict[str, Callable[[], None]] = {
+    "layer": layer,
     "window": window,
     "chunked": lambda: curve(
         "Exact attention under a causal and padded mask",
@@ -108,10 +171,11 @@ TABLES: dict[str, Callable[[], None]] = {
 
 
 def main(wanted: list[str]) -> None:
+    torch.set_num_threads(1)
     if wanted[:1] == ["--one"]:
         print(json.dumps(measured(*json.loads(wanted[1]))))
         return
-    print(f"torch {torch.__version__}, one thread, {HEADS} heads of {SIZE}, forward and backward")
+    print(f"torch {torch.__version__}, one thread, forward and backward; kernels have {HEADS} heads of {SIZE}")
     for name, table in TABLES.items():
         if not wanted or name in wanted:
             table()

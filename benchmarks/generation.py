@@ -4,14 +4,13 @@ Run `python benchmarks/generation.py`, or name some of the parts: `python benchm
 thread. A GPT-2 of random weights is read by both; they write the same tokens, greedily and with a cache, which is
 checked. Ours and theirs run in turn, and what counts is processor time; the ratio is the median over the rounds, above
 1 where ours writes more. `flat` is the time per token against the number of tokens already written, for full attention,
-a sliding window and linear attention: the last two are to stay level.
+a sliding window and linear attention, measured in turn: the last two are to stay level.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -28,6 +27,7 @@ from lawful.models.transformer.layouts import GPT2
 PROMPT = 8
 SIZES = {"small": (4, 128, 4, 65, 128, 9), "large": (12, 768, 12, 50257, 24, 5)}
 """Layers, width, heads, vocabulary; tokens that are written, rounds."""
+LENGTHS = 16, 128, 1024, 4096
 
 
 def pair(depth: int, d: int, heads: int, vocab: int) -> tuple[Decoder, GPT2LMHeadModel]:
@@ -69,35 +69,34 @@ def against_transformers(name: str) -> None:
 
 
 def flat() -> None:
-    print("\n| µs a token after | 128 | 1024 | 4096 |\n|---|---|---|---|")
+    print("\n| µs a token after | " + " | ".join(map(str, LENGTHS)) + " |\n|" + "---|" * (1 + len(LENGTHS)))
     window = Mask(causal=True, window=64)
-    kinds: dict[str, Callable[[], DecoderConfig]] = {
-        "full": lambda: DecoderConfig(vocab=65),
-        "window of 64": lambda: DecoderConfig(
+    kinds: dict[str, DecoderConfig] = {
+        "full": DecoderConfig(vocab=65),
+        "window of 64": DecoderConfig(
             vocab=65, mask=window, attention=partial(rotary_attention, kernel=window_attention)
         ),
-        "linear": lambda: DecoderConfig(vocab=65, attention=partial(MultiHeadAttention, heads=4, kernel=Linear())),
+        "linear": DecoderConfig(vocab=65, attention=partial(MultiHeadAttention, heads=4, kernel=Linear())),
     }
+    token = torch.zeros(1, dtype=torch.int64)
     for name, config in kinds.items():
-        model = Decoder(config()).eval()
-        times = []
+        model = Decoder(config).eval()
         with torch.inference_mode():
-            for length in (128, 1024, 4096):
-                reader = Reader(model, torch.zeros(1, length, dtype=torch.int64))
-                token = torch.zeros(1, dtype=torch.int64)
-                reader.feed(token)
-                times.append(statistics.median(seconds(lambda: reader.feed(token), 20) for _ in range(7)))
+            readers = [Reader(model, torch.zeros(1, length, dtype=torch.int64)) for length in LENGTHS]
+            rounds = [[seconds(partial(reader.feed, token), 8) for reader in readers] for _ in range(16)]
+        times = [statistics.median(column) for column in zip(*rounds, strict=True)]
         print(f"| {name} | " + " | ".join(f"{1e6 * t:.0f}" for t in times) + " |", flush=True)
 
 
 def main(wanted: list[str]) -> None:
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, one thread\n")
-    print("| model | ours, tokens/s | Hugging Face's | ratio | middle half | same tokens |")
-    print("|---|---|---|---|---|---|")
-    for name in SIZES:
-        if not wanted or name in wanted:
-            against_transformers(name)
+    sizes = [name for name in SIZES if not wanted or name in wanted]
+    if sizes:
+        print("| model | ours, tokens/s | Hugging Face's | ratio | middle half | same tokens |")
+        print("|---|---|---|---|---|---|")
+    for name in sizes:
+        against_transformers(name)
     if not wanted or "flat" in wanted:
         flat()
 

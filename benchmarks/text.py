@@ -122,14 +122,19 @@ def standard(text: str, *, steps: int, seed: int) -> list[tuple[int, float, floa
 def lawful(path: str, *, steps: int, seed: int, without: str) -> list[tuple[int, float, float]]:
     """Trains by `lawful train text` with its defaults, but for the number of steps and what is left out."""
     from lawful.recipes import Text
-    from lawful.recipes.language.descent import Descent
-    from lawful.recipes.language.transformer import Transformer
     from lawful.training import Engine, train
     from lawful.training.storage.state import seed as seeded
 
     model, learning = LEFT_OUT[without]
     engine = Engine(seed=seed, threads=1, laws=0)
-    recipe = Text(data=path, transformer=Transformer(**model), learning=Descent(steps=steps, **learning), engine=engine)
+    usual = Text()
+    recipe = replace(
+        usual,
+        data=path,
+        transformer=replace(usual.transformer, **model),
+        learning=replace(usual.learning, steps=steps, **learning),
+        engine=engine,
+    )
     seeded(seed)
     training = recipe.training()
     validation, every = training.validation.long(), max(1, steps // 20)

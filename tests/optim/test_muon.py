@@ -110,3 +110,47 @@ def test_rates_of_adamw_by_patterns_of_names():
     assert found[id(model[1].weight)]["beta1"] == 0.5
     with pytest.raises(ValueError, match="a pattern for every name"):
         optim.muon_with_adamw(model, adam_lr={"1.*": 0.1})
+
+
+def test_the_momentum_rises_as_the_option_of_a_group_by_hand_does(tools):
+    rising = optim.RisingAverage(0.95, first=0.5, rise=8)
+
+    def by_hand(model):
+        optimizer = optim.muon(matrices(model), lr=0.02)
+        step = optimizer.step
+
+        def stepped():
+            t = next(counted)
+            optimizer.param_groups[0]["beta"] = 0.95 - 0.45 * max(0, 1 - t / 8)
+            step()
+
+        counted, optimizer.step = iter(range(20)), stepped
+        return optimizer
+
+    mine, made = tools.trained(lambda m: optim.muon(matrices(m), lr=0.02, beta=rising), torch.float64, steps=20)
+    same, _ = tools.trained(by_hand, torch.float64, steps=20)
+    for a, b in zip(matrices(mine), matrices(same), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+    group = made.param_groups[0]
+    assert (group["beta"], group["first"], group["rise"]) == (0.95, 0.5, 8)
+
+
+def test_a_rise_goes_on_from_what_is_kept(tools):
+    build = partial(optim.muon, lr=0.02, beta=optim.RisingAverage(0.9, first=0.1, rise=6))
+    whole, optimizer = tools.trained(lambda m: build(matrices(m)), torch.float64, steps=4)
+    other = tools.network(torch.float64)
+    other.load_state_dict(whole.state_dict())
+    again = build(matrices(other))
+    again.load_state_dict(optimizer.state_dict())
+    for model, one in ((whole, optimizer), (other, again)):
+        for p in matrices(model):
+            p.grad = torch.ones_like(p)
+        one.step()
+    tools.close(other, whole, torch.float64)
+
+
+def test_the_bounds_of_a_rise():
+    with pytest.raises(ValueError, match="first is at least 0 and below 1: got 1"):
+        optim.RisingAverage(first=1.0)
+    with pytest.raises(ValueError, match="rise is at least 0 and below inf: got -1"):
+        optim.RisingAverage(rise=-1)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from lawful.inference.decoding import log_probabilities
 from lawful.models.transformer.layouts import read_gpt2
 from lawful.probe import (
     activation_patching,
@@ -14,6 +15,7 @@ from lawful.probe import (
     logit_lens,
     path_expansion,
     paths_by_length,
+    qk_circuit,
     record,
     repeating,
     zeroed,
@@ -99,3 +101,43 @@ def test_heads_of_theirs_are_scored_and_patched_by_their_patterns(folder):
     exact = activation_patching(model, clean, corrupted, **options)
     estimated = attribution_patching(model, clean, corrupted, **options)
     assert all(exact[name].shape == estimated[name].shape == (3,) for name in exact)
+
+
+def test_edits_and_patches_take_the_first_of_a_tuple(folder):
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="sdpa").eval()
+    with torch.no_grad():
+        with record(model, edit={"transformer.h.0.attn": zeroed}):
+            one = model(TOKENS).logits
+        with record(model, edit={"transformer.h.0.attn.c_proj": zeroed}):
+            other = model(TOKENS).logits
+    assert torch.equal(one, other)
+    clean, corrupted = TOKENS, TOKENS.roll(1, 0)
+    options = {"metric": lambda y: y.logits[:, -1, 3].sum(), "axis": 1}
+    for patching in (activation_patching, attribution_patching):
+        tuples = patching(model, clean, corrupted, names="transformer.h.?.attn", **options)
+        tensors = patching(model, clean, corrupted, names="transformer.h.?.attn.c_proj", **options)
+        assert len(tuples) == 2
+        for name, effect in tuples.items():
+            torch.testing.assert_close(effect, tensors[f"{name}.c_proj"])
+
+
+def test_what_a_model_has_not_is_said(folder):
+    fused, eager = (
+        transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation=kind).eval()
+        for kind in ("sdpa", "eager")
+    )
+    sentence = r'did not come up \(.*attn_implementation="sdpa"\)'
+    with pytest.raises(LookupError, match=sentence), record(eager, "*.pattern"):
+        eager(TOKENS)
+    sentence = r"near names: transformer\.h\.0\.attn\.pattern"
+    with pytest.raises(LookupError, match=sentence), record(fused, "transformer.h.0.attn.patern"):
+        fused(TOKENS)
+    with pytest.raises(LookupError, match=r"read_gpt2 reads a GPT-2 so"):
+        head_attribution(fused, TOKENS)
+    with pytest.raises(TypeError, match=r"a MultiHeadAttention was wanted .*: got GPT2Attention"):
+        qk_circuit(fused.transformer.h[0].attn, 0)
+
+
+def test_their_texts_are_as_probable_as_ours(folder, theirs):
+    ours, text = read_gpt2(folder), [1, 5, 3, 5, 1, 2]
+    assert torch.allclose(log_probabilities(theirs, text), log_probabilities(ours, text), atol=1e-4)

@@ -1,10 +1,14 @@
 """Circuits, lens, attribution, detectors and patching, as a user has them."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from lawful.blocks import Gate, LayerScale, Mix, post_norm, sandwich_norm
 from lawful.blocks.attention import Heads, MultiHeadAttention
 from lawful.models.transformer import Decoder, DecoderConfig, Extras
 from lawful.probe import (
@@ -22,6 +26,7 @@ from lawful.probe import (
     layer_attribution,
     logit_lens,
     looks_back,
+    only,
     ov_circuit,
     path_patching,
     q_composition,
@@ -30,7 +35,9 @@ from lawful.probe import (
     repeating,
     through_tokens,
     v_composition,
+    zeroed,
 )
+from lawful.probe.example import unchanged
 
 TOKENS = torch.tensor([[1, 2, 3, 1], [0, 4, 4, 2]])
 
@@ -173,3 +180,54 @@ def test_a_patch_of_another_shape_is_refused():
     model = attention_only(vocab=5, d=4)
     with pytest.raises(ValueError, match=r"a value of shape .* was wanted: got"):
         activation_patching(model, TOKENS, TOKENS[:, :3], names="layers.0.added", metric=torch.sum)
+
+
+@pytest.mark.parametrize(
+    "extras",
+    [
+        Extras(gate=partial(LayerScale, start=0.01)),
+        Extras(gate=lambda d: Gate(start=0.3), shortcut=partial(Mix, start=(0.5, 2.0))),
+    ],
+)
+@pytest.mark.parametrize("order", ["ss", "shs"])
+def test_what_a_head_of_the_last_layer_adds_is_what_goes_without_it(extras, order):
+    torch.manual_seed(0)
+    config = DecoderConfig(vocab=5, d=8, order=order, norm=nn.LayerNorm, extras=replace(extras, last=unchanged))
+    model, last = Decoder(replace(config, attention=partial(MultiHeadAttention, heads=2))), len(order) - 1
+    parts, whole = head_attribution(model, TOKENS), model(TOKENS)[:, -1]
+    assert torch.allclose(parts.sum(), whole, atol=1e-5)
+    for head in range(2):
+        without = only((..., head, slice(None), slice(None)), zeroed)
+        with record(model, edit={f"layers.{last}.block.heads": without}):
+            effect = whole - model(TOKENS)[:, -1]
+        torch.testing.assert_close(parts[f"layers.{last}.head.{head}"], effect, atol=1e-5, rtol=1e-4)
+
+
+def test_heads_that_a_norm_or_a_bent_gate_follows():
+    config = DecoderConfig(vocab=5, d=8, order="s*", depth=2, norm=nn.LayerNorm, extras=Extras())
+    model = Decoder(replace(config, residual=sandwich_norm))
+    assert torch.allclose(head_attribution(model, TOKENS).sum(), model(TOKENS)[:, -1], atol=1e-5)
+    with pytest.raises(ValueError, match=r"layers\.0 has a norm after the addition"):
+        head_attribution(Decoder(replace(config, residual=post_norm)), TOKENS)
+    with pytest.raises(ValueError, match=r"the gate of layers\.0 is no linear map: got Tanh"):
+        head_attribution(Decoder(replace(config, extras=Extras(gate=lambda d: nn.Tanh()))), TOKENS)
+
+
+def test_a_model_without_a_last_norm():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+            self.embedding, self.body = nn.Embedding(5, 8), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+            self.head = nn.Linear(8, 5)
+
+        def forward(self, tokens):
+            return self.head(self.body(self.embedding(tokens)))
+
+    torch.manual_seed(0)
+    model = Own()
+    with pytest.raises(ValueError, match="norm=None if there is no norm before the head"):
+        logit_lens(model, TOKENS)
+    where = Anatomy(layers="body.layers", norm=None)
+    assert torch.allclose(logit_lens(model, TOKENS, anatomy=where)[-1], model(TOKENS), atol=1e-5)
+    assert torch.allclose(layer_attribution(model, TOKENS, anatomy=where).sum(), model(TOKENS)[:, -1], atol=1e-5)

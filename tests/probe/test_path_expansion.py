@@ -6,8 +6,8 @@ from torch import nn
 
 from lawful.blocks import RMSNorm
 from lawful.blocks.attention import Heads, MultiHeadAttention
-from lawful.blocks.residual import post_norm
-from lawful.blocks.transformer import Mix
+from lawful.blocks.residual import post_norm, sandwich_norm
+from lawful.blocks.transformer import Gate, LayerScale, Mix
 from lawful.models.transformer import Decoder, DecoderConfig, Extras
 from lawful.probe import attention_only, induction_model, path_expansion, path_terms, paths_by_length, subnetworks
 
@@ -32,6 +32,9 @@ def decoder(**options):
         {"order": "(sf)*"},
         {"order": "fsfs", "norm": nn.LayerNorm},
         {"tied": True},
+        {"order": "(sf)*", "extras": Extras(shortcut=partial(Mix, start=(0.5, 2.0)))},
+        {"extras": Extras(gate=LayerScale)},
+        {"residual": sandwich_norm, "norm": nn.LayerNorm, "order": "hsh", "extras": Extras(gate=lambda d: Gate())},
     ],
 )
 @pytest.mark.parametrize("position", [0, -1])
@@ -68,17 +71,30 @@ def test_too_many_paths_are_refused_and_lengths_are_not():
     assert torch.allclose(parts.sum(), model(TOKENS)[:, -1], atol=1e-4)
 
 
+class Bent(nn.Module):
+    """A shortcut that is no sum."""
+
+    def forward(self, x, y):
+        return torch.tanh(x) + y
+
+
 @pytest.mark.parametrize(
-    "options",
+    ("options", "why"),
     [
-        {"residual": post_norm, "norm": nn.LayerNorm},
-        {"extras": Extras(shortcut=partial(Mix, start=(0.5, 0.5)))},
-        {"extras": Extras(value_residual=partial(Mix, start=(0.5, 0.5)))},
+        ({"residual": post_norm, "norm": nn.LayerNorm}, r"layers\.0 has a norm after the addition"),
+        ({"extras": Extras(shortcut=Bent)}, r"something between layers\.0 and layers\.1 changes the stream"),
+        (
+            {"extras": Extras(value_residual=partial(Mix, start=(0.5, 0.5)))},
+            r"layers\.1 is not the sum of its heads .*: its values are mixed with others",
+        ),
+        ({"extras": Extras(gate=lambda d: nn.Tanh())}, r"the gate of layers\.0 is no linear map: got Tanh"),
     ],
 )
-def test_what_is_more_than_a_sum_is_refused_not_split_wrongly(options):
-    with pytest.raises(ValueError, match="the parts do not add up to the stream before the head"):
-        path_expansion(decoder(**options), TOKENS)
+def test_what_is_more_than_a_sum_is_refused_not_split_wrongly(options, why):
+    model = decoder(**options)
+    for split in (path_expansion, paths_by_length):
+        with pytest.raises(ValueError, match=why):
+            split(model, TOKENS)
 
 
 def test_a_model_without_heads_and_one_without_anatomy_are_refused():

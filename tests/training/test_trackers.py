@@ -1,6 +1,6 @@
 from lawful.training.shown.tensorboard import TensorBoard
 from lawful.training.shown.terminal import Terminal
-from lawful.training.trackers import Tracker
+from lawful.training.trackers import Tracker, Trackers
 
 
 def test_whatever_has_the_three_methods_is_a_tracker(tmp_path):
@@ -17,3 +17,32 @@ def test_whatever_has_the_three_methods_is_a_tracker(tmp_path):
     for tracker in (Listed(), Terminal(), TensorBoard(tmp_path)):
         assert isinstance(tracker, Tracker)
     assert not isinstance(print, Tracker)
+
+
+class Told:
+    def __init__(self, error=None):
+        self.error, self.heard = error, []
+
+    def start(self, run, training):
+        self.heard.append("start")
+
+    def log(self, step, figures):
+        if self.error:
+            raise self.error
+        self.heard.append(step)
+
+    def close(self):
+        self.heard.append("close")
+        raise RuntimeError("closed twice")
+
+
+def test_one_that_cannot_be_reached_is_told_no_more_and_the_others_are():
+    first, lost, last, said = Told(), Told(OSError("no route")), Told(), []
+    trackers = Trackers([first, lost, last], said.append)
+    trackers.start(None, None)
+    for step in (1, 2):
+        trackers.log(step, {})
+    trackers.close()
+    assert first.heard == last.heard == ["start", 1, 2, "close"]
+    assert lost.heard == ["start"]
+    assert said == ["Told is told no more: OSError: no route"]

@@ -10,6 +10,7 @@ import tyro
 
 from lawful.cli import training
 from lawful.cli.checking import check, discover, laws
+from lawful.cli.generative import complete, score
 from lawful.cli.sampling import sample
 from lawful.cli.words import INTERNAL, INTERRUPTED, USAGE, say
 
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "runs": training.runs,
                 "predict": training.predict,
                 "sample": sample,
+                "score": score,
+                "complete": complete,
             },
             prog="lawful",
             description="The building blocks of modern machine learning, each with the laws it obeys.",

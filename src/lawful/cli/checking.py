@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,16 +25,49 @@ from lawful.cli.words import INTERNAL, USAGE, say
 Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
 
 
+File = Annotated[str | None, tyro.conf.arg(metavar="FILE")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How long to look for a counterexample, and from where."""
+
+    cases: int = 100
+    """How many cases to try for each law."""
+    seed: int = 0
+    """The same seed gives the same counterexample."""
+    timeout: float = 60.0
+    """Seconds after which a law is given up."""
+
+    @property
+    def wrong(self) -> str:
+        """What cannot be, or nothing."""
+        if self.cases < 1:
+            return f"--cases is at least 1: got {self.cases}"
+        return f"--timeout is above 0: got {self.timeout:g}" if self.timeout <= 0 else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What to write to files."""
+
+    json: File = None
+    """Write the report as JSON to this file (`-` for standard output)."""
+    sarif: File = None
+    """Write what failed as SARIF, which code hosts show beside the code, to this file."""
+    script: File = None
+    """Write a standalone script that shows the counterexample to this file."""
+
+
+USUAL, SHORT, NOTHING = Search(), Search(cases=30), Written()
+
+
 def check(
     target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")] = None,
     law: Annotated[Repeated, tyro.conf.arg(metavar="NAME:key=value")] = (),
     input: Annotated[Repeated, tyro.conf.arg(metavar='"b t 16"')] = (),
-    cases: int = 100,
-    seed: int = 0,
-    timeout: float = 60.0,
-    json: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None,
-    sarif: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None,
-    script: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None,
+    search: tyro.conf.OmitArgPrefixes[Search] = USUAL,
+    written: tyro.conf.OmitArgPrefixes[Written] = NOTHING,
     jobs: int = 0,
     debug: tyro.conf.FlagCreatePairsOff[bool] = False,
 ) -> int:
@@ -45,27 +79,24 @@ def check(
         law: A law, such as `causality:time=1`; give it again for another. `lawful laws` lists them.
         input: What the target takes: `"b t 16"`, `"tokens(b t, vocab=65)"`, `"mask(b t)"`, each with `name=`
             before it or not; give it again for another.
-        cases: How many cases to try for each law.
-        seed: The same seed gives the same counterexample.
-        timeout: Seconds after which a law is given up.
-        json: Write the report as JSON to this file (`-` for standard output).
-        sarif: Write what failed as SARIF, which code hosts show beside the code, to this file.
-        script: Write a standalone script that shows the counterexample to this file.
+        search: How long to look, and from where.
+        written: What to write to files.
         jobs: How many processes share the claims of a module; as many as there are cores unless given.
         debug: Show tracebacks.
     """
-    if wrong := _wrong(cases, timeout):
-        say(f"error: {wrong}")
+    if search.wrong:
+        say(f"error: {search.wrong}")
         return USAGE
-    console = Console(stderr=json == "-", highlight=False, soft_wrap=True)
-    one = script is not None or (target is not None and ":" in target)
+    console = Console(stderr=written.json == "-", highlight=False, soft_wrap=True)
+    one = written.script is not None or (target is not None and ":" in target)
     workers = 1 if one else jobs or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
-    job = Job(target, list(law), list(input), cases, seed, timeout, script, workers=workers)
+    limits = search.cases, search.seed, search.timeout
+    job = Job(target, list(law), list(input), *limits, written.script, workers=workers)
     result = _watched(job, console, lambda verdict: print_verdict(verdict, console))
-    if json:
-        _write_json({**result.report.to_json(), "exit_code": result.exit_code}, result, json)
-    if sarif:
-        _write(as_sarif(verdict for verdict in result.report if verdict.failed), sarif)
+    if written.json:
+        _write_json({**result.report.to_json(), "exit_code": result.exit_code}, result, written.json)
+    if written.sarif:
+        _write(as_sarif(verdict for verdict in result.report if verdict.failed), written.sarif)
     _print_end(result, console, debug)
     if result.report.verdicts:
         console.print(Text(summary(result.report)))
@@ -78,10 +109,8 @@ def discover(
     target: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")],
     input: Annotated[Repeated, tyro.conf.arg(metavar='"b t 16"')] = (),
     as_claims: tyro.conf.FlagCreatePairsOff[bool] = False,
-    cases: int = 30,
-    seed: int = 0,
-    timeout: float = 60.0,
-    json: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None,
+    search: tyro.conf.OmitArgPrefixes[Search] = SHORT,
+    json: File = None,
     debug: tyro.conf.FlagCreatePairsOff[bool] = False,
 ) -> int:
     """Find out which laws a module or function obeys: every law is tried over every axis it could speak of.
@@ -90,17 +119,16 @@ def discover(
         target: `package.module:Name` or `path/file.py:Name`: a class, factory, instance or function.
         input: What the target takes, as for `lawful check`; give it again for another.
         as_claims: Print Python that declares what held, ready for a test file, rather than the table.
-        cases: How many cases to try for each law.
-        seed: The same seed gives the same result.
-        timeout: Seconds after which a law is given up.
+        search: How long to look, and from where.
         json: Write what was found as JSON to this file (`-` for standard output).
         debug: Show tracebacks.
     """
-    if wrong := _wrong(cases, timeout):
-        say(f"error: {wrong}")
+    if search.wrong:
+        say(f"error: {search.wrong}")
         return USAGE
     console = Console(stderr=as_claims or json == "-", highlight=False, soft_wrap=True)
-    result = _watched(Job(target, [], list(input), cases, seed, timeout, discover=True), console)
+    limits = search.cases, search.seed, search.timeout
+    result = _watched(Job(target, [], list(input), *limits, discover=True), console)
     found = result.discovery
     if json and found is not None:
         _write_json(found.to_json(), result, json)
@@ -123,12 +151,6 @@ def discover(
         console.print(Text("\n".join(str(found).splitlines()[1:-1])))
     console.print(Text(found.summary))
     return 0
-
-
-def _wrong(cases: int, timeout: float) -> str:
-    if cases < 1:
-        return f"--cases is at least 1: got {cases}"
-    return f"--timeout is above 0: got {timeout:g}" if timeout <= 0 else ""
 
 
 def _watched(job: Job, console: Console, tell: Callable[[Verdict], None] = lambda verdict: None) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import tyro
@@ -11,34 +12,78 @@ import tyro
 from lawful.cli.words import USAGE, say
 
 
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """How each token is drawn."""
+
+    temperature: float = 1.0
+    """How bold it is: 0 takes the most probable token, 1 draws as the model says."""
+    top_k: int = 0
+    """How many tokens may come, the most probable; 0 for all."""
+    top_p: float = 1.0
+    """The probability that the tokens which may come have together."""
+    min_p: float = 0.0
+    """The least probability of a token, as a share of the largest."""
+    repetition_penalty: float = 1.0
+    """What the scores of tokens that are there already are divided by; 1 for nothing."""
+
+
+AS_THE_MODEL_SAYS = Drawing()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Which samples of a generative model are drawn, and where they go."""
+
+    n: int = 16
+    """A generative model: how many samples."""
+    label: str | None = None
+    """A conditional one: the label that they have."""
+    out: Annotated[str, tyro.conf.arg(metavar="FILE")] | None = None
+    """A generative model: the .png, .npy or .csv file to write; by default CSV to standard output, images to a file."""
+
+
+SIXTEEN = Samples()
+
+
 def sample(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     prompt: str = "",
     tokens: int = 256,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    repetition_penalty: float = 1.0,
+    drawing: tyro.conf.OmitArgPrefixes[Drawing] = AS_THE_MODEL_SAYS,
     seed: int = 0,
-    stop: tuple[str, ...] = (),
+    stop: Annotated[
+        tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="[STR [STR ...]]")
+    ] = (),
     beams: int = 1,
+    samples: tyro.conf.OmitArgPrefixes[Samples] = SIXTEEN,
 ) -> int:
-    """Let a trained run write: on where the prompt ends, or what the prompt becomes.
+    """Let a trained run write, on where the prompt ends or what the prompt becomes; or draw samples of its data.
 
     Args:
         run: The folder of the run.
         prompt: The text to begin with.
         tokens: How many tokens to write, at most.
-        temperature: How bold it is: 0 takes the most probable token, 1 draws as the model says.
-        top_k: How many tokens may come, the most probable; 0 for all.
-        top_p: The probability that the tokens which may come have together.
-        min_p: The least probability of a token, as a share of the largest.
-        repetition_penalty: What the scores of tokens that are there already are divided by; 1 for nothing.
+        drawing: How each token is drawn.
         seed: What the draws begin from.
         stop: Texts that end it, and are not shown.
         beams: How many continuations are searched for a probable one; 1 draws instead.
+        samples: Which samples of a generative model are drawn.
     """
+    from lawful.cli.generative import generates, sampled
+
+    if generates(run):
+        usual = {"prompt": "", "tokens": 256, "drawing": AS_THE_MODEL_SAYS, "stop": (), "beams": 1}
+        asked = {"prompt": prompt, "tokens": tokens, "drawing": drawing, "stop": stop, "beams": beams}
+        for name, value in asked.items():
+            if value != usual[name]:
+                said = "how tokens are drawn" if name == "drawing" else name
+                say(f"error: {said} is for a run of text: {run} is of a generative model, which takes n, label and out")
+                return USAGE
+        return sampled(run, n=samples.n, seed=seed, label=samples.label, out=samples.out)
+    if samples != SIXTEEN:
+        say(f"error: n, label and out are for a run of a generative model: {run} is none")
+        return USAGE
     from lawful.inference.decoding import Sampling
     from lawful.recipes.sample import sample as written
     from lawful.recipes.sample import tokenizer_of
@@ -46,14 +91,9 @@ def sample(
     from lawful.training.shown.characters import without_controls
 
     try:
-        sampling = Sampling(
-            temperature=temperature,
-            top_k=top_k or None,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-        )
-        pieces = written(run, prompt, tokens=tokens, sampling=sampling, stop=stop, seed=seed, beams=beams)
+        top_k = drawing.top_k
+        sampling = Sampling(**{**asdict(drawing), "top_k": top_k or None})
+        pieces = written(run, prompt, tokens=tokens, sampling=sampling, stop=sum(stop, ()), seed=seed, beams=beams)
         tokenizer = tokenizer_of(run)
         if unknown := tokenizer.unknown(prompt):
             say(f"note: the run knows no {', '.join(map(ascii, unknown[:10]))}: read as an unknown character")

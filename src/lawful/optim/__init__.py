@@ -12,6 +12,7 @@ from lawful.optim.moments import AdamMoments, UncorrectedMoments
 from lawful.optim.muon import Orthogonalise, by_aspect, like_adam, muon, muon_with_adamw, orthogonalise
 from lawful.optim.part import Part, Point
 from lawful.optim.parts import Average, Decay, Descend, NesterovAverage, NesterovTrace, Sign, Trace
+from lawful.optim.rising import RisingAverage
 from lawful.optim.row_swaps import better_order, rearrange
 from lawful.optim.schedules import Schedule, constant, cosine, linear, one_cycle, warm_up, warmup_stable_decay
 
@@ -28,6 +29,7 @@ __all__ = [
     "Orthogonalise",
     "Part",
     "Point",
+    "RisingAverage",
     "Schedule",
     "Sign",
     "Trace",

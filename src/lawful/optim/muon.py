@@ -18,6 +18,7 @@ from lawful.optim.chain import Chain
 from lawful.optim.moments import AdamMoments
 from lawful.optim.part import Point
 from lawful.optim.parts import Decay, Descend, NesterovAverage, Stateless, within
+from lawful.optim.rising import RisingAverage
 
 _COEFFICIENTS = 3.4445, -4.7750, 2.0315
 USUAL = AdamMoments()
@@ -109,7 +110,7 @@ def muon(
     params: Iterable[Any],
     *,
     lr: float = 1e-3,
-    beta: float = 0.95,
+    beta: float | RisingAverage = 0.95,
     decay: float = 0.1,
     steps: int = 5,
     scale: Callable[[int, int], float] = by_aspect,
@@ -127,7 +128,7 @@ def muon(
     Args:
         params: The matrices $\theta$, or groups of them.
         lr: The learning rate $\eta$.
-        beta: $\beta$, how slowly the average gradient $v$ changes.
+        beta: $\beta$, how slowly the average gradient $v$ changes; a `RisingAverage` lets it rise at first.
         decay: $\lambda$, decoupled.
         steps: The number of Newton-Schulz steps in `orthogonalise`.
         scale: $\kappa$ by the shape of a matrix: `by_aspect`, `like_adam` or another.
@@ -142,9 +143,15 @@ def muon(
 
 
 def _muon(
-    lr: float, beta: float, decay: float, steps: int, scale: Callable[[int, int], float], precision: torch.dtype
+    lr: float,
+    beta: float | RisingAverage,
+    decay: float,
+    steps: int,
+    scale: Callable[[int, int], float],
+    precision: torch.dtype,
 ) -> list[Any]:
-    return [NesterovAverage(beta), Orthogonalise(steps, scale, precision), Decay(decay), Descend(lr)]
+    average = beta if isinstance(beta, RisingAverage) else NesterovAverage(beta)
+    return [average, Orthogonalise(steps, scale, precision), Decay(decay), Descend(lr)]
 
 
 def muon_with_adamw(
@@ -152,7 +159,7 @@ def muon_with_adamw(
     *,
     lr: float = 1e-3,
     adam_lr: float | Mapping[str, float] = 1e-3,
-    beta: float = 0.95,
+    beta: float | RisingAverage = 0.95,
     decay: float = 0.1,
     moments: AdamMoments = USUAL,
     scale: Callable[[int, int], float] = by_aspect,
@@ -168,7 +175,7 @@ def muon_with_adamw(
         model: The model.
         lr: The learning rate $\eta$ of Muon.
         adam_lr: That of AdamW; or several by patterns of names, of which the first that fits counts.
-        beta: $\beta$ of Muon.
+        beta: $\beta$ of Muon, or a `RisingAverage`.
         decay: $\lambda$ of both.
         moments: $\beta_1$, $\beta_2$ and $\epsilon$ of AdamW.
         scale: The factor of a matrix by its shape.

@@ -22,10 +22,19 @@ class Anatomy:
     """The table of the tokens."""
     layers: str = "layers"
     """The list of the layers; each takes the stream and returns it."""
-    norm: str = "norm"
-    """The norm before the head."""
+    norm: str | None = "norm"
+    """The norm before the head; None for a model without one, whose head reads the stream itself."""
     head: str = "head"
     """The linear map to the logits."""
+
+    @property
+    def reader(self) -> str:
+        """What reads the stream after the last layer."""
+        return self.head if self.norm is None else self.norm
+
+    def norm_of(self, model: nn.Module) -> nn.Module:
+        """The norm before the head of a model; the identity where there is none."""
+        return nn.Identity() if self.norm is None else model.get_submodule(self.norm)
 
     def names(self, model: nn.Module) -> list[str]:
         """The names of the layers of a model."""
@@ -53,10 +62,11 @@ def anatomy_of(model: nn.Module) -> Anatomy:
     """
     known = {name for name, _ in model.named_modules(remove_duplicate=False)}
     for layout in LAYOUTS:
-        if {layout.embedding, layout.layers, layout.norm, layout.head} <= known:
+        if {layout.embedding, layout.layers, layout.reader, layout.head} <= known:
             return layout
     wanted = [name for name in ("embedding", "layers", "norm", "head") if name not in known]
-    raise ValueError(f"the model has no {wanted[0]}{near(wanted[0], known)}: give an Anatomy with its own names")
+    why = f"the model has no {wanted[0]}{near(wanted[0], known)}"
+    raise ValueError(f"{why}: give an Anatomy with its own names, and norm=None if there is no norm before the head")
 
 
 def frozen_norm(

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lawful.blocks.residual import Residual
+from lawful.blocks.transformer import LayerScale, Mix
 from lawful.laws import Claim, agreement, tokens
+from lawful.models.transformer import Decoder, Extras
 from lawful.probe.anatomy import Anatomy, anatomy_of, frozen_norm
-from lawful.probe.example import attention_only
+from lawful.probe.edits import only, zeroed
+from lawful.probe.example import attention_only, unchanged
 from lawful.probe.parts import Parts
 from lawful.probe.record import record
 from lawful.probe.tape import Tape
+from lawful.probe.ways import asked_of, into_stream, mixed
+
+Split = Callable[[str, Tensor], list[tuple[str, Tensor]]]
 
 
 def layer_attribution(
@@ -25,7 +34,8 @@ def layer_attribution(
       = W_U \frac{\gamma \odot P x_0}{\sigma}
       + \sum_\ell W_U \frac{\gamma \odot P \Delta_\ell}{\sigma} + W_U \beta + b$$
 
-    The scale $\sigma$ of the last norm is held as it is. The sum is exact (to the logits before a soft cap).
+    The scale $\sigma$ of the last norm is held as it is. The sum is exact (to the logits before a soft cap). A shortcut
+    (`Mix`) from the embedding scales what came before it, and adds to the part of the embedding.
 
     Args:
         model: A model in which every layer adds to one stream.
@@ -52,7 +62,9 @@ def head_attribution(
     r"""Splits the logits at a position into what each head adds to them directly, and each layer without heads.
 
     The heads of a layer are `layers.0.head.0`, ...; what their layer adds besides is `layers.0.rest`: the bias of its
-    output, or, where the heads are one part of a layer, the other parts. The sum is exact, as for layers.
+    output, or, where the heads are one part of a layer, the other parts. The sum is exact, as for layers. A gate on
+    what a layer adds, and a shortcut from the embedding, count as they are; a norm that is between is held at its
+    scale.
 
     Args:
         model: A model in which every layer adds to one stream, whose attention taps `heads`.
@@ -67,44 +79,64 @@ def head_attribution(
         ('embedding', 'layers.0.head.0', 'layers.0.head.1', 'layers.0.rest', 'bias')
     """
     where = anatomy or anatomy_of(model)
-    tape = _streams(model, inputs, where, f"{where.layers}.*.heads")
-    found = []
-    for name, added in _added(model, where, tape):
+    layers = {name: model.get_submodule(name) for name in where.names(model)}
+    for name, layer in layers.items():
+        if isinstance(layer, Residual) and layer.after is not None:
+            raise ValueError(f"{name} has a norm after the addition, through which the stream is no sum of heads")
+    blocks = [f"{name}.block" for name, layer in layers.items() if isinstance(layer, Residual)]
+    try:
+        tape = _streams(model, inputs, where, f"{where.layers}.*.heads", *blocks)
+    except LookupError as error:
+        raise LookupError(f"{error}; heads are those of MultiHeadAttention (read_gpt2 reads a GPT-2 so)") from None
+
+    def by_heads(name: str, added: Tensor) -> list[tuple[str, Tensor]]:
         heads = [tape[tapped] for tapped in tape if tapped.startswith(f"{name}.") and tapped.endswith(".heads")]
-        each = torch.cat(heads, dim=-3).unbind(-3) if heads else ()
-        found += [(f"{name}.head.{i}", head) for i, head in enumerate(each)]
-        found.append((f"{name}.rest", added - sum(each)) if each else (name, added))
-    return _read(model, where, tape, found, position)
+        if not heads:
+            return [(name, added)]
+        way, _ = into_stream(layers[name], tape.get(f"{name}.block", added), name=name)
+        each = [way(head) for head in torch.cat(heads, dim=-3).unbind(-3)]
+        return [*((f"{name}.head.{i}", head) for i, head in enumerate(each)), (f"{name}.rest", added - sum(each))]
+
+    return _read(model, where, tape, _added(model, where, tape, by_heads), position)
 
 
 def _streams(model: nn.Module, inputs: Tensor | dict[str, Any], where: Anatomy, *others: str) -> Tape:
     """The stream before and after every layer, and before the last norm."""
     layers = where.names(model)
-    with record(model, *layers, *(f"{name}.input" for name in (*layers, where.norm)), *others) as tape:
+    names = *layers, *(f"{name}.input" for name in (*layers, where.reader)), *asked_of(model), *others
+    with record(model, *names) as tape:
         model(**inputs) if isinstance(inputs, dict) else model(inputs)
     return tape
 
 
-def _added(model: nn.Module, where: Anatomy, tape: Tape) -> list[tuple[str, Tensor]]:
-    """What the embedding, every layer, and anything between layers add to the stream."""
-    names, found, stream = where.names(model), [], None
-    for name in (*names, where.norm):
+def _whole(name: str, added: Tensor) -> list[tuple[str, Tensor]]:
+    return [(name, added)]
+
+
+def _added(model: nn.Module, where: Anatomy, tape: Tape, split: Split = _whole) -> list[tuple[str, Tensor]]:
+    """What the embedding, every layer, and anything between layers add to the stream, as it is at the end."""
+    names = where.names(model)
+    start = stream = tape[f"{(*names, where.reader)[0]}.input"]
+    found = [("embedding", start)]
+    for name in (*names, where.reader):
         before = tape[f"{name}.input"]
-        if stream is None:
-            found.append(("embedding", before))
-        elif before is not stream and not torch.equal(before, stream):
-            found.append((f"before {name}", before - stream))
-        if name != where.norm:
-            stream = tape[name][0] if isinstance(tape[name], tuple) else tape[name]
-            found.append((name, stream - before))
+        if before is not stream and not torch.equal(before, stream):
+            if (weights := mixed(model, tape, before)) is not None:
+                found = [(named, weights[0] * term) for named, term in found]
+                found[0] = ("embedding", found[0][1] + weights[1] * start)
+            else:
+                found.append((f"before {name}", before - stream))
+        if name != where.reader:
+            stream = tape.tensor(name)
+            found += split(name, stream - before)
     return found
 
 
 def _read(model: nn.Module, where: Anatomy, tape: Tape, added: list[tuple[str, Tensor]], position: int) -> Parts:
     """What terms of the last stream add to the logits at a position."""
     head = model.get_submodule(where.head)
-    last = tape[f"{where.norm}.input"][..., position, :]
-    linear, shift = frozen_norm(model.get_submodule(where.norm), last)
+    last = tape[f"{where.reader}.input"][..., position, :]
+    linear, shift = frozen_norm(where.norm_of(model), last)
     zero = head(torch.zeros_like(shift))
     terms = head(torch.stack([linear(term[..., position, :]) for _, term in added])) - zero
     return Parts((*(name for name, _ in added), "bias"), torch.cat([terms, head(shift)[None]]))
@@ -127,3 +159,29 @@ def claims() -> Iterator[Claim]:
         for f in (by_layers, by_heads):
             name = f"{f.__name__.replace('_', ' ')}, {norm.__name__}"
             yield Claim(agreement(other=logits), f, tokens("b t:2..5", vocab=5), name=name)
+    extras = Extras(gate=partial(LayerScale, start=0.3), shortcut=partial(Mix, start=(0.5, 2.0)), last=unchanged)
+    gated = Decoder(replace(attention_only(vocab=5, d=4, depth=2, heads=2).config, extras=extras))
+
+    def attributed(x: Tensor) -> Tensor:
+        return torch.stack([head_attribution(gated, x)[f"layers.1.head.{head}"] for head in range(2)])
+
+    def ablated(x: Tensor) -> Tensor:
+        found = []
+        for head in range(2):
+            with record(gated, edit={"layers.1.block.heads": only((..., head, slice(None), slice(None)), zeroed)}):
+                found.append(gated(x)[:, -1])
+        return gated(x)[:, -1] - torch.stack(found)
+
+    yield Claim(
+        agreement(other=ablated), attributed, tokens("b t:1..5", vocab=5), name="a head attributed, and ablated"
+    )
+
+    def of_embedding(x: Tensor) -> Tensor:
+        return layer_attribution(gated, x)["embedding"]
+
+    def carried(x: Tensor) -> Tensor:
+        start = gated.embedding(x) + gated.get_parameter("positions.weight")[: x.shape[1]]
+        weight = 0.5 * (0.5 + 2.0) + 2.0
+        return weight * start[:, -1] @ gated.head.weight.mT
+
+    yield Claim(agreement(other=carried), of_embedding, tokens("b t:1..5", vocab=5), name="embedding, with shortcuts")

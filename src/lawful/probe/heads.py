@@ -11,12 +11,20 @@ from torch import Tensor, nn
 
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.attention.views import ov_factors, qk_factors
+from lawful.functions.activations import identity
 from lawful.functions.attention import Mask
 from lawful.laws import Claim, agreement, linearity, shape
 from lawful.probe.anatomy import frozen_norm
 from lawful.probe.factored import Factored
 from lawful.probe.record import record
 from lawful.probe.tape import Tape
+
+
+def _own(attention: nn.Module) -> MultiHeadAttention:
+    if not isinstance(attention, MultiHeadAttention):
+        came = type(attention).__name__
+        raise TypeError(f"a MultiHeadAttention was wanted (read_gpt2 makes them of a GPT-2): got {came}")
+    return attention
 
 
 def qk_circuit(attention: MultiHeadAttention, head: int) -> Factored:
@@ -30,7 +38,7 @@ def qk_circuit(attention: MultiHeadAttention, head: int) -> Factored:
         >>> qk_circuit(MultiHeadAttention(8, heads=2), 1).left.shape
         torch.Size([8, 4])
     """
-    return Factored(*qk_factors(attention, head))
+    return Factored(*qk_factors(_own(attention), head))
 
 
 def ov_circuit(attention: MultiHeadAttention, head: int) -> Factored:
@@ -44,7 +52,7 @@ def ov_circuit(attention: MultiHeadAttention, head: int) -> Factored:
         >>> ov_circuit(MultiHeadAttention(8, heads=2), 1).right.shape
         torch.Size([4, 8])
     """
-    return Factored(*ov_factors(attention, head))
+    return Factored(*ov_factors(_own(attention), head))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +70,8 @@ class LinearHeads:
     """What the layer adds whatever the stream is: its biases."""
     scaled: Callable[[Tensor], Tensor]
     """$n$, the linear part of the norm before the heads."""
+    way: Callable[[Tensor], Tensor] = identity
+    """The linear map that what the heads find passes into the stream, such as a gate."""
 
     @property
     def count(self) -> int:
@@ -72,7 +82,8 @@ class LinearHeads:
         """What each head makes of each of several streams."""
         x = self.scaled(x)
         patterns = self.pattern.unbind(-3)
-        return torch.stack([a @ (x @ m.right.mT) @ m.left.mT for a, m in zip(patterns, self.circuits, strict=True)])
+        found = [self.way(a @ (x @ m.right.mT) @ m.left.mT) for a, m in zip(patterns, self.circuits, strict=True)]
+        return torch.stack(found)
 
     def together(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """What all heads make of a stream, or of several."""

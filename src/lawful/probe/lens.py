@@ -38,10 +38,10 @@ def logit_lens(
         torch.Size([3, 1, 3, 5])
     """
     where = anatomy or anatomy_of(model)
-    names = [f"{name}.input" for name in where.names(model)] + [f"{where.norm}.input"]
+    names = [f"{name}.input" for name in where.names(model)] + [f"{where.reader}.input"]
     with record(model, *names) as tape:
         model(**inputs) if isinstance(inputs, dict) else model(inputs)
-    norm, head = model.get_submodule(where.norm), model.get_submodule(where.head)
+    norm, head = where.norm_of(model), model.get_submodule(where.head)
     return head(norm(torch.stack([tape[name] for name in names])))
 
 

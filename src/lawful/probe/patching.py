@@ -72,8 +72,9 @@ def activation_patching(
     effects = {}
     for name in tape:
         found = []
-        for part in _slices(tape[name], axis):
-            with record(model, edit={name: only(part, replaced(tape[name][part]))}):
+        value = tape.tensor(name)
+        for part in _slices(value, axis):
+            with record(model, edit={name: only(part, replaced(value[part]))}):
                 found.append(metric(_run(model, corrupted)) - base)
         effects[name] = found[0] if axis is None else torch.stack(found)
     return effects
@@ -113,10 +114,10 @@ def attribution_patching(
         tape, _ = _recorded(model, clean, names)
     with torch.enable_grad(), record(model, names, edit={names: _leaf}) as other:
         y = metric(_run(model, corrupted))
-    slopes = torch.autograd.grad(y, [other[name] for name in tape], allow_unused=True)
+    slopes = torch.autograd.grad(y, [other.tensor(name) for name in tape], allow_unused=True)
     effects = {}
     for name, slope in zip(tape, slopes, strict=True):
-        change = tape[name] - other[name].detach()
+        change = tape.tensor(name) - other.tensor(name).detach()
         product = torch.zeros_like(change) if slope is None else slope * change
         effects[name] = product.sum() if axis is None else product.movedim(axis, 0).flatten(1).sum(1)
     return effects
@@ -170,11 +171,11 @@ def path_patching(
     held, y = _recorded(model, corrupted, frozen)
     modules = dict(model.named_modules())
     around = {name: name if name in modules else name.rpartition(".")[0] for name in held}
-    keep = {name: replaced(held[name]) for name in held if not f"{sender}.".startswith(f"{around[name]}.")}
-    edit = keep | {sender: only(part, replaced(tape[sender][part]))}
+    keep = {name: replaced(held.tensor(name)) for name in held if not f"{sender}.".startswith(f"{around[name]}.")}
+    edit = keep | {sender: only(part, replaced(tape.tensor(sender)[part]))}
     with record(model, *receivers, edit=edit) as found:
         _run(model, corrupted)
-    with record(model, edit={name: replaced(found[name]) for name in receivers}):
+    with record(model, edit={name: replaced(found.tensor(name)) for name in receivers}):
         return metric(_run(model, corrupted)) - metric(y)
 
 

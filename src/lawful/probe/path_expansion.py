@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
 from lawful.blocks.attention import MultiHeadAttention
+from lawful.blocks.residual import Residual
 from lawful.laws import Claim, agreement, shape, tokens
 from lawful.probe.anatomy import Anatomy, anatomy_of, frozen_norm
 from lawful.probe.example import attention_only
 from lawful.probe.heads import LinearHeads, linear_heads, pattern_of
 from lawful.probe.parts import Parts
 from lawful.probe.record import record
+from lawful.probe.tape import Tape
+from lawful.probe.ways import asked_of, into_stream, mixed
 
 
 def path_expansion(
@@ -36,8 +39,9 @@ def path_expansion(
 
     There are $\prod_\ell (1 + h_\ell)$ paths from the embedding, named by layer and head: `embedding → 0.1 → 1.0`.
     Norms are held at their scale. What starts in the layers themselves is followed too: what a feed-forward block
-    adds, as it is, begins paths of its own; all biases together are one part, `bias`. The sum over all parts is the
-    logits, whatever the model; the patterns' own dependence on the stream is what the expansion does not show.
+    adds, as it is, begins paths of its own; all biases together are one part, `bias`. Gates are part of their heads; a
+    shortcut (`Mix`) from the embedding scales all paths so far and adds to the shortest. The sum over all parts is the
+    logits; the patterns' own dependence on the stream is what the expansion does not show.
 
     Reference:
         Elhage et al., *A Mathematical Framework for Transformer Circuits*, 2021.
@@ -66,6 +70,7 @@ def path_expansion(
         )
     names, streams, bias = ["embedding"], run.start[None], torch.zeros_like(run.start)
     for i, layer in enumerate(run.layers):
+        streams, bias = run.mixed(i, streams, bias)
         if isinstance(layer, LinearHeads):
             moved = layer.each(streams)
             names += [f"{name} → {i}.{h}" for h in range(layer.count) for name in names]
@@ -73,7 +78,7 @@ def path_expansion(
             bias = bias + layer.together(bias) + layer.constant
         else:
             names, streams = [*names, run.names[i]], torch.cat([streams, layer[None]])
-    return run.read(names, streams, bias, position)
+    return run.read(names, *run.mixed(len(run.layers), streams, bias), position)
 
 
 def paths_by_length(
@@ -99,7 +104,8 @@ def paths_by_length(
     """
     run = _frozen(model, inputs, anatomy or anatomy_of(model))
     sums, bias = run.start[None], torch.zeros_like(run.start)
-    for layer in run.layers:
+    for i, layer in enumerate(run.layers):
+        sums, bias = run.mixed(i, sums, bias)
         if isinstance(layer, LinearHeads):
             nothing = torch.zeros_like(bias)[None]
             sums = torch.cat([sums, nothing]) + torch.cat([nothing, layer.together(sums)])
@@ -107,7 +113,7 @@ def paths_by_length(
         else:
             sums = torch.cat([sums[:1] + layer, sums[1:]])
     names = [f"{m} head{'' if m == 1 else 's'}" for m in range(len(sums))]
-    return run.read(names, sums, bias, position)
+    return run.read(names, *run.mixed(len(run.layers), sums, bias), position)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +126,14 @@ class _Frozen:
     start: Tensor
     layers: list[LinearHeads | Tensor]
     last: Tensor
+    mixes: dict[int, tuple[Tensor, Tensor]]
+
+    def mixed(self, i: int, streams: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """The streams, that of the embedding first, and the biases after a shortcut before layer i, if there is one."""
+        if i not in self.mixes:
+            return streams, bias
+        a, b = self.mixes[i]
+        return torch.cat([a * streams[:1] + b * self.start, a * streams[1:]]), a * bias
 
     def count(self) -> int:
         """How many paths there are."""
@@ -130,39 +144,57 @@ class _Frozen:
 
     def read(self, names: list[str], streams: Tensor, bias: Tensor, position: int) -> Parts:
         """What parts of the last stream add to the logits."""
-        off = (streams.sum(0) + bias - self.last).abs().max().item()
-        if not off <= 1e-3 * self.last.abs().max().item():
-            raise ValueError(f"the parts do not add up to the stream before the head (off by {off:.2g}): {_WHY}")
         head = self.model.get_submodule(self.where.head)
-        linear, shift = frozen_norm(self.model.get_submodule(self.where.norm), self.last[..., position, :])
+        linear, shift = frozen_norm(self.where.norm_of(self.model), self.last[..., position, :])
         constant = head(linear(bias[..., position, :]) + shift)
         zero = head(torch.zeros_like(shift))
         terms = head(linear(streams[..., position, :])) - zero
         return Parts((*names, "bias"), torch.cat([terms, constant[None]]))
 
 
-_WHY = "something other than the layers changes the stream, or the values"
-
-
 def _frozen(model: nn.Module, inputs: Tensor, where: Anatomy) -> _Frozen:
     names = where.names(model)
     blocks = [_attention(model.get_submodule(name)) for name in names]
-    with_heads = [f"{name}.block.pattern*" for name, block in zip(names, blocks, strict=True) if block is not None]
+    with_heads = [name for name, block in zip(names, blocks, strict=True) if block is not None]
     if not with_heads:
-        raise ValueError(f"a model with MultiHeadAttention was wanted: none of {where.layers} has it")
-    asked = [f"{name}.{end}" for name in names for end in ("input", "added")]
-    with record(model, *asked, *with_heads, f"{where.norm}.input") as tape:
+        wanted = "a model with MultiHeadAttention was wanted (read_gpt2 makes one of a GPT-2)"
+        raise ValueError(f"{wanted}: none of {where.layers} has it")
+    asked = [f"{name}{end}" for name in names for end in ("", ".input")]
+    asked += [f"{name}.block{end}" for name in with_heads for end in ("", ".pattern*")]
+    with record(model, *asked, *asked_of(model), f"{where.reader}.input") as tape:
         model(inputs)
     layers: list[LinearHeads | Tensor] = []
-    for name, block in zip(names, blocks, strict=True):
-        if block is None:
-            layers.append(tape[f"{name}.added"])
-        else:
-            layer = model.get_submodule(name)
-            norm = layer.norm if isinstance(layer.norm, nn.Module) else nn.Identity()
-            layers.append(linear_heads(block, pattern_of(tape, f"{name}.block"), norm, tape[f"{name}.input"]))
-    start = tape[f"{names[0]}.input"]
-    return _Frozen(model, where, names, start, layers, tape[f"{where.norm}.input"])
+    mixes: dict[int, tuple[Tensor, Tensor]] = {}
+    for i, name in enumerate((*names, where.reader)):
+        before = tape[f"{name}.input"]
+        if i and before is not (after := tape[names[i - 1]]) and not torch.equal(before, after):
+            if (weights := mixed(model, tape, before)) is None:
+                raise ValueError(
+                    f"something between {names[i - 1]} and {name} changes the stream, which is no sum then"
+                )
+            mixes[i] = weights
+        if i < len(names):
+            layers.append(_linear(model.get_submodule(name), blocks[i], tape, name))
+    return _Frozen(model, where, names, tape[f"{names[0]}.input"], layers, tape[f"{where.reader}.input"], mixes)
+
+
+def _linear(layer: nn.Module, block: MultiHeadAttention | None, tape: Tape, name: str) -> LinearHeads | Tensor:
+    """The heads of a layer as linear maps of the stream; of a layer without any, what it added."""
+    before = tape[f"{name}.input"]
+    added = tape[name] - before
+    if isinstance(layer, Residual) and layer.after is not None:
+        raise ValueError(f"{name} has a norm after the addition, through which the stream is no sum of paths")
+    if block is None:
+        return added
+    norm = layer.norm if isinstance(layer.norm, nn.Module) else nn.Identity()
+    heads = linear_heads(block, pattern_of(tape, f"{name}.block"), norm, before)
+    way, constant = into_stream(layer, tape[f"{name}.block"], name=name)
+    heads = replace(heads, way=way, constant=way(heads.constant) + constant)
+    off = (heads.together(before[None])[0] + heads.constant - added).abs().max().item()
+    if not off <= 1e-3 * max(tape[name].abs().max().item(), 1e-30):
+        why = "its values are mixed with others" if block.mix is not None else "something else changes its values"
+        raise ValueError(f"{name} is not the sum of its heads (off by {off:.2g}): {why}")
+    return heads
 
 
 def _attention(layer: nn.Module) -> MultiHeadAttention | None:

@@ -18,6 +18,10 @@ from lawful.probe.fused import WatchedAttention
 from lawful.probe.tape import Pattern, Tape, near
 
 Edit = Callable[[Any], Any]
+WITHOUT_A_PATTERN = (
+    " (they are those of MultiHeadAttention and of PyTorch's scaled_dot_product_attention, neither of which ran; "
+    'a model of Hugging Face is to be loaded with attn_implementation="sdpa")'
+)
 
 
 @contextmanager
@@ -28,7 +32,8 @@ def record(model: nn.Module, *names: str, edit: Mapping[str, Edit] | None = None
     argument (`layers.0.block.input`); and what is tapped in its code (`layers.0.block.pattern`), in your own modules
     as in those of this library. Of attention by PyTorch's fused function, in any model, `scores` and `pattern` are
     computed when asked for. In a name, `*` stands for any characters and `?` for one. Only what is asked for is kept;
-    `tape.names` lists what came up. A compiled model runs as it is written while it is recorded.
+    `tape.names` lists what came up. Of an output that is a tuple an edit changes the first entry. A compiled model runs
+    as it is written while it is recorded.
 
     A name that never comes up is a `LookupError`: at once where no submodule fits it, else when the block ends. Hooks
     are removed however the block ends; blocks may be nested, and each records only its own thread.
@@ -108,13 +113,21 @@ class _Recorder:
     def minds_attention(self) -> bool:
         """Whether the scores or the pattern of some attention may be asked for."""
         names = [f"{path}.{name}".lstrip(".") for path in self.known for name in ("scores", "pattern")]
-        return not self.asked or any(pattern.fits(name) for pattern, _ in self.asked for name in names)
+        return not self.asked or any(self._is_tapped(pattern, names) for pattern, _ in self.asked)
+
+    def _is_tapped(self, pattern: Pattern, names: list[str]) -> bool:
+        """Whether one of these is meant, or a name inside a module that may be one of them, misspelt."""
+        if pattern.plain:
+            return pattern.text not in self.known and not pattern.text.endswith("input")
+        return any(pattern.fits(name) for name in names)
 
     def complete(self) -> None:
         """Refuses a name that did not come up."""
         for pattern, _ in self.asked:
             if not any(pattern.fits(name) for name in self.came):
                 why = "" if self.ran else " (the model did not run while it was recorded)"
+                if self.ran and pattern.text.endswith(("pattern", "scores")):
+                    why = WITHOUT_A_PATTERN if not any(n.endswith("pattern") for n in self.tape.names) else ""
                 raise LookupError(f"{pattern.text} did not come up{why}{near(pattern.text, self.tape.names)}")
 
     def _mine(self) -> bool:
@@ -150,7 +163,7 @@ class _Recorder:
         if keep or edits:
             self.came.add(name)
         for f in edits:
-            value = f(value)
+            value = (f(value[0]), *value[1:]) if type(value) is tuple and value else f(value)
         if keep:
             self.tape.keep(name, value)
         return value

@@ -111,6 +111,15 @@ class Tape(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._kept)
 
+    def tensor(self, name: str) -> Tensor:
+        """Returns a value that is a tensor, or the first entry of one that is a tuple.
+
+        Args:
+            name: What the value is called.
+        """
+        value = self[name]
+        return value[0] if isinstance(value, tuple) else value
+
     def stack(self, pattern: str) -> Tensor:
         """Returns the values of all names of a pattern, which are of one shape, along a new first axis.
 

@@ -29,7 +29,7 @@ from lawful.training.storage import files, state
 from lawful.training.storage.journal import Journal
 from lawful.training.storage.state import seed
 from lawful.training.threads import candidates, fastest
-from lawful.training.trackers import Tracker
+from lawful.training.trackers import Tracker, Trackers
 
 
 class Session:
@@ -49,7 +49,7 @@ class Session:
         self.run, self.world = resume, Alone()
         self.begun, self.progress = False, Progress()
         self.terminal = Terminal()
-        self.trackers: list[Tracker] = [self.terminal, *trackers]
+        self.trackers = Trackers([self.terminal, *trackers], self.say)
 
     def meet(self) -> None:
         """Joins the processes that train together; the first of them speaks and writes."""
@@ -59,7 +59,7 @@ class Session:
         if self.world.size > 1:
             self.stack.enter_context(stoppable(self.say))
         if self.world.rank:
-            self.trackers.clear()
+            self.trackers.told.clear()
 
     def go(self) -> Run:
         failed = True
@@ -82,9 +82,7 @@ class Session:
                 raise
             raise TrainingFailed(self.with_advice(sentence), run=self.run) from error
         finally:
-            for tracker in self.trackers:
-                with suppress(Exception):  # one that cannot close is not to keep others from it
-                    tracker.close()
+            self.trackers.close()
             self.world.leave(failed=failed)
 
     # ------------------------------------------------------------ before the first step
@@ -119,9 +117,8 @@ class Session:
         if self.engine.compile:
             compiled(self.training.model, self.trial, self.say)
         if self.engine.tensorboard and self.world.rank == 0:
-            self.trackers.append(TensorBoard())
-        for tracker in self.trackers:
-            tracker.start(self.run, self.training)
+            self.trackers.told.append(TensorBoard())
+        self.trackers.start(self.run, self.training)
         for note in self.training.notes:
             self.say(f"note: {note}")
         processes = f"{self.world.size} processes ({self.engine.parallel}), " if self.world.size > 1 else ""
@@ -205,15 +202,9 @@ class Session:
         return ending
 
     def log(self, step: int, figures: dict[str, float]) -> None:
-        if self.world.rank:
-            return
-        self.journal.log(step, figures)
-        for tracker in self.trackers:
-            try:
-                tracker.log(step, figures)
-            except OSError as error:  # a dashboard that cannot be reached is not to end the training
-                self.trackers = [other for other in self.trackers if other is not tracker]
-                self.say(f"{type(tracker).__name__} is told no more: {type(error).__name__}: {error}")
+        if self.world.rank == 0:
+            self.journal.log(step, figures)
+            self.trackers.log(step, figures)
 
     def flush(self) -> None:
         if self.world.rank == 0:

@@ -226,6 +226,16 @@ def test_what_is_put_in_the_place_of_a_tap_acts(name):
     assert not torch.allclose(changed, layer(x))
 
 
+@pytest.mark.parametrize("name", ["scores", "pattern"])
+def test_a_cache_that_keeps_sums_has_no_pattern(name):
+    layer, x = MultiHeadAttention(4, heads=2, kernel=Linear()).double(), randn(1, 3, 4)
+    for wish in (Recorder(name), Recorder(edits={name: torch.zeros_like})):
+        with listening(wish), pytest.raises(LookupError, match="a LinearState keeps no keys to make a pattern of"):
+            layer(x, mask=CAUSAL, cache=layer.cache())
+    with listening(Recorder("q", "z")):
+        torch.testing.assert_close(layer(x, mask=CAUSAL, cache=layer.cache()), layer(x, mask=CAUSAL))
+
+
 def test_a_window_forgets_a_prefix_that_is_out_of_reach():
     layer, x = MultiHeadAttention(4, heads=2).double(), randn(1, 12, 4)
     mask, cache = Mask(causal=True, window=3, prefix=2), layer.cache(window=3)
@@ -250,8 +260,67 @@ def test_errors_say_what_was_wanted_and_what_came():
         layer(torch.zeros(2, 3, 8), torch.zeros(2, 3, 5))
     with pytest.raises(ValueError, match="a context, or a cache that holds one"):
         layer(torch.zeros(2, 3, 8))
-    with pytest.raises(ValueError, match="one for each of 1 sets of heads was wanted: got 2"):
+    with pytest.raises(ValueError, match="one for each of 1 sets of heads, alike ones together, was wanted: got 2"):
         MultiHeadAttention(8, heads=2, rotary=[Rotary(4), Rotary(4)])
     cache = MultiHeadAttention(8, heads=[Heads(key=2), Heads(key=4)]).cache()
     with pytest.raises(TypeError, match=r"own cache\(\) was wanted: got Caches"):
         MultiHeadAttention(8)(torch.zeros(1, 1, 8), cache=cache)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0), (0, 1), (0, 0)])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_empty_batches_and_texts_give_empty_ones(kernel, shape):
+    function, mask = KERNELS[kernel]
+    for options in (OPTIONS["rotary"], OPTIONS["pairs"], {} if kernel == "linear" else OPTIONS["alibi"]):
+        chosen = {} if function is None else {"kernel": function}
+        for heads in (4, [Heads(count=3, key=2), Heads(key=2, value=5)]):
+            layer = MultiHeadAttention(8, heads=heads, **options, **chosen)
+            assert layer(torch.zeros(*shape, 8), mask=mask).shape == (*shape, 8)
+            assert layer(torch.zeros(*shape, 8), mask=mask, cache=layer.cache(window=mask.window)).shape == (*shape, 8)
+
+
+def test_positions_with_a_cache_are_kept_by_rotary_and_refused_with_biases():
+    x, at = randn(2, 5, 8), torch.tensor([0, 3, 4, 9, 20])
+    layer = MultiHeadAttention(8, heads=4, rotary=Rotary(2)).double()
+    cache = layer.cache()
+    pieces = [layer(x[:, i], mask=CAUSAL, cache=cache, positions=at[i]) for i in (slice(2), slice(2, 5))]
+    torch.testing.assert_close(torch.cat(pieces, 1), layer(x, mask=CAUSAL, positions=at))
+    layer = MultiHeadAttention(8, heads=4, bias_by=ALiBi(4)).double()
+    with pytest.raises(ValueError, match="with a cache, ALiBi goes by the places in it: positions are to be left out"):
+        layer(x, mask=CAUSAL, cache=layer.cache(), positions=at)
+
+
+def test_cross_attention_with_biases_between_given_positions():
+    layer = MultiHeadAttention(8, heads=4, bias_by=ALiBi(4)).double()
+    x, context, at = randn(2, 3, 8), randn(2, 7, 8, seed=1), torch.tensor([[0, 3, 4], [6, 2, 2]])
+    q, k, v = (
+        m(y).unflatten(-1, (4, 2)).transpose(1, 2)
+        for m, y in ((layer.query, x), (layer.key, context), (layer.value, context))
+    )
+    slopes = torch.tensor([2.0 ** (-2 * h) for h in range(1, 5)], dtype=torch.float64)
+    bias = -slopes[:, None, None] * (at[:, None, :, None] - torch.arange(7)).abs()
+    z = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    torch.testing.assert_close(layer(x, context, positions=at), layer.out(z.transpose(1, 2).flatten(-2)))
+
+
+def test_cross_attention_of_a_layer_with_windows_sees_all():
+    torch.manual_seed(0)
+    near = MultiHeadAttention(8, context=6, kernel=window_attention)
+    far = MultiHeadAttention(8, context=6)
+    far.load_state_dict(near.state_dict())
+    x, y = torch.randn(2, 3, 8), torch.randn(2, 9, 6)
+    torch.testing.assert_close(near(x, y), far(x, y))
+    narrow = Mask(window=2)
+    torch.testing.assert_close(near(x, y, mask=narrow), far(x, y, mask=narrow))
+
+
+def test_positions_of_other_heads_are_refused_when_a_layer_is_made():
+    with pytest.raises(ValueError, match="biases for 4 heads were wanted: got ALiBi for 8"):
+        MultiHeadAttention(8, heads=4, bias_by=ALiBi(8))
+    with pytest.raises(ValueError, match="rotary positions for heads of size 2 were wanted: got 8"):
+        MultiHeadAttention(8, heads=4, rotary=Rotary(8))
+    sizes = [Heads(count=2, key=2), Heads(key=4)]
+    with pytest.raises(ValueError, match="of size 4 were wanted, one for each set of heads: got 2"):
+        MultiHeadAttention(8, heads=sizes, rotary=Rotary(2))
+    with pytest.raises(ValueError, match="one for each of 2 sets of heads, alike ones together, was wanted: got 3"):
+        MultiHeadAttention(8, heads=[*sizes, sizes[0]], rotary=[Rotary(2), Rotary(4), Rotary(2)])

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from jaxtyping import config
 
 from lawful.functions.attention import CAUSAL, EVERYTHING, Mask
 
@@ -49,3 +50,25 @@ def test_errors_say_what_was_wanted_and_what_came():
         Mask(padding=torch.ones(2, 3, dtype=torch.bool)).dense(4, 4)
     with pytest.raises(ValueError, match="rows for 3 queries: got 4"):
         Mask(documents=torch.zeros(3, dtype=torch.long)).dense(4, 3)
+
+
+@pytest.fixture
+def unchecked():
+    """Without the checks of types that only the tests have."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_mask_is_refused():
+    with pytest.raises(TypeError, match=r"padding is to be True or False, a tensor of bool: got torch\.float32"):
+        Mask(padding=torch.ones(2, 5))
+    with pytest.raises(TypeError, match="pairs is to be True or False"):
+        Mask(pairs=torch.ones(5, 5, dtype=torch.int64))
+    with pytest.raises(TypeError, match="documents are numbered by whole numbers"):
+        Mask(documents=torch.zeros(5))
+    with pytest.raises(ValueError, match=r"window must be a whole number, at least 1: got 2\.5"):
+        Mask(window=2.5)
+    with pytest.raises(TypeError, match=r"a Mask was wanted, such as Mask.*: got Tensor"):
+        Mask() & torch.ones(5, 5, dtype=torch.bool)

@@ -3,7 +3,8 @@ from itertools import product
 import pytest
 import torch
 
-from lawful.inference.decoding import GREEDY, beam_search, generate, log_probabilities
+from lawful.inference.decoding import GREEDY, Bigrams, beam_search, beam_searches, generate, log_probabilities
+from lawful.models.transformer import Decoder, DecoderConfig, Extras
 from tests.inference.decoding.small import Decaying
 
 
@@ -51,13 +52,44 @@ def test_the_context_slides_as_in_generation():
     assert len(beam_search(model, [1], tokens=9, beams=3, context=4)) == 3
 
 
+PROMPTS = [[1, 2, 3], [4], [0, 6], [1, 2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize("stop", [(), (2,), (0, 3, 5)])
+@pytest.mark.parametrize("context", [None, 6])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_several_prompts_give_what_each_gives_alone(stop, context, beams):
+    model = Decaying(vocab=7, seed=3)
+    model.head.data /= 4
+    together = beam_searches(model, PROMPTS, tokens=7, beams=beams, stop=stop, context=context)
+    for prompt, found in zip(PROMPTS, together, strict=True):
+        alone = beam_search(model, prompt, tokens=7, beams=beams, stop=stop, context=context)
+        assert [one.tokens for one in found] == [one.tokens for one in alone]
+        assert [one.log_probability for one in found] == pytest.approx([one.log_probability for one in alone])
+
+
+def test_several_prompts_to_a_decoder():
+    torch.manual_seed(0)
+    model = Decoder(DecoderConfig(vocab=7, d=8, depth=2, extras=Extras())).double()
+    together = beam_searches(model, PROMPTS, tokens=5, beams=3, stop=[1])
+    for prompt, found in zip(PROMPTS, together, strict=True):
+        assert [one.tokens for one in found] == [
+            one.tokens for one in beam_search(model, prompt, tokens=5, beams=3, stop=[1])
+        ]
+
+
+def test_a_search_that_is_over_does_not_wait_in_the_batch():
+    found = beam_searches(Bigrams(50 * torch.eye(10).roll(1, dims=1)), [[0], [7]], tokens=8, beams=1, stop=[9])
+    assert [best.tokens for (best,) in found] == [tuple(range(1, 9)), (8, 9)]
+
+
 def test_errors_say_what_was_wanted_and_what_came():
     model = Decaying()
     with pytest.raises(ValueError, match=r"got 0, 4 and 1.0"):
         beam_search(model, [1], tokens=0)
     with pytest.raises(ValueError, match=r"got 3, 0 and 1.0"):
         beam_search(model, [1], tokens=3, beams=0)
-    with pytest.raises(ValueError, match="takes one prompt: got 2"):
+    with pytest.raises(ValueError, match=r"takes one prompt, beam_searches several: got shape \(2, 1\)"):
         beam_search(model, torch.tensor([[1], [2]]), tokens=3)
     with pytest.raises(ValueError, match="at least one token"):
         beam_search(model, [], tokens=3)

@@ -1,9 +1,12 @@
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from lawful.inference.decoding import log_probabilities, perplexity
+from lawful.inference.decoding import GREEDY, generate, log_probabilities, perplexity
 from tests.inference.decoding.small import Decaying
 
 TEXT = torch.randint(7, (23,), generator=torch.Generator().manual_seed(0))
@@ -56,3 +59,43 @@ def test_the_model_is_left_as_it_was():
 def test_one_token_is_refused(text):
     with pytest.raises(ValueError, match="at least 2 tokens were wanted"):
         log_probabilities(Decaying(), text)
+
+
+def test_what_is_no_text_or_no_model_is_refused_in_words():
+    model = Decaying()
+    with pytest.raises(ValueError, match=r"one row of tokens was wanted: got shape \(2, 3\)"):
+        log_probabilities(model, torch.zeros(2, 3, dtype=torch.int64))
+    with pytest.raises(ValueError, match="context is at least 1: got 0"):
+        perplexity(model, [1, 2, 3], context=0)
+    with pytest.raises(TypeError, match="scores of the next token were wanted, a tensor: got dict"):
+        log_probabilities(lambda tokens: {}, [1, 2, 3])
+    with pytest.raises(TypeError, match=r"a model with a method cache\(\).*: got Linear"):
+        generate(nn.Linear(2, 2), [1], tokens=1)
+
+
+def test_prompts_may_be_numpy_and_are_to_be_whole_numbers():
+    model = Decaying()
+    wanted = generate(model, [[1, 2], [3, 4]], tokens=4, sampling=GREEDY)
+    assert torch.equal(generate(model, np.array([[1, 2], [3, 4]]), tokens=4, sampling=GREEDY), wanted)
+    assert torch.equal(generate(model, np.array([1, 2]), tokens=4, sampling=GREEDY), wanted[:1])
+    with pytest.raises(TypeError, match=r"tokens are whole numbers: prompt 0 has torch\.float32"):
+        generate(model, [1.5], tokens=1)
+    for text in ("ab", ["ab"]):
+        with pytest.raises(TypeError, match=r"rows of tokens were wanted, such as tokenizer\.encode\(text\): got text"):
+            generate(model, text, tokens=1)
+
+
+class Boxed(nn.Module):
+    """A model whose scores are in an output, as Hugging Face has it."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens):
+        return SimpleNamespace(logits=self.model(tokens))
+
+
+def test_the_output_may_hold_the_scores():
+    model = Decaying()
+    assert torch.equal(log_probabilities(Boxed(model), [1, 2, 3]), log_probabilities(model, [1, 2, 3]))

@@ -94,3 +94,12 @@ def test_errors_say_what_was_wanted():
         complete(model, LETTERS, [])
     with pytest.raises(ValueError, match="tokens are from 0 to 6: got 8"):
         Pieces(LETTERS).push(8)
+
+
+def test_a_string_is_one_stop_and_one_prompt():
+    model, letters = Counting(7), Characters("abcdef")
+    options = {"tokens": 4, "sampling": GREEDY}
+    assert "".join(write(model, letters, "a", stop="de", **options)) == "bc"
+    assert complete(model, letters, "ab", stop="zd", **options) == complete(model, letters, ["ab"], **options)
+    pieces = Pieces(Bytes(), stop="END")
+    assert "".join(pieces.push(token) for token in b"NEEND") == "NE"

@@ -77,6 +77,9 @@ KINDS = {
         attention=partial(rotary_attention, kernel=window_attention),
     ),
     "linear": DecoderConfig(vocab=11, d=16, depth=2, attention=partial(MultiHeadAttention, heads=2, kernel=Linear())),
+    "linear, rotary": DecoderConfig(
+        vocab=11, d=16, depth=2, attention=partial(rotary_attention, heads=2, kernel=Linear())
+    ),
     "no positions": DecoderConfig(vocab=11, d=16, depth=2, attention=partial(MultiHeadAttention, heads=2)),
     "learned": gpt2_config(vocab=11, d=16, depth=2, heads=2, context=8),
 }

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from lawful.blocks import (
     Dropout,
@@ -21,9 +22,17 @@ from lawful.blocks import (
     pre_norm,
     sandwich_norm,
 )
-from lawful.blocks.attention import Heads, MultiHeadAttention
-from lawful.blocks.positions import ALiBi, Learned, RelativeBuckets, Rotary, Sinusoidal
-from lawful.functions.attention import Chunked, Linear, Mask, fused_attention, plain_attention, window_attention
+from lawful.blocks.attention import Heads, MultiHeadAttention, SimilarityAttention, SymmetricForm
+from lawful.blocks.positions import ALiBi, Learned, RelativeBuckets, RelativeClipped, Rotary, Sinusoidal
+from lawful.functions.attention import (
+    Chunked,
+    Linear,
+    Mask,
+    fused_attention,
+    masked_softmax,
+    plain_attention,
+    window_attention,
+)
 from lawful.models.transformer import Decoder, DecoderConfig, Extras, gpt2_config, rotary_attention
 
 VOCAB, D = 7, 8
@@ -67,6 +76,7 @@ POSITIONS = {
     "rotary": ({"turned": True}, None),
     "alibi": ({"biased": ALiBi}, None),
     "buckets": ({"biased": partial(RelativeBuckets, buckets=8, reach=6, sides=1)}, None),
+    "clipped": ({"biased": partial(RelativeClipped, reach=4)}, None),
 }
 HEADS = {
     "alike": TWO,
@@ -93,7 +103,7 @@ def grid():
     others = list(product(RESIDUALS, ORDERS, VALUES))
     for n, (position, kernel, heads) in enumerate(product(POSITIONS, KERNELS, HEADS)):
         if kernel == "linear" and POSITIONS[position][0].get("biased"):
-            continue  # scores that are never computed have no bias
+            continue  # refused, as the next test says
         turn = n % len(others)
         yield pytest.param(position, kernel, heads, *others[turn], id=f"{position}-{kernel}-{heads}-{turn}")
 
@@ -116,6 +126,14 @@ def test_the_cache_gives_what_the_full_pass_gives(position, kernel, heads, resid
         full = model(TOKENS)
     for sizes in SPLITS:
         same(in_pieces(model, TOKENS, sizes), full)
+
+
+@pytest.mark.parametrize("position", [name for name, (given, _) in POSITIONS.items() if "biased" in given])
+def test_linear_attention_refuses_a_bias_of_scores_that_it_never_computes(position):
+    model = made(replace(SMALL, attention=partial(attention, kernel=Linear(), **POSITIONS[position][0])))
+    for cache in (None, model.cache()):
+        with pytest.raises(ValueError, match="linear attention knows causal masks, prefixes and padding: got bias"):
+            model(TOKENS, cache=cache)
 
 
 @pytest.mark.long
@@ -191,6 +209,42 @@ def test_rows_of_a_cache_are_selected_and_tokens_forgotten(kernel):
         same(model(TOKENS[:, 6:], cache=cache), model(TOKENS)[:, 6:])
 
 
+@pytest.mark.parametrize("kernel", ["plain", "fused", "chunked", "linear"])
+@pytest.mark.parametrize("heads", ["alike", "sizes"])
+def test_a_prefix_is_read_in_one_piece(kernel, heads):
+    config = replace(SMALL, attention=partial(attention, heads=HEADS[heads], kernel=KERNELS[kernel][0]))
+    model = made(replace(config, mask=Mask(causal=True, prefix=4)))
+    for sizes in ([9], [4, 5], [5, 1, 3], [4, 1, 1, 1, 1, 1]):
+        same(in_pieces(model, TOKENS, sizes), model(TOKENS))
+    same(in_pieces(model, TOKENS[:, :3], [3]), model(TOKENS[:, :3]))
+    for sizes in ([1] * 9, [3, 6]):
+        with pytest.raises(ValueError, match=f"a prefix is read in one piece: got {sizes[0]} of its 4 tokens first"):
+            in_pieces(model, TOKENS, sizes)
+
+
+def test_what_a_cache_cannot_give_as_the_full_pass_does_is_refused():
+    model = made(replace(SMALL, mask=Mask(causal=True, prefix=4)))
+    there = torch.arange(9) >= torch.tensor([[0], [2]])
+    with pytest.raises(ValueError, match="a prefix wants rows of one length: got one of 4, and padded rows"):
+        in_pieces(model, TOKENS, [9], padding=there)
+    same(in_pieces(model, TOKENS, [4, 5], padding=there | True), model(TOKENS))
+    both_ways = made(replace(SMALL, mask=Mask(window=4)))
+    same(in_pieces(both_ways, TOKENS, [9]), both_ways(TOKENS))
+    with pytest.raises(ValueError, match="a causal mask is wanted to read on"):
+        in_pieces(both_ways, TOKENS, [8, 1])
+
+
+@pytest.mark.parametrize("extras", ["plain", "value embedding", "all"])
+def test_sublayers_that_are_computed_twice_to_save_memory_give_the_same_gradients(extras):
+    model = made(replace(SMALL, order="(sf)*s", extras=EXTRAS.get(extras, VALUES["residual"])))
+    wanted = torch.autograd.grad(model(TOKENS).square().sum(), list(model.parameters()))
+    for layer in model.layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+    found = torch.autograd.grad(model(TOKENS).square().sum(), list(model.parameters()))
+    for a, b in zip(found, wanted, strict=True):
+        same(a, b)
+
+
 def test_gradients_flow_through_a_cache():
     model = made(SMALL)
     cache = model.cache()
@@ -263,9 +317,69 @@ def test_no_batch_or_several_batch_axes():
 
 
 def test_errors_say_what_was_wanted_and_what_came():
+    with pytest.raises(ValueError, match="depth is at least 1: got 0"):
+        Decoder(replace(SMALL, depth=0))
     with pytest.raises(ValueError, match="a memory is wanted by the sublayers c of the order 'scfscf'"):
         Decoder(replace(SMALL, order="(scf)*"))(TOKENS)
     with pytest.raises(ValueError, match="got '\\(sx\\)\\*'"):
         Decoder(replace(SMALL, order="(sx)*"))
     with pytest.raises(IndexError, match="tokens from 0 to 6 were wanted: got 0 to 7"):
         Decoder(SMALL)(torch.tensor([[0, 7]]))
+
+
+class Similar(nn.Module):
+    """Attention of one's own, of a few lines: a head that looks at what is like it."""
+
+    def forward(self, x, *, mask):
+        return masked_softmax((x @ x.mT).unsqueeze(-3), mask=mask).squeeze(-3) @ x
+
+
+def test_attention_of_ones_own_serves():
+    torch.manual_seed(0)
+    model = Decoder(replace(SMALL, attention=lambda d: Similar()))
+    changed = TOKENS.clone()
+    changed[:, 5:] = 0
+    torch.testing.assert_close(model(TOKENS)[:, :5], model(changed)[:, :5])
+    with pytest.raises(TypeError, match="attention with a method cache is wanted to read on: Similar has none"):
+        model.cache()
+    with pytest.raises(TypeError, match=r"attention that mixes values, .* is wanted: got Similar"):
+        Decoder(replace(SMALL, attention=lambda d: Similar(), extras=Extras(value_residual=Mix)))
+
+
+@pytest.mark.parametrize("kernel", [fused_attention, Linear()])
+def test_attention_by_a_bilinear_form_serves_and_has_a_cache(kernel):
+    torch.manual_seed(0)
+
+    def attention(d):
+        return SimilarityAttention(SymmetricForm(d, heads=2), d, kernel=kernel)
+
+    model, there = Decoder(replace(SMALL, attention=attention)), torch.arange(9) >= torch.tensor([[0], [4]])
+    full, cache = model(TOKENS), model.cache()
+    pieces = [model(piece, cache=cache) for piece in TOKENS.split([3, 1, 1, 4], dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), full)
+    padded = model(TOKENS, cache=model.cache(there))
+    torch.testing.assert_close(padded[1:, 4:], model(TOKENS[1:, 4:]))
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0), (0, 0)])
+def test_no_texts_and_empty_ones(shape):
+    tokens = torch.zeros(shape, dtype=torch.int64)
+    extras = Extras(ngrams=(NGramEmbedding,), shortcut=Mix, value_residual=Mix)
+    for config in (SMALL, replace(SMALL, extras=extras), gpt2_config(vocab=VOCAB, d=D, depth=1, heads=2, context=9)):
+        model = Decoder(config)
+        assert model(tokens).shape == (*shape, VOCAB)
+        assert model(tokens, cache=model.cache()).shape == (*shape, VOCAB)
+
+
+def test_a_window_before_attention_to_a_memory():
+    attention = partial(rotary_attention, heads=2, kernel=window_attention)
+    config = replace(SMALL, order="(scf)*", attention=attention, mask=Mask(causal=True, window=3))
+    near, memory = made(config), torch.randn(2, 6, D, dtype=torch.float64)
+    far = Decoder(replace(config, attention=partial(rotary_attention, heads=2))).double()
+    far.load_state_dict(near.state_dict())
+    same(near(TOKENS, memory=memory), far(TOKENS, memory=memory))
+
+
+def test_a_table_of_values_wants_attention():
+    with pytest.raises(ValueError, match="values of attention are wanted, of a letter s: got the order 'ff'"):
+        Decoder(replace(SMALL, order="f*", extras=Extras(value_embedding=nn.Embedding)))

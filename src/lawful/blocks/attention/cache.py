@@ -34,7 +34,8 @@ class KeyValues:
     $$K \leftarrow \begin{bmatrix} K \\ k \end{bmatrix}, \qquad V \leftarrow \begin{bmatrix} V \\ v \end{bmatrix}$$
 
     The room for them doubles when it is full, and new ones are written in place, unless gradients are asked for.
-    Under a window the keys that no query will see again are forgotten, so that neither time nor memory grows.
+    Under a window the keys that no query will see again are forgotten, so that neither time nor memory grows: once in
+    as many tokens as the window has, the last ones move to a new room of twice that size.
 
     Args:
         window: How many keys a query sees, its own among them; all unless given.
@@ -64,10 +65,10 @@ class KeyValues:
             self._batch = batch
         elif batch != self._batch:
             raise ValueError(f"the cache holds {tuple(self._batch)}: got {tuple(batch)}")
-        if k.requires_grad or v.requires_grad:
+        if k.requires_grad or v.requires_grad or (self.window is not None and t > self.window):
             before = self._needed()
             self._room = (k, v) if before is None else (torch.cat([before[0], k], -2), torch.cat([before[1], v], -2))
-            end = self._size = self._room[0].shape[-2]
+            end, self._size = self._room[0].shape[-2], 0
         else:
             if self._room is None or self._end + t > self._size:
                 self._room = self._grown(k, v)

@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lawful.blocks.attention.cache import Caches, KeyValues, State, over_last
+from lawful.blocks.attention.cache import Caches, KeyValues, State
 from lawful.blocks.attention.heads import Heads, head_sets
-from lawful.blocks.attention.steps import Kernel, in_heads, side_by_side, watched
+from lawful.blocks.attention.placing import biases, check_positions, counts_from_the_start
+from lawful.blocks.attention.steps import Kernel, attended, in_heads, side_by_side
 from lawful.blocks.attention.views import ov_factors, qk_factors
 from lawful.blocks.normalization import RMSNorm
 from lawful.blocks.positions import ALiBi, Rotary
-from lawful.functions.attention import CAUSAL, EVERYTHING, Mask, fused_attention
-from lawful.functions.attention.plain import Bias
+from lawful.functions.attention import CAUSAL, EVERYTHING, Mask, Window, fused_attention
 from lawful.functions.tap import tap, tapped
 from lawful.laws import (
     Claim,
@@ -55,7 +55,7 @@ class MultiHeadAttention(nn.Module):
         norm: Makes, of the size $k$, the norms of queries and of keys.
         rotary: What turns queries and keys by their positions, such as `Rotary`; for several sets of heads one each.
         bias_by: What gives, from positions, a bias of the scores, such as `ALiBi`.
-        kernel: How attention is computed.
+        kernel: How attention is computed; cross attention without a window is fused where it is `Window`.
         mix: What is made of the values and those of the first layer (`mix(v, first)`), where these are given.
         bias: Whether the linear layers have biases.
 
@@ -99,6 +99,7 @@ class MultiHeadAttention(nn.Module):
             None if norm is None else self._for_sets([norm(one.key) for one in self.sets]) for _ in "qk"
         )
         self.rotary = self._for_sets(rotary)
+        check_positions(self.sets, self.rotary, bias_by)
         self.bias_by, self.kernel, self.mix = bias_by, kernel, mix
 
     def forward(
@@ -119,12 +120,18 @@ class MultiHeadAttention(nn.Module):
                 be given.
             mask: Which keys each query sees.
             cache: The keys and values of the tokens so far, from `cache()`; those of $x$ are added to them.
-            positions: Where $x$ stands; after the tokens in the cache unless given.
+            positions: Where $x$ stands; after the tokens in the cache unless given. With a cache they are for rotary
+                positions alone.
             first: The values of the first layer, in a list, which are mixed in; if it is empty, those of this layer
                 are put there.
         """
-        if x.shape[-1] != self.widths[0] or context is not None or self.crosses or x.dim() < 2:
-            self._check(x, context, cache)
+        if not isinstance(mask, Mask):
+            raise TypeError(f"a Mask was wanted, such as Mask(pairs=seen): got {type(mask).__name__}")
+        if x.shape[-1] != self.widths[0] or context is not None or self.crosses or x.dim() < 2 or mask.prefix:
+            self._check(x, context, cache, mask)
+        if positions is not None and cache is not None and self.bias_by is not None:
+            by = type(self.bias_by).__name__
+            raise ValueError(f"with a cache, {by} goes by the places in it: positions are to be left out")
         crossed = self.crosses or context is not None
         at = positions if positions is not None else 0 if cache is None or crossed else cache.length
         q, k, v = self.query(x), None, None
@@ -158,6 +165,11 @@ class MultiHeadAttention(nn.Module):
         make = make or partial(KeyValues, window=window)
         return make() if len(self.sets) == 1 else Caches([make() for _ in self.sets])
 
+    @property
+    def absolute(self) -> bool:
+        """Whether positions themselves matter, and not their differences alone."""
+        return counts_from_the_start(self.rotary, self.kernel)
+
     def qk(self, head: int) -> Float[Tensor, "d e"]:
         r"""Returns the bilinear form of a head, $(W^Q_h)^\top W^K_h$, which the scores are, times $\sqrt{k}$."""
         left, right = qk_factors(self, head)
@@ -186,33 +198,19 @@ class MultiHeadAttention(nn.Module):
         if k is not None and v is not None:
             k = tap("k" + name, self._placed(n, k, heads.groups, self.key_norm, 0 if crossed else at))
             v = tap("v" + name, in_heads(v, heads.groups))
-        bias = None if self.bias_by is None else self._bias(self.bias_by, n, at if cache is None else 0)
-        taken_apart = tapped("scores" + name, "pattern" + name)
-        kernel: Kernel = partial(watched, self.kernel, name) if taken_apart else self.kernel
-        if isinstance(cache, KeyValues):
-            k, v = cache.all() if k is None or v is None else cache.append(k, v)
-            mask = over_last(mask, k.shape[-2], seen=cache.length)
-        elif cache is not None:
-            t = q.shape[-2]
-            return tap("z" + name, cache.attend(q, k, v, mask=over_last(mask, t, seen=cache.length + t), bias=bias))
-        return tap("z" + name, kernel(q, k, v, mask=mask, bias=bias))
+        bias = None
+        if self.bias_by is not None:
+            before = sum(one.count for one in self.sets[:n])
+            rows = None if len(self.sets) == 1 else slice(before, before + heads.count)
+            given = at if isinstance(at, Tensor) else None
+            bias = biases(self.bias_by, rows, given, k.shape[-2] if crossed and given is not None else at)
+        kernel = fused_attention if crossed and mask.window is None and isinstance(self.kernel, Window) else self.kernel
+        return tap("z" + name, attended(kernel, q, k, v, mask=mask, bias=bias, cache=cache, name=name))
 
     def _placed(self, n: int, x: Tensor, count: int, norm: nn.Module | None, at: Tensor | int) -> Tensor:
         """Queries or keys, normalised and turned by their positions: (*batch, h, t, k)."""
         x = in_heads(x, count, norm and self._of_set(norm, n))
         return x if self.rotary is None else self._of_set(self.rotary, n)(x, at)
-
-    def _bias(self, bias_by: nn.Module, n: int, at: Tensor | int) -> Tensor | Bias:
-        """The bias of the scores of one set: between positions that are given, or a function of any."""
-        if isinstance(at, int) and len(self.sets) == 1:
-            return bias_by
-        before = sum(one.count for one in self.sets[:n])
-        rows = slice(before, before + self.sets[n].count)
-
-        def between(queries: Tensor, keys: Tensor) -> Tensor:
-            return bias_by(queries, keys)[..., rows, :, :]
-
-        return between(at, at) if isinstance(at, Tensor) else between
 
     def _mixed(self, v: Tensor, first: list[Tensor]) -> Tensor:
         """The values, with those of the first layer mixed in; or unchanged, and put in the list."""
@@ -240,21 +238,24 @@ class MultiHeadAttention(nn.Module):
         if not isinstance(given, Sequence):
             return given
         if len(given) != len(self.sets):
-            raise ValueError(f"one for each of {len(self.sets)} sets of heads was wanted: got {len(given)}")
+            sets = f"{len(self.sets)} sets of heads, alike ones together,"
+            raise ValueError(f"one for each of {sets} was wanted: got {len(given)}")
         return given[0] if len(given) == 1 else nn.ModuleList(given)
 
     @staticmethod
     def _of_set(module: nn.Module, n: int) -> nn.Module:
         return module[n] if isinstance(module, nn.ModuleList) else module
 
-    def _check(self, x: Tensor, context: Tensor | None, cache: Memory | None) -> None:
-        d, e = self.widths
+    def _check(self, x: Tensor, context: Tensor | None, cache: Memory | None, mask: Mask) -> None:
+        (d, e), seen = self.widths, 0 if cache is None else cache.length
         if x.dim() < 2 or x.shape[-1] != d:
             raise ValueError(f"x is to have the shape (*batch, t, {d}): got {tuple(x.shape)}")
         if context is not None and context.shape[-1] != e:
             raise ValueError(f"the context is to have the width {e}: got shape {tuple(context.shape)}")
-        if self.crosses and context is None and not (cache is not None and cache.length):
+        if self.crosses and context is None and not seen:
             raise ValueError("a context, or a cache that holds one, was wanted: got none")
+        if mask.causal and 0 < seen < mask.prefix:
+            raise ValueError(f"a prefix is read in one piece: got {seen} of its {mask.prefix} tokens first")
 
 
 def claims() -> Iterator[Claim]:

@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lawful.blocks.attention.cache import KeyValues, State
 from lawful.blocks.attention.forms import BilinearForm, SemidefiniteForm, SymmetricForm
-from lawful.blocks.attention.steps import Kernel
+from lawful.blocks.attention.steps import Kernel, attended, in_heads, side_by_side
 from lawful.functions.attention import CAUSAL, EVERYTHING, Mask, fused_attention
-from lawful.laws import Claim, agreement, causality, permutation_equivariance, shape
+from lawful.laws import Claim, agreement, cached_decoding, causality, permutation_equivariance, shape
 
 
 class SimilarityAttention(nn.Module):
@@ -55,11 +56,24 @@ class SimilarityAttention(nn.Module):
         self.form, self.kernel = form, kernel
         self.value, self.out = nn.Linear(d, size, bias=bias), nn.Linear(size, d, bias=bias)
 
-    def forward(self, x: Float[Tensor, "*batch t d"], *, mask: Mask = EVERYTHING) -> Float[Tensor, "*batch t d"]:
-        """Maps a sequence."""
-        v = self.value(x).unflatten(-1, (self.heads, -1)).transpose(-3, -2)
-        z = self.kernel(*self.form.pair(x, x), v, mask=mask)
-        return self.out(z.transpose(-3, -2).flatten(-2))
+    def forward(
+        self, x: Float[Tensor, "*batch t d"], *, mask: Mask = EVERYTHING, cache: KeyValues | State | None = None
+    ) -> Float[Tensor, "*batch t d"]:
+        """Maps a sequence.
+
+        Args:
+            x: The sequence.
+            mask: Which positions each one sees.
+            cache: What is kept of the tokens so far, from `cache()`; $x$ is added to it.
+        """
+        q, k = self.form.pair(x, x)
+        v = in_heads(self.value(x), self.heads)
+        return self.out(side_by_side(attended(self.kernel, q, k, v, mask=mask, cache=cache)))
+
+    def cache(self, *, window: int | None = None) -> KeyValues | State:
+        """Makes an empty cache, as `MultiHeadAttention.cache` does."""
+        make = getattr(self.kernel, "cache", None)
+        return KeyValues(window=window) if make is None else make()
 
 
 def claims() -> Iterator[Claim]:
@@ -82,3 +96,9 @@ def claims() -> Iterator[Claim]:
 
     yield Claim(permutation_equivariance(axis=1), layer, shape("b t 4"))
     yield Claim(causality(), causal, shape("b t 4"), name="SimilarityAttention, causal")
+
+    def step(x: Tensor, cache: KeyValues | State | None) -> tuple[Tensor, KeyValues | State]:
+        cache = layer.cache() if cache is None else cache
+        return layer(x, mask=CAUSAL, cache=cache), cache
+
+    yield Claim(cached_decoding(step=step), causal, shape("b t 4"), name="SimilarityAttention, piece by piece")

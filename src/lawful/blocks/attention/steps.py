@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lawful.blocks.attention.cache import KeyValues, over_last
 from lawful.functions.attention import (
     CAUSAL,
     Mask,
@@ -17,7 +19,7 @@ from lawful.functions.attention import (
     masked_softmax,
 )
 from lawful.functions.attention.plain import Bias
-from lawful.functions.tap import tap
+from lawful.functions.tap import tap, tapped
 from lawful.laws import Claim, agreement, shape
 
 Kernel = Callable[..., Tensor]
@@ -32,8 +34,8 @@ def in_heads(
         >>> in_heads(torch.zeros(2, 5, 12), 3).shape
         torch.Size([2, 3, 5, 4])
     """
-    one = x.shape[-2] == 1
-    x = x.view(*x.shape[:-2], count, 1, -1) if one else x.view(*x.shape[:-1], count, -1)
+    one, size = x.shape[-2] == 1, x.shape[-1] // count
+    x = x.view(*x.shape[:-2], count, 1, size) if one else x.view(*x.shape[:-1], count, size)
     if norm is not None:
         x = norm(x)
     return x if one else x.transpose(-3, -2)
@@ -46,7 +48,43 @@ def side_by_side(z: Float[Tensor, "*batch h t v"]) -> Float[Tensor, "*batch t hv
         >>> side_by_side(torch.zeros(2, 3, 5, 4)).shape
         torch.Size([2, 5, 12])
     """
-    return z.reshape(*z.shape[:-3], 1, -1) if z.shape[-2] == 1 else z.transpose(-3, -2).flatten(-2)
+    *batch, h, t, v = z.shape
+    return z.reshape(*batch, 1, h * v) if t == 1 else z.transpose(-3, -2).flatten(-2)
+
+
+def attended(
+    kernel: Kernel,
+    q: Float[Tensor, "*batch h t k"],
+    k: Float[Tensor, "*batch g s k"] | None,
+    v: Float[Tensor, "*batch g s v"] | None,
+    *,
+    mask: Mask,
+    bias: Tensor | Bias | None = None,
+    cache: Any = None,
+    name: str = "",
+) -> Float[Tensor, "*batch h t v"]:
+    """Attends to new keys and values and to those of a cache, which takes the new ones in; with the taps of `watched`.
+
+    Args:
+        kernel: How attention is computed.
+        q: The queries.
+        k: The new keys; none where the cache has them already, those of a memory.
+        v: The new values.
+        mask: Which keys each query sees.
+        bias: The bias of the scores.
+        cache: The keys and values so far, or a summary of them.
+        name: What the names of the taps end in.
+    """
+    apart = tapped("scores" + name, "pattern" + name)
+    if isinstance(cache, KeyValues):
+        k, v = cache.all() if k is None or v is None else cache.append(k, v)
+        mask = over_last(mask, k.shape[-2], seen=cache.length)
+    elif cache is not None:
+        if apart:
+            raise LookupError(f"a {type(cache).__name__} keeps no keys to make a pattern of: record without it")
+        t = q.shape[-2]
+        return cache.attend(q, k, v, mask=over_last(mask, t, seen=cache.length + t), bias=bias)
+    return watched(kernel, name, q, k, v, mask=mask, bias=bias) if apart else kernel(q, k, v, mask=mask, bias=bias)
 
 
 def watched(

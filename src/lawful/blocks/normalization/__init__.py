@@ -7,6 +7,7 @@ from lawful.blocks.normalization.instance_norm import InstanceNorm
 from lawful.blocks.normalization.layer_norm import LayerNorm
 from lawful.blocks.normalization.normalize import normalize
 from lawful.blocks.normalization.rms_norm import RMSNorm
+from lawful.blocks.normalization.spectral_norm import SpectralNorm
 from lawful.blocks.normalization.weight_norm import WeightNorm
 from lawful.blocks.normalization.whitening_norm import WhiteningNorm
 
@@ -17,6 +18,7 @@ __all__ = [
     "InstanceNorm",
     "LayerNorm",
     "RMSNorm",
+    "SpectralNorm",
     "WeightNorm",
     "WhiteningNorm",
     "normalize",

@@ -49,8 +49,13 @@ class ALiBi(nn.Module):
         slopes = torch.tensor(self.slopes, dtype=self.like.dtype, device=queries.device)
         return differences(queries, keys).abs().unsqueeze(-3) * -slopes[:, None, None]
 
+    @property
+    def heads(self) -> int:
+        """The number of heads."""
+        return len(self.slopes)
+
     def extra_repr(self) -> str:
-        return str(len(self.slopes))
+        return str(self.heads)
 
 
 def claims() -> Iterator[Claim]:

@@ -53,8 +53,13 @@ class RelativeClipped(nn.Module):
         index = differences(queries, keys).clamp(-self.reach, self.reach) + self.reach
         return F.embedding(index, self.weight).movedim(-1, -3)
 
+    @property
+    def heads(self) -> int:
+        """The number of heads."""
+        return self.weight.shape[1]
+
     def extra_repr(self) -> str:
-        return f"{self.weight.shape[1]}, reach={self.reach}"
+        return f"{self.heads}, reach={self.reach}"
 
 
 class RelativeBuckets(nn.Module):
@@ -108,9 +113,13 @@ class RelativeBuckets(nn.Module):
             index = torch.bucketize(after.abs(), self.begins, right=True) + (after > 0) * (len(self.weight) // 2)
         return F.embedding(index, self.weight).movedim(-1, -3)
 
+    @property
+    def heads(self) -> int:
+        """The number of heads."""
+        return self.weight.shape[1]
+
     def extra_repr(self) -> str:
-        buckets, heads = self.weight.shape
-        return f"{heads}, buckets={buckets}, reach={self.reach}, sides={self.sides}"
+        return f"{self.heads}, buckets={len(self.weight)}, reach={self.reach}, sides={self.sides}"
 
 
 def _logarithmic(m: int, reach: int) -> Iterator[int]:

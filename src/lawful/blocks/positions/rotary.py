@@ -37,7 +37,7 @@ def _pairs(angles: Tensor, dtype: torch.dtype) -> Table:
 
 def _turn_pairs(x: Tensor, phase: Tensor) -> Tensor:
     x = x.clone(memory_format=torch.contiguous_format) if x.storage_offset() % 2 else x.contiguous()
-    return torch.view_as_real(torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)) * phase).flatten(-2)
+    return torch.view_as_real(torch.view_as_complex(x.view(*x.shape[:-1], x.shape[-1] // 2, 2)) * phase).flatten(-2)
 
 
 HALVES = Layout(_halves, _turn_halves)

@@ -68,7 +68,7 @@ def fused_attention(
     values, alike = v, v.shape[-1] == width and len(batch) == 1
     if not alike:
         wide = max(width, v.shape[-1])
-        q, k, values = (_widened(x, wide).reshape(-1, *x.shape[-3:-1], wide) for x in (q, k, v))
+        q, k, values = (_widened(x, wide).reshape(batch.numel(), *x.shape[-3:-1], wide) for x in (q, k, v))
     fold = t == 1 and h != g and added is None
     if fold:
         q = q.unflatten(1, (g, h // g)).squeeze(3)
@@ -96,7 +96,7 @@ def _added(seen: Tensor | None, bias: Tensor | None, q: Tensor) -> Tensor | None
         return added.reshape(*(1,) * (4 - added.dim()), *added.shape)
     if q.dim() == 4:
         return added
-    return added.expand(*q.shape[:-3], *added.shape[-3:]).reshape(-1, *added.shape[-3:])
+    return added.expand(*q.shape[:-3], *added.shape[-3:]).reshape(q.shape[:-3].numel(), *added.shape[-3:])
 
 
 MASKS = EVERYTHING, CAUSAL, Mask(causal=True, prefix=2), Mask(window=2), Mask(causal=True, window=3)

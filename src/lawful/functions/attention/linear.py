@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lawful.functions.attention.masks import CAUSAL, EVERYTHING, Mask
-from lawful.functions.attention.plain import between_values, in_one_head
+from lawful.functions.attention.plain import Bias, between_values, in_one_head
 from lawful.laws import Claim, agreement, cached_decoding, causality, fully_masked_row_is_finite, shape
 from lawful.laws import mask as mask_of
 
@@ -68,7 +68,7 @@ class Linear:
         v: Float[Tensor, "*batch g s v"],
         *,
         mask: Mask = EVERYTHING,
-        bias: None = None,
+        bias: Tensor | Bias | None = None,
         scale: float | None = None,
     ) -> Float[Tensor, "*batch h t v"]:
         """Averages the values; the mask may be causal, with a prefix, and padded; a scale multiplies the queries."""
@@ -82,7 +82,7 @@ class Linear:
         *,
         sums: Float[Tensor, "*batch g f w"] | None = None,
         mask: Mask = EVERYTHING,
-        bias: None = None,
+        bias: Tensor | Bias | None = None,
         scale: float | None = None,
     ) -> tuple[Float[Tensor, "*batch h t v"], Float[Tensor, "*batch g f w"]]:
         """Averages the values, after those of which the sums are given, and returns the sums over all of them.
@@ -117,7 +117,7 @@ class Linear:
         k: Float[Tensor, "*batch g s k"],
         *,
         mask: Mask = EVERYTHING,
-        bias: None = None,
+        bias: Tensor | Bias | None = None,
         scale: float | None = None,
     ) -> Float[Tensor, "*batch h t s"]:
         """Returns the weight of each value in each average: a table that the averages themselves do without."""
@@ -156,7 +156,7 @@ class LinearState:
         v: Float[Tensor, "*batch g t v"],
         *,
         mask: Mask = CAUSAL,
-        bias: None = None,
+        bias: Tensor | Bias | None = None,
         scale: float | None = None,
     ) -> Float[Tensor, "*batch h t v"]:
         """Takes in the next keys and values, and averages all so far; the mask is that of the new ones."""
@@ -197,8 +197,9 @@ def _check(mask: Mask, bias: object) -> None:
 def _running(q: Tensor, k: Tensor, v: Tensor, before: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """What each query finds in the sums up to it, and the sums at the end."""
     t = q.shape[-2]
-    size = min(size, t)
-    q, k, v = (F.pad(x, (0, 0, 0, -t % size)).unflatten(-2, (-1, size)) for x in (q, k, v))
+    size = min(size, max(t, 1))
+    chunks = -(-t // size)
+    q, k, v = (F.pad(x, (0, 0, 0, chunks * size - t)).unflatten(-2, (chunks, size)) for x in (q, k, v))
     sums = torch.cat([before.unsqueeze(-3), k.mT @ v], dim=-3).cumsum(-3)
     y = q @ sums[..., :-1, :, :] + (q @ k.mT).tril() @ v
     return y.flatten(-3, -2)[..., :t, :], sums[..., -1, :, :]

@@ -45,13 +45,20 @@ class Mask:
     pairs: Bool[Tensor, "*#batch t s"] | None = None
 
     def __post_init__(self) -> None:
-        if self.window is not None and self.window < 1:
-            raise ValueError(f"window must be at least 1: got {self.window}")
+        for name, rule in (("padding", self.padding), ("pairs", self.pairs)):
+            if rule is not None and rule.dtype != torch.bool:
+                raise TypeError(f"{name} is to be True or False, a tensor of bool: got {rule.dtype}")
+        if self.documents is not None and self.documents.is_floating_point():
+            raise TypeError(f"documents are numbered by whole numbers: got {self.documents.dtype}")
+        if self.window is not None and (self.window < 1 or self.window != int(self.window)):
+            raise ValueError(f"window must be a whole number, at least 1: got {self.window}")
         if self.prefix < 0:
             raise ValueError(f"prefix must be at least 0: got {self.prefix}")
 
     def __and__(self, other: Mask) -> Mask:
         """The mask that sees what both see."""
+        if not isinstance(other, Mask):
+            raise TypeError(f"a Mask was wanted, such as Mask(padding=there): got {type(other).__name__}")
         windows = [w for w in (self.window, other.window) if w is not None]
         prefixes = [mask.prefix for mask in (self, other) if mask.causal]
         return Mask(

@@ -66,9 +66,11 @@ class Window:
         if mask.window is None:
             raise ValueError("window attention needs a mask with a window: got none")
         batch, (h, t), s = q.shape[:-3], q.shape[-3:-1], k.shape[-2]
-        if max(t, s) <= mask.window:
-            return fused_attention(q, k, v, mask=mask, bias=bias, scale=scale)
         mask.check(t, s)
+        if not q.numel():
+            return fused_attention(q, k, v, scale=scale)
+        if max(t, s) <= mask.window or not s:
+            return fused_attention(q, k, v, mask=mask, bias=bias, scale=scale)
         size = min(self.block or max(mask.window // 2, 32), max(t, 1))
         back = mask.window - 1
         ahead = back if mask.prefix or not mask.causal else 0

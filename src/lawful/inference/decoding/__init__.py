@@ -1,6 +1,6 @@
 """Decoding: a model writes on where prompts end, or says how probable a text is."""
 
-from lawful.inference.decoding.beams import Found, beam_search
+from lawful.inference.decoding.beams import Found, beam_search, beam_searches
 from lawful.inference.decoding.bigrams import Bigrams
 from lawful.inference.decoding.decodes import Cached, Decodes, Prompts, Reader
 from lawful.inference.decoding.generate import generate, stream
@@ -21,6 +21,7 @@ __all__ = [
     "Reader",
     "Sampling",
     "beam_search",
+    "beam_searches",
     "complete",
     "generate",
     "log_probabilities",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -54,6 +55,9 @@ class Reader:
         self.context = getattr(model, "context", None) if context is None else context
         if self.context is not None and self.context < 1:
             raise ValueError(f"context is at least 1: got {self.context}")
+        if not hasattr(model, "cache"):
+            wanted = "a model with a method cache(), called with cache=, was wanted (read_gpt2 makes one of a GPT-2)"
+            raise TypeError(f"{wanted}: got {type(model).__name__}")
         self.model, self.device = model, device_of(model)
         self.rows = self.prompts = rows_of(prompts, self.device)
         self._new: list[Tensor] = []
@@ -116,12 +120,24 @@ def rows_of(prompts: Prompts, device: torch.device) -> list[Int[Tensor, "_"]]:
         [tensor([1, 2])]
     """
     listed = list(prompts)
-    single = not listed or (isinstance(prompts, Tensor) and prompts.dim() == 1) or isinstance(listed[0], int)
-    rows = [torch.as_tensor(row, dtype=torch.int64, device=device) for row in ([prompts] if single else listed)]
+    if any(isinstance(row, str) for row in listed):
+        raise TypeError("rows of tokens were wanted, such as tokenizer.encode(text): got text")
+    given = [prompts] if not listed or np.ndim(listed[0]) == 0 else listed
+    rows = [torch.as_tensor(row, device=device) if len(row) else torch.empty(0, device=device) for row in given]
     for i, row in enumerate(rows):
         if row.dim() != 1 or not len(row):
             raise ValueError(f"a prompt is a row of at least one token: prompt {i} has shape {tuple(row.shape)}")
-    return rows
+        if row.is_floating_point() or row.dtype == torch.bool:
+            raise TypeError(f"tokens are whole numbers: prompt {i} has {row.dtype}")
+    return [row.long() for row in rows]
+
+
+def scores_of(output: Any) -> Tensor:
+    """The scores in what a model gave: a tensor, or the `logits` of an output of Hugging Face."""
+    found = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if not isinstance(found, Tensor):
+        raise TypeError(f"scores of the next token were wanted, a tensor: got {type(output).__name__}")
+    return found
 
 
 def device_of(model: Decodes) -> torch.device:

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from lawful.data.text.windows import WindowsInOrder
 from lawful.inference.decoding.bigrams import Bigrams
-from lawful.inference.decoding.decodes import Decodes, device_of, rows_of
+from lawful.inference.decoding.decodes import Decodes, device_of, rows_of, scores_of
 from lawful.inference.decoding.generate import evaluating
 from lawful.laws import Claim, agreement, made
 
@@ -29,7 +29,7 @@ def log_probabilities(
     and knows nothing of it. Their mean, with the sign changed, is the cross-entropy in nats.
 
     Args:
-        model: The model.
+        model: The model; also one of Hugging Face, whose output has `logits`.
         tokens: The text, at least two tokens; it may be mapped from a file.
         context: The length of a window; by default the limit of the model, and without one the text as a whole.
         batch: How many windows go through the model at once.
@@ -41,11 +41,15 @@ def log_probabilities(
     """
     device = device_of(model)
     ids = tokens if isinstance(tokens, Tensor) else rows_of(tokens, device)[0]
+    if ids.dim() != 1:
+        raise ValueError(f"one row of tokens was wanted: got shape {tuple(ids.shape)}")
+    if context is not None and context < 1:
+        raise ValueError(f"context is at least 1: got {context}")
     context = context or getattr(model, "context", None) or max(len(ids) - 1, 1)
     found = []
     with evaluating(model):
         for inputs, targets in WindowsInOrder(ids, context=context, size=batch):
-            logits = model(inputs.to(device)).flatten(0, 1)
+            logits = scores_of(model(inputs.to(device))).flatten(0, 1)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             found.append(-cross_entropy(logits, targets.to(device).flatten(), reduction="none"))
     return torch.cat(found)

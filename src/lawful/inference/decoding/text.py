@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import TypeVar
 
 from lawful.data.text.pieces import piece
 from lawful.data.text.tokenizer import Tokenizer
@@ -13,8 +14,19 @@ from lawful.inference.decoding.decodes import Decodes
 from lawful.inference.decoding.generate import stream
 from lawful.inference.decoding.sampling import PURE, Sampling
 
+T = TypeVar("T")
 START = "\n"
 """What an empty prompt begins with: the end of a line, which is not shown."""
+
+
+def one_or_several(given: str | Iterable[T]) -> tuple[str | T, ...]:
+    r"""Takes a string as one, and not as its letters.
+
+    Examples:
+        >>> one_or_several("END"), one_or_several(["END", "\n"])
+        (('END',), ('END', '\\n'))
+    """
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 class Pieces:
@@ -25,7 +37,7 @@ class Pieces:
 
     Args:
         tokenizer: What numbered the tokens.
-        stop: The strings that end the text.
+        stop: The string that ends the text, or several.
 
     Examples:
         >>> from lawful.data.text import Bytes
@@ -34,7 +46,8 @@ class Pieces:
         (['', 'é', 'a', '', '', ''], True)
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, stop: Collection[str] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, stop: str | Collection[str] = ()) -> None:
+        stop = one_or_several(stop)
         if "" in stop:
             raise ValueError("a stop string has at least one character: got an empty one")
         self.tokenizer, self.stop, self.ended = tokenizer, tuple(stop), False
@@ -75,7 +88,7 @@ def write(
     *,
     tokens: int = 256,
     sampling: Sampling = PURE,
-    stop: Collection[str | int] = (),
+    stop: str | Collection[str | int] = (),
     seed: int = 0,
     context: int | None = None,
 ) -> Iterator[str]:
@@ -90,7 +103,7 @@ def write(
         prompt: The text to go on with; it is not repeated.
         tokens: How many tokens are written, at most.
         sampling: How each is drawn.
-        stop: What ends the text, and is not shown: strings, or tokens.
+        stop: What ends the text, and is not shown: a string, or several strings and tokens.
         seed: What the draws depend on.
         context: How many tokens the model sees; by default its own limit.
 
@@ -109,11 +122,11 @@ def write(
 def complete(
     model: Decodes,
     tokenizer: Tokenizer,
-    prompts: Sequence[str],
+    prompts: str | Sequence[str],
     *,
     tokens: int = 256,
     sampling: Sampling = PURE,
-    stop: Collection[str | int] = (),
+    stop: str | Collection[str | int] = (),
     seed: int = 0,
     context: int | None = None,
 ) -> list[str]:
@@ -122,10 +135,10 @@ def complete(
     Args:
         model: The model.
         tokenizer: What numbered the text that it was trained on.
-        prompts: The texts to go on with; each comes out as it does alone with the same place in the batch.
+        prompts: The text to go on with, or several; each comes out as it does alone with the same place in the batch.
         tokens: How many tokens are written for each, at most.
         sampling: How each is drawn.
-        stop: What ends a text, and is not shown: strings, or tokens.
+        stop: What ends a text, and is not shown: a string, or several strings and tokens.
         seed: What the draws depend on.
         context: How many tokens the model sees; by default its own limit.
 
@@ -136,7 +149,7 @@ def complete(
         >>> list(map(len, complete(Decoder(DecoderConfig(vocab=letters.vocab, d=8)), letters, ["ab", "b"], tokens=5)))
         [5, 5]
     """
-    steps = list(_pieces(model, tokenizer, prompts, tokens, sampling, stop, seed, context))
+    steps = list(_pieces(model, tokenizer, one_or_several(prompts), tokens, sampling, stop, seed, context))
     return ["".join(shown) for shown in zip(*steps, strict=True)]
 
 
@@ -146,11 +159,12 @@ def _pieces(
     prompts: Sequence[str],
     tokens: int,
     sampling: Sampling,
-    stop: Collection[str | int],
+    stop: str | Collection[str | int],
     seed: int,
     context: int | None,
 ) -> Iterator[list[str]]:
     """The text that each step makes certain, one for each prompt."""
+    stop = one_or_several(stop)
     strings, ends = [s for s in stop if isinstance(s, str)], [s for s in stop if isinstance(s, int)]
     rows = [Pieces(tokenizer, stop=strings) for _ in prompts]
     sampling = replace(sampling, never=(*sampling.never, *tokenizer.reserved))

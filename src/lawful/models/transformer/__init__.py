@@ -4,6 +4,7 @@ from lawful.models.transformer.cache import Cache
 from lawful.models.transformer.decoder import Decoder, DecoderConfig
 from lawful.models.transformer.encoder import Encoder, EncoderConfig
 from lawful.models.transformer.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from lawful.models.transformer.given import Given, GivenCache
 from lawful.models.transformer.layouts import (
     GPT2,
     MINGPT,
@@ -32,6 +33,8 @@ __all__ = [
     "EncoderDecoder",
     "EncoderDecoderConfig",
     "Extras",
+    "Given",
+    "GivenCache",
     "Layout",
     "gpt2_config",
     "read_gpt2",

@@ -65,7 +65,7 @@ class Cache:
         if self.padding is None:
             return None
         if (missing := self.length + t - self.padding.shape[1]) > 0:
-            self.padding = F.pad(self.padding, (0, missing), value=True)
+            self.padding = F.pad(self.padding, (0, max(missing, self.length)), value=True)
         return self.padding[:, : self.length + t]
 
     def last(self, n: int) -> Int[Tensor, "*batch m"] | None:
@@ -76,7 +76,7 @@ class Cache:
         """Returns the cache of these rows of the batch, in this order, as a search over beams asks for."""
         layers, memory = ([one.select(rows) for one in several] for several in (self.layers, self.memory))
         made = Cache(layers, memory=memory, padding=None if self.padding is None else self.padding[rows])
-        made.length, made._tokens = self.length, [tokens[rows] for tokens in self._tokens]
+        made.length, made._tokens = self.length, [torch.cat(self._tokens, dim=-1)[rows]] if self._tokens else []
         return made
 
     def trim(self, length: int) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from lawful.blocks.dense import Dense
 from lawful.blocks.normalization import RMSNorm
-from lawful.blocks.residual import Residual, pre_norm
 from lawful.blocks.transformer import MACARON, LayerScale, Mix, NGramEmbedding, softcap
 from lawful.blocks.tying import tie
 from lawful.functions.attention import CAUSAL, EVERYTHING, Mask
@@ -30,38 +29,19 @@ from lawful.laws import (
 )
 from lawful.laws import mask as masks
 from lawful.models.transformer.cache import Cache
-from lawful.models.transformer.parts import ZERO_OUTPUTS, rotary_attention, squared_relu
-from lawful.models.transformer.stream import Extras, Make, Stream
+from lawful.models.transformer.config import StreamConfig
+from lawful.models.transformer.parts import rotary_attention
+from lawful.models.transformer.stream import Extras, Stream
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderConfig:
-    """The sizes and the parts of a decoder; the defaults make a small one of today."""
+class DecoderConfig(StreamConfig):
+    """The sizes and the parts of a decoder."""
 
-    vocab: int
-    """The number of tokens."""
-    d: int = 128
-    """The width of the stream."""
-    depth: int = 4
-    """How often a star of the order repeats what it follows."""
-    order: str = "(sf)*"
-    """The order of the sublayers: s attends, f feeds forward, h does so by half a step, c attends to a memory."""
-    attention: Callable[..., nn.Module] = rotary_attention
-    """Makes an attention block of the width, or with `context=` one that reads a memory of that width."""
-    feed_forward: Make = squared_relu
-    """Makes a feed-forward block of the width."""
-    norm: Make = RMSNorm
-    """Makes a norm of the width."""
-    residual: Callable[..., Residual] = pre_norm
-    """How a block and a norm are put on the stream: `pre_norm`, `post_norm`, `sandwich_norm`."""
-    positions: Make | None = None
-    """Makes what is added to the tokens for their positions: nothing where attention knows them."""
     mask: Mask = CAUSAL
     """Which tokens each token sees."""
     tied: bool = False
     """Whether the head has the weight of the embedding."""
-    extras: Extras = ZERO_OUTPUTS
-    """What else there is."""
 
 
 class Decoder(Stream):

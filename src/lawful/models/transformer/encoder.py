@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from lawful.blocks.attention import MultiHeadAttention
-from lawful.blocks.normalization import RMSNorm
 from lawful.blocks.positions import Sinusoidal
-from lawful.blocks.residual import Residual, post_norm, pre_norm
-from lawful.functions.attention import EVERYTHING, Mask
+from lawful.blocks.residual import post_norm
+from lawful.functions.attention import Mask
 from lawful.laws import (
     Claim,
     agreement,
@@ -25,36 +24,13 @@ from lawful.laws import (
     tokens,
 )
 from lawful.laws import mask as masks
-from lawful.models.transformer.parts import ZERO_OUTPUTS, rotary_attention, squared_relu
-from lawful.models.transformer.stream import Extras, Make, Stream
+from lawful.models.transformer.config import StreamConfig
+from lawful.models.transformer.stream import Extras, Stream
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig:
-    """The sizes and the parts of an encoder; the defaults make a small one of today."""
-
-    vocab: int
-    """The number of tokens."""
-    d: int = 128
-    """The width of the stream."""
-    depth: int = 4
-    """How often a star of the order repeats what it follows."""
-    order: str = "(sf)*"
-    """The order of the sublayers: s attends, f feeds forward, h does so by half a step."""
-    attention: Callable[..., nn.Module] = rotary_attention
-    """Makes an attention block of the width."""
-    feed_forward: Make = squared_relu
-    """Makes a feed-forward block of the width."""
-    norm: Make = RMSNorm
-    """Makes a norm of the width."""
-    residual: Callable[..., Residual] = pre_norm
-    """How a block and a norm are put on the stream: `pre_norm`, `post_norm`, `sandwich_norm`."""
-    positions: Make | None = None
-    """Makes what is added to the tokens for their positions: nothing where attention knows them."""
-    mask: Mask = EVERYTHING
-    """Which tokens each token sees."""
-    extras: Extras = ZERO_OUTPUTS
-    """What else there is."""
+class EncoderConfig(StreamConfig):
+    """The sizes and the parts of an encoder."""
 
 
 class Encoder(Stream):

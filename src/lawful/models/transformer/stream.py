@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -51,6 +50,11 @@ class Stream(nn.Module):
 
     $$x_0 = E_{\text{token}} + P_{\text{position}}, \qquad x_{l+1} = x_l + f_l(\operatorname{norm}(x_l))$$
 
+    Attention is any module that is called with $x$ and `mask=`. One that is to read on, piece by piece, has a method
+    `cache(window=...)` and takes what that gave as `cache=`; one that attends to a memory takes it as `context=`; one
+    with a `mix` takes a list with the values of the first as `first=`; and one that says that it is `absolute` takes
+    `positions=` where there is padding.
+
     Args:
         config: The sizes and the parts, as a model has them.
     """
@@ -70,6 +74,8 @@ class Stream(nn.Module):
         mixes = max(1, len(attentions))
         self.shortcuts = None if extras.shortcut is None else nn.ModuleList(extras.shortcut() for _ in range(mixes))
         self.values = None
+        if extras.value_embedding is not None or extras.value_residual is not None:
+            _check_values(attentions, self.order)
         if extras.value_embedding is not None:
             self.values = extras.value_embedding(config.vocab, attentions[0].value.weight.shape[0])
         if extras.value_residual is not None:
@@ -94,15 +100,13 @@ class Stream(nn.Module):
         x, t = self.embedding(tokens), tokens.shape[-1]
         seen = 0 if cache is None else cache.length
         if self.positions is not None:
-            if padding is None:
-                places = torch.arange(seen, seen + t, device=tokens.device)
-            else:
-                places = (padding.cumsum(-1)[..., seen : seen + t] - 1).clamp_min(0)
-            x = x + self.positions(places)
+            after = torch.arange(seen, seen + t, device=tokens.device)
+            x = x + self.positions(after if padding is None else places_of(padding, seen, t))
         if self.ngrams is not None:
             run = self._run_up(tokens, cache, padding)
+            before = run.shape[-1] - t
             for table in self.ngrams:
-                x = x + table(run[..., -t:], run[..., :-t])
+                x = x + table(run[..., before:], run[..., :before])
         return x if self.entry is None else self.entry(x)
 
     def _run_up(self, tokens: Tensor, cache: Cache | None, padding: Tensor | None) -> Tensor:
@@ -126,7 +130,11 @@ class Stream(nn.Module):
         """Returns what the last norm gives."""
         if cache is not None:
             t, there = tokens.shape[-1], cache.there(tokens.shape[-1])
+            if cache.length and not mask.causal:
+                raise ValueError("a causal mask is wanted to read on: tokens in the cache have not seen these")
             if there is not None:
+                if mask.causal and mask.prefix and not there.all():
+                    raise ValueError(f"a prefix wants rows of one length: got one of {mask.prefix}, and padded rows")
                 mask = mask & Mask(padding=there)
             elif t == 1 and mask.is_triangle:
                 mask = EVERYTHING  # that there is, which costs less to say
@@ -134,8 +142,8 @@ class Stream(nn.Module):
             raise ValueError(f"a memory is wanted by the sublayers c of the order {self.order!r}")
         x = start = self.embed(tokens, cache=cache, padding=mask.padding)
         first = [] if self.values is None else [self.values(tokens)]
-        layers = repeat(None) if cache is None else iter(cache.layers)
-        memories = repeat(None) if cache is None else iter(cache.memory)
+        layers, memories = (iter(()), iter(())) if cache is None else (iter(cache.layers), iter(cache.memory))
+        places = None
         sublayers: Iterable[Any] = self.layers
         shortcuts, attended = iter(self.shortcuts or ()), False
         for letter, layer in zip(self.order, sublayers, strict=True):
@@ -143,9 +151,19 @@ class Stream(nn.Module):
                 if self.shortcuts is not None and attended:
                     x = next(shortcuts)(x, start)
                 attended = True
-                x = layer(x, partial(layer.block, mask=mask, cache=next(layers), first=first))
+                given: dict[str, Any] = {"mask": mask}
+                if cache is not None:
+                    given["cache"] = next(layers)
+                if hasattr(layer.block, "mix"):
+                    given["first"] = first
+                if mask.padding is not None and getattr(layer.block, "absolute", False):
+                    if places is None:
+                        places = places_of(mask.padding, 0 if cache is None else cache.length, tokens.shape[-1])
+                    given["positions"] = places
+                x = layer(x, partial(layer.block, **given))
             elif letter == "c":
-                x = layer(x, partial(layer.block, context=memory, mask=memory_mask, cache=next(memories)))
+                kept = {} if cache is None else {"cache": next(memories)}
+                x = layer(x, partial(layer.block, context=memory, mask=memory_mask, **kept))
             else:
                 x = layer(x)
         if cache is not None:
@@ -158,6 +176,9 @@ class Stream(nn.Module):
 
     def new_cache(self, padding: Bool[Tensor, "b t"] | None = None) -> Cache:
         """Returns an empty cache for each attention layer, with the window of the model's mask."""
+        for block in (*self._blocks("s"), *self._blocks("c")):
+            if not hasattr(block, "cache"):
+                raise TypeError(f"attention with a method cache is wanted to read on: {type(block).__name__} has none")
         layers = [block.cache(window=self.config.mask.window) for block in self._blocks("s")]
         return Cache(layers, memory=[block.cache() for block in self._blocks("c")], padding=padding)
 
@@ -165,3 +186,22 @@ class Stream(nn.Module):
     def context(self) -> int | None:
         """How many tokens there are positions for; None for any number."""
         return len(self.positions.weight) if isinstance(self.positions, Learned) else None
+
+
+def places_of(padding: Bool[Tensor, "*#batch s"], seen: int, t: int) -> Int[Tensor, "*#batch t"]:
+    """Returns where tokens stand in their own rows: t of them, after some that were seen.
+
+    Examples:
+        >>> places_of(torch.tensor([[False, False, True, True]]), 1, 3)
+        tensor([[0, 0, 1]])
+    """
+    return (padding.cumsum(-1)[..., seen : seen + t] - 1).clamp_min(0)
+
+
+def _check_values(attentions: list[Any], order: str) -> None:
+    if not attentions:
+        raise ValueError(f"values of attention are wanted, of a letter s: got the order {order!r}")
+    for block in attentions:
+        if not hasattr(block, "mix"):
+            came = type(block).__name__
+            raise TypeError(f"attention that mixes values, such as MultiHeadAttention, is wanted: got {came}")

@@ -44,14 +44,14 @@ def mistakes(
     for axes in places:
         axes.set_axis_off()
     for axes, i in zip(places, worst, strict=False):
-        _draw(axes, x[i])
+        draw_example(axes, x[i])
         axes.set_title(f"is {names[right[i]]}\nsaid {names[said[i]]}, {100 * sure[i]:.0f} %", fontsize=10)
     kept = f" (the {len(worst)} that it was surest of)" if len(wrong) > len(worst) else ""
     figure.suptitle(f"{len(wrong)} mistakes in {len(p)} examples{kept}", fontsize=12)
     return figure
 
 
-def _draw(axes: Axes, x: np.ndarray) -> None:
+def draw_example(axes: Axes, x: np.ndarray) -> None:
     """One example: a series as a line, an image in its colours or in grey."""
     x = x[0] if x.ndim > 1 and x.shape[0] == 1 else x
     if x.ndim == 1:

@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -63,7 +64,7 @@ class Caller(nn.Module):
         return function(self.model, *args)
 
 
-class Together(Alone):
+class Together(Alone, ABC):
     """Processes that each take their share of a batch, and have gradients and figures in common.
 
     The mean over the whole batch is the mean of the means of the shares, each weighted by its size, so that the
@@ -91,9 +92,9 @@ class Together(Alone):
             dist.broadcast(tensor.detach(), 0)
         self.wrap()
 
+    @abstractmethod
     def wrap(self) -> None:
         """Makes of the model what the processes train together."""
-        raise NotImplementedError
 
     def share(self, batch: Batch) -> tuple[Batch, float]:
         self.versions = {name: buffer._version for name, buffer in self.model.named_buffers()}

@@ -1,11 +1,17 @@
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 import transformers
 
-from lawful.models.transformer import GPT2, Decoder, DecoderConfig, gpt2_config, read_gpt2, write_gpt2
+from lawful.blocks import FeedForward, GatedFeedForward, Heads, MultiHeadAttention, RMSNorm, post_norm
+from lawful.blocks.positions import ALiBi, Rotary, Sinusoidal
+from lawful.blocks.transformer import LayerScale, Mix
+from lawful.functions.activations import relu_squared
+from lawful.functions.attention import Linear, Mask
+from lawful.models.transformer import GPT2, Decoder, DecoderConfig, Extras, gpt2_config, read_gpt2, write_gpt2
 
 
 def theirs(seed=0, **sizes):
@@ -82,14 +88,6 @@ def test_folders_are_read_by_both(tmp_path):
     same(read_gpt2(tmp_path / "ours").eval(), our)
 
 
-def test_another_activation_is_refused(tmp_path):
-    theirs().save_pretrained(tmp_path)
-    sizes = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(sizes | {"activation_function": "relu"}))
-    with pytest.raises(ValueError, match="gelu_new, is wanted: got 'relu'"):
-        read_gpt2(tmp_path)
-
-
 def test_names_and_shapes_that_do_not_fit_are_refused_and_nothing_changes():
     our, state = ours(), theirs().state_dict()
     before = logits(our)
@@ -114,3 +112,75 @@ def test_other_models_are_refused():
         GPT2.save(Decoder(DecoderConfig(vocab=11, d=16, depth=1)))
     with pytest.raises(ValueError, match=r"wants a parameter positions\.weight"):
         GPT2.save(Decoder(replace(ours().config, positions=None)))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tie_word_embeddings": False},
+        {"n_inner": 20},
+        *({"activation_function": name} for name in ("gelu_pytorch_tanh", "gelu", "relu", "silu")),
+    ],
+    ids=str,
+)
+def test_fields_of_the_config_are_honoured_both_ways(fields, tmp_path):
+    their = theirs(**fields)
+    their.save_pretrained(tmp_path / "theirs", max_shard_size="2KB")
+    our = read_gpt2(tmp_path / "theirs").eval()
+    same(our, their)
+    write_gpt2(our, tmp_path / "ours")
+    same(transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "ours").eval(), their)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"scale_attn_weights": False}, "scale_attn_weights is to be True, as in GPT-2: got False"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is to be False"),
+        ({"add_cross_attention": True}, "add_cross_attention is to be False"),
+        ({"activation_function": "mish"}, "is to be one of gelu_new, .*: got 'mish'"),
+        ({"model_type": "llama"}, "is to be of the model_type gpt2: got 'llama'"),
+        ({"n_layer": None}, "is to have a whole number n_layer: got None"),
+    ],
+)
+def test_a_config_that_asks_for_something_else_is_refused(fields, sentence, tmp_path):
+    write_gpt2(ours(), tmp_path)
+    sizes = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(sizes | fields))
+    with pytest.raises(ValueError, match=sentence):
+        read_gpt2(tmp_path)
+
+
+def attention(**options):
+    return {"attention": partial(MultiHeadAttention, **{"heads": 3} | options)}
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"mask": Mask(causal=True, window=3)}, "mask but a causal one"),
+        ({"positions": Sinusoidal}, "positions but learned ones: got Sinusoidal"),
+        (attention(bias_by=ALiBi(3)), "bias_by: got ALiBi"),
+        (attention(rotary=Rotary(4)), "rotary: got Rotary"),
+        (attention(kernel=Linear()), "kernel but a softmax over all keys: got Linear"),
+        (attention(heads=[Heads(count=3, groups=1)]), "heads but alike ones"),
+        (attention(heads=[Heads(count=3, key=2, value=4)]), "heads but alike ones"),
+        ({"feed_forward": partial(FeedForward, activation=relu_squared)}, "activation relu_squared"),
+        ({"feed_forward": GatedFeedForward}, "feed-forward block but FeedForward: got GatedFeedForward"),
+        ({"norm": RMSNorm}, "norm but a layer norm with weights: got RMSNorm"),
+        ({"residual": post_norm}, "residual but pre_norm"),
+        ({"extras": Extras(softcap=5.0)}, "softcap"),
+        ({"extras": Extras(shortcut=Mix)}, "shortcut"),
+        ({"extras": Extras(gate=LayerScale)}, "gate but dropout: got LayerScale"),
+    ],
+)
+def test_a_model_that_is_not_gpt2_is_not_written(options, what, tmp_path):
+    with pytest.raises(ValueError, match=f"GPT-2 has no {what}"):
+        write_gpt2(Decoder(replace(ours().config, **options)), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_weights_of_a_compiled_model_are_read():
+    their, our = theirs(), ours()
+    GPT2.load(our, {f"_orig_mod.{name}": x for name, x in their.state_dict().items()})
+    same(our, their)

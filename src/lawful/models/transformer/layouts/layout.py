@@ -33,7 +33,8 @@ class Layout:
     rows: Callable[[nn.Module], Iterable[Row]]
     """The table, for a model."""
     prefix: str = ""
-    """What their names begin with where they are part of a larger model; names without it are read as well."""
+    """What their names begin with where they are part of a larger model; names without it, or of a compiled model, are
+    read as well."""
     outside: tuple[str, ...] = ()
     """Those of their names that it never stands before."""
     ignored: tuple[str, ...] = ()
@@ -50,7 +51,8 @@ class Layout:
             model: The model.
             state: Their state dict.
         """
-        given = {name.removeprefix(self.prefix): x for name, x in state.items() if not name.endswith(self.ignored)}
+        plain = ((name.removeprefix("_orig_mod."), x) for name, x in state.items() if not name.endswith(self.ignored))
+        given = {name.removeprefix(self.prefix): x for name, x in plain}
         rows, parameters = self._table(model)
         for name in given:
             if name not in rows:
