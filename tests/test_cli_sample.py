@@ -1,7 +1,8 @@
 import pytest
 
 from lawful.cli import main
-from lawful.recipes import Text
+from lawful.inference.decoding import GREEDY
+from lawful.recipes import Text, sample
 from lawful.recipes.language.descent import Descent
 from lawful.recipes.language.transformer import Transformer
 from lawful.training import Engine, train
@@ -97,3 +98,14 @@ def test_bad_text_is_refused_in_a_line(content, said, tmp_path, capsys, monkeypa
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_stops_may_be_given_at_once_or_one_by_one(run, capsys):
+    words = ["sample", run, "--prompt", "the", "--temperature", "0", "--tokens", "12"]
+    assert main(words) == 0
+    whole = capsys.readouterr().out
+    early, late = whole[2], whole[5:7]
+    for stops in (["--stop", early, late], ["--stop", early, "--stop", late], ["--stop", late, "--stop", early]):
+        assert main([*words, *stops]) == 0
+        assert capsys.readouterr().out == whole[: min(whole.index(early), whole.index(late))] + "\n"
+    assert "".join(sample(run, "the", tokens=12, sampling=GREEDY, stop=late)) == whole[: whole.index(late)]

@@ -4,6 +4,8 @@ from lawful.data.arrays import Arrays
 from lawful.data.augmentation import Augment, chained, cut_out, flipped, mixed, noisy, shifted
 from lawful.data.batches import Batch, InOrder, Shuffled, Source
 from lawful.data.builtin import BUILTIN, bundled, digits, mnist1d, moons, sine
+from lawful.data.densities import Boxes, Density, Gaussian, Mixture, checkerboard, grid, ring, two_moons
+from lawful.data.dequantizer import Dequantizer
 from lawful.data.encode import Encoded, Encodings, encode, encoding_from_json
 from lawful.data.examples import Examples, fingerprint
 from lawful.data.generators import generator_of, seed_of
@@ -47,18 +49,23 @@ __all__ = [
     "Arrays",
     "Augment",
     "Batch",
+    "Boxes",
     "Bytes",
     "Characters",
     "Column",
     "Data",
+    "Density",
+    "Dequantizer",
     "Encoded",
     "Encoding",
     "Encodings",
     "Examples",
+    "Gaussian",
     "Images",
     "InOrder",
     "Leak",
     "Loaded",
+    "Mixture",
     "PairBatches",
     "Pairs",
     "Shuffled",
@@ -72,6 +79,7 @@ __all__ = [
     "WindowsInOrder",
     "bundled",
     "chained",
+    "checkerboard",
     "cut_out",
     "digits",
     "encode",
@@ -80,6 +88,7 @@ __all__ = [
     "fitted",
     "flipped",
     "generator_of",
+    "grid",
     "leaks",
     "mixed",
     "mnist1d",
@@ -94,6 +103,7 @@ __all__ = [
     "read_parquet",
     "read_text",
     "resampled",
+    "ring",
     "seed_of",
     "shifted",
     "sine",
@@ -102,4 +112,5 @@ __all__ = [
     "table_of",
     "tokenised",
     "tokenizer_from_json",
+    "two_moons",
 ]

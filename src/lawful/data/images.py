@@ -44,7 +44,7 @@ class Images:
     channels: int
     """1 for grey, 3 for colours."""
     classes: tuple[str, ...]
-    """The names of the classes: those of the folders."""
+    """The names of the classes: those of the folders; none where images are not told apart."""
     resized: bool = False
     """Whether images of another size are resized; otherwise they are refused."""
 
@@ -92,7 +92,8 @@ class Images:
             raise ValueError(f"encoding is to have 1 or 3 channels and at most {PIXELS} pixels")
         if not isinstance(held["resized"], bool):
             raise ValueError(f"encoding.resized is to be true or false: got {str(held['resized'])[:100]}")
-        if (classes := classes_from_json(held["classes"])) is None:
+        classes = () if held["classes"] == [] else classes_from_json(held["classes"])
+        if classes is None:
             raise ValueError("encoding.classes is to be a list of names: got none")
         return cls(height, width, channels, classes, held["resized"])
 
@@ -117,17 +118,38 @@ def read_images(
         raise ValueError(f"the folders of {root} are parts, not classes: give one of {', '.join(found)}")
     if len(found) < 2:
         raise ValueError(f"images of at least 2 classes were wanted: {root} has the one folder {next(iter(found))!r}")
+    paths = [path for files in found.values() for path in files]
+    encoding = _encoding(paths, classes=tuple(found), size=size, channels=channels)
+    targets = torch.tensor([i for i, files in enumerate(found.values()) for _ in files])
+    return Examples(inputs=encoding.inputs(paths), targets=targets, classes=tuple(found), name=root.name), encoding
+
+
+def read_pictures(root: str | Path, *, size: tuple[int, int] | None = None) -> tuple[Float[Tensor, "n c h w"], Images]:
+    """Reads all images of a folder and of those inside it, without classes.
+
+    Args:
+        root: The folder, or one image.
+        size: The height and the width that images are resized to; by default all have one size already.
+    """
+    paths = pictures(root)
+    if not paths:
+        raise ValueError(f"{root} has no images")
+    encoding = _encoding(paths, classes=(), size=size, channels=None)
+    return encoding.inputs(paths), encoding
+
+
+def _encoding(
+    paths: list[Path], *, classes: tuple[str, ...], size: tuple[int, int] | None, channels: int | None
+) -> Images:
+    """The size and the channels of images."""
     if size is not None and (min(size) < 1 or size[0] * size[1] > PIXELS):
         raise ValueError(f"size is a height and a width, at least 1 and at most {PIXELS} pixels: got {size}")
     if channels not in (None, 1, 3):
         raise ValueError(f"channels is 1 for grey or 3 for colours: got {channels}")
-    paths = [path for files in found.values() for path in files]
     if channels is None:
         channels = 1 if all(_is_grey(path) for path in paths) else 3
     width, height = _opened(paths[0], decode=False).size if size is None else size[::-1]
-    encoding = Images(height, width, channels, tuple(found), size is not None)
-    targets = torch.tensor([i for i, files in enumerate(found.values()) for _ in files])
-    return Examples(inputs=encoding.inputs(paths), targets=targets, classes=tuple(found), name=root.name), encoding
+    return Images(height, width, channels, classes, size is not None)
 
 
 def pictures(path: str | Path) -> list[Path]:

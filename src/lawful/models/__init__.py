@@ -1,5 +1,14 @@
 """Models: an architecture a file, blocks put together under one small dataclass."""
 
+from lawful.models.generative import (
+    PCA,
+    Autoencoder,
+    Chart,
+    CNNAutoencoderConfig,
+    MLPAutoencoderConfig,
+    cnn_autoencoder,
+    mlp_autoencoder,
+)
 from lawful.models.k_nearest import KNearest, KNearestClassifier, KNearestConfig
 from lawful.models.laid_out import LaidOut
 from lawful.models.linear_regression import LinearRegression, LinearRegressionConfig
@@ -23,6 +32,10 @@ from lawful.models.transformer import (
 
 __all__ = [
     "MLP",
+    "PCA",
+    "Autoencoder",
+    "CNNAutoencoderConfig",
+    "Chart",
     "Decoder",
     "DecoderConfig",
     "Encoder",
@@ -38,6 +51,7 @@ __all__ = [
     "LinearRegressionConfig",
     "LogisticRegression",
     "LogisticRegressionConfig",
+    "MLPAutoencoderConfig",
     "MLPConfig",
     "Monomials",
     "PolynomialRegression",
@@ -49,5 +63,7 @@ __all__ = [
     "Standardized",
     "ThresholdedRegression",
     "ThresholdedRegressionConfig",
+    "cnn_autoencoder",
     "gpt2_config",
+    "mlp_autoencoder",
 ]

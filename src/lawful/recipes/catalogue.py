@@ -10,13 +10,37 @@ from torch import nn
 
 from lawful.recipes.classify import Classify
 from lawful.recipes.double_descent import DoubleDescent
+from lawful.recipes.generative.attack import Attack
+from lawful.recipes.generative.autoencode import Autoencode
+from lawful.recipes.generative.diffusion import Diffusion
+from lawful.recipes.generative.flow import Flow
+from lawful.recipes.generative.gan import Gan
+from lawful.recipes.generative.pca import Pca
+from lawful.recipes.generative.vae import Vae
 from lawful.recipes.language import ClassifyText, Forecast, Sort, Text, Translate
 from lawful.recipes.modular import Modular
 from lawful.recipes.regress import Regress
 from lawful.training import Recipe, Run, from_json, nearest
 from lawful.training.storage.state import of_module, put_into_module
 
-KINDS = (Classify, Regress, DoubleDescent, Modular, Text, Translate, ClassifyText, Forecast, Sort)
+KINDS = (
+    Classify,
+    Regress,
+    DoubleDescent,
+    Modular,
+    Text,
+    Translate,
+    ClassifyText,
+    Forecast,
+    Sort,
+    Pca,
+    Autoencode,
+    Vae,
+    Flow,
+    Diffusion,
+    Gan,
+    Attack,
+)
 RECIPES: dict[str, Any] = {kind.name: kind for kind in KINDS}
 """Every recipe, by the name that the command line calls it."""
 

@@ -34,6 +34,7 @@ from lawful.objectives import cross_entropy
 from lawful.recipes.augmentation import Augmentation
 from lawful.recipes.classified import results_of
 from lawful.recipes.learning import Dropped, Fraction, Suited
+from lawful.recipes.robustness import Robustness, Units
 from lawful.recipes.sizes import Sizes
 from lawful.recipes.supervised import Members, Supervised, drawn, fit_moments, prepared, single, used
 from lawful.training import AtMost, Between, Run, Training, validate
@@ -79,10 +80,13 @@ class Classify(Members):
     augmentation: Augmentation = field(default_factory=Augmentation)
     smoothing: Fraction = 0.03
     """How much of the target is spread over all classes."""
+    robustness: Robustness = field(default_factory=Robustness)
 
     def __post_init__(self) -> None:
         validate(self)
         used(self, ONLY)
+        if self.robustness.adversarial and self.model in ("nearest", "thresholded"):
+            raise ValueError(f"adversarial training follows gradients: the model {self.model} is fitted without")
         if self.model == "thresholded" and self.learning.members > 1 and self.learning.combine != "probabilities":
             raise ValueError("thresholded members rule classes out, and may agree on none: combine probabilities")
 
@@ -99,7 +103,7 @@ class Classify(Members):
             parts,
             learning=self.learning.suited(**SUITED.get(self.model, USUAL)),
             engine=self.engine,
-            objective=self.objective,
+            objective=partial(self.objective, units=Units.of(parts.train.inputs)),
             evaluate=evaluated,
             claims=partial(self.claims, sizes=Sizes.of(parts.train)),
             augment=self.augmentation.of(parts.train),
@@ -108,7 +112,14 @@ class Classify(Members):
 
     def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
         """Measures the classifier on the test, and draws what it does."""
-        return results_of(run, training) if isinstance(training, Supervised) else {}
+        if not isinstance(training, Supervised):
+            return {}
+        results = results_of(run, training)
+        if self.robustness.adversarial:
+            results["robust accuracy"] = self.robustness.tested(
+                training.model, training.parts.train, training.parts.test
+            )
+        return results
 
     def restored(self, facts: Mapping[str, Any]) -> nn.Module:
         """Builds the model of a run, before its weights are put in."""
@@ -170,9 +181,9 @@ class Classify(Members):
 
     # ------------------------------------------------------------ how it learns
 
-    def objective(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The surprise at the right classes, and how often they are the likeliest."""
-        x, y = batch
+    def objective(self, model: nn.Module, batch: Batch, units: Units | None = None) -> dict[str, Tensor]:
+        """The surprise at the right classes, of inputs that are attacked if they are to be, and the accuracy."""
+        x, y = self.robustness.attacked(model, batch, units)
         scores = model(x)
         right = (scores.detach().argmax(-1) == y).float().mean()
         return {"loss": cross_entropy(scores, y, smoothing=self.smoothing), "accuracy": right}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from lawful.data.text import Tokenizer, tokenizer_from_json
 from lawful.inference.decoding import Sampling
+from lawful.inference.decoding.text import one_or_several
 from lawful.recipes.catalogue import load, recipe_of
 from lawful.recipes.language.asked import AS_IT_SAYS, Asked, Writes
 from lawful.training import Run
@@ -31,7 +32,7 @@ def sample(
     *,
     tokens: int = 256,
     sampling: Sampling = AS_IT_SAYS,
-    stop: tuple[str, ...] = (),
+    stop: str | Collection[str] = (),
     seed: int = 0,
     beams: int = 1,
 ) -> Iterator[str]:
@@ -45,7 +46,7 @@ def sample(
         prompt: The text to begin with; it is not repeated.
         tokens: How many tokens are written, at most.
         sampling: How each is drawn.
-        stop: Texts that end it, and are not shown.
+        stop: A text that ends it, and is not shown, or several.
         seed: What the draws depend on.
         beams: How many continuations are searched for a probable one; 1 draws instead.
 
@@ -53,8 +54,8 @@ def sample(
         ValueError: where the run does not write, or what is asked for cannot be.
     """
     run = run if isinstance(run, Run) else Run(run)
-    asked = Asked(tokens=tokens, sampling=sampling, stop=stop, seed=seed, beams=beams)
+    asked = Asked(tokens=tokens, sampling=sampling, stop=one_or_several(stop), seed=seed, beams=beams)
     recipe = recipe_of(run)
     if not isinstance(recipe, Writes):
-        raise ValueError(f"lawful sample takes a run that writes text: {run.path} is of {recipe.name}")
+        raise ValueError(f"lawful sample takes a run that writes text or draws samples: {run.path} is of {recipe.name}")
     return recipe.write(load(run), tokenizer_of(run), prompt, asked)

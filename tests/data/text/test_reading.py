@@ -82,7 +82,7 @@ def test_what_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="Built in: python"):
         read_text("nothing-of-this-name")
     (tmp_path / "none").mkdir()
-    with pytest.raises(ValueError, match="has no text files: it has 0 others"):
+    with pytest.raises(ValueError, match="has no text files: it is empty"):
         read_text(tmp_path / "none")
 
 

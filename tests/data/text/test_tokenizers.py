@@ -147,3 +147,21 @@ def test_training_errors():
     with pytest.raises(ValueError, match="vocab is from 256"):
         BPE.trained(["abc"], vocab=100)
     assert BPE.trained(["ab"], vocab=10_000).vocab < 300
+
+
+def test_one_text_may_be_given_as_it_is():
+    assert BPE.trained("abcabc abc", vocab=260) == BPE.trained(["abcabc abc"], vocab=260)
+
+
+@pytest.mark.parametrize("letters", ["acgt", "\n", "é漢", " \t"])
+def test_a_text_without_words_takes_time_in_its_length(letters):
+    text = "".join(np.random.default_rng(0).choice([*letters], 400_000))  # minutes, were it one word
+    pairs = BPE.trained(text, vocab=300)
+    assert pairs.decode(pairs.encode(text)) == text
+    assert len(pairs.encode(text)) < 0.8 * len(text.encode())
+
+
+def test_words_of_usual_lengths_are_not_cut():
+    word = "ab" * 100
+    pairs = BPE.trained([f"{word} {word}"] * 3, vocab=1000)
+    assert len(pairs.encode(f"{word} {word}")) == 2

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lawful.recipes import ClassifyText, load, recipe_of
-from lawful.recipes.language.bags import bag_accuracy
+from lawful.recipes.language.bags import BAGS, bag_accuracy
 from lawful.recipes.language.labelled import Labelled, read_labelled
 from lawful.training import TrainingFailed, train
 
@@ -23,8 +23,8 @@ def recipe(table, tiny):
 def test_a_run_is_measured_beside_counting(recipe, tmp_path):
     run = train(recipe, folder=tmp_path)
     results = run.results
-    assert set(results["baselines"]) == {"commonest class", "bag of runs of letters"}
-    assert results["baselines"]["bag of runs of letters"] == 1.0
+    assert list(results["baselines"]) == ["commonest class", *BAGS]
+    assert results["baselines"]["bag of words"] == results["baselines"]["bag of runs of letters"] == 1.0
     assert results["texts"] == {"train": 48, "test": 12, "classes": 2}
     assert run.config["model"]["sizes"]["classes"] == ["grey", "white"]
     assert (run.samples / "mistakes.txt").is_file()
@@ -45,6 +45,42 @@ def test_padding_is_neither_seen_nor_counted(recipe, tmp_path):
     with torch.no_grad():
         padded = torch.nn.functional.pad(short, (0, 4), value=model.padding)
         torch.testing.assert_close(model(short), model(padded))
+
+
+def test_vectors_are_left_out_of_the_average_in_training_alone(table, tiny, tmp_path):
+    """A vector that is hidden is not in the average; runs of tokens and the other vectors stay as they are."""
+    from dataclasses import replace
+
+    recipe = ClassifyText(data=str(table), context=16, hide=0.5, **tiny())
+    model, x = recipe.training().model, torch.tensor([[1, 2, 3, 4, 5]])
+    open_ = replace(recipe, hide=0.0).training().model
+    open_.load_state_dict(model.state_dict())
+    vectors = []
+    model.encoder.register_forward_hook(lambda _, __, y: vectors.append(y))
+    with torch.no_grad():
+        assert torch.equal(open_.train()(x), open_.eval()(x))
+        torch.testing.assert_close(model.eval()(x), open_(x))
+        torch.manual_seed(0)
+        scores = model.train()(x)
+        assert torch.equal(vectors[0], vectors[1])
+        shares = [
+            model.head(vectors[0][:, [bool(n >> i & 1) for i in range(5)]].sum(1) / max(1, n.bit_count()))
+            for n in range(32)
+        ]
+    assert sum(torch.allclose(scores, share, atol=1e-6) for share in shares) == 1
+
+
+def test_a_run_that_averaged_otherwise_is_refused(recipe, tmp_path):
+    training = recipe.training()
+    facts = {"tokenizer": training.described["tokenizer"], "sizes": {"classes": ["grey", "white"]}}
+    with pytest.raises(ValueError, match="of an earlier classify-text"):
+        recipe.restored(facts)
+
+
+@pytest.mark.long
+def test_paragraphs_are_told_apart_better_than_by_counting_words(tmp_path):
+    results = train(ClassifyText(), folder=tmp_path).results
+    assert results["test"]["accuracy"]["value"] > results["baselines"]["bag of words"] + 0.03
 
 
 def test_columns_are_found_and_can_be_named(table):
@@ -77,7 +113,8 @@ def test_what_cannot_be_classified_is_refused(content, said, tiny, tmp_path):
         train(ClassifyText(data=str(path), **tiny()), folder=tmp_path)
 
 
-def test_the_bag_learns_what_letters_tell():
+@pytest.mark.parametrize("parts", BAGS.values(), ids=BAGS)
+def test_a_bag_learns_what_is_counted(parts):
     texts = ("aaa aa", "bbb bb", "aa a", "b bb")
     held = Labelled(texts, (0, 1, 0, 1), ("a", "b"), "letters")
-    assert bag_accuracy(held, held) == 1.0
+    assert bag_accuracy(held, held, parts=parts) == 1.0

@@ -17,8 +17,8 @@ from lawful.data.untrusted import entry, fields, whole
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
 
-MERGES, LONGEST = 1_000_000, 10_000
-"""The most merges, and the most bytes of a token."""
+MERGES, LONGEST, RUN = 1_000_000, 10_000, 256
+"""The most merges, the most bytes of a token, and the most characters without a blank, or blanks, that are one word."""
 _PLAIN = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 _LETTERS = {byte: chr(byte) for byte in _PLAIN} | {
     byte: chr(256 + i) for i, byte in enumerate(byte for byte in range(256) if byte not in _PLAIN)
@@ -31,7 +31,8 @@ _BYTES = {letter: byte for byte, letter in _LETTERS.items()}
 class BPE:
     r"""Starts from bytes and joins pairs of tokens, in the order in which training found them most frequent.
 
-    Words, numbers and runs of signs are encoded one by one, each with a blank before it. As every byte is a token,
+    Words, numbers and runs of signs are encoded one by one, each with a blank before it; longer ones are cut every 256
+    characters, so that the time stays linear in the text where it has no blanks. As every byte is a token,
     nothing is unknown but half a surrogate pair, which becomes U+FFFD. Training and encoding take the library
     `tokenizers`, of the extra `recipes`; decoding does not.
 
@@ -58,8 +59,9 @@ class BPE:
         _ = self.pieces
 
     @classmethod
-    def trained(cls, texts: Iterable[str], *, vocab: int = 1024) -> BPE:
-        """Finds the merges that texts ask for, until there are `vocab` tokens or nothing is left to join."""
+    def trained(cls, texts: str | Iterable[str], *, vocab: int = 1024) -> BPE:
+        """Finds the merges that a text or several ask for, until there are `vocab` tokens or nothing is left to join."""
+        texts = [texts] if isinstance(texts, str) else texts
         if not 256 <= vocab <= MERGES:
             raise ValueError(f"vocab is from 256, the bytes, to {MERGES}: got {vocab}")
         from tokenizers.trainers import BpeTrainer
@@ -145,9 +147,10 @@ class BPE:
 def _library(vocab: dict[str, int], merges: list[tuple[str, str]]) -> Library:
     """The encoder of the library."""
     try:
-        from tokenizers import Tokenizer, models, pre_tokenizers
+        from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     except ImportError:
         raise ImportError("BPE wants the library tokenizers: pip install 'lawful[recipes]'") from None
     library = Tokenizer(models.BPE(vocab=vocab, merges=merges) if vocab else models.BPE())
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    cut = pre_tokenizers.Split(Regex(rf"\S{{{RUN}}}|\s{{{RUN}}}"), "isolated")
+    library.pre_tokenizer = pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     return library

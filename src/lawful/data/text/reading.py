@@ -88,7 +88,8 @@ def _folder(path: Path) -> Text:
     files = sorted(file for file in found if file.is_file() and file.stat().st_size)
     kept = tuple(file for file in files if _is_text(file))
     if not kept:
-        raise ValueError(f"{path} has no text files: it has {len(files)} others")
+        others = f", but {len(files)} others" if files else ": it is empty"
+        raise ValueError(f"{path} has no text files{others}")
     other = [str(file.relative_to(path)) for file in files if file not in set(kept)]
     listed = ", ".join(other[:3]) + (", ..." if len(other) > 3 else "")
     return Text(kept, name=path.name, notes=(f"left out, as not text: {listed}",) if other else ())

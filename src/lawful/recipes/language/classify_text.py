@@ -1,4 +1,4 @@
-"""Classify text: from texts with labels to a classifier, beside counting letters."""
+"""Classify text: from texts with labels to a classifier, beside counting words and letters."""
 
 from __future__ import annotations
 
@@ -7,26 +7,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lawful.data import Batch, Shuffled, split_indices
-from lawful.data.text import BPE, Bytes, Characters, Tokenizer, padded, tokenizer_from_json
+from lawful.data.text import Tokenizer, padded, tokenizer_from_json
 from lawful.inference.metrics import accuracy
 from lawful.laws import Claim, agreement, batch_independence, sums_to_one, tokens
 from lawful.models.transformer import Encoder
 from lawful.objectives import cross_entropy
-from lawful.recipes.language.bags import bag_accuracy
+from lawful.recipes.language.bags import BAGS, bag_accuracy
 from lawful.recipes.language.descent import Descent
 from lawful.recipes.language.labelled import Labelled, read_labelled
 from lawful.recipes.language.pooled import Pooled
+from lawful.recipes.language.tokens import Kind, for_bpe, tokenizer_of
 from lawful.recipes.language.transformer import Transformer, built
 from lawful.recipes.language.unlabelled import Texts, read_texts
 from lawful.recipes.learning import Dropped, Fraction
 from lawful.training import AtMost, Between, Engine, Run, Training, from_json, validate
+
+LAYOUT = 2
+"""How a classifier is put together: since 2 there is no norm before its average."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,8 @@ class Sized:
     """The column of the texts, of a table."""
     target: Annotated[str, AtMost(4096)] | None = None
     """That of the classes."""
+    layout: int = 1
+    """How the classifier is put together."""
 
     def __post_init__(self) -> None:
         validate(self)
@@ -66,28 +72,29 @@ class ClassifyText:
     """The column with the classes; by default the last of the others."""
     test: Annotated[float, Between(0.01, 0.9)] = 0.2
     """The share of the texts that is for the test alone."""
-    tokenizer: Literal["bpe", "characters", "bytes"] = "bpe"
+    tokenizer: Kind = "characters"
     """What a token is."""
     vocab: Annotated[int, Between(256, 16_384)] = 2048
     """bpe: the number of tokens."""
-    context: Annotated[int, Between(1, 10**5)] = 128
+    context: Annotated[int, Between(1, 10**5)] = 256
     """The tokens that are read of a text, the first ones."""
     hide: Dropped = 0.5
-    """The share of the tokens of a text that is hidden in training."""
+    """The share of the tokens of a text that is left out of its average in training."""
     smoothing: Fraction = 0.05
     """How much of the target is spread over all classes."""
     transformer: Transformer = field(
         default_factory=lambda: Transformer(
-            width=32, ngrams=(), entry_norm=False, shortcut=False, zero_outputs=False, dropout=0.2
+            width=32, order="f*", ngrams=(2, 3, 4, 5), rows=32768, entry_norm=False, shortcut=False, zero_outputs=False
         )
     )
-    learning: Descent = field(default_factory=lambda: Descent(epochs=20, batch=32, learning_rate=0.002))
+    learning: Descent = field(
+        default_factory=lambda: Descent(epochs=8, batch=32, learning_rate=0.002, beta1=0.9, beta2=0.99)
+    )
     engine: Engine = field(default_factory=Engine)
 
     def __post_init__(self) -> None:
         validate(self)
-        if self.vocab != type(self).vocab and self.tokenizer != "bpe":
-            raise ValueError(f"vocab is for the tokenizer bpe: the tokenizer is {self.tokenizer}")
+        for_bpe(self.tokenizer, vocab=self.vocab, default=type(self).vocab)
 
     def training(self) -> Classifying:
         """Reads the texts and builds the classifier."""
@@ -98,13 +105,13 @@ class ClassifyText:
         train, test = found.take(kept.tolist()), found.take(asked.tolist())
         if not len(train) or not len(test):
             raise ValueError(f"{found.name} has too few texts to hold some back: {len(found)}")
-        tokenizer = self.tokenizer_of(train.texts)
+        tokenizer = tokenizer_of(self.tokenizer, train.texts, vocab=self.vocab)
         model = self.model(tokenizer, classes=len(found.classes))
         rows, size, seed = self.rows(tokenizer, train.texts), self.learning.batch, self.engine.seed
         batches = Rows(rows, train.labels, fill=tokenizer.vocab, size=size, seed=seed)
         steps = self.learning.length(len(batches))
         text, target = found.columns or (None, None)
-        sizes = Sized(classes=found.classes, text=text, target=target)
+        sizes = Sized(classes=found.classes, text=text, target=target, layout=LAYOUT)
         return Classifying(
             model=model,
             turns=[self.learning.turn(model, self.objective, steps=steps)],
@@ -121,7 +128,7 @@ class ClassifyText:
         )
 
     def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
-        """Measures the classifier on the test, beside the commonest class and a bag of letters."""
+        """Measures the classifier on the test, beside the commonest class and bags."""
         if not isinstance(training, Classifying):
             return {}
         train, test, tokenizer = training.train, training.test, training.tokenizer
@@ -139,7 +146,7 @@ class ClassifyText:
             "test": {"accuracy": accuracy(scores.softmax(-1), labels).json()},
             "baselines": {
                 "commonest class": float((labels == commonest).double().mean()),
-                "bag of runs of letters": bag_accuracy(train, test),
+                **{name: bag_accuracy(train, test, parts=parts) for name, parts in BAGS.items()},
             },
             "texts": {"train": len(train), "test": len(test), "classes": len(test.classes)},
             "parameters": sum(p.numel() for p in training.model.parameters()),
@@ -148,6 +155,8 @@ class ClassifyText:
     def restored(self, facts: Mapping[str, Any]) -> nn.Module:
         """Builds the model of a run, before its weights are put in."""
         sizes = from_json(Sized, facts.get("sizes"), at="model.sizes")
+        if sizes.layout != LAYOUT:
+            raise ValueError("the run is of an earlier classify-text, which averaged texts otherwise: train it again")
         return self.model(tokenizer_from_json(facts.get("tokenizer")), classes=len(sizes.classes))
 
     def encoded(self, source: str | Path, facts: Mapping[str, Any]) -> tuple[Int[Tensor, "n t"], Texts]:
@@ -171,16 +180,6 @@ class ClassifyText:
             return Pooled(encoder, classes=classes, padding=tokenizer.vocab, hide=self.hide)
 
         return built(build)
-
-    def tokenizer_of(self, texts: Sequence[str]) -> Tokenizer:
-        """The tokenizer, found in what is trained on."""
-        match self.tokenizer:
-            case "characters":
-                return Characters.of(texts)
-            case "bytes":
-                return Bytes()
-            case "bpe":
-                return BPE.trained(texts, vocab=self.vocab)
 
     def rows(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         """The first tokens of each text."""

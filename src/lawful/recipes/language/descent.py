@@ -39,6 +39,8 @@ class Descent:
     """That of the head; by default the one above."""
     momentum: Decaying = 0.95
     """muon: how slowly the average gradient changes."""
+    momentum_warmup: Fraction = 0.0
+    """muon: the share of the steps in which it rises to that, from 0.1 less."""
     beta1: Decaying = 0.8
     """adamw: how slowly the average gradient changes."""
     beta2: Decaying = 0.95
@@ -75,20 +77,22 @@ class Descent:
         """Puts the objective and the optimizer of a model together."""
         return Turn(
             objective=objective,
-            optimizer=self.optimizer_of(model),
+            optimizer=self.optimizer_of(model, steps=steps),
             schedule=self.schedule_of(steps),
             clip=self.clip or None,
         )
 
-    def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
+    def optimizer_of(self, model: nn.Module, *, steps: int) -> torch.optim.Optimizer:
         """The optimizer; tables and the head are AdamW's."""
         moments = AdamMoments(beta1=self.beta1, beta2=self.beta2, eps=1e-10)
         own = {"*ngrams.*": self.table_rate, "*head.*": self.head_rate, "*": self.adam_rate}
+        rise = int(self.momentum_warmup * steps)
+        rising = optim.RisingAverage(self.momentum, first=max(0.0, self.momentum - 0.1), rise=rise)
         return optim.muon_with_adamw(
             model,
             lr=self.learning_rate,
             adam_lr={name: rate for name, rate in own.items() if rate is not None},
-            beta=self.momentum,
+            beta=rising if rise else self.momentum,
             decay=self.weight_decay,
             moments=moments,
             on="*layers.*" if self.optimizer == "muon" else "",

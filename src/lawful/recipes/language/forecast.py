@@ -19,12 +19,14 @@ from lawful.probe.figures.forecast import forecast_band
 from lawful.recipes.language.asked import Asked
 from lawful.recipes.language.descent import Descent
 from lawful.recipes.language.rules import RULES
-from lawful.recipes.language.series import DIGITS, Scale, Windows, read_back, read_series, written
+from lawful.recipes.language.series import DIGITS, OWN, Window, Windows, read_back, read_series
 from lawful.recipes.language.text import kept_by, objective
 from lawful.recipes.language.transformer import Transformer, decoder_of
 from lawful.training import AtMost, Between, Engine, Run, Training, validate
 
 QUANTILES = (0.1, 0.5, 0.9)
+SHOWN = 3
+"""How many horizons of a history are drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,27 +50,27 @@ class Forecast:
     column: Annotated[str, AtMost(4096)] | None = None
     """The column with the series; by default the last that has numbers."""
     season: Annotated[int, Between(1, 10**6)] = 12
-    """After how many values the series repeats itself, for the rule of the last season."""
-    history: Annotated[int, Between(2, 10**4)] = 36
-    """The values that are read."""
+    """After how many values the series repeats itself; 1 for never."""
+    history: Annotated[int, Between(2, 10**4)] = 60
+    """The values that are read: at least two seasons."""
     horizon: Annotated[int, Between(1, 10**4)] = 12
     """The values that are forecast."""
     digits: Annotated[int, Between(1, 6)] = 2
-    """The digits that a value is written with, by the range of its history."""
+    """The digits of what a line and a season leave of a value, by the range of that in the history."""
     train_on: Literal["both", "drawn", "series"] = "both"
-    """Half of the steps on drawn series and half on yours, which tells both apart; or all on one."""
+    """Half of the steps on drawn series, and half on those and yours; or all on one kind."""
     tests: Annotated[int, Between(1, 10**4)] = 5
     """How many horizons at the end of the series are not trained on, and forecast."""
-    samples: Annotated[int, Between(1, 10**4)] = 30
+    samples: Annotated[int, Between(1, 10**4)] = 100
     """How often each forecast is drawn; quantiles are those of the draws."""
-    transformer: Transformer = field(default_factory=lambda: Transformer(depth=2))
-    learning: Descent = field(default_factory=lambda: Descent(steps=600, batch=16))
+    transformer: Transformer = field(default_factory=lambda: Transformer(width=32, depth=2, ngrams=(2, 3)))
+    learning: Descent = field(default_factory=lambda: Descent(steps=400, batch=16))
     engine: Engine = field(default_factory=Engine)
 
     def __post_init__(self) -> None:
         validate(self)
-        if self.season > self.history:
-            raise ValueError(f"a season is at most the history: got {self.season} of {self.history}")
+        if self.season > 1 and 2 * self.season > self.history:
+            raise ValueError(f"a history has at least two seasons: got {self.history} values, seasons of {self.season}")
 
     def training(self) -> Forecasting:
         """Reads the series and builds the model."""
@@ -88,12 +90,11 @@ class Forecast:
             turns=[self.learning.turn(model, objective, steps=steps)],
             batches=Windows(
                 series[:-held],
-                history=self.history,
-                horizon=self.horizon,
-                digits=self.digits,
+                self.window,
                 size=self.learning.batch,
                 seed=self.engine.seed,
                 drawn=drawn,
+                own=1.0 if self.train_on == "series" else OWN,
             ),
             steps=steps,
             evaluate=lambda model: {"error": self.error(model, series)},
@@ -101,7 +102,7 @@ class Forecast:
             watch=None,
             average=self.learning.average or None,
             accumulate=self.learning.accumulate,
-            claims=partial(kept_by, vocab=DIGITS.vocab, context=self.context),
+            claims=partial(kept_by, vocab=DIGITS.vocab, context=self.window.tokens),
             described={"tokenizer": DIGITS.to_json()},
             fingerprint=fingerprint(series),
             series=series,
@@ -120,8 +121,9 @@ class Forecast:
         rows = [",".join(f"{value:.6g}" for value in row) for row in ahead.T.tolist()]
         head = ",".join(f"quantile {q}" for q in QUANTILES)
         (run.samples / "forecast.csv").write_text("\n".join([f"step,{head}", *numbered(rows)]) + "\n", "utf-8")
+        shown = before[-1, -SHOWN * self.horizon :]
         figures.save(
-            forecast_band(before[-1], (low[-1], median[-1], high[-1]), truth=after[-1]), run.figures / "forecast.png"
+            forecast_band(shown, (low[-1], median[-1], high[-1]), truth=after[-1]), run.figures / "forecast.png"
         )
         learnt = float((median - after).abs().mean())
         zero = [line.get("validation/error") for line in run.metrics() if line.get("step") == training.every]
@@ -138,7 +140,9 @@ class Forecast:
 
     def restored(self, facts: Mapping[str, Any]) -> nn.Module:
         """Builds the model of a run, before its weights are put in."""
-        return self.transformer.decoder(DIGITS.vocab, context=self.context)
+        if facts.get("tokenizer", DIGITS.to_json()) != DIGITS.to_json():
+            raise ValueError("the run is of an earlier forecast, which wrote series otherwise: train it again")
+        return self.transformer.decoder(DIGITS.vocab, context=self.window.tokens)
 
     def write(self, model: nn.Module, tokenizer: Tokenizer, prompt: str, asked: Asked) -> Iterator[str]:
         """Goes on with the numbers of a prompt: a line for each value, with its quantiles."""
@@ -156,9 +160,9 @@ class Forecast:
     # ------------------------------------------------------------ the parts
 
     @property
-    def context(self) -> int:
-        """The tokens of a window."""
-        return (self.history + self.horizon) * (self.digits + 1)
+    def window(self) -> Window:
+        """How a window is written."""
+        return Window(history=self.history, horizon=self.horizon, season=self.season, digits=self.digits)
 
     def tested(self, series: Float[Tensor, " n"]) -> tuple[Float[Tensor, "k t"], Float[Tensor, "k h"]]:
         """The histories and what came after them, at the end of the series."""
@@ -177,22 +181,19 @@ class Forecast:
         self, model: nn.Module, history: Float[Tensor, "n t"], *, seed: int = 0
     ) -> Float[Tensor, "quantiles n h"]:
         """The quantiles of what comes after each history; draws that are no numbers are left out."""
-        scale = Scale.of(history, digits=self.digits)
-        read = written(scale.levels(history), digits=self.digits)
-        found = []
-        for row, low, high in zip(read, scale.low, scale.high, strict=True):
-            drawn = generate(
-                decoder_of(model),
-                row.repeat(self.samples, 1),
-                tokens=self.horizon * (self.digits + 1),
-                sampling=Sampling(never=DIGITS.reserved),
-                seed=seed,
-            )
-            levels = read_back(drawn.cpu(), digits=self.digits)
-            sound = levels[(levels >= 0).all(-1)]
-            values = Scale(low[None], high[None], self.digits).values(sound if len(sound) else levels.clamp_min(0))
-            found.append(values.double().quantile(torch.tensor(QUANTILES, dtype=torch.float64), dim=0))
-        return torch.stack(found, dim=1)
+        read, expected, scale = self.window.read(history)
+        drawn = generate(
+            decoder_of(model),
+            read.repeat_interleave(self.samples, 0),
+            tokens=self.horizon * (self.digits + 1),
+            sampling=Sampling(never=DIGITS.reserved),
+            seed=seed,
+        )
+        levels = read_back(drawn.cpu(), digits=self.digits).view(len(history), self.samples, self.horizon)
+        left = scale.values(levels.clamp_min(0).flatten(1)).view_as(levels)
+        values, unsound = expected[:, None] + left, (levels < 0).any(-1, keepdim=True)
+        values = values.masked_fill(unsound & ~unsound.all(1, keepdim=True), torch.nan)
+        return values.double().nanquantile(torch.tensor(QUANTILES, dtype=torch.float64), dim=1)
 
 
 def numbered(rows: list[str]) -> list[str]:

@@ -15,14 +15,14 @@ class Pooled(nn.Module):
 
     $$y = W \frac{1}{n} \sum_{i \le n} x_i + b$$
 
-    Tokens that are padding are not seen, and not counted. In training others are hidden in the same way, at random: a
+    Tokens that are padding are not seen, and not counted. In training others are left out of the average, at random: a
     class is then to be told from any part of a text, and few texts are harder to learn by heart.
 
     Args:
         encoder: What gives $x$.
         classes: The number of classes.
         padding: The token that stands where there is none.
-        hide: The probability that a token is hidden in training.
+        hide: The probability that a token is left out of the average in training.
 
     Examples:
         >>> import torch
@@ -39,6 +39,7 @@ class Pooled(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b classes"]:
         """The scores of the classes."""
-        there = self.hide((tokens != self.padding).float()) > 0
-        x = self.encoder(tokens, mask=Mask(padding=there)).masked_fill(~there[..., None], 0.0)
-        return self.head(x.sum(1) / there.sum(1, keepdim=True).clamp_min(1))
+        there = tokens != self.padding
+        counted = self.hide(there.float()) > 0
+        x = self.encoder(tokens, mask=Mask(padding=there)).masked_fill(~counted[..., None], 0.0)
+        return self.head(x.sum(1) / counted.sum(1, keepdim=True).clamp_min(1))

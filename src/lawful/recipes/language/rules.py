@@ -1,4 +1,4 @@
-"""What a forecast has to beat: the last value, the last season, and a linear map of the past."""
+"""What a forecast has to beat: the last value, the last season, a line with seasons, and a linear map of the past."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torch import Tensor
 
 RIDGE = 1e-3
 """The penalty on squared weights of the linear rule."""
+SHRUNK = 0.1
+"""The penalty on the squared slope of a line, and on the squared deviations of a season from it."""
 
 
 def naive(
@@ -29,6 +31,44 @@ def seasonal_naive(
         tensor([[2., 3., 2.]])
     """
     return history[:, -season:].repeat(1, -(-horizon // season))[:, :horizon]
+
+
+def continued(history: Float[Tensor, "k t"], horizon: int, season: int) -> Float[Tensor, "k all"]:
+    r"""Fits a line and a season to each history, and goes on with them: what is expected of it, and after it.
+
+    $$\hat x_t = \bar x + a \, u_t + s_{t \bmod p}, \qquad
+    (a, s) = \arg\min \sum_t (x_t - \hat x_t)^2 + \lambda (a^2 + \lVert s \rVert^2)$$
+
+    $u$ rises from -1 to 1 over the history and on after it. A history that has not two seasons has a line alone.
+
+    Args:
+        history: $x$.
+        horizon: How many values come after it.
+        season: $p$.
+
+    Examples:
+        >>> continued(torch.tensor([[0.0, 5.0] * 50]), 3, 2)[0, -3:].round()
+        tensor([0., 5., 0.])
+    """
+    t = history.shape[1]
+    place = torch.arange(t + horizon, dtype=torch.float64)
+    line = (2 * place - t + 1) / max(1, t - 1)
+    phases = (
+        torch.eye(season, dtype=torch.float64)[place.long() % season] if 1 < season <= t // 2 else line[:, None][:, :0]
+    )
+    every = torch.cat([line[:, None], phases], dim=1)
+    x = every[:t]
+    gram = x.T @ x + SHRUNK * torch.eye(x.shape[1], dtype=x.dtype)
+    mean = history.mean(1, keepdim=True)
+    weights = torch.linalg.solve(gram, x.T @ (history - mean).double().T)
+    return mean + (every @ weights).T.to(history.dtype)
+
+
+def line_and_season(
+    series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
+) -> Float[Tensor, "k horizon"]:
+    """A line and a season that fit the history go on."""
+    return continued(history, horizon, season)[:, -horizon:]
 
 
 def linear(
@@ -52,5 +92,10 @@ def linear(
 
 
 Rule = Callable[[Tensor, Tensor, int, int], Tensor]
-RULES: dict[str, Rule] = {"last value": naive, "last season": seasonal_naive, "linear": linear}
+RULES: dict[str, Rule] = {
+    "last value": naive,
+    "last season": seasonal_naive,
+    "line and season": line_and_season,
+    "linear": linear,
+}
 """The rules by name: from the series that is trained on, histories, the horizon and the season."""

@@ -13,12 +13,15 @@ from torch import Tensor
 
 from lawful.data import Batch, generator_of, read_delimited
 from lawful.data.text import Characters
+from lawful.recipes.language.rules import continued
 
-DIGITS = Characters("0123456789,")
-"""The letters of a series."""
-COMMA = 10
-MARGIN = 0.5
+DIGITS = Characters("0123456789,;")
+"""The letters of a series: a semicolon ends its history."""
+COMMA, END = 10, 11
+MARGIN = 1.0
 """How far a series may go beyond its history, as a share of the range of that, on either side."""
+SEASONAL, OWN = 0.7, 0.5
+"""The share of drawn series that have the season that is asked for, and of windows that are of the series, at last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +31,7 @@ class Scale:
     $$n = \operatorname{round}\Bigl((10^k - 1) \frac{x - a}{b - a}\Bigr), \qquad
     a = \min h - m \, r, \; b = \max h + m \, r, \; r = \max h - \min h$$
 
-    with the margin $m$ of a half; what lies beyond is clipped. A history that does not change has $r = 1$.
+    with the margin $m = 1$; what lies beyond is clipped. A history that does not change has $r = 1$.
     """
 
     low: Float[Tensor, "n 1"]
@@ -77,36 +80,39 @@ def read_back(tokens: Int[Tensor, "n m"], *, digits: int) -> Int[Tensor, "n t"]:
     return torch.where(sound, (each[..., :-1] * powers).sum(-1), -1)
 
 
-def synthetic(count: int, length: int, *, generator: torch.Generator) -> Float[Tensor, "n t"]:
-    """Draws series of many kinds: trends, repeated patterns, waves, walks and noise, in random parts.
+def synthetic(count: int, length: int, *, generator: torch.Generator, season: int = 1) -> Float[Tensor, "n t"]:
+    """Draws series of many kinds: trends, repeated patterns that may grow, waves, walks and noise, in random parts.
 
     Args:
         count: How many.
         length: The values of each.
         generator: What they depend on.
+        season: After how many values most of the patterns repeat, unless it is 1; the others do so after any number.
     """
     t = torch.arange(length)
 
     def normal(*size: int) -> Tensor:
         return torch.randn(*size, generator=generator)
 
+    def uniform() -> Tensor:
+        return torch.rand(count, 1, generator=generator)
+
     def part(share: float) -> Tensor:
         """A random size of a part that is there in a share of the series."""
-        there = torch.rand(count, 1, generator=generator) < share
-        return there * torch.rand(count, 1, generator=generator)
+        return (uniform() < share) * uniform()
 
-    period = torch.randint(3, max(4, length // 2), (count, 1), generator=generator)
+    other = torch.randint(3, max(4, length // 2), (count, 1), generator=generator)
+    period = torch.where((uniform() < SEASONAL) & (season > 1), season, other)
     pattern = normal(count, length).gather(1, t % period)
-    wave = torch.sin(2 * torch.pi * (t / period + torch.rand(count, 1, generator=generator)))
-    kept = torch.rand(count, 1, generator=generator) ** 0.3
+    wave = torch.sin(2 * torch.pi * (t / period + uniform()))
+    kept = uniform() ** 0.3
     walk = torch.zeros(count, length)
     for i, shock in enumerate(normal(count, length).unbind(1)):
         walk[:, i] = (kept[:, 0] * walk[:, i - 1] if i else 0.0) + shock
-    trend = normal(count, 1) * t / length
+    trend, growth = normal(count, 1) * t / length, 1 + 0.5 * part(0.5) * t / length
     return (
         2 * part(0.6) * trend
-        + part(0.5) * pattern
-        + 2 * part(0.5) * wave
+        + growth * (part(0.5) * pattern + 2 * part(0.5) * wave)
         + part(0.4) * walk / (1 - kept.square() + 1 / length).rsqrt()
         + 0.3 * part(0.8) * normal(count, length)
         + 1e-3 * normal(count, length)
@@ -153,33 +159,58 @@ def read_series(source: str, *, column: str | None = None) -> Float[Tensor, " n"
     return values
 
 
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """What a model of digits reads and writes of a window: what a line and a season leave of it."""
+
+    history: int
+    """The values that are read, by which a window is scaled."""
+    horizon: int
+    """The values that follow."""
+    season: int
+    """After how many values the series repeats itself."""
+    digits: int
+    """The digits of a value."""
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of a window."""
+        return (self.history + self.horizon) * (self.digits + 1)
+
+    def read(self, history: Float[Tensor, "n t"]) -> tuple[Int[Tensor, "n m"], Float[Tensor, "n h"], Scale]:
+        """The tokens of histories, what a line and a season expect after them, and the scale of what these leave."""
+        expected, t = continued(history, self.horizon, self.season), history.shape[1]
+        left = history - expected[:, :t]
+        scale = Scale.of(left, digits=self.digits)
+        tokens = written(scale.levels(left), digits=self.digits)
+        tokens[:, -1] = END
+        return tokens, expected[:, t:], scale
+
+    def whole(self, windows: Float[Tensor, "n t"]) -> Int[Tensor, "n m"]:
+        """The tokens of histories and of what follows them."""
+        read, expected, scale = self.read(windows[:, : self.history])
+        after = scale.levels(windows[:, self.history :] - expected)
+        return torch.cat([read, written(after, digits=self.digits)], dim=1)
+
+
 class Windows:
-    """Gives windows of series as tokens: drawn ones for the first steps, and then those of one series.
+    """Gives windows of series as tokens: drawn ones for the first steps, then half of them of one series.
 
     Args:
         series: The series.
-        history: The values that are read, by which a window is scaled.
-        horizon: The values that follow.
-        digits: The digits of a value.
+        window: How windows are written.
         size: The windows of a batch.
         seed: What they depend on.
-        drawn: For how many steps series are drawn.
+        drawn: For how many steps all series are drawn.
+        own: The share of windows of the series after these.
     """
 
     def __init__(
-        self,
-        series: Float[Tensor, " n"],
-        *,
-        history: int,
-        horizon: int,
-        digits: int,
-        size: int,
-        seed: int,
-        drawn: int,
+        self, series: Float[Tensor, " n"], window: Window, *, size: int, seed: int, drawn: int, own: float = OWN
     ) -> None:
-        self.windows = series.unfold(0, history + horizon, 1)
-        self.history, self.horizon, self.digits = history, horizon, digits
-        self.size, self.seed, self.drawn = size, seed, drawn
+        self.length = window.history + window.horizon
+        self.windows, self.window = series.unfold(0, self.length, 1), window
+        self.size, self.seed, self.drawn, self.own = size, seed, drawn, own
 
     def __len__(self) -> int:
         return max(1, len(self.windows) // self.size)
@@ -187,10 +218,8 @@ class Windows:
     def batch(self, step: int) -> Batch:
         """The windows of a step, as tokens, and the token after each."""
         generator = generator_of(self.seed, step)
-        if step < self.drawn:
-            values = synthetic(self.size, self.history + self.horizon, generator=generator)
-        else:
-            values = self.windows[torch.randint(len(self.windows), (self.size,), generator=generator)]
-        scale = Scale.of(values[:, : self.history], digits=self.digits)
-        tokens = written(scale.levels(values), digits=self.digits)
+        own = 0 if step < self.drawn else max(1, round(self.own * self.size))
+        chosen = torch.randint(len(self.windows), (own,), generator=generator)
+        drawn = synthetic(self.size - own, self.length, generator=generator, season=self.window.season)
+        tokens = self.window.whole(torch.cat([self.windows[chosen], drawn.double()]))
         return tokens[:, :-1], tokens[:, 1:]

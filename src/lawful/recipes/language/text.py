@@ -188,7 +188,7 @@ class Text:
     def draw(self, run: Run, model: Decoder, tokenizer: Tokenizer, ids: Tensor) -> None:
         """Draws where the heads of each attention layer look, on the first tokens of the validation text."""
         read = ids[: min(SHOWN, self.context)].long()
-        names = [repr(tokenizer.decode([token]))[1:-1] for token in read.tolist()]
+        names = [repr(tokenizer.decode([token]))[1:-1].replace(" ", "␣") for token in read.tolist()]
         for number in (i for i, letter in enumerate(model.order) if letter == "s"):
             name = f"layers.{number}.block.pattern"
             with torch.no_grad(), record(model, name) as tape:

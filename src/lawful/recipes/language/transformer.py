@@ -46,7 +46,7 @@ class Transformer:
 
     width: Annotated[int, Between(1, 10**5)] = 64
     """The width of the stream."""
-    depth: Annotated[int, Between(0, 1000)] = 1
+    depth: Annotated[int, Between(1, 1000)] = 1
     """How often the star of the order repeats."""
     order: Annotated[str, AtMost(1000)] = "(sf)*"
     """The order of the sublayers: s attends, f feeds forward, h does so by half a step; (sf)* repeats."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,10 +15,7 @@ from torch import Tensor, nn
 
 from lawful.data import Batch
 from lawful.data.text import (
-    BPE,
     TASKS,
-    Bytes,
-    Characters,
     Marks,
     PairBatches,
     Pairs,
@@ -35,6 +32,7 @@ from lawful.models.transformer import Cache, EncoderDecoder
 from lawful.objectives import cross_entropy
 from lawful.recipes.language.asked import Asked
 from lawful.recipes.language.descent import Descent
+from lawful.recipes.language.tokens import Kind, for_bpe, tokenizer_of
 from lawful.recipes.language.transformer import Transformer
 from lawful.training import AtMost, Between, Engine, Run, Training, validate
 
@@ -63,7 +61,7 @@ class Translate:
     """A text file with a pair a line and a tab between, or a name: dates, sorting."""
     held: Annotated[int, Between(2, 1000)] = 10
     """One source in so many is not trained on; the same source is never in both parts."""
-    tokenizer: Literal["characters", "bytes", "bpe"] = "characters"
+    tokenizer: Kind = "characters"
     """What a token is."""
     vocab: Annotated[int, Between(256, 16_384)] = 1024
     """bpe: the number of tokens."""
@@ -73,14 +71,13 @@ class Translate:
 
     def __post_init__(self) -> None:
         validate(self)
-        if self.vocab != type(self).vocab and self.tokenizer != "bpe":
-            raise ValueError(f"vocab is for the tokenizer bpe: the tokenizer is {self.tokenizer}")
+        for_bpe(self.tokenizer, vocab=self.vocab, default=type(self).vocab)
 
     def training(self) -> Translating:
         """Reads the pairs and builds the model."""
         pairs = TASKS[self.data]() if self.data in TASKS else read_pairs(self.data)
         train, held = pairs.split(every=self.held)
-        tokenizer = self.tokenizer_of(train)
+        tokenizer = tokenizer_of(self.tokenizer, (*train.sources, *train.targets), vocab=self.vocab)
         longest = max(len(tokenizer.encode(text)) for text in (*pairs.sources, *pairs.targets))
         if longest > LONGEST:
             raise ValueError(f"a text has at most {LONGEST:,} tokens: {pairs.name} has one of {longest:,}")
@@ -159,17 +156,6 @@ class Translate:
 
     def model(self, tokenizer: Tokenizer, *, context: int) -> EncoderDecoder:
         return self.transformer.encoder_decoder(Marks(tokenizer.vocab).vocab, context=context)
-
-    def tokenizer_of(self, train: Pairs) -> Tokenizer:
-        """The tokenizer of sources and targets, found in what is trained on."""
-        texts = (*train.sources, *train.targets)
-        match self.tokenizer:
-            case "characters":
-                return Characters.of(texts)
-            case "bytes":
-                return Bytes()
-            case "bpe":
-                return BPE.trained(texts, vocab=self.vocab)
 
 
 class Given:

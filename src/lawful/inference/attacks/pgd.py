@@ -1,0 +1,213 @@
+"""Projected gradient: steps that raise the loss, each put back into the ball; one step of it is FGSM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from lawful.inference.attacks.box import FREE, UNIT, Box, checked
+from lawful.inference.attacks.goals import AWAY, Gain, Goal, log_odds
+from lawful.inference.attacks.looking import Classifier, gradient_of, looking, scores_of
+from lawful.inference.attacks.norms import L1, L2, LInf, Norm
+from lawful.inference.attacks.placing import placed, stays_near
+from lawful.laws import Claim, agreement, shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class PGD:
+    r"""Climbs the loss within a ball around each input: projected gradient ascent.
+
+    $$\delta_{t + 1} = P\bigl(\delta_t + a_t \, v(g_t)\bigr), \qquad
+    g_t = \mu \, g_{t - 1} + \frac{\nabla L(x + \delta_t)}{\|\nabla L(x + \delta_t)\|_1}, \qquad
+    a_t = a \cos^2 \frac{\pi t}{2 T}$$
+
+    $v$ is the steepest direction of the norm and $P$ the nearest point of the ball and the box; the gradient's entries
+    that lead out of the box are left out. Of all points on the way, the one comes back that fools the model, and of
+    several the one of the largest loss. It is exactly in the ball and in the box, in the precision of the inputs.
+
+    Reference:
+        Madry, Makelov, Schmidt, Tsipras and Vladu, *Towards Deep Learning Models Resistant to Adversarial Attacks*,
+        2018; Dong and others, *Boosting Adversarial Attacks with Momentum*, 2018.
+
+    Args:
+        eps: The radius of the ball, in the units of the inputs.
+        norm: What the ball is measured in: `LInf()`, `L2()`, `L1()`.
+        steps: How many gradients are taken; with 0 this is noise.
+        step: The length $a$ of the first step; eps unless given.
+        start: How far from the input the first point is drawn at random, as a share of eps; 0 to begin at the input.
+        momentum: $\mu$, how much of earlier gradients is kept.
+        goal: `AWAY` from the classes given, or `TOWARD` them.
+        gain: The loss $L$, from scores and classes: `log_odds` or `margin`.
+        enough: How far, in scores, an example must be past the border to be left alone; by default none ever is. With
+            0 robust accuracy is measured in a fraction of the time.
+        box: Where inputs lie.
+        seed: What the first points are drawn from.
+
+    Examples:
+        >>> model, x = nn.Linear(4, 3), torch.full((2, 4), 0.5)
+        >>> near = PGD(eps=0.1, steps=5)(model, x, torch.tensor([0, 1]))
+        >>> bool((near - x).abs().max() <= 0.1)
+        True
+    """
+
+    eps: float
+    norm: Norm = field(default_factory=LInf)
+    steps: int = 40
+    step: float | None = None
+    start: float = 1.0
+    momentum: float = 0.0
+    goal: Goal = AWAY
+    gain: Gain = log_odds
+    enough: float = math.inf
+    box: Box = UNIT
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.eps < math.inf):
+            raise ValueError(f"eps is finite and not negative: got {self.eps}")
+        if self.steps < 0:
+            raise ValueError(f"steps are at least 0: got {self.steps}")
+        if self.step is not None and not 0 < self.step < math.inf:
+            raise ValueError(f"step is above 0: got {self.step}")
+        if not 0 <= self.start <= 1:
+            raise ValueError(f"start is from 0 to 1: got {self.start}")
+        if not 0 <= self.momentum < math.inf:
+            raise ValueError(f"momentum is not negative: got {self.momentum}")
+
+    def __call__(
+        self,
+        model: Classifier,
+        x: Float[Tensor, "n ..."],
+        y: Int[Tensor, " n"],
+        *,
+        numbers: Int[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, "n ..."]:
+        """Returns the inputs of the largest loss that was met in the ball."""
+        checked(x, y, self.box)
+        x, y = x.detach(), y.long()
+        with looking(model):
+            return self._climbed(model, x, y, self._placed(x, self._first(x, numbers)))
+
+    def _placed(self, x: Tensor, delta: Tensor) -> Tensor:
+        return placed(x, delta, norm=self.norm, radius=self.eps, box=self.box)
+
+    def _first(self, x: Tensor, numbers: Tensor | None) -> Tensor:
+        """The first change of each example, which belongs to its number."""
+        if not self.start:
+            return torch.zeros_like(x)
+        numbers = torch.arange(len(x)) if numbers is None else numbers.cpu()
+        first = int(numbers.min())
+        drawn = self.norm.ball(int(numbers.max()) - first + 1, *x.shape[1:], seed=self.seed, first=first)
+        return self.start * self.eps * drawn[numbers - first].to(x)
+
+    def _climbed(self, model: Classifier, x: Tensor, y: Tensor, near: Tensor) -> Tensor:
+        """The best point that was met on the way from a first one."""
+        length = self.eps if self.step is None else self.step
+        best, most = near.clone(), x.new_full((len(x), 2), -math.inf)
+        here, past = torch.arange(len(x), device=x.device), torch.zeros_like(x)
+        for step in range(self.steps + 1):
+            near = near.detach().requires_grad_(step < self.steps)
+            scores = scores_of(model, near, y)
+            gain = self.goal.sign * self.gain(scores, y)
+            with torch.no_grad():
+                rank = torch.stack([self.goal.reached(scores, y).to(x), gain], 1)
+                better = _above(rank, most[here])
+                best[here[better]], most[here[better]] = near[better], rank[better]
+                going = self.goal.ahead(scores, y) < self.enough
+            if step == self.steps or not bool(going.any()):
+                break
+            g = gradient_of(gain, near)
+            if not bool(going.all()):
+                here, x, y, near, g, past = (part[going] for part in (here, x, y, near, g, past))
+            g = self.box.inward(g, near)
+            if self.momentum:
+                g = past = self.momentum * past + _unit(g)
+            now = length * math.cos(math.pi * step / self.steps / 2) ** 2
+            near = self._placed(x, near.detach() - x + now * self.norm.steepest(g))
+        return best
+
+
+def fgsm(*, eps: float, norm: Norm | None = None, goal: Goal = AWAY, gain: Gain = log_odds, box: Box = UNIT) -> PGD:
+    r"""Makes the attack of one step, from the input to the border of the ball: the fast gradient sign method.
+
+    $$x' = x + \text{eps} \, \operatorname{sign} \nabla L(x)$$
+
+    Reference:
+        Goodfellow, Shlens and Szegedy, *Explaining and Harnessing Adversarial Examples*, 2015.
+
+    Args:
+        eps: The radius of the ball.
+        norm: What it is measured in; the largest entry unless given, whose steepest direction is the sign.
+        goal: Away from the classes given, or toward them.
+        gain: The loss $L$.
+        box: Where inputs lie.
+
+    Examples:
+        >>> model, x = nn.Linear(4, 3), torch.full((2, 4), 0.5)
+        >>> (fgsm(eps=0.1)(model, x, torch.tensor([0, 1])) - x).abs().amin()
+        tensor(0.1000)
+    """
+    return PGD(eps=eps, norm=norm or LInf(), steps=1, start=0.0, goal=goal, gain=gain, box=box)
+
+
+def _above(rank: Tensor, other: Tensor) -> Tensor:
+    """Whether a pair comes after another: by its first number, and where these are equal by its second."""
+    first, second = (rank > other).unbind(1)
+    return first | ((rank[:, 0] == other[:, 0]) & second)
+
+
+def _unit(g: Tensor) -> Tensor:
+    """The gradient of each example, divided by the sum of its absolute entries; 0 where it is."""
+    across = tuple(range(1, g.dim()))
+    g = torch.where(g.abs().amax(across, keepdim=True) > 0, g / g.abs().amax(across, keepdim=True), 0.0)
+    return g / g.abs().sum(across, keepdim=True).clamp_min(1)
+
+
+def claims() -> Iterator[Claim]:
+    """The laws that the projected gradient obeys."""
+    model, box = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), Box(-1.0, 2.0)
+
+    def y(x: Tensor) -> Tensor:
+        return torch.arange(len(x), device=x.device) % 3
+
+    for norm in (LInf(), L2(), L1()):
+
+        def climbed(x: Tensor, norm: Norm = norm) -> Tensor:
+            return PGD(eps=0.3, norm=norm, steps=3, box=box)(model, x, y(x))
+
+        near = stays_near(norm=norm, radius=0.3, box=box)
+        yield Claim(near, climbed, shape("n 4"), name=f"PGD({norm})")
+    plane = nn.Linear(4, 2)
+
+    def one(x: Tensor) -> Tensor:
+        return fgsm(eps=0.25, box=FREE)(plane, x, torch.ones_like(y(x)))
+
+    def equation(x: Tensor) -> Tensor:
+        return x + 0.25 * (plane.weight[0] - plane.weight[1]).sign()
+
+    yield Claim(agreement(other=equation), one, shape("n 4"), name="fgsm of a linear classifier")
+
+    def two(x: Tensor) -> Tensor:
+        long = PGD(eps=0.5, norm=L2(), steps=2, step=0.4, start=0.0, box=FREE, momentum=0.5)
+        return long(plane, x, torch.zeros_like(y(x)))
+
+    def along(x: Tensor) -> Tensor:
+        way = plane.weight[1] - plane.weight[0]
+        return x + 0.5 * way / way.norm()
+
+    yield Claim(agreement(other=along), two, shape("n 4"), name="PGD(L2) of a linear classifier")
+
+    def alone(x: Tensor) -> Tensor:
+        attack, classes = PGD(eps=0.3, steps=2, box=FREE), y(x)
+        each = range(len(x))
+        return torch.cat([attack(model, x[i : i + 1], classes[i : i + 1], numbers=torch.tensor([i])) for i in each])
+
+    def beside(x: Tensor) -> Tensor:
+        return PGD(eps=0.3, steps=2, box=FREE)(model, x, y(x))
+
+    yield Claim(agreement(other=alone), beside, shape("n:1..4 4"), name="PGD, beside others and alone")

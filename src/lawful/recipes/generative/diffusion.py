@@ -1,0 +1,251 @@
+"""Diffusion: a network that denoises, and what it draws, scores and completes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lawful.blocks import Standardize
+from lawful.data import Batch, Shuffled
+from lawful.laws import Claim, batch_independence, shape
+from lawful.models.generative import (
+    Drawing,
+    PatchTransformer,
+    PatchTransformerConfig,
+    ScoreModel,
+    TimeMLP,
+    TimeMLPConfig,
+    UNet,
+    UNetConfig,
+)
+from lawful.optim import adamw, cosine
+from lawful.probe import figures
+from lawful.recipes.bounded import bounded
+from lawful.recipes.generative.baselines import of_densities
+from lawful.recipes.generative.flow import spread
+from lawful.recipes.generative.form import Form
+from lawful.recipes.generative.given import Observations, Observed
+from lawful.recipes.generative.noising import Noising
+from lawful.recipes.generative.pictures import PICTURES, POINTS, samples_figure
+from lawful.recipes.generative.scoring import held_out
+from lawful.solvers.diffusion import Likelihood
+from lawful.training import Between, Engine, Run, Training, Turn, validate
+
+SUITED: dict[str, dict[str, Any]] = {
+    "mlp": {"width": 128, "depth": 3, "steps": 2000, "batch": 512, "learning_rate": 3e-3},
+    "unet": {"width": 32, "depth": 1, "steps": 1000, "batch": 64, "learning_rate": 2e-3},
+    "transformer": {"width": 64, "depth": 4, "steps": 1000, "batch": 64, "learning_rate": 2e-3},
+}
+"""What a network has unless it is said."""
+MOST = 2000
+"""How many observations are evaluated during the training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diffusing(Training):
+    """A training of a score model, with its data."""
+
+    seen: Observations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diffusion:
+    """Train a diffusion model: samples, likelihoods and completions of tables, series, images and points."""
+
+    name: ClassVar[str] = "diffusion"
+
+    network: Literal["suited", "mlp", "unet", "transformer"] = "suited"
+    """suited: a U-Net for images and series, else a perceptron; or a transformer of patches."""
+    width: Annotated[int, Between(1, 10**5)] | None = None
+    """The width of the network; by default what suits it."""
+    depth: Annotated[int, Between(1, 1000)] | None = None
+    """mlp, transformer: its layers; unet: the blocks at each size."""
+    patch: Annotated[int, Between(1, 10**4)] = 2
+    """transformer: the side of a patch."""
+    conditional: bool = False
+    """Whether the model is told the labels of the data; it then draws with or without."""
+    unlabelled: Annotated[float, Between(0, 1)] = 0.15
+    """conditional: the share of examples whose label is hidden, which the model without labels learns from."""
+    guidance: Annotated[float, Between(0, 1000)] = 1.0
+    """conditional: how strongly labels count in samples; 1 is the plain conditional model, more exaggerates."""
+    noising: Noising = field(default_factory=Noising)
+    steps: Annotated[int, Between(1, 10**8)] | None = None
+    """How often the weights move; by default what suits the network."""
+    batch: Annotated[int, Between(1, 10**6)] | None = None
+    """Observations in a step."""
+    learning_rate: Annotated[float, Between(0, 1e3)] | None = None
+    """The length of a step, at its longest."""
+    average: Annotated[float, Between(0, 0.9999999)] = 0.995
+    """The decay of a moving average of the weights, which is what is kept; 0 for none."""
+    draws: Annotated[int, Between(1, 10**5)] = 32
+    """The steps from noise to a sample."""
+    scored: Annotated[int, Between(1, 10**7)] = 64
+    """How many observations of the test the likelihood is found of, at the end."""
+    given: Observed = field(default_factory=Observed)
+    engine: Engine = field(default_factory=Engine)
+
+    def __post_init__(self) -> None:
+        validate(self)
+        if self.guidance != 1 and not self.conditional:
+            raise ValueError("guidance is for a conditional model: say conditional")
+        if self.patch != type(self).patch and self.network != "transformer":
+            raise ValueError(f"patch is for the network transformer: the network is {self.network}")
+
+    def suited(self, form: Form) -> Diffusion:
+        """Fills in what was left to the network and the data."""
+        flat = len(form.shape) == 1
+        network = self.network if self.network != "suited" else "mlp" if flat else "unet"
+        if flat and network != "mlp":
+            raise ValueError(f"a {network} takes images or series: these have shape {form.shape}; network mlp does")
+        if self.conditional and not form.classes:
+            raise ValueError("a conditional model wants labels: the data have none")
+        suits = {name: value for name, value in SUITED[network].items() if getattr(self, name) is None}
+        return replace(self, network=network, **suits)
+
+    def training(self) -> Diffusing:
+        """Reads the data and builds the model."""
+        seen = self.given.parts()
+        asked = self.suited(seen.form)
+        model = asked.built(seen.form)
+        model.fit(seen.train if seen.dequantizer is None else seen.dequantizer.dequantized(seen.train))
+        steps, size = asked.steps or 1, min(asked.batch or 1, len(seen.train))
+        optimizer = adamw(model.parameters(), lr=asked.learning_rate or 0.0, beta2=0.99, decay=0.0)
+        labels = seen.train_labels if self.conditional else None
+        tensors = (seen.train,) if labels is None else (seen.train, labels)
+        return Diffusing(
+            model=model,
+            turns=[
+                Turn(
+                    objective=self.objective,
+                    optimizer=optimizer,
+                    schedule=cosine(steps=steps, warmup=steps // 20),
+                    clip=1.0,
+                )
+            ],
+            batches=Shuffled(*tensors, size=size, seed=self.engine.seed),
+            steps=steps,
+            evaluate=partial(self.evaluated, seen=seen),
+            every=max(1, steps // 10),
+            augment=None if seen.dequantizer is None else partial(spread, levels=seen.dequantizer),
+            average=self.average or None,
+            claims=partial(kept_by, of=seen.shape),
+            described=seen.described,
+            fingerprint=seen.fingerprint,
+            notes=seen.notes,
+            seen=seen,
+        )
+
+    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
+        """Builds the model of a run, before its weights are put in."""
+        form = Form.described(facts)
+        return self.suited(form).built(form)
+
+    def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
+        """Measures the likelihood of some of the test, beside simple densities, and draws samples."""
+        if not isinstance(training, Diffusing) or not isinstance(model := training.model, ScoreModel):
+            return {}
+        whole, n = training.seen, self.scored
+        labels = None if whole.test_labels is None else whole.test_labels[:n]
+        seen = replace(whole, test=whole.test[:n], test_labels=labels)
+        found = held_out(model, seen)
+        if self.conditional:
+            found["log-likelihood, labels known"] = held_out(model, seen, labels=labels)["log-likelihood"]
+        self.draw(run, model, whole)
+        return {
+            "test": {**found, "denoising error": self.lost(model, whole.test, whole.test_labels, whole)},
+            "baselines": of_densities(seen),
+            "scored": len(seen.test),
+            "examples": whole.counts,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "warnings": list(whole.notes),
+        }
+
+    # ------------------------------------------------------------ the model
+
+    def built(self, form: Form) -> ScoreModel:
+        """The model of data of a form; everything is said by now."""
+        bounded([partial(self.sized, form)])
+        return self.sized(form)
+
+    def sized(self, form: Form) -> ScoreModel:
+        sizes = {"shape": form.shape, "classes": len(form.classes) if self.conditional else 0}
+        width, depth = self.width or 1, self.depth or 1
+        core: nn.Module
+        match self.network:
+            case "unet":
+                core = UNet(UNetConfig(**sizes, width=width, depth=depth, heads=1))
+            case "transformer":
+                heads = math.gcd(4, width)
+                core = PatchTransformer(
+                    PatchTransformerConfig(**sizes, width=width, depth=depth, patch=self.patch, heads=heads)
+                )
+            case _:
+                core = TimeMLP(TimeMLPConfig(**sizes, width=width, depth=depth))
+        flat = len(form.shape) == 1
+        return ScoreModel(
+            core,
+            shape=form.shape,
+            path=self.noising.along(),
+            predicts=self.noising.prediction,
+            classes=sizes["classes"],
+            units=Standardize(form.shape if flat else (form.shape[0], *[1] * len(form.shape[1:]))),
+            drawing=Drawing(steps=self.draws, guidance=self.guidance),
+            likelihood=Likelihood(probes=4),
+        )
+
+    # ------------------------------------------------------------ how it learns, and what it shows
+
+    def objective(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The error of what the network predicts, at noise levels that are drawn."""
+        if not isinstance(model, ScoreModel):
+            raise TypeError(f"a score model was wanted: got {type(model).__name__}")
+        labels = batch[1] if len(batch) > 1 else None
+        return model.loss(batch[0], labels, levels=self.noising.spread(), unlabelled=self.unlabelled)
+
+    def lost(self, model: nn.Module, x: Tensor, labels: Tensor | None, seen: Observations) -> float:
+        """The error on data that are not trained on, with noise that is always the same."""
+        x = x[:MOST] if seen.dequantizer is None else seen.dequantizer.dequantized(x[:MOST], seed=1)
+        given = (x, labels[:MOST]) if self.conditional and labels is not None else (x,)
+        with torch.random.fork_rng(devices=()), torch.no_grad():
+            torch.manual_seed(1)
+            return float(self.objective(model, given))
+
+    def evaluated(self, model: nn.Module, seen: Observations) -> dict[str, float]:
+        """The denoising error on the validation."""
+        labels = seen.train_labels if seen.validation is None else seen.validation_labels
+        return {"loss": self.lost(model, seen.held_out, labels, seen)}
+
+    def draw(self, run: Run, model: ScoreModel, seen: Observations) -> None:
+        """Draws samples; of each label where the model knows labels; in the plane the ways to them, and the score."""
+        flat, seed = len(seen.shape) == 1, self.engine.seed
+        x = model.sample(POINTS if flat else PICTURES, seed)
+        np.save(run.samples / "samples.npy", x.cpu().numpy(), allow_pickle=False)
+        drawn = {"samples": samples_figure(x, seen)}
+        if self.conditional and not flat:
+            labels = torch.arange(len(seen.classes))[:10].repeat_interleave(4)
+            of_each = model.sample(len(labels), seed, labels=labels)
+            drawn["samples of labels"] = figures.samples_grid(of_each, titles=[seen.classes[i] for i in labels])
+        if seen.shape == (2,):
+            drawn["trajectories"] = figures.trajectories(model.trajectory(60, seed), data=seen.test)
+            low, high = float(seen.test.min()), float(seen.test.max())
+            drawn["score"] = figures.score_field(model.score, low=low, high=high, title="score, a little noise added")
+        for name, figure in drawn.items():
+            figures.save(figure, run.figures / f"{name}.png")
+
+
+def kept_by(model: nn.Module, *, of: tuple[int, ...]) -> Iterator[Claim]:
+    """What a score model is to keep: observations do not mix."""
+    if isinstance(model, ScoreModel):
+        example = shape(" ".join(map(str, ("b", *of))))
+
+        def denoised(x: Tensor) -> Tensor:
+            return model.denoiser()(x, torch.tensor(0.5, dtype=torch.float64))
+
+        yield Claim(batch_independence(), denoised, example, name="denoised")

@@ -1,0 +1,100 @@
+"""Diffusion: paths from data to noise, what networks predict on them, and the ways back."""
+
+from lawful.solvers.diffusion.energy import curl, log_density_along, score_of_energy
+from lawful.solvers.diffusion.gaussian_path import GaussianPath, Level
+from lawful.solvers.diffusion.grids import (
+    cosine_spaced,
+    karras,
+    linear,
+    logarithmic,
+    rectified_spaced,
+    saturated,
+)
+from lawful.solvers.diffusion.guidance import by_classifier, classifier_free, scale_of_weight
+from lawful.solvers.diffusion.inpainting import completing
+from lawful.solvers.diffusion.likelihood import Likelihood, prior_mismatch
+from lawful.solvers.diffusion.parametrisations import (
+    DENOISED,
+    FLOW,
+    NOISE,
+    SCORE,
+    VELOCITY,
+    Denoiser,
+    Prediction,
+    convert,
+    denoiser,
+    input_scale,
+    preconditioned,
+)
+from lawful.solvers.diffusion.paths import (
+    cosine,
+    discrete_chain,
+    edm,
+    rectified,
+    sub_variance_preserving,
+    variance_exploding,
+    variance_preserving,
+)
+from lawful.solvers.diffusion.samplers import (
+    AdaptiveFlow,
+    Ancestral,
+    AnnealedLangevin,
+    Corrector,
+    Exponential,
+    Heun,
+    PredictorCorrector,
+    ProbabilityFlow,
+    ReverseSDE,
+    langevin,
+)
+from lawful.solvers.diffusion.sampling import Sampler, begin
+
+__all__ = [
+    "DENOISED",
+    "FLOW",
+    "NOISE",
+    "SCORE",
+    "VELOCITY",
+    "AdaptiveFlow",
+    "Ancestral",
+    "AnnealedLangevin",
+    "Corrector",
+    "Denoiser",
+    "Exponential",
+    "GaussianPath",
+    "Heun",
+    "Level",
+    "Likelihood",
+    "Prediction",
+    "PredictorCorrector",
+    "ProbabilityFlow",
+    "ReverseSDE",
+    "Sampler",
+    "begin",
+    "by_classifier",
+    "classifier_free",
+    "completing",
+    "convert",
+    "cosine",
+    "cosine_spaced",
+    "curl",
+    "denoiser",
+    "discrete_chain",
+    "edm",
+    "input_scale",
+    "karras",
+    "langevin",
+    "linear",
+    "log_density_along",
+    "logarithmic",
+    "preconditioned",
+    "prior_mismatch",
+    "rectified",
+    "rectified_spaced",
+    "saturated",
+    "scale_of_weight",
+    "score_of_energy",
+    "sub_variance_preserving",
+    "variance_exploding",
+    "variance_preserving",
+]

@@ -1,0 +1,267 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from lawful.inference.attacks import (
+    AWAY,
+    FREE,
+    L1,
+    L2,
+    PGD,
+    TOWARD,
+    Box,
+    CarliniWagner,
+    DeepFool,
+    LInf,
+    TowardEach,
+    Worst,
+    fgsm,
+    log_odds,
+    margin,
+    robust_accuracy,
+)
+
+NORMS = (LInf(), L2(), L1(share=0.3))
+
+
+def classifier(*sizes, scale=1.0):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(sizes), 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 4))
+    with torch.no_grad():
+        model[1].weight.mul_(3)
+        model[1].bias.sub_(model[1].weight.sum(1) / 2)
+        model[-1].weight.mul_(scale)
+        model[-1].bias.zero_()
+    return model
+
+
+def inputs(*shape, dtype=torch.float32):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+
+
+def said(model, x):
+    return model.eval()(x).argmax(1)
+
+
+@pytest.mark.parametrize("norm", NORMS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(6,), (2, 3, 4)])
+def test_every_attack_stays_in_the_ball_and_in_the_box_to_the_last_bit(norm, dtype, shape):
+    model, x = classifier(*shape).to(dtype), inputs(9, *shape, dtype=dtype)
+    x[0], x[1] = 0, 1
+    y = said(model, x)
+    for eps in (0.1, 1e-6):
+        attacks = [PGD(eps=eps, norm=norm, steps=2), PGD(eps=eps, norm=norm, steps=0), fgsm(eps=eps, norm=norm)]
+        attacks += [PGD(eps=eps, norm=norm, steps=2, momentum=1.0), DeepFool(eps=eps, norm=norm, steps=2)]
+        attacks += [CarliniWagner(eps=eps, steps=3, rounds=1)] if norm == L2() else []
+        for attack in (*attacks, Worst(tuple(attacks))):
+            near = attack(model, x, y)
+            assert near.dtype == dtype
+            assert near.shape == x.shape
+            assert bool((norm.length(near - x) <= eps).all())
+            assert float(norm.length(near - x).max()) <= eps
+            assert float(near.min()) >= 0
+            assert float(near.max()) <= 1
+
+
+def test_the_model_is_left_as_it_was():
+    model, x = classifier(6), inputs(7, 6)
+    model[3].eval()
+    modes, seed = [m.training for m in model.modules()], torch.get_rng_state()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for attack in (PGD(eps=0.1, steps=2), DeepFool(steps=2), CarliniWagner(steps=2, rounds=1), fgsm(eps=0.1)):
+        with torch.no_grad():
+            near = attack(model, x, torch.zeros(7, dtype=torch.long))
+        assert not near.requires_grad
+        assert [m.training for m in model.modules()] == modes
+        assert all(p.grad is None for p in model.parameters())
+        assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+        assert torch.equal(torch.get_rng_state(), seed)
+
+
+def test_fgsm_is_the_sign_of_the_gradient_of_the_cross_entropy():
+    model, x = classifier(6).eval(), inputs(5, 6)
+    y = torch.tensor([0, 1, 2, 3, 0])
+    leaf = x.clone().requires_grad_()
+    nn.functional.cross_entropy(model(leaf), y).backward()
+    away, toward = (fgsm(eps=0.05, box=FREE, goal=goal)(model, x, y) for goal in (AWAY, TOWARD))
+    start = nn.functional.cross_entropy(model(x), y, reduction="none")
+    rose = nn.functional.cross_entropy(model(x + 0.05 * leaf.grad.sign()), y, reduction="none") > start
+    torch.testing.assert_close(away[rose], (x + 0.05 * leaf.grad.sign())[rose])
+    fell = (toward - (x - 0.05 * leaf.grad.sign())).abs().amax(1) < 1e-6
+    assert bool(fell.any())
+
+
+def test_a_sure_model_does_not_hide_its_gradient():
+    """With scores a thousand apart, the cross-entropy in float32 is flat: an attack by it would not move."""
+    model, x = classifier(6, scale=3000.0).eval(), inputs(30, 6)
+    y = said(model, x)
+    leaf = x.clone().requires_grad_()
+    nn.functional.cross_entropy(model(leaf), y).backward()
+    assert bool((leaf.grad == 0).flatten(1).all(1).any())
+    sure = robust_accuracy(model, x, y, attack=PGD(eps=0.3, steps=10))
+    assert sure.value < 1
+
+
+def test_a_targeted_attack_reaches_its_class():
+    model, x = classifier(12).eval(), inputs(8, 12)
+    wanted = (said(model, x) + 1) % 4
+    near = PGD(eps=0.9, steps=20, goal=TOWARD)(model, x, wanted)
+    before = model(x).log_softmax(1).gather(1, wanted[:, None])
+    after = model(near).log_softmax(1).gather(1, wanted[:, None])
+    assert bool((after > before).all())
+    assert float((said(model, near) == wanted).float().mean()) > 0.5
+
+
+def test_a_start_belongs_to_a_sample_and_not_to_its_batch():
+    model, x = classifier(6).eval(), inputs(9, 6)
+    y = said(model, x)
+    attack = PGD(eps=0.1, steps=0, seed=4)
+    whole = attack(model, x, y)
+    assert torch.equal(attack(model, x[3:5], y[3:5], numbers=torch.tensor([3, 4])), whole[3:5])
+    figures = {batch: robust_accuracy(model, x, y, attack=PGD(eps=0.2, steps=3), batch=batch) for batch in (1, 4, 100)}
+    assert len(set(figures.values())) == 1
+    assert not torch.equal(PGD(eps=0.1, steps=0, seed=5)(model, x, y), whole)
+
+
+def test_fooled_examples_may_rest():
+    model, x = classifier(12).eval(), inputs(40, 12)
+    y = said(model, x)
+    calls = []
+    model.register_forward_hook(lambda module, args, out: calls.append(len(out)))
+    full = robust_accuracy(model, x, y, attack=PGD(eps=0.3, steps=10))
+    worked = sum(calls)
+    calls.clear()
+    rested = robust_accuracy(model, x, y, attack=PGD(eps=0.3, steps=10, enough=0.0))
+    assert rested == full
+    assert sum(calls) < worked
+
+
+@pytest.mark.parametrize("norm", [L2(), LInf()], ids=str)
+def test_deep_fool_of_a_linear_model_is_just_past_the_nearest_border(norm):
+    torch.manual_seed(0)
+    model, x = nn.Linear(5, 4), inputs(20, 5, dtype=torch.float32)
+    y = model(x).argmax(1)
+    near = DeepFool(norm=norm, box=FREE)(model, x, y)
+    assert not bool((model(near).argmax(1) == y).any())
+    z, weight = model(x).detach(), model.weight.detach()
+    dual = 2 if norm == L2() else 1
+    for i in range(20):
+        gaps = [(z[i, y[i]] - z[i, k]) / (weight[k] - weight[y[i]]).norm(dual) for k in range(4) if k != y[i]]
+        torch.testing.assert_close(norm.length(near - x)[i], 1.02 * min(gaps), rtol=1e-3, atol=1e-5)
+
+
+def test_carlini_and_wagner_find_the_shortest_way_across_a_border():
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 2), inputs(6, 3)
+    y = model(x).argmax(1)
+    near = CarliniWagner(steps=80, rounds=4, rate=0.03, box=FREE)(model, x, y)
+    assert not bool((model(near).argmax(1) == y).any())
+    z, way = model(x).detach(), (model.weight[0] - model.weight[1]).detach()
+    shortest = (z[:, 0] - z[:, 1]).abs() / way.norm()
+    length = (near - x).norm(dim=1)
+    assert bool((length >= shortest * (1 - 1e-4)).all())
+    assert bool((length <= 1.15 * shortest + 1e-2).all())
+
+
+def test_the_worst_attack_leaves_no_more_than_any_and_targets_help():
+    model, x = classifier(12).eval(), inputs(30, 12)
+    y = said(model, x)
+    attacks = (fgsm(eps=0.2), PGD(eps=0.2, steps=5), PGD(eps=0.2, steps=5, gain=margin, seed=1))
+    each = [robust_accuracy(model, x, y, attack=attack).value for attack in attacks]
+    assert robust_accuracy(model, x, y, attack=Worst(attacks)).value <= min(each)
+    toward = TowardEach(PGD(eps=0.2, steps=5, goal=TOWARD), classes=3)
+    assert robust_accuracy(model, x, y, attack=toward).value <= robust_accuracy(model, x, y, attack=fgsm(eps=0.0)).value
+
+
+def test_noise_of_the_same_size_does_less_than_an_attack():
+    model, x = classifier(12).eval(), inputs(100, 12)
+    y = said(model, x)
+    noise = robust_accuracy(model, x, y, attack=PGD(eps=0.2, steps=0))
+    assert robust_accuracy(model, x, y, attack=PGD(eps=0.2, steps=10)).value < noise.value
+
+
+def test_tiny_gradients_have_a_direction():
+    g = torch.tensor([[3e-38, -4e-38], [0.0, 0.0]])
+    torch.testing.assert_close(L2().steepest(g), torch.tensor([[0.6, -0.8], [0.0, 0.0]]))
+    assert L2().steepest(g.double() * 1e-270).isfinite().all()
+
+
+def test_projections_agree_with_a_general_solver():
+    scipy = pytest.importorskip("scipy.optimize")
+    draw = torch.Generator().manual_seed(2)
+    delta = 2 * torch.randn(4, 5, generator=draw, dtype=torch.float64)
+    low, high = -torch.rand(4, 5, generator=draw, dtype=torch.float64), torch.rand(4, 5, generator=draw).double()
+    for norm, order in ((L2(), 2), (L1(), 1)):
+        found = norm.project(delta, 0.9, low, high)
+        for d, lo, hi, p in zip(delta, low, high, found, strict=True):
+            bounds = [(0.0, float(h) if v > 0 else -float(k)) for v, k, h in zip(d, lo, hi, strict=True)]
+            inside = {"type": "ineq", "fun": lambda u: 0.9**order - (u**order).sum()}
+            size = d.abs().numpy()
+            best = scipy.minimize(
+                lambda u: ((u - size) ** 2).sum(), [0.0] * 5, bounds=bounds, constraints=[inside], method="SLSQP",
+                options={"ftol": 1e-14, "maxiter": 500},
+            )  # fmt: skip
+            torch.testing.assert_close(p.abs(), torch.from_numpy(best.x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (torch.full((2, 6), 200.0), [0, 1], r"inputs from 0 to 1 were wanted: got 200 to 200; .* box=Box\(0, 200\)"),
+        (torch.full((2, 6), torch.nan), [0, 1], "inputs are finite: example 0 is not"),
+        (torch.full((2, 6), torch.inf), [0, 1], "inputs are finite"),
+        (torch.zeros(0, 6), [], "at least one example"),
+        (torch.zeros(2, 6), [0, 7], "classes from 0 to 3 were wanted: got 0 to 7"),
+        (torch.zeros(2, 6), [0, -1], "classes from 0 to 3 were wanted: got -1 to 0"),
+        (torch.zeros(2, 6), [0], "a class for each of 2 examples"),
+    ],
+)
+def test_bad_inputs_are_refused_with_a_sentence(x, y, message):
+    for attack in (PGD(eps=0.1), DeepFool(), CarliniWagner()):
+        with pytest.raises(ValueError, match=message):
+            attack(classifier(6), x, torch.tensor(y, dtype=torch.long))
+
+
+def test_bad_kinds_and_models_are_refused_with_a_sentence():
+    y = torch.tensor([0, 1])
+    with pytest.raises(ValueError, match="do not depend on its inputs"):
+        PGD(eps=0.1)(lambda x: torch.zeros(len(x), 3), torch.zeros(2, 6), y)
+    with pytest.raises(ValueError, match="scores of two classes or more"):
+        PGD(eps=0.1)(nn.Linear(6, 1), torch.zeros(2, 6), y)
+    with pytest.raises(ValueError, match="the scores of the model are not finite"):
+        PGD(eps=0.1)(lambda x: x[:, :3] / 0 * 0, torch.zeros(2, 6), y)
+    with pytest.raises(ValueError, match="the gradient of the model is not finite at example 0"):
+        PGD(eps=0.1, start=0.0)(lambda x: x[:, :3].sqrt(), torch.zeros(2, 6), y)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: PGD(eps=-1), "eps is finite and not negative: got -1"),
+        (lambda: PGD(eps=math.inf), "eps is finite"),
+        (lambda: PGD(eps=1, steps=-1), "steps are at least 0: got -1"),
+        (lambda: PGD(eps=1, step=0.0), "step is above 0: got 0.0"),
+        (lambda: PGD(eps=1, start=2.0), "start is from 0 to 1: got 2.0"),
+        (lambda: PGD(eps=1, momentum=-1.0), "momentum is not negative: got -1.0"),
+        (lambda: Box(1.0, 0.0), "low is below high: got low=1.0, high=0.0"),
+        (lambda: L1(share=2.0), "share is from 0 to 1: got 2.0"),
+        (lambda: CarliniWagner(steps=0), "steps and rounds are at least 1: got 0 and 9"),
+        (lambda: CarliniWagner(rate=0.0), "weight and rate above 0"),
+        (lambda: DeepFool(steps=0), "steps and candidates are at least 1: got 0 and 9"),
+        (lambda: DeepFool(overshoot=-1.0), "eps and overshoot are not negative"),
+        (lambda: Worst(()), "at least one attack was wanted: got none"),
+        (lambda: TowardEach(fgsm(eps=1.0), classes=0), "classes are at least 1: got 0"),
+    ],
+)
+def test_bad_options_are_refused_with_a_sentence(made, message):
+    with pytest.raises(ValueError, match=message):
+        made()
+
+
+def test_log_odds_do_not_saturate():
+    z = torch.tensor([[200.0, 0.0, -5.0]], requires_grad=True)
+    log_odds(z, torch.tensor([0])).backward()
+    assert float(z.grad[0, 0]) == -1.0

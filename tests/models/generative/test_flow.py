@@ -1,0 +1,172 @@
+import math
+
+import pytest
+import torch
+
+from lawful.blocks import RationalQuadratic
+from lawful.data import Dequantizer, Gaussian, ring
+from lawful.models.generative import (
+    ContinuousFlow,
+    Generates,
+    Scores,
+    Velocity,
+    coupling_flow,
+    level_flow,
+    nice,
+    spline_flow,
+)
+from lawful.optim import adam
+
+FLOWS = {
+    "spline_flow": lambda **kept: spline_flow((2,), hidden=[8], bins=4, waves=2, **kept),
+    "coupling_flow": lambda **kept: coupling_flow((2,), layers=2, hidden=[8], **kept),
+    "spline couplings": lambda **kept: coupling_flow(
+        (2,), layers=2, hidden=[8], transform=RationalQuadratic(bins=4), **kept
+    ),
+    "nice": lambda **kept: nice((2,), layers=2, hidden=[8], **kept),
+    "level_flow": lambda **kept: level_flow((2,), levels=5, low=-4.0, high=4.0, hidden=[8], components=2, **kept),
+}
+
+
+def stirred(flow):
+    with torch.no_grad():
+        for i, p in enumerate(flow.parameters()):
+            p.add_(0.2 * torch.randn(p.shape, generator=torch.Generator().manual_seed(i)))
+    return flow
+
+
+def grid(n, reach):
+    axis = (torch.arange(n, dtype=torch.float64) + 0.5) / n * 2 * reach - reach
+    return torch.cartesian_prod(axis, axis), (2 * reach / n) ** 2
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_keeps_the_contract_and_integrates_to_one_in_the_datas_units(name):
+    flow = stirred(FLOWS[name]()).double()
+    if name != "level_flow":
+        flow.fit(0.5 * torch.randn(500, 2, dtype=torch.float64) @ torch.tensor([[1.0, 0.3], [0, 2.0]]).double() + 0.3)
+    assert isinstance(flow, Generates)
+    assert isinstance(flow, Scores)
+    points, area = grid(320, 16.0)
+    found = flow.log_prob(points)
+    assert float(found.value.exp().sum() * area) == pytest.approx(1, abs=0.02)
+    assert float(found.error.max()) == 0
+    assert found.evaluations == 1
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_a_sample_is_the_same_in_every_batch(name):
+    flow = stirred(FLOWS[name]())
+    whole = flow.sample(5, seed=3)
+    torch.testing.assert_close(whole[2:], flow.sample(3, seed=3, first=2), atol=1e-5, rtol=1e-5)
+    assert whole.shape == (5, 2)
+    assert flow.sample(0).shape == (0, 2)
+    assert not torch.allclose(whole, flow.sample(5, seed=4))
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_with_labels_the_density_is_conditional_and_without_the_mixture(name):
+    flow = stirred(FLOWS[name](classes=3))
+    x, labels = 0.3 * torch.randn(6, 2), torch.tensor([0, 1, 2, 2, 2, 2])
+    if name != "level_flow":
+        flow.fit(torch.randn(6, 2), labels=labels)
+        each = torch.stack([flow.log_prob(x, labels=torch.full((6,), c)).value for c in range(3)])
+        weights = torch.tensor([1 / 6, 1 / 6, 4 / 6])
+        torch.testing.assert_close(flow.log_prob(x).value, (each.exp() * weights[:, None]).sum(0).log())
+        assert flow.log_prob(x).evaluations == 3
+    assert flow.sample(6, labels=labels).shape == flow.sample(6).shape == (6, 2)
+
+
+def test_a_flow_finds_a_gaussian():
+    torch.manual_seed(0)
+    target = Gaussian(torch.tensor([5.0, -1.0]), torch.tensor([[4.0, 1.2], [1.2, 1.0]]))
+    x = target.sample(2000, seed=0).float()
+    flow = coupling_flow((2,), layers=2, hidden=[16]).fit(x)
+    optimizer = adam(flow.parameters(), lr=1e-2)
+    for step in range(60):
+        optimizer.zero_grad()
+        (-flow.log_density(x[step * 32 : step * 32 + 32])).mean().backward()
+        optimizer.step()
+    gap = -float(flow.log_prob(target.sample(4000, seed=1).float()).value.mean()) - float(target.entropy)
+    assert -0.05 < gap < 0.2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_the_default_flow_learns_the_ring(seed):
+    torch.manual_seed(seed)
+    target = ring()
+    flow = spline_flow((2,)).fit(target.sample(5000, seed=1).float())
+    optimizer = adam(flow.parameters(), lr=1e-2)
+    for step in range(300):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-2 * (1 + math.cos(math.pi * step / 300)) / 2
+        optimizer.zero_grad()
+        (-flow.log_density(target.sample(512, seed=2, first=512 * step).float())).mean().backward()
+        optimizer.step()
+    gap = -float(flow.log_prob(target.sample(20_000, seed=3).float()).value.mean()) - target.entropy
+    assert gap < 0.15
+
+
+def test_levels_have_the_same_bits_wherever_in_their_cells():
+    pixels = Dequantizer(levels=17)
+    low, high = pixels.support
+    flow = stirred(level_flow((1, 2, 2), levels=17, low=low, high=high, hidden=[8])).eval()
+    levels = torch.tensor([[[[0.0, 1.0], [0.5, 0.25]]]])
+    found = [flow.log_prob(pixels.dequantized(levels, seed=seed)).value for seed in range(3)]
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[0], found[2])
+    every = torch.cartesian_prod(*[torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])] * 2)
+    few = Dequantizer(levels=5)
+    flow = stirred(level_flow((2,), levels=5, low=few.support[0], high=few.support[1], hidden=[8])).eval()
+    bits = few.bits_per_dimension(flow.log_prob(every).value, 2)
+    assert float((2 ** (-2 * bits)).sum()) == pytest.approx(1, abs=1e-4)
+
+
+def test_constant_features_one_example_and_bad_data():
+    x = torch.stack([torch.randn(20), torch.full((20,), 2.0)], -1)
+    flow = spline_flow((2,), hidden=[8]).fit(x)
+    assert bool(flow.log_prob(x).value.isfinite().all())
+    assert bool(spline_flow((2,), hidden=[8]).fit(x[:1]).log_prob(x[:1]).value.isfinite().all())
+    with pytest.raises(ValueError, match="finite examples were wanted"):
+        flow.log_prob(torch.tensor([[float("nan"), 0.0]]))
+    with pytest.raises(ValueError, match=r"examples of shape \(2,\) were wanted: got shape \(3, 4\)"):
+        flow.log_prob(torch.zeros(3, 4))
+    with pytest.raises(ValueError, match="knows no labels"):
+        flow.sample(2, labels=torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="labels are from 0 to 1: got 0 to 5"):
+        spline_flow((2,), classes=2, hidden=[8]).sample(2, labels=torch.tensor([0, 5]))
+    with pytest.raises(ValueError, match="labels were wanted"):
+        spline_flow((2,), classes=2, hidden=[8]).fit(x)
+    with pytest.raises(ValueError, match="low is below high"):
+        flow.within(1.0, 0.0)
+    assert flow.log_prob(torch.zeros(0, 2)).value.shape == (0,)
+
+
+def test_a_continuous_flow_agrees_with_more_steps_and_has_an_error_where_it_estimates():
+    torch.manual_seed(0)
+    velocity = Velocity(3, hidden=[8]).double()
+    x = torch.randn(6, 3, dtype=torch.float64)
+    coarse, fine = (ContinuousFlow(velocity, shape=(3,), steps=n).double().fit(x) for n in (8, 32))
+    assert isinstance(fine, Generates)
+    assert isinstance(fine, Scores)
+    torch.testing.assert_close(coarse.log_prob(x).value, fine.log_prob(x).value, atol=1e-5, rtol=0)
+    torch.testing.assert_close(fine.decode(fine.encode(x)[0]), x, atol=1e-6, rtol=0)
+    wide = ContinuousFlow(Velocity(20, hidden=[8]), shape=(4, 5), steps=4)
+    found = wide.log_prob(torch.randn(3, 4, 5))
+    assert bool((found.error > 0).all())
+    assert found.evaluations == 16
+    assert wide.sample(2, seed=1).shape == (2, 4, 5)
+
+
+def test_a_continuous_flow_can_be_trained_by_its_likelihood():
+    torch.manual_seed(0)
+    x = torch.randn(64, 2) @ torch.tensor([[1.0, 0.9], [0.0, 0.4]])
+    flow = ContinuousFlow(Velocity(2, hidden=[16]), shape=(2,), steps=2).fit(x)
+    optimizer = adam(flow.parameters(), lr=2e-2)
+    first = float(-flow.log_prob(x).value.mean())
+    for _ in range(15):
+        optimizer.zero_grad()
+        (-flow.log_density(x)).mean().backward()
+        optimizer.step()
+    assert float(-flow.log_prob(x).value.mean()) < first - 0.1

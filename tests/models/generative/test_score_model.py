@@ -1,0 +1,254 @@
+"""Score models: against exact densities, and as a user meets them."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from lawful.blocks import Standardize
+from lawful.data import Mixture
+from lawful.models.generative import (
+    Drawing,
+    Generates,
+    NoisyClassifier,
+    ScoreModel,
+    Scores,
+    TimeMLP,
+    TimeMLPConfig,
+    UNet,
+    UNetConfig,
+)
+from lawful.models.generative.denoising_network import TwoModes
+from lawful.objectives.generative import LogNormal, stratified
+from lawful.optim import adamw
+from lawful.solvers.diffusion import (
+    NOISE,
+    VELOCITY,
+    Ancestral,
+    Heun,
+    Likelihood,
+    ProbabilityFlow,
+    edm,
+    preconditioned,
+    rectified,
+    variance_preserving,
+)
+
+
+class Exact(nn.Module):
+    """What a network should say of a mixture, conditional on its component, in standard units of deviation 1."""
+
+    def __init__(self, density):
+        super().__init__()
+        self.density = density
+        self.anchor = nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+    def denoised(self, y, ratio, label):
+        means, s = self.density.means, 0.3**2
+        each = (s * y[:, None] + ratio**2 * means) / (s + ratio**2)
+        logs = -((y[:, None] - means) ** 2).sum(-1) / (2 * (s + ratio**2))
+        if label is not None:
+            return torch.where(
+                label[:, None] < 2, each[torch.arange(len(y)), label.clamp(max=1)], self.denoised(y, ratio, None)
+            )
+        return (logs.softmax(-1)[..., None] * each).sum(1)
+
+    def forward(self, x, c, labels=None):
+        ratio = float((4 * c[0]).exp())
+        length = math.sqrt(1 + ratio**2)
+        y = x.double() * length
+        return (self.denoised(y, ratio, labels) - y / length**2) * length / ratio + 0 * self.anchor
+
+
+PAIR = Mixture.of(means=torch.tensor([[0.9, 0.0], [-0.9, 0.3]]).double(), scale=0.3)
+
+
+def exact(**options):
+    return ScoreModel(Exact(PAIR), shape=(2,), classes=2, **options).double()
+
+
+def test_keeps_the_contract():
+    model = exact()
+    assert isinstance(model, Generates)
+    assert isinstance(model, Scores)
+
+
+@pytest.mark.parametrize("label", [None, 1])
+def test_likelihoods_are_those_of_the_density(label):
+    truth = PAIR if label is None else Mixture.of(means=PAIR.means[label][None], scale=0.3)
+    x = truth.sample(9)
+    found = exact().log_prob(x, labels=None if label is None else torch.full((9,), label))
+    assert (found.value - truth.log_prob(x)).abs().max() < 5e-2
+    assert float(found.error.max()) == 0
+    assert found.evaluations == 63
+
+
+def test_units_are_those_of_the_data():
+    torch.manual_seed(0)
+    x = torch.randn(200, 3).double() * torch.tensor([1.0, 10.0, 0.1]).double() + 5
+    model = ScoreModel(TimeMLP(TimeMLPConfig(shape=(3,), width=8)), shape=(3,), units=Standardize(3)).double().fit(x)
+    normal = torch.distributions.Normal(x.mean(0), x.std(0, correction=0))
+    torch.testing.assert_close(model.log_prob(x[:9]).value, normal.log_prob(x[:9]).sum(1), atol=1e-6, rtol=0)
+    drawn = model.sample(1000, drawing=Drawing(steps=16))
+    torch.testing.assert_close(drawn.std(0), x.std(0), rtol=0.15, atol=0)
+
+
+def test_samples_fill_both_modes_and_labels_choose():
+    model = exact()
+    x = model.sample(600, seed=1)
+    near = PAIR.responsibilities(x)[:, 0] > 0.5
+    assert 0.4 < near.double().mean() < 0.6
+    assert (PAIR.log_prob(x).mean() + PAIR.entropy).abs() < 0.15
+    labels = torch.arange(40) % 2
+    chosen = model.sample(40, labels=labels)
+    assert torch.equal(PAIR.responsibilities(chosen)[:, 1] > 0.5, labels == 1)
+
+
+def test_guidance_goes_past_the_label():
+    model, labels = exact(), torch.zeros(200, dtype=torch.long)
+    plain = model.sample(200, labels=labels)
+    more = model.sample(200, labels=labels, drawing=Drawing(guidance=3.0))
+    none = model.sample(200, labels=labels, drawing=Drawing(guidance=0.0))
+    assert more[:, 0].mean() > plain[:, 0].mean() + 0.02
+    torch.testing.assert_close(none, model.sample(200))
+
+
+def test_a_sample_does_not_depend_on_its_batch():
+    model = exact()
+    for sampler in (Drawing().sampler, Heun(), Ancestral()):
+        how = Drawing(sampler=sampler, steps=8)
+        torch.testing.assert_close(model.sample(5, 3, drawing=how)[2:4], model.sample(2, 3, first=2, drawing=how))
+    assert model.sample(0).shape == (0, 2)
+    assert model.sample(1, drawing=Drawing(steps=1)).isfinite().all()
+
+
+def test_completion_keeps_what_is_known():
+    model = exact()
+    x = torch.tensor([[0.9, math.nan], [-0.9, math.nan]]).double().repeat(100, 1)
+    filled = model.complete(x, torch.tensor([True, False]), seed=1)
+    assert torch.equal(filled[:, 0], x[:, 0])
+    assert filled[::2, 1].mean() < filled[1::2, 1].mean() - 0.15
+
+
+def test_the_score_is_the_gradient_of_the_noisy_density():
+    x = PAIR.sample(9)
+    torch.testing.assert_close(exact().score(x, ratio=0.5), PAIR.noised(1.0, 0.5).score(x))
+
+
+def test_trajectories_end_in_samples():
+    model = exact()
+    ways = model.trajectory(4, 2)
+    torch.testing.assert_close(ways[-1], model.sample(4, 2))
+    assert ways.shape[1:] == (4, 2)
+    assert ways.abs().max() < 6
+
+
+@pytest.mark.parametrize(
+    ("path", "predicts"),
+    [(edm(), preconditioned), (variance_preserving(), lambda s: NOISE), (rectified(), lambda s: VELOCITY)],
+    ids=["EDM, F", "VP, noise", "rectified, velocity"],
+)
+def test_a_few_steps_of_training_lower_the_loss(path, predicts):
+    """Of data on a line, which a network without training takes for round."""
+    torch.manual_seed(0)
+    x = torch.randn(128, 1).expand(128, 2)
+    core = TimeMLP(TimeMLPConfig(shape=(2,), width=16, depth=1))
+    model = ScoreModel(core, shape=(2,), path=path, predicts=predicts, likelihood=Likelihood(steps=2)).fit(x)
+    optimizer, losses = adamw(model.parameters(), lr=1e-2), []
+    for _ in range(50):
+        torch.manual_seed(1)
+        optimizer.zero_grad()
+        losses.append(model.loss(x))
+        losses[-1].backward()
+        optimizer.step()
+    assert float(losses[-1].detach()) < 0.8 * float(losses[0].detach())
+    assert model.sample(3, drawing=Drawing(steps=4)).isfinite().all()
+    assert model.log_prob(x[:2]).value.isfinite().all()
+
+
+def test_a_noisy_classifier_learns_bayes_and_guides():
+    torch.manual_seed(0)
+    path, levels = edm(), LogNormal(mean=-0.5)
+    network = TimeMLP(TimeMLPConfig(shape=(2,), width=32, depth=1, outputs=2)).double()
+    classifier = NoisyClassifier(network, path=path)
+    optimizer = adamw(classifier.parameters(), lr=1e-2)
+    for seed in range(60):
+        x, y = PAIR.sample(256, seed), PAIR.components(256, seed)
+        optimizer.zero_grad()
+        t = levels.times(stratified(256), path)
+        classifier.loss(x, y, t, noise=torch.randn_like(x)).backward()
+        optimizer.step()
+    x, t = PAIR.noised(1.0, 0.6).sample(200, 9), torch.tensor(0.6).double()
+    truth = PAIR.noised(1.0, 0.6).responsibilities(x)
+    assert (classifier(x, t).exp() - truth).abs().mean() < 0.06
+    labels = torch.ones(50, dtype=torch.long)
+    chosen = exact().sample(50, labels=labels, drawing=Drawing(classifier=classifier))
+    assert (PAIR.responsibilities(chosen)[:, 1] > 0.5).double().mean() > 0.9
+
+
+def test_a_constant_feature_does_no_harm():
+    x = torch.cat([torch.randn(50, 1), torch.full((50, 1), 3.0)], 1)
+    model = ScoreModel(TimeMLP(TimeMLPConfig(shape=(2,), width=8)), shape=(2,), units=Standardize(2)).fit(x)
+    assert float(model.core.sigma_data) == pytest.approx(math.sqrt(0.5), rel=1e-3)
+    assert model.sample(5).isfinite().all()
+
+
+class Diverged(nn.Module):
+    def forward(self, x, c, labels=None):
+        return x * math.nan
+
+
+def test_a_diverged_network_is_told_and_does_not_hang():
+    model = ScoreModel(Diverged(), shape=(2,))
+    with pytest.raises(ValueError, match="diverged"):
+        model.sample(2)
+    with pytest.raises(ValueError, match="diverged"):
+        model.log_prob(torch.zeros(1, 2))
+
+
+def test_other_units_are_noticed():
+    core = UNet(UNetConfig(shape=(1, 2, 2), width=2, heads=0))
+    model = ScoreModel(core, shape=(1, 2, 2), likelihood=Likelihood(steps=1)).fit(torch.rand(9, 1, 2, 2))
+    with pytest.warns(UserWarning, match="0 to 255"):
+        model.log_prob(255 * torch.rand(3, 1, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda m: m.fit(torch.zeros(1, 2)), "at least 2"),
+        (lambda m: m.fit(torch.zeros(0, 2)), "at least 2"),
+        (lambda m: m.fit(torch.ones(5, 2)), "vary"),
+        (lambda m: m.fit(torch.tensor([[0.0, math.nan], [0.0, 1.0]])), "finite"),
+        (lambda m: m.fit(torch.zeros(4, 3)), "shape"),
+        (lambda m: m.log_prob(torch.tensor([[0.0, math.inf]])), "finite"),
+        (lambda m: m.sample(-1), "at least 0"),
+        (lambda m: m.sample(2, labels=torch.tensor([0, 1])), "no labels"),
+        (lambda m: m.sample(2, drawing=Drawing(steps=0)), "at least 1"),
+        (lambda m: ScoreModel(nn.Identity(), shape=()), "at least 1"),
+    ],
+)
+def test_wrong_input_is_refused(wrong, said):
+    model = ScoreModel(TimeMLP(TimeMLPConfig(shape=(2,), width=4)), shape=(2,))
+    with pytest.raises(ValueError, match=said):
+        wrong(model)
+
+
+def test_labels_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="0 to 1"):
+        exact().sample(1, labels=torch.tensor([2]))
+
+
+def test_an_empty_batch_has_no_likelihoods():
+    assert exact().log_prob(torch.zeros(0, 2).double()).value.shape == (0,)
+
+
+def test_likelihoods_are_of_what_the_flow_draws():
+    """The density of two modes in 1-D, by the model and as a histogram of its samples."""
+    model = ScoreModel(TwoModes(), shape=(1,), predicts=preconditioned)
+    x = model.sample(3000, drawing=Drawing(sampler=ProbabilityFlow(), steps=12))
+    at = torch.tensor([[-0.8], [0.0], [0.8]])
+    p = model.log_prob(at).value.exp()
+    share = torch.stack([((x - a).abs() < 0.1).double().mean() / 0.2 for a in at])
+    torch.testing.assert_close(share, p, atol=0.05, rtol=0)

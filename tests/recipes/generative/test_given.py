@@ -1,0 +1,195 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lawful.data import Dequantizer
+from lawful.recipes.generative import Form, Observed
+from lawful.recipes.generative.form import DENSITIES
+
+
+def observed(path, **options):
+    return Observed(data=str(path), **options).parts()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [
+        ("digits", (1, 8, 8), 10),
+        ("iris", (4,), 3),
+        ("diabetes", (11,), 0),
+        ("ring", (2,), 8),
+        ("checkerboard", (2,), 0),
+    ],
+)
+def test_built_in_data_are_split_and_read_again(name, shape, classes):
+    seen = observed(name, examples=500)
+    assert seen.shape == shape
+    assert len(seen.classes) == classes
+    assert seen.train.dtype == torch.float32
+    assert seen.train.shape[1:] == shape
+    assert sum(seen.counts.values()) == {"digits": 1797, "iris": 150, "diabetes": 442}.get(name, 500)
+    assert (seen.train_labels is None) == (classes == 0)
+    assert (seen.density is not None) == (name in DENSITIES)
+    assert Form.described(json.loads(json.dumps(seen.described))) == seen.form
+    assert seen.form.read(name).x.shape[1:] == shape
+
+
+def test_the_same_split_gives_the_same_parts_and_another_gives_others():
+    one, again, other = (observed("iris", split=split) for split in (0, 0, 1))
+    assert torch.equal(one.train, again.train)
+    assert one.fingerprint == again.fingerprint == other.fingerprint
+    assert not torch.equal(one.test, other.test)
+
+
+def test_labels_of_the_ring_are_its_modes_and_keep_their_shares():
+    seen = observed("ring", examples=800)
+    angles = torch.atan2(seen.train[:, 1], seen.train[:, 0]) / (torch.pi / 4)
+    assert float(((angles.round().long() % 8) == seen.train_labels).double().mean()) > 0.99
+    counts = [labels.bincount(minlength=8).double() / len(labels) for labels in (seen.train_labels, seen.test_labels)]
+    assert float((counts[0] - counts[1]).abs().max()) < 0.02
+
+
+def test_levels_are_those_of_the_data():
+    assert observed("digits").dequantizer == Dequantizer(levels=17)
+    assert observed("iris").dequantizer is None
+
+
+def test_tables_are_read_whole_or_with_a_column_of_labels(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,kind\n" + "".join(f"{i},{i * i / 7},{'xy'[i % 2]}\n" for i in range(30)))
+    whole, labelled = observed(path), observed(path, labels="kind")
+    assert whole.names == ("a", "b", "kind=x", "kind=y")
+    assert not whole.classes
+    assert any("kind" in note for note in whole.notes)
+    assert labelled.names == ("a", "b")
+    assert labelled.classes == ("x", "y")
+    assert labelled.form.read(path).labels.tolist()[:3] == [0, 1, 0]
+    new = tmp_path / "new.csv"
+    new.write_text("b,a\n5,1\n")
+    assert labelled.form.read(new).x.tolist() == [[1.0, 5.0]]
+    with pytest.raises(ValueError, match="has no column 'c'"):
+        observed(path, labels="c")
+
+
+def test_arrays_of_any_shape_with_labels_or_without(tmp_path):
+    x = np.random.RandomState(0).rand(40, 1, 3, 4)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "x.npz", x=x, y=np.arange(40) % 2)
+    plain, labelled = observed(tmp_path / "x.npy"), observed(tmp_path / "x.npz")
+    assert plain.shape == (1, 3, 4)
+    assert plain.train_labels is None
+    assert labelled.classes == ("0", "1")
+    assert labelled.form.label("1") == 1
+    with pytest.raises(ValueError, match="labels are 0, 1: got '7'"):
+        labelled.form.label("7")
+    with pytest.raises(ValueError, match="had no labels"):
+        plain.form.label("1")
+    np.save(tmp_path / "y.npy", x[:, :, :, :2])
+    with pytest.raises(ValueError, match=r"shape \(n, 1, 3, 4\)"):
+        plain.form.read(tmp_path / "y.npy")
+
+
+def test_bytes_have_256_levels_and_a_stated_range_is_checked(tmp_path):
+    x = np.random.RandomState(0).randint(0, 256, (40, 1, 3, 4))
+    np.save(tmp_path / "bytes.npy", x.astype(np.uint8))
+    np.save(tmp_path / "whole.npy", x.astype(np.float32))
+    assert observed(tmp_path / "bytes.npy").dequantizer == Dequantizer(levels=256, high=255.0)
+    with pytest.raises(ValueError, match=r"values from \d+ to 25\d: between 0 and 1 was said: these look like 8 bits"):
+        observed(tmp_path / "whole.npy", between=(0.0, 1.0))
+    assert any("say levels" in note for note in observed(tmp_path / "whole.npy").notes)
+    stated = observed(tmp_path / "whole.npy", between=(0.0, 255.0), levels=256)
+    assert stated.dequantizer == Dequantizer(levels=256, high=255.0)
+    with pytest.raises(ValueError, match="16 levels from 0 to 255"):
+        observed(tmp_path / "whole.npy", between=(0.0, 255.0), levels=16)
+
+
+def test_images_in_one_folder_and_in_a_folder_for_each_label(tmp_path):
+    random = np.random.RandomState(0)
+    for label in ("cat", "dog"):
+        (tmp_path / "two" / label).mkdir(parents=True)
+        for i in range(6):
+            Image.fromarray(random.randint(0, 256, (5, 4), np.uint8)).save(tmp_path / "two" / label / f"{i}.png")
+    flat, both = observed(tmp_path / "two" / "cat"), observed(tmp_path / "two")
+    assert flat.shape == both.shape == (1, 5, 4)
+    assert flat.dequantizer == both.dequantizer == Dequantizer(levels=256)
+    assert not flat.classes
+    assert both.classes == ("cat", "dog")
+    assert Form.described(flat.described) == flat.form
+    new = both.form.read(tmp_path / "two")
+    assert len(new.files) == 12
+    assert new.labels.tolist() == [0] * 6 + [1] * 6
+    assert observed(tmp_path / "two", resize=(2, 2)).shape == (1, 2, 2)
+    with pytest.raises(ValueError, match="resize is for folders"):
+        observed("digits", resize=(4, 4))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.full((20, 2), np.nan), "finite numbers of 32 bits: got nan"),
+        (np.array([[0.0, np.inf]] * 20), "got inf at"),
+        (np.zeros((0, 2)), "is empty"),
+        (np.zeros((1, 2)), "has 1 observations: how they vary takes at least 3"),
+        (np.ones((20, 2)), "training observations of .* are equal"),
+    ],
+)
+def test_data_that_nothing_can_be_learnt_from_are_refused(values, message, tmp_path):
+    np.save(tmp_path / "x.npy", values)
+    with pytest.raises(ValueError, match=message):
+        observed(tmp_path / "x.npy")
+
+
+def test_constant_and_too_many_features_are_noted(tmp_path):
+    x = np.random.RandomState(0).randn(20, 30)
+    x[:, 3] = 5
+    np.save(tmp_path / "x.npy", x)
+    notes = " ".join(observed(tmp_path / "x.npy").notes)
+    assert "1 of 30 features are constant" in notes
+    assert "a covariance is not full" in notes
+
+
+def test_channels_that_come_last_are_noticed(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.RandomState(0).rand(20, 6, 6, 3))
+    assert any("channels come last" in note for note in observed(tmp_path / "x.npy").notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": ""}, "got an empty text"),
+        ({"data": "nowhere"}, "there are no data 'nowhere'"),
+        ({"between": (1.0, 0.0)}, "a lowest and a highest"),
+        ({"levels": 1}, "at least 2"),
+        ({"labels": "x"}, "are for tables"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises((ValueError, OSError), match=message):
+        Observed(**options).parts()
+
+
+ARRAYS = {"kind": "arrays", "shape": [2], "classes": None}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {"encoding": ARRAYS},
+        {"encoding": {"kind": "other"}, "dequantizer": None},
+        {
+            "encoding": ARRAYS,
+            "dequantizer": {"levels": 1, "low": 0, "high": 1},
+        },
+        {
+            "encoding": ARRAYS,
+            "dequantizer": {"levels": 2, "low": "0", "high": 1},
+        },
+    ],
+)
+def test_a_form_that_nobody_vouches_for_is_checked(value):
+    with pytest.raises(ValueError, match=r"form|encoding"):
+        Form.from_json(value)
