@@ -6,7 +6,7 @@ from PIL import Image
 
 import lawful
 from lawful.cli import main
-from lawful.recipes import Pca, Text, ask, complete, draw, score
+from lawful.recipes import RECIPES, Pca, Text, ask, complete, draw, score
 from lawful.recipes.generative import Observed, asked
 from lawful.recipes.language.descent import Descent
 from lawful.training import Engine
@@ -35,6 +35,13 @@ def run(capsys, *words):
     code = main([str(word) for word in words])
     heard = capsys.readouterr()
     return code, heard.out, heard.err
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_shows_its_options(name, capsys):
+    code, out, _ = run(capsys, "train", name, "--help")
+    assert code == 0
+    assert "--seed" in out
 
 
 def test_samples_of_images_are_a_grid(folder, tmp_path, capsys):

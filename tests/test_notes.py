@@ -23,27 +23,19 @@ NOTES = (
 HEADER, RULE = ["what", "in lawful"], ["---", "---"]
 NAME = re.compile(r"`(lawful[^`]*)`")
 LATER = {
-    "adversarial",
     "attention",
-    "autoencoders",
     "circuits",
-    "data",
-    "diffusion",
     "distributions",
     "equivariant layers",
-    "flows",
-    "generation",
     "graphs",
     "optimisers",
     "positions",
     "program synthesis",
-    "solvers",
     "state spaces",
     "symmetry wrappers",
     "theory",
     "training",
     "transformers",
-    "variational autoencoders",
     "web",
 }
 """What may be planned: the parts of lawful that are not there yet. Functions, groups, blocks and losses are."""

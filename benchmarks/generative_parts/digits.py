@@ -39,14 +39,14 @@ def bits(log_density: Callable[[Tensor], Tensor], images: Tensor) -> tuple[float
 
 
 def trained(
-    model: nn.Module, log_density: Callable[[Tensor], Tensor], *, rate: float, decay: float, average: float, seed: int
+    model: nn.Module, log_density: Callable[[Tensor], Tensor], *, rate: float, seed: int, epochs: int = EPOCHS
 ) -> tuple[float, float, float]:
     """Validation bits, test bits and their standard error, at the epoch that validation chose."""
     train, validation, test = parts()
-    optimizer = adamw(model.parameters(), lr=rate, beta2=0.99, decay=decay)
-    mean = WeightAverage(model, decay=average)
-    schedule, step, best, kept = cosine(steps=EPOCHS * (len(train) // BATCH + 1), warmup=50), 0, math.inf, {}
-    for epoch in range(EPOCHS):
+    optimizer = adamw(model.parameters(), lr=rate, beta2=0.99, decay=1e-2)
+    mean = WeightAverage(model, decay=0.98)
+    schedule, step, best, kept = cosine(steps=epochs * (len(train) // BATCH + 1), warmup=50), 0, math.inf, {}
+    for epoch in range(epochs):
         model.train()
         images = PIXELS.dequantized(train, seed=100 + epoch)
         shuffled = torch.randperm(len(train), generator=torch.Generator().manual_seed(1000 * seed + epoch))
@@ -75,11 +75,11 @@ def ours(seed: int) -> tuple[float, float, float]:
     torch.manual_seed(seed)
     low, high = PIXELS.support
     flow = level_flow((1, 8, 8), levels=17, low=low, high=high)
-    return trained(flow, flow.log_density, rate=5e-3, decay=1e-2, average=0.98, seed=seed)
+    return trained(flow, flow.log_density, rate=5e-3, seed=seed)
 
 
 def zuko_maf(seed: int) -> tuple[float, float, float]:
-    """The MAF of zuko, with 5 transforms of 256 hidden units, on standardised images."""
+    """The MAF of zuko, with 5 transforms of 256 hidden units, on standardised images, for twice as many epochs."""
     import zuko
 
     torch.manual_seed(seed)
@@ -90,7 +90,7 @@ def zuko_maf(seed: int) -> tuple[float, float, float]:
     def log_density(x: Tensor) -> Tensor:
         return flow().log_prob((x.flatten(1) - shift) / scale) - scale.log().sum()
 
-    return trained(flow, log_density, rate=1e-3, decay=1e-2, average=0.98, seed=seed)
+    return trained(flow, log_density, rate=3e-3, seed=seed, epochs=2 * EPOCHS)
 
 
 def independent() -> tuple[float, float, float]:

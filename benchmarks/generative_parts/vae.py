@@ -46,7 +46,7 @@ def trained(model, loss, train: Tensor, seed: int) -> float:
 def here() -> VAE:
     """The model of this library."""
     sizes = MLPVAEConfig(shape=(64,), latent=LATENT, hidden=(HIDDEN,), activation=torch.relu)
-    return mlp_vae(sizes, likelihood=BernoulliLikelihood())
+    return mlp_vae(sizes, likelihood=BernoulliLikelihood((64,)))
 
 
 def scores(model: VAE, test: Tensor) -> dict[str, float]:

@@ -43,7 +43,7 @@ def test_a_recipe_comes_back_from_its_run(made):
 def test_every_recipe_has_its_name_and_a_sentence():
     for name, kind in RECIPES.items():
         assert kind.name == name
-        assert kind.__doc__.startswith(("Train", "Show"))
+        assert kind.__doc__.startswith(("Train", "Show", "Attack"))
 
 
 def test_loading_leaves_the_random_state_alone(made):

@@ -13,7 +13,7 @@ from lawful.cli.words import USAGE, say
 
 
 def generates(run: str) -> bool:
-    """Whether a folder has a run of a generative model."""
+    """Whether a folder has a run of a generative model; where there is no run, what is asked next says so."""
     from lawful.training import Run
 
     try:

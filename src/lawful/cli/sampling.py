@@ -81,16 +81,16 @@ def sample(
                 say(f"error: {said} is for a run of text: {run} is of a generative model, which takes n, label and out")
                 return USAGE
         return sampled(run, n=samples.n, seed=seed, label=samples.label, out=samples.out)
-    if samples != SIXTEEN:
-        say(f"error: n, label and out are for a run of a generative model: {run} is none")
-        return USAGE
     from lawful.inference.decoding import Sampling
     from lawful.recipes.sample import sample as written
     from lawful.recipes.sample import tokenizer_of
+    from lawful.training import Run
     from lawful.training.failures import explained
     from lawful.training.shown.characters import without_controls
 
     try:
+        if samples != SIXTEEN:
+            raise ValueError(f"n, label and out are for a run of a generative model: {Run(run).path} is none")
         top_k = drawing.top_k
         sampling = Sampling(**{**asdict(drawing), "top_k": top_k or None})
         pieces = written(run, prompt, tokens=tokens, sampling=sampling, stop=sum(stop, ()), seed=seed, beams=beams)

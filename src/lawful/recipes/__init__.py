@@ -4,7 +4,7 @@ from lawful.recipes.ask import complete, draw, score
 from lawful.recipes.catalogue import RECIPES, load, recipe_of
 from lawful.recipes.classify import Classify
 from lawful.recipes.double_descent import DoubleDescent
-from lawful.recipes.generative import Attack, Autoencode, Diffusion, Flow, Gan, Pca
+from lawful.recipes.generative import Attack, Autoencode, Diffusion, Flow, Gan, Pca, Vae
 from lawful.recipes.language import ClassifyText, Forecast, Sort, Text, Translate
 from lawful.recipes.modular import Modular
 from lawful.recipes.regress import Regress
@@ -27,6 +27,7 @@ __all__ = [
     "Sort",
     "Text",
     "Translate",
+    "Vae",
     "complete",
     "draw",
     "load",

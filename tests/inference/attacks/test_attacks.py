@@ -62,6 +62,8 @@ def test_every_attack_stays_in_the_ball_and_in_the_box_to_the_last_bit(norm, dty
             assert near.shape == x.shape
             assert bool((norm.length(near - x) <= eps).all())
             assert float(norm.length(near - x).max()) <= eps
+            order = {LInf: math.inf, L2: 2, L1: 1}[type(norm)]
+            assert float(torch.linalg.vector_norm((near - x).flatten(1), order, dim=1).max()) <= eps
             assert float(near.min()) >= 0
             assert float(near.max()) <= 1
 

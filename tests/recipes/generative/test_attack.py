@@ -1,10 +1,11 @@
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 
-from lawful.recipes import Classify, load
-from lawful.recipes.generative import Attack
+from lawful.recipes import Classify, Regress, classified, load
+from lawful.recipes.generative import Attack, attack
 from lawful.recipes.given import Given
 from lawful.recipes.learning import Learning
 from lawful.recipes.robustness import Robustness
@@ -25,10 +26,18 @@ def test_a_classifier_is_trained_and_attacked(tmp_path):
     assert load(run)(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A classifier of a table, without pictures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classified, "figures", MagicMock())
+        table = {**SHORT, "given": Given(data="iris"), "learning": Learning(epochs=20, batch=64)}
+        return train(Classify(hidden=(8,), **table), folder=tmp_path_factory.mktemp("first"))
+
+
 @pytest.mark.parametrize("by", ["fgsm", "momentum", "deepfool", "worst"])
-def test_the_classifier_of_a_run_is_attacked_on_its_own_data(tmp_path, by):
-    table = {**SHORT, "given": Given(data="iris"), "learning": Learning(epochs=20, batch=64)}
-    first = train(Classify(hidden=(8,), **table), folder=tmp_path)
+def test_the_classifier_of_a_run_is_attacked_on_its_own_data(tmp_path, first, monkeypatch, by):
+    monkeypatch.setattr(attack, "figures", MagicMock())
     run = train(Attack(run=str(first.path), by=by, steps=3, engine=ENGINE), folder=tmp_path)
     assert run.results["test"]["accuracy"]["value"] == first.results["test"]["accuracy"]["value"]
     robust = [found["value"] for found in run.results["robust accuracy"].values()]
@@ -38,9 +47,13 @@ def test_the_classifier_of_a_run_is_attacked_on_its_own_data(tmp_path, by):
     assert {name: weight.tolist() for name, weight in load(run).state_dict().items()} == same
 
 
-def test_adversarial_training_is_an_option_of_classify(tmp_path):
-    options = {**SHORT, "given": Given(data="iris"), "learning": Learning(epochs=30, batch=32, schedule="constant")}
-    robust = Classify(hidden=(16,), robustness=Robustness(adversarial=0.5, attack_steps=3), **options)
+def test_adversarial_training_is_an_option_of_classify(tmp_path, undrawn):
+    options = {
+        **SHORT,
+        "given": Given(data="iris"),
+        "learning": Learning(epochs=12, batch=32, schedule="constant", learning_rate=0.02),
+    }
+    robust = Classify(hidden=(16,), robustness=Robustness(adversarial=0.5, attack_steps=2), **options)
     run = train(robust, folder=tmp_path)
     plain = train(replace(robust, robustness=Robustness()), folder=tmp_path)
     assert "robust accuracy" not in plain.results
@@ -60,9 +73,7 @@ def test_options_that_do_not_go_together_are_refused(options, message):
         Attack(**options)
 
 
-def test_only_classifiers_are_attacked_or_trained_so(tmp_path):
-    from lawful.recipes import Regress
-
+def test_only_classifiers_are_attacked_or_trained_so(tmp_path, undrawn):
     run = train(Regress(given=Given(data="diabetes"), **{**SHORT, "learning": Learning(epochs=1)}), folder=tmp_path)
     with pytest.raises(ValueError, match=r"an attack is for classifiers: .* is a run of regress"):
         Attack(run=str(run.path)).training()

@@ -99,11 +99,11 @@ def test_bytes_have_256_levels_and_a_stated_range_is_checked(tmp_path):
     assert observed(tmp_path / "bytes.npy").dequantizer == Dequantizer(levels=256, high=255.0)
     with pytest.raises(ValueError, match=r"values from \d+ to 25\d: between 0 and 1 was said: these look like 8 bits"):
         observed(tmp_path / "whole.npy", between=(0.0, 1.0))
-    assert any("say levels" in note for note in observed(tmp_path / "whole.npy").notes)
-    stated = observed(tmp_path / "whole.npy", between=(0.0, 255.0), levels=256)
+    assert any("say data-levels" in note for note in observed(tmp_path / "whole.npy").notes)
+    stated = observed(tmp_path / "whole.npy", between=(0.0, 255.0), data_levels=256)
     assert stated.dequantizer == Dequantizer(levels=256, high=255.0)
     with pytest.raises(ValueError, match="16 levels from 0 to 255"):
-        observed(tmp_path / "whole.npy", between=(0.0, 255.0), levels=16)
+        observed(tmp_path / "whole.npy", between=(0.0, 255.0), data_levels=16)
 
 
 def test_images_in_one_folder_and_in_a_folder_for_each_label(tmp_path):
@@ -162,7 +162,7 @@ def test_channels_that_come_last_are_noticed(tmp_path):
         ({"data": ""}, "got an empty text"),
         ({"data": "nowhere"}, "there are no data 'nowhere'"),
         ({"between": (1.0, 0.0)}, "a lowest and a highest"),
-        ({"levels": 1}, "at least 2"),
+        ({"data_levels": 1}, "at least 2"),
         ({"labels": "x"}, "are for tables"),
     ],
 )

@@ -203,7 +203,8 @@ class MultiHeadAttention(nn.Module):
             before = sum(one.count for one in self.sets[:n])
             rows = None if len(self.sets) == 1 else slice(before, before + heads.count)
             given = at if isinstance(at, Tensor) else None
-            bias = biases(self.bias_by, rows, given, k.shape[-2] if crossed and given is not None else at)
+            keys = k.shape[-2] if crossed and given is not None and k is not None else at
+            bias = biases(self.bias_by, rows, given, keys)
         kernel = fused_attention if crossed and mask.window is None and isinstance(self.kernel, Window) else self.kernel
         return tap("z" + name, attended(kernel, q, k, v, mask=mask, bias=bias, cache=cache, name=name))
 

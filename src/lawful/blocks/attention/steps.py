@@ -55,8 +55,8 @@ def side_by_side(z: Float[Tensor, "*batch h t v"]) -> Float[Tensor, "*batch t hv
 def attended(
     kernel: Kernel,
     q: Float[Tensor, "*batch h t k"],
-    k: Float[Tensor, "*batch g s k"] | None,
-    v: Float[Tensor, "*batch g s v"] | None,
+    k: Any,
+    v: Any,
     *,
     mask: Mask,
     bias: Tensor | Bias | None = None,
@@ -68,8 +68,8 @@ def attended(
     Args:
         kernel: How attention is computed.
         q: The queries.
-        k: The new keys; none where the cache has them already, those of a memory.
-        v: The new values.
+        k: The new keys, (*batch, g, s, k); none where the cache has them already, those of a memory.
+        v: The new values, (*batch, g, s, v).
         mask: Which keys each query sees.
         bias: The bias of the scores.
         cache: The keys and values so far, or a summary of them.

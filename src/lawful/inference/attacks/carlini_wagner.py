@@ -14,7 +14,7 @@ from lawful.inference.attacks.box import UNIT, Box, checked
 from lawful.inference.attacks.goals import AWAY, Goal
 from lawful.inference.attacks.looking import Classifier, gradient_of, looking, scores_of
 from lawful.inference.attacks.norms import L2
-from lawful.inference.attacks.placing import downward, stays_near
+from lawful.inference.attacks.placing import stays_near, surely_within
 from lawful.laws import Claim, agreement, shape
 
 _INSIDE = 1 - 1e-6
@@ -82,7 +82,7 @@ class CarliniWagner:
         """Returns the nearest inputs found that fool the model, and those that need more than eps as they were."""
         checked(x, y, self.box)
         x, y = x.detach(), y.long()
-        best, shortest = x.clone(), x.new_full((len(x),), downward(self.eps, x.dtype))
+        best, shortest = x.clone(), x.new_full((len(x),), surely_within(self.eps, L2(), x.dtype))
         c, least, most = x.new_full((len(x),), self.weight), x.new_zeros(len(x)), x.new_full((len(x),), math.inf)
         with looking(model):
             for _ in range(self.rounds):

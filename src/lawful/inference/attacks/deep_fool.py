@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lawful.inference.attacks.box import FREE, UNIT, Box, checked
 from lawful.inference.attacks.looking import Classifier, gradient_of, looking, scores_of
 from lawful.inference.attacks.norms import L2, LInf, Norm
-from lawful.inference.attacks.placing import downward, stays_near
+from lawful.inference.attacks.placing import stays_near, surely_within
 from lawful.laws import Claim, agreement, made, shape
 
 
@@ -83,7 +83,7 @@ class DeepFool:
                     break
                 delta = self.box.clamp(own + delta + self._crossing(scores, near, y)) - own
                 here, own, y, delta = (part[going] for part in (here, own, y, delta))
-        far = self.norm.length(best - x) > downward(self.eps, x.dtype)
+        far = self.norm.length(best - x) > surely_within(self.eps, self.norm, x.dtype)
         best[far] = x[far]
         return best
 

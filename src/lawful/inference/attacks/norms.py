@@ -36,6 +36,11 @@ Change = Float[Tensor, "n ..."]
 class Norm(Protocol):
     """A norm as attacks need it; every attack takes any of them."""
 
+    @property
+    def rounding(self) -> int:
+        """By how many units in the last place a length may come out too long, however its terms are added up."""
+        ...
+
     def length(self, delta: Change) -> Float[Tensor, " n"]:
         """The norm of each change."""
         ...
@@ -64,6 +69,10 @@ class LInf:
         tensor([[ 1., -1.,  0.]])
     """
 
+    @property
+    def rounding(self) -> int:
+        return 0
+
     def length(self, delta: Change) -> Float[Tensor, " n"]:
         return delta.flatten(1).abs().amax(1)
 
@@ -89,6 +98,10 @@ class L2:
         >>> L2().steepest(torch.tensor([[3e-30, 4e-30]]))
         tensor([[0.6000, 0.8000]])
     """
+
+    @property
+    def rounding(self) -> int:
+        return 16
 
     def length(self, delta: Change) -> Float[Tensor, " n"]:
         return torch.linalg.vector_norm(delta.flatten(1), dim=1)
@@ -148,6 +161,10 @@ class L1:
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
             raise ValueError(f"share is from 0 to 1: got {self.share}")
+
+    @property
+    def rounding(self) -> int:
+        return 16
 
     def length(self, delta: Change) -> Float[Tensor, " n"]:
         return delta.flatten(1).abs().sum(1)

@@ -27,13 +27,19 @@ def downward(value: float, dtype: torch.dtype) -> float:
     return rounded.item()
 
 
+def surely_within(radius: float, norm: Norm, dtype: torch.dtype) -> float:
+    """The length up to which a change is in the ball however its terms are added up."""
+    return downward(radius, dtype) * (1 - norm.rounding * torch.finfo(dtype).eps)
+
+
 def placed(
     x: Float[Tensor, "n ..."], delta: Float[Tensor, "n ..."], *, norm: Norm, radius: float, box: Box
 ) -> Float[Tensor, "n ..."]:
     r"""Adds a change to inputs, rounding toward them, so that $\|x' - x\| \le r$ as it is measured in their precision.
 
     $x + \delta$ is rounded to the nearest number, which may be farther from $x$ than $\delta$ is long. Such entries go
-    one number back. A sum of many entries may still be rounded up; then the change is shortened bit by bit.
+    one number back. A sum of many entries may be rounded up too, more in one order than in another: the ball is taken
+    some units in the last place smaller where the norm is a sum, and a change that is still too long is shortened.
 
     Args:
         x: The inputs $x$, in the box.
@@ -47,8 +53,8 @@ def placed(
         >>> bool(x + delta - x > 0.1), bool(placed(x, delta, norm=LInf(), radius=0.1, box=Box()) - x > 0.1)
         (True, False)
     """
-    radius = downward(radius, x.dtype)
-    near, shorter = _toward(x, norm.project(delta, radius, *box.room(x)), box), torch.finfo(x.dtype).eps
+    inside = norm.project(delta, surely_within(radius, norm, x.dtype), *box.room(x))
+    near, radius, shorter = _toward(x, inside, box), downward(radius, x.dtype), torch.finfo(x.dtype).eps
     while bool((far := norm.length(near - x) > radius).any()):
         factor = torch.where(far, max(0.0, 1 - shorter), 1.0).to(x).reshape(-1, *[1] * (x.dim() - 1))
         near, shorter = _toward(x, factor * (near - x), box), 2 * shorter

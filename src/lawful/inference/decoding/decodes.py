@@ -122,7 +122,7 @@ def rows_of(prompts: Prompts, device: torch.device) -> list[Int[Tensor, "_"]]:
     listed = list(prompts)
     if any(isinstance(row, str) for row in listed):
         raise TypeError("rows of tokens were wanted, such as tokenizer.encode(text): got text")
-    given = [prompts] if not listed or np.ndim(listed[0]) == 0 else listed
+    given: list[Any] = [prompts] if not listed or np.ndim(listed[0]) == 0 else listed
     rows = [torch.as_tensor(row, device=device) if len(row) else torch.empty(0, device=device) for row in given]
     for i, row in enumerate(rows):
         if row.dim() != 1 or not len(row):

@@ -18,7 +18,12 @@ from lawful.models.generative.drawing import Drawing
 from lawful.models.generative.flow import Flow
 from lawful.models.generative.flows import coupling_flow, level_flow, nice, spline_flow
 from lawful.models.generative.gan import GAN, CNNGANConfig, MLPGANConfig, cnn_gan, mlp_gan
-from lawful.models.generative.likelihoods import BernoulliLikelihood, GaussianLikelihood, Likelihood
+from lawful.models.generative.likelihoods import (
+    BernoulliLikelihood,
+    GaussianLikelihood,
+    Likelihood,
+    VaryingGaussianLikelihood,
+)
 from lawful.models.generative.linear_autoencoder import linear_autoencoder
 from lawful.models.generative.networks import (
     PatchTransformer,
@@ -74,6 +79,7 @@ __all__ = [
     "TimeMLPConfig",
     "UNet",
     "UNetConfig",
+    "VaryingGaussianLikelihood",
     "Velocity",
     "cnn_autoencoder",
     "cnn_gan",

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.functions.noise import normal_noise, uniform_noise
 from lawful.laws import Claim, agreement, made
 from lawful.objectives.generative import (
     categorical_divergence,
@@ -32,8 +31,8 @@ class Codes(Protocol):
     size: int
     """The size of a code."""
 
-    def noise(self, n: int, *sizes: int, seed: int, stream: int = 0, first: int = 0) -> Float[Tensor, "n *sizes k"]:
-        """Draws what codes are made of."""
+    def noise(self, u: Float[Tensor, "*m k"]) -> Float[Tensor, "*m k"]:
+        """Turns even noise between 0 and 1, both left out, into what codes are made of."""
         ...
 
     def draw(self, q: Float[Tensor, "n o"], noise: Float[Tensor, "*m n k"]) -> Float[Tensor, "*m n k"]:
@@ -81,9 +80,9 @@ class GaussianCodes(nn.Module):
             raise ValueError(f"a code has at least 1 number: got {size}")
         self.size, self.outputs = size, 2 * size
 
-    def noise(self, n: int, *sizes: int, seed: int, stream: int = 0, first: int = 0) -> Float[Tensor, "n *sizes k"]:
-        """Draws standard normal noise."""
-        return normal_noise(n, *sizes, self.size, seed=seed, stream=stream, first=first)
+    def noise(self, u: Float[Tensor, "*m k"]) -> Float[Tensor, "*m k"]:
+        """Returns standard normal noise, by its quantiles."""
+        return torch.special.ndtri(u)
 
     def draw(self, q: Float[Tensor, "n o"], noise: Float[Tensor, "*m n k"]) -> Float[Tensor, "*m n k"]:
         r"""Returns $\mu + \sigma \varepsilon$."""
@@ -127,7 +126,7 @@ class CategoricalCodes(nn.Module):
 
     Examples:
         >>> codes = CategoricalCodes(2, classes=3).eval()
-        >>> codes.prior(codes.noise(4, seed=0)).reshape(4, 2, 3).sum(-1).unique()
+        >>> codes.prior(codes.noise(torch.rand(4, 6))).reshape(4, 2, 3).sum(-1).unique()
         tensor([1.])
     """
 
@@ -140,9 +139,9 @@ class CategoricalCodes(nn.Module):
         self.units, self.classes, self.temperature = units, classes, temperature
         self.size = self.outputs = units * classes
 
-    def noise(self, n: int, *sizes: int, seed: int, stream: int = 0, first: int = 0) -> Float[Tensor, "n *sizes k"]:
-        """Draws Gumbel noise."""
-        return gumbel(uniform_noise(n, *sizes, self.size, seed=seed, stream=stream, first=first))
+    def noise(self, u: Float[Tensor, "*m k"]) -> Float[Tensor, "*m k"]:
+        """Returns Gumbel noise, by its quantiles."""
+        return gumbel(u)
 
     def draw(self, q: Float[Tensor, "n o"], noise: Float[Tensor, "*m n k"]) -> Float[Tensor, "*m n k"]:
         """Chooses; in training, nearly."""

@@ -20,7 +20,10 @@ LOG_2PI = math.log(2 * math.pi)
 
 @runtime_checkable
 class Likelihood(Protocol):
-    r"""Reads the output of a decoder, one number for each entry of an example, as a distribution $p(x \mid z)$."""
+    r"""Reads the output of a decoder as a distribution $p(x \mid z)$ of examples."""
+
+    outputs: int
+    """How many numbers a decoder puts out for an example."""
 
     def fit(self, x: Float[Tensor, "n *shape"]) -> Likelihood:
         """Reads the units of the training data."""
@@ -30,15 +33,15 @@ class Likelihood(Protocol):
         """Returns examples as an encoder sees them."""
         ...
 
-    def log_prob(self, x: Float[Tensor, "n *shape"], y: Float[Tensor, "*m n *shape"]) -> Float[Tensor, "*m n"]:
+    def log_prob(self, x: Float[Tensor, "n *shape"], y: Float[Tensor, "*m n o"]) -> Float[Tensor, "*m n"]:
         r"""Returns $\log p(x \mid z)$ in nats, summed over entries."""
         ...
 
-    def mean(self, y: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+    def mean(self, y: Float[Tensor, "n o"]) -> Float[Tensor, "n *shape"]:
         """Returns the mean."""
         ...
 
-    def sample(self, y: Float[Tensor, "n *shape"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
+    def sample(self, y: Float[Tensor, "n o"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
         """Draws examples."""
         ...
 
@@ -61,11 +64,14 @@ class GaussianLikelihood(nn.Module):
         tensor([0.1592], grad_fn=<ExpBackward0>)
     """
 
+    log_noise: nn.Parameter
+
     def __init__(self, shape: tuple[int, ...], *, least: float = 1e-3) -> None:
         super().__init__()
         if not 0 < least < 1:
             raise ValueError(f"least is between 0 and 1: got {least}")
         self.shape, self.units, self.least = shape, Standardize(shape), least
+        self.outputs = math.prod(shape)
         self.log_noise = nn.Parameter(torch.zeros(shape))
 
     def fit(self, x: Float[Tensor, "n *shape"]) -> GaussianLikelihood:
@@ -76,29 +82,58 @@ class GaussianLikelihood(nn.Module):
             self.units.std.masked_fill_(never, float(self.units.std[~never].min()))
         return self
 
-    @property
-    def std(self) -> Float[Tensor, "*shape"]:
-        r"""The deviation of each entry, $s_j \rho_j$."""
-        return self.units.std * self.log_noise.exp().clamp_min(self.least)
+    def read(self, y: Float[Tensor, "*m o"]) -> tuple[Tensor, Tensor]:
+        """Returns the mean and the deviation of each entry, in the units of the data."""
+        noise = self.log_noise.exp().clamp_min(self.least)
+        return self.units.inverse(y.unflatten(-1, self.shape)), self.units.std * noise
 
     def inputs(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
         """Standardises."""
         return self.units(x)
 
-    def log_prob(self, x: Float[Tensor, "n *shape"], y: Float[Tensor, "*m n *shape"]) -> Float[Tensor, "*m n"]:
+    def log_prob(self, x: Float[Tensor, "n *shape"], y: Float[Tensor, "*m n o"]) -> Float[Tensor, "*m n"]:
         r"""Returns $\log p(x \mid z)$."""
-        std, axes = self.std, [*range(-len(self.shape), 0)]
-        off = (x - self.units.inverse(y)) / std
-        return -(off.square().sum(axes) / 2 + std.log().sum() + std.numel() * LOG_2PI / 2)
+        mean, std = self.read(y)
+        off, axes = (x - mean) / std, [*range(-len(self.shape), 0)]
+        return -(off.square().sum(axes) / 2 + std.log().sum(axes) + math.prod(self.shape) * LOG_2PI / 2)
 
-    def mean(self, y: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
-        """Returns the output in the units of the data."""
-        return self.units.inverse(y)
+    def mean(self, y: Float[Tensor, "n o"]) -> Float[Tensor, "n *shape"]:
+        """Returns the mean of each entry."""
+        return self.read(y)[0]
 
-    def sample(self, y: Float[Tensor, "n *shape"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
+    def sample(self, y: Float[Tensor, "n o"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
         """Adds noise to the mean."""
+        mean, std = self.read(y)
         noise = normal_noise(len(y), *self.shape, seed=seed, stream=stream, first=first, dtype=y.dtype, device=y.device)
-        return self.mean(y) + self.std * noise
+        return mean + std * noise
+
+
+class VaryingGaussianLikelihood(GaussianLikelihood):
+    r"""Takes each entry as Gaussian with a noise that the decoder says too, so that it depends on the code.
+
+    $$p(x \mid z) = \prod_j \mathcal{N} \bigl(x_j; \; s_j y_j(z) + m_j, \; s_j^2 \rho_j(z)^2\bigr), \qquad
+    \rho = \text{least} + \log(1 + e^{r(z)} (e - 1)), \quad (y, r) = \text{output}$$
+
+    It suits data whose noise is bounded from below, such as levels that are spread over cells: blank pixels are sure.
+
+    Args:
+        shape: The shape of an example.
+        least: The least noise, in deviations of the data.
+
+    Examples:
+        >>> VaryingGaussianLikelihood((2,)).outputs
+        4
+    """
+
+    def __init__(self, shape: tuple[int, ...], *, least: float = 1e-3) -> None:
+        super().__init__(shape, least=least)
+        del self.log_noise
+        self.outputs = 2 * math.prod(shape)
+
+    def read(self, y: Float[Tensor, "*m o"]) -> tuple[Tensor, Tensor]:
+        """Returns the mean and the deviation of each entry, in the units of the data."""
+        mean, noise = (half.unflatten(-1, self.shape) for half in y.chunk(2, -1))
+        return self.units.inverse(mean), self.units.std * (self.least + F.softplus(noise + math.log(math.e - 1)))
 
 
 class BernoulliLikelihood(nn.Module):
@@ -110,19 +145,20 @@ class BernoulliLikelihood(nn.Module):
     It is the probability of bits: of values between, only the side counts, and values beyond the ends are refused.
 
     Args:
+        shape: The shape of an example.
         low: What a 0 is in the data.
         high: What a 1 is.
 
     Examples:
-        >>> BernoulliLikelihood(high=16.0).log_prob(torch.tensor([[3.0, 16.0]]), torch.zeros(1, 2)).exp()
+        >>> BernoulliLikelihood((2,), high=16.0).log_prob(torch.tensor([[3.0, 16.0]]), torch.zeros(1, 2)).exp()
         tensor([0.2500])
     """
 
-    def __init__(self, *, low: float = 0.0, high: float = 1.0) -> None:
+    def __init__(self, shape: tuple[int, ...], *, low: float = 0.0, high: float = 1.0) -> None:
         super().__init__()
         if not -math.inf < low < high < math.inf:
             raise ValueError(f"low is below high, both finite: got {low} and {high}")
-        self.low, self.high = low, high
+        self.shape, self.low, self.high, self.outputs = shape, low, high, math.prod(shape)
 
     def fit(self, x: Float[Tensor, "n *shape"]) -> BernoulliLikelihood:
         """Looks whether the data lie between the ends."""
@@ -131,43 +167,57 @@ class BernoulliLikelihood(nn.Module):
 
     def inputs(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
         """Returns the bits."""
-        if x.numel() and not self.low <= float(x.min()) <= float(x.max()) <= self.high:
-            span = f"{float(x.min()):g} to {float(x.max()):g}"
+        low, high = (float(end) for end in x.aminmax()) if x.numel() else (self.low, self.high)
+        if not self.low <= low <= high <= self.high:
+            span = f"{low:g} to {high:g}"
             raise ValueError(f"values from {self.low:g} to {self.high:g} were wanted, for bits: got {span}")
         return (x > (self.low + self.high) / 2).to(x.dtype)
 
-    def log_prob(self, x: Float[Tensor, "n *shape"], y: Float[Tensor, "*m n *shape"]) -> Float[Tensor, "*m n"]:
+    def log_prob(self, x: Float[Tensor, "n *shape"], y: Float[Tensor, "*m n o"]) -> Float[Tensor, "*m n"]:
         r"""Returns $\log p(b \mid z)$."""
-        axes = [*range(1 - x.dim(), 0)]
-        return -F.softplus(torch.where(self.inputs(x) > 0, -y, y)).sum(axes)
+        return -F.softplus(torch.where(self.inputs(x).flatten(1) > 0, -y, y)).sum(-1)
 
-    def mean(self, y: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+    def mean(self, y: Float[Tensor, "n o"]) -> Float[Tensor, "n *shape"]:
         """Returns the probabilities of a 1, between the two values."""
-        return self.low + (self.high - self.low) * y.sigmoid()
+        return self.low + (self.high - self.low) * y.sigmoid().unflatten(-1, self.shape)
 
-    def sample(self, y: Float[Tensor, "n *shape"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
+    def sample(self, y: Float[Tensor, "n o"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
         """Draws bits."""
-        u = uniform_noise(len(y), *y.shape[1:], seed=seed, stream=stream, first=first, dtype=y.dtype, device=y.device)
-        return self.low + (self.high - self.low) * (u < y.sigmoid()).to(y.dtype)
+        u = uniform_noise(*y.shape, seed=seed, stream=stream, first=first, dtype=y.dtype, device=y.device)
+        bits = (u < y.sigmoid()).to(y.dtype).unflatten(-1, self.shape)
+        return self.low + (self.high - self.low) * bits
 
 
 def claims() -> Iterator[Claim]:
     """The laws that likelihoods obey."""
-    gaussian = GaussianLikelihood((3,))
-    gaussian.fit(torch.tensor([[0.0, 1.0, 5.0], [2.0, 7.0, 5.0]]))
-    gaussian.log_noise.data = torch.tensor([0.3, -0.2, 0.1])
+    data = torch.tensor([[0.0, 1.0, 5.0], [2.0, 7.0, 5.0]])
+    gaussian, varying = (kind((3,)).fit(data) for kind in (GaussianLikelihood, VaryingGaussianLikelihood))
     near = (made(torch.tanh, "n 3"), made(torch.tanh, "2 n 3"))
 
+    def units(x: Tensor) -> tuple[Tensor, Tensor]:
+        """Deviations and means of the data, the constant feature with the least of the deviations."""
+        return x.new_tensor([1.0, 3.0, 1.0]), x.new_tensor([1.0, 4.0, 5.0])
+
     def by_torch(x: Tensor, y: Tensor) -> Tensor:
-        s, m = x.new_tensor([1.0, 3.0, 1.0]), x.new_tensor([1.0, 4.0, 5.0])
-        noise = s * x.new_tensor([0.3, -0.2, 0.1]).exp()
+        s, m = units(x)
+        noise = s * gaussian.log_noise.exp().clamp_min(1e-3)
         return torch.distributions.Normal(y * s + m, noise).log_prob(x).sum(-1)
 
     def density(x: Tensor, y: Tensor) -> Tensor:
         return gaussian.to(x).log_prob(x, y)
 
+    def sure(x: Tensor, y: Tensor) -> Tensor:
+        s, m = units(x)
+        noise = 1e-3 + (1 + y[..., 3:].exp() * (math.e - 1)).log()
+        return torch.distributions.Normal(y[..., :3] * s + m, s * noise).log_prob(x).sum(-1)
+
+    def varied(x: Tensor, y: Tensor) -> Tensor:
+        return varying.to(x).log_prob(x, y)
+
     yield Claim(agreement(other=by_torch), density, near, name="GaussianLikelihood")
-    bits = BernoulliLikelihood(low=-1.0, high=3.0)
+    both = (near[0], made(torch.tanh, "2 n 6"))
+    yield Claim(agreement(other=sure), varied, both, name="VaryingGaussianLikelihood")
+    bits = BernoulliLikelihood((3,), low=-1.0, high=3.0)
 
     def coins(x: Tensor, y: Tensor) -> Tensor:
         p = y.sigmoid()
@@ -175,9 +225,5 @@ def claims() -> Iterator[Claim]:
 
     wide = made(lambda x: 1 + 2 * x.tanh(), "n 3")
     yield Claim(agreement(other=coins), bits.log_prob, (wide, near[1]), name="BernoulliLikelihood")
-
-    def means(y: Tensor) -> Tensor:
-        return bits.mean(y)
-
     logistic = agreement(other=lambda y: 4 / (1 + (-y).exp()) - 1)
-    yield Claim(logistic, means, shape("n 3"), name="BernoulliLikelihood.mean")
+    yield Claim(logistic, bits.mean, shape("n 3"), name="BernoulliLikelihood.mean")

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from lawful.blocks.modes import in_training
 from lawful.functions.estimate import Estimate
-from lawful.functions.noise import categorical_noise
+from lawful.functions.noise import categorical_noise, normal_noise, uniform_noise
 from lawful.laws import Claim, agreement, made, shape
 from lawful.models.generative.codes import Codes, GaussianCodes
 from lawful.models.generative.contract import unconditional
@@ -49,10 +49,10 @@ class VAE(nn.Module):
 
     Args:
         encoder: From examples, and labels after their flattened entries, to the numbers that `codes` reads.
-        decoder: From codes, and labels after them, to a number for each entry, which `likelihood` reads.
+        decoder: From codes, and labels after them, to the numbers that `likelihood` reads.
         shape: The shape of an example.
         codes: What codes are: `GaussianCodes` or `CategoricalCodes`.
-        likelihood: What entries are: `GaussianLikelihood` or `BernoulliLikelihood`.
+        likelihood: What entries are: `GaussianLikelihood`, `VaryingGaussianLikelihood` or `BernoulliLikelihood`.
         classes: How many classes there are; 0 without labels.
 
     Examples:
@@ -123,7 +123,8 @@ class VAE(nn.Module):
     ) -> Float[Tensor, ""]:
         """Returns the negative bound of examples with one code each: what is trained on; see `negative_elbo`."""
         q = self.posterior(x, labels=labels)
-        z = self.codes.draw(q, self._noise(len(x), seed=int(torch.randint(2**62, ())), like=q))
+        u = torch.rand(len(x), self.codes.size, dtype=q.dtype, device=q.device)
+        z = self.codes.draw(q, self.codes.noise(u.clamp_min(torch.finfo(q.dtype).tiny)))
         fits = self.likelihood.log_prob(x, self._decoded(z, labels))
         return negative_elbo(fits, self.codes.divergence(q), beta=beta, free=free)
 
@@ -230,10 +231,11 @@ class VAE(nn.Module):
         told = self._told(labels, z.shape[-2], z)
         if told is not None:
             z = torch.cat([z, told.expand(*z.shape[:-1], -1)], -1)
-        return self.decoder(z.flatten(0, -2)).reshape(*z.shape[:-1], *self.shape)
+        return self.decoder(z.flatten(0, -2)).reshape(*z.shape[:-1], self.likelihood.outputs)
 
     def _noise(self, n: int, *sizes: int, seed: int, like: Tensor, first: int = 0) -> Tensor:
-        return self.codes.noise(n, *sizes, seed=seed, first=first).to(like)
+        u = uniform_noise(n, *sizes, self.codes.size, seed=seed, first=first, dtype=torch.float64)
+        return self.codes.noise(u).to(like)
 
     def _all(self, x: Tensor, label: int) -> Tensor:
         return torch.full((len(x),), label, device=x.device)
@@ -270,7 +272,7 @@ def claims() -> Iterator[Claim]:
     def by_torch(x: Tensor) -> Tensor:
         mean, log_variance = (x @ into.weight.T + into.bias).chunk(2, -1)
         q = torch.distributions.Normal(mean, (log_variance / 2).exp())
-        z = mean + q.scale * GaussianCodes(2).noise(len(x), 5, seed=3).movedim(1, 0).to(x)
+        z = mean + q.scale * normal_noise(len(x), 5, 2, seed=3).movedim(1, 0).to(x)
         noise = dict(model.named_parameters())["likelihood.log_noise"].exp().clamp_min(1e-3)
         p, one = torch.distributions.Normal(z @ out_of.weight.T + out_of.bias, noise), torch.zeros_like(z)
         logs = p.log_prob(x).sum(-1) + (torch.distributions.Normal(one, 1.0).log_prob(z) - q.log_prob(z)).sum(-1)
@@ -282,7 +284,7 @@ def claims() -> Iterator[Claim]:
         """The bound of a linear decoder, averaged over noise of both signs."""
         flat = model.to(x)
         q = flat.posterior(x)
-        noise = GaussianCodes(2).noise(len(x), 4, seed=1).movedim(1, 0).to(x)
+        noise = normal_noise(len(x), 4, 2, seed=1).movedim(1, 0).to(x)
         fits = torch.stack([flat.likelihood.log_prob(x, out_of(flat.codes.draw(q, e))) for e in noise]).mean(0)
         kl = torch.distributions.kl_divergence(
             torch.distributions.Normal(q[:, :2], (q[:, 2:] / 2).exp()), torch.distributions.Normal(0 * q[:, :2], 1.0)

@@ -56,6 +56,7 @@ def mlp_vae(config: MLPVAEConfig, *, codes: Codes | None = None, likelihood: Lik
     if not config.shape or min(config.shape) < 1:
         raise ValueError(f"an example has at least 1 number: got shape {config.shape}")
     codes = GaussianCodes(config.latent) if codes is None else codes
+    likelihood = GaussianLikelihood(config.shape) if likelihood is None else likelihood
     d, hidden, dropout = math.prod(config.shape), config.hidden, config.dropout
     encoder = MLP(
         MLPConfig(
@@ -65,7 +66,7 @@ def mlp_vae(config: MLPVAEConfig, *, codes: Codes | None = None, likelihood: Lik
     decoder = MLP(
         MLPConfig(
             d_in=codes.size + config.classes,
-            d_out=d,
+            d_out=likelihood.outputs,
             hidden=hidden[::-1],
             activation=config.activation,
             dropout=dropout,

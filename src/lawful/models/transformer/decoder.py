@@ -14,7 +14,7 @@ from lawful.blocks.dense import Dense
 from lawful.blocks.normalization import RMSNorm
 from lawful.blocks.transformer import MACARON, LayerScale, Mix, NGramEmbedding, softcap
 from lawful.blocks.tying import tie
-from lawful.functions.attention import CAUSAL, EVERYTHING, Mask
+from lawful.functions.attention import CAUSAL, EVERYTHING, Linear, Mask
 from lawful.laws import (
     Claim,
     agreement,
@@ -123,6 +123,7 @@ def claims() -> Iterator[Claim]:
     """The laws that a decoder obeys."""
     sizes = DecoderConfig(vocab=5, d=4, depth=2, attention=partial(rotary_attention, heads=2), extras=Extras())
     near = Decoder(replace(sizes, depth=1, mask=Mask(causal=True, window=2)))
+    summed = Decoder(replace(sizes, attention=partial(rotary_attention, heads=2, kernel=Linear())))
     mixing = partial(Mix, start=(0.7, 0.4))
     gated = Extras(shortcut=mixing, gate=partial(LayerScale, start=0.5), softcap=2.0)
     single = Decoder(replace(sizes, order="sf", extras=gated))
@@ -133,6 +134,11 @@ def claims() -> Iterator[Claim]:
 
     def padded(x: Tensor, there: Tensor) -> Tensor:
         return rich(x, mask=Mask(padding=there))
+
+    def padded_on_the_left(x: Tensor) -> Tensor:
+        wide = torch.cat([x[:, :1], x[:, :1], x], dim=1)
+        cache = summed.cache(torch.arange(wide.shape[1]).expand_as(wide) >= 2)
+        return torch.cat([summed(piece, cache=cache) for piece in wide.split(3, dim=1)], dim=1)[:, 2:]
 
     def equation(x: Tensor) -> Tensor:
         w, part = dict(single.named_parameters()), dict(single.named_modules())
@@ -152,6 +158,7 @@ def claims() -> Iterator[Claim]:
         (every_parameter_receives_a_gradient(), rich, tokens("2 4", vocab=5), "Decoder with extras"),
         (masked_positions_have_no_influence(), padded, (ids, there), "Decoder, padded"),
         (ragged_batches(), padded, (ids, there), "Decoder, padded"),
+        (agreement(other=summed), padded_on_the_left, ids, "Decoder of rotary linear attention, padded on the left"),
         (agreement(other=equation), single, ids, "Decoder of one layer"),
     ):
         yield Claim(replace(law, cases=15), model, inputs, name=name)

@@ -171,34 +171,39 @@ class Diffusion:
 
     def built(self, form: Form) -> ScoreModel:
         """The model of data of a form; everything is said by now."""
-        bounded([partial(self.sized, form)])
+        bounded([partial(self.network_of, form)])
         return self.sized(form)
 
-    def sized(self, form: Form) -> ScoreModel:
-        sizes = {"shape": form.shape, "classes": len(form.classes) if self.conditional else 0}
+    def network_of(self, form: Form) -> nn.Module:
+        """The network of data of a form."""
+        sizes = {"shape": form.shape, "classes": self.classes_of(form)}
         width, depth = self.width or 1, self.depth or 1
-        core: nn.Module
         match self.network:
             case "unet":
-                core = UNet(UNetConfig(**sizes, width=width, depth=depth, heads=1))
+                return UNet(UNetConfig(**sizes, width=width, depth=depth, heads=1))
             case "transformer":
                 heads = math.gcd(4, width)
-                core = PatchTransformer(
+                return PatchTransformer(
                     PatchTransformerConfig(**sizes, width=width, depth=depth, patch=self.patch, heads=heads)
                 )
             case _:
-                core = TimeMLP(TimeMLPConfig(**sizes, width=width, depth=depth))
+                return TimeMLP(TimeMLPConfig(**sizes, width=width, depth=depth))
+
+    def sized(self, form: Form) -> ScoreModel:
         flat = len(form.shape) == 1
         return ScoreModel(
-            core,
+            self.network_of(form),
             shape=form.shape,
             path=self.noising.along(),
             predicts=self.noising.prediction,
-            classes=sizes["classes"],
+            classes=self.classes_of(form),
             units=Standardize(form.shape if flat else (form.shape[0], *[1] * len(form.shape[1:]))),
             drawing=Drawing(steps=self.draws, guidance=self.guidance),
             likelihood=Likelihood(probes=4),
         )
+
+    def classes_of(self, form: Form) -> int:
+        return len(form.classes) if self.conditional else 0
 
     # ------------------------------------------------------------ how it learns, and what it shows
 

@@ -91,7 +91,7 @@ class Observed:
     """Height and width that images are resized to."""
     between: Annotated[tuple[Number, ...], AtMost(2)] = ()
     """The lowest and the highest value that there can be; others are refused. By default nothing is said."""
-    levels: Annotated[int, Between(0, 2**31)] = 0
+    data_levels: Annotated[int, Between(0, 2**31)] = 0
     """How many levels the values have, from the lowest to the highest; 0 for what the data say: images have 256."""
     examples: Annotated[int, Between(3, 10**8)] = 20_000
     """ring, checkerboard, moons, grid: how many samples are drawn."""
@@ -110,8 +110,8 @@ class Observed:
             raise ValueError(f"resize is a height and a width: got {self.resize}")
         if len(self.between) not in (0, 2) or (self.between and not self.between[0] < self.between[1]):
             raise ValueError(f"between is a lowest and a highest value: got {self.between}")
-        if self.levels == 1:
-            raise ValueError("levels are at least 2, or 0 for what the data say: got 1")
+        if self.data_levels == 1:
+            raise ValueError("data levels are at least 2, or 0 for what the data say: got 1")
 
     def parts(self) -> Observations:
         """Reads the observations, checks them and splits them; labels keep their shares."""
@@ -160,10 +160,10 @@ class Observed:
         if self.between and not self.between[0] <= low <= high <= self.between[1]:
             hint = ": these look like 8 bits, 0 to 255" if low >= 0 and 1 < high <= 255 >= self.between[1] else ""
             raise ValueError(f"{came}: between {self.between[0]:g} and {self.between[1]:g} was said{hint}")
-        if not self.levels:
+        if not self.data_levels:
             return found.dequantizer
         least, most = self.between or (low, high)
-        dequantizer = Dequantizer(levels=self.levels, low=least, high=most)
+        dequantizer = Dequantizer(levels=self.data_levels, low=least, high=most)
         dequantizer.dequantized(found.x[:1000])
         return dequantizer
 
@@ -191,6 +191,6 @@ def told_of(x: Tensor, dequantizer: Dequantizer | None) -> Iterator[str]:
         yield f"{len(rows)} training observations have {rows.shape[1]} features each: a covariance is not full"
     if dequantizer is None and bool((rows == rows.round()).all()):
         span = f"{float(rows.min()):g} to {float(rows.max()):g}"
-        yield f"all values are whole, from {span}: a density has no bound there; say levels to count them as such"
+        yield f"all values are whole, from {span}: a density has no bound there; say data-levels to count them as such"
     elif dequantizer is None and len(rows.unique()) < min(300, 0.05 * rows.numel()):
-        yield f"there are only {len(rows.unique())} different values: a density has no bound there; say levels"
+        yield f"there are only {len(rows.unique())} different values: a density has no bound there; say data-levels"

@@ -39,7 +39,7 @@ class Observing(Training):
 
 @dataclass(frozen=True, kw_only=True)
 class Pca:
-    """Fit PCA: the axes along which data vary most, with a density, samples and the error of what is rebuilt."""
+    """Train PCA: the axes along which data vary most, with a density, samples and the error of what is rebuilt."""
 
     name: ClassVar[str] = "pca"
 
@@ -177,5 +177,12 @@ def kept_by(model: nn.Module, *, of: tuple[int, ...]) -> Iterator[Claim]:
         yield Claim(idempotence(), model, example, name="rebuilt twice")
         yield Claim(batch_independence(), model.log_density, example, name="log-density")
         if of == (2,):
-            whole = density_integrates_to_one(sample=model.sample, log_prob=model.log_density)
-            yield Claim(whole, model.log_density, example, name="density")
+
+            def sampled(n: int) -> Tensor:
+                return model.sample(n, seed=int(torch.randint(2**31, ())))
+
+            def log_prob(x: Tensor) -> Tensor:
+                return model.log_density(x)
+
+            whole = density_integrates_to_one(sample=sampled, log_prob=log_prob)
+            yield Claim(whole, log_prob, example, name="density")

@@ -22,6 +22,7 @@ from lawful.models.generative import (
     GaussianCodes,
     GaussianLikelihood,
     MLPVAEConfig,
+    VaryingGaussianLikelihood,
     mlp_vae,
 )
 from lawful.optim import adamw, cosine
@@ -47,8 +48,8 @@ class Vae:
 
     name: ClassVar[str] = "vae"
 
-    decoder: Literal["gaussian", "bernoulli"] = "gaussian"
-    """gaussian: numbers, and levels spread over their cells; bernoulli: bits, above the middle of the range or not."""
+    decoder: Literal["suited", "gaussian", "varying", "bernoulli"] = "suited"
+    """Gaussian noise for each feature; noise that varies with the code, suited to levels; or bits of two halves."""
     codes: Literal["gaussian", "categorical"] = "gaussian"
     """Numbers; or choices, trained by Gumbel-softmax."""
     latent: Annotated[int, Between(1, 10**5)] = 8
@@ -146,7 +147,7 @@ class Vae:
         self.draw(run, model, test, labels, seen)
         return {
             "test": found,
-            "baselines": of_densities(seen) if self.decoder == "gaussian" else of_coins(model, seen),
+            "baselines": of_coins(model, seen) if self.decoder == "bernoulli" else of_densities(seen),
             "active units": {
                 "active": int(activity.active.sum()),
                 "of": len(activity.active),
@@ -172,13 +173,22 @@ class Vae:
             classes=len(form.classes) if self.conditional else 0,
             dropout=self.dropout,
         )
-        gaussian, bits = self.codes == "gaussian", self.decoder == "bernoulli"
+        match self.decoder:
+            case "bernoulli":
+                likelihood = BernoulliLikelihood(form.shape, low=low, high=high)
+            case "suited" if form.dequantizer is None:
+                likelihood = GaussianLikelihood(form.shape)
+            case "gaussian":
+                likelihood = GaussianLikelihood(form.shape)
+            case _:
+                likelihood = VaryingGaussianLikelihood(form.shape)
+        gaussian = self.codes == "gaussian"
         return mlp_vae(
             sizes,
             codes=GaussianCodes(self.latent)
             if gaussian
             else CategoricalCodes(self.latent, classes=self.choices, temperature=self.temperature),
-            likelihood=BernoulliLikelihood(low=low, high=high) if bits else GaussianLikelihood(form.shape),
+            likelihood=likelihood,
         )
 
     def evaluated(self, model: nn.Module, seen: Observations) -> dict[str, float]:

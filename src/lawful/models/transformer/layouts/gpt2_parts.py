@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "silu": silu,
 }
 """The activations that both know, by the names in GPT-2's `config.json`."""
-_ALSO = {torch.relu: relu, F.relu: relu, F.gelu: gelu, F.silu: silu}
+_ALSO: dict[Any, Callable[..., Any]] = {torch.relu: relu, F.relu: relu, F.gelu: gelu, F.silu: silu}
 
 
 def activation_of(model: Decoder) -> str:
@@ -63,7 +63,7 @@ def _foreign(model: Decoder) -> Iterator[str]:
             yield f"residual but pre_norm: got {layer}"
         if not isinstance(layer.gate, Dropout | nn.Dropout | None):
             yield f"gate but dropout: got {_named(layer.gate)}"
-    norms = [model.norm, *(layer.norm for layer in model.layers)]
+    norms: list[Any] = [model.norm, *(layer.norm for layer in model.layers)]
     for norm in norms:
         if not isinstance(norm, LayerNorm | nn.LayerNorm) or norm.weight is None:
             yield f"norm but a layer norm with weights: got {_named(norm)}"
