@@ -24,6 +24,8 @@ QUICK = partial(Vae, hidden=(8,), steps=6, batch=16, latent=3, importance=4, eng
     ids=["levels", "bits", "choices"],
 )
 def test_every_kind_runs_from_data_to_samples(tmp_path, monkeypatch, options, data):
+    monkeypatch.setattr(pictures, "PICTURES", 2)
+    monkeypatch.setattr(vae, "SHOWN", 2)
     if options:  # pictures take longer than the training: one of the kinds has them
         for module in (vae, pictures):
             monkeypatch.setattr(module, "figures", MagicMock())

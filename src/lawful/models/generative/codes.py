@@ -86,7 +86,8 @@ class GaussianCodes(nn.Module):
 
     def draw(self, q: Float[Tensor, "n o"], noise: Float[Tensor, "*m n k"]) -> Float[Tensor, "*m n k"]:
         r"""Returns $\mu + \sigma \varepsilon$."""
-        return reparameterised(*q.chunk(2, -1), noise)
+        mean, log_variance = q.chunk(2, -1)
+        return reparameterised(mean, log_variance, noise)
 
     def prior(self, noise: Float[Tensor, "*m k"]) -> Float[Tensor, "*m k"]:
         """Returns the noise itself."""

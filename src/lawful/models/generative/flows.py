@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import nn
 
 from lawful.blocks.flows import (
@@ -22,8 +23,7 @@ from lawful.blocks.flows import (
     Shift,
     Waves,
 )
-from lawful.laws import Claim, batch_independence
-from lawful.laws import shape as of_shape
+from lawful.laws import Claim, batch_independence, made
 from lawful.models.generative.bases import LOGISTIC, UNIFORM
 from lawful.models.generative.flow import Flow
 
@@ -55,7 +55,6 @@ def spline_flow(
         dropout: The share of units that is dropped in training.
 
     Examples:
-        >>> import torch
         >>> spline_flow((2,), hidden=[8]).log_density(torch.zeros(3, 2)).shape
         torch.Size([3])
     """
@@ -99,7 +98,6 @@ def level_flow(
         dropout: The share of units that is dropped in training.
 
     Examples:
-        >>> import torch
         >>> flow = level_flow((8, 8), levels=17, low=-0.5, high=16.5, hidden=[8])
         >>> bool(flow.log_density(torch.full((1, 8, 8), 17.0)).isneginf())
         True
@@ -180,5 +178,5 @@ def claims() -> Iterator[Claim]:
         ("coupling_flow", coupling_flow((2,), layers=1, hidden=[4])),
         ("nice", nice((2,), layers=2, hidden=[4])),
     ):
-        size = flow.shape[0]
-        yield Claim(batch_independence(), flow.eval().log_density, of_shape(f"n {size}"), name=name)
+        near = made(torch.tanh, f"n {flow.shape[0]}")
+        yield Claim(batch_independence(), flow.eval().log_density, near, name=name)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lawful.data import Batch, Dequantizer, Shuffled
-from lawful.laws import Claim, batch_independence, shape
+from lawful.laws import Claim, batch_independence, made
 from lawful.models.generative import (
     ContinuousFlow,
     Velocity,
@@ -213,5 +213,10 @@ def spread(batch: Batch, levels: Dequantizer) -> Batch:
 def kept_by(model: nn.Module, shape_of: tuple[int, ...]) -> Iterator[Claim]:
     """What a flow is to keep: observations do not mix."""
     if isinstance(model, Model):
-        example = shape(" ".join(map(str, ("b", *shape_of))))
+        units = model.units
+
+        def inside(x: Tensor) -> Tensor:
+            return units.inverse(x.tanh().flatten(1)).reshape(x.shape)
+
+        example = made(inside, " ".join(map(str, ("b", *shape_of))))
         yield Claim(batch_independence(), model.log_density, example, name="log-density")
