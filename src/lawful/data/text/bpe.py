@@ -60,7 +60,7 @@ class BPE:
 
     @classmethod
     def trained(cls, texts: str | Iterable[str], *, vocab: int = 1024) -> BPE:
-        """Finds the merges that a text or several ask for, until there are `vocab` tokens or nothing is left to join."""
+        """Finds the merges that a text or several ask for, until there are `vocab` tokens or no more to join."""
         texts = [texts] if isinstance(texts, str) else texts
         if not 256 <= vocab <= MERGES:
             raise ValueError(f"vocab is from 256, the bytes, to {MERGES}: got {vocab}")
