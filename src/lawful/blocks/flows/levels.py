@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -142,6 +142,5 @@ def claims() -> Iterator[Claim]:
         log_slope = map_.forward(centres, x.unsqueeze(1).expand(-1, 5, -1))[1]
         return (log_slope.exp() / 2 * (2 / 5)).sum(-1)
 
-    yield Claim(
-        agreement(other=lambda x: torch.ones_like(x[:, 0])), probabilities, shape("n 6"), name="levels sum to 1"
-    )
+    one = replace(agreement(other=lambda x: torch.ones_like(x[:, 0])), cases=10)
+    yield Claim(one, probabilities, shape("n 6"), name="levels sum to 1")

@@ -219,8 +219,12 @@ def nearest_point(
     p, u = f(delta), draw.fresh(delta).clamp(low, high)
     u = u * (radius / norm.length(u).clamp_min(radius)).reshape(-1, *[1] * (delta.dim() - 1))
     turned = ((delta - p) * (u - p)).flatten(1).sum(1)
-    outside = torch.cat([norm.length(p) - radius, p.flatten() - high, low - p.flatten()]).amax()
-    return AtMost([turned, outside], [torch.zeros_like(turned), torch.zeros_like(outside)], names=["angle", "outside"])
+    length = norm.length(p)
+    left, right = [turned, length], [torch.zeros_like(turned), torch.full_like(length, radius)]
+    for bounded, bound in ((p, high), (-p, -low)):
+        if math.isfinite(bound):
+            left, right = [*left, bounded], [*right, torch.full_like(p, bound)]
+    return AtMost(left, right, names=["angle", "length", "above", "below"][: len(left)])
 
 
 @law("⟨g, v⟩ = ‖g‖*, ‖v‖ ≤ 1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -183,14 +183,13 @@ def claims() -> Iterator[Claim]:
     def outside(x: Tensor) -> Tensor:
         return complete(x, hole)[:, ~hole]
 
-    yield Claim(
-        agreement(other=lambda x: x[:, ~hole]), outside, shape("2 9 12"), name="PatchCompletion, outside the hole"
-    )
+    apart = replace(agreement(other=lambda x: x[:, ~hole]), cases=8)
+    yield Claim(apart, outside, shape("2 9 12"), name="PatchCompletion, outside the hole")
 
     def unseen(x: Tensor) -> Tensor:
         return complete(x.masked_fill(hole, 7.0), hole)
 
-    plain = agreement(other=lambda x: complete(x, hole))
+    plain = replace(agreement(other=lambda x: complete(x, hole)), cases=8)
     yield Claim(plain, unseen, shape("1 9 12"), name="PatchCompletion, whatever stood in the hole")
 
     def even(x: Tensor) -> Tensor:
@@ -199,4 +198,4 @@ def claims() -> Iterator[Claim]:
     def colour(x: Tensor) -> Tensor:
         return x.mean((1, 2), keepdim=True).expand(2, 9, 12)
 
-    yield Claim(agreement(other=colour), even, shape("2 9 12"), name="PatchCompletion of one colour")
+    yield Claim(replace(agreement(other=colour), cases=8), even, shape("2 9 12"), name="PatchCompletion of one colour")

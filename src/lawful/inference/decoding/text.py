@@ -24,7 +24,7 @@ def one_or_several(given: str | Iterable[T]) -> tuple[str | T, ...]:
 
     Examples:
         >>> one_or_several("END"), one_or_several(["END", "\n"])
-        (('END',), ('END', '\\n'))
+        (('END',), ('END', '\n'))
     """
     return (given,) if isinstance(given, str) else tuple(given)
 
