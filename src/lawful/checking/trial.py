@@ -34,7 +34,7 @@ CLEAR = 1e6
 JUMP = 1e-3
 """Noise of more than this part of the outputs is a tie or a branch that rounding decides: the case is excused."""
 
-FINE = 20
+FINE = 10
 """So many ordinary cases that are finite in float32 say that the others are; once one is not, all are run in it."""
 
 _TOO_FEW = "Expected more than 1 value per channel when training"

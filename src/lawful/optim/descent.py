@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -181,9 +182,11 @@ def claims() -> Iterator[Claim]:
     yield Claim(sublinear_convergence(lr=0.5), plain, x, name="gradient_descent(lr=1 / L)")
     averaged = going(momentum, lr=0.5, beta=0.8)
     pushed = going(heavy_ball, lr=0.5 * (1 - 0.8), momentum=0.8)
-    yield Claim(agreement(other=pushed), averaged, x, name="momentum as heavy_ball(lr=η(1 - β), m=β)")
+    yield Claim(
+        replace(agreement(other=pushed), cases=40), averaged, x, name="momentum as heavy_ball(lr=η(1 - β), m=β)"
+    )
     summed, ball = going(sgd, lr=0.1, momentum=0.8), going(heavy_ball, lr=0.1, momentum=0.8)
-    yield Claim(agreement(other=ball), summed, x, name="sgd as heavy_ball, at one rate")
+    yield Claim(replace(agreement(other=ball), cases=40), summed, x, name="sgd as heavy_ball, at one rate")
 
     def by_hand(x: Tensor) -> Tensor:
         point, v = x, torch.zeros_like(x)

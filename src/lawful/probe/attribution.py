@@ -158,7 +158,7 @@ def claims() -> Iterator[Claim]:
 
         for f in (by_layers, by_heads):
             name = f"{f.__name__.replace('_', ' ')}, {norm.__name__}"
-            yield Claim(agreement(other=logits), f, tokens("b t:2..5", vocab=5), name=name)
+            yield Claim(replace(agreement(other=logits), cases=30), f, tokens("b t:2..5", vocab=5), name=name)
     extras = Extras(gate=partial(LayerScale, start=0.3), shortcut=partial(Mix, start=(0.5, 2.0)), last=unchanged)
     gated = Decoder(replace(attention_only(vocab=5, d=4, depth=2, heads=2).config, extras=extras))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -158,8 +158,8 @@ def claims() -> Iterator[Claim]:
             return frozen(torch.linspace(-1, 1, x[0].numel()).to(x).view_as(x[0]), attention, norm).together(x)
 
         name = f"{heads} heads after {type(norm).__name__}"
-        yield Claim(agreement(other=direct), rebuilt, shape("b t 4"), name=name)
-        yield Claim(linearity(), elsewhere, shape("b t 4"), name=name)
+        yield Claim(replace(agreement(other=direct), cases=40), rebuilt, shape("b t 4"), name=name)
+        yield Claim(replace(linearity(), cases=40), elsewhere, shape("b t 4"), name=name)
 
 
 def _some(x: Tensor) -> Mask:

@@ -218,7 +218,7 @@ def claims() -> Iterator[Claim]:
 
         for f in (paths, lengths):
             name = f"sum over {f.__name__}, {norm.__name__}"
-            yield Claim(agreement(other=logits), f, tokens("b t:2..4", vocab=5), name=name)
+            yield Claim(replace(agreement(other=logits), cases=30), f, tokens("b t:2..4", vocab=5), name=name)
     model = attention_only(vocab=5, d=4, depth=2, heads=2)
 
     def grouped(x: Tensor) -> Tensor:
@@ -249,7 +249,11 @@ def claims() -> Iterator[Claim]:
         parts = path_expansion(some, torch.tensor([1, 2]))
         return x.new_tensor([len(parts), len(set(parts.names))])
 
-    yield Claim(agreement(other=merged), grouped, tokens("b t:2..4", vocab=5), name="paths of one length")
-    yield Claim(agreement(other=written), one_path, tokens("b t:1..5", vocab=5), name="one path, written out")
+    yield Claim(
+        replace(agreement(other=merged), cases=30), grouped, tokens("b t:2..4", vocab=5), name="paths of one length"
+    )
+    yield Claim(
+        replace(agreement(other=written), cases=30), one_path, tokens("b t:1..5", vocab=5), name="one path, written out"
+    )
     number = agreement(other=lambda x: x.new_tensor([4 ** len(x) + 1] * 2))
     yield Claim(number, counted, shape("n:1..3"), name="number of paths, and the biases")
