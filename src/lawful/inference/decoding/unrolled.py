@@ -32,8 +32,8 @@ class Moment:
     """How many tokens were read before."""
     place: Int[Tensor, "b 1"] | int
     """Where the token stands in its own row."""
-    hidden: Tensor
-    """What is added to the scores of the keys, (b or 1, 1, s or 1): minus infinity where there is no token."""
+    hidden: Float[Tensor, "b 1 s"] | None
+    """What is added to the scores of the keys: minus infinity where there is no token; None if all are there."""
     kept: Iterator[Any]
     """The caches of the attention layers that are still to come."""
     first: list[Tensor]
@@ -78,7 +78,7 @@ def unrolled(model: object) -> Step | None:
     def step(tokens: Int[Tensor, "b 1"], cache: Cache) -> Float[Tensor, "b vocab"]:
         there = cache.there(1)
         x = start = model.embed(tokens, cache=cache, padding=there)[:, 0]
-        hidden = x.new_zeros(1, 1, 1) if there is None else torch.where(there, 0.0, -torch.inf).to(x.dtype)[:, None]
+        hidden = None if there is None else torch.where(there, 0.0, -torch.inf).to(x.dtype)[:, None]
         first = [] if model.values is None else [model.values(tokens)[:, 0]]
         place = cache.length if there is None or not absolute else places_of(there, cache.length, 1)
         moment = Moment(cache.length, place, hidden, iter(cache.layers), first)
@@ -125,6 +125,7 @@ def _attending(block: nn.Module) -> Block | None:
     h, g, size, width, scale = heads.count, heads.groups, heads.key, heads.value, heads.key**-0.5
     norm_q, norm_k, rotary = (_one(module) for module in (block.query_norm, block.key_norm, block.rotary))
     bias_by, mix, absolute = block.bias_by, block.mix, block.absolute
+    unread = block.out.weight.new_empty(1, 1, 1)
 
     def run(y: Tensor, moment: Moment) -> Tensor:
         b, first, kept = len(y), moment.first, next(moment.kept)
@@ -144,14 +145,14 @@ def _attending(block: nn.Module) -> Block | None:
             return out(kept.attend(q, k, v, mask=EVERYTHING).reshape(b, h * width))
         k, v = kept.append(k, v)
         s, hidden = k.shape[-2], moment.hidden
+        scores = torch.baddbmm(unread, q.reshape(b * g, h // g, size), k.flatten(0, 1).mT, beta=0, alpha=scale)
+        if hidden is not None:
+            scores = scores.view(b, h, s) + hidden[..., -s:]
         if bias_by is not None:
             places = torch.arange(s)
-            hidden = hidden[..., -s:] + bias_by(places[-1:], places).squeeze(-2)
-        elif hidden.shape[-1] > s:
-            hidden = hidden[..., -s:]
-        scores = torch.bmm(q.reshape(b * g, h // g, size), k.flatten(0, 1).mT).view(b, h, s)
-        weights = torch.add(hidden, scores, alpha=scale).softmax(-1)
-        return out(torch.bmm(weights.view(b * g, h // g, s), v.flatten(0, 1)).view(b, h * width))
+            scores = scores.view(b, h, s) + bias_by(places[-1:], places).squeeze(-2)
+        weights = scores.softmax(-1).view(b * g, h // g, s)
+        return out(torch.bmm(weights, v.flatten(0, 1)).view(b, h * width))
 
     return run
 
