@@ -3,7 +3,8 @@
 Targets with a known entropy $H$: the ring of 8 Gaussians and the checkerboard. KL is the mean surprise at 100,000 test
 points, less $H$. All train on the same fresh samples (a pool of 2^20, drawn before the clock starts, begun again if it
 runs out), with inputs standardised, by the same Adam whose rate follows half a cosine to 0 at the last second. The rate
-of each peer is the best of three on seed 0, by a validation set.
+of each peer is the best of three on seed 0, by a validation set; the RealNVP has the rate of normflows' README, as it
+stands. The test points were drawn by a seed that no tuning has seen.
 """
 
 from __future__ import annotations
@@ -60,10 +61,25 @@ def normflows_spline() -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     return flow, flow.log_prob
 
 
+def normflows_coupling() -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    """The RealNVP of normflows' README: 32 affine couplings, each after a swap."""
+    import normflows as nf
+
+    layers: list[nn.Module] = []
+    for _ in range(32):
+        layers += [
+            nf.flows.AffineCouplingBlock(nf.nets.MLP([1, 64, 64, 2], init_zeros=True)),
+            nf.flows.Permute(2, mode="swap"),
+        ]
+    flow = nf.NormalizingFlow(nf.distributions.DiagGaussian(2), layers)
+    return flow, flow.log_prob
+
+
 CONTESTANTS = {
     "lawful spline_flow": Contestant(ours, (1e-2,), average=0.99),
     "zuko NSF(3)": Contestant(zuko_spline, (1e-3, 3e-3, 1e-2)),
     "normflows NSF-AR(4)": Contestant(normflows_spline, (1e-3, 3e-3, 1e-2)),
+    "normflows RealNVP(32), its README's": Contestant(normflows_coupling, (5e-4,)),
 }
 
 
@@ -92,7 +108,7 @@ def trained(name: str, target: str, rate: float, seed: int, seconds: float = SEC
         model.load_state_dict(average.state_dict(), strict=False)
     found = []
     with torch.no_grad():
-        for other in (10**6, 10**6 + 1):
+        for other in (10**6, 10**7):
             x = (density.sample(100_000, seed=other).float() - mean) / std
             found.append(-float(log_density(x).mean()) + float(std.log().sum()) - density.entropy)
     return found[0], found[1], step
@@ -112,7 +128,7 @@ def run(seeds: int = 5, ours_seeds: int = 20) -> None:
             kl = [test for _, test, _ in found if math.isfinite(test)]
             steps = statistics.median(steps for _, _, steps in found)
             print(
-                f"| {name} | {target} | {rate:g} | {n} | {statistics.mean(kl):.4f} | {max(kl):.4f} | {n - len(kl)} "
-                f"| {steps:.0f} |",
+                f"| {name} | {target} | {rate:g} | {n} | {statistics.mean(kl or [math.nan]):.4f} "
+                f"| {max(kl, default=math.nan):.4f} | {n - len(kl)} | {steps:.0f} |",
                 flush=True,
             )

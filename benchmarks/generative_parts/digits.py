@@ -1,8 +1,9 @@
 """Digits: bits per dimension of 8 x 8 images with 17 levels, beside zuko's MAF and independent pixels.
 
-Uniform dequantizing (`Dequantizer`), one split for all: 360 of 1,797 images are the test, 180 of the others choose the
-weights (the best of the evaluations, every 5 epochs), the rest are trained on. No labels. The standard error is that of
-the mean over test images.
+Uniform dequantizing (`Dequantizer`). Each seed has a split of its own, the same for all models: 360 of 1,797 images are
+the test, 180 of the others choose the weights (the best of the evaluations, every 5 epochs), the rest are trained on.
+There are no labels. Seed 0 is left out: with its split the setting of ours was found. The standard error is that of the
+mean over test images.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ PIXELS = Dequantizer(levels=17)
 EPOCHS, BATCH, EVERY, DIMS = 60, 64, 5, 64
 
 
-def parts() -> tuple[Tensor, Tensor, Tensor]:
+def parts(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Training, validation and test images, with 17 levels from 0 to 1."""
     images = digits().inputs
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
     return images[order[540:]], images[order[360:540]], images[order[:360]]
 
 
@@ -42,7 +43,7 @@ def trained(
     model: nn.Module, log_density: Callable[[Tensor], Tensor], *, rate: float, seed: int, epochs: int = EPOCHS
 ) -> tuple[float, float, float]:
     """Validation bits, test bits and their standard error, at the epoch that validation chose."""
-    train, validation, test = parts()
+    train, validation, test = parts(seed)
     optimizer = adamw(model.parameters(), lr=rate, beta2=0.99, decay=1e-2)
     mean = WeightAverage(model, decay=0.98)
     schedule, step, best, kept = cosine(steps=epochs * (len(train) // BATCH + 1), warmup=50), 0, math.inf, {}
@@ -83,7 +84,7 @@ def zuko_maf(seed: int) -> tuple[float, float, float]:
     import zuko
 
     torch.manual_seed(seed)
-    noisy = PIXELS.dequantized(parts()[0], seed=99).flatten(1)
+    noisy = PIXELS.dequantized(parts(seed)[0], seed=99).flatten(1)
     shift, scale = noisy.mean(0), noisy.std(0)
     flow = zuko.flows.MAF(features=64, transforms=5, hidden_features=(256, 256))
 
@@ -93,9 +94,9 @@ def zuko_maf(seed: int) -> tuple[float, float, float]:
     return trained(flow, log_density, rate=3e-3, seed=seed, epochs=2 * EPOCHS)
 
 
-def independent() -> tuple[float, float, float]:
+def independent(seed: int) -> tuple[float, float, float]:
     """Each pixel's own frequencies of levels, with one count added to each."""
-    train, validation, test = parts()
+    train, validation, test = parts(seed)
     shown = (16 * train.flatten(1)).round()
     counts = torch.stack([(shown == level).sum(0) for level in range(17)], -1) + 1.0
     logs = (counts / counts.sum(-1, keepdim=True)).log()
@@ -108,14 +109,13 @@ def independent() -> tuple[float, float, float]:
     return bits(log_density, validation)[0], *bits(log_density, test)
 
 
-def run(seeds: int = 5, peer_seeds: int = 2) -> None:
+def run(seeds: int = 5) -> None:
     """Prints the table."""
     print("## Digits: bits per dimension, uniform dequantizing, 360 test images, chosen on 180 validation images")
     print(f"zuko {version('zuko')}, torch {torch.__version__}\n")
-    print("| model | seed | validation | test | standard error |\n|---|---|---|---|---|")
-    rows = [("independent pixels", "", independent)]
-    rows += [("lawful level_flow", seed, lambda seed=seed: ours(seed)) for seed in range(seeds)]
-    rows += [("zuko MAF(5 x 256)", seed, lambda seed=seed: zuko_maf(seed)) for seed in range(peer_seeds)]
-    for name, seed, find in rows:
-        validation, test, error = find()
-        print(f"| {name} | {seed} | {validation:.3f} | {test:.3f} | {error:.3f} |", flush=True)
+    print("| model | seed and split | validation | test | standard error |\n|---|---|---|---|---|")
+    models = {"independent pixels": independent, "lawful level_flow": ours, "zuko MAF(5 x 256)": zuko_maf}
+    for seed in range(1, seeds + 1):
+        for name, find in models.items():
+            validation, test, error = find(seed)
+            print(f"| {name} | {seed} | {validation:.3f} | {test:.3f} | {error:.3f} |", flush=True)
