@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("text", help="the Tiny Shakespeare file")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--short", type=int, default=SHORT, help="steps of lawful's short training")
-    parser.add_argument("--long", type=int, default=LONG, help="steps of lawful's long training")
+    parser.add_argument("--long", type=int, default=LONG, help="steps of lawful's long training; 0 for none")
     parser.add_argument("--without", default="", help="leave this out, or each in turn: all")
     parser.add_argument("--one", nargs=4, metavar=("WHO", "STEPS", "SEED", "WITHOUT"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -217,7 +217,7 @@ def main() -> None:
     if given.without:
         chosen = LEFT_OUT if given.without == "all" else {given.without: ()}
         plans = [(f"lawful without {what}", steps, what) for steps in (given.short, given.long) for what in chosen]
-    for name, steps, without in plans:
+    for name, steps, without in (plan for plan in plans if plan[1]):
         who = name.split(",")[0].split()[0]
         runs = [in_its_own_process(given.text, "--one", who, steps, seed, without) for seed in range(given.seeds)]
         print(row(name, runs), flush=True)
