@@ -1,7 +1,16 @@
 """Shapes and types of what the library computes are checked at every call while the tests run."""
 
-from jaxtyping import install_import_hook
+import pytest
+from jaxtyping import config, install_import_hook
 
 CHECKED = ("functions", "groups", "blocks", "solvers", "objectives", "models")
 
 install_import_hook([f"lawful.{folder}" for folder in CHECKED], "beartype.beartype")
+
+
+@pytest.fixture
+def unchecked():
+    """Lets values of a wrong type through to the library's own errors, as in a user's session."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)

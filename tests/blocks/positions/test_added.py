@@ -28,3 +28,7 @@ def test_errors_say_what_was_wanted_and_what_came():
         Sinusoidal(3)
     with pytest.raises(ValueError, match=r"above 0: got 0\.0"):
         Sinusoidal(4, base=0.0)
+
+
+def test_learned_positions_begin_as_those_of_gpt2():
+    assert Learned(2000, 50).weight.std().item() == pytest.approx(0.02, rel=0.02)

@@ -7,7 +7,7 @@ from lawful.training import Engine
 TINY = {"width": 8, "depth": 1, "heads": 2, "rows": 32}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny():
     """The options of a quick run, but for those that are given."""
 
@@ -21,9 +21,9 @@ def tiny():
     return made
 
 
-@pytest.fixture
-def words(tmp_path):
+@pytest.fixture(scope="session")
+def words(tmp_path_factory):
     """A small text file."""
-    path = tmp_path / "words.txt"
+    path = tmp_path_factory.mktemp("words") / "words.txt"
     path.write_text("the cat sat on the mat, and the dog sat on the log.\n" * 30)
     return path

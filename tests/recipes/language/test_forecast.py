@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.recipes import Forecast, recipe_of, sample
+from lawful.recipes import Forecast, load, recipe_of, sample
+from lawful.recipes.language.forecast import widening
 from lawful.recipes.language.rules import RULES, continued
 from lawful.recipes.language.series import (
     DIGITS,
@@ -27,7 +28,7 @@ def test_a_run_is_measured_beside_rules(recipe, tmp_path):
     run = train(recipe, folder=tmp_path)
     errors = run.results["mean absolute error"]
     assert list(errors) == ["zero-shot", "trained", "last value", "last season", "line and season", "linear"]
-    assert errors["zero-shot"] == next(line["validation/error"] for line in run.metrics() if line["step"] == 3)
+    assert errors["zero-shot"] == next(line["validation/error"] for line in run.metrics() if line["step"] == 2)
     lines = (run.samples / "forecast.csv").read_text().splitlines()
     assert len(lines) == 3
     for line in lines[1:]:
@@ -89,12 +90,55 @@ def test_a_window_is_what_a_line_and_a_season_leave_of_it():
 def test_a_line_and_a_season_are_those_of_least_squares():
     x, t, season = torch.randn(2, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), 40, 7
     u = np.linspace(-1, 1, t)
-    basis = np.column_stack([u, np.eye(season)[np.arange(t) % season]])
+    phases = np.eye(season)[np.arange(t) % season]
+    basis = np.column_stack([u, phases])
     penalised = np.vstack([basis, np.sqrt(0.1) * np.eye(season + 1)])
     for row, found in zip(x.numpy(), continued(x, 0, season).numpy(), strict=True):
         target = np.concatenate([row - row.mean(), np.zeros(season + 1)])
         weights = np.linalg.lstsq(penalised, target, rcond=None)[0]
-        np.testing.assert_allclose(found, row.mean() + basis @ weights, atol=1e-10)
+        season_of = phases @ weights[1:]
+        left = np.concatenate([row - row.mean() - basis @ weights, np.zeros(season)])
+        growing = np.concatenate([u * season_of, np.sqrt(0.1) * weights[1:]])[:, None]
+        growth = np.linalg.lstsq(growing, left, rcond=None)[0]
+        np.testing.assert_allclose(found, row.mean() + basis @ weights + growth * u * season_of, atol=1e-10)
+
+
+def test_a_season_that_grows_goes_on_growing():
+    t = torch.arange(84.0, dtype=torch.float64)
+    x = (3 + 0.1 * t + (1 + 0.02 * t) * torch.sin(2 * torch.pi * t / 12))[None]
+    off = (continued(x[:, :72], 12, 12) - x).abs().amax(1)
+    assert float(off) < 0.2  # 0.9 if it did not grow
+    for level in (torch.zeros(1, 24, dtype=torch.float64), torch.full((1, 24), 7.0)):
+        assert torch.equal(continued(level, 3, 12), level[:, :1].expand(1, 27))
+
+
+def test_a_band_is_as_wide_as_what_was_held_back_asks_for():
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(2, 40, 50, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 3.0]).view(2, 1, 1)
+    band = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64).view(3, 1, 1).expand(3, 40, 50)
+    for rows in y:
+        factor = widening(band, rows)
+        inside = ((-factor <= rows) & (rows <= 2 * factor)).double().mean()
+        assert float(inside) == pytest.approx(0.8, abs=1e-3)
+    assert widening(torch.zeros(3, 40, 50), y[0].float()) == 10.0  # draws that are all alike
+
+
+def test_what_calibrates_is_not_trained_on_and_widens_the_band_of_a_loaded_model(recipe, tmp_path):
+    from dataclasses import replace
+
+    training, plain = recipe.training(), replace(recipe, calibrate_on=0).training()
+    series = read_series("seasonal")
+    assert torch.equal(training.batches.windows[-1], series[:-14][-8:])  # of (2 + 5) horizons of 2
+    assert torch.equal(plain.batches.windows[-1], series[:-4][-8:])
+    run = train(recipe, folder=tmp_path)
+    model = load(run)
+    assert float(model.get_buffer("widening")) == pytest.approx(run.results["widening of the band"])
+    bands = []
+    for factor in (1.0, 2.0):
+        model.get_buffer("widening").fill_(factor)
+        bands.append(recipe.forecast(model, series[None, -6:]))
+    assert torch.equal(bands[0][1], bands[1][1])
+    torch.testing.assert_close(bands[1][2] - bands[1][1], 2 * (bands[0][2] - bands[0][1]))
 
 
 def test_no_value_of_the_test_is_trained_on():

@@ -1,5 +1,6 @@
 import json
 import math
+import shutil
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from lawful.inference.decoding import Sampling, log_probabilities
 from lawful.recipes import Text, load, recipe_of, sample, tokenizer_of
 from lawful.recipes.language.counts import counted
 from lawful.recipes.language.transformer import Transformer
@@ -20,9 +22,9 @@ def trained(words, tiny, folder, *, trackers=(), resume=None, **options):
     return train(recipe, folder=folder, trackers=trackers, resume=resume)
 
 
-@pytest.fixture
-def run(words, tiny, tmp_path):
-    return trained(words, tiny, tmp_path / "runs")
+@pytest.fixture(scope="module")
+def run(words, tiny, tmp_path_factory):
+    return trained(words, tiny, tmp_path_factory.mktemp("runs"))
 
 
 def test_a_run_measures_itself_and_writes(run):
@@ -33,6 +35,19 @@ def test_a_run_measures_itself_and_writes(run):
     assert len(list(run.samples.glob("*.txt"))) == 3
     assert (run.figures / "attention_0.png").stat().st_size > 5000
     assert json.loads((run.path / "config.json").read_text())["model"]["tokenizer"]["kind"] == "characters"
+
+
+def test_a_loaded_model_knows_the_context_that_it_was_trained_with(run):
+    model, letters = load(run), tokenizer_of(run)
+    assert model.context == 8
+    ids = letters.encode("the cat sat on the mat, and the dog sat")
+    assert torch.equal(log_probabilities(model, ids), log_probabilities(model, ids, context=8))
+    assert not torch.equal(log_probabilities(model, ids), log_probabilities(model, ids, context=16))
+
+
+def test_beams_go_without_what_draws(run):
+    with pytest.raises(ValueError, match="and a repetition penalty"):
+        sample(run, "the", beams=3, sampling=Sampling(repetition_penalty=1.2))
 
 
 def test_the_loss_is_over_every_token_of_the_validation_text_in_windows_that_do_not_overlap(run, words):
@@ -122,7 +137,7 @@ def test_every_ingredient_can_be_switched(change, tiny, words):
 
 
 def test_the_default_is_small():
-    model = Transformer().decoder(65, context=64)
+    model = Text().transformer.decoder(65, context=64)
     assert sum(p.numel() for p in model.parameters()) <= 1_500_000
 
 
@@ -172,12 +187,13 @@ def test_options_that_contradict_are_refused():
         Text(data="")
 
 
-def test_a_run_whose_tokenizer_was_tampered_with_is_refused(run):
-    facts = json.loads((run.path / "config.json").read_text())
+def test_a_run_whose_tokenizer_was_tampered_with_is_refused(run, tmp_path):
+    copied = shutil.copytree(run.path, tmp_path / "copied")
+    facts = json.loads((copied / "config.json").read_text())
     facts["model"]["tokenizer"] = {"kind": "pickle"}
-    (run.path / "config.json").write_text(json.dumps(facts))
+    (copied / "config.json").write_text(json.dumps(facts))
     with pytest.raises(ValueError, match=r"tokenizer\.kind"):
-        load(Run(run.path))
+        load(Run(copied))
 
 
 @pytest.mark.long

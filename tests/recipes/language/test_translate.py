@@ -36,6 +36,14 @@ def test_texts_of_unequal_lengths_come_out_as_they_do_alone(pairs, tiny, tmp_pat
     assert together == [translated(model, tokenizer, [source])[0] for source in sources]
 
 
+def test_a_line_of_names_is_left_out_where_that_is_said(pairs, tiny):
+    pairs.write_text("number\treversed\n" + pairs.read_text())
+    for header, count in ((True, 200), (False, 201)):
+        training = Translate(data=str(pairs), header=header, **tiny()).training()
+        found = {*training.train.sources, *training.held.sources}
+        assert (len(found), "number" in found) == (count, not header)
+
+
 def test_the_likest_source_is_found():
     train_on = Pairs(("3 May 2020", "4 June 1999"), ("a", "b"))
     assert of_likest(train_on, ["5 June 1999", "3 May 2021"]) == ["b", "a"]

@@ -11,7 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lawful.functions.attention import Mask
-from lawful.laws import Claim, agreement, cached_decoding, shape
+from lawful.laws import Claim, agreement, cached_decoding, shape, tokens
+from lawful.laws import mask as masks
 
 
 @runtime_checkable
@@ -211,6 +212,22 @@ def claims() -> Iterator[Claim]:
     yield Claim(agreement(other=side_by_side), joined, inputs, name="KeyValues, in pieces")
     yield Claim(agreement(other=last), within, longer, name="KeyValues(window=4)")
     yield Claim(agreement(other=selected), taken_back, inputs, name="KeyValues, select and trim")
+
+    def rules(there: Tensor, which: Tensor) -> tuple[Mask, ...]:
+        pairs = there.unsqueeze(-1) | which.bool().unsqueeze(-2)
+        return Mask(prefix=3, padding=there), Mask(causal=True, documents=which), Mask(pairs=pairs), Mask(window=2)
+
+    def of_the_last(there: Tensor, which: Tensor) -> Tensor:
+        made = (over_last(mask, s, seen=5).dense(2, s) for mask in rules(there, which) for s in (3, 5))
+        return torch.cat([seen.expand(2, 2, -1) for seen in made if seen is not None], dim=-1).double()
+
+    def last_of_all(there: Tensor, which: Tensor) -> Tensor:
+        found = (mask.dense(2, 5) for mask in rules(there, which) for _ in range(2))
+        cut = zip(found, [3, 5] * 4, strict=True)
+        return torch.cat([seen.expand(2, 2, -1)[..., -s:] for seen, s in cut if seen is not None], dim=-1).double()
+
+    places = masks("2 5"), tokens("2 5", vocab=2)
+    yield Claim(replace(agreement(other=last_of_all), cases=20), of_the_last, places, name="over_last")
 
     from lawful.blocks.attention.multi_head import MultiHeadAttention
 

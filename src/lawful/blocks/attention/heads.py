@@ -100,7 +100,11 @@ def claims() -> Iterator[Claim]:
     from lawful.blocks.attention.multi_head import MultiHeadAttention
 
     sets = [Heads(count=2, groups=1, key=2, value=3), Heads(key=3, value=1), Heads(count=2, groups=1, key=2, value=3)]
-    layer, grouped = (MultiHeadAttention(4, heads=one) for one in (sets, [Heads(count=4, groups=2, key=2)]))
+
+    def made(d: int, heads: int | list[Heads]) -> MultiHeadAttention:
+        return MultiHeadAttention(d, heads=[Heads(**vars(one)) for one in head_sets(d, heads)])
+
+    layer, grouped = (made(4, one) for one in (sets, [Heads(count=4, groups=2, key=2)]))
 
     def one_by_one(x: Tensor) -> Tensor:
         total, (q, k, v, z) = layer.out.bias, (0, 0, 0, 0)
@@ -115,10 +119,10 @@ def claims() -> Iterator[Claim]:
         return total
 
     def repeated(x: Tensor) -> Tensor:
-        own, rows = MultiHeadAttention(4, heads=[Heads(count=4, key=2)]), torch.tensor([0, 1, 0, 1, 2, 3, 2, 3])
+        own, rows = made(4, [Heads(count=4, key=2)]), torch.tensor([0, 1, 0, 1, 2, 3, 2, 3])
         weights = {n: p[rows] if n.startswith(("key", "value")) else p for n, p in grouped.named_parameters()}
         return torch.func.functional_call(own, weights, (x,))
 
     yield Claim(agreement(other=one_by_one), layer, shape("b t 4"), name="heads of two sizes, with groups")
     yield Claim(agreement(other=repeated), grouped, shape("b t 4"), name="groups, with their weights repeated")
-    yield Claim(head_permutation(heads=3), MultiHeadAttention(3, heads=3), shape("b t 3"))
+    yield Claim(head_permutation(heads=3), made(3, 3), shape("b t 3"))

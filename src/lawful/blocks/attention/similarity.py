@@ -79,11 +79,12 @@ class SimilarityAttention(nn.Module):
 def claims() -> Iterator[Claim]:
     """The laws that attention by a bilinear form obeys."""
     for form in (BilinearForm(4, heads=2), SymmetricForm(4, heads=2), SemidefiniteForm(4, heads=2, rank=3)):
-        layer, k = SimilarityAttention(form, 4, value=3), 3 if isinstance(form, SemidefiniteForm) else 4
+        ranked = isinstance(form, SemidefiniteForm)
+        layer, k, size = SimilarityAttention(form, 4, value=3 if ranked else None), *((3, 3) if ranked else (4, 2))
 
-        def equation(x: Tensor, layer: SimilarityAttention = layer, k: int = k) -> Tensor:
+        def equation(x: Tensor, layer: SimilarityAttention = layer, k: int = k, size: int = size) -> Tensor:
             weights = (layer.form(x, x) / k**0.5).softmax(-1)
-            values = layer.value(x).split(3, dim=-1)
+            values = layer.value(x).split(size, dim=-1)
             found = [weights[:, h] @ values[h] for h in range(2)]
             return layer.out(torch.cat(found, dim=-1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from lawful.blocks.attention.cache import KeyValues, over_last
 from lawful.functions.attention import (
     CAUSAL,
+    Linear,
     Mask,
     apply_weights,
     attention_scores,
@@ -21,6 +23,7 @@ from lawful.functions.attention import (
 from lawful.functions.attention.plain import Bias
 from lawful.functions.tap import tap, tapped
 from lawful.laws import Claim, agreement, shape
+from lawful.laws import mask as masks
 
 Kernel = Callable[..., Tensor]
 
@@ -130,6 +133,22 @@ def claims() -> Iterator[Claim]:
 
     def step_by_step(q: Tensor, k: Tensor) -> Tensor:
         return watched(fused_attention, "", q, k, k, mask=CAUSAL, bias=torch.ones(3, 1))
+
+    for kernel, window in ((fused_attention, 2), (Linear(), None)):
+
+        def in_two(x: Tensor, there: Tensor, kernel: Any = kernel, window: int | None = window) -> Tensor:
+            cache = kernel.cache() if window is None else KeyValues(window=window)
+            found = []
+            for part, seen in zip(x.split((3, 1), -2), (there[:, :3], there), strict=True):
+                rule = Mask(causal=True, window=window, padding=seen)
+                found.append(attended(kernel, part, part, part, mask=rule, cache=cache))
+            return torch.cat(found, -2)
+
+        def at_once(x: Tensor, there: Tensor, kernel: Kernel = kernel, window: int | None = window) -> Tensor:
+            return kernel(x, x, x, mask=Mask(causal=True, window=window, padding=there))
+
+        few = replace(agreement(other=at_once), cases=20)
+        yield Claim(few, in_two, (shape("b 2 4 3"), masks("b 4")), name=f"attended, with a cache and {window=}")
 
     yield Claim(agreement(other=by_hand), lambda x: in_heads(x, 3), shape("b t:1..4 6"), name="in_heads")
     yield Claim(agreement(other=lambda x: 1 * x), there_and_back, shape("b t:1..4 6"), name="there and back")

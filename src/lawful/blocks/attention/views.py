@@ -81,8 +81,9 @@ def claims() -> Iterator[Claim]:
     def by_matrices(x: Tensor, y: Tensor, layer: MultiHeadAttention = crossed) -> Tensor:
         total = torch.zeros_like(x)
         for head, k in enumerate((2, 2, 2, 2, 3)):
-            pattern = (x @ layer.qk(head) @ y.mT / k**0.5).softmax(-1)
-            total = total + pattern @ y @ layer.ov(head).mT
+            (asks, looked_at), (puts, takes) = qk_factors(layer, head), ov_factors(layer, head)
+            pattern = (x @ asks @ looked_at @ y.mT / k**0.5).softmax(-1)
+            total = total + pattern @ y @ takes.mT @ puts.mT
         return total
 
     def to_itself(x: Tensor) -> Tensor:

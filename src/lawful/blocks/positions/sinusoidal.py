@@ -56,11 +56,11 @@ class Sinusoidal(nn.Module):
 
 def claims() -> Iterator[Claim]:
     """The laws that sinusoidal positions obey."""
-    layer = Sinusoidal(6, base=50.0)
+    layer = Sinusoidal(6)
 
     def equation(p: Tensor) -> Tensor:
         rows = [
-            [(math.cos if i % 2 else math.sin)(int(one) / 50 ** (i // 2 / 3)) for i in range(6)] for one in p.flatten()
+            [(math.cos if i % 2 else math.sin)(int(one) / 1e4 ** (i // 2 / 3)) for i in range(6)] for one in p.flatten()
         ]
         return torch.tensor(rows, dtype=torch.float64).to(layer.like.dtype).reshape(*p.shape, 6)
 

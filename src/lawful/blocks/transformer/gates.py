@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lawful.blocks.dense import Dense
 from lawful.blocks.residual import Residual
-from lawful.laws import Claim, agreement, linearity, shape
+from lawful.laws import Claim, agreement, shape
 
 
 class LayerScale(nn.Module):
@@ -82,6 +82,7 @@ def claims() -> Iterator[Claim]:
 
     for one, equation in ((scale, scaled), (gate, gated)):
         yield Claim(agreement(other=equation), Residual(block, gate=one), shape("b 4"), name=type(one).__name__)
-    yield Claim(linearity(), LayerScale(4), shape("b 4"))
+    small = agreement(other=lambda x: 1e-4 * x)
+    yield Claim(small, lambda x: LayerScale(4)(x), shape("b 4"), name="LayerScale at the start")
     closed = agreement(other=lambda x: 1 * x)
     yield Claim(closed, lambda x: Residual(block, gate=Gate())(x), shape("b 4"), name="Gate at the start")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -78,3 +79,8 @@ def claims() -> Iterator[Claim]:
             return split(pattern, flow, x, step=step)
 
         yield Claim(agreement(other=other), followed, shape("b 3"), name=name)
+
+    def whole_step(x: Tensor) -> Tensor:
+        return split("s", flows, x)
+
+    yield Claim(replace(agreement(other=moved(s)), cases=20), whole_step, shape("b 3"), name="a step of one")

@@ -54,13 +54,14 @@ class Pairs:
         return Pairs(sources, tuple(y for y, c in zip(self.targets, chosen, strict=True) if c), self.name)
 
 
-def read_pairs(path: str | Path) -> Pairs:
+def read_pairs(path: str | Path, *, header: bool = False) -> Pairs:
     r"""Reads pairs from a text file: a pair a line, a tab between its texts.
 
     Empty lines are skipped; fields beyond the second, such as a licence, are left out.
 
     Args:
         path: The file, in UTF-8.
+        header: Whether the first line has names, and is no pair.
 
     Examples:
         >>> import tempfile
@@ -76,7 +77,7 @@ def read_pairs(path: str | Path) -> Pairs:
     try:
         with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
-                if not (line := line.rstrip("\n")).strip():
+                if not (line := line.rstrip("\n")).strip() or (header and number == 1):
                     continue
                 source, *rest = line.split("\t")
                 if not rest or not source or not rest[0]:

@@ -243,13 +243,15 @@ def claims() -> Iterator[Claim]:
 
     def last_rows(p: Tensor) -> Tensor:
         t, wide = max(p.shape[-2] - 1, 1), torch.cat([p, p], dim=-1)
-        below = _numbers(CAUSAL, t, t).expand(len(p), t, t)
-        return torch.cat([_numbers(Mask(pairs=wide), t, wide.shape[-1]), below], -1)
+        below, s = _numbers(CAUSAL, t, t).expand(len(p), t, t), wide.shape[-1]
+        alone = _numbers(Mask(causal=True, pairs=wide), 1, s).expand(-1, t, -1)
+        return torch.cat([_numbers(Mask(pairs=wide), t, s), below, alone], -1)
 
     def rows_of(p: Tensor) -> Tensor:
         t = max(p.shape[-2] - 1, 1)
         below = torch.tensor([[float(j <= i) for j in range(t)] for i in range(t)], dtype=torch.float64)
-        return torch.cat([torch.cat([p, p], -1)[:, -t:].double(), below.expand(len(p), t, t)], -1)
+        wide = torch.cat([p, p], -1).double()
+        return torch.cat([wide[:, -t:], below.expand(len(p), t, t), wide[:, -1:].expand(-1, t, -1)], -1)
 
     yield Claim(agreement(other=rows_of), last_rows, mask("b t:1..4 s:2..4"), name="Mask(pairs), the last rows")
 

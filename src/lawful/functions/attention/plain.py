@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -110,6 +111,9 @@ def claims() -> Iterator[Claim]:
         weights = (scores - scores.logsumexp(-1, keepdim=True)).exp()
         return torch.einsum("bts,bsv->btv", torch.where(present.any(-1)[:, None, None], weights, 0.0), x)
 
+    def headless(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return in_one_head(plain_attention, q, k, v)
+
     def causal(x: Tensor) -> Tensor:
         return in_one_head(plain_attention, x, x, x, mask=CAUSAL)
 
@@ -119,6 +123,8 @@ def claims() -> Iterator[Claim]:
     yield Claim(agreement(other=equation), plain_attention, heads)
     yield Claim(between_values(), plain_attention, heads)
     yield Claim(second_order_gradient(), plain_attention, heads)
+    one = replace(agreement(other=lambda q, k, v: equation(*(x[:, None] for x in (q, k, v)))[:, 0]), cases=20)
+    yield Claim(one, headless, (shape("b t 3"), shape("b s 3"), shape("b s 4")), name="in_one_head")
     inputs = shape("b t 3"), mask_of("b t")
     yield Claim(agreement(other=padded_equation), padded, inputs, name="plain_attention, padded")
     yield Claim(masked_positions_have_no_influence(), padded, inputs, name="plain_attention, padded")

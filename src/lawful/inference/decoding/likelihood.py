@@ -46,13 +46,16 @@ def log_probabilities(
     if context is not None and context < 1:
         raise ValueError(f"context is at least 1: got {context}")
     context = context or getattr(model, "context", None) or max(len(ids) - 1, 1)
-    found = []
+    found, done = torch.empty(0), 0
     with evaluating(model):
         for inputs, targets in WindowsInOrder(ids, context=context, size=batch):
             logits = scores_of(model(inputs.to(device))).flatten(0, 1)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            found.append(-cross_entropy(logits, targets.to(device).flatten(), reduction="none"))
-    return torch.cat(found)
+            part = -cross_entropy(logits, targets.to(device).flatten(), reduction="none")
+            found = found if done else part.new_empty(len(ids) - 1)  # once: parts that are kept would split the heap
+            found[done : done + len(part)] = part
+            done += len(part)
+    return found
 
 
 def perplexity(

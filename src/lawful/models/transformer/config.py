@@ -40,3 +40,5 @@ class StreamConfig:
     """Which tokens each token sees."""
     extras: Extras = ZERO_OUTPUTS
     """What else there is."""
+    context: int | None = None
+    """How many tokens it is trained to see, if that is said: decoding then shows it no more."""

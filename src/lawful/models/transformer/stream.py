@@ -184,8 +184,8 @@ class Stream(nn.Module):
 
     @property
     def context(self) -> int | None:
-        """How many tokens there are positions for; None for any number."""
-        return len(self.positions.weight) if isinstance(self.positions, Learned) else None
+        """How many tokens there are positions for, or else that it is trained to see; None for any number."""
+        return len(self.positions.weight) if isinstance(self.positions, Learned) else self.config.context
 
 
 def places_of(padding: Bool[Tensor, "*#batch s"], seen: int, t: int) -> Int[Tensor, "*#batch t"]:

@@ -37,7 +37,10 @@ class Asked:
         if not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"a seed has 64 bits: got {self.seed}")
         if self.beams > 1 and self.sampling != AS_IT_SAYS:
-            raise ValueError("beams look for the most probable text: temperature, top-k, top-p and min-p draw one")
+            raise ValueError(
+                "beams look for the most probable text, and draw none: they go without a temperature, top-k, top-p, "
+                "min-p and a repetition penalty"
+            )
 
 
 @runtime_checkable

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
-MOST = 2**22
-"""The tokens that are counted, and those that are predicted, at most."""
+MOST, PART = 2**22, 2**18
+"""The tokens that are counted, and those that are predicted, at most; and of the latter, at a time."""
 
 
 def counted(train: Shaped[Tensor, " n"], test: Shaped[Tensor, " m"], *, vocab: int, orders: int) -> list[float]:
@@ -40,38 +40,36 @@ def counted(train: Shaped[Tensor, " n"], test: Shaped[Tensor, " m"], *, vocab: i
     for n in range(1, orders + 1):
         if vocab**n >= 2**63:
             break
-        runs, times = runs_of(train, n, vocab).unique(return_counts=True)
-        heads, which = (runs // vocab).unique(return_inverse=True)
-        totals = torch.zeros(len(heads), dtype=torch.float64).index_add_(0, which, times.double())
-        kinds = which.bincount(minlength=len(heads)).double()
-        short = max(n - 2, 0)  # so many tokens have too few before them, and keep what shorter runs say
-        asked = runs_of(test, n, vocab)[max(2 - n, 0) :]
-        seen, total, kind = (
-            looked_up(asked, runs, times.double()),
-            looked_up(asked // vocab, heads, totals),
-            looked_up(asked // vocab, heads, kinds),
-        )
-        shorter = p[short:]
-        mixed = torch.where(total > 0, (seen + kind * shorter) / (total + kind).clamp_min(1), shorter)
-        p = torch.cat([p[:short], mixed])
+        runs = runs_of(train, n, vocab)
+        runs.numpy().sort()  # in place, without the places that torch.sort would give as well
+        runs, times = runs.unique_consecutive(return_counts=True)
+        heads, kinds = (runs // vocab).unique_consecutive(return_counts=True)
+        totals = times.cumsum(0)[kinds.cumsum(0) - 1].diff(prepend=times.new_zeros(1))
+        for first in range(max(n - 2, 0), len(p), PART):  # those with fewer tokens before keep what shorter runs say
+            shorter = p[first : first + PART]
+            asked = runs_of(test[first + 2 - n : first + 1 + len(shorter)], n, vocab)
+            seen, before = looked_up(asked, runs, times), asked // vocab
+            total, kind = looked_up(before, heads, totals), looked_up(before, heads, kinds)
+            shorter.copy_(torch.where(total > 0, (seen + kind * shorter) / (total + kind).clamp_min(1), shorter))
         found.append(float(-p.log().mean()))
     return found
 
 
 def runs_of(tokens: Int[Tensor, " n"], length: int, vocab: int) -> Int[Tensor, " m"]:
     """The number of each run of tokens, the first digit being the oldest token."""
-    m = len(tokens) - length + 1
-    if m < 1:
-        return tokens[:0]
-    return sum((tokens[i : i + m] * vocab ** (length - 1 - i) for i in range(length)), tokens.new_zeros(m))
+    m = max(len(tokens) - length + 1, 0)
+    found = tokens[:m].clone()
+    for i in range(1, length):
+        found.mul_(vocab).add_(tokens[i : i + m])
+    return found
 
 
-def looked_up(keys: Int[Tensor, " n"], known: Int[Tensor, " k"], values: Float[Tensor, " k"]) -> Float[Tensor, " n"]:
+def looked_up(keys: Int[Tensor, " n"], known: Int[Tensor, " k"], values: Int[Tensor, " k"]) -> Int[Tensor, " n"]:
     """The values of keys, 0 for those that are not known; these are in order."""
     if not len(known):
         return values.new_zeros(len(keys))
     place = torch.searchsorted(known, keys).clamp_max(len(known) - 1)
-    return torch.where(known[place] == keys, values[place], 0.0)
+    return torch.where(known[place] == keys, values[place], 0)
 
 
 def bits(nats: float) -> float:

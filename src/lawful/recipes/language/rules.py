@@ -34,12 +34,13 @@ def seasonal_naive(
 
 
 def continued(history: Float[Tensor, "k t"], horizon: int, season: int) -> Float[Tensor, "k all"]:
-    r"""Fits a line and a season to each history, and goes on with them: what is expected of it, and after it.
+    r"""Fits a line and a season that may grow to each history, and goes on: what is expected of it, and after it.
 
-    $$\hat x_t = \bar x + a \, u_t + s_{t \bmod p}, \qquad
-    (a, s) = \arg\min \sum_t (x_t - \hat x_t)^2 + \lambda (a^2 + \lVert s \rVert^2)$$
+    $$\hat x_t = \bar x + a \, u_t + (1 + g \, u_t) \, s_{t \bmod p}$$
 
-    $u$ rises from -1 to 1 over the history and on after it. A history that has not two seasons has a line alone.
+    $u$ rises from -1 to 1 over the history and on after it. The line and the season are those of least squares without
+    growth, with the penalty $\lambda (a^2 + \lVert s \rVert^2)$; the growth is that of least squares of what these
+    leave, with $\lambda \lVert g s \rVert^2$. A history that has not two seasons has a line alone.
 
     Args:
         history: $x$.
@@ -50,24 +51,26 @@ def continued(history: Float[Tensor, "k t"], horizon: int, season: int) -> Float
         >>> continued(torch.tensor([[0.0, 5.0] * 50]), 3, 2)[0, -3:].round()
         tensor([0., 5., 0.])
     """
-    t = history.shape[1]
+    t, x = history.shape[1], history.double()
     place = torch.arange(t + horizon, dtype=torch.float64)
     line = (2 * place - t + 1) / max(1, t - 1)
     phases = (
         torch.eye(season, dtype=torch.float64)[place.long() % season] if 1 < season <= t // 2 else line[:, None][:, :0]
     )
     every = torch.cat([line[:, None], phases], dim=1)
-    x = every[:t]
-    gram = x.T @ x + SHRUNK * torch.eye(x.shape[1], dtype=x.dtype)
-    mean = history.mean(1, keepdim=True)
-    weights = torch.linalg.solve(gram, x.T @ (history - mean).double().T)
-    return mean + (every @ weights).T.to(history.dtype)
+    gram = every[:t].T @ every[:t] + SHRUNK * torch.eye(every.shape[1], dtype=torch.float64)
+    mean = x.mean(1, keepdim=True)
+    weights = torch.linalg.solve(gram, every[:t].T @ (x - mean).T)
+    found, growing = mean + (every @ weights).T, (phases @ weights[1:]).T * line
+    size = growing[:, :t].square().sum(1, keepdim=True) + SHRUNK * weights[1:].square().sum(0)[:, None]
+    growth = ((x - found[:, :t]) * growing[:, :t]).sum(1, keepdim=True) / torch.where(size > 0, size, 1.0)
+    return (found + growth * growing).to(history.dtype)
 
 
 def line_and_season(
     series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
 ) -> Float[Tensor, "k horizon"]:
-    """A line and a season that fit the history go on."""
+    """A line and a season that fit the history go on, the season growing as it grew."""
     return continued(history, horizon, season)[:, -horizon:]
 
 

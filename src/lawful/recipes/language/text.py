@@ -38,6 +38,8 @@ LETTERS = 256
 """The most different characters of a text that is read by characters unless it is said."""
 MEASURED, AT_LAST = 2**18, 2**23
 """The tokens of the validation text that are measured on the way, and at the end, at most."""
+LOGITS = 2**22
+"""The scores of a batch that is measured, at most: a large vocabulary has fewer windows at a time."""
 SAMPLES, LENGTH = 3, 400
 """How many texts are written at the end, and their tokens."""
 SHOWN = 24
@@ -124,7 +126,8 @@ class Text:
         model, tokenizer, validation = training.model, training.tokenizer, training.validation[:AT_LAST]
         loss = self.loss(model, validation)
         lengths = torch.tensor([len(piece) for piece in tokenizer.pieces])
-        per_byte = (len(validation) - 1) / int(lengths[validation[1:].long()].sum())
+        size = sum(int(lengths[part.long()].sum()) for part in validation[1:].split(MEASURED))
+        per_byte = (len(validation) - 1) / size
         orders = counted(training.train, validation, vocab=tokenizer.vocab, orders=5)
         self.draw(run, decoder_of(model), tokenizer, validation)
         for number, written in enumerate(self.written(decoder_of(model), tokenizer), 1):
@@ -144,9 +147,7 @@ class Text:
         """Writes on where a prompt ends."""
         if asked.beams > 1:
             read = tokenizer.encode(prompt or self.start(tokenizer))
-            best, *_ = beam_search(
-                decoder_of(model), read, tokens=asked.tokens, beams=asked.beams, context=self.context
-            )
+            best, *_ = beam_search(decoder_of(model), read, tokens=asked.tokens, beams=asked.beams)
             pieces = Pieces(tokenizer, stop=asked.stop)
             yield "".join([*map(pieces.push, best.tokens), pieces.close()])
             return
@@ -158,7 +159,6 @@ class Text:
             sampling=asked.sampling,
             stop=asked.stop,
             seed=asked.seed,
-            context=self.context,
         )
 
     # ------------------------------------------------------------ the parts
@@ -183,7 +183,9 @@ class Text:
 
     def loss(self, model: nn.Module, ids: Tensor) -> float:
         """The surprise at each token but the first, in nats, read in windows that do not overlap."""
-        return float(-log_probabilities(decoder_of(model), ids, context=self.context).double().mean())
+        decoder = decoder_of(model)
+        batch = max(1, min(64, LOGITS // (self.context * decoder.config.vocab)))
+        return float(-log_probabilities(decoder, ids, batch=batch).mean(dtype=torch.float64))
 
     def draw(self, run: Run, model: Decoder, tokenizer: Tokenizer, ids: Tensor) -> None:
         """Draws where the heads of each attention layer look, on the first tokens of the validation text."""
@@ -206,7 +208,6 @@ class Text:
             tokens=LENGTH,
             sampling=Sampling(temperature=0.8),
             seed=self.engine.seed,
-            context=self.context,
         )
 
 

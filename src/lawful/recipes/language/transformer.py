@@ -141,6 +141,7 @@ class Transformer:
             mask=mask,
             tied=self.tied,
             extras=self.extras(),
+            context=context,
         )
 
     def encoder_config(self, vocab: int, *, context: int) -> EncoderConfig:
@@ -156,6 +157,7 @@ class Transformer:
             positions=self.placing(context),
             mask=Mask(window=self.window or None),
             extras=self.extras(),
+            context=context,
         )
 
     def attention(self, d: int, *, context: int | None = None, causal: bool = False) -> MultiHeadAttention:

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Annotated, Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lawful.data import Batch
@@ -28,7 +28,7 @@ from lawful.functions.attention import Mask
 from lawful.inference.decoding import GREEDY, Pieces, Sampling, beam_search, generate
 from lawful.inference.metrics.estimate import bootstrap
 from lawful.laws import Claim, batch_independence, causality, tokens
-from lawful.models.transformer import Cache, EncoderDecoder
+from lawful.models.transformer import EncoderDecoder, Given
 from lawful.objectives import cross_entropy
 from lawful.recipes.language.asked import Asked
 from lawful.recipes.language.descent import Descent
@@ -59,6 +59,8 @@ class Translate:
 
     data: Annotated[str, AtMost(4096)] = "dates"
     """A text file with a pair a line and a tab between, or a name: dates, sorting."""
+    header: bool = False
+    """Whether the first line of the file has names; otherwise it is a pair as any other."""
     held: Annotated[int, Between(2, 1000)] = 10
     """One source in so many is not trained on; the same source is never in both parts."""
     tokenizer: Kind = "characters"
@@ -75,7 +77,7 @@ class Translate:
 
     def training(self) -> Translating:
         """Reads the pairs and builds the model."""
-        pairs = TASKS[self.data]() if self.data in TASKS else read_pairs(self.data)
+        pairs = TASKS[self.data]() if self.data in TASKS else read_pairs(self.data, header=self.header)
         train, held = pairs.split(every=self.held)
         tokenizer = tokenizer_of(self.tokenizer, (*train.sources, *train.targets), vocab=self.vocab)
         longest = max(len(tokenizer.encode(text)) for text in (*pairs.sources, *pairs.targets))
@@ -140,13 +142,14 @@ class Translate:
         if not prompt:
             raise ValueError("a text to translate was wanted: got an empty prompt")
         sampling = GREEDY if asked.sampling == Sampling() else asked.sampling
-        given, marks = Given(model, [tokenizer.encode(prompt)], Marks(tokenizer.vocab)), Marks(tokenizer.vocab)
+        marks = Marks(tokenizer.vocab)
+        writer = given(model, [tokenizer.encode(prompt)], marks)
         if asked.beams > 1:
-            best, *_ = beam_search(given, [marks.start], tokens=asked.tokens, beams=asked.beams, stop=[marks.end])
+            best, *_ = beam_search(writer, [marks.start], tokens=asked.tokens, beams=asked.beams, stop=[marks.end])
             found = list(best.tokens)
         else:
             drawn = generate(
-                given, [marks.start], tokens=asked.tokens, sampling=sampling, stop=[marks.end], seed=asked.seed
+                writer, [marks.start], tokens=asked.tokens, sampling=sampling, stop=[marks.end], seed=asked.seed
             )
             found = drawn[0].tolist()
         pieces = Pieces(tokenizer, stop=asked.stop)
@@ -158,33 +161,12 @@ class Translate:
         return self.transformer.encoder_decoder(Marks(tokenizer.vocab).vocab, context=context)
 
 
-class Given:
-    """Makes, of an encoder-decoder and sources, a model that writes their targets token by token.
-
-    Args:
-        model: The encoder-decoder.
-        sources: The tokens of each source.
-        marks: The tokens that no text has.
-    """
-
-    def __init__(self, model: nn.Module, sources: Sequence[Sequence[int]], marks: Marks) -> None:
-        if not isinstance(model, EncoderDecoder):
-            raise TypeError(f"an encoder-decoder was wanted: got {type(model).__name__}")
-        self.model = model
-        source = padded(sources, marks.padding).to(next(model.parameters()).device)
-        self.there = source != marks.padding
-        with torch.no_grad():
-            self.memory = model.encode(source, source_mask=Mask(padding=self.there))
-
-    def __call__(self, tokens: Int[Tensor, "b t"], *, cache: Cache | None = None) -> Float[Tensor, "b t vocab"]:
-        """The scores after each token of the targets; one source may have several."""
-        rows = len(tokens) // len(self.memory)
-        memory, there = self.memory.repeat(rows, 1, 1), self.there.repeat(rows, 1)
-        return self.model.decode(tokens, memory, source_mask=Mask(padding=there), cache=cache)
-
-    def cache(self, padding: Bool[Tensor, "b t"] | None = None) -> Cache:
-        """An empty cache."""
-        return self.model.cache()
+def given(model: nn.Module, sources: Sequence[Sequence[int]], marks: Marks) -> Given:
+    """A model that writes the targets of these sources token by token."""
+    if not isinstance(model, EncoderDecoder):
+        raise TypeError(f"an encoder-decoder was wanted: got {type(model).__name__}")
+    source = padded(sources, marks.padding).to(next(model.parameters()).device)
+    return Given(model, source, there=source != marks.padding)
 
 
 def objective(model: nn.Module, batch: Batch, *, padding: int) -> Tensor:
@@ -201,8 +183,8 @@ def translated(model: nn.Module, tokenizer: Tokenizer, sources: Sequence[str], *
     marks, found = Marks(tokenizer.vocab), []
     for i in range(0, len(sources), batch):
         read = [tokenizer.encode(text) for text in sources[i : i + batch]]
-        given, most = Given(model, read, marks), 2 * max(map(len, read)) + 20
-        rows = generate(given, [[marks.start]] * len(read), tokens=most, sampling=GREEDY, stop=[marks.end])
+        writer, most = given(model, read, marks), 2 * max(map(len, read)) + 20
+        rows = generate(writer, [[marks.start]] * len(read), tokens=most, sampling=GREEDY, stop=[marks.end])
         found += [tokenizer.decode(until(row, marks)) for row in rows.tolist()]
     return found
 
