@@ -44,6 +44,18 @@ JUDGES = ("lawful.laws", "lawful.checking")
 """What judges is not judged."""
 
 REASONS: dict[tuple[str, str, str], str] = {
+    ("blocks/attention/cache.py", "comparison", "self._room is not None or"): "equivalent: only room is made anew",
+    ("blocks/attention/cache.py", "off by one", "max(31, 2"): "equivalent: only how much room there is",
+    ("blocks/attention/multi_head.py", "off by one", "self.widths[-1] or"): "equivalent: what is refused",
+    ("blocks/attention/views.py", "comparison", "if not TYPE_CHECKING"): "equivalent: only an import for annotations",
+    ("blocks/positions/learned.py", "scale", "int(positions.m"): "equivalent: only what is said of an error",
+    ("blocks/positions/rotary.py", "comparison", "if not _lasting(*found)"): "equivalent: only what is kept for later",
+    ("blocks/transformer/mix.py", "swapped", "a * x, y, b"): "equivalent: a b = b a",
+    ("functions/attention/chunked.py", "off by one", "size: int = 257"): "equivalent: only how much at a time",
+    ("functions/attention/fused.py", "comparison", "v.shape[-1] != width and"): "equivalent: zeros are added, or not",
+    ("functions/attention/fused.py", "dropped argument", "there = Mask(padding=p)"): "equivalent: it judges",
+    ("functions/attention/window.py", "off by one", "span: int = 1025"): "equivalent: only how much at a time",
+    ("functions/attention/window.py", "off by one", "not mask.causal else 1"): "equivalent: a key that is masked",
     ("blocks/convolution/convolution.py", "off by one", "-1 if zeros else"): "equivalent: 1 is the least anyway",
     ("blocks/convolution/convolve.py", "sign", "-empty.expand"): "equivalent: there are no entries",
     ("blocks/convolution/convolve.py", "scale", "/ g.sum(last"): "equivalent: there are no entries",

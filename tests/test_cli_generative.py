@@ -72,6 +72,11 @@ def test_samples_of_a_table_are_csv_and_the_same_in_python(folder, tmp_path, cap
     assert np.array_equal(np.load(tmp_path / "s.npy"), x)
 
 
+def test_samples_have_the_levels_of_the_data(folder):
+    x = draw(folder / "pca-001", 3) * 16
+    assert x.equal(x.round().clamp(0, 16))
+
+
 def test_more_samples_begin_with_the_same(folder, monkeypatch):
     few = draw(folder / "pca-002", 3, seed=4)
     monkeypatch.setattr(asked, "AT_ONCE", 2)
@@ -86,9 +91,10 @@ def test_more_samples_begin_with_the_same(folder, monkeypatch):
         ("pca-001", ["--n", "0"], "n is at least 1: got 0"),
         ("pca-001", ["--label", "3"], "this model knows no labels"),
         ("pca-001", ["--label", "x"], "the labels are 0, 1, 2"),
+        ("pca-001", ["--steps", "3"], "are for a model of diffusion: the run has a PCA"),
         ("pca-001", ["--out", "s.txt"], "are written as .png, .npy or .csv: got '.txt'"),
         ("pca-002", ["--out", "s.png"], "are written as .npy or .csv: got '.png'"),
-        ("text-001", ["--n", "3"], "n, label and out are for a run of a generative model"),
+        ("text-001", ["--n", "3"], "n, label, guidance, steps, out are for a run of a generative model"),
         ("nothing", [], "nothing"),
     ],
 )

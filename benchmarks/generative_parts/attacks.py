@@ -18,7 +18,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from lawful.inference.attacks import L1, L2, PGD, CarliniWagner, DeepFool, fgsm
+from lawful.inference.attacks import FGSM, L1, L2, PGD, CarliniWagner, DeepFool
 
 SEEDS, STEPS = 5, 40
 
@@ -145,7 +145,7 @@ def run() -> None:
         x,
         y,
         {
-            "lawful fgsm": lambda _: fgsm(eps=size)(model, x, y),
+            "lawful FGSM": lambda _: FGSM(eps=size)(model, x, y),
             "torchattacks FGSM": lambda _: torchattacks.FGSM(model, size)(x, y),
             "foolbox FGSM": lambda _: fool(fa.LinfFastGradientAttack(), size),
         },

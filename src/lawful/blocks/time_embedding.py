@@ -60,8 +60,8 @@ class TimeEmbedding(nn.Module):
     $$e = W_2 \, \operatorname{silu}\bigl(W_1 \phi(c) + b_1 + E_\text{label}\bigr) + b_2$$
 
     $\phi$ are Fourier features. One more row of $E$ than there are classes is the *null* label, for no label: trained
-    on a share of the examples it is the unconditional model that classifier-free guidance goes away from. It starts at
-    0, as all labels do.
+    on a share of the examples it is the unconditional model that classifier-free guidance goes away from. Rows begin
+    as normal noise: from 0, labels are learnt far more slowly.
 
     Reference:
         Ho and Salimans, *Classifier-Free Diffusion Guidance*, 2022.
@@ -83,7 +83,7 @@ class TimeEmbedding(nn.Module):
         super().__init__()
         self.waves, self.classes = FourierFeatures(features), classes
         self.inner, self.outer = Dense(features, d), Dense(d, d)
-        self.labels = nn.Parameter(torch.zeros(classes + 1, d)) if classes else None
+        self.labels = nn.Parameter(torch.randn(classes + 1, d)) if classes else None
 
     def forward(self, c: Float[Tensor, " n"], labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, "n d"]:
         """Embeds noise levels, with labels from 0, or the null label, which is the number of classes."""

@@ -23,7 +23,9 @@ def generates(run: str) -> bool:
     return isinstance(facts, dict) and "form" in facts
 
 
-def sampled(run: str, *, n: int, seed: int, label: str | None, out: str | None) -> int:
+def sampled(
+    run: str, *, n: int, seed: int, label: str | None, guidance: float | None, steps: int | None, out: str | None
+) -> int:
     """Draws samples of a generative model to a file, or as CSV to standard output."""
     from lawful.recipes.ask import opened
     from lawful.recipes.generative.asked import as_csv, drawn, save_samples
@@ -32,7 +34,7 @@ def sampled(run: str, *, n: int, seed: int, label: str | None, out: str | None) 
 
     try:
         of = opened(run)
-        x = drawn(of, n=n, seed=seed, label=label)
+        x = drawn(of, n=n, seed=seed, label=label, guidance=guidance, steps=steps)
         if out is None and len(of.form.shape) == 1:
             _write(as_csv(x, of.form))
             return 0

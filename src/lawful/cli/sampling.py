@@ -39,6 +39,10 @@ class Samples:
     """A generative model: how many samples."""
     label: str | None = None
     """A conditional one: the label that they have."""
+    guidance: float | None = None
+    """Diffusion: how strongly samples are led to the label, 1 for as it was learnt; by default as in the run."""
+    steps: int | None = None
+    """Diffusion: in how many steps samples are drawn; by default as in the run."""
     out: Annotated[str, tyro.conf.arg(metavar="FILE")] | None = None
     """A generative model: the .png, .npy or .csv file to write; by default CSV to standard output, images to a file."""
 
@@ -80,7 +84,7 @@ def sample(
                 said = "how tokens are drawn" if name == "drawing" else name
                 say(f"error: {said} is for a run of text: {run} is of a generative model, which takes n, label and out")
                 return USAGE
-        return sampled(run, n=samples.n, seed=seed, label=samples.label, out=samples.out)
+        return sampled(run, seed=seed, **asdict(samples))
     from lawful.inference.decoding import Sampling
     from lawful.recipes.sample import sample as written
     from lawful.recipes.sample import tokenizer_of
@@ -90,7 +94,8 @@ def sample(
 
     try:
         if samples != SIXTEEN:
-            raise ValueError(f"n, label and out are for a run of a generative model: {Run(run).path} is none")
+            named = ", ".join(asdict(samples))
+            raise ValueError(f"{named} are for a run of a generative model: {Run(run).path} is none")
         top_k = drawing.top_k
         sampling = Sampling(**{**asdict(drawing), "top_k": top_k or None})
         pieces = written(run, prompt, tokens=tokens, sampling=sampling, stop=sum(stop, ()), seed=seed, beams=beams)

@@ -24,7 +24,15 @@ def opened(run: Run | Path | str) -> Trained:
     return trained(run if isinstance(run, Run) else Run(run), load)
 
 
-def draw(run: Run | Path | str, n: int = 16, *, seed: int = 0, label: str | None = None) -> Tensor:
+def draw(
+    run: Run | Path | str,
+    n: int = 16,
+    *,
+    seed: int = 0,
+    label: str | None = None,
+    guidance: float | None = None,
+    steps: int | None = None,
+) -> Tensor:
     """Draws samples from the model of a run, in the units of its data; sample i of a seed is always the same.
 
     Args:
@@ -32,11 +40,13 @@ def draw(run: Run | Path | str, n: int = 16, *, seed: int = 0, label: str | None
         n: How many samples.
         seed: What they depend on.
         label: The name of the label that they are to have, for a conditional model.
+        guidance: How strongly diffusion is led to the label, 1 for as it was learnt; the run's own by default.
+        steps: In how many steps a model of diffusion draws; the run's own by default.
 
     Raises:
-        ValueError: where the run draws none, or knows no such label.
+        ValueError: where the run draws none, knows no such label, or takes no guidance and steps.
     """
-    return drawn(opened(run), n=n, seed=seed, label=label)
+    return drawn(opened(run), n=n, seed=seed, label=label, guidance=guidance, steps=steps)
 
 
 def score(run: Run | Path | str, data: str | Path, *, seed: int = 0, draws: int = 1) -> Scored:

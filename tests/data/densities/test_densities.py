@@ -144,6 +144,15 @@ def test_blur_is_smooth_from_tiny_boxes_to_large_ones():
         torch.testing.assert_close(box.log_prob(x[:20]).exp(), expected, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", PLANAR)
+def test_nan_in_is_nan_out(name):
+    x = torch.tensor([[0.5, 0.5], [math.nan, 0.5], [math.nan, math.nan]], dtype=torch.float64)
+    for density in (PLANAR[name](), PLANAR[name]().noised(0.5, 0.3), PLANAR[name]().noised(0.0, 1.0)):
+        assert density.log_prob(x).isnan().tolist() == [False, True, True]
+        for found in (density.score(x), density.denoised(x, 1.0, 0.0), density.denoised(x, 0.5, 2.0)):
+            assert found.isnan().any(-1).tolist() == [False, True, True]
+
+
 def test_what_is_no_density():
     with pytest.raises(ValueError, match="positive definite covariances"):
         Gaussian(torch.zeros(2), torch.tensor([[1.0, 1.0], [1.0, 1.0]]) - torch.eye(2))

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from jaxtyping import config
 
 from lawful.functions.attention import CAUSAL, EVERYTHING, Mask
 
@@ -50,14 +49,6 @@ def test_errors_say_what_was_wanted_and_what_came():
         Mask(padding=torch.ones(2, 3, dtype=torch.bool)).dense(4, 4)
     with pytest.raises(ValueError, match="rows for 3 queries: got 4"):
         Mask(documents=torch.zeros(3, dtype=torch.long)).dense(4, 3)
-
-
-@pytest.fixture
-def unchecked():
-    """Without the checks of types that only the tests have."""
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -6,6 +6,7 @@ from torch import nn
 
 from lawful.inference.attacks import (
     AWAY,
+    FGSM,
     FREE,
     L1,
     L2,
@@ -17,7 +18,6 @@ from lawful.inference.attacks import (
     LInf,
     TowardEach,
     Worst,
-    fgsm,
     log_odds,
     margin,
     robust_accuracy,
@@ -53,7 +53,7 @@ def test_every_attack_stays_in_the_ball_and_in_the_box_to_the_last_bit(norm, dty
     x[0], x[1] = 0, 1
     y = said(model, x)
     for eps in (0.1, 1e-6):
-        attacks = [PGD(eps=eps, norm=norm, steps=2), PGD(eps=eps, norm=norm, steps=0), fgsm(eps=eps, norm=norm)]
+        attacks = [PGD(eps=eps, norm=norm, steps=2), PGD(eps=eps, norm=norm, steps=0), FGSM(eps=eps, norm=norm)]
         attacks += [PGD(eps=eps, norm=norm, steps=2, momentum=1.0), DeepFool(eps=eps, norm=norm, steps=2)]
         attacks += [CarliniWagner(eps=eps, steps=3, rounds=1)] if norm == L2() else []
         for attack in (*attacks, Worst(tuple(attacks))):
@@ -73,7 +73,7 @@ def test_the_model_is_left_as_it_was():
     model[3].eval()
     modes, seed = [m.training for m in model.modules()], torch.get_rng_state()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    for attack in (PGD(eps=0.1, steps=2), DeepFool(steps=2), CarliniWagner(steps=2, rounds=1), fgsm(eps=0.1)):
+    for attack in (PGD(eps=0.1, steps=2), DeepFool(steps=2), CarliniWagner(steps=2, rounds=1), FGSM(eps=0.1)):
         with torch.no_grad():
             near = attack(model, x, torch.zeros(7, dtype=torch.long))
         assert not near.requires_grad
@@ -88,7 +88,7 @@ def test_fgsm_is_the_sign_of_the_gradient_of_the_cross_entropy():
     y = torch.tensor([0, 1, 2, 3, 0])
     leaf = x.clone().requires_grad_()
     nn.functional.cross_entropy(model(leaf), y).backward()
-    away, toward = (fgsm(eps=0.05, box=FREE, goal=goal)(model, x, y) for goal in (AWAY, TOWARD))
+    away, toward = (FGSM(eps=0.05, box=FREE, goal=goal)(model, x, y) for goal in (AWAY, TOWARD))
     start = nn.functional.cross_entropy(model(x), y, reduction="none")
     rose = nn.functional.cross_entropy(model(x + 0.05 * leaf.grad.sign()), y, reduction="none") > start
     torch.testing.assert_close(away[rose], (x + 0.05 * leaf.grad.sign())[rose])
@@ -171,11 +171,11 @@ def test_carlini_and_wagner_find_the_shortest_way_across_a_border():
 def test_the_worst_attack_leaves_no_more_than_any_and_targets_help():
     model, x = classifier(12).eval(), inputs(30, 12)
     y = said(model, x)
-    attacks = (fgsm(eps=0.2), PGD(eps=0.2, steps=5), PGD(eps=0.2, steps=5, gain=margin, seed=1))
+    attacks = (FGSM(eps=0.2), PGD(eps=0.2, steps=5), PGD(eps=0.2, steps=5, gain=margin, seed=1))
     each = [robust_accuracy(model, x, y, attack=attack).value for attack in attacks]
     assert robust_accuracy(model, x, y, attack=Worst(attacks)).value <= min(each)
     toward = TowardEach(PGD(eps=0.2, steps=5, goal=TOWARD), classes=3)
-    assert robust_accuracy(model, x, y, attack=toward).value <= robust_accuracy(model, x, y, attack=fgsm(eps=0.0)).value
+    assert robust_accuracy(model, x, y, attack=toward).value <= robust_accuracy(model, x, y, attack=FGSM(eps=0.0)).value
 
 
 def test_noise_of_the_same_size_does_less_than_an_attack():
@@ -212,7 +212,13 @@ def test_projections_agree_with_a_general_solver():
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        (torch.full((2, 6), 200.0), [0, 1], r"inputs from 0 to 1 were wanted: got 200 to 200; .* box=Box\(0, 200\)"),
+        (
+            torch.full((2, 6), 200.5),
+            [0, 1],
+            r"inputs from 0 to 1 were wanted: got 200.5 .* box=Box\(0, 255\)",
+        ),
+        (torch.full((2, 6), 16.0), [0, 1], r"box=Box\(0, 16\)"),
+        (torch.full((2, 6), 300.0), [0, 1], r"box=Box\(0, 300\)"),
         (torch.full((2, 6), torch.nan), [0, 1], "inputs are finite: example 0 is not"),
         (torch.full((2, 6), torch.inf), [0, 1], "inputs are finite"),
         (torch.zeros(0, 6), [], "at least one example"),
@@ -255,7 +261,7 @@ def test_bad_kinds_and_models_are_refused_with_a_sentence():
         (lambda: DeepFool(steps=0), "steps and candidates are at least 1: got 0 and 9"),
         (lambda: DeepFool(overshoot=-1.0), "eps and overshoot are not negative"),
         (lambda: Worst(()), "at least one attack was wanted: got none"),
-        (lambda: TowardEach(fgsm(eps=1.0), classes=0), "classes are at least 1: got 0"),
+        (lambda: TowardEach(FGSM(eps=1.0), classes=0), "classes are at least 1: got 0"),
     ],
 )
 def test_bad_options_are_refused_with_a_sentence(made, message):

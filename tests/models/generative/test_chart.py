@@ -76,6 +76,10 @@ def test_a_code_is_at_no_distance_from_itself():
     assert Chart(sphere).distance(here, here) == 0
 
 
+def test_a_decoder_that_forgets_an_entry_has_no_volume():
+    assert Chart(lambda z: z[:, :1]).volume(torch.ones(2, 2)).tolist() == [0.0, 0.0]
+
+
 def test_impossible_arguments():
     chart, a = Chart(sphere), torch.zeros(2)
     with pytest.raises(ValueError, match="at least 2 points"):

@@ -10,6 +10,7 @@ from lawful.models.generative import (
     Generates,
     Scores,
     Velocity,
+    autoregressive_flow,
     coupling_flow,
     level_flow,
     nice,
@@ -19,6 +20,7 @@ from lawful.optim import adam
 
 FLOWS = {
     "spline_flow": lambda **kept: spline_flow((2,), hidden=[8], bins=4, waves=2, **kept),
+    "autoregressive_flow": lambda **kept: autoregressive_flow((2,), layers=2, hidden=[8], **kept),
     "coupling_flow": lambda **kept: coupling_flow((2,), layers=2, hidden=[8], **kept),
     "spline couplings": lambda **kept: coupling_flow(
         (2,), layers=2, hidden=[8], transform=RationalQuadratic(bins=4), **kept
@@ -75,6 +77,42 @@ def test_with_labels_the_density_is_conditional_and_without_the_mixture(name):
         torch.testing.assert_close(flow.log_prob(x).value, (each.exp() * weights[:, None]).sum(0).log())
         assert flow.log_prob(x).evaluations == 3
     assert flow.sample(6, labels=labels).shape == flow.sample(6).shape == (6, 2)
+
+
+def test_one_affine_autoregressive_layer_is_a_chain_of_gaussians():
+    flow = stirred(autoregressive_flow((3,), layers=1, hidden=[8])).double()
+    x = torch.randn(4, 3, dtype=torch.float64)
+    chain = torch.zeros(4, dtype=torch.float64)
+    for i in range(3):
+        seen = torch.where(torch.arange(3) < i, x, 0.0)
+        a, t = flow.blocks[0].network(seen)[:, i].unbind(-1)
+        std = (-2 * torch.tanh(a / 2)).exp()
+        chain = chain + torch.distributions.Normal(-t * std, std).log_prob(x[:, i])
+    torch.testing.assert_close(flow.log_density(x), chain)
+
+
+def test_an_affine_autoregressive_flow_by_its_jacobian():
+    flow = stirred(autoregressive_flow((3,), layers=2, hidden=[8], classes=2)).double()
+    flow.fit(3 * torch.randn(20, 3, dtype=torch.float64) + 1, labels=torch.arange(20) % 2)
+    x, labels = torch.randn(4, 3, dtype=torch.float64), torch.tensor([0, 1, 1, 0])
+    rows = range(4)
+    maps = [lambda one, i=i: flow.encode(one[None], labels=labels[i : i + 1])[0][0] for i in rows]
+    jacobians = torch.stack([torch.autograd.functional.jacobian(maps[i], x[i]) for i in rows])
+    z, log_det = flow.encode(x, labels=labels)
+    torch.testing.assert_close(log_det, jacobians.det().abs().log())
+    assert bool((jacobians != 0).all())  # layers of opposite orders
+    normal = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(-1)
+    torch.testing.assert_close(flow.log_prob(x, labels=labels).value, (normal + log_det).detach())
+    torch.testing.assert_close(flow.decode(z, labels=labels), x)
+
+
+def test_scales_of_an_affine_autoregressive_flow_stay_bounded():
+    flow = autoregressive_flow((3,), layers=2, hidden=[8])
+    with torch.no_grad():
+        for p in flow.parameters():
+            p.copy_(1e3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(0)))
+    _, log_det = flow.encode(torch.randn(50, 3, generator=torch.Generator().manual_seed(1)))
+    assert 1 < float(log_det.detach().abs().max()) <= 2 * 2 * 3
 
 
 def test_a_flow_finds_a_gaussian():
@@ -141,6 +179,21 @@ def test_constant_features_one_example_and_bad_data():
     with pytest.raises(ValueError, match="low is below high"):
         flow.within(1.0, 0.0)
     assert flow.log_prob(torch.zeros(0, 2)).value.shape == (0,)
+
+
+def test_a_label_for_each_example(unchecked):
+    with pytest.raises(ValueError, match=r"a label for each of 3 examples was wanted: got shape \(2,\)"):
+        spline_flow((2,), classes=2, hidden=[8]).sample(3, labels=torch.tensor([0, 1]))
+
+
+def test_a_flow_that_has_diverged_says_so():
+    flow = nice((2,), hidden=[4])
+    with torch.no_grad():
+        next(flow.parameters()).fill_(math.nan)
+    with pytest.raises(ValueError, match="gives NaN for 3 of 3 examples: it has diverged"):
+        flow.log_prob(torch.zeros(3, 2))
+    with pytest.raises(ValueError, match="draws NaN or infinite numbers: it has diverged"):
+        flow.sample(2)
 
 
 def test_a_continuous_flow_agrees_with_more_steps_and_has_an_error_where_it_estimates():

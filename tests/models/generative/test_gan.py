@@ -91,3 +91,26 @@ def test_bad_sizes_are_refused_with_a_sentence():
         SpectralNorm(nn.ReLU())
     with pytest.raises(ValueError, match="constant is above 0"):
         SpectralNorm(nn.Linear(2, 2), constant=0.0)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+def test_both_players_are_told_labels(kind):
+    torch.manual_seed(0)
+    if kind == "mlp":
+        model = mlp_gan(MLPGANConfig(shape=(1, 4, 4), latent=2, hidden=(8,), classes=3, output=torch.tanh))
+    else:
+        model = cnn_gan(
+            CNNGANConfig(shape=(1, 4, 4), latent=2, width=2, classes=3, output=torch.tanh), wrap=SpectralNorm
+        )
+    labels = torch.tensor([0, 2, 2, 2])
+    model.fit_units(torch.randn(4, 1, 4, 4), labels=labels).within(2.0, 5.0).eval()
+    x = model.sample(4, labels=labels)
+    assert 2 <= float(x.min()) <= float(x.max()) <= 5
+    assert not torch.allclose(x, model.sample(4, labels=2 - labels))
+    scores = [model.criticise(x, labels=some) for some in (labels, 2 - labels)]
+    assert not torch.allclose(*scores)
+    torch.testing.assert_close(model.sample(5, seed=1)[3:], model.sample(2, seed=1, first=3))
+    with pytest.raises(ValueError, match="labels are from 0 to 2"):
+        model.sample(4, labels=labels + 1)
+    with pytest.raises(ValueError, match="labels were wanted"):
+        model.criticise(x)

@@ -50,6 +50,8 @@ def test_it_keeps_the_contract():
     assert scored.error.eq(0).all()
     with pytest.raises(ValueError, match="knows no labels"):
         model.sample(2, labels=torch.zeros(2, dtype=torch.long))
+    with pytest.raises(ValueError, match="finite examples were wanted"):
+        model.log_prob(x * float("nan"))
 
 
 def test_samples_and_density_are_of_one_gaussian():

@@ -252,3 +252,25 @@ def test_likelihoods_are_of_what_the_flow_draws():
     p = model.log_prob(at).value.exp()
     share = torch.stack([((x - a).abs() < 0.1).double().mean() / 0.2 for a in at])
     torch.testing.assert_close(share, p, atol=0.05, rtol=0)
+
+
+def test_inference_mode_changes_nothing():
+    classifier = NoisyClassifier(TimeMLP(TimeMLPConfig(shape=(2,), width=8, outputs=2)), path=edm())
+    model, drawing = exact(), Drawing(classifier=classifier, steps=2)
+
+    def asked():
+        x, labels = torch.ones(2, 2).double(), torch.tensor([0, 1])
+        return model.log_prob(x).value, model.sample(2, labels=labels, drawing=drawing)
+
+    with torch.inference_mode():
+        within = asked()
+    assert all(torch.equal(a, b) for a, b in zip(within, asked(), strict=True))
+
+
+def test_a_classifier_that_guides_is_part_of_the_model():
+    classifier = NoisyClassifier(TimeMLP(TimeMLPConfig(shape=(2,), width=8, outputs=2)), path=edm())
+    network = TimeMLP(TimeMLPConfig(shape=(2,), width=8))
+    model = ScoreModel(network, shape=(2,), units=Standardize(2), drawing=Drawing(classifier=classifier))
+    model.fit(torch.tensor([[0.0, 3.0], [1.0, 3.0], [2.0, 3.0]]))
+    assert float(classifier.sigma_data) == float(model.core.sigma_data) == pytest.approx(math.sqrt(0.5), rel=1e-3)
+    assert any(name.startswith("guide.network") for name in model.state_dict())

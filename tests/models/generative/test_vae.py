@@ -10,12 +10,16 @@ from lawful.models.generative import (
     BernoulliLikelihood,
     Bounds,
     CategoricalCodes,
+    CNNAutoencoderConfig,
+    CNNVAEConfig,
     GaussianCodes,
     GaussianLikelihood,
     Generates,
     MLPVAEConfig,
     Scores,
     VaryingGaussianLikelihood,
+    cnn_decoder,
+    cnn_vae,
     linear_vae,
     mlp_vae,
 )
@@ -207,3 +211,22 @@ def test_a_feature_that_never_varies_keeps_the_density_finite():
     for kind in (GaussianLikelihood, VaryingGaussianLikelihood):
         model = small(likelihood=kind((4,))).fit_units(x)
         assert model.elbo(x).value.isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 7, 5), (2, 9)])
+def test_convolutions_are_told_labels_and_share_the_networks_of_the_autoencoder(shape):
+    torch.manual_seed(0)
+    model = cnn_vae(CNNVAEConfig(shape=shape, latent=3, width=2, classes=4)).eval()
+    x, labels = torch.randn(5, *shape), torch.tensor([0, 1, 2, 3, 3])
+    model.fit_units(x, labels=labels)
+    assert model.encode(x, labels=labels).shape == (5, 3)
+    assert not torch.allclose(model.encode(x, labels=labels), model.encode(x, labels=labels.flip(0)))
+    assert model.sample(2).shape == (2, *shape)
+    assert model.elbo(x, draws=2).value.shape == (5,)
+    ours, plain = (
+        {name: p.shape for name, p in part.named_parameters()}
+        for part in (model.decoder, cnn_decoder(CNNAutoencoderConfig(shape=shape, latent=7, width=2)))
+    )
+    assert ours == plain
+    with pytest.raises(ValueError, match="labels are from 0 to 3"):
+        model.encode(x, labels=labels + 1)

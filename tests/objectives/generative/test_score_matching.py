@@ -145,6 +145,8 @@ def test_stratified_numbers_are_evenly_spread():
         lambda: denoising_score_matching(lambda y: y, torch.zeros(1, 2), torch.zeros(1, 2), sigma=0.0),
         lambda: signs_like(torch.zeros(1, 2), count=0),
         lambda: explicit_score_matching(lambda y: y[:, :1], torch.zeros(2, 2)),
+        lambda: explicit_score_matching(lambda y: y, torch.zeros(0, 2)),
+        lambda: denoising_score_matching(lambda y: y[:, :1], torch.zeros(1, 2), torch.zeros(1, 2), sigma=1.0),
     ],
 )
 def test_wrong_arguments_are_refused(wrong):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lawful.models.generative import Generates, Scores
-from lawful.recipes import load
+from lawful.recipes import draw, load
 from lawful.recipes.generative import Diffusion, Observed
 from lawful.recipes.generative.noising import Noising
 from lawful.training import Engine, train
@@ -24,6 +24,8 @@ def test_points_of_the_plane(here):
     assert {path.name for path in run.figures.iterdir()} == {"samples.png", "score.png", "trajectories.png"}
     assert {"log-likelihood", "denoising error"} <= run.results["test"].keys()
     assert "a Gaussian" in run.results["baselines"]
+    assert run.results["evaluations for a score"] == 63
+    assert run.results["standard error of a score, nats"] == 0
     model = load(run)
     assert isinstance(model, Generates)
     assert isinstance(model, Scores)
@@ -40,10 +42,29 @@ def test_series_by_a_transformer_with_labels(here):
     assert "log-likelihood, labels known" in run.results["test"]
     model = load(run)
     assert model.sample(2, labels=torch.tensor([0, 1])).shape == (2, 1, 6)
+    assert not draw(run, 2, label="1", steps=2).allclose(draw(run, 2, label="1"))
+    with pytest.raises(ValueError, match="leads to a label"):
+        draw(run, 2, guidance=2.0)
     known = torch.zeros(1, 1, 6, dtype=torch.bool)
     known[..., :3] = True
     filled = model.complete(torch.tensor(x[:1]), known, seed=1)
     assert torch.equal(filled[..., :3], torch.tensor(x[:1, :, :3]))
+
+
+def test_a_classifier_guides_towards_labels(here):
+    options = {**QUICK, "steps": 30, "batch": 128, "draws": 8, "learning_rate": 1e-2, "average": 0.0}
+    run = train(Diffusion(**options, classifier=True, guidance=2.0, given=Observed(data="moons", examples=400)))
+    assert run.results["test"]["accuracy of the classifier, a little noise added"] > 0.8
+    assert "log-likelihood, labels known" not in run.results["test"]
+    usual = draw(run, 2, label="1")
+    assert draw(run, 2, label="1", guidance=2.0).equal(usual)
+    assert not draw(run, 2, label="1", guidance=1.0).allclose(usual)
+    model = load(run)
+    labels = torch.arange(2).repeat_interleave(30)
+    drawn, test = model.sample(60, labels=labels), Observed(data="moons", examples=400).parts()
+    middles = torch.stack([test.test[test.test_labels == i].mean(0) for i in (0, 1)])
+    near = torch.cdist(drawn, middles).argmin(1)
+    assert float((near == labels).double().mean()) > 0.7
 
 
 @pytest.mark.parametrize("path", ["edm", "ve", "vp", "sub-vp", "ddpm", "cosine", "rectified"])
@@ -73,6 +94,7 @@ def test_noise_levels_are_an_option(levels):
     ("options", "said"),
     [
         ({"guidance": 2.0}, "conditional"),
+        ({"conditional": True, "classifier": True}, "one of the two"),
         ({"patch": 4}, "transformer"),
         ({"steps": 0}, "steps"),
     ],

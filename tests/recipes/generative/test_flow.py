@@ -15,7 +15,7 @@ def run_of(recipe, tmp_path):
     return train(recipe, folder=tmp_path)
 
 
-@pytest.mark.parametrize("model", ["suited", "affine", "nice", "continuous"])
+@pytest.mark.parametrize("model", ["suited", "autoregressive", "affine", "nice", "continuous"])
 def test_every_model_trains_and_comes_back_with_its_density(model, tmp_path):
     recipe = Flow(model=model, given=Observed(data="ring", examples=300), **SMALL)
     run = run_of(recipe, tmp_path)

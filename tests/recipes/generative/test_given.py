@@ -133,6 +133,8 @@ def test_images_in_one_folder_and_in_a_folder_for_each_label(tmp_path):
         (np.array([[0.0, np.inf]] * 20), "got inf at"),
         (np.zeros((0, 2)), "is empty"),
         (np.zeros((1, 2)), "has 1 observations: how they vary takes at least 3"),
+        (np.arange(40.0).reshape(20, 2) * 1e20, "varies by .*e.21, .* use other units"),
+        (np.arange(40.0).reshape(20, 2) * 1e-20, "varies by .*e-19, .* use other units"),
         (np.ones((20, 2)), "training observations of .* are equal"),
     ],
 )

@@ -19,9 +19,10 @@ QUICK = partial(Vae, hidden=(8,), steps=6, batch=16, latent=3, importance=4, eng
     [
         ({}, "digits"),
         ({"decoder": "bernoulli", "conditional": True}, "digits"),
-        ({"codes": "categorical", "choices": 3}, "iris"),
+        ({"model": "cnn", "width": 2, "decoder": "varying"}, "digits"),
+        ({"codes": "categorical", "choices": 3, "relaxed": "straight-through"}, "iris"),
     ],
-    ids=["levels", "bits", "choices"],
+    ids=["levels", "bits", "convolutions", "choices"],
 )
 def test_every_kind_runs_from_data_to_samples(tmp_path, monkeypatch, options, data):
     monkeypatch.setattr(pictures, "PICTURES", 2)
@@ -33,7 +34,7 @@ def test_every_kind_runs_from_data_to_samples(tmp_path, monkeypatch, options, da
     found = run.results["test"]
     assert found["lower bound"].keys() == {"value", "low", "high", "standard error"}
     assert found["lower bound, IWAE-4"]["value"] > found["lower bound"]["value"] - 0.2
-    assert ("bits per dimension" in found) == (data == "digits" and not options)
+    assert ("bits per dimension" in found) == (data == "digits" and "conditional" not in options)
     assert run.results["baselines"]
     assert run.results["active units"]["of"] == 3
     assert (run.figures / "codes.png").exists() == (not options)
@@ -55,8 +56,19 @@ def test_what_does_not_go_together_is_refused():
         QUICK(decoder="bernoulli", given=Observed(data="iris")).training()
     with pytest.raises(ValueError, match="latent"):
         Vae(latent=0)
+    with pytest.raises(ValueError, match="the data have no levels"):
+        QUICK(decoder="levels", given=Observed(data="iris")).training()
+    with pytest.raises(ValueError, match="a cnn takes images or series"):
+        QUICK(model="cnn", given=Observed(data="iris")).training()
     with pytest.raises(ValueError, match="ends are two numbers"):
         QUICK().restored({"form": {}})
+
+
+@pytest.mark.long
+def test_levels_of_digits_are_bounded_better_than_by_counting_them(tmp_path):
+    found = train(Vae(engine=ENGINE), folder=tmp_path).results
+    counted = found["baselines"]["levels counted for each feature, bits per dimension"]
+    assert found["test"]["bits per dimension"]["high"] < counted - 0.3
 
 
 @pytest.mark.long

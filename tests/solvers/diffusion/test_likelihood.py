@@ -91,6 +91,7 @@ def test_bad_likelihoods_are_refused():
         Likelihood()(lambda x, t: x, x * math.nan, path)
     with pytest.raises(ValueError, match="NaN or infinity"):
         Likelihood()(lambda x, t: x * math.nan, x, path)
+    assert Likelihood()(lambda x, t: x / 2, x[:0], path).value.shape == (0,)
 
 
 def test_both_guidances_give_the_conditional_law():
@@ -111,6 +112,8 @@ def test_both_guidances_give_the_conditional_law():
     torch.testing.assert_close(Exponential()(free, x, path, grid), plain)
     more = classifier_free(of_gaussian_at(path), of_density(everything, path), scale=4.0)
     assert float(Exponential()(more, x, path, grid)[:, 0].mean()) > float(plain[:, 0].mean())
+    with pytest.raises(ValueError, match=r"of each of 200 samples .* got shape \(200,\), without a gradient"):
+        by_classifier(of_gaussian_at(path), lambda x, t: torch.zeros(len(x)), path)(x, grid[0])
     with pytest.raises(ValueError, match="finite scale"):
         classifier_free(lambda x, t: x, lambda x, t: x, scale=math.nan)
 
@@ -132,6 +135,8 @@ def test_completion_keeps_what_is_known_and_fills_in_the_rest():
     assert float(x[:, 1].mean()) > 0.7
     with pytest.raises(ValueError, match="known values are to be finite"):
         completing(lambda x, t: x, known * math.nan, mask)
+    with pytest.raises(ValueError, match=r"shape of what is known, \(2,\), is wanted: got \(3,\)"):
+        completing(lambda x, t: x, known, torch.ones(3, dtype=torch.bool))
 
 
 def test_the_energy_view():

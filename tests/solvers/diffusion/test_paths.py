@@ -118,10 +118,17 @@ def test_grids_go_down_to_the_data_in_n_steps(path, n):
     assert float(saturated(path, n)[0]) == pytest.approx(path.last)
 
 
+def test_grids_have_whole_numbers_of_steps(unchecked):
+    for grid in (*GRIDS, linear):
+        with pytest.raises(ValueError, match=r"a whole number of steps, at least 1: got n=2\.5"):
+            grid(edm(), 2.5)
+        assert len(grid(edm(), np.int64(2))) == 3
+
+
 def test_bad_grids_and_paths_are_refused():
     path = edm()
     for grid in (*GRIDS, linear):
-        with pytest.raises(ValueError, match="at least 1 step: got n=0"):
+        with pytest.raises(ValueError, match="a whole number of steps, at least 1: got n=0"):
             grid(path, 0)
     for grid in GRIDS:
         for low, high in ((1.0, 0.5), (0.0, 1.0), (0.1, 100.0), (math.nan, 1.0), (-1.0, 1.0)):

@@ -21,6 +21,8 @@ class Outer:
     kind: Literal["one", "two"] = "one"
     hidden: Annotated[tuple[Annotated[int, Between(1, 9)], ...], AtMost(3)] = (1,)
     limit: Annotated[int, Between(1, 10)] | None = None
+    pair: tuple[int, float] | None = None
+    few: Annotated[tuple[Annotated[int, Between(1, 9)], ...], AtMost(2)] | None = None
     flag: bool = False
     inner: Inner = field(default_factory=Inner)
 
@@ -33,6 +35,12 @@ def test_there_and_back():
     assert config.from_json(Outer, json.loads(config.dump(made))) == made
     assert config.from_json(Outer, {"wanted": 1}) == Outer(wanted=1)
     assert type(config.from_json(Outer, {"wanted": 1, "rate": 2}).rate) is float
+
+
+@pytest.mark.parametrize("given", [{"pair": (1, 2.5)}, {"few": ()}, {"few": (1, 9)}, {"pair": None, "few": None}])
+def test_tuples_that_may_be_missing_are_read_back(given):
+    made = Outer(wanted=1, **given)
+    assert config.from_json(Outer, json.loads(config.dump(made))) == made
 
 
 WRONG = {
@@ -51,6 +59,11 @@ WRONG = {
     "config.hidden has at most 3 items: got 4": {"wanted": 1, "hidden": [1, 1, 1, 1]},
     "config.limit is from 1 to 10: got 11": {"wanted": 1, "limit": 11},
     "config.limit is a whole number or null: got 'x'": {"wanted": 1, "limit": "x"},
+    "config.pair has 2 items: got 3": {"wanted": 1, "pair": [1, 2, 3]},
+    r"config.pair\[0\] is a whole number: got 1.5": {"wanted": 1, "pair": [1.5, 2]},
+    "config.pair is a list of a whole number, a number or null: got 3": {"wanted": 1, "pair": 3},
+    r"config.few\[1\] is from 1 to 9: got 10": {"wanted": 1, "few": [1, 10]},
+    "config.few has at most 2 items: got 3": {"wanted": 1, "few": [1, 1, 1]},
     "config.flag is true or false: got 1": {"wanted": 1, "flag": 1},
     "config.inner.width is from 1 to 100: got 101": {"wanted": 1, "inner": {"width": 101}},
     "config.inner has no field 'widht': did you mean 'width'": {"wanted": 1, "inner": {"widht": 1}},

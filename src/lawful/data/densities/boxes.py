@@ -66,7 +66,7 @@ class Boxes:
     def score(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         r"""$\nabla \log p(x)$."""
         if not self.blur:
-            return torch.zeros_like(x)
+            return torch.where(x.isnan(), x, 0.0)
         off = x[..., None, :] - self.centres
         logs, inside = self._along(off)
         slopes = (self.half * inside - off) / self.blur**2
@@ -128,7 +128,7 @@ class Boxes:
         """
         h, s, near = self.half, self.blur, off.abs()
         if not s:
-            inside = torch.where(near <= h, 0.0, -math.inf).to(off) - math.log(2 * h)
+            inside = torch.where(near > h, -math.inf, 0 * near) - math.log(2 * h)
             return inside, off / h
         tilt, bend = near * (h / s**2), h**2 / (2 * s**2)
         few = tilt < 8 if bend < 0.5 else torch.zeros_like(tilt, dtype=torch.bool)

@@ -4,14 +4,16 @@ from lawful.inference.attacks.attack import Attack
 from lawful.inference.attacks.box import FREE, UNIT, Box
 from lawful.inference.attacks.carlini_wagner import CarliniWagner
 from lawful.inference.attacks.deep_fool import DeepFool
+from lawful.inference.attacks.fgsm import FGSM
 from lawful.inference.attacks.goals import AWAY, TOWARD, Goal, log_odds, margin
 from lawful.inference.attacks.looking import Classifier
 from lawful.inference.attacks.norms import L1, L2, LInf, Norm
-from lawful.inference.attacks.pgd import PGD, fgsm
+from lawful.inference.attacks.pgd import PGD
 from lawful.inference.attacks.worst import TowardEach, Worst, robust_accuracy
 
 __all__ = [
     "AWAY",
+    "FGSM",
     "FREE",
     "L1",
     "L2",
@@ -28,7 +30,6 @@ __all__ = [
     "Norm",
     "TowardEach",
     "Worst",
-    "fgsm",
     "log_odds",
     "margin",
     "robust_accuracy",

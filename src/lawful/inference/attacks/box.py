@@ -80,7 +80,8 @@ def checked(x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], box: Box) -> None:
     least, most = float(x.min()), float(x.max())
     if bool((x < box.low).any() or (x > box.high).any()):
         inside = f"{box.low:g} to {box.high:g}"
-        wide = f"box=Box({min(least, 0):g}, {max(most, 1):g})"
+        high = 255 if least >= 0 and 128 <= most <= 255 else max(most, 1)  # it takes all 8 bits of a byte
+        wide = f"box=Box({min(least, 0):g}, {high:g})"
         raise ValueError(f"inputs from {inside} were wanted: got {least:g} to {most:g}; scale them, or say {wide}")
 
 

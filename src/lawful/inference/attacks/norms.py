@@ -92,7 +92,7 @@ class L2:
 
     The steepest direction is $g / \|g\|_2$, divided by the largest entry first, so that a tiny gradient, whose squares
     are 0, has a direction too. The nearest point of the ball within bounds is $\operatorname{clamp}(s \, \delta)$; $s$
-    is found exactly, by sorting the factors at which entries meet their bounds.
+    is found exactly: it rises from where no entry is at a bound, a few times, until no further entry meets its own.
 
     Examples:
         >>> L2().steepest(torch.tensor([[3e-30, 4e-30]]))
@@ -113,15 +113,17 @@ class L2:
             return near
         if radius == 0:
             return torch.zeros_like(delta)
-        size, cap = (part[far].flatten(1) / radius for part in (delta.abs(), _cap(delta, low, high)))
-        meets, order = torch.where(size > 0, cap / size, torch.inf).sort(1)
-        square = size.gather(1, order).square()
-        capped = _before(cap.gather(1, order).square())
-        rest = square.flip(1).cumsum(1).flip(1)
-        k = (capped + meets.square() * rest <= 1).sum(1, keepdim=True).clamp_max(size.shape[1] - 1)
-        s = ((1 - capped.gather(1, k)) / rest.gather(1, k)).clamp_min(0).sqrt()
-        near[far] = (s.reshape(-1, *[1] * (delta.dim() - 1)) * delta[far]).clamp(low[far], high[far])
-        return near
+        across, tiny = tuple(range(1, delta.dim())), torch.finfo(delta.dtype).tiny
+        size, cap = delta.abs(), _cap(delta, low, high) / radius
+        longest = size.amax(across, keepdim=True).clamp_min(tiny)
+        size, far = size / longest, far.reshape(longest.shape)
+        s, before = size.square().sum(across, keepdim=True).clamp_min(tiny).rsqrt(), torch.zeros_like(longest)
+        while bool((far & (s > before)).any()):
+            capped, before = s * size > cap, s
+            used = torch.where(capped, cap, 0.0).square().sum(across, keepdim=True)
+            free = torch.where(capped, 0.0, size).square().sum(across, keepdim=True)
+            s = ((1 - used).clamp_min(0) / free.clamp_min(tiny)).sqrt().maximum(s)
+        return torch.where(far, (delta / longest * (s * radius)).clamp(low, high), near)
 
     def steepest(self, g: Change) -> Change:
         across = tuple(range(1, g.dim()))

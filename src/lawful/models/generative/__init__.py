@@ -5,6 +5,8 @@ from lawful.models.generative.autoencoders import (
     CNNAutoencoderConfig,
     MLPAutoencoderConfig,
     cnn_autoencoder,
+    cnn_decoder,
+    cnn_encoder,
     mlp_autoencoder,
 )
 from lawful.models.generative.bases import LOGISTIC, NORMAL, UNIFORM, Base
@@ -16,12 +18,14 @@ from lawful.models.generative.corruption import GaussianCorruption, MaskingCorru
 from lawful.models.generative.denoising_network import DenoisingNetwork
 from lawful.models.generative.drawing import Drawing
 from lawful.models.generative.flow import Flow
-from lawful.models.generative.flows import coupling_flow, level_flow, nice, spline_flow
+from lawful.models.generative.flows import autoregressive_flow, coupling_flow, level_flow, nice, spline_flow
 from lawful.models.generative.gan import GAN, CNNGANConfig, MLPGANConfig, cnn_gan, mlp_gan
+from lawful.models.generative.labelled import LabelPlanes
+from lawful.models.generative.level_likelihood import LevelLikelihood
 from lawful.models.generative.likelihoods import (
     BernoulliLikelihood,
+    DecoderLikelihood,
     GaussianLikelihood,
-    Likelihood,
     VaryingGaussianLikelihood,
 )
 from lawful.models.generative.linear_autoencoder import linear_autoencoder
@@ -37,7 +41,7 @@ from lawful.models.generative.noisy_classifier import NoisyClassifier
 from lawful.models.generative.pca import PCA
 from lawful.models.generative.score_model import ScoreModel
 from lawful.models.generative.vae import VAE, Activity
-from lawful.models.generative.vaes import MLPVAEConfig, linear_vae, mlp_vae
+from lawful.models.generative.vaes import CNNVAEConfig, MLPVAEConfig, cnn_vae, linear_vae, mlp_vae
 
 __all__ = [
     "GAN",
@@ -53,11 +57,13 @@ __all__ = [
     "Bounds",
     "CNNAutoencoderConfig",
     "CNNGANConfig",
+    "CNNVAEConfig",
     "CategoricalCodes",
     "Chart",
     "Codes",
     "ContinuousFlow",
     "Decoded",
+    "DecoderLikelihood",
     "DenoisingNetwork",
     "Drawing",
     "Flow",
@@ -65,7 +71,8 @@ __all__ = [
     "GaussianCorruption",
     "GaussianLikelihood",
     "Generates",
-    "Likelihood",
+    "LabelPlanes",
+    "LevelLikelihood",
     "MLPAutoencoderConfig",
     "MLPGANConfig",
     "MLPVAEConfig",
@@ -81,8 +88,12 @@ __all__ = [
     "UNetConfig",
     "VaryingGaussianLikelihood",
     "Velocity",
+    "autoregressive_flow",
     "cnn_autoencoder",
+    "cnn_decoder",
+    "cnn_encoder",
     "cnn_gan",
+    "cnn_vae",
     "coupling_flow",
     "level_flow",
     "linear_autoencoder",

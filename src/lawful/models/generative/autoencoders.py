@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -75,13 +77,43 @@ class CNNAutoencoderConfig:
         return sizes
 
 
-class _Act(nn.Module):
+class Entrywise(nn.Module):
+    """Applies a function to each entry: a copy of its own where it is a module."""
+
     def __init__(self, activation: Activation) -> None:
         super().__init__()
-        self.activation = activation
+        self.activation = deepcopy(activation)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Applies it."""
         return self.activation(x)
+
+
+def cnn_encoder(config: CNNAutoencoderConfig) -> nn.Sequential:
+    """Makes what halves series or images by convolutions, down to a code.
+
+    Examples:
+        >>> cnn_encoder(CNNAutoencoderConfig(shape=(2, 9), latent=3, width=4))(torch.zeros(5, 2, 9)).shape
+        torch.Size([5, 3])
+    """
+    convolution, layers = _convolution(config), []
+    for before, after in pairwise(config.sizes):
+        layers += [convolution(before[0], after[0], 3, stride=2, padding=1), Entrywise(config.activation)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(math.prod(config.sizes[-1]), config.latent))
+
+
+def cnn_decoder(config: CNNAutoencoderConfig) -> nn.Sequential:
+    """Makes what doubles a code to series or images, by convolutions.
+
+    Examples:
+        >>> cnn_decoder(CNNAutoencoderConfig(shape=(2, 9), latent=3, width=4))(torch.zeros(5, 3)).shape
+        torch.Size([5, 2, 9])
+    """
+    convolution, smallest, layers = _convolution(config), config.sizes[-1], []
+    for before, after in pairwise(config.sizes):
+        double = nn.Upsample(before[1:], mode="nearest")
+        layers = [Entrywise(config.activation), double, convolution(after[0], before[0], 3, padding=1), *layers]
+    return nn.Sequential(nn.Linear(config.latent, math.prod(smallest)), nn.Unflatten(1, smallest), *layers)
 
 
 def cnn_autoencoder(config: CNNAutoencoderConfig, *, corrupt: Corruption = identity) -> Autoencoder:
@@ -96,26 +128,17 @@ def cnn_autoencoder(config: CNNAutoencoderConfig, *, corrupt: Corruption = ident
         >>> model(torch.zeros(3, 1, 7, 9)).shape
         torch.Size([3, 1, 7, 9])
     """
+    return Autoencoder(cnn_encoder(config), cnn_decoder(config), shape=config.shape, corrupt=corrupt)
+
+
+def _convolution(config: CNNAutoencoderConfig) -> type[nn.Conv1d] | type[nn.Conv2d]:
+    """The convolution along the space axes, after a look at the sizes."""
     _check(config.shape, config.latent)
-    axes = len(config.shape) - 1
-    if axes not in (1, 2):
+    if len(config.shape) not in (2, 3):
         raise ValueError(f"a shape of (c, t) or (c, h, w) was wanted: got {config.shape}")
     if config.halvings < 1 or config.width < 1:
         raise ValueError(f"halvings and width are at least 1: got {config.halvings} and {config.width}")
-    convolution = nn.Conv1d if axes == 1 else nn.Conv2d
-    sizes, down, up = config.sizes, [], []
-    for before, after in pairwise(sizes):
-        down += [convolution(before[0], after[0], 3, stride=2, padding=1), _Act(config.activation)]
-        up = [
-            _Act(config.activation),
-            nn.Upsample(before[1:], mode="nearest"),
-            convolution(after[0], before[0], 3, padding=1),
-            *up,
-        ]
-    d = math.prod(sizes[-1])
-    encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(d, config.latent))
-    decoder = nn.Sequential(nn.Linear(config.latent, d), nn.Unflatten(1, sizes[-1]), *up)
-    return Autoencoder(encoder, decoder, shape=config.shape, corrupt=corrupt)
+    return nn.Conv1d if len(config.shape) == 2 else nn.Conv2d
 
 
 def _check(shape: tuple[int, ...], latent: int) -> None:

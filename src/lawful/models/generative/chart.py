@@ -58,7 +58,8 @@ class Chart:
 
     def volume(self, z: Float[Tensor, "n k"]) -> Float[Tensor, " n"]:
         r"""Returns $\sqrt{\det G}$: by how much the decoder stretches a small volume of codes."""
-        return torch.linalg.svdvals(self.jacobian(z)).prod(-1)
+        j = self.jacobian(z)
+        return torch.linalg.svdvals(j).prod(-1) if j.shape[1] >= j.shape[2] else z.new_zeros(len(z))
 
     def length(self, curve: Float[Tensor, "t k"]) -> Float[Tensor, ""]:
         """Returns $L$."""

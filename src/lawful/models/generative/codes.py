@@ -23,6 +23,15 @@ from lawful.objectives.generative import (
 
 
 @runtime_checkable
+class Relaxation(Protocol):
+    """Makes a choice of logits and Gumbel noise that gradients pass through."""
+
+    def __call__(self, logits: Tensor, noise: Tensor, *, temperature: float) -> Tensor:
+        """Returns a point of the simplex."""
+        ...
+
+
+@runtime_checkable
 class Codes(Protocol):
     r"""Reads the output of an encoder as a distribution $q(z \mid x)$ of codes, beside a fixed one $p(z)$."""
 
@@ -117,13 +126,14 @@ class CategoricalCodes(nn.Module):
 
     $$q(z_u = c \mid x) = \operatorname{softmax}(\ell_u)_c, \qquad \ell = \text{output}$$
 
-    A code is a 1 among 0s for each choice. In training it is relaxed by `gumbel_softmax`, so that gradients pass; in
-    evaluation it is drawn by `gumbel_max`, and bounds are bounds.
+    A code is a 1 among 0s for each choice. In training it is relaxed, so that gradients pass; in evaluation it is drawn
+    by `gumbel_max`, and bounds are bounds.
 
     Args:
         units: How many choices a code has.
         classes: Among how many each is.
         temperature: That of the relaxation.
+        relaxed: How a choice is made in training: `gumbel_softmax` or `gumbel_straight`.
 
     Examples:
         >>> codes = CategoricalCodes(2, classes=3).eval()
@@ -131,7 +141,9 @@ class CategoricalCodes(nn.Module):
         tensor([1.])
     """
 
-    def __init__(self, units: int, *, classes: int, temperature: float = 0.67) -> None:
+    def __init__(
+        self, units: int, *, classes: int, temperature: float = 0.67, relaxed: Relaxation = gumbel_softmax
+    ) -> None:
         super().__init__()
         if units < 1 or classes < 2:
             raise ValueError(f"a code has at least 1 choice among 2: got {units} among {classes}")
@@ -139,6 +151,7 @@ class CategoricalCodes(nn.Module):
             raise ValueError(f"temperature is above 0, and finite: got {temperature}")
         self.units, self.classes, self.temperature = units, classes, temperature
         self.size = self.outputs = units * classes
+        self.relaxed = relaxed
 
     def noise(self, u: Float[Tensor, "*m k"]) -> Float[Tensor, "*m k"]:
         """Returns Gumbel noise, by its quantiles."""
@@ -148,7 +161,7 @@ class CategoricalCodes(nn.Module):
         """Chooses; in training, nearly."""
         logits, noise = self._apart(q).expand_as(self._apart(noise)), self._apart(noise)
         if self.training:
-            return gumbel_softmax(logits, noise, temperature=self.temperature).flatten(-2)
+            return self.relaxed(logits, noise, temperature=self.temperature).flatten(-2)
         return gumbel_max(logits, noise).flatten(-2)
 
     def prior(self, noise: Float[Tensor, "*m k"]) -> Float[Tensor, "*m k"]:

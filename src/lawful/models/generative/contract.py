@@ -46,6 +46,12 @@ class Bounds(Protocol):
         ...
 
 
+def finite(x: Float[Tensor, "n *shape"]) -> None:
+    """Refuses examples that have no likelihood."""
+    if not bool(x.isfinite().all()):
+        raise ValueError("finite examples were wanted: got NaN or infinite ones")
+
+
 def unconditional(labels: Tensor | None) -> None:
     """Refuses labels, for a model that knows none."""
     if labels is not None:

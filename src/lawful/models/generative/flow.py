@@ -17,7 +17,7 @@ from lawful.functions.estimate import Estimate
 from lawful.functions.noise import categorical_noise
 from lawful.laws import Claim, agreement, density_integrates_to_one, made, samples_follow_density, shape
 from lawful.models.generative.bases import LOGISTIC, NORMAL, Base
-from lawful.models.generative.contract import unconditional
+from lawful.models.generative.contract import finite, unconditional
 
 _ROWS = 2048
 
@@ -62,7 +62,7 @@ class Flow(nn.Module):
     @torch.no_grad()
     def fit(self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None) -> Flow:
         """Reads the data's moments, how frequent classes are, and what blocks begin with; it trains nothing."""
-        condition = self._condition(labels)
+        condition = self._condition(labels, len(x))
         if self.classes and labels is not None:
             self.frequencies.copy_(torch.bincount(labels, minlength=self.classes) / len(labels))
         rows = self._rows(x)
@@ -83,13 +83,13 @@ class Flow(nn.Module):
         self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Turns examples into noise, and returns the log-determinants."""
-        z, log_det = self.blocks(self.units(self._rows(x)), self._condition(labels))
+        z, log_det = self.blocks(self.units(self._rows(x)), self._condition(labels, len(x)))
         return z, log_det - self.units.std.log().sum()
 
     @torch.no_grad()
     def decode(self, z: Float[Tensor, "n d"], *, labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, "n *shape"]:
         """Turns noise into examples."""
-        condition = self._condition(labels)
+        condition = self._condition(labels, len(z))
         with in_training(self):
             x, _ = self.blocks.inverse(z, condition)
         return self.units.inverse(x).reshape(len(z), *self.shape)
@@ -109,12 +109,13 @@ class Flow(nn.Module):
         self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None, seed: int = 0
     ) -> Estimate:
         """Returns the log-density of each example, in nats; exact."""
-        if not bool(x.isfinite().all()):
-            raise ValueError("finite examples were wanted: got NaN or infinite ones")
+        finite(x)
         parts = [None] * -(-len(x) // _ROWS) if labels is None else labels.split(_ROWS)
         with in_training(self):
             found = [self.log_density(a, labels=b) for a, b in zip(x.split(_ROWS), parts, strict=False) if len(a)]
         value = torch.cat(found) if found else x.new_zeros(0)
+        if bool(value.isnan().any()):
+            raise ValueError(f"the flow gives NaN for {int(value.isnan().sum())} of {len(x)} examples: it has diverged")
         return Estimate.exact(value, evaluations=self.classes if self.classes and labels is None else 1)
 
     @torch.no_grad()
@@ -125,18 +126,22 @@ class Flow(nn.Module):
         mean = self.units.mean
         z = self.base.noise(n, len(mean), seed=seed, first=first, dtype=mean.dtype, device=mean.device)
         if self.classes and labels is None:
-            drawn = categorical_noise(n, self.frequencies.double(), seed=seed, stream=1, first=first)
-            labels = drawn.to(mean.device)
+            labels = categorical_noise(n, self.frequencies.double(), seed=seed, stream=1, first=first).to(mean.device)
         if not n:
             return z.reshape(0, *self.shape)
         given = [None] * -(-n // _ROWS) if labels is None else labels.split(_ROWS)
-        return torch.cat([self.decode(a, labels=b) for a, b in zip(z.split(_ROWS), given, strict=True)])
+        drawn = torch.cat([self.decode(a, labels=b) for a, b in zip(z.split(_ROWS), given, strict=True)])
+        if not bool(drawn.isfinite().all()):
+            raise ValueError("the flow draws NaN or infinite numbers: it has diverged")
+        return drawn
 
-    def _condition(self, labels: Tensor | None) -> Tensor | None:
+    def _condition(self, labels: Tensor | None, n: int) -> Tensor | None:
         if not self.classes:
             return unconditional(labels)
         if labels is None:
             raise ValueError(f"labels were wanted: the flow is of {self.classes} classes")
+        if tuple(labels.shape) != (n,):
+            raise ValueError(f"a label for each of {n} examples was wanted: got shape {tuple(labels.shape)}")
         if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
             raise ValueError(f"labels are from 0 to {self.classes - 1}: got {int(labels.min())} to {int(labels.max())}")
         return F.one_hot(labels.long(), self.classes).to(self.units.mean.dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,10 +16,11 @@ from lawful.blocks import Standardize
 from lawful.blocks.dense import Activation
 from lawful.blocks.modes import in_training
 from lawful.blocks.normalization.spectral_norm import SpectralNorm
+from lawful.functions import identity
 from lawful.functions.noise import normal_noise
 from lawful.laws import Claim, agreement, batch_independence, shape
-from lawful.models.generative.autoencoders import CNNAutoencoderConfig, cnn_autoencoder
-from lawful.models.generative.contract import unconditional
+from lawful.models.generative.autoencoders import CNNAutoencoderConfig, Entrywise, cnn_decoder, cnn_encoder
+from lawful.models.generative.labelled import LabelPlanes, beside, drawn_labels, told
 from lawful.models.mlp import MLP, MLPConfig
 
 Wrap = Callable[[nn.Module], nn.Module]
@@ -42,23 +42,28 @@ class GAN(nn.Module):
 
     $$x = \sigma \, G(z) + \mu, \qquad z \sim \mathcal{N}(0, 1)$$
 
-    It has no density: it can be sampled, not scored. The critic sees data in standard units.
+    It has no density: it can be sampled, not scored. The critic sees data in standard units. With classes both players
+    are told the label, as a 1 among 0s; where none is given, samples have classes as frequent as in the data.
 
     Reference:
-        Goodfellow and others, *Generative Adversarial Nets*, 2014.
+        Goodfellow and others, *Generative Adversarial Nets*, 2014; Mirza and Osindero, *Conditional Generative
+        Adversarial Nets*, 2014.
 
     Args:
-        generator: $G$, from codes to examples, flat or not.
-        critic: From examples to a score each, flat or not.
+        generator: $G$, from codes, and labels after them, to examples, flat or not.
+        critic: From examples, or their flattened entries and labels after them, to a score each.
         shape: The shape of an example.
         latent: The size of a code $z$.
         inputs: The standardising of the data; one mean and deviation for all entries unless given.
+        classes: How many classes there are; 0 without labels.
 
     Examples:
         >>> model = mlp_gan(MLPGANConfig(shape=(2,), latent=3, hidden=(8,)))
         >>> torch.equal(model.sample(4, seed=1)[2:], model.sample(2, seed=1, first=2))
         True
     """
+
+    frequencies: Tensor
 
     def __init__(
         self,
@@ -68,40 +73,67 @@ class GAN(nn.Module):
         shape: tuple[int, ...],
         latent: int,
         inputs: Standardize | None = None,
+        classes: int = 0,
     ) -> None:
         super().__init__()
         if latent < 1 or not shape or min(shape) < 1:
             raise ValueError(f"latent and a shape of at least 1 were wanted: got {latent} and {shape}")
-        self.generator, self.critic_net, self.shape, self.latent = generator, critic, shape, latent
+        if classes < 0:
+            raise ValueError(f"classes are at least 0: got {classes}")
+        self.generator, self.critic_net, self.shape, self.latent, self.classes = (
+            generator,
+            critic,
+            shape,
+            latent,
+            classes,
+        )
         self.inputs = Standardize((1,) * len(shape)) if inputs is None else inputs
+        self.register_buffer("frequencies", torch.full((classes,), 1 / max(1, classes)))
 
-    def fit_units(self, x: Float[Tensor, "n ..."]) -> GAN:
-        """Reads mean and deviation of the training data."""
+    def fit_units(self, x: Float[Tensor, "n ..."], *, labels: Int[Tensor, " n"] | None = None) -> GAN:
+        """Reads mean and deviation of the training data, and how frequent their classes are."""
         self.inputs.fit(x)
+        if self.classes and labels is not None:
+            self.frequencies.copy_(torch.bincount(labels, minlength=self.classes) / len(labels))
         return self
 
-    def generate(self, z: Float[Tensor, "n latent"]) -> Float[Tensor, "n ..."]:
+    @torch.no_grad()
+    def within(self, low: float, high: float) -> GAN:
+        """Takes the units from a range instead: it becomes the interval from -1 to 1."""
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(f"low is below high, both finite: got {low} and {high}")
+        self.inputs.mean.fill_((low + high) / 2)
+        self.inputs.std.fill_((high - low) / 2)
+        return self
+
+    def generate(
+        self, z: Float[Tensor, "n latent"], *, labels: Int[Tensor, " n"] | None = None
+    ) -> Float[Tensor, "n ..."]:
         """Makes examples of codes, in standard units."""
-        return self.generator(z).reshape(-1, *self.shape)
+        known = told(labels, len(z), classes=self.classes, like=z)
+        return self.generator(beside(z, known)).reshape(-1, *self.shape)
 
-    def criticise(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, " n"]:
+    def criticise(self, x: Float[Tensor, "n ..."], *, labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, " n"]:
         """Scores examples in standard units: the higher, the more they look like data."""
-        return self.critic_net(x).reshape(len(x))
+        return self.critic_net(beside(x, told(labels, len(x), classes=self.classes, like=x))).reshape(len(x))
 
-    def forward(self, z: Float[Tensor, "n latent"]) -> Float[Tensor, "n ..."]:
+    def forward(
+        self, z: Float[Tensor, "n latent"], *, labels: Int[Tensor, " n"] | None = None
+    ) -> Float[Tensor, "n ..."]:
         """Makes examples of codes, in the units of the data."""
-        return self.inputs.inverse(self.generate(z))
+        return self.inputs.inverse(self.generate(z, labels=labels))
 
     @torch.no_grad()
     def sample(
         self, n: int, seed: int = 0, *, first: int = 0, labels: Int[Tensor, " n"] | None = None
     ) -> Float[Tensor, "n ..."]:
         """Draws samples in the units of the data."""
-        unconditional(labels)
+        if labels is None:
+            labels = drawn_labels(n, self.frequencies, seed=seed, stream=1, first=first)
         weight = next(self.parameters())
         z = normal_noise(n, self.latent, seed=seed, first=first, dtype=weight.dtype, device=weight.device)
         with in_training(self):
-            return self(z)
+            return self(z, labels=labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +146,12 @@ class MLPGANConfig:
     """The size of a code."""
     hidden: tuple[int, ...] = (128, 128)
     """The width of each hidden layer, of both players."""
+    classes: int = 0
+    """How many classes there are; 0 without labels."""
     activation: Activation = leaky
     """What each hidden layer applies to its entries."""
+    output: Activation = identity
+    """What the generator applies to its output: tanh for data from -1 to 1."""
 
 
 def mlp_gan(config: MLPGANConfig, *, wrap: Wrap = unwrapped) -> GAN:
@@ -131,9 +167,16 @@ def mlp_gan(config: MLPGANConfig, *, wrap: Wrap = unwrapped) -> GAN:
     """
     d = math.prod(config.shape)
     sizes = partial(MLPConfig, hidden=config.hidden, activation=config.activation)
-    generator, critic = MLP(sizes(d_in=config.latent, d_out=d)), MLP(sizes(d_in=d, d_out=1))
+    generator = MLP(sizes(d_in=config.latent + config.classes, d_out=d, output=config.output))
+    critic = MLP(sizes(d_in=d + config.classes, d_out=1))
     critic.layers = nn.Sequential(*(wrap(layer) for layer in critic.layers))
-    return GAN(generator, nn.Sequential(nn.Flatten(), critic), shape=config.shape, latent=config.latent)
+    return GAN(
+        generator,
+        nn.Sequential(nn.Flatten(), critic),
+        shape=config.shape,
+        latent=config.latent,
+        classes=config.classes,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +191,12 @@ class CNNGANConfig:
     """The channels after the critic's first convolution; each halving doubles them."""
     halvings: int = 2
     """How often the critic halves the space axes, and the generator doubles them."""
+    classes: int = 0
+    """How many classes there are; 0 without labels."""
     activation: Activation = leaky
     """What each hidden layer applies to its entries."""
+    output: Activation = identity
+    """What the generator applies to its output: tanh for data from -1 to 1."""
 
 
 def cnn_gan(config: CNNGANConfig, *, wrap: Wrap = unwrapped) -> GAN:
@@ -163,19 +210,18 @@ def cnn_gan(config: CNNGANConfig, *, wrap: Wrap = unwrapped) -> GAN:
         >>> cnn_gan(CNNGANConfig(shape=(1, 8, 8), width=4)).sample(3).shape
         torch.Size([3, 1, 8, 8])
     """
-
-    def sizes(latent: int) -> CNNAutoencoderConfig:
-        return CNNAutoencoderConfig(
-            shape=config.shape,
-            latent=latent,
-            width=config.width,
-            halvings=config.halvings,
-            activation=deepcopy(config.activation),
-        )
-
-    generator, layers = cnn_autoencoder(sizes(config.latent)).decoder, cnn_autoencoder(sizes(1)).encoder
-    critic = nn.Sequential(*(wrap(layer) if hasattr(layer, "weight") else layer for layer in layers.children()))
-    return GAN(generator, critic, shape=config.shape, latent=config.latent)
+    (channels, *space), classes = config.shape, config.classes
+    sizes = partial(CNNAutoencoderConfig, width=config.width, halvings=config.halvings, activation=config.activation)
+    generator = cnn_decoder(sizes(shape=config.shape, latent=config.latent + classes))
+    layers = cnn_encoder(sizes(shape=(channels + classes, *space), latent=1)).children()
+    critic = [wrap(layer) if hasattr(layer, "weight") else layer for layer in layers]
+    return GAN(
+        nn.Sequential(generator, Entrywise(config.output)),
+        nn.Sequential(*[LabelPlanes(config.shape, classes)] * bool(classes), *critic),
+        shape=config.shape,
+        latent=config.latent,
+        classes=classes,
+    )
 
 
 def claims() -> Iterator[Claim]:

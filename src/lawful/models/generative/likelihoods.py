@@ -19,13 +19,13 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 @runtime_checkable
-class Likelihood(Protocol):
+class DecoderLikelihood(Protocol):
     r"""Reads the output of a decoder as a distribution $p(x \mid z)$ of examples."""
 
     outputs: int
     """How many numbers a decoder puts out for an example."""
 
-    def fit(self, x: Float[Tensor, "n *shape"]) -> Likelihood:
+    def fit(self, x: Float[Tensor, "n *shape"]) -> DecoderLikelihood:
         """Reads the units of the training data."""
         ...
 

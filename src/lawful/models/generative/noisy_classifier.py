@@ -51,7 +51,7 @@ class NoisyClassifier(nn.Module):
     Args:
         network: $f$, from examples and noise levels to a score for each class.
         path: The path from data to noise.
-        sigma_data: The standard deviation of the data.
+        sigma_data: The standard deviation of the data, a buffer; a score model that it guides sets it.
 
     Examples:
         >>> from lawful.models.generative.networks import TimeMLP, TimeMLPConfig
@@ -61,13 +61,16 @@ class NoisyClassifier(nn.Module):
         [1.0, 1.0, 1.0, 1.0]
     """
 
+    sigma_data: Tensor
+
     def __init__(self, network: nn.Module, *, path: GaussianPath, sigma_data: float = 1.0) -> None:
         super().__init__()
-        self.network, self.path, self.sigma_data = network, path, sigma_data
+        self.network, self.path = network, path
+        self.register_buffer("sigma_data", torch.tensor(sigma_data))
 
     def forward(self, x: Float[Tensor, "n *shape"], t: Float[Tensor, "*n"]) -> Float[Tensor, "n classes"]:
         """The log-probabilities of all classes."""
-        inward = beside(input_scale(self.path, t, sigma_data=self.sigma_data), x)
+        inward = beside(input_scale(self.path, t, sigma_data=float(self.sigma_data)), x)
         like = next(self.network.parameters(), x)
         scores = self.network((inward * x).to(like.dtype), condition_of(self.path, t).to(like).expand(len(x)))
         return scores.to(x.dtype).log_softmax(-1)

@@ -15,7 +15,7 @@ from lawful.functions.estimate import Estimate
 from lawful.functions.noise import normal_noise
 from lawful.functions.principal import Principal, principal_axes, streamed_axes
 from lawful.laws import Claim, agreement, density_integrates_to_one, idempotence, made, samples_follow_density, shape
-from lawful.models.generative.contract import unconditional
+from lawful.models.generative.contract import finite, unconditional
 
 Axes = Callable[[Tensor], Principal]
 """From data to their principal axes: `principal_axes`, `randomised_axes` or another, with what they are to be given."""
@@ -169,6 +169,7 @@ class PCA(nn.Module):
     ) -> Estimate:
         """Returns the log-density of each example, in nats; exact."""
         unconditional(labels)
+        finite(x)
         return Estimate.exact(self.log_density(x))
 
     @property

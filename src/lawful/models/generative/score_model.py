@@ -35,7 +35,7 @@ from lawful.solvers.diffusion import (
 from lawful.solvers.diffusion.gaussian_path import beside
 
 _ROWS = 512
-TRACED = Likelihood()
+TRACED = Likelihood(scale=1.0)
 FAR = 30.0
 """So many standard deviations from the data, on average over a batch, other units are suspected."""
 
@@ -63,8 +63,8 @@ class ScoreModel(nn.Module):
         predicts: From `sigma_data` to what the network predicts: EDM's $F$, or say `lambda _: NOISE`.
         classes: The number of labels that the network knows; 0 for none.
         units: How data are standardised: one mean and deviation for all entries unless given.
-        drawing: How samples are drawn.
-        likelihood: How likelihoods are found; its scales are set here.
+        drawing: How samples are drawn; its classifier, if it has one, becomes part of the model.
+        likelihood: How likelihoods are found; its scale counts in deviations of the data, and its spread is theirs.
 
     Examples:
         >>> from lawful.models.generative.networks import TimeMLP, TimeMLPConfig
@@ -92,7 +92,7 @@ class ScoreModel(nn.Module):
         self.shape, self.classes = tuple(shape), classes
         self.core = DenoisingNetwork(network, path=edm() if path is None else path, predicts=predicts)
         self.units = Standardize((1,) * len(shape)) if units is None else units
-        self.drawing, self.likelihood = drawing, likelihood
+        self.drawing, self.likelihood, self.guide = drawing, likelihood, drawing.classifier
 
     @torch.no_grad()
     def fit(self, x: Float[Tensor, "n *shape"]) -> ScoreModel:
@@ -105,6 +105,8 @@ class ScoreModel(nn.Module):
         if not spread > 0:
             raise ValueError("examples that vary were wanted: all are the same")
         self.core.sigma_data.copy_(spread)
+        if self.guide is not None:
+            self.guide.sigma_data.copy_(spread)
         return self
 
     def denoiser(self, labels: Int[Tensor, " n"] | None = None) -> Denoiser:
@@ -140,6 +142,7 @@ class ScoreModel(nn.Module):
 
     # ------------------------------------------------------------ what it is for, in the data's units
 
+    @torch.inference_mode(mode=False)  # a classifier that guides, and a trace, need gradients
     @torch.no_grad()
     def sample(
         self,
@@ -154,6 +157,7 @@ class ScoreModel(nn.Module):
         how = self.drawing if drawing is None else drawing
         return self._drawn(n, lambda rows: self._guided(_rows_of(labels, rows), how), how, seed=seed, first=first)
 
+    @torch.inference_mode(mode=False)
     @torch.no_grad()
     def complete(
         self,
@@ -177,6 +181,7 @@ class ScoreModel(nn.Module):
         drawn = self._drawn(len(x), denoise, self.drawing, seed=seed, first=first)
         return torch.where(mask, x, drawn.to(x))
 
+    @torch.inference_mode(mode=False)
     @torch.no_grad()
     def log_prob(
         self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None, seed: int = 0
@@ -190,7 +195,7 @@ class ScoreModel(nn.Module):
                 " units, 0 to 1, say, and not 0 to 255?",
                 stacklevel=2,
             )
-        found, how = [], replace(self.likelihood, scale=spread, spread=spread)
+        found, how = [], replace(self.likelihood, scale=self.likelihood.scale * spread, spread=spread)
         with in_training(self):
             for start in range(0, len(z), _ROWS):
                 rows = slice(start, start + _ROWS)
@@ -258,7 +263,7 @@ class ScoreModel(nn.Module):
 
 
 def _rows_of(labels: Tensor | None, rows: slice) -> Tensor | None:
-    return None if labels is None else labels[rows]
+    return None if labels is None else labels[rows].clone()
 
 
 def claims() -> Iterator[Claim]:

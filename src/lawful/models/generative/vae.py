@@ -8,15 +8,14 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lawful.blocks.modes import in_training
 from lawful.functions.estimate import Estimate
-from lawful.functions.noise import categorical_noise, normal_noise, uniform_noise
+from lawful.functions.noise import normal_noise, uniform_noise
 from lawful.laws import Claim, agreement, made, shape
 from lawful.models.generative.codes import Codes, GaussianCodes
-from lawful.models.generative.contract import unconditional
-from lawful.models.generative.likelihoods import GaussianLikelihood, Likelihood
+from lawful.models.generative.labelled import beside, drawn_labels, told
+from lawful.models.generative.likelihoods import DecoderLikelihood, GaussianLikelihood
 from lawful.objectives.generative import importance_estimate, negative_elbo
 
 CHUNK = 32
@@ -52,7 +51,8 @@ class VAE(nn.Module):
         decoder: From codes, and labels after them, to the numbers that `likelihood` reads.
         shape: The shape of an example.
         codes: What codes are: `GaussianCodes` or `CategoricalCodes`.
-        likelihood: What entries are: `GaussianLikelihood`, `VaryingGaussianLikelihood` or `BernoulliLikelihood`.
+        likelihood: What entries are: `GaussianLikelihood`, `VaryingGaussianLikelihood`, `LevelLikelihood` or
+            `BernoulliLikelihood`.
         classes: How many classes there are; 0 without labels.
 
     Examples:
@@ -70,7 +70,7 @@ class VAE(nn.Module):
         *,
         shape: tuple[int, ...],
         codes: Codes,
-        likelihood: Likelihood | None = None,
+        likelihood: DecoderLikelihood | None = None,
         classes: int = 0,
     ) -> None:
         super().__init__()
@@ -94,8 +94,7 @@ class VAE(nn.Module):
     ) -> Float[Tensor, "n o"]:
         """Returns what the encoder says of examples, for `codes` to read."""
         rows = self.likelihood.inputs(self._checked(x))
-        told = self._told(labels, len(x), x)
-        return self.encoder(rows if told is None else torch.cat([rows.flatten(1), told], 1))
+        return self.encoder(beside(rows, told(labels, len(x), classes=self.classes, like=x)))
 
     def encode(self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, "n k"]:
         """Returns the mean code of each example."""
@@ -178,9 +177,8 @@ class VAE(nn.Module):
         self, n: int, seed: int = 0, *, first: int = 0, labels: Int[Tensor, " n"] | None = None
     ) -> Float[Tensor, "n *shape"]:
         """Draws examples, noise included; without labels those of several classes are as frequent as in the data."""
-        if self.classes and labels is None:
-            drawn = categorical_noise(n, self.frequencies.double(), seed=seed, stream=2, first=first)
-            labels = drawn.to(self.frequencies.device)
+        if labels is None:
+            labels = drawn_labels(n, self.frequencies, seed=seed, stream=2, first=first)
         with in_training(self):
             z = self.codes.prior(self._noise(n, seed=seed, first=first, like=next(self.decoder.parameters())))
             return self.likelihood.sample(self._decoded(z, labels), seed=seed, stream=1, first=first)
@@ -225,9 +223,9 @@ class VAE(nn.Module):
 
     def _decoded(self, z: Tensor, labels: Tensor | None) -> Tensor:
         """What the decoder says of codes, with any axes before that of examples."""
-        told = self._told(labels, z.shape[-2], z)
-        if told is not None:
-            z = torch.cat([z, told.expand(*z.shape[:-1], -1)], -1)
+        known = told(labels, z.shape[-2], classes=self.classes, like=z)
+        if known is not None:
+            z = torch.cat([z, known.expand(*z.shape[:-1], -1)], -1)
         return self.decoder(z.flatten(0, -2)).reshape(*z.shape[:-1], self.likelihood.outputs)
 
     def _noise(self, n: int, *sizes: int, seed: int, like: Tensor, first: int = 0) -> Tensor:
@@ -236,18 +234,6 @@ class VAE(nn.Module):
 
     def _all(self, x: Tensor, label: int) -> Tensor:
         return torch.full((len(x),), label, device=x.device)
-
-    def _told(self, labels: Tensor | None, n: int, like: Tensor) -> Tensor | None:
-        """Labels as the networks are told them."""
-        if not self.classes:
-            return unconditional(labels)
-        if labels is None:
-            raise ValueError(f"labels were wanted: the model is of {self.classes} classes")
-        if len(labels) != n:
-            raise ValueError(f"a label for each of {n} examples was wanted: got {len(labels)}")
-        if n and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
-            raise ValueError(f"labels are from 0 to {self.classes - 1}: got {int(labels.min())} to {int(labels.max())}")
-        return F.one_hot(labels.long(), self.classes).to(like.dtype)
 
     def _checked(self, x: Tensor) -> Tensor:
         if x.shape[1:] != self.shape or not len(x):

@@ -14,8 +14,10 @@ from torch.nn import functional as F
 from lawful.blocks.dense import Activation
 from lawful.functions import principal_axes
 from lawful.laws import Claim, agreement, batch_independence, made, shape
+from lawful.models.generative.autoencoders import CNNAutoencoderConfig, cnn_decoder, cnn_encoder
 from lawful.models.generative.codes import Codes, GaussianCodes
-from lawful.models.generative.likelihoods import GaussianLikelihood, Likelihood
+from lawful.models.generative.labelled import LabelPlanes
+from lawful.models.generative.likelihoods import DecoderLikelihood, GaussianLikelihood
 from lawful.models.generative.pca import PCA
 from lawful.models.generative.vae import VAE
 from lawful.models.mlp import MLP, MLPConfig
@@ -39,7 +41,7 @@ class MLPVAEConfig:
     """The share of hidden units of the encoder and the decoder that is dropped in training."""
 
 
-def mlp_vae(config: MLPVAEConfig, *, codes: Codes | None = None, likelihood: Likelihood | None = None) -> VAE:
+def mlp_vae(config: MLPVAEConfig, *, codes: Codes | None = None, likelihood: DecoderLikelihood | None = None) -> VAE:
     """Makes a variational autoencoder of dense layers.
 
     Args:
@@ -79,6 +81,54 @@ def mlp_vae(config: MLPVAEConfig, *, codes: Codes | None = None, likelihood: Lik
         codes=codes,
         likelihood=likelihood,
         classes=config.classes,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CNNVAEConfig:
+    """The sizes of a variational autoencoder of convolutions, for series and images."""
+
+    shape: tuple[int, ...]
+    """The shape of an example, channels first: (c, t) or (c, h, w)."""
+    latent: int = 8
+    """The size of a code, where codes are Gaussian."""
+    width: int = 16
+    """The channels after the first convolution; each halving doubles them."""
+    halvings: int = 2
+    """How often the space axes are halved."""
+    classes: int = 0
+    """How many classes there are; 0 without labels."""
+    activation: Activation = F.silu
+    """What each hidden layer applies to its entries."""
+
+
+def cnn_vae(config: CNNVAEConfig, *, codes: Codes | None = None, likelihood: DecoderLikelihood | None = None) -> VAE:
+    """Makes a variational autoencoder of the two halves of `cnn_autoencoder`; labels are channels of their own.
+
+    Args:
+        config: The sizes.
+        codes: What codes are; Gaussian unless given.
+        likelihood: What entries are; Gaussian unless given. What it reads is a channel or several for each channel.
+
+    Examples:
+        >>> model = cnn_vae(CNNVAEConfig(shape=(1, 7, 9), width=4))
+        >>> model.encode(torch.zeros(2, 1, 7, 9)).shape, model.sample(3).shape
+        (torch.Size([2, 8]), torch.Size([3, 1, 7, 9]))
+    """
+    codes = GaussianCodes(config.latent) if codes is None else codes
+    likelihood = GaussianLikelihood(config.shape) if likelihood is None else likelihood
+    classes, (channels, *space) = config.classes, config.shape
+    sizes = partial(CNNAutoencoderConfig, width=config.width, halvings=config.halvings, activation=config.activation)
+    encoder = cnn_encoder(sizes(shape=(channels + classes, *space), latent=codes.outputs))
+    read = channels * likelihood.outputs // math.prod(config.shape)
+    decoder = cnn_decoder(sizes(shape=(read, *space), latent=codes.size + classes))
+    return VAE(
+        nn.Sequential(LabelPlanes(config.shape, classes), encoder) if classes else encoder,
+        decoder,
+        shape=config.shape,
+        codes=codes,
+        likelihood=likelihood,
+        classes=classes,
     )
 
 

@@ -13,7 +13,13 @@ from lawful.objectives.generative.adversarial import (
 from lawful.objectives.generative.denoising import denoising_error, flow_matching
 from lawful.objectives.generative.elbo import gaussian_divergence, negative_elbo
 from lawful.objectives.generative.gradient_estimators import gaussian_log_density, reparameterised, score_function
-from lawful.objectives.generative.gumbel import categorical_divergence, gumbel, gumbel_max, gumbel_softmax
+from lawful.objectives.generative.gumbel import (
+    categorical_divergence,
+    gumbel,
+    gumbel_max,
+    gumbel_softmax,
+    gumbel_straight,
+)
 from lawful.objectives.generative.iwae import importance_bound, importance_estimate
 from lawful.objectives.generative.noise_levels import (
     LogNormal,
@@ -53,6 +59,7 @@ __all__ = [
     "gumbel",
     "gumbel_max",
     "gumbel_softmax",
+    "gumbel_straight",
     "importance_bound",
     "importance_estimate",
     "negative_elbo",

@@ -69,6 +69,30 @@ def gumbel_max(logits: Float[Tensor, "*batch c"], noise: Float[Tensor, "*batch c
     return torch.zeros_like(logits).scatter(-1, best, 1.0)
 
 
+def gumbel_straight(
+    logits: Float[Tensor, "*batch c"], noise: Float[Tensor, "*batch c"], *, temperature: float
+) -> Float[Tensor, "*batch c"]:
+    r"""Chooses as `gumbel_max`, with the gradient of `gumbel_softmax`: straight through.
+
+    The value is that of a choice, so that a decoder sees what it will see later; the gradient is one of another
+    function, and biased.
+
+    Reference:
+        Bengio, Léonard and Courville, *Estimating or Propagating Gradients Through Stochastic Neurons*, 2013.
+
+    Args:
+        logits: $\ell$.
+        noise: $g$, of `gumbel`.
+        temperature: $\tau$ of the gradient, above 0.
+
+    Examples:
+        >>> gumbel_straight(torch.tensor([0.0, 2.0]), torch.tensor([1.0, 0.0]), temperature=0.5)
+        tensor([0., 1.])
+    """
+    soft = gumbel_softmax(logits, noise, temperature=temperature)
+    return gumbel_max(logits, noise) + (soft - soft.detach())
+
+
 def categorical_divergence(logits: Float[Tensor, "*batch c"]) -> Float[Tensor, "*batch"]:
     r"""Measures how far a choice is from an even one, in nats: $\mathrm{KL} = \log C + \sum_c p_c \log p_c$.
 
@@ -121,6 +145,11 @@ def claims() -> Iterator[Claim]:
         return 2 * z[:, :1] * (logits.new_tensor([1.0, 0.0, 0.0]) - z)
 
     yield Claim(derivative(formula=slope), first, both, name="gumbel_softmax, its first entry")
+
+    def passed(logits: Tensor, noise: Tensor) -> Tensor:
+        return gumbel_straight(logits, noise, temperature=0.5)[:, 0]
+
+    yield Claim(derivative(formula=slope), passed, both, name="gumbel_straight, its gradient")
 
     def entropy(x: Tensor) -> Tensor:
         return math.log(4) - torch.distributions.Categorical(logits=x).entropy()

@@ -140,7 +140,8 @@ def denoising_score_matching(
     """
     if not 0 < sigma < float("inf"):
         raise ValueError(f"sigma is above 0, and finite: got {sigma}")
-    return reduce((score(x + sigma * noise) + noise / sigma).square().flatten(1).sum(1) / 2)
+    s = _kept(score(x + sigma * noise), x)
+    return reduce((s + noise / sigma).square().flatten(1).sum(1) / 2)
 
 
 def signs_like(x: Float[Tensor, "n *shape"], *, count: int = 1) -> Float[Tensor, "count n *shape"]:
@@ -164,9 +165,15 @@ def _scored(score: Score, x: Tensor) -> tuple[Tensor, Tensor]:
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         s = score(leaf)
-    if s.shape != x.shape:
-        raise ValueError(f"the score is to keep the shape {tuple(x.shape)}: got {tuple(s.shape)}")
-    return s, leaf
+    return _kept(s, x), leaf
+
+
+def _kept(s: Tensor, x: Tensor) -> Tensor:
+    if s.shape != x.shape or not len(x):
+        raise ValueError(
+            f"at least one example, and a score that keeps the shape {tuple(x.shape)}, are wanted: got {tuple(s.shape)}"
+        )
+    return s
 
 
 def _along(s: Tensor, leaf: Tensor, v: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lawful.functions import Estimate
-from lawful.models.generative import Bounds, Decoded, Generates, Scores
+from lawful.models.generative import Bounds, Decoded, Generates, ScoreModel, Scores
 from lawful.recipes.generative.form import Form
 from lawful.recipes.generative.scoring import scored
 from lawful.training import Run
@@ -59,17 +59,36 @@ class Completes(Protocol):
 
 
 @torch.no_grad()
-def drawn(of: Trained, *, n: int, seed: int = 0, label: str | None = None) -> Tensor:
-    """Draws samples, of a label if one is asked for.
+def drawn(
+    of: Trained,
+    *,
+    n: int,
+    seed: int = 0,
+    label: str | None = None,
+    guidance: float | None = None,
+    steps: int | None = None,
+) -> Tensor:
+    """Draws samples, of a label if one is asked for; where the data have levels, so have the samples.
 
     Args:
         of: The model and the form of its data.
         n: How many.
         seed: What they depend on.
         label: The name of the label.
+        guidance: How strongly a model of diffusion is led to the label; as it was trained to be unless given.
+        steps: In how many steps it draws; as it was trained to unless given.
     """
     if n < 1:
         raise ValueError(f"n is at least 1: got {n}")
+    if guidance is not None and label is None:
+        raise ValueError("guidance leads to a label: give one")
+    if guidance is not None or steps is not None:
+        if not isinstance(of.model, ScoreModel):
+            came = type(of.model).__name__
+            raise ValueError(f"guidance and steps are for a model of diffusion: the run has a {came}")
+        usual = of.model.drawing
+        scale = usual.guidance if guidance is None else guidance
+        of.model.drawing = replace(usual, guidance=scale, steps=usual.steps if steps is None else steps)
     if not isinstance(of.model, Generates):
         raise ValueError(f"a {type(of.model).__name__} draws no samples")
     parts = []
@@ -78,7 +97,8 @@ def drawn(of: Trained, *, n: int, seed: int = 0, label: str | None = None) -> Te
         size = min(AT_ONCE, n - first)
         labels = None if number is None else torch.full((size,), number)
         parts.append(of.model.sample(size, seed, first=first, labels=labels).cpu())
-    return torch.cat(parts)
+    x, levels = torch.cat(parts), of.form.dequantizer
+    return x if levels is None else levels.quantized(x)
 
 
 @dataclass(frozen=True)

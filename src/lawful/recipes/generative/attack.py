@@ -13,7 +13,7 @@ from torch import nn
 
 from lawful.data import Shuffled
 from lawful.inference import predict
-from lawful.inference.attacks import PGD, CarliniWagner, DeepFool, Worst, fgsm, margin, robust_accuracy
+from lawful.inference.attacks import FGSM, PGD, CarliniWagner, DeepFool, Worst, margin, robust_accuracy
 from lawful.inference.attacks import Attack as Attacking
 from lawful.inference.metrics import accuracy
 from lawful.probe import figures
@@ -139,7 +139,7 @@ class Attack(Classify):
             case "pgd":
                 return plain
             case "fgsm":
-                return fgsm(eps=eps, norm=norm, box=box)
+                return FGSM(eps=eps, norm=norm, box=box)
             case "momentum":
                 return PGD(eps=eps, norm=norm, steps=self.steps, momentum=1.0, start=0.0, enough=0.0, box=box)
             case "deepfool":
@@ -148,7 +148,7 @@ class Attack(Classify):
                 return CarliniWagner(eps=eps, steps=self.steps, box=box)
             case "worst":
                 other = PGD(eps=eps, norm=norm, steps=self.steps, gain=margin, enough=0.0, box=box, seed=1)
-                return Worst((fgsm(eps=eps, norm=norm, box=box), plain, other))
+                return Worst((FGSM(eps=eps, norm=norm, box=box), plain, other))
 
     def drawn(
         self,

@@ -16,6 +16,7 @@ from lawful.laws import Claim, batch_independence, made
 from lawful.models.generative import (
     ContinuousFlow,
     Velocity,
+    autoregressive_flow,
     coupling_flow,
     level_flow,
     nice,
@@ -58,18 +59,18 @@ class Flow:
 
     name: ClassVar[str] = "flow"
 
-    model: Literal["suited", "spline", "levels", "affine", "nice", "continuous"] = "suited"
-    """suited: levels where the data have some, else spline; affine and nice: couplings; continuous: by a velocity."""
+    model: Literal["suited", "spline", "levels", "autoregressive", "affine", "nice", "continuous"] = "suited"
+    """suited: levels if there are any, else spline; autoregressive: MAF; affine, nice: couplings; continuous: ODE."""
     conditional: bool = False
     """Whether the flow is told the labels of the data."""
     layers: Annotated[int, Between(0, 1000)] = 0
-    """spline, affine, nice: the number of layers; 0 for what suits the model."""
+    """spline, autoregressive, affine, nice: the number of layers; 0 for what suits the model."""
     hidden: Annotated[tuple[Width, ...], AtMost(20)] = ()
     """The width of each hidden layer of a network; by default what suits the model."""
     bins: Annotated[int, Between(1, 500)] = 16
     """spline: its pieces."""
     dropout: Annotated[float, Between(0, 0.99)] | None = None
-    """spline, levels: the share of units that is dropped in training."""
+    """spline, levels, autoregressive: the share of units that is dropped in training."""
     steps: Annotated[int, Between(1, 10**8)] | None = None
     """How often the weights move; by default what suits the model, and no more than 100 times over the data."""
     batch: Annotated[int, Between(1, 10**6)] | None = None
@@ -171,6 +172,9 @@ class Flow:
                 low, high = levels.support
                 found = level_flow(form.shape, levels=levels.levels, classes=classes, hidden=hidden, dropout=dropout)
                 return found if found.units.mean.is_meta else found.within(low, high)
+            case "autoregressive":
+                layers = self.layers or 5
+                return autoregressive_flow(form.shape, classes=classes, layers=layers, hidden=hidden, dropout=dropout)
             case "affine":
                 return coupling_flow(form.shape, classes=classes, layers=self.layers or 8, hidden=hidden)
             case "nice":

@@ -15,6 +15,8 @@ from lawful.recipes.generative.seen import Seen, seen
 from lawful.training import AtMost, Between, validate
 
 Number = Annotated[float, Between(-1e30, 1e30)]
+LARGE = 1e15
+"""How far at most, and 1 / this at least, observations may be from their mean."""
 Side = Annotated[int, Between(1, 10**4)]
 
 
@@ -130,6 +132,9 @@ class Observed:
             raise ValueError(f"{self.data} has {len(x)} observations: how they vary takes at least 3")
         if not bool(x.isfinite().all()):
             raise ValueError(f"{self.data} is to have finite numbers: got NaN or infinite ones")
+        size = float(x.double().sub(x.double().mean(0)).abs().max())
+        if size and not 1 / LARGE < size < LARGE:
+            raise ValueError(f"{self.data} varies by {size:.2g}, whose square 32 bits do not hold: use other units")
         dequantizer = self.checked(found)
         chosen = self.divided(found)
         parts = {name: x[rows] for name, rows in chosen.items()}
@@ -171,7 +176,7 @@ class Observed:
         """The rows of each part, of which none is in two."""
         rest = 1 - self.test
         shares = {"train": rest * (1 - self.validation), "validation": rest * self.validation, "test": self.test}
-        shares = {name: share for name, share in shares.items() if share}
+        shares = {name: round(share, 9) for name, share in shares.items() if share}
         labels = found.labels
         if labels is not None and int(labels.unique(return_counts=True)[1].min()) < len(shares):
             labels = None

@@ -48,9 +48,9 @@ class Noising:
     """What the network predicts, and its error counts in: EDM's F, or another; flow is flow matching."""
     levels: Literal["log-normal", "log-uniform", "uniform", "steps"] = "log-normal"
     """How training is spread over noise levels: log-normal, as EDM; even in logarithm or time; DDPM's 1000 steps."""
-    level_mean: Annotated[float, Between(-20, 20)] = -0.5
+    level_mean: Annotated[float, Between(-20, 20)] = -1.2
     """log-normal: the mean of the logarithm of the noise, in deviations of the data."""
-    level_std: Annotated[float, Between(0.01, 20)] = 1.2
+    level_std: Annotated[float, Between(0.01, 20)] = 1.4
     """log-normal: its standard deviation."""
 
     def __post_init__(self) -> None:

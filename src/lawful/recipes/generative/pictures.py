@@ -41,13 +41,36 @@ def draw_samples(run: Run, model: Generates, seen: Observations, *, seed: int = 
     return x
 
 
+@torch.no_grad()
+def draw_labels(run: Run, model: Generates, seen: Observations, *, seed: int = 0) -> None:
+    """Draws four samples of each of the first ten labels, of a model that knows labels.
+
+    Args:
+        run: Where the figure is kept.
+        model: What draws them.
+        seen: The data, which name the labels.
+        seed: What samples depend on.
+    """
+    labels = torch.arange(min(10, len(seen.classes))).repeat_interleave(4)
+    x = model.sample(len(labels), seed, labels=labels)
+    figure = figures.samples_grid(x, titles=[seen.classes[i] for i in labels])
+    figures.save(figure, run.figures / "samples of labels.png")
+
+
 def samples_figure(x: Tensor, seen: Observations, *, log_prob: Callable[[Tensor], Tensor] | None = None) -> Figure:
-    """Samples beside data: points of the plane, or of the two columns that vary most; else a grid."""
+    """Samples beside data: points of the plane, or of the two columns that vary most; else a grid, of their levels."""
     if len(seen.shape) != 1 or seen.shape[0] < 2:
-        return figures.samples_grid(x[:PICTURES], between=(float(seen.train.min()), float(seen.train.max())))
+        return pictures_figure(x[:PICTURES], seen)
     two = seen.train.var(0).topk(2).indices.sort().values
     clouds = [part[:, two] for part in (seen.test, x)]
     return figures.point_clouds(*clouds, names=("data", "samples"), log_prob=log_prob)
+
+
+def pictures_figure(x: Tensor, seen: Observations, *, labels: Tensor | None = None) -> Figure:
+    """Samples as a grid, with the levels and the range of the data, and the names of their labels."""
+    shown = x if seen.dequantizer is None else seen.dequantizer.quantized(x)
+    titles = [] if labels is None else [seen.classes[i] for i in labels]
+    return figures.samples_grid(shown, titles=titles, between=(float(seen.train.min()), float(seen.train.max())))
 
 
 def codes_figure(z: Tensor, seen: Observations, *, names: tuple[str, str]) -> Figure:

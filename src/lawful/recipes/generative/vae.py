@@ -19,12 +19,17 @@ from lawful.models.generative import (
     VAE,
     BernoulliLikelihood,
     CategoricalCodes,
+    CNNVAEConfig,
+    DecoderLikelihood,
     GaussianCodes,
     GaussianLikelihood,
+    LevelLikelihood,
     MLPVAEConfig,
     VaryingGaussianLikelihood,
+    cnn_vae,
     mlp_vae,
 )
+from lawful.objectives.generative import gumbel_softmax, gumbel_straight
 from lawful.optim import adamw, cosine
 from lawful.probe import figures
 from lawful.recipes.bounded import bounded
@@ -33,7 +38,7 @@ from lawful.recipes.generative.flow import spread
 from lawful.recipes.generative.form import Form
 from lawful.recipes.generative.given import Observations, Observed
 from lawful.recipes.generative.pca import SHOWN, Observing
-from lawful.recipes.generative.pictures import codes_figure, draw_samples
+from lawful.recipes.generative.pictures import codes_figure, draw_labels, draw_samples
 from lawful.recipes.generative.scoring import BOUND, figures_of
 from lawful.training import AtMost, Between, Engine, Run, Training, Turn, validate
 
@@ -48,22 +53,30 @@ class Vae:
 
     name: ClassVar[str] = "vae"
 
-    decoder: Literal["suited", "gaussian", "varying", "bernoulli"] = "suited"
-    """Gaussian noise for each feature; noise that varies with the code, suited to levels; or bits of two halves."""
+    model: Literal["mlp", "cnn"] = "mlp"
+    """Dense layers, for any data; or convolutions, for images and series."""
+    decoder: Literal["suited", "gaussian", "varying", "levels", "bernoulli"] = "suited"
+    """suited: levels where the data have some, else gaussian; varying: noise that varies with the code; or bits."""
     codes: Literal["gaussian", "categorical"] = "gaussian"
     """Numbers; or choices, trained by Gumbel-softmax."""
-    latent: Annotated[int, Between(1, 10**5)] = 8
+    latent: Annotated[int, Between(1, 10**5)] = 16
     """The numbers, or the choices, of a code."""
     choices: Annotated[int, Between(2, 10**5)] = 8
     """categorical: among how many each choice is."""
     temperature: Annotated[float, Between(1e-3, 1e3)] = 0.67
     """categorical: that of the relaxation in training."""
+    relaxed: Literal["softmax", "straight-through"] = "softmax"
+    """categorical: whether the decoder sees a mixture in training, or a choice with the gradient of the mixture."""
     conditional: bool = False
     """Whether the model is told the labels of the data."""
-    hidden: Annotated[tuple[Width, ...], AtMost(20)] = (256,)
-    """The width of each hidden layer of the encoder; the decoder has them in reverse."""
-    dropout: Annotated[float, Between(0, 0.99)] = 0.0
-    """The share of hidden units that is dropped in training."""
+    hidden: Annotated[tuple[Width, ...], AtMost(20)] = ()
+    """mlp: the width of each hidden layer of the encoder; the decoder has them in reverse. By default what suits."""
+    dropout: Annotated[float, Between(0, 0.99)] | None = None
+    """mlp: the share of hidden units that is dropped in training; by default 0.2 for images and series, else none."""
+    width: Width = 32
+    """cnn: the channels after the first convolution; each halving doubles them."""
+    halvings: Annotated[int, Between(1, 20)] = 2
+    """cnn: how often an image is halved."""
     beta: Annotated[float, Between(0, 1e6)] = 1.0
     """The weight of what codes say in training; bounds are always those of 1."""
     free: Annotated[float, Between(0, 1e6)] = 0.0
@@ -144,6 +157,8 @@ class Vae:
         found[f"{BOUND}, IWAE-{self.importance}"] = with_error(tight.value)
         activity = model.active_units(test, labels=labels)
         draw_samples(run, model, seen, seed=self.engine.seed)
+        if self.conditional and len(seen.shape) > 1:
+            draw_labels(run, model, seen, seed=self.engine.seed)
         self.draw(run, model, test, labels, seen)
         return {
             "test": found,
@@ -166,30 +181,38 @@ class Vae:
         return self.sized(form, low, high)
 
     def sized(self, form: Form, low: float, high: float) -> VAE:
-        sizes = MLPVAEConfig(
-            shape=form.shape,
-            latent=self.latent,
-            hidden=self.hidden,
-            classes=len(form.classes) if self.conditional else 0,
-            dropout=self.dropout,
-        )
-        match self.decoder:
+        classes, images = len(form.classes) if self.conditional else 0, len(form.shape) > 1
+        codes = GaussianCodes(self.latent)
+        if self.codes == "categorical":
+            relaxed = gumbel_straight if self.relaxed == "straight-through" else gumbel_softmax
+            codes = CategoricalCodes(self.latent, classes=self.choices, temperature=self.temperature, relaxed=relaxed)
+        facts = {"shape": form.shape, "latent": self.latent, "classes": classes}
+        likelihood = self.likelihood(form, low, high)
+        if self.model == "cnn":
+            if len(form.shape) not in (2, 3):
+                raise ValueError(f"a cnn takes images or series: these have shape {form.shape}; model mlp takes them")
+            sizes = CNNVAEConfig(**facts, width=self.width, halvings=self.halvings)
+            return cnn_vae(sizes, codes=codes, likelihood=likelihood)
+        dropout = 0.2 * images if self.dropout is None else self.dropout
+        hidden = self.hidden or ((512,) if images else (128, 128))
+        return mlp_vae(MLPVAEConfig(**facts, hidden=hidden, dropout=dropout), codes=codes, likelihood=likelihood)
+
+    def likelihood(self, form: Form, low: float, high: float) -> DecoderLikelihood:
+        """What entries are taken as."""
+        levels, decoder = form.dequantizer, self.decoder
+        if decoder == "suited":
+            decoder = "gaussian" if levels is None else "levels"
+        match decoder:
             case "bernoulli":
-                likelihood = BernoulliLikelihood(form.shape, low=low, high=high)
-            case "suited" if form.dequantizer is None:
-                likelihood = GaussianLikelihood(form.shape)
-            case "gaussian":
-                likelihood = GaussianLikelihood(form.shape)
+                return BernoulliLikelihood(form.shape, low=low, high=high)
+            case "levels":
+                if levels is None:
+                    raise ValueError("the data have no levels: say how many there are, or choose the decoder gaussian")
+                return LevelLikelihood(form.shape, levels)
+            case "varying":
+                return VaryingGaussianLikelihood(form.shape)
             case _:
-                likelihood = VaryingGaussianLikelihood(form.shape)
-        gaussian = self.codes == "gaussian"
-        return mlp_vae(
-            sizes,
-            codes=GaussianCodes(self.latent)
-            if gaussian
-            else CategoricalCodes(self.latent, classes=self.choices, temperature=self.temperature),
-            likelihood=likelihood,
-        )
+                return GaussianLikelihood(form.shape)
 
     def evaluated(self, model: nn.Module, seen: Observations) -> dict[str, float]:
         """The negative bound of observations that are not trained on, in nats."""

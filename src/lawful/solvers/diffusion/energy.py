@@ -66,7 +66,7 @@ def log_density_along(
     way, total = x - origin, x.new_zeros(len(x))
     for place, weight in zip(places.tolist(), weights.tolist(), strict=True):
         slope = score(origin + (1 + place) / 2 * way)
-        total = total + weight / 2 * (slope * way).reshape(len(x), -1).sum(1)
+        total = total + weight / 2 * (slope * way).reshape(len(x), x.shape[1:].numel()).sum(1)
     return total
 
 

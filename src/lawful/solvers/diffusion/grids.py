@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import inf, pi
+from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -21,8 +22,7 @@ def _grid(
     path: GaussianPath, n: int, low: float | None, high: float | None, ratios: Callable[[Tensor, float, float], Tensor]
 ) -> Tensor:
     """The times of n noise ratios, from high to low, then 0; `ratios` maps 0 to 1 onto high to low."""
-    if n < 1:
-        raise ValueError(f"a grid has at least 1 step: got n={n}")
+    _check(n)
     end = highest(path)
     low = LOW if low is None else low
     high = (end if end < inf else HIGH) if high is None else high
@@ -35,6 +35,11 @@ def _grid(
     inner[0] = high
     times = path.time_of(inner).clamp(max=path.last)
     return torch.cat([times, times.new_zeros(1)])
+
+
+def _check(n: int) -> None:
+    if not (isinstance(n, Integral) and n >= 1):
+        raise ValueError(f"a grid has a whole number of steps, at least 1: got n={n}")
 
 
 def highest(path: GaussianPath) -> float:
@@ -199,8 +204,7 @@ def linear(path: GaussianPath, n: int, *, last: float | None = None) -> Float[Te
         >>> linear(rectified(), 4).tolist()
         [1.0, 0.75, 0.5, 0.25, 0.0]
     """
-    if n < 1:
-        raise ValueError(f"a grid has at least 1 step: got n={n}")
+    _check(n)
     last = path.last if last is None else last
     if not 0 < last <= path.last:
         raise ValueError(f"a time above 0, up to {path.last:g} on the {path.name} path, was wanted: got {last=}")

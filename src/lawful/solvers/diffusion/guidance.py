@@ -92,7 +92,13 @@ def by_classifier(
         level = path.at(t)
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(log_prob(leaf, t).sum(), leaf)
+            found = log_prob(leaf, t)
+            if found.shape != x.shape[:1] or not found.requires_grad:
+                raise ValueError(
+                    f"a log-probability of each of {len(x)} samples that depends on them is wanted of the classifier:"
+                    f" got shape {tuple(found.shape)}, {'with' if found.requires_grad else 'without'} a gradient"
+                )
+            (slope,) = torch.autograd.grad(found.sum(), leaf)
         amount = torch.where(level.alpha > 0, scale * level.sigma.square() / level.alpha, 0.0)
         return denoise(x, t) + beside(amount, x) * slope
 

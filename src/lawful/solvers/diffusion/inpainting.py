@@ -34,6 +34,12 @@ def completing(denoise: Denoiser, known: Float[Tensor, "*n"], mask: Bool[Tensor,
         >>> completed(torch.ones(1, 2), torch.tensor(1.0))
         tensor([[5., 0.]])
     """
+    if mask.dtype != torch.bool:
+        raise TypeError(f"a mask that is true where data are known is wanted: got {mask.dtype}")
+    if any(a != b and 1 not in (a, b) for a, b in zip(known.shape[::-1], mask.shape[::-1], strict=False)):
+        raise ValueError(
+            f"a mask of the shape of what is known, {tuple(known.shape)}, is wanted: got {tuple(mask.shape)}"
+        )
     if not bool(torch.where(mask, known, 0.0).isfinite().all()):
         raise ValueError("known values are to be finite where the mask is true: got NaN or infinity")
 

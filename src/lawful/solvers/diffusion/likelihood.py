@@ -91,7 +91,7 @@ class Likelihood:
         v, traces = integrate(field, start, 0.0, angle, steps=self.steps, tableau=self.tableau).x
         level, length = path.at(ends[0]), length_of(path, ends[0], scale=self.scale)
         variance = float((level.sigma.square() + (level.alpha * self.spread).square()) / length.square())
-        squares = v.square().reshape(len(x), -1).sum(1)
+        squares = v.square().reshape(len(x), d).sum(1)
         gaussian = -0.5 * (squares / variance + d * log(2 * pi * variance)) - d * log(self.scale)
         if exact:
             return Estimate.exact(gaussian + traces.sum(0), evaluations=calls)
@@ -147,7 +147,7 @@ def _with_traces(field: Callable[[Tensor, Tensor], Tensor], directions: Tensor) 
             leaf = state[0].detach().requires_grad_()
             rate = field(leaf, angle)
             products = [torch.autograd.grad(rate, leaf, e, retain_graph=True)[0] * e for e in directions]
-        return rate.detach(), torch.stack([p.reshape(len(p), -1).sum(1) for p in products])
+        return rate.detach(), torch.stack([p.reshape(len(p), p.shape[1:].numel()).sum(1) for p in products])
 
     return both
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log, pi
@@ -127,6 +128,38 @@ class Walk:
     def steps(self) -> list[tuple[int, Tensor, Tensor]]:
         """The number of each step, and the times at which it begins and ends."""
         return [(i, self.grid[i], self.grid[i + 1]) for i in range(len(self.grid) - 1)]
+
+
+class Walker(ABC):
+    """A sampler that is known by what it does on a walk."""
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        denoise: Denoiser,
+        x: Float[Tensor, "n *shape"],
+        path: GaussianPath,
+        grid: Float[Tensor, " steps"],
+        *,
+        seed: int = 0,
+        first: int = 0,
+    ) -> Float[Tensor, "n *shape"]:
+        """Leads x from the first time of the grid to the last.
+
+        Args:
+            denoise: From noisy samples and a time to what the data are expected to be.
+            x: The samples at the first time.
+            path: The path.
+            grid: The times, falling.
+            seed: The seed of what is left to chance.
+            first: The number of the first sample, to which its noise belongs.
+        """
+        walk, x = Walk.of(denoise, x, path, grid, seed=seed, first=first)
+        return self.lead(walk, x)
+
+    @abstractmethod
+    def lead(self, walk: Walk, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Leads x through the times of a walk."""
 
 
 def towards(x: Tensor, denoised: Tensor, path: GaussianPath, t: Tensor, s: Tensor) -> Tensor:

@@ -149,10 +149,10 @@ def _read(kind: Any, value: Any, at: str) -> Any:
     if isinstance(value, dict):
         for option in filter(dataclasses.is_dataclass, options):
             return _read_dataclass(option, value, at)
-    tuples = [option for option in options if typing.get_origin(option) is tuple]
+    tuples = [option for option in map(_bare, options) if typing.get_origin(option) is tuple]
     if isinstance(value, list) and tuples:
-        item = typing.get_args(tuples[0])[0]
-        value = tuple(_read(item, entry, f"{at}[{i}]") for i, entry in enumerate(value))
+        items = _items(tuples[0], value, at)
+        value = tuple(_read(item, entry, f"{at}[{i}]") for i, (item, entry) in enumerate(items))
     _check(kind, value, at)
     if type(value) is int and float in options and int not in options:
         return float(value)
@@ -194,8 +194,18 @@ def _check(kind: Any, value: Any, at: str) -> None:
     if dataclasses.is_dataclass(value):
         validate(value, at=at)
     if isinstance(value, tuple) and typing.get_origin(bare) is tuple:
-        for i, entry in enumerate(value):
-            _check(typing.get_args(bare)[0], entry, f"{at}[{i}]")
+        for i, (item, entry) in enumerate(_items(bare, value, at)):
+            _check(item, entry, f"{at}[{i}]")
+
+
+def _items(kind: Any, values: typing.Sequence[Any], at: str) -> list[tuple[Any, Any]]:
+    """The entries of a tuple, each with its type: `tuple[int, ...]` has any number of them, `tuple[int, int]` two."""
+    kinds = typing.get_args(kind)
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(values)
+    if len(kinds) != len(values):
+        raise ValueError(f"{at} has {len(kinds)} items: got {len(values)}")
+    return list(zip(kinds, values, strict=True))
 
 
 def _bare(kind: Any) -> Any:
@@ -232,7 +242,8 @@ def _named(kind: Any) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return "one of " + ", ".join(map(str, typing.get_args(kind)))
     if typing.get_origin(kind) is tuple:
-        return f"a list of {_named(_bare(typing.get_args(kind)[0]))}"
+        kinds = [_named(_bare(item)) for item in typing.get_args(kind) if item is not Ellipsis]
+        return f"a list of {', '.join(dict.fromkeys(kinds))}"
     if len(_options(kind)) > 1:
         return " or ".join(_named(_bare(option)) for option in _options(kind))
     words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}

@@ -13,10 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lawful.laws import Claim, agreement, batch_independence, shape
-from lawful.solvers.diffusion.gaussian_path import GaussianPath, Level
-from lawful.solvers.diffusion.parametrisations import Denoiser
+from lawful.solvers.diffusion.gaussian_path import Level
 from lawful.solvers.diffusion.paths import variance_preserving
-from lawful.solvers.diffusion.sampling import Walk, towards
+from lawful.solvers.diffusion.sampling import Walk, Walker, towards
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
@@ -63,7 +62,7 @@ def step_weights(ratios: Sequence[float], begin: float, end: float) -> list[floa
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exponential:
+class Exponential(Walker):
     r"""Integrates the noise exactly, and the denoised data as a polynomial in the logarithm of the noise ratio.
 
     $$x_s = \frac{\sigma_s}{\sigma_t} \, x_t + \alpha_s \sum_{j < p} w_j \, D_j$$
@@ -98,20 +97,9 @@ class Exponential:
         if self.order not in (None, 1, 2, 3, 4) or self.correction not in (None, 0, 1, 2, 3, 4):
             raise ValueError(f"an order from 1 to 4, a correction from 0 to 4, is wanted: got {self}")
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        denoise: Denoiser,
-        x: Float[Tensor, "n *shape"],
-        path: GaussianPath,
-        grid: Float[Tensor, " steps"],
-        *,
-        seed: int = 0,
-        first: int = 0,
-    ) -> Float[Tensor, "n *shape"]:
-        """Leads x from the first time of the grid to the last; nothing is left to chance, whatever the seed."""
-        walk, x = Walk.of(denoise, x, path, grid, seed=seed, first=first)
-        levels = path.at(walk.grid)
+    def lead(self, walk: Walk, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Leads x through the times of a walk."""
+        levels = walk.path.at(walk.grid)
         ratios = (levels.sigma / levels.alpha).tolist()
         order = self.order or (3 if len(ratios) <= 20 else 4)
         correction = order if self.correction is None else self.correction

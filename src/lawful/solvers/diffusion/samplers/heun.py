@@ -13,14 +13,12 @@ from torch import Tensor
 
 from lawful.functions.noise import normal_noise
 from lawful.laws import Claim, agreement, shape
-from lawful.solvers.diffusion.gaussian_path import GaussianPath
-from lawful.solvers.diffusion.parametrisations import Denoiser
 from lawful.solvers.diffusion.paths import edm
-from lawful.solvers.diffusion.sampling import Walk, towards
+from lawful.solvers.diffusion.sampling import Walk, Walker, towards
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heun:
+class Heun(Walker):
     r"""Goes on by the mean of two slopes in the noise ratio, after some noise is put back.
 
     $$\frac{dz}{d\rho} = \frac{z - D}{\rho}, \qquad z = \frac{x}{\alpha}, \qquad
@@ -55,19 +53,9 @@ class Heun:
         if not (0 <= self.churn < inf and 0 <= self.low <= self.high and 0 <= self.inflation < inf):
             raise ValueError(f"churn and inflation of at least 0, and low up to high, are wanted: got {self}")
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        denoise: Denoiser,
-        x: Float[Tensor, "n *shape"],
-        path: GaussianPath,
-        grid: Float[Tensor, " steps"],
-        *,
-        seed: int = 0,
-        first: int = 0,
-    ) -> Float[Tensor, "n *shape"]:
-        """Leads x from the first time of the grid to the last."""
-        walk, x = Walk.of(denoise, x, path, grid, seed=seed, first=first)
+    def lead(self, walk: Walk, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Leads x through the times of a walk."""
+        path = walk.path
         most = float(path.ratio(path.last))
         for i, t, s in walk.steps():
             ratio = float(path.ratio(t))

@@ -12,11 +12,9 @@ from torch import Tensor
 
 from lawful.functions.noise import normal_noise
 from lawful.laws import Claim, agreement, batch_independence, shape
-from lawful.solvers.diffusion.gaussian_path import GaussianPath
-from lawful.solvers.diffusion.parametrisations import Denoiser
 from lawful.solvers.diffusion.paths import variance_preserving
-from lawful.solvers.diffusion.samplers.stochastic import ReverseSDE, Steps
-from lawful.solvers.diffusion.sampling import Walk, towards
+from lawful.solvers.diffusion.samplers.stochastic import ReverseSDE, Stepwise
+from lawful.solvers.diffusion.sampling import Walk, Walker, towards
 
 
 def _each(size: Tensor | float, x: Tensor) -> Tensor:
@@ -62,10 +60,14 @@ def langevin(
         raise ValueError(f"at least 1 step is wanted: got steps={steps}")
     x = x.detach().double()
     epsilon = _each(size, x)
+    if epsilon.dim() and len(epsilon) != len(x):
+        raise ValueError(f"one size, or one for each of {len(x)} samples, is wanted: got {len(epsilon)}")
     if not bool(((epsilon > 0) & epsilon.isfinite() & x.isfinite()).all()):
         raise ValueError("steps of a size above 0, from where all numbers are finite, are wanted: got others")
     for i in range(steps):
         slope = score(x).detach().to(x)
+        if slope.shape != x.shape:
+            raise ValueError(f"the score is to keep the shape {tuple(x.shape)}: got {tuple(slope.shape)}")
         if not bool(slope.isfinite().all()):
             raise ValueError(f"the score is NaN or infinite after {i} of {steps} steps: the steps may be too long")
         noise = normal_noise(len(x), *x.shape[1:], seed=seed, stream=1 + i, first=first, dtype=x.dtype).to(x.device)
@@ -112,7 +114,7 @@ class Corrector:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnnealedLangevin:
+class AnnealedLangevin(Walker):
     r"""Lets Langevin dynamics run at one noise level after the other, from much noise to little.
 
     From one level to the next $x / \alpha$ is kept; the step to the data is the denoised value.
@@ -132,30 +134,19 @@ class AnnealedLangevin:
 
     corrector: Corrector = field(default_factory=lambda: Corrector(steps=10))
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        denoise: Denoiser,
-        x: Float[Tensor, "n *shape"],
-        path: GaussianPath,
-        grid: Float[Tensor, " steps"],
-        *,
-        seed: int = 0,
-        first: int = 0,
-    ) -> Float[Tensor, "n *shape"]:
-        """Leads x from the first time of the grid to the last."""
-        walk, x = Walk.of(denoise, x, path, grid, seed=seed, first=first)
+    def lead(self, walk: Walk, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Leads x through the times of a walk."""
         for i, t, s in walk.steps():
             x = self.corrector.correct(walk, x, t, i * self.corrector.steps)
-            here, there = path.at(t), path.at(s)
+            here, there = walk.path.at(t), walk.path.at(s)
             if not s:
-                return towards(x, walk.denoised(x, t), path, t, s)
+                return towards(x, walk.denoised(x, t), walk.path, t, s)
             x = x * float(there.alpha / here.alpha if here.alpha else there.sigma / here.sigma)
         return x
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictorCorrector:
+class PredictorCorrector(Walker):
     r"""Corrects each step of another sampler by Langevin dynamics at the level where it ended.
 
     Reference:
@@ -172,28 +163,17 @@ class PredictorCorrector:
         torch.Size([2, 3])
     """
 
-    predictor: Steps = field(default_factory=ReverseSDE)
+    predictor: Stepwise = field(default_factory=ReverseSDE)
     corrector: Corrector = field(default_factory=Corrector)
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        denoise: Denoiser,
-        x: Float[Tensor, "n *shape"],
-        path: GaussianPath,
-        grid: Float[Tensor, " steps"],
-        *,
-        seed: int = 0,
-        first: int = 0,
-    ) -> Float[Tensor, "n *shape"]:
-        """Leads x from the first time of the grid to the last."""
-        walk, x = Walk.of(denoise, x, path, grid, seed=seed, first=first)
+    def lead(self, walk: Walk, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Leads x through the times of a walk."""
         draws = 1 + self.corrector.steps
         for i, t, s in walk.steps():
             denoised = walk.denoised(x, t)
             if not s:
-                return towards(x, denoised, path, t, s)
-            x = self.predictor.step(x, denoised, walk.noise(x, i * draws), path, t, s)
+                return towards(x, denoised, walk.path, t, s)
+            x = self.predictor.step(x, denoised, walk.noise(x, i * draws), walk.path, t, s)
             x = self.corrector.correct(walk, x, s, i * draws + 1)
         return x
 

@@ -12,15 +12,14 @@ from torch import Tensor
 
 from lawful.laws import Claim, agreement, batch_independence, made
 from lawful.solvers.diffusion.angles import angle_of, length_of, turning
-from lawful.solvers.diffusion.gaussian_path import GaussianPath, beside
-from lawful.solvers.diffusion.parametrisations import Denoiser
+from lawful.solvers.diffusion.gaussian_path import beside
 from lawful.solvers.diffusion.paths import variance_preserving
-from lawful.solvers.diffusion.sampling import Walk, towards
+from lawful.solvers.diffusion.sampling import Walk, Walker, towards
 from lawful.solvers.ode import RK4, Tableau, adaptive, integrate
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbabilityFlow:
+class ProbabilityFlow(Walker):
     r"""Solves the ordinary differential equation of a path by a Runge-Kutta method, a step between any two times.
 
     $$\frac{dv}{d\theta} = -F, \qquad v = \frac{x}{\sqrt{\sigma^2 + \alpha^2 s^2}}, \quad
@@ -45,19 +44,9 @@ class ProbabilityFlow:
     tableau: Tableau = RK4
     scale: float = 0.5
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        denoise: Denoiser,
-        x: Float[Tensor, "n *shape"],
-        path: GaussianPath,
-        grid: Float[Tensor, " steps"],
-        *,
-        seed: int = 0,
-        first: int = 0,
-    ) -> Float[Tensor, "n *shape"]:
-        """Leads x from the first time of the grid to the last; nothing is left to chance, whatever the seed."""
-        walk, x = Walk.of(denoise, x, path, grid, seed=seed, first=first)
+    def lead(self, walk: Walk, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Leads x through the times of a walk."""
+        path = walk.path
         field = turning(walk.denoised, path, scale=self.scale)
         angles = angle_of(path, walk.grid, scale=self.scale).tolist()
         lengths = length_of(path, walk.grid, scale=self.scale).tolist()
@@ -70,7 +59,7 @@ class ProbabilityFlow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveFlow:
+class AdaptiveFlow(Walker):
     r"""Solves the ordinary differential equation of a path in steps as long as a tolerance allows.
 
     Each sample takes its own steps: the denoiser is called with a time for each. Of the grid only the ends count: the
@@ -98,19 +87,9 @@ class AdaptiveFlow:
     most: int = 1000
     scale: float = 0.5
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        denoise: Denoiser,
-        x: Float[Tensor, "n *shape"],
-        path: GaussianPath,
-        grid: Float[Tensor, " steps"],
-        *,
-        seed: int = 0,
-        first: int = 0,
-    ) -> Float[Tensor, "n *shape"]:
-        """Leads x from the first time of the grid to the last; nothing is left to chance, whatever the seed."""
-        walk, x = Walk.of(denoise, x, path, grid, seed=seed, first=first)
+    def lead(self, walk: Walk, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Leads x through the times of a walk."""
+        path = walk.path
         field = turning(walk.denoised, path, scale=self.scale)
         ends = walk.grid[[0, -1 if walk.grid[-1] else -2]]
         if ends[0] > ends[1]:

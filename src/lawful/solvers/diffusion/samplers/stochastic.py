@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import exp, inf, isfinite, sqrt
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -13,33 +13,31 @@ from torch import Tensor
 
 from lawful.laws import Claim, agreement, shape
 from lawful.solvers.diffusion.gaussian_path import GaussianPath
-from lawful.solvers.diffusion.parametrisations import Denoiser
 from lawful.solvers.diffusion.paths import discrete_chain, variance_preserving
-from lawful.solvers.diffusion.sampling import Walk, towards
+from lawful.solvers.diffusion.sampling import Walk, Walker, towards
 
 
-@runtime_checkable
-class Steps(Protocol):
-    """Goes from one time to an earlier one, given the denoised data and noise."""
+class Stepwise(Walker):
+    """A sampler that is known by one step; the last, if it leads to the data, is their denoised value."""
 
+    @abstractmethod
     def step(
         self, x: Tensor, denoised: Tensor, noise: Tensor, path: GaussianPath, t: Tensor, s: Tensor
-    ) -> Float[Tensor, "n *shape"]: ...
+    ) -> Float[Tensor, "n *shape"]:
+        """Goes from time t to s, an earlier one, given the denoised data and noise."""
 
-
-def walked(
-    steps: Steps, denoise: Denoiser, x: Tensor, path: GaussianPath, grid: Tensor, *, seed: int, first: int
-) -> Float[Tensor, "n *shape"]:
-    """Goes through the times of a grid; the last step, if it leads to the data, is their denoised value."""
-    walk, x = Walk.of(denoise, x, path, grid, seed=seed, first=first)
-    for i, t, s in walk.steps():
-        denoised = walk.denoised(x, t)
-        x = steps.step(x, denoised, walk.noise(x, i), path, t, s) if s else towards(x, denoised, path, t, s)
-    return x
+    def lead(self, walk: Walk, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Leads x through the times of a walk."""
+        for i, t, s in walk.steps():
+            denoised = walk.denoised(x, t)
+            if not s:
+                return towards(x, denoised, walk.path, t, s)
+            x = self.step(x, denoised, walk.noise(x, i), walk.path, t, s)
+        return x
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReverseSDE:
+class ReverseSDE(Stepwise):
     r"""Runs the stochastic differential equation of a path backwards, by the method of Euler and Maruyama.
 
     $$x_{t - h} = x_t - h \Bigl(f x_t - \frac{1 + \eta^2}{2} \, g^2 \, \nabla \log p_t(x_t)\Bigr) +
@@ -82,23 +80,9 @@ class ReverseSDE:
         x = x - h * (drift * x - pull * path.score(x, denoised, t))
         return x + self.chance * sqrt(squared * h) * noise
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        denoise: Denoiser,
-        x: Float[Tensor, "n *shape"],
-        path: GaussianPath,
-        grid: Float[Tensor, " steps"],
-        *,
-        seed: int = 0,
-        first: int = 0,
-    ) -> Float[Tensor, "n *shape"]:
-        """Leads x from the first time of the grid to the last."""
-        return walked(self, denoise, x, path, grid, seed=seed, first=first)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Ancestral:
+class Ancestral(Stepwise):
     r"""Draws each step as if the denoised data were the true ones: DDPM's sampler, on any path.
 
     $$x_s = \alpha_s D + \sqrt{\sigma_s^2 - \eta^2 v} \; \frac{x_t - \alpha_t D}{\sigma_t} +
@@ -136,20 +120,6 @@ class Ancestral:
         kept = float(there.sigma) * sqrt(max(0.0, 1 - new))
         direction = (x - float(here.alpha) * denoised) / float(here.sigma)
         return float(there.alpha) * denoised + kept * direction + float(there.sigma) * sqrt(new) * noise
-
-    @torch.no_grad()
-    def __call__(
-        self,
-        denoise: Denoiser,
-        x: Float[Tensor, "n *shape"],
-        path: GaussianPath,
-        grid: Float[Tensor, " steps"],
-        *,
-        seed: int = 0,
-        first: int = 0,
-    ) -> Float[Tensor, "n *shape"]:
-        """Leads x from the first time of the grid to the last."""
-        return walked(self, denoise, x, path, grid, seed=seed, first=first)
 
 
 def _chance(chance: float, most: float) -> None:

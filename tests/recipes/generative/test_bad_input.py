@@ -1,0 +1,54 @@
+"""What is wrong with the data is said in a sentence, by every recipe that learns codes or plays a game."""
+
+import numpy as np
+import pytest
+
+from lawful.recipes.generative import Autoencode, Gan, Observed, Vae
+from lawful.training import Engine, train
+
+RECIPES = pytest.mark.parametrize("kind", [Autoencode, Gan, Vae])
+ENGINE = Engine(threads=1, laws=0)
+
+
+def kept(tmp_path, x):
+    np.save(tmp_path / "x.npy", x)
+    return str(tmp_path / "x.npy")
+
+
+@RECIPES
+@pytest.mark.parametrize(
+    ("x", "options", "said"),
+    [
+        (np.array([[1.0, np.nan], [2.0, 3.0], [0.0, 1.0]]), {}, "x.npy.*(NaN|finite)"),
+        (np.array([[1.0, np.inf], [2.0, 3.0], [0.0, 1.0]]), {}, "x.npy.*(infinite|finite)"),
+        (np.ones((20, 3)), {}, "are equal: nothing varies"),
+        (np.ones((1, 3)), {}, "has 1 observations: how they vary takes at least 3"),
+        (np.zeros((0, 3)), {}, "x.npy is empty"),
+        (np.arange(60.0).reshape(20, 3) * 4, {"between": (0.0, 1.0)}, "these look like 8 bits, 0 to 255"),
+    ],
+    ids=["nan", "infinite", "constant", "one", "empty", "range"],
+)
+def test_bad_data_are_refused_with_a_sentence(tmp_path, kind, x, options, said):
+    with pytest.raises(ValueError, match=said):
+        kind(given=Observed(data=kept(tmp_path, x), **options)).training()
+
+
+@RECIPES
+def test_no_steps_are_refused(kind):
+    with pytest.raises(ValueError, match="steps"):
+        kind(steps=0)
+
+
+@RECIPES
+def test_few_rows_with_a_constant_column_are_trained_on_and_told(tmp_path, kind):
+    x = np.random.default_rng(0).normal(size=(30, 3))
+    x[:, 1] = 7
+    recipe = kind(given=Observed(data=kept(tmp_path, x)), hidden=(4,), latent=2, steps=2, engine=ENGINE)
+    found = train(recipe, folder=tmp_path).results
+    assert any("1 of 3 features are constant" in note for note in found["warnings"])
+
+
+def test_a_game_wants_parts_that_samples_can_be_compared_with(tmp_path):
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    with pytest.raises(ValueError, match="at least 2 observations of each part: one has 1"):
+        Gan(given=Observed(data=kept(tmp_path, x))).training()
