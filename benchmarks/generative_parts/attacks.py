@@ -199,8 +199,8 @@ def run() -> None:
                 fa.L2CarliniWagnerAttack(rounds, calls, 0.05, initial_const=1.0)
             ),
             f"torchattacks, 1 x {rounds * calls}": lambda _: torchattacks.CW(model, 1, 0, rounds * calls, 0.05)(x, y),
-            f"ART, {rounds} x {calls}": lambda _: torch.from_numpy(art_cw.generate(x.numpy(), y.numpy())),
             "lawful DeepFool": lambda _: DeepFool()(model, x, y),
             "foolbox DeepFool": lambda _: fool(fa.L2DeepFoolAttack()),
+            f"ART, {rounds} x {calls}": lambda _: torch.from_numpy(art_cw.generate(x.numpy(), y.numpy())),
         },
     )

@@ -146,13 +146,15 @@ def test_deep_fool_of_a_linear_model_is_just_past_the_nearest_border(norm):
     torch.manual_seed(0)
     model, x = nn.Linear(5, 4), inputs(20, 5, dtype=torch.float32)
     y = model(x).argmax(1)
-    near = DeepFool(norm=norm, box=FREE)(model, x, y)
-    assert not bool((model(near).argmax(1) == y).any())
+    near = DeepFool(norm=norm, halvings=0, box=FREE)(model, x, y)
+    closest = DeepFool(norm=norm, halvings=12, box=FREE)(model, x, y)
+    assert not bool((model(near).argmax(1) == y).any() or (model(closest).argmax(1) == y).any())
     z, weight = model(x).detach(), model.weight.detach()
     dual = 2 if norm == L2() else 1
     for i in range(20):
         gaps = [(z[i, y[i]] - z[i, k]) / (weight[k] - weight[y[i]]).norm(dual) for k in range(4) if k != y[i]]
         torch.testing.assert_close(norm.length(near - x)[i], 1.02 * min(gaps), rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(norm.length(closest - x)[i], min(gaps), rtol=1e-3, atol=1e-5)
 
 
 def test_carlini_and_wagner_find_the_shortest_way_across_a_border():
@@ -259,7 +261,7 @@ def test_bad_kinds_and_models_are_refused_with_a_sentence():
         (lambda: CarliniWagner(steps=0), "steps and rounds are at least 1: got 0 and 9"),
         (lambda: CarliniWagner(rate=0.0), "weight and rate above 0"),
         (lambda: DeepFool(steps=0), "steps and candidates are at least 1: got 0 and 9"),
-        (lambda: DeepFool(overshoot=-1.0), "eps and overshoot are not negative"),
+        (lambda: DeepFool(overshoot=-1.0), "eps, overshoot and halvings are not negative"),
         (lambda: Worst(()), "at least one attack was wanted: got none"),
         (lambda: TowardEach(FGSM(eps=1.0), classes=0), "classes are at least 1: got 0"),
     ],

@@ -26,7 +26,7 @@ class DeepFool:
 
     $v$ is the steepest direction of the norm and $\|\cdot\|_*$ what it gains, the dual norm: of a linear model, one
     step is the shortest change. Entries that lead out of the box are left out. An example rests once it is past the
-    border; that is a short change, not the shortest.
+    border, and then goes back along its line as far as it stays past: that is a short change, not the shortest.
 
     Reference:
         Moosavi-Dezfooli, Fawzi and Frossard, *DeepFool: A Simple and Accurate Method to Fool Deep Neural Networks*,
@@ -37,6 +37,7 @@ class DeepFool:
         norm: What is to be short.
         steps: How often the model is taken to be linear.
         overshoot: By which share of its length a change goes on past the border.
+        halvings: How often the way back to the border is halved.
         candidates: How many classes, the likeliest others, are looked at.
         box: Where inputs lie.
 
@@ -45,21 +46,22 @@ class DeepFool:
         >>> with torch.no_grad():
         ...     _ = model.weight.copy_(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
         >>> DeepFool(box=FREE)(model, torch.tensor([[0.5, 0.3]]), torch.tensor([0]))
-        tensor([[-0.0100,  0.3000]])
+        tensor([[-0.0020,  0.3000]])
     """
 
     eps: float = math.inf
     norm: Norm = field(default_factory=L2)
     steps: int = 50
     overshoot: float = 0.02
+    halvings: int = 6
     candidates: int = 9
     box: Box = UNIT
 
     def __post_init__(self) -> None:
         if min(self.steps, self.candidates) < 1:
             raise ValueError(f"steps and candidates are at least 1: got {self.steps} and {self.candidates}")
-        if not (self.eps >= 0 and self.overshoot >= 0):
-            raise ValueError(f"eps and overshoot are not negative: got {self.eps} and {self.overshoot}")
+        if not (self.eps >= 0 and self.overshoot >= 0 and self.halvings >= 0):
+            raise ValueError(f"eps, overshoot and halvings are not negative: got {self}")
 
     def __call__(
         self,
@@ -72,20 +74,35 @@ class DeepFool:
         """Returns inputs just past the nearest border, and those that need more than eps as they were."""
         checked(x, y, self.box)
         x, y = x.detach(), y.long()
-        best, here, delta, own = x.clone(), torch.arange(len(x), device=x.device), torch.zeros_like(x), x
+        best, here, delta = x.clone(), torch.arange(len(x), device=x.device), torch.zeros_like(x)
+        own, of = x, y
         with looking(model):
             for step in range(self.steps + 1):
                 near = self.box.clamp(own + (1 + self.overshoot) * delta).requires_grad_(step < self.steps)
-                scores = scores_of(model, near, y)
-                going = scores.argmax(1) == y
+                scores = scores_of(model, near, of)
+                going = scores.argmax(1) == of
                 best[here[~going]] = near[~going].detach()
                 if step == self.steps or not bool(going.any()):
                     break
-                delta = self.box.clamp(own + delta + self._crossing(scores, near, y)) - own
-                here, own, y, delta = (part[going] for part in (here, own, y, delta))
+                delta = self.box.clamp(own + delta + self._crossing(scores, near, of)) - own
+                here, own, of, delta = (part[going] for part in (here, own, of, delta))
+            best = self._back(model, x, y, best)
         far = self.norm.length(best - x) > surely_within(self.eps, self.norm, x.dtype)
         best[far] = x[far]
         return best
+
+    @torch.no_grad()
+    def _back(self, model: Classifier, x: Tensor, y: Tensor, best: Tensor) -> Tensor:
+        """The point nearest to x, of those that halving the line from there tries, that fools too."""
+        low, high = (x.new_full((len(x), *[1] * (x.dim() - 1)), end) for end in (0.0, 1.0))
+        found = best
+        for _ in range(self.halvings):
+            middle = (low + high) / 2
+            near = self.box.clamp(x + middle * (best - x))
+            past = (scores_of(model, near, y).argmax(1) != y).reshape(high.shape)
+            low, high = torch.where(past, low, middle), torch.where(past, middle, high)
+            found = torch.where(past, near, found)
+        return found
 
     def _crossing(self, scores: Tensor, near: Tensor, y: Tensor) -> Tensor:
         """The shortest change to a border of the linear model."""
@@ -113,7 +130,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(stays_near(norm=LInf(), radius=0.4, box=box), found, shape("n 3"), name="DeepFool(LInf(), eps=0.4)")
 
     def over(x: Tensor) -> Tensor:
-        return DeepFool(overshoot=0.5, box=FREE)(plane, x, plane(x).argmax(1))
+        return DeepFool(overshoot=0.5, halvings=0, box=FREE)(plane, x, plane(x).argmax(1))
 
     def equation(x: Tensor) -> Tensor:
         rows = []
