@@ -16,6 +16,7 @@ SCRIPT = """
     from lawful.training.run import Run
     from lawful.training.train import train
     from tests.faults.test_disk import ENGINE, small
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is begun without it
     folder, signals = sys.argv[1], [signal.Signals[name] for name in sys.argv[2:]]
     def interrupt():
         for number in signals:

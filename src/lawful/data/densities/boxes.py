@@ -189,10 +189,10 @@ def claims() -> Iterator[Claim]:
             return noised(x).log_prob(x)
 
         def equation(x: Tensor) -> Tensor:
-            """Of the squares around (-1, -1) and (1, 1), by differences of the normal distribution function."""
+            """Of the squares around (-1, -1) and (1, 1), by differences of the complement of the error function."""
             off = (x[..., None, :] - alpha * x.new_tensor([[-1.0, -1.0], [1.0, 1.0]])).abs()
-            edges = torch.special.ndtr((alpha - off) / sigma) - torch.special.ndtr((-alpha - off) / sigma)
-            return ((edges / (2 * alpha)).prod(-1).sum(-1) / 2).log()
+            near, far = (torch.special.erfc((off + end) / (sigma * 2**0.5)) for end in (-alpha, alpha))
+            return (((near - far) / (4 * alpha)).prod(-1).sum(-1) / 2).log()
 
         def by_tweedie(y: Tensor) -> Tensor:
             return (y + sigma**2 * noised(y).score(y)) / alpha
