@@ -143,8 +143,10 @@ class Run:
         test = self.results.get("test")
         found = test.items() if isinstance(test, dict) else ()
         values = {name: value.get("value") for name, value in found if isinstance(value, dict)}
-        said = ", ".join(f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float))
-        return said[:120]
+        said = [f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float)]
+        while len(", ".join(said)) > 120:
+            said.pop()
+        return ", ".join(said)
 
     @property
     def state(self) -> str:

@@ -37,6 +37,7 @@ def test_digits_have_bits_and_labels(tmp_path):
     assert found["test"]["bits per dimension"]["value"] > 0
     assert found["baselines"]["levels counted for each feature, bits per dimension"] < 2.6
     assert float(flow.frequencies.sum()) == pytest.approx(1, abs=1e-5)
+    assert {file.name for file in run.figures.iterdir()} >= {"samples.png", "samples of labels.png"}
 
 
 def test_what_suits_the_data_is_chosen():

@@ -112,7 +112,7 @@ class Attack(Classify):
         attacked = [robust_accuracy(classifier, x, y, attack=self.attack(eps, units)) for eps in sizes]
         noisy = [PGD(eps=eps, norm=NORMS[self.norm], steps=0, box=units.box) for eps in sizes]
         random = [robust_accuracy(classifier, x, y, attack=noise) for noise in noisy]
-        chance = float(torch.bincount(y).max()) / len(y)
+        chance, named = float(torch.bincount(y).max()) / len(y), [f"eps {eps:g}" for eps in sizes]
         self.drawn(run, classifier, x, y, self.attack(sizes[len(sizes) // 2], units), parts.test.classes or ())
         curve: dict[str, list[float]] = {self.by: [clean.value, *(found.value for found in attacked)]}
         curve["random noise"] = [clean.value, *(found.value for found in random)]
@@ -122,10 +122,10 @@ class Attack(Classify):
             rows = zip([0.0, *sizes], *curve.values(), strict=True)
             csv.writer(file).writerows([["size", *curve], *rows])
         return {
-            "test": {"accuracy": clean.json()},
-            "robust accuracy": {f"{eps:g}": found.json() for eps, found in zip(sizes, attacked, strict=True)},
-            "accuracy with random noise": {f"{eps:g}": found.json() for eps, found in zip(sizes, random, strict=True)},
-            "baseline accuracy": chance,
+            "test": {"accuracy": clean.json()}
+            | {f"robust, {eps}": found.json() for eps, found in zip(named, attacked, strict=True)},
+            "baselines": {f"random noise, {eps}": found.value for eps, found in zip(named, random, strict=True)}
+            | {"the commonest class": chance},
             "measured in": f"{self.norm}, of {'standard deviations' if x.dim() == 2 else 'the units of the data'}",
             "examples": {"attacked": len(x)},
             "warnings": list(parts.notes),

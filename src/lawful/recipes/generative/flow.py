@@ -30,6 +30,7 @@ from lawful.recipes.bounded import bounded
 from lawful.recipes.generative.baselines import of_densities
 from lawful.recipes.generative.form import Form
 from lawful.recipes.generative.given import Observations, Observed
+from lawful.recipes.generative.pictures import draw_labels, draw_samples
 from lawful.recipes.generative.scoring import held_out, scored
 from lawful.training import AtMost, Between, Engine, Run, Training, Turn, validate
 
@@ -147,7 +148,9 @@ class Flow:
         if parts.density is not None and not self.conditional:
             truth = parts.density.log_prob(parts.test.double()).mean()
             found["KL from the density"] = float(truth - scored(model, parts.test).value.mean())
-        np.save(run.samples / "samples.npy", model.sample(64, seed=self.engine.seed).numpy(), allow_pickle=False)
+        draw_samples(run, model, parts, seed=self.engine.seed)
+        if self.conditional and len(parts.shape) > 1:
+            draw_labels(run, model, parts, seed=self.engine.seed)
         return {
             "test": found,
             "baselines": of_densities(parts),
