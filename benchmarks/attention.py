@@ -29,12 +29,12 @@ from torch.utils.checkpoint import checkpoint
 from lawful.blocks import MultiHeadAttention
 from lawful.functions.attention import (
     CAUSAL,
-    EVERYTHING,
-    Chunked,
-    Linear,
+    NO_MASK,
+    ChunkedAttention,
+    LinearAttention,
     Mask,
     fused_attention,
-    plain_attention,
+    reference_attention,
     window_attention,
 )
 
@@ -56,10 +56,10 @@ def padded(q: Tensor) -> Mask:
 KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "PyTorch, full mask": masked,
     "window_attention": lambda q, k, v: window_attention(q, k, v, mask=WINDOW),
-    "plain_attention": lambda q, k, v: plain_attention(q, k, v, mask=padded(q)),
+    "plain_attention": lambda q, k, v: reference_attention(q, k, v, mask=padded(q)),
     "fused_attention": lambda q, k, v: fused_attention(q, k, v, mask=padded(q)),
-    "Chunked": lambda q, k, v: Chunked()(q, k, v, mask=padded(q)),
-    "Linear": lambda q, k, v: Linear()(q, k, v, mask=padded(q)),
+    "Chunked": lambda q, k, v: ChunkedAttention()(q, k, v, mask=padded(q)),
+    "Linear": lambda q, k, v: LinearAttention()(q, k, v, mask=padded(q)),
 }
 
 
@@ -110,7 +110,7 @@ def layers(d: int, heads: int, causal: bool, n: int) -> dict[str, tuple[nn.Modul
         torchs.out_proj.weight.copy_(weights[3])
         for name, weight in zip(("to_q", "to_k", "to_v", "to_out"), weights, strict=True):
             theirs.get_submodule(name).weight.copy_(weight)
-    mask = CAUSAL if causal else EVERYTHING
+    mask = CAUSAL if causal else NO_MASK
     unseen = nn.Transformer.generate_square_subsequent_mask(n) if causal else None
     return {
         "lawful": (ours, lambda x: ours(x, mask=mask)),

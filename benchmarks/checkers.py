@@ -45,8 +45,7 @@ from torch import Tensor, nn
 
 import lawful
 from lawful.laws import Law
-from lawful.laws.language import Input
-from lawful.laws.language.inputs import Bits, Tokens
+from lawful.laws.inputs import BoolDomain, Input, TokenDomain
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -84,9 +83,9 @@ def example(inputs: Any, empty_row: bool = False) -> Any:
     if not isinstance(inputs, Input):
         raise NotApplicable("no forward" if inputs is None else "drawn inputs")
     sizes = [axis.number or max(axis.options, default=SIZES.get(axis.letter, 4)) for axis in inputs.axes]
-    if isinstance(inputs.domain, Tokens):
+    if isinstance(inputs.domain, TokenDomain):
         return torch.randint(inputs.domain.vocab, sizes)
-    if isinstance(inputs.domain, Bits):
+    if isinstance(inputs.domain, BoolDomain):
         there = torch.ones(sizes, dtype=torch.bool)
         there[-1, ..., 0 if empty_row else -3 :] = False
         return there
@@ -183,7 +182,7 @@ def short(fault: ModuleType) -> str:
 
 def lawful_itself(fault: ModuleType, make: Make, seed: int) -> None:
     verdict = lawful.check(make(), fault.law, inputs=fault.inputs, cases=CASES, seed=seed).verdicts[0]
-    if verdict.grade in ("refuted", "error"):
+    if verdict.status in ("refuted", "error"):
         raise AssertionError(str(verdict))
 
 

@@ -24,7 +24,7 @@ from lawful.laws import (
     gradient,
     no_mutation,
     permutation_equivariance,
-    purity,
+    statelessness,
 )
 
 WIDTH, CASES, ROUNDS = 64, 100, 7
@@ -78,7 +78,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def row(name: str, layer: nn.Module, law: Law, grade: str) -> str:
+def row(name: str, layer: nn.Module, law: Law, status: str) -> str:
     """Measures a check and its peer in turn."""
     inputs = lawful.shape(f"b t {WIDTH}")
     verdicts = []
@@ -86,13 +86,13 @@ def row(name: str, layer: nn.Module, law: Law, grade: str) -> str:
     for _ in range(ROUNDS):
         ours.append(seconds(lambda: verdicts.append(lawful.check(layer, law, inputs=inputs, cases=CASES).verdicts[0])))
         peers.append(seconds(lambda: plain_calls(Attention())))
-    if any(v.grade != grade for v in verdicts):
-        raise SystemExit(f"{name}: {grade} was expected\n{verdicts[0]}")
+    if any(v.status != status for v in verdicts):
+        raise SystemExit(f"{name}: {status} was expected\n{verdicts[0]}")
     found = verdicts[0].counterexample
     size = f"{found.inputs[0].shape[0]} x {found.inputs[0].shape[1]}" if found else "-"
     middle, peer = statistics.median(ours), statistics.median(peers)
     return (
-        f"| {name} | {grade} | {size} | {middle:.2f} | {min(ours):.2f} to {max(ours):.2f} "
+        f"| {name} | {status} | {size} | {middle:.2f} | {min(ours):.2f} to {max(ours):.2f} "
         f"| {peer:.3f} | {middle / peer:.1f} |"
     )
 
@@ -101,10 +101,10 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, one thread, {ROUNDS} rounds, {CASES} cases, width {WIDTH}")
-    print("| law | grade | batch x length | s, median | s, range | plain calls, s | ratio |")
+    print("| law | status | batch x length | s, median | s, range | plain calls, s | ratio |")
     print("|---|---|---|---|---|---|---|")
     layer = Attention()
-    for law in (causality(time=1), batch_independence(), determinism(), purity(), no_mutation(), gradient()):
+    for law in (causality(time=1), batch_independence(), determinism(), statelessness(), no_mutation(), gradient()):
         print(row(law.name, layer, law, "held"), flush=True)
     print(row("permutation_equivariance", Plain(), permutation_equivariance(), "held"), flush=True)
     print(row("causality, leak at lengths divisible by 8", LeaksAtEight(), causality(time=1), "refuted"), flush=True)

@@ -18,11 +18,11 @@ from measure import compare, seconds
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from lawful.blocks import MultiHeadAttention
-from lawful.functions.attention import Linear, Mask, window_attention
-from lawful.inference import GREEDY, Sampling, generate
-from lawful.inference.decoding import Reader
-from lawful.models.transformer import Decoder, DecoderConfig, gpt2_config, rotary_attention
-from lawful.models.transformer.layouts import GPT2
+from lawful.functions.attention import LinearAttention, Mask, window_attention
+from lawful.inference import GREEDY, SamplingConfig, generate
+from lawful.models.generation import PromptReader
+from lawful.models.gpt2_weights import GPT2, gpt2_config
+from lawful.models.transformer import Decoder, DecoderConfig, rotary_attention
 
 PROMPT = 8
 SIZES = {"small": (4, 128, 4, 65, 128, 9), "large": (12, 768, 12, 50257, 24, 5)}
@@ -50,7 +50,7 @@ def against_transformers(name: str) -> None:
         )
         mine = partial(generate, ours, prompts, tokens=tokens, sampling=GREEDY)
         same = float((mine() == peer()[:, PROMPT:]).float().mean())
-        drawn = partial(generate, ours, prompts, tokens=tokens, sampling=Sampling(temperature=0.8, top_k=40))
+        drawn = partial(generate, ours, prompts, tokens=tokens, sampling=SamplingConfig(temperature=0.8, top_k=40))
         options = {"max_new_tokens": tokens, "do_sample": True, "temperature": 0.8, "top_k": 40, **common}
         for kind, pairs in {
             "greedy": (mine, peer),
@@ -76,13 +76,13 @@ def flat() -> None:
         "window of 64": DecoderConfig(
             vocab=65, mask=window, attention=partial(rotary_attention, kernel=window_attention)
         ),
-        "linear": DecoderConfig(vocab=65, attention=partial(MultiHeadAttention, heads=4, kernel=Linear())),
+        "linear": DecoderConfig(vocab=65, attention=partial(MultiHeadAttention, heads=4, kernel=LinearAttention())),
     }
     token = torch.zeros(1, dtype=torch.int64)
     for name, config in kinds.items():
         model = Decoder(config).eval()
         with torch.inference_mode():
-            readers = [Reader(model, torch.zeros(1, length, dtype=torch.int64)) for length in LENGTHS]
+            readers = [PromptReader(model, torch.zeros(1, length, dtype=torch.int64)) for length in LENGTHS]
             rounds = [[seconds(partial(reader.feed, token), 8) for reader in readers] for _ in range(16)]
         times = [statistics.median(column) for column in zip(*rounds, strict=True)]
         print(f"| {name} | " + " | ".join(f"{1e6 * t:.0f}" for t in times) + " |", flush=True)

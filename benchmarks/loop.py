@@ -24,9 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lawful.data import Shuffled
+from lawful.data import ShuffledBatches
 from lawful.optim import adamw
-from lawful.training import Engine, Training, Turn, train
+from lawful.training import OptimizerStep, TrainerConfig, TrainingSetup, train
 
 FIRST = 20
 
@@ -87,14 +87,14 @@ def ours(task: Task) -> tuple[float, float]:
     def objective(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
-    training = Training(
+    training = TrainingSetup(
         model=model,
-        turns=[Turn(objective=objective, optimizer=adamw(model.parameters(), lr=1e-3))],
-        batches=Shuffled(x, y, size=task.batch, seed=0),
+        turns=[OptimizerStep(objective=objective, optimizer=adamw(model.parameters(), lr=1e-3))],
+        batches=ShuffledBatches(x, y, size=task.batch, seed=0),
         steps=task.steps,
     )
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
-        train(training, engine=Engine(threads=1, save=1000), folder=folder, trackers=[watch])
+        train(training, engine=TrainerConfig(threads=1, save=1000), folder=folder, trackers=[watch])
     return watch.taken(task.steps)
 
 

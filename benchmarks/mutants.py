@@ -34,11 +34,11 @@ from types import FrameType, ModuleType
 import torch
 
 import lawful
-from lawful.checking.check import Effort, judge_law, seeded
-from lawful.checking.process.targets import claims_in
-from lawful.checking.state import undisturbed
+from lawful.checking.check import SearchBudget, judge_law, seeded
+from lawful.checking.module_state import preserve_global_state
+from lawful.checking.targets import claims_in
 
-EFFORT = Effort(cases=30, shrinks=0)
+EFFORT = SearchBudget(cases=30, shrinks=0)
 ROOT = Path(lawful.__file__).parent
 JUDGES = ("lawful.laws", "lawful.checking")
 """What judges is not judged."""
@@ -474,15 +474,15 @@ def fresh(name: str, source: str) -> ModuleType:
     return module
 
 
-def unkept(name: str, source: str, seconds: float) -> str:
-    """Judges the claims of a source: the grade of the first that is not kept, or nothing."""
+def failures(name: str, source: str, seconds: float) -> str:
+    """Judges the claims of a source: the status of the first that is not kept, or nothing."""
     try:
-        with at_most(seconds), undisturbed(), warnings.catch_warnings():
+        with at_most(seconds), preserve_global_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for claim in seeded(fresh(name, source).claims(), EFFORT.seed):
-                grade = judge_law(claim.law, claim.subject, claim.inputs, claim.label, EFFORT).grade
-                if grade not in ("held", "waived"):
-                    return grade
+                status = judge_law(claim.law, claim.subject, claim.inputs, claim.label, EFFORT).status
+                if status not in ("held", "waived"):
+                    return status
     except (Exception, TooLong):
         return "error"
     return ""
@@ -494,17 +494,17 @@ def spread(mutants: list[Mutant], most: int) -> list[Mutant]:
 
 
 def grades_of(name: str, file: Path, most: int) -> tuple[int, dict[Mutant, str]] | str:
-    """Counts the mutants of a file, and grades at most so many of them: nothing is the grade of a survivor.
+    """Counts the mutants of a file, and grades at most so many of them: nothing is the status of a survivor.
 
-    Where the file as it is breaks a claim, the grade of that claim is all that there is to say.
+    Where the file as it is breaks a claim, the status of that claim is all that there is to say.
     """
     start = time.monotonic()
-    if grade := unkept(name, file.read_text(encoding="utf-8"), 600):
+    if status := failures(name, file.read_text(encoding="utf-8"), 600):
         print(f"{file.relative_to(ROOT)}: left out", file=sys.stderr)
-        return grade
+        return status
     seconds = 10 + 10 * (time.monotonic() - start)
     found = mutants_of(file)
-    grades = {mutant: unkept(name, mutant.source, seconds) for mutant in spread(found, most)}
+    grades = {mutant: failures(name, mutant.source, seconds) for mutant in spread(found, most)}
     print(f"{file.relative_to(ROOT)}: killed {sum(map(bool, grades.values()))} of {len(grades)}", file=sys.stderr)
     return len(found), grades
 
@@ -550,29 +550,29 @@ def report(results: dict[str, tuple[int, dict[Mutant, str]]], seconds: float) ->
             sum(found for found, _ in files),
             *counts({k: v for _, g in files for k, v in g.items()}),
         )
-    graded = {mutant: grade for _, grades in results.values() for mutant, grade in grades.items()}
+    graded = {mutant: status for _, grades in results.values() for mutant, status in grades.items()}
     print()
     table("operator", *COUNTS)
     for operator in sorted({mutant.operator for mutant in graded}):
-        row(operator, *counts({mutant: grade for mutant, grade in graded.items() if mutant.operator == operator}))
+        row(operator, *counts({mutant: status for mutant, status in graded.items() if mutant.operator == operator}))
     judged, killed, _, same = counts(graded)
     print(
         f"\nKilled {killed} of {judged}: {killed / judged:.1%}; without the equivalent ones {killed} of "
         f"{judged - same}: {killed / (judged - same):.1%}. {seconds:.0f} s.\n"
     )
-    alive = [mutant for mutant, grade in graded.items() if not grade]
+    alive = [mutant for mutant, status in graded.items() if not status]
     for mutant in sorted(alive, key=lambda mutant: bool(mutant.reason)):
         print(f"- {mutant.file}:{mutant.number}, {mutant.operator}: {mutant.reason or 'not seen by a claim'}")
         print(f"    - `{mutant.before[:WIDTH]}`\n    - `{mutant.after[:WIDTH]}`")
-    for mutant, grade in graded.items():
-        if grade and mutant.reason:
+    for mutant, status in graded.items():
+        if status and mutant.reason:
             print(f"A reason for what does not survive: {mutant.file}:{mutant.number}, {mutant.operator}")
 
 
 def counts(grades: dict[Mutant, str]) -> tuple[int, int, int, int]:
     """How many mutants there are, how many are killed, how many of those by an error, how many are equivalent."""
-    killed = [grade for grade in grades.values() if grade]
-    same = [mutant for mutant, grade in grades.items() if not grade and mutant.reason.startswith("equivalent")]
+    killed = [status for status in grades.values() if status]
+    same = [mutant for mutant, status in grades.items() if not status and mutant.reason.startswith("equivalent")]
     return len(grades), len(killed), killed.count("error"), len(same)
 
 

@@ -17,9 +17,9 @@ from contextlib import redirect_stdout
 
 import torch
 
-from lawful.recipes import Classify
-from lawful.recipes.given import Given
-from lawful.training import Engine, train
+from lawful.recipes import ClassifyRecipe
+from lawful.recipes.data import SupervisedData
+from lawful.training import TrainerConfig, train
 
 TASKS = {
     "digits, mlp": ("digits", "mlp", {}),
@@ -28,7 +28,7 @@ TASKS = {
 }
 
 
-def machine(given: Given) -> float:
+def machine(given: SupervisedData) -> float:
     """The accuracy of a support vector machine with radial basis functions."""
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -52,8 +52,8 @@ def main() -> None:
     for name, (data, model, options) in TASKS.items():
         found, taken, near, peer = [], [], [], []
         for seed in seeds:
-            given = Given(data=data, validation=0.0, split=seed)
-            recipe = Classify(model=model, given=given, engine=Engine(seed=seed, threads=1), **options)
+            given = SupervisedData(data=data, validation=0.0, split=seed)
+            recipe = ClassifyRecipe(model=model, given=given, engine=TrainerConfig(seed=seed, threads=1), **options)
             start = time.process_time()
             with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
                 results = train(recipe, folder=folder).results

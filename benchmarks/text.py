@@ -121,13 +121,13 @@ def standard(text: str, *, steps: int, seed: int) -> list[tuple[int, float, floa
 
 def lawful(path: str, *, steps: int, seed: int, without: str) -> list[tuple[int, float, float]]:
     """Trains by `lawful train text` with its defaults, but for the number of steps and what is left out."""
-    from lawful.recipes import Text
-    from lawful.training import Engine, train
-    from lawful.training.storage.state import seed as seeded
+    from lawful.recipes import TextRecipe
+    from lawful.training import TrainerConfig, train
+    from lawful.training.checkpoint import seed as seeded
 
     model, learning = LEFT_OUT[without]
-    engine = Engine(seed=seed, threads=1, laws=0)
-    usual = Text()
+    engine = TrainerConfig(seed=seed, threads=1, laws=0)
+    usual = TextRecipe()
     recipe = replace(
         usual,
         data=path,

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from lawful.functions.whitening import Standardizer, Whitening, cholesky, pca, zca
+from lawful.functions.whitening import Standardizer, Whitening, cholesky, pca_whitening, zca_whitening
 
 ROWS, FEATURES, ROUNDS = 100_000, 64, 15
 
@@ -67,9 +67,9 @@ def main() -> None:
             ),
             flush=True,
         )
-        for rotation in (pca, zca, cholesky):
+        for rotation in (pca_whitening, zca_whitening, cholesky):
             fitted, name = Whitening.fit(x, rotation=rotation), f"{rotation.__name__}, {kind}"
-            if rotation is pca:
+            if rotation is pca_whitening:
                 same(fitted.transform(x), turned.transform(data))
 
             def fit(rotation: Callable[[Tensor], Tensor] = rotation) -> Tensor:

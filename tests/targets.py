@@ -6,7 +6,7 @@ import time
 
 from torch import nn
 
-from lawful.laws import Map, Same, law
+from lawful.laws import Equal, Map, law
 
 
 class Good(nn.Module):
@@ -100,7 +100,7 @@ def convolve(x, adjacency):
 
 @law("f(-x) = -f(x)")
 def oddness(f: Map, x):
-    return Same(f(-x), -f(x))
+    return Equal(f(-x), -f(x))
 
 
 @law("f(x) = f(x)")
@@ -115,4 +115,4 @@ def is_broken(f: Map, x):
 
 @law("f(x) = f(x)")
 def asks_twice(f: Map, x):
-    return Same(f(x), f(x))
+    return Equal(f(x), f(x))

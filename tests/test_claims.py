@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Iterator
 
-from lawful.checking.process.targets import claims_in
+from lawful.checking.targets import claims_in
 from lawful.laws import Claim
 
 

@@ -147,7 +147,7 @@ def test_json_is_as_documented(capfd, tmp_path):
     report = json.loads(path.read_text())
     documented = (Path(__file__).parents[1] / "docs/command-line.md").read_text()
     refuted, held = report["verdicts"]
-    assert (refuted["grade"], held["grade"], report["exit_code"]) == ("refuted", "held", 1)
+    assert (refuted["status"], held["status"], report["exit_code"]) == ("refuted", "held", 1)
     assert refuted["counterexample"]["inputs"][0]["shape"] == [1, 2, 4]
     for field in (*report, *refuted, *refuted["counterexample"], *refuted["counterexample"]["inputs"][0]):
         assert f"`{field}`" in documented, field
@@ -156,7 +156,7 @@ def test_json_is_as_documented(capfd, tmp_path):
 def test_json_on_standard_output_is_json_alone(capfd):
     main(["check", f"{TARGETS}:Talks", "--law", "linearity", "--input", "b 4", "--cases", "2", "--json", "-"])
     shown = capfd.readouterr()
-    assert json.loads(shown.out)["verdicts"][0]["grade"] == "held"
+    assert json.loads(shown.out)["verdicts"][0]["status"] == "held"
     assert "a word on standard output" in shown.err
 
 
@@ -192,7 +192,7 @@ def test_interrupt(monkeypatch, capfd):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lawful.cli.checking.run", interrupted)
+    monkeypatch.setattr("lawful.cli.check.run", interrupted)
     assert lawful(capfd, "check") == (2, "lawful: interrupted\n")
 
 
@@ -200,7 +200,7 @@ def test_internal_error(monkeypatch, capfd):
     def broken(*_):
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("lawful.cli.checking.run", broken)
+    monkeypatch.setattr("lawful.cli.check.run", broken)
     assert lawful(capfd, "check") == (3, "lawful: internal error: ZeroDivisionError: ours\n")
 
 

@@ -6,12 +6,14 @@ from PIL import Image
 
 import lawful
 from lawful.cli import main
-from lawful.recipes import RECIPES, Pca, Text, ask, complete, draw, score
-from lawful.recipes.generative import Observed, asked
-from lawful.recipes.language.descent import Descent
-from lawful.training import Engine
+from lawful.recipes import RECIPES, PCARecipe, TextRecipe, complete, draw, score
+from lawful.recipes import generate as ask
+from lawful.recipes import generate as asked
+from lawful.recipes.data import GenerativeData
+from lawful.recipes.optimization import Descent
+from lawful.training import TrainerConfig
 
-ENGINE = Engine(threads=1, laws=0)
+ENGINE = TrainerConfig(threads=1, laws=0)
 
 
 @pytest.fixture(scope="module")
@@ -19,14 +21,14 @@ def folder(tmp_path_factory):
     """Runs of images, of a table and of text."""
     place = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lawful.recipes.generative.pca.figures.save", lambda *_: None)
-        lawful.train(Pca(components=5, engine=ENGINE), folder=place)
-        lawful.train(Pca(components=2, given=Observed(data="iris"), engine=ENGINE), folder=place)
+        patch.setattr("lawful.recipes.pca.figures.save", lambda *_: None)
+        lawful.train(PCARecipe(components=5, engine=ENGINE), folder=place)
+        lawful.train(PCARecipe(components=2, given=GenerativeData(data="iris"), engine=ENGINE), folder=place)
     (place / "text.txt").write_text("abcabcabc" * 20)
-    words = Text(data=str(place / "text.txt"), context=4, learning=Descent(steps=1, batch=2), engine=ENGINE)
+    words = TextRecipe(data=str(place / "text.txt"), context=4, learning=Descent(steps=1, batch=2), engine=ENGINE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Text, "draw", lambda *_: None)
-        patch.setattr(Text, "written", lambda *_: [])
+        patch.setattr(TextRecipe, "draw", lambda *_: None)
+        patch.setattr(TextRecipe, "written", lambda *_: [])
         lawful.train(words, folder=place)
     return place
 
@@ -183,7 +185,7 @@ class Means:
 def test_a_model_that_completes_gets_the_image_in_its_own_levels(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     form = ask.opened(folder / "pca-001").form
-    monkeypatch.setattr(ask, "opened", lambda run: asked.Trained(Means(), form))
+    monkeypatch.setattr(ask, "opened", lambda run: asked.LoadedModel(Means(), form))
     Image.fromarray(np.full((8, 8), 255, np.uint8)).save("image.png")
     hole = np.zeros((8, 8), np.uint8)
     hole[2:4, 2:4] = 255

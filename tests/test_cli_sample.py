@@ -1,11 +1,11 @@
 import pytest
 
 from lawful.cli import main
-from lawful.inference.decoding import GREEDY
-from lawful.recipes import Text, sample
-from lawful.recipes.language.descent import Descent
-from lawful.recipes.language.transformer import Transformer
-from lawful.training import Engine, train
+from lawful.models.generation import GREEDY
+from lawful.recipes import TextRecipe, sample
+from lawful.recipes.optimization import Descent
+from lawful.recipes.transformer import Transformer
+from lawful.training import TrainerConfig, train
 
 USAGE = 4
 
@@ -15,12 +15,12 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
     text = folder / "words.txt"
     text.write_text("the cat sat on the mat, and the dog sat on the log.\n" * 30)
-    recipe = Text(
+    recipe = TextRecipe(
         data=str(text),
         context=8,
         transformer=Transformer(width=8, heads=2, rows=32),
         learning=Descent(steps=20, batch=8),
-        engine=Engine(threads=1, laws=0),
+        engine=TrainerConfig(threads=1, laws=0),
     )
     return str(train(recipe, folder=folder).path)
 

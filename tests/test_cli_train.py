@@ -15,7 +15,7 @@ import torch
 from lawful.cli import main
 from lawful.recipes import RECIPES
 from lawful.training import Run
-from lawful.training.shown.report import command as command_of
+from lawful.training.report import command as command_of
 
 QUICK = ("--epochs", "1", "--batch", "32", "--laws", "0", "--threads", "1")
 HEADER = "size,colour,weight,kind\n"
@@ -285,10 +285,12 @@ def test_a_run_whose_configuration_was_altered(lawful, here, altered_run, change
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A run of a straight line, to be copied."""
-    from lawful.recipes import Regress
-    from lawful.training import Engine, train
+    from lawful.recipes import RegressRecipe
+    from lawful.training import TrainerConfig, train
 
-    return train(Regress(model="linear", engine=Engine(threads=1, laws=0)), folder=tmp_path_factory.mktemp("line")).path
+    return train(
+        RegressRecipe(model="linear", engine=TrainerConfig(threads=1, laws=0)), folder=tmp_path_factory.mktemp("line")
+    ).path
 
 
 @pytest.fixture

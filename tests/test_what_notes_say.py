@@ -25,12 +25,12 @@ from lawful.laws import (
     identity_of_indiscernibles,
     linearity,
     locality,
-    made,
     non_negativity,
-    reparameterised_gradient,
+    reparameterized_gradient,
     samples_follow_density,
     score,
     symmetry,
+    transformed,
     triangle_inequality,
 )
 from lawful.models import MLP, MLPConfig
@@ -89,7 +89,7 @@ def turn(n, x):
     return x.rot90(n, (-2, -1))
 
 
-VECTORS, DISTRIBUTIONS = two(shape("b 2")), two(made(inside, "b 3"))
+VECTORS, DISTRIBUTIONS = two(shape("b 2")), two(transformed(inside, "b 3"))
 DENIED = {
     "the tensor product commutes": (commutativity(), tensor_product, (shape("2"), shape("2"))),
     "the matrix product commutes": (commutativity(), matmul_by_outer_products, two(shape("2 2"))),
@@ -127,7 +127,7 @@ DENIED = {
 def test_it_is_not_so(what):
     law, subject, inputs = DENIED[what]
     (verdict,) = check(subject, law, inputs=inputs, cases=30)
-    assert verdict.grade == "refuted", verdict.reason
+    assert verdict.status == "refuted", verdict.reason
 
 
 class Gaussian(nn.Module):
@@ -168,7 +168,7 @@ class Loss(nn.Module):
 SAID = {
     "a density integrates to one": (density_integrates_to_one(), Gaussian, None),
     "samples follow a density": (samples_follow_density(), Gaussian, None),
-    "the gradient goes inside the expectation": (reparameterised_gradient(), Gaussian, None),
+    "the gradient goes inside the expectation": (reparameterized_gradient(), Gaussian, None),
     "the constant drops out of the score": (score(), Gaussian, shape("b")),
     "the gradients of batches are averaged": (gradient_accumulation(), Loss, shape("b:2..4 2")),
     "activations may be computed again": (checkpointed_gradient(), deep_network(), shape("b 2")),
@@ -179,4 +179,4 @@ SAID = {
 def test_it_is_so(what):
     law, subject, inputs = SAID[what]
     (verdict,) = check(subject, law, inputs=inputs, cases=20)
-    assert verdict.grade == "held", verdict.reason
+    assert verdict.status == "held", verdict.reason

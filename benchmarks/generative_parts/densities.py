@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lawful.data import checkerboard, ring
 from lawful.models.generative import spline_flow
-from lawful.optim import WeightAverage, adam
+from lawful.optim import EMA, adam
 
 SECONDS, BATCH, POOL = 10.0, 512, 2**20
 TARGETS = {"ring": ring(), "checkerboard": checkerboard()}
@@ -91,7 +91,7 @@ def trained(name: str, target: str, rate: float, seed: int, seconds: float = SEC
     pool = (pool - mean) / std
     torch.manual_seed(seed)
     model, log_density = contestant.build()
-    optimizer, average = adam(model.parameters(), lr=rate), WeightAverage(model, decay=contestant.average)
+    optimizer, average = adam(model.parameters(), lr=rate), EMA(model, decay=contestant.average)
     start, step = time.process_time(), 0
     while (share := (time.process_time() - start) / seconds) < 1:
         for group in optimizer.param_groups:

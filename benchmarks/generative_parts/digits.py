@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from lawful.data import Dequantizer
-from lawful.data.builtin.digits import digits
+from lawful.data.builtin import digits
 from lawful.models.generative import level_flow
-from lawful.optim import WeightAverage, adamw, cosine
+from lawful.optim import EMA, adamw, cosine_schedule
 
 PIXELS = Dequantizer(levels=17)
 EPOCHS, BATCH, EVERY, DIMS = 60, 64, 5, 64
@@ -45,8 +45,8 @@ def trained(
     """Validation bits, test bits and their standard error, at the epoch that validation chose."""
     train, validation, test = parts(seed)
     optimizer = adamw(model.parameters(), lr=rate, beta2=0.99, decay=1e-2)
-    mean = WeightAverage(model, decay=0.98)
-    schedule, step, best, kept = cosine(steps=epochs * (len(train) // BATCH + 1), warmup=50), 0, math.inf, {}
+    mean = EMA(model, decay=0.98)
+    schedule, step, best, kept = cosine_schedule(steps=epochs * (len(train) // BATCH + 1), warmup=50), 0, math.inf, {}
     for epoch in range(epochs):
         model.train()
         images = PIXELS.dequantized(train, seed=100 + epoch)

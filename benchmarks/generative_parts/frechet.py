@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lawful.data.builtin.digits import digits
+from lawful.data.builtin import digits
 from lawful.inference.metrics import frechet_distance
+from lawful.losses.classification import cross_entropy
 from lawful.models import MLP, MLPConfig
-from lawful.models.generative import ScoreModel, TimeMLP, TimeMLPConfig
-from lawful.objectives import cross_entropy
-from lawful.optim import WeightAverage, adamw
+from lawful.models.generative import DiffusionModel, TimeMLP, TimeMLPConfig
+from lawful.optim import EMA, adamw
 
 SECONDS, BATCH, RATE, DECAY, SAMPLES = 20.0, 128, 2e-3, 0.99, 720
 
@@ -58,7 +58,7 @@ def trained(model: nn.Module, loss: Callable[[Tensor], Tensor], *, seed: int, se
     """Trains for so much processor time, the rate falling with it, and puts the average of the weights in."""
     x, _, _ = parts()
     chance = torch.Generator().manual_seed(seed)
-    optimizer, mean = adamw(model.parameters(), lr=RATE, beta2=0.99, decay=0.0), WeightAverage(model, decay=DECAY)
+    optimizer, mean = adamw(model.parameters(), lr=RATE, beta2=0.99, decay=0.0), EMA(model, decay=DECAY)
     begin, steps = time.process_time(), 0
     while (spent := (time.process_time() - begin) / seconds) < 1:
         for group in optimizer.param_groups:
@@ -81,7 +81,7 @@ def network() -> TimeMLP:
 def ours(seed: int, seconds: float) -> tuple[Tensor, int, float]:
     """Samples of EDM's parametrisation, drawn in 32 steps."""
     torch.manual_seed(seed)
-    model = ScoreModel(network(), shape=(1, 8, 8)).fit(parts()[0])
+    model = DiffusionModel(network(), shape=(1, 8, 8)).fit(parts()[0])
     steps = trained(model, model.loss, seed=seed, seconds=seconds)
     begin = time.process_time()
     return model.sample(SAMPLES, seed), steps, time.process_time() - begin

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lawful.data.densities import ring
 from lawful.solvers.diffusion import Likelihood, edm, rectified, variance_preserving
-from lawful.solvers.diffusion.gaussian_path import beside
+from lawful.solvers.diffusion.paths import expand_like
 from lawful.solvers.ode import DORMAND_PRINCE, EULER, HEUN, MIDPOINT
 
 TARGET = ring(radius=2.0, scale=0.2)
@@ -26,7 +26,7 @@ def denoiser(path):
 
     def denoise(x: Tensor, t: Tensor) -> Tensor:
         level = path.at(t)
-        alpha, noise = beside(level.alpha, x), beside(level.sigma, x).square()
+        alpha, noise = expand_like(level.alpha, x), expand_like(level.sigma, x).square()
         total = alpha.square() * 0.2**2 + noise
         nearest = torch.softmax(alpha * (x @ TARGET.means.T) / total, -1) @ TARGET.means
         return (alpha * 0.2**2 * x + noise * nearest) / total

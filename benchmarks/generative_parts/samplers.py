@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from lawful.data.densities import ring
-from lawful.functions.noise import normal_noise
-from lawful.solvers.diffusion import Exponential, Heun, edm, karras, logarithmic, saturated
+from lawful.functions.random import normal_noise
+from lawful.solvers.diffusion import ExponentialMultistep, Heun, edm, karras_grid, logarithmic, saturating_log_grid
 
 EVALUATIONS = (9, 18, 35, 71, 143)
 RADIUS = math.sqrt(2 * (0.25 - 0.05**2))
@@ -137,11 +137,14 @@ def ours(x: Tensor, end: Tensor) -> dict[str, list[float]]:
     """The errors of ours: the default, and for comparison what it is made of."""
     path = edm()
     rows = {
-        "ours: Exponential(), saturated": (Exponential(), saturated),
-        "ours: Exponential(order=3), saturated": (Exponential(order=3), saturated),
-        "ours: Exponential(), logarithmic": (Exponential(), logarithmic),
-        "ours: Exponential(order=3, correction=0), logarithmic": (Exponential(order=3, correction=0), logarithmic),
-        "ours: Heun(), karras": (Heun(), karras),
+        "ours: Exponential(), saturated": (ExponentialMultistep(), saturating_log_grid),
+        "ours: Exponential(order=3), saturated": (ExponentialMultistep(order=3), saturating_log_grid),
+        "ours: Exponential(), logarithmic": (ExponentialMultistep(), logarithmic),
+        "ours: Exponential(order=3, correction=0), logarithmic": (
+            ExponentialMultistep(order=3, correction=0),
+            logarithmic,
+        ),
+        "ours: Heun(), karras": (Heun(), karras_grid),
     }
     found = {}
     for name, (sampler, grid) in rows.items():

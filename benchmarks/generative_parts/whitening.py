@@ -15,7 +15,7 @@ import torch
 from sklearn import decomposition
 from sklearn.datasets import load_digits, make_low_rank_matrix
 
-from lawful.functions.whitening import Whitening, zca
+from lawful.functions.whitening import Whitening, zca_whitening
 from lawful.models.generative import PCA
 
 
@@ -86,7 +86,7 @@ def run() -> None:
     streamed = PCA.over(digits.split(100), components=61)
     exact = PCA.fit(digits)
     off = float((streamed.variances / exact.variances - 1).abs().max())
-    by_moments = Whitening.fit(digits, rotation=zca)
+    by_moments = Whitening.fit(digits, rotation=zca_whitening)
     same = float((by_moments.transform(digits) - exact.zca(digits)).abs().max())
     print(f"\ndigits, batches of 100: variances of PCA.over off by {off:.1e} of themselves at most.")
     print(f"digits: PCA.zca and Whitening(rotation=zca), from the covariance, differ by {same:.1e} at most.")

@@ -7,54 +7,52 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.checking.check import check
-    from lawful.checking.discover import discover
-    from lawful.checking.discovered import Discovery
+    from lawful.checking.discover import Discovery, discover
     from lawful.checking.verdict import LawRefuted, Report, Verdict
-    from lawful.laws.language.inputs import made, mask, probabilities, shape, tokens
-    from lawful.recipes.catalogue import load
-    from lawful.training.options import Engine
-    from lawful.training.plan import Training, Turn
+    from lawful.laws.inputs import mask, probabilities, shape, tokens, transformed
+    from lawful.recipes.registry import load
     from lawful.training.run import Run
-    from lawful.training.train import train
+    from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
+    from lawful.training.trainer import train
 
 __all__ = [
     "Discovery",
-    "Engine",
     "LawRefuted",
+    "OptimizerStep",
     "Report",
     "Run",
-    "Training",
-    "Turn",
+    "TrainerConfig",
+    "TrainingSetup",
     "Verdict",
     "check",
     "discover",
     "load",
-    "made",
     "mask",
     "probabilities",
     "shape",
     "tokens",
     "train",
+    "transformed",
 ]
 
 _HOMES = {
-    "Engine": "lawful.training.options",
+    "TrainerConfig": "lawful.training.setup",
     "Run": "lawful.training.run",
-    "Training": "lawful.training.plan",
-    "Turn": "lawful.training.plan",
-    "load": "lawful.recipes.catalogue",
-    "train": "lawful.training.train",
+    "TrainingSetup": "lawful.training.setup",
+    "OptimizerStep": "lawful.training.setup",
+    "load": "lawful.recipes.registry",
+    "train": "lawful.training.trainer",
     "check": "lawful.checking.check",
     "discover": "lawful.checking.discover",
-    "Discovery": "lawful.checking.discovered",
+    "Discovery": "lawful.checking.discover",
     "LawRefuted": "lawful.checking.verdict",
     "Report": "lawful.checking.verdict",
     "Verdict": "lawful.checking.verdict",
-    "made": "lawful.laws.language.inputs",
-    "mask": "lawful.laws.language.inputs",
-    "probabilities": "lawful.laws.language.inputs",
-    "shape": "lawful.laws.language.inputs",
-    "tokens": "lawful.laws.language.inputs",
+    "transformed": "lawful.laws.inputs",
+    "mask": "lawful.laws.inputs",
+    "probabilities": "lawful.laws.inputs",
+    "shape": "lawful.laws.inputs",
+    "tokens": "lawful.laws.inputs",
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lawful.checking.check import CASES, check
 from lawful.checking.verdict import LawRefuted
-from lawful.laws.language import Law
+from lawful.laws.law import Law
 
 
 def assert_lawful(
@@ -31,5 +31,5 @@ def assert_lawful(
         >>> assert_lawful(nn.LayerNorm(4), batch_independence(), inputs=shape("b t 4"), cases=10)
     """
     __tracebackhide__ = True
-    if wrong := check(module, *laws, inputs=inputs, cases=cases, seed=seed).unkept:
+    if wrong := check(module, *laws, inputs=inputs, cases=cases, seed=seed).failures:
         raise LawRefuted(*wrong)

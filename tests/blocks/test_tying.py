@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.blocks import Dense, Embedding, tie
+from lawful.blocks import Dense, Embedding, tie_weights
 
 
 def language_model():
     model = nn.ModuleDict({"embedding": Embedding(5, 3), "head": Dense(3, 5)})
-    tie(model.embedding, "weight", model.head, "weight")
+    tie_weights(model.embedding, "weight", model.head, "weight")
     return model
 
 
@@ -42,12 +42,12 @@ def test_it_survives_saving_loading_copying_and_a_step():
 
 def test_names_may_lead_into_submodules():
     model = nn.Sequential(nn.Sequential(Dense(3, 3)), Dense(3, 3))
-    tie(model, "1.weight", model, "0.0.weight")
+    tie_weights(model, "1.weight", model, "0.0.weight")
     assert model[0][0].weight is model[1].weight
 
 
 def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match=r"one shape: got weight \(5, 3\) and weight \(3, 5\)"):
-        tie(Embedding(5, 3), "weight", Dense(5, 3), "weight")
+        tie_weights(Embedding(5, 3), "weight", Dense(5, 3), "weight")
     with pytest.raises(AttributeError, match="wait"):
-        tie(Embedding(5, 3), "wait", Dense(3, 5), "weight")
+        tie_weights(Embedding(5, 3), "wait", Dense(3, 5), "weight")

@@ -240,7 +240,7 @@ def test_masks_and_several_inputs():
 def test_a_map_that_does_not_run_is_not_asked_further():
     found = lawful.discover(nn.Linear(3, 3), inputs=BC)
     assert not found.held
-    assert [row.verdict.law for row in found.silent if row.verdict.grade == "error"] == ["determinism()"]
+    assert [row.verdict.law for row in found.silent if row.verdict.status == "error"] == ["determinism()"]
 
 
 class Sized(nn.Module):

@@ -8,8 +8,8 @@ from torch import Tensor
 
 import lawful
 from lawful import mask, shape, tokens
-from lawful.laws import Same, batch_independence, causality, law, linearity, no_mutation, non_negativity
-from lawful.laws.language.inputs import parse
+from lawful.laws import Equal, batch_independence, causality, law, linearity, no_mutation, non_negativity
+from lawful.laws.inputs import parse
 
 
 def seen(inputs, law=no_mutation, cases=60):
@@ -77,7 +77,7 @@ def test_values_of_an_example_stay_of_its_kind():
 def test_a_map_of_one_size_keeps_the_sizes_of_the_example():
     table = torch.randn(6, 4)
     verdict = lawful.check(lambda x: x * table, causality(time=1), inputs=torch.randn(2, 6, 4)).verdicts[0]
-    assert verdict.grade == "held", verdict
+    assert verdict.status == "held", verdict
     assert any("sizes of the example" in note for note in verdict.notes)
 
 
@@ -93,7 +93,7 @@ def test_nested_structures_and_keywords():
 
     inputs = {"batch": {"x": shape("b t 4"), "ids": tokens("b t", vocab=3)}, "scale": shape("1")}
     laws = [causality(output="logits"), causality(output="hidden.0"), causality(output="hidden.1", input="batch.x")]
-    grades = [v.grade for v in lawful.check(map, *laws, inputs=inputs)]
+    grades = [v.status for v in lawful.check(map, *laws, inputs=inputs)]
     assert grades == ["held", "refuted", "held"]
 
 
@@ -106,7 +106,7 @@ def test_function_of_the_draw():
         return adjacency @ x
 
     verdict = lawful.check(convolve, linearity(input="x"), non_negativity(), inputs=graph)
-    assert [v.grade for v in verdict] == ["held", "refuted"]
+    assert [v.status for v in verdict] == ["held", "refuted"]
     assert verdict.verdicts[1].counterexample.inputs[0].shape == (2, 3)
 
 
@@ -120,7 +120,7 @@ def test_function_of_the_draw():
 )
 def test_what_is_no_input_is_an_error_of_usage(inputs, words):
     verdict = lawful.check(torch.sin, linearity(), inputs=inputs).verdicts[0]
-    assert verdict.grade == "error"
+    assert verdict.status == "error"
     assert verdict.usage
     assert words in verdict.reason
 
@@ -160,6 +160,6 @@ def test_check_says_what_was_wanted():
 def test_a_law_without_a_draw_and_without_parentheses():
     @law("f(-x) = -f(x)")
     def oddness(f, x):
-        return Same(f(-x), -f(x))
+        return Equal(f(-x), -f(x))
 
-    assert lawful.check(torch.sin, oddness, inputs=shape("b")).verdicts[0].grade == "held"
+    assert lawful.check(torch.sin, oddness, inputs=shape("b")).verdicts[0].status == "held"

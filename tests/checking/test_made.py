@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import lawful
-from lawful.laws import Same, law
-from lawful.laws.language.inputs import written
+from lawful.laws import Equal, law
+from lawful.laws.inputs import written
 
 
 def positive(x):
@@ -14,12 +14,12 @@ def positive(x):
 
 @law("f(x) = f(y) for x, y of the kind")
 def constancy(f, x, *, draw):
-    return Same(f(x), f(draw.fresh(x)))
+    return Equal(f(x), f(draw.fresh(x)))
 
 
 @law("f does not depend on what is replaced")
 def last_entry_ignored(f, x, *, draw):
-    return Same(f(x), f(draw.replace(x, lambda y: torch.arange(y.shape[-1]) == y.shape[-1] - 1)))
+    return Equal(f(x), f(draw.replace(x, lambda y: torch.arange(y.shape[-1]) == y.shape[-1] - 1)))
 
 
 def test_the_map_sees_what_the_function_makes_and_so_do_fresh_ones():
@@ -29,19 +29,21 @@ def test_the_map_sees_what_the_function_makes_and_so_do_fresh_ones():
         seen.append(x)
         return torch.zeros(())
 
-    assert lawful.check(watch, constancy(), inputs=lawful.made(positive, "b 3"), cases=20).held
+    assert lawful.check(watch, constancy(), inputs=lawful.transformed(positive, "b 3"), cases=20).held
     assert min(float(x.min()) for x in seen) >= 1
 
 
 def test_a_counterexample_is_of_the_kind_and_simple():
-    (verdict,) = lawful.check(lambda x: x.sum(), constancy(), inputs=lawful.made(positive, "b 3"))
-    assert verdict.grade == "refuted"
+    (verdict,) = lawful.check(lambda x: x.sum(), constancy(), inputs=lawful.transformed(positive, "b 3"))
+    assert verdict.status == "refuted"
     assert "[[1, 1, 1]]" in str(verdict)
 
 
 def test_a_part_of_it_can_be_replaced():
-    (verdict,) = lawful.check(lambda x: x[..., :-1].sum(), last_entry_ignored(), inputs=lawful.made(positive, "b 3"))
-    assert verdict.grade == "held"
+    (verdict,) = lawful.check(
+        lambda x: x[..., :-1].sum(), last_entry_ignored(), inputs=lawful.transformed(positive, "b 3")
+    )
+    assert verdict.status == "held"
 
 
 KINDS = {
@@ -53,9 +55,9 @@ KINDS = {
 
 @pytest.mark.parametrize("function", KINDS.values(), ids=KINDS)
 def test_it_may_have_another_type_and_shape(function):
-    (verdict,) = lawful.check(lambda x: x * 0, constancy(), inputs=lawful.made(function, "b 3"), cases=10)
-    assert verdict.grade == "held"
+    (verdict,) = lawful.check(lambda x: x * 0, constancy(), inputs=lawful.transformed(function, "b 3"), cases=10)
+    assert verdict.status == "held"
 
 
 def test_it_is_written_by_name():
-    assert written(lawful.made(positive, "b n:2,3")) == 'made(positive, "b n:2,3")'
+    assert written(lawful.transformed(positive, "b n:2,3")) == 'made(positive, "b n:2,3")'

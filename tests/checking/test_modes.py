@@ -41,33 +41,33 @@ def judged(module, law):
 def test_dropout_does_not_follow_a_permutation_and_is_no_fault():
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True)
     verdict = judged(layer, permutation_equivariance())
-    assert verdict.grade == "held", verdict
+    assert verdict.status == "held", verdict
     assert any("in training mode the map is random" in note for note in verdict.notes)
     assert layer.training
 
 
 def test_dropout_stays_on_where_both_sides_draw_the_same():
     verdict = judged(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True), batch_independence())
-    assert verdict.grade == "held", verdict
+    assert verdict.status == "held", verdict
     assert not any("the map is random" in note for note in verdict.notes)
 
 
 def test_a_statement_about_one_call_is_judged_with_dropout():
     verdict = judged(Weights(), sums_to_one())
-    assert (verdict.grade, verdict.counterexample.mode) == ("refuted", "training mode")
-    assert judged(Weights().eval(), sums_to_one()).grade == "held"
+    assert (verdict.status, verdict.counterexample.mode) == ("refuted", "training mode")
+    assert judged(Weights().eval(), sums_to_one()).status == "held"
 
 
 def test_a_module_in_training_mode_is_judged_in_both_and_one_in_evaluation_mode_in_that():
     for training in (True, False):
         found = judged(LeaksIn(training), causality()).counterexample
         assert found.mode == ("training mode" if training else "evaluation mode")
-    assert judged(LeaksIn(True).eval(), causality()).grade == "held"
+    assert judged(LeaksIn(True).eval(), causality()).status == "held"
 
 
 def test_a_linear_map_before_dropout_is_linear():
     verdict = judged(nn.Sequential(nn.Linear(8, 8, bias=False), nn.Dropout(0.5)), linearity())
-    assert verdict.grade == "held", verdict
+    assert verdict.status == "held", verdict
 
 
 def test_a_map_may_use_forward_mode_derivatives():

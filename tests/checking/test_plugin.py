@@ -194,5 +194,5 @@ def test_other_functions_called_claims_are_left_alone(run):
 
 
 def test_importing_it_loads_no_torch():
-    line = "import sys, lawful.checking.plugin; sys.exit('torch' in sys.modules)"
+    line = "import sys, lawful.checking.pytest_plugin; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", line]).returncode == 0

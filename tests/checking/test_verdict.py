@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 import lawful
-from lawful.checking.numerics import judge
-from lawful.checking.statistics import judge_samples
+from lawful.checking.compare import judge, judge_samples
 from lawful.checking.verdict import Report, Verdict
-from lawful.laws import AtMost, Finite, Follows, Same, Unchanged, causality, law, linearity
+from lawful.laws import AtMost, BitwiseEqual, Equal, Finite, FollowsCDF, causality, law, linearity
 
 INPUTS = lawful.shape("b t 4")
 
@@ -108,28 +107,28 @@ NAN, INF = math.nan, math.inf
 @pytest.mark.parametrize(
     ("statement", "kind"),
     [
-        (Same(x(1.0), x(1.0 + 1e-15)), "held"),
-        (Same(x(1.0), x(1.0 + 1e-9)), "differs"),
-        (Same(x(1e-30), x(2e-30)), "differs"),
-        (Same(x(1e30), x(1e30 * (1 + 1e-15))), "held"),
-        (Same(x(0.0), x(0.0)), "held"),
-        (Same(x(NAN), x(NAN)), "not finite"),
-        (Same(x(INF), x(INF)), "not finite"),
-        (Same(x(1.0, NAN), x(1.0, 2.0), where=torch.tensor([True, False])), "held"),
-        (Same(x(1.0), x(2.0), slack=1.5), "held"),
-        (Same(x(1.0), x(1.0, 2.0)), "shapes differ"),
-        (Same((x(1.0), x(1.0)), (x(1.0), x(3.0))), "differs"),
-        (Same((x(1.0),), (x(1.0), x(3.0))), "shapes differ"),
-        (Same(x(1, 2, dtype=torch.int64), x(1, 3, dtype=torch.int64)), "differs"),
-        (Same(torch.tensor([1 + 1j]), torch.tensor([1 + 2j])), "differs"),
+        (Equal(x(1.0), x(1.0 + 1e-15)), "held"),
+        (Equal(x(1.0), x(1.0 + 1e-9)), "differs"),
+        (Equal(x(1e-30), x(2e-30)), "differs"),
+        (Equal(x(1e30), x(1e30 * (1 + 1e-15))), "held"),
+        (Equal(x(0.0), x(0.0)), "held"),
+        (Equal(x(NAN), x(NAN)), "not finite"),
+        (Equal(x(INF), x(INF)), "not finite"),
+        (Equal(x(1.0, NAN), x(1.0, 2.0), where=torch.tensor([True, False])), "held"),
+        (Equal(x(1.0), x(2.0), slack=1.5), "held"),
+        (Equal(x(1.0), x(1.0, 2.0)), "shapes differ"),
+        (Equal((x(1.0), x(1.0)), (x(1.0), x(3.0))), "differs"),
+        (Equal((x(1.0),), (x(1.0), x(3.0))), "shapes differ"),
+        (Equal(x(1, 2, dtype=torch.int64), x(1, 3, dtype=torch.int64)), "differs"),
+        (Equal(torch.tensor([1 + 1j]), torch.tensor([1 + 2j])), "differs"),
         (AtMost(x(1.0), x(1.0)), "held"),
         (AtMost(x(1.0), x(0.5)), "exceeds"),
         (AtMost(x(NAN), x(0.5)), "not finite"),
         (Finite(x(1.0)), "held"),
         (Finite((x(1.0), x(INF))), "not finite"),
-        (Unchanged(x(1.0, NAN), x(1.0, NAN)), "held"),
-        (Unchanged(x(1.0), x(1.0 + 3e-16)), "changed"),
-        (Unchanged(x(1.0), x(1.0, dtype=torch.float32)), "changed"),
+        (BitwiseEqual(x(1.0, NAN), x(1.0, NAN)), "held"),
+        (BitwiseEqual(x(1.0), x(1.0 + 3e-16)), "changed"),
+        (BitwiseEqual(x(1.0), x(1.0, dtype=torch.float32)), "changed"),
     ],
 )
 def test_each_kind_of_statement(statement, kind):
@@ -138,33 +137,33 @@ def test_each_kind_of_statement(statement, kind):
 
 def test_samples_are_judged_by_their_distribution():
     uniform = torch.rand(5000, generator=torch.Generator().manual_seed(0))
-    assert not judge_samples(Follows(uniform)).failed
-    assert judge_samples(Follows(uniform.square())).failed
-    assert not judge_samples(Follows(uniform.square(), cdf=torch.sqrt)).failed
-    assert judge_samples(Follows(torch.full((10,), NAN))).kind == "not finite"
+    assert not judge_samples(FollowsCDF(uniform)).failed
+    assert judge_samples(FollowsCDF(uniform.square())).failed
+    assert not judge_samples(FollowsCDF(uniform.square(), cdf=torch.sqrt)).failed
+    assert judge_samples(FollowsCDF(torch.full((10,), NAN))).kind == "not finite"
 
 
 def test_within_is_relative_and_printed():
     def nearly(x):
         return x + 1e-4 * x.square() / (1 + x.abs())
 
-    def grade(within):
+    def status(within):
         return lawful.check(nearly, linearity(within=within), inputs=lawful.shape("b")).verdicts[0]
 
-    assert grade(1e-2).grade == "held"
-    assert "within 0.01" in str(grade(1e-2))
-    assert grade(1e-9).grade == "refuted"
+    assert status(1e-2).status == "held"
+    assert "within 0.01" in str(status(1e-2))
+    assert status(1e-9).status == "refuted"
 
 
 def test_an_output_that_is_to_be_zero_counts_beside_others():
     @law("the mean is 0 and the mean square 1")
     def standard(f, x):
         mean, square = f(x).mean(-1), f(x).square().mean(-1)
-        return Same((mean, square), (torch.zeros_like(mean), torch.ones_like(square)), exercised=True)
+        return Equal((mean, square), (torch.zeros_like(mean), torch.ones_like(square)), exercised=True)
 
     def standardised(x):
         return (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True, correction=0)
 
-    uneven = lawful.made(lambda x: x.tanh() + torch.arange(x.shape[-1]), "b n:3..9")
+    uneven = lawful.transformed(lambda x: x.tanh() + torch.arange(x.shape[-1]), "b n:3..9")
     (verdict,) = lawful.check(standardised, standard(), inputs=uneven, cases=30)
-    assert verdict.grade == "held"
+    assert verdict.status == "held"

@@ -1,13 +1,13 @@
 import pytest
 import torch
 
-from lawful.data import chained, cut_out, flipped, mixed, noisy, shifted
+from lawful.data import compose, cutout, gaussian_noise, mixup, random_flip, random_shift
 
 
 def test_a_shift_equals_one_by_slices():
     torch.manual_seed(0)
     x = 1 + torch.rand(50, 2, 9)
-    (moved, labels) = shifted(3)((x, torch.arange(50)))
+    (moved, labels) = random_shift(3)((x, torch.arange(50)))
     assert labels.tolist() == list(range(50))
     seen = set()
     for before, after in zip(x, moved, strict=True):
@@ -28,16 +28,16 @@ def test_a_shift_of_images_moves_both_axes_together_over_channels():
     torch.manual_seed(0)
     x = torch.zeros(40, 3, 5, 5)
     x[:, :, 2, 2] = 1
-    places = shifted(1, axes=2)((x,))[0].flatten(2).argmax(-1)
+    places = random_shift(1, axes=2)((x,))[0].flatten(2).argmax(-1)
     assert (places == places[:, :1]).all()
     assert set(places.flatten().tolist()) == {6, 7, 8, 11, 12, 13, 16, 17, 18}
-    assert (shifted(9, axes=2)((x[:1, :, :1, :1],))[0].shape) == (1, 3, 1, 1)
+    assert (random_shift(9, axes=2)((x[:1, :, :1, :1],))[0].shape) == (1, 3, 1, 1)
 
 
 def test_flips_turn_about_half():
     torch.manual_seed(0)
     x = torch.arange(4.0).expand(1000, 4)
-    (y,) = flipped()((x,))
+    (y,) = random_flip()((x,))
     turned = (y == x.flip(-1)).all(-1)
     assert (turned | (y == x).all(-1)).all()
     assert 400 < int(turned.sum()) < 600
@@ -45,31 +45,31 @@ def test_flips_turn_about_half():
 
 def test_noise_has_its_deviation():
     torch.manual_seed(0)
-    (y,) = noisy(0.5)((torch.zeros(100, 100),))
+    (y,) = gaussian_noise(0.5)((torch.zeros(100, 100),))
     assert abs(float(y.std()) - 0.5) < 0.02
-    assert (noisy(0.0)((y,))[0] == y).all()
+    assert (gaussian_noise(0.0)((y,))[0] == y).all()
 
 
 def test_a_square_is_cut_out_of_every_channel():
     torch.manual_seed(0)
-    (y,) = cut_out(3)((torch.ones(200, 2, 8, 8),))
+    (y,) = cutout(3)((torch.ones(200, 2, 8, 8),))
     holes = (y == 0).sum((2, 3))
     assert (holes[:, 0] == holes[:, 1]).all()
     assert set(holes[:, 0].tolist()) == {4, 6, 9}
-    (series,) = cut_out(3, axes=1)((torch.ones(50, 1, 8),))
+    (series,) = cutout(3, axes=1)((torch.ones(50, 1, 8),))
     assert set((series == 0).sum(-1).flatten().tolist()) == {2, 3}
 
 
 def test_a_mixture_lies_between_and_so_does_its_target():
     torch.manual_seed(0)
     x, y = torch.eye(4), torch.arange(4)
-    mixture, p = mixed(1.0, classes=4)((x, y))
+    mixture, p = mixup(1.0, classes=4)((x, y))
     torch.testing.assert_close(mixture, p)
     torch.testing.assert_close(p.sum(-1), torch.ones(4))
     z = torch.rand(4, 1)
-    assert mixed(1.0)((x, z))[1].shape == (4, 1)
+    assert mixup(1.0)((x, z))[1].shape == (4, 1)
     weights = torch.tensor(
-        [float(mixed(0.5, classes=2)((torch.zeros(1, 1), torch.tensor([0])))[1].sum()) for _ in range(5)]
+        [float(mixup(0.5, classes=2)((torch.zeros(1, 1), torch.tensor([0])))[1].sum()) for _ in range(5)]
     )
     torch.testing.assert_close(weights, torch.ones(5))
 
@@ -77,26 +77,26 @@ def test_a_mixture_lies_between_and_so_does_its_target():
 def test_a_chain_repeats_from_the_same_random_state_and_changes_nothing_given():
     batch = torch.rand(6, 1, 8, 8), torch.arange(6)
     kept = batch[0].clone()
-    augment = chained(shifted(2, axes=2), flipped(), noisy(0.1), cut_out(3), mixed(0.2, classes=6))
+    augment = compose(random_shift(2, axes=2), random_flip(), gaussian_noise(0.1), cutout(3), mixup(0.2, classes=6))
     state = torch.get_rng_state()
     first = augment(batch)
     torch.set_rng_state(state)
     for a, b in zip(first, augment(batch), strict=True):
         assert (a == b).all()
     assert (batch[0] == kept).all()
-    assert chained()(batch) == batch
+    assert compose()(batch) == batch
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: shifted(-1), "most is at least 0"),
-        (lambda: flipped(probability=2.0), "from 0 to 1: got 2.0"),
-        (lambda: noisy(-1.0), "at least 0: got -1.0"),
-        (lambda: cut_out(0), "at least 1: got 0"),
-        (lambda: mixed(0.0), "alpha is above 0: got 0.0"),
-        (lambda: mixed(1.0)((torch.zeros(2, 2), torch.tensor([0, 1]))), "say how many classes"),
-        (lambda: shifted(1, axes=2)((torch.zeros(2, 3),)), r"more than 2 axes were wanted: got shape \(2, 3\)"),
+        (lambda: random_shift(-1), "most is at least 0"),
+        (lambda: random_flip(probability=2.0), "from 0 to 1: got 2.0"),
+        (lambda: gaussian_noise(-1.0), "at least 0: got -1.0"),
+        (lambda: cutout(0), "at least 1: got 0"),
+        (lambda: mixup(0.0), "alpha is above 0: got 0.0"),
+        (lambda: mixup(1.0)((torch.zeros(2, 2), torch.tensor([0, 1]))), "say how many classes"),
+        (lambda: random_shift(1, axes=2)((torch.zeros(2, 3),)), r"more than 2 axes were wanted: got shape \(2, 3\)"),
     ],
 )
 def test_errors_say_what_was_wanted_and_what_came(make, said):

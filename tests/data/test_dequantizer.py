@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lawful.data import Dequantizer, digits
-from lawful.functions import Estimate
+from lawful.functions import LogProbEstimate
 
 
 def test_digits_go_there_and_back():
@@ -22,7 +22,7 @@ def test_the_bits_of_levels_that_are_all_alike():
         left, right = cells.support
         nats = -3 * math.log(right - left)
         assert cells.bits_per_dimension(nats, 3) == pytest.approx(math.log2(levels))
-        found = cells.bits_per_dimension(Estimate(torch.tensor([nats]), torch.tensor([0.3]), 7), 3)
+        found = cells.bits_per_dimension(LogProbEstimate(torch.tensor([nats]), torch.tensor([0.3]), 7), 3)
         torch.testing.assert_close(found.value, torch.tensor([math.log2(levels)]))
         torch.testing.assert_close(found.error, torch.tensor([0.1 / math.log(2)]))
         assert found.evaluations == 7

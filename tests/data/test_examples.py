@@ -3,8 +3,8 @@ import hashlib
 import pytest
 import torch
 
-from lawful.data import Examples, fingerprint
-from lawful.data.generators import generator_of, seed_of
+from lawful.data import SupervisedDataset, fingerprint
+from lawful.data.batches import make_generator, seed_of
 
 
 def test_a_fingerprint_tells_values_shapes_types_and_order_apart():
@@ -32,19 +32,21 @@ def test_it_is_the_sha256_of_the_bytes():
 def test_seeds_do_not_collide():
     assert len({seed_of(a, b) for a in range(50) for b in range(50)}) == 2500
     assert all(0 <= seed_of(a) < 2**63 for a in (-5, 0, 2**70))
-    assert torch.rand(3, generator=generator_of(1, 2)).tolist() != torch.rand(3, generator=generator_of(2, 1)).tolist()
+    assert (
+        torch.rand(3, generator=make_generator(1, 2)).tolist() != torch.rand(3, generator=make_generator(2, 1)).tolist()
+    )
 
 
 def test_errors_say_what_was_wanted_and_what_came():
     x, y = torch.zeros(3, 2), torch.tensor([0, 1, 1])
-    assert len(Examples(inputs=x, targets=y, classes=("a", "b"), columns=("p", "q"))) == 3
+    assert len(SupervisedDataset(inputs=x, targets=y, classes=("a", "b"), columns=("p", "q"))) == 3
     with pytest.raises(ValueError, match="each with its target, was wanted: got 3 and 2"):
-        Examples(inputs=x, targets=y[:2], classes=("a", "b"))
+        SupervisedDataset(inputs=x, targets=y[:2], classes=("a", "b"))
     with pytest.raises(ValueError, match=r"1 columns are named: got inputs of shape \(3, 2\)"):
-        Examples(inputs=x, targets=y, classes=("a", "b"), columns=("p",))
+        SupervisedDataset(inputs=x, targets=y, classes=("a", "b"), columns=("p",))
     with pytest.raises(ValueError, match="from 0 to 0: got one outside"):
-        Examples(inputs=x, targets=y, classes=("a",))
+        SupervisedDataset(inputs=x, targets=y, classes=("a",))
     with pytest.raises(ValueError, match=r"integer targets n were wanted: got torch\.float32"):
-        Examples(inputs=x, targets=y.float(), classes=("a", "b"))
+        SupervisedDataset(inputs=x, targets=y.float(), classes=("a", "b"))
     with pytest.raises(ValueError, match="real targets n m were wanted"):
-        Examples(inputs=x, targets=torch.zeros(3))
+        SupervisedDataset(inputs=x, targets=torch.zeros(3))

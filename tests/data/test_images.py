@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from lawful.data import Images, encode, read, read_images
+from lawful.data import Images, load_dataset, load_like, read_images
 from lawful.data import images as module
 
 
@@ -31,7 +31,7 @@ def test_classes_are_folders_and_pixels_are_from_0_to_1(root):
     assert encoding == Images(4, 5, 1, ("cat", "dog"))
     for x, path in zip(examples.inputs, sorted(root.rglob("*.png")), strict=True):
         np.testing.assert_allclose(x[0].numpy(), np.asarray(Image.open(path)) / 255, rtol=1e-6)
-    assert read(root).examples.fingerprint() == examples.fingerprint()
+    assert load_dataset(root).examples.fingerprint() == examples.fingerprint()
 
 
 def test_one_in_colours_makes_all_have_colours(root):
@@ -49,7 +49,7 @@ def test_images_are_resized_on_demand(root):
     save(root / "dog" / "9.png", np.full((8, 8), 51, dtype=np.uint8))
     with pytest.raises(ValueError, match=r"9.png is 8 x 8, others are 5 x 4: give a size for all"):
         read_images(root)
-    data = read(root, size=(6, 7))
+    data = load_dataset(root, size=(6, 7))
     assert data.examples.inputs.shape == (7, 1, 6, 7)
     torch.testing.assert_close(data.examples.inputs[-1], torch.full((1, 6, 7), 0.2))
     assert data.encoding == Images(6, 7, 1, ("cat", "dog"), resized=True)
@@ -71,17 +71,17 @@ def test_sixteen_bits_palettes_transparency_and_turned_photographs(root):
 
 
 def test_new_images_are_read_in_the_same_way(root, tmp_path):
-    data = read(root)
-    again = encode(root, data.encoding)
+    data = load_dataset(root)
+    again = load_like(root, data.encoding)
     assert (again.inputs == data.examples.inputs).all()
     assert again.targets.tolist() == data.examples.targets.tolist()
-    flat = encode(root / "dog", data.encoding)
+    flat = load_like(root / "dog", data.encoding)
     assert (flat.inputs == data.examples.inputs[3:]).all()
     assert flat.targets is None
-    assert encode(root / "dog" / "0.png", data.encoding).inputs.shape == (1, 1, 4, 5)
+    assert load_like(root / "dog" / "0.png", data.encoding).inputs.shape == (1, 1, 4, 5)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="has no images"):
-        encode(tmp_path / "empty", data.encoding)
+        load_like(tmp_path / "empty", data.encoding)
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", None])

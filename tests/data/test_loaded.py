@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from lawful.data import Loaded
+from lawful.data import DataLoaderBatches
 
 
 class Jittered(Dataset):
@@ -19,7 +19,7 @@ class Jittered(Dataset):
 
 
 def made(**options):
-    return Loaded(DataLoader(Jittered(), batch_size=2, shuffle=True, **options), seed=1)
+    return DataLoaderBatches(DataLoader(Jittered(), batch_size=2, shuffle=True, **options), seed=1)
 
 
 def states():
@@ -54,7 +54,7 @@ def test_the_random_state_outside_is_left_alone():
 
 
 def test_a_list_of_batches_and_a_lone_tensor():
-    source = Loaded([torch.zeros(2), [torch.ones(3), torch.ones(3)]])
+    source = DataLoaderBatches([torch.zeros(2), [torch.ones(3), torch.ones(3)]])
     assert [tuple(map(len, source.batch(step))) for step in range(3)] == [(2,), (3, 3), (2,)]
 
 
@@ -65,9 +65,9 @@ def test_a_loader_without_a_length():
                 yield torch.rand(2)
 
     with pytest.raises(ValueError, match="give `length`"):
-        Loaded(Endless())
-    source = Loaded(Endless(), length=3)
-    assert (source.batch(1)[0] == Loaded(Endless(), length=3).batch(1)[0]).all()
+        DataLoaderBatches(Endless())
+    source = DataLoaderBatches(Endless(), length=3)
+    assert (source.batch(1)[0] == DataLoaderBatches(Endless(), length=3).batch(1)[0]).all()
 
 
 def test_a_sampler_is_told_the_epoch():
@@ -83,7 +83,7 @@ def test_a_sampler_is_told_the_epoch():
         def __len__(self):
             return 2
 
-    source = Loaded(DataLoader(TensorDataset(torch.arange(5)), sampler=Sampler()))
+    source = DataLoaderBatches(DataLoader(TensorDataset(torch.arange(5)), sampler=Sampler()))
     assert [int(source.batch(step)[0]) for step in range(6)] == [0, 0, 1, 0, 2, 0]
 
 
@@ -98,19 +98,19 @@ def test_a_sampler_is_told_the_epoch():
 )
 def test_other_batches_are_refused(batch, said):
     with pytest.raises(TypeError, match=f"a batch is a tuple or a list of tensors: .*{said}"):
-        Loaded([batch]).batch(0)
+        DataLoaderBatches([batch]).batch(0)
 
 
 def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match=r"one number of examples: got \[2, 3\]"):
-        Loaded([(torch.zeros(2), torch.zeros(3))]).batch(0)
+        DataLoaderBatches([(torch.zeros(2), torch.zeros(3))]).batch(0)
     with pytest.raises(TypeError, match="started afresh was wanted: got generator"):
-        Loaded(x for x in [torch.zeros(1)])
+        DataLoaderBatches(x for x in [torch.zeros(1)])
     with pytest.raises(ValueError, match="at least 1 batch was wanted: got 0"):
-        Loaded([])
+        DataLoaderBatches([])
     with pytest.raises(ValueError, match="persistent_workers=False"):
         made(num_workers=1, persistent_workers=True)
-    short = Loaded([torch.zeros(1)], length=2)
+    short = DataLoaderBatches([torch.zeros(1)], length=2)
     for _ in range(2):
         with pytest.raises(ValueError, match="ended after 1 batches: 2 were wanted"):
             short.batch(1)
@@ -133,7 +133,7 @@ def test_an_error_of_the_loader_is_not_hidden_and_the_epoch_can_be_replayed():
             yield torch.rand(1)
 
     loader = Failing()
-    source = Loaded(loader)
+    source = DataLoaderBatches(loader)
     first = source.batch(0)[0]
     with pytest.raises(OSError, match="gone"):
         source.batch(1)

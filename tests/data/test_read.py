@@ -4,45 +4,45 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.data import Arrays, encode, encoding_from_json, read
+from lawful.data import Arrays, encoding_from_json, load_dataset, load_like
 
 
 def test_a_table_is_read_and_new_rows_are_encoded_alike(tmp_path):
     (tmp_path / "pets.csv").write_text("size,colour,kind\n1,red,cat\n2,blue,dog\n3,red,dog\n")
-    data = read(tmp_path / "pets.csv")
+    data = load_dataset(tmp_path / "pets.csv")
     assert data.examples.name == "pets"
     assert data.examples.classes == ("cat", "dog")
     assert data.examples.columns == ("size", "colour=blue", "colour=red")
     (tmp_path / "new.csv").write_text("colour,size\nblue,5\n")
     encoding = encoding_from_json(json.loads(json.dumps(data.encoding.to_json())))
-    new = encode(tmp_path / "new.csv", encoding)
+    new = load_like(tmp_path / "new.csv", encoding)
     assert new.inputs.tolist() == [[5, 1, 0]]
     assert new.targets is None
-    assert encode(tmp_path / "pets.csv", encoding).targets.tolist() == [0, 1, 1]
+    assert load_like(tmp_path / "pets.csv", encoding).targets.tolist() == [0, 1, 1]
     (tmp_path / "some.csv").write_text("size,colour,kind\n1,red,\n2,blue,dog\n")
-    assert encode(tmp_path / "some.csv", encoding).targets is None
+    assert load_like(tmp_path / "some.csv", encoding).targets is None
 
 
 def test_arrays_with_more_axes(tmp_path):
     x = np.random.default_rng(0).normal(size=(4, 1, 3, 3))
     np.savez(tmp_path / "a.npz", x=x, y=np.array([3, 7, 3, 7]))
-    data = read(tmp_path / "a.npz")
+    data = load_dataset(tmp_path / "a.npz")
     assert data.encoding == Arrays((1, 3, 3), ("3", "7"))
     assert data.examples.targets.tolist() == [0, 1, 0, 1]
     np.save(tmp_path / "new.npy", x[:2])
-    torch.testing.assert_close(encode(tmp_path / "new.npy", data.encoding).inputs, data.examples.inputs[:2])
-    regression = read(tmp_path / "a.npz", task="regress")
+    torch.testing.assert_close(load_like(tmp_path / "new.npy", data.encoding).inputs, data.examples.inputs[:2])
+    regression = load_dataset(tmp_path / "a.npz", task="regress")
     assert regression.examples.targets.tolist() == [[3], [7], [3], [7]]
     np.save(tmp_path / "other.npy", x[:, :, :2])
     with pytest.raises(ValueError, match=r"other.npy is to have shape \(n, 1, 3, 3\): got \(4, 1, 2, 3\)"):
-        encode(tmp_path / "other.npy", data.encoding)
+        load_like(tmp_path / "other.npy", data.encoding)
     x[1, 0, 2, 0] = np.nan
     np.savez(tmp_path / "a.npz", x=x, y=np.arange(4))
     with pytest.raises(ValueError, match=r"finite numbers of 32 bits: got nan at \(1, 0, 2, 0\)"):
-        read(tmp_path / "a.npz")
+        load_dataset(tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", x=x[:1], y=np.arange(4))
     with pytest.raises(ValueError, match="each with its target, was wanted: got 1 and 4"):
-        read(tmp_path / "a.npz", task="regress")
+        load_dataset(tmp_path / "a.npz", task="regress")
 
 
 def test_a_target_without_examples_is_refused(tmp_path):
@@ -50,19 +50,19 @@ def test_a_target_without_examples_is_refused(tmp_path):
     with pytest.raises(
         ValueError, match=r"'x' of a.npz has shape \(4, 1, 3\): columns, or one matrix n d, were wanted"
     ):
-        read(tmp_path / "a.npz")
+        load_dataset(tmp_path / "a.npz")
 
 
 def test_built_in_data_need_no_path_and_a_path_is_meant_by_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "iris").mkdir()
-    data = read("iris")
+    data = load_dataset("iris")
     assert len(data.examples) == 150
-    assert (encode("iris", data.encoding).inputs == data.examples.inputs).all()
+    assert (load_like("iris", data.encoding).inputs == data.examples.inputs).all()
     with pytest.raises(ValueError, match="a folder of images for each class"):
-        read("./iris")
+        load_dataset("./iris")
     with pytest.raises(ValueError, match="wine has other columns, shapes or classes"):
-        encode("wine", data.encoding)
+        load_like("wine", data.encoding)
 
 
 @pytest.mark.parametrize(
@@ -70,35 +70,35 @@ def test_built_in_data_need_no_path_and_a_path_is_meant_by_a_path(tmp_path, monk
 )
 def test_the_task_is_to_fit_the_target(name, task, came):
     with pytest.raises(ValueError, match=f"the target of {name} is {came}: it is not to {task}"):
-        read(name, task=task)
+        load_dataset(name, task=task)
 
 
 def test_what_is_not_there_is_said_with_the_nearest_name(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"no data 'digitz': did you mean digits\? Built-in are digits, .* give a .csv"
     ):
-        read("digitz")
+        load_dataset("digitz")
     (tmp_path / "prices.csv").write_text("a,b\n1,2\n")
     with pytest.raises(FileNotFoundError, match=r"no file or folder .*price.csv: did you mean prices.csv\?"):
-        read(tmp_path / "price.csv")
+        load_dataset(tmp_path / "price.csv")
     with pytest.raises(FileNotFoundError, match="no file or folder"):
-        read("no/such/place.csv")
+        load_dataset("no/such/place.csv")
     with pytest.raises(FileNotFoundError):
-        read("a\0b")
+        load_dataset("a\0b")
     (tmp_path / "a.xlsx").write_text("")
     with pytest.raises(ValueError, match=r"a.xlsx ends in '.xlsx': one of .csv, .*.npz was wanted"):
-        read(tmp_path / "a.xlsx")
+        load_dataset(tmp_path / "a.xlsx")
 
 
 def test_a_source_of_another_kind_than_the_encoding_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"a.csv is to be a .npy or .npz file with examples of shape \(1, 8, 8\)"):
-        encode(tmp_path / "a.csv", read("digits").encoding)
+        load_like(tmp_path / "a.csv", load_dataset("digits").encoding)
     with pytest.raises(ValueError, match="is a folder: a file was wanted"):
-        encode(tmp_path, read("iris").encoding)
+        load_like(tmp_path, load_dataset("iris").encoding)
     np.savez(tmp_path / "a.npz", z=np.zeros(3))
     with pytest.raises(ValueError, match="is to have an array x: it has z"):
-        encode(tmp_path / "a.npz", read("digits").encoding)
+        load_like(tmp_path / "a.npz", load_dataset("digits").encoding)
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def test_options_that_would_do_nothing_are_refused(tmp_path, monkeypatch, source
     (tmp_path / "folder").mkdir()
     (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n")
     with pytest.raises(ValueError, match=said):
-        read(source, **options)
+        load_dataset(source, **options)
 
 
 def test_a_first_column_that_numbers_rows_is_noted(tmp_path):
     (tmp_path / "a.csv").write_text(",a,y\n0,5,1\n1,6,2\n")
-    data = read(tmp_path / "a.csv")
+    data = load_dataset(tmp_path / "a.csv")
     assert data.examples.columns == ("a",)
     assert "numbers the rows" in data.notes[0]

@@ -3,15 +3,15 @@ import math
 import pytest
 import torch
 
-from lawful.data import noisy_labels, resampled
+from lawful.data import bootstrap_indices, noisy_labels
 
 
 def test_the_bootstrap_draws_all_with_replacement():
-    drawn = resampled(10_000, seed=0)
+    drawn = bootstrap_indices(10_000, seed=0)
     assert drawn.shape == (10_000,)
     assert abs(len(drawn.unique()) / 10_000 - (1 - math.exp(-1))) < 0.02
-    assert (drawn == resampled(10_000, seed=0)).all()
-    assert (drawn != resampled(10_000, seed=1)).any()
+    assert (drawn == bootstrap_indices(10_000, seed=0)).all()
+    assert (drawn != bootstrap_indices(10_000, seed=1)).any()
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.15, 1.0])
@@ -35,4 +35,4 @@ def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match="at least 2 classes: got 1"):
         noisy_labels(labels, classes=1, fraction=0.5, seed=0)
     with pytest.raises(ValueError, match="at least 1 example was wanted: got 0"):
-        resampled(0, seed=0)
+        bootstrap_indices(0, seed=0)

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful.data import Examples, digits, read, split
+from lawful.data import SupervisedDataset, digits, load_dataset, split
 from lawful.data.splits import split_indices
 
 
@@ -44,16 +44,18 @@ def test_every_example_may_be_in_every_part():
 
 
 def test_a_regression_is_split_too():
-    train, test = split(read("diabetes").examples, fractions=(0.5, 0.5))
+    train, test = split(load_dataset("diabetes").examples, fractions=(0.5, 0.5))
     assert len(train) == len(test) == 221
     assert train.targets.shape == (221, 1)
 
 
 def test_errors_say_what_was_wanted_and_what_came():
-    few = Examples(inputs=torch.zeros(21, 1), targets=torch.tensor([0] * 20 + [1]), classes=("many", "few"))
+    few = SupervisedDataset(inputs=torch.zeros(21, 1), targets=torch.tensor([0] * 20 + [1]), classes=("many", "few"))
     with pytest.raises(ValueError, match="class 'few' has 1 of 21 examples: 2 parts need at least 2"):
         split(few, fractions=(0.5, 0.5))
-    rare = Examples(inputs=torch.zeros(22, 1), targets=torch.tensor([0] * 19 + [1] * 3), classes=("many", "few"))
+    rare = SupervisedDataset(
+        inputs=torch.zeros(22, 1), targets=torch.tensor([0] * 19 + [1] * 3), classes=("many", "few")
+    )
     with pytest.warns(UserWarning, match=r"part \d of 3 has no example of class 'few'"):
         split(rare, fractions=(0.8, 0.1, 0.1))
     for fractions in ((0.5, 0.6), (), (1.5, -0.5), (float("nan"), 0.5)):

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from lawful.training.run import Run
-from lawful.training.train import train
+from lawful.training.trainer import train
 from tests.faults import trainings
 from tests.faults.trainings import Game
 

@@ -6,22 +6,21 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.data.batches import Shuffled
-from lawful.training.failures import TrainingFailed
-from lawful.training.options import Engine
-from lawful.training.plan import Training, Turn
+from lawful.data.batches import ShuffledBatches
+from lawful.training.errors import TrainingFailed
 from lawful.training.run import Run
-from lawful.training.train import train
+from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
+from lawful.training.trainer import train
 
-ENGINE = Engine(threads=1, save=2, keep=3, laws=0)
+ENGINE = TrainerConfig(threads=1, save=2, keep=3, laws=0)
 
 
 def small(steps=6):
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
     x = torch.randn(9, 2)
-    turn = Turn(objective=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.Adam(model.parameters()))
-    return Training(model=model, turns=[turn], batches=Shuffled(x, size=4, seed=0), steps=steps)
+    turn = OptimizerStep(objective=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.Adam(model.parameters()))
+    return TrainingSetup(model=model, turns=[turn], batches=ShuffledBatches(x, size=4, seed=0), steps=steps)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,7 @@ def test_all_damaged_begins_anew_and_says_so(run, done, capsys):
 def test_damaged_ones_do_not_push_out_those_to_come(run):
     for step in (4, 6):
         flipped(run.checkpoints.at(step) / "facts.json")
-    train(small(steps=3), engine=Engine(threads=1, save=1, keep=1, laws=0), resume=run)
+    train(small(steps=3), engine=TrainerConfig(threads=1, save=1, keep=1, laws=0), resume=run)
     assert run.checkpoints.steps() == [3]
 
 

@@ -14,15 +14,14 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from lawful.data.batches import Shuffled
-from lawful.training.failures import TrainingFailed
-from lawful.training.options import Engine
-from lawful.training.plan import Training, Turn
-from lawful.training.storage import checkpoints
-from lawful.training.train import train
+from lawful.data.batches import ShuffledBatches
+from lawful.training import checkpoint as checkpoints
+from lawful.training.errors import TrainingFailed
+from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
+from lawful.training.trainer import train
 from tests.scripts import ROOT
 
-ENGINE = Engine(threads=1, save=2, keep=2, laws=0)
+ENGINE = TrainerConfig(threads=1, save=2, keep=2, laws=0)
 
 
 def small(*, steps=8, at=None, do=None, width=4):
@@ -30,14 +29,14 @@ def small(*, steps=8, at=None, do=None, width=4):
     torch.manual_seed(0)
     model = nn.Linear(width, 1)
 
-    class Watched(Shuffled):
+    class Watched(ShuffledBatches):
         def batch(self, step):
             if step == at:
                 do()
             return super().batch(step)
 
-    turn = Turn(objective=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.Adam(model.parameters()))
-    return Training(model=model, turns=[turn], batches=Watched(torch.randn(9, width), size=4, seed=0), steps=steps)
+    turn = OptimizerStep(objective=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.Adam(model.parameters()))
+    return TrainingSetup(model=model, turns=[turn], batches=Watched(torch.randn(9, width), size=4, seed=0), steps=steps)
 
 
 @pytest.fixture
@@ -194,8 +193,8 @@ def test_a_folder_that_is_not_made_whole_is_no_run(tmp_path, monkeypatch):
 def test_a_failure_ends_a_script_with_a_code_and_the_sentence(tmp_path):
     script = f"""
         import sys
-        from lawful.training.failures import TrainingFailed
-        from lawful.training.train import train
+        from lawful.training.errors import TrainingFailed
+        from lawful.training.trainer import train
         from tests.faults.test_disk import ENGINE, refusing, small
         try:
             train(small(at=5, do=refusing({errno.ENOSPC}, None)), engine=ENGINE, folder={str(tmp_path)!r})

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lawful.training.options import Engine
-from lawful.training.storage import config
+from lawful import _json as config
+from lawful.training.setup import TrainerConfig
 from tests.faults.fuzz.strategies import VALUES, forged, mutated, some
 from tests.faults.fuzz.targets import SEEDS, TARGETS, Kept
 from tests.scripts import ROOT
 
 CASES = pytest.mark.parametrize("cases", [80, pytest.param(2000, marks=pytest.mark.long)])
 
-FIELDS = st.sampled_from([*vars(Engine())]) | st.text(max_size=6)
+FIELDS = st.sampled_from([*vars(TrainerConfig())]) | st.text(max_size=6)
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -52,8 +52,8 @@ def test_any_json_for_the_options(cases):
     @given(st.dictionaries(FIELDS, VALUES, max_size=4))
     def tried(value):
         with suppress(ValueError):
-            made = config.from_json(Engine, value)
-            assert config.from_json(Engine, json.loads(config.dump(made))) == made
+            made = config.from_json(TrainerConfig, value)
+            assert config.from_json(TrainerConfig, json.loads(config.dump(made))) == made
 
     tried()
 

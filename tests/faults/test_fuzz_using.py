@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lawful
-from lawful.cli.training import predict
-from lawful.recipes import Classify, classified
-from lawful.recipes.given import Given
-from lawful.recipes.learning import Learning
+from lawful.cli.train import predict
+from lawful.recipes import ClassifyRecipe
+from lawful.recipes import classify as classified
+from lawful.recipes.data import SupervisedData
+from lawful.recipes.optimization import Learning
 from tests.faults.fuzz.strategies import VALUES, forged, mutated, some
 
 CASES = pytest.mark.parametrize("cases", [25, pytest.param(1000, marks=pytest.mark.long)])
@@ -24,8 +25,10 @@ class Trained:
     def __init__(self, folder):
         self.data = folder / "data.csv"
         self.data.write_text(TABLE)
-        learning, engine = Learning(epochs=1), lawful.Engine(threads=1, laws=0)
-        recipe = Classify(hidden=(3,), dropout=0.1, given=Given(data=str(self.data)), learning=learning, engine=engine)
+        learning, engine = Learning(epochs=1), lawful.TrainerConfig(threads=1, laws=0)
+        recipe = ClassifyRecipe(
+            hidden=(3,), dropout=0.1, given=SupervisedData(data=str(self.data)), learning=learning, engine=engine
+        )
         self.path = lawful.train(recipe, folder=folder).path
         self.whole = {name: (self.path / name).read_bytes() for name in ("config.json", "model.safetensors")}
 

@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.data.batches import Shuffled
-from lawful.training.failures import TrainingFailed
-from lawful.training.options import Engine
-from lawful.training.plan import Training, Turn
-from lawful.training.train import train
+from lawful.data.batches import ShuffledBatches
+from lawful.training.errors import TrainingFailed
+from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
+from lawful.training.trainer import train
 
-ENGINE = Engine(threads=1, save=2, keep=2, laws=0)
+ENGINE = TrainerConfig(threads=1, save=2, keep=2, laws=0)
 
 
 class Root(torch.autograd.Function):
@@ -32,8 +31,8 @@ def training(objective=None, *, x=None, clip=None, steps=8, **options):
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     x = torch.randn(10, 3) if x is None else x
     objective = objective or (lambda m, b: m(b[0]).square().mean())
-    turn = Turn(objective=objective, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), clip=clip)
-    return Training(model=model, turns=[turn], batches=Shuffled(x, size=5, seed=0), steps=steps, **options)
+    turn = OptimizerStep(objective=objective, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), clip=clip)
+    return TrainingSetup(model=model, turns=[turn], batches=ShuffledBatches(x, size=5, seed=0), steps=steps, **options)
 
 
 def counted(after, then):

@@ -12,9 +12,9 @@ from tests.scripts import ROOT
 
 SCRIPT = """
     import os, signal, sys, time
-    from lawful.training.failures import TrainingFailed
+    from lawful.training.errors import TrainingFailed
     from lawful.training.run import Run
-    from lawful.training.train import train
+    from lawful.training.trainer import train
     from tests.faults.test_disk import ENGINE, small
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is begun without it
     folder, signals = sys.argv[1], [signal.Signals[name] for name in sys.argv[2:]]

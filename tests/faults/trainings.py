@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from lawful.data.batches import Shuffled
-from lawful.training.options import Engine
-from lawful.training.plan import Training, Turn
+from lawful.data.batches import ShuffledBatches
+from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
 
-ENGINE = Engine(seed=3, threads=1, save=5, keep=2, laws=0)
+ENGINE = TrainerConfig(seed=3, threads=1, save=5, keep=2, laws=0)
 
 
 class Players(nn.Module):
@@ -64,9 +63,9 @@ class Game:
 
     patience: int | None = None
     steps: int = 24
-    engine: Engine = field(default=ENGINE)
+    engine: TrainerConfig = field(default=ENGINE)
 
-    def training(self) -> Training:
+    def training(self) -> TrainingSetup:
         model = Players()
         x = torch.randn(42, 2).cumsum(1)
         maker = torch.optim.AdamW(model.maker.parameters(), lr=0.02, weight_decay=0.1)
@@ -76,13 +75,15 @@ class Game:
             made = model(torch.randn(30, 2))
             return {"loss": float((made.mean(0) - x.mean(0)).norm()) + random.random()}
 
-        return Training(
+        return TrainingSetup(
             model=model,
             turns=[
-                Turn(name="maker", objective=deceive, optimizer=maker, schedule=lambda step: 1 / (1 + step / 10)),
-                Turn(name="judge", objective=tell_apart, optimizer=judge, clip=1.0),
+                OptimizerStep(
+                    name="maker", objective=deceive, optimizer=maker, schedule=lambda step: 1 / (1 + step / 10)
+                ),
+                OptimizerStep(name="judge", objective=tell_apart, optimizer=judge, clip=1.0),
             ],
-            batches=Shuffled(x, size=6, seed=1),
+            batches=ShuffledBatches(x, size=6, seed=1),
             steps=self.steps,
             evaluate=evaluate,
             every=4,
@@ -93,7 +94,7 @@ class Game:
             accumulate=3,
         )
 
-    def finish(self, run: Any, training: Training) -> Mapping[str, Any]:
+    def finish(self, run: Any, training: TrainingSetup) -> Mapping[str, Any]:
         made = training.model(torch.randn(5, 2)).detach()
         (run.samples / "made.txt").write_text(str(made.tolist()))
         return {"made": float(made.sum()), "python": random.random(), "numpy": float(np.random.rand())}

@@ -40,7 +40,7 @@ def test_an_identity_of_ones_own_is_a_claim():
 def test_an_identity_that_is_false_is_refuted():
     row = DerivativeIdentity("(x³)' = 2x²", lambda x: x**3, lambda x: 2 * x**2, (shape("b"),))
     found = lawful.check(row.function, derivative(formula=row.gradient), inputs=row.inputs, cases=20)
-    assert found.verdicts[0].grade == "refuted"
+    assert found.verdicts[0].status == "refuted"
 
 
 def test_errors():

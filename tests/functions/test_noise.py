@@ -4,7 +4,7 @@ import torch
 from scipy import stats
 from scipy.special import ndtri
 
-from lawful.functions import Estimate, categorical_noise, integer_noise, normal_noise, uniform_noise
+from lawful.functions import LogProbEstimate, categorical_noise, integer_noise, normal_noise, uniform_noise
 
 
 @pytest.mark.parametrize("draw", [uniform_noise, normal_noise])
@@ -81,8 +81,8 @@ def test_no_samples_and_no_sizes():
 
 def test_an_estimate_of_samples_knows_its_error():
     values = torch.tensor([[1.0, 5.0], [3.0, 5.0]])
-    found = Estimate.of_samples(values, evaluations=2)
+    found = LogProbEstimate.of_samples(values, evaluations=2)
     torch.testing.assert_close(found.value, torch.tensor([2.0, 5.0]))
     torch.testing.assert_close(found.error, torch.tensor([1.0, 0.0]))
-    assert Estimate.of_samples(values[:1], evaluations=1).error.isnan().all()
-    assert Estimate.exact(values).error.eq(0).all()
+    assert LogProbEstimate.of_samples(values[:1], evaluations=1).error.isnan().all()
+    assert LogProbEstimate.exact(values).error.eq(0).all()

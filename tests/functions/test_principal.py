@@ -3,7 +3,7 @@ import torch
 from sklearn.datasets import load_digits, make_low_rank_matrix
 from sklearn.decomposition import PCA, IncrementalPCA
 
-from lawful.functions import principal_axes, randomised_axes, streamed_axes
+from lawful.functions import incremental_pca_axes, pca_axes, randomized_pca_axes
 
 
 def rows(n=60, d=8, seed=0):
@@ -12,9 +12,9 @@ def rows(n=60, d=8, seed=0):
 
 
 WAYS = {
-    "exact": lambda x, k: principal_axes(x, components=k),
-    "randomised": lambda x, k: randomised_axes(x, components=k, passes=20),
-    "streamed": lambda x, k: streamed_axes(x.split(7), components=k),
+    "exact": lambda x, k: pca_axes(x, components=k),
+    "randomised": lambda x, k: randomized_pca_axes(x, components=k, passes=20),
+    "streamed": lambda x, k: incremental_pca_axes(x.split(7), components=k),
 }
 
 
@@ -35,8 +35,8 @@ def test_equals_scikit_learn(way, components, n):
 
 def test_streams_better_than_scikit_learn_when_it_forgets():
     x = torch.from_numpy(load_digits().data)
-    exact = principal_axes(x, components=10).variances
-    ours = streamed_axes(x.split(100), components=10).variances
+    exact = pca_axes(x, components=10).variances
+    ours = incremental_pca_axes(x.split(100), components=10).variances
     theirs = torch.from_numpy(IncrementalPCA(10, batch_size=100).fit(x.numpy()).explained_variance_)
     theirs = theirs * (len(x) - 1) / len(x)
     assert (ours / exact - 1).abs().max() < 0.2 * (theirs / exact - 1).abs().max()
@@ -47,7 +47,7 @@ def test_streams_better_than_scikit_learn_when_it_forgets():
 def test_the_whitened_covariance_is_one_whatever_the_rank(n, d, rank, shift):
     data = make_low_rank_matrix(n, d, effective_rank=rank, tail_strength=0, random_state=0)
     x = torch.from_numpy(data) + shift
-    found = principal_axes(x)
+    found = pca_axes(x)
     z = (x - found.mean) @ found.whitener
     assert len(found.variances) < min(n - 1, d) or (n, d) == (40, 200)
     torch.testing.assert_close(z.mT.cov(correction=0), torch.eye(z.shape[1], dtype=x.dtype), rtol=0, atol=1e-10)
@@ -65,10 +65,10 @@ def test_what_does_not_vary_is_not_kept():
 
 def test_float32_is_read_in_float64():
     x = rows(2000).float()
-    found = principal_axes(x)
+    found = pca_axes(x)
     assert found.axes.dtype == torch.float64
     assert len(found.variances) == 8
-    torch.testing.assert_close(found.variances, principal_axes(x.double()).variances)
+    torch.testing.assert_close(found.variances, pca_axes(x.double()).variances)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -91,10 +91,10 @@ def test_data_without_axes(way, x, said):
 def test_impossible_numbers_of_axes():
     for components in (0, 9):
         with pytest.raises(ValueError, match=f"components are from 1 to the 8 features: got {components}"):
-            principal_axes(rows(), components=components)
+            pca_axes(rows(), components=components)
     with pytest.raises(ValueError, match="8 features in every batch were wanted"):
-        streamed_axes([rows(), rows(d=7)], components=2)
+        incremental_pca_axes([rows(), rows(d=7)], components=2)
     with pytest.raises(ValueError, match="at least 2 rows were wanted: got 0"):
-        streamed_axes([], components=2)
+        incremental_pca_axes([], components=2)
     with pytest.raises(ValueError, match="not negative"):
-        randomised_axes(rows(), components=2, passes=-1)
+        randomized_pca_axes(rows(), components=2, passes=-1)

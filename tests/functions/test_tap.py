@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.functions import listening, tap, tapped
+from lawful.functions import is_recorded, open_recorder, tap
 
 COMPILED = """
 import torch
@@ -49,22 +49,22 @@ class Hears:
 def test_a_tap_is_the_very_same_tensor_and_keeps_its_gradient():
     x = torch.ones(2, requires_grad=True)
     assert tap("x", x) is x
-    with listening(Hears()):
+    with open_recorder(Hears()):
         assert tap("x", x) is x
 
 
 def test_every_open_recorder_is_asked_for_every_name():
     one, other = Hears("a"), Hears("b")
-    with listening(one), listening(other):
-        assert tapped("a", "b")
-        assert not tapped("c")
+    with open_recorder(one), open_recorder(other):
+        assert is_recorded("a", "b")
+        assert not is_recorded("c")
     assert one.asked == other.asked == ["a", "b", "c"]
-    assert not tapped("a")
+    assert not is_recorded("a")
 
 
 def test_a_recorder_is_closed_when_the_block_raises():
     hears = Hears("a")
-    with pytest.raises(ZeroDivisionError), listening(hears):
+    with pytest.raises(ZeroDivisionError), open_recorder(hears):
         1 / 0  # noqa: B018
     tap("a", torch.ones(1))
     assert not hears.found
@@ -72,7 +72,7 @@ def test_a_recorder_is_closed_when_the_block_raises():
 
 def test_recorders_may_close_in_any_order():
     one, other = Hears(), Hears()
-    first, second = listening(one), listening(other)
+    first, second = open_recorder(one), open_recorder(other)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

@@ -5,9 +5,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful import tokens
-from lawful.laws import reversible_modes
+from lawful.laws import train_eval_round_trip
 
-law = reversible_modes()
+law = train_eval_round_trip()
 inputs = tokens("b t", vocab=6)
 witness = {"b": 1, "t": 1}
 

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from lawful import shape, tokens
-from lawful.laws import purity
+from lawful.laws import statelessness
 
-law = purity()
+law = statelessness()
 inputs = (shape("b t 4"), tokens("", vocab=8))
 witness = {"t": 1}
 

@@ -30,7 +30,7 @@ def judged(fault, layer, cases=100):
 def test_broken_is_refuted_by_a_small_witness(name, tmp_path):
     fault = load(name)
     verdict = judged(fault, fault.Broken)
-    assert verdict.grade == "refuted", verdict
+    assert verdict.status == "refuted", verdict
     if verdict.counterexample is None:  # something never happened, which no single case shows
         assert not fault.witness
         return
@@ -53,7 +53,7 @@ def test_scripts_stand_alone(name, tmp_path):
 def test_fixed_holds(name):
     fault = load(name)
     verdict = judged(fault, fault.Fixed)
-    assert verdict.grade == "held", verdict
+    assert verdict.status == "held", verdict
 
 
 @pytest.mark.long
@@ -61,7 +61,7 @@ def test_fixed_holds(name):
 def test_fixed_holds_in_many_cases(name):
     fault = load(name)
     verdict = judged(fault, fault.Fixed, cases=1000)
-    assert verdict.grade == "held", verdict
+    assert verdict.status == "held", verdict
 
 
 def test_readme_lists_every_fault():

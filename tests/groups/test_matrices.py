@@ -3,8 +3,8 @@ import torch
 from scipy.integrate import quad_vec
 from scipy.linalg import expm
 
-from lawful.groups import matrices
-from lawful.groups.rotations.orthogonal import Orthogonal
+from lawful.groups import group as matrices
+from lawful.groups.orthogonal import Orthogonal
 
 
 def test_mean_of_the_exponential_equals_its_integral():

@@ -1,12 +1,10 @@
 import pytest
 import torch
 
-from lawful.groups.discrete.cyclic import Cyclic
-from lawful.groups.discrete.permutation import Permutation
-from lawful.groups.motions.scaling import Scaling
-from lawful.groups.motions.translation import Translation
+from lawful.groups.euclidean import Scaling, Translation
+from lawful.groups.finite import Cyclic, SymmetricGroup
+from lawful.groups.orthogonal import Orthogonal
 from lawful.groups.product import DirectProduct
-from lawful.groups.rotations.orthogonal import Orthogonal
 
 
 def seeded(seed=0):
@@ -14,7 +12,7 @@ def seeded(seed=0):
 
 
 def test_each_factor_minds_its_own():
-    o, s = Orthogonal(3), Permutation(4)
+    o, s = Orthogonal(3), SymmetricGroup(4)
     group = DirectProduct(o, s)
     g, h = (group.sample(5, generator=seeded(k), dtype=torch.float64) for k in (0, 1))
     assert [part.dtype for part in g] == [torch.float64, torch.int64]
@@ -56,7 +54,7 @@ def test_errors_say_what_was_wanted_and_what_came():
 
 
 def test_without_a_smooth_factor_there_is_no_algebra():
-    group = DirectProduct(Cyclic(2), Permutation(3))
+    group = DirectProduct(Cyclic(2), SymmetricGroup(3))
     g = group.identity()
     for use in (lambda: group.log(g), lambda: group.adjoint(g), lambda: group.left_jacobian(torch.zeros(0))):
         with pytest.raises(ValueError, match="a smooth factor was wanted: got Cyclic, Permutation"):

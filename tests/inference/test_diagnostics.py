@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from lawful.blocks import Dense
-from lawful.inference import activity, dead_units, far_confidence
+from lawful.inference import activity, dead_units, ood_confidence
 from lawful.models import MLP, MLPConfig, ResidualCNN, ResidualCNNConfig
 
 
@@ -53,9 +53,9 @@ def test_a_network_of_relus_is_certain_far_away_and_one_without_slope_is_not():
     torch.manual_seed(0)
     x, relus = 5 + torch.randn(50, 2), MLP(MLPConfig(d_in=2, d_out=3, hidden=(32,)))
     bounded, state = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)), torch.get_rng_state()
-    found = far_confidence(relus, x, reach=1e5)
+    found = ood_confidence(relus, x, reach=1e5)
     assert found.confidence[:, 0].median() < 0.9 < found.confidence[:, -1].median()
-    assert far_confidence(bounded, x, reach=1e5).confidence.max() < 0.95
+    assert ood_confidence(bounded, x, reach=1e5).confidence.max() < 0.95
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -64,7 +64,7 @@ def test_rays_go_as_far_as_they_say():
     seen = []
     model = nn.Linear(6, 2)
     model.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    found = far_confidence(model, x, rays=3, steps=4)
+    found = ood_confidence(model, x, rays=3, steps=4)
     off = (torch.cat(seen) - x.mean(0)) / x.std(0, correction=0)
     torch.testing.assert_close(off.reshape(3, 4, 6).norm(dim=-1) / 6**0.5, found.distance.expand(3, 4))
     assert (found.distance[0].item(), found.distance[-1].item()) == pytest.approx((0.1, 100.0))
@@ -72,11 +72,11 @@ def test_rays_go_as_far_as_they_say():
 
 def test_images_have_rays_too():
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
-    assert far_confidence(model, torch.rand(5, 1, 4, 4), rays=2, steps=3).confidence.shape == (2, 3)
+    assert ood_confidence(model, torch.rand(5, 1, 4, 4), rays=2, steps=3).confidence.shape == (2, 3)
 
 
 def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match="rays=0"):
-        far_confidence(nn.Linear(2, 2), torch.zeros(3, 2), rays=0)
+        ood_confidence(nn.Linear(2, 2), torch.zeros(3, 2), rays=0)
     with pytest.raises(ValueError, match=r"rows of real numbers were wanted: got torch.float32 of shape \(3,\)"):
-        far_confidence(nn.Linear(2, 2), torch.zeros(3))
+        ood_confidence(nn.Linear(2, 2), torch.zeros(3))

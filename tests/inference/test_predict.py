@@ -4,7 +4,7 @@ from torch import nn
 
 from lawful.blocks import Dropout, monte_carlo
 from lawful.functions import identity
-from lawful.inference import class_spread, predict, sampled, value_spread
+from lawful.inference import class_spread, mc_dropout_predict, predict, value_spread
 from lawful.models import MLP, MLPConfig
 
 
@@ -30,7 +30,7 @@ def test_the_model_is_left_as_it_was():
     model[1].eval()
     modes, state, seed = [m.training for m in model.modules()], model.state_dict(), torch.get_rng_state()
     before = {name: value.clone() for name, value in state.items()}
-    for use in (predict, sampled):
+    for use in (predict, mc_dropout_predict):
         p = use(model, inputs())
         assert not p.requires_grad
         assert [m.training for m in model.modules()] == modes
@@ -40,23 +40,23 @@ def test_the_model_is_left_as_it_was():
 
 def test_samples_repeat_themselves_with_their_seed():
     model, x = network(), inputs()
-    assert torch.equal(sampled(model, x, seed=3), sampled(model, x, seed=3))
-    assert not torch.equal(sampled(model, x, seed=3), sampled(model, x, seed=4))
+    assert torch.equal(mc_dropout_predict(model, x, seed=3), mc_dropout_predict(model, x, seed=3))
+    assert not torch.equal(mc_dropout_predict(model, x, seed=3), mc_dropout_predict(model, x, seed=4))
 
 
 def test_only_dropout_is_random():
     model, x = network(), inputs()
-    found = sampled(model, x, samples=5)
+    found = mc_dropout_predict(model, x, samples=5)
     assert (found.std(0) > 0).any()
     model[3] = Dropout(0.0)
-    torch.testing.assert_close(sampled(model, x, samples=3), predict(model, x).expand(3, -1, -1))
+    torch.testing.assert_close(mc_dropout_predict(model, x, samples=3), predict(model, x).expand(3, -1, -1))
 
 
 def test_samples_have_the_moments_of_monte_carlo():
     model, x = MLP(MLPConfig(d_in=3, d_out=2, hidden=(32,), dropout=0.3)), inputs(4)
     torch.manual_seed(0)
     expected = monte_carlo(model, x, samples=1000)
-    found = value_spread(sampled(model, x, samples=1000, link=identity))
+    found = value_spread(mc_dropout_predict(model, x, samples=1000, link=identity))
     torch.testing.assert_close(found.mean, expected.mean, atol=0.05, rtol=0)
     torch.testing.assert_close(found.std, expected.variance.sqrt(), atol=0.03, rtol=0.1)
 
@@ -77,7 +77,7 @@ def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match=r"at least one example was wanted: got shape \(0, 3\)"):
         predict(model, inputs(0))
     with pytest.raises(ValueError, match="samples are at least 1: got 0"):
-        sampled(model, inputs(), samples=0)
+        mc_dropout_predict(model, inputs(), samples=0)
     with pytest.raises(ValueError, match=r"at least 2 predictions .* got shape \(1, 5\)"):
         value_spread(torch.zeros(1, 5))
     with pytest.raises(ValueError, match=r"at least 1 predictions .* got shape \(5, 3\)"):

@@ -13,8 +13,8 @@ from lawful.laws import (
     agreement,
     backend_agreement,
     cached_decoding,
-    chunking,
-    compilation,
+    chunk_consistency,
+    compile_agreement,
     low_precision,
     recurrence,
     sparse_agreement,
@@ -309,13 +309,13 @@ KEPT = {
     "cached: a running sum": (cached_decoding(step=running_sum), X, lambda x: x.cumsum(1)),
     "recurrent: a convolution": (recurrence(), X, LinearRecurrence()),
     "recurrent: a scan, from a state": (recurrence(start="start"), X, Scan()),
-    "chunks: over the batch": (chunking(), X, Attention()),
-    "chunks: each position for itself": (chunking(axis=1), X, nn.Linear(8, 8)),
+    "chunks: over the batch": (chunk_consistency(), X, Attention()),
+    "chunks: each position for itself": (chunk_consistency(axis=1), X, nn.Linear(8, 8)),
     "sparse: a product": (sparse_agreement(), SQUARE, Adjacency()),
     "backend: attention": (backend_agreement(), SAME, fused),
     "backend: a layer": (backend_agreement(under=another_backend), X, nn.Linear(8, 8)),
-    "compiled: a function": (compilation(backend="eager"), EVEN, norm),
-    "compiled: a module": (compilation(backend="aot_eager"), EVEN, nn.Sequential(nn.Linear(8, 8), nn.Tanh())),
+    "compiled: a function": (compile_agreement(backend="eager"), EVEN, norm),
+    "compiled: a module": (compile_agreement(backend="aot_eager"), EVEN, nn.Sequential(nn.Linear(8, 8), nn.Tanh())),
     "low: added up in float32": (low_precision(plain=mean_step_by_step), many, mean_in_one_piece),
     "low: a softmax in float32": (low_precision(plain=softmax_by_hand), X, softmax_in_float32),
     "low: float16": (low_precision(plain=softmax_by_hand, dtype="float16"), X, softmax_in_float32),
@@ -341,12 +341,12 @@ BROKEN = {
         X,
         LinearRecurrence(),
     ),
-    "chunks: statistics over the axis": (chunking(), X, lambda x: x - x.mean(0)),
-    "chunks: a chunk that does not know its place": (chunking(axis=1), X, add_positions),
+    "chunks: statistics over the axis": (chunk_consistency(), X, lambda x: x - x.mean(0)),
+    "chunks: a chunk that does not know its place": (chunk_consistency(axis=1), X, add_positions),
     "sparse: entries that are not stored": (sparse_agreement(), SQUARE, shifted_where_stored),
     "sparse: edges counted once": (sparse_agreement(), SQUARE, edges_counted),
     "backend: another convention": (backend_agreement(under=another_backend), X, another_convention),
-    "compiled: a frozen branch": (compilation(backend="eager"), EVEN, frozen),
+    "compiled: a frozen branch": (compile_agreement(backend="eager"), EVEN, frozen),
     "low: a long sum": (low_precision(plain=mean_in_one_piece), many, mean_step_by_step),
     "low: a cast too early": (low_precision(plain="plain"), shape("b 64"), CastTooEarly()),
 }
@@ -360,12 +360,12 @@ INAPPLICABLE = {
         "a step is to return an output and a state",
     ),
     "recurrent: no start": (recurrence(start="begin"), LinearRecurrence(), "LinearRecurrence has no method 'begin'"),
-    "chunks: pooled": (chunking(axis=1), lambda x: x.sum(1), "the output does not run along"),
+    "chunks: pooled": (chunk_consistency(axis=1), lambda x: x.sum(1), "the output does not run along"),
     "low: no such method": (low_precision(plain="plain"), nn.Linear(8, 8), "Linear has no method 'plain'"),
 }
 WRONG = {
     "cached: time": (cached_decoding(time=3), "time=3 is out of range: the input has shape"),
-    "chunks: axis": (chunking(axis=3), "axis=3 is out of range: the input has shape"),
+    "chunks: axis": (chunk_consistency(axis=3), "axis=3 is out of range: the input has shape"),
     "low: integers": (
         low_precision(plain="forward", dtype="int8"),
         "such as bfloat16: got 'int8'",
@@ -388,36 +388,36 @@ SHOWN = [
 
 @pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
 def test_kept(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=3 if law.name == compilation.name else 20).grade == "held"
+    assert judge(f, law, inputs, cases=3 if law.name == compile_agreement.name else 20).status == "held"
 
 
 def test_a_map_and_itself_is_vacuous(judge):
-    assert judge(norm, agreement(other=norm), X).grade == "vacuous"
+    assert judge(norm, agreement(other=norm), X).status == "vacuous"
 
 
 def test_the_other_map_is_wanted(judge):
     verdict = judge(norm, agreement(), X)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert verdict.reason == "agreement wants other: write agreement(other=...)"
 
 
 def test_outputs_of_other_shapes_cannot_be_compared(judge):
     verdict = judge(norm, agreement(other=lambda x: norm(x).sum(1)), X)
-    assert verdict.grade == "error"
+    assert verdict.status == "error"
     assert "the left side has shape" in verdict.reason
 
 
 @pytest.mark.parametrize(("law", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
 def test_inapplicable(law, f, reason, judge):
     verdict = judge(f, law, X, cases=5)
-    assert verdict.grade == "inapplicable"
+    assert verdict.status == "inapplicable"
     assert reason in verdict.reason
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(Attention(), law, X)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert reason in verdict.reason
 
 
@@ -433,13 +433,13 @@ def test_a_switch_is_said(judge):
 
 @pytest.mark.parametrize("law", [sparse_agreement(), cached_decoding()], ids=str)
 def test_integers(law, judge):
-    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5), cases=5).grade == "inapplicable"
+    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5), cases=5).status == "inapplicable"
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # those of the compiler itself
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
-@pytest.mark.parametrize(("f", "grade"), [(norm, "held"), (frozen, "refuted")], ids=["kept", "broken"])
-def test_compiled_by_inductor(f, grade, judge):
-    verdict = judge(f, compilation(), EVEN, cases=3, seconds=300)
-    assert verdict.grade == grade, verdict
+@pytest.mark.parametrize(("f", "status"), [(norm, "held"), (frozen, "refuted")], ids=["kept", "broken"])
+def test_compiled_by_inductor(f, status, judge):
+    verdict = judge(f, compile_agreement(), EVEN, cases=3, seconds=300)
+    assert verdict.status == status, verdict

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lawful import made, shape, tokens
+from lawful import shape, tokens, transformed
 from lawful.laws import (
     action,
     associativity,
@@ -157,11 +157,11 @@ MATRICES = (shape("b 3 3"), shape("b 3 3"))
 
 KEPT = {
     "homomorphism: the determinant": (homomorphism(), shape("b 3 3"), torch.linalg.det),
-    "homomorphism: exp, from sums": (homomorphism(operation=torch.add), made(torch.tanh, "b 4"), torch.exp),
-    "action: matrices on columns": (action(), (made(shear, "b 2"), shape("b 2")), on_columns),
+    "homomorphism: exp, from sums": (homomorphism(operation=torch.add), transformed(torch.tanh, "b 4"), torch.exp),
+    "action: matrices on columns": (action(), (transformed(shear, "b 2"), shape("b 2")), on_columns),
     "action: permutations": (
         action(compose=lambda g, h: h.gather(-1, g)),
-        (made(permutation, "b 5"), shape("b 5")),
+        (transformed(permutation, "b 5"), shape("b 5")),
         lambda g, x: x.gather(-1, g),
     ),
     "once: a projection": (idempotence(), X, projection),
@@ -194,10 +194,10 @@ KEPT = {
 }
 BROKEN = {
     "homomorphism: the trace": (homomorphism(), shape("b 3 3"), trace),
-    "action: matrices on rows": (action(), (made(shear, "b 2"), shape("b 2")), on_rows),
+    "action: matrices on rows": (action(), (transformed(shear, "b 2"), shape("b 2")), on_rows),
     "action: permutations undone": (
         action(compose=lambda g, h: g.gather(-1, h)),
-        (made(permutation, "b 5"), shape("b 5")),
+        (transformed(permutation, "b 5"), shape("b 5")),
         lambda g, x: x.gather(-1, g),
     ),
     "once: tanh": (idempotence(), X, torch.tanh),
@@ -243,15 +243,15 @@ SHOWN = ["undone: a third of a turn", "brackets: a scan that forgets", "nothing:
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
 def test_inapplicable(law, inputs, f, reason, judge):
     verdict = judge(f, law, inputs, cases=5)
-    assert verdict.grade == "inapplicable"
+    assert verdict.status == "inapplicable"
     assert reason in verdict.reason
 
 
 def test_two_inputs_are_wanted(judge):
     verdict = judge(torch.relu, commutativity(), X)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert verdict.reason == "commutativity speaks of 2 inputs: got 1"
 
 
 def test_doing_nothing_is_vacuous(judge):
-    assert judge(nn.Identity(), idempotence(), X, cases=5).grade == "vacuous"
+    assert judge(nn.Identity(), idempotence(), X, cases=5).status == "vacuous"

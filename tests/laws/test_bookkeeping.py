@@ -13,9 +13,9 @@ from lawful.laws import (
     layout_independence,
     no_mutation,
     no_parameter_change,
-    purity,
-    reversible_modes,
     state_dict_round_trip,
+    statelessness,
+    train_eval_round_trip,
 )
 from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
@@ -266,18 +266,18 @@ X, MASK = shape("b t 8"), mask("b t")
 KEPT = {
     "dropout": (determinism(), X, nn.Dropout(0.5)),
     "stochastic depth": (determinism(), X, StochasticDepth()),
-    "a layer that stores nothing": (purity(), X, nn.Linear(8, 8)),
-    "batch norm": (purity(), shape("b 8 t"), nn.BatchNorm1d(8)),
-    "a cache that is cleared": (purity(), X, KeyValueCache(cleared=True)),
+    "a layer that stores nothing": (statelessness(), X, nn.Linear(8, 8)),
+    "batch norm": (statelessness(), shape("b 8 t"), nn.BatchNorm1d(8)),
+    "a cache that is cleared": (statelessness(), X, KeyValueCache(cleared=True)),
     "new tensors": (no_mutation(), X, lambda x: x + 1),
     "its input returned": (no_mutation(), X, lambda x: x),
     "a mask applied": (no_mutation(), (X, MASK), lambda x, m: x.masked_fill(~m[..., None], 0)),
     "the same values written": (no_mutation(), X, lambda x: x.copy_(x.clone())),
     "parameters: a layer": (no_parameter_change(), X, nn.Linear(8, 8)),
     "parameters: batch norm": (no_parameter_change(), shape("b:2..3 8 t"), nn.BatchNorm1d(8)),
-    "modes: dropout": (reversible_modes(), X, nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))),
-    "modes: an adapter": (reversible_modes(), X, LowRank()),
-    "modes: batch norm": (reversible_modes(), shape("b:2..3 8 t"), nn.BatchNorm1d(8)),
+    "modes: dropout": (train_eval_round_trip(), X, nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))),
+    "modes: an adapter": (train_eval_round_trip(), X, LowRank()),
+    "modes: batch norm": (train_eval_round_trip(), shape("b:2..3 8 t"), nn.BatchNorm1d(8)),
     "saved: a layer": (state_dict_round_trip(), X, nn.Linear(8, 8)),
     "saved: batch norm": (state_dict_round_trip(), shape("b:2..3 8 t"), nn.BatchNorm1d(8)),
     "saved: a persistent buffer": (state_dict_round_trip(), X, RunningMean()),
@@ -291,13 +291,13 @@ BROKEN = {
     "noise in a later output": (determinism(), X, HiddenNoise()),
     "noise from a generator of its own": (determinism(), X, OwnGenerator()),
     "noise from a generator elsewhere": (determinism(), X, partial(noisy, generator=torch.Generator())),
-    "a cache that is not cleared": (purity(), X, KeyValueCache(cleared=False)),
-    "a buffer replaced": (purity(), X, Longest()),
-    "a buffer rewritten": (purity(), X, LongestInPlace()),
-    "a parameter rewritten": (purity(), X, LongestParameter()),
-    "a counter": (purity(), X, Counter()),
-    "a cache that is written once": (purity(), X, FirstCall()),
-    "the memory of a function": (purity(), X, remembering([])),
+    "a cache that is not cleared": (statelessness(), X, KeyValueCache(cleared=False)),
+    "a buffer replaced": (statelessness(), X, Longest()),
+    "a buffer rewritten": (statelessness(), X, LongestInPlace()),
+    "a parameter rewritten": (statelessness(), X, LongestParameter()),
+    "a counter": (statelessness(), X, Counter()),
+    "a cache that is written once": (statelessness(), X, FirstCall()),
+    "the memory of a function": (statelessness(), X, remembering([])),
     "an addition in place": (no_mutation(), X, add_in_place),
     "a fill in place": (no_mutation(), (X, MASK), lambda x, m: x.masked_fill_(~m[..., None], 0)),
     "a slice written": (no_mutation(), X, write_slice),
@@ -306,8 +306,8 @@ BROKEN = {
     "a keyword input": (no_mutation(), {"x": X, "m": MASK}, fill_second),
     "parameters: normalised in place": (no_parameter_change(), X, Renormalised()),
     "parameters: extended in place": (no_parameter_change(), X, Extended()),
-    "modes: merged each time": (reversible_modes(), X, MergedEachTime()),
-    "modes: never taken apart": (reversible_modes(), X, NeverTakenApart()),
+    "modes: merged each time": (train_eval_round_trip(), X, MergedEachTime()),
+    "modes: never taken apart": (train_eval_round_trip(), X, NeverTakenApart()),
     "saved: layers in a plain list": (state_dict_round_trip(), X, PlainList()),
     "saved: an attribute": (state_dict_round_trip(), X, AnAttribute()),
     "saved: a buffer that is not persistent": (state_dict_round_trip(), X, Forgotten()),
@@ -316,7 +316,7 @@ BROKEN = {
 }
 INAPPLICABLE = {
     "parameters: none": (no_parameter_change(), nn.ReLU(), "there is no parameter"),
-    "modes: a function": (reversible_modes(), torch.relu, "a module was wanted: got builtin_function_or_method"),
+    "modes: a function": (train_eval_round_trip(), torch.relu, "a module was wanted: got builtin_function_or_method"),
     "saved: a function": (state_dict_round_trip(), noisy, "a module was wanted: got function"),
 }
 SHOWN = [
@@ -339,7 +339,7 @@ def test_the_mutated_input_is_named(judge):
 @pytest.mark.parametrize(("law", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
 def test_inapplicable(law, f, reason, judge):
     verdict = judge(f, law, X, cases=5)
-    assert (verdict.grade, verdict.reason) == ("inapplicable", reason)
+    assert (verdict.status, verdict.reason) == ("inapplicable", reason)
 
 
 def test_the_changed_parameter_is_named(judge):
@@ -347,7 +347,7 @@ def test_the_changed_parameter_is_named(judge):
     assert (found.kind, found.name) == ("changed", "weight")
 
 
-@pytest.mark.parametrize("law", [no_parameter_change(), reversible_modes(), state_dict_round_trip()], ids=str)
+@pytest.mark.parametrize("law", [no_parameter_change(), train_eval_round_trip(), state_dict_round_trip()], ids=str)
 @pytest.mark.parametrize("layer", [MergedEachTime, Renormalised, RunningMean])
 def test_the_module_comes_back_as_it_was(law, layer, judge):
     module = layer()

@@ -211,8 +211,8 @@ KEPT = {
     "gradient: length": (gradient(), X, lambda x: x.norm(dim=-1)),
     "gradient: RMS norm": (gradient(), X, nn.RMSNorm(4)),
     "gradient: a constant": (gradient(), X, torch.ones_like),
-    "gradient: away from kinks": (gradient().except_near(kink_at(0.0)), X, torch.relu),
-    "gradient: away from ties": (gradient().except_near(ties), X, hard_top),
+    "gradient: away from kinks": (gradient().excluding(kink_at(0.0)), X, torch.relu),
+    "gradient: away from ties": (gradient().excluding(ties), X, hard_top),
     "twice: a network": (second_order_gradient(), FLAT, nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))),
     "twice: attention": (second_order_gradient(), X, lambda x: (x @ x.mT).softmax(-1) @ x),
     "twice: a backward pass that can be differentiated": (second_order_gradient(), X, SmoothCube.apply),
@@ -252,7 +252,7 @@ BROKEN = {
     "gradient: a detached branch": (gradient(), X, lambda x: x * x.detach()),
     "gradient: no gradient at all": (gradient(), X, lambda x: x.detach().sin()),
     "gradient: in place under no_grad": (gradient(), X, doubled_unseen),
-    "gradient: wrong on one side, away from kinks": (gradient().except_near(kink_at(0.0)), X, WrongAtZero.apply),
+    "gradient: wrong on one side, away from kinks": (gradient().excluding(kink_at(0.0)), X, WrongAtZero.apply),
     "twice: a norm at 0": (second_order_gradient(), at_zero, lambda x: x.norm(dim=-1)),
     "twice: an angle at 0": (second_order_gradient(), at_zero, angle),
     "twice: a backward pass for one time": (second_order_gradient(), X, CubeOnceOnly.apply),
@@ -335,26 +335,26 @@ NEARLY_FLAT = {
 
 @pytest.mark.parametrize(("inputs", "f"), NEARLY_FLAT.values(), ids=NEARLY_FLAT)
 def test_what_a_difference_cannot_tell_is_no_breach(inputs, f, judge):
-    assert judge(f, gradient(), inputs, cases=20).grade != "refuted"
+    assert judge(f, gradient(), inputs, cases=20).status != "refuted"
 
 
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
 def test_inapplicable(law, inputs, f, reason, judge):
     verdict = judge(f, law, inputs, cases=5)
-    assert verdict.grade == "inapplicable"
+    assert verdict.status == "inapplicable"
     assert reason in verdict.reason
 
 
 @pytest.mark.parametrize(("key", "nearest"), [("log_dt", "did you mean log_det?"), (2, "log_det")])
 def test_an_output_that_is_not_there(key, nearest, judge):
     verdict = judge(lambda x: {"y": x, "log_det": x.sum(-1)}, log_determinant(log_det=key), FLAT)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert f"there is no output {key!r}" in verdict.reason
     assert nearest in verdict.reason
 
 
 def test_only_other_parameters_tell_the_signs_of_zero_apart(judge):
-    assert judge(wrong_sign, log_determinant(), FLAT, rerandomise=False).grade == "held"
+    assert judge(wrong_sign, log_determinant(), FLAT, rerandomize_weights=False).status == "held"
     found = judge(wrong_sign, log_determinant(), FLAT).counterexample
     assert "re-randomised net.2.weight (zero), net.2.bias (zero)" in found.setting
 
@@ -366,8 +366,8 @@ def test_that_other_parameters_were_tried_is_said(judge):
 
 
 def test_the_cases_that_are_excepted_are_counted(judge):
-    verdict = judge(torch.relu, gradient().except_near(kink_at(0.0)), X)
-    assert verdict.grade == "held"
+    verdict = judge(torch.relu, gradient().excluding(kink_at(0.0)), X)
+    assert verdict.status == "held"
     assert any("cases excepted: close to kink_at(0)" in note for note in verdict.notes)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import lawful.laws
 import tests.laws
-from lawful.checking.process.targets import laws_by_kind
+from lawful.checking.targets import laws_by_kind
 from lawful.laws import Law
 
 LAWS = {name: value for name, value in vars(lawful.laws).items() if isinstance(value, Law)}

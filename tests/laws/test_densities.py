@@ -9,11 +9,11 @@ from torch import distributions as D
 from torch import nn
 
 from lawful import shape
-from lawful.laws import density_integrates_to_one, reparameterised_gradient, samples_follow_density, score
+from lawful.laws import density_integrates_to_one, reparameterized_gradient, samples_follow_density, score
 
 torch.manual_seed(0)
 
-follows, whole, moved = samples_follow_density(), density_integrates_to_one(), reparameterised_gradient()
+follows, whole, moved = samples_follow_density(), density_integrates_to_one(), reparameterized_gradient()
 classes = torch.tensor([0.1, 0.2, 0.7])
 
 DISTRIBUTIONS = [
@@ -71,12 +71,12 @@ WRONG = [
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda d: str(d).replace("\n", ""))
 def test_samples_of_torch_follow_their_density(distribution, judge):
-    assert judge(distribution, follows).grade == "held"
+    assert judge(distribution, follows).status == "held"
 
 
 @pytest.mark.parametrize("distribution", WRONG, ids=lambda d: type(d).__name__)
 def test_samples_of_another_density(distribution, judge):
-    assert judge(distribution, follows).grade == "refuted"
+    assert judge(distribution, follows).status == "refuted"
 
 
 class Plane(nn.Module):
@@ -298,7 +298,7 @@ INAPPLICABLE = {
     ),
     "moved: no parameter": (moved, None, nn.Identity(), "there is no parameter that takes a gradient"),
     "moved: no gradient": (
-        reparameterised_gradient(sample="sample"),
+        reparameterized_gradient(sample="sample"),
         None,
         Learned(),
         "the samples pass no gradient",
@@ -314,7 +314,7 @@ def slow(table, *names):
 @pytest.mark.parametrize("name", slow(KEPT, "one: a small scale"))
 def test_kept(name, judge):
     law, inputs, f = KEPT[name]
-    assert judge(f, law, inputs).grade == "held"
+    assert judge(f, law, inputs).status == "held"
 
 
 SAMPLES = [name for name, row in BROKEN.items() if row[0].name == follows.name]
@@ -324,7 +324,7 @@ SAMPLES = [name for name, row in BROKEN.items() if row[0].name == follows.name]
 def test_broken(name, judge, shows):
     law, inputs, f = BROKEN[name]
     verdict = judge(f, law, inputs)
-    assert verdict.grade == "refuted"
+    assert verdict.status == "refuted"
     assert name not in SHOWN or shows(verdict)
     if verdict.counterexample.kind == "averages otherwise":
         assert re.search(r"the samples average .*, not [01]: chance allows", str(verdict))
@@ -333,13 +333,13 @@ def test_broken(name, judge, shows):
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
 def test_inapplicable(law, inputs, f, reason, judge):
     verdict = judge(f, law, inputs, cases=5)
-    assert verdict.grade == "inapplicable"
+    assert verdict.status == "inapplicable"
     assert reason in verdict.reason
 
 
 def test_a_map_without_samples(judge):
     verdict = judge(nn.Linear(4, 4), follows)
-    assert verdict.grade == "inapplicable"
+    assert verdict.status == "inapplicable"
     assert verdict.reason == "Linear has no method 'sample'"
 
 
@@ -353,7 +353,7 @@ NOT_SPOKEN_OF = [
 
 @pytest.mark.parametrize("distribution", NOT_SPOKEN_OF, ids=str)
 def test_several_densities_or_coordinates_that_move_only_together(distribution, judge):
-    assert judge(distribution, follows).grade == "inapplicable"
+    assert judge(distribution, follows).status == "inapplicable"
 
 
 ROUGH = [
@@ -370,4 +370,4 @@ ROUGH = [
 
 @pytest.mark.parametrize("distribution", ROUGH, ids=lambda d: type(d).__name__)
 def test_a_density_too_rough_to_integrate_is_no_breach(distribution, judge):
-    assert judge(distribution, follows).grade != "refuted"
+    assert judge(distribution, follows).status != "refuted"

@@ -205,42 +205,42 @@ WRONG = {
 
 @pytest.mark.parametrize(("law", "inputs", "f"), VACUOUS.values(), ids=VACUOUS)
 def test_vacuous(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=5).grade == "vacuous"
+    assert judge(f, law, inputs, cases=5).status == "vacuous"
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(attend, law, X)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert reason in verdict.reason
 
 
 def test_an_output_of_the_same_size_by_chance_does_not_make_the_law_apply(judge):
-    assert judge(lambda x: x.mean(1), causality(), X).grade == "inapplicable"
+    assert judge(lambda x: x.mean(1), causality(), X).status == "inapplicable"
 
 
 @pytest.mark.parametrize("law", [batch_independence(), causality(), locality(radius=1)], ids=str)
 def test_an_output_without_the_axis_is_no_matter_of_the_law(law, judge):
     verdict = judge(torch.sum, law, X, cases=5)
-    assert verdict.grade == "inapplicable"
+    assert verdict.status == "inapplicable"
     assert "the output does not run along the input's axis" in verdict.reason
 
 
 def test_batch_norm_is_refuted_in_training_only(judge):
     verdict = judge(nn.BatchNorm1d(8), batch_independence(), shape("b 8"))
-    assert (verdict.grade, verdict.counterexample.mode) == ("refuted", "training mode")
+    assert (verdict.status, verdict.counterexample.mode) == ("refuted", "training mode")
 
 
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
 def test_inapplicable(law, inputs, f, reason, judge):
     verdict = judge(f, law, inputs, cases=5)
-    assert verdict.grade == "inapplicable"
+    assert verdict.status == "inapplicable"
     assert reason in verdict.reason
 
 
 def test_the_input_that_is_ignored_is_named(judge):
     verdict = judge(no_positions, every_input_matters(), ROTARY, cases=10)
-    assert (verdict.grade, verdict.reason) == ("refuted", "never in 10 cases: input 2")
+    assert (verdict.status, verdict.reason) == ("refuted", "never in 10 cases: input 2")
 
 
 def test_a_law_that_no_single_case_refutes_has_no_script(judge):

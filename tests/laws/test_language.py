@@ -12,11 +12,11 @@ from lawful import mask, probabilities, shape
 from lawful.laws import (
     ALL,
     AtMost,
-    Averages,
     Draw,
+    Equal,
+    HasMean,
     Map,
-    Reached,
-    Same,
+    Occurs,
     Statement,
     agreement,
     batch_independence,
@@ -60,14 +60,14 @@ OUTPUTS = {
 
 @pytest.mark.parametrize(("f", "good", "bad"), OUTPUTS.values(), ids=OUTPUTS)
 def test_a_law_speaks_of_the_output_that_it_names(f, good, bad, judge):
-    assert judge(f, causality(output=good), X, cases=20).grade == "held"
-    assert judge(f, causality(output=bad), X).grade == "refuted"
+    assert judge(f, causality(output=good), X, cases=20).status == "held"
+    assert judge(f, causality(output=bad), X).status == "refuted"
 
 
 @pytest.mark.parametrize(("f", "good", "bad"), OUTPUTS.values(), ids=OUTPUTS)
 def test_an_unknown_output_is_answered_with_the_known_ones(f, good, bad, judge):
     verdict = judge(f, causality(output="zzz"), X)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert f"The map returned: {good}, {bad}" in verdict.reason
 
 
@@ -83,12 +83,12 @@ POSITIONAL, KEYWORD = (X, X), {"x": X, "memory": X}
 
 @pytest.mark.parametrize("inputs", [POSITIONAL, KEYWORD], ids=["positional", "keyword"])
 @pytest.mark.parametrize(
-    ("named", "grade"),
+    ("named", "status"),
     [(None, "held"), ("x", "held"), (1, "refuted"), ("memory", "refuted"), (("x", "memory"), "refuted")],
     ids=str,
 )
-def test_a_law_speaks_of_the_inputs_that_it_names(inputs, named, grade, judge):
-    assert judge(Decoder(), causality(input=named), inputs, cases=20).grade == grade
+def test_a_law_speaks_of_the_inputs_that_it_names(inputs, named, status, judge):
+    assert judge(Decoder(), causality(input=named), inputs, cases=20).status == status
 
 
 @pytest.mark.parametrize("inputs", [POSITIONAL, KEYWORD], ids=["positional", "keyword"])
@@ -102,7 +102,7 @@ def test_a_law_speaks_of_the_inputs_that_it_names(inputs, named, grade, judge):
 )
 def test_an_unknown_input_is_answered_with_the_known_ones(inputs, named, reason, judge):
     verdict = judge(Decoder(), causality(input=named), inputs)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert verdict.reason.startswith(reason)
     assert verdict.reason.endswith("The inputs are: x, memory")
 
@@ -118,13 +118,13 @@ def test_sentences_end_with_a_full_stop_or_a_question(judge):
 
 def test_inputs_are_handed_over_in_the_order_in_which_the_law_names_them(judge):
     law = masked_positions_have_no_influence(input=("x", "m"))
-    assert judge(lambda m, x: x * m[..., None], law, (mask("b t"), X)).grade == "held"
-    assert judge(lambda m, x: whole(x), law, (mask("b t"), X)).grade == "refuted"
+    assert judge(lambda m, x: x * m[..., None], law, (mask("b t"), X)).status == "held"
+    assert judge(lambda m, x: whole(x), law, (mask("b t"), X)).status == "refuted"
 
 
 def test_a_law_of_two_inputs_wants_two(judge):
     verdict = judge(lambda x, m: x, masked_positions_have_no_influence(input="x"), (X, mask("b t")))
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert verdict.reason == "masked_positions_have_no_influence speaks of 2 inputs: input='x' names 1"
 
 
@@ -132,15 +132,15 @@ def test_inputs_that_a_law_does_not_name_stay(judge):
     def mixes_the_second(x, y):
         return x + y.sum()
 
-    assert judge(mixes_the_second, batch_independence(), (X, X)).grade == "held"
-    assert judge(mixes_the_second, batch_independence(input=ALL), (X, X)).grade == "refuted"
+    assert judge(mixes_the_second, batch_independence(), (X, X)).status == "held"
+    assert judge(mixes_the_second, batch_independence(input=ALL), (X, X)).status == "refuted"
 
 
 def test_an_error_within_what_the_law_allows(judge):
     def roughly(x):
         return 1.001 * x
 
-    grades = {within: judge(roughly, agreement(other=torch.clone, within=within), X).grade for within in (5e-4, 2e-3)}
+    grades = {within: judge(roughly, agreement(other=torch.clone, within=within), X).status for within in (5e-4, 2e-3)}
     assert grades == {5e-4: "refuted", 2e-3: "held"}
 
 
@@ -161,7 +161,7 @@ def test_a_waived_law_is_not_judged(judge):
         raise AssertionError
 
     verdict = judge(never_called, causality().waived("it is bidirectional"), X)
-    assert (verdict.grade, verdict.reason) == ("waived", "it is bidirectional")
+    assert (verdict.status, verdict.reason) == ("waived", "it is bidirectional")
     assert not verdict.failed
 
 
@@ -190,7 +190,7 @@ def test_a_law_describes_itself():
 
 def test_several_laws_are_judged_in_turn():
     report = lawful.check(past, causality(), permutation_invariance(), inputs=X, cases=20)
-    assert [v.grade for v in report] == ["held", "refuted"]
+    assert [v.status for v in report] == ["held", "refuted"]
 
 
 @pytest.mark.parametrize(
@@ -198,14 +198,14 @@ def test_several_laws_are_judged_in_turn():
 )
 def test_an_output_of_no_tensors(output, reason, judge):
     verdict = judge(lambda x: output, causality(), X)
-    assert verdict.grade == "error"
+    assert verdict.status == "error"
     assert reason in verdict.reason
 
 
 @law("some output is above 1, and some below -1")
 def spreads(f: Map, x: Tensor) -> Statement:
     y = f(x)
-    return Reached(["above 1", "below -1"], [bool((y > 1).any()), bool((y < -1).any())])
+    return Occurs(["above 1", "below -1"], [bool((y > 1).any()), bool((y < -1).any())])
 
 
 @pytest.mark.parametrize(
@@ -215,21 +215,21 @@ def spreads(f: Map, x: Tensor) -> Statement:
 )
 def test_what_is_to_happen_in_some_case(f, reason, judge):
     verdict = judge(f, spreads, X, cases=20)
-    assert verdict.grade == ("refuted" if reason else "held")
+    assert verdict.status == ("refuted" if reason else "held")
     assert verdict.reason == (f"never in {verdict.cases} cases: {reason}" if reason else "")
     assert verdict.counterexample is None
 
 
 @law("E f(z) = 0, z ~ N(0, 1)", cases=2)
 def centred(f: Map, x: Tensor, *, draw: Draw) -> Statement:
-    return Averages(f(draw.normal(draw.samples)), torch.zeros(()))
+    return HasMean(f(draw.normal(draw.samples)), torch.zeros(()))
 
 
-@pytest.mark.parametrize(("f", "grade"), [(torch.sin, "held"), (torch.square, "refuted")], ids=["sin", "square"])
-def test_what_is_so_on_average(f, grade, judge):
+@pytest.mark.parametrize(("f", "status"), [(torch.sin, "held"), (torch.square, "refuted")], ids=["sin", "square"])
+def test_what_is_so_on_average(f, status, judge):
     verdict = judge(f, centred, X)
-    assert verdict.grade == grade
-    if grade == "refuted":
+    assert verdict.status == status
+    if status == "refuted":
         assert verdict.counterexample.kind == "averages otherwise"
         assert verdict.counterexample.left == pytest.approx(1.0, abs=0.1)
 
@@ -249,21 +249,21 @@ def test_the_largest_number_that_a_law_says_is_reported(judge):
 @law("probabilities are what they are")
 def are_probabilities(f: Map, p: Tensor) -> Statement:
     total = f(p).sum(-1)
-    return Same(total, torch.ones_like(total), exercised=bool((p >= 0).all()))
+    return Equal(total, torch.ones_like(total), exercised=bool((p >= 0).all()))
 
 
 def test_probabilities_add_up_to_one(judge):
-    assert judge(torch.clone, are_probabilities, probabilities("b t 5"), cases=20).grade == "held"
-    assert judge(torch.clone, are_probabilities, shape("b t 5"), cases=20).grade == "refuted"
+    assert judge(torch.clone, are_probabilities, probabilities("b t 5"), cases=20).status == "held"
+    assert judge(torch.clone, are_probabilities, shape("b t 5"), cases=20).status == "refuted"
 
 
 def test_fresh_probabilities_are_probabilities(judge):
     @law("fresh p adds up to one")
     def fresh(f: Map, p: Tensor, *, draw: Draw) -> Statement:
         total = f(draw.fresh(p)).sum(-1)
-        return Same(total, torch.ones_like(total), exercised=True)
+        return Equal(total, torch.ones_like(total), exercised=True)
 
-    assert judge(torch.clone, fresh, probabilities("b 5"), cases=20).grade == "held"
+    assert judge(torch.clone, fresh, probabilities("b 5"), cases=20).status == "held"
 
 
 class Counter(nn.Module):
@@ -277,31 +277,31 @@ class Counter(nn.Module):
 
 @law("f after f.start = 1 is f + 1")
 def shifted(f: Map, x: Tensor) -> Statement:
-    return Same(f.after(lambda module: setattr(module, "start", 1.0), "{f}.start = 1.0")(x), f(x) + 1)
+    return Equal(f.after(lambda module: setattr(module, "start", 1.0), "{f}.start = 1.0")(x), f(x) + 1)
 
 
 @law("f through a wrapper is 2 f")
 def doubled(f: Map, x: Tensor) -> Statement:
-    return Same(f.through(lambda function: lambda *a: 2 * function(*a))(x), 2 * f(x), exercised=True)
+    return Equal(f.through(lambda function: lambda *a: 2 * function(*a))(x), 2 * f(x), exercised=True)
 
 
 @law("f in float32 is f within 1e-6", within=1e-6)
 def cast(f: Map, x: Tensor) -> Statement:
-    return Same(f.cast(torch.float32)(x).to(x), f(x))
+    return Equal(f.cast(torch.float32)(x).to(x), f(x))
 
 
 @pytest.mark.parametrize("stated", [shifted, doubled, cast], ids=str)
 def test_the_map_is_changed_wrapped_or_cast_and_comes_back(stated, judge):
     module = Counter()
-    assert judge(module, stated, X, cases=20).grade == "held"
+    assert judge(module, stated, X, cases=20).status == "held"
     assert module.start == 0.0
 
 
 @law("two tensors that are drawn one after another are not the same")
 def drawn_twice(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     a, b = draw.normal(*x.shape), draw.normal(*x.shape)
-    return Same((a == b).all().double(), torch.zeros((), dtype=torch.float64), exercised=True)
+    return Equal((a == b).all().double(), torch.zeros((), dtype=torch.float64), exercised=True)
 
 
 def test_two_draws_are_never_the_same(judge):
-    assert judge(torch.relu, drawn_twice, shape("b 3")).grade == "held"
+    assert judge(torch.relu, drawn_twice, shape("b 3")).status == "held"

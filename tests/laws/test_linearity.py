@@ -98,7 +98,7 @@ WRONG = {
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(torch.relu, law, X)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert reason in verdict.reason
 
 
@@ -107,14 +107,14 @@ REAL = [linearity(), additivity(), oddness(), evenness(), homogeneity(), shift_i
 
 @pytest.mark.parametrize("law", REAL, ids=str)
 def test_integers_are_not_scaled(law, judge):
-    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5), cases=5).grade == "inapplicable"
+    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5), cases=5).status == "inapplicable"
 
 
 def test_nothing_but_zero_to_scale_is_vacuous(judge):
-    assert judge(normalised, scale_invariance(), lambda draw: torch.zeros(2, 3, 4)).grade == "vacuous"
+    assert judge(normalised, scale_invariance(), lambda draw: torch.zeros(2, 3, 4)).status == "vacuous"
 
 
 def test_parameters_are_judged_as_given(judge):
     layer = nn.Linear(4, 3)
     nn.init.zeros_(layer.bias)
-    assert judge(layer, linearity(), X).grade == "held"
+    assert judge(layer, linearity(), X).status == "held"

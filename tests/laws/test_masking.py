@@ -144,7 +144,7 @@ WRONG = {
 @pytest.mark.parametrize(("law", "inputs", "reason"), WRONG.values(), ids=WRONG)
 def test_questions_that_make_no_sense(law, inputs, reason, judge):
     verdict = judge(attend, law, inputs)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert reason in verdict.reason
 
 
@@ -153,13 +153,13 @@ def test_a_mask_that_hides_nothing_is_vacuous(judge):
         t = draw.integer(1, 4)
         return draw.values(2, t, 4), torch.ones(2, t, dtype=torch.bool)
 
-    assert judge(attend, influence, everything_is_there).grade == "vacuous"
+    assert judge(attend, influence, everything_is_there).status == "vacuous"
 
 
 @pytest.mark.parametrize("law", [padding, influence, empty_row], ids=str)
 def test_numbers_are_no_mask(law, judge):
     verdict = judge(lambda x, m: x, law, (shape("b t 4"), shape("b t")), cases=5)
-    assert verdict.grade == "inapplicable"
+    assert verdict.status == "inapplicable"
     assert "a boolean mask" in verdict.reason
     assert "got torch.float64" in verdict.reason
 
@@ -168,13 +168,13 @@ def test_numbers_are_no_mask(law, judge):
 @pytest.mark.parametrize("axes", ["t", "b t t"])
 def test_a_mask_of_another_shape(law, axes, judge):
     verdict = judge(lambda x, m: x, law, (shape("b t 4"), mask(axes)), cases=5)
-    assert verdict.grade == "inapplicable" or verdict.usage
+    assert verdict.status == "inapplicable" or verdict.usage
     assert "(b, t)" in verdict.reason
 
 
 @pytest.mark.parametrize("law", [padding, influence], ids=str)
 def test_a_pooled_output_has_no_positions(law, judge):
-    assert judge(lambda x, m: masked_mean(x, m).sum((1, 2)), law, INPUTS, cases=5).grade == "inapplicable"
+    assert judge(lambda x, m: masked_mean(x, m).sum((1, 2)), law, INPUTS, cases=5).status == "inapplicable"
 
 
 def test_nan_in_the_gradient_alone_is_found(judge):

@@ -184,7 +184,7 @@ SHOWN = ["triangle: a squared distance", "symmetric: attention weights", "frame:
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
 def test_inapplicable(law, inputs, f, reason, judge):
     verdict = judge(f, law, inputs, cases=5)
-    assert verdict.grade == "inapplicable"
+    assert verdict.status == "inapplicable"
     assert reason in verdict.reason
 
 
@@ -198,5 +198,5 @@ def test_the_half_that_is_broken_is_named(f, part, judge):
 )
 def test_the_part_of_a_metric_that_is_broken_is_named(f, part, judge):
     verdict = judge(f, metric(), PAIR)
-    assert (verdict.grade, verdict.law) == ("refuted", "metric()")
+    assert (verdict.status, verdict.law) == ("refuted", "metric()")
     assert (verdict.formula, verdict.reason) == (part.formula, str(part()))

@@ -127,14 +127,14 @@ SHOWN = ["rising: GELU", "bounds: a residual around a sigmoid", "slope: attentio
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(torch.relu, law, X)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert reason in verdict.reason
 
 
 @pytest.mark.parametrize("law", [monotonicity(), convexity(), lipschitz()], ids=str)
 def test_integers_go_in_or_come_out(law, judge):
-    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5), cases=5).grade == "inapplicable"
-    assert judge(lambda x: x.argmax(-1), law, X, cases=5).grade == "inapplicable"
+    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5), cases=5).status == "inapplicable"
+    assert judge(lambda x: x.argmax(-1), law, X, cases=5).status == "inapplicable"
 
 
 def test_the_bound_that_is_broken_is_named(judge):

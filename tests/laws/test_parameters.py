@@ -158,14 +158,14 @@ SHOWN = ["renumbered: in pairs", "rescaled: a bias forgotten", "scale: an activa
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(Network(), law, X)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert reason in verdict.reason
 
 
 @pytest.mark.parametrize("law", [hidden_unit_permutation(**HIDDEN), SCALED, TIED], ids=["hidden", "scale", "shared"])
 def test_a_function_has_no_named_parameters(law, judge):
     verdict = judge(F.gelu, law, X, cases=5)
-    assert (verdict.grade, verdict.reason[:21]) == ("inapplicable", "a module was wanted: ")
+    assert (verdict.status, verdict.reason[:21]) == ("inapplicable", "a module was wanted: ")
 
 
 @pytest.mark.parametrize("model", [LanguageModel, Copied], ids=["tied", "copied"])

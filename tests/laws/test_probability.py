@@ -131,12 +131,12 @@ SHOWN = ["divergence: terms swapped", "Gibbs: smoothing of one side"]
 
 
 def test_rounding_makes_nothing_negative(judge):
-    assert judge(lambda x: x.square().mean(-1) - x.mean(-1).square(), non_negativity(), X).grade == "held"
+    assert judge(lambda x: x.square().mean(-1) - x.mean(-1).square(), non_negativity(), X).status == "held"
 
 
 def test_an_axis_that_the_output_has_not(judge):
     verdict = judge(lambda x: x.softmax(-1).sum(1), sums_to_one(axis=2), X)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert "axis=2 is out of range: the output has shape" in verdict.reason
 
 

@@ -161,21 +161,21 @@ SHOWN = ["again: a call that changes the next", "parts: the tokens of each micro
 def test_broken(name, judge, shows):
     law, inputs, f = BROKEN[name]
     verdict = judge(f, law, inputs, cases=20)
-    assert verdict.grade == "refuted"
+    assert verdict.status == "refuted"
     assert name not in SHOWN or shows(verdict)
 
 
 @pytest.mark.parametrize(("law", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
 def test_inapplicable(law, f, reason, judge):
     verdict = judge(f, law, X, cases=5)
-    assert verdict.grade == "inapplicable"
+    assert verdict.status == "inapplicable"
     assert reason in verdict.reason
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(Loss(torch.mean), law, X)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert reason in verdict.reason
 
 
@@ -187,7 +187,7 @@ def test_the_parameters_that_get_nothing_are_named(judge):
 def test_a_frozen_parameter_needs_no_gradient(judge):
     module = Unused()
     module.second.requires_grad_(False)
-    assert judge(module, every_parameter_receives_a_gradient(), X, cases=10).grade == "held"
+    assert judge(module, every_parameter_receives_a_gradient(), X, cases=10).status == "held"
 
 
 def test_the_gradient_that_differs_is_named(judge):
@@ -197,4 +197,4 @@ def test_the_gradient_that_differs_is_named(judge):
 
 
 def test_a_batch_of_1_has_no_parts(judge):
-    assert judge(Loss(torch.mean), gradient_accumulation(), shape("1 4"), cases=5).grade == "vacuous"
+    assert judge(Loss(torch.mean), gradient_accumulation(), shape("1 4"), cases=5).status == "vacuous"

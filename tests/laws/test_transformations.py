@@ -286,13 +286,13 @@ WRONG = {
 
 @pytest.mark.parametrize(("law", "inputs", "f"), VACUOUS.values(), ids=VACUOUS)
 def test_vacuous(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=5).grade == "vacuous"
+    assert judge(f, law, inputs, cases=5).status == "vacuous"
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(attend, law, X)
-    assert (verdict.grade, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage) == ("error", True)
     assert reason in verdict.reason
 
 
@@ -301,7 +301,7 @@ POSITIONS = [permutation_equivariance(), reversal_equivariance(), translation_eq
 
 @pytest.mark.parametrize("law", POSITIONS, ids=str)
 def test_a_pooled_output_is_not_equivariant_nor_otherwise(law, judge):
-    assert judge(lambda x: x.sum((1, 2)), law, X, cases=5).grade == "inapplicable"
+    assert judge(lambda x: x.sum((1, 2)), law, X, cases=5).status == "inapplicable"
 
 
 INAPPLICABLE = {
@@ -313,5 +313,5 @@ INAPPLICABLE = {
 @pytest.mark.parametrize(("f", "inputs", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
 def test_forces_want_gradients(f, inputs, reason, judge):
     verdict = judge(f, forced, inputs, cases=5)
-    assert verdict.grade == "inapplicable"
+    assert verdict.status == "inapplicable"
     assert reason in verdict.reason

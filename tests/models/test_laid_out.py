@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from lawful.blocks import Dense
-from lawful.models import LaidOut
-from lawful.objectives import affine_layers, on_a_grid, on_a_line
+from lawful.losses.regularization import affine_layers, on_a_grid, on_a_line
+from lawful.models import SpatialMLP
 
 
 def stack(kind=nn.Linear):
@@ -15,7 +15,7 @@ def stack(kind=nn.Linear):
 @pytest.mark.parametrize("place", [on_a_line, on_a_grid])
 @pytest.mark.parametrize("kind", [nn.Linear, Dense])
 def test_swaps_shorten_connections_and_keep_the_function(place, kind):
-    model = LaidOut(stack(kind), place=place, order=2.0)
+    model = SpatialMLP(stack(kind), place=place, order=2.0)
     x = torch.randn(50, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     before, cost = model(x), model.locality().item()
     assert model.swap(most=5) > 0
@@ -30,25 +30,25 @@ def test_swaps_shorten_connections_and_keep_the_function(place, kind):
 
 
 def test_orders_are_integers_that_no_optimizer_touches_and_files_keep():
-    model = LaidOut(stack())
+    model = SpatialMLP(stack())
     model.swap(most=5)
     assert not model.inputs.is_floating_point()
     assert all(p.is_floating_point() for p in model.parameters())
-    again = LaidOut(stack())
+    again = SpatialMLP(stack())
     again.load_state_dict(model.state_dict())
     x = torch.randn(5, 4, dtype=torch.float64)
     torch.testing.assert_close(again(x), model(x), rtol=0, atol=0)
 
 
 def test_biases_count_as_wished():
-    model = LaidOut(stack(), gap=0.5)
+    model = SpatialMLP(stack(), gap=0.5)
     biases = sum(layer.bias.abs().sum() for layer in affine_layers(model))
     torch.testing.assert_close(model.locality() - model.locality(bias=False), 0.5 * biases)
 
 
 def test_one_layer_swaps_its_ends():
     torch.manual_seed(0)
-    model = LaidOut(nn.Linear(6, 6).double())
+    model = SpatialMLP(nn.Linear(6, 6).double())
     x = torch.randn(3, 6, dtype=torch.float64)
     before, cost = model(x), model.locality().item()
     model.swap(most=6)

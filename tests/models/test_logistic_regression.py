@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 import lawful
 from lawful.models import LogisticRegression, LogisticRegressionConfig
-from lawful.models.logistic_regression import monotone_in_score
+from lawful.models.linear import monotone_in_score
 
 
 def data():
@@ -42,7 +42,7 @@ def test_the_law_of_monotony_tells_the_other_class():
     report = lawful.check(
         Other(LogisticRegressionConfig(d=3)), monotone_in_score(), inputs=lawful.shape("b 3"), cases=30
     )
-    assert report.verdicts[0].grade == "refuted"
+    assert report.verdicts[0].status == "refuted"
 
 
 def test_errors_say_what_was_wanted_and_what_came():

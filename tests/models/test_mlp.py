@@ -41,9 +41,9 @@ def test_the_output_layer_determines_the_codomain():
 
 def test_a_network_of_gelu_is_not_piecewise_affine():
     kept, broken = (MLP(MLPConfig(d_in=2, d_out=1, hidden=(4,), activation=a)) for a in (F.leaky_relu, F.gelu))
-    for model, grade in ((kept, "held"), (broken, "refuted")):
+    for model, status in ((kept, "held"), (broken, "refuted")):
         assert (
-            lawful.check(model, piecewise_affinity(), inputs=lawful.shape("b 2"), cases=30).verdicts[0].grade == grade
+            lawful.check(model, piecewise_affinity(), inputs=lawful.shape("b 2"), cases=30).verdicts[0].status == status
         )
 
 

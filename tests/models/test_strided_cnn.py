@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.models.strided_cnn import StridedCNN, StridedCNNConfig
+from lawful.models.cnn import StridedCNN, StridedCNNConfig
 
 
 def test_equals_pytorchs_layers_one_after_another():

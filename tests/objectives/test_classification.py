@@ -4,7 +4,8 @@ import torch
 from sklearn.metrics import log_loss
 from torch.nn import functional as F
 
-from lawful.objectives import binary_cross_entropy, cross_entropy, each, focal_loss, worst_case
+from lawful.losses.classification import binary_cross_entropy, cross_entropy, focal_loss
+from lawful.losses.reduction import each, worst_case
 
 
 def logits(*shape, scale=2.0, dtype=torch.float64):

@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import torch
-from lawful.objectives import binary_cross_entropy, cross_entropy, each, focal_loss
+from lawful.losses import binary_cross_entropy, cross_entropy, each, focal_loss
 
 x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 classes, truth = torch.tensor([0, 2, 1, 2]), x.flip(0) > 0

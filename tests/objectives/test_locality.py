@@ -3,8 +3,8 @@ import pytest
 import torch
 from torch import nn
 
+from lawful.losses.regularization import affine_layers, lengths, locality, on_a_grid, on_a_line
 from lawful.models import MLP, MLPConfig
-from lawful.objectives import affine_layers, lengths, locality, on_a_grid, on_a_line
 
 
 def stack():

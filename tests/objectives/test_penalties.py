@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.objectives import elastic_net, l1, l2, penalty
+from lawful.losses.regularization import elastic_net, l1, l2, penalty
 
 
 def test_equal_numpys_norms():

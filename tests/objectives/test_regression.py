@@ -5,7 +5,8 @@ import torch
 from sklearn.metrics import mean_absolute_error, mean_squared_error
 from torch.nn import functional as F
 
-from lawful.objectives import absolute_error, each, huber_loss, lp_error, squared_error, worst_case
+from lawful.losses.reduction import each, worst_case
+from lawful.losses.regression import absolute_error, huber_loss, lp_error, squared_error
 
 LOSSES = [absolute_error, squared_error, huber_loss, lambda v, w, **more: lp_error(v, w, p=1.5, **more)]
 

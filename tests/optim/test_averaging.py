@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from lawful.optim import WeightAverage
+from lawful.optim import EMA
 
 
 def network():
@@ -21,7 +21,7 @@ def wander(model, seed):
 
 def test_equals_pytorchs():
     model = network()
-    ours, theirs = WeightAverage(model, decay=0.9), AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    ours, theirs = EMA(model, decay=0.9), AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     theirs.update_parameters(model)
     for seed in range(10):
         wander(model, seed)
@@ -35,7 +35,7 @@ def test_equals_pytorchs():
 
 def test_the_model_gets_its_own_weights_back():
     model = network()
-    average = WeightAverage(model, decay=0.5)
+    average = EMA(model, decay=0.5)
     wander(model, 0)
     own = {name: x.clone() for name, x in model.state_dict().items()}
     parameters = list(model.parameters())
@@ -53,10 +53,10 @@ def test_the_model_gets_its_own_weights_back():
 
 def test_the_state_makes_the_round_trip():
     model = network()
-    one = WeightAverage(model, decay=0.5)
+    one = EMA(model, decay=0.5)
     wander(model, 0)
     one.update(model)
-    other = WeightAverage(network(), decay=0.5)
+    other = EMA(network(), decay=0.5)
     other.load_state_dict({name: x.clone() for name, x in one.state_dict().items()})
     wander(model, 1)
     for average in (one, other):
@@ -67,7 +67,7 @@ def test_the_state_makes_the_round_trip():
 def test_shared_weights_are_averaged_once():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].weight = model[0].weight
-    average = WeightAverage(model, decay=0.5)
+    average = EMA(model, decay=0.5)
     before = model[0].weight.detach().clone()
     with torch.no_grad():
         model[0].weight.add_(1)
@@ -77,6 +77,6 @@ def test_shared_weights_are_averaged_once():
 
 def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match=r"decay is from 0 to 1: got 1\.1"):
-        WeightAverage(network(), decay=1.1)
+        EMA(network(), decay=1.1)
     with pytest.raises(ValueError, match=r"the average is of \['bias', 'weight'\]: got \[\]"):
-        WeightAverage(nn.Linear(2, 2), decay=0.9).update(nn.ReLU())
+        EMA(nn.Linear(2, 2), decay=0.9).update(nn.ReLU())

@@ -9,7 +9,16 @@ from safetensors.torch import load, save
 from torch import nn
 
 from lawful import optim
-from lawful.optim import AdamMoments, Average, Chain, Decay, Descend, NesterovTrace, Sign, Trace
+from lawful.optim import (
+    AdamMoments,
+    AddDecayedWeights,
+    Chain,
+    EmaMomentum,
+    Momentum,
+    NesterovTrace,
+    ScaleByLearningRate,
+    Sign,
+)
 
 BUILDERS = {
     "gradient_descent": lambda m: optim.gradient_descent(m.parameters(), lr=0.1),
@@ -146,7 +155,13 @@ def test_gradients_are_not_changed(tools):
             assert all((p.grad == 1).all() for p in model.parameters())
 
 
-HEADS = [[Decay(0.1), Trace(0.5)], [Decay(0.1), Average(0.5)], [Decay(0.1), NesterovTrace(0.5)], [AdamMoments()], []]
+HEADS = [
+    [AddDecayedWeights(0.1), Momentum(0.5)],
+    [AddDecayedWeights(0.1), EmaMomentum(0.5)],
+    [AddDecayedWeights(0.1), NesterovTrace(0.5)],
+    [AdamMoments()],
+    [],
+]
 
 
 @pytest.mark.parametrize(("layout", "parts"), list(product(["transposed", "expanded", "sliced"], HEADS)))
@@ -162,7 +177,7 @@ def test_how_a_gradient_lies_in_memory_makes_no_difference(layout, parts):
         for g, w in ((grad[layout], weight), (grad[layout].contiguous(), torch.ones(3, 4))):
             x = nn.Parameter(w.detach())
             x.data = w
-            optimizer = Chain([x], [*parts, Descend(0.1)])
+            optimizer = Chain([x], [*parts, ScaleByLearningRate(0.1)])
             for _ in range(3):
                 x.grad = g
                 optimizer.step()
@@ -182,7 +197,7 @@ def test_a_new_optimizer_is_a_few_lines():
             return [u - at.options["shift"] * u.mean() for u in updates]
 
     x, y = (nn.Parameter(torch.tensor([1.0, 3.0])) for _ in range(2))
-    optimizer = Chain([{"params": [x]}, {"params": [y], "shift": 0.0}], [Centred(), Descend(1.0)])
+    optimizer = Chain([{"params": [x]}, {"params": [y], "shift": 0.0}], [Centred(), ScaleByLearningRate(1.0)])
     for p in (x, y):
         p.grad = p.detach().clone()
     optimizer.step()
@@ -218,16 +233,16 @@ def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match=r"options of a group are \['beta1', .*\]: got \['weight_decay'\]"):
         optim.adamw([{"params": [x], "weight_decay": 0.1}])
     with pytest.raises(ValueError, match=r"one part: got \['lr', 'lr'\]"):
-        Chain([x], [Descend(0.1), Descend(0.1)])
+        Chain([x], [ScaleByLearningRate(0.1), ScaleByLearningRate(0.1)])
     with pytest.raises(ValueError, match=r"kind is one of \['chain'\]: got 'muon'"):
         optim.sgd([{"params": [x], "kind": "muon"}], lr=0.1)
     x.grad = torch.ones(2)
     with pytest.raises(ValueError, match=r"one part: got \['momentum_buffer'\] of two"):
-        Chain([x], [Trace(0.9), Average(0.9), Descend(0.1)]).step()
+        Chain([x], [Momentum(0.9), EmaMomentum(0.9), ScaleByLearningRate(0.1)]).step()
     x.grad = torch.ones(2).to_sparse()
     with pytest.raises(TypeError, match=r"dense and real: got torch\.sparse_coo"):
         optim.sgd([x], lr=0.1).step()
     z = nn.Parameter(torch.ones(2, dtype=torch.complex64))
     z.grad = torch.ones_like(z)
     with pytest.raises(TypeError, match=r"dense and real: got torch\.strided of torch\.complex64"):
-        Chain([z], [Sign(), Descend(0.1)]).step()
+        Chain([z], [Sign(), ScaleByLearningRate(0.1)]).step()

@@ -21,7 +21,7 @@ def test_stops_when_nothing_better_comes():
 
 
 def test_larger_may_be_better():
-    record = after(EarlyStopping(patience=2, maximise=True), [0.5, 0.9, 0.8])
+    record = after(EarlyStopping(patience=2, higher_is_better=True), [0.5, 0.9, 0.8])
     assert (record.best, record.step, record.since, record.improved, record.stop) == (0.9, 1, 1, False, False)
     assert record.seen(1.0, 3).improved
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.optim import limited, max_norm
+from lawful.optim import clip_row_norms, max_norm
 
 
 def network():
@@ -12,7 +12,7 @@ def network():
 
 def test_equals_pytorchs_renorm():
     x = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    torch.testing.assert_close(limited(x, at_most=1.5), torch.renorm(x, 2, 0, 1.5), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(clip_row_norms(x, at_most=1.5), torch.renorm(x, 2, 0, 1.5), rtol=1e-6, atol=1e-6)
 
 
 def test_limits_each_unit_of_some_layers():
@@ -29,7 +29,7 @@ def test_limits_each_unit_of_some_layers():
 
 def test_short_rows_stay_bitwise_and_zero_is_short():
     x = torch.tensor([[0.1, 0.2], [0.0, 0.0]])
-    assert torch.equal(limited(x, at_most=1.0), x)
+    assert torch.equal(clip_row_norms(x, at_most=1.0), x)
 
 
 def test_errors_say_what_was_wanted_and_what_came():

@@ -5,15 +5,15 @@ import torch
 from torch import nn
 
 from lawful import blocks, optim
-from lawful.optim import orthogonalise
-from lawful.optim.moments import AdamMoments
+from lawful.optim import newton_schulz
+from lawful.optim.transforms import AdamMoments
 
 
 def matrices(model):
     return [p for p in model.parameters() if p.ndim == 2]
 
 
-SCALES = [(optim.by_aspect, "original"), (optim.like_adam, "match_rms_adamw")]
+SCALES = [(optim.aspect_ratio_scale, "original"), (optim.adam_matched_scale, "match_rms_adamw")]
 
 
 @pytest.mark.parametrize(("scale", "theirs"), SCALES)
@@ -47,11 +47,11 @@ def test_orthogonalise_is_a_polynomial_of_the_singular_values(shape):
     s = s / s.norm(dim=-1, keepdim=True)
     for _ in range(5):
         s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
-    torch.testing.assert_close(orthogonalise(x), u * s[..., None, :] @ v, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(newton_schulz(x), u * s[..., None, :] @ v, rtol=1e-8, atol=1e-8)
 
 
 def test_of_zero_is_zero():
-    assert (orthogonalise(torch.zeros(2, 3, 4)) == 0).all()
+    assert (newton_schulz(torch.zeros(2, 3, 4)) == 0).all()
 
 
 def test_stacking_changes_nothing(dtype):
@@ -113,7 +113,7 @@ def test_rates_of_adamw_by_patterns_of_names():
 
 
 def test_the_momentum_rises_as_the_option_of_a_group_by_hand_does(tools):
-    rising = optim.RisingAverage(0.95, first=0.5, rise=8)
+    rising = optim.WarmupMomentum(0.95, first=0.5, rise=8)
 
     def by_hand(model):
         optimizer = optim.muon(matrices(model), lr=0.02)
@@ -136,7 +136,7 @@ def test_the_momentum_rises_as_the_option_of_a_group_by_hand_does(tools):
 
 
 def test_a_rise_goes_on_from_what_is_kept(tools):
-    build = partial(optim.muon, lr=0.02, beta=optim.RisingAverage(0.9, first=0.1, rise=6))
+    build = partial(optim.muon, lr=0.02, beta=optim.WarmupMomentum(0.9, first=0.1, rise=6))
     whole, optimizer = tools.trained(lambda m: build(matrices(m)), torch.float64, steps=4)
     other = tools.network(torch.float64)
     other.load_state_dict(whole.state_dict())
@@ -151,6 +151,6 @@ def test_a_rise_goes_on_from_what_is_kept(tools):
 
 def test_the_bounds_of_a_rise():
     with pytest.raises(ValueError, match="first is at least 0 and below 1: got 1"):
-        optim.RisingAverage(first=1.0)
+        optim.WarmupMomentum(first=1.0)
     with pytest.raises(ValueError, match="rise is at least 0 and below inf: got -1"):
-        optim.RisingAverage(rise=-1)
+        optim.WarmupMomentum(rise=-1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from lawful.optim import constant, cosine, linear, one_cycle, warm_up, warmup_stable_decay
+from lawful.optim import constant, cosine_schedule, linear, one_cycle, warmup_stable_decay, with_warmup
 
 
 def rates(make, steps):
@@ -21,7 +21,7 @@ def rates(make, steps):
 
 CASES = {
     "cosine": (
-        cosine(steps=20, floor=0.1),
+        cosine_schedule(steps=20, floor=0.1),
         lambda o: lr_scheduler.CosineAnnealingLR(o, 20, eta_min=0.1),
         21,
     ),
@@ -31,7 +31,7 @@ CASES = {
         30,
     ),
     "warm_up": (
-        warm_up(constant, steps=9),
+        with_warmup(constant, steps=9),
         lambda o: lr_scheduler.LinearLR(o, start_factor=0.1, end_factor=1.0, total_iters=9),
         30,
     ),
@@ -48,7 +48,7 @@ CASES = {
         33,
     ),
     "cosine after a warm-up": (
-        cosine(steps=25, warmup=4),
+        cosine_schedule(steps=25, warmup=4),
         lambda o: lr_scheduler.SequentialLR(
             o,
             [lr_scheduler.LinearLR(o, 0.2, 1.0, total_iters=4), lr_scheduler.CosineAnnealingLR(o, 21)],
@@ -68,7 +68,7 @@ def test_equals_pytorchs(name):
 
 
 def test_after_the_end_it_stays():
-    for schedule in (cosine(steps=5, floor=0.2), linear(steps=5, floor=0.2), one_cycle(steps=5, floor=0.2)):
+    for schedule in (cosine_schedule(steps=5, floor=0.2), linear(steps=5, floor=0.2), one_cycle(steps=5, floor=0.2)):
         assert schedule(5) == schedule(500) == pytest.approx(0.2)
 
 
@@ -88,18 +88,22 @@ def test_one_cycle_without_a_rise_falls_from_one():
 
 
 def test_no_step_is_wasted_at_a_rate_of_zero():
-    for schedule in (cosine(steps=10, warmup=3), linear(steps=10, warmup=3), warmup_stable_decay(steps=10, cooldown=5)):
+    for schedule in (
+        cosine_schedule(steps=10, warmup=3),
+        linear(steps=10, warmup=3),
+        warmup_stable_decay(steps=10, cooldown=5),
+    ):
         assert all(schedule(t) > 0 and math.isfinite(schedule(t)) for t in range(10))
 
 
 def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match="steps after the warm-up: at least 1 wanted, got 0"):
-        cosine(steps=5, warmup=5)
+        cosine_schedule(steps=5, warmup=5)
     with pytest.raises(ValueError, match=r"floor is from 0 to 1: got 1\.5"):
         linear(steps=5, floor=1.5)
     with pytest.raises(ValueError, match="cooldown is from 0 to steps - warmup: got 5 of 6 - 2"):
         warmup_stable_decay(steps=6, warmup=2, cooldown=5)
     with pytest.raises(ValueError, match="steps of the warm-up: at least 0 wanted, got -1"):
-        warm_up(constant, steps=-1)
+        with_warmup(constant, steps=-1)
     with pytest.raises(ValueError, match="steps: at least 2 wanted, got 1"):
         one_cycle(steps=1)

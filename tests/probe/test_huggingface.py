@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.inference.decoding import log_probabilities
-from lawful.models.transformer.layouts import read_gpt2
+from lawful.inference.likelihood import token_log_probs
+from lawful.models.gpt2_weights import read_gpt2
 from lawful.probe import (
     activation_patching,
     attribution_patching,
@@ -17,8 +17,8 @@ from lawful.probe import (
     paths_by_length,
     qk_circuit,
     record,
-    repeating,
-    zeroed,
+    repeated_random_tokens,
+    zero_ablation,
 )
 
 transformers = pytest.importorskip("transformers")
@@ -69,7 +69,7 @@ def test_the_lens_and_the_layers_add_up_without_conversion(theirs):
 
 
 def test_modules_can_be_edited(theirs):
-    with torch.no_grad(), record(theirs, "transformer.ln_f.input", edit={"transformer.h.?.mlp": zeroed}) as tape:
+    with torch.no_grad(), record(theirs, "transformer.ln_f.input", edit={"transformer.h.?.mlp": zero_ablation}) as tape:
         changed = theirs(TOKENS).logits
     assert not torch.allclose(changed, theirs(TOKENS).logits)
     assert tape["transformer.ln_f.input"].shape == (2, 5, 12)
@@ -92,7 +92,7 @@ def test_read_as_a_decoder_heads_and_paths_add_up_to_their_logits(folder, theirs
 
 def test_heads_of_theirs_are_scored_and_patched_by_their_patterns(folder):
     model = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="sdpa").eval()
-    scores = head_scores(model, repeating(vocab=17, period=5, batch=3), period=5, names="*.attn.pattern")
+    scores = head_scores(model, repeated_random_tokens(vocab=17, period=5, batch=3), period=5, names="*.attn.pattern")
     assert {name: s.shape for name, s in scores["induction"].items()} == {
         f"transformer.h.{i}.attn.pattern": (3,) for i in range(2)
     }
@@ -106,9 +106,9 @@ def test_heads_of_theirs_are_scored_and_patched_by_their_patterns(folder):
 def test_edits_and_patches_take_the_first_of_a_tuple(folder):
     model = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="sdpa").eval()
     with torch.no_grad():
-        with record(model, edit={"transformer.h.0.attn": zeroed}):
+        with record(model, edit={"transformer.h.0.attn": zero_ablation}):
             one = model(TOKENS).logits
-        with record(model, edit={"transformer.h.0.attn.c_proj": zeroed}):
+        with record(model, edit={"transformer.h.0.attn.c_proj": zero_ablation}):
             other = model(TOKENS).logits
     assert torch.equal(one, other)
     clean, corrupted = TOKENS, TOKENS.roll(1, 0)
@@ -140,4 +140,4 @@ def test_what_a_model_has_not_is_said(folder):
 
 def test_their_texts_are_as_probable_as_ours(folder, theirs):
     ours, text = read_gpt2(folder), [1, 5, 3, 5, 1, 2]
-    assert torch.allclose(log_probabilities(theirs, text), log_probabilities(ours, text), atol=1e-4)
+    assert torch.allclose(token_log_probs(theirs, text), token_log_probs(ours, text), atol=1e-4)

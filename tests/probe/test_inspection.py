@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.blocks import Gate, LayerScale, Mix, post_norm, sandwich_norm
-from lawful.blocks.attention import Heads, MultiHeadAttention
-from lawful.models.transformer import Decoder, DecoderConfig, Extras
+from lawful.blocks import Gate, LayerScale, WeightedSum, post_norm, sandwich_norm
+from lawful.blocks.attention import HeadSpec, MultiHeadAttention
+from lawful.models.transformer import Decoder, DecoderConfig, TransformerExtras
 from lawful.probe import (
-    Anatomy,
+    ModelLayout,
     activation_patching,
+    attention_at_offset,
     attention_only,
     attribution_patching,
     copying,
@@ -25,26 +26,25 @@ from lawful.probe import (
     k_composition,
     layer_attribution,
     logit_lens,
-    looks_back,
     only,
     ov_circuit,
     path_patching,
     q_composition,
     qk_circuit,
     record,
-    repeating,
-    through_tokens,
+    repeated_random_tokens,
     v_composition,
-    zeroed,
+    vocab_circuit,
+    zero_ablation,
 )
-from lawful.probe.example import unchanged
+from lawful.probe.toy_models import unchanged
 
 TOKENS = torch.tensor([[1, 2, 3, 1], [0, 4, 4, 2]])
 
 
 def test_circuits_of_low_rank_have_the_values_of_the_full_matrices():
     torch.manual_seed(0)
-    layer = MultiHeadAttention(12, heads=[Heads(count=2, key=3, value=4), Heads(count=2, groups=1, key=5)])
+    layer = MultiHeadAttention(12, heads=[HeadSpec(count=2, key=3, value=4), HeadSpec(count=2, groups=1, key=5)])
     for head in range(4):
         for circuit, full in ((qk_circuit(layer, head), layer.qk(head)), (ov_circuit(layer, head), layer.ov(head))):
             matrix = full.detach().double().numpy()
@@ -62,13 +62,13 @@ def test_the_composition_of_an_induction_head_is_by_its_keys():
     assert k_composition(reader, writer) > 0.1
     assert q_composition(reader, writer) == 0
     assert v_composition(ov_circuit(second, 1), writer) == 0
-    copies = through_tokens(ov_circuit(second, 1), model.embedding.weight, model.head.weight)
+    copies = vocab_circuit(ov_circuit(second, 1), model.embedding.weight, model.head.weight)
     assert copying(copies).item() == pytest.approx(1.0)
 
 
 def test_detectors_find_the_heads_that_were_built_in():
     model = induction_model(vocab=9, context=16)
-    scores = head_scores(model, repeating(vocab=9, period=8), period=8)
+    scores = head_scores(model, repeated_random_tokens(vocab=9, period=8), period=8)
     best = {
         kind: max((s.max().item(), name, int(s.argmax())) for name, s in found.items())
         for kind, found in scores.items()
@@ -82,18 +82,18 @@ def test_a_pattern_that_is_too_short_is_refused():
     with pytest.raises(ValueError, match="a pattern of more than 9 queries and as many keys was wanted: got 4 x 4"):
         induction(torch.eye(4), 9)
     with pytest.raises(ValueError, match="got 4 x 3"):
-        looks_back(torch.ones(4, 3), 1)
+        attention_at_offset(torch.ones(4, 3), 1)
 
 
 def test_repeated_sequences_repeat_and_are_the_same_for_a_seed():
-    x = repeating(vocab=3, period=5, batch=2, times=3, seed=1)
+    x = repeated_random_tokens(vocab=3, period=5, batch=2, times=3, seed=1)
     assert x.shape == (2, 15)
     assert torch.equal(x[:, :5], x[:, 10:])
-    assert torch.equal(x, repeating(vocab=3, period=5, batch=2, times=3, seed=1))
-    assert not torch.equal(x, repeating(vocab=3, period=5, batch=2, times=3, seed=2))
+    assert torch.equal(x, repeated_random_tokens(vocab=3, period=5, batch=2, times=3, seed=1))
+    assert not torch.equal(x, repeated_random_tokens(vocab=3, period=5, batch=2, times=3, seed=2))
 
 
-@pytest.mark.parametrize("extras", [Extras(), Extras(softcap=5.0)])
+@pytest.mark.parametrize("extras", [TransformerExtras(), TransformerExtras(softcap=5.0)])
 def test_layers_and_heads_add_up_to_the_logits_of_a_full_decoder(extras):
     torch.manual_seed(0)
     model = Decoder(DecoderConfig(vocab=5, d=8, depth=2, extras=extras))
@@ -122,7 +122,7 @@ class Theirs(nn.Module):
 
 def test_a_models_own_names_are_given_as_an_anatomy():
     model = Theirs()
-    names = Anatomy(embedding="words", layers="stages", norm="final", head="logits")
+    names = ModelLayout(embedding="words", layers="stages", norm="final", head="logits")
     parts = layer_attribution(model, TOKENS, anatomy=names)
     assert torch.allclose(parts.sum(), model(TOKENS)[:, -1], atol=1e-5)
     assert torch.allclose(logit_lens(model, TOKENS, anatomy=names)[-1], model(TOKENS), atol=1e-5)
@@ -185,8 +185,8 @@ def test_a_patch_of_another_shape_is_refused():
 @pytest.mark.parametrize(
     "extras",
     [
-        Extras(gate=partial(LayerScale, start=0.01)),
-        Extras(gate=lambda d: Gate(start=0.3), shortcut=partial(Mix, start=(0.5, 2.0))),
+        TransformerExtras(gate=partial(LayerScale, start=0.01)),
+        TransformerExtras(gate=lambda d: Gate(start=0.3), shortcut=partial(WeightedSum, start=(0.5, 2.0))),
     ],
 )
 @pytest.mark.parametrize("order", ["ss", "shs"])
@@ -197,20 +197,20 @@ def test_what_a_head_of_the_last_layer_adds_is_what_goes_without_it(extras, orde
     parts, whole = head_attribution(model, TOKENS), model(TOKENS)[:, -1]
     assert torch.allclose(parts.sum(), whole, atol=1e-5)
     for head in range(2):
-        without = only((..., head, slice(None), slice(None)), zeroed)
+        without = only((..., head, slice(None), slice(None)), zero_ablation)
         with record(model, edit={f"layers.{last}.block.heads": without}):
             effect = whole - model(TOKENS)[:, -1]
         torch.testing.assert_close(parts[f"layers.{last}.head.{head}"], effect, atol=1e-5, rtol=1e-4)
 
 
 def test_heads_that_a_norm_or_a_bent_gate_follows():
-    config = DecoderConfig(vocab=5, d=8, order="s*", depth=2, norm=nn.LayerNorm, extras=Extras())
+    config = DecoderConfig(vocab=5, d=8, order="s*", depth=2, norm=nn.LayerNorm, extras=TransformerExtras())
     model = Decoder(replace(config, residual=sandwich_norm))
     assert torch.allclose(head_attribution(model, TOKENS).sum(), model(TOKENS)[:, -1], atol=1e-5)
     with pytest.raises(ValueError, match=r"layers\.0 has a norm after the addition"):
         head_attribution(Decoder(replace(config, residual=post_norm)), TOKENS)
     with pytest.raises(ValueError, match=r"the gate of layers\.0 is no linear map: got Tanh"):
-        head_attribution(Decoder(replace(config, extras=Extras(gate=lambda d: nn.Tanh()))), TOKENS)
+        head_attribution(Decoder(replace(config, extras=TransformerExtras(gate=lambda d: nn.Tanh()))), TOKENS)
 
 
 def test_a_model_without_a_last_norm():
@@ -228,6 +228,6 @@ def test_a_model_without_a_last_norm():
     model = Own()
     with pytest.raises(ValueError, match="norm=None if there is no norm before the head"):
         logit_lens(model, TOKENS)
-    where = Anatomy(layers="body.layers", norm=None)
+    where = ModelLayout(layers="body.layers", norm=None)
     assert torch.allclose(logit_lens(model, TOKENS, anatomy=where)[-1], model(TOKENS), atol=1e-5)
     assert torch.allclose(layer_attribution(model, TOKENS, anatomy=where).sum(), model(TOKENS)[:, -1], atol=1e-5)

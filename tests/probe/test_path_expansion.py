@@ -5,10 +5,9 @@ import torch
 from torch import nn
 
 from lawful.blocks import RMSNorm
-from lawful.blocks.attention import Heads, MultiHeadAttention
-from lawful.blocks.residual import post_norm, sandwich_norm
-from lawful.blocks.transformer import Gate, LayerScale, Mix
-from lawful.models.transformer import Decoder, DecoderConfig, Extras
+from lawful.blocks.attention import HeadSpec, MultiHeadAttention
+from lawful.blocks.residual import Gate, LayerScale, WeightedSum, post_norm, sandwich_norm
+from lawful.models.transformer import Decoder, DecoderConfig, TransformerExtras
 from lawful.probe import attention_only, induction_model, path_expansion, path_terms, paths_by_length, subnetworks
 
 TOKENS = torch.tensor([[1, 2, 3, 1], [0, 4, 4, 2]])
@@ -16,7 +15,9 @@ TOKENS = torch.tensor([[1, 2, 3, 1], [0, 4, 4, 2]])
 
 def decoder(**options):
     torch.manual_seed(0)
-    model = Decoder(DecoderConfig(**{"vocab": 5, "d": 8, "depth": 2, "order": "s*", "extras": Extras()} | options))
+    model = Decoder(
+        DecoderConfig(**{"vocab": 5, "d": 8, "depth": 2, "order": "s*", "extras": TransformerExtras()} | options)
+    )
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.5)
     return model
@@ -27,14 +28,19 @@ def decoder(**options):
     [
         {},
         {"norm": nn.LayerNorm},
-        {"attention": partial(MultiHeadAttention, heads=[Heads(count=2, key=3), Heads(count=1, key=5, value=2)])},
-        {"attention": partial(MultiHeadAttention, heads=[Heads(count=4, groups=2)])},
+        {"attention": partial(MultiHeadAttention, heads=[HeadSpec(count=2, key=3), HeadSpec(count=1, key=5, value=2)])},
+        {"attention": partial(MultiHeadAttention, heads=[HeadSpec(count=4, groups=2)])},
         {"order": "(sf)*"},
         {"order": "fsfs", "norm": nn.LayerNorm},
         {"tied": True},
-        {"order": "(sf)*", "extras": Extras(shortcut=partial(Mix, start=(0.5, 2.0)))},
-        {"extras": Extras(gate=LayerScale)},
-        {"residual": sandwich_norm, "norm": nn.LayerNorm, "order": "hsh", "extras": Extras(gate=lambda d: Gate())},
+        {"order": "(sf)*", "extras": TransformerExtras(shortcut=partial(WeightedSum, start=(0.5, 2.0)))},
+        {"extras": TransformerExtras(gate=LayerScale)},
+        {
+            "residual": sandwich_norm,
+            "norm": nn.LayerNorm,
+            "order": "hsh",
+            "extras": TransformerExtras(gate=lambda d: Gate()),
+        },
     ],
 )
 @pytest.mark.parametrize("position", [0, -1])
@@ -82,12 +88,12 @@ class Bent(nn.Module):
     ("options", "why"),
     [
         ({"residual": post_norm, "norm": nn.LayerNorm}, r"layers\.0 has a norm after the addition"),
-        ({"extras": Extras(shortcut=Bent)}, r"something between layers\.0 and layers\.1 changes the stream"),
+        ({"extras": TransformerExtras(shortcut=Bent)}, r"something between layers\.0 and layers\.1 changes the stream"),
         (
-            {"extras": Extras(value_residual=partial(Mix, start=(0.5, 0.5)))},
+            {"extras": TransformerExtras(value_residual=partial(WeightedSum, start=(0.5, 0.5)))},
             r"layers\.1 is not the sum of its heads .*: its values are mixed with others",
         ),
-        ({"extras": Extras(gate=lambda d: nn.Tanh())}, r"the gate of layers\.0 is no linear map: got Tanh"),
+        ({"extras": TransformerExtras(gate=lambda d: nn.Tanh())}, r"the gate of layers\.0 is no linear map: got Tanh"),
     ],
 )
 def test_what_is_more_than_a_sum_is_refused_not_split_wrongly(options, why):

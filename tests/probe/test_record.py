@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lawful.blocks.attention import Heads, MultiHeadAttention
-from lawful.functions import tap, tapped
+from lawful.blocks.attention import HeadSpec, MultiHeadAttention
+from lawful.functions import is_recorded, tap
 from lawful.functions.attention import CAUSAL, attention_weights
-from lawful.probe import attention_only, averaged, only, record, resampled, steered, zeroed
+from lawful.probe import attention_only, mean_ablation, only, record, resample_ablation, steering, zero_ablation
 
 
 class Own(nn.Module):
@@ -24,7 +24,7 @@ class Own(nn.Module):
     def forward(self, x):
         for layer in self.layers:
             x = x + self.shared(layer(x))
-        if tapped("costly"):
+        if is_recorded("costly"):
             self.costly += 1
             tap("costly", x @ x.mT)
         return tap("out", x)
@@ -83,7 +83,7 @@ def test_a_name_that_comes_up_twice_says_so():
 @pytest.mark.parametrize("how", ["keep", "edit"])
 def test_a_name_that_cannot_come_up_is_an_error_with_near_names(name, said, how):
     model = Own()
-    asked = {"keep": partial(record, model, name), "edit": partial(record, model, edit={name: zeroed})}[how]
+    asked = {"keep": partial(record, model, name), "edit": partial(record, model, edit={name: zero_ablation})}[how]
     with pytest.raises(LookupError, match=said), asked():
         model(torch.ones(2, 4))
     assert hooks(model) == 0
@@ -129,7 +129,7 @@ def test_an_error_inside_the_model_that_is_caught_leaves_the_names_right():
 
 def test_recorders_nest_and_the_inner_sees_the_edit_of_the_outer():
     model, x = Own(), torch.randn(2, 4)
-    with record(model, "layers.0", edit={"layers.0": zeroed}) as outer, record(model, "layers.0") as inner:
+    with record(model, "layers.0", edit={"layers.0": zero_ablation}) as outer, record(model, "layers.0") as inner:
         model(x)
     assert not outer["layers.0"].any()
     assert not inner["layers.0"].any()
@@ -166,7 +166,7 @@ def test_threads_record_only_what_is_their_own():
     def work(i):
         start.wait()
         for n in range(10):
-            with torch.no_grad(), record(model, "out", edit={"layers.0": steered(torch.full((4,), float(i)))}) as tape:
+            with torch.no_grad(), record(model, "out", edit={"layers.0": steering(torch.full((4,), float(i)))}) as tape:
                 y = model(torch.ones(i + 1, 4))
             found[i, n] = tape["out"] is y and y.shape[0] == i + 1
 
@@ -178,7 +178,7 @@ def test_threads_record_only_what_is_their_own():
     assert len(found) == 40
     assert all(found.values())
     assert hooks(model) == 0
-    assert not tapped("out")
+    assert not is_recorded("out")
 
 
 def test_inference_mode_and_no_grad():
@@ -199,21 +199,21 @@ def test_edits_ablate_steer_and_resample():
     head = model[1]
     mid = model[0](x)
     for edit, wanted in (
-        (zeroed, 0 * mid),
-        (averaged(), mid.mean(0, keepdim=True).expand_as(mid)),
-        (steered(torch.ones(3), by=2.0), mid + 2),
-        (only((..., 1), zeroed), mid * torch.tensor([1.0, 0.0, 1.0])),
+        (zero_ablation, 0 * mid),
+        (mean_ablation(), mid.mean(0, keepdim=True).expand_as(mid)),
+        (steering(torch.ones(3), by=2.0), mid + 2),
+        (only((..., 1), zero_ablation), mid * torch.tensor([1.0, 0.0, 1.0])),
     ):
         with record(model, edit={"0": edit}):
             assert torch.allclose(model(x), head(wanted))
-    with record(model, "0", edit={"0": resampled(seed=1)}) as tape:
+    with record(model, "0", edit={"0": resample_ablation(seed=1)}) as tape:
         model(x)
     assert not any(torch.equal(a, b) for a, b in zip(tape["0"], mid, strict=True))
     with pytest.raises(ValueError, match="a batch of at least 2: got 1"):
-        resampled()(x[:1])
+        resample_ablation()(x[:1])
 
 
-@pytest.mark.parametrize("heads", [2, [Heads(count=2, key=3), Heads(count=1, key=2, value=5)]])
+@pytest.mark.parametrize("heads", [2, [HeadSpec(count=2, key=3), HeadSpec(count=1, key=2, value=5)]])
 def test_the_pattern_of_fused_attention_and_heads_that_add_up(heads):
     torch.manual_seed(0)
     layer, x = MultiHeadAttention(8, heads=heads), torch.randn(2, 5, 8)
@@ -229,7 +229,7 @@ def test_the_pattern_of_fused_attention_and_heads_that_add_up(heads):
 
 def test_a_patched_pattern_acts():
     model, x = attention_only(vocab=5, d=4), torch.tensor([[1, 2, 3]])
-    with record(model, "layers.0.block.heads", edit={"layers.0.block.pattern": zeroed}) as tape:
+    with record(model, "layers.0.block.heads", edit={"layers.0.block.pattern": zero_ablation}) as tape:
         model(x)
     assert tape["layers.0.block.heads"].abs().max() < 1e-6 + model.layers[0].block.value.bias.abs().max()
 

@@ -5,12 +5,13 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from lawful.recipes import classified, regress
-from lawful.recipes.given import Given
-from lawful.recipes.learning import Learning
-from lawful.training import Engine
+from lawful.recipes import classify as classified
+from lawful.recipes import regress
+from lawful.recipes.data import SupervisedData
+from lawful.recipes.optimization import Learning
+from lawful.training import TrainerConfig
 
-ENGINE = Engine(threads=1, laws=0)
+ENGINE = TrainerConfig(threads=1, laws=0)
 HEADER = ("size", "colour", "weight", "kind")
 
 
@@ -56,7 +57,7 @@ def options(engine):
 
     def made(*, data="iris", given=(), **learning):
         return {
-            "given": Given(data=str(data), **dict(given)),
+            "given": SupervisedData(data=str(data), **dict(given)),
             "learning": Learning(**{"epochs": 2, "batch": 32, **learning}),
             "engine": engine,
         }

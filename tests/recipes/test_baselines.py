@@ -5,13 +5,13 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from lawful.data import Examples
-from lawful.recipes.baselines import of_classes, of_numbers
-from lawful.recipes.given import Given
+from lawful.data import SupervisedDataset
+from lawful.recipes.classify import of_classes, of_numbers
+from lawful.recipes.data import SupervisedData
 
 
 def test_against_scikit_learn_for_classes():
-    parts = Given(data="wine").parts("classify")
+    parts = SupervisedData(data="wine").parts("classify")
     found = of_classes(parts.train, parts.test)
     peers = {
         "commonest class": DummyClassifier(),
@@ -24,7 +24,7 @@ def test_against_scikit_learn_for_classes():
 
 
 def test_against_scikit_learn_for_numbers():
-    parts = Given(data="diabetes").parts("regress")
+    parts = SupervisedData(data="diabetes").parts("regress")
     found = of_numbers(parts.train, parts.test)
     peers = {"mean": DummyRegressor(), "5 nearest examples": make_pipeline(StandardScaler(), KNeighborsRegressor(5))}
     for name, peer in peers.items():
@@ -34,5 +34,5 @@ def test_against_scikit_learn_for_numbers():
 
 
 def test_fewer_than_five_examples():
-    few = Examples(inputs=torch.eye(3), targets=torch.tensor([0, 1, 1]), classes=("a", "b"))
+    few = SupervisedDataset(inputs=torch.eye(3), targets=torch.tensor([0, 1, 1]), classes=("a", "b"))
     assert of_classes(few, few)["commonest class"]["value"] == pytest.approx(2 / 3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lawful.recipes import RECIPES, Classify, load, recipe_of
+from lawful.recipes import RECIPES, ClassifyRecipe, load, recipe_of
 from lawful.training import Run, train
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -13,11 +13,13 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A trained run, to be altered in copies."""
-    from lawful.recipes.given import Given
-    from lawful.recipes.learning import Learning
+    from lawful.recipes.data import SupervisedData
+    from lawful.recipes.optimization import Learning
     from tests.recipes.conftest import ENGINE
 
-    recipe = Classify(model="logistic", given=Given(data="iris"), learning=Learning(epochs=1), engine=ENGINE)
+    recipe = ClassifyRecipe(
+        model="logistic", given=SupervisedData(data="iris"), learning=Learning(epochs=1), engine=ENGINE
+    )
     return recipe, train(recipe, folder=tmp_path_factory.mktemp("made"))
 
 

@@ -5,9 +5,9 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from lawful.recipes import Classify, load
-from lawful.recipes.given import Given
-from lawful.recipes.learning import Learning
+from lawful.recipes import ClassifyRecipe, load
+from lawful.recipes.data import SupervisedData
+from lawful.recipes.optimization import Learning
 from lawful.training import train
 from tests.recipes.conftest import ENGINE
 
@@ -39,7 +39,7 @@ class Opened(HTMLParser):
 def digits(tmp_path_factory):
     """A run on digits with everything that a run shows."""
     engine = replace(ENGINE, laws=3)
-    recipe = Classify(hidden=(16,), learning=Learning(epochs=2, batch=256), engine=engine)
+    recipe = ClassifyRecipe(hidden=(16,), learning=Learning(epochs=2, batch=256), engine=engine)
     return train(recipe, folder=tmp_path_factory.mktemp("digits"))
 
 
@@ -76,7 +76,7 @@ def test_the_report_opens_and_has_the_verdicts(digits):
 
 def test_what_is_reported_is_what_the_model_does(digits):
     """The test accuracy, from the weights and the split alone."""
-    test = Given().parts("classify").test
+    test = SupervisedData().parts("classify").test
     with torch.no_grad():
         right = (load(digits)(test.inputs).argmax(-1) == test.targets).double().mean()
     assert float(right) == pytest.approx(digits.results["test"]["accuracy"]["value"])

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.recipes import Classify
-from lawful.recipes.augmentation import Augmentation
+from lawful.recipes import ClassifyRecipe
+from lawful.recipes.classify import Augmentation
 from lawful.training import TrainingFailed, train
 
 SMALL = {"width": 8, "depth": 1, "dropout": 0.0, "smoothing": 0.0}
@@ -29,7 +29,7 @@ def pictures(folder, *, channels, count=12, size=(6, 5)):
 def test_each_model_learns_a_table_of_ones_own(options, table, tmp_path, undrawn, model):
     """The rates are those of a short training; thresholded regression masks the class in the middle."""
     learning = options(data=table(), epochs=20, learning_rate=0.05)
-    run = train(Classify(model=model, **learning), folder=tmp_path)
+    run = train(ClassifyRecipe(model=model, **learning), folder=tmp_path)
     assert run.results["test"]["accuracy"]["value"] >= (0.6 if model == "thresholded" else 0.8)
     assert run.config["model"]["sizes"] == {"shape": [5], "outputs": 3, "examples": 43}
 
@@ -43,7 +43,7 @@ def test_every_kind_of_table_gives_the_same_model(options, table, tmp_path, undr
     columns = dict(zip(lines[0], zip(*lines[1:], strict=True), strict=True))
     numeric = {name: [*map(float, columns[name])] for name in ("size", "weight")}
     pa.parquet.write_table(pa.table(columns | numeric), kinds[2])
-    runs = [train(Classify(hidden=(4,), **options(data=path)), folder=tmp_path) for path in kinds]
+    runs = [train(ClassifyRecipe(hidden=(4,), **options(data=path)), folder=tmp_path) for path in kinds]
     for other in runs[1:]:
         assert other.config["data"] == runs[0].config["data"]
         for name, weight in runs[0].weights().items():
@@ -60,7 +60,7 @@ def test_arrays_of_two_classes(options, tmp_path, undrawn, shape, model):
     np.savez(tmp_path / "arrays.npz", x=inputs, y=labels)
     learning = options(data=tmp_path / "arrays.npz", epochs=8, learning_rate=0.03)
     small = SMALL if model == "cnn" else {"smoothing": 0.0}
-    run = train(Classify(model=model, **small, **learning), folder=tmp_path)
+    run = train(ClassifyRecipe(model=model, **small, **learning), folder=tmp_path)
     assert run.results["test"]["accuracy"]["value"] == 1
     assert run.config["model"]["sizes"]["shape"] == list(shape)
 
@@ -70,7 +70,7 @@ def test_a_folder_of_images(options, tmp_path, undrawn, channels):
     folder = pictures(tmp_path / "images", channels=channels)
     learning = options(data=folder, given={"resize": (4, 8)}, epochs=15, batch=8, learning_rate=0.03)
     run = train(
-        Classify(model="cnn", **SMALL, augmentation=VARIED, **learning),
+        ClassifyRecipe(model="cnn", **SMALL, augmentation=VARIED, **learning),
         folder=tmp_path,
     )
     assert run.results["test"]["accuracy"]["value"] == 1
@@ -79,13 +79,13 @@ def test_a_folder_of_images(options, tmp_path, undrawn, channels):
 
 def test_series_have_a_network_of_their_own(options, tmp_path, undrawn):
     run = train(
-        Classify(model="cnn", width=4, depth=1, **options(data="mnist1d", epochs=1, batch=512)), folder=tmp_path
+        ClassifyRecipe(model="cnn", width=4, depth=1, **options(data="mnist1d", epochs=1, batch=512)), folder=tmp_path
     )
     assert any(weight.shape[2:] == (5,) for weight in run.weights().values())
 
 
 def test_without_examples_to_choose_by_nothing_is_evaluated(options, tmp_path, undrawn):
-    run = train(Classify(hidden=(4,), **options(given={"validation": 0.0})), folder=tmp_path)
+    run = train(ClassifyRecipe(hidden=(4,), **options(given={"validation": 0.0})), folder=tmp_path)
     assert "validation" not in run.results
     assert run.results["examples"] == {"train": 120, "validation": 0, "test": 30}
     assert not any("validation/loss" in line for line in run.metrics())
@@ -93,7 +93,7 @@ def test_without_examples_to_choose_by_nothing_is_evaluated(options, tmp_path, u
 
 def test_smoothing_and_shifts_change_the_loss_and_not_the_measure(options):
     plain, smooth, moved = (
-        Classify(hidden=(4,), dropout=0.0, **extra, **options(data="digits")).training()
+        ClassifyRecipe(hidden=(4,), dropout=0.0, **extra, **options(data="digits")).training()
         for extra in ({}, {"smoothing": 0.3}, {"augmentation": Augmentation(shift=2)})
     )
     batch = plain.batches.batch(0)
@@ -124,7 +124,7 @@ def test_smoothing_and_shifts_change_the_loss_and_not_the_measure(options):
 )
 def test_what_cannot_be_trained_is_refused(options, tmp_path, fields, data, sentence):
     with pytest.raises(TrainingFailed, match=sentence):
-        train(Classify(**fields, **options(data=data)), folder=tmp_path)
+        train(ClassifyRecipe(**fields, **options(data=data)), folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -140,4 +140,4 @@ def test_what_cannot_be_trained_is_refused(options, tmp_path, fields, data, sent
 )
 def test_values_out_of_bounds(fields, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Classify(**fields)
+        ClassifyRecipe(**fields)

@@ -2,22 +2,21 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.recipes.double_descent import DoubleDescent, descents
-from lawful.recipes.family import objective
-from lawful.training import Engine, from_json, train
-from lawful.training.storage.config import to_json
+from lawful._json import to_json
+from lawful.recipes.double_descent import DoubleDescentRecipe, descents, objective
+from lawful.training import TrainerConfig, from_json, train
 
 
 def tiny(**options):
     small = {"capacities": 3, "largest": 8, "samples": 200, "epochs": 4, "every": 1, "batch": 20}
-    return DoubleDescent(**small | {"engine": Engine(threads=1, laws=0)} | options)
+    return DoubleDescentRecipe(**small | {"engine": TrainerConfig(threads=1, laws=0)} | options)
 
 
 def test_the_defaults_are_those_of_the_paper():
-    recipe = DoubleDescent()
+    recipe = DoubleDescentRecipe()
     assert recipe.widths == sorted(set(np.geomspace(2, 300, 20, dtype=int).tolist()))
     assert (recipe.widths[0], recipe.widths[-1], len(recipe.widths)) == (2, 300, 19)
-    assert DoubleDescent(model="cnn").widths[-1] == 100
+    assert DoubleDescentRecipe(model="cnn").widths[-1] == 100
 
 
 def test_noise_is_in_the_training_labels_alone():
@@ -74,8 +73,8 @@ def test_descents_are_told_from_a_single_one():
 
 def test_options_come_back_from_a_file():
     recipe = tiny(model="cnn")
-    assert from_json(DoubleDescent, to_json(recipe)) == recipe
-    assert from_json(DoubleDescent, {}) == DoubleDescent()
+    assert from_json(DoubleDescentRecipe, to_json(recipe)) == recipe
+    assert from_json(DoubleDescentRecipe, {}) == DoubleDescentRecipe()
 
 
 def test_absurd_sizes_are_refused_before_memory_is_asked_for():

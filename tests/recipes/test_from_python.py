@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 import lawful
-from lawful.data import Shuffled
+from lawful.data import ShuffledBatches
 from lawful.inference import Ensemble
 from lawful.inference.ensemble import mean
 from lawful.laws import Claim, batch_independence, shape
 from lawful.recipes import RECIPES
 from lawful.training import TrainingFailed, seeded
 
-ENGINE = lawful.Engine(threads=1, laws=3)
+ENGINE = lawful.TrainerConfig(threads=1, laws=3)
 
 
 class Wavy(nn.Module):
@@ -42,10 +42,10 @@ def made(*, steps=12, model=None, objective=squared):
     model = model or Wavy()
     x = torch.linspace(-3, 3, 40)[:, None]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
-    return lawful.Training(
+    return lawful.TrainingSetup(
         model=model,
-        turns=[lawful.Turn(objective=objective, optimizer=optimizer, clip=1.0)],
-        batches=Shuffled(x, x.sin(), size=10, seed=1),
+        turns=[lawful.OptimizerStep(objective=objective, optimizer=optimizer, clip=1.0)],
+        batches=ShuffledBatches(x, x.sin(), size=10, seed=1),
         steps=steps,
         evaluate=lambda model: {"loss": float(squared(model, (x, x.sin())))},
         every=4,
@@ -59,7 +59,7 @@ class Waves:
 
     name: ClassVar[str] = "waves"
     seeds: int = 2
-    engine: lawful.Engine = ENGINE
+    engine: lawful.TrainerConfig = ENGINE
 
     def training(self):
         return made(model=Wavy())
@@ -160,7 +160,7 @@ def test_ones_own_module_is_trained(tmp_path):
 
 
 def test_it_goes_on_from_python_as_if_it_had_not_stopped(tmp_path):
-    engine = lawful.Engine(threads=1, laws=0, save=5)
+    engine = lawful.TrainerConfig(threads=1, laws=0, save=5)
     whole = lawful.train(made(), engine=engine, folder=tmp_path)
     with pytest.raises(Stopped):
         lawful.train(made(), engine=engine, folder=tmp_path, trackers=[StopsAt(7)])
@@ -228,7 +228,7 @@ def test_what_failed_stands_in_the_log(tmp_path):
 
 
 def test_a_run_from_python_has_no_recipe(tmp_path):
-    run = lawful.train(made(steps=1), engine=lawful.Engine(threads=1, laws=0), folder=tmp_path)
+    run = lawful.train(made(steps=1), engine=lawful.TrainerConfig(threads=1, laws=0), folder=tmp_path)
     with pytest.raises(ValueError, match=r"was trained from Python, without a recipe: go on with lawful.train"):
         lawful.load(run)
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lawful.recipes.given import Given
+from lawful.recipes.data import SupervisedData
 
 
 def rows_of(examples):
@@ -12,7 +12,7 @@ def rows_of(examples):
 @pytest.mark.parametrize("split", [0, 7])
 def test_no_example_stands_in_two_parts_and_none_is_lost(validation, split):
     """Each example of MNIST-1D is its own, so that its values are its name."""
-    parts = Given(data="mnist1d", validation=validation, split=split).parts("classify")
+    parts = SupervisedData(data="mnist1d", validation=validation, split=split).parts("classify")
     found = [part for part in (parts.train, parts.validation, parts.test) if part is not None]
     assert sum(map(len, found)) == len(set.union(*map(rows_of, found))) == 5000
     assert len(parts.test) == 1000
@@ -21,7 +21,7 @@ def test_no_example_stands_in_two_parts_and_none_is_lost(validation, split):
 
 
 def test_classes_keep_their_shares():
-    parts = Given(data="iris", test=0.2, validation=0.25).parts("classify")
+    parts = SupervisedData(data="iris", test=0.2, validation=0.25).parts("classify")
     for part in (parts.train, parts.validation, parts.test):
         shares = part.targets.bincount(minlength=3)
         assert shares.max() - shares.min() <= 1
@@ -29,16 +29,16 @@ def test_classes_keep_their_shares():
 
 def test_the_split_has_a_seed_of_its_own():
     torch.manual_seed(0)
-    first = Given(split=0).parts("classify")
+    first = SupervisedData(split=0).parts("classify")
     torch.manual_seed(1)
-    again, other = (Given(split=s).parts("classify") for s in (0, 1))
+    again, other = (SupervisedData(split=s).parts("classify") for s in (0, 1))
     assert torch.equal(first.test.inputs, again.test.inputs)
     assert not torch.equal(first.test.inputs, other.test.inputs)
     assert first.fingerprint == other.fingerprint
 
 
 def test_duplicates_between_the_parts_are_told(table):
-    parts = Given(data=str(table(change=lambda rows: rows + rows))).parts("classify")
+    parts = SupervisedData(data=str(table(change=lambda rows: rows + rows))).parts("classify")
     assert any("examples of test have the same inputs as one of train" in note for note in parts.notes)
     assert any("examples of test have the same inputs as one of validation" in note for note in parts.notes)
 
@@ -47,7 +47,7 @@ def test_dropped_rows_and_constant_columns_are_told(table):
     def change(rows):
         return [("", *row[1:]) if i == 3 else (row[0], "red", *row[2:]) for i, row in enumerate(rows)]
 
-    parts = Given(data=str(table(change=change)), drop_missing=True).parts("classify")
+    parts = SupervisedData(data=str(table(change=change)), drop_missing=True).parts("classify")
     assert "1 rows with a missing value are dropped" in parts.notes
     assert "column 'colour' is constant" in parts.notes
     assert sum(parts.counts.values()) == 59
@@ -55,15 +55,17 @@ def test_dropped_rows_and_constant_columns_are_told(table):
 
 def test_columns_can_be_ignored_or_read_as_words(table):
     path = table(change=lambda rows: [(i % 2, *row[1:]) for i, row in enumerate(rows)])
-    assert Given(data=str(path), ignore=("colour",)).parts("classify").train.columns == ("size", "weight")
-    columns = Given(data=str(path), ignore=("colour",), categorical=("size",)).parts("classify").train.columns
+    assert SupervisedData(data=str(path), ignore=("colour",)).parts("classify").train.columns == ("size", "weight")
+    columns = SupervisedData(data=str(path), ignore=("colour",), categorical=("size",)).parts("classify").train.columns
     assert columns == ("size=0", "size=1", "weight")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_rare_classes_are_refused_or_told(table, count):
     """A class that cannot stand in each of the three parts is refused; one that by chance does not is told."""
-    given = Given(data=str(table(change=lambda rows: [*rows, *[("9", "red", str(i), "emu") for i in range(count)]])))
+    given = SupervisedData(
+        data=str(table(change=lambda rows: [*rows, *[("9", "red", str(i), "emu") for i in range(count)]]))
+    )
     if count < 3:
         with pytest.raises(
             ValueError, match=rf"class 'emu' has {count} of {60 + count} examples: 3 parts need at least 3"
@@ -77,7 +79,7 @@ def test_rare_classes_are_refused_or_told(table, count):
 
 def test_numbers_are_not_taken_for_classes(table):
     with pytest.raises(ValueError, match="classes in 60 examples: to fit numbers, train regress"):
-        Given(data=str(table()), target="size").parts("classify")
+        SupervisedData(data=str(table()), target="size").parts("classify")
 
 
 @pytest.mark.parametrize(
@@ -95,4 +97,4 @@ def test_numbers_are_not_taken_for_classes(table):
 )
 def test_values_out_of_bounds(field, value, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Given(**{field: value})
+        SupervisedData(**{field: value})

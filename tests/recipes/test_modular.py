@@ -1,17 +1,16 @@
 import pytest
 import torch
 
-from lawful.objectives import affine_layers
+from lawful._json import to_json
+from lawful.losses.regularization import affine_layers
 from lawful.recipes import load
-from lawful.recipes.formulas import TASKS
-from lawful.recipes.modular import Modular
-from lawful.training import Engine, Run, from_json, train
-from lawful.training.storage.config import to_json
+from lawful.recipes.modular import TASKS, ModularRecipe
+from lawful.training import Run, TrainerConfig, from_json, train
 
 
 def tiny(**options):
     small = {"hidden": (6, 5), "steps": 40, "examples": 10, "swap": 8}
-    return Modular(**small | {"engine": Engine(threads=1, laws=0)} | options)
+    return ModularRecipe(**small | {"engine": TrainerConfig(threads=1, laws=0)} | options)
 
 
 def test_formulas_are_those_of_the_paper():
@@ -41,9 +40,9 @@ def test_several_networks_are_averaged(tmp_path):
 
 
 def test_the_penalty_rises_at_a_quarter_and_falls_at_three_quarters():
-    recipe = Modular(steps=100, penalty=1e-3)
+    recipe = ModularRecipe(steps=100, penalty=1e-3)
     assert [recipe.strength(step) for step in (0, 24, 25, 74, 75)] == pytest.approx([1e-3, 1e-3, 1e-2, 1e-2, 1e-3])
-    far = Modular(task="compositionality", steps=100)
+    far = ModularRecipe(task="compositionality", steps=100)
     assert [far.strength(step) for step in (0, 25, 75)] == pytest.approx([1e-3, 3e-3, 3e-3])
 
 
@@ -84,14 +83,14 @@ def test_swaps_change_the_order_of_the_ends():
 
 def test_options_come_back_from_a_file():
     recipe = tiny(task="compositionality", order=2)
-    assert from_json(Modular, to_json(recipe)) == recipe
-    assert from_json(Modular, {}) == Modular()
+    assert from_json(ModularRecipe, to_json(recipe)) == recipe
+    assert from_json(ModularRecipe, {}) == ModularRecipe()
 
 
 def test_swaps_of_weights_that_are_shared_out_are_refused():
     with pytest.raises(ValueError, match="parallel is data, or swap is 0"):
-        tiny(engine=Engine(parallel="sharded"))
-    assert tiny(engine=Engine(parallel="sharded"), swap=0).swap == 0
+        tiny(engine=TrainerConfig(parallel="sharded"))
+    assert tiny(engine=TrainerConfig(parallel="sharded"), swap=0).swap == 0
 
 
 def test_absurd_sizes_are_refused_before_memory_is_asked_for():
@@ -103,7 +102,7 @@ def test_absurd_sizes_are_refused_before_memory_is_asked_for():
 
 @pytest.mark.long
 def test_connections_become_few():
-    training = Modular(steps=3000, engine=Engine(threads=1)).training()
+    training = ModularRecipe(steps=3000, engine=TrainerConfig(threads=1)).training()
     turn, model = training.turns[0], training.model
     for step in range(training.steps):
         loss = turn.objective(model, training.batches.batch(step))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.recipes import Classify, Regress, load
-from lawful.recipes.predicting import predictions
+from lawful.recipes import ClassifyRecipe, RegressRecipe, load
+from lawful.recipes.predict import predictions
 from lawful.training import Run, train
 from tests.recipes.conftest import HEADER, rows
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 @pytest.fixture
 def run(options, table, tmp_path):
-    return train(Classify(hidden=(8,), **options(data=table(), learning_rate=0.05)), folder=tmp_path / "runs")
+    return train(ClassifyRecipe(hidden=(8,), **options(data=table(), learning_rate=0.05)), folder=tmp_path / "runs")
 
 
 def read(found):
@@ -58,14 +58,14 @@ def test_data_with_targets_have_an_accuracy(run, table):
 @pytest.mark.parametrize("average", [0.0, 0.9])
 @pytest.mark.parametrize("patience", [0, 3])
 def test_a_run_that_was_interrupted_predicts_with_its_newest_weights(options, tmp_path, stops_at, average, patience):
-    recipe = Classify(hidden=(4,), **options(average=average, patience=patience, epochs=5))
+    recipe = ClassifyRecipe(hidden=(4,), **options(average=average, patience=patience, epochs=5))
     run = train(recipe, folder=tmp_path, trackers=[stops_at(5)])
     assert run.state == "at step 5"
     assert predictions(run, "iris").summary.startswith("accuracy ")
 
 
 def test_an_ensemble_that_was_interrupted_says_so(options, tmp_path, stops_at):
-    run = train(Classify(hidden=(4,), **options(members=2)), folder=tmp_path, trackers=[stops_at(5)])
+    run = train(ClassifyRecipe(hidden=(4,), **options(members=2)), folder=tmp_path, trackers=[stops_at(5)])
     with pytest.raises(ValueError, match=r"of which 0 are trained: go on with: lawful train --resume .*one of them"):
         predictions(run, "iris")
 
@@ -74,7 +74,7 @@ def test_arrays_with_targets_have_the_same_figures(options, tmp_path):
     x, y = np.random.default_rng(0).normal(size=(40, 1, 3, 3)), np.arange(40) % 2
     path = tmp_path / "a.npz"
     np.savez(path, x=x, y=np.array([7, 9])[y])
-    run = train(Classify(hidden=(4,), **options(data=path)), folder=tmp_path)
+    run = train(ClassifyRecipe(hidden=(4,), **options(data=path)), folder=tmp_path)
     found = predictions(run, path)
     right = sum(int(row["prediction"]) == 7 + 2 * true for row, true in zip(read(found), y, strict=True))
     assert found.summary.startswith(f"accuracy {right / 40:.4g} [")
@@ -90,7 +90,7 @@ def test_arrays_with_several_numbers_have_an_error(options, tmp_path):
     x = np.random.default_rng(0).normal(size=(40, 3))
     path = tmp_path / "a.npz"
     np.savez(path, x=x, y=x[:, :2])
-    run = train(Regress(model="linear", **options(data=path)), folder=tmp_path)
+    run = train(RegressRecipe(model="linear", **options(data=path)), folder=tmp_path)
     assert predictions(run, path).summary.startswith("root mean squared error ")
     np.savez(path, x=x, y=x)
     with pytest.raises(ValueError, match="the model predicts 2 numbers for each row: the data have 3 targets"):
@@ -132,35 +132,35 @@ def test_dropout_gives_an_uncertainty_that_a_seed_decides(run, table):
 
 
 def test_without_dropout_there_is_no_uncertainty(options, table, tmp_path):
-    run = train(Classify(hidden=(4,), dropout=0.0, **options(data=table())), folder=tmp_path)
+    run = train(ClassifyRecipe(hidden=(4,), dropout=0.0, **options(data=table())), folder=tmp_path)
     assert "uncertainty" not in predictions(run, table()).columns
     with pytest.raises(ValueError, match="samples are of a model with dropout: this one has none, got samples=2"):
         predictions(run, table(), samples=2)
 
 
-@pytest.mark.parametrize("recipe", [Classify, Regress])
+@pytest.mark.parametrize("recipe", [ClassifyRecipe, RegressRecipe])
 def test_members_that_disagree_give_an_uncertainty(options, table, tmp_path, recipe):
-    data, given = table(), {} if recipe is Classify else {"target": "size"}
+    data, given = table(), {} if recipe is ClassifyRecipe else {"target": "size"}
     fields = options(data=data, given=given, members=2, learning_rate=0.1)
     run = train(recipe(hidden=(4,), dropout=0.0, **fields), folder=tmp_path)
     found = predictions(run, data)
-    name = "uncertainty" if recipe is Classify else "uncertainty of size"
+    name = "uncertainty" if recipe is ClassifyRecipe else "uncertainty of size"
     doubts = torch.tensor([float(row[name]) for row in read(found)])
     with torch.no_grad():
         each = torch.stack([load(path)(_inputs(run, data)) for path in sorted((run.path / "members").iterdir())])
-    if recipe is Regress:
+    if recipe is RegressRecipe:
         torch.testing.assert_close(doubts, each.std(0)[:, 0], rtol=1e-3, atol=1e-5)
     assert doubts.max() > 0
 
 
 def _inputs(run, data):
-    from lawful.data import encode, encoding_from_json
+    from lawful.data import encoding_from_json, load_like
 
-    return encode(data, encoding_from_json(run.config["model"]["encoding"])).inputs
+    return load_like(data, encoding_from_json(run.config["model"]["encoding"])).inputs
 
 
 def test_numbers_are_in_the_units_of_the_target(options, table, tmp_path):
-    run = train(Regress(model="linear", **options(data=table(), given={"target": "size"})), folder=tmp_path)
+    run = train(RegressRecipe(model="linear", **options(data=table(), given={"target": "size"})), folder=tmp_path)
     found = predictions(run, table())
     with torch.no_grad():
         expected = load(run)(_inputs(run, table()))[:, 0]
@@ -171,7 +171,7 @@ def test_numbers_are_in_the_units_of_the_target(options, table, tmp_path):
 def test_several_targets_have_a_column_each(options, tmp_path):
     draw = np.random.default_rng(0)
     np.savez(tmp_path / "two.npz", x=draw.normal(size=(30, 3)), y=draw.normal(size=(30, 2)))
-    run = train(Regress(model="linear", **options(data=tmp_path / "two.npz")), folder=tmp_path)
+    run = train(RegressRecipe(model="linear", **options(data=tmp_path / "two.npz")), folder=tmp_path)
     np.save(tmp_path / "new.npy", draw.normal(size=(4, 3)))
     found = predictions(run, tmp_path / "new.npy")
     assert found.columns == ("row", "target 0", "target 1")
@@ -185,7 +185,7 @@ def test_images_are_named_by_their_files(options, tmp_path):
     from tests.recipes.test_classify import pictures
 
     folder = pictures(tmp_path / "images", channels=1)
-    run = train(Classify(model="nearest", **options(data=folder)), folder=tmp_path)
+    run = train(ClassifyRecipe(model="nearest", **options(data=folder)), folder=tmp_path)
     found = predictions(run, folder)
     assert found.summary.startswith("accuracy ")
     assert read(found)[0]["file"] == str(folder / "dark" / "0.png")
@@ -194,7 +194,7 @@ def test_images_are_named_by_their_files(options, tmp_path):
 
 
 def test_built_in_data_predict_themselves_and_no_others(options, tmp_path):
-    run = train(Classify(model="nearest", neighbours=1, **options()), folder=tmp_path)
+    run = train(ClassifyRecipe(model="nearest", neighbours=1, **options()), folder=tmp_path)
     assert predictions(Run(run.path), "iris").summary.endswith("on 150 rows")
     with pytest.raises(ValueError, match="wine has other columns"):
         predictions(run, "wine")

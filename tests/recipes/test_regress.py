@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.recipes import Regress, load
+from lawful.recipes import RegressRecipe, load
 from lawful.training import TrainingFailed, train
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -19,7 +19,7 @@ def two_targets(tmp_path):
 
 
 def test_a_straight_line_is_found(options, two_targets, tmp_path):
-    run = train(Regress(model="linear", **options(data=two_targets)), folder=tmp_path)
+    run = train(RegressRecipe(model="linear", **options(data=two_targets)), folder=tmp_path)
     assert run.results["steps"] == 0
     assert run.results["test"]["R²"]["value"] > 0.999999
     x = torch.tensor([[5.0, 0.0, 1.0], [0.0, 100.0, 0.0]])
@@ -28,7 +28,7 @@ def test_a_straight_line_is_found(options, two_targets, tmp_path):
 
 def test_several_targets_are_no_inputs(options, two_targets, tmp_path):
     """The first of two targets does not give the second away."""
-    run = train(Regress(hidden=(8,), **options(data=two_targets, patience=0)), folder=tmp_path)
+    run = train(RegressRecipe(hidden=(8,), **options(data=two_targets, patience=0)), folder=tmp_path)
     assert run.config["model"]["sizes"] == {"shape": [3], "outputs": 2, "examples": 58}
 
 
@@ -39,7 +39,7 @@ def test_models_in_closed_form_against_scikit_learn(options, tmp_path, model):
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-    recipe = Regress(model=model, **options(data="diabetes"))
+    recipe = RegressRecipe(model=model, **options(data="diabetes"))
     parts = recipe.given.parts("regress")
     peers = {
         "linear": LinearRegression(),
@@ -55,15 +55,17 @@ def test_models_in_closed_form_against_scikit_learn(options, tmp_path, model):
 
 def test_a_model_in_closed_form_needs_no_examples_to_choose_by(options):
     fields = options(data="diabetes", given={"validation": 0.0}, patience=5)
-    assert Regress(model="linear", **fields).training().patience is None
+    assert RegressRecipe(model="linear", **fields).training().patience is None
     with pytest.raises(ValueError, match="or patience 0"):
-        Regress(**fields).training()
+        RegressRecipe(**fields).training()
 
 
 def test_ridge_makes_weights_smaller(options, tmp_path):
     lengths = []
     for ridge in (0.0, 100.0):
-        weights = train(Regress(model="linear", ridge=ridge, **options(data="diabetes")), folder=tmp_path).weights()
+        weights = train(
+            RegressRecipe(model="linear", ridge=ridge, **options(data="diabetes")), folder=tmp_path
+        ).weights()
         lengths.append(next(w for name, w in weights.items() if name.endswith("weight")).norm())
     assert lengths[1] < 0.9 * lengths[0]
 
@@ -71,7 +73,7 @@ def test_ridge_makes_weights_smaller(options, tmp_path):
 @pytest.mark.parametrize("loss", ["squared", "absolute", "huber"])
 def test_a_network_learns_by_each_loss(options, tmp_path, loss):
     learning = options(data="sine", epochs=15, learning_rate=0.03)
-    run = train(Regress(hidden=(32,), loss=loss, **learning), folder=tmp_path)
+    run = train(RegressRecipe(hidden=(32,), loss=loss, **learning), folder=tmp_path)
     losses = [line["validation/loss"] for line in run.metrics() if "validation/loss" in line]
     assert losses[-1] < 0.8 * losses[0]
     baseline = run.results["baseline root mean squared error"]["mean"]["value"]
@@ -79,7 +81,7 @@ def test_a_network_learns_by_each_loss(options, tmp_path, loss):
 
 
 def test_errors_are_in_the_units_of_the_targets(options, two_targets, tmp_path):
-    recipe = Regress(model="nearest", **options(data=two_targets))
+    recipe = RegressRecipe(model="nearest", **options(data=two_targets))
     run = train(recipe, folder=tmp_path)
     test = recipe.given.parts("regress").test
     with torch.no_grad():
@@ -90,7 +92,7 @@ def test_errors_are_in_the_units_of_the_targets(options, two_targets, tmp_path):
 def test_figures_and_warnings(options, table, tmp_path, monkeypatch):
     monkeypatch.undo()
     data = table(change=lambda rows: rows + rows)
-    run = train(Regress(model="linear", **options(data=data, given={"target": "size"})), folder=tmp_path)
+    run = train(RegressRecipe(model="linear", **options(data=data, given={"target": "size"})), folder=tmp_path)
     assert [path.name for path in run.figures.iterdir()] == ["predicted and true.png"]
     assert any("the same inputs as one of train" in note for note in run.results["warnings"])
 
@@ -104,5 +106,5 @@ def test_figures_and_warnings(options, table, tmp_path, monkeypatch):
 )
 def test_what_cannot_be_trained_is_refused(options, tmp_path, fields, given, sentence):
     with pytest.raises(TrainingFailed, match=sentence):
-        train(Regress(**fields, **options(**given)), folder=tmp_path)
+        train(RegressRecipe(**fields, **options(**given)), folder=tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -1,14 +1,16 @@
 import pytest
 import torch
 
-from lawful.data import Examples
-from lawful.recipes.sizes import Sizes
-from lawful.training.storage.config import to_json
+from lawful._json import to_json
+from lawful.data import SupervisedDataset
+from lawful.recipes.data import Sizes
 
 
 def test_sizes_of_classes_and_of_numbers():
-    classes = Examples(inputs=torch.zeros(5, 1, 4), targets=torch.tensor([0, 1, 0, 1, 0]), classes=("a", "b", "c"))
-    numbers = Examples(inputs=torch.zeros(5, 4), targets=torch.zeros(5, 2))
+    classes = SupervisedDataset(
+        inputs=torch.zeros(5, 1, 4), targets=torch.tensor([0, 1, 0, 1, 0]), classes=("a", "b", "c")
+    )
+    numbers = SupervisedDataset(inputs=torch.zeros(5, 4), targets=torch.zeros(5, 2))
     assert Sizes.of(classes) == Sizes(shape=(1, 4), outputs=3, examples=5)
     assert Sizes.of(numbers) == Sizes(shape=(4,), outputs=2, examples=5)
     assert Sizes.described({"sizes": to_json(Sizes.of(numbers))}) == Sizes.of(numbers)

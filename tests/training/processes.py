@@ -17,15 +17,13 @@ import torch
 import torch._dynamo  # which every optimizer imports: once, before the processes part
 from torch import nn
 
-from lawful.data.batches import Shuffled
+from lawful.data.batches import ShuffledBatches
 from lawful.optim import adamw, muon_with_adamw
 from lawful.optim.max_norm import max_norm
-from lawful.training.failures import TrainingFailed
-from lawful.training.options import Engine
-from lawful.training.plan import Training, Turn
-from lawful.training.processes import sharded  # noqa: F401
+from lawful.training.errors import TrainingFailed
 from lawful.training.run import Run
-from lawful.training.train import train
+from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
+from lawful.training.trainer import train
 
 
 class Net(nn.Module):
@@ -88,17 +86,17 @@ def plan(job):
 
     make = {"adamw": lambda m: adamw(m.parameters(), lr=0.01), "muon": lambda m: muon_with_adamw(m, lr=0.01)}
     make["sgd"] = lambda m: torch.optim.SGD(m.parameters(), lr=0.05)
-    turns = [Turn(objective=loss, optimizer=make[job.get("optimizer", "adamw")](model), clip=job.get("clip"))]
+    turns = [OptimizerStep(objective=loss, optimizer=make[job.get("optimizer", "adamw")](model), clip=job.get("clip"))]
     if job.get("players"):
         turns = [
-            Turn(name="one", objective=loss, optimizer=torch.optim.Adam(model.blocks.parameters(), lr=0.01)),
-            Turn(name="two", objective=second, optimizer=torch.optim.Adam(model.embed.parameters(), lr=0.01)),
+            OptimizerStep(name="one", objective=loss, optimizer=torch.optim.Adam(model.blocks.parameters(), lr=0.01)),
+            OptimizerStep(name="two", objective=second, optimizer=torch.optim.Adam(model.embed.parameters(), lr=0.01)),
         ]
-    batches = Shuffled(x, y, size=32, seed=0)
+    batches = ShuffledBatches(x, y, size=32, seed=0)
     if "signal" in job:
         at, rank, name = job["signal"]
         batches = Deadly(batches, at=at, rank=rank, number=getattr(signal, name))
-    return Training(
+    return TrainingSetup(
         model=model,
         turns=turns,
         batches=batches,
@@ -113,7 +111,7 @@ def plan(job):
 
 def work(job):
     """What one process does."""
-    engine = Engine(parallel=job.get("parallel", "data"), save=job.get("save", 1000), laws=0, threads=1)
+    engine = TrainerConfig(parallel=job.get("parallel", "data"), save=job.get("save", 1000), laws=0, threads=1)
     resume = Run(job["resume"]) if "resume" in job else None
     try:
         run = train(plan(job), engine=engine, folder=job["folder"], resume=resume)

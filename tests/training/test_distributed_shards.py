@@ -4,8 +4,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lawful.training.storage import shards
-from lawful.training.storage.checkpoints import Checkpoint, Checkpoints, Damaged, seal, whole
+from lawful.training import checkpoint as shards
+from lawful.training.checkpoint import Checkpoint, Checkpoints, Damaged, seal, whole
 
 
 def written(folder, *files):

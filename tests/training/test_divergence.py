@@ -3,7 +3,7 @@ import math
 import torch
 from torch import nn
 
-from lawful.training.divergence import bad_gradient, not_finite, where
+from lawful.training.loop import bad_gradient, not_finite, where
 
 
 def network():

@@ -4,8 +4,8 @@ import os
 import pytest
 import torch
 
-from lawful.training.divergence import Diverged
-from lawful.training.failures import TrainingFailed, explained
+from lawful.training.errors import TrainingFailed, user_message
+from lawful.training.loop import NonFiniteError
 
 SAID = [
     (OSError(errno.ENOSPC, "x", "a.json"), "the disk is full: a.json"),
@@ -14,7 +14,7 @@ SAID = [
     (FileNotFoundError(errno.ENOENT, "x", "a.csv"), "a file or folder is gone, or never was: a.csv"),
     (FileNotFoundError("there is no run"), "there is no run"),
     (OSError(errno.EIO, os.strerror(errno.EIO), "a"), "the system reports: Input/output error: a"),
-    (Diverged("the loss is nan"), "the loss is nan"),
+    (NonFiniteError("the loss is nan"), "the loss is nan"),
     (TrainingFailed("so"), "so"),
     (KeyboardInterrupt(), "stopped at once"),
 ]
@@ -22,7 +22,7 @@ SAID = [
 
 @pytest.mark.parametrize(("error", "sentence"), SAID)
 def test_what_a_user_can_mend_is_said(error, sentence):
-    assert explained(error) == sentence
+    assert user_message(error) == sentence
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_what_a_user_can_mend_is_said(error, sentence):
     ],
 )
 def test_memory(error):
-    assert explained(error).startswith("there is not enough memory")
+    assert user_message(error).startswith("there is not enough memory")
 
 
 @pytest.mark.parametrize("error", [ValueError("out of memory"), RuntimeError("shape"), KeyError("a")])
 def test_a_fault_of_the_program_is_not_explained(error):
-    assert explained(error) is None
+    assert user_message(error) is None

@@ -4,14 +4,14 @@ import threading
 
 import pytest
 
-from lawful.training.interrupt import stoppable
+from lawful.training.loop import handle_signals
 
 
 def test_the_first_is_a_wish_and_the_second_interrupts():
     said, before = [], signal.getsignal(signal.SIGINT)
 
     def twice():
-        with stoppable(said.append) as wish:
+        with handle_signals(said.append) as wish:
             assert not wish
             os.kill(os.getpid(), signal.SIGINT)
             assert wish
@@ -28,7 +28,7 @@ def test_a_print_that_cannot_be_begun_twice_ends_nothing():
     def say(text):
         raise RuntimeError("reentrant call")
 
-    with stoppable(say) as wish:
+    with handle_signals(say) as wish:
         os.kill(os.getpid(), signal.SIGTERM)
         assert wish.by == "SIGTERM"
 
@@ -37,7 +37,7 @@ def test_in_a_thread_signals_are_left_alone():
     found = []
 
     def body():
-        with stoppable(found.append) as wish:
+        with handle_signals(found.append) as wish:
             found.append((bool(wish), signal.getsignal(signal.SIGINT)))
 
     before = signal.getsignal(signal.SIGINT)

@@ -7,14 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lawful.data.batches import Shuffled
-from lawful.optim.averaging import WeightAverage
-from lawful.training.interrupt import Wish
-from lawful.training.loop import Loop, Progress, split
-from lawful.training.options import Engine
-from lawful.training.plan import Training, Turn
+from lawful.data.batches import ShuffledBatches
+from lawful.optim.ema import EMA
+from lawful.training.loop import Loop, Progress, StopRequest, split
 from lawful.training.precision import Precision
-from lawful.training.processes.world import Alone
+from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
+from lawful.training.world import SingleProcess
 
 GENERATOR = torch.Generator().manual_seed(0)
 X, Y = torch.randn(14, 3, generator=GENERATOR), torch.randn(14, 1, generator=GENERATOR)
@@ -30,20 +28,28 @@ def network():
 
 
 def plan(model, *turns, steps=9, **options):
-    turns = turns or (Turn(objective=squares, optimizer=torch.optim.Adam(model.parameters(), lr=0.01)),)
-    return Training(model=model, turns=turns, batches=Shuffled(X, Y, size=5, seed=1), steps=steps, **options)
+    turns = turns or (OptimizerStep(objective=squares, optimizer=torch.optim.Adam(model.parameters(), lr=0.01)),)
+    return TrainingSetup(
+        model=model, turns=turns, batches=ShuffledBatches(X, Y, size=5, seed=1), steps=steps, **options
+    )
 
 
 def looped(training):
     """Runs the loop alone, without a folder; returns it, its figures and the steps at which it saved."""
-    average = WeightAverage(training.model, decay=training.average) if training.average else None
-    loop = Loop(training, progress=Progress(), precision=Precision(Engine(), print), world=Alone(), average=average)
+    average = EMA(training.model, decay=training.average) if training.average else None
+    loop = Loop(
+        training,
+        progress=Progress(),
+        precision=Precision(TrainerConfig(), print),
+        world=SingleProcess(),
+        average=average,
+    )
     figures, saves = [], []
     loop.ending = loop.run(
         log=lambda step, found: figures.append(dict(found)),
         save=lambda due: saves.append(loop.progress.step),
         every=4,
-        wish=Wish(),
+        wish=StopRequest(),
     )
     return loop, figures, saves
 
@@ -55,7 +61,7 @@ def same(a, b):
 def test_it_equals_a_bare_loop_bit_by_bit():
     model, bare = network(), network()
     torch.manual_seed(7)
-    turn = Turn(
+    turn = OptimizerStep(
         objective=squares,
         optimizer=torch.optim.AdamW(model.parameters(), lr=0.1),
         schedule=lambda step: 1 / (step + 1),
@@ -64,7 +70,7 @@ def test_it_equals_a_bare_loop_bit_by_bit():
     _, figures, saves = looped(plan(model, turn, augment=lambda b: (b[0] + torch.randn_like(b[0]), b[1])))
     torch.manual_seed(7)
     optimizer = torch.optim.AdamW(bare.parameters(), lr=0.1)
-    batches = Shuffled(X, Y, size=5, seed=1)
+    batches = ShuffledBatches(X, Y, size=5, seed=1)
     for step in range(9):
         x, y = batches.batch(step)
         optimizer.param_groups[0]["lr"] = 0.1 * (1 / (step + 1))
@@ -83,9 +89,9 @@ def test_accumulation_gives_the_same_gradient(parts):
     def made(accumulate):
         torch.manual_seed(0)
         model = nn.Linear(3, 1).double()
-        turn = Turn(objective=squares, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-        data = Shuffled(X.double(), Y.double(), size=5, seed=1)
-        training = Training(model=model, turns=[turn], batches=data, steps=6, accumulate=accumulate)
+        turn = OptimizerStep(objective=squares, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+        data = ShuffledBatches(X.double(), Y.double(), size=5, seed=1)
+        training = TrainingSetup(model=model, turns=[turn], batches=data, steps=6, accumulate=accumulate)
         return model, looped(training)[1]
 
     (one, figures), (many, others) = made(1), made(parts)
@@ -114,10 +120,13 @@ def test_several_players_change_only_their_own():
         return torch.optim.Adam(m["maker"].parameters()), torch.optim.SGD(m["judge"].parameters(), 0.1, momentum=0.9)
 
     one, two = optimizers(model)
-    turns = Turn(name="maker", objective=deceive, optimizer=one), Turn(name="judge", objective=tell, optimizer=two)
+    turns = (
+        OptimizerStep(name="maker", objective=deceive, optimizer=one),
+        OptimizerStep(name="judge", objective=tell, optimizer=two),
+    )
     _, figures, _ = looped(plan(model, *turns))
     one, two = optimizers(bare)
-    batches = Shuffled(X, Y, size=5, seed=1)
+    batches = ShuffledBatches(X, Y, size=5, seed=1)
     for step in range(9):
         for objective, optimizer in ((deceive, one), (tell, two)):
             bare.zero_grad()
@@ -192,7 +201,9 @@ def test_patience_ends_it_and_each_best_is_saved():
 
 def test_the_highest_is_the_best_where_it_is_maximised():
     numbers = count()
-    training = plan(network(), evaluate=lambda m: {"right": next(numbers)}, every=3, watch="right", maximise=True)
+    training = plan(
+        network(), evaluate=lambda m: {"right": next(numbers)}, every=3, watch="right", higher_is_better=True
+    )
     loop, _, _ = looped(training)
     assert (loop.ending, loop.progress.record.best, loop.progress.record.step) == ("finished", 2, 9)
 

@@ -2,20 +2,20 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.training.options import Engine
 from lawful.training.precision import Precision, compiled
+from lawful.training.setup import TrainerConfig
 
 
 def test_float32_is_untouched():
     said = []
-    precision = Precision(Engine(), said.append)
+    precision = Precision(TrainerConfig(), said.append)
     with precision.autocast():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
     assert (said, precision.scaler) == ([], None)
 
 
 def test_bfloat16_computes_in_it_and_keeps_weights_in_float32():
-    layer, precision = nn.Linear(2, 1), Precision(Engine(precision="bfloat16"), print)
+    layer, precision = nn.Linear(2, 1), Precision(TrainerConfig(precision="bfloat16"), print)
     with precision.autocast():
         y = layer(torch.ones(3, 2))
     assert y.dtype == torch.bfloat16
@@ -30,7 +30,7 @@ def test_bfloat16_computes_in_it_and_keeps_weights_in_float32():
 def test_what_a_device_cannot_do_is_said_in_one_line(monkeypatch):
     said = []
     monkeypatch.setattr(Precision, "_works", lambda self: False)
-    precision = Precision(Engine(precision="float16"), said.append)
+    precision = Precision(TrainerConfig(precision="float16"), said.append)
     assert said == ["float16 does not work on cpu: float32 is used"]
     assert (precision.kind, precision.scaler) == (torch.float32, None)
 

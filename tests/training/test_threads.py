@@ -3,7 +3,7 @@ import time
 import pytest
 import torch
 
-from lawful.training.threads import candidates, fastest
+from lawful.training.trainer import candidates, fastest
 
 
 @pytest.fixture(autouse=True)

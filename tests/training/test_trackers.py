@@ -1,6 +1,4 @@
-from lawful.training.shown.tensorboard import TensorBoard
-from lawful.training.shown.terminal import Terminal
-from lawful.training.trackers import Tracker, Trackers
+from lawful.training.loggers import Logger, TensorBoard, Terminal, Trackers
 
 
 def test_whatever_has_the_three_methods_is_a_tracker(tmp_path):
@@ -15,8 +13,8 @@ def test_whatever_has_the_three_methods_is_a_tracker(tmp_path):
             pass
 
     for tracker in (Listed(), Terminal(), TensorBoard(tmp_path)):
-        assert isinstance(tracker, Tracker)
-    assert not isinstance(print, Tracker)
+        assert isinstance(tracker, Logger)
+    assert not isinstance(print, Logger)
 
 
 class Told:

@@ -7,24 +7,25 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from lawful.data.batches import Shuffled
+from lawful.data.batches import ShuffledBatches
 from lawful.training import snapshots
-from lawful.training.failures import TrainingFailed
-from lawful.training.options import Engine
-from lawful.training.plan import Training, Turn
+from lawful.training.checkpoint import Checkpoints
+from lawful.training.errors import TrainingFailed
 from lawful.training.run import Run
-from lawful.training.storage.checkpoints import Checkpoints
-from lawful.training.train import train
+from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
+from lawful.training.trainer import train
 
-ENGINE = Engine(threads=1, save=4, laws=0)
+ENGINE = TrainerConfig(threads=1, save=4, laws=0)
 
 
 def plan(steps=6, **options):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
     x = torch.randn(12, 3)
-    turn = Turn(objective=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.Adam(model.parameters(), lr=0.1))
-    return Training(model=model, turns=[turn], batches=Shuffled(x, size=4, seed=0), steps=steps, **options)
+    turn = OptimizerStep(
+        objective=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.Adam(model.parameters(), lr=0.1)
+    )
+    return TrainingSetup(model=model, turns=[turn], batches=ShuffledBatches(x, size=4, seed=0), steps=steps, **options)
 
 
 def test_a_run_has_everything(tmp_path):
@@ -48,7 +49,7 @@ def test_patience_puts_the_best_weights_back(tmp_path):
         return {"loss": next(figures)}
 
     training = plan(steps=50, evaluate=evaluate, every=3, patience=2)
-    run = train(training, engine=Engine(threads=1, save=2, keep=1, laws=0), folder=tmp_path)
+    run = train(training, engine=TrainerConfig(threads=1, save=2, keep=1, laws=0), folder=tmp_path)
     weights = run.weights()
     assert run.results["steps"] == 12
     assert all(torch.equal(weights[name], tensor) for name, tensor in seen[1].items())
@@ -69,7 +70,7 @@ def test_better_evaluations_that_follow_closely_are_written_once(tmp_path, monke
     monkeypatch.setattr(Checkpoints, "write", noted)
     monkeypatch.setattr(snapshots, "APART", 1e9)
     training = plan(steps=12, evaluate=evaluate, every=1, patience=patience)
-    run = train(training, engine=Engine(threads=1, keep=1, laws=0), folder=tmp_path)
+    run = train(training, engine=TrainerConfig(threads=1, keep=1, laws=0), folder=tmp_path)
     assert written == kept
     best = run.checkpoints.read(8)
     assert all(torch.equal(best.tensors[f"model.{name}"], tensor) for name, tensor in seen[7].items())
@@ -91,11 +92,11 @@ def test_measuring_the_threads_leaves_no_trace(tmp_path, monkeypatch):
         step(), step()
         return 1, {1: 0.1, 2: 0.2}
 
-    module = sys.modules["lawful.training.session"]
+    module = sys.modules["lawful.training.trainer"]
     monkeypatch.setattr(module, "candidates", lambda: [1, 2])
     monkeypatch.setattr(module, "fastest", twice)
     noisy = {"augment": lambda b: (b[0] + torch.randn_like(b[0]) + random.random() + np.random.rand(),)}
-    measured = train(plan(**noisy), engine=Engine(save=4, laws=0), folder=tmp_path)
+    measured = train(plan(**noisy), engine=TrainerConfig(save=4, laws=0), folder=tmp_path)
     told = train(plan(**noisy), engine=ENGINE, folder=tmp_path)
     assert measured.config["threads"] == 1
     assert all(torch.equal(a, told.weights()[name]) for name, a in measured.weights().items())
@@ -104,8 +105,8 @@ def test_measuring_the_threads_leaves_no_trace(tmp_path, monkeypatch):
 def test_a_run_goes_on_with_its_number_of_threads(tmp_path):
     used = []
     watched = {"augment": lambda batch: (used.append(torch.get_num_threads()), batch)[1]}
-    run = train(plan(steps=2), engine=Engine(threads=2, laws=0), folder=tmp_path)
-    train(plan(steps=3, **watched), engine=Engine(threads=1, laws=0), resume=Run(run.path))
+    run = train(plan(steps=2), engine=TrainerConfig(threads=2, laws=0), folder=tmp_path)
+    train(plan(steps=3, **watched), engine=TrainerConfig(threads=1, laws=0), resume=Run(run.path))
     assert used == [2]
 
 

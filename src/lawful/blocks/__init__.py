@@ -1,16 +1,8 @@
 """Blocks: an idea a file, with the equation, the module, and the laws it claims."""
 
-from lawful.blocks.attention import (
-    BilinearForm,
-    Heads,
-    KeyValues,
-    MultiHeadAttention,
-    SemidefiniteForm,
-    SimilarityAttention,
-    SymmetricForm,
-)
-from lawful.blocks.bilinear import Bilinear
-from lawful.blocks.convolution import (
+from lawful.blocks.attention import HeadSpec, MultiHeadAttention
+from lawful.blocks.bilinear_attention import BilinearForm, SemidefiniteForm, SimilarityAttention, SymmetricForm
+from lawful.blocks.convolution_matrix import (
     CIRCULAR,
     FULL,
     NONE,
@@ -30,39 +22,39 @@ from lawful.blocks.convolution import (
     output_size,
     parameter_count,
 )
-from lawful.blocks.dense import Dense, augmented, collapse
 from lawful.blocks.dropout import (
     DropConnect,
     Dropout,
-    Moments,
+    GaussianMoments,
     StochasticDepth,
     WeightScalingDropout,
     average_over_masks,
-    depth_rates,
+    linear_drop_rates,
     max_norm,
     monte_carlo,
 )
-from lawful.blocks.embedding import Embedding
+from lawful.blocks.embedding import Embedding, FourierFeatures, NGramEmbedding, TimeEmbedding
 from lawful.blocks.feed_forward import FeedForward, GatedFeedForward
-from lawful.blocks.flows import (
-    ActNorm,
-    Affine,
-    Autoregressive,
-    Composition,
-    Coupling,
-    DiagonalScale,
-    InvertibleLinear,
-    Level,
-    LogisticLevels,
+from lawful.blocks.flows.autoregressive import (
+    AutoregressiveTransform,
+    FourierEncoding,
+    LevelEncoding,
     MaskedDense,
     MaskedNetwork,
-    Permutation,
-    RationalQuadratic,
-    Shift,
-    Waves,
 )
-from lawful.blocks.images import ConditionedConvolutions, Halve, Modulated, Patches, SpaceAttention, doubled
-from lawful.blocks.initialisation import (
+from lawful.blocks.flows.coupling import CouplingTransform
+from lawful.blocks.flows.discretized import DiscretizedLogistic
+from lawful.blocks.flows.spline import RationalQuadraticSpline
+from lawful.blocks.flows.transforms import (
+    ActNorm,
+    AffineTransform,
+    ComposedTransform,
+    DiagonalScale,
+    InvertibleLinear,
+    PermutationTransform,
+    ShiftTransform,
+)
+from lawful.blocks.init import (
     fans,
     gain,
     kaiming_normal,
@@ -72,6 +64,9 @@ from lawful.blocks.initialisation import (
     xavier_normal,
     xavier_uniform,
 )
+from lawful.blocks.kv_cache import KVCache
+from lawful.blocks.layer_pattern import MACARON, expand_layer_pattern, sandwich
+from lawful.blocks.linear import Bilinear, Dense, augmented, collapse, tie_weights
 from lawful.blocks.normalization import (
     AdaNorm,
     BatchNorm,
@@ -88,29 +83,29 @@ from lawful.blocks.positions import (
     HALVES,
     PAIRS,
     ALiBi,
-    Learned,
-    RelativeBuckets,
-    RelativeClipped,
-    Rotary,
-    Sinusoidal,
+    ClippedRelativeBias,
+    LearnedPositions,
+    RotaryEmbedding,
+    SinusoidalPositions,
+    T5RelativeBias,
     stretched_base,
 )
 from lawful.blocks.recurrent import GRU, LSTM, Elman
-from lawful.blocks.residual import Residual, contributions, paths, post_norm, pre_norm, sandwich_norm
-from lawful.blocks.standardize import Standardize
-from lawful.blocks.time_embedding import FourierFeatures, TimeEmbedding
-from lawful.blocks.transformer import (
-    MACARON,
+from lawful.blocks.residual import (
     Gate,
     LayerScale,
-    Mix,
-    NGramEmbedding,
-    order,
-    sandwich,
-    softcap,
+    Residual,
+    WeightedSum,
+    contributions,
+    paths,
+    post_norm,
+    pre_norm,
+    sandwich_norm,
     split,
 )
-from lawful.blocks.tying import tie
+from lawful.blocks.standardize import Standardize
+from lawful.blocks.vision import AdaptiveNorm, ConditionalResBlock, Downsample, Patches, SpatialAttention, upsample
+from lawful.functions.activations import softcap
 
 __all__ = [
     "CIRCULAR",
@@ -126,69 +121,69 @@ __all__ = [
     "ALiBi",
     "ActNorm",
     "AdaNorm",
-    "Affine",
-    "Autoregressive",
+    "AdaptiveNorm",
+    "AffineTransform",
+    "AutoregressiveTransform",
     "AveragePool",
     "BatchNorm",
     "Bilinear",
     "BilinearForm",
-    "Composition",
-    "ConditionedConvolutions",
+    "ClippedRelativeBias",
+    "ComposedTransform",
+    "ConditionalResBlock",
     "Convolution",
-    "Coupling",
+    "CouplingTransform",
     "Dense",
     "DiagonalScale",
+    "DiscretizedLogistic",
+    "Downsample",
     "DropConnect",
     "Dropout",
     "Elman",
     "Embedding",
     "FeedForward",
+    "FourierEncoding",
     "FourierFeatures",
     "Gate",
     "GatedFeedForward",
+    "GaussianMoments",
     "GlobalPool",
     "GroupNorm",
-    "Halve",
-    "Heads",
+    "HeadSpec",
     "InstanceNorm",
     "InvertibleLinear",
-    "KeyValues",
+    "KVCache",
     "LayerNorm",
     "LayerScale",
-    "Learned",
-    "Level",
-    "LogisticLevels",
+    "LearnedPositions",
+    "LevelEncoding",
     "MaskedDense",
     "MaskedNetwork",
     "MaxPool",
-    "Mix",
-    "Modulated",
-    "Moments",
     "MultiHeadAttention",
     "NGramEmbedding",
     "Padding",
     "Patches",
-    "Permutation",
+    "PermutationTransform",
     "RMSNorm",
-    "RationalQuadratic",
-    "RelativeBuckets",
-    "RelativeClipped",
+    "RationalQuadraticSpline",
     "Residual",
-    "Rotary",
+    "RotaryEmbedding",
     "SemidefiniteForm",
-    "Shift",
+    "ShiftTransform",
     "SimilarityAttention",
-    "Sinusoidal",
-    "SpaceAttention",
+    "SinusoidalPositions",
+    "SpatialAttention",
     "SpectralNorm",
     "Standardize",
     "StochasticDepth",
     "SymmetricForm",
+    "T5RelativeBias",
     "TimeEmbedding",
     "TransposedConvolution",
-    "Waves",
     "WeightNorm",
     "WeightScalingDropout",
+    "WeightedSum",
     "WhiteningNorm",
     "as_convolution",
     "as_matrix",
@@ -197,8 +192,7 @@ __all__ = [
     "collapse",
     "contributions",
     "convolve",
-    "depth_rates",
-    "doubled",
+    "expand_layer_pattern",
     "fans",
     "gain",
     "global_average",
@@ -206,10 +200,10 @@ __all__ = [
     "kaiming_normal",
     "kaiming_uniform",
     "lecun_normal",
+    "linear_drop_rates",
     "max_norm",
     "monte_carlo",
     "normalize",
-    "order",
     "orthogonal",
     "output_size",
     "parameter_count",
@@ -221,7 +215,8 @@ __all__ = [
     "softcap",
     "split",
     "stretched_base",
-    "tie",
+    "tie_weights",
+    "upsample",
     "xavier_normal",
     "xavier_uniform",
 ]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks.dense import Activation, Dense, name_of
+from lawful.blocks.linear import Activation, Dense, name_of
 from lawful.functions.activations import swiglu
 from lawful.laws import Claim, agreement, hidden_unit_permutation, hidden_unit_rescaling, locality, shape
 

@@ -9,7 +9,7 @@ from torch import nn
 
 
 @contextmanager
-def in_training(model: nn.Module, classes: tuple[type[nn.Module], ...] = ()) -> Iterator[None]:
+def eval_mode(model: nn.Module, classes: tuple[type[nn.Module], ...] = ()) -> Iterator[None]:
     """Puts modules of some classes in training mode and all others in evaluation mode, and each back afterwards.
 
     Args:
@@ -18,7 +18,7 @@ def in_training(model: nn.Module, classes: tuple[type[nn.Module], ...] = ()) -> 
 
     Examples:
         >>> model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(3))
-        >>> with in_training(model, (nn.Dropout,)):
+        >>> with eval_mode(model, (nn.Dropout,)):
         ...     [module.training for module in model]
         [True, False]
         >>> [module.training for module in model]

@@ -1,15 +1,22 @@
-"""The residual connection: what a block adds to its input."""
+"""The residual connection: what a block adds to its input.
+
+Residual gates: learned factors on what a block adds to the stream.
+The mix: a learned combination of two streams.
+Splitting: sublayers in turn as steps of a differential equation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks.dense import Dense
+from lawful.blocks.layer_pattern import expand_layer_pattern
+from lawful.blocks.linear import Dense
 from lawful.functions.tap import tap
 from lawful.laws import Claim, agreement, derivative, shape
 
@@ -202,7 +209,7 @@ def paths(blocks: Sequence[Block], x: Float[Tensor, "*shape"]) -> Float[Tensor, 
     return torch.stack(ends)
 
 
-def claims() -> Iterator[Claim]:
+def _residual_claims() -> Iterator[Claim]:
     """The laws that residual connections obey."""
     block, zero, norm = Dense(4, 4, activation=torch.tanh), Dense(4, 4, bias=False), nn.LayerNorm(4)
     nn.init.zeros_(zero.weight.requires_grad_(False))
@@ -243,3 +250,201 @@ def claims() -> Iterator[Claim]:
     stack = nn.Sequential(*map(Residual, bent))
     yield Claim(agreement(other=summed), stack, shape("b 4"), name="Residual blocks, contributions")
     yield Claim(agreement(other=product), over_paths, shape("b 4"), name="sum over paths")
+
+
+class LayerScale(nn.Module):
+    r"""Multiplies each entry of a vector by a learned factor.
+
+    $$y = \lambda \odot x$$
+
+    On what a block adds to the stream, with a small start, it makes a deep network nearly the identity at first. The
+    parameter `weight` is $\lambda$.
+
+    Reference:
+        Touvron, Cord, Sablayrolles, Synnaeve and Jégou, *Going deeper with Image Transformers*, 2021.
+
+    Args:
+        d: The width of $x$.
+        start: The value of all factors before training.
+
+    Examples:
+        >>> LayerScale(3, start=0.5)(torch.tensor([2.0, 4.0, 6.0])).detach()
+        tensor([1., 2., 3.])
+    """
+
+    def __init__(self, d: int, *, start: float = 1e-4) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((d,), start))
+
+    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+        """Scales the last axis."""
+        return self.weight * x
+
+
+class Gate(nn.Module):
+    r"""Multiplies a tensor by one learned number, 0 at the start.
+
+    $$y = \alpha x$$
+
+    On what a block adds to the stream it makes any network the identity at first, with gradients that reach
+    everything through $\alpha$ alone. The parameter `weight` is $\alpha$.
+
+    Reference:
+        Bachlechner, Majumder, Mao, Cottrell and McAuley, *ReZero is All You Need*, 2020.
+
+    Args:
+        start: $\alpha$ before training.
+
+    Examples:
+        >>> Gate()(torch.tensor([2.0, 4.0])).detach()
+        tensor([0., 0.])
+    """
+
+    def __init__(self, *, start: float = 0.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(start))
+
+    def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Scales everything."""
+        return self.weight * x
+
+
+def _gates_claims() -> Iterator[Claim]:
+    """The laws that residual gates obey."""
+    block, scale, gate = Dense(4, 4, activation=torch.tanh), LayerScale(4, start=0.5), Gate(start=0.5)
+
+    def scaled(x: Tensor) -> Tensor:
+        return x + block(x) @ torch.diag(scale.weight)
+
+    def gated(x: Tensor) -> Tensor:
+        return x + gate.weight * block(x)
+
+    for one, equation in ((scale, scaled), (gate, gated)):
+        yield Claim(agreement(other=equation), Residual(block, gate=one), shape("b 4"), name=type(one).__name__)
+    small = agreement(other=lambda x: 1e-4 * x)
+    yield Claim(small, lambda x: LayerScale(4)(x), shape("b 4"), name="LayerScale at the start")
+    closed = agreement(other=lambda x: 1 * x)
+    yield Claim(closed, lambda x: Residual(block, gate=Gate())(x), shape("b 4"), name="Gate at the start")
+
+
+class WeightedSum(nn.Module):
+    r"""Adds two tensors with learned weights.
+
+    $$z = a \, x + b \, y$$
+
+    With $y$ the embedding of the tokens it is a shortcut into a layer deep down; with $y$ the values of the first
+    attention layer, the value residual. The parameter `weight` is $(a, b)$. At the start $y$ has no part in it.
+
+    Reference:
+        Zhou et al., *Value Residual Learning*, 2024.
+
+    Args:
+        start: $(a, b)$ before training.
+
+    Examples:
+        >>> WeightedSum(start=(0.5, 2.0))(torch.tensor([2.0]), torch.tensor([1.0])).detach()
+        tensor([3.])
+    """
+
+    def __init__(self, *, start: tuple[float, float] = (1.0, 0.0)) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(start))
+
+    def forward(self, x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Mixes y into x."""
+        a, b = self.weight.unbind()
+        return torch.addcmul(a * x, b, y)
+
+
+def _mix_claims() -> Iterator[Claim]:
+    """The laws that a mix obeys."""
+    mix = WeightedSum(start=(0.5, 2.0))
+
+    def equation(x: Tensor, y: Tensor) -> Tensor:
+        return mix.weight[0] * x + mix.weight[1] * y
+
+    yield Claim(agreement(other=equation), mix, (shape("b t 3"), shape("b t 3")))
+    new = agreement(other=lambda x, y: 1 * x)
+    yield Claim(new, lambda x, y: WeightedSum()(x, y), (shape("b 3"), shape("b 3")), name="Mix at the start")
+
+
+Flow = Callable[[Tensor, float], Tensor]
+
+
+def split(
+    pattern: str, flows: Mapping[str, Flow], x: Float[Tensor, "*shape"], *, step: float = 1.0
+) -> Float[Tensor, "*shape"]:
+    r"""Follows the parts of a differential equation in turn, in the order of a transformer's sublayers.
+
+    $$\dot x = s(x) + f(x), \qquad x \mapsto \varphi_f^{h / 2} \varphi_s^{h} \varphi_f^{h / 2}(x)$$
+
+    The stream is a cloud of particles, one for each token: attention moves them by what they do to each other,
+    feed-forward each on its own. `"sf"` is the splitting of Lie and Trotter, whose error over one step is of the order
+    $h^2$; `"hsh"`, a Macaron layer, that of Strang, whose error is of the order $h^3$. That is so where the parts are
+    followed exactly. A residual sublayer takes a step of Euler, $\varphi^h(x) = x + h f(x)$, which leaves an
+    error of the order $h^2$ of its own: of a Macaron layer only the part that is due to the order is smaller.
+
+    Reference:
+        Lu et al., *Understanding and Improving Transformer From a Multi-Particle Dynamic System Point of View*, 2019.
+
+    Args:
+        pattern: The order, as in `expand_layer_pattern`; h is half a step of f.
+        flows: For each of the letters s and f, $\varphi(x, h)$.
+        x: $x$.
+        step: $h$.
+
+    Examples:
+        >>> euler = {"s": lambda x, h: x + h, "f": lambda x, h: x + h * x}
+        >>> split("sf", euler, torch.tensor(1.0)), split("hsh", euler, torch.tensor(1.0))
+        (tensor(4.), tensor(3.7500))
+    """
+    for letter in expand_layer_pattern(pattern):
+        x = flows["f"](x, step / 2) if letter == "h" else flows[letter](x, step)
+    return x
+
+
+def _splitting_claims() -> Iterator[Claim]:
+    """The laws that splittings obey."""
+    step = 0.5
+    s, f = torch.zeros(2, 3, 3, dtype=torch.float64)
+    s[0, 1], f[1, 2] = 2.0, 3.0  # their commutator commutes with both, so that there are no terms of higher order
+
+    def exact(a: Tensor) -> Flow:
+        return lambda x, h: x @ torch.matrix_exp(h * a).to(x).mT
+
+    def euler(a: Tensor) -> Flow:
+        return lambda x, h: x + h * x @ a.to(x).mT
+
+    def moved(a: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda x: exact(a)(x, 1.0)
+
+    def sublayers(x: Tensor) -> Tensor:
+        one = torch.eye(3).to(s)
+        return x @ ((one + step / 2 * f) @ (one + step * s) @ (one + step / 2 * f)).to(x).mT
+
+    whole, commutator = step * (s + f), step**2 * (f @ s - s @ f)
+    flows, steps = {"s": exact(s), "f": exact(f)}, {"s": euler(s), "f": euler(f)}
+    for pattern, flow, other, name in (
+        ("hsh", flows, moved(whole), "Strang's splitting, exact"),
+        ("sf", flows, moved(whole + commutator / 2), "Lie's splitting, off by half a commutator"),
+        ("fs", flows, moved(whole - commutator / 2), "Lie's splitting, the other way round"),
+        ("hsh", steps, sublayers, "a Macaron layer of linear sublayers"),
+    ):
+
+        def followed(x: Tensor, pattern: str = pattern, flow: Mapping[str, Flow] = flow) -> Tensor:
+            return split(pattern, flow, x, step=step)
+
+        yield Claim(agreement(other=other), followed, shape("b 3"), name=name)
+
+    def whole_step(x: Tensor) -> Tensor:
+        return split("s", flows, x)
+
+    yield Claim(replace(agreement(other=moved(s)), cases=20), whole_step, shape("b 3"), name="a step of one")
+
+
+def claims() -> Iterator[Claim]:
+    """Yields the claims of this module."""
+    yield from _residual_claims()
+    yield from _gates_claims()
+    yield from _mix_claims()
+    yield from _splitting_claims()

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lawful.functions import standardize
-from lawful.functions.whitening.moments import Moments, squares
+from lawful.functions.whitening import RunningMoments, squares
 from lawful.laws import Claim, agreement, invertibility, linearity, shape
 
 
@@ -50,7 +50,7 @@ class Standardize(nn.Module):
         self._check(x, x.dim() - 1)
         shared = [axis for axis, n in enumerate(self.mean.shape, start=1) if n == 1]
         rows = x.double().movedim(shared, [*range(1, len(shared) + 1)]).reshape(-1, *self.mean.shape)
-        moments = Moments.of(rows, scatters=squares)
+        moments = RunningMoments.of(rows, scatters=squares)
         self.mean.copy_(moments.mean)
         self.std.copy_((moments.scatter / moments.n).sqrt())
         if not (self.mean.isfinite().all() and self.std.isfinite().all()):

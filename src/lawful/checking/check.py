@@ -12,26 +12,25 @@ from typing import Any
 
 import torch
 
-from lawful.checking.examples import described, fixed
 from lawful.checking.findings import combined, refuted, unrefuted
-from lawful.checking.outcome import LawRaised
+from lawful.checking.module_state import preserve_global_state, seed_all
+from lawful.checking.runner import CaseRunner, LawRaised
 from lawful.checking.search import SHRINKS, search
-from lawful.checking.state import seed_all, undisturbed
-from lawful.checking.trial import Trial
+from lawful.checking.strategies import describe_inputs, fixed
 from lawful.checking.verdict import Grade, Report, Verdict
-from lawful.laws.language import Claim, Inapplicable, Law
+from lawful.laws.law import Claim, Inapplicable, Law
 
 CASES, SECONDS = 100, 60.0
 
 
 @dataclass(frozen=True)
-class Effort:
+class SearchBudget:
     """How hard to look for a counterexample.
 
     Args:
         cases: How many cases to try for each law.
         seed: The same seed gives the same counterexample.
-        rerandomise: Whether laws that should hold for any parameters are also judged with the parameters that
+        rerandomize_weights: Whether laws that should hold for any parameters are also judged with the parameters that
             are zero, one or the identity re-randomised.
         seconds: After this long a law is judged by the cases tried so far, and the report says so.
         shrinks: How many smaller cases to try after the first that fails.
@@ -39,12 +38,12 @@ class Effort:
 
     cases: int = CASES
     seed: int = 0
-    rerandomise: bool = True
+    rerandomize_weights: bool = True
     seconds: float = SECONDS
     shrinks: int = SHRINKS
 
 
-USUAL = Effort()
+USUAL = SearchBudget()
 
 
 def check(
@@ -53,7 +52,7 @@ def check(
     inputs: Any = None,
     cases: int = CASES,
     seed: int = 0,
-    rerandomise: bool = True,
+    rerandomize_weights: bool = True,
     seconds: float = SECONDS,
 ) -> Report:
     """Judges whether a module or function keeps laws, and finds the smallest counterexample where it does not.
@@ -68,14 +67,14 @@ def check(
             them: a tuple for positional arguments, a dict for keyword arguments.
         cases: How many cases to try for each law.
         seed: The same seed gives the same counterexample.
-        rerandomise: Whether laws that should hold for any parameters are also judged with the parameters that
+        rerandomize_weights: Whether laws that should hold for any parameters are also judged with the parameters that
             are zero, one or the identity re-randomised.
         seconds: After this long a law is judged by the cases tried so far, and the report says so.
 
     Examples:
         >>> from lawful.laws import causality, shape
         >>> report = check(lambda x: x.cumsum(1), causality(time=1), inputs=shape("b t 4"))
-        >>> report.verdicts[0].grade
+        >>> report.verdicts[0].status
         'held'
     """
     if not laws:
@@ -86,12 +85,12 @@ def check(
         if not isinstance(law, Law):
             raise TypeError(f"a law was wanted, such as causality(time=1): got {type(law).__name__}")
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
-        with undisturbed():
+        with preserve_global_state():
             seed_all(seed)
             target = target()
     name = getattr(target, "__name__", type(target).__name__)
     start = time.monotonic()
-    effort = Effort(cases, seed, rerandomise, seconds)
+    effort = SearchBudget(cases, seed, rerandomize_weights, seconds)
     found = [judge_law(law, target, inputs, name, effort) for law in laws]
     return Report(tuple(found), time.monotonic() - start, seed)
 
@@ -99,8 +98,8 @@ def check(
 def check_claims(claims: Iterable[Claim], *, cases: int = CASES, seed: int = 0) -> Report:
     """Judges claims; the random state is seeded before each is made."""
     start = time.monotonic()
-    effort = Effort(cases, seed)
-    with undisturbed():
+    effort = SearchBudget(cases, seed)
+    with preserve_global_state():
         found = [judge_law(c.law, c.subject, c.inputs, c.label, effort) for c in seeded(claims, seed)]
     return Report(tuple(found), time.monotonic() - start, seed)
 
@@ -131,7 +130,7 @@ def judge_law(
     target: Any,
     inputs: Any,
     name: str,
-    effort: Effort = USUAL,
+    effort: SearchBudget = USUAL,
     *,
     made: str | None = None,
     progress: Callable[[int], None] = lambda done: None,
@@ -147,12 +146,12 @@ def judge_law(
     verdict = Verdict("error", str(law), law.formula, name, within=law.within, file=file, line=line)
     start = time.monotonic()
 
-    def ended(grade: Grade, reason: str, **more: Any) -> Verdict:
-        return dataclasses.replace(verdict, grade=grade, reason=reason, seconds=time.monotonic() - start, **more)
+    def ended(status: Grade, reason: str, **more: Any) -> Verdict:
+        return dataclasses.replace(verdict, status=status, reason=reason, seconds=time.monotonic() - start, **more)
 
     def judged_on(inputs: Any) -> Verdict:
-        with undisturbed():
-            trial = Trial(law, target, inputs, rerandomise=effort.rerandomise)
+        with preserve_global_state():
+            trial = CaseRunner(law, target, inputs, rerandomize_weights=effort.rerandomize_weights)
             try:
                 cases = min(effort.cases, law.cases or effort.cases)
                 tally = search(
@@ -171,14 +170,14 @@ def judge_law(
         return dataclasses.replace(combined(judged, verdict), seconds=time.monotonic() - start)
     try:
         _ = law.values
-        drawn, varies = described(inputs, law)
+        drawn, varies = describe_inputs(inputs, law)
     except (TypeError, ValueError) as error:
         return ended("error", str(error), usage=True, trace=traceback.format_exc())
     try:
         judged = judged_on(drawn)
-        if judged.grade == "error" and varies:
+        if judged.status == "error" and varies:
             again = judged_on(fixed(drawn))
-            if again.grade != "error":
+            if again.status != "error":
                 note = "the sizes of the example were kept: the map takes no others"
                 judged = dataclasses.replace(again, notes=(*again.notes, note))
     except Inapplicable as error:

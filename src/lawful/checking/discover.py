@@ -1,4 +1,7 @@
-"""`discover`: which laws does a map obey?"""
+"""What was found out about a map: plain data, that prints as a table and as claims.
+
+`discover`: which laws does a map obey?
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,114 @@ import torch
 from torch import Tensor
 
 import lawful.laws
-from lawful.checking.check import Effort, judge_law
-from lawful.checking.discovered import Discovery, Row
-from lawful.checking.scripts.script import construction
-from lawful.checking.state import seed_all, undisturbed
+from lawful.checking.check import SearchBudget, judge_law
+from lawful.checking.formatting import pair, placed, short
+from lawful.checking.module_state import preserve_global_state, seed_all
+from lawful.checking.repro import construction
 from lawful.checking.verdict import Verdict
 from lawful.laws import determinism
+from lawful.laws._tree import children, leaves
 from lawful.laws.implications import follows_from
-from lawful.laws.language import Input, Law
-from lawful.laws.language.inputs import as_input, written
-from lawful.laws.language.tree import children, leaves
+from lawful.laws.inputs import Input, as_input, written
+from lawful.laws.law import Law
+
+
+@dataclass(frozen=True)
+class DiscoveredLaw:
+    """A law that was tried, and those that are known with it."""
+
+    verdict: Verdict
+    also: tuple[str, ...] = ()
+    """Of a law that held, those that follow from it; of one that was refuted, those that it would follow from."""
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """Which laws a map obeys, which it breaks, and which have nothing to say of it."""
+
+    target: str
+    held: tuple[DiscoveredLaw, ...]
+    refuted: tuple[DiscoveredLaw, ...]
+    silent: tuple[DiscoveredLaw, ...]
+    claims: str
+    """Python that declares what held."""
+    seconds: float = 0.0
+
+    def as_claims(self) -> str:
+        """Returns Python that declares what held, to be pasted into a test file or beside the module."""
+        return self.claims
+
+    def lines(self) -> list[tuple[str, str, str]]:
+        """The table: held, refuted or nothing (to say), the law, and what there is to say of it."""
+        rows = [("held", row.verdict.law, _said(row)) for row in self.held]
+        rows += [("refuted", row.verdict.law, _said(row)) for row in self.refuted]
+        reasons: dict[str, list[str]] = {}
+        for row in self.silent:
+            reasons.setdefault(row.verdict.reason or row.verdict.status, []).append(row.verdict.law.partition("(")[0])
+        return rows + [("nothing", ", ".join(dict.fromkeys(laws)), reason) for reason, laws in reasons.items()]
+
+    @property
+    def summary(self) -> str:
+        """The counts, and how long it took."""
+        counts = [sum(1 + len(row.also) for row in rows) for rows in (self.held, self.refuted, self.silent)]
+        return f"{counts[0]} held, {counts[1]} refuted, {counts[2]} had nothing to say in {self.seconds:.1f} s"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the discovery as JSON data."""
+        rows = {
+            kind: [{"verdict": row.verdict.to_json(), "also": list(row.also)} for row in getattr(self, kind)]
+            for kind in ("held", "refuted", "silent")
+        }
+        return {"version": 1, "target": self.target, **rows, "claims": self.claims, "seconds": round(self.seconds, 3)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Discovery:
+        """Reads back what `to_json` wrote."""
+        rows = {
+            kind: tuple(DiscoveredLaw(Verdict.from_json(row["verdict"]), tuple(row["also"])) for row in data[kind])
+            for kind in ("held", "refuted", "silent")
+        }
+        return cls(data["target"], **rows, claims=data["claims"], seconds=data["seconds"])
+
+    def __str__(self) -> str:
+        lines = self.lines()
+        width = max((len(law) for status, law, _ in lines if status != "nothing"), default=0)
+        table = [f"{status:<8} {law:<{width}}  {said}".rstrip() for status, law, said in lines]
+        return "\n".join([self.target, *table, self.summary])
+
+
+def _said(row: DiscoveredLaw) -> str:
+    """What there is to say of a law that held or was refuted."""
+    held = row.verdict.status == "held"
+    said = [note for note in row.verdict.notes if note.startswith("of the parameters as given")] if held else []
+    said += [] if held else [counterexample_summary(row.verdict)]
+    if row.also:
+        said.append(("so too " if held else "so neither ") + _listed(row.also))
+    return "; ".join(said)
+
+
+def _listed(laws: tuple[str, ...]) -> str:
+    """Laws by name, those that differ in a radius or a border only once."""
+    kinds: dict[str, list[str]] = {}
+    for law in laws:
+        kinds.setdefault(re.sub(r"(radius|border)=\d+", "", law), []).append(law)
+    return ", ".join(alike[0] + (f" and {len(alike) - 1} wider" if alike[1:] else "") for alike in kinds.values())
+
+
+def counterexample_summary(verdict: Verdict) -> str:
+    """A counterexample in a line: the inputs' shapes, what was chosen, and both sides."""
+    found = verdict.counterexample
+    if found is None:
+        return verdict.reason
+    said = [f"{value.name} {list(value.shape)}" for value in found.inputs]
+    said += [f"{name} = {short(value)}" for name, value in found.bindings.items()]
+    place = placed(found)
+    if found.left is None or found.right is None:
+        return f"{', '.join(said)}: {verdict.reason or found.kind}"
+    left, right = pair(found.left, found.right)
+    between = "above" if found.kind == "exceeds" else "against"
+    return f"{', '.join(said)}: {place} {left} {between} {right}"
+
 
 CASES = 30
 """How many cases discovery tries for each law."""
@@ -29,7 +130,7 @@ CASES = 30
 HOUSEKEEPING = ("bookkeeping", "training", "calculus")
 """The kinds of law that are shown last."""
 
-EFFORT = Effort(cases=CASES, seconds=10.0, shrinks=20)
+EFFORT = SearchBudget(cases=CASES, seconds=10.0, shrinks=20)
 
 
 def discover(target: Callable[..., Any], *, inputs: Any, cases: int = CASES, seed: int = 0) -> Discovery:
@@ -57,10 +158,12 @@ def discover(target: Callable[..., Any], *, inputs: Any, cases: int = CASES, see
     if isinstance(target, torch.nn.Module):
         made = construction(target, name)
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
-        with undisturbed():
+        with preserve_global_state():
             seed_all(seed)
             target = target()
-    exploration = Exploration(target, inputs, name, Effort(cases, seed, seconds=EFFORT.seconds, shrinks=EFFORT.shrinks))
+    exploration = DiscoverySearch(
+        target, inputs, name, SearchBudget(cases, seed, seconds=EFFORT.seconds, shrinks=EFFORT.shrinks)
+    )
     for _ in exploration.verdicts():
         pass
     return exploration.discovery(made, "" if home in ("__main__", "builtins") else home)
@@ -78,10 +181,10 @@ def candidates(inputs: Any) -> Iterator[Law]:
     axes = range(len(first.axes)) if first is not None else range(0)
     spoken = {"batch": axes[:1], "time": axes[1:], "axis": axes}
     for stated in vars(lawful.laws).values():
-        if not isinstance(stated, Law) or stated.tries is None or stated.parts:
+        if not isinstance(stated, Law) or stated.discover_with is None or stated.parts:
             continue
         named = [name for name, p in stated.signature.items() if "Axis" in str(p.annotation)]
-        for tried in stated.tries:
+        for tried in stated.discover_with:
             if not named:
                 yield stated(**tried)
             for axis in spoken[named[0]] if named else ():
@@ -89,7 +192,7 @@ def candidates(inputs: Any) -> Iterator[Law]:
 
 
 @dataclass
-class Exploration:
+class DiscoverySearch:
     """The laws of the catalogue, tried one after another on a map.
 
     Args:
@@ -99,7 +202,7 @@ class Exploration:
     target: Any
     inputs: Any
     name: str
-    effort: Effort = EFFORT
+    effort: SearchBudget = EFFORT
     known: dict[str, Verdict] | None = None
 
     def __post_init__(self) -> None:
@@ -129,7 +232,7 @@ class Exploration:
                 return
 
     def _grade(self, name: str) -> str:
-        return self.judged[name].grade if name in self.judged else ""
+        return self.judged[name].status if name in self.judged else ""
 
     def discovery(self, made: str, home: str = "") -> Discovery:
         """Folds what was found: held laws under stronger ones, refuted ones under weaker ones.
@@ -149,9 +252,9 @@ class Exploration:
         silent = [n for n in self.laws if self._grade(n) not in ("held", "refuted", "") and n not in implied]
         return Discovery(
             self.name,
-            held=tuple(Row(self.judged[n], follow[n]) for n in heads),
-            refuted=tuple(Row(self.judged[n], hence[n]) for n in refuted),
-            silent=tuple(Row(self.judged[n]) for n in silent),
+            held=tuple(DiscoveredLaw(self.judged[n], follow[n]) for n in heads),
+            refuted=tuple(DiscoveredLaw(self.judged[n], hence[n]) for n in refuted),
+            silent=tuple(DiscoveredLaw(self.judged[n]) for n in silent),
             claims=claims_text([self.laws[n] for n in heads], self.name, made, home, self.inputs),
             seconds=time.monotonic() - self.start,
         )

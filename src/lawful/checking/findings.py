@@ -1,4 +1,4 @@
-"""From what a search found to a verdict: the grade, the notes, and the counterexample as plain data."""
+"""From what a search found to a verdict: the status, the notes, and the counterexample as plain data."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ import traceback
 import torch
 from torch import Tensor
 
-from lawful.checking import statistics
-from lawful.checking.arguments import MapRaised
-from lawful.checking.numerics import dtype_name
-from lawful.checking.outcome import Outcome, Run
-from lawful.checking.reduce import STEPS, reduced
-from lawful.checking.scripts.script import script
-from lawful.checking.search import Tally
-from lawful.checking.shrink import Failure
-from lawful.checking.trial import Trial
+from lawful.checking import compare as statistics
+from lawful.checking.bound_map import MapRaised
+from lawful.checking.compare import dtype_name
+from lawful.checking.repro import script
+from lawful.checking.runner import CaseRun, CaseRunner, Outcome
+from lawful.checking.search import STEPS, Failure, SearchStats, simplify_values
 from lawful.checking.verdict import Counterexample, Grade, Value, Verdict
-from lawful.laws.language import Discard
-from lawful.laws.language.tree import leaves
+from lawful.laws._tree import leaves
+from lawful.laws.interfaces import RejectCase
 
 PRINTED = 4096
 """Tensors of more entries are not written out in a report."""
@@ -28,14 +25,14 @@ PRINTED = 4096
 AS_GIVEN = "of the parameters as given"
 
 
-def unrefuted(trial: Trial, tally: Tally, verdict: Verdict) -> Verdict:
+def unrefuted(trial: CaseRunner, tally: SearchStats, verdict: Verdict) -> Verdict:
     """Grades a law that no case refuted."""
     notes = _notes(trial, tally)
     if missing := [name for name, reached in trial.reached.items() if not reached]:
         reason = f"never in {tally.tried} cases: {', '.join(missing)}"
-        return dataclasses.replace(verdict, grade="refuted", cases=tally.tried, reason=reason, notes=notes)
+        return dataclasses.replace(verdict, status="refuted", cases=tally.tried, reason=reason, notes=notes)
     if tally.exercised and tally.exercised >= trial.counts["excused"]:
-        return dataclasses.replace(verdict, grade="held", cases=tally.tried, worst=trial.worst, notes=notes, reason="")
+        return dataclasses.replace(verdict, status="held", cases=tally.tried, worst=trial.worst, notes=notes, reason="")
     if trial.counts["excused"] > tally.exercised:
         reason = f"rounding alone decides {trial.counts['excused']} of {tally.tried} cases"
     elif tally.tried:
@@ -44,34 +41,34 @@ def unrefuted(trial: Trial, tally: Tally, verdict: Verdict) -> Verdict:
         reason = f"no value was finite: all {trial.counts['set aside']} cases were set aside"
     else:
         reason = f"its condition never held in {tally.discarded} draws"
-    return dataclasses.replace(verdict, grade="vacuous", cases=tally.tried, reason=reason, notes=notes)
+    return dataclasses.replace(verdict, status="vacuous", cases=tally.tried, reason=reason, notes=notes)
 
 
 def combined(judged: list[Verdict], verdict: Verdict) -> Verdict:
     """The verdict about a law that is made of others: that of the first part that is worst off."""
     order: tuple[Grade, ...] = ("refuted", "error", "vacuous", "inapplicable", "held", "waived")
-    worst = min(judged, key=lambda v: order.index(v.grade))
-    reason = f"{worst.law}: {worst.reason}" if worst.reason else "" if worst.grade == "held" else worst.law
+    worst = min(judged, key=lambda v: order.index(v.status))
+    reason = f"{worst.law}: {worst.reason}" if worst.reason else "" if worst.status == "held" else worst.law
     return dataclasses.replace(
         worst,
         law=verdict.law,
         formula=worst.formula if worst.failed else verdict.formula,
         reason=reason,
-        cases=sum(v.cases for v in judged) if worst.grade == "held" else worst.cases,
+        cases=sum(v.cases for v in judged) if worst.status == "held" else worst.cases,
         worst=max((v.worst for v in judged if v.worst is not None), default=None),
         notes=tuple(f"{v.law}: {note}" for v in judged for note in (*v.notes, *_waived(v))),
     )
 
 
 def _waived(verdict: Verdict) -> tuple[str, ...]:
-    return (f"waived: {verdict.reason}",) if verdict.grade == "waived" else ()
+    return (f"waived: {verdict.reason}",) if verdict.status == "waived" else ()
 
 
-def _notes(trial: Trial, tally: Tally) -> tuple[str, ...]:
+def _notes(trial: CaseRunner, tally: SearchStats) -> tuple[str, ...]:
     notes = list(trial.notes)
     if tally.randomised:
         notes.append(f"in {tally.randomised} of {tally.tried} cases re-randomised: {_plain(trial)}")
-    elif trial.state.plain and not trial.law.of_architecture:
+    elif trial.state.plain and not trial.law.any_weights:
         notes.append(f"{AS_GIVEN}: {_plain(trial)}")
     if count := trial.counts["set aside"]:
         notes.append(f"{count} cases set aside: not finite on extreme values")
@@ -87,7 +84,13 @@ def _notes(trial: Trial, tally: Tally) -> tuple[str, ...]:
 
 
 def refuted(
-    trial: Trial, tally: Tally, failure: Failure, cases: int, verdict: Verdict, made: str | None, steps: int = STEPS
+    trial: CaseRunner,
+    tally: SearchStats,
+    failure: Failure,
+    cases: int,
+    verdict: Verdict,
+    made: str | None,
+    steps: int = STEPS,
 ) -> Verdict:
     """Makes the counterexample of a law as small as it gets, and writes it down."""
     notes = tuple(trial.notes)
@@ -98,25 +101,25 @@ def refuted(
         where = ", ".join(f"{v.name} {list(v.shape)}" for v in found.inputs) if found else "no input"
         return dataclasses.replace(
             verdict,
-            grade="error",
+            status="error",
             reason=f"the map raised on {where}: {raised}" if raised.cause else str(raised),
             cases=cases,
             counterexample=found,
             notes=notes,
             trace=trace,
         )
-    outcome = reduced(trial, failure, steps)
+    outcome = simplify_values(trial, failure, steps)
     try:
         repro = script(trial, outcome.run, outcome.finding, made)
-    except (Discard, MapRaised):  # the map does not do the same twice
+    except (RejectCase, MapRaised):  # the map does not do the same twice
         repro = None
     found = _counterexample(trial, outcome, tally.found_at)
     reason = outcome.finding.reason
-    grade: Grade = "error" if outcome.finding.kind == "shapes differ" else "refuted"
+    status: Grade = "error" if outcome.finding.kind == "shapes differ" else "refuted"
     return dataclasses.replace(
         verdict,
-        grade=grade,
-        reason=f"the two sides cannot be compared: {reason}" if grade == "error" else reason,
+        status=status,
+        reason=f"the two sides cannot be compared: {reason}" if status == "error" else reason,
         cases=cases,
         counterexample=found,
         notes=notes,
@@ -124,7 +127,7 @@ def refuted(
     )
 
 
-def _counterexample(trial: Trial, outcome: Outcome, case: int) -> Counterexample:
+def _counterexample(trial: CaseRunner, outcome: Outcome, case: int) -> Counterexample:
     finding, run = outcome.finding, outcome.run
     double = trial.precision is torch.float64 and finding.dtype is not torch.float32
     numeric = finding.kind in ("differs", "exceeds", *statistics.KINDS)
@@ -152,13 +155,13 @@ def _counterexample(trial: Trial, outcome: Outcome, case: int) -> Counterexample
     )
 
 
-def _plain(trial: Trial, most: int = 4) -> str:
+def _plain(trial: CaseRunner, most: int = 4) -> str:
     """Names the parameters that are re-randomised, and how they were plain."""
     said = [f"{name} ({kind})" for name, kind in trial.state.plain.items()]
     return ", ".join(said[:most]) + (f" and {len(said) - most} more" if len(said) > most else "")
 
 
-def _setting(trial: Trial, run: Run) -> tuple[str, ...]:
+def _setting(trial: CaseRunner, run: CaseRun) -> tuple[str, ...]:
     said = []
     if trial.state.parameters:
         said.append(f"re-randomised {_plain(trial)}" if run.setting.randomised else "parameters as given")
@@ -169,7 +172,7 @@ def _setting(trial: Trial, run: Run) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _inputs(run: Run) -> tuple[Value, ...]:
+def _inputs(run: CaseRun) -> tuple[Value, ...]:
     return tuple(_value(run.names[path], x) for path, x in leaves(run.arguments).items())
 
 
@@ -178,7 +181,7 @@ def _value(name: str, x: Tensor, dtype: torch.dtype | None = None) -> Value:
     return Value(name, dtype_name(dtype or x.dtype), tuple(x.shape), values)
 
 
-def _raised(trial: Trial, failure: Failure, case: int) -> Counterexample | None:
+def _raised(trial: CaseRunner, failure: Failure, case: int) -> Counterexample | None:
     """The input on which the map raised."""
     run = trial.inputs_of(failure.record)
     if run is None:

@@ -83,7 +83,7 @@ class Script:
 class Verdict:
     """What was found about one law and one map."""
 
-    grade: Grade
+    status: Grade
     law: str
     formula: str
     target: str
@@ -106,7 +106,7 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        return self.grade in FAILING
+        return self.status in FAILING
 
     def script(self, path: Path | str | None = None) -> str:
         """Returns a standalone script that shows the counterexample with nothing but torch and the module.
@@ -115,7 +115,7 @@ class Verdict:
         """
         if self.repro is None:
             raise ValueError(
-                f"there is a script for a law that one case refutes, every time: {self.law} is {self.grade}"
+                f"there is a script for a law that one case refutes, every time: {self.law} is {self.status}"
             )
         if path is not None:
             self.repro.write(path)
@@ -145,7 +145,7 @@ class Verdict:
         return cls(**values)
 
     def __str__(self) -> str:
-        from lawful.checking.show import verdict_text
+        from lawful.checking.formatting import verdict_text
 
         return verdict_text(self)
 
@@ -164,12 +164,12 @@ class Report:
     @property
     def held(self) -> bool:
         """Whether nothing was refuted, nothing failed, and at least one law held."""
-        return not any(v.failed for v in self.verdicts) and any(v.grade == "held" for v in self.verdicts)
+        return not any(v.failed for v in self.verdicts) and any(v.status == "held" for v in self.verdicts)
 
     @property
-    def unkept(self) -> tuple[Verdict, ...]:
+    def failures(self) -> tuple[Verdict, ...]:
         """The verdicts about laws that did not hold and were not waived."""
-        return tuple(v for v in self.verdicts if v.grade not in ("held", "waived"))
+        return tuple(v for v in self.verdicts if v.status not in ("held", "waived"))
 
     def raise_for_refuted(self) -> None:
         """Raises `LawRefuted`, with the counterexamples, if a law was refuted or could not be judged."""
@@ -183,7 +183,7 @@ class Report:
         failed = [v for v in self.verdicts if v.failed]
         if failed:
             return 4 if all(v.usage for v in failed) else 1
-        return 0 if any(v.grade == "held" for v in self.verdicts) else 5
+        return 0 if any(v.status == "held" for v in self.verdicts) else 5
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as JSON data, in the form that the documentation of the command line gives."""
@@ -191,7 +191,7 @@ class Report:
         return {"version": 1, "seed": self.seed, "seconds": round(self.seconds, 3), "verdicts": verdicts}
 
     def __str__(self) -> str:
-        from lawful.checking.show import report_text
+        from lawful.checking.formatting import report_text
 
         return report_text(self)
 

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import tyro
 
-from lawful.cli import training
-from lawful.cli.checking import check, discover, laws
-from lawful.cli.generative import complete, score
-from lawful.cli.sampling import sample
-from lawful.cli.words import INTERNAL, INTERRUPTED, USAGE, say
+from lawful.cli.check import check, discover, laws
+from lawful.cli.console import INTERNAL, INTERRUPTED, USAGE, say
+from lawful.cli.generate import complete, sample, score
+from lawful.cli.train import predict, runs, train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,15 +19,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if given[:1] == ["train"]:  # whose options are those of the recipe
-            return training.train(given[1:])
+            return train(given[1:])
         return tyro.extras.subcommand_cli_from_dict(
             {
                 "check": check,
                 "discover": discover,
                 "laws": laws,
                 "train": _train,
-                "runs": training.runs,
-                "predict": training.predict,
+                "runs": runs,
+                "predict": predict,
                 "sample": sample,
                 "score": score,
                 "complete": complete,

@@ -1,116 +1,97 @@
 """Where batches come from: built-in data, tables, images, text, and what is done to them before a step."""
 
-from lawful.data.arrays import Arrays
-from lawful.data.augmentation import Augment, chained, cut_out, flipped, mixed, noisy, shifted
-from lawful.data.batches import Batch, InOrder, Shuffled, Source
+from lawful.data.augmentation import Augment, compose, cutout, gaussian_noise, mixup, random_flip, random_shift
+from lawful.data.batches import (
+    Batch,
+    BatchSource,
+    DataLoaderBatches,
+    SequentialBatches,
+    ShuffledBatches,
+    make_generator,
+    seed_of,
+)
 from lawful.data.builtin import BUILTIN, bundled, digits, mnist1d, moons, sine
+from lawful.data.dataset import Arrays, SupervisedDataset, fingerprint
 from lawful.data.densities import Boxes, Density, Gaussian, Mixture, checkerboard, grid, ring, two_moons
 from lawful.data.dequantizer import Dequantizer
-from lawful.data.encode import Encoded, Encodings, encode, encoding_from_json
-from lawful.data.examples import Examples, fingerprint
-from lawful.data.generators import generator_of, seed_of
 from lawful.data.images import Images, read_images
-from lawful.data.leaks import Leak, leaks
-from lawful.data.loaded import Loaded
-from lawful.data.read import Data, read
-from lawful.data.resampling import noisy_labels, resampled
-from lawful.data.splits import split, split_indices
-from lawful.data.tables import (
-    Column,
-    Encoding,
-    Table,
-    Task,
-    fitted,
-    read_arrays,
-    read_delimited,
-    read_parquet,
-    table_of,
-)
-from lawful.data.text import (
-    BPE,
-    Bytes,
-    Characters,
-    PairBatches,
-    Pairs,
-    Text,
-    TextWindows,
-    Tokenizer,
-    Tokens,
-    WindowsInOrder,
-    read_pairs,
-    read_text,
-    tokenised,
-    tokenizer_from_json,
-)
+from lawful.data.loading import Data, Encoded, Encodings, encoding_from_json, load_dataset, load_like
+from lawful.data.splits import Leak, bootstrap_indices, leaks, noisy_labels, split, split_indices
+from lawful.data.table_encoding import Column, TableEncoding, Task, fit_table_encoding
+from lawful.data.tables import Table, read_arrays, read_delimited, read_parquet, table_of
+from lawful.data.text.corpus import Corpus, TokenizedCorpus, read_text, tokenize_corpus
+from lawful.data.text.pairs import PairBatches, Pairs, read_pairs
+from lawful.data.text.tokenizers import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_json
+from lawful.data.text.windows import SequentialWindows, ShuffledWindows
 
 __all__ = [
-    "BPE",
     "BUILTIN",
     "Arrays",
     "Augment",
+    "BPETokenizer",
     "Batch",
+    "BatchSource",
     "Boxes",
-    "Bytes",
-    "Characters",
+    "ByteTokenizer",
+    "CharTokenizer",
     "Column",
+    "Corpus",
     "Data",
+    "DataLoaderBatches",
     "Density",
     "Dequantizer",
     "Encoded",
-    "Encoding",
     "Encodings",
-    "Examples",
     "Gaussian",
     "Images",
-    "InOrder",
     "Leak",
-    "Loaded",
     "Mixture",
     "PairBatches",
     "Pairs",
-    "Shuffled",
-    "Source",
+    "SequentialBatches",
+    "SequentialWindows",
+    "ShuffledBatches",
+    "ShuffledWindows",
+    "SupervisedDataset",
     "Table",
+    "TableEncoding",
     "Task",
-    "Text",
-    "TextWindows",
+    "TokenizedCorpus",
     "Tokenizer",
-    "Tokens",
-    "WindowsInOrder",
+    "bootstrap_indices",
     "bundled",
-    "chained",
     "checkerboard",
-    "cut_out",
+    "compose",
+    "cutout",
     "digits",
-    "encode",
     "encoding_from_json",
     "fingerprint",
-    "fitted",
-    "flipped",
-    "generator_of",
+    "fit_table_encoding",
+    "gaussian_noise",
     "grid",
     "leaks",
-    "mixed",
+    "load_dataset",
+    "load_like",
+    "make_generator",
+    "mixup",
     "mnist1d",
     "moons",
-    "noisy",
     "noisy_labels",
-    "read",
+    "random_flip",
+    "random_shift",
     "read_arrays",
     "read_delimited",
     "read_images",
     "read_pairs",
     "read_parquet",
     "read_text",
-    "resampled",
     "ring",
     "seed_of",
-    "shifted",
     "sine",
     "split",
     "split_indices",
     "table_of",
-    "tokenised",
+    "tokenize_corpus",
     "tokenizer_from_json",
     "two_moons",
 ]

@@ -17,14 +17,14 @@ from lawful.laws import Claim, agreement, idempotence, involution, linearity, sh
 Augment = Callable[[Batch], Batch]
 
 
-def chained(*steps: Augment) -> Augment:
+def compose(*steps: Augment) -> Augment:
     """Applies one augmentation after the other.
 
     Args:
         steps: The augmentations, from the first to the last.
 
     Examples:
-        >>> chained(flipped(), noisy(0.1))((torch.zeros(2, 1, 8, 8),))[0].shape
+        >>> compose(random_flip(), gaussian_noise(0.1))((torch.zeros(2, 1, 8, 8),))[0].shape
         torch.Size([2, 1, 8, 8])
     """
 
@@ -36,7 +36,7 @@ def chained(*steps: Augment) -> Augment:
     return apply
 
 
-def shifted(most: int, *, axes: int = 1) -> Augment:
+def random_shift(most: int, *, axes: int = 1) -> Augment:
     """Shifts each input along its last axes by up to `most` places either way, with zeros moving in.
 
     Args:
@@ -44,7 +44,7 @@ def shifted(most: int, *, axes: int = 1) -> Augment:
         axes: How many axes are shifted: 1 for series, 2 for images.
 
     Examples:
-        >>> shifted(2, axes=2)((torch.ones(3, 1, 8, 8),))[0].shape
+        >>> random_shift(2, axes=2)((torch.ones(3, 1, 8, 8),))[0].shape
         torch.Size([3, 1, 8, 8])
     """
     if most < 0 or axes < 1:
@@ -66,7 +66,7 @@ def shifted(most: int, *, axes: int = 1) -> Augment:
     return _on_inputs(shift)
 
 
-def flipped(axis: int = -1, *, probability: float = 0.5) -> Augment:
+def random_flip(axis: int = -1, *, probability: float = 0.5) -> Augment:
     """Turns some inputs round along an axis.
 
     Args:
@@ -74,7 +74,7 @@ def flipped(axis: int = -1, *, probability: float = 0.5) -> Augment:
         probability: How likely each input is to be turned.
 
     Examples:
-        >>> flipped(probability=1.0)((torch.arange(3)[None],))
+        >>> random_flip(probability=1.0)((torch.arange(3)[None],))
         (tensor([[2, 1, 0]]),)
     """
     if not 0 <= probability <= 1:
@@ -87,14 +87,14 @@ def flipped(axis: int = -1, *, probability: float = 0.5) -> Augment:
     return _on_inputs(flip)
 
 
-def noisy(deviation: float) -> Augment:
+def gaussian_noise(deviation: float) -> Augment:
     r"""Adds noise to each number of an input: $x + \sigma \varepsilon$ with $\varepsilon \sim N(0, 1)$.
 
     Args:
         deviation: $\sigma$.
 
     Examples:
-        >>> noisy(0.1)((torch.zeros(2, 3),))[0].shape
+        >>> gaussian_noise(0.1)((torch.zeros(2, 3),))[0].shape
         torch.Size([2, 3])
     """
     if deviation < 0:
@@ -102,7 +102,7 @@ def noisy(deviation: float) -> Augment:
     return _on_inputs(lambda x: x + deviation * torch.randn_like(x))
 
 
-def cut_out(size: int, *, axes: int = 2) -> Augment:
+def cutout(size: int, *, axes: int = 2) -> Augment:
     """Sets a square of each input, or a stretch of a series, to zero; it may reach over the edge.
 
     Reference:
@@ -113,7 +113,7 @@ def cut_out(size: int, *, axes: int = 2) -> Augment:
         axes: How many of the last axes it has: 1 for series, 2 for images.
 
     Examples:
-        >>> cut_out(3)((torch.ones(2, 1, 8, 8),))[0].shape
+        >>> cutout(3)((torch.ones(2, 1, 8, 8),))[0].shape
         torch.Size([2, 1, 8, 8])
     """
     if size < 1 or axes < 1:
@@ -134,7 +134,7 @@ def cut_out(size: int, *, axes: int = 2) -> Augment:
     return _on_inputs(cut)
 
 
-def mixed(alpha: float, *, classes: int | None = None) -> Augment:
+def mixup(alpha: float, *, classes: int | None = None) -> Augment:
     r"""Mixes each example with another one of the batch, targets included (mixup).
 
     $$\tilde x = \lambda x_i + (1 - \lambda) \, x_j, \qquad \tilde y = \lambda y_i + (1 - \lambda) \, y_j$$
@@ -149,7 +149,7 @@ def mixed(alpha: float, *, classes: int | None = None) -> Augment:
         classes: The number of classes, whose targets become probabilities; none where targets are real.
 
     Examples:
-        >>> mixed(0.2, classes=3)((torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])))[1].shape
+        >>> mixup(0.2, classes=3)((torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])))[1].shape
         torch.Size([4, 3])
     """
     if alpha <= 0:
@@ -189,20 +189,20 @@ def claims() -> Iterator[Claim]:
         return lambda x: augment((x,))[0]
 
     series, image = shape("b 1 6"), shape("b 1 4 5")
-    yield Claim(linearity(), inputs(shifted(2)), series, name="shifted(2)")
-    yield Claim(linearity(), inputs(cut_out(2)), image, name="cut_out(2)")
-    yield Claim(idempotence(), inputs(cut_out(2)), image, name="cut_out(2)")
-    yield Claim(involution(), inputs(flipped()), image, name="flipped()")
-    noise = inputs(noisy(0.5))
+    yield Claim(linearity(), inputs(random_shift(2)), series, name="shifted(2)")
+    yield Claim(linearity(), inputs(cutout(2)), image, name="cut_out(2)")
+    yield Claim(idempotence(), inputs(cutout(2)), image, name="cut_out(2)")
+    yield Claim(involution(), inputs(random_flip()), image, name="flipped()")
+    noise = inputs(gaussian_noise(0.5))
     yield Claim(agreement(other=lambda x: x + noise(torch.zeros_like(x))), noise, series, name="noisy(0.5)")
-    doubled = chained(flipped(probability=1.0), lambda batch: (2 * batch[0], *batch[1:]))
+    doubled = compose(random_flip(probability=1.0), lambda batch: (2 * batch[0], *batch[1:]))
     together = agreement(other=lambda x, y: torch.stack([2 * x.flip(-1), y]))
     yield Claim(together, lambda x, y: torch.stack(doubled((x, y))), (series, series), name="chained")
     covered = agreement(other=torch.zeros_like)
-    yield Claim(covered, inputs(cut_out(12, axes=1)), series, name="cut_out of twice the size")
+    yield Claim(covered, inputs(cutout(12, axes=1)), series, name="cut_out of twice the size")
 
     def cut_off(x: Tensor) -> Tensor:
-        zeros = (inputs(cut_out(2, axes=1))(torch.ones(64, 1, 6).to(x)) == 0).sum((1, 2)).to(x)
+        zeros = (inputs(cutout(2, axes=1))(torch.ones(64, 1, 6).to(x)) == 0).sum((1, 2)).to(x)
         return torch.stack([zeros.amin(), zeros.amax()])
 
     yield Claim(agreement(other=lambda x: x.new_tensor([1, 2])), cut_off, shape("1"), name="cut_out(2), how much")
@@ -210,11 +210,11 @@ def claims() -> Iterator[Claim]:
     def apart(x: Tensor) -> Tensor:
         """From each of 64 shifted copies to the nearest shift, and from each shift to the nearest copy."""
         shifts = torch.cat([x, F.pad(x[..., 1:], (0, 1)), F.pad(x[..., :-1], (1, 0))])
-        far = (inputs(shifted(1))(x.expand(64, 1, 6))[:, None] - shifts).abs().amax((-2, -1))
+        far = (inputs(random_shift(1))(x.expand(64, 1, 6))[:, None] - shifts).abs().amax((-2, -1))
         return torch.cat([far.amin(0), far.amin(1)])
 
     yield Claim(agreement(other=lambda x: torch.zeros(67).to(x)), apart, shape("1 1 6"), name="shifted(1)")
     total = agreement(other=lambda x: x.sum(0))
-    yield Claim(total, lambda x: inputs(mixed(0.5))(x).sum(0), shape("b 2"), name="mixed(0.5), the sum")
+    yield Claim(total, lambda x: inputs(mixup(0.5))(x).sum(0), shape("b 2"), name="mixed(0.5), the sum")
     labels = torch.tensor([0, 2, 1])
-    yield Claim(sums_to_one(), lambda x: mixed(0.5, classes=3)((x, labels))[1], shape("3 2"), name="mixed(0.5)")
+    yield Claim(sums_to_one(), lambda x: mixup(0.5, classes=3)((x, labels))[1], shape("3 2"), name="mixed(0.5)")

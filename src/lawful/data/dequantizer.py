@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.functions.estimate import Estimate
-from lawful.functions.noise import uniform_noise
-from lawful.laws import Claim, agreement, made, shape
+from lawful.functions.estimate import LogProbEstimate
+from lawful.functions.random import uniform_noise
+from lawful.laws import Claim, agreement, shape, transformed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,18 +76,18 @@ class Dequantizer:
         return self.low + self.width * self._steps(y).round().clamp(0, self.levels - 1)
 
     @overload
-    def bits_per_dimension(self, nats: Estimate, dims: int) -> Estimate: ...
+    def bits_per_dimension(self, nats: LogProbEstimate, dims: int) -> LogProbEstimate: ...
     @overload
     def bits_per_dimension(self, nats: Tensor, dims: int) -> Tensor: ...
     @overload
     def bits_per_dimension(self, nats: float, dims: int) -> float: ...
-    def bits_per_dimension(self, nats: Estimate | Tensor | float, dims: int) -> Estimate | Tensor | float:
+    def bits_per_dimension(self, nats: LogProbEstimate | Tensor | float, dims: int) -> LogProbEstimate | Tensor | float:
         """Turns log-densities of dequantized examples, in nats, into bits for each of `dims` dimensions."""
         if dims < 1:
             raise ValueError(f"dims are at least 1: got {dims}")
         scale, offset = 1 / (dims * math.log(2)), math.log2(self.width)
-        if isinstance(nats, Estimate):
-            return Estimate(-nats.value * scale - offset, nats.error * scale, nats.evaluations)
+        if isinstance(nats, LogProbEstimate):
+            return LogProbEstimate(-nats.value * scale - offset, nats.error * scale, nats.evaluations)
         return -nats * scale - offset
 
     def _steps(self, y: Tensor) -> Tensor:
@@ -118,7 +118,9 @@ def claims() -> Iterator[Claim]:
     def there_and_back(x: Tensor) -> Tensor:
         return pixels.quantized(pixels.dequantized(x, seed=len(x)))
 
-    yield Claim(agreement(other=torch.clone), there_and_back, made(levels, "n 3"), name="quantized ∘ dequantized = 1")
+    yield Claim(
+        agreement(other=torch.clone), there_and_back, transformed(levels, "n 3"), name="quantized ∘ dequantized = 1"
+    )
 
     def apart(x: Tensor) -> Tensor:
         return pixels.dequantized(x, seed=3)
@@ -126,7 +128,7 @@ def claims() -> Iterator[Claim]:
     def one_by_one(x: Tensor) -> Tensor:
         return torch.cat([pixels.dequantized(row[None], seed=3, first=i) for i, row in enumerate(x)])
 
-    yield Claim(agreement(other=one_by_one), apart, made(levels, "n 3"), name="dequantized, row by row")
+    yield Claim(agreement(other=one_by_one), apart, transformed(levels, "n 3"), name="dequantized, row by row")
 
     def of_levels(x: Tensor) -> Tensor:
         """What a density that is constant on each cell says of its levels, by way of the density."""

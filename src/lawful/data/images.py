@@ -12,9 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.data.arrays import classes_from_json
-from lawful.data.examples import Examples
-from lawful.data.untrusted import entry, fields, whole
+from lawful._json import entry, fields, whole
+from lawful.data.dataset import SupervisedDataset, classes_from_json
 
 PIXELS = 50_000_000
 """The most pixels of an image; one with more is refused before it is decoded."""
@@ -31,7 +30,7 @@ PARTS = {"train", "training", "test", "testing", "val", "valid", "validation"}
 class Images:
     """Says which size and how many channels images have, and what the classes are called.
 
-    Examples:
+    SupervisedDataset:
         >>> images = Images(8, 8, 1, ("cat", "dog"))
         >>> Images.from_json(images.to_json()) == images
         True
@@ -100,7 +99,7 @@ class Images:
 
 def read_images(
     root: str | Path, *, size: tuple[int, int] | None = None, channels: int | None = None
-) -> tuple[Examples, Images]:
+) -> tuple[SupervisedDataset, Images]:
     """Reads images of which each class has a folder, `root/cat/1.png`; folders inside those count too.
 
     Args:
@@ -121,7 +120,9 @@ def read_images(
     paths = [path for files in found.values() for path in files]
     encoding = _encoding(paths, classes=tuple(found), size=size, channels=channels)
     targets = torch.tensor([i for i, files in enumerate(found.values()) for _ in files])
-    return Examples(inputs=encoding.inputs(paths), targets=targets, classes=tuple(found), name=root.name), encoding
+    return SupervisedDataset(
+        inputs=encoding.inputs(paths), targets=targets, classes=tuple(found), name=root.name
+    ), encoding
 
 
 def read_pictures(root: str | Path, *, size: tuple[int, int] | None = None) -> tuple[Float[Tensor, "n c h w"], Images]:

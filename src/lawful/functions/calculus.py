@@ -11,8 +11,9 @@ from torch import Tensor
 
 from lawful.functions.activations import relu, sigmoid, softmax, softplus, tanh
 from lawful.functions.divergences import cross_entropy_from_logits, entropy, kl_divergence
-from lawful.functions.products import distance, dot, frobenius, norm, outer
-from lawful.laws import Claim, derivative, kink_at, made, probabilities, shape
+from lawful.functions.linalg import distance, dot, frobenius, norm
+from lawful.functions.tensors import outer
+from lawful.laws import Claim, derivative, kink_at, probabilities, shape, transformed
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _positive(x: Tensor) -> Tensor:
 
 
 _v, _m, _number = shape("b 3"), shape("b 3 3"), shape("b")
-_inverted, _above = made(_invertible, "b 3 3"), made(_positive, "b 3")
+_inverted, _above = transformed(_invertible, "b 3 3"), transformed(_positive, "b 3")
 
 VECTORS = (
     DerivativeIdentity("∂‖a - b‖/∂a = (a - b)/‖a - b‖", distance, _towards, (_v, _v)),
@@ -160,5 +161,5 @@ def claims() -> Iterator[Claim]:
     for row in DERIVATIVE_IDENTITIES:
         law = derivative(formula=row.gradient)
         if row.function is relu:
-            law = law.except_near(kink_at(0.0))
+            law = law.excluding(kink_at(0.0))
         yield Claim(law, row.function, row.inputs, row.formula)

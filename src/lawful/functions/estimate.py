@@ -8,13 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-class Estimate(NamedTuple):
+class LogProbEstimate(NamedTuple):
     """Holds a log-likelihood, or a bound on it, of each example, in nats.
 
     Examples:
         >>> import torch
-        >>> Estimate.exact(torch.tensor([-1.0]))
-        Estimate(value=tensor([-1.]), error=tensor([0.]), evaluations=1)
+        >>> LogProbEstimate.exact(torch.tensor([-1.0]))
+        LogProbEstimate(value=tensor([-1.]), error=tensor([0.]), evaluations=1)
     """
 
     value: Float[Tensor, "*n"]
@@ -25,12 +25,12 @@ class Estimate(NamedTuple):
     """How often the model, or its network, was called."""
 
     @classmethod
-    def exact(cls, value: Float[Tensor, "*n"], *, evaluations: int = 1) -> Estimate:
+    def exact(cls, value: Float[Tensor, "*n"], *, evaluations: int = 1) -> LogProbEstimate:
         """Wraps values that were computed without chance."""
         return cls(value, value.new_zeros(()).expand_as(value), evaluations)
 
     @classmethod
-    def of_samples(cls, values: Float[Tensor, "k *n"], *, evaluations: int) -> Estimate:
+    def of_samples(cls, values: Float[Tensor, "k *n"], *, evaluations: int) -> LogProbEstimate:
         r"""Averages $k$ unbiased values of each example; the error is $s / \sqrt k$, unknown (NaN) of a single one."""
         k = len(values)
         return cls(

@@ -52,7 +52,7 @@ def tap(name: str, x: Tensor) -> Tensor:
     return x
 
 
-def tapped(*names: str) -> bool:
+def is_recorded(*names: str) -> bool:
     """Says whether an open recorder asks for one of these names in the module that is running.
 
     What only a recorder would look at is then computed on demand.
@@ -61,7 +61,7 @@ def tapped(*names: str) -> bool:
         names: What the values are called within their module.
 
     Examples:
-        >>> tapped("scores", "pattern")
+        >>> is_recorded("scores", "pattern")
         False
     """
     if not _open:
@@ -71,7 +71,7 @@ def tapped(*names: str) -> bool:
 
 
 @contextmanager
-def listening(recorder: Recorder) -> Iterator[None]:
+def open_recorder(recorder: Recorder) -> Iterator[None]:
     """Keeps a recorder open for as long as the block lasts, however it ends.
 
     Recorders may be nested: the one that was opened first hears first, and the next hears what it returned.
@@ -104,13 +104,13 @@ def claims() -> Iterator[Claim]:
 
     def block(x: Tensor) -> Tensor:
         y = tap("square", x * x)
-        return tap("sum", x + y) + (100 if tapped("sum", "difference") else 0)
+        return tap("sum", x + y) + (100 if is_recorded("sum", "difference") else 0)
 
     def edited(x: Tensor) -> Tensor:
         with (
-            listening(_Affine("square", 2.0, 0.0)),
-            listening(_Affine("square", 1.0, 3.0)),
-            listening(_Affine("sum", -1.0, 0.0)),
+            open_recorder(_Affine("square", 2.0, 0.0)),
+            open_recorder(_Affine("square", 1.0, 3.0)),
+            open_recorder(_Affine("sum", -1.0, 0.0)),
         ):
             return block(x)
 

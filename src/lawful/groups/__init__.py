@@ -1,37 +1,38 @@
 """Groups: elements as plain tensors, their composition, action, exponential and logarithm, a group a file."""
 
-from lawful.groups.actions import Symmetry, under
-from lawful.groups.discrete.cyclic import Cyclic
-from lawful.groups.discrete.dihedral import Dihedral
-from lawful.groups.discrete.permutation import Permutation
-from lawful.groups.distances import left_invariance, rigidity, separation
-from lawful.groups.group import Group, LieGroup, axioms, smooth_axioms
-from lawful.groups.matrices import exp_mean
-from lawful.groups.motions.euclidean import Euclidean
-from lawful.groups.motions.scaling import Scaling
-from lawful.groups.motions.se2 import SE2
-from lawful.groups.motions.se3 import SE3
-from lawful.groups.motions.translation import Translation
+from lawful.groups.euclidean import Euclidean, Scaling, Translation
+from lawful.groups.finite import Cyclic, Dihedral, SymmetricGroup
+from lawful.groups.group import Group, LieGroup, axioms, exp_mean, left_invariance, rigidity, separation, smooth_axioms
+from lawful.groups.orthogonal import Orthogonal
 from lawful.groups.product import DirectProduct
-from lawful.groups.rotations.circle import Circle, complex_to_matrix, matrix_to_complex
-from lawful.groups.rotations.conversions import (
+from lawful.groups.quaternions import (
+    SU2,
+    UnitQuaternions,
+    complex_matrix_to_quaternion,
+    quaternion_product,
+    quaternion_to_complex_matrix,
+)
+from lawful.groups.rigid import SE2, SE3
+from lawful.groups.so2 import SO2, Circle, complex_to_matrix, matrix_to_complex
+from lawful.groups.so3 import (
+    SO3,
     axis_angle_to_matrix,
     axis_angle_to_quaternion,
     canonical,
+    euler_to_matrix,
+    euler_to_quaternion,
     matrix_to_axis_angle,
+    matrix_to_euler,
     matrix_to_quaternion,
     quaternion_to_axis_angle,
+    quaternion_to_euler,
     quaternion_to_matrix,
     skew,
+    stumpff,
+    turn_mean,
+    turn_mean_inverse,
 )
-from lawful.groups.rotations.euler import euler_to_matrix, euler_to_quaternion, matrix_to_euler, quaternion_to_euler
-from lawful.groups.rotations.orthogonal import Orthogonal
-from lawful.groups.rotations.quaternions import UnitQuaternions, quaternion_product
-from lawful.groups.rotations.series import stumpff
-from lawful.groups.rotations.so2 import SO2
-from lawful.groups.rotations.so3 import SO3
-from lawful.groups.rotations.su2 import SU2, complex_matrix_to_quaternion, quaternion_to_complex_matrix
-from lawful.groups.rotations.turns import turn_mean, turn_mean_inverse
+from lawful.groups.symmetry import Symmetry, under
 
 __all__ = [
     "SE2",
@@ -47,8 +48,8 @@ __all__ = [
     "Group",
     "LieGroup",
     "Orthogonal",
-    "Permutation",
     "Scaling",
+    "SymmetricGroup",
     "Symmetry",
     "Translation",
     "UnitQuaternions",

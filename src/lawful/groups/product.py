@@ -9,11 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from lawful.groups.discrete.permutation import Permutation
-from lawful.groups.distances import left_invariance, separation
-from lawful.groups.group import Group, LieGroup, sized
-from lawful.groups.motions.translation import Translation
-from lawful.groups.rotations.orthogonal import Orthogonal
+from lawful.groups.euclidean import Translation
+from lawful.groups.finite import SymmetricGroup
+from lawful.groups.group import Group, LieGroup, left_invariance, separation, sized
+from lawful.groups.orthogonal import Orthogonal
 from lawful.laws import (
     Claim,
     action,
@@ -21,8 +20,8 @@ from lawful.laws import (
     associativity,
     identity_element,
     inverse_element,
-    made,
     shape,
+    transformed,
     triangle_inequality,
 )
 
@@ -41,8 +40,8 @@ class DirectProduct(LieGroup):
         factors: The groups.
 
     Examples:
-        >>> from lawful.groups.discrete.cyclic import Cyclic
-        >>> from lawful.groups.motions.scaling import Scaling
+        >>> from lawful.groups.finite import Cyclic
+        >>> from lawful.groups.euclidean import Scaling
         >>> group = DirectProduct(Scaling(), Cyclic(2))
         >>> g = torch.tensor(2.0), torch.tensor(1)
         >>> group.act(g, (torch.tensor([1.0]), torch.tensor([10, 20])))
@@ -162,7 +161,7 @@ def _diagonal(blocks: list[Tensor]) -> Tensor:
 
 def claims() -> Iterator[Claim]:
     """The laws that a product obeys: of a rotation of the plane and a permutation, seven numbers in a row."""
-    group = DirectProduct(Orthogonal(2), Permutation(3))
+    group = DirectProduct(Orthogonal(2), SymmetricGroup(3))
 
     def read(row: Tensor) -> Any:
         return row[..., :4].unflatten(-1, (2, 2)), row[..., 4:].round().long()
@@ -188,7 +187,7 @@ def claims() -> Iterator[Claim]:
     def act(g: Tensor, x: Tensor) -> Tensor:
         return torch.cat(group.act(read(g), x.split([2, 3], -1)), -1)
 
-    element = made(drawn, "b 7")
+    element = transformed(drawn, "b 7")
     for law in (
         associativity(),
         identity_element(identity=identity),

@@ -1,47 +1,38 @@
 """Using a model: predicting, writing, how sure it is, and how good."""
 
-from lawful.inference.confidence import Rays, far_confidence
-from lawful.inference.dead_units import activity, dead_units
-from lawful.inference.decoding import (
-    GREEDY,
-    Sampling,
-    beam_search,
-    beam_searches,
-    complete,
-    generate,
-    log_probabilities,
-    perplexity,
-    stream,
-    write,
-)
-from lawful.inference.ensemble import Ensemble, arithmetic, geometric, mean
-from lawful.inference.predict import predict, probabilities, sampled
-from lawful.inference.spread import ClassSpread, ValueSpread, class_spread, value_spread
+from lawful.inference.beam_search import beam_search, beam_searches
+from lawful.inference.diagnostics import Rays, activity, dead_units, ood_confidence
+from lawful.inference.ensemble import Ensemble, mean, mean_log_probabilities, mean_probabilities
+from lawful.inference.likelihood import perplexity, token_log_probs
+from lawful.inference.predict import mc_dropout_predict, predict, probabilities
+from lawful.inference.text import generate_text, stream_text
+from lawful.inference.uncertainty import ClassUncertainty, ValueSpread, class_spread, value_spread
+from lawful.models.generation import GREEDY, SamplingConfig, generate, stream
 
 __all__ = [
     "GREEDY",
-    "ClassSpread",
+    "ClassUncertainty",
     "Ensemble",
     "Rays",
-    "Sampling",
+    "SamplingConfig",
     "ValueSpread",
     "activity",
-    "arithmetic",
     "beam_search",
     "beam_searches",
     "class_spread",
-    "complete",
     "dead_units",
-    "far_confidence",
     "generate",
-    "geometric",
-    "log_probabilities",
+    "generate_text",
+    "mc_dropout_predict",
     "mean",
+    "mean_log_probabilities",
+    "mean_probabilities",
+    "ood_confidence",
     "perplexity",
     "predict",
     "probabilities",
-    "sampled",
     "stream",
+    "stream_text",
+    "token_log_probs",
     "value_spread",
-    "write",
 ]

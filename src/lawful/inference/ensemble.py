@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.functions.checks import seen
+from lawful.functions._validation import any_true
 from lawful.laws import (
     AtMost,
     Claim,
@@ -26,7 +26,7 @@ from lawful.laws import (
 Average = Callable[[Tensor], Tensor]
 
 
-def arithmetic(scores: Float[Tensor, "m *batch c"]) -> Float[Tensor, "*batch c"]:
+def mean_probabilities(scores: Float[Tensor, "m *batch c"]) -> Float[Tensor, "*batch c"]:
     r"""Averages members as probabilities, their mixture; returns its logarithm.
 
     $$p = \frac{1}{m} \sum_j p_j, \qquad p_j = \mathrm{softmax}(s_j)$$
@@ -37,13 +37,13 @@ def arithmetic(scores: Float[Tensor, "m *batch c"]) -> Float[Tensor, "*batch c"]
         scores: The scores $s_j$ of the members, along the first axis.
 
     Examples:
-        >>> arithmetic(torch.tensor([[9.0, 0.0], [0.0, 9.0]])).exp()
+        >>> mean_probabilities(torch.tensor([[9.0, 0.0], [0.0, 9.0]])).exp()
         tensor([0.5000, 0.5000])
     """
     return scores.log_softmax(-1).logsumexp(0) - math.log(len(scores))
 
 
-def geometric(scores: Float[Tensor, "m *batch c"]) -> Float[Tensor, "*batch c"]:
+def mean_log_probabilities(scores: Float[Tensor, "m *batch c"]) -> Float[Tensor, "*batch c"]:
     r"""Averages members as log-probabilities and makes them probabilities again; returns their logarithm.
 
     $$p \propto \prod_j p_j^{1 / m}$$
@@ -54,11 +54,11 @@ def geometric(scores: Float[Tensor, "m *batch c"]) -> Float[Tensor, "*batch c"]:
         scores: The scores of the members, along the first axis.
 
     Examples:
-        >>> geometric(torch.tensor([[9.0, 0.0], [0.0, 9.0]])).exp()
+        >>> mean_log_probabilities(torch.tensor([[9.0, 0.0], [0.0, 9.0]])).exp()
         tensor([0.5000, 0.5000])
     """
     mean = scores.log_softmax(-1).mean(0)
-    if seen(mean.isneginf().all(-1)):
+    if any_true(mean.isneginf().all(-1)):
         raise ValueError("a class that no member rules out was wanted: got members that agree on none")
     return mean.log_softmax(-1)
 
@@ -81,7 +81,7 @@ class Ensemble(nn.Module):
 
     Args:
         members: The models $f_j$.
-        average: `arithmetic` or `geometric`, of the scores of classes, or `mean`, of numbers.
+        average: `mean_probabilities` or `mean_log_probabilities`, of the scores of classes, or `mean`, of numbers.
 
     Examples:
         >>> model = Ensemble([nn.Linear(3, 2), nn.Linear(3, 2)])
@@ -89,7 +89,7 @@ class Ensemble(nn.Module):
         tensor([1., 1., 1., 1., 1.])
     """
 
-    def __init__(self, members: Sequence[nn.Module], *, average: Average = arithmetic) -> None:
+    def __init__(self, members: Sequence[nn.Module], *, average: Average = mean_probabilities) -> None:
         super().__init__()
         if not members:
             raise ValueError("at least one member was wanted: got none")
@@ -104,7 +104,7 @@ class Ensemble(nn.Module):
         return self.average(self.each(x))
 
 
-@law("-log p(y) ≤ mean of -log p_j(y)", every_input=True, tries=None)
+@law("-log p(y) ≤ mean of -log p_j(y)", every_input=True, discover_with=None)
 def no_worse_than_its_members(f: Map, scores: Tensor, y: Tensor) -> Statement:
     """The truth is on average no more surprising to the ensemble than to its members (Jensen's inequality).
 
@@ -121,7 +121,7 @@ def no_worse_than_its_members(f: Map, scores: Tensor, y: Tensor) -> Statement:
 def claims() -> Iterator[Claim]:
     """The laws that ensembles obey."""
     jensen = (shape("m b 3"), tokens("b", vocab=3))
-    for average in (arithmetic, geometric):
+    for average in (mean_probabilities, mean_log_probabilities):
         name = average.__name__
 
         def total(scores: Tensor, average: Average = average) -> Tensor:
@@ -138,9 +138,9 @@ def claims() -> Iterator[Claim]:
         yield Claim(agreement(other=lambda s: s.log_softmax(-1)), alone, shape("b 3"), name=f"{name} of one")
         yield Claim(no_worse_than_its_members(), by_truth, jensen, name=name)
     mixture = agreement(other=lambda s: s.softmax(-1).mean(0))
-    yield Claim(mixture, lambda s: arithmetic(s).exp(), shape("m b 3"), name="arithmetic, a mixture")
+    yield Claim(mixture, lambda s: mean_probabilities(s).exp(), shape("m b 3"), name="arithmetic, a mixture")
     mean_score = agreement(other=lambda s: s.mean(0).log_softmax(-1))
-    yield Claim(mean_score, geometric, shape("m b 3"), name="geometric, the mean score")
+    yield Claim(mean_score, mean_log_probabilities, shape("m b 3"), name="geometric, the mean score")
     one, other = nn.Linear(3, 2), nn.Linear(3, 2)
     halves = agreement(other=lambda x: (one(x) + other(x)) / 2)
     yield Claim(halves, Ensemble([one, other], average=mean), shape("b 3"), name="Ensemble")

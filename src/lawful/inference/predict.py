@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from lawful.blocks.dropout.monte_carlo import RANDOM
-from lawful.blocks.modes import in_training
+from lawful.blocks.dropout import RANDOM
+from lawful.blocks.modes import eval_mode
 from lawful.functions.activations import identity
-from lawful.laws import Claim, agreement, batch_independence, made, shape, sums_to_one
+from lawful.laws import Claim, agreement, batch_independence, shape, sums_to_one, transformed
 
 Link = Callable[[Tensor], Tensor]
 probabilities: Link = partial(torch.softmax, dim=-1)
@@ -37,12 +37,12 @@ def predict(
         >>> predict(nn.Linear(3, 2), torch.zeros(5, 3), batch=2).shape
         torch.Size([5, 2])
     """
-    with in_training(model):
+    with eval_mode(model):
         return torch.cat([link(model(part.to(device_of(model, x)))).to(x.device) for part in parts(x, batch)])
 
 
 @torch.no_grad()
-def sampled(
+def mc_dropout_predict(
     model: nn.Module,
     x: Shaped[Tensor, "n ..."],
     *,
@@ -72,12 +72,12 @@ def sampled(
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(), nn.Linear(8, 2))
-        >>> sampled(model, torch.ones(5, 3), samples=4).shape
+        >>> mc_dropout_predict(model, torch.ones(5, 3), samples=4).shape
         torch.Size([4, 5, 2])
     """
     if samples < 1:
         raise ValueError(f"samples are at least 1: got {samples}")
-    with torch.random.fork_rng([x.device] if x.is_cuda else []), in_training(model, random):
+    with torch.random.fork_rng([x.device] if x.is_cuda else []), eval_mode(model, random):
         torch.default_generator.manual_seed(seed)
         if x.is_cuda:
             torch.cuda.manual_seed(seed)
@@ -114,7 +114,7 @@ def claims() -> Iterator[Claim]:
         return predict(model, x, batch=2)
 
     def drawn(x: Tensor) -> Tensor:
-        return sampled(model, x, samples=2, batch=2)
+        return mc_dropout_predict(model, x, samples=2, batch=2)
 
     yield Claim(sums_to_one(), predicted, shape("n 3"), name="predict")
 
@@ -124,7 +124,7 @@ def claims() -> Iterator[Claim]:
         return scores.exp() / scores.exp().sum(-1, keepdim=True)
 
     yield Claim(batch_independence(), predicted, shape("n 3"), name="predict")
-    yield Claim(agreement(other=equation), predicted, made(torch.tanh, "n 3"), name="predict")
+    yield Claim(agreement(other=equation), predicted, transformed(torch.tanh, "n 3"), name="predict")
     yield Claim(sums_to_one(), drawn, shape("n 3"), name="sampled")
 
     class Halved(nn.Module):
@@ -134,7 +134,7 @@ def claims() -> Iterator[Claim]:
             return nn.functional.dropout(torch.ones_like(x), training=self.training) / 2
 
     def dropped(x: Tensor) -> Tensor:
-        values = sampled(Halved(), x, link=identity, random=(Halved,))
+        values = mc_dropout_predict(Halved(), x, link=identity, random=(Halved,))
         return torch.stack([values.amin((0, 2)), values.amax((0, 2)), x[:, 0] * 0 + len(values)])
 
     both = agreement(other=lambda x: x.new_tensor([[0], [1], [32]]).expand(3, len(x)))

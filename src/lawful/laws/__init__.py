@@ -1,16 +1,5 @@
 """Laws: statements about any map, a kind a file, and the words in which they are stated."""
 
-from lawful.laws.agreement import (
-    agreement,
-    backend_agreement,
-    cached_decoding,
-    chunking,
-    compilation,
-    low_precision,
-    recurrence,
-    sparse_agreement,
-    switch_agreement,
-)
 from lawful.laws.algebra import (
     action,
     associativity,
@@ -22,17 +11,8 @@ from lawful.laws.algebra import (
     inverse_element,
     involution,
 )
-from lawful.laws.bookkeeping import (
-    determinism,
-    layout_independence,
-    no_mutation,
-    no_parameter_change,
-    purity,
-    reversible_modes,
-    state_dict_round_trip,
-)
-from lawful.laws.calculus import derivative, gradient, invertibility, log_determinant, second_order_gradient
-from lawful.laws.densities import density_integrates_to_one, reparameterised_gradient, samples_follow_density, score
+from lawful.laws.bounds import boundedness, convexity, finiteness, lipschitz, monotonicity
+from lawful.laws.densities import density_integrates_to_one, reparameterized_gradient, samples_follow_density, score
 from lawful.laws.dependence import (
     batch_independence,
     causality,
@@ -42,35 +22,30 @@ from lawful.laws.dependence import (
     ragged_batches,
     relative_position_only,
 )
-from lawful.laws.language import (
-    ALL,
-    AtMost,
-    Averages,
-    Axis,
-    Claim,
-    Draw,
-    Finite,
-    Follows,
-    Inapplicable,
-    Law,
-    Map,
-    Reached,
-    Same,
-    Statement,
-    Unchanged,
-    all_of,
-    at,
-    between,
-    kink_at,
-    law,
-    made,
-    mask,
-    probabilities,
-    shape,
-    ties,
-    tokens,
-    up_to,
+from lawful.laws.equivalence import (
+    agreement,
+    backend_agreement,
+    cached_decoding,
+    chunk_consistency,
+    compile_agreement,
+    low_precision,
+    recurrence,
+    sparse_agreement,
+    switch_agreement,
 )
+from lawful.laws.gradients import (
+    checkpointed_gradient,
+    derivative,
+    every_parameter_receives_a_gradient,
+    gradient,
+    gradient_accumulation,
+    invertibility,
+    log_determinant,
+    second_order_gradient,
+)
+from lawful.laws.inputs import mask, probabilities, shape, tokens, transformed
+from lawful.laws.interfaces import Draw, Map
+from lawful.laws.law import ALL, Axis, Claim, Inapplicable, Law, all_of, kink_at, law, ties
 from lawful.laws.linearity import (
     additivity,
     evenness,
@@ -90,10 +65,29 @@ from lawful.laws.metric import (
     symmetry,
     triangle_inequality,
 )
-from lawful.laws.order import boundedness, convexity, finiteness, lipschitz, monotonicity
-from lawful.laws.parameters import hidden_unit_permutation, hidden_unit_rescaling, scale_free_weights, weight_sharing
+from lawful.laws.module_hygiene import (
+    determinism,
+    layout_independence,
+    no_mutation,
+    no_parameter_change,
+    state_dict_round_trip,
+    statelessness,
+    train_eval_round_trip,
+)
 from lawful.laws.probability import divergence, gibbs_inequality, non_negativity, sums_to_one
-from lawful.laws.training import checkpointed_gradient, every_parameter_receives_a_gradient, gradient_accumulation
+from lawful.laws.statements import (
+    AtMost,
+    BitwiseEqual,
+    Equal,
+    Finite,
+    FollowsCDF,
+    HasMean,
+    Occurs,
+    Statement,
+    at,
+    between,
+    up_to,
+)
 from lawful.laws.transformations import (
     equivariance,
     gradient_equivariance,
@@ -104,23 +98,29 @@ from lawful.laws.transformations import (
     reversal_invariance,
     translation_equivariance,
 )
+from lawful.laws.weight_symmetries import (
+    hidden_unit_permutation,
+    hidden_unit_rescaling,
+    scale_free_weights,
+    weight_sharing,
+)
 
 __all__ = [
     "ALL",
     "AtMost",
-    "Averages",
     "Axis",
+    "BitwiseEqual",
     "Claim",
     "Draw",
+    "Equal",
     "Finite",
-    "Follows",
+    "FollowsCDF",
+    "HasMean",
     "Inapplicable",
     "Law",
     "Map",
-    "Reached",
-    "Same",
+    "Occurs",
     "Statement",
-    "Unchanged",
     "action",
     "additivity",
     "agreement",
@@ -135,9 +135,9 @@ __all__ = [
     "cauchy_schwarz",
     "causality",
     "checkpointed_gradient",
-    "chunking",
+    "chunk_consistency",
     "commutativity",
-    "compilation",
+    "compile_agreement",
     "convexity",
     "density_integrates_to_one",
     "derivative",
@@ -174,7 +174,6 @@ __all__ = [
     "locality",
     "log_determinant",
     "low_precision",
-    "made",
     "mask",
     "masked_positions_have_no_influence",
     "metric",
@@ -189,14 +188,12 @@ __all__ = [
     "permutation_invariance",
     "positions_matter",
     "probabilities",
-    "purity",
     "ragged_batches",
     "recurrence",
     "relative_position_only",
-    "reparameterised_gradient",
+    "reparameterized_gradient",
     "reversal_equivariance",
     "reversal_invariance",
-    "reversible_modes",
     "samples_follow_density",
     "scale_free_weights",
     "scale_invariance",
@@ -206,11 +203,14 @@ __all__ = [
     "shift_invariance",
     "sparse_agreement",
     "state_dict_round_trip",
+    "statelessness",
     "sums_to_one",
     "switch_agreement",
     "symmetry",
     "ties",
     "tokens",
+    "train_eval_round_trip",
+    "transformed",
     "translation_equivariance",
     "triangle_inequality",
     "up_to",

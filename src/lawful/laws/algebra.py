@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lawful.laws.language import Draw, Inapplicable, Map, Same, Statement, law
+from lawful.laws.interfaces import Draw, Map
+from lawful.laws.law import Inapplicable, law
+from lawful.laws.statements import Equal, Statement
 
 
 def _alike(y: Tensor, x: Tensor) -> Tensor:
@@ -19,7 +21,7 @@ def _alike(y: Tensor, x: Tensor) -> Tensor:
     return y
 
 
-@law("f(f(x)) = f(x)", of_architecture=False)
+@law("f(f(x)) = f(x)", any_weights=False)
 def idempotence(f: Map, x: Tensor) -> Statement:
     """Doing it twice is doing it once.
 
@@ -27,17 +29,17 @@ def idempotence(f: Map, x: Tensor) -> Statement:
     Broken by: tanh; a layer norm with a gain.
     """
     y = _alike(f(x), x)
-    return Same(f(y), y)
+    return Equal(f(y), y)
 
 
-@law("f(f(x)) = x", of_architecture=False)
+@law("f(f(x)) = x", any_weights=False)
 def involution(f: Map, x: Tensor) -> Statement:
     """Doing it twice undoes it.
 
     Kept by: a reflection, a reversal, the negative, the transpose of a square matrix.
     Broken by: a rotation by other than half a turn.
     """
-    return Same(f(_alike(f(x), x)), x, exercised=True)
+    return Equal(f(_alike(f(x), x)), x, exercised=True)
 
 
 def _pair(x: Tensor, y: Tensor) -> None:
@@ -53,7 +55,7 @@ def commutativity(f: Map, x: Tensor, y: Tensor) -> Statement:
     Broken by: a matrix product, a divergence.
     """
     _pair(x, y)
-    return Same(f(y, x), f(x, y))
+    return Equal(f(y, x), f(x, y))
 
 
 @law("f(f(x, y), z) = f(x, f(y, z))")
@@ -65,7 +67,7 @@ def associativity(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
     """
     _pair(x, y)
     z = draw.fresh(x)
-    return Same(f(_alike(f(x, y), x), z), f(x, f(y, z)))
+    return Equal(f(_alike(f(x, y), x), z), f(x, f(y, z)))
 
 
 @law("f(x, y + z) = f(x, y) + f(x, z)")
@@ -78,7 +80,7 @@ def distributivity(
     Broken by: a sum over a sum; attention over keys.
     """
     z = draw.fresh(y)
-    return Same(f(x, over(y, z)), over(f(x, y), f(x, z)))
+    return Equal(f(x, over(y, z)), over(f(x, y), f(x, z)))
 
 
 Element = float | str | Callable[..., Any]
@@ -98,7 +100,7 @@ def identity_element(f: Map, x: Tensor, y: Tensor, *, identity: Element = 0.0) -
     """
     _pair(x, y)
     e = _element(f, identity, x)
-    return Same((_alike(f(x, e), x), f(e, x)), (x, x), exercised=True)
+    return Equal((_alike(f(x, e), x), f(e, x)), (x, x), exercised=True)
 
 
 @law("f(x, x⁻¹) = e = f(x⁻¹, x)")
@@ -112,10 +114,10 @@ def inverse_element(
     """
     _pair(x, y)
     e, back = _element(f, identity, x), _element(f, inverse, x)
-    return Same((_alike(f(x, back), x), f(back, x)), (e, e), exercised=True)
+    return Equal((_alike(f(x, back), x), f(back, x)), (e, e), exercised=True)
 
 
-@law("f(x ∘ y) = f(x) · f(y)", of_architecture=False, tries=None)
+@law("f(x ∘ y) = f(x) · f(y)", any_weights=False, discover_with=None)
 def homomorphism(
     f: Map,
     x: Tensor,
@@ -130,10 +132,10 @@ def homomorphism(
     Broken by: the trace, from products to products; a unit of the quaternions with a wrong sign.
     """
     y = draw.fresh(x)
-    return Same(f(operation(x, y)), into(f(x), f(y)))
+    return Equal(f(operation(x, y)), into(f(x), f(y)))
 
 
-@law("f(g, f(h, x)) = f(g ∘ h, x)", tries=None)
+@law("f(g, f(h, x)) = f(g ∘ h, x)", discover_with=None)
 def action(
     f: Map, g: Tensor, x: Tensor, *, compose: Callable[[Tensor, Tensor], Tensor] = torch.matmul, draw: Draw
 ) -> Statement:
@@ -143,4 +145,4 @@ def action(
     Broken by: matrices on rows, from the right; a permutation that is applied as its inverse.
     """
     h = draw.fresh(g)
-    return Same(f(g, _alike(f(h, x), x)), f(compose(g, h), x))
+    return Equal(f(g, _alike(f(h, x), x)), f(compose(g, h), x))

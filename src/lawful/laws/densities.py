@@ -1,20 +1,129 @@
-"""What a density promises: it integrates to one, samples follow it, its gradients are right."""
+"""Integrals along a line: where to ask for a density, and how to add up what it says.
+
+What a density promises: it integrates to one, samples follow it, its gradients are right.
+"""
 
 from __future__ import annotations
 
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from lawful.laws import quadrature
-from lawful.laws.language import Averages, Draw, Follows, Inapplicable, Map, Same, Statement, law
-from lawful.laws.language.axes import real
-from lawful.laws.quadrature import Line, mass_before, thinned
+from lawful.laws.interfaces import Draw, Map
+from lawful.laws.law import Inapplicable, law, real
+from lawful.laws.statements import Equal, FollowsCDF, HasMean, Statement
+
+
+@dataclass(frozen=True)
+class Line:
+    """A coordinate z that runs over the whole line while the point x runs over an interval.
+
+    A density that is infinite at a bound of its support is tame in z: log(x - low), or the logit.
+    """
+
+    low: float
+    high: float
+
+    def coordinate(self, x: Tensor) -> Tensor:
+        """Returns z at the point x."""
+        z = (x - self.low).clamp_min(1e-300).log() if math.isfinite(self.low) else x
+        if math.isfinite(self.high):
+            z = (z if math.isfinite(self.low) else torch.zeros_like(x)) - (self.high - x).clamp_min(1e-300).log()
+        return z
+
+    def point(self, z: Tensor, dtype: torch.dtype) -> Tensor:
+        """Returns the point x at z, in a type, and inside the interval there too."""
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            x = self.low + (self.high - self.low) * z.sigmoid()
+        elif math.isfinite(self.low):
+            x = self.low + z.exp()
+        else:
+            x = self.high - (-z).exp() if math.isfinite(self.high) else z
+        if not dtype.is_floating_point:
+            return x.to(dtype)
+        low, high = torch.tensor([self.low, self.high], dtype=dtype)
+        return x.to(dtype).clamp(low.nextafter(high), high.nextafter(low))
+
+    def merged(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Whether points are so close to a bound that the type has no room for others in between."""
+        eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+        bounds = [bound for bound in (self.low, self.high) if math.isfinite(bound)]
+        close = [(x - bound).abs() <= 4 * eps * abs(bound) for bound in bounds]
+        return torch.stack([*close, torch.zeros_like(x, dtype=torch.bool)]).any(0)
+
+    def log_stretch(self, z: Tensor) -> Tensor:
+        """Returns log dx/dz."""
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            return torch.nn.functional.logsigmoid(z) + torch.nn.functional.logsigmoid(-z)
+        return z if math.isfinite(self.low) else -z if math.isfinite(self.high) else torch.zeros_like(z)
+
+
+def mass_before(line: Tensor, density: Tensor, own: Tensor) -> Tensor:
+    """The part of each line's integral, by trapezoids, that lies before its own sample."""
+    pieces = (density[:, 1:] + density[:, :-1]) / 2 * line.diff(dim=1)
+    cumulative = torch.nn.functional.pad(pieces.cumsum(1), (1, 0))
+    return (cumulative * own).sum(1) / cumulative[:, -1]
+
+
+def thinned(line: Tensor, density: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Every other node of each line, and its own sample: the others move onto their neighbours and count nothing."""
+    kept = (torch.arange(line.shape[1], device=line.device) % 2 == 0) | own
+    kept[:, -1] = True
+    index = torch.where(kept, torch.arange(line.shape[1], device=line.device), 0).cummax(dim=1).values
+    return line.gather(1, index), density.gather(1, index), own
+
+
+def integers(x: Tensor, support: tuple[float, float] | None) -> Tensor:
+    """The integers from a little below the samples to a little above, within the support."""
+    margin = 5 + float(x.max() - x.min())
+    low, high = support or (-math.inf, math.inf)
+    first, last = max(float(x.min()) - margin, low), min(float(x.max()) + margin, high)
+    return torch.arange(round(first), round(last) + 1, device=x.device)
+
+
+def nodes(x: Tensor, count: int = 128) -> Tensor:
+    """Where to ask for the density: at quantiles of the samples, and evenly over five times their range."""
+    margin = 2 * (x.max() - x.min())
+    even = torch.linspace(float(x.min() - margin), float(x.max() + margin), count, device=x.device, dtype=x.dtype)
+    quantiles = x.sort().values[torch.arange(count, device=x.device) * (x.numel() - 1) // (count - 1)]
+    middle = x.median()
+    return torch.cat([even, quantiles, middle + (quantiles - middle) * 1.5]).sort().values
+
+
+def integral(
+    density: Callable[[Tensor], Tensor], axis: Line, samples: Tensor, dtype: torch.dtype, rounds: int = 12
+) -> tuple[Tensor, Tensor]:
+    """Integrates a density, asked at points of a type, over an interval: more nodes where they change the result most.
+
+    It begins where the samples are, and with a grid that is fine near 0 and coarse far away, as far as points of the
+    type can be told apart.
+    Each round halves the quarter of the pieces for which the trapezoid rule and the midpoint rule differ most.
+
+    Returns the integral, and how large the integrand still is at the ends.
+    """
+
+    def stretched(z: Tensor) -> Tensor:
+        return (density(axis.point(z, dtype)).double() * axis.log_stretch(z).exp()).nan_to_num(0.0)
+
+    grid = torch.linspace(-14, 14, 801, dtype=torch.float64).sinh() / 10
+    z = torch.cat([grid, nodes(axis.coordinate(samples))]).sort().values
+    z = z[(axis.coordinate(axis.point(z, dtype).double()) - z).abs() < 0.01 * (1 + z.abs())]
+    values = stretched(z)
+    for _ in range(rounds):
+        middle = (z[1:] + z[:-1]) / 2
+        between = stretched(middle)
+        error = ((values[1:] + values[:-1]) / 2 - between).abs() * z.diff()
+        split = error >= error.sort().values[3 * error.numel() // 4]
+        z = torch.cat([z, middle[split]])
+        z, order = z.sort()
+        values = torch.cat([values, between[split]])[order]
+    return torch.trapezoid(values, z), torch.maximum(values[0], values[-1])
 
 
 def _conditions(f: Map, sample: str | Callable[..., Any], xs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -80,7 +189,7 @@ def samples_follow_density(
     axis = Line(-math.inf, math.inf) if discrete else Line(*(support or (-math.inf, math.inf)))
     draw.assume(axis.merged(here, rows.dtype).double().mean() < 0.01)
     place = axis.coordinate(here)
-    where = quadrature.integers(place, support) if discrete else quadrature.nodes(place)
+    where = integers(place, support) if discrete else nodes(place)
     # Each line holds the nodes and the sample itself, in order, so that the mass before the sample is a sum.
     line, order = torch.cat([where.expand(n, -1), place[:, None]], dim=1).sort(dim=1, stable=True)
     points = rows[:, None, :].expand(-1, line.shape[1], -1).clone()
@@ -96,10 +205,10 @@ def samples_follow_density(
         density = density.masked_fill(own, 0.0)
         below = (density * (line < place[:, None])).sum(1)
         equal = (density * (line == place[:, None])).sum(1)
-        return Follows((below + equal * torch.special.ndtr(draw.normal(n).double())) / density.sum(1))
+        return FollowsCDF((below + equal * torch.special.ndtr(draw.normal(n).double())) / density.sum(1))
     before = mass_before(line, density, own)
     draw.assume((before - mass_before(*thinned(line, density, own))).abs().max() < 0.005)
-    return Follows(before)
+    return FollowsCDF(before)
 
 
 def _support(distribution: Distribution) -> tuple[float, float] | None:
@@ -144,14 +253,14 @@ def density_integrates_to_one(
     if x[0].numel() > 1:
         return _importance(x.double(), density, support or (-math.inf, math.inf), draw)
     if bool((x == x.round()).all()):
-        total = density(quadrature.integers(x.double().reshape(-1), support)).sum()
+        total = density(integers(x.double().reshape(-1), support)).sum()
     else:
         low, high = support or (-math.inf, math.inf)
         middle = 0.0 if math.isfinite(low) or math.isfinite(high) else float(x.double().median())
         axis, here = Line(low, high), x.double().reshape(-1) - middle
-        total, left_out = quadrature.integral(lambda z: density(z + middle), axis, here, x.dtype)
+        total, left_out = integral(lambda z: density(z + middle), axis, here, x.dtype)
         draw.assume(left_out < 1e-4 * total)
-    return Same(total, torch.ones_like(total), exercised=True)
+    return Equal(total, torch.ones_like(total), exercised=True)
 
 
 def _importance(
@@ -173,7 +282,7 @@ def _importance(
     points = mean + z @ root.T
     inside = ((points > support[0]) & (points < support[1])).all(1)
     ratio = density(torch.where(inside[:, None], points, x)) / log_q.exp()
-    return Averages(torch.where(inside, ratio, 0.0), torch.ones((), dtype=torch.float64))
+    return HasMean(torch.where(inside, ratio, 0.0), torch.ones((), dtype=torch.float64))
 
 
 @law("s(x) = ∇ log p(x)")
@@ -194,14 +303,14 @@ def score(
         if not log_density.requires_grad:
             raise Inapplicable("the log-density passes no gradient")
         found = torch.autograd.grad(log_density, leaf, torch.ones_like(log_density))[0]
-    return Same(reported, found, exercised=True)
+    return Equal(reported, found, exercised=True)
 
 
 _GROUPS = 50
 
 
 @law("E ∇_θ h(x_θ) = ∇_θ E h(x), x ~ p_θ", cases=4, every_input=True)
-def reparameterised_gradient(
+def reparameterized_gradient(
     f: Map,
     *xs: Tensor,
     sample: str | Callable[..., Any] = "rsample",
@@ -246,4 +355,4 @@ def reparameterised_gradient(
         h = wave(y)
         estimate = (h - h.mean()) * logs
         apart = slopes(wave(x)) - slopes(estimate)
-    return Averages(apart.detach(), torch.zeros(()))
+    return HasMean(apart.detach(), torch.zeros(()))

@@ -5,20 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lawful.laws.language import (
-    Axis,
-    Draw,
-    Inapplicable,
-    Map,
-    Reached,
-    Same,
-    Statement,
-    at,
-    index_along,
-    law,
-    up_to,
-)
-from lawful.laws.language.axes import along, length
+from lawful.laws.interfaces import Draw, Map
+from lawful.laws.law import Axis, Inapplicable, along, law, length
+from lawful.laws.statements import Equal, Occurs, Statement, at, index_along, up_to
 
 
 @law("f(x)[i] does not depend on x[j], j ≠ i")
@@ -30,7 +19,7 @@ def batch_independence(f: Map, *xs: Tensor, batch: Axis = 0, draw: Draw) -> Stat
     """
     i = draw.integer(0, length(xs[0], batch, "batch") - 1, "i")
     mates = [draw.replace(x, lambda z: index_along(z, batch) != i) for x in xs]
-    return Same(along(f(*xs), xs[0], batch, "batch"), f(*mates), where=at(i, axis=batch), exact=True)
+    return Equal(along(f(*xs), xs[0], batch, "batch"), f(*mates), where=at(i, axis=batch), exact=True)
 
 
 @law("f(x)[≤ t] does not depend on x[> t]")
@@ -42,10 +31,10 @@ def causality(f: Map, *xs: Tensor, time: Axis = 1, draw: Draw) -> Statement:
     """
     t = draw.integer(0, length(xs[0], time, "time") - 2, "t")
     changed = [draw.replace(x, lambda z: index_along(z, time) > t) for x in xs]
-    return Same(along(f(*xs), xs[0], time, "time"), f(*changed), where=up_to(t, axis=time), exact=True)
+    return Equal(along(f(*xs), xs[0], time, "time"), f(*changed), where=up_to(t, axis=time), exact=True)
 
 
-@law("f(x)[i] does not depend on x[j], |i - j| > r", tries=[{"radius": r} for r in (0, 1, 2, 4)])
+@law("f(x)[i] does not depend on x[j], |i - j| > r", discover_with=[{"radius": r} for r in (0, 1, 2, 4)])
 def locality(f: Map, *xs: Tensor, radius: int, axis: Axis = 1, draw: Draw) -> Statement:
     """An output depends only on inputs at most `radius` positions away.
 
@@ -56,7 +45,7 @@ def locality(f: Map, *xs: Tensor, radius: int, axis: Axis = 1, draw: Draw) -> St
         raise ValueError(f"radius is at least 0: got {radius}")
     i = draw.integer(0, length(xs[0], axis) - 1, "i")
     changed = [draw.replace(x, lambda z: (index_along(z, axis) - i).abs() > radius) for x in xs]
-    return Same(along(f(*xs), xs[0], axis), f(*changed), where=at(i, axis=axis), exact=True)
+    return Equal(along(f(*xs), xs[0], axis), f(*changed), where=at(i, axis=axis), exact=True)
 
 
 @law("every input x_k changes f(x) at some x", every_input=True)
@@ -68,7 +57,7 @@ def every_input_matters(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """
     y = f(*xs)
     changed = [f(*xs[:n], draw.fresh(x), *xs[n + 1 :]) for n, x in enumerate(xs)]
-    return Reached([f"input {n}" for n in range(len(xs))], [_apart(y, z) for z in changed])
+    return Occurs([f"input {n}" for n in range(len(xs))], [_apart(y, z) for z in changed])
 
 
 def _apart(y: Tensor, z: Tensor) -> bool:
@@ -96,7 +85,7 @@ def relative_position_only(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """
     others, p = _positions(xs)
     s = draw.integer(1, 64, "s")
-    return Same(f(*others, p + s), f(*others, p))
+    return Equal(f(*others, p + s), f(*others, p))
 
 
 @law("f(x, p) ≠ f(x, p') for some p, p'", every_input=True)
@@ -107,7 +96,7 @@ def positions_matter(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     Broken by: rotary embeddings over the head axis, which cancel; positions that are taken and dropped.
     """
     others, p = _positions(xs)
-    return Reached(["the positions"], [_apart(f(*others, p), f(*others, draw.fresh(p)))])
+    return Occurs(["the positions"], [_apart(f(*others, p), f(*others, draw.fresh(p)))])
 
 
 @law("f(x, n)[i] = f(x[i, : n_i], n_i)")
@@ -135,4 +124,4 @@ def ragged_batches(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep: boo
     together = f(x, there)[i : i + 1]
     single = f(alone, there[i : i + 1] if there.dim() == 1 else there[i : i + 1, :n])
     runs = -together.dim() <= time < together.dim() and (together.shape[time], single.shape[time]) == (t, n)
-    return Same(together.narrow(time, 0, n) if runs else together, single)
+    return Equal(together.narrow(time, 0, n) if runs else together, single)

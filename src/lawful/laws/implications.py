@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from lawful.laws.bounds import boundedness, convexity
 from lawful.laws.dependence import batch_independence, causality, locality
-from lawful.laws.language import Law
+from lawful.laws.law import Law
 from lawful.laws.linearity import additivity, homogeneity, oddness
-from lawful.laws.order import boundedness, convexity
 from lawful.laws.probability import non_negativity
 from lawful.laws.transformations import (
     permutation_equivariance,
@@ -22,7 +22,7 @@ Values = Mapping[str, Any]
 
 def _wider(stated: Law, name: str, values: Values) -> Iterator[Law]:
     """The same law with each larger value of a parameter that discovery tries."""
-    for tried in stated.tries or ():
+    for tried in stated.discover_with or ():
         if tried[name] > values[name]:
             yield stated(**{**values, name: tried[name]})
 
@@ -54,7 +54,7 @@ def _of_translations(values: Values) -> Iterator[Law]:
 def _of_bounds(values: Values) -> Iterator[Law]:
     if values["low"] >= 0:
         yield non_negativity()
-    for tried in boundedness.tries or ():
+    for tried in boundedness.discover_with or ():
         if tried["low"] <= values["low"] and values["high"] <= tried["high"] and tried != values:
             yield boundedness(**tried)
 

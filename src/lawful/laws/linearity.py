@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from lawful.laws.language import Axis, Draw, Map, Same, Statement, law
-from lawful.laws.language.axes import length, real
+from lawful.laws.interfaces import Draw, Map
+from lawful.laws.law import Axis, law, length, real
+from lawful.laws.statements import Equal, Statement
 
 _FACTORS = (2.0, 0.5, 3.0, 0.1, 10.0, 1.7)
 
 
-@law("f(a x + b y) = a f(x) + b f(y)", of_architecture=False)
+@law("f(a x + b y) = a f(x) + b f(y)", any_weights=False)
 def linearity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """The map of a linear combination is the linear combination of the maps.
 
@@ -19,10 +20,10 @@ def linearity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """
     y = draw.fresh(real(x))
     a, b = draw.choice((1.0, -1.0, *_FACTORS), "a"), draw.choice((1.0, -1.0, *_FACTORS), "b")
-    return Same(f(a * x + b * y), a * f(x) + b * f(y))
+    return Equal(f(a * x + b * y), a * f(x) + b * f(y))
 
 
-@law("f(x + y) = f(x) + f(y)", of_architecture=False)
+@law("f(x + y) = f(x) + f(y)", any_weights=False)
 def additivity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """The map of a sum is the sum of the maps.
 
@@ -30,30 +31,30 @@ def additivity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     Broken by: a bias; any activation.
     """
     y = draw.fresh(real(x))
-    return Same(f(x + y), f(x) + f(y))
+    return Equal(f(x + y), f(x) + f(y))
 
 
-@law("f(-x) = -f(x)", of_architecture=False)
+@law("f(-x) = -f(x)", any_weights=False)
 def oddness(f: Map, x: Tensor) -> Statement:
     """The opposite input gives the opposite output.
 
     Kept by: linear maps, tanh, the sine.
     Broken by: a bias; ReLU, GELU.
     """
-    return Same(f(-real(x)), -f(x))
+    return Equal(f(-real(x)), -f(x))
 
 
-@law("f(-x) = f(x)", of_architecture=False)
+@law("f(-x) = f(x)", any_weights=False)
 def evenness(f: Map, x: Tensor) -> Statement:
     """The opposite input gives the same output.
 
     Kept by: a norm, a square, the cosine.
     Broken by: anything with a sense of direction.
     """
-    return Same(f(-real(x)), f(x))
+    return Equal(f(-real(x)), f(x))
 
 
-@law("f(a x) = a^k f(x), a > 0", of_architecture=False, tries=[{"degree": 1.0}, {"degree": 2.0}])
+@law("f(a x) = a^k f(x), a > 0", any_weights=False, discover_with=[{"degree": 1.0}, {"degree": 2.0}])
 def homogeneity(f: Map, x: Tensor, *, degree: float = 1.0, draw: Draw) -> Statement:
     """Scaling the input by a positive factor scales the output by a power of it.
 
@@ -61,10 +62,10 @@ def homogeneity(f: Map, x: Tensor, *, degree: float = 1.0, draw: Draw) -> Statem
     Broken by: a bias; GELU, tanh, softmax.
     """
     a = draw.choice(_FACTORS, "a")
-    return Same(f(a * real(x)), a**degree * f(x))
+    return Equal(f(a * real(x)), a**degree * f(x))
 
 
-@law("f(x + c) = f(x), c constant along the axis", of_architecture=False)
+@law("f(x + c) = f(x), c constant along the axis", any_weights=False)
 def shift_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> Statement:
     """Adding a constant along an axis changes nothing.
 
@@ -73,10 +74,10 @@ def shift_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> State
     """
     length(real(x), axis)
     c = draw.normal(*x.narrow(axis, 0, 1).shape) * draw.choice((1.0, 10.0), "size of c")
-    return Same(f(x + c), f(x))
+    return Equal(f(x + c), f(x))
 
 
-@law("f(a x) = f(x), a > 0, x ≠ 0", of_architecture=False)
+@law("f(a x) = f(x), a > 0, x ≠ 0", any_weights=False)
 def scale_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> Statement:
     """Multiplying by a positive factor, one for each slice along an axis, changes nothing.
 
@@ -88,4 +89,4 @@ def scale_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> State
     length(real(x), axis)
     draw.assume(x.abs().amax(axis) > 0)
     a = draw.normal(*x.narrow(axis, 0, 1).shape).exp() * draw.choice((1.0, 10.0, 0.1), "size of a")
-    return Same(f(a * x), f(x))
+    return Equal(f(a * x), f(x))

@@ -8,19 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lawful.laws.language import (
-    Axis,
-    Draw,
-    Finite,
-    Inapplicable,
-    Map,
-    Same,
-    Statement,
-    index_along,
-    law,
-    up_to,
-)
-from lawful.laws.language.axes import along, length
+from lawful.laws.interfaces import Draw, Map
+from lawful.laws.law import Axis, Inapplicable, along, law, length
+from lawful.laws.statements import Equal, Finite, Statement, index_along, up_to
 
 
 def _is_mask(mask: Tensor) -> Tensor:
@@ -61,11 +51,11 @@ def padding_invariance(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep:
         padded = torch.cat([mask, torch.full((mask.shape[0], extra), not keep, device=mask.device)], dim=1)
         y = along(f(x, mask), x, time, "time")
         z = f(longer, padded).narrow(time, 0, t)
-        return Same(y, z, where=_kept(mask, y, time, keep))
+        return Equal(y, z, where=_kept(mask, y, time, keep))
     lengths = mask.clamp(1, t)
     y = along(f(x, lengths), x, time, "time")
     real = index_along(y, time) < lengths.reshape([-1] + [1] * (y.dim() - 1))
-    return Same(y, f(longer, lengths).narrow(time, 0, t), where=real & where(y))
+    return Equal(y, f(longer, lengths).narrow(time, 0, t), where=real & where(y))
 
 
 @law("f(x, m)[i] does not depend on x[j], m[j] = 0, for m[i] = 1")
@@ -80,7 +70,7 @@ def masked_positions_have_no_influence(
     shown = _kept(_fits(mask, x, time), x, time, keep)
     changed = draw.replace(x, lambda _: ~shown)
     y = along(f(x, mask), x, time, "time")
-    return Same(y, f(changed, mask), where=_kept(mask, y, time, keep), exact=True)
+    return Equal(y, f(changed, mask), where=_kept(mask, y, time, keep), exact=True)
 
 
 @law("m[i, :] = 0 ⇒ f(x, m) and its gradient are finite")

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from lawful.laws.algebra import commutativity
-from lawful.laws.language import AtMost, Draw, Inapplicable, Map, Same, Statement, all_of, at, law
-from lawful.laws.language.axes import real
+from lawful.laws.interfaces import Draw, Map
+from lawful.laws.law import Inapplicable, all_of, law, real
 from lawful.laws.probability import non_negativity, tells_apart
+from lawful.laws.statements import AtMost, Equal, Statement, at
 
 
 @law("d(x, z) ≤ d(x, y) + d(y, z)")
@@ -40,7 +41,7 @@ def identity_of_indiscernibles(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> S
         positive = tells_apart(f(x, other), x, other)
         left.append(positive)
         right.append(torch.ones_like(positive))
-    return Same(left, right, exercised=True, names=("d(x, x)", "d(x, y) > 0", "d(x, x') > 0"))
+    return Equal(left, right, exercised=True, names=("d(x, x)", "d(x, y) > 0", "d(x, x') > 0"))
 
 
 @law("k(x, y)² ≤ k(x, x) k(y, y)")
@@ -67,7 +68,7 @@ metric = all_of(
 )
 
 
-@law("‖f(x) - f(y)‖ = ‖x - y‖", of_architecture=False)
+@law("‖f(x) - f(y)‖ = ‖x - y‖", any_weights=False)
 def isometry(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """Vectors, along the last axis, are as far apart as they were.
 
@@ -77,7 +78,7 @@ def isometry(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     y = draw.fresh(real(x))
     if not x.dim() or f(x).dim() != x.dim():
         raise Inapplicable(f"a vector for each vector was wanted: got {tuple(f(x).shape)} for {tuple(x.shape)}")
-    return Same((f(x) - f(y)).norm(dim=-1), (x - y).norm(dim=-1), exercised=x.shape[-1] > 1)
+    return Equal((f(x) - f(y)).norm(dim=-1), (x - y).norm(dim=-1), exercised=x.shape[-1] > 1)
 
 
 def _matrix(y: Tensor) -> Tensor:
@@ -96,7 +97,7 @@ def symmetry(f: Map, *xs: Tensor) -> Statement:
     y = _matrix(f(*xs))
     if y.shape[-1] != y.shape[-2]:
         raise Inapplicable(f"a square matrix was wanted: got shape {tuple(y.shape)}")
-    return Same(y, y.mT, exercised=y.shape[-1] > 1)
+    return Equal(y, y.mT, exercised=y.shape[-1] > 1)
 
 
 @law("f(x)ᵀ f(x) = 1")
@@ -110,4 +111,4 @@ def orthonormality(f: Map, *xs: Tensor) -> Statement:
     if y.shape[-1] > y.shape[-2]:
         raise Inapplicable(f"at most as many columns as rows were wanted: got shape {tuple(y.shape)}")
     gram = y.mT @ y
-    return Same(gram, torch.eye(gram.shape[-1]).to(gram).expand_as(gram), exercised=True)
+    return Equal(gram, torch.eye(gram.shape[-1]).to(gram).expand_as(gram), exercised=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lawful.laws.language import AtMost, Axis, Draw, Map, Same, Statement, law
+from lawful.laws.interfaces import Draw, Map
+from lawful.laws.law import Axis, law
+from lawful.laws.statements import AtMost, Equal, Statement
 
 
 @law("Σ_i f(x)_i = 1")
@@ -19,7 +21,7 @@ def sums_to_one(f: Map, *xs: Tensor, axis: Axis = -1) -> Statement:
     if not -y.dim() <= axis < y.dim():
         raise ValueError(f"axis={axis} is out of range: the output has shape {tuple(y.shape)}")
     total = y.sum(axis)
-    return Same(total, torch.ones_like(total), exercised=True)
+    return Equal(total, torch.ones_like(total), exercised=True)
 
 
 @law("f(x) ≥ 0")

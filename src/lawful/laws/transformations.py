@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lawful.laws.language import Axis, Discard, Draw, Inapplicable, Map, Same, Statement, between, law
-from lawful.laws.language.axes import along, length, real
+from lawful.laws.interfaces import Draw, Map, RejectCase
+from lawful.laws.law import Axis, Inapplicable, along, law, length, real
+from lawful.laws.statements import Equal, Statement, between
 
 
 def _several(xs: tuple[Tensor, ...], axis: int) -> int:
     """The size of the axis; a case with one position says nothing."""
     if (n := length(xs[0], axis)) < 2:
-        raise Discard
+        raise RejectCase
     return n
 
 
@@ -32,7 +33,7 @@ def permutation_equivariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) ->
     Broken by: a position embedding; a recurrence; a causal mask.
     """
     order, permuted = _permuted(xs, axis, draw)
-    return Same(f(*permuted), along(f(*xs), xs[0], axis).index_select(axis, order))
+    return Equal(f(*permuted), along(f(*xs), xs[0], axis).index_select(axis, order))
 
 
 @law("f(πx) = f(x)")
@@ -42,7 +43,7 @@ def permutation_invariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) -> S
     Kept by: sum, mean and maximum over the axis; attention pooling.
     Broken by: taking the last element; a weighted sum whose weights depend on the position.
     """
-    return Same(f(*_permuted(xs, axis, draw)[1]), f(*xs))
+    return Equal(f(*_permuted(xs, axis, draw)[1]), f(*xs))
 
 
 @law("f(x reversed) = f(x) reversed")
@@ -53,7 +54,7 @@ def reversal_equivariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     Broken by: a recurrence; a causal mask.
     """
     _several(xs, axis)
-    return Same(f(*(x.flip(axis) for x in xs)), along(f(*xs), xs[0], axis).flip(axis))
+    return Equal(f(*(x.flip(axis) for x in xs)), along(f(*xs), xs[0], axis).flip(axis))
 
 
 @law("f(x reversed) = f(x)")
@@ -64,10 +65,10 @@ def reversal_invariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     Broken by: taking the last element; a recurrence.
     """
     _several(xs, axis)
-    return Same(f(*(x.flip(axis) for x in xs)), f(*xs))
+    return Equal(f(*(x.flip(axis) for x in xs)), f(*xs))
 
 
-@law("f(T_s x) = T_s f(x)", tries=[{"border": b} for b in (0, 1, 2, 4)])
+@law("f(T_s x) = T_s f(x)", discover_with=[{"border": b} for b in (0, 1, 2, 4)])
 def translation_equivariance(f: Map, *xs: Tensor, axis: Axis = -1, border: int = 0, draw: Draw) -> Statement:
     """Shifting the input along an axis shifts the output.
 
@@ -83,7 +84,7 @@ def translation_equivariance(f: Map, *xs: Tensor, axis: Axis = -1, border: int =
     s = draw.integer(1, n - 1 if border == 0 else n - 2 * border - 1, "s")
     moved = f(*(x.roll(s, dims=axis) for x in xs))
     y = along(f(*xs), xs[0], axis).roll(s, dims=axis)
-    return Same(moved, y, where=between(s + border, n - border, axis=axis) if border else None)
+    return Equal(moved, y, where=between(s + border, n - border, axis=axis) if border else None)
 
 
 Sample = Callable[[Draw], Any]
@@ -94,7 +95,7 @@ def _identity(g: Any, y: Tensor) -> Tensor:
     return y
 
 
-@law("f(g·x) = g·f(x)", tries=None)
+@law("f(g·x) = g·f(x)", discover_with=None)
 def equivariance(
     f: Map,
     *xs: Tensor,
@@ -118,10 +119,10 @@ def equivariance(
     acts = _each(act, xs)
     acted = (act_out or acts[0])(g, f(*xs))
     moved = f(*(one(g, x) for one, x in zip(acts, xs, strict=True)))
-    return Same(moved, acted, slack=_slack(error, g, acted))
+    return Equal(moved, acted, slack=_slack(error, g, acted))
 
 
-@law("f(g·x) = f(x)", tries=None)
+@law("f(g·x) = f(x)", discover_with=None)
 def invariance(
     f: Map,
     *xs: Tensor,
@@ -140,7 +141,7 @@ def invariance(
     g = sample(draw)
     y = f(*xs)
     moved = f(*(one(g, x) for one, x in zip(_each(act, xs), xs, strict=True)))
-    return Same(moved, y, slack=_slack(error, g, y))
+    return Equal(moved, y, slack=_slack(error, g, y))
 
 
 def _each(act: Action | tuple[Action, ...], xs: tuple[Tensor, ...]) -> tuple[Action, ...]:
@@ -155,7 +156,7 @@ def _slack(error: Callable[[Any], float] | None, g: Any, y: Tensor) -> Tensor | 
     return 0.0 if error is None or not y.numel() else error(g) * y.abs().amax()
 
 
-@law("Df(g·x)ᵀ(g·c) = g·Df(x)ᵀ c, g orthogonal", tries=None)
+@law("Df(g·x)ᵀ(g·c) = g·Df(x)ᵀ c, g orthogonal", discover_with=None)
 def gradient_equivariance(
     f: Map, x: Tensor, *, sample: Sample, act: Action, act_out: Action = _identity, draw: Draw
 ) -> Statement:
@@ -184,4 +185,4 @@ def gradient_equivariance(
         return drawn[0]
 
     right = act(g, pulled(real(x), keep))
-    return Same(pulled(act(g, x), lambda y: act_out(g, drawn[0])), right)
+    return Equal(pulled(act(g, x), lambda y: act_out(g, drawn[0])), right)

@@ -1,24 +1,32 @@
 """Models: an architecture a file, blocks put together under one small dataclass."""
 
-from lawful.models.generative import (
-    PCA,
+from lawful.models.cnn import ResidualCNN, ResidualCNNConfig
+from lawful.models.generative.autoencoder import (
     Autoencoder,
-    Chart,
     CNNAutoencoderConfig,
     MLPAutoencoderConfig,
     cnn_autoencoder,
     mlp_autoencoder,
 )
+from lawful.models.generative.chart import Chart
+from lawful.models.generative.pca import PCA
+from lawful.models.gpt2_weights import gpt2_config
 from lawful.models.k_nearest import KNearest, KNearestClassifier, KNearestConfig
-from lawful.models.laid_out import LaidOut
-from lawful.models.linear_regression import LinearRegression, LinearRegressionConfig
-from lawful.models.logistic_regression import LogisticRegression, LogisticRegressionConfig
-from lawful.models.mlp import MLP, MLPConfig
-from lawful.models.polynomial_regression import Monomials, PolynomialRegression, PolynomialRegressionConfig
-from lawful.models.residual_cnn import ResidualCNN, ResidualCNNConfig
-from lawful.models.softmax_regression import SoftmaxRegression, SoftmaxRegressionConfig
+from lawful.models.linear import (
+    LinearRegression,
+    LinearRegressionConfig,
+    LogisticRegression,
+    LogisticRegressionConfig,
+    Monomials,
+    PolynomialRegression,
+    PolynomialRegressionConfig,
+    SoftmaxRegression,
+    SoftmaxRegressionConfig,
+    ThresholdedRegression,
+    ThresholdedRegressionConfig,
+)
+from lawful.models.mlp import MLP, MLPConfig, SpatialMLP
 from lawful.models.standardized import Standardized
-from lawful.models.thresholded_regression import ThresholdedRegression, ThresholdedRegressionConfig
 from lawful.models.transformer import (
     Decoder,
     DecoderConfig,
@@ -26,8 +34,7 @@ from lawful.models.transformer import (
     EncoderConfig,
     EncoderDecoder,
     EncoderDecoderConfig,
-    Extras,
-    gpt2_config,
+    TransformerExtras,
 )
 
 __all__ = [
@@ -42,11 +49,9 @@ __all__ = [
     "EncoderConfig",
     "EncoderDecoder",
     "EncoderDecoderConfig",
-    "Extras",
     "KNearest",
     "KNearestClassifier",
     "KNearestConfig",
-    "LaidOut",
     "LinearRegression",
     "LinearRegressionConfig",
     "LogisticRegression",
@@ -60,9 +65,11 @@ __all__ = [
     "ResidualCNNConfig",
     "SoftmaxRegression",
     "SoftmaxRegressionConfig",
+    "SpatialMLP",
     "Standardized",
     "ThresholdedRegression",
     "ThresholdedRegressionConfig",
+    "TransformerExtras",
     "cnn_autoencoder",
     "gpt2_config",
     "mlp_autoencoder",

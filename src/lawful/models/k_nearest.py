@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lawful.laws import Claim, agreement, batch_independence, made, shape, sums_to_one
-from lawful.models.labels import one_hot
+from lawful.laws import Claim, agreement, batch_independence, shape, sums_to_one, transformed
+from lawful.models.linear import one_hot
 
 ENTRIES = 2**22
 """How many distances are held at a time."""
@@ -167,4 +167,4 @@ def claims() -> Iterator[Claim]:
             return values.to(x)[apart.argsort(-1)[:, :5]].mean(1)
 
         name = f"KNearest, five of seven, order {sizes.order:g}"
-        yield Claim(agreement(other=five), asked, made(torch.tanh, "b 2"), name=name)
+        yield Claim(agreement(other=five), asked, transformed(torch.tanh, "b 2"), name=name)

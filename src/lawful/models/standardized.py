@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lawful.blocks import Standardize
 from lawful.laws import Claim, agreement, invariance, shape
-from lawful.models.linear_regression import LinearRegression, LinearRegressionConfig
+from lawful.models.linear import LinearRegression, LinearRegressionConfig
 
 
 class Standardized(nn.Module):

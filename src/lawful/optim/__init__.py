@@ -1,52 +1,77 @@
 """Optimizers as chains of parts, schedules, and what keeps weights in bounds."""
 
 from lawful.optim.adam import adam, adamw, uncorrected_adam
-from lawful.optim.averaging import WeightAverage
 from lawful.optim.chain import Chain
 from lawful.optim.clipping import clip_norm, clip_value
-from lawful.optim.descent import gradient_descent, heavy_ball, momentum, nesterov, sgd
 from lawful.optim.early_stopping import EarlyStopping
+from lawful.optim.ema import EMA
 from lawful.optim.lion import Blend, lion
-from lawful.optim.max_norm import limited, max_norm
-from lawful.optim.moments import AdamMoments, UncorrectedMoments
-from lawful.optim.muon import Orthogonalise, by_aspect, like_adam, muon, muon_with_adamw, orthogonalise
-from lawful.optim.part import Part, Point
-from lawful.optim.parts import Average, Decay, Descend, NesterovAverage, NesterovTrace, Sign, Trace
-from lawful.optim.rising import RisingAverage
+from lawful.optim.max_norm import clip_row_norms, max_norm
+from lawful.optim.muon import (
+    Orthogonalise,
+    WarmupMomentum,
+    adam_matched_scale,
+    aspect_ratio_scale,
+    muon,
+    muon_with_adamw,
+    newton_schulz,
+)
 from lawful.optim.row_swaps import better_order, rearrange
-from lawful.optim.schedules import Schedule, constant, cosine, linear, one_cycle, warm_up, warmup_stable_decay
+from lawful.optim.schedules import (
+    Schedule,
+    constant,
+    cosine_schedule,
+    linear,
+    one_cycle,
+    warmup_stable_decay,
+    with_warmup,
+)
+from lawful.optim.sgd import gradient_descent, heavy_ball, momentum, nesterov, sgd
+from lawful.optim.transforms import (
+    AdamMoments,
+    AddDecayedWeights,
+    EmaMomentum,
+    GradientTransform,
+    Momentum,
+    NesterovAverage,
+    NesterovTrace,
+    ScaleByLearningRate,
+    Sign,
+    StepContext,
+    UncorrectedMoments,
+)
 
 __all__ = [
+    "EMA",
     "AdamMoments",
-    "Average",
+    "AddDecayedWeights",
     "Blend",
     "Chain",
-    "Decay",
-    "Descend",
     "EarlyStopping",
+    "EmaMomentum",
+    "GradientTransform",
+    "Momentum",
     "NesterovAverage",
     "NesterovTrace",
     "Orthogonalise",
-    "Part",
-    "Point",
-    "RisingAverage",
+    "ScaleByLearningRate",
     "Schedule",
     "Sign",
-    "Trace",
+    "StepContext",
     "UncorrectedMoments",
-    "WeightAverage",
+    "WarmupMomentum",
     "adam",
+    "adam_matched_scale",
     "adamw",
+    "aspect_ratio_scale",
     "better_order",
-    "by_aspect",
     "clip_norm",
+    "clip_row_norms",
     "clip_value",
     "constant",
-    "cosine",
+    "cosine_schedule",
     "gradient_descent",
     "heavy_ball",
-    "like_adam",
-    "limited",
     "linear",
     "lion",
     "max_norm",
@@ -54,11 +79,11 @@ __all__ = [
     "muon",
     "muon_with_adamw",
     "nesterov",
+    "newton_schulz",
     "one_cycle",
-    "orthogonalise",
     "rearrange",
     "sgd",
     "uncorrected_adam",
-    "warm_up",
     "warmup_stable_decay",
+    "with_warmup",
 ]

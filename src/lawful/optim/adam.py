@@ -11,9 +11,8 @@ from torch import Tensor
 
 from lawful.laws import Claim, agreement, shape
 from lawful.optim.chain import Chain
-from lawful.optim.descent import bowl, path
-from lawful.optim.moments import AdamMoments, UncorrectedMoments
-from lawful.optim.parts import Decay, Descend
+from lawful.optim.sgd import bowl, path
+from lawful.optim.transforms import AdamMoments, AddDecayedWeights, ScaleByLearningRate, UncorrectedMoments
 
 Params = Iterable[Any]
 
@@ -52,7 +51,7 @@ def adam(
         >>> x.item()
         99.0
     """
-    return Chain(params, [Decay(decay), AdamMoments(beta1, beta2, eps), Descend(lr)])
+    return Chain(params, [AddDecayedWeights(decay), AdamMoments(beta1, beta2, eps), ScaleByLearningRate(lr)])
 
 
 def adamw(
@@ -69,7 +68,7 @@ def adamw(
     $$\theta_{t + 1} = \theta_t - \eta \, \Bigl(\frac{\hat v_t}{\sqrt{\hat s_t} + \epsilon} + \lambda \theta_t\Bigr)$$
 
     Reference:
-        Loshchilov and Hutter, *Decoupled Weight Decay Regularization*, 2019.
+        Loshchilov and Hutter, *Decoupled Weight AddDecayedWeights Regularization*, 2019.
 
     Args:
         params: The parameters $\theta$, or groups of them.
@@ -85,7 +84,7 @@ def adamw(
         >>> [group["decay"] for group in optimizer.param_groups]
         [0.01, 0.0]
     """
-    return Chain(params, [AdamMoments(beta1, beta2, eps), Decay(decay), Descend(lr)])
+    return Chain(params, [AdamMoments(beta1, beta2, eps), AddDecayedWeights(decay), ScaleByLearningRate(lr)])
 
 
 def uncorrected_adam(
@@ -123,7 +122,7 @@ def uncorrected_adam(
         >>> round(100 - x.item(), 2)
         3.16
     """
-    return Chain(params, [Decay(decay), UncorrectedMoments(beta1, beta2, eps), Descend(lr)])
+    return Chain(params, [AddDecayedWeights(decay), UncorrectedMoments(beta1, beta2, eps), ScaleByLearningRate(lr)])
 
 
 def claims() -> Iterator[Claim]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lawful.optim.fused import KERNELS, Kernel, fits
-from lawful.optim.part import Part, Point, options_of
+from lawful.optim.transforms import GradientTransform, StepContext, options_of
 
 
 class Chain(torch.optim.Optimizer):
@@ -42,7 +42,7 @@ class Chain(torch.optim.Optimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        parts: Sequence[Part] | Mapping[str, Sequence[Part]],
+        parts: Sequence[GradientTransform] | Mapping[str, Sequence[GradientTransform]],
         *,
         kernels: Mapping[tuple[type, ...], Kernel] = KERNELS,
     ) -> None:
@@ -80,7 +80,7 @@ class Chain(torch.optim.Optimizer):
             parts = self.kinds[group["kind"]]
             kernel = self.kernels.get(tuple(map(type, parts)))
             for params, grads in _alike(group["params"]):
-                at = Point(params, self._kept(params, parts), group)
+                at = StepContext(params, self._kept(params, parts), group)
                 if kernel and fits(params, grads):
                     kernel(grads, at)
                     continue
@@ -90,7 +90,7 @@ class Chain(torch.optim.Optimizer):
                 torch._foreach_add_(params, updates)
         return loss
 
-    def _kept(self, params: list[Tensor], parts: Sequence[Part]) -> list[dict[str, Tensor]]:
+    def _kept(self, params: list[Tensor], parts: Sequence[GradientTransform]) -> list[dict[str, Tensor]]:
         """What is kept of each parameter, begun where there is nothing yet."""
         states: list[Any] = list(map(self.state.get, params))
         for i in (i for i, state in enumerate(states) if state is None):

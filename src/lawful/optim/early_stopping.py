@@ -22,7 +22,7 @@ class EarlyStopping:
 
     patience: int | None = None
     """How many evaluations without a better value are enough; None never stops."""
-    maximise: bool = False
+    higher_is_better: bool = False
     """Whether larger is better."""
     best: float | None = None
     """The best value so far."""
@@ -37,7 +37,7 @@ class EarlyStopping:
 
     def seen(self, value: float, step: int) -> EarlyStopping:
         """The record after one more evaluation."""
-        better = self.best is None or (value > self.best if self.maximise else value < self.best)
+        better = self.best is None or (value > self.best if self.higher_is_better else value < self.best)
         if better and math.isfinite(value):
             return replace(self, best=value, step=step, since=0)
         return replace(self, since=self.since + 1)

@@ -8,11 +8,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lawful.optim.moments import AdamMoments
-from lawful.optim.part import Point
-from lawful.optim.parts import Average, Decay, Descend, NesterovTrace, Trace
+from lawful.optim.transforms import (
+    AdamMoments,
+    AddDecayedWeights,
+    EmaMomentum,
+    Momentum,
+    NesterovTrace,
+    ScaleByLearningRate,
+    StepContext,
+)
 
-Kernel = Callable[[list[Tensor], Point], None]
+Kernel = Callable[[list[Tensor], StepContext], None]
 _ONE = torch.ones(())
 
 
@@ -33,28 +39,28 @@ def _alike(p: Tensor, grad: Tensor) -> bool:
     return p.stride() == grad.stride() == torch.empty_like(p, device="meta").stride()
 
 
-def fused_sgd(grads: list[Tensor], at: Point) -> None:
+def fused_sgd(grads: list[Tensor], at: StepContext) -> None:
     """Descends along the gradient."""
     _sgd(grads, at, momentum=0.0, lr=at.options["lr"])
 
 
-def fused_trace(grads: list[Tensor], at: Point, *, nesterov: bool = False) -> None:
+def fused_trace(grads: list[Tensor], at: StepContext, *, nesterov: bool = False) -> None:
     """Descends along a sum of gradients, or along the next one."""
     _sgd(grads, at, momentum=at.options["momentum"], lr=at.options["lr"], nesterov=nesterov)
 
 
-def fused_average(grads: list[Tensor], at: Point) -> None:
+def fused_average(grads: list[Tensor], at: StepContext) -> None:
     """Descends along an average of gradients."""
     _sgd(grads, at, momentum=at.options["beta"], lr=at.options["lr"], dampening=at.options["beta"])
 
 
-def fused_heavy_ball(grads: list[Tensor], at: Point) -> None:
+def fused_heavy_ball(grads: list[Tensor], at: StepContext) -> None:
     """Moves by a velocity; the gradient's factor, of which the kernel takes 1 less, is right to 1e-16."""
     _sgd(grads, at, momentum=at.options["momentum"], lr=-1.0, dampening=1 + at.options["lr"])
 
 
 def _sgd(
-    grads: list[Tensor], at: Point, *, momentum: float, lr: float, dampening: float = 0.0, nesterov: bool = False
+    grads: list[Tensor], at: StepContext, *, momentum: float, lr: float, dampening: float = 0.0, nesterov: bool = False
 ) -> None:
     torch._fused_sgd_(
         at.params,
@@ -70,7 +76,7 @@ def _sgd(
     )
 
 
-def fused_adam(grads: list[Tensor], at: Point, *, kernel: Callable[..., object]) -> None:
+def fused_adam(grads: list[Tensor], at: StepContext, *, kernel: Callable[..., object]) -> None:
     """Descends along the corrected moments."""
     steps, options = at.kept("step"), at.options
     torch._foreach_add_(steps, _ONE if steps[0].is_cpu else 1)
@@ -94,14 +100,14 @@ def fused_adam(grads: list[Tensor], at: Point, *, kernel: Callable[..., object])
 _ADAM = partial(fused_adam, kernel=torch._fused_adam_)
 
 KERNELS: Mapping[tuple[type, ...], Kernel] = {
-    (Descend,): fused_sgd,
-    (Decay, Descend): fused_sgd,
-    (Decay, Trace, Descend): fused_trace,
-    (Decay, Average, Descend): fused_average,
-    (Decay, NesterovTrace, Descend): partial(fused_trace, nesterov=True),
-    (Decay, Descend, Trace): fused_heavy_ball,
-    (AdamMoments, Descend): _ADAM,
-    (Decay, AdamMoments, Descend): _ADAM,
-    (AdamMoments, Decay, Descend): partial(fused_adam, kernel=torch._fused_adamw_),
+    (ScaleByLearningRate,): fused_sgd,
+    (AddDecayedWeights, ScaleByLearningRate): fused_sgd,
+    (AddDecayedWeights, Momentum, ScaleByLearningRate): fused_trace,
+    (AddDecayedWeights, EmaMomentum, ScaleByLearningRate): fused_average,
+    (AddDecayedWeights, NesterovTrace, ScaleByLearningRate): partial(fused_trace, nesterov=True),
+    (AddDecayedWeights, ScaleByLearningRate, Momentum): fused_heavy_ball,
+    (AdamMoments, ScaleByLearningRate): _ADAM,
+    (AddDecayedWeights, AdamMoments, ScaleByLearningRate): _ADAM,
+    (AdamMoments, AddDecayedWeights, ScaleByLearningRate): partial(fused_adam, kernel=torch._fused_adamw_),
 }
 """The kernel of a chain, by the types of its parts."""

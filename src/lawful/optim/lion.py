@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from lawful.laws import Claim, agreement, boundedness, scale_invariance, shape
 from lawful.optim.chain import Chain
-from lawful.optim.part import Point
-from lawful.optim.parts import Decay, Descend, Sign, within
+from lawful.optim.transforms import AddDecayedWeights, ScaleByLearningRate, Sign, StepContext, within
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Blend:
         """The average."""
         return {"exp_avg": torch.zeros_like(p)}
 
-    def __call__(self, updates: list[Tensor], at: Point) -> list[Tensor]:
+    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
         v = at.kept("exp_avg")
         blended = torch._foreach_lerp(v, updates, 1 - at.options["beta1"])
         torch._foreach_lerp_(v, updates, 1 - at.options["beta2"])
@@ -73,7 +72,7 @@ def lion(
         >>> x.tolist()
         [2.5, -3.5]
     """
-    return Chain(params, [Blend(beta1, beta2), Sign(), Decay(decay), Descend(lr)])
+    return Chain(params, [Blend(beta1, beta2), Sign(), AddDecayedWeights(decay), ScaleByLearningRate(lr)])
 
 
 def claims() -> Iterator[Claim]:

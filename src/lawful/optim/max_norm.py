@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lawful.laws import Claim, boundedness, idempotence, shape
 
 
-def limited(x: Float[Tensor, "n *shape"], *, at_most: float) -> Float[Tensor, "n *shape"]:
+def clip_row_norms(x: Float[Tensor, "n *shape"], *, at_most: float) -> Float[Tensor, "n *shape"]:
     r"""Shortens each row that is too long: the nearest matrix whose rows are not.
 
     $$w_i \leftarrow w_i \, \min\Bigl(1, \frac{c}{\|w_i\|_2}\Bigr)$$
@@ -23,7 +23,7 @@ def limited(x: Float[Tensor, "n *shape"], *, at_most: float) -> Float[Tensor, "n
         at_most: $c$.
 
     Examples:
-        >>> limited(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), at_most=1.0)
+        >>> clip_row_norms(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), at_most=1.0)
         tensor([[0.6000, 0.8000], [0.3000, 0.4000]])
     """
     if not at_most > 0:
@@ -57,12 +57,12 @@ def max_norm(module: nn.Module, *, at_most: float, on: str = "*weight") -> None:
     if not found:
         raise ValueError(f"no parameter with rows is named {on!r}: the module has {[name for name, _ in named]}")
     for p in found.values():
-        p.copy_(limited(p, at_most=at_most))
+        p.copy_(clip_row_norms(p, at_most=at_most))
 
 
 def claims() -> Iterator[Claim]:
     """The laws that the constraint obeys."""
-    bounded = partial(limited, at_most=0.5)
+    bounded = partial(clip_row_norms, at_most=0.5)
 
     def norms(x: Tensor) -> Tensor:
         return bounded(x).flatten(1).norm(dim=1)

@@ -1,4 +1,7 @@
-"""Muon: a momentum whose singular values are all made the same."""
+"""A momentum that warms up: an average that is fast at first, while the gradient still changes fast.
+
+Muon: a momentum whose singular values are all made the same.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,98 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.functions.decompositions.examples import well_conditioned
-from lawful.laws import Claim, Draw, boundedness, equivariance, made
+from lawful.functions.decompositions import well_conditioned
+from lawful.laws import Claim, Draw, agreement, boundedness, equivariance, shape, transformed
 from lawful.optim.chain import Chain
-from lawful.optim.moments import AdamMoments
-from lawful.optim.part import Point
-from lawful.optim.parts import Decay, Descend, NesterovAverage, Stateless, within
-from lawful.optim.rising import RisingAverage
+from lawful.optim.transforms import (
+    AdamMoments,
+    AddDecayedWeights,
+    NesterovAverage,
+    ScaleByLearningRate,
+    Stateless,
+    StepContext,
+    within,
+)
+
+
+@dataclass(frozen=True)
+class WarmupMomentum:
+    r"""Averages updates and looks one step ahead, as `NesterovAverage` does, with a $\beta$ that rises at first.
+
+    $$\beta_t = \beta + (\beta_0 - \beta) \max\bigl(0, 1 - \tfrac{t}{n}\bigr), \qquad
+    v' = \beta_t v + (1 - \beta_t) \, u, \qquad u' = \beta_t v' + (1 - \beta_t) \, u$$
+
+    at step $t = 0, 1, \dots$ of a parameter.
+
+    Reference:
+        Jordan et al., *modded-nanogpt: Speedrunning the NanoGPT baseline*, 2024.
+
+    Args:
+        beta: $\beta$, from step $n$ on.
+        first: $\beta_0$, at the first step.
+        rise: $n$; with 0 there is no rise.
+    """
+
+    beta: float = 0.95
+    first: float = 0.85
+    rise: int = 300
+
+    def __post_init__(self) -> None:
+        within("beta", self.beta, below=1.0)
+        within("first", self.first, below=1.0)
+        within("rise", self.rise)
+
+    def start(self, p: Tensor) -> dict[str, Tensor]:
+        """The number of steps, and the average."""
+        step = torch.zeros((), dtype=torch.float32, device=p.device)
+        return {"step": step, "momentum_buffer": torch.zeros_like(p)}
+
+    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
+        beta, first, rise = (at.options[name] for name in ("beta", "first", "rise"))
+        left = [max(0.0, 1 - step.item() / rise) if rise else 0.0 for step in at.kept("step")]
+        torch._foreach_add_(at.kept("step"), 1)
+        now = [beta + (first - beta) * share for share in left]
+        v, new = at.kept("momentum_buffer"), torch._foreach_mul(updates, [1 - beta for beta in now])
+        torch._foreach_mul_(v, now)
+        torch._foreach_add_(v, new)
+        ahead = torch._foreach_mul(v, now)
+        torch._foreach_add_(ahead, new)
+        return list(ahead)
+
+
+def _rising_claims() -> Iterator[Claim]:
+    """The laws that a rising average obeys."""
+
+    def last(part: WarmupMomentum | NesterovAverage) -> Callable[..., Tensor]:
+        """What a part makes of the last of some updates."""
+
+        def of(*updates: Tensor) -> Tensor:
+            kept, options = [part.start(updates[0])], {"beta": part.beta}
+            if isinstance(part, WarmupMomentum):
+                options |= {"first": part.first, "rise": part.rise}
+            found = [part([update.clone()], StepContext([update], kept, options))[0].clone() for update in updates]
+            return found[-1]
+
+        return of
+
+    def written(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        """With a momentum of 1/2, 5/8 and 3/4."""
+        v = 3 / 4 * (5 / 8 * a / 2 + 3 / 8 * b) + c / 4
+        return 3 / 4 * v + c / 4
+
+    three = shape("n 2"), shape("n 2"), shape("n 2")
+    rising = last(WarmupMomentum(0.75, first=0.5, rise=2))
+    yield Claim(agreement(other=written), rising, three, name="RisingAverage, the third step")
+    flat, plain = last(WarmupMomentum(0.75, rise=0)), last(NesterovAverage(0.75))
+    yield Claim(agreement(other=plain), flat, three, name="RisingAverage without a rise")
+
 
 _COEFFICIENTS = 3.4445, -4.7750, 2.0315
 USUAL = AdamMoments()
 """The moments of AdamW, unless others are given."""
 
 
-def orthogonalise(x: Float[Tensor, "*batch m n"], *, steps: int = 5, eps: float = 1e-7) -> Float[Tensor, "*batch m n"]:
+def newton_schulz(x: Float[Tensor, "*batch m n"], *, steps: int = 5, eps: float = 1e-7) -> Float[Tensor, "*batch m n"]:
     r"""Brings the singular values of matrices close to 1 by Newton-Schulz steps, and leaves the directions.
 
     $$X_0 = \frac{X}{\|X\|_F}, \qquad X_{k + 1} = a X_k + b \, (X_k X_k^\top) X_k + c \, (X_k X_k^\top)^2 X_k$$
@@ -43,7 +124,7 @@ def orthogonalise(x: Float[Tensor, "*batch m n"], *, steps: int = 5, eps: float 
         eps: The least norm to divide by.
 
     Examples:
-        >>> values = torch.linalg.svdvals(orthogonalise(torch.tensor([[3.0, 0.0], [0.0, 0.1]])))
+        >>> values = torch.linalg.svdvals(newton_schulz(torch.tensor([[3.0, 0.0], [0.0, 0.1]])))
         >>> bool(((values > 0.6) & (values < 1.2)).all())
         True
     """
@@ -58,12 +139,12 @@ def orthogonalise(x: Float[Tensor, "*batch m n"], *, steps: int = 5, eps: float 
     return (y.mT if tall else y).reshape(x.shape)
 
 
-def by_aspect(m: int, n: int) -> float:
+def aspect_ratio_scale(m: int, n: int) -> float:
     r"""The factor $\sqrt{\max(1, m / n)}$ of an m x n matrix, so that an update changes outputs alike at any shape."""
     return math.sqrt(max(1, m / n))
 
 
-def like_adam(m: int, n: int) -> float:
+def adam_matched_scale(m: int, n: int) -> float:
     r"""The factor $0.2 \sqrt{\max(m, n)}$ of an m x n matrix, so that entries change as with AdamW, at its rate.
 
     Reference:
@@ -83,13 +164,13 @@ class Orthogonalise(Stateless):
     """
 
     steps: int = 5
-    scale: Callable[[int, int], float] = by_aspect
+    scale: Callable[[int, int], float] = aspect_ratio_scale
     precision: torch.dtype = torch.float32
 
     def __post_init__(self) -> None:
         within("steps", self.steps, low=1, below=100)
 
-    def __call__(self, updates: list[Tensor], at: Point) -> list[Tensor]:
+    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
         stacks: dict[tuple[int, int], list[int]] = {}
         for i, update in enumerate(updates):
             if update.ndim != 2:
@@ -99,7 +180,7 @@ class Orthogonalise(Stateless):
         found = list(updates)
         for (least, _), stack in stacks.items():
             flat = [updates[i] if len(updates[i]) == least else updates[i].mT for i in stack]
-            values = orthogonalise(torch.stack(flat).to(self.precision), steps=at.options["steps"])
+            values = newton_schulz(torch.stack(flat).to(self.precision), steps=at.options["steps"])
             for i, value in zip(stack, values.to(updates[0].dtype).unbind(), strict=True):
                 m, n = updates[i].shape
                 found[i] = (value if m == least else value.mT) * self.scale(m, n)
@@ -110,10 +191,10 @@ def muon(
     params: Iterable[Any],
     *,
     lr: float = 1e-3,
-    beta: float | RisingAverage = 0.95,
+    beta: float | WarmupMomentum = 0.95,
     decay: float = 0.1,
     steps: int = 5,
-    scale: Callable[[int, int], float] = by_aspect,
+    scale: Callable[[int, int], float] = aspect_ratio_scale,
     precision: torch.dtype = torch.float32,
 ) -> Chain:
     r"""Builds Muon, for matrices: steepest descent where the length of a step is its largest singular value.
@@ -128,10 +209,10 @@ def muon(
     Args:
         params: The matrices $\theta$, or groups of them.
         lr: The learning rate $\eta$.
-        beta: $\beta$, how slowly the average gradient $v$ changes; a `RisingAverage` lets it rise at first.
+        beta: $\beta$, how slowly the average gradient $v$ changes; a `WarmupMomentum` lets it rise at first.
         decay: $\lambda$, decoupled.
-        steps: The number of Newton-Schulz steps in `orthogonalise`.
-        scale: $\kappa$ by the shape of a matrix: `by_aspect`, `like_adam` or another.
+        steps: The number of Newton-Schulz steps in `newton_schulz`.
+        scale: $\kappa$ by the shape of a matrix: `aspect_ratio_scale`, `adam_matched_scale` or another.
         precision: The type in which to orthogonalise.
 
     Examples:
@@ -144,14 +225,14 @@ def muon(
 
 def _muon(
     lr: float,
-    beta: float | RisingAverage,
+    beta: float | WarmupMomentum,
     decay: float,
     steps: int,
     scale: Callable[[int, int], float],
     precision: torch.dtype,
 ) -> list[Any]:
-    average = beta if isinstance(beta, RisingAverage) else NesterovAverage(beta)
-    return [average, Orthogonalise(steps, scale, precision), Decay(decay), Descend(lr)]
+    average = beta if isinstance(beta, WarmupMomentum) else NesterovAverage(beta)
+    return [average, Orthogonalise(steps, scale, precision), AddDecayedWeights(decay), ScaleByLearningRate(lr)]
 
 
 def muon_with_adamw(
@@ -159,10 +240,10 @@ def muon_with_adamw(
     *,
     lr: float = 1e-3,
     adam_lr: float | Mapping[str, float] = 1e-3,
-    beta: float | RisingAverage = 0.95,
+    beta: float | WarmupMomentum = 0.95,
     decay: float = 0.1,
     moments: AdamMoments = USUAL,
-    scale: Callable[[int, int], float] = by_aspect,
+    scale: Callable[[int, int], float] = aspect_ratio_scale,
     precision: torch.dtype = torch.float32,
     on: str = "*",
 ) -> Chain:
@@ -175,7 +256,7 @@ def muon_with_adamw(
         model: The model.
         lr: The learning rate $\eta$ of Muon.
         adam_lr: That of AdamW; or several by patterns of names, of which the first that fits counts.
-        beta: $\beta$ of Muon, or a `RisingAverage`.
+        beta: $\beta$ of Muon, or a `WarmupMomentum`.
         decay: $\lambda$ of both.
         moments: $\beta_1$, $\beta_2$ and $\epsilon$ of AdamW.
         scale: The factor of a matrix by its shape.
@@ -202,24 +283,30 @@ def muon_with_adamw(
         groups["adamw", found[0]].append(p)
     kinds = {
         "muon": _muon(lr, beta, decay, 5, scale, precision),
-        "adamw": [moments, Decay(decay), Descend(next(iter(rates.values())))],
+        "adamw": [moments, AddDecayedWeights(decay), ScaleByLearningRate(next(iter(rates.values())))],
     }
     made = [{"params": params, "kind": kind, "lr": rate} for (kind, rate), params in groups.items() if params]
     return Chain(made, kinds)
 
 
-def claims() -> Iterator[Claim]:
+def _muon_claims() -> Iterator[Claim]:
     """The laws that Muon obeys."""
 
     def values(x: Tensor) -> Tensor:
-        return torch.linalg.svdvals(orthogonalise(x))
+        return torch.linalg.svdvals(newton_schulz(x))
 
     def rotation(draw: Draw) -> Tensor:
         return torch.linalg.qr(draw.normal(3, 3)).Q
 
-    full = made(well_conditioned, "b:1..3 3 5")
+    full = transformed(well_conditioned, "b:1..3 3 5")
     yield Claim(boundedness(low=0.6, high=1.3), values, full, name="orthogonalise, singular values")
     turned = equivariance(sample=rotation, act=lambda g, x: g.to(x) @ x)
-    yield Claim(turned, orthogonalise, full, name="orthogonalise")
-    tall = made(well_conditioned, "5 3")
-    yield Claim(equivariance(sample=rotation, act=lambda g, x: x @ g.to(x)), orthogonalise, tall, name="orthogonalise")
+    yield Claim(turned, newton_schulz, full, name="orthogonalise")
+    tall = transformed(well_conditioned, "5 3")
+    yield Claim(equivariance(sample=rotation, act=lambda g, x: x @ g.to(x)), newton_schulz, tall, name="orthogonalise")
+
+
+def claims() -> Iterator[Claim]:
+    """Yields the claims of this module."""
+    yield from _rising_claims()
+    yield from _muon_claims()

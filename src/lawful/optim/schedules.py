@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from lawful.laws import Claim, agreement, boundedness, made, monotonicity
+from lawful.laws import Claim, agreement, boundedness, monotonicity, transformed
 
 Schedule = Callable[[int], float]
 
@@ -23,7 +23,7 @@ def constant(step: int) -> float:
     return 1.0
 
 
-def warm_up(schedule: Schedule, *, steps: int) -> Schedule:
+def with_warmup(schedule: Schedule, *, steps: int) -> Schedule:
     r"""Lets a schedule begin after a rise in equal steps.
 
     $$f(t) = \frac{t + 1}{n + 1} f_0 \ \text{ for } t < n, \qquad f(t) = f_0(t - n) \ \text{ from there on}$$
@@ -33,7 +33,7 @@ def warm_up(schedule: Schedule, *, steps: int) -> Schedule:
         steps: $n$; with 0 there is no rise.
 
     Examples:
-        >>> [warm_up(constant, steps=3)(t) for t in range(5)]
+        >>> [with_warmup(constant, steps=3)(t) for t in range(5)]
         [0.25, 0.5, 0.75, 1.0, 1.0]
     """
     _at_least("steps of the warm-up", steps, 0)
@@ -57,7 +57,7 @@ def linear(*, steps: int, warmup: int = 0, floor: float = 0.0) -> Schedule:
     return _falling(lambda s: 1 - s, steps=steps, warmup=warmup, floor=floor)
 
 
-def cosine(*, steps: int, warmup: int = 0, floor: float = 0.0) -> Schedule:
+def cosine_schedule(*, steps: int, warmup: int = 0, floor: float = 0.0) -> Schedule:
     r"""Falls along half a cosine, after a warm-up.
 
     $$f(t) = f_\infty + (1 - f_\infty) \, \frac{1 + \cos(\pi t / n)}{2}$$
@@ -71,7 +71,7 @@ def cosine(*, steps: int, warmup: int = 0, floor: float = 0.0) -> Schedule:
         floor: $f_\infty$, where it ends.
 
     Examples:
-        >>> [round(cosine(steps=4)(t), 3) for t in range(5)]
+        >>> [round(cosine_schedule(steps=4)(t), 3) for t in range(5)]
         [1.0, 0.854, 0.5, 0.146, 0.0]
     """
     return _falling(lambda s: (1 + math.cos(math.pi * s)) / 2, steps=steps, warmup=warmup, floor=floor)
@@ -96,9 +96,9 @@ def warmup_stable_decay(*, steps: int, cooldown: int, warmup: int = 0, floor: fl
     if not 0 <= cooldown <= steps - warmup:
         raise ValueError(f"cooldown is from 0 to steps - warmup: got {cooldown} of {steps} - {warmup}")
     if not cooldown:
-        return warm_up(constant, steps=warmup)
+        return with_warmup(constant, steps=warmup)
     fall, flat = linear(steps=cooldown, floor=floor), steps - warmup - cooldown
-    return warm_up(lambda t: fall(max(t - flat, 0)), steps=warmup)
+    return with_warmup(lambda t: fall(max(t - flat, 0)), steps=warmup)
 
 
 def one_cycle(*, steps: int, rise: float = 0.3, start: float = 1 / 25, floor: float = 1 / 25e4) -> Schedule:
@@ -139,7 +139,7 @@ def _falling(shape: Callable[[float], float], *, steps: int, warmup: int, floor:
     _at_least("steps after the warm-up", steps - warmup, 1)
     _fraction("floor", floor)
     n = steps - warmup
-    return warm_up(lambda t: floor + (1 - floor) * shape(min(t / n, 1.0)), steps=warmup)
+    return with_warmup(lambda t: floor + (1 - floor) * shape(min(t / n, 1.0)), steps=warmup)
 
 
 def _at_least(name: str, value: int, least: int) -> None:
@@ -158,10 +158,10 @@ def claims() -> Iterator[Claim]:
     def on(schedule: Schedule) -> Callable[[Tensor], Tensor]:
         return lambda t: torch.tensor([schedule(int(step)) for step in t]).to(t)
 
-    steps = made(lambda x: (10 * x.abs()).clamp(max=1e6).floor(), "n")
+    steps = transformed(lambda x: (10 * x.abs()).clamp(max=1e6).floor(), "n")
     schedules = {
         "linear": linear(steps=20, warmup=5, floor=0.1),
-        "cosine": cosine(steps=20, warmup=5),
+        "cosine": cosine_schedule(steps=20, warmup=5),
         "warmup_stable_decay": warmup_stable_decay(steps=20, warmup=5, cooldown=5),
         "one_cycle": one_cycle(steps=20),
     }
@@ -188,4 +188,4 @@ def claims() -> Iterator[Claim]:
     }
     for name, (schedule, equation) in written.items():
         yield Claim(agreement(other=equation), on(schedule), steps, name=f"{name}, written out")
-    yield Claim(monotonicity(decreasing=True), on(cosine(steps=20)), steps, name="cosine without a warm-up")
+    yield Claim(monotonicity(decreasing=True), on(cosine_schedule(steps=20)), steps, name="cosine without a warm-up")

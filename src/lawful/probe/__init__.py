@@ -1,42 +1,53 @@
 """Looking inside a model, and figures of what is seen."""
 
-from lawful.probe.anatomy import LAYOUTS, Anatomy, anatomy_of, frozen_norm
-from lawful.probe.attribution import head_attribution, layer_attribution
-from lawful.probe.circuits import composition, copying, k_composition, q_composition, through_tokens, v_composition
-from lawful.probe.detectors import (
+from lawful.probe.attribution import LogitContributions, head_attribution, layer_attribution, logit_lens
+from lawful.probe.circuits import (
     DETECTORS,
+    FactoredMatrix,
+    LinearHeads,
+    attention_at_offset,
+    composition,
+    copying,
     duplicate_token,
     head_scores,
     induction,
-    looks_back,
+    k_composition,
+    linear_heads,
+    ov_circuit,
     previous_token,
-    repeating,
+    q_composition,
+    qk_circuit,
+    repeated_random_tokens,
+    v_composition,
+    vocab_circuit,
 )
-from lawful.probe.edits import averaged, only, replaced, resampled, steered, zeroed
-from lawful.probe.ensemble import path_terms, subnetworks
-from lawful.probe.example import attention_only, induction_model
-from lawful.probe.factored import Factored
-from lawful.probe.heads import LinearHeads, linear_heads, ov_circuit, qk_circuit
-from lawful.probe.lens import logit_lens
-from lawful.probe.parts import Parts
+from lawful.probe.model_layout import LAYOUTS, ModelLayout, frozen_norm, infer_layout
 from lawful.probe.patching import activation_patching, attribution_patching, path_patching
-from lawful.probe.path_expansion import path_expansion, paths_by_length
-from lawful.probe.record import record
-from lawful.probe.tape import Tape
+from lawful.probe.paths import path_expansion, path_terms, paths_by_length, subnetworks
+from lawful.probe.record import (
+    ActivationCache,
+    mean_ablation,
+    only,
+    record,
+    replaced,
+    resample_ablation,
+    steering,
+    zero_ablation,
+)
+from lawful.probe.toy_models import attention_only, induction_model
 
 __all__ = [
     "DETECTORS",
     "LAYOUTS",
-    "Anatomy",
-    "Factored",
+    "ActivationCache",
+    "FactoredMatrix",
     "LinearHeads",
-    "Parts",
-    "Tape",
+    "LogitContributions",
+    "ModelLayout",
     "activation_patching",
-    "anatomy_of",
+    "attention_at_offset",
     "attention_only",
     "attribution_patching",
-    "averaged",
     "composition",
     "copying",
     "duplicate_token",
@@ -45,11 +56,12 @@ __all__ = [
     "head_scores",
     "induction",
     "induction_model",
+    "infer_layout",
     "k_composition",
     "layer_attribution",
     "linear_heads",
     "logit_lens",
-    "looks_back",
+    "mean_ablation",
     "only",
     "ov_circuit",
     "path_expansion",
@@ -60,12 +72,12 @@ __all__ = [
     "q_composition",
     "qk_circuit",
     "record",
-    "repeating",
+    "repeated_random_tokens",
     "replaced",
-    "resampled",
-    "steered",
+    "resample_ablation",
+    "steering",
     "subnetworks",
-    "through_tokens",
     "v_composition",
-    "zeroed",
+    "vocab_circuit",
+    "zero_ablation",
 ]

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lawful.laws import Claim, agreement, shape
-from lawful.probe.edits import only, replaced
-from lawful.probe.record import record
-from lawful.probe.tape import Tape
+from lawful.probe.record import ActivationCache, only, record, replaced
 
 Metric = Callable[[Any], Tensor]
 Effect = Callable[[Tensor, Tensor], Tensor]
@@ -22,7 +20,7 @@ def _run(model: nn.Module, x: Inputs) -> Any:
     return model(*x) if isinstance(x, tuple) else model(x)
 
 
-def _recorded(model: nn.Module, x: Inputs, *names: str) -> tuple[Tape, Any]:
+def _recorded(model: nn.Module, x: Inputs, *names: str) -> tuple[ActivationCache, Any]:
     with record(model, *names) as tape:
         y = _run(model, x)
     return tape, y

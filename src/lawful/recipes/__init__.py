@@ -1,33 +1,42 @@
 """Recipes: a complete training each, from the data to the report."""
 
-from lawful.recipes.ask import complete, draw, score
-from lawful.recipes.catalogue import RECIPES, load, recipe_of
-from lawful.recipes.classify import Classify
-from lawful.recipes.double_descent import DoubleDescent
-from lawful.recipes.generative import Attack, Autoencode, Diffusion, Flow, Gan, Pca, Vae
-from lawful.recipes.language import ClassifyText, Forecast, Sort, Text, Translate
-from lawful.recipes.modular import Modular
-from lawful.recipes.regress import Regress
-from lawful.recipes.sample import sample, tokenizer_of
+from lawful.recipes.attack import AttackRecipe
+from lawful.recipes.autoencode import AutoencodeRecipe
+from lawful.recipes.classify import ClassifyRecipe
+from lawful.recipes.classify_text import ClassifyTextRecipe
+from lawful.recipes.diffusion import DiffusionRecipe
+from lawful.recipes.double_descent import DoubleDescentRecipe
+from lawful.recipes.flow import FlowRecipe
+from lawful.recipes.forecast import ForecastRecipe
+from lawful.recipes.gan import GANRecipe
+from lawful.recipes.generate import complete, draw, sample, score, tokenizer_of
+from lawful.recipes.modular import ModularRecipe
+from lawful.recipes.pca import PCARecipe
+from lawful.recipes.registry import RECIPES, load, recipe_of
+from lawful.recipes.regress import RegressRecipe
+from lawful.recipes.sort import SortRecipe
+from lawful.recipes.text import TextRecipe
+from lawful.recipes.translate import TranslateRecipe
+from lawful.recipes.vae import VAERecipe
 
 __all__ = [
     "RECIPES",
-    "Attack",
-    "Autoencode",
-    "Classify",
-    "ClassifyText",
-    "Diffusion",
-    "DoubleDescent",
-    "Flow",
-    "Forecast",
-    "Gan",
-    "Modular",
-    "Pca",
-    "Regress",
-    "Sort",
-    "Text",
-    "Translate",
-    "Vae",
+    "AttackRecipe",
+    "AutoencodeRecipe",
+    "ClassifyRecipe",
+    "ClassifyTextRecipe",
+    "DiffusionRecipe",
+    "DoubleDescentRecipe",
+    "FlowRecipe",
+    "ForecastRecipe",
+    "GANRecipe",
+    "ModularRecipe",
+    "PCARecipe",
+    "RegressRecipe",
+    "SortRecipe",
+    "TextRecipe",
+    "TranslateRecipe",
+    "VAERecipe",
     "complete",
     "draw",
     "load",

@@ -1,4 +1,7 @@
-"""Double descent: a whole family of models, from too small to far too large, trained side by side."""
+"""A family of models that are trained side by side, in one loop.
+
+Double descent: a whole family of models, from too small to far too large, trained side by side.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,48 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
-from lawful.data import Examples, Shuffled, fingerprint, mnist1d, noisy_labels
-from lawful.inference.metrics.estimate import wilson
+from lawful.data import Batch, ShuffledBatches, SupervisedDataset, fingerprint, mnist1d, noisy_labels
+from lawful.inference.metrics.intervals import wilson
 from lawful.laws import Claim, batch_independence, shape
+from lawful.losses.classification import cross_entropy
 from lawful.models import MLP, MLPConfig
-from lawful.models.strided_cnn import StridedCNN, StridedCNNConfig
+from lawful.models.cnn import StridedCNN, StridedCNNConfig
 from lawful.optim import sgd
 from lawful.probe import figures
-from lawful.recipes.bounded import bounded
-from lawful.recipes.family import Family, objective, wrong
-from lawful.training import Between, Engine, Run, Training, Turn, validate
+from lawful.recipes.model_size import check_parameter_count
+from lawful.training import OptimizerStep, Range, Run, TrainerConfig, TrainingSetup, validate
+
+
+class Family(nn.Module):
+    """Runs models side by side on the same inputs."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Float[Tensor, "b *shape"]) -> Float[Tensor, "b m classes"]:
+        """The scores of every member."""
+        return torch.stack([member(x) for member in self.members], dim=1)
+
+
+def objective(model: nn.Module, batch: Batch) -> Tensor:
+    """The sum of the losses of all members, so that each has the gradient of its own."""
+    x, y = batch
+    scores = model(x)
+    members = scores.shape[1]
+    return members * cross_entropy(scores.flatten(0, 1), y.repeat_interleave(members))
+
+
+@torch.no_grad()
+def wrong(model: nn.Module, x: Float[Tensor, "n *shape"], labels: Int[Tensor, " n"]) -> list[float]:
+    """The share of wrong answers of every member."""
+    device = next(model.parameters()).device
+    answers = torch.cat([model(part.to(device)).argmax(-1) for part in x.split(2000)])
+    return (answers.cpu() != labels[:, None]).double().mean(0).tolist()
+
 
 LARGEST = {"mlp": 300, "cnn": 100}
 FITTED = 0.005
@@ -29,46 +62,46 @@ FITTED = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured(Training):
+class Measured(TrainingSetup):
     """A training with the examples whose errors are counted."""
 
-    train: Examples
-    test: Examples
+    train: SupervisedDataset
+    test: SupervisedDataset
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoubleDescent:
+class DoubleDescentRecipe:
     """Train models of many sizes on MNIST-1D with wrong labels: the test error falls, rises and falls again."""
 
     name: ClassVar[str] = "double-descent"
 
     model: Literal["mlp", "cnn"] = "mlp"
     """A perceptron with two hidden layers, or a network of three strided convolutions."""
-    capacities: Annotated[int, Between(1, 200)] = 20
+    capacities: Annotated[int, Range(1, 200)] = 20
     """How many sizes, evenly spaced on a logarithmic scale; those that round to the same are trained once."""
-    smallest: Annotated[int, Between(1, 10**5)] = 2
+    smallest: Annotated[int, Range(1, 10**5)] = 2
     """The fewest hidden units of a layer, or channels."""
-    largest: Annotated[int, Between(1, 10**5)] | None = None
+    largest: Annotated[int, Range(1, 10**5)] | None = None
     """The most of them; by default 300 units or 100 channels."""
-    seeds: Annotated[int, Between(1, 100)] = 1
+    seeds: Annotated[int, Range(1, 100)] = 1
     """How many models of each size, each with other first weights: the ensemble whose errors are averaged."""
-    epochs: Annotated[int, Between(1, 10**7)] = 500
+    epochs: Annotated[int, Range(1, 10**7)] = 500
     """How often every example is seen."""
-    every: Annotated[int, Between(1, 10**7)] = 2
+    every: Annotated[int, Range(1, 10**7)] = 2
     """Epochs from one count of the errors to the next."""
-    noise: Annotated[float, Between(0, 1)] = 0.15
+    noise: Annotated[float, Range(0, 1)] = 0.15
     """The share of the training labels that are wrong."""
-    samples: Annotated[int, Between(20, 10**7)] = 16_000
+    samples: Annotated[int, Range(20, 10**7)] = 16_000
     """The number of examples."""
-    train: Annotated[float, Between(0.01, 0.99)] = 0.25
+    train: Annotated[float, Range(0.01, 0.99)] = 0.25
     """The share of them that is trained on; the others, with the right labels, are the test."""
-    batch: Annotated[int, Between(1, 10**9)] = 100
+    batch: Annotated[int, Range(1, 10**9)] = 100
     """Examples in a step."""
-    learning_rate: Annotated[float, Between(0, 1e30)] = 0.01
+    learning_rate: Annotated[float, Range(0, 1e30)] = 0.01
     """The length of a step."""
-    momentum: Annotated[float, Between(0, 1)] = 0.9
+    momentum: Annotated[float, Range(0, 1)] = 0.9
     """How much of the last step is in the next."""
-    engine: Engine = field(default_factory=Engine)
+    engine: TrainerConfig = field(default_factory=TrainerConfig)
 
     def __post_init__(self) -> None:
         validate(self)
@@ -93,10 +126,10 @@ class DoubleDescent:
         train = replace(right, targets=labels)
         family = self.family()
         optimizer = sgd(family.parameters(), lr=self.learning_rate, momentum=self.momentum)
-        batches = Shuffled(train.inputs, train.targets, size=self.batch, seed=self.engine.seed)
+        batches = ShuffledBatches(train.inputs, train.targets, size=self.batch, seed=self.engine.seed)
         return Measured(
             model=family,
-            turns=[Turn(objective=objective, optimizer=optimizer)],
+            turns=[OptimizerStep(objective=objective, optimizer=optimizer)],
             batches=batches,
             steps=self.epochs * len(batches),
             evaluate=lambda model: self.evaluated(model, train, test),
@@ -108,7 +141,7 @@ class DoubleDescent:
             test=test,
         )
 
-    def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
+    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
         """Draws the errors over the capacity and over the epochs, and returns those of the last."""
         if not isinstance(training, Measured) or not isinstance(training.model, Family):
             return {}
@@ -147,7 +180,7 @@ class DoubleDescent:
         Raises:
             ValueError: where they have too many weights.
         """
-        bounded([partial(self.member, width) for width in self.widths], copies=self.seeds)
+        check_parameter_count([partial(self.member, width) for width in self.widths], copies=self.seeds)
         return Family([self.member(width) for _ in range(self.seeds) for width in self.widths])
 
     def member(self, width: int) -> nn.Module:
@@ -170,7 +203,7 @@ class DoubleDescent:
 
     # ------------------------------------------------------------ its errors
 
-    def evaluated(self, model: nn.Module, train: Examples, test: Examples) -> dict[str, float]:
+    def evaluated(self, model: nn.Module, train: SupervisedDataset, test: SupervisedDataset) -> dict[str, float]:
         """The share of wrong answers of every member; the last weights are those to keep, whatever it is."""
         found = {}
         for part, examples in (("train error", train), ("test error", test)):
@@ -202,7 +235,7 @@ def descents(errors: np.ndarray | Sequence[float], at: Sequence[float], *, margi
         at: The sizes or the epochs.
         margin: How far errors rise to the peak, and fall from it, if that is not chance.
 
-    Examples:
+    SupervisedDataset:
         >>> found = descents([0.6, 0.4, 0.5, 0.3], [2, 4, 8, 16], margin=0.05)
         >>> found["first"], found["peak"], found["second"], found["peak error"]
         (4, 8, 16, 0.5)

@@ -1,4 +1,7 @@
-"""Modular: networks that learn formulas with few and short connections, so that their parts can be seen."""
+"""Formulas to learn: what a network that is laid out well shows the structure of.
+
+Modular: networks that learn formulas with few and short connections, so that their parts can be seen.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +14,73 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lawful.data import Batch, InOrder, fingerprint
+from lawful.data import Batch, SequentialBatches, fingerprint
 from lawful.inference import Ensemble
 from lawful.inference.ensemble import mean
-from lawful.inference.metrics.estimate import bootstrap
+from lawful.inference.metrics.intervals import bootstrap
 from lawful.laws import Claim, batch_independence, shape
-from lawful.models import MLP, LaidOut, MLPConfig
-from lawful.objectives import affine_layers, on_a_grid, on_a_line, squared_error
+from lawful.losses.regression import squared_error
+from lawful.losses.regularization import affine_layers, on_a_grid, on_a_line
+from lawful.models import MLP, MLPConfig, SpatialMLP
 from lawful.optim import adamw
 from lawful.probe import figures
-from lawful.recipes.bounded import bounded
-from lawful.recipes.formulas import TASKS
-from lawful.training import AtMost, Between, Engine, Run, Training, Turn, seeded, validate
+from lawful.recipes.model_size import check_parameter_count
+from lawful.training import MaxLength, OptimizerStep, Range, Run, TrainerConfig, TrainingSetup, seeded, validate
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormulaTask:
+    """A formula to learn, and how its authors trained it."""
+
+    inputs: int
+    formulas: tuple[str, ...]
+    values: Callable[[Tensor], tuple[Tensor, ...]]
+    """From the columns to the values of the formulas."""
+    hidden: tuple[int, ...] = (20, 20)
+    rise: float = 10.0
+    """By how much the penalty counts more from a quarter of the steps on."""
+    fall: float = 10.0
+    """By how much it counts less from three quarters on."""
+    published: float
+    """The test loss that the authors got, with one seed and 100 test examples."""
+
+
+TASKS: Mapping[str, FormulaTask] = {
+    "independence": FormulaTask(
+        inputs=4,
+        formulas=("(a + c)³", "b² + sin πd"),
+        values=lambda x: ((x[0] + x[2]) ** 3, x[1] ** 2 + (torch.pi * x[3]).sin()),
+        published=7.4e-3,
+    ),
+    "feature-sharing": FormulaTask(
+        inputs=3,
+        formulas=("a²", "a² + b²", "a² + b² + c²"),
+        values=lambda x: tuple(x.square().cumsum(0)),
+        published=8.5e-5,
+    ),
+    "compositionality": FormulaTask(
+        inputs=4,
+        formulas=("√((a - b)² + (c - d)²)",),
+        values=lambda x: (torch.hypot(x[0] - x[1], x[2] - x[3]),),
+        hidden=(20, 20, 20, 20),
+        rise=3.0,
+        fall=1.0,
+        published=1.3e-3,
+    ),
+}
+"""The three formulas of the paper."""
+
 
 TESTS = 10_000
 """The number of test examples."""
 SEEN = 0.01
 """How large a weight is, relative to the largest of its layer, to count as a connection."""
 
-Width = Annotated[int, Between(1, 10**4)]
-NotNegative = Annotated[float, Between(0, 1e30)]
+Width = Annotated[int, Range(1, 10**4)]
+NotNegative = Annotated[float, Range(0, 1e30)]
 
 
-class Counting(LaidOut):
+class Counting(SpatialMLP):
     """A laid-out network that knows how many steps it has been trained for: swaps and the penalty depend on it."""
 
     steps: Tensor
@@ -44,7 +91,7 @@ class Counting(LaidOut):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watched(Training):
+class Watched(TrainingSetup):
     """A training that remembers the model before its first step, and its examples."""
 
     before: Counting
@@ -53,36 +100,36 @@ class Watched(Training):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Modular:
+class ModularRecipe:
     """Train a network on a formula so that few and short connections are left: Brain-Inspired Modular Training."""
 
     name: ClassVar[str] = "modular"
 
     task: Literal["independence", "feature-sharing", "compositionality"] = "independence"
     """(a + c)³ and b² + sin πd, which share nothing; a², a² + b² and a² + b² + c²; or the distance of two points."""
-    hidden: Annotated[tuple[Width, ...] | None, AtMost(100)] = None
+    hidden: Annotated[tuple[Width, ...] | None, MaxLength(100)] = None
     """The width of each hidden layer; by default that of the paper, 20 in two layers or in four."""
-    steps: Annotated[int, Between(1, 10**8)] = 20_000
+    steps: Annotated[int, Range(1, 10**8)] = 20_000
     """The number of steps, each on all examples."""
-    examples: Annotated[int, Between(1, 10**7)] = 100
+    examples: Annotated[int, Range(1, 10**7)] = 100
     """The number of training examples, drawn evenly from -1 to 1."""
     learning_rate: NotNegative = 2e-3
     """The length of a step."""
     penalty: NotNegative = 1e-3
     """The factor of the penalty in the first quarter of the steps; it is raised for the half that follows."""
-    swap: Annotated[int, Between(0, 10**8)] = 200
+    swap: Annotated[int, Range(0, 10**8)] = 200
     """Steps from one round of swaps to the next; 0 for none."""
-    most: Annotated[int, Between(1, 10**4)] = 5
+    most: Annotated[int, Range(1, 10**4)] = 5
     """How many units of a layer, those with the largest weights, look for another place in a round."""
     places: Literal["line", "grid"] = "line"
     """How the units of a layer are placed."""
-    gap: Annotated[float, Between(0, 1e6)] = 0.1
+    gap: Annotated[float, Range(0, 1e6)] = 0.1
     """How far a layer is above the one before; layers are 1 wide."""
-    order: Annotated[float, Between(1, 1e6)] = 1.0
+    order: Annotated[float, Range(1, 1e6)] = 1.0
     """The exponent of the distance: 2 is the Euclidean one, 1 that of the paper's code."""
-    seeds: Annotated[int, Between(1, 100)] = 1
+    seeds: Annotated[int, Range(1, 100)] = 1
     """How many networks, each with first weights and examples of its own; what they say is averaged."""
-    engine: Engine = field(default_factory=Engine)
+    engine: TrainerConfig = field(default_factory=TrainerConfig)
 
     def __post_init__(self) -> None:
         validate(self)
@@ -104,8 +151,8 @@ class Modular:
 
         return Watched(
             model=model,
-            turns=[Turn(objective=self.objective, optimizer=optimizer)],
-            batches=InOrder(*train, size=self.examples),
+            turns=[OptimizerStep(objective=self.objective, optimizer=optimizer)],
+            batches=SequentialBatches(*train, size=self.examples),
             steps=self.steps,
             evaluate=lambda model: self.evaluated(model, test),
             every=max(1, min(200, self.steps // 10)),
@@ -118,7 +165,7 @@ class Modular:
             test=test,
         )
 
-    def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
+    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
         """Draws the network before and after, and returns its losses beside the published one."""
         if not isinstance(training, Watched):
             return {}
@@ -139,10 +186,10 @@ class Modular:
 
     def restored(self, facts: Mapping[str, Any]) -> nn.Module:
         """Builds the model of a run, before its weights are put in."""
-        bounded([self.sized], copies=self.seeds)
+        check_parameter_count([self.sized], copies=self.seeds)
         return self.combined([self.sized() for _ in range(self.seeds)])
 
-    def members(self) -> list[Modular]:
+    def members(self) -> list[ModularRecipe]:
         """The recipes of the members; none where there is one network only."""
         return [] if self.seeds == 1 else seeded(replace(self, seeds=1), self.seeds)
 
@@ -154,7 +201,7 @@ class Modular:
 
     def built(self) -> Counting:
         """The network with its units at their first places."""
-        bounded([self.sized])
+        check_parameter_count([self.sized])
         return self.sized()
 
     def sized(self) -> Counting:
@@ -204,7 +251,7 @@ class Modular:
         x, y = (tensor.to(model.get_buffer("steps").device) for tensor in test)
         return {"error": float(squared_error(model(x), y))}
 
-    def network(self, model: LaidOut, title: str) -> figures.Network:
+    def network(self, model: SpatialMLP, title: str) -> figures.Network:
         """The network as it is drawn, with its ends named as they are placed."""
         inputs, outputs = ("abcd", TASKS[self.task].formulas)
         return figures.Network(
@@ -219,7 +266,7 @@ class Modular:
         yield Claim(batch_independence(), model, shape(f"b {TASKS[self.task].inputs}"), name=self.task)
 
 
-def connections(model: LaidOut) -> int:
+def connections(model: SpatialMLP) -> int:
     """How many weights are not small beside the largest of their layer."""
     weights = [layer.weight.detach().abs() for layer in affine_layers(model)]
     return sum(int((w > SEEN * w.max()).sum()) for w in weights)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from lawful.blocks import Standardize
-from lawful.data import Batch, Examples
+from lawful.data import Batch, SupervisedDataset
 from lawful.functions.activations import identity
 from lawful.inference import activity, dead_units, predict
 from lawful.inference.ensemble import mean
 from lawful.inference.metrics import mean_absolute_error, r_squared, root_mean_squared_error
 from lawful.laws import Claim, batch_independence, shape
+from lawful.losses.regression import absolute_error, huber_loss, squared_error
 from lawful.models import (
     MLP,
     KNearest,
@@ -28,16 +29,14 @@ from lawful.models import (
     PolynomialRegressionConfig,
     Standardized,
 )
-from lawful.objectives import absolute_error, huber_loss, squared_error
 from lawful.probe import figures
-from lawful.recipes.baselines import of_numbers
-from lawful.recipes.given import Given
-from lawful.recipes.learning import Dropped, Learning, NotNegative
-from lawful.recipes.sizes import Sizes
+from lawful.recipes.classify import of_numbers
+from lawful.recipes.data import Sizes, SupervisedData
+from lawful.recipes.optimization import Dropped, Learning, NotNegative
 from lawful.recipes.supervised import Members, Supervised, drawn, fit_moments, prepared, single, used
-from lawful.training import AtMost, Between, Run, Training, validate
+from lawful.training import MaxLength, Range, Run, TrainingSetup, validate
 
-Width = Annotated[int, Between(1, 10**6)]
+Width = Annotated[int, Range(1, 10**6)]
 ONLY = {
     "hidden": ("mlp",),
     "dropout": ("mlp",),
@@ -52,28 +51,28 @@ LOSSES = {"squared": squared_error, "absolute": absolute_error, "huber": huber_l
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regress(Members):
+class RegressRecipe(Members):
     """Train a regression on a table, on arrays or on built-in data."""
 
     name: ClassVar[str] = "regress"
 
     model: Literal["mlp", "linear", "polynomial", "nearest"] = "mlp"
     """A multilayer perceptron; an affine map or a polynomial, by least squares; or the mean of the nearest examples."""
-    hidden: Annotated[tuple[Width, ...], AtMost(100)] = (64, 64)
+    hidden: Annotated[tuple[Width, ...], MaxLength(100)] = (64, 64)
     """mlp: the width of each hidden layer."""
     dropout: Dropped = 0.0
     """mlp: the share of units that is dropped in training; predictions then have an uncertainty too."""
     loss: Literal["squared", "absolute", "huber"] = "squared"
     """mlp: what is made small, in standard deviations of the targets."""
-    degree: Annotated[int, Between(1, 100)] = 2
+    degree: Annotated[int, Range(1, 100)] = 2
     """polynomial: the highest degree."""
     ridge: NotNegative = 0.0
     """linear and polynomial: the penalty on squared weights."""
-    neighbours: Annotated[int, Between(1, 10**6)] = 5
+    neighbours: Annotated[int, Range(1, 10**6)] = 5
     """nearest: how many examples are asked."""
-    order: Annotated[float, Between(1, 1e6)] = 2.0
+    order: Annotated[float, Range(1, 1e6)] = 2.0
     """nearest: the exponent of the distance."""
-    given: Given = field(default_factory=lambda: Given(data="diabetes"))
+    given: SupervisedData = field(default_factory=lambda: SupervisedData(data="diabetes"))
     learning: Learning = field(default_factory=lambda: Learning(patience=20))
 
     def __post_init__(self) -> None:
@@ -98,7 +97,7 @@ class Regress(Members):
             fitted=fitted,
         )
 
-    def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
+    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
         """Measures the model on the test, and draws what it does."""
         if not isinstance(training, Supervised):
             return {}
@@ -148,7 +147,7 @@ class Regress(Members):
         flat = nn.Sequential(nn.Flatten(1), core)
         return Standardized(flat, inputs=Standardize(sizes.shape), outputs=Standardize(outputs))
 
-    def solve(self, model: Standardized, train: Examples) -> None:
+    def solve(self, model: Standardized, train: SupervisedDataset) -> None:
         """Fits a model that has a closed form, in standard units."""
         x, y, core = model.inputs(train.inputs).flatten(1), train.targets, model.get_submodule("model.1")
         y = y if model.outputs is None else model.outputs(y)
@@ -164,7 +163,7 @@ class Regress(Members):
         return LOSSES[self.loss](*in_standard_units(model, *batch))
 
     @torch.no_grad()
-    def evaluated(self, model: nn.Module, examples: Examples) -> dict[str, float]:
+    def evaluated(self, model: nn.Module, examples: SupervisedDataset) -> dict[str, float]:
         """The loss on examples, and the root of the mean squared error in the units of the targets."""
         y, target = predict(model, examples.inputs, link=identity), examples.targets
         loss = LOSSES[self.loss](*(units(model)(v) for v in (y, target)))

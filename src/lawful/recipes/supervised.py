@@ -9,33 +9,32 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from lawful.data import Augment, Examples, Shuffled, resampled
+from lawful.data import Augment, ShuffledBatches, SupervisedDataset, bootstrap_indices
 from lawful.inference import Ensemble
 from lawful.inference.ensemble import Average
 from lawful.laws import Claim
 from lawful.models import Standardized
-from lawful.recipes.bounded import bounded
-from lawful.recipes.given import Given, Parts
-from lawful.recipes.learning import Learning
-from lawful.recipes.sizes import Sizes
-from lawful.training import Engine, Objective, Training, seeded
+from lawful.recipes.data import DataSplits, Sizes, SupervisedData
+from lawful.recipes.model_size import check_parameter_count
+from lawful.recipes.optimization import Learning
+from lawful.training import Objective, TrainerConfig, TrainingSetup, seeded
 
 
 @dataclass(frozen=True, kw_only=True)
-class Supervised(Training):
+class Supervised(TrainingSetup):
     """A training together with the examples that it was made of."""
 
-    parts: Parts
+    parts: DataSplits
 
 
 def prepared(
     model: Standardized,
-    parts: Parts,
+    parts: DataSplits,
     *,
     learning: Learning,
-    engine: Engine,
+    engine: TrainerConfig,
     objective: Objective,
-    evaluate: Callable[[nn.Module, Examples], Mapping[str, float]],
+    evaluate: Callable[[nn.Module, SupervisedDataset], Mapping[str, float]],
     claims: Callable[[nn.Module], Iterable[Claim]],
     augment: Augment | None = None,
     fitted: bool = False,
@@ -54,7 +53,7 @@ def prepared(
         fitted: Whether the model needs no steps.
     """
     train = drawn(parts.train, learning, engine)
-    batches = Shuffled(train.inputs, train.targets, size=learning.batch, seed=engine.seed)
+    batches = ShuffledBatches(train.inputs, train.targets, size=learning.batch, seed=engine.seed)
     steps = 0 if fitted else (learning.epochs or 1) * len(batches)
     validation, patience = parts.validation, 0 if fitted else learning.patience
     if patience and validation is None:
@@ -92,18 +91,18 @@ def used(recipe: Any, only: Mapping[str, Sequence[str]]) -> None:
             raise ValueError(f"{name} is for the model {' or '.join(models)}: the model is {recipe.model}")
 
 
-def drawn(train: Examples, learning: Learning, engine: Engine) -> Examples:
+def drawn(train: SupervisedDataset, learning: Learning, engine: TrainerConfig) -> SupervisedDataset:
     """The examples that a model is trained on: all of them, or as many drawn with replacement."""
-    return train.take(resampled(len(train), seed=engine.seed)) if learning.bagging else train
+    return train.take(bootstrap_indices(len(train), seed=engine.seed)) if learning.bagging else train
 
 
 @dataclass(frozen=True, kw_only=True)
 class Members:
     """What makes an ensemble of a recipe: its members are the same recipe with other seeds."""
 
-    given: Given = field(default_factory=Given)
+    given: SupervisedData = field(default_factory=SupervisedData)
     learning: Learning = field(default_factory=Learning)
-    engine: Engine = field(default_factory=Engine)
+    engine: TrainerConfig = field(default_factory=TrainerConfig)
 
     def members(self) -> list[Self]:
         """The recipes of the members; none where there is one model only."""
@@ -121,11 +120,11 @@ def single(build: Callable[[Sizes], Standardized], sizes: Sizes) -> Standardized
     Raises:
         ValueError: where there are too many.
     """
-    bounded([lambda: build(sizes)])
+    check_parameter_count([lambda: build(sizes)])
     return build(sizes)
 
 
 @torch.no_grad()
-def fit_moments(model: Standardized, train: Examples) -> Standardized:
+def fit_moments(model: Standardized, train: SupervisedDataset) -> Standardized:
     """Gives a model the mean and the deviation of the training examples."""
     return model.fit(train.inputs, None if model.outputs is None else train.targets)

@@ -1,7 +1,5 @@
 """Numerical methods, a method a file."""
 
-from lawful.solvers.gauss_newton import gauss_newton
-from lawful.solvers.levenberg_marquardt import levenberg_marquardt
-from lawful.solvers.residuals import Minimum
+from lawful.solvers.least_squares import Minimum, gauss_newton, levenberg_marquardt
 
 __all__ = ["Minimum", "gauss_newton", "levenberg_marquardt"]

@@ -1,29 +1,27 @@
 """The one loop, the run and its folder, checkpoints, metrics and the report."""
 
-from lawful.training.failures import TrainingFailed
-from lawful.training.options import Engine
-from lawful.training.plan import Objective, Training, Turn
+from lawful._json import MaxLength, Range, from_json, validate
+from lawful.training.errors import TrainingFailed
+from lawful.training.loggers import Logger
 from lawful.training.recipe import Ensembled, Recipe, seeded
 from lawful.training.run import RUNS, Run, runs
-from lawful.training.storage.config import AtMost, Between, from_json, nearest, validate
-from lawful.training.trackers import Tracker
-from lawful.training.train import train
+from lawful.training.setup import Objective, OptimizerStep, TrainerConfig, TrainingSetup
+from lawful.training.trainer import train
 
 __all__ = [
     "RUNS",
-    "AtMost",
-    "Between",
-    "Engine",
     "Ensembled",
+    "Logger",
+    "MaxLength",
     "Objective",
+    "OptimizerStep",
+    "Range",
     "Recipe",
     "Run",
-    "Tracker",
-    "Training",
+    "TrainerConfig",
     "TrainingFailed",
-    "Turn",
+    "TrainingSetup",
     "from_json",
-    "nearest",
     "runs",
     "seeded",
     "train",

@@ -1,28 +1,133 @@
-"""The one loop: every training of every recipe goes through it."""
+"""Where numbers stopped being finite: the step, and the layer.
+
+Ctrl-C: once to finish the step, save and stop; twice to stop at once.
+The one loop: every training of every recipe goes through it.
+"""
 
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from lawful.blocks.modes import in_training
+from lawful.blocks.modes import eval_mode
 from lawful.data.batches import Batch
-from lawful.optim.averaging import WeightAverage
 from lawful.optim.early_stopping import EarlyStopping
-from lawful.training.divergence import Diverged, bad_gradient, not_finite, where
-from lawful.training.interrupt import Wish
-from lawful.training.plan import Training, Turn
+from lawful.optim.ema import EMA
+from lawful.training.checkpoint import full, local, preserve_rng
 from lawful.training.precision import Precision
-from lawful.training.processes.world import Alone
-from lawful.training.storage.shards import full
-from lawful.training.storage.state import randomness_kept
+from lawful.training.setup import OptimizerStep, TrainingSetup
+from lawful.training.world import SingleProcess
+
+
+class NonFiniteError(ArithmeticError):
+    """A training whose loss, gradient or weights are not finite."""
+
+
+def not_finite(module: nn.Module) -> str | None:
+    """Names the first parameter that is not finite, or buffer that holds NaN; a mask may hold infinities."""
+    buffers = ((name, t) for name, t in module.named_buffers() if t.is_floating_point())
+    held = [(name, t.nan_to_num(nan=torch.nan, posinf=0, neginf=0)) for name, t in buffers]
+    return _first([*module.named_parameters(), *held])
+
+
+def _first(named: Iterable[tuple[str, Tensor]]) -> str | None:
+    named = [(name, local(t.detach())) for name, t in named if _real(t)]
+    sums = [t.abs().sum().double().cpu() for _, t in named]
+    if not sums or bool(torch.stack(sums).isfinite().all()):
+        return None
+    return next((name for name, t in named if not bool(t.isfinite().all())), None)
+
+
+def bad_gradient(module: nn.Module) -> str | None:
+    """Names the first parameter whose gradient is not finite."""
+    found = ((name, p.grad) for name, p in module.named_parameters() if p.grad is not None)
+    return next((name for name, gradient in found if not bool(local(gradient).isfinite().all())), None)
+
+
+def where(model: nn.Module, call: Callable[[], object], batch: tuple[Tensor, ...]) -> str | None:
+    """Says where a forward pass stops being finite: in the batch, a weight or a layer; nothing if in neither.
+
+    The pass is done in any case, since processes that train together make the same calls.
+    """
+    found: list[str] = []
+
+    def look(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: object, output: object) -> None:
+            if not found and not all(bool(t.isfinite().all()) for t in _tensors(output)):
+                found.append(f"{name} ({type(module).__name__})")
+
+        return hook
+
+    with ExitStack() as stack, torch.no_grad():
+        for name, module in model.named_modules():
+            if name:
+                stack.callback(module.register_forward_hook(look(name)).remove)
+        call()
+    for i, tensor in enumerate(batch):
+        if _real(tensor) and not bool(tensor.isfinite().all()):
+            return f"the batch itself is not finite (tensor {i})"
+    if name := _first(model.named_parameters()):
+        return (
+            f"the weight {name} is not finite: the update before made it so; a lower learning rate or clipping may help"
+        )
+    return f"the layer {found[0]} is the first whose output is not finite" if found else None
+
+
+def _real(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    """The tensors of an output, which may be a tuple, a list or a dict of outputs."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(item)
+
+
+class StopRequest:
+    """Whether somebody wants the training to stop."""
+
+    def __init__(self) -> None:
+        self.by: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.by is not None
+
+
+@contextmanager
+def handle_signals(say: Callable[[str], None]) -> Iterator[StopRequest]:
+    """Turns the first Ctrl-C, or a request to terminate, into a wish; a second Ctrl-C interrupts as always."""
+    wish = StopRequest()
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        if wish:
+            raise KeyboardInterrupt
+        wish.by = signal.Signals(number).name
+        with suppress(Exception):  # a signal may come in the middle of a print, which cannot be begun twice
+            say("stopping after this step; once more to stop at once")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield wish
+        return
+    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield wish
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
 
 Ending = Literal["finished", "patience", "stopped"]
 
@@ -58,17 +163,19 @@ class Loop:
 
     def __init__(
         self,
-        training: Training,
+        training: TrainingSetup,
         *,
         progress: Progress,
         precision: Precision,
-        world: Alone,
-        average: WeightAverage | None = None,
+        world: SingleProcess,
+        average: EMA | None = None,
         device: str = "cpu",
     ) -> None:
         self.training, self.progress, self.precision = training, progress, precision
         self.world, self.average, self.device = world, average, device
-        progress.record = replace(progress.record, patience=training.patience, maximise=training.maximise)
+        progress.record = replace(
+            progress.record, patience=training.patience, higher_is_better=training.higher_is_better
+        )
         self.rates = [[group["lr"] for group in turn.optimizer.param_groups] for turn in training.turns]
         world.setup(training, device=device)
 
@@ -78,7 +185,7 @@ class Loop:
         log: Callable[[int, dict[str, float]], None],
         save: Callable[[bool], None],
         every: int,
-        wish: Wish,
+        wish: StopRequest,
     ) -> Ending:
         """Trains to the end, and says which: all steps done, patience lost, or somebody's wish.
 
@@ -92,7 +199,7 @@ class Loop:
                     group["lr"] = rate
 
     def _run(
-        self, log: Callable[[int, dict[str, float]], None], save: Callable[[bool], None], every: int, wish: Wish
+        self, log: Callable[[int, dict[str, float]], None], save: Callable[[bool], None], every: int, wish: StopRequest
     ) -> Ending:
         progress, training = self.progress, self.training
         begun = time.monotonic() - progress.seconds
@@ -136,7 +243,7 @@ class Loop:
             if not math.isfinite(found["loss"]):
                 place = where(training.model, lambda: world.call(index, batch), batch)
                 place = world.first(place) or "every layer's output is finite: it is the loss"
-                raise Diverged(f"the loss is {found['loss']} at step {step + 1}: {place}")
+                raise NonFiniteError(f"the loss is {found['loss']} at step {step + 1}: {place}")
             precision.unscale(turn.optimizer)
             if turn.clip is not None:
                 self.clip(turn, step)
@@ -166,20 +273,20 @@ class Loop:
                 figures[name] = figures.get(name, 0.0) + share * float(value.detach())
         return self.world.mean(figures, weight)
 
-    def set_rate(self, turn: Turn, rates: Sequence[float], step: int) -> float:
+    def set_rate(self, turn: OptimizerStep, rates: Sequence[float], step: int) -> float:
         """Sets the learning rate of a step, and returns it."""
         factor = turn.schedule(step)
         for group, rate in zip(turn.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * factor
         return rates[0] * factor
 
-    def clip(self, turn: Turn, step: int) -> None:
+    def clip(self, turn: OptimizerStep, step: int) -> None:
         """Shortens a gradient that is too long."""
         parameters = [p for group in turn.optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = float(full(nn.utils.clip_grad_norm_(parameters, turn.clip or math.inf)))
         if not math.isfinite(norm) and self.precision.scaler is None:
             bad = self.world.first(bad_gradient(self.training.model)) or "all parameters together"
-            raise Diverged(f"the gradient of {bad} is not finite at step {step + 1}, with a finite loss")
+            raise NonFiniteError(f"the gradient of {bad} is not finite at step {step + 1}, with a finite loss")
 
     def evaluation_is_due(self) -> bool:
         step, training = self.progress.step, self.training
@@ -188,7 +295,7 @@ class Loop:
     def judge(self, figures: dict[str, float]) -> bool:
         """Evaluates the model, and says whether it is the best so far."""
         training, progress = self.training, self.progress
-        with self.as_kept(), in_training(training.model), torch.no_grad(), randomness_kept():
+        with self.as_kept(), eval_mode(training.model), torch.no_grad(), preserve_rng():
             found = dict(self.world.evaluate())
         figures |= {f"validation/{name}": float(value) for name, value in found.items()}
         if training.watch is None:
@@ -207,7 +314,7 @@ class Loop:
     def check(self) -> None:
         """Refuses to keep weights that are not finite."""
         if name := self.world.first(not_finite(self.training.model)):
-            raise Diverged(f"the weight {name} is not finite after step {self.progress.step}")
+            raise NonFiniteError(f"the weight {name} is not finite after step {self.progress.step}")
 
 
 def split(batch: Batch, parts: int) -> list[tuple[Batch, float]]:

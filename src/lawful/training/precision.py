@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from lawful.training.options import Engine
+from lawful.training.setup import TrainerConfig
 
 
 class Precision:
@@ -22,7 +22,7 @@ class Precision:
         say: Where to say what could not be had.
     """
 
-    def __init__(self, engine: Engine, say: Callable[[str], None]) -> None:
+    def __init__(self, engine: TrainerConfig, say: Callable[[str], None]) -> None:
         self.device, self.kind = engine.device, getattr(torch, engine.precision)
         if self.kind != torch.float32 and not self._works():
             say(f"{engine.precision} does not work on {engine.device}: float32 is used")

@@ -11,12 +11,11 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import nn
 
+from lawful import _json as config
 from lawful.checking.check import check_claims
 from lawful.checking.verdict import Verdict
-from lawful.training.options import Engine
-from lawful.training.plan import Training
 from lawful.training.run import Run
-from lawful.training.storage import config
+from lawful.training.setup import TrainerConfig, TrainingSetup
 
 R = TypeVar("R")
 
@@ -28,15 +27,15 @@ class Recipe(Protocol):
     name: ClassVar[str]
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> TrainerConfig:
         """How it is run."""
         ...
 
-    def training(self) -> Training:
+    def training(self) -> TrainingSetup:
         """Reads the data and builds everything; all that is random comes from PyTorch's, NumPy's or Python's state."""
         ...
 
-    def finish(self, run: Run, training: Training) -> Mapping[str, Any]:
+    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
         """Draws figures and samples of the trained model, and returns its results."""
         ...
 
@@ -65,18 +64,20 @@ def seeded(recipe: R, count: int) -> list[R]:
     return [replace(own, engine=replace(own.engine, seed=seed)) for seed in seeds]
 
 
-def name_of(recipe: Recipe | Training) -> str:
+def name_of(recipe: Recipe | TrainingSetup) -> str:
     """What a run is called: by its recipe, or by its model."""
-    return type(recipe.model).__name__.lower() if isinstance(recipe, Training) else recipe.name
+    return type(recipe.model).__name__.lower() if isinstance(recipe, TrainingSetup) else recipe.name
 
 
-def facts_of(recipe: Recipe | Training, training: Training, *, threads: int, engine: Engine) -> dict[str, Any]:
+def facts_of(
+    recipe: Recipe | TrainingSetup, training: TrainingSetup, *, threads: int, engine: TrainerConfig
+) -> dict[str, Any]:
     """What stands in `config.json`."""
-    made = isinstance(recipe, Training)
+    made = isinstance(recipe, TrainingSetup)
     return {
         "recipe": None if made else recipe.name,
         "options": config.to_json(engine if made else recipe),
-        "defaults": config.to_json(Engine() if made else type(recipe)()),
+        "defaults": config.to_json(TrainerConfig() if made else type(recipe)()),
         "model": config.to_json(dict(training.described)),
         "data": training.fingerprint,
         "threads": threads,
@@ -88,16 +89,16 @@ def facts_of(recipe: Recipe | Training, training: Training, *, threads: int, eng
     }
 
 
-def other_option(recipe: Recipe | Training, run: Run) -> str | None:
+def other_option(recipe: Recipe | TrainingSetup, run: Run) -> str | None:
     """Names the first option of a recipe that is not that of a run, apart from how it is run."""
     options = run.config.get("options")
-    if isinstance(recipe, Training) or not isinstance(options, dict):
+    if isinstance(recipe, TrainingSetup) or not isinstance(options, dict):
         return None
     own = config.to_json(recipe)
     return next((name for name, value in own.items() if name != "engine" and options.get(name) != value), None)
 
 
-def laws_of(training: Training, engine: Engine) -> list[Verdict]:
+def laws_of(training: TrainingSetup, engine: TrainerConfig) -> list[Verdict]:
     """Judges the laws of the trained model."""
     if training.claims is None or not engine.laws:
         return []

@@ -12,8 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from lawful.training.storage import config, files, journal
-from lawful.training.storage.checkpoints import Checkpoints
+from lawful import _json as config
+from lawful.training import storage as files
+from lawful.training import storage as journal
+from lawful.training.checkpoint import Checkpoints
 
 RUNS = Path("runs")
 """Where runs are unless a place is named."""

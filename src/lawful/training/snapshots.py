@@ -10,15 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lawful import _json as config
+from lawful.training import checkpoint as shards
+from lawful.training import checkpoint as state
+from lawful.training.checkpoint import Checkpoint, Checkpoints
 from lawful.training.loop import Loop, Progress
-from lawful.training.storage import config, shards, state
-from lawful.training.storage.checkpoints import Checkpoint, Checkpoints
 
 APART = 5.0
 """Seconds from one checkpoint to the next of a better evaluation, so that many of them cost little."""
 
 
-class Kept:
+class CheckpointWriter:
     """Writes checkpoints; a best one that follows another closely is held in memory for a while.
 
     Args:
@@ -70,42 +72,46 @@ class Snapshots:
     def take(self) -> Checkpoint:
         """Returns the state after the steps that are done."""
         loop = self.loop
-        tensors = state.under("model", state.of_module(loop.training.model))
+        tensors = state.add_prefix("model", state.module_state(loop.training.model))
         facts: dict[str, Any] = {"progress": asdict(loop.progress)}
         if loop.average is not None:
-            tensors |= state.under("average", loop.average.tensors)
+            tensors |= state.add_prefix("average", loop.average.tensors)
         for index, turn in enumerate(loop.training.turns):
             key = f"optimizer{index}"
             memory, facts[key] = state.of_optimizer(turn.optimizer, self.names)
-            tensors |= state.under(key, memory)
+            tensors |= state.add_prefix(key, memory)
         facts["scaler"] = loop.precision.scaler.state_dict() if loop.precision.scaler else None
         randomness, facts["random"] = state.of_randomness()
         if rank := self.world.rank:
             tensors = {name: tensor for name, tensor in tensors.items() if shards.is_shared(tensor)}
             randomness["facts"] = torch.tensor([*config.dump(facts["random"]).encode()], dtype=torch.uint8)
-        tensors |= state.under(f"random{rank or ''}", randomness)
+        tensors |= state.add_prefix(f"random{rank or ''}", randomness)
         return Checkpoint(loop.progress.step, tensors, facts)
 
     def put_back(self, found: Checkpoint) -> None:
         """Gives everything the state that it had."""
         loop, tensors, facts = self.loop, found.tensors, found.facts
-        state.put_into_module(loop.training.model, state.within("model", tensors))
+        state.load_module_state(loop.training.model, state.strip_prefix("model", tensors))
         if loop.average is not None:
-            loop.average.load_state_dict(state.within("average", tensors))
+            loop.average.load_state_dict(state.strip_prefix("average", tensors))
         for index, turn in enumerate(loop.training.turns):
             key = f"optimizer{index}"
-            state.put_into_optimizer(turn.optimizer, self.names, state.within(key, tensors), state.part(facts, key))
+            state.put_into_optimizer(
+                turn.optimizer, self.names, state.strip_prefix(key, tensors), state.part(facts, key)
+            )
         if loop.precision.scaler is not None and facts.get("scaler"):
             loop.precision.scaler.load_state_dict(state.part(facts, "scaler"))
         training, progress = loop.training, config.from_json(Progress, facts.get("progress"), at="progress")
-        progress.record = replace(progress.record, patience=training.patience, maximise=training.maximise)
+        progress.record = replace(
+            progress.record, patience=training.patience, higher_is_better=training.higher_is_better
+        )
         vars(loop.progress).update(vars(progress))
         self._put_back_randomness(tensors, facts)
 
     def _put_back_randomness(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Puts back the random state that this process had; one that is new has a stream of its own."""
         rank = self.world.rank
-        own = state.within(f"random{rank}", tensors) if rank else state.within("random", tensors)
+        own = state.strip_prefix(f"random{rank}", tensors) if rank else state.strip_prefix("random", tensors)
         if not own:
             self.begin_stream()
             return

@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from lawful.blocks import Heads, KeyValues, MultiHeadAttention
+from lawful.blocks import HeadSpec, KVCache, MultiHeadAttention
 from lawful.functions.attention import CAUSAL, Mask
 
 
 def test_the_room_doubles_and_old_views_stay():
-    cache, k = KeyValues(), torch.arange(200.0).reshape(1, 1, 200, 1)
+    cache, k = KVCache(), torch.arange(200.0).reshape(1, 1, 200, 1)
     seen, sizes = [], set()
     for piece in k.split(1, dim=-2):
         seen.append(cache.append(piece, -piece)[0])
@@ -26,7 +26,7 @@ def test_a_window_takes_bounded_memory():
     assert (cache.length, cache.nbytes) == (500, 2 * 2 * 32 * 4 * 4)
 
 
-@pytest.mark.parametrize("sets", [2, [Heads(key=3), Heads(count=2, key=2)]])
+@pytest.mark.parametrize("sets", [2, [HeadSpec(key=3), HeadSpec(count=2, key=2)]])
 def test_rows_are_selected_and_tokens_taken_back(sets):
     layer, x = MultiHeadAttention(8, heads=sets).double(), torch.randn(2, 6, 8).double()
     cache = layer.cache()
@@ -42,10 +42,10 @@ def test_rows_are_selected_and_tokens_taken_back(sets):
 
 def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match="window must be at least 1: got 0"):
-        KeyValues(window=0)
+        KVCache(window=0)
     with pytest.raises(ValueError, match="empty"):
-        KeyValues().all()
-    cache = KeyValues(window=3)
+        KVCache().all()
+    cache = KVCache(window=3)
     cache.append(torch.zeros(2, 1, 40, 4), torch.zeros(2, 1, 40, 4))
     cache.append(torch.zeros(2, 1, 41, 4), torch.zeros(2, 1, 41, 4))
     with pytest.raises(ValueError, match="81 tokens, cannot go back to 20"):

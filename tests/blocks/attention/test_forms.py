@@ -3,7 +3,7 @@ import torch
 
 from lawful.blocks import (
     BilinearForm,
-    Heads,
+    HeadSpec,
     MultiHeadAttention,
     SemidefiniteForm,
     SimilarityAttention,
@@ -34,7 +34,7 @@ def test_a_semidefinite_form_has_no_negative_eigenvalue():
 
 
 def test_factors_have_the_rank_of_the_head():
-    layer = MultiHeadAttention(8, heads=[Heads(count=2, groups=1, key=2, value=3), Heads(key=4)], context=5)
+    layer = MultiHeadAttention(8, heads=[HeadSpec(count=2, groups=1, key=2, value=3), HeadSpec(key=4)], context=5)
     assert [tuple(f.shape) for f in qk_factors(layer, 1)] == [(8, 2), (2, 5)]
     assert [tuple(f.shape) for f in ov_factors(layer, 2)] == [(8, 4), (4, 5)]
     assert torch.linalg.matrix_rank(layer.ov(0)) == 3

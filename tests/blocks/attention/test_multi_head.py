@@ -8,15 +8,23 @@ from torch.nn import functional as F
 from lawful.blocks import (
     PAIRS,
     ALiBi,
-    Heads,
+    HeadSpec,
     LayerNorm,
     MultiHeadAttention,
-    RelativeBuckets,
     RMSNorm,
-    Rotary,
+    RotaryEmbedding,
+    T5RelativeBias,
 )
-from lawful.functions.attention import CAUSAL, EVERYTHING, Chunked, Linear, Mask, plain_attention, window_attention
-from lawful.functions.tap import listening
+from lawful.functions.attention import (
+    CAUSAL,
+    NO_MASK,
+    ChunkedAttention,
+    LinearAttention,
+    Mask,
+    reference_attention,
+    window_attention,
+)
+from lawful.functions.tap import open_recorder
 
 
 def randn(*shape, seed=0):
@@ -67,10 +75,10 @@ def test_equals_torch(causal):
     hidden = torch.ones(5, 5, dtype=torch.bool).triu(1) if causal else None
     wanted, weights = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
     ours = copied(theirs)
-    torch.testing.assert_close(ours(x, mask=CAUSAL if causal else EVERYTHING), wanted)
+    torch.testing.assert_close(ours(x, mask=CAUSAL if causal else NO_MASK), wanted)
     recorder = Recorder("pattern")
-    with listening(recorder):
-        torch.testing.assert_close(ours(x, mask=CAUSAL if causal else EVERYTHING), wanted)
+    with open_recorder(recorder):
+        torch.testing.assert_close(ours(x, mask=CAUSAL if causal else NO_MASK), wanted)
     torch.testing.assert_close(recorder.seen["pattern"], weights)
 
 
@@ -86,38 +94,38 @@ def test_cross_attention_and_padding_equal_torch():
 
 
 def test_heads_that_share_keys_equal_torch_with_groups():
-    layer, x = MultiHeadAttention(8, heads=[Heads(count=4, groups=2, key=2)]).double(), randn(2, 5, 8)
+    layer, x = MultiHeadAttention(8, heads=[HeadSpec(count=4, groups=2, key=2)]).double(), randn(2, 5, 8)
     q, k, v = (m(x).unflatten(-1, (-1, 2)).transpose(1, 2) for m in (layer.query, layer.key, layer.value))
     z = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     torch.testing.assert_close(layer(x, mask=CAUSAL), layer.out(z.transpose(1, 2).flatten(-2)))
 
 
 KERNELS = {
-    "plain": (plain_attention, CAUSAL),
+    "plain": (reference_attention, CAUSAL),
     "fused": (None, CAUSAL),
     "fused window": (None, Mask(causal=True, window=3)),
-    "chunked": (Chunked(size=2), CAUSAL),
+    "chunked": (ChunkedAttention(size=2), CAUSAL),
     "window": (window_attention, Mask(causal=True, window=3)),
-    "linear": (Linear(), CAUSAL),
+    "linear": (LinearAttention(), CAUSAL),
 }
 OPTIONS = {
     "": {},
-    "rotary": {"rotary": Rotary(2), "norm": RMSNorm},
-    "pairs": {"rotary": Rotary(2, layout=PAIRS), "norm": LayerNorm},
-    "alibi": {"bias_by": ALiBi(4)},
-    "buckets": {"bias_by": RelativeBuckets(4, sides=1), "rotary": Rotary(2, part=1.0, factor=2.0)},
+    "rotary": {"rotary": RotaryEmbedding(2), "norm": RMSNorm},
+    "pairs": {"rotary": RotaryEmbedding(2, layout=PAIRS), "norm": LayerNorm},
+    "alibi": {"position_bias": ALiBi(4)},
+    "buckets": {"position_bias": T5RelativeBias(4, sides=1), "rotary": RotaryEmbedding(2, part=1.0, factor=2.0)},
 }
 SETS = {
     "heads": 4,
-    "groups": [Heads(count=4, groups=2, key=2)],
-    "sizes": [Heads(count=3, key=2), Heads(key=2, value=5)],
+    "groups": [HeadSpec(count=4, groups=2, key=2)],
+    "sizes": [HeadSpec(count=3, key=2), HeadSpec(key=2, value=5)],
 }
 
 
 GRID = [
     (kernel, options, sets)
     for kernel, options, sets in itertools.product(KERNELS, OPTIONS, SETS)
-    if not (kernel == "linear" and "bias_by" in OPTIONS[options])
+    if not (kernel == "linear" and "position_bias" in OPTIONS[options])
 ]
 
 
@@ -148,7 +156,7 @@ def test_a_cache_gives_gradients():
 
 
 def test_left_padding_of_a_cached_batch():
-    layer, x = MultiHeadAttention(8, heads=2, rotary=Rotary(4)).double(), randn(2, 6, 8)
+    layer, x = MultiHeadAttention(8, heads=2, rotary=RotaryEmbedding(4)).double(), randn(2, 6, 8)
     there = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]).bool()
     alone = layer(x[:1, 2:], mask=CAUSAL)
     for window in (None, 4):
@@ -190,14 +198,17 @@ def test_the_values_of_the_first_layer_are_mixed_in():
 
 
 def test_given_positions_count():
-    layer, x = MultiHeadAttention(8, heads=2, rotary=Rotary(4), bias_by=ALiBi(2)).double(), randn(2, 5, 8)
+    layer, x = (
+        MultiHeadAttention(8, heads=2, rotary=RotaryEmbedding(4), position_bias=ALiBi(2)).double(),
+        randn(2, 5, 8),
+    )
     torch.testing.assert_close(layer(x, positions=torch.arange(7, 12)), layer(x))
     far = torch.tensor([[0, 1, 2, 3, 40], [0, 1, 2, 3, 4]])
     assert not torch.allclose(layer(x, positions=far)[0], layer(x)[0])
     torch.testing.assert_close(layer(x, positions=far)[1], layer(x)[1])
 
 
-@pytest.mark.parametrize("sets", [3, [Heads(count=2, groups=1, key=2), Heads(key=4, value=1)]])
+@pytest.mark.parametrize("sets", [3, [HeadSpec(count=2, groups=1, key=2), HeadSpec(key=4, value=1)]])
 def test_taps_are_what_they_say(sets):
     layer, x = MultiHeadAttention(6, heads=sets, rotary=None).double(), randn(2, 4, 6)
     several = not isinstance(sets, int)
@@ -205,7 +216,7 @@ def test_taps_are_what_they_say(sets):
         name + end for name in ("q", "k", "v", "scores", "pattern", "z") for end in (("0", "1") if several else ("",))
     ]
     recorder = Recorder(*names, "heads")
-    with listening(recorder):
+    with open_recorder(recorder):
         y = layer(x, mask=CAUSAL)
     torch.testing.assert_close(y, layer(x, mask=CAUSAL))
     assert set(recorder.seen) == {*names, "heads"}
@@ -221,18 +232,18 @@ def test_taps_are_what_they_say(sets):
 @pytest.mark.parametrize("name", ["q", "k", "v", "scores", "pattern", "z", "heads"])
 def test_what_is_put_in_the_place_of_a_tap_acts(name):
     layer, x = MultiHeadAttention(4, heads=2).double(), randn(1, 3, 4)
-    with listening(Recorder(edits={name: lambda x: x.flip(-1) + 1})):
+    with open_recorder(Recorder(edits={name: lambda x: x.flip(-1) + 1})):
         changed = layer(x)
     assert not torch.allclose(changed, layer(x))
 
 
 @pytest.mark.parametrize("name", ["scores", "pattern"])
 def test_a_cache_that_keeps_sums_has_no_pattern(name):
-    layer, x = MultiHeadAttention(4, heads=2, kernel=Linear()).double(), randn(1, 3, 4)
+    layer, x = MultiHeadAttention(4, heads=2, kernel=LinearAttention()).double(), randn(1, 3, 4)
     for wish in (Recorder(name), Recorder(edits={name: torch.zeros_like})):
-        with listening(wish), pytest.raises(LookupError, match="a LinearState keeps no keys to make a pattern of"):
+        with open_recorder(wish), pytest.raises(LookupError, match="a LinearState keeps no keys to make a pattern of"):
             layer(x, mask=CAUSAL, cache=layer.cache())
-    with listening(Recorder("q", "z")):
+    with open_recorder(Recorder("q", "z")):
         torch.testing.assert_close(layer(x, mask=CAUSAL, cache=layer.cache()), layer(x, mask=CAUSAL))
 
 
@@ -244,7 +255,7 @@ def test_a_window_forgets_a_prefix_that_is_out_of_reach():
 
 
 def test_any_number_of_axes_and_transforms():
-    layer = MultiHeadAttention(4, heads=2, rotary=Rotary(2), kernel=plain_attention).double()
+    layer = MultiHeadAttention(4, heads=2, rotary=RotaryEmbedding(2), kernel=reference_attention).double()
     x = randn(2, 3, 5, 4)
     wanted = layer(x, mask=CAUSAL)
     torch.testing.assert_close(layer(x[1, 2], mask=CAUSAL), wanted[1, 2])
@@ -261,8 +272,8 @@ def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match="a context, or a cache that holds one"):
         layer(torch.zeros(2, 3, 8))
     with pytest.raises(ValueError, match="one for each of 1 sets of heads, alike ones together, was wanted: got 2"):
-        MultiHeadAttention(8, heads=2, rotary=[Rotary(4), Rotary(4)])
-    cache = MultiHeadAttention(8, heads=[Heads(key=2), Heads(key=4)]).cache()
+        MultiHeadAttention(8, heads=2, rotary=[RotaryEmbedding(4), RotaryEmbedding(4)])
+    cache = MultiHeadAttention(8, heads=[HeadSpec(key=2), HeadSpec(key=4)]).cache()
     with pytest.raises(TypeError, match=r"own cache\(\) was wanted: got Caches"):
         MultiHeadAttention(8)(torch.zeros(1, 1, 8), cache=cache)
 
@@ -273,7 +284,7 @@ def test_empty_batches_and_texts_give_empty_ones(kernel, shape):
     function, mask = KERNELS[kernel]
     for options in (OPTIONS["rotary"], OPTIONS["pairs"], {} if kernel == "linear" else OPTIONS["alibi"]):
         chosen = {} if function is None else {"kernel": function}
-        for heads in (4, [Heads(count=3, key=2), Heads(key=2, value=5)]):
+        for heads in (4, [HeadSpec(count=3, key=2), HeadSpec(key=2, value=5)]):
             layer = MultiHeadAttention(8, heads=heads, **options, **chosen)
             assert layer(torch.zeros(*shape, 8), mask=mask).shape == (*shape, 8)
             assert layer(torch.zeros(*shape, 8), mask=mask, cache=layer.cache(window=mask.window)).shape == (*shape, 8)
@@ -281,17 +292,17 @@ def test_empty_batches_and_texts_give_empty_ones(kernel, shape):
 
 def test_positions_with_a_cache_are_kept_by_rotary_and_refused_with_biases():
     x, at = randn(2, 5, 8), torch.tensor([0, 3, 4, 9, 20])
-    layer = MultiHeadAttention(8, heads=4, rotary=Rotary(2)).double()
+    layer = MultiHeadAttention(8, heads=4, rotary=RotaryEmbedding(2)).double()
     cache = layer.cache()
     pieces = [layer(x[:, i], mask=CAUSAL, cache=cache, positions=at[i]) for i in (slice(2), slice(2, 5))]
     torch.testing.assert_close(torch.cat(pieces, 1), layer(x, mask=CAUSAL, positions=at))
-    layer = MultiHeadAttention(8, heads=4, bias_by=ALiBi(4)).double()
+    layer = MultiHeadAttention(8, heads=4, position_bias=ALiBi(4)).double()
     with pytest.raises(ValueError, match="with a cache, ALiBi goes by the places in it: positions are to be left out"):
         layer(x, mask=CAUSAL, cache=layer.cache(), positions=at)
 
 
 def test_cross_attention_with_biases_between_given_positions():
-    layer = MultiHeadAttention(8, heads=4, bias_by=ALiBi(4)).double()
+    layer = MultiHeadAttention(8, heads=4, position_bias=ALiBi(4)).double()
     x, context, at = randn(2, 3, 8), randn(2, 7, 8, seed=1), torch.tensor([[0, 3, 4], [6, 2, 2]])
     q, k, v = (
         m(y).unflatten(-1, (4, 2)).transpose(1, 2)
@@ -316,11 +327,13 @@ def test_cross_attention_of_a_layer_with_windows_sees_all():
 
 def test_positions_of_other_heads_are_refused_when_a_layer_is_made():
     with pytest.raises(ValueError, match="biases for 4 heads were wanted: got ALiBi for 8"):
-        MultiHeadAttention(8, heads=4, bias_by=ALiBi(8))
+        MultiHeadAttention(8, heads=4, position_bias=ALiBi(8))
     with pytest.raises(ValueError, match="rotary positions for heads of size 2 were wanted: got 8"):
-        MultiHeadAttention(8, heads=4, rotary=Rotary(8))
-    sizes = [Heads(count=2, key=2), Heads(key=4)]
+        MultiHeadAttention(8, heads=4, rotary=RotaryEmbedding(8))
+    sizes = [HeadSpec(count=2, key=2), HeadSpec(key=4)]
     with pytest.raises(ValueError, match="of size 4 were wanted, one for each set of heads: got 2"):
-        MultiHeadAttention(8, heads=sizes, rotary=Rotary(2))
+        MultiHeadAttention(8, heads=sizes, rotary=RotaryEmbedding(2))
     with pytest.raises(ValueError, match="one for each of 2 sets of heads, alike ones together, was wanted: got 3"):
-        MultiHeadAttention(8, heads=[*sizes, sizes[0]], rotary=[Rotary(2), Rotary(4), Rotary(2)])
+        MultiHeadAttention(
+            8, heads=[*sizes, sizes[0]], rotary=[RotaryEmbedding(2), RotaryEmbedding(4), RotaryEmbedding(2)]
+        )

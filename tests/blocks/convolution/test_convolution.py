@@ -5,7 +5,7 @@ from torch import nn
 
 import lawful
 from lawful.blocks import CIRCULAR, FULL, NONE, REFLECT, SAME, Convolution, Padding
-from lawful.blocks.convolution.convolution import initialised
+from lawful.blocks.convolution_matrix import initialised
 from lawful.laws import shape, translation_equivariance
 
 TORCH = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -68,7 +68,7 @@ def test_a_border_of_zeros_and_a_stride_break_equivariance():
         nn.Sequential(Convolution(1, 1, kernel=(1,), stride=2), nn.Upsample(scale_factor=2)),
     ):
         report = lawful.check(layer, translation_equivariance(axis=2), inputs=shape("b 1 6"))
-        assert report.verdicts[0].grade == "refuted"
+        assert report.verdicts[0].status == "refuted"
 
 
 def test_rotations_are_not_translations():

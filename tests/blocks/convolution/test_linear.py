@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.blocks.convolution.linear import linear_matrix, tolerated
+from lawful.blocks.convolution_matrix import linear_matrix, tolerated
 
 
 def test_equals_numpy():

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from lawful.blocks import CIRCULAR, FULL, SAME, Convolution, TransposedConvolution, as_matrix, parameter_count
-from lawful.blocks.convolution.matrix import spread, taps
+from lawful.blocks.convolution_matrix import spread, taps
 
 
 def layer(taps, **settings):

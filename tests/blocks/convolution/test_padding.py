@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from lawful.blocks import CIRCULAR, FULL, NONE, REFLECT, SAME, Padding
-from lawful.blocks.convolution.padding import as_padding
+from lawful.blocks.convolution_matrix import as_padding
 
 MODES = {"constant": "constant", "circular": "wrap", "reflect": "reflect"}
 

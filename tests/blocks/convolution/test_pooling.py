@@ -44,19 +44,19 @@ def test_a_peak_decides_its_patch():
 def test_pooling_breaks_equivariance_to_single_steps():
     pool = nn.Sequential(MaxPool((2,)), nn.Upsample(scale_factor=2))
     report = lawful.check(pool, translation_equivariance(axis=2), inputs=shape("b 1 6"))
-    assert report.verdicts[0].grade == "refuted"
+    assert report.verdicts[0].status == "refuted"
 
 
 def test_overlapping_patches_are_not_1_lipschitz():
     report = lawful.check(MaxPool((2,), stride=1), lipschitz(constant=1.0), inputs=shape("b 1 5"))
-    assert report.verdicts[0].grade == "refuted"
+    assert report.verdicts[0].status == "refuted"
 
 
 def test_a_network_is_not_invariant_to_rotation():
     torch.manual_seed(0)
     network = nn.Sequential(Convolution(1, 2, kernel=(3, 3), padding=CIRCULAR), nn.ReLU(), GlobalPool())
     law = invariance(sample=lambda draw: draw.integer(1, 3, "turns"), act=lambda n, x: x.rot90(n, (2, 3)))
-    assert lawful.check(network, law, inputs=shape("b 1 5 5")).verdicts[0].grade == "refuted"
+    assert lawful.check(network, law, inputs=shape("b 1 5 5")).verdicts[0].status == "refuted"
 
 
 def test_nan_propagates():

@@ -41,7 +41,7 @@ def test_a_flipped_kernel_is_no_transpose():
         return (x * back(y)).sum((1, 2))
 
     report = lawful.check(left, agreement(other=right), inputs=(shape("b 1 4"), shape("b 1 3")))
-    assert report.verdicts[0].grade == "refuted"
+    assert report.verdicts[0].status == "refuted"
 
 
 def test_errors_say_what_was_wanted_and_what_came():

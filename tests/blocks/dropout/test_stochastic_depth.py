@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.blocks import Residual, StochasticDepth, depth_rates
+from lawful.blocks import Residual, StochasticDepth, linear_drop_rates
 
 
 def test_samples_are_dropped_as_a_whole():
@@ -29,14 +29,14 @@ def test_the_ends(drop):
 
 
 def test_rates_rise_to_the_last():
-    assert depth_rates(2, last=0.5) == [0.25, 0.5]
-    assert depth_rates(0) == []
+    assert linear_drop_rates(2, last=0.5) == [0.25, 0.5]
+    assert linear_drop_rates(0) == []
 
 
 def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match="drop is a probability, from 0 to 1: got 2"):
         StochasticDepth(2.0)
     with pytest.raises(ValueError, match="last is a probability"):
-        depth_rates(3, last=-0.1)
+        linear_drop_rates(3, last=-0.1)
     with pytest.raises(ValueError, match="depth is at least 0: got -1"):
-        depth_rates(-1)
+        linear_drop_rates(-1)

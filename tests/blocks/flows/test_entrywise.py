@@ -1,9 +1,14 @@
 import pytest
 import torch
 
-from lawful.blocks import Affine, LogisticLevels, RationalQuadratic, Shift
+from lawful.blocks import AffineTransform, DiscretizedLogistic, RationalQuadraticSpline, ShiftTransform
 
-MAPS = [Shift(), Affine(), RationalQuadratic(bins=5), LogisticLevels(levels=6, components=3)]
+MAPS = [
+    ShiftTransform(),
+    AffineTransform(),
+    RationalQuadraticSpline(bins=5),
+    DiscretizedLogistic(levels=6, components=3),
+]
 
 
 def given(*shape, seed=0):
@@ -28,12 +33,12 @@ def test_the_log_slope_is_that_of_the_derivative(map_):
 
 
 def test_a_shift_keeps_volumes_to_the_last_bit():
-    assert bool((Shift().forward(given(9), given(9, 1))[1] == 0).all())
+    assert bool((ShiftTransform().forward(given(9), given(9, 1))[1] == 0).all())
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3])
 def test_a_spline_has_finite_gradients_far_outside_its_box_and_for_wild_parameters(size):
-    spline = RationalQuadratic(bins=8)
+    spline = RationalQuadraticSpline(bins=8)
     x = torch.tensor([-1e6, -3.0, -3.0 - 1e-7, 0.0, 3.0, 3.1, 1e6]).requires_grad_()
     u = (size * given(7, spline.size).float()).requires_grad_()
     y, log_slope = spline.forward(x, u)
@@ -44,13 +49,13 @@ def test_a_spline_has_finite_gradients_far_outside_its_box_and_for_wild_paramete
 
 
 def test_a_spline_goes_on_with_the_slope_of_its_end():
-    spline, u = RationalQuadratic(bins=4), given(1, 13).expand(3, 13)
+    spline, u = RationalQuadraticSpline(bins=4), given(1, 13).expand(3, 13)
     y, log_slope = spline.forward(torch.tensor([3.0, 4.0, 9.0], dtype=torch.float64), u)
     torch.testing.assert_close(y - y[0], torch.tensor([0.0, 1.0, 6.0], dtype=torch.float64) * log_slope[0].exp())
 
 
 def test_levels_are_spread_evenly_over_their_cells():
-    levels, u = LogisticLevels(levels=4, components=2), given(1, 6).expand(64, 6)
+    levels, u = DiscretizedLogistic(levels=4, components=2), given(1, 6).expand(64, 6)
     _, log_slope = levels.forward(torch.linspace(-1, 1, 65, dtype=torch.float64)[:-1] + 1 / 64, u)
     density = log_slope.reshape(4, 16).exp() / 2
     torch.testing.assert_close(density, density[:, :1].expand(4, 16))
@@ -59,16 +64,16 @@ def test_levels_are_spread_evenly_over_their_cells():
 
 def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match="bound is above 0: got 0"):
-        Affine(bound=0.0)
+        AffineTransform(bound=0.0)
     with pytest.raises(ValueError, match="13 parameters an entry were wanted: got shape"):
-        RationalQuadratic(bins=4).forward(torch.zeros(2), torch.zeros(2, 12))
+        RationalQuadraticSpline(bins=4).forward(torch.zeros(2), torch.zeros(2, 12))
     with pytest.raises(ValueError, match="below 1 / bins"):
-        RationalQuadratic(bins=2000)
+        RationalQuadraticSpline(bins=2000)
     with pytest.raises(ValueError, match="got 0 and"):
-        RationalQuadratic(bins=0)
+        RationalQuadraticSpline(bins=0)
     with pytest.raises(ValueError, match="got 1 levels"):
-        LogisticLevels(levels=1)
+        DiscretizedLogistic(levels=1)
     with pytest.raises(ValueError, match="floor is between"):
-        LogisticLevels(levels=2, floor=0.0)
+        DiscretizedLogistic(levels=2, floor=0.0)
     with pytest.raises(ValueError, match="6 parameters an entry"):
-        LogisticLevels(levels=2, components=2).forward(torch.zeros(1), torch.zeros(1, 5))
+        DiscretizedLogistic(levels=2, components=2).forward(torch.zeros(1), torch.zeros(1, 5))

@@ -3,18 +3,18 @@ import torch
 
 from lawful.blocks import (
     ActNorm,
-    Affine,
-    Autoregressive,
-    Composition,
-    Coupling,
+    AffineTransform,
+    AutoregressiveTransform,
+    ComposedTransform,
+    CouplingTransform,
+    FourierEncoding,
     InvertibleLinear,
-    Level,
+    LevelEncoding,
     MaskedDense,
     MaskedNetwork,
-    Permutation,
-    RationalQuadratic,
-    Shift,
-    Waves,
+    PermutationTransform,
+    RationalQuadraticSpline,
+    ShiftTransform,
 )
 
 
@@ -32,11 +32,17 @@ def stirred(block):
 
 
 BLOCKS = {
-    "additive": lambda: Coupling(4, transform=Shift(), condition=2),
-    "affine": lambda: Coupling(4, transform=Affine(), condition=2, dropout=0.1).eval(),
-    "spline": lambda: Coupling(4, transform=RationalQuadratic(bins=4), condition=2, encoding=Waves(count=2)),
-    "autoregressive": lambda: Autoregressive(4, transform=RationalQuadratic(bins=4), order=[3, 1, 0, 2], condition=2),
-    "composition": lambda: Composition([ActNorm(4), InvertibleLinear(4), Coupling(4, transform=Affine(), condition=2)]),
+    "additive": lambda: CouplingTransform(4, transform=ShiftTransform(), condition=2),
+    "affine": lambda: CouplingTransform(4, transform=AffineTransform(), condition=2, dropout=0.1).eval(),
+    "spline": lambda: CouplingTransform(
+        4, transform=RationalQuadraticSpline(bins=4), condition=2, encoding=FourierEncoding(count=2)
+    ),
+    "autoregressive": lambda: AutoregressiveTransform(
+        4, transform=RationalQuadraticSpline(bins=4), order=[3, 1, 0, 2], condition=2
+    ),
+    "composition": lambda: ComposedTransform(
+        [ActNorm(4), InvertibleLinear(4), CouplingTransform(4, transform=AffineTransform(), condition=2)]
+    ),
 }
 
 
@@ -58,7 +64,7 @@ def test_the_log_determinant_is_that_of_the_jacobian(name):
 
 
 def test_an_additive_coupling_keeps_volumes_to_the_last_bit():
-    assert bool((stirred(Coupling(6, transform=Shift()))(randn(8, 6))[1] == 0).all())
+    assert bool((stirred(CouplingTransform(6, transform=ShiftTransform()))(randn(8, 6))[1] == 0).all())
 
 
 def test_a_masked_network_sees_only_what_came_before_also_with_a_condition():
@@ -71,7 +77,7 @@ def test_a_masked_network_sees_only_what_came_before_also_with_a_condition():
 
 
 def test_one_entry_is_mapped_too():
-    block = stirred(Autoregressive(1, transform=RationalQuadratic(bins=3), hidden=[4]))
+    block = stirred(AutoregressiveTransform(1, transform=RationalQuadraticSpline(bins=3), hidden=[4]))
     x = randn(5, 1)
     torch.testing.assert_close(block.inverse(block(x)[0])[0], x)
 
@@ -90,7 +96,7 @@ def test_the_lu_form_starts_as_a_rotation():
 
 
 def test_fit_standardises_what_arrives_and_a_constant_stays_finite():
-    both = Composition([ActNorm(2), Permutation([1, 0]), ActNorm(2)])
+    both = ComposedTransform([ActNorm(2), PermutationTransform([1, 0]), ActNorm(2)])
     x = torch.stack([torch.linspace(3, 9, 50), torch.full((50,), 4.0)], -1)
     y, log_det = both.fit(x)(x)
     assert bool(y.isfinite().all() and log_det.isfinite().all())
@@ -100,25 +106,25 @@ def test_fit_standardises_what_arrives_and_a_constant_stays_finite():
 
 def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match="some of 1 entries, but not all"):
-        Coupling(1, transform=Shift())
+        CouplingTransform(1, transform=ShiftTransform())
     with pytest.raises(ValueError, match="places 0 to d - 1 was wanted: got"):
-        Autoregressive(2, transform=Shift(), order=[0, 0])
+        AutoregressiveTransform(2, transform=ShiftTransform(), order=[0, 0])
     with pytest.raises(ValueError, match="an order of 3 entries was wanted: got 2"):
-        Autoregressive(3, transform=Shift(), order=[0, 1])
+        AutoregressiveTransform(3, transform=ShiftTransform(), order=[0, 1])
     with pytest.raises(ValueError, match="a condition of size 2 was wanted: got one of size 0"):
-        Coupling(2, transform=Shift(), condition=2)(torch.zeros(1, 2))
+        CouplingTransform(2, transform=ShiftTransform(), condition=2)(torch.zeros(1, 2))
     with pytest.raises(ValueError, match="in some order were wanted"):
-        Permutation([1, 2])
+        PermutationTransform([1, 2])
     with pytest.raises(ValueError, match="d is at least 1"):
         ActNorm(0)
     with pytest.raises(ValueError, match="d is at least 1"):
         InvertibleLinear(0)
     with pytest.raises(ValueError, match="levels are at least 2"):
-        Level(1)
+        LevelEncoding(1)
     with pytest.raises(ValueError, match="count is at least 1"):
-        Waves(count=0)
+        FourierEncoding(count=0)
 
 
 def test_blocks_say_what_they_apply():
-    assert "2 kept, 2 changed, transform=Shift()" in repr(Coupling(4, transform=Shift()))
-    assert "transform=Affine(bound=2.0)" in repr(Autoregressive(2, transform=Affine()))
+    assert "2 kept, 2 changed, transform=Shift()" in repr(CouplingTransform(4, transform=ShiftTransform()))
+    assert "transform=Affine(bound=2.0)" in repr(AutoregressiveTransform(2, transform=AffineTransform()))

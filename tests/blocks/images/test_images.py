@@ -4,26 +4,26 @@ import pytest
 import torch
 
 from lawful.blocks import (
-    ConditionedConvolutions,
+    ConditionalResBlock,
+    Downsample,
     FourierFeatures,
-    Halve,
     Patches,
-    SpaceAttention,
+    SpatialAttention,
     TimeEmbedding,
-    doubled,
+    upsample,
 )
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_conditioned_convolutions_of_any_number_of_axes(dims):
-    block = ConditionedConvolutions(3, 6, condition=4, dims=dims)
+    block = ConditionalResBlock(3, 6, condition=4, dims=dims)
     x = torch.randn(2, 3, *[4] * dims)
     assert block(x, torch.randn(2, 4)).shape == (2, 6, *[4] * dims)
 
 
 def test_a_block_hears_of_its_condition_once_it_is_trained():
     torch.manual_seed(0)
-    block = ConditionedConvolutions(2, 2, condition=3)
+    block = ConditionalResBlock(2, 2, condition=3)
     for p in block.parameters():
         torch.nn.init.normal_(p)
     x = torch.randn(1, 2, 3, 3)
@@ -33,12 +33,12 @@ def test_a_block_hears_of_its_condition_once_it_is_trained():
 @pytest.mark.parametrize("size", [(5,), (4, 7), (1, 1)])
 def test_halved_and_doubled_have_the_size_again(size):
     x = torch.randn(1, 2, *size)
-    assert doubled(Halve()(x), size).shape == x.shape
+    assert upsample(Downsample()(x), size).shape == x.shape
 
 
 def test_doubled_refuses_a_size_that_is_not_twice():
     with pytest.raises(ValueError, match="halves"):
-        doubled(torch.zeros(1, 1, 3), (9,))
+        upsample(torch.zeros(1, 1, 3), (9,))
 
 
 def test_patches_are_unfolds():
@@ -51,7 +51,7 @@ def test_patches_are_unfolds():
 
 def test_attention_begins_as_the_identity():
     x = torch.randn(1, 4, 3, 3)
-    assert torch.equal(SpaceAttention(4, heads=2)(x), x)
+    assert torch.equal(SpatialAttention(4, heads=2)(x), x)
 
 
 def test_labels_of_a_time_embedding():

@@ -21,7 +21,7 @@ def test_the_gain_has_the_mean_c():
 
 def test_the_gradient_is_not_the_derivative():
     report = lawful.check(AdaNorm(), gradient(), inputs=shape("b 4"))
-    assert report.verdicts[0].grade == "refuted"
+    assert report.verdicts[0].status == "refuted"
 
 
 def test_nan_propagates_and_a_single_number_is_refused(unchecked):

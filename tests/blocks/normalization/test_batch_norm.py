@@ -64,7 +64,7 @@ def test_the_variance_as_gain_does_not_undo_it():
 
 def test_samples_depend_on_each_other_in_training():
     report = lawful.check(BatchNorm(3), batch_independence(), inputs=shape("b:2..4 3 n"))
-    assert report.verdicts[0].grade == "refuted"
+    assert report.verdicts[0].status == "refuted"
 
 
 def test_nan_stays_in_its_channel():

@@ -1,7 +1,7 @@
 import pytest
 
 import lawful
-from lawful.blocks.normalization.invariances import INPUTS, LAWS, TABLE, normalised
+from lawful.blocks.normalization import INPUTS, LAWS, TABLE, normalised
 
 NOES = [(kind, column) for kind, row in TABLE.items() for column, holds in zip(LAWS, row, strict=True) if not holds]
 
@@ -9,7 +9,7 @@ NOES = [(kind, column) for kind, row in TABLE.items() for column, holds in zip(L
 @pytest.mark.parametrize(("kind", "column"), NOES)
 def test_every_no_of_the_table_is_refuted(kind, column):
     verdict = lawful.check(normalised(kind), LAWS[column], inputs=INPUTS, cases=20).verdicts[0]
-    assert verdict.grade == "refuted"
+    assert verdict.status == "refuted"
 
 
 def test_a_row_that_is_not_there():

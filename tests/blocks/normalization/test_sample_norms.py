@@ -15,7 +15,7 @@ from lawful.blocks import (
     WhiteningNorm,
     normalize,
 )
-from lawful.blocks.normalization.normalize import OVER, axes_of
+from lawful.blocks.normalization import OVER, axes_of
 
 X = 3 + 2 * torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

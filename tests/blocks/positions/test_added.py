@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from lawful.blocks import Learned, Sinusoidal
+from lawful.blocks import LearnedPositions, SinusoidalPositions
 
 
 def test_learned_positions_are_rows():
-    layer = Learned(6, 3)
+    layer = LearnedPositions(6, 3)
     torch.testing.assert_close(layer(torch.tensor([[5, 0]])), layer.weight[[5, 0]][None])
     assert list(layer.state_dict()) == ["weight"]
 
@@ -15,20 +15,20 @@ def test_sinusoidal_positions_equal_numpy():
     angles = positions.double()[:, None] / 10000 ** (torch.arange(4) / 4)
     wanted = torch.empty(4, 8, dtype=torch.float64)
     wanted[:, 0::2], wanted[:, 1::2] = angles.sin(), angles.cos()
-    torch.testing.assert_close(Sinusoidal(8).double()(positions), wanted)
-    assert Sinusoidal(8)(positions).dtype == torch.float32
+    torch.testing.assert_close(SinusoidalPositions(8).double()(positions), wanted)
+    assert SinusoidalPositions(8)(positions).dtype == torch.float32
 
 
 def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(IndexError, match="positions from 0 to 3 were wanted: got 2 to 4"):
-        Learned(4, 2)(torch.tensor([2, 4]))
+        LearnedPositions(4, 2)(torch.tensor([2, 4]))
     with pytest.raises(ValueError, match="n=0"):
-        Learned(0, 2)
+        LearnedPositions(0, 2)
     with pytest.raises(ValueError, match="even, and at least 2: got 3"):
-        Sinusoidal(3)
+        SinusoidalPositions(3)
     with pytest.raises(ValueError, match=r"above 0: got 0\.0"):
-        Sinusoidal(4, base=0.0)
+        SinusoidalPositions(4, base=0.0)
 
 
 def test_learned_positions_begin_as_those_of_gpt2():
-    assert Learned(2000, 50).weight.std().item() == pytest.approx(0.02, rel=0.02)
+    assert LearnedPositions(2000, 50).weight.std().item() == pytest.approx(0.02, rel=0.02)

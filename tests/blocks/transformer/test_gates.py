@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from lawful.blocks import Gate, LayerScale, Mix, Residual
+from lawful.blocks import Gate, LayerScale, Residual, WeightedSum
 
 
 def test_a_closed_gate_is_the_identity_and_learns_to_open():
@@ -21,11 +21,11 @@ def test_a_layer_scale_weighs_each_entry():
 
 
 def test_a_mix_begins_with_the_first_and_learns_the_second():
-    mix, x, y = Mix(), torch.randn(2, 3), torch.randn(2, 3)
+    mix, x, y = WeightedSum(), torch.randn(2, 3), torch.randn(2, 3)
     assert torch.equal(mix(x, y), x)
     mix(x, y).sum().backward()
     torch.testing.assert_close(mix.weight.grad, torch.stack([x.sum(), y.sum()]))
 
 
 def test_their_parameters_are_saved():
-    assert [list(m.state_dict()) for m in (Gate(), LayerScale(2), Mix())] == [["weight"]] * 3
+    assert [list(m.state_dict()) for m in (Gate(), LayerScale(2), WeightedSum())] == [["weight"]] * 3

@@ -3,10 +3,10 @@
 import lawful
 
 
-def assert_held(target, laws, inputs, cases, grade="held"):
+def assert_held(target, laws, inputs, cases, status="held"):
     """Fails with the whole report of every law that comes out otherwise."""
     report = lawful.check(target, *laws, inputs=inputs, cases=cases)
-    wrong = [v for v in report if v.grade != grade]
+    wrong = [v for v in report if v.status != status]
     assert not wrong, "\n\n".join(f"{v}\n{v.trace}" for v in wrong)
 
 

@@ -14,9 +14,9 @@ from torch.nn.utils import parametrizations
 from lawful import shape, tokens
 from lawful.laws import (
     Draw,
+    Equal,
     Law,
     Map,
-    Same,
     agreement,
     batch_independence,
     causality,
@@ -32,14 +32,14 @@ from lawful.laws import (
     non_negativity,
     permutation_equivariance,
     permutation_invariance,
-    purity,
     scale_invariance,
     shift_invariance,
+    statelessness,
     translation_equivariance,
 )
 from tests.checking.no_false_alarm.held import assert_held, in_turn
 
-CALM = (determinism(), purity(), no_mutation())
+CALM = (determinism(), statelessness(), no_mutation())
 ROWS = (*CALM, batch_independence(), gradient())
 TOKENS = (permutation_equivariance(axis=1), causality(time=1))
 LINEAR = (linearity(), homogeneity())
@@ -51,11 +51,11 @@ class Row(NamedTuple):
     make: Callable[[], Any]
     inputs: Any
     laws: tuple[Law, ...]
-    grade: str
+    status: str
 
 
-def awkward(name, make, inputs, *laws, grade="held"):
-    return Row(name, make, inputs, laws, grade)
+def awkward(name, make, inputs, *laws, status="held"):
+    return Row(name, make, inputs, laws, status)
 
 
 class Scaled(nn.Module):
@@ -159,7 +159,7 @@ def rotary_scores(q, k, offset=0):
 @law("⟨R_{s+n} q, R_{t+n} k⟩ = ⟨R_s q, R_t k⟩")
 def relative_position_only(f: Map, q, k, *, draw: Draw):
     """Moving all positions changes no score."""
-    return Same(f(q, k), f.other(functools.partial(f.target, offset=draw.choice((1, 1000, 10**6))))(q, k))
+    return Equal(f(q, k), f.other(functools.partial(f.target, offset=draw.choice((1, 1000, 10**6))))(q, k))
 
 
 class Rotary(nn.Module):
@@ -365,7 +365,7 @@ def low(module):
 
 SCALED = (*LINEAR, batch_independence(), gradient(), permutation_equivariance(axis=1), causality(time=1))
 ROUTED = (*CALM, batch_independence(), permutation_equivariance(axis=1), causality(time=1))
-FEW = (purity(), batch_independence(), gradient())
+FEW = (statelessness(), batch_independence(), gradient())
 SETS = (batch_independence(), permutation_equivariance(axis=1))
 
 AWKWARD = [
@@ -406,7 +406,7 @@ AWKWARD = [
         lambda: cut_down(functools.partial(rotary_scores, offset=10**6)),
         (BTD, BTD),
         agreement(other=cut_down(rotary_scores)),
-        grade="vacuous",  # a tenth of a radian is lost
+        status="vacuous",  # a tenth of a radian is lost
     ),
     awkward("rotary-cached", Rotary, (BTD, BTD), *CALM, agreement(other=rotary_scores)),
     awkward("rotary-cached-10^6", lambda: Rotary(10**6), (BTD, BTD), *CALM, agreement(other=rotary_scores)),
@@ -495,14 +495,14 @@ def lambda_of(module, after, before=lambda x: x):
 @pytest.mark.parametrize(("n", "row"), [pytest.param(n, row, id=row.name) for n, row in enumerate(AWKWARD)])
 def test_an_awkward_map_is_not_refuted_by_some_laws(n, row):
     torch.manual_seed(0)
-    assert_held(row.make(), in_turn(row.laws, n), row.inputs, 20, row.grade)
+    assert_held(row.make(), in_turn(row.laws, n), row.inputs, 20, row.status)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in AWKWARD])
 def test_an_awkward_map_is_not_refuted(row):
     torch.manual_seed(0)
-    assert_held(row.make(), row.laws, row.inputs, 200, row.grade)
+    assert_held(row.make(), row.laws, row.inputs, 200, row.status)
 
 
 VACUOUS = [
@@ -516,4 +516,4 @@ VACUOUS = [
 
 @pytest.mark.parametrize(("law", "inputs"), VACUOUS)
 def test_nothing_to_see_is_vacuous(law, inputs):
-    assert_held(nn.Identity(), (law,), inputs, 20, grade="vacuous")
+    assert_held(nn.Identity(), (law,), inputs, 20, status="vacuous")

@@ -20,7 +20,7 @@ from lawful.laws import (
     cached_decoding,
     causality,
     checkpointed_gradient,
-    chunking,
+    chunk_consistency,
     determinism,
     every_parameter_receives_a_gradient,
     fully_masked_row_is_finite,
@@ -30,10 +30,10 @@ from lawful.laws import (
     no_mutation,
     no_parameter_change,
     padding_invariance,
-    purity,
     ragged_batches,
-    reversible_modes,
     state_dict_round_trip,
+    statelessness,
+    train_eval_round_trip,
     weight_sharing,
 )
 from tests.checking.no_false_alarm.held import assert_held, in_turn
@@ -45,10 +45,17 @@ with warnings.catch_warnings():
 
 P = functools.partial
 IDS, EMBEDDED, THERE = tokens("b t", vocab=32), shape("b t 16"), mask("b t")
-CALM = (determinism(), purity(), no_mutation(), layout_independence(), no_parameter_change(), backend_agreement())
+CALM = (
+    determinism(),
+    statelessness(),
+    no_mutation(),
+    layout_independence(),
+    no_parameter_change(),
+    backend_agreement(),
+)
 SMOOTH = (*CALM, gradient(), checkpointed_gradient())
-ROWS = (*SMOOTH, batch_independence(), chunking())
-MODULE = (reversible_modes(), state_dict_round_trip(), every_parameter_receives_a_gradient())
+ROWS = (*SMOOTH, batch_independence(), chunk_consistency())
+MODULE = (train_eval_round_trip(), state_dict_round_trip(), every_parameter_receives_a_gradient())
 MASKED = (
     masked_positions_have_no_influence(),
     padding_invariance(),

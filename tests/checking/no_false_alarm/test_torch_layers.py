@@ -26,7 +26,7 @@ from lawful.laws import (
     boundedness,
     causality,
     checkpointed_gradient,
-    chunking,
+    chunk_consistency,
     commutativity,
     convexity,
     determinism,
@@ -55,16 +55,16 @@ from lawful.laws import (
     padding_invariance,
     permutation_equivariance,
     permutation_invariance,
-    purity,
     ragged_batches,
     reversal_equivariance,
     reversal_invariance,
-    reversible_modes,
     scale_invariance,
     second_order_gradient,
     shift_invariance,
     state_dict_round_trip,
+    statelessness,
     sums_to_one,
+    train_eval_round_trip,
     translation_equivariance,
 )
 from tests.checking.no_false_alarm.held import assert_held, in_turn
@@ -75,12 +75,12 @@ P = functools.partial
 # ---------------------------------------------------------------- laws that go together
 
 # Of any module, and of any that has parameters; judged beside the laws of every row.
-MODULES = (reversible_modes(), state_dict_round_trip())
+MODULES = (train_eval_round_trip(), state_dict_round_trip())
 PARAMETERS = (no_parameter_change(), every_parameter_receives_a_gradient())
 
-CALM = (determinism(), purity(), no_mutation(), layout_independence())
+CALM = (determinism(), statelessness(), no_mutation(), layout_independence())
 SMOOTH = (*CALM, gradient(), checkpointed_gradient())
-ROWS = (*SMOOTH, batch_independence(), chunking())
+ROWS = (*SMOOTH, batch_independence(), chunk_consistency())
 LINEAR = (linearity(), homogeneity(), additivity(), oddness())
 RESHAPES = (*ROWS, *LINEAR)
 
@@ -92,7 +92,7 @@ def every_position(axis):
         causality(time=axis),
         locality(radius=0, axis=axis),
         translation_equivariance(axis=axis),
-        chunking(axis=axis),
+        chunk_consistency(axis=axis),
         reversal_equivariance(axis=axis),
     )
 
@@ -127,7 +127,7 @@ def rows_of(*inputs):
         *SMOOTH,
         batch_independence(input=inputs),
         permutation_equivariance(axis=0, input=inputs),
-        chunking(input=inputs),
+        chunk_consistency(input=inputs),
         every_input_matters(),
     )
 
@@ -324,7 +324,9 @@ DROPOUTS = [
     in_evaluation(P(nn.FeatureAlphaDropout, 0.5), BCT, *LINEAR, *every_position(2)),
     in_evaluation(nn.RReLU, BTD, *POINTWISE, homogeneity()),
     # Its gradient is wrong under checkpointing: see docs/found.md.
-    keeps(nn.RReLU, BTD, *CALM, gradient(), batch_independence(), chunking(), homogeneity(), causality(time=1)),
+    keeps(
+        nn.RReLU, BTD, *CALM, gradient(), batch_independence(), chunk_consistency(), homogeneity(), causality(time=1)
+    ),
 ]
 
 ACTIVATIONS = [
@@ -359,7 +361,7 @@ ACTIVATIONS = [
     keeps(nn.Softsign, BTD, *POINTWISE, *RISING, oddness(), boundedness(low=-1.0, high=1.0)),
     keeps(nn.Tanh, BTD, *POINTWISE, *RISING, oddness(), boundedness(low=-1.0, high=1.0)),
     keeps(nn.Tanhshrink, BTD, *POINTWISE, *RISING, oddness()),
-    keeps(P(nn.ReLU, inplace=True), BTD, determinism(), purity(), batch_independence(), *TOKENS),
+    keeps(P(nn.ReLU, inplace=True), BTD, determinism(), statelessness(), batch_independence(), *TOKENS),
     keeps(nn.GLU, BTD, *ROWS, *TOKENS),
     keeps(P(nn.Softmax, -1), BTD, *ROWS, *TOKENS, *PROBABLE),
     keeps(P(nn.Softmin, -1), BTD, *ROWS, *TOKENS, *PROBABLE),

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn import datasets
 
-from lawful.data import BUILTIN, bundled, digits, mnist1d, moons, read, sine
+from lawful.data import BUILTIN, bundled, digits, load_dataset, mnist1d, moons, sine
 
 
 @pytest.mark.parametrize(("samples", "seed"), [(300, 42), (110, 0)])
@@ -77,6 +77,6 @@ def test_a_sine_has_its_noise():
 @pytest.mark.parametrize("name", BUILTIN)
 def test_no_network_is_needed(name):
     with mock.patch("socket.socket", side_effect=AssertionError("network")):
-        data = read(name)
+        data = load_dataset(name)
     assert torch.isfinite(data.examples.inputs).all()
     assert data.examples.name == name

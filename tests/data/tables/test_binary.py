@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful.data import read, read_arrays, read_parquet, table_of
+from lawful.data import load_dataset, read_arrays, read_parquet, table_of
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402
@@ -62,7 +62,7 @@ def test_one_table_in_csv_parquet_and_numpy(tmp_path):
     rows = np.array([(1, 2, 0.5), (3, 4, 1.5)], dtype=[("a", "i4"), ("b", "f4"), ("y", "f8")])
     np.save(tmp_path / "data.npy", rows)
     np.savez(tmp_path / "data.npz", a=rows["a"], b=rows["b"], y=rows["y"])
-    made = [read(tmp_path / f"data.{ending}") for ending in ("csv", "parquet", "npy", "npz")]
+    made = [load_dataset(tmp_path / f"data.{ending}") for ending in ("csv", "parquet", "npy", "npz")]
     assert len({data.examples.fingerprint() for data in made}) == 1
     assert len({data.encoding for data in made}) == 1
 
@@ -70,11 +70,11 @@ def test_one_table_in_csv_parquet_and_numpy(tmp_path):
 def test_a_matrix_has_its_target_last_and_pairs_are_known(tmp_path):
     matrix = np.arange(12.0).reshape(4, 3)
     np.save(tmp_path / "m.npy", matrix)
-    data = read(tmp_path / "m.npy")
+    data = load_dataset(tmp_path / "m.npy")
     assert data.encoding.names == ("x1", "x2")
     assert data.examples.targets.flatten().tolist() == [2, 5, 8, 11]
     np.savez(tmp_path / "p.npz", y=np.array(["a", "b", "a", "b"]), X=matrix)
-    data = read(tmp_path / "p.npz", target="y")
+    data = load_dataset(tmp_path / "p.npz", target="y")
     assert data.examples.classes == ("a", "b")
     assert data.examples.columns == ("x1", "x2", "x3")
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lawful.data import fitted, read_delimited
-from lawful.data.tables.delimited import parsed
+from lawful.data import fit_table_encoding, read_delimited
+from lawful.data.tables import parsed
 
 
 def table(text, **options):
@@ -145,7 +145,7 @@ def test_any_text_is_a_table_or_a_clear_error(text):
     try:
         read = table(text)
         assert len({len(values) for values in read.columns.values()}) == 1
-        encoding, rest, _ = fitted(read, drop_missing=True)
+        encoding, rest, _ = fit_table_encoding(read, drop_missing=True)
     except ValueError:
         return
     inputs, targets = encoding.inputs(rest), encoding.targets(rest)

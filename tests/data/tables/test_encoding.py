@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful.data import Column, Encoding, encoding_from_json, fitted, table_of
-from lawful.data.tables.delimited import parsed
+from lawful.data import Column, TableEncoding, encoding_from_json, fit_table_encoding, table_of
+from lawful.data.tables import parsed
 
 
 def table(text, name="data.csv"):
@@ -20,7 +20,7 @@ TRAINED = "size,colour,code,price\n1.5,red,1,10\n2.5,blue,2,20\n3.5,red,2,30\n"
 
 
 def test_numbers_stay_and_words_become_ones():
-    encoding, rest, notes = fitted(table(TRAINED), categorical=("code",))
+    encoding, rest, notes = fit_table_encoding(table(TRAINED), categorical=("code",))
     assert encoding.names == ("size", "colour=blue", "colour=red", "code=1", "code=2")
     wanted = [[1.5, 0, 1, 1, 0], [2.5, 1, 0, 0, 1], [3.5, 0, 1, 0, 1]]
     assert encoding.inputs(rest).tolist() == wanted
@@ -29,23 +29,23 @@ def test_numbers_stay_and_words_become_ones():
 
 
 def test_new_rows_are_encoded_in_the_same_way_whatever_their_order_and_company():
-    encoding = fitted(table(TRAINED), categorical=("code",))[0]
+    encoding = fit_table_encoding(table(TRAINED), categorical=("code",))[0]
     new = "code,extra,size,colour\n2,?,7,blue\n1,x,8,blue\n"
-    for held in (encoding, Encoding.from_json(json.loads(json.dumps(encoding.to_json())))):
+    for held in (encoding, TableEncoding.from_json(json.loads(json.dumps(encoding.to_json())))):
         assert held.inputs(table(new, "new.csv")).tolist() == [[7, 1, 0, 0, 1], [8, 1, 0, 1, 0]]
 
 
 def test_a_level_that_looks_like_a_number_is_still_a_word():
-    encoding = fitted(table("kind,y\n01,1\n1,2\nx,3\n1,3\n"))[0]
+    encoding = fit_table_encoding(table("kind,y\n01,1\n1,2\nx,3\n1,3\n"))[0]
     assert encoding.columns[0].levels == ("01", "1", "x")
     assert encoding.inputs(table("kind\n01\n1\n", "new.csv")).tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
 def test_numbers_that_are_called_words_stay_apart_as_text():
-    encoding, rest, notes = fitted(table("zip,y\n1234,1\n01234,2\n1e3,3\n"), categorical=("zip",))
+    encoding, rest, notes = fit_table_encoding(table("zip,y\n1234,1\n01234,2\n1e3,3\n"), categorical=("zip",))
     assert encoding.columns[0].levels == ("1e3", "01234", "1234")
     assert (encoding.inputs(rest).argmax(1).tolist(), notes) == ([2, 1, 0], ())
-    held = Encoding.from_json(json.loads(json.dumps(encoding.to_json())))
+    held = TableEncoding.from_json(json.loads(json.dumps(encoding.to_json())))
     assert held.inputs(table("zip\n01234\n1234\n", "new.csv")).argmax(1).tolist() == [1, 2]
     for other in ("001234", "1234.0", "1000"):
         with pytest.raises(ValueError, match=f"has the unknown '{other}': known are '1e3', '01234', '1234'"):
@@ -53,7 +53,7 @@ def test_numbers_that_are_called_words_stay_apart_as_text():
 
 
 def test_numbers_that_stand_for_classes_are_the_same_however_they_are_written():
-    held = fitted(table("x,y\n1,0\n2,1.0\n3,01\n"), task="classify")[0]
+    held = fit_table_encoding(table("x,y\n1,0\n2,1.0\n3,01\n"), task="classify")[0]
     assert held.target.levels == ("0", "1")
     assert held.targets(table("x,y\n1,1e0\n1,0.0\n", "new.csv")).tolist() == [1, 0]
     with pytest.raises(ValueError, match="has the unknown 'x'"):
@@ -62,7 +62,7 @@ def test_numbers_that_stand_for_classes_are_the_same_however_they_are_written():
 
 def test_numbers_of_a_file_of_numbers_are_numbers_even_if_called_words():
     numeric = table_of({"code": np.array([1.0, 2.0]), "y": np.array([3.0, 4.0])}, name="data.npz")
-    encoding = fitted(numeric, categorical=("code",))[0]
+    encoding = fit_table_encoding(numeric, categorical=("code",))[0]
     assert encoding.inputs(table("code\n2.0\n01\n", "new.csv")).tolist() == [[0, 1], [1, 0]]
 
 
@@ -89,12 +89,12 @@ def test_numbers_of_a_file_of_numbers_are_numbers_even_if_called_words():
     ],
 )
 def test_what_cannot_be_encoded_is_refused_with_its_place(text, said):
-    encoding = fitted(table(TRAINED), categorical=("code",))[0]
+    encoding = fit_table_encoding(table(TRAINED), categorical=("code",))[0]
     with pytest.raises(ValueError, match=said):
         encoding.inputs(table(text, "new.csv"))
 
 
-GOOD = Encoding((Column("a"), Column("b", ("x", "y"))), Column("c", ("no", "yes"))).to_json()
+GOOD = TableEncoding((Column("a"), Column("b", ("x", "y"))), Column("c", ("no", "yes"))).to_json()
 
 
 @pytest.mark.parametrize(
@@ -157,13 +157,13 @@ names = st.text(min_size=1, max_size=6)
 @settings(max_examples=100, deadline=None)
 @given(st.lists(names, min_size=2, max_size=5, unique=True), st.lists(names, min_size=2, max_size=5, unique=True))
 def test_every_encoding_survives_json(columns, levels):
-    encoding = Encoding(tuple(Column(name) for name in columns[1:]), Column(columns[0], tuple(levels)))
+    encoding = TableEncoding(tuple(Column(name) for name in columns[1:]), Column(columns[0], tuple(levels)))
     if len(encoding.target.keys) == len(levels):
         assert encoding_from_json(json.loads(json.dumps(encoding.to_json()))) == encoding
 
 
 def test_targets_are_classes_or_numbers():
-    encoding, rest, _ = fitted(table("x,y\n1,10\n2,9\n3,10\n"), task="classify")
+    encoding, rest, _ = fit_table_encoding(table("x,y\n1,10\n2,9\n3,10\n"), task="classify")
     assert encoding.target.levels == ("9", "10")
     assert encoding.targets(rest).tolist() == [1, 0, 1]
     assert encoding.targets(rest).dtype == torch.int64

@@ -2,8 +2,8 @@ import io
 
 import pytest
 
-from lawful.data import fitted
-from lawful.data.tables.delimited import parsed
+from lawful.data import fit_table_encoding
+from lawful.data.tables import parsed
 
 
 def table(text):
@@ -12,8 +12,8 @@ def table(text):
 
 def test_the_target_is_the_last_column_or_the_one_that_is_named():
     read = table("a,b,c\n1,2,3\n4,5,6\n")
-    assert fitted(read)[0].target.name == "c"
-    encoding = fitted(read, target="a", ignore=("b",))[0]
+    assert fit_table_encoding(read)[0].target.name == "c"
+    encoding = fit_table_encoding(read, target="a", ignore=("b",))[0]
     assert (encoding.names, encoding.target.name) == (("c",), "a")
 
 
@@ -22,26 +22,26 @@ def test_rows_with_missing_values_are_dropped_only_if_asked():
     with pytest.raises(
         ValueError, match=r"missing in line 3 of data.csv, column 'a', the first of 2: fill them in, or drop"
     ):
-        fitted(read)
-    encoding, rest, notes = fitted(read, drop_missing=True)
+        fit_table_encoding(read)
+    encoding, rest, notes = fit_table_encoding(read, drop_missing=True)
     assert notes == ("2 rows with a missing value are dropped",)
     assert encoding.inputs(rest).tolist() == [[5, 1, 0], [7, 0, 1]]
     assert rest.place(0, "a") == "line 4 of data.csv, column 'a'"
 
 
 def test_a_column_whose_words_are_all_dropped_has_numbers():
-    encoding, rest, _ = fitted(table("a,b,y\nx,,1\n2,3,4\n5,6,7\n"), drop_missing=True)
+    encoding, rest, _ = fit_table_encoding(table("a,b,y\nx,,1\n2,3,4\n5,6,7\n"), drop_missing=True)
     assert encoding.names == ("a", "b")
     assert encoding.inputs(rest).tolist() == [[2, 3], [5, 6]]
 
 
 def test_missing_values_of_ignored_columns_do_not_matter():
-    encoding, rest, notes = fitted(table("a,b,y\n1,,3\n2,x,4\n"), ignore=("b",))
+    encoding, rest, notes = fit_table_encoding(table("a,b,y\n1,,3\n2,x,4\n"), ignore=("b",))
     assert (encoding.names, len(rest), notes) == (("a",), 2, ())
 
 
 def test_constant_and_empty_columns_are_reported():
-    encoding, _, notes = fitted(table("a,b,c,d,y\n1,2,,k,3\n1,3,,k,4\n"))
+    encoding, _, notes = fit_table_encoding(table("a,b,c,d,y\n1,2,,k,3\n1,3,,k,4\n"))
     assert encoding.names == ("a", "b", "d=k")
     assert notes == ("column 'c' has no values: left out", "column 'a' is constant", "column 'd' is constant")
 
@@ -73,9 +73,9 @@ def test_constant_and_empty_columns_are_reported():
 )
 def test_errors_say_what_was_wanted_and_what_came(text, options, said):
     with pytest.raises(ValueError, match=said.replace("?", r"\?")):
-        fitted(table(text), **options)
+        fit_table_encoding(table(text), **options)
 
 
 def test_a_word_among_numbers_may_be_meant():
-    encoding = fitted(table("a,b\n" + "1,1\n" * 20 + "oops,1\n"), categorical=("a",))[0]
+    encoding = fit_table_encoding(table("a,b\n" + "1,1\n" * 20 + "oops,1\n"), categorical=("a",))[0]
     assert encoding.columns[0].levels == ("1", "oops")

@@ -3,7 +3,7 @@ from datetime import datetime
 import pytest
 import torch
 
-from lawful.data.text import Bytes, Marks, PairBatches, Pairs, dates, read_pairs, sorting
+from lawful.data.text import ByteTokenizer, PairBatches, Pairs, SpecialTokens, dates, read_pairs, sorting
 
 
 def test_pairs_from_a_file(tmp_path):
@@ -32,9 +32,9 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path, content, sentence):
 
 def test_batches_are_padded_and_shifted_by_one():
     pairs = Pairs(("a", "bcd"), ("xyz", "w"))
-    source = PairBatches(pairs, Bytes(), size=2, seed=0)
+    source = PairBatches(pairs, ByteTokenizer(), size=2, seed=0)
     marks = source.marks
-    assert marks == Marks(256)
+    assert marks == SpecialTokens(256)
     read, given, wanted = source.of([0, 1])
     assert read.tolist() == [[97, marks.padding, marks.padding], [98, 99, 100]]
     assert given.tolist() == [[marks.start, 120, 121, 122], [marks.start, 119, marks.padding, marks.padding]]
@@ -44,9 +44,9 @@ def test_batches_are_padded_and_shifted_by_one():
 
 def test_an_epoch_has_every_pair_once_and_depends_on_the_step_alone():
     pairs = sorting(samples=25, length=9, digits=10)
-    one, other = (PairBatches(pairs, Bytes(), size=4, seed=3) for _ in range(2))
+    one, other = (PairBatches(pairs, ByteTokenizer(), size=4, seed=3) for _ in range(2))
     epoch = [one.batch(step) for step in range(len(one))]
-    assert sorted(Bytes().decode(row) for batch in epoch for row in batch[0].tolist()) == sorted(pairs.sources)
+    assert sorted(ByteTokenizer().decode(row) for batch in epoch for row in batch[0].tolist()) == sorted(pairs.sources)
     for step in (5, 0, 3):
         assert all(a.equal(b) for a, b in zip(other.batch(step), epoch[step], strict=True))
 

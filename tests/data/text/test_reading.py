@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lawful.data.text import Text, read_text
+from lawful.data.text import Corpus, read_text
 
 
 def write(folder, content, name="text.txt"):
@@ -40,7 +40,7 @@ def test_a_file_is_read_in_chunks(tmp_path, content, wanted, size):
 
 @given(st.text().filter(bool), st.integers(1, 9))
 def test_a_text_in_memory(text, size):
-    assert whole(Text(text), size=size) == text
+    assert whole(Corpus(text), size=size) == text
 
 
 def test_a_folder_is_all_its_text_files_in_order(tmp_path):

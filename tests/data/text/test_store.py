@@ -7,46 +7,59 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful.data.text import BPE, Bytes, Characters, Text, python_topics, read_text, tokenised
+from lawful.data.text import (
+    BPETokenizer,
+    ByteTokenizer,
+    CharTokenizer,
+    Corpus,
+    python_topics,
+    read_text,
+    tokenize_corpus,
+)
 
 
 @pytest.mark.parametrize(
-    "make", [lambda text: Characters.of([text]), lambda _: Bytes(), lambda text: BPE.trained([text], vocab=500)]
+    "make",
+    [
+        lambda text: CharTokenizer.of([text]),
+        lambda _: ByteTokenizer(),
+        lambda text: BPETokenizer.trained([text], vocab=500),
+    ],
 )
 def test_tokens_in_a_file_are_those_of_the_text(tmp_path, make):
     content = python_topics()[:200_000]
     (tmp_path / "a.txt").write_text(content)
     tokenizer = make(content)
     text = read_text(tmp_path / "a.txt")
-    tokens = tokenised(text, tokenizer, into=tmp_path / "tokens.bin")
+    tokens = tokenize_corpus(text, tokenizer, into=tmp_path / "tokens.bin")
     assert tokens.ids.tolist() == tokenizer.encode(content)
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["a.txt", "tokens.bin"]
     assert (tmp_path / "tokens.bin").stat().st_size == len(tokens) * tokens.ids.element_size()
-    again = tokenised(Text(content), tokenizer)
+    again = tokenize_corpus(Corpus(content), tokenizer)
     assert again.ids.equal(tokens.ids)
-    assert again.fingerprint == tokens.fingerprint != tokenised(Text(content[1:]), tokenizer).fingerprint
+    assert again.fingerprint == tokens.fingerprint != tokenize_corpus(Corpus(content[1:]), tokenizer).fingerprint
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.text("ab \n", min_size=1), st.integers(1, 20))
 def test_chunks_change_nothing_where_lines_end(text, size):
-    class Small(Text):
+    class Small(Corpus):
         def chunks(self, *, size=size):
-            return Text.chunks(self, size=size)
+            return Corpus.chunks(self, size=size)
 
-    for tokenizer in (Bytes(), Characters("ab \n")):
-        assert tokenised(Small(text), tokenizer).ids.tolist() == tokenizer.encode(text)
-    assert BPE(()).decode(tokenised(Small(text), BPE(())).ids.tolist()) == text
+    for tokenizer in (ByteTokenizer(), CharTokenizer("ab \n")):
+        assert tokenize_corpus(Small(text), tokenizer).ids.tolist() == tokenizer.encode(text)
+    assert BPETokenizer(()).decode(tokenize_corpus(Small(text), BPETokenizer(())).ids.tolist()) == text
 
 
 def test_numbers_are_as_small_as_can_be():
-    assert tokenised(Text("ab"), Characters("ab")).ids.dtype == torch.uint8
-    letters = Characters("".join(map(chr, range(32, 400))))
-    assert tokenised(Text("ab"), letters).ids.dtype == torch.uint16
+    assert tokenize_corpus(Corpus("ab"), CharTokenizer("ab")).ids.dtype == torch.uint8
+    letters = CharTokenizer("".join(map(chr, range(32, 400))))
+    assert tokenize_corpus(Corpus("ab"), letters).ids.dtype == torch.uint16
 
 
 def test_a_split_is_by_position():
-    tokens = tokenised(Text("0123456789" * 3), Bytes())
+    tokens = tokenize_corpus(Corpus("0123456789" * 3), ByteTokenizer())
     first, rest = tokens.split()
     assert first.tolist() + rest.tolist() == tokens.ids.tolist()
     assert len(first) == 27
@@ -59,19 +72,19 @@ def test_a_failure_leaves_no_file(tmp_path):
     path = tmp_path / "bad.txt"
     path.write_bytes(b"good " * 100_000 + b"\xff")
     with pytest.raises(ValueError, match="byte 500000 is 0xff"):
-        tokenised(read_text(path), Bytes(), into=tmp_path / "tokens.bin")
+        tokenize_corpus(read_text(path), ByteTokenizer(), into=tmp_path / "tokens.bin")
     assert [p.name for p in tmp_path.iterdir()] == ["bad.txt"]
     with pytest.raises(ValueError, match="text is empty"):
-        tokenised(Text(""), Bytes())
+        tokenize_corpus(Corpus(""), ByteTokenizer())
 
 
 PEAK = """
 import resource, sys
 from pathlib import Path
-from lawful.data.text import Characters, TextWindows, read_text, tokenised
+from lawful.data.text import CharTokenizer, TextWindows, read_text, tokenised
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 text = read_text(sys.argv[1])
-letters = Characters.of(text.chunks())
+letters = CharTokenizer.of(text.chunks())
 tokens = tokenised(text, letters, into=sys.argv[2])
 train, rest = tokens.split()
 source = TextWindows(train, context=64, size=12, seed=0)

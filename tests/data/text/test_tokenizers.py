@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful.data.text import BPE, Bytes, Characters, python_topics, tokenizer_from_json
+from lawful.data.text import BPETokenizer, ByteTokenizer, CharTokenizer, python_topics, tokenizer_from_json
 
-LETTERS = Characters.of(["hello wörld\n😀"])
-PAIRS = BPE.trained([python_topics()[:50_000]], vocab=400)
-ALL = [LETTERS, Bytes(), PAIRS]
+LETTERS = CharTokenizer.of(["hello wörld\n😀"])
+PAIRS = BPETokenizer.trained([python_topics()[:50_000]], vocab=400)
+ALL = [LETTERS, ByteTokenizer(), PAIRS]
 
 
 @given(st.text())
-@pytest.mark.parametrize("tokenizer", [Bytes(), PAIRS])
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), PAIRS])
 def test_every_text_comes_back(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.unknown(text) == ()
@@ -36,7 +36,7 @@ def test_an_unknown_character_becomes_the_replacement_character(text):
 @given(st.text())
 def test_the_alphabet_of_a_text_knows_it(text):
     if set(text) - {"\ufffd"}:
-        made = Characters.of([text[:2], text[2:]])
+        made = CharTokenizer.of([text[:2], text[2:]])
         assert made.alphabet == "".join(sorted(set(text) - {"\ufffd"}))
         assert made.decode(made.encode(text)) == text
 
@@ -87,7 +87,7 @@ def test_pairs_are_those_of_the_library():
 
 
 def test_two_pairs_may_make_one_token():
-    pairs = BPE(((97, 98), (98, 99), (256, 99), (97, 257)))
+    pairs = BPETokenizer(((97, 98), (98, 99), (256, 99), (97, 257)))
     assert pairs.vocab == 259
     assert pairs.pieces[256:] == (b"ab", b"bc", b"abc")
 
@@ -145,23 +145,23 @@ def test_any_json_is_a_tokenizer_or_refused(kind, first, second):
 
 def test_training_errors():
     with pytest.raises(ValueError, match="vocab is from 256"):
-        BPE.trained(["abc"], vocab=100)
-    assert BPE.trained(["ab"], vocab=10_000).vocab < 300
+        BPETokenizer.trained(["abc"], vocab=100)
+    assert BPETokenizer.trained(["ab"], vocab=10_000).vocab < 300
 
 
 def test_one_text_may_be_given_as_it_is():
-    assert BPE.trained("abcabc abc", vocab=260) == BPE.trained(["abcabc abc"], vocab=260)
+    assert BPETokenizer.trained("abcabc abc", vocab=260) == BPETokenizer.trained(["abcabc abc"], vocab=260)
 
 
 @pytest.mark.parametrize("letters", ["acgt", "\n", "é漢", " \t"])
 def test_a_text_without_words_takes_time_in_its_length(letters):
     text = "".join(np.random.default_rng(0).choice([*letters], 400_000))  # minutes, were it one word
-    pairs = BPE.trained(text, vocab=300)
+    pairs = BPETokenizer.trained(text, vocab=300)
     assert pairs.decode(pairs.encode(text)) == text
     assert len(pairs.encode(text)) < 0.8 * len(text.encode())
 
 
 def test_words_of_usual_lengths_are_not_cut():
     word = "ab" * 100
-    pairs = BPE.trained([f"{word} {word}"] * 3, vocab=1000)
+    pairs = BPETokenizer.trained([f"{word} {word}"] * 3, vocab=1000)
     assert len(pairs.encode(f"{word} {word}")) == 2

@@ -11,21 +11,21 @@ from PIL import Image
 from pyarrow import parquet
 from safetensors.torch import save
 
+from lawful import _json as config
 from lawful.data.images import read_images
-from lawful.data.tables.binary import read_parquet
-from lawful.data.tables.delimited import read_delimited
+from lawful.data.tables import read_delimited, read_parquet
+from lawful.training import checkpoint as state
+from lawful.training.checkpoint import Checkpoint, Checkpoints, seal
 from lawful.training.loop import Progress
-from lawful.training.options import Engine
 from lawful.training.run import Run
-from lawful.training.storage import config, state
-from lawful.training.storage.checkpoints import Checkpoint, Checkpoints, seal
-from lawful.training.storage.journal import Journal, lines
+from lawful.training.setup import TrainerConfig
+from lawful.training.storage import MetricsLog, lines
 
 
 def parsed_config(data):
     """The options of a run, from the text of a file."""
-    found = config.from_json(Engine, config.parse(data))
-    assert config.from_json(Engine, config.parse(config.dump(found).encode())) == found
+    found = config.from_json(TrainerConfig, config.parse(data))
+    assert config.from_json(TrainerConfig, config.parse(config.dump(found).encode())) == found
 
 
 def opened_run(data):
@@ -44,7 +44,7 @@ def read_metrics(data):
         path = Path(folder) / "metrics.jsonl"
         path.write_bytes(data)
         before = [line for line in lines(path) if line["step"] <= 5]
-        journal = Journal(path, step=5)
+        journal = MetricsLog(path, step=5)
         journal.log(6, {"loss": 1.0})
         journal.close()
         steps = [line["step"] for line in lines(path)]
@@ -63,20 +63,20 @@ def checkpoint():
     optimizer.step()
     memory, facts = state.of_optimizer(optimizer, names)
     randomness, numbers = state.of_randomness()
-    tensors = state.under("model", state.of_module(model)) | state.under("optimizer0", memory)
-    tensors |= state.under("random", randomness)
+    tensors = state.add_prefix("model", state.module_state(model)) | state.add_prefix("optimizer0", memory)
+    tensors |= state.add_prefix("random", randomness)
     return Checkpoint(1, state.plain(tensors), {"optimizer0": facts, "random": numbers, "progress": {"step": 1}})
 
 
 def restored(found):
     """Puts a checkpoint where `train` puts it."""
     model, optimizer, names = small()
-    with state.randomness_kept():
-        state.put_into_module(model, state.within("model", found.tensors))
-        memory = state.within("optimizer0", found.tensors)
+    with state.preserve_rng():
+        state.load_module_state(model, state.strip_prefix("model", found.tensors))
+        memory = state.strip_prefix("optimizer0", found.tensors)
         state.put_into_optimizer(optimizer, names, memory, state.part(found.facts, "optimizer0"))
         config.from_json(Progress, found.facts.get("progress"))
-        state.put_into_randomness(state.within("random", found.tensors), state.part(found.facts, "random"))
+        state.put_into_randomness(state.strip_prefix("random", found.tensors), state.part(found.facts, "random"))
 
 
 class Kept:

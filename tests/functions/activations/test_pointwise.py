@@ -13,10 +13,10 @@ from lawful.functions import (
     identity,
     leaky_relu,
     relu,
-    relu_squared,
     sigmoid,
     silu,
     softplus,
+    squared_relu,
     tanh,
 )
 
@@ -25,7 +25,7 @@ X = torch.cat([torch.linspace(-30, 45, 301, dtype=torch.float64), torch.tensor([
 ORACLES = {
     identity: lambda x: x,
     relu: lambda x: np.maximum(x, 0),
-    relu_squared: lambda x: np.maximum(x, 0) ** 2,
+    squared_relu: lambda x: np.maximum(x, 0) ** 2,
     leaky_relu: lambda x: np.where(x > 0, x, 0.01 * x),
     elu: lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
     gelu: lambda x: x * scipy.stats.norm.cdf(x),

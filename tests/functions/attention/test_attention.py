@@ -7,24 +7,24 @@ from torch.nn import functional as F
 
 from lawful.functions.attention import (
     CAUSAL,
-    EVERYTHING,
-    Chunked,
+    NO_MASK,
+    ChunkedAttention,
     Mask,
-    Window,
+    SlidingWindowAttention,
     apply_weights,
     attention_scores,
     attention_weights,
     fused_attention,
     masked_softmax,
-    plain_attention,
+    reference_attention,
     window_attention,
 )
 
 KERNELS = {
-    "plain": plain_attention,
+    "plain": reference_attention,
     "fused": fused_attention,
-    "chunked": Chunked(size=4),
-    "chunked plain": Chunked(size=3, kernel=plain_attention),
+    "chunked": ChunkedAttention(size=4),
+    "chunked plain": ChunkedAttention(size=3, kernel=reference_attention),
 }
 
 
@@ -44,7 +44,7 @@ def gradients(y, leaves):
 def masks(t, s, batch):
     there = drawn(*batch, s, seed=5) > -0.3
     found = [
-        EVERYTHING,
+        NO_MASK,
         CAUSAL,
         Mask(causal=True, prefix=2),
         Mask(window=2),
@@ -87,8 +87,8 @@ def test_a_window_equals_its_mask(block, window, t, s):
     leaves, bias = qkv(t, s, h=2, g=1, v=4), drawn(2, 1, t, s, seed=8)
     for mask in masks(t, s, (2,)):
         seen = mask & Mask(window=window)
-        ours = Window(block=block, span=8)(*leaves, mask=seen, bias=bias)
-        theirs = plain_attention(*leaves, mask=seen, bias=bias)
+        ours = SlidingWindowAttention(block=block, span=8)(*leaves, mask=seen, bias=bias)
+        theirs = reference_attention(*leaves, mask=seen, bias=bias)
         torch.testing.assert_close(ours, theirs)
         for found, wanted in zip(gradients(ours, leaves), gradients(theirs, leaves), strict=True):
             torch.testing.assert_close(found, wanted)
@@ -98,15 +98,15 @@ def slope(i, j):
     return -(i.unsqueeze(-1) - j.unsqueeze(-2)).abs().double().unsqueeze(-3) * torch.tensor([1.0, 0.5])[:, None, None]
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS.values(), window_attention, Window(block=2, span=2)])
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), window_attention, SlidingWindowAttention(block=2, span=2)])
 def test_a_bias_may_be_a_function_of_positions(kernel):
     leaves, mask = qkv(5, 9, h=2, g=2), Mask(causal=True, window=4)
     positions = torch.arange(9)
-    wanted = plain_attention(*leaves, mask=mask, bias=slope(positions[-5:], positions))
+    wanted = reference_attention(*leaves, mask=mask, bias=slope(positions[-5:], positions))
     torch.testing.assert_close(kernel(*leaves, mask=mask, bias=slope), wanted)
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS.values(), Window(block=2, span=2)])
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), SlidingWindowAttention(block=2, span=2)])
 def test_a_bias_can_be_learned(kernel):
     leaves, bias = qkv(7, 7), drawn(4, 7, 7, seed=8).requires_grad_()
     mask, scale = Mask(window=3), drawn(1, seed=3).requires_grad_()
@@ -116,7 +116,7 @@ def test_a_bias_can_be_learned(kernel):
 
     for given, leaf in ((bias, bias), (by_position, scale)):
         ours, theirs = (
-            gradients(f(*leaves, mask=mask, bias=given), [leaf, *leaves]) for f in (kernel, plain_attention)
+            gradients(f(*leaves, mask=mask, bias=given), [leaf, *leaves]) for f in (kernel, reference_attention)
         )
         for found, wanted in zip(ours, theirs, strict=True):
             torch.testing.assert_close(found, wanted)
@@ -153,8 +153,8 @@ def test_weights_are_probabilities_and_the_steps_make_the_whole():
 
 def test_half_precision_is_kept():
     q, k, v = (x.detach().to(torch.bfloat16) for x in qkv(5, 5, v=4))
-    wanted = plain_attention(q.float(), k.float(), v.float(), mask=CAUSAL)
-    for kernel in (fused_attention, plain_attention, Chunked(size=2)):
+    wanted = reference_attention(q.float(), k.float(), v.float(), mask=CAUSAL)
+    for kernel in (fused_attention, reference_attention, ChunkedAttention(size=2)):
         y = kernel(q, k, v, mask=CAUSAL, bias=torch.zeros(5, 5))
         assert y.dtype == torch.bfloat16
         torch.testing.assert_close(y.float(), wanted, atol=3e-2, rtol=3e-2)
@@ -167,7 +167,7 @@ def test_of_a_bias_there_is_never_more_than_a_chunk():
         asked.append((len(i), len(j)))
         return torch.zeros(len(i), len(j), dtype=torch.float64)
 
-    y = Chunked(size=16)(*leaves, mask=CAUSAL, bias=bias)
+    y = ChunkedAttention(size=16)(*leaves, mask=CAUSAL, bias=bias)
     assert asked == [(16, 16), (16, 32), (16, 48), (16, 64)]
     gradients(y, leaves)
     assert sorted(asked) == sorted(2 * [(16, 16), (16, 32), (16, 48), (16, 64)])
@@ -175,12 +175,12 @@ def test_of_a_bias_there_is_never_more_than_a_chunk():
 
 def test_errors_say_what_was_wanted_and_what_came():
     q, k, v = (x.detach() for x in qkv(2, 2, h=4, g=3))
-    for kernel in (plain_attention, fused_attention):
+    for kernel in (reference_attention, fused_attention):
         with pytest.raises(ValueError, match="got h=4, g=3"):
             kernel(q, k, v)
     with pytest.raises(ValueError, match="a mask with a window: got none"):
         window_attention(q, q, q, mask=CAUSAL)
     with pytest.raises(ValueError, match="size must be at least 1: got 0"):
-        Chunked(size=0)
+        ChunkedAttention(size=0)
     with pytest.raises(ValueError, match="block must be at least 1: got -1"):
-        Window(block=-1)
+        SlidingWindowAttention(block=-1)

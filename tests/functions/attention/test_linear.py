@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lawful.functions.attention import CAUSAL, EVERYTHING, Linear, Mask, elu_features
+from lawful.functions.attention import CAUSAL, NO_MASK, LinearAttention, Mask, elu_features
 
 
 def drawn(*shape, seed=0):
@@ -21,10 +21,10 @@ def quadratic(q, k, v, mask, features=elu_features):
 @pytest.mark.parametrize("chunk", [1, 4, 64])
 def test_equals_the_quadratic_form(t, s, chunk):
     there = torch.arange(s).expand(2, s) % 3 > 0
-    masks = [EVERYTHING, CAUSAL, Mask(causal=True, prefix=3), Mask(padding=there), CAUSAL & Mask(padding=there)]
+    masks = [NO_MASK, CAUSAL, Mask(causal=True, prefix=3), Mask(padding=there), CAUSAL & Mask(padding=there)]
     for g, mask in [(g, mask) for g in (1, 2, 4) for mask in masks]:
         leaves = drawn(2, 4, t, 3), drawn(2, g, s, 3, seed=1), drawn(2, g, s, 5, seed=2)
-        ours, theirs = Linear(chunk=chunk)(*leaves, mask=mask), quadratic(*leaves, mask)
+        ours, theirs = LinearAttention(chunk=chunk)(*leaves, mask=mask), quadratic(*leaves, mask)
         torch.testing.assert_close(ours, theirs)
         cotangent = drawn(*ours.shape, seed=3)
         for found, wanted in zip(*(torch.autograd.grad(y, leaves, cotangent) for y in (ours, theirs)), strict=True):
@@ -36,12 +36,14 @@ def test_features_may_change_the_size():
         return (x.unsqueeze(-1) * x.unsqueeze(-2)).flatten(-2)
 
     leaves = drawn(1, 2, 6, 3), drawn(1, 2, 6, 3, seed=1), drawn(1, 2, 6, 4, seed=2)
-    torch.testing.assert_close(Linear(features=squares)(*leaves, mask=CAUSAL), quadratic(*leaves, CAUSAL, squares))
+    torch.testing.assert_close(
+        LinearAttention(features=squares)(*leaves, mask=CAUSAL), quadratic(*leaves, CAUSAL, squares)
+    )
 
 
 def test_step_by_step_equals_the_whole_and_the_state_does_not_grow():
     q, k, v = drawn(3, 4, 9, 2), drawn(3, 2, 9, 2, seed=1), drawn(3, 2, 9, 5, seed=2)
-    kernel = Linear(chunk=2)
+    kernel = LinearAttention(chunk=2)
     state, outputs, sizes = kernel.cache(), [], set()
     assert state.nbytes == state.length == 0
     for piece in torch.arange(9).split([4, 1, 1, 3]):
@@ -54,17 +56,17 @@ def test_step_by_step_equals_the_whole_and_the_state_does_not_grow():
 
 def test_beams_are_selected():
     q, k, v = drawn(2, 1, 4, 2), drawn(2, 1, 4, 2, seed=1), drawn(2, 1, 4, 2, seed=2)
-    state, rows = Linear().cache().select(torch.tensor([0])), torch.tensor([1, 1, 0])
+    state, rows = LinearAttention().cache().select(torch.tensor([0])), torch.tensor([1, 1, 0])
     state.attend(q[..., :3, :], k[..., :3, :], v[..., :3, :])
     chosen = state.select(rows)
     last = chosen.attend(*(x[rows][..., 3:, :] for x in (q, k, v)))
-    torch.testing.assert_close(last, Linear()(q, k, v, mask=CAUSAL)[rows][..., 3:, :])
+    torch.testing.assert_close(last, LinearAttention()(q, k, v, mask=CAUSAL)[rows][..., 3:, :])
     assert (state.length, chosen.length) == (3, 4)
 
 
 def test_a_state_forgets_all_or_nothing():
     q, k, v = (drawn(1, 1, 4, 2, seed=n) for n in range(3))
-    state = Linear().cache()
+    state = LinearAttention().cache()
     whole = state.attend(q, k, v)
     state.trim(4)
     with pytest.raises(ValueError, match="all 4 tokens or none: got 2"):
@@ -75,10 +77,10 @@ def test_a_state_forgets_all_or_nothing():
 
 def test_the_weights_are_those_of_the_average():
     q, k, v = drawn(2, 4, 5, 2), drawn(2, 2, 5, 2, seed=1), drawn(2, 2, 5, 3, seed=2)
-    weights = Linear().weights(q, k, mask=CAUSAL)
+    weights = LinearAttention().weights(q, k, mask=CAUSAL)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 5).to(weights))
     found = weights @ v.repeat_interleave(2, 1)
-    torch.testing.assert_close(found, Linear()(q, k, v, mask=CAUSAL))
+    torch.testing.assert_close(found, LinearAttention()(q, k, v, mask=CAUSAL))
 
 
 def test_features_keep_their_digits():
@@ -93,6 +95,6 @@ def test_features_keep_their_digits():
 def test_what_it_cannot_do_is_an_error(mask):
     x = drawn(1, 1, 3, 2)
     with pytest.raises(ValueError, match=r"causal masks, prefixes and padding: got (window|documents)"):
-        Linear()(x, x, x, mask=mask)
+        LinearAttention()(x, x, x, mask=mask)
     with pytest.raises(ValueError, match="h=3, g=2"):
-        Linear()(drawn(1, 3, 2, 2), drawn(1, 2, 2, 2), drawn(1, 2, 2, 2))
+        LinearAttention()(drawn(1, 3, 2, 2), drawn(1, 2, 2, 2), drawn(1, 2, 2, 2))

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from lawful.functions.attention import CAUSAL, EVERYTHING, Mask
+from lawful.functions.attention import CAUSAL, NO_MASK, Mask
 
 
 def test_everything_needs_no_mask_and_neither_does_what_hides_nothing():
-    assert EVERYTHING.dense(3, 5) is None
+    assert NO_MASK.dense(3, 5) is None
     assert CAUSAL.dense(1, 5) is None
     assert Mask(window=5).dense(3, 5) is None
     assert Mask(causal=True, prefix=5).dense(3, 5) is None

@@ -7,7 +7,7 @@ from lawful.functions.attention import (
     fused_attention,
     kernel_regression,
     look_up,
-    plain_attention,
+    reference_attention,
     self_attention,
 )
 
@@ -28,7 +28,7 @@ def test_a_hot_look_up_is_the_mean():
     torch.testing.assert_close(look_up(drawn(1, 4), drawn(7, 4), values, temperature=1e9)[0], values.mean(0))
 
 
-@pytest.mark.parametrize("kernel", [plain_attention, fused_attention])
+@pytest.mark.parametrize("kernel", [reference_attention, fused_attention])
 @pytest.mark.parametrize("away", [0.0, 1e6])
 def test_kernel_regression_equals_numpy(kernel, away):
     x, keys, values = drawn(2, 5, 3) + away, drawn(2, 6, 3, seed=1) + away, drawn(2, 6, 2, seed=2)

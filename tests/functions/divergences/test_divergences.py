@@ -12,7 +12,6 @@ from lawful.functions import (
     cross_entropy_from_logits,
     entropy,
     entropy_from_logits,
-    information,
     jensen_shannon,
     jensen_shannon_distance,
     jensen_shannon_distance_from_logits,
@@ -23,6 +22,7 @@ from lawful.functions import (
     lp_distance_from_logits,
     reverse_kl_divergence,
     reverse_kl_divergence_from_logits,
+    self_information,
     total_variation,
     total_variation_from_logits,
     total_variation_over_events,
@@ -141,8 +141,8 @@ def test_gradients():
 
 
 def test_information_and_extremes_of_entropy():
-    assert information(torch.tensor(0.0)).isinf()
-    assert float(information(torch.tensor(0.25))) == pytest.approx(2 * math.log(2))
+    assert self_information(torch.tensor(0.0)).isinf()
+    assert float(self_information(torch.tensor(0.25))) == pytest.approx(2 * math.log(2))
     assert float(entropy(torch.full((8,), 1 / 8))) == pytest.approx(math.log(8))
     assert float(entropy(torch.eye(8)[0])) == 0
 
@@ -205,11 +205,11 @@ def test_one_outcome_is_not_spread_over_many_and_integers_are_refused(function):
 def test_information_is_of_probabilities():
     for bad in (-0.5, 1.5):
         with pytest.raises(ValueError, match=f"from 0 to 1: got {bad}"):
-            information(torch.tensor([0.5, bad]))
+            self_information(torch.tensor([0.5, bad]))
     with pytest.raises(TypeError, match="real numbers"):
-        unwrap(information)(torch.tensor([0, 1]))
-    assert information(torch.tensor(math.nan)).isnan()
-    assert torch.vmap(information)(torch.tensor(HALF)).shape == (2,)
+        unwrap(self_information)(torch.tensor([0, 1]))
+    assert self_information(torch.tensor(math.nan)).isnan()
+    assert torch.vmap(self_information)(torch.tensor(HALF)).shape == (2,)
 
 
 @pytest.mark.parametrize(("dtype", "gap"), [(torch.float32, 20.0), (torch.float32, 80.0), (torch.float64, 40.0)])

@@ -2,7 +2,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from lawful.functions import inverse_root, zca
+from lawful.functions import inverse_root, zca_whitening
 
 
 def covariance(d=4, n=9):
@@ -19,7 +19,7 @@ EQUAL = (torch.eye(3).double(), torch.diag(torch.tensor([1.0, 1.0, 2.0])).double
 
 
 @pytest.mark.parametrize("a", EQUAL)
-@pytest.mark.parametrize("root", [inverse_root, zca])
+@pytest.mark.parametrize("root", [inverse_root, zca_whitening])
 def test_the_gradient_is_right_where_eigenvalues_coincide(a, root):
     assert torch.autograd.gradcheck(lambda x: root((x + x.mT) / 2), a.clone().requires_grad_())
 

@@ -3,9 +3,9 @@ import pytest
 import scipy.linalg
 import torch
 
-from lawful.functions.whitening import cholesky, pca, zca
+from lawful.functions.whitening import cholesky, pca_whitening, zca_whitening
 
-ROTATIONS = [pca, zca, cholesky]
+ROTATIONS = [pca_whitening, zca_whitening, cholesky]
 
 
 def covariance(d=5, rank=None, dtype=torch.float64):
@@ -14,7 +14,9 @@ def covariance(d=5, rank=None, dtype=torch.float64):
 
 
 def test_zca_equals_scipys_root():
-    np.testing.assert_allclose(zca(covariance()), np.linalg.inv(scipy.linalg.sqrtm(covariance().numpy())), rtol=1e-8)
+    np.testing.assert_allclose(
+        zca_whitening(covariance()), np.linalg.inv(scipy.linalg.sqrtm(covariance().numpy())), rtol=1e-8
+    )
 
 
 def test_cholesky_equals_scipys_factor():
@@ -24,11 +26,11 @@ def test_cholesky_equals_scipys_factor():
 
 def test_pca_equals_numpys_axes_up_to_sign():
     values, axes = np.linalg.eigh(covariance().numpy())
-    np.testing.assert_allclose(pca(covariance()).abs(), np.abs((axes / np.sqrt(values))[:, ::-1]), rtol=1e-8)
+    np.testing.assert_allclose(pca_whitening(covariance()).abs(), np.abs((axes / np.sqrt(values))[:, ::-1]), rtol=1e-8)
 
 
 def test_pca_has_signs_of_its_own():
-    w = pca(covariance(6))
+    w = pca_whitening(covariance(6))
     largest = w.gather(0, w.abs().argmax(0, keepdim=True))
     assert (largest[0, :-1] > 0).all()
     assert torch.linalg.det(w) > 0

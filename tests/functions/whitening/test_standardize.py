@@ -3,8 +3,7 @@ import pytest
 import torch
 from sklearn.preprocessing import StandardScaler
 
-from lawful.functions.whitening import Moments, Standardizer, squares, standardize
-from lawful.functions.whitening.pieces import ENTRIES
+from lawful.functions.whitening import ENTRIES, RunningMoments, Standardizer, squares, standardize
 
 
 def data(*shape, dtype=torch.float64):
@@ -40,7 +39,7 @@ def test_a_stream_equals_scikit_learns():
     for batch in x.split(50):
         peer.partial_fit(batch.numpy())
     np.testing.assert_allclose(ours.transform(x), peer.transform(x.numpy()), atol=1e-12)
-    np.testing.assert_allclose(Standardizer(Moments.over(x.split(1), scatters=squares)).variance, peer.var_)
+    np.testing.assert_allclose(Standardizer(RunningMoments.over(x.split(1), scatters=squares)).variance, peer.var_)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -5,10 +5,18 @@ import pytest
 import torch
 from sklearn.decomposition import PCA, IncrementalPCA
 
-from lawful.functions.whitening import Moments, Whitening, cholesky, pca, products, whiten, zca
-from lawful.functions.whitening.pieces import ENTRIES
+from lawful.functions.whitening import (
+    ENTRIES,
+    RunningMoments,
+    Whitening,
+    cholesky,
+    pca_whitening,
+    products,
+    whiten,
+    zca_whitening,
+)
 
-ROTATIONS = [pca, zca, cholesky]
+ROTATIONS = [pca_whitening, zca_whitening, cholesky]
 
 
 def data(n=200, d=4, rank=None, dtype=torch.float64):
@@ -26,7 +34,7 @@ def up_to_sign(a, b):
 def test_pca_equals_scikit_learn(n):
     x = data(n)
     wanted = PCA(whiten=True).fit_transform(x.numpy()) * np.sqrt(n / (n - 1))
-    for found in (whiten(x, rotation=pca), Whitening.fit(x, rotation=pca).transform(x)):
+    for found in (whiten(x, rotation=pca_whitening), Whitening.fit(x, rotation=pca_whitening).transform(x)):
         np.testing.assert_allclose(up_to_sign(found, wanted), wanted, atol=1e-9)
 
 
@@ -35,12 +43,12 @@ def test_a_stream_equals_scikit_learns():
     peer = IncrementalPCA(whiten=True)
     for batch in x.split(50):
         peer.partial_fit(batch.numpy())
-    ours = Whitening.fit(x[:2], rotation=pca)
+    ours = Whitening.fit(x[:2], rotation=pca_whitening)
     for batch in x[2:].split(37):
         ours = ours.update(batch)
     wanted = peer.transform(x.numpy()) * np.sqrt(300 / 299)
     np.testing.assert_allclose(up_to_sign(ours.transform(x), wanted), wanted, atol=1e-9)
-    single = Whitening(Moments.over(x.split(1), scatters=products), pca)
+    single = Whitening(RunningMoments.over(x.split(1), scatters=products), pca_whitening)
     torch.testing.assert_close(single.transform(x), ours.transform(x))
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lawful.groups.discrete.cyclic import Cyclic
+from lawful.groups.finite import Cyclic
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])

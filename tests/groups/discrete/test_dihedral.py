@@ -4,7 +4,7 @@ from inspect import unwrap
 import pytest
 import torch
 
-from lawful.groups.discrete.dihedral import Dihedral
+from lawful.groups.finite import Dihedral
 
 
 def every(n):

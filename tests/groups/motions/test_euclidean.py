@@ -3,9 +3,8 @@ import pytest
 import torch
 from scipy import linalg
 
-from lawful.groups.motions.euclidean import Euclidean
-from lawful.groups.motions.rigid import rigid
-from lawful.groups.motions.se3 import SE3
+from lawful.groups.euclidean import Euclidean
+from lawful.groups.rigid import SE3, rigid
 
 
 def seeded(seed=0):

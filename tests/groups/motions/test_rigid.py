@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lawful.groups import SO3
-from lawful.groups.motions.rigid import parts, rigid, rigid_act, rigid_inverse
+from lawful.groups.rigid import parts, rigid, rigid_act, rigid_inverse
 
 
 def test_puts_together_and_takes_apart():

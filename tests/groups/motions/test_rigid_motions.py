@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lawful.groups import SE2, SE3, SO2, SO3, LieGroup
-from lawful.groups.matrices import bracket, exp_mean
+from lawful.groups.group import bracket, exp_mean
 
 
 class Motions(NamedTuple):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.groups.motions.scaling import Scaling
+from lawful.groups.euclidean import Scaling
 
 
 def test_log_turns_products_into_sums():

@@ -3,8 +3,7 @@ from inspect import unwrap
 import pytest
 import torch
 
-from lawful.groups.motions.euclidean import Euclidean
-from lawful.groups.motions.translation import Translation
+from lawful.groups.euclidean import Euclidean, Translation
 
 
 def test_is_the_part_of_the_euclidean_group_that_does_not_turn():

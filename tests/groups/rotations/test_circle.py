@@ -5,7 +5,7 @@ from inspect import unwrap
 import pytest
 import torch
 
-from lawful.groups.rotations.circle import Circle, complex_to_matrix, matrix_to_complex
+from lawful.groups.so2 import Circle, complex_to_matrix, matrix_to_complex
 
 
 def numbers(*shape, seed=0):

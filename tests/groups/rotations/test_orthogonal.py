@@ -6,9 +6,9 @@ import torch
 from scipy import linalg
 from scipy.stats import ks_2samp
 
-from lawful.groups.rotations.orthogonal import Orthogonal
-from lawful.groups.rotations.so2 import SO2
-from lawful.groups.rotations.so3 import SO3
+from lawful.groups.orthogonal import Orthogonal
+from lawful.groups.so2 import SO2
+from lawful.groups.so3 import SO3
 
 PI = math.pi
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lawful.groups import stumpff
-from lawful.groups.rotations.series import arctangent_ratio, length
+from lawful.groups.so3 import arctangent_ratio, length
 
 POINTS = [0.0, 1e-30, 1e-18, 1e-9, 1e-4, 0.3, 1.0, 3.999999, 4.0, 4.000001, 5.0, pi**2, 20.0, 100.0]
 

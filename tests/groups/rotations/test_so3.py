@@ -8,7 +8,7 @@ from scipy.stats import kstest
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lawful.groups import SO3
-from lawful.groups.matrices import exp_mean
+from lawful.groups.group import exp_mean
 
 G = SO3()
 SMALL = [10.0**-k for k in range(9, 0, -1)]

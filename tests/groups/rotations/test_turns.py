@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lawful.groups import skew, turn_mean, turn_mean_inverse
-from lawful.groups.matrices import exp_mean
+from lawful.groups.group import exp_mean
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

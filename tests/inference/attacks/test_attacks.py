@@ -5,19 +5,19 @@ import torch
 from torch import nn
 
 from lawful.inference.attacks import (
-    AWAY,
     FGSM,
     FREE,
     L1,
     L2,
     PGD,
-    TOWARD,
-    Box,
+    TARGETED,
+    UNTARGETED,
     CarliniWagner,
     DeepFool,
+    InputBounds,
     LInf,
     TowardEach,
-    Worst,
+    WorstCaseAttack,
     log_odds,
     margin,
     robust_accuracy,
@@ -56,7 +56,7 @@ def test_every_attack_stays_in_the_ball_and_in_the_box_to_the_last_bit(norm, dty
         attacks = [PGD(eps=eps, norm=norm, steps=2), PGD(eps=eps, norm=norm, steps=0), FGSM(eps=eps, norm=norm)]
         attacks += [PGD(eps=eps, norm=norm, steps=2, momentum=1.0), DeepFool(eps=eps, norm=norm, steps=2)]
         attacks += [CarliniWagner(eps=eps, steps=3, rounds=1)] if norm == L2() else []
-        for attack in (*attacks, Worst(tuple(attacks))):
+        for attack in (*attacks, WorstCaseAttack(tuple(attacks))):
             near = attack(model, x, y)
             assert near.dtype == dtype
             assert near.shape == x.shape
@@ -88,7 +88,7 @@ def test_fgsm_is_the_sign_of_the_gradient_of_the_cross_entropy():
     y = torch.tensor([0, 1, 2, 3, 0])
     leaf = x.clone().requires_grad_()
     nn.functional.cross_entropy(model(leaf), y).backward()
-    away, toward = (FGSM(eps=0.05, box=FREE, goal=goal)(model, x, y) for goal in (AWAY, TOWARD))
+    away, toward = (FGSM(eps=0.05, box=FREE, goal=goal)(model, x, y) for goal in (UNTARGETED, TARGETED))
     start = nn.functional.cross_entropy(model(x), y, reduction="none")
     rose = nn.functional.cross_entropy(model(x + 0.05 * leaf.grad.sign()), y, reduction="none") > start
     torch.testing.assert_close(away[rose], (x + 0.05 * leaf.grad.sign())[rose])
@@ -110,7 +110,7 @@ def test_a_sure_model_does_not_hide_its_gradient():
 def test_a_targeted_attack_reaches_its_class():
     model, x = classifier(12).eval(), inputs(8, 12)
     wanted = (said(model, x) + 1) % 4
-    near = PGD(eps=0.9, steps=20, goal=TOWARD)(model, x, wanted)
+    near = PGD(eps=0.9, steps=20, goal=TARGETED)(model, x, wanted)
     before = model(x).log_softmax(1).gather(1, wanted[:, None])
     after = model(near).log_softmax(1).gather(1, wanted[:, None])
     assert bool((after > before).all())
@@ -175,8 +175,8 @@ def test_the_worst_attack_leaves_no_more_than_any_and_targets_help():
     y = said(model, x)
     attacks = (FGSM(eps=0.2), PGD(eps=0.2, steps=5), PGD(eps=0.2, steps=5, gain=margin, seed=1))
     each = [robust_accuracy(model, x, y, attack=attack).value for attack in attacks]
-    assert robust_accuracy(model, x, y, attack=Worst(attacks)).value <= min(each)
-    toward = TowardEach(PGD(eps=0.2, steps=5, goal=TOWARD), classes=3)
+    assert robust_accuracy(model, x, y, attack=WorstCaseAttack(attacks)).value <= min(each)
+    toward = TowardEach(PGD(eps=0.2, steps=5, goal=TARGETED), classes=3)
     assert robust_accuracy(model, x, y, attack=toward).value <= robust_accuracy(model, x, y, attack=FGSM(eps=0.0)).value
 
 
@@ -256,13 +256,13 @@ def test_bad_kinds_and_models_are_refused_with_a_sentence():
         (lambda: PGD(eps=1, step=0.0), "step is above 0: got 0.0"),
         (lambda: PGD(eps=1, start=2.0), "start is from 0 to 1: got 2.0"),
         (lambda: PGD(eps=1, momentum=-1.0), "momentum is not negative: got -1.0"),
-        (lambda: Box(1.0, 0.0), "low is below high: got low=1.0, high=0.0"),
+        (lambda: InputBounds(1.0, 0.0), "low is below high: got low=1.0, high=0.0"),
         (lambda: L1(share=2.0), "share is from 0 to 1: got 2.0"),
         (lambda: CarliniWagner(steps=0), "steps and rounds are at least 1: got 0 and 9"),
         (lambda: CarliniWagner(rate=0.0), "weight and rate above 0"),
         (lambda: DeepFool(steps=0), "steps and candidates are at least 1: got 0 and 9"),
         (lambda: DeepFool(overshoot=-1.0), "eps, overshoot and halvings are not negative"),
-        (lambda: Worst(()), "at least one attack was wanted: got none"),
+        (lambda: WorstCaseAttack(()), "at least one attack was wanted: got none"),
         (lambda: TowardEach(FGSM(eps=1.0), classes=0), "classes are at least 1: got 0"),
     ],
 )

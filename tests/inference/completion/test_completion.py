@@ -1,17 +1,8 @@
 import pytest
 import torch
 
-from lawful.inference.completion import (
-    PatchCompletion,
-    PatchMatch,
-    compatibility,
-    mean_fill,
-    neighbours_right,
-    put_together,
-    smooth_fill,
-    solved,
-    tiles_of,
-)
+from lawful.inference.jigsaw import compatibility, neighbours_right, put_together, solved, tiles_of
+from lawful.inference.patch_match import PatchCompletion, PatchMatch, mean_fill, smooth_fill
 
 
 def texture(h=32, w=40):

@@ -3,8 +3,10 @@ from itertools import product
 import pytest
 import torch
 
-from lawful.inference.decoding import GREEDY, Bigrams, beam_search, beam_searches, generate, log_probabilities
-from lawful.models.transformer import Decoder, DecoderConfig, Extras
+from lawful.inference.beam_search import beam_search, beam_searches
+from lawful.inference.likelihood import token_log_probs
+from lawful.models.generation import GREEDY, Bigrams, generate
+from lawful.models.transformer import Decoder, DecoderConfig, TransformerExtras
 from tests.inference.decoding.small import Decaying
 
 
@@ -15,7 +17,7 @@ def every(model, prompt, tokens, stop, power):
         ends = [i for i, token in enumerate(y) if token in stop]
         y = y[: ends[0] + 1] if ends else y
         if y not in found:
-            found[y] = float(log_probabilities(model, [*prompt, *y])[len(prompt) - 1 :].double().sum())
+            found[y] = float(token_log_probs(model, [*prompt, *y])[len(prompt) - 1 :].double().sum())
     return sorted(found.items(), key=lambda pair: pair[1] / len(pair[0]) ** power, reverse=True)
 
 
@@ -70,7 +72,7 @@ def test_several_prompts_give_what_each_gives_alone(stop, context, beams):
 
 def test_several_prompts_to_a_decoder():
     torch.manual_seed(0)
-    model = Decoder(DecoderConfig(vocab=7, d=8, depth=2, extras=Extras())).double()
+    model = Decoder(DecoderConfig(vocab=7, d=8, depth=2, extras=TransformerExtras())).double()
     together = beam_searches(model, PROMPTS, tokens=5, beams=3, stop=[1])
     for prompt, found in zip(PROMPTS, together, strict=True):
         assert [one.tokens for one in found] == [

@@ -1,17 +1,17 @@
 import pytest
 import torch
 
-from lawful.inference.decoding import GREEDY, Sampling, generate, stream
+from lawful.models.generation import GREEDY, SamplingConfig, generate, stream
 from tests.inference.decoding.small import Counting, Decaying
 
 PROMPTS = [[1, 2, 3], [4], [5, 6, 0, 1, 2], [3, 3]]
 RULES = [
     GREEDY,
-    Sampling(),
-    Sampling(temperature=0.7, top_k=4),
-    Sampling(top_p=0.8, repetition_penalty=1.3),
-    Sampling(temperature=0.0, repetition_penalty=2.0),
-    Sampling(min_p=0.1, never=(2, 4)),
+    SamplingConfig(),
+    SamplingConfig(temperature=0.7, top_k=4),
+    SamplingConfig(top_p=0.8, repetition_penalty=1.3),
+    SamplingConfig(temperature=0.0, repetition_penalty=2.0),
+    SamplingConfig(min_p=0.1, never=(2, 4)),
 ]
 
 
@@ -108,8 +108,8 @@ def test_what_is_generated_can_be_trained_on():
         ({"prompts": torch.zeros(1, 0).long()}, "prompt 0 has shape"),
         ({"tokens": 0}, "tokens are at least 1: got 0"),
         ({"context": 0}, "context is at least 1: got 0"),
-        ({"sampling": Sampling(never=(9,))}, "never is to have tokens from 0 to 6: got 9"),
-        ({"sampling": Sampling(never=tuple(range(7)))}, "never leaves none of the 7 tokens"),
+        ({"sampling": SamplingConfig(never=(9,))}, "never is to have tokens from 0 to 6: got 9"),
+        ({"sampling": SamplingConfig(never=tuple(range(7)))}, "never leaves none of the 7 tokens"),
     ],
 )
 def test_errors_say_what_was_wanted_and_what_came(options, sentence):

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.inference.decoding import GREEDY, generate, log_probabilities, perplexity
+from lawful.inference.likelihood import perplexity, token_log_probs
+from lawful.models.generation import GREEDY, generate
 from tests.inference.decoding.small import Decaying
 
 TEXT = torch.randint(7, (23,), generator=torch.Generator().manual_seed(0))
@@ -27,19 +28,17 @@ def test_each_token_is_predicted_once(context, batch):
     model = Decaying()
     wanted = by_hand(model, TEXT, context)
     torch.testing.assert_close(
-        log_probabilities(model, TEXT, context=context, batch=batch).double(), wanted, rtol=1e-5, atol=1e-6
+        token_log_probs(model, TEXT, context=context, batch=batch).double(), wanted, rtol=1e-5, atol=1e-6
     )
     assert perplexity(model, TEXT, context=context) == pytest.approx(math.exp(-wanted.mean()), rel=1e-5)
 
 
 def test_the_context_is_the_limit_of_the_model_or_the_whole_text():
-    whole = log_probabilities(Decaying(), TEXT)
-    torch.testing.assert_close(whole, log_probabilities(Decaying(), TEXT, context=22))
-    torch.testing.assert_close(
-        log_probabilities(Decaying(context=4), TEXT), log_probabilities(Decaying(), TEXT, context=4)
-    )
-    assert log_probabilities(Decaying(), TEXT.tolist()).equal(whole)
-    assert log_probabilities(Decaying(), TEXT.to(torch.uint8)).equal(whole)
+    whole = token_log_probs(Decaying(), TEXT)
+    torch.testing.assert_close(whole, token_log_probs(Decaying(), TEXT, context=22))
+    torch.testing.assert_close(token_log_probs(Decaying(context=4), TEXT), token_log_probs(Decaying(), TEXT, context=4))
+    assert token_log_probs(Decaying(), TEXT.tolist()).equal(whole)
+    assert token_log_probs(Decaying(), TEXT.to(torch.uint8)).equal(whole)
 
 
 def test_a_model_that_knows_nothing_hesitates_among_all():
@@ -50,7 +49,7 @@ def test_a_model_that_knows_nothing_hesitates_among_all():
 
 def test_the_model_is_left_as_it_was():
     model = Decaying()
-    found = log_probabilities(model, TEXT)
+    found = token_log_probs(model, TEXT)
     assert model.training
     assert not found.requires_grad
 
@@ -58,17 +57,17 @@ def test_the_model_is_left_as_it_was():
 @pytest.mark.parametrize("text", [[3], torch.tensor([3])])
 def test_one_token_is_refused(text):
     with pytest.raises(ValueError, match="at least 2 tokens were wanted"):
-        log_probabilities(Decaying(), text)
+        token_log_probs(Decaying(), text)
 
 
 def test_what_is_no_text_or_no_model_is_refused_in_words():
     model = Decaying()
     with pytest.raises(ValueError, match=r"one row of tokens was wanted: got shape \(2, 3\)"):
-        log_probabilities(model, torch.zeros(2, 3, dtype=torch.int64))
+        token_log_probs(model, torch.zeros(2, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match="context is at least 1: got 0"):
         perplexity(model, [1, 2, 3], context=0)
     with pytest.raises(TypeError, match="scores of the next token were wanted, a tensor: got dict"):
-        log_probabilities(lambda tokens: {}, [1, 2, 3])
+        token_log_probs(lambda tokens: {}, [1, 2, 3])
     with pytest.raises(TypeError, match=r"a model with a method cache\(\).*: got Linear"):
         generate(nn.Linear(2, 2), [1], tokens=1)
 
@@ -98,4 +97,4 @@ class Boxed(nn.Module):
 
 def test_the_output_may_hold_the_scores():
     model = Decaying()
-    assert torch.equal(log_probabilities(Boxed(model), [1, 2, 3]), log_probabilities(model, [1, 2, 3]))
+    assert torch.equal(token_log_probs(Boxed(model), [1, 2, 3]), token_log_probs(model, [1, 2, 3]))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.generation import logits_process
 
-from lawful.inference.decoding import GREEDY, Draws, Sampling
+from lawful.models.generation import GREEDY, SamplingConfig, TokenSampler
 
 
 def logits(n=50, vocab=23, seed=0):
@@ -14,15 +14,15 @@ def logits(n=50, vocab=23, seed=0):
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (Sampling(temperature=0.5), {"TemperatureLogitsWarper": 0.5}),
-        (Sampling(top_k=5), {"TopKLogitsWarper": 5}),
-        (Sampling(top_k=1000), {}),
-        (Sampling(top_p=0.7), {"TopPLogitsWarper": 0.7}),
-        (Sampling(min_p=0.2), {"MinPLogitsWarper": 0.2}),
-        (Sampling(repetition_penalty=1.5), {"RepetitionPenaltyLogitsProcessor": 1.5}),
-        (Sampling(never=(3, 7)), {"SuppressTokensLogitsProcessor": [3, 7]}),
+        (SamplingConfig(temperature=0.5), {"TemperatureLogitsWarper": 0.5}),
+        (SamplingConfig(top_k=5), {"TopKLogitsWarper": 5}),
+        (SamplingConfig(top_k=1000), {}),
+        (SamplingConfig(top_p=0.7), {"TopPLogitsWarper": 0.7}),
+        (SamplingConfig(min_p=0.2), {"MinPLogitsWarper": 0.2}),
+        (SamplingConfig(repetition_penalty=1.5), {"RepetitionPenaltyLogitsProcessor": 1.5}),
+        (SamplingConfig(never=(3, 7)), {"SuppressTokensLogitsProcessor": [3, 7]}),
         (
-            Sampling(repetition_penalty=0.8, temperature=1.7, top_k=9, top_p=0.8, min_p=0.1),
+            SamplingConfig(repetition_penalty=0.8, temperature=1.7, top_k=9, top_p=0.8, min_p=0.1),
             {
                 "RepetitionPenaltyLogitsProcessor": 0.8,
                 "TemperatureLogitsWarper": 1.7,
@@ -46,23 +46,23 @@ def test_the_rules_are_those_of_transformers(ours, theirs):
 def test_greedy_takes_the_most_probable_and_the_first_of_several():
     x = torch.tensor([[1.0, 3.0, 3.0], [5.0, 0.0, 1.0]])
     assert GREEDY.probabilities(x).tolist() == [[0, 1, 0], [1, 0, 0]]
-    assert Draws(GREEDY, [torch.tensor([0])] * 2, vocab=3)(x).tolist() == [1, 0]
+    assert TokenSampler(GREEDY, [torch.tensor([0])] * 2, vocab=3)(x).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("temperature", [1e-30, 1e30])
 def test_extreme_temperatures_are_finite(temperature):
-    p = Sampling(temperature=temperature).probabilities(logits())
+    p = SamplingConfig(temperature=temperature).probabilities(logits())
     torch.testing.assert_close(p.sum(-1), torch.ones(50))
 
 
 def test_draws_follow_the_probabilities():
     x = logits(1, 6)
-    draw = Draws(Sampling(top_k=4), [torch.tensor([0])], vocab=6, seed=3)
+    draw = TokenSampler(SamplingConfig(top_k=4), [torch.tensor([0])], vocab=6, seed=3)
     counts = torch.zeros(6)
     n = 5000
     for _ in range(n):
         counts[draw(x)] += 1
-    p = Sampling(top_k=4).probabilities(x)[0]
+    p = SamplingConfig(top_k=4).probabilities(x)[0]
     assert (counts[p == 0] == 0).all()
     kept = p > 0
     chi = ((counts[kept] - n * p[kept]) ** 2 / (n * p[kept])).sum()
@@ -72,7 +72,7 @@ def test_draws_follow_the_probabilities():
 def test_a_token_without_probability_is_never_drawn():
     x = torch.full((64, 5), -math.inf)
     x[:, 2] = 0.0
-    draw = Draws(Sampling(), [torch.tensor([0])] * 64, vocab=5)
+    draw = TokenSampler(SamplingConfig(), [torch.tensor([0])] * 64, vocab=5)
     assert all((draw(x) == 2).all() for _ in range(300))
 
 
@@ -91,4 +91,4 @@ def test_a_token_without_probability_is_never_drawn():
 )
 def test_errors_say_what_was_wanted_and_what_came(options, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Sampling(**options)
+        SamplingConfig(**options)

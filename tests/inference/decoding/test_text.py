@@ -2,16 +2,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lawful.data.text import BPE, Bytes, Characters
-from lawful.inference.decoding import GREEDY, Pieces, Sampling, complete, write
+from lawful.data.text import BPETokenizer, ByteTokenizer, CharTokenizer
+from lawful.inference.text import StreamingDetokenizer, generate_text, stream_text
+from lawful.models.generation import GREEDY, SamplingConfig
 from tests.inference.decoding.small import Counting, Decaying
 
-LETTERS = Characters("\nabcde")
-PAIRS = BPE.trained(["ab abc aé aéé bc"] * 5, vocab=262)
+LETTERS = CharTokenizer("\nabcde")
+PAIRS = BPETokenizer.trained(["ab abc aé aéé bc"] * 5, vocab=262)
 
 
 def shown(tokenizer, tokens, stop=()):
-    pieces = Pieces(tokenizer, stop=stop)
+    pieces = StreamingDetokenizer(tokenizer, stop=stop)
     parts = []
     for token in tokens:
         parts.append(pieces.push(token))
@@ -20,7 +21,7 @@ def shown(tokenizer, tokens, stop=()):
     return [*parts, pieces.close()]
 
 
-@given(st.text(), st.sampled_from([Bytes(), PAIRS]))
+@given(st.text(), st.sampled_from([ByteTokenizer(), PAIRS]))
 def test_pieces_are_the_text(text, tokenizer):
     parts = shown(tokenizer, tokenizer.encode(text))
     assert "".join(parts) == text
@@ -29,12 +30,12 @@ def test_pieces_are_the_text(text, tokenizer):
 
 @given(st.lists(st.integers(0, 255)))
 def test_pieces_of_bytes_that_are_no_text_are_as_decoded(tokens):
-    assert "".join(shown(Bytes(), tokens)) == Bytes().decode(tokens)
+    assert "".join(shown(ByteTokenizer(), tokens)) == ByteTokenizer().decode(tokens)
 
 
 @given(st.text("abé", max_size=30), st.lists(st.text("abé", min_size=1, max_size=4), max_size=3))
 def test_stop_strings_cut_the_text_at_the_first_place_that_has_one(text, stop):
-    found = "".join(shown(Bytes(), Bytes().encode(text), stop))
+    found = "".join(shown(ByteTokenizer(), ByteTokenizer().encode(text), stop))
     complete_at = [end for end in range(len(text) + 1) if any(text[:end].endswith(s) for s in stop)]
     if complete_at:
         begun = text[: complete_at[0]]
@@ -44,7 +45,7 @@ def test_stop_strings_cut_the_text_at_the_first_place_that_has_one(text, stop):
 
 
 def test_a_possible_stop_string_waits():
-    pieces = Pieces(Bytes(), stop=["\n\n"])
+    pieces = StreamingDetokenizer(ByteTokenizer(), stop=["\n\n"])
     assert [pieces.push(token) for token in b"a\nb\n\nc"] == ["a", "", "\nb", "", "", ""]
     assert pieces.ended
     assert pieces.close() == ""
@@ -52,7 +53,7 @@ def test_a_possible_stop_string_waits():
 
 def test_writing_gives_pieces_and_never_what_no_text_has():
     model = Decaying(vocab=LETTERS.vocab)
-    parts = list(write(model, LETTERS, "ab", tokens=200, sampling=Sampling(temperature=5.0)))
+    parts = list(stream_text(model, LETTERS, "ab", tokens=200, sampling=SamplingConfig(temperature=5.0)))
     assert len("".join(parts)) == 200
     assert set("".join(parts)) <= set(LETTERS.alphabet)
 
@@ -60,46 +61,48 @@ def test_writing_gives_pieces_and_never_what_no_text_has():
 def test_prompts_together_are_as_alone():
     model = Decaying(vocab=LETTERS.vocab)
     prompts = ["ab", "a", "ecdba", ""]
-    together = complete(model, LETTERS, prompts, tokens=30, sampling=GREEDY, stop=["ce"])
-    assert together == ["".join(write(model, LETTERS, p, tokens=30, sampling=GREEDY, stop=["ce"])) for p in prompts]
+    together = generate_text(model, LETTERS, prompts, tokens=30, sampling=GREEDY, stop=["ce"])
+    assert together == [
+        "".join(stream_text(model, LETTERS, p, tokens=30, sampling=GREEDY, stop=["ce"])) for p in prompts
+    ]
 
 
 def test_stop_strings_and_stop_tokens():
     model = Counting(LETTERS.vocab)
     options = {"tokens": 20, "sampling": GREEDY}
-    assert "".join(write(model, LETTERS, "a", stop=["de"], **options)) == "bc"
-    assert complete(model, LETTERS, ["a", "b", "d"], stop=["de", 0], **options) == ["bc", "c", "e"]
-    assert "".join(write(model, LETTERS, "a", stop=[LETTERS.encode("d")[0]], **options)) == "bc"
+    assert "".join(stream_text(model, LETTERS, "a", stop=["de"], **options)) == "bc"
+    assert generate_text(model, LETTERS, ["a", "b", "d"], stop=["de", 0], **options) == ["bc", "c", "e"]
+    assert "".join(stream_text(model, LETTERS, "a", stop=[LETTERS.encode("d")[0]], **options)) == "bc"
 
 
 def test_an_empty_prompt_stands_for_the_end_of_a_line():
     model = Decaying(vocab=LETTERS.vocab)
-    empty, line = ("".join(write(model, LETTERS, prompt, tokens=9)) for prompt in ("", "\n"))
+    empty, line = ("".join(stream_text(model, LETTERS, prompt, tokens=9)) for prompt in ("", "\n"))
     assert empty == line
     with pytest.raises(ValueError, match="an empty prompt stands for the end of a line, which is not in the alphabet"):
-        next(write(Decaying(vocab=3), Characters("ab"), ""))
+        next(stream_text(Decaying(vocab=3), CharTokenizer("ab"), ""))
 
 
 def test_unknown_characters_are_read_as_one_token():
     model = Decaying(vocab=LETTERS.vocab)
-    strange, stranger = (complete(model, LETTERS, [prompt], tokens=9) for prompt in ("ab!", "ab€"))
+    strange, stranger = (generate_text(model, LETTERS, [prompt], tokens=9) for prompt in ("ab!", "ab€"))
     assert strange == stranger
 
 
 def test_errors_say_what_was_wanted():
     model = Decaying(vocab=LETTERS.vocab)
     with pytest.raises(ValueError, match="a stop string has at least one character"):
-        next(write(model, LETTERS, "a", stop=[""]))
+        next(stream_text(model, LETTERS, "a", stop=[""]))
     with pytest.raises(ValueError, match="at least one prompt was wanted: got none"):
-        complete(model, LETTERS, [])
+        generate_text(model, LETTERS, [])
     with pytest.raises(ValueError, match="tokens are from 0 to 6: got 8"):
-        Pieces(LETTERS).push(8)
+        StreamingDetokenizer(LETTERS).push(8)
 
 
 def test_a_string_is_one_stop_and_one_prompt():
-    model, letters = Counting(7), Characters("abcdef")
+    model, letters = Counting(7), CharTokenizer("abcdef")
     options = {"tokens": 4, "sampling": GREEDY}
-    assert "".join(write(model, letters, "a", stop="de", **options)) == "bc"
-    assert complete(model, letters, "ab", stop="zd", **options) == complete(model, letters, ["ab"], **options)
-    pieces = Pieces(Bytes(), stop="END")
+    assert "".join(stream_text(model, letters, "a", stop="de", **options)) == "bc"
+    assert generate_text(model, letters, "ab", stop="zd", **options) == generate_text(model, letters, ["ab"], **options)
+    pieces = StreamingDetokenizer(ByteTokenizer(), stop="END")
     assert "".join(pieces.push(token) for token in b"NEEND") == "NE"

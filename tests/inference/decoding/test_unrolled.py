@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from lawful.blocks import GatedFeedForward, LayerNorm, RMSNorm
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.functions.attention import Mask
-from lawful.inference.decoding import Reader
-from lawful.inference.decoding.unrolled import unrolled
-from lawful.models.transformer import Decoder, gpt2_config
+from lawful.models.generation import PromptReader, unrolled
+from lawful.models.gpt2_weights import gpt2_config
+from lawful.models.transformer import Decoder
 from tests.models.transformer.test_decoder import (
     EXTRAS,
     HEADS,
@@ -87,7 +87,7 @@ def test_any_norm_and_any_feed_forward():
 
 def test_large_matrices_and_keys_without_a_bias(monkeypatch):
     model = made(replace(SMALL, attention=attention))
-    module = importlib.import_module("lawful.inference.decoding.unrolled")
+    module = importlib.import_module("lawful.models.generation")
     for small in (2**18, 0):
         monkeypatch.setattr(module, "SMALL", small)
         same(stepped(model, TOKENS, first=1), model(TOKENS)[:, 1:])
@@ -113,7 +113,7 @@ def test_parts_that_are_not_known_run_as_modules():
     ]
     for model in (hooked, *map(made, others), Decoder(SMALL).bfloat16()):
         assert unrolled(model) is None
-    reader = Reader(hooked, TOKENS[:, :4])
+    reader = PromptReader(hooked, TOKENS[:, :4])
     same(reader.feed(TOKENS[:, 4]), hooked(TOKENS[:, :5])[:, -1])
 
 
@@ -121,7 +121,7 @@ def test_what_is_kept_under_a_window_does_not_grow():
     model = made(replace(SMALL, mask=Mask(causal=True, window=4)))
     sizes = set()
     with torch.inference_mode():
-        reader = Reader(model, torch.zeros(1, 500, dtype=torch.int64))
+        reader = PromptReader(model, torch.zeros(1, 500, dtype=torch.int64))
         for _ in range(40):
             reader.feed(torch.zeros(1, dtype=torch.int64))
             sizes.add(reader.cache.nbytes)

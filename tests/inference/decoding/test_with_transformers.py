@@ -8,10 +8,10 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from lawful.blocks.attention import MultiHeadAttention
-from lawful.functions.attention import CAUSAL, Linear, Mask, window_attention
-from lawful.inference import GREEDY, Sampling, beam_search, generate, log_probabilities, perplexity
-from lawful.models.transformer import Decoder, DecoderConfig, gpt2_config, rotary_attention
-from lawful.models.transformer.layouts import GPT2
+from lawful.functions.attention import CAUSAL, LinearAttention, Mask, window_attention
+from lawful.inference import GREEDY, SamplingConfig, beam_search, generate, perplexity, token_log_probs
+from lawful.models.gpt2_weights import GPT2, gpt2_config
+from lawful.models.transformer import Decoder, DecoderConfig, rotary_attention
 
 PROMPTS = [[1, 2, 3], [4], [5, 6, 0, 1, 2]]
 
@@ -76,9 +76,11 @@ KINDS = {
         mask=Mask(causal=True, window=4),
         attention=partial(rotary_attention, kernel=window_attention),
     ),
-    "linear": DecoderConfig(vocab=11, d=16, depth=2, attention=partial(MultiHeadAttention, heads=2, kernel=Linear())),
+    "linear": DecoderConfig(
+        vocab=11, d=16, depth=2, attention=partial(MultiHeadAttention, heads=2, kernel=LinearAttention())
+    ),
     "linear, rotary": DecoderConfig(
-        vocab=11, d=16, depth=2, attention=partial(rotary_attention, heads=2, kernel=Linear())
+        vocab=11, d=16, depth=2, attention=partial(rotary_attention, heads=2, kernel=LinearAttention())
     ),
     "no positions": DecoderConfig(vocab=11, d=16, depth=2, attention=partial(MultiHeadAttention, heads=2)),
     "learned": gpt2_config(vocab=11, d=16, depth=2, heads=2, context=8),
@@ -86,7 +88,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rules", [GREEDY, Sampling(temperature=0.8, top_k=6, repetition_penalty=1.2)])
+@pytest.mark.parametrize("rules", [GREEDY, SamplingConfig(temperature=0.8, top_k=6, repetition_penalty=1.2)])
 def test_ragged_prompts_are_as_one_by_one_and_as_without_a_cache(kind, rules):
     torch.manual_seed(0)
     model = shaken(Decoder(KINDS[kind]))
@@ -105,5 +107,5 @@ def test_ragged_prompts_are_as_one_by_one_and_as_without_a_cache(kind, rules):
 def test_the_probability_of_what_was_drawn():
     model = shaken(Decoder(replace(KINDS["rotary"], mask=CAUSAL)))
     (found, *_) = beam_search(model, [1, 2], tokens=5, beams=3)
-    scores = log_probabilities(model, [1, 2, *found.tokens])
+    scores = token_log_probs(model, [1, 2, *found.tokens])
     assert float(scores[1:].sum()) == pytest.approx(found.log_probability)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
-from lawful.inference.metrics import Estimate, bootstrap, wilson
+from lawful.inference.metrics import ConfidenceInterval, bootstrap, wilson
 
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 1), (1, 1), (0, 30), (7, 30), (30, 30), (990, 1000)])
@@ -17,7 +17,7 @@ def test_wilson_equals_scipy(hits, n, level):
 
 
 def test_of_no_trials_nothing_is_known():
-    assert wilson(0, 0) == Estimate(0.0, 0.0, 1.0)
+    assert wilson(0, 0) == ConfidenceInterval(0.0, 0.0, 1.0)
 
 
 def test_the_bootstrap_equals_scipys():

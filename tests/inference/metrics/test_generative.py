@@ -19,7 +19,7 @@ from lawful.inference.metrics import (
     mmd,
     mmd_test,
     mode_coverage,
-    neighbour_coverage,
+    neighbor_coverage,
 )
 
 
@@ -59,7 +59,7 @@ def test_frechet_wants_more_samples_than_features():
         frechet_distance(torch.zeros(9, 5), torch.zeros(5, 5))
 
 
-@pytest.mark.parametrize("measure", [frechet_distance, mmd, mmd_test, partial(neighbour_coverage, k=1)])
+@pytest.mark.parametrize("measure", [frechet_distance, mmd, mmd_test, partial(neighbor_coverage, k=1)])
 def test_what_cannot_be_compared(measure):
     with pytest.raises(ValueError, match="as many features on both sides"):
         measure(torch.zeros(9, 2), torch.zeros(9, 3))
@@ -126,17 +126,17 @@ def test_classes_as_modes():
 
 def test_coverage_without_modes():
     x, y = rows(400, 2, 0), rows(400, 2, 1)
-    same = neighbour_coverage(x, y)
+    same = neighbor_coverage(x, y)
     assert same.coverage == pytest.approx(1 - 2.0**-5, abs=0.03)
     assert same.density == pytest.approx(1, abs=0.15)
     assert min(same.precision, same.recall) > 0.9
-    collapsed = neighbour_coverage(x, 0.01 * y)
+    collapsed = neighbor_coverage(x, 0.01 * y)
     assert collapsed.precision > 0.9
     assert collapsed.coverage < 0.1
-    elsewhere = neighbour_coverage(x, y + 100)
+    elsewhere = neighbor_coverage(x, y + 100)
     assert (elsewhere.precision, elsewhere.coverage, elsewhere.recall) == (0, 0, 0)
     with pytest.raises(ValueError, match="k is at least 1"):
-        neighbour_coverage(x, y, k=0)
+        neighbor_coverage(x, y, k=0)
 
 
 def test_impossible_arguments():

@@ -3,13 +3,13 @@ import math
 import pytest
 import torch
 
-from lawful.blocks import RationalQuadratic
+from lawful.blocks import RationalQuadraticSpline
 from lawful.data import Dequantizer, Gaussian, ring
 from lawful.models.generative import (
     ContinuousFlow,
-    Generates,
-    Scores,
-    Velocity,
+    SupportsLogProb,
+    SupportsSample,
+    VelocityField,
     autoregressive_flow,
     coupling_flow,
     level_flow,
@@ -23,7 +23,7 @@ FLOWS = {
     "autoregressive_flow": lambda **kept: autoregressive_flow((2,), layers=2, hidden=[8], **kept),
     "coupling_flow": lambda **kept: coupling_flow((2,), layers=2, hidden=[8], **kept),
     "spline couplings": lambda **kept: coupling_flow(
-        (2,), layers=2, hidden=[8], transform=RationalQuadratic(bins=4), **kept
+        (2,), layers=2, hidden=[8], transform=RationalQuadraticSpline(bins=4), **kept
     ),
     "nice": lambda **kept: nice((2,), layers=2, hidden=[8], **kept),
     "level_flow": lambda **kept: level_flow((2,), levels=5, low=-4.0, high=4.0, hidden=[8], components=2, **kept),
@@ -47,8 +47,8 @@ def test_keeps_the_contract_and_integrates_to_one_in_the_datas_units(name):
     flow = stirred(FLOWS[name]()).double()
     if name != "level_flow":
         flow.fit(0.5 * torch.randn(500, 2, dtype=torch.float64) @ torch.tensor([[1.0, 0.3], [0, 2.0]]).double() + 0.3)
-    assert isinstance(flow, Generates)
-    assert isinstance(flow, Scores)
+    assert isinstance(flow, SupportsSample)
+    assert isinstance(flow, SupportsLogProb)
     points, area = grid(320, 16.0)
     found = flow.log_prob(points)
     assert float(found.value.exp().sum() * area) == pytest.approx(1, abs=0.02)
@@ -198,14 +198,14 @@ def test_a_flow_that_has_diverged_says_so():
 
 def test_a_continuous_flow_agrees_with_more_steps_and_has_an_error_where_it_estimates():
     torch.manual_seed(0)
-    velocity = Velocity(3, hidden=[8]).double()
+    velocity = VelocityField(3, hidden=[8]).double()
     x = torch.randn(6, 3, dtype=torch.float64)
     coarse, fine = (ContinuousFlow(velocity, shape=(3,), steps=n).double().fit(x) for n in (8, 32))
-    assert isinstance(fine, Generates)
-    assert isinstance(fine, Scores)
+    assert isinstance(fine, SupportsSample)
+    assert isinstance(fine, SupportsLogProb)
     torch.testing.assert_close(coarse.log_prob(x).value, fine.log_prob(x).value, atol=1e-5, rtol=0)
     torch.testing.assert_close(fine.decode(fine.encode(x)[0]), x, atol=1e-6, rtol=0)
-    wide = ContinuousFlow(Velocity(20, hidden=[8]), shape=(4, 5), steps=4)
+    wide = ContinuousFlow(VelocityField(20, hidden=[8]), shape=(4, 5), steps=4)
     found = wide.log_prob(torch.randn(3, 4, 5))
     assert bool((found.error > 0).all())
     assert found.evaluations == 16
@@ -215,7 +215,7 @@ def test_a_continuous_flow_agrees_with_more_steps_and_has_an_error_where_it_esti
 def test_a_continuous_flow_can_be_trained_by_its_likelihood():
     torch.manual_seed(0)
     x = torch.randn(64, 2) @ torch.tensor([[1.0, 0.9], [0.0, 0.4]])
-    flow = ContinuousFlow(Velocity(2, hidden=[16]), shape=(2,), steps=2).fit(x)
+    flow = ContinuousFlow(VelocityField(2, hidden=[16]), shape=(2,), steps=2).fit(x)
     optimizer = adam(flow.parameters(), lr=2e-2)
     first = float(-flow.log_prob(x).value.mean())
     for _ in range(15):

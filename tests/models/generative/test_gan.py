@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from lawful.blocks import SpectralNorm
-from lawful.models.generative import GAN, CNNGANConfig, Generates, MLPGANConfig, cnn_gan, mlp_gan
-from lawful.objectives.generative import MINIMAX, NON_SATURATING, WASSERSTEIN, gradient_penalty, zero_centred_penalty
+from lawful.losses.gan import MINIMAX, NON_SATURATING, WASSERSTEIN, gradient_penalty, r1_penalty
+from lawful.models.generative import GAN, CNNGANConfig, MLPGANConfig, SupportsSample, cnn_gan, mlp_gan
 
 
 def small():
@@ -13,8 +13,8 @@ def small():
 
 
 def test_samples_belong_to_their_seed_and_number():
-    model = small().fit_units(torch.randn(50, 2) * 3 + 5)
-    assert isinstance(model, Generates)
+    model = small().fit_normalizer(torch.randn(50, 2) * 3 + 5)
+    assert isinstance(model, SupportsSample)
     whole = model.sample(6, seed=2)
     torch.testing.assert_close(model.sample(2, seed=2, first=3), whole[3:5])
     assert not torch.equal(model.sample(6, seed=3), whole)
@@ -28,7 +28,7 @@ def test_images_and_series_of_any_size(shape):
     model = cnn_gan(CNNGANConfig(shape=shape, latent=4, width=3), wrap=SpectralNorm)
     x = model.sample(3)
     assert x.shape == (3, *shape)
-    assert model.criticise(x).shape == (3,)
+    assert model.critic_scores(x).shape == (3,)
     wrapped = [layer for layer in model.critic_net if isinstance(layer, SpectralNorm)]
     assert len(wrapped) == 3
 
@@ -37,7 +37,7 @@ def test_a_normalised_critic_has_slope_one_at_most():
     torch.manual_seed(0)
     model = mlp_gan(MLPGANConfig(shape=(4,), hidden=(16, 16)), wrap=SpectralNorm).eval()
     x = torch.randn(50, 4, requires_grad=True)
-    (slope,) = torch.autograd.grad(model.criticise(x).sum(), x)
+    (slope,) = torch.autograd.grad(model.critic_scores(x).sum(), x)
     assert float(slope.norm(dim=1).max()) <= 1 + 1e-5
 
 
@@ -73,15 +73,15 @@ def test_penalties_train_the_critic_and_nothing_else():
     model = small()
     real, fake = torch.randn(6, 2), model.generate(torch.randn(6, 3))
     for loss in (
-        gradient_penalty(model.criticise, real, fake, torch.rand(6)),
-        zero_centred_penalty(model.criticise, real),
+        gradient_penalty(model.critic_scores, real, fake, torch.rand(6)),
+        r1_penalty(model.critic_scores, real),
     ):
         model.zero_grad()
         loss.backward()
         assert all(p.grad is None for p in model.generator.parameters())
         assert any(bool((p.grad != 0).any()) for p in model.critic_net.parameters() if p.grad is not None)
     with pytest.raises(ValueError, match="one score for each of 6 samples"):
-        zero_centred_penalty(lambda x: x, real)
+        r1_penalty(lambda x: x, real)
 
 
 def test_bad_sizes_are_refused_with_a_sentence():
@@ -103,14 +103,14 @@ def test_both_players_are_told_labels(kind):
             CNNGANConfig(shape=(1, 4, 4), latent=2, width=2, classes=3, output=torch.tanh), wrap=SpectralNorm
         )
     labels = torch.tensor([0, 2, 2, 2])
-    model.fit_units(torch.randn(4, 1, 4, 4), labels=labels).within(2.0, 5.0).eval()
+    model.fit_normalizer(torch.randn(4, 1, 4, 4), labels=labels).within(2.0, 5.0).eval()
     x = model.sample(4, labels=labels)
     assert 2 <= float(x.min()) <= float(x.max()) <= 5
     assert not torch.allclose(x, model.sample(4, labels=2 - labels))
-    scores = [model.criticise(x, labels=some) for some in (labels, 2 - labels)]
+    scores = [model.critic_scores(x, labels=some) for some in (labels, 2 - labels)]
     assert not torch.allclose(*scores)
     torch.testing.assert_close(model.sample(5, seed=1)[3:], model.sample(2, seed=1, first=3))
     with pytest.raises(ValueError, match="labels are from 0 to 2"):
         model.sample(4, labels=labels + 1)
     with pytest.raises(ValueError, match="labels were wanted"):
-        model.criticise(x)
+        model.critic_scores(x)

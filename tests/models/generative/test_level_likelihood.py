@@ -6,13 +6,13 @@ import torch
 from scipy.stats import logistic
 
 from lawful.data import Dequantizer
-from lawful.models.generative import CNNVAEConfig, LevelLikelihood, cnn_vae
+from lawful.models.generative import CNNVAEConfig, DiscretizedLogisticLikelihood, cnn_vae
 
 LEVELS = Dequantizer(levels=5, low=-1.0, high=3.0)
 
 
 def test_every_level_has_what_scipy_gives_its_cell():
-    model = LevelLikelihood((2, 1), LEVELS, components=2)
+    model = DiscretizedLogisticLikelihood((2, 1), LEVELS, components=2)
     y = torch.randn(1, model.outputs, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     weights, means, scales = (part.numpy() for part in y.reshape(3, 2, 2))
     share = np.exp(weights) / np.exp(weights).sum(0)
@@ -32,7 +32,7 @@ def test_every_level_has_what_scipy_gives_its_cell():
 
 def test_samples_are_as_frequent_as_the_likelihood_says():
     torch.manual_seed(0)
-    model = LevelLikelihood((1,), LEVELS)
+    model = DiscretizedLogisticLikelihood((1,), LEVELS)
     y = torch.randn(1, model.outputs).expand(20_000, -1)
     x = model.sample(y, seed=1, stream=0, first=0)
     low, high = LEVELS.support
@@ -48,7 +48,9 @@ def test_samples_are_as_frequent_as_the_likelihood_says():
 def test_a_bound_on_levels_does_not_depend_on_where_in_their_cells_values_are():
     torch.manual_seed(0)
     pixels = Dequantizer(levels=17)
-    model = cnn_vae(CNNVAEConfig(shape=(1, 5, 4), width=2), likelihood=LevelLikelihood((1, 5, 4), pixels)).eval()
+    model = cnn_vae(
+        CNNVAEConfig(shape=(1, 5, 4), width=2), likelihood=DiscretizedLogisticLikelihood((1, 5, 4), pixels)
+    ).eval()
     x = torch.randint(17, (6, 1, 5, 4)) / 16
     bounds = [model.elbo(pixels.dequantized(x, seed=s), draws=2).value for s in (0, 1)]
     torch.testing.assert_close(*bounds)
@@ -57,7 +59,7 @@ def test_a_bound_on_levels_does_not_depend_on_where_in_their_cells_values_are():
 
 
 def test_far_from_every_middle_it_stays_finite_and_has_a_gradient():
-    model = LevelLikelihood((1,), Dequantizer(levels=256), components=1)
+    model = DiscretizedLogisticLikelihood((1,), Dequantizer(levels=256), components=1)
     y = torch.tensor([[0.0, 1e4, -50.0], [0.0, -1e4, 50.0], [0.0, 0.0, 0.0]], requires_grad=True)
     value = model.log_prob(torch.tensor([[0.0], [1.0], [127 / 255]]), y)
     value.sum().backward()
@@ -67,10 +69,10 @@ def test_far_from_every_middle_it_stays_finite_and_has_a_gradient():
 
 
 def test_what_lies_in_no_cell_is_refused():
-    model = LevelLikelihood((2,), Dequantizer(levels=256))
+    model = DiscretizedLogisticLikelihood((2,), Dequantizer(levels=256))
     with pytest.raises(ValueError, match="for levels: got 0 to 255"):
         model.fit(torch.tensor([[0.0, 255.0]]))
     with pytest.raises(ValueError, match="for levels: got"):
         model.log_prob(torch.tensor([[0.0, math.nan]]), torch.zeros(1, model.outputs))
     with pytest.raises(ValueError, match="at least 1 component"):
-        LevelLikelihood((2,), LEVELS, components=0)
+        DiscretizedLogisticLikelihood((2,), LEVELS, components=0)

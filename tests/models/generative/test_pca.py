@@ -8,8 +8,8 @@ from sklearn.decomposition import PCA as Peer
 from torch.distributions import MultivariateNormal
 
 from lawful.data import digits
-from lawful.functions import principal_axes, randomised_axes
-from lawful.models.generative import PCA, Generates, Scores
+from lawful.functions import pca_axes, randomized_pca_axes
+from lawful.models.generative import PCA, SupportsLogProb, SupportsSample
 
 
 def rows(n=60, d=6, seed=0):
@@ -21,7 +21,7 @@ def rows(n=60, d=6, seed=0):
 def test_equals_scikit_learn(components):
     x, new = rows(), rows(seed=1)
     peer = Peer(components, svd_solver="full").fit(x.numpy())
-    model = PCA.fit(x, axes=partial(principal_axes, components=components))
+    model = PCA.fit(x, axes=partial(pca_axes, components=components))
     there = torch.from_numpy(peer.transform(new.numpy()))
     torch.testing.assert_close(model.project(new).abs(), there.abs())
     torch.testing.assert_close(model(new), torch.from_numpy(peer.inverse_transform(there.numpy())))
@@ -32,7 +32,7 @@ def test_equals_scikit_learn(components):
 def test_the_score_equals_scikit_learns(components):
     """With variances over N - 1, as there."""
     x, new = rows(), rows(seed=1)
-    found, more = principal_axes(x, components=components), 60 / 59
+    found, more = pca_axes(x, components=components), 60 / 59
     model = PCA(replace(found, variances=found.variances * more, total=found.total * more))
     peer = Peer(components, svd_solver="full").fit(x.numpy())
     torch.testing.assert_close(model.log_prob(new).value, torch.from_numpy(peer.score_samples(new.numpy())))
@@ -41,8 +41,8 @@ def test_the_score_equals_scikit_learns(components):
 
 def test_it_keeps_the_contract():
     model = PCA.fit(rows())
-    assert isinstance(model, Generates)
-    assert isinstance(model, Scores)
+    assert isinstance(model, SupportsSample)
+    assert isinstance(model, SupportsLogProb)
     x = model.sample(9, seed=3)
     torch.testing.assert_close(model.sample(2, seed=3, first=5), x[5:7])
     scored = model.log_prob(x)
@@ -56,7 +56,7 @@ def test_it_keeps_the_contract():
 
 def test_samples_and_density_are_of_one_gaussian():
     x = rows()
-    model = PCA.fit(x, axes=partial(principal_axes, components=3))
+    model = PCA.fit(x, axes=partial(pca_axes, components=3))
     drawn = model.sample(100000, seed=1)
     covariance = model.axes * (model.variances - model.noise) @ model.axes.mT + model.noise * torch.eye(6)
     torch.testing.assert_close(drawn.mT.cov(), covariance, rtol=0.05, atol=0.1)
@@ -66,7 +66,7 @@ def test_samples_and_density_are_of_one_gaussian():
 
 def test_images_of_any_shape():
     images = digits().inputs[:200]
-    model = PCA.fit(images, axes=partial(randomised_axes, components=5))
+    model = PCA.fit(images, axes=partial(randomized_pca_axes, components=5))
     assert model.shape == tuple(images.shape[1:])
     assert model.project(images).shape == (200, 5)
     assert model.zca(images).shape == model(images).shape == images.shape
@@ -79,7 +79,7 @@ def test_images_of_any_shape():
 
 def test_a_stream_gives_what_the_whole_gives():
     images = digits().inputs[:300].double()
-    whole = PCA.fit(images, axes=partial(principal_axes, components=64))
+    whole = PCA.fit(images, axes=partial(pca_axes, components=64))
     streamed = PCA.over(images.split(17), components=64)
     assert streamed.shape == whole.shape
     torch.testing.assert_close(streamed.log_prob(images).value, whole.log_prob(images).value)
@@ -106,7 +106,7 @@ def test_two_equal_features_and_fewer_rows_than_features():
 
 def test_a_state_is_loaded_into_an_empty_one():
     images = digits().inputs[:100]
-    model = PCA.fit(images, axes=partial(principal_axes, components=4))
+    model = PCA.fit(images, axes=partial(pca_axes, components=4))
     other = PCA.standard(model.shape, components=4)
     other.load_state_dict(model.state_dict())
     torch.testing.assert_close(other.log_prob(images).value, model.log_prob(images).value, rtol=1e-5, atol=1e-3)
@@ -131,7 +131,7 @@ def test_data_that_say_nothing(x, said):
 
 
 def test_impossible_arguments():
-    found = principal_axes(rows())
+    found = pca_axes(rows())
     with pytest.raises(ValueError, match="a shape of 6 numbers was wanted"):
         PCA(found, shape=(2, 2))
     with pytest.raises(ValueError, match="floor is between 0 and 1"):

@@ -8,19 +8,19 @@ from torch import nn
 
 from lawful.blocks import Standardize
 from lawful.data import Mixture
+from lawful.losses.diffusion import LogNormal, stratified
 from lawful.models.generative import (
-    Drawing,
-    Generates,
+    DiffusionModel,
+    DiffusionSampling,
     NoisyClassifier,
-    ScoreModel,
-    Scores,
+    SupportsLogProb,
+    SupportsSample,
     TimeMLP,
     TimeMLPConfig,
     UNet,
     UNetConfig,
 )
-from lawful.models.generative.denoising_network import TwoModes
-from lawful.objectives.generative import LogNormal, stratified
+from lawful.models.generative.diffusion import TwoModes
 from lawful.optim import adamw
 from lawful.solvers.diffusion import (
     NOISE,
@@ -65,13 +65,13 @@ PAIR = Mixture.of(means=torch.tensor([[0.9, 0.0], [-0.9, 0.3]]).double(), scale=
 
 
 def exact(**options):
-    return ScoreModel(Exact(PAIR), shape=(2,), classes=2, **options).double()
+    return DiffusionModel(Exact(PAIR), shape=(2,), classes=2, **options).double()
 
 
 def test_keeps_the_contract():
     model = exact()
-    assert isinstance(model, Generates)
-    assert isinstance(model, Scores)
+    assert isinstance(model, SupportsSample)
+    assert isinstance(model, SupportsLogProb)
 
 
 @pytest.mark.parametrize("label", [None, 1])
@@ -87,10 +87,12 @@ def test_likelihoods_are_those_of_the_density(label):
 def test_units_are_those_of_the_data():
     torch.manual_seed(0)
     x = torch.randn(200, 3).double() * torch.tensor([1.0, 10.0, 0.1]).double() + 5
-    model = ScoreModel(TimeMLP(TimeMLPConfig(shape=(3,), width=8)), shape=(3,), units=Standardize(3)).double().fit(x)
+    model = (
+        DiffusionModel(TimeMLP(TimeMLPConfig(shape=(3,), width=8)), shape=(3,), units=Standardize(3)).double().fit(x)
+    )
     normal = torch.distributions.Normal(x.mean(0), x.std(0, correction=0))
     torch.testing.assert_close(model.log_prob(x[:9]).value, normal.log_prob(x[:9]).sum(1), atol=1e-6, rtol=0)
-    drawn = model.sample(1000, drawing=Drawing(steps=16))
+    drawn = model.sample(1000, drawing=DiffusionSampling(steps=16))
     torch.testing.assert_close(drawn.std(0), x.std(0), rtol=0.15, atol=0)
 
 
@@ -108,19 +110,19 @@ def test_samples_fill_both_modes_and_labels_choose():
 def test_guidance_goes_past_the_label():
     model, labels = exact(), torch.zeros(200, dtype=torch.long)
     plain = model.sample(200, labels=labels)
-    more = model.sample(200, labels=labels, drawing=Drawing(guidance=3.0))
-    none = model.sample(200, labels=labels, drawing=Drawing(guidance=0.0))
+    more = model.sample(200, labels=labels, drawing=DiffusionSampling(guidance=3.0))
+    none = model.sample(200, labels=labels, drawing=DiffusionSampling(guidance=0.0))
     assert more[:, 0].mean() > plain[:, 0].mean() + 0.02
     torch.testing.assert_close(none, model.sample(200))
 
 
 def test_a_sample_does_not_depend_on_its_batch():
     model = exact()
-    for sampler in (Drawing().sampler, Heun(), Ancestral()):
-        how = Drawing(sampler=sampler, steps=8)
+    for sampler in (DiffusionSampling().sampler, Heun(), Ancestral()):
+        how = DiffusionSampling(sampler=sampler, steps=8)
         torch.testing.assert_close(model.sample(5, 3, drawing=how)[2:4], model.sample(2, 3, first=2, drawing=how))
     assert model.sample(0).shape == (0, 2)
-    assert model.sample(1, drawing=Drawing(steps=1)).isfinite().all()
+    assert model.sample(1, drawing=DiffusionSampling(steps=1)).isfinite().all()
 
 
 def test_completion_keeps_what_is_known():
@@ -154,7 +156,7 @@ def test_a_few_steps_of_training_lower_the_loss(path, predicts):
     torch.manual_seed(0)
     x = torch.randn(128, 1).expand(128, 2)
     core = TimeMLP(TimeMLPConfig(shape=(2,), width=16, depth=1))
-    model = ScoreModel(core, shape=(2,), path=path, predicts=predicts, likelihood=Likelihood(steps=2)).fit(x)
+    model = DiffusionModel(core, shape=(2,), path=path, predicts=predicts, likelihood=Likelihood(steps=2)).fit(x)
     optimizer, losses = adamw(model.parameters(), lr=1e-2), []
     for _ in range(50):
         torch.manual_seed(1)
@@ -163,7 +165,7 @@ def test_a_few_steps_of_training_lower_the_loss(path, predicts):
         losses[-1].backward()
         optimizer.step()
     assert float(losses[-1].detach()) < 0.8 * float(losses[0].detach())
-    assert model.sample(3, drawing=Drawing(steps=4)).isfinite().all()
+    assert model.sample(3, drawing=DiffusionSampling(steps=4)).isfinite().all()
     assert model.log_prob(x[:2]).value.isfinite().all()
 
 
@@ -183,13 +185,13 @@ def test_a_noisy_classifier_learns_bayes_and_guides():
     truth = PAIR.noised(1.0, 0.6).responsibilities(x)
     assert (classifier(x, t).exp() - truth).abs().mean() < 0.06
     labels = torch.ones(50, dtype=torch.long)
-    chosen = exact().sample(50, labels=labels, drawing=Drawing(classifier=classifier))
+    chosen = exact().sample(50, labels=labels, drawing=DiffusionSampling(classifier=classifier))
     assert (PAIR.responsibilities(chosen)[:, 1] > 0.5).double().mean() > 0.9
 
 
 def test_a_constant_feature_does_no_harm():
     x = torch.cat([torch.randn(50, 1), torch.full((50, 1), 3.0)], 1)
-    model = ScoreModel(TimeMLP(TimeMLPConfig(shape=(2,), width=8)), shape=(2,), units=Standardize(2)).fit(x)
+    model = DiffusionModel(TimeMLP(TimeMLPConfig(shape=(2,), width=8)), shape=(2,), units=Standardize(2)).fit(x)
     assert float(model.core.sigma_data) == pytest.approx(math.sqrt(0.5), rel=1e-3)
     assert model.sample(5).isfinite().all()
 
@@ -200,7 +202,7 @@ class Diverged(nn.Module):
 
 
 def test_a_diverged_network_is_told_and_does_not_hang():
-    model = ScoreModel(Diverged(), shape=(2,))
+    model = DiffusionModel(Diverged(), shape=(2,))
     with pytest.raises(ValueError, match="diverged"):
         model.sample(2)
     with pytest.raises(ValueError, match="diverged"):
@@ -209,7 +211,7 @@ def test_a_diverged_network_is_told_and_does_not_hang():
 
 def test_other_units_are_noticed():
     core = UNet(UNetConfig(shape=(1, 2, 2), width=2, heads=0))
-    model = ScoreModel(core, shape=(1, 2, 2), likelihood=Likelihood(steps=1)).fit(torch.rand(9, 1, 2, 2))
+    model = DiffusionModel(core, shape=(1, 2, 2), likelihood=Likelihood(steps=1)).fit(torch.rand(9, 1, 2, 2))
     with pytest.warns(UserWarning, match="0 to 255"):
         model.log_prob(255 * torch.rand(3, 1, 2, 2))
 
@@ -225,12 +227,12 @@ def test_other_units_are_noticed():
         (lambda m: m.log_prob(torch.tensor([[0.0, math.inf]])), "finite"),
         (lambda m: m.sample(-1), "at least 0"),
         (lambda m: m.sample(2, labels=torch.tensor([0, 1])), "no labels"),
-        (lambda m: m.sample(2, drawing=Drawing(steps=0)), "at least 1"),
-        (lambda m: ScoreModel(nn.Identity(), shape=()), "at least 1"),
+        (lambda m: m.sample(2, drawing=DiffusionSampling(steps=0)), "at least 1"),
+        (lambda m: DiffusionModel(nn.Identity(), shape=()), "at least 1"),
     ],
 )
 def test_wrong_input_is_refused(wrong, said):
-    model = ScoreModel(TimeMLP(TimeMLPConfig(shape=(2,), width=4)), shape=(2,))
+    model = DiffusionModel(TimeMLP(TimeMLPConfig(shape=(2,), width=4)), shape=(2,))
     with pytest.raises(ValueError, match=said):
         wrong(model)
 
@@ -246,8 +248,8 @@ def test_an_empty_batch_has_no_likelihoods():
 
 def test_likelihoods_are_of_what_the_flow_draws():
     """The density of two modes in 1-D, by the model and as a histogram of its samples."""
-    model = ScoreModel(TwoModes(), shape=(1,), predicts=preconditioned)
-    x = model.sample(3000, drawing=Drawing(sampler=ProbabilityFlow(), steps=12))
+    model = DiffusionModel(TwoModes(), shape=(1,), predicts=preconditioned)
+    x = model.sample(3000, drawing=DiffusionSampling(sampler=ProbabilityFlow(), steps=12))
     at = torch.tensor([[-0.8], [0.0], [0.8]])
     p = model.log_prob(at).value.exp()
     share = torch.stack([((x - a).abs() < 0.1).double().mean() / 0.2 for a in at])
@@ -256,7 +258,7 @@ def test_likelihoods_are_of_what_the_flow_draws():
 
 def test_inference_mode_changes_nothing():
     classifier = NoisyClassifier(TimeMLP(TimeMLPConfig(shape=(2,), width=8, outputs=2)), path=edm())
-    model, drawing = exact(), Drawing(classifier=classifier, steps=2)
+    model, drawing = exact(), DiffusionSampling(classifier=classifier, steps=2)
 
     def asked():
         x, labels = torch.ones(2, 2).double(), torch.tensor([0, 1])
@@ -270,7 +272,7 @@ def test_inference_mode_changes_nothing():
 def test_a_classifier_that_guides_is_part_of_the_model():
     classifier = NoisyClassifier(TimeMLP(TimeMLPConfig(shape=(2,), width=8, outputs=2)), path=edm())
     network = TimeMLP(TimeMLPConfig(shape=(2,), width=8))
-    model = ScoreModel(network, shape=(2,), units=Standardize(2), drawing=Drawing(classifier=classifier))
+    model = DiffusionModel(network, shape=(2,), units=Standardize(2), drawing=DiffusionSampling(classifier=classifier))
     model.fit(torch.tensor([[0.0, 3.0], [1.0, 3.0], [2.0, 3.0]]))
     assert float(classifier.sigma_data) == float(model.core.sigma_data) == pytest.approx(math.sqrt(0.5), rel=1e-3)
     assert any(name.startswith("guide.network") for name in model.state_dict())

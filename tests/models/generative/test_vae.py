@@ -4,20 +4,20 @@ from functools import partial
 import pytest
 import torch
 
-from lawful.functions import principal_axes
+from lawful.functions import pca_axes
 from lawful.models.generative import (
     PCA,
     BernoulliLikelihood,
-    Bounds,
-    CategoricalCodes,
+    CategoricalLatent,
     CNNAutoencoderConfig,
     CNNVAEConfig,
-    GaussianCodes,
+    GaussianLatent,
     GaussianLikelihood,
-    Generates,
+    HeteroscedasticGaussianLikelihood,
     MLPVAEConfig,
-    Scores,
-    VaryingGaussianLikelihood,
+    SupportsELBO,
+    SupportsLogProb,
+    SupportsSample,
     cnn_decoder,
     cnn_vae,
     linear_vae,
@@ -39,7 +39,7 @@ def small(**options):
 @pytest.mark.parametrize("components", [1, 3])
 def test_the_bounds_of_the_linear_one_are_the_likelihood_of_pca(components):
     x = rows()
-    pca = PCA.fit(x, axes=partial(principal_axes, components=components))
+    pca = PCA.fit(x, axes=partial(pca_axes, components=components))
     model, truth = linear_vae(pca), pca.log_prob(x).value
     for k in (1, 7):
         torch.testing.assert_close(model.iwae(x, k).value, truth)
@@ -50,7 +50,7 @@ def test_the_bounds_of_the_linear_one_are_the_likelihood_of_pca(components):
 
 def test_a_wrong_posterior_loosens_the_bound_and_importance_tightens_it():
     x = rows()
-    pca = PCA.fit(x, axes=partial(principal_axes, components=2))
+    pca = PCA.fit(x, axes=partial(pca_axes, components=2))
     model, truth = linear_vae(pca), pca.log_prob(x).value.mean()
     with torch.no_grad():
         model.encoder.bias[2:] += 1.0
@@ -65,9 +65,9 @@ def test_a_wrong_posterior_loosens_the_bound_and_importance_tightens_it():
 def test_training_the_linear_decoder_finds_the_likelihood_of_pca():
     """Lucas and others: a linear VAE has no optimum but that of PCA."""
     x = rows(200, 3).float()
-    pca = PCA.fit(x, axes=partial(principal_axes, components=1))
+    pca = PCA.fit(x, axes=partial(pca_axes, components=1))
     model = small(shape=(3,), latent=1, hidden=())
-    model.fit_units(x)
+    model.fit_normalizer(x)
     with torch.no_grad():  # one noise for all features, in the units of the data
         model.likelihood.units.std.fill_(1.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
@@ -86,15 +86,15 @@ def test_training_the_linear_decoder_finds_the_likelihood_of_pca():
     [
         small(),
         small(shape=(1, 2, 3), likelihood=BernoulliLikelihood((1, 2, 3))),
-        small(codes=CategoricalCodes(2, classes=3)),
-        small(likelihood=VaryingGaussianLikelihood((4,))),
+        small(codes=CategoricalLatent(2, classes=3)),
+        small(likelihood=HeteroscedasticGaussianLikelihood((4,))),
     ],
     ids=["gaussian", "bernoulli", "categorical", "varying"],
 )
 def test_it_keeps_the_contract(model):
-    assert isinstance(model, Generates)
-    assert isinstance(model, Bounds)
-    assert not isinstance(model, Scores)
+    assert isinstance(model, SupportsSample)
+    assert isinstance(model, SupportsELBO)
+    assert not isinstance(model, SupportsLogProb)
     x = model.sample(9, seed=3)
     assert x.shape[1:] == model.shape
     torch.testing.assert_close(model.sample(2, seed=3, first=5), x[5:7])
@@ -111,7 +111,7 @@ def test_it_keeps_the_contract(model):
         model.elbo(x, labels=torch.zeros(9, dtype=torch.long))
 
 
-@pytest.mark.parametrize("codes", [GaussianCodes(1), CategoricalCodes(1, classes=3)], ids=["gaussian", "categorical"])
+@pytest.mark.parametrize("codes", [GaussianLatent(1), CategoricalLatent(1, classes=3)], ids=["gaussian", "categorical"])
 def test_bounds_of_bits_are_below_their_probability_which_importance_finds(codes):
     """All patterns of three bits: their probabilities, by many codes drawn beforehand, add up to one."""
     model = small(shape=(3,), codes=codes, likelihood=BernoulliLikelihood((3,)))
@@ -128,7 +128,7 @@ def test_bounds_of_bits_are_below_their_probability_which_importance_finds(codes
 
 def test_nats_are_those_of_the_units_of_the_data():
     x = rows().float()
-    near, far = small(shape=(5,)).fit_units(x), small(shape=(5,)).fit_units(100 * x + 7)
+    near, far = small(shape=(5,)).fit_normalizer(x), small(shape=(5,)).fit_normalizer(100 * x + 7)
     far.load_state_dict({**near.state_dict(), **{k: v for k, v in far.state_dict().items() if "units" in k}})
     lower = near.elbo(x).value - far.elbo(100 * x + 7).value
     torch.testing.assert_close(lower, torch.full_like(lower, 5 * math.log(100)), rtol=1e-3, atol=0)
@@ -137,7 +137,7 @@ def test_nats_are_those_of_the_units_of_the_data():
 def test_without_labels_a_conditional_model_bounds_the_mixture():
     model = small(classes=3)
     x, labels = rows(30, 4).float(), torch.arange(30) % 3
-    model.fit_units(x, labels=labels)
+    model.fit_normalizer(x, labels=labels)
     assert model.sample(6, labels=torch.tensor([0, 1, 2, 0, 1, 2])).shape == (6, 4)
     assert model.sample(5).shape == (5, 4)
     each = torch.stack([model.iwae(x, 400, labels=torch.full((30,), c)).value for c in range(3)])
@@ -169,7 +169,7 @@ def test_beta_and_free_bits_change_what_codes_say():
     x = rows(100, 4).float()
 
     def said(**options):
-        model = small().fit_units(x)
+        model = small().fit_normalizer(x)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
         for _ in range(60):
             optimizer.zero_grad()
@@ -200,7 +200,7 @@ def test_what_is_wrong_is_refused():
     with pytest.raises(ValueError, match="from 0 to 1 were wanted, for bits: got 0 to 255"):
         bits.loss(torch.tensor([[0.0, 255.0, 1.0, 2.0]]))
     with pytest.raises(ValueError, match="at least 1 choice"):
-        CategoricalCodes(2, classes=1)
+        CategoricalLatent(2, classes=1)
     with pytest.raises(ValueError, match="low is below high"):
         BernoulliLikelihood((2,), low=1.0)
 
@@ -208,8 +208,8 @@ def test_what_is_wrong_is_refused():
 def test_a_feature_that_never_varies_keeps_the_density_finite():
     x = rows(40, 4).float()
     x[:, 2] = 5.0
-    for kind in (GaussianLikelihood, VaryingGaussianLikelihood):
-        model = small(likelihood=kind((4,))).fit_units(x)
+    for kind in (GaussianLikelihood, HeteroscedasticGaussianLikelihood):
+        model = small(likelihood=kind((4,))).fit_normalizer(x)
         assert model.elbo(x).value.isfinite().all()
 
 
@@ -218,7 +218,7 @@ def test_convolutions_are_told_labels_and_share_the_networks_of_the_autoencoder(
     torch.manual_seed(0)
     model = cnn_vae(CNNVAEConfig(shape=shape, latent=3, width=2, classes=4)).eval()
     x, labels = torch.randn(5, *shape), torch.tensor([0, 1, 2, 3, 3])
-    model.fit_units(x, labels=labels)
+    model.fit_normalizer(x, labels=labels)
     assert model.encode(x, labels=labels).shape == (5, 3)
     assert not torch.allclose(model.encode(x, labels=labels), model.encode(x, labels=labels.flip(0)))
     assert model.sample(2).shape == (2, *shape)

@@ -15,28 +15,39 @@ from lawful.blocks import (
     GatedFeedForward,
     LayerNorm,
     LayerScale,
-    Mix,
     NGramEmbedding,
     RMSNorm,
+    WeightedSum,
     post_norm,
     pre_norm,
     sandwich_norm,
 )
-from lawful.blocks.attention import Heads, MultiHeadAttention, SimilarityAttention, SymmetricForm
-from lawful.blocks.positions import ALiBi, Learned, RelativeBuckets, RelativeClipped, Rotary, Sinusoidal
+from lawful.blocks.attention import HeadSpec, MultiHeadAttention
+from lawful.blocks.bilinear_attention import SimilarityAttention, SymmetricForm
+from lawful.blocks.positions import (
+    ALiBi,
+    ClippedRelativeBias,
+    LearnedPositions,
+    RotaryEmbedding,
+    SinusoidalPositions,
+    T5RelativeBias,
+)
 from lawful.functions.attention import (
-    Chunked,
-    Linear,
+    ChunkedAttention,
+    LinearAttention,
     Mask,
     fused_attention,
     masked_softmax,
-    plain_attention,
+    reference_attention,
     window_attention,
 )
-from lawful.models.transformer import Decoder, DecoderConfig, Extras, gpt2_config, rotary_attention
+from lawful.models.gpt2_weights import gpt2_config
+from lawful.models.transformer import Decoder, DecoderConfig, TransformerExtras, rotary_attention
 
 VOCAB, D = 7, 8
-SMALL = DecoderConfig(vocab=VOCAB, d=D, depth=2, attention=partial(rotary_attention, heads=2), extras=Extras())
+SMALL = DecoderConfig(
+    vocab=VOCAB, d=D, depth=2, attention=partial(rotary_attention, heads=2), extras=TransformerExtras()
+)
 TOKENS = torch.arange(2 * 9).reshape(2, 9) * 5 % VOCAB
 
 
@@ -59,42 +70,47 @@ def same(a, b):
     torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-TWO = (Heads(count=2),)
+TWO = (HeadSpec(count=2),)
 
 
 def attention(d, *, heads=TWO, turned=False, biased=None, kernel=fused_attention, norm=None):
-    rotary = [Rotary(one.key or d // 2) for one in heads] if turned else None
+    rotary = [RotaryEmbedding(one.key or d // 2) for one in heads] if turned else None
     rotary = rotary[0] if turned and len(heads) == 1 else rotary
-    bias_by = None if biased is None else biased(sum(one.count for one in heads))
-    return MultiHeadAttention(d, heads=list(heads), rotary=rotary, bias_by=bias_by, kernel=kernel, norm=norm)
+    position_bias = None if biased is None else biased(sum(one.count for one in heads))
+    return MultiHeadAttention(
+        d, heads=list(heads), rotary=rotary, position_bias=position_bias, kernel=kernel, norm=norm
+    )
 
 
 POSITIONS = {
     "none": ({}, None),
-    "learned": ({}, partial(Learned, 9)),
-    "sinusoidal": ({}, Sinusoidal),
+    "learned": ({}, partial(LearnedPositions, 9)),
+    "sinusoidal": ({}, SinusoidalPositions),
     "rotary": ({"turned": True}, None),
     "alibi": ({"biased": ALiBi}, None),
-    "buckets": ({"biased": partial(RelativeBuckets, buckets=8, reach=6, sides=1)}, None),
-    "clipped": ({"biased": partial(RelativeClipped, reach=4)}, None),
+    "buckets": ({"biased": partial(T5RelativeBias, buckets=8, reach=6, sides=1)}, None),
+    "clipped": ({"biased": partial(ClippedRelativeBias, reach=4)}, None),
 }
 HEADS = {
     "alike": TWO,
-    "groups": (Heads(count=4, groups=2, key=2),),
-    "one group": (Heads(count=4, groups=1, key=2, value=4),),
-    "sizes": (Heads(count=1, key=2), Heads(count=2, key=4, value=2)),
+    "groups": (HeadSpec(count=4, groups=2, key=2),),
+    "one group": (HeadSpec(count=4, groups=1, key=2, value=4),),
+    "sizes": (HeadSpec(count=1, key=2), HeadSpec(count=2, key=4, value=2)),
 }
 KERNELS = {
-    "plain": (plain_attention, None),
+    "plain": (reference_attention, None),
     "fused": (fused_attention, None),
-    "chunked": (Chunked(size=3), None),
+    "chunked": (ChunkedAttention(size=3), None),
     "masked window": (fused_attention, 3),
     "window": (window_attention, 3),
-    "linear": (Linear(), None),
+    "linear": (LinearAttention(), None),
 }
 RESIDUALS = (pre_norm, post_norm, sandwich_norm)
 ORDERS = ("(sf)*", "(hsh)*", "s2f", "s*", "fsf")
-VALUES = {"none": Extras(), "residual": Extras(value_residual=partial(Mix, start=(0.6, 0.4)))}
+VALUES = {
+    "none": TransformerExtras(),
+    "residual": TransformerExtras(value_residual=partial(WeightedSum, start=(0.6, 0.4))),
+}
 SPLITS = ([9], [1] * 9, [4, 1, 1, 3], [2, 7])
 
 
@@ -130,7 +146,7 @@ def test_the_cache_gives_what_the_full_pass_gives(position, kernel, heads, resid
 
 @pytest.mark.parametrize("position", [name for name, (given, _) in POSITIONS.items() if "biased" in given])
 def test_linear_attention_refuses_a_bias_of_scores_that_it_never_computes(position):
-    model = made(replace(SMALL, attention=partial(attention, kernel=Linear(), **POSITIONS[position][0])))
+    model = made(replace(SMALL, attention=partial(attention, kernel=LinearAttention(), **POSITIONS[position][0])))
     for cache in (None, model.cache()):
         with pytest.raises(ValueError, match="linear attention knows causal masks, prefixes and padding: got bias"):
             model(TOKENS, cache=cache)
@@ -145,17 +161,22 @@ def test_the_cache_gives_what_the_full_pass_gives_for_the_whole_product(residual
 
 
 EXTRAS = {
-    "ngrams": Extras(ngrams=(NGramEmbedding,)),
-    "hashed": Extras(ngrams=(partial(NGramEmbedding, n=2), partial(NGramEmbedding, n=4, rows=5))),
-    "shortcut": Extras(shortcut=Mix),
-    "value embedding": Extras(value_residual=Mix, value_embedding=Embedding),
-    "softcap": Extras(softcap=2.0),
-    "layer scale": Extras(gate=LayerScale),
-    "gate": Extras(gate=lambda d: Gate()),
-    "entry": Extras(entry=RMSNorm),
-    "last": Extras(last=nn.Identity),
-    "all": Extras(
-        ngrams=(NGramEmbedding,), shortcut=Mix, value_residual=Mix, softcap=2.0, gate=LayerScale, entry=LayerNorm
+    "ngrams": TransformerExtras(ngrams=(NGramEmbedding,)),
+    "hashed": TransformerExtras(ngrams=(partial(NGramEmbedding, n=2), partial(NGramEmbedding, n=4, rows=5))),
+    "shortcut": TransformerExtras(shortcut=WeightedSum),
+    "value embedding": TransformerExtras(value_residual=WeightedSum, value_embedding=Embedding),
+    "softcap": TransformerExtras(softcap=2.0),
+    "layer scale": TransformerExtras(gate=LayerScale),
+    "gate": TransformerExtras(gate=lambda d: Gate()),
+    "entry": TransformerExtras(entry=RMSNorm),
+    "last": TransformerExtras(last=nn.Identity),
+    "all": TransformerExtras(
+        ngrams=(NGramEmbedding,),
+        shortcut=WeightedSum,
+        value_residual=WeightedSum,
+        softcap=2.0,
+        gate=LayerScale,
+        entry=LayerNorm,
     ),
 }
 
@@ -172,7 +193,7 @@ def test_every_extra_works_with_a_cache_and_learns(extras):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("extras", [Extras(), EXTRAS["all"]], ids=["plain", "all"])
+@pytest.mark.parametrize("extras", [TransformerExtras(), EXTRAS["all"]], ids=["plain", "all"])
 def test_prompts_of_unequal_lengths_give_what_each_gives_alone(positions, extras):
     given, added = POSITIONS[positions]
     model = made(replace(SMALL, attention=partial(attention, **given), positions=added, extras=extras))
@@ -343,10 +364,10 @@ def test_attention_of_ones_own_serves():
     with pytest.raises(TypeError, match="attention with a method cache is wanted to read on: Similar has none"):
         model.cache()
     with pytest.raises(TypeError, match=r"attention that mixes values, .* is wanted: got Similar"):
-        Decoder(replace(SMALL, attention=lambda d: Similar(), extras=Extras(value_residual=Mix)))
+        Decoder(replace(SMALL, attention=lambda d: Similar(), extras=TransformerExtras(value_residual=WeightedSum)))
 
 
-@pytest.mark.parametrize("kernel", [fused_attention, Linear()])
+@pytest.mark.parametrize("kernel", [fused_attention, LinearAttention()])
 def test_attention_by_a_bilinear_form_serves_and_has_a_cache(kernel):
     torch.manual_seed(0)
 
@@ -364,7 +385,7 @@ def test_attention_by_a_bilinear_form_serves_and_has_a_cache(kernel):
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0), (0, 0)])
 def test_no_texts_and_empty_ones(shape):
     tokens = torch.zeros(shape, dtype=torch.int64)
-    extras = Extras(ngrams=(NGramEmbedding,), shortcut=Mix, value_residual=Mix)
+    extras = TransformerExtras(ngrams=(NGramEmbedding,), shortcut=WeightedSum, value_residual=WeightedSum)
     for config in (SMALL, replace(SMALL, extras=extras), gpt2_config(vocab=VOCAB, d=D, depth=1, heads=2, context=9)):
         model = Decoder(config)
         assert model(tokens).shape == (*shape, VOCAB)
@@ -382,4 +403,4 @@ def test_a_window_before_attention_to_a_memory():
 
 def test_a_table_of_values_wants_attention():
     with pytest.raises(ValueError, match="values of attention are wanted, of a letter s: got the order 'ff'"):
-        Decoder(replace(SMALL, order="f*", extras=Extras(value_embedding=nn.Embedding)))
+        Decoder(replace(SMALL, order="f*", extras=TransformerExtras(value_embedding=nn.Embedding)))

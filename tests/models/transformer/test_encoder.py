@@ -6,14 +6,16 @@ from torch import nn
 
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.functions.attention import Mask
-from lawful.models.transformer import Encoder, EncoderConfig, Extras, rotary_attention
+from lawful.models.transformer import Encoder, EncoderConfig, TransformerExtras, rotary_attention
 
 TOKENS = torch.tensor([[1, 2, 3, 4, 0], [4, 4, 1, 0, 2]])
 
 
 def made(attention, **given):
     torch.manual_seed(0)
-    model = Encoder(EncoderConfig(vocab=5, d=8, depth=2, attention=attention, extras=Extras(), **given)).double()
+    model = Encoder(
+        EncoderConfig(vocab=5, d=8, depth=2, attention=attention, extras=TransformerExtras(), **given)
+    ).double()
     for p in model.parameters():
         nn.init.normal_(p, std=0.4)
     return model

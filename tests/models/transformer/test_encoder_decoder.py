@@ -11,7 +11,7 @@ from lawful.models.transformer import (
     EncoderConfig,
     EncoderDecoder,
     EncoderDecoderConfig,
-    Extras,
+    TransformerExtras,
     rotary_attention,
 )
 
@@ -24,7 +24,7 @@ def config(residual=pre_norm, order="(scf)*", **given):
         "depth": 2,
         "attention": partial(rotary_attention, heads=2),
         "residual": residual,
-        "extras": Extras(),
+        "extras": TransformerExtras(),
     }
     decoder = DecoderConfig(vocab=6, order=order, **parts)
     return EncoderDecoderConfig(encoder=EncoderConfig(vocab=6, **parts), decoder=decoder, **given)

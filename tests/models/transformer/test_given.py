@@ -5,14 +5,15 @@ import torch
 from torch import nn
 
 from lawful.blocks import Dropout
-from lawful.inference.decoding import GREEDY, beam_search, beam_searches, generate
+from lawful.inference.beam_search import beam_search, beam_searches
+from lawful.models.generation import GREEDY, generate
 from lawful.models.transformer import (
+    ConditionalDecoder,
     DecoderConfig,
     EncoderConfig,
     EncoderDecoder,
     EncoderDecoderConfig,
-    Extras,
-    Given,
+    TransformerExtras,
     rotary_attention,
 )
 
@@ -23,7 +24,10 @@ STARTS = [[0], [3, 1], [2]]
 def made(**extras):
     torch.manual_seed(0)
     parts = {"vocab": 6, "d": 8, "depth": 2, "attention": partial(rotary_attention, heads=2)}
-    halves = EncoderConfig(**parts, extras=Extras(**extras)), DecoderConfig(**parts, order="(scf)*", extras=Extras())
+    halves = (
+        EncoderConfig(**parts, extras=TransformerExtras(**extras)),
+        DecoderConfig(**parts, order="(scf)*", extras=TransformerExtras()),
+    )
     model = EncoderDecoder(EncoderDecoderConfig(encoder=halves[0], decoder=halves[1])).double()
     for p in model.parameters():
         nn.init.normal_(p, std=0.4)
@@ -32,7 +36,7 @@ def made(**extras):
 
 def together(model):
     source = torch.tensor([row + [0] * (4 - len(row)) for row in SOURCES])
-    return Given(model, source, there=torch.arange(4) < torch.tensor([[len(row)] for row in SOURCES]))
+    return ConditionalDecoder(model, source, there=torch.arange(4) < torch.tensor([[len(row)] for row in SOURCES]))
 
 
 def test_generate_takes_an_encoder_decoder_and_its_sources():
@@ -49,13 +53,13 @@ def test_beam_search_takes_an_encoder_decoder_and_its_sources():
     model = made()
     found = beam_searches(together(model), STARTS, tokens=5, beams=3, stop=[2])
     for source, start, best in zip(SOURCES, STARTS, found, strict=True):
-        alone = beam_search(Given(model, torch.tensor([source])), start, tokens=5, beams=3, stop=[2])
+        alone = beam_search(ConditionalDecoder(model, torch.tensor([source])), start, tokens=5, beams=3, stop=[2])
         assert [one.tokens for one in best] == [one.tokens for one in alone]
 
 
 def test_several_targets_of_one_source():
     model = made()
-    given, targets = Given(model, torch.tensor([SOURCES[0]])), torch.tensor([[0, 1], [3, 3], [2, 0]])
+    given, targets = ConditionalDecoder(model, torch.tensor([SOURCES[0]])), torch.tensor([[0, 1], [3, 3], [2, 0]])
     wanted = model(torch.tensor([SOURCES[0]] * 3), targets)
     torch.testing.assert_close(given(targets), wanted)
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lawful.data import Gaussian, Mixture
-from lawful.functions.noise import normal_noise
-from lawful.objectives.generative import (
+from lawful.functions.random import normal_noise
+from lawful.losses.diffusion import (
     LogNormal,
     LogUniform,
     Steps,
@@ -26,7 +26,7 @@ from lawful.solvers.diffusion import (
     SCORE,
     VELOCITY,
     convert,
-    discrete_chain,
+    ddpm_path,
     edm,
     preconditioned,
     rectified,
@@ -88,7 +88,7 @@ def test_the_reduced_varies_less():
     assert torch.tensor(many[1]).std() < 0.7 * torch.tensor(many[0]).std()
 
 
-@pytest.mark.parametrize("path", [edm(), variance_preserving(), discrete_chain()], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [edm(), variance_preserving(), ddpm_path()], ids=lambda p: p.name)
 @pytest.mark.parametrize("kind", [SCORE, NOISE, DENOISED, VELOCITY, FLOW, preconditioned(1.0)], ids=lambda k: k.name)
 def test_every_parametrisation_is_least_at_the_truth(path, kind):
     target = Gaussian(torch.tensor([0.5, -1.0]).double(), torch.tensor([[1.0, 0.6], [0.6, 2.0]]).double())
@@ -120,7 +120,7 @@ def test_a_weighting_is_another_kind_to_count_in():
 
 
 @pytest.mark.parametrize("levels", [LogNormal(), LogUniform(), UniformInTime(), Steps(count=10)], ids=str)
-@pytest.mark.parametrize("path", [edm(), variance_preserving(), discrete_chain(), rectified()], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [edm(), variance_preserving(), ddpm_path(), rectified()], ids=lambda p: p.name)
 def test_noise_levels_stay_on_the_path(levels, path):
     t = levels.times(torch.tensor([0.0, 0.3, 1 - 1e-12]).double(), path)
     assert t.dtype == torch.float64

@@ -4,17 +4,17 @@ import pytest
 import torch
 from torch.distributions import Categorical, Normal, kl_divergence
 
-from lawful.objectives.generative import (
+from lawful.losses.variational import (
     categorical_divergence,
-    gaussian_divergence,
+    gaussian_kl,
     gaussian_log_density,
     gumbel,
     gumbel_max,
     gumbel_softmax,
-    importance_bound,
     importance_estimate,
+    iwae_bound,
     negative_elbo,
-    reparameterised,
+    reparameterize,
     score_function,
 )
 
@@ -22,8 +22,8 @@ from lawful.objectives.generative import (
 def test_the_divergence_is_that_of_pytorch_to_the_last_digit_where_the_two_are_close():
     mean, log_variance = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     plain = kl_divergence(Normal(mean, (log_variance / 2).exp()), Normal(torch.zeros_like(mean), 1.0))
-    torch.testing.assert_close(gaussian_divergence(mean, log_variance), plain)
-    close = gaussian_divergence(torch.zeros(1), torch.tensor([1e-3]))
+    torch.testing.assert_close(gaussian_kl(mean, log_variance), plain)
+    close = gaussian_kl(torch.zeros(1), torch.tensor([1e-3]))
     assert float(close) == pytest.approx(1e-6 / 4, rel=1e-3)
 
 
@@ -43,13 +43,13 @@ def test_no_examples_and_no_weights_are_refused():
     with pytest.raises(ValueError, match="at least one example"):
         negative_elbo(torch.zeros(0), torch.zeros(0, 2))
     with pytest.raises(ValueError, match="k is at least 1"):
-        importance_bound(torch.zeros(0, 3))
+        iwae_bound(torch.zeros(0, 3))
 
 
 def test_the_importance_bound_grows_with_k_towards_the_truth():
     """Of log-normal weights, whose mean is known: log w ~ N(-1/2, 1), so that E w = 1 and log p = 0."""
     logs = torch.randn(64, 4000, generator=torch.Generator().manual_seed(1), dtype=torch.float64) - 0.5
-    bounds = [float(importance_bound(logs[:k]).mean()) for k in (1, 2, 8, 64)]
+    bounds = [float(iwae_bound(logs[:k]).mean()) for k in (1, 2, 8, 64)]
     assert bounds == sorted(bounds)
     assert bounds[0] == pytest.approx(-0.5, abs=0.05)
     assert -0.05 < bounds[-1] < 0
@@ -63,7 +63,7 @@ def test_the_importance_bound_tells_its_error():
 
 
 def test_huge_log_weights_stay_finite():
-    assert float(importance_bound(torch.tensor([-5000.0, -5000.0]))) == -5000.0
+    assert float(iwae_bound(torch.tensor([-5000.0, -5000.0]))) == -5000.0
 
 
 def test_the_gradient_through_samples_is_the_true_one_and_varies_less_than_that_through_probabilities():
@@ -72,7 +72,7 @@ def test_the_gradient_through_samples_is_the_true_one_and_varies_less_than_that_
     mean = torch.full((n,), mu, dtype=torch.float64, requires_grad=True)
     spread = torch.full((n,), log_variance, dtype=torch.float64, requires_grad=True)
     noise = torch.randn(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    z = reparameterised(mean, spread, noise)
+    z = reparameterize(mean, spread, noise)
     through = torch.autograd.grad(z.square().sum(), (mean, spread))
     values = z.detach().square()
     logs = gaussian_log_density(z.detach()[:, None], mean[:, None], spread[:, None])

@@ -3,7 +3,7 @@ import pytest
 import torch
 from matplotlib.collections import LineCollection
 
-from lawful.objectives import on_a_grid, on_a_line
+from lawful.losses.regularization import on_a_grid, on_a_line
 from lawful.probe.figures import Network, as_svg, laid_out
 
 W = [torch.tensor([[1.0, -0.5], [0.0, 0.25], [2.0, 1e-9]]), torch.tensor([[-1.0, 1.0, 0.5]])]

@@ -4,19 +4,20 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
-from lawful.recipes import Classify, Regress, classified, load
-from lawful.recipes.generative import Attack, attack
-from lawful.recipes.given import Given
-from lawful.recipes.learning import Learning
-from lawful.recipes.robustness import Robustness
-from lawful.training import Engine, train
+from lawful.recipes import ClassifyRecipe, RegressRecipe, attack, load
+from lawful.recipes import classify as classified
+from lawful.recipes.attack import AttackRecipe
+from lawful.recipes.classify import Robustness
+from lawful.recipes.data import SupervisedData
+from lawful.recipes.optimization import Learning
+from lawful.training import TrainerConfig, train
 
-ENGINE = Engine(threads=1, laws=0)
+ENGINE = TrainerConfig(threads=1, laws=0)
 SHORT = {"learning": Learning(epochs=2, batch=256), "engine": ENGINE}
 
 
 def test_a_classifier_is_trained_and_attacked(tmp_path):
-    recipe = Attack(width=4, depth=1, eps=(0.5, 4.0), steps=3, examples=40, **SHORT)
+    recipe = AttackRecipe(width=4, depth=1, eps=(0.5, 4.0), steps=3, examples=40, **SHORT)
     run = train(recipe, folder=tmp_path)
     clean = run.results["test"]["accuracy"]["value"]
     attacked = [run.results["test"][f"robust, eps {eps}"]["value"] for eps in (0.5, 4)]
@@ -31,14 +32,14 @@ def first(tmp_path_factory):
     """A classifier of a table, without pictures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classified, "figures", MagicMock())
-        table = {**SHORT, "given": Given(data="iris"), "learning": Learning(epochs=20, batch=64)}
-        return train(Classify(hidden=(8,), **table), folder=tmp_path_factory.mktemp("first"))
+        table = {**SHORT, "given": SupervisedData(data="iris"), "learning": Learning(epochs=20, batch=64)}
+        return train(ClassifyRecipe(hidden=(8,), **table), folder=tmp_path_factory.mktemp("first"))
 
 
 @pytest.mark.parametrize("by", ["fgsm", "momentum", "deepfool", "worst"])
 def test_the_classifier_of_a_run_is_attacked_on_its_own_data(tmp_path, first, monkeypatch, by):
     monkeypatch.setattr(attack, "figures", MagicMock())
-    run = train(Attack(run=str(first.path), by=by, steps=3, engine=ENGINE), folder=tmp_path)
+    run = train(AttackRecipe(run=str(first.path), by=by, steps=3, engine=ENGINE), folder=tmp_path)
     assert run.results["test"]["accuracy"]["value"] == first.results["test"]["accuracy"]["value"]
     robust = [found["value"] for name, found in run.results["test"].items() if name.startswith("robust")]
     assert robust == sorted(robust, reverse=True)
@@ -50,10 +51,10 @@ def test_the_classifier_of_a_run_is_attacked_on_its_own_data(tmp_path, first, mo
 def test_adversarial_training_is_an_option_of_classify(tmp_path, undrawn):
     options = {
         **SHORT,
-        "given": Given(data="iris"),
+        "given": SupervisedData(data="iris"),
         "learning": Learning(epochs=12, batch=32, schedule="constant", learning_rate=0.02),
     }
-    robust = Classify(hidden=(16,), robustness=Robustness(adversarial=0.5, attack_steps=2), **options)
+    robust = ClassifyRecipe(hidden=(16,), robustness=Robustness(adversarial=0.5, attack_steps=2), **options)
     run = train(robust, folder=tmp_path)
     plain = train(replace(robust, robustness=Robustness()), folder=tmp_path)
     assert "robust accuracy" not in plain.results
@@ -70,12 +71,15 @@ def test_adversarial_training_is_an_option_of_classify(tmp_path, undrawn):
 )
 def test_options_that_do_not_go_together_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        Attack(**options)
+        AttackRecipe(**options)
 
 
 def test_only_classifiers_are_attacked_or_trained_so(tmp_path, undrawn):
-    run = train(Regress(given=Given(data="diabetes"), **{**SHORT, "learning": Learning(epochs=1)}), folder=tmp_path)
+    run = train(
+        RegressRecipe(given=SupervisedData(data="diabetes"), **{**SHORT, "learning": Learning(epochs=1)}),
+        folder=tmp_path,
+    )
     with pytest.raises(ValueError, match=r"an attack is for classifiers: .* is a run of regress"):
-        Attack(run=str(run.path)).training()
+        AttackRecipe(run=str(run.path)).training()
     with pytest.raises(ValueError, match="adversarial training follows gradients"):
-        Classify(model="nearest", robustness=Robustness(adversarial=0.1))
+        ClassifyRecipe(model="nearest", robustness=Robustness(adversarial=0.1))

@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 
-from lawful.recipes.generative import Autoencode, Gan, Observed, Vae
-from lawful.training import Engine, train
+from lawful.recipes.autoencode import AutoencodeRecipe
+from lawful.recipes.data import GenerativeData
+from lawful.recipes.gan import GANRecipe
+from lawful.recipes.vae import VAERecipe
+from lawful.training import TrainerConfig, train
 
-RECIPES = pytest.mark.parametrize("kind", [Autoencode, Gan, Vae])
-ENGINE = Engine(threads=1, laws=0)
+RECIPES = pytest.mark.parametrize("kind", [AutoencodeRecipe, GANRecipe, VAERecipe])
+ENGINE = TrainerConfig(threads=1, laws=0)
 
 
 def kept(tmp_path, x):
@@ -30,7 +33,7 @@ def kept(tmp_path, x):
 )
 def test_bad_data_are_refused_with_a_sentence(tmp_path, kind, x, options, said):
     with pytest.raises(ValueError, match=said):
-        kind(given=Observed(data=kept(tmp_path, x), **options)).training()
+        kind(given=GenerativeData(data=kept(tmp_path, x), **options)).training()
 
 
 @RECIPES
@@ -43,7 +46,7 @@ def test_no_steps_are_refused(kind):
 def test_few_rows_with_a_constant_column_are_trained_on_and_told(tmp_path, kind):
     x = np.random.default_rng(0).normal(size=(30, 3))
     x[:, 1] = 7
-    recipe = kind(given=Observed(data=kept(tmp_path, x)), hidden=(4,), latent=2, steps=2, engine=ENGINE)
+    recipe = kind(given=GenerativeData(data=kept(tmp_path, x)), hidden=(4,), latent=2, steps=2, engine=ENGINE)
     found = train(recipe, folder=tmp_path).results
     assert any("1 of 3 features are constant" in note for note in found["warnings"])
 
@@ -51,4 +54,4 @@ def test_few_rows_with_a_constant_column_are_trained_on_and_told(tmp_path, kind)
 def test_a_game_wants_parts_that_samples_can_be_compared_with(tmp_path):
     x = np.random.default_rng(0).normal(size=(12, 3))
     with pytest.raises(ValueError, match="at least 2 observations of each part: one has 1"):
-        Gan(given=Observed(data=kept(tmp_path, x))).training()
+        GANRecipe(given=GenerativeData(data=kept(tmp_path, x))).training()

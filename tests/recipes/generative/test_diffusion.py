@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.models.generative import Generates, Scores
+from lawful.models.generative import SupportsLogProb, SupportsSample
 from lawful.recipes import draw, load
-from lawful.recipes.generative import Diffusion, Observed
-from lawful.recipes.generative.noising import Noising
-from lawful.training import Engine, train
+from lawful.recipes.data import GenerativeData
+from lawful.recipes.diffusion import DiffusionConfig, DiffusionRecipe
+from lawful.training import TrainerConfig, train
 
-QUICK = {"steps": 3, "batch": 16, "width": 8, "draws": 3, "scored": 2, "engine": Engine(threads=1, laws=0)}
+QUICK = {"steps": 3, "batch": 16, "width": 8, "draws": 3, "scored": 2, "engine": TrainerConfig(threads=1, laws=0)}
 
 
 @pytest.fixture
@@ -20,15 +20,15 @@ def here(tmp_path, monkeypatch):
 
 
 def test_points_of_the_plane(here):
-    run = train(Diffusion(**QUICK, given=Observed(data="ring", examples=200)))
+    run = train(DiffusionRecipe(**QUICK, given=GenerativeData(data="ring", examples=200)))
     assert {path.name for path in run.figures.iterdir()} == {"samples.png", "score.png", "trajectories.png"}
     assert {"log-likelihood", "denoising error"} <= run.results["test"].keys()
     assert "a Gaussian" in run.results["baselines"]
     assert run.results["evaluations for a score"] == 63
     assert run.results["standard error of a score, nats"] == 0
     model = load(run)
-    assert isinstance(model, Generates)
-    assert isinstance(model, Scores)
+    assert isinstance(model, SupportsSample)
+    assert isinstance(model, SupportsLogProb)
     x = np.load(run.samples / "samples.npy")
     torch.testing.assert_close(model.sample(5, 0), torch.tensor(x[:5]), rtol=1e-4, atol=1e-4)
 
@@ -36,8 +36,8 @@ def test_points_of_the_plane(here):
 def test_series_by_a_transformer_with_labels(here):
     x = np.random.default_rng(0).normal(size=(40, 1, 6)).astype("float32")
     np.savez(here / "series.npz", x=x, y=np.arange(40) % 2)
-    given = Observed(data=str(here / "series.npz"))
-    run = train(Diffusion(**QUICK, given=given, network="transformer", depth=1, conditional=True, guidance=2.0))
+    given = GenerativeData(data=str(here / "series.npz"))
+    run = train(DiffusionRecipe(**QUICK, given=given, network="transformer", depth=1, conditional=True, guidance=2.0))
     assert "bits per dimension" not in run.results["test"]
     assert "log-likelihood, labels known" in run.results["test"]
     model = load(run)
@@ -53,7 +53,9 @@ def test_series_by_a_transformer_with_labels(here):
 
 def test_a_classifier_guides_towards_labels(here):
     options = {**QUICK, "steps": 30, "batch": 128, "draws": 8, "learning_rate": 1e-2, "average": 0.0}
-    run = train(Diffusion(**options, classifier=True, guidance=2.0, given=Observed(data="moons", examples=400)))
+    run = train(
+        DiffusionRecipe(**options, classifier=True, guidance=2.0, given=GenerativeData(data="moons", examples=400))
+    )
     assert run.results["test"]["accuracy of the classifier, a little noise added"] > 0.8
     assert "log-likelihood, labels known" not in run.results["test"]
     usual = draw(run, 2, label="1")
@@ -61,7 +63,7 @@ def test_a_classifier_guides_towards_labels(here):
     assert not draw(run, 2, label="1", guidance=1.0).allclose(usual)
     model = load(run)
     labels = torch.arange(2).repeat_interleave(30)
-    drawn, test = model.sample(60, labels=labels), Observed(data="moons", examples=400).parts()
+    drawn, test = model.sample(60, labels=labels), GenerativeData(data="moons", examples=400).parts()
     middles = torch.stack([test.test[test.test_labels == i].mean(0) for i in (0, 1)])
     near = torch.cdist(drawn, middles).argmin(1)
     assert float((near == labels).double().mean()) > 0.7
@@ -72,10 +74,12 @@ def test_a_classifier_guides_towards_labels(here):
 def test_every_path_and_prediction_trains_and_draws(path, predicts):
     if predicts in ("noise", "score") and path in ("cosine", "rectified"):
         with pytest.raises(ValueError, match="noise alone"):
-            Noising(path=path, predicts=predicts)
+            DiffusionConfig(path=path, predicts=predicts)
         return
     torch.manual_seed(0)
-    recipe = Diffusion(**QUICK, noising=Noising(path=path, predicts=predicts), given=Observed(data="ring", examples=60))
+    recipe = DiffusionRecipe(
+        **QUICK, noising=DiffusionConfig(path=path, predicts=predicts), given=GenerativeData(data="ring", examples=60)
+    )
     training = recipe.training()
     (turn,) = training.turns
     loss = turn.objective(training.model, (training.seen.train[:16],))
@@ -85,7 +89,9 @@ def test_every_path_and_prediction_trains_and_draws(path, predicts):
 
 @pytest.mark.parametrize("levels", ["log-normal", "log-uniform", "uniform", "steps"])
 def test_noise_levels_are_an_option(levels):
-    recipe = Diffusion(**QUICK, noising=Noising(levels=levels), given=Observed(data="ring", examples=60))
+    recipe = DiffusionRecipe(
+        **QUICK, noising=DiffusionConfig(levels=levels), given=GenerativeData(data="ring", examples=60)
+    )
     training = recipe.training()
     assert training.evaluate(training.model)["loss"] > 0
 
@@ -101,7 +107,7 @@ def test_noise_levels_are_an_option(levels):
 )
 def test_wrong_options_are_refused(options, said):
     with pytest.raises(ValueError, match=said):
-        Diffusion(**options)
+        DiffusionRecipe(**options)
 
 
 @pytest.mark.parametrize(
@@ -110,18 +116,18 @@ def test_wrong_options_are_refused(options, said):
 )
 def test_options_that_do_not_suit_the_data(options, said):
     with pytest.raises(ValueError, match=said):
-        Diffusion(**options, given=Observed(data="checkerboard", examples=60)).training()
+        DiffusionRecipe(**options, given=GenerativeData(data="checkerboard", examples=60)).training()
 
 
 @pytest.mark.long
 def test_a_trained_model_beats_a_gaussian(here):
     run = train(
-        Diffusion(
+        DiffusionRecipe(
             steps=600,
             batch=256,
             width=64,
             scored=200,
-            given=Observed(data="ring", examples=4000),
+            given=GenerativeData(data="ring", examples=4000),
             engine=QUICK["engine"],
         )
     )

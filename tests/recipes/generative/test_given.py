@@ -6,12 +6,11 @@ import torch
 from PIL import Image
 
 from lawful.data import Dequantizer
-from lawful.recipes.generative import Form, Observed
-from lawful.recipes.generative.form import DENSITIES
+from lawful.recipes.data import DENSITIES, DataSpec, GenerativeData
 
 
 def observed(path, **options):
-    return Observed(data=str(path), **options).parts()
+    return GenerativeData(data=str(path), **options).parts()
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,7 @@ def test_built_in_data_are_split_and_read_again(name, shape, classes):
     assert sum(seen.counts.values()) == {"digits": 1797, "iris": 150, "diabetes": 442}.get(name, 500)
     assert (seen.train_labels is None) == (classes == 0)
     assert (seen.density is not None) == (name in DENSITIES)
-    assert Form.described(json.loads(json.dumps(seen.described))) == seen.form
+    assert DataSpec.described(json.loads(json.dumps(seen.described))) == seen.form
     assert seen.form.read(name).x.shape[1:] == shape
 
 
@@ -117,7 +116,7 @@ def test_images_in_one_folder_and_in_a_folder_for_each_label(tmp_path):
     assert flat.dequantizer == both.dequantizer == Dequantizer(levels=256)
     assert not flat.classes
     assert both.classes == ("cat", "dog")
-    assert Form.described(flat.described) == flat.form
+    assert DataSpec.described(flat.described) == flat.form
     new = both.form.read(tmp_path / "two")
     assert len(new.files) == 12
     assert new.labels.tolist() == [0] * 6 + [1] * 6
@@ -170,7 +169,7 @@ def test_channels_that_come_last_are_noticed(tmp_path):
 )
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises((ValueError, OSError), match=message):
-        Observed(**options).parts()
+        GenerativeData(**options).parts()
 
 
 ARRAYS = {"kind": "arrays", "shape": [2], "classes": None}
@@ -194,4 +193,4 @@ ARRAYS = {"kind": "arrays", "shape": [2], "classes": None}
 )
 def test_a_form_that_nobody_vouches_for_is_checked(value):
     with pytest.raises(ValueError, match=r"form|encoding"):
-        Form.from_json(value)
+        DataSpec.from_json(value)

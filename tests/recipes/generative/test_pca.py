@@ -4,15 +4,15 @@ import torch
 from sklearn.decomposition import PCA as Reference
 
 import lawful
-from lawful.models.generative import Decoded, Generates, Scores
+from lawful.models.generative import AutoencoderSampler, SupportsLogProb, SupportsSample
 from lawful.probe import figures
-from lawful.recipes import Autoencode, Pca, draw, load, score
-from lawful.recipes.generative import Observed
-from lawful.recipes.generative.autoencode import gaussian_of
-from lawful.recipes.generative.pca import best
-from lawful.training import Engine
+from lawful.recipes import AutoencodeRecipe, PCARecipe, draw, load, score
+from lawful.recipes.autoencode import gaussian_of
+from lawful.recipes.data import GenerativeData
+from lawful.recipes.pca import best
+from lawful.training import TrainerConfig
 
-ENGINE = Engine(threads=1, laws=2)
+ENGINE = TrainerConfig(threads=1, laws=2)
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def drawn(monkeypatch):
 
 
 def test_pca_has_the_score_of_scikit_learn(drawn):
-    recipe = Pca(components=2, given=Observed(data="iris"), engine=ENGINE)
+    recipe = PCARecipe(components=2, given=GenerativeData(data="iris"), engine=ENGINE)
     run = lawful.train(recipe)
     seen = recipe.given.parts()
     reference = Reference(n_components=2).fit(seen.train.double().numpy())
@@ -40,8 +40,8 @@ def test_pca_has_the_score_of_scikit_learn(drawn):
     assert run.results["baselines"]["a Gaussian for each feature"] < found["value"]
     assert run.results["test"]["squared error"]["value"] < run.results["baselines"]["the mean, squared error"]
     model = load(run)
-    assert isinstance(model, Generates)
-    assert isinstance(model, Scores)
+    assert isinstance(model, SupportsSample)
+    assert isinstance(model, SupportsLogProb)
     assert torch.equal(draw(run, 5), model.sample(5))
     assert draw(run, 300).shape == (300, 4)
     assert drawn == {"codes.png", "error by units.png", "samples.png"}
@@ -51,7 +51,8 @@ def test_pca_has_the_score_of_scikit_learn(drawn):
 @pytest.mark.parametrize("how", ["randomised", "streaming"])
 def test_other_ways_find_the_same_axes(how):
     exact, other = (
-        Pca(components=3, how=h, given=Observed(data="wine"), engine=ENGINE).training().model for h in ("exact", how)
+        PCARecipe(components=3, how=h, given=GenerativeData(data="wine"), engine=ENGINE).training().model
+        for h in ("exact", how)
     )
     assert torch.allclose(exact.variances, other.variances, rtol=1e-3)
 
@@ -66,14 +67,20 @@ def test_the_number_of_axes_is_that_of_the_best_score():
 
 def test_too_many_components_and_options_of_another_way_are_refused():
     with pytest.raises(ValueError, match="components are at most 4, of 108 observations"):
-        Pca(components=5, given=Observed(data="iris")).training()
+        PCARecipe(components=5, given=GenerativeData(data="iris")).training()
     with pytest.raises(ValueError, match="batch is for how streaming"):
-        Pca(batch=3)
+        PCARecipe(batch=3)
 
 
 def test_an_autoencoder_rebuilds_better_than_the_mean_and_cleans(drawn):
-    recipe = Autoencode(
-        latent=3, hidden=(16,), corrupt="gaussian", strength=0.3, steps=150, given=Observed(data="wine"), engine=ENGINE
+    recipe = AutoencodeRecipe(
+        latent=3,
+        hidden=(16,),
+        corrupt="gaussian",
+        strength=0.3,
+        steps=150,
+        given=GenerativeData(data="wine"),
+        engine=ENGINE,
     )
     run = lawful.train(recipe)
     test, baselines = run.results["test"], run.results["baselines"]
@@ -84,8 +91,8 @@ def test_an_autoencoder_rebuilds_better_than_the_mean_and_cleans(drawn):
     assert own["3"] == pytest.approx(test["squared error"]["value"], rel=1e-3)
     assert own["1"] > own["3"]
     model = load(run)
-    assert isinstance(model, Decoded)
-    assert isinstance(model, Generates)
+    assert isinstance(model, AutoencoderSampler)
+    assert isinstance(model, SupportsSample)
     x = draw(run, 2000, seed=1)
     train = recipe.given.parts().train
     assert torch.allclose(x.mean(0), train.mean(0), atol=0.3 * float(train.std(0).max()))
@@ -93,7 +100,7 @@ def test_an_autoencoder_rebuilds_better_than_the_mean_and_cleans(drawn):
 
 
 def test_images_are_drawn_with_what_is_rebuilt_of_them():
-    run = lawful.train(Pca(components=3, engine=Engine(threads=1, laws=0)))
+    run = lawful.train(PCARecipe(components=3, engine=TrainerConfig(threads=1, laws=0)))
     names = {"codes", "components", "error by units", "rebuilt", "samples"}
     assert {path.stem for path in run.figures.glob("*.png")} == names
     bits, baselines = run.results["test"]["bits per dimension"]["value"], run.results["baselines"]
@@ -101,7 +108,9 @@ def test_images_are_drawn_with_what_is_rebuilt_of_them():
 
 
 def test_a_code_that_does_not_vary_is_no_obstacle():
-    recipe = Autoencode(latent=6, hidden=(), steps=3, learning_rate=0.0, given=Observed(data="moons", examples=60))
+    recipe = AutoencodeRecipe(
+        latent=6, hidden=(), steps=3, learning_rate=0.0, given=GenerativeData(data="moons", examples=60)
+    )
     training = recipe.training()
     with torch.no_grad():
         training.model.autoencoder.encoder[1].layers[-1].weight[3:].zero_()
@@ -114,8 +123,8 @@ def test_a_code_that_does_not_vary_is_no_obstacle():
 
 def test_convolutions_are_for_images_and_series():
     with pytest.raises(ValueError, match=r"a cnn takes images or series: these have shape \(4,\)"):
-        Autoencode(model="cnn", given=Observed(data="iris")).training()
-    model = Autoencode(model="cnn", width=2, latent=2).training().model
+        AutoencodeRecipe(model="cnn", given=GenerativeData(data="iris")).training()
+    model = AutoencodeRecipe(model="cnn", width=2, latent=2).training().model
     assert model.shape == (1, 8, 8)
 
 
@@ -123,9 +132,9 @@ def test_convolutions_are_for_images_and_series():
     ("options", "message"),
     [
         ({"corrupt": "masking", "strength": 2.0}, "strength is a share"),
-        ({"patience": 3, "given": Observed(validation=0.0)}, "patience wants observations"),
+        ({"patience": 3, "given": GenerativeData(validation=0.0)}, "patience wants observations"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        Autoencode(**options)
+        AutoencodeRecipe(**options)

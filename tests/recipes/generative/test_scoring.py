@@ -4,45 +4,53 @@ from functools import partial
 import pytest
 import torch
 
-from lawful.functions import Estimate, principal_axes
+from lawful.functions import LogProbEstimate, pca_axes
 from lawful.models.generative import PCA, Autoencoder
-from lawful.recipes.generative import Observed
-from lawful.recipes.generative.baselines import by_units, counted, mean_error, of_densities
-from lawful.recipes.generative.scoring import held_out, scored
+from lawful.recipes.data import GenerativeData
+from lawful.recipes.generative_eval import (
+    by_units,
+    density_baselines,
+    held_out,
+    histogram_baseline,
+    log_likelihood,
+    mean_error,
+)
 
 
 class Bounded:
     """Bounds the score of everything by its sum."""
 
     def elbo(self, x, *, labels=None, seed=0):
-        return Estimate(x.flatten(1).sum(1), torch.full((len(x),), 0.5), 7)
+        return LogProbEstimate(x.flatten(1).sum(1), torch.full((len(x),), 0.5), 7)
 
 
 @pytest.fixture(scope="module")
 def digits():
-    return Observed(data="digits").parts()
+    return GenerativeData(data="digits").parts()
 
 
 @pytest.fixture(scope="module")
 def iris():
-    return Observed(data="iris").parts()
+    return GenerativeData(data="iris").parts()
 
 
 def test_scores_do_not_depend_on_how_many_rows_go_at_once(iris):
     model = PCA.fit(iris.train)
-    whole, parts = scored(model, iris.test), scored(model, iris.test, rows=7)
+    whole, parts = log_likelihood(model, iris.test), log_likelihood(model, iris.test, rows=7)
     assert torch.allclose(whole.value, parts.value)
     assert whole.value.dtype == torch.float64
 
 
 def test_levels_are_spread_alike_whatever_the_rows(digits):
     model = PCA.fit(digits.train, floor=1e-3)
-    whole, parts = (scored(model, digits.test[:30], dequantizer=digits.dequantizer, rows=rows) for rows in (30, 7))
+    whole, parts = (
+        log_likelihood(model, digits.test[:30], dequantizer=digits.dequantizer, rows=rows) for rows in (30, 7)
+    )
     assert torch.allclose(whole.value, parts.value, atol=1e-3)
 
 
 def test_a_bound_is_called_one_and_has_its_error(iris):
-    found = scored(Bounded(), iris.test)
+    found = log_likelihood(Bounded(), iris.test)
     assert torch.equal(found.error, torch.full((30,), 0.5, dtype=torch.float64))
     assert found.evaluations == 7
     assert held_out(Bounded(), iris).keys() == {"lower bound"}
@@ -51,15 +59,15 @@ def test_a_bound_is_called_one_and_has_its_error(iris):
 def test_what_has_no_likelihood_or_an_infinite_one_is_refused(iris):
     model = Autoencoder(torch.nn.Linear(4, 2), torch.nn.Linear(2, 4), shape=(4,))
     with pytest.raises(ValueError, match="Autoencoder draws samples and has no likelihood"):
-        scored(model, iris.test)
+        log_likelihood(model, iris.test)
     broken = PCA.fit(iris.train)
     broken.mean[0] = math.nan
     with pytest.raises(ValueError, match="the model gives row 0 the score nan"):
-        scored(broken, iris.test)
+        log_likelihood(broken, iris.test)
 
 
 def test_gaussians_are_those_of_torch(iris):
-    found = of_densities(iris)
+    found = density_baselines(iris)
     train, test = iris.train.double(), iris.test.double()
     normal = torch.distributions.Normal(train.mean(0), train.std(0, correction=0))
     assert found["a Gaussian for each feature"] == pytest.approx(float(normal.log_prob(test).sum(1).mean()), rel=1e-6)
@@ -71,8 +79,8 @@ def test_levels_are_counted_with_one_added(digits):
     train, test = ((x.flatten(1) * 16).round().long() for x in (digits.train, digits.test))
     shares = (torch.stack([(train == level).sum(0) for level in range(17)]) + 1) / (len(train) + 17)
     bits = -float(shares.log2().gather(0, test).mean())
-    assert counted(digits, digits.dequantizer) == pytest.approx(bits, rel=1e-5)
-    found = of_densities(digits)
+    assert histogram_baseline(digits, digits.dequantizer) == pytest.approx(bits, rel=1e-5)
+    found = density_baselines(digits)
     assert set(found) == {
         f"{name}, bits per dimension"
         for name in ("a Gaussian for each feature", "a Gaussian", "levels counted for each feature")
@@ -80,8 +88,8 @@ def test_levels_are_counted_with_one_added(digits):
 
 
 def test_the_truth_stands_beside_where_it_is_known():
-    seen = Observed(data="ring", examples=4000).parts()
-    found = of_densities(seen)
+    seen = GenerativeData(data="ring", examples=4000).parts()
+    found = density_baselines(seen)
     assert found["the density itself"] == pytest.approx(-seen.density.entropy, abs=0.1)
     assert found["the density itself"] > found["a Gaussian"]
 
@@ -89,7 +97,7 @@ def test_the_truth_stands_beside_where_it_is_known():
 def test_errors_by_units_are_those_of_pca(iris):
     found = by_units(iris, [1, 2, 4])
     for k in (1, 2):
-        model = PCA.fit(iris.train, axes=partial(principal_axes, components=k))
+        model = PCA.fit(iris.train, axes=partial(pca_axes, components=k))
         off = (model(iris.test) - iris.test).square().sum(1).mean()
         assert found[str(k)] == pytest.approx(float(off), rel=1e-3)
     assert found["4"] == pytest.approx(0.0, abs=1e-4)

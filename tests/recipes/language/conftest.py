@@ -1,8 +1,8 @@
 import pytest
 
-from lawful.recipes.language.descent import Descent
-from lawful.recipes.language.transformer import Transformer
-from lawful.training import Engine
+from lawful.recipes.optimization import Descent
+from lawful.recipes.transformer import Transformer
+from lawful.training import TrainerConfig
 
 TINY = {"width": 8, "depth": 1, "heads": 2, "rows": 32}
 
@@ -15,7 +15,7 @@ def tiny():
         return {
             "transformer": Transformer(**TINY | dict(transformer)),
             "learning": Descent(**{"steps": 6, "batch": 4, "evaluations": 2} | learning),
-            "engine": Engine(**{"threads": 1, "laws": 0} | dict(engine)),
+            "engine": TrainerConfig(**{"threads": 1, "laws": 0} | dict(engine)),
         }
 
     return made

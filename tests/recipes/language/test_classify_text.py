@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from lawful.recipes import ClassifyText, load, recipe_of
-from lawful.recipes.language.bags import BAGS, bag_accuracy
-from lawful.recipes.language.labelled import Labelled, read_labelled
+from lawful.data.text.labeled import Labelled, read_labelled
+from lawful.recipes import ClassifyTextRecipe, load, recipe_of
+from lawful.recipes.classify_text import BAGS, bag_accuracy
 from lawful.training import TrainingFailed, train
 
 
@@ -17,7 +17,7 @@ def table(tmp_path):
 
 @pytest.fixture
 def recipe(table, tiny):
-    return ClassifyText(data=str(table), context=16, **tiny())
+    return ClassifyTextRecipe(data=str(table), context=16, **tiny())
 
 
 def test_a_run_is_measured_beside_counting(recipe, tmp_path):
@@ -51,7 +51,7 @@ def test_vectors_are_left_out_of_the_average_in_training_alone(table, tiny, tmp_
     """A vector that is hidden is not in the average; runs of tokens and the other vectors stay as they are."""
     from dataclasses import replace
 
-    recipe = ClassifyText(data=str(table), context=16, hide=0.5, **tiny())
+    recipe = ClassifyTextRecipe(data=str(table), context=16, hide=0.5, **tiny())
     model, x = recipe.training().model, torch.tensor([[1, 2, 3, 4, 5]])
     open_ = replace(recipe, hide=0.0).training().model
     open_.load_state_dict(model.state_dict())
@@ -79,7 +79,7 @@ def test_a_run_that_averaged_otherwise_is_refused(recipe, tmp_path):
 
 @pytest.mark.long
 def test_paragraphs_are_told_apart_better_than_by_counting_words(tmp_path):
-    results = train(ClassifyText(), folder=tmp_path).results
+    results = train(ClassifyTextRecipe(), folder=tmp_path).results
     assert results["test"]["accuracy"]["value"] > results["baselines"]["bag of words"] + 0.03
 
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_classified_is_refused(content, said, tiny, tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text(content)
     with pytest.raises(TrainingFailed, match=said):
-        train(ClassifyText(data=str(path), **tiny()), folder=tmp_path)
+        train(ClassifyTextRecipe(data=str(path), **tiny()), folder=tmp_path)
 
 
 @pytest.mark.parametrize("parts", BAGS.values(), ids=BAGS)

@@ -1,7 +1,7 @@
 import pytest
 from torch import nn
 
-from lawful.recipes.language.descent import Descent
+from lawful.recipes.optimization import Descent
 
 
 def muons(optimizer):

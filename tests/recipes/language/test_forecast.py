@@ -2,18 +2,19 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.recipes import Forecast, load, recipe_of, sample
-from lawful.recipes.language.forecast import widening
-from lawful.recipes.language.rules import RULES, continued
-from lawful.recipes.language.series import (
+from lawful.recipes import ForecastRecipe, load, recipe_of, sample
+from lawful.recipes.forecast import (
     DIGITS,
+    RULES,
     Scale,
-    Window,
+    SeriesWindow,
     Windows,
+    continued,
     read_back,
     read_series,
     seasonal,
     synthetic,
+    widening,
     written,
 )
 from lawful.training import TrainingFailed, train
@@ -21,7 +22,7 @@ from lawful.training import TrainingFailed, train
 
 @pytest.fixture
 def recipe(tiny):
-    return Forecast(history=6, horizon=2, season=3, tests=2, samples=4, **tiny(transformer={"ngrams": (2,)}))
+    return ForecastRecipe(history=6, horizon=2, season=3, tests=2, samples=4, **tiny(transformer={"ngrams": (2,)}))
 
 
 def test_a_run_is_measured_beside_rules(recipe, tmp_path):
@@ -75,7 +76,7 @@ def test_what_is_no_number_is_told():
 
 def test_a_window_is_what_a_line_and_a_season_leave_of_it():
     """Its tokens end the history by a semicolon, say nothing of the future before it, and come back as they were."""
-    window = Window(history=24, horizon=3, season=12, digits=2)
+    window = SeriesWindow(history=24, horizon=3, season=12, digits=2)
     x = torch.from_numpy(seasonal())[None, :27]
     tokens, (read, expected, scale) = window.whole(x), window.read(x[:, :24])
     assert tokens.shape == (1, window.tokens)
@@ -142,7 +143,7 @@ def test_what_calibrates_is_not_trained_on_and_widens_the_band_of_a_loaded_model
 
 
 def test_no_value_of_the_test_is_trained_on():
-    series, window = torch.arange(100.0, dtype=torch.float64), Window(history=5, horizon=2, season=1, digits=2)
+    series, window = torch.arange(100.0, dtype=torch.float64), SeriesWindow(history=5, horizon=2, season=1, digits=2)
     source = Windows(series[:-20], window, size=64, seed=0, drawn=1)
     assert float(source.windows.max()) == 79.0
     drawn, given = source.batch(0)[0], source.batch(1)[0]
@@ -153,15 +154,15 @@ def test_no_value_of_the_test_is_trained_on():
 
 
 def test_a_run_that_wrote_series_otherwise_is_refused(recipe):
-    from lawful.data.text import Characters
+    from lawful.data.text import CharTokenizer
 
     with pytest.raises(ValueError, match="of an earlier forecast"):
-        recipe.restored({"tokenizer": Characters("0123456789,").to_json()})
+        recipe.restored({"tokenizer": CharTokenizer("0123456789,").to_json()})
 
 
 @pytest.mark.long
 def test_a_seasonal_series_is_forecast_better_than_by_its_last_season(tmp_path):
-    results = train(Forecast(), folder=tmp_path).results
+    results = train(ForecastRecipe(), folder=tmp_path).results
     errors = results["mean absolute error"]
     assert max(errors["zero-shot"], errors["trained"]) < errors["last season"]
     assert 0.6 < results["share within the quantiles 0.1 and 0.9"] < 0.95

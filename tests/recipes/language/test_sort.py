@@ -1,14 +1,14 @@
 import pytest
 import torch
 
-from lawful.recipes import Sort, sample
-from lawful.recipes.language.sort import Lists, held_back
+from lawful.recipes import SortRecipe, sample
+from lawful.recipes.sort import Lists, held_back
 from lawful.training import train
 
 
 def test_no_list_is_both_trained_on_and_tested():
     seen = {tuple(row) for step in range(20) for row in Lists(length=6, kinds=3, size=64, seed=0).lists(step).tolist()}
-    unseen = {tuple(row) for row in Sort().drawn().tolist()}
+    unseen = {tuple(row) for row in SortRecipe().drawn().tolist()}
     assert not seen & unseen
     assert 100 < len(unseen) < 250  # about a quarter of 3 ** 6
 
@@ -28,7 +28,7 @@ def test_targets_are_sorted_and_inputs_hold_all_but_the_last():
 
 
 def test_a_run_sorts_a_prompt(tiny, tmp_path):
-    run = train(Sort(length=4, kinds=2, tests=50, **tiny()), folder=tmp_path)
+    run = train(SortRecipe(length=4, kinds=2, tests=50, **tiny()), folder=tmp_path)
     assert set(run.results["test"]["accuracy"]) == {"value", "low", "high"}
     assert set("".join(sample(run, "1010"))) <= set("01\ufffd")
     for prompt in ("10", "10101", "1020", ""):
@@ -43,6 +43,6 @@ def test_lists_that_are_too_few_are_refused():
 
 @pytest.mark.long
 def test_all_unseen_lists_are_sorted(tmp_path):
-    run = train(Sort(), folder=tmp_path)
+    run = train(SortRecipe(), folder=tmp_path)
     assert run.results["lists"]["tested"] == 5000
     assert run.results["test"]["accuracy"]["value"] == 1.0

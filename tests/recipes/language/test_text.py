@@ -10,15 +10,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lawful.inference.decoding import Sampling, log_probabilities
-from lawful.recipes import Text, load, recipe_of, sample, tokenizer_of
-from lawful.recipes.language.counts import counted
-from lawful.recipes.language.transformer import Transformer
+from lawful.inference.likelihood import token_log_probs
+from lawful.models.generation import SamplingConfig
+from lawful.recipes import TextRecipe, load, recipe_of, sample, tokenizer_of
+from lawful.recipes.text import ngram_baseline
+from lawful.recipes.transformer import Transformer
 from lawful.training import Run, TrainingFailed, train
 
 
 def trained(words, tiny, folder, *, trackers=(), resume=None, **options):
-    recipe = Text(**{"data": str(words), "context": 8} | tiny() | options)
+    recipe = TextRecipe(**{"data": str(words), "context": 8} | tiny() | options)
     return train(recipe, folder=folder, trackers=trackers, resume=resume)
 
 
@@ -41,13 +42,13 @@ def test_a_loaded_model_knows_the_context_that_it_was_trained_with(run):
     model, letters = load(run), tokenizer_of(run)
     assert model.context == 8
     ids = letters.encode("the cat sat on the mat, and the dog sat")
-    assert torch.equal(log_probabilities(model, ids), log_probabilities(model, ids, context=8))
-    assert not torch.equal(log_probabilities(model, ids), log_probabilities(model, ids, context=16))
+    assert torch.equal(token_log_probs(model, ids), token_log_probs(model, ids, context=8))
+    assert not torch.equal(token_log_probs(model, ids), token_log_probs(model, ids, context=16))
 
 
 def test_beams_go_without_what_draws(run):
     with pytest.raises(ValueError, match="and a repetition penalty"):
-        sample(run, "the", beams=3, sampling=Sampling(repetition_penalty=1.2))
+        sample(run, "the", beams=3, sampling=SamplingConfig(repetition_penalty=1.2))
 
 
 def test_the_loss_is_over_every_token_of_the_validation_text_in_windows_that_do_not_overlap(run, words):
@@ -83,11 +84,11 @@ def test_other_tokens_than_characters(kind, options, words, tiny, tmp_path):
 def test_a_text_of_many_letters_is_read_by_bytes(tmp_path):
     text = tmp_path / "many.txt"
     text.write_text("".join(map(chr, range(0x4E00, 0x4F00))) * 3)
-    from lawful.data.text import Bytes, Characters, read_text
+    from lawful.data.text import ByteTokenizer, CharTokenizer, read_text
 
-    assert isinstance(Text(data=str(text)).tokenizer_of(read_text(text)), Characters)
+    assert isinstance(TextRecipe(data=str(text)).tokenizer_of(read_text(text)), CharTokenizer)
     text.write_text("".join(map(chr, range(0x4E00, 0x4F01))) * 3)
-    assert isinstance(Text(data=str(text)).tokenizer_of(read_text(text)), Bytes)
+    assert isinstance(TextRecipe(data=str(text)).tokenizer_of(read_text(text)), ByteTokenizer)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_a_text_of_many_letters_is_read_by_bytes(tmp_path):
     ids=str,
 )
 def test_every_ingredient_can_be_switched(change, tiny, words):
-    usual, other = (Text(data=str(words), context=8, **tiny(transformer=c)) for c in ({}, change))
+    usual, other = (TextRecipe(data=str(words), context=8, **tiny(transformer=c)) for c in ({}, change))
     found = []
     for recipe in (usual, other):
         torch.manual_seed(0)
@@ -137,7 +138,7 @@ def test_every_ingredient_can_be_switched(change, tiny, words):
 
 
 def test_the_default_is_small():
-    model = Text().transformer.decoder(65, context=64)
+    model = TextRecipe().transformer.decoder(65, context=64)
     assert sum(p.numel() for p in model.parameters()) <= 1_500_000
 
 
@@ -154,7 +155,7 @@ def test_counting_is_that_of_witten_and_bell():
     for orders in (1, 2, 3, 4):
         said = [p(test[i], test[max(0, i - orders + 1) : i]) for i in range(1, len(test))]
         wanted = -sum(map(math.log, said)) / len(said)
-        found = counted(torch.tensor(train), torch.tensor(test), vocab=vocab, orders=orders)
+        found = ngram_baseline(torch.tensor(train), torch.tensor(test), vocab=vocab, orders=orders)
         assert found[-1] == pytest.approx(wanted)
 
 
@@ -172,7 +173,7 @@ def test_what_is_no_text_is_refused_in_a_sentence(content, said, tmp_path, tiny)
     path = tmp_path / "bad.txt"
     path.write_bytes(content)
     with pytest.raises(TrainingFailed, match=said) as refused:
-        train(Text(data=str(path), **tiny()), folder=tmp_path)
+        train(TextRecipe(data=str(path), **tiny()), folder=tmp_path)
     assert "\n" not in str(refused.value)
 
 
@@ -182,9 +183,9 @@ def test_options_that_contradict_are_refused():
     with pytest.raises(ValueError, match="even size"):
         Transformer(width=9, heads=3)
     with pytest.raises(ValueError, match="vocab is for the tokenizer bpe"):
-        Text(vocab=2048)
+        TextRecipe(vocab=2048)
     with pytest.raises(ValueError, match="an empty text"):
-        Text(data="")
+        TextRecipe(data="")
 
 
 def test_a_run_whose_tokenizer_was_tampered_with_is_refused(run, tmp_path):

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from lawful.data.text import Pairs, tokenizer_from_json
-from lawful.recipes import Translate, load, recipe_of, sample
-from lawful.recipes.language.translate import of_likest, translated
+from lawful.recipes import TranslateRecipe, load, recipe_of, sample
+from lawful.recipes.translate import of_likest, translated
 from lawful.training import TrainingFailed, train
 
 
@@ -15,7 +15,7 @@ def pairs(tmp_path):
 
 
 def test_a_run_of_ones_own_pairs(pairs, tiny, tmp_path, stops_at):
-    recipe = Translate(data=str(pairs), **tiny())
+    recipe = TranslateRecipe(data=str(pairs), **tiny())
     run = train(recipe, folder=tmp_path)
     assert run.results["pairs"]["train"] + run.results["pairs"]["held back"] == 200
     assert isinstance("".join(sample(run, "12")), str)
@@ -29,7 +29,7 @@ def test_a_run_of_ones_own_pairs(pairs, tiny, tmp_path, stops_at):
 
 
 def test_texts_of_unequal_lengths_come_out_as_they_do_alone(pairs, tiny, tmp_path):
-    run = train(Translate(data=str(pairs), **tiny()), folder=tmp_path)
+    run = train(TranslateRecipe(data=str(pairs), **tiny()), folder=tmp_path)
     model, tokenizer = load(run), tokenizer_from_json(run.config["model"]["tokenizer"])
     sources = ["1", "123", "12"]
     together = translated(model, tokenizer, sources)
@@ -39,7 +39,7 @@ def test_texts_of_unequal_lengths_come_out_as_they_do_alone(pairs, tiny, tmp_pat
 def test_a_line_of_names_is_left_out_where_that_is_said(pairs, tiny):
     pairs.write_text("number\treversed\n" + pairs.read_text())
     for header, count in ((True, 200), (False, 201)):
-        training = Translate(data=str(pairs), header=header, **tiny()).training()
+        training = TranslateRecipe(data=str(pairs), header=header, **tiny()).training()
         found = {*training.train.sources, *training.held.sources}
         assert (len(found), "number" in found) == (count, not header)
 
@@ -56,10 +56,10 @@ def test_what_are_no_pairs_is_refused(content, said, tiny, tmp_path):
     path = tmp_path / "bad.tsv"
     path.write_text(content)
     with pytest.raises(TrainingFailed, match=said):
-        train(Translate(data=str(path), **tiny()), folder=tmp_path)
+        train(TranslateRecipe(data=str(path), **tiny()), folder=tmp_path)
 
 
 @pytest.mark.long
 def test_dates_are_learnt(tmp_path):
-    run = train(Translate(), folder=tmp_path)
+    run = train(TranslateRecipe(), folder=tmp_path)
     assert run.results["test"]["accuracy"]["value"] > 0.98

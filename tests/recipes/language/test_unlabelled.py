@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from lawful.data.text import tokenizer_from_json
-from lawful.recipes import ClassifyText, Sort, load
-from lawful.recipes.language.unlabelled import read_texts
-from lawful.recipes.predicting import predictions
+from lawful.data.text.labeled import read_texts
+from lawful.recipes import ClassifyTextRecipe, SortRecipe, load
+from lawful.recipes.predict import predictions
 from lawful.training import train
 
 
@@ -16,7 +16,7 @@ def run(tiny, tmp_path):
     path = tmp_path / "texts.csv"
     rows = [f'"{i}: the cat, and {"milk" if i % 2 else "fish"}",{"white" if i % 2 else "grey"}' for i in range(40)]
     path.write_text("\n".join(["what,kind", *rows]) + "\n")
-    return train(ClassifyText(data=str(path), context=16, **tiny()), folder=tmp_path / "runs")
+    return train(ClassifyTextRecipe(data=str(path), context=16, **tiny()), folder=tmp_path / "runs")
 
 
 def read(found):
@@ -90,6 +90,6 @@ def test_a_table_shows_its_columns_where_training_had_none(tmp_path):
 
 
 def test_a_run_of_another_recipe_is_refused(tiny, tmp_path):
-    run = train(Sort(**tiny()), folder=tmp_path)
+    run = train(SortRecipe(**tiny()), folder=tmp_path)
     with pytest.raises(ValueError, match=r"takes a run of classify, classify-text or regress: .* is of sort"):
         predictions(run, "topics")

@@ -7,20 +7,20 @@ from lawful.solvers.diffusion import (
     Ancestral,
     AnnealedLangevin,
     Corrector,
-    Exponential,
+    ExponentialMultistep,
     Heun,
     PredictorCorrector,
     ProbabilityFlow,
     ReverseSDE,
-    cosine,
-    discrete_chain,
+    cosine_path,
+    ddpm_path,
     edm,
     rectified,
     sub_variance_preserving,
     variance_exploding,
     variance_preserving,
 )
-from lawful.solvers.diffusion.gaussian_path import beside
+from lawful.solvers.diffusion.paths import expand_like
 from lawful.solvers.ode import DORMAND_PRINCE, HEUN
 
 PATHS = (
@@ -28,14 +28,14 @@ PATHS = (
     variance_exploding(),
     variance_preserving(),
     sub_variance_preserving(),
-    discrete_chain(),
-    cosine(),
+    ddpm_path(),
+    cosine_path(),
     rectified(),
 )
 ENDLESS = ("cosine", "rectified")
 CERTAIN = {
-    **{f"Exponential {order}": Exponential(order=order) for order in (1, 2, 3, 4)},
-    "Exponential, no correction": Exponential(order=2, correction=0),
+    **{f"Exponential {order}": ExponentialMultistep(order=order) for order in (1, 2, 3, 4)},
+    "Exponential, no correction": ExponentialMultistep(order=2, correction=0),
     "Heun": Heun(),
     "ProbabilityFlow": ProbabilityFlow(),
     "ProbabilityFlow, Dormand-Prince": ProbabilityFlow(tableau=DORMAND_PRINCE),
@@ -70,7 +70,7 @@ def of_gaussian(path, mean=0.5, scale=0.6):
 
     def denoise(x, t):
         level = path.at(t)
-        a, s = beside(level.alpha, x), beside(level.sigma, x)
+        a, s = expand_like(level.alpha, x), expand_like(level.sigma, x)
         return (s.square() * mean + scale**2 * a * x) / (s.square() + (scale * a).square())
 
     return denoise

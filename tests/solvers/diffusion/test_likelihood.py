@@ -5,18 +5,18 @@ import torch
 
 from lawful.data.densities import Gaussian, ring
 from lawful.solvers.diffusion import (
-    Exponential,
+    ExponentialMultistep,
     Likelihood,
-    begin,
-    by_classifier,
-    classifier_free,
-    completing,
+    classifier_free_guidance,
+    classifier_guidance,
     curl,
     edm,
+    initial_noise,
+    inpainting_denoiser,
     log_density_along,
     prior_mismatch,
     rectified,
-    saturated,
+    saturating_log_grid,
     score_of_energy,
     variance_preserving,
 )
@@ -96,7 +96,7 @@ def test_bad_likelihoods_are_refused():
 
 def test_both_guidances_give_the_conditional_law():
     path = edm()
-    grid = saturated(path, 24)
+    grid = saturating_log_grid(path, 24)
     everything = ring(modes=2, radius=1.0, scale=0.3)
 
     def log_prob(x, t):
@@ -104,18 +104,18 @@ def test_both_guidances_give_the_conditional_law():
         variance = 0.09 + float(path.sigma(t)) ** 2
         return torch.log_softmax(-torch.cdist(x, everything.means).square() / 2 / variance, -1)[:, 0]
 
-    x = begin(path, grid, 200, 2)
-    plain = Exponential()(of_gaussian_at(path), x, path, grid)
-    by_bayes = Exponential()(by_classifier(of_density(everything, path), log_prob, path), x, path, grid)
+    x = initial_noise(path, grid, 200, 2)
+    plain = ExponentialMultistep()(of_gaussian_at(path), x, path, grid)
+    by_bayes = ExponentialMultistep()(classifier_guidance(of_density(everything, path), log_prob, path), x, path, grid)
     torch.testing.assert_close(by_bayes, plain, atol=1e-3, rtol=0)
-    free = classifier_free(of_gaussian_at(path), of_density(everything, path), scale=1.0)
-    torch.testing.assert_close(Exponential()(free, x, path, grid), plain)
-    more = classifier_free(of_gaussian_at(path), of_density(everything, path), scale=4.0)
-    assert float(Exponential()(more, x, path, grid)[:, 0].mean()) > float(plain[:, 0].mean())
+    free = classifier_free_guidance(of_gaussian_at(path), of_density(everything, path), scale=1.0)
+    torch.testing.assert_close(ExponentialMultistep()(free, x, path, grid), plain)
+    more = classifier_free_guidance(of_gaussian_at(path), of_density(everything, path), scale=4.0)
+    assert float(ExponentialMultistep()(more, x, path, grid)[:, 0].mean()) > float(plain[:, 0].mean())
     with pytest.raises(ValueError, match=r"of each of 200 samples .* got shape \(200,\), without a gradient"):
-        by_classifier(of_gaussian_at(path), lambda x, t: torch.zeros(len(x)), path)(x, grid[0])
+        classifier_guidance(of_gaussian_at(path), lambda x, t: torch.zeros(len(x)), path)(x, grid[0])
     with pytest.raises(ValueError, match="finite scale"):
-        classifier_free(lambda x, t: x, lambda x, t: x, scale=math.nan)
+        classifier_free_guidance(lambda x, t: x, lambda x, t: x, scale=math.nan)
 
 
 def of_gaussian_at(path):
@@ -128,15 +128,17 @@ def of_gaussian_at(path):
 
 def test_completion_keeps_what_is_known_and_fills_in_the_rest():
     path, target = edm(), Gaussian(torch.zeros(2).double(), torch.tensor([[1.0, 0.95], [0.95, 1.0]]).double())
-    grid = saturated(path, 30)
+    grid = saturating_log_grid(path, 30)
     known, mask = torch.tensor([1.5, 0.0]).double(), torch.tensor([True, False])
-    x = Exponential()(completing(of_density(target, path), known, mask), begin(path, grid, 500, 2), path, grid)
+    x = ExponentialMultistep()(
+        inpainting_denoiser(of_density(target, path), known, mask), initial_noise(path, grid, 500, 2), path, grid
+    )
     torch.testing.assert_close(x[:, 0], torch.full((500,), 1.5).double())
     assert float(x[:, 1].mean()) > 0.7
     with pytest.raises(ValueError, match="known values are to be finite"):
-        completing(lambda x, t: x, known * math.nan, mask)
+        inpainting_denoiser(lambda x, t: x, known * math.nan, mask)
     with pytest.raises(ValueError, match=r"shape of what is known, \(2,\), is wanted: got \(3,\)"):
-        completing(lambda x, t: x, known, torch.ones(3, dtype=torch.bool))
+        inpainting_denoiser(lambda x, t: x, known, torch.ones(3, dtype=torch.bool))
 
 
 def test_the_energy_view():

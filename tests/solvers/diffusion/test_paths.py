@@ -11,25 +11,25 @@ from lawful.solvers.diffusion import (
     SCORE,
     VELOCITY,
     convert,
-    cosine,
+    cosine_path,
     cosine_spaced,
+    ddpm_path,
     denoiser,
-    discrete_chain,
     edm,
-    karras,
+    karras_grid,
     linear,
     logarithmic,
     preconditioned,
     rectified,
     rectified_spaced,
-    saturated,
+    saturating_log_grid,
     variance_exploding,
     variance_preserving,
 )
 from tests.solvers.diffusion.analytic import ENDLESS, PATHS
 
 KINDS = (SCORE, NOISE, DENOISED, VELOCITY, FLOW, preconditioned(0.6))
-GRIDS = (karras, logarithmic, saturated, cosine_spaced, rectified_spaced)
+GRIDS = (karras_grid, logarithmic, saturating_log_grid, cosine_spaced, rectified_spaced)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
@@ -70,7 +70,7 @@ def test_little_noise_is_exact():
 
 def test_the_chain_passes_through_the_steps_of_ddpm():
     betas = np.linspace(1e-4, 0.02, 1000)
-    path, steps = discrete_chain(), torch.arange(1, 1001).double()
+    path, steps = ddpm_path(), torch.arange(1, 1001).double()
     np.testing.assert_allclose(path.alpha(steps).square(), np.cumprod(1 - betas), rtol=1e-9)
     torch.testing.assert_close(path.time_of(path.ratio(steps)), steps, rtol=1e-9, atol=0)
 
@@ -87,7 +87,7 @@ def test_predictions_convert_into_each_other(path, given):
     torch.testing.assert_close(asked, convert(y, x, t, path, given=given, to=DENOISED))
 
 
-@pytest.mark.parametrize("path", [cosine(), rectified()], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [cosine_path(), rectified()], ids=lambda path: path.name)
 def test_what_noise_alone_cannot_tell_is_refused(path):
     x = torch.ones(2, 3, dtype=torch.float64)
     for kind in (SCORE, NOISE):
@@ -115,7 +115,7 @@ def test_grids_go_down_to_the_data_in_n_steps(path, n):
         assert float(times[-1]) == 0
         assert times.dtype == torch.float64
         assert times.isfinite().all()
-    assert float(saturated(path, n)[0]) == pytest.approx(path.last)
+    assert float(saturating_log_grid(path, n)[0]) == pytest.approx(path.last)
 
 
 def test_grids_have_whole_numbers_of_steps(unchecked):
@@ -138,14 +138,14 @@ def test_bad_grids_and_paths_are_refused():
         (lambda: edm(0.0), "sigma_max is to be above 0"),
         (lambda: variance_exploding(2.0, 1.0), "sigma_max is to be above 2"),
         (lambda: variance_preserving(1.0, 0.5), "beta_max is to be above 1"),
-        (lambda: discrete_chain([]), "betas between 0 and 1"),
-        (lambda: discrete_chain([0.1, 1.0]), "betas between 0 and 1"),
-        (lambda: cosine(-1.0), "offset is to be above 0"),
+        (lambda: ddpm_path([]), "betas between 0 and 1"),
+        (lambda: ddpm_path([0.1, 1.0]), "betas between 0 and 1"),
+        (lambda: cosine_path(-1.0), "offset is to be above 0"),
         (lambda: preconditioned(0.0), "sigma_data is to be above 0"),
         (lambda: edm().alpha(81.0), r"from 0 to 80: got 81\.0"),
         (lambda: edm().alpha(math.nan), "from 0 to 80: got nan"),
-        (lambda: karras(path, 3, power=0.0), "power is to be above 0"),
-        (lambda: saturated(path, 3, knee=-1.0), "knee is to be above 0"),
+        (lambda: karras_grid(path, 3, power=0.0), "power is to be above 0"),
+        (lambda: saturating_log_grid(path, 3, knee=-1.0), "knee is to be above 0"),
         (lambda: rectified_spaced(path, 3, shift=0.0), "shift is to be above 0"),
         (lambda: linear(path, 3, last=90.0), "up to 80"),
     ):

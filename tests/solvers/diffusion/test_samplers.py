@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lawful.data.densities import ring
-from lawful.functions.noise import normal_noise
+from lawful.functions.random import normal_noise
 from lawful.solvers.diffusion import (
     DENOISED,
     FLOW,
@@ -16,20 +16,20 @@ from lawful.solvers.diffusion import (
     AdaptiveFlow,
     Ancestral,
     Corrector,
-    Exponential,
+    ExponentialMultistep,
     Heun,
     ReverseSDE,
     Sampler,
-    begin,
     convert,
     denoiser,
     edm,
-    karras,
+    initial_noise,
+    karras_grid,
     langevin,
     logarithmic,
     preconditioned,
     rectified,
-    saturated,
+    saturating_log_grid,
     variance_preserving,
 )
 from tests.solvers.diffusion.analytic import (
@@ -84,7 +84,7 @@ def test_every_path_sampler_and_prediction(path, name):
 def test_samples_follow_the_data(name, path):
     sampler, steps = SAMPLERS[name], 50 if name in CHANCY else 20
     grid = logarithmic(path, steps, low=0.01, high=30.0)
-    x = begin(path, grid, 600, 2, seed=1, spread=0.6)
+    x = initial_noise(path, grid, 600, 2, seed=1, spread=0.6)
     found = sampler(of_gaussian(path), x, path, grid, seed=1)
     if name in CERTAIN:
         tolerance = 0.06 if name not in ("Exponential 1", "Heun", "Ancestral, no chance") else 0.25
@@ -98,8 +98,8 @@ def test_samples_follow_the_data(name, path):
 def test_one_step_works_on_every_path_and_is_the_denoised_value(name):
     kinds = itertools.cycle(KINDS[list(SAMPLERS).index(name) % len(KINDS) :] + KINDS)
     for path, kind in zip(PATHS, kinds, strict=False):
-        grid = karras(path, 1, high=30.0)
-        x = begin(path, grid, 3, 2)
+        grid = karras_grid(path, 1, high=30.0)
+        x = initial_noise(path, grid, 3, 2)
         found = SAMPLERS[name](predicting(kind, path), x, path, grid)
         assert found.isfinite().all()
         if name != "AnnealedLangevin" and "churn" not in name:
@@ -109,8 +109,8 @@ def test_one_step_works_on_every_path_and_is_the_denoised_value(name):
 @pytest.mark.parametrize("path", [p for p in PATHS if p.name in ENDLESS], ids=lambda path: path.name)
 @pytest.mark.parametrize("name", [name for name in SAMPLERS if "SDE" not in name])
 def test_paths_may_begin_at_noise_alone(path, name):
-    grid = saturated(path, 30 if name in CHANCY else 12, low=0.01)
-    x = begin(path, grid, 300, 2)
+    grid = saturating_log_grid(path, 30 if name in CHANCY else 12, low=0.01)
+    x = initial_noise(path, grid, 300, 2)
     found = SAMPLERS[name](of_gaussian(path), x, path, grid)
     assert abs(float(found.mean()) - 0.5) < 0.1
     if name != "AnnealedLangevin":  # it would need more steps where there is little but noise
@@ -123,37 +123,37 @@ def test_paths_may_begin_at_noise_alone(path, name):
 def test_a_sample_does_not_depend_on_its_batch(name):
     path, sampler = variance_preserving(), SAMPLERS[name]
     grid = logarithmic(path, 3, high=30.0)
-    many = sampler(of_gaussian(path), begin(path, grid, 5, 2, 3, seed=7), path, grid, seed=7)
-    few = sampler(of_gaussian(path), begin(path, grid, 2, 2, 3, seed=7), path, grid, seed=7)
-    late = sampler(of_gaussian(path), begin(path, grid, 2, 2, 3, seed=7, first=3), path, grid, seed=7, first=3)
+    many = sampler(of_gaussian(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=7)
+    few = sampler(of_gaussian(path), initial_noise(path, grid, 2, 2, 3, seed=7), path, grid, seed=7)
+    late = sampler(of_gaussian(path), initial_noise(path, grid, 2, 2, 3, seed=7, first=3), path, grid, seed=7, first=3)
     torch.testing.assert_close(few, many[:2], rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(late, many[3:], rtol=1e-12, atol=1e-12)
-    again = sampler(of_gaussian(path), begin(path, grid, 5, 2, 3, seed=7), path, grid, seed=7)
+    again = sampler(of_gaussian(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=7)
     assert torch.equal(again, many)
     if name in CHANCY:
-        other = sampler(of_gaussian(path), begin(path, grid, 5, 2, 3, seed=7), path, grid, seed=8)
+        other = sampler(of_gaussian(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=8)
         assert not torch.allclose(other, many)
 
 
 @pytest.mark.parametrize(("order", "correction"), [(1, 0), (2, 0), (3, 0), (4, 0), (3, 3), (4, 4)])
 def test_the_measured_order_of_the_exponential_sampler(order, correction):
     path, target = edm(), ring(radius=1.0, scale=0.4)
-    x = begin(path, logarithmic(path, 2), 64, 2)
-    sampler = Exponential(order=order, correction=correction)
+    x = initial_noise(path, logarithmic(path, 2), 64, 2)
+    sampler = ExponentialMultistep(order=order, correction=correction)
 
     def end(steps, sampler):
         times = torch.logspace(math.log10(80), math.log10(0.05), steps + 1, dtype=torch.float64)
         return sampler(of_density(target, path), x, path, times.clamp(max=80))
 
-    truth = end(200, Exponential(order=4))
+    truth = end(200, ExponentialMultistep(order=4))
     errors = [float((end(n, sampler) - truth).norm()) for n in (40, 80)]
     assert math.log2(errors[0] / errors[1]) > order - 0.5
 
 
 def test_the_default_follows_a_ring_of_modes():
     path, target = edm(), ring(radius=0.7036, scale=0.05)
-    grid = saturated(path, 35)
-    x = Exponential()(of_density(target, path), begin(path, grid, 2000, 2), path, grid)
+    grid = saturating_log_grid(path, 35)
+    x = ExponentialMultistep()(of_density(target, path), initial_noise(path, grid, 2000, 2), path, grid)
     assert abs(float(target.log_prob(x).mean()) + target.entropy) < 0.08
     nearest = torch.cdist(x, target.means).argmin(1).bincount(minlength=8)
     assert (nearest - 250).abs().max() < 70
@@ -183,7 +183,7 @@ def test_things_that_are_samplers():
 def test_a_denoiser_that_diverges_is_told_and_nothing_hangs(name):
     path = edm()
     grid = logarithmic(path, 5)
-    x = begin(path, grid, 3, 2)
+    x = initial_noise(path, grid, 3, 2)
     with pytest.raises(ValueError, match="gives NaN or infinity for 3 of 3 samples at t=80 of the EDM path"):
         SAMPLERS[name](lambda x, t: x * math.nan, x, path, grid)
     with pytest.raises(ValueError, match="NaN or infinity for 1 of 3"):
@@ -205,9 +205,9 @@ def test_a_denoiser_that_diverges_is_told_and_nothing_hangs(name):
 
 def test_bad_settings_are_refused():
     for wrong in (
-        lambda: Exponential(order=5),
-        lambda: Exponential(order=0),
-        lambda: Exponential(correction=-1),
+        lambda: ExponentialMultistep(order=5),
+        lambda: ExponentialMultistep(order=0),
+        lambda: ExponentialMultistep(correction=-1),
         lambda: Heun(churn=-1.0),
         lambda: Heun(low=2.0, high=1.0),
         lambda: ReverseSDE(chance=-0.1),
@@ -222,18 +222,18 @@ def test_bad_settings_are_refused():
         with pytest.raises(ValueError, match=r"wanted|at least|NaN|keep the shape"):
             wrong()
     path = rectified()
-    grid = saturated(path, 3)
+    grid = saturating_log_grid(path, 3)
     with pytest.raises(ValueError, match=r"reverse SDE is singular at t=1 of the rectified path"):
-        ReverseSDE()(of_gaussian(path), begin(path, grid, 2, 2), path, grid)
+        ReverseSDE()(of_gaussian(path), initial_noise(path, grid, 2, 2), path, grid)
     with pytest.raises(RuntimeError, match="20 evaluations do not do"):
-        AdaptiveFlow(most=20)(of_gaussian(edm()), 80 * normal_noise(2, 2, seed=0), edm(), karras(edm(), 2))
+        AdaptiveFlow(most=20)(of_gaussian(edm()), 80 * normal_noise(2, 2, seed=0), edm(), karras_grid(edm(), 2))
 
 
 def test_samples_of_any_shape_and_precision():
     path = edm()
-    grid = saturated(path, 2)
+    grid = saturating_log_grid(path, 2)
     for shape in ((), (2, 4, 4)):
-        x = begin(path, grid, 2, *shape).float()
+        x = initial_noise(path, grid, 2, *shape).float()
         for sampler in SAMPLERS.values():
             found = sampler(of_gaussian(path), x, path, grid)
             assert found.shape == x.shape

@@ -1,6 +1,6 @@
 import math
 
-from lawful.training.shown.characters import LEVELS, duration, sparkline, without_controls
+from lawful.training.loggers import LEVELS, duration, sparkline, without_controls
 
 
 def test_a_sparkline_rises_and_falls_with_its_values():

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from lawful.training.shown.curves import Curve, charts, envelope, smooth
+from lawful.training.report import Curve, charts, envelope, smooth
 
 
 def noisy(n, seed=0):

@@ -4,8 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from lawful.training.shown.curves import Curve
-from lawful.training.shown.drawing import chart
+from lawful.training.report import Curve, chart
 
 
 def layer(page, kind):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful.checking.verdict import Counterexample, Value, Verdict
-from lawful.training.shown.report import command, outcome, write_report
+from lawful.training.report import command, outcome, write_report
 
 VOID = {"meta", "img", "input", "link", "br", "hr"}
 NASTY = "<script>alert('x')</script>"

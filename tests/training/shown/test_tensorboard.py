@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful.training.shown.tensorboard import TensorBoard, crc32c, event, record, varint
+from lawful.training.loggers import TensorBoard, crc32c, event, record, varint
 
 
 def trained(path, steps, **figures):
@@ -59,7 +59,7 @@ def test_a_file_that_a_crash_cut_off_is_read_up_to_there(tmp_path):
 
 
 def test_figures_are_on_disk_while_the_run_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("lawful.training.shown.tensorboard.FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr("lawful.training.loggers.FLUSH_SECONDS", 0.0)
     tracker = TensorBoard(tmp_path)
     tracker.start(SimpleNamespace(), SimpleNamespace())
     tracker.log(1, {"loss": 0.5})

@@ -11,9 +11,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from lawful.training.shown import terminal
-from lawful.training.shown.characters import LEVELS
-from lawful.training.shown.terminal import Terminal
+from lawful.training import loggers as terminal
+from lawful.training.loggers import LEVELS, Terminal
 
 
 def shown(tmp_path, *, steps, total, live=False, width=100, encoding="utf-8", figures=None, every=None):
@@ -167,7 +166,7 @@ def test_an_output_that_breaks_ends_the_showing_and_not_the_run(tmp_path, live):
 SCRIPT = """
 import sys
 from types import SimpleNamespace
-from lawful.training.shown.terminal import Terminal
+from lawful.training.loggers import Terminal
 tracker = Terminal()
 tracker.start(SimpleNamespace(log="log.txt"), SimpleNamespace(steps=5))
 tracker.log(1, {"loss": 1.0})

@@ -3,8 +3,8 @@ import os
 import pytest
 import torch
 
-from lawful.training.storage import files
-from lawful.training.storage.checkpoints import LARGEST, Checkpoint, Checkpoints, Damaged
+from lawful.training import storage as files
+from lawful.training.checkpoint import LARGEST, Checkpoint, Checkpoints, Damaged
 
 
 def made(step):

@@ -4,25 +4,25 @@ from typing import Annotated, Literal
 
 import pytest
 
-from lawful.training.storage import config
-from lawful.training.storage.config import AtMost, Between
+from lawful import _json as config
+from lawful._json import MaxLength, Range
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    width: Annotated[int, Between(1, 100)] = 3
+    width: Annotated[int, Range(1, 100)] = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outer:
     wanted: int
     rate: float = 0.1
-    name: Annotated[str, AtMost(5)] = "a"
+    name: Annotated[str, MaxLength(5)] = "a"
     kind: Literal["one", "two"] = "one"
-    hidden: Annotated[tuple[Annotated[int, Between(1, 9)], ...], AtMost(3)] = (1,)
-    limit: Annotated[int, Between(1, 10)] | None = None
+    hidden: Annotated[tuple[Annotated[int, Range(1, 9)], ...], MaxLength(3)] = (1,)
+    limit: Annotated[int, Range(1, 10)] | None = None
     pair: tuple[int, float] | None = None
-    few: Annotated[tuple[Annotated[int, Between(1, 9)], ...], AtMost(2)] | None = None
+    few: Annotated[tuple[Annotated[int, Range(1, 9)], ...], MaxLength(2)] | None = None
     flag: bool = False
     inner: Inner = field(default_factory=Inner)
 

@@ -1,12 +1,12 @@
 import json
 import math
 
-from lawful.training.storage.journal import Journal, lines
+from lawful.training.storage import MetricsLog, lines
 
 
 def test_lines_come_back_and_what_is_not_finite_is_null(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    journal = Journal(path)
+    journal = MetricsLog(path)
     journal.log(1, {"loss": 0.1, "odd": math.nan})
     journal.flush()
     assert path.read_text().endswith("\n")
@@ -21,7 +21,7 @@ def test_it_goes_on_after_a_step(tmp_path):
     path = tmp_path / "metrics.jsonl"
     kept = [{"step": step, "loss": 1.0, "time": 0.5} for step in range(1, 6)]
     path.write_text("".join(json.dumps(line) + "\n" for line in kept) + '{"step": 6, "lo')
-    journal = Journal(path, step=3, seconds=100.0)
+    journal = MetricsLog(path, step=3, seconds=100.0)
     journal.log(4, {"loss": 2.0})
     journal.close()
     found = list(lines(path))

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.training.storage import state
-from lawful.training.storage.checkpoints import Checkpoint, Checkpoints
+from lawful.training import checkpoint as state
+from lawful.training.checkpoint import Checkpoint, Checkpoints
 
 
 def through_disk(folder, tensors, facts=None):
@@ -59,10 +59,10 @@ def test_a_module_with_shared_weights_and_buffers_comes_back(tmp_path):
     torch.manual_seed(0)
     model, other = Tied(), Tied()
     model(torch.randn(4, 3))
-    found, _ = through_disk(tmp_path, state.of_module(model))
-    state.put_into_module(other, found)
+    found, _ = through_disk(tmp_path, state.module_state(model))
+    state.load_module_state(other, found)
     assert other.last.weight is other.first.weight
-    for a, b in zip(state.of_module(model).values(), state.of_module(other).values(), strict=True):
+    for a, b in zip(state.module_state(model).values(), state.module_state(other).values(), strict=True):
         assert torch.equal(a, b)
 
 
@@ -76,7 +76,7 @@ def test_a_module_of_another_kind_is_refused_and_nothing_is_copied():
         ({"weight": torch.zeros(1, 2), "bias": torch.zeros(1).double()}, "has torch.float64"),
     ):
         with pytest.raises(ValueError, match=sentence):
-            state.put_into_module(model, tensors)
+            state.load_module_state(model, tensors)
     assert torch.equal(model.weight, before)
 
 
@@ -128,10 +128,12 @@ def test_an_optimizer_comes_back_and_goes_on_alike(tmp_path, name):
     model, optimizer, names = made()
     steps(model, optimizer, 3)
     memory, facts = state.of_optimizer(optimizer, names)
-    tensors, facts = through_disk(tmp_path, state.under("m", state.of_module(model)) | state.under("o", memory), facts)
+    tensors, facts = through_disk(
+        tmp_path, state.add_prefix("m", state.module_state(model)) | state.add_prefix("o", memory), facts
+    )
     other, second, second_names = made()
-    state.put_into_module(other, state.within("m", tensors))
-    state.put_into_optimizer(second, second_names, state.within("o", tensors), facts)
+    state.load_module_state(other, state.strip_prefix("m", tensors))
+    state.put_into_optimizer(second, second_names, state.strip_prefix("o", tensors), facts)
     assert second.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
     for a, b in zip(model.parameters(), other.parameters(), strict=True):
         for key, value in optimizer.state.get(a, {}).items():
@@ -178,7 +180,7 @@ def test_every_random_state_comes_back(tmp_path):
     state.put_into_randomness(tensors, facts)
     assert drawn() == first
     before = state.of_randomness()[0]
-    with state.randomness_kept():
+    with state.preserve_rng():
         drawn()
     assert all(torch.equal(a, b) for a, b in zip(before.values(), state.of_randomness()[0].values(), strict=True))
 
@@ -186,7 +188,7 @@ def test_every_random_state_comes_back(tmp_path):
 def test_random_states_that_are_none_are_refused():
     tensors, facts = state.of_randomness()
     for wrong in ({}, {**tensors, "torch": torch.zeros(3)}, {**tensors, "python": torch.zeros(2, dtype=torch.int64)}):
-        with state.randomness_kept(), pytest.raises(ValueError, match="no random states that can be used"):
+        with state.preserve_rng(), pytest.raises(ValueError, match="no random states that can be used"):
             state.put_into_randomness(wrong, facts)
 
 

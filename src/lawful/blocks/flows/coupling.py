@@ -8,23 +8,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks.dense import Activation, Dense
 from lawful.blocks.dropout import Dropout
-from lawful.blocks.flows.encodings import Encoding, Plain, Waves
-from lawful.blocks.flows.entrywise import Affine, Entrywise, Shift
-from lawful.blocks.flows.masked import with_condition
-from lawful.blocks.flows.rational_quadratic import RationalQuadratic
+from lawful.blocks.flows.autoregressive import FeatureEncoding, FourierEncoding, IdentityEncoding, with_condition
+from lawful.blocks.flows.spline import RationalQuadraticSpline
+from lawful.blocks.flows.transforms import AffineTransform, ShiftTransform, UnivariateTransform
+from lawful.blocks.linear import Activation, Dense
 from lawful.laws import Claim, agreement, invertibility, log_determinant, shape
 
 
-class Coupling(nn.Module):
+class CouplingTransform(nn.Module):
     r"""Maps some entries by an increasing function whose parameters a network computes from the others.
 
     $$y_A = x_A, \qquad y_B = g\bigl(x_B; \; u(x_A, c)\bigr), \qquad
     \log \Bigl|\det \frac{\partial y}{\partial x}\Bigr| = \sum_{i \in B} \log g'(x_i; u_i)$$
 
-    Both ways take one pass of the network, which may be any. With `Shift()` it is the additive coupling of NICE, whose
-    log-determinant is exactly 0; with `Affine()` that of Real NVP; with `RationalQuadratic()` that of neural spline
+    Both ways take one pass of the network, which may be any. With `ShiftTransform()` it is the additive coupling of NICE, whose
+    log-determinant is exactly 0; with `AffineTransform()` that of Real NVP; with `RationalQuadraticSpline()` that of neural spline
     flows. At first every $u$ is 0.
 
     Reference:
@@ -41,7 +40,7 @@ class Coupling(nn.Module):
         dropout: The share of hidden units that is dropped in training.
 
     Examples:
-        >>> block = Coupling(4, transform=Shift())
+        >>> block = CouplingTransform(4, transform=ShiftTransform())
         >>> y, log_det = block(torch.ones(2, 4))
         >>> log_det
         tensor([0., 0.])
@@ -54,11 +53,11 @@ class Coupling(nn.Module):
         self,
         d: int,
         *,
-        transform: Entrywise,
+        transform: UnivariateTransform,
         changed: Sequence[int] | None = None,
         hidden: Sequence[int] = (64, 64),
         condition: int = 0,
-        encoding: Encoding | None = None,
+        encoding: FeatureEncoding | None = None,
         activation: Activation = torch.relu,
         dropout: float = 0.0,
     ) -> None:
@@ -68,7 +67,7 @@ class Coupling(nn.Module):
             raise ValueError(f"some of {d} entries, but not all, are to be changed: got {changed}")
         super().__init__()
         self.transform, self.condition = transform, condition
-        self.encoding: Encoding = Plain() if encoding is None else encoding
+        self.encoding: FeatureEncoding = IdentityEncoding() if encoding is None else encoding
         self.register_buffer("_kept", torch.tensor(kept), persistent=False)
         self.register_buffer("_changed", torch.tensor(changed), persistent=False)
         sizes = [len(kept) * self.encoding.size + condition, *hidden]
@@ -104,10 +103,14 @@ class Coupling(nn.Module):
 
 def claims() -> Iterator[Claim]:
     """The laws that couplings obey."""
-    additive = Coupling(3, transform=Shift(), hidden=[5])
-    affine = Coupling(3, transform=Affine(bound=1.0), changed=[0, 2], hidden=[5])
-    spline = Coupling(
-        3, transform=RationalQuadratic(bins=2, box=2.0), hidden=[5], encoding=Waves(count=1), activation=torch.tanh
+    additive = CouplingTransform(3, transform=ShiftTransform(), hidden=[5])
+    affine = CouplingTransform(3, transform=AffineTransform(bound=1.0), changed=[0, 2], hidden=[5])
+    spline = CouplingTransform(
+        3,
+        transform=RationalQuadraticSpline(bins=2, box=2.0),
+        hidden=[5],
+        encoding=FourierEncoding(count=1),
+        activation=torch.tanh,
     )
     for block in (additive, affine, spline):
         for law in (log_determinant(), invertibility()):

@@ -1,35 +1,40 @@
 """Text: reading it, numbering it, and cutting it into windows and pairs."""
 
-from lawful.data.text.bpe import BPE
-from lawful.data.text.builtin import TASKS, TEXTS, dates, python_topics, sorting
-from lawful.data.text.bytes import Bytes
-from lawful.data.text.characters import Characters
-from lawful.data.text.pairs import Marks, PairBatches, Pairs, padded, read_pairs
-from lawful.data.text.reading import Text, read_text
-from lawful.data.text.store import Tokens, tokenised
-from lawful.data.text.tokenizer import Tokenizer, tokenizer_from_json
-from lawful.data.text.windows import TextWindows, WindowsInOrder
+from lawful.data.text.corpus import (
+    TASKS,
+    TEXTS,
+    Corpus,
+    TokenizedCorpus,
+    dates,
+    python_topics,
+    read_text,
+    sorting,
+    tokenize_corpus,
+)
+from lawful.data.text.pairs import PairBatches, Pairs, SpecialTokens, pad_sequences, read_pairs
+from lawful.data.text.tokenizers import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_json
+from lawful.data.text.windows import SequentialWindows, ShuffledWindows
 
 __all__ = [
-    "BPE",
     "TASKS",
     "TEXTS",
-    "Bytes",
-    "Characters",
-    "Marks",
+    "BPETokenizer",
+    "ByteTokenizer",
+    "CharTokenizer",
+    "Corpus",
     "PairBatches",
     "Pairs",
-    "Text",
-    "TextWindows",
+    "SequentialWindows",
+    "ShuffledWindows",
+    "SpecialTokens",
+    "TokenizedCorpus",
     "Tokenizer",
-    "Tokens",
-    "WindowsInOrder",
     "dates",
-    "padded",
+    "pad_sequences",
     "python_topics",
     "read_pairs",
     "read_text",
     "sorting",
-    "tokenised",
+    "tokenize_corpus",
     "tokenizer_from_json",
 ]

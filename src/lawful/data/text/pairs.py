@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lawful.data.batches import Batch, Shuffled
-from lawful.data.text.tokenizer import Tokenizer
+from lawful.data.batches import Batch, ShuffledBatches
+from lawful.data.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ def read_pairs(path: str | Path, *, header: bool = False) -> Pairs:
 
 
 @dataclass(frozen=True)
-class Marks:
+class SpecialTokens:
     """Says which tokens, after those of a tokenizer, begin and end a target and fill what is short.
 
     Examples:
-        >>> Marks(10).vocab, Marks(10).start, Marks(10).end, Marks(10).padding
+        >>> SpecialTokens(10).vocab, SpecialTokens(10).start, SpecialTokens(10).end, SpecialTokens(10).padding
         (13, 10, 11, 12)
     """
 
@@ -124,11 +124,11 @@ class Marks:
         return self.tokens + 3
 
 
-def padded(rows: Iterable[Sequence[int]], fill: int) -> Int[Tensor, "b t"]:
+def pad_sequences(rows: Iterable[Sequence[int]], fill: int) -> Int[Tensor, "b t"]:
     """Stacks rows of tokens, those that are short filled at their ends.
 
     Examples:
-        >>> padded([[1, 2], [3]], fill=9)
+        >>> pad_sequences([[1, 2], [3]], fill=9)
         tensor([[1, 2],
                 [3, 9]])
     """
@@ -157,10 +157,10 @@ class PairBatches:
     """
 
     def __init__(self, pairs: Pairs, tokenizer: Tokenizer, *, size: int, seed: int) -> None:
-        self.marks = Marks(tokenizer.vocab)
+        self.marks = SpecialTokens(tokenizer.vocab)
         self._sources = [tokenizer.encode(text) for text in pairs.sources]
         self._targets = [tokenizer.encode(text) for text in pairs.targets]
-        self._order = Shuffled(torch.arange(len(pairs)), size=size, seed=seed)
+        self._order = ShuffledBatches(torch.arange(len(pairs)), size=size, seed=seed)
 
     def __len__(self) -> int:
         return len(self._order)
@@ -175,7 +175,7 @@ class PairBatches:
         marks, chosen = self.marks, list(chosen)
         targets = [self._targets[i] for i in chosen]
         return (
-            padded((self._sources[i] for i in chosen), marks.padding),
-            padded(([marks.start, *target] for target in targets), marks.padding),
-            padded(([*target, marks.end] for target in targets), marks.padding),
+            pad_sequences((self._sources[i] for i in chosen), marks.padding),
+            pad_sequences(([marks.start, *target] for target in targets), marks.padding),
+            pad_sequences(([*target, marks.end] for target in targets), marks.padding),
         )

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from lawful.data.batches import Batch
-from lawful.data.generators import generator_of
+from lawful.data.batches import Batch, make_generator
 from lawful.laws import Claim, agreement
 from lawful.laws import tokens as some_tokens
 
@@ -17,7 +16,7 @@ SHARD = 2**20
 """The most windows that are put in order at once."""
 
 
-class TextWindows:
+class ShuffledWindows:
     """Cuts a text into windows that do not overlap, and those into batches, in each epoch otherwise.
 
     An epoch begins at an offset of its own, below the length of a window, so that every token comes at every place of a
@@ -31,7 +30,7 @@ class TextWindows:
         seed: What offsets and orders depend on.
 
     Examples:
-        >>> source = TextWindows(torch.arange(100), context=4, size=2, seed=0)
+        >>> source = ShuffledWindows(torch.arange(100), context=4, size=2, seed=0)
         >>> inputs, targets = source.batch(0)
         >>> inputs.shape, bool((targets == inputs + 1).all())
         (torch.Size([2, 4]), True)
@@ -71,18 +70,18 @@ class TextWindows:
 
     def _draw(self, epoch: int, shard: int) -> None:
         """Finds the windows of a shard, and their order."""
-        generator = generator_of(self.seed, epoch)
+        generator = make_generator(self.seed, epoch)
         offset = int(torch.randint(self.offsets, (), generator=generator))
         shard_drawn = int(torch.randperm(self.shards, generator=generator)[shard])
         start = offset + shard_drawn * self.width * self.context
         part = self.tokens[start : start + self.width * self.context + 1]
         self._windows = part.unfold(0, self.context + 1, self.context)
-        order = torch.randperm(self.width, generator=generator_of(self.seed, epoch, shard))
+        order = torch.randperm(self.width, generator=make_generator(self.seed, epoch, shard))
         self._order = order.to(self.tokens.device).split(self.size)
         self._kept = epoch, shard
 
 
-class WindowsInOrder:
+class SequentialWindows:
     """Cuts a text into windows as they stand, for an evaluation: every token but the first is predicted once.
 
     A window reads `context` tokens; the next one reads on where it ends, and knows nothing of it. The last window, if
@@ -94,7 +93,7 @@ class WindowsInOrder:
         size: The windows of a batch.
 
     Examples:
-        >>> [targets.tolist() for _, targets in WindowsInOrder(torch.arange(8), context=2, size=2)]
+        >>> [targets.tolist() for _, targets in SequentialWindows(torch.arange(8), context=2, size=2)]
         [[[1, 2], [3, 4]], [[5, 6]], [[7]]]
     """
 
@@ -137,7 +136,7 @@ def claims() -> Iterator[Claim]:
     def in_order(x: Tensor) -> Tensor:
         parts = [
             torch.stack([inputs.flatten(), targets.flatten()])
-            for inputs, targets in WindowsInOrder(x, context=4, size=2)
+            for inputs, targets in SequentialWindows(x, context=4, size=2)
         ]
         return torch.cat(parts, dim=1).double()
 
@@ -145,7 +144,7 @@ def claims() -> Iterator[Claim]:
         return torch.stack([x[:-1], x[1:]]).double()
 
     def windows_of(x: Tensor) -> tuple[Tensor, Tensor]:
-        source = TextWindows(x, context=3, size=2, seed=1)
+        source = ShuffledWindows(x, context=3, size=2, seed=1)
         inputs, targets = (torch.cat(part) for part in zip(*map(source.batch, range(len(source))), strict=True))
         return inputs, targets
 

@@ -1,24 +1,30 @@
 """Attention: values averaged by how similar their keys are to a query."""
 
-from lawful.functions.attention.chunked import Chunked
-from lawful.functions.attention.fused import fused_attention
-from lawful.functions.attention.linear import Linear, LinearState, elu_features
-from lawful.functions.attention.masks import CAUSAL, EVERYTHING, Mask
-from lawful.functions.attention.plain import Kernel, plain_attention
-from lawful.functions.attention.pooling import kernel_regression, look_up, self_attention
-from lawful.functions.attention.scores import Bias, apply_weights, attention_scores, attention_weights, masked_softmax
-from lawful.functions.attention.window import Window, window_attention
+from lawful.functions.attention.dense import (
+    Bias,
+    Kernel,
+    apply_weights,
+    attention_scores,
+    attention_weights,
+    fused_attention,
+    masked_softmax,
+    reference_attention,
+)
+from lawful.functions.attention.linear import LinearAttention, LinearState, elu_features
+from lawful.functions.attention.lookup import kernel_regression, look_up, self_attention
+from lawful.functions.attention.masks import CAUSAL, NO_MASK, Mask
+from lawful.functions.attention.sparse import ChunkedAttention, SlidingWindowAttention, window_attention
 
 __all__ = [
     "CAUSAL",
-    "EVERYTHING",
+    "NO_MASK",
     "Bias",
-    "Chunked",
+    "ChunkedAttention",
     "Kernel",
-    "Linear",
+    "LinearAttention",
     "LinearState",
     "Mask",
-    "Window",
+    "SlidingWindowAttention",
     "apply_weights",
     "attention_scores",
     "attention_weights",
@@ -27,7 +33,7 @@ __all__ = [
     "kernel_regression",
     "look_up",
     "masked_softmax",
-    "plain_attention",
+    "reference_attention",
     "self_attention",
     "window_attention",
 ]

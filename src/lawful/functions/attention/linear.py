@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from lawful.functions.attention.masks import CAUSAL, EVERYTHING, Mask
-from lawful.functions.attention.plain import Bias, between_values, in_one_head
+from lawful.functions.attention.dense import Bias, between_values, single_head
+from lawful.functions.attention.masks import CAUSAL, NO_MASK, Mask
 from lawful.laws import Claim, agreement, cached_decoding, causality, fully_masked_row_is_finite, shape
 from lawful.laws import mask as mask_of
 
@@ -34,7 +34,7 @@ def elu_features(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear:
+class LinearAttention:
     r"""Averages the values by a similarity that is a dot product of features, and so can be summed up beforehand.
 
     $$y_i = \frac{\sum_j \phi(q_i) \cdot \phi(k_j) \, v_j}{\sum_j \phi(q_i) \cdot \phi(k_j)}
@@ -54,7 +54,7 @@ class Linear:
 
     Examples:
         >>> q, k, v = torch.randn(3, 2, 4, 10, 8)
-        >>> Linear()(q, k, v, mask=CAUSAL).shape
+        >>> LinearAttention()(q, k, v, mask=CAUSAL).shape
         torch.Size([2, 4, 10, 8])
     """
 
@@ -67,7 +67,7 @@ class Linear:
         k: Float[Tensor, "*batch g s k"],
         v: Float[Tensor, "*batch g s v"],
         *,
-        mask: Mask = EVERYTHING,
+        mask: Mask = NO_MASK,
         bias: Tensor | Bias | None = None,
         scale: float | None = None,
     ) -> Float[Tensor, "*batch h t v"]:
@@ -81,7 +81,7 @@ class Linear:
         v: Float[Tensor, "*batch g s v"],
         *,
         sums: Float[Tensor, "*batch g f w"] | None = None,
-        mask: Mask = EVERYTHING,
+        mask: Mask = NO_MASK,
         bias: Tensor | Bias | None = None,
         scale: float | None = None,
     ) -> tuple[Float[Tensor, "*batch h t v"], Float[Tensor, "*batch g f w"]]:
@@ -116,7 +116,7 @@ class Linear:
         q: Float[Tensor, "*batch h t k"],
         k: Float[Tensor, "*batch g s k"],
         *,
-        mask: Mask = EVERYTHING,
+        mask: Mask = NO_MASK,
         bias: Tensor | Bias | None = None,
         scale: float | None = None,
     ) -> Float[Tensor, "*batch h t s"]:
@@ -138,13 +138,13 @@ class LinearState:
         kernel: The linear attention.
 
     Examples:
-        >>> state = Linear().cache()
+        >>> state = LinearAttention().cache()
         >>> q, k, v = torch.randn(3, 1, 2, 5, 4)
         >>> state.attend(q, k, v, mask=CAUSAL).shape, state.length, state.nbytes
         (torch.Size([1, 2, 5, 4]), 5, 160)
     """
 
-    def __init__(self, kernel: Linear) -> None:
+    def __init__(self, kernel: LinearAttention) -> None:
         self.kernel = kernel
         self.sums: Tensor | None = None
         self.length = 0
@@ -207,7 +207,7 @@ def _running(q: Tensor, k: Tensor, v: Tensor, before: Tensor, size: int) -> tupl
 
 def claims() -> Iterator[Claim]:
     """The laws that linear attention obeys."""
-    kernel = Linear(chunk=2)
+    kernel = LinearAttention(chunk=2)
     heads = shape("b 4 t 2"), shape("b 2 s 2"), shape("b 2 s 3")
 
     def quadratic(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
@@ -219,7 +219,7 @@ def claims() -> Iterator[Claim]:
         total = weights.sum(-1, keepdim=True)
         return torch.einsum("bhts,bhsv->bhtv", weights / torch.where(total > 0, total, 1.0), v)
 
-    masks = EVERYTHING, CAUSAL, Mask(causal=True, prefix=2)
+    masks = NO_MASK, CAUSAL, Mask(causal=True, prefix=2)
 
     def padded(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def over_masks(q: Tensor, k: Tensor, v: Tensor, present: Tensor) -> Tensor:
@@ -229,11 +229,11 @@ def claims() -> Iterator[Claim]:
         return over_masks
 
     yield Claim(agreement(other=padded(quadratic)), padded(kernel), (*heads, mask_of("b s")), name="Linear, over masks")
-    scaled = agreement(other=lambda q, k, v: quadratic(q / 3, k, v, EVERYTHING))
+    scaled = agreement(other=lambda q, k, v: quadratic(q / 3, k, v, NO_MASK))
     yield Claim(scaled, lambda q, k, v: kernel(q, k, v, scale=1 / 3), heads, name="Linear, scaled")
 
     def causal(x: Tensor) -> Tensor:
-        return in_one_head(kernel, x, x, x, mask=CAUSAL)
+        return single_head(kernel, x, x, x, mask=CAUSAL)
 
     def step(x: Tensor, state: LinearState | None) -> tuple[Tensor, LinearState]:
         state = state or kernel.cache()
@@ -241,7 +241,7 @@ def claims() -> Iterator[Claim]:
         return state.attend(x, x, x).squeeze(-3), state
 
     def hidden(x: Tensor, present: Tensor) -> Tensor:
-        return in_one_head(kernel, x, x, x, mask=CAUSAL & Mask(padding=present))
+        return single_head(kernel, x, x, x, mask=CAUSAL & Mask(padding=present))
 
     yield Claim(causality(), causal, shape("b t 3"), name="Linear, causal")
     yield Claim(cached_decoding(step=step), causal, shape("b t 3"), name="LinearState")

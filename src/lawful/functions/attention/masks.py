@@ -91,7 +91,7 @@ class Mask:
         if causal == self.causal and window == self.window:
             return self
         if not causal and window is None and self.padding is None and self.documents is None and self.pairs is None:
-            return EVERYTHING
+            return NO_MASK
         return replace(self, causal=causal, window=window)
 
     def reach(self, low: int, high: int, s: int) -> slice:
@@ -140,7 +140,7 @@ class Mask:
         return seen
 
 
-EVERYTHING = Mask()
+NO_MASK = Mask()
 CAUSAL = Mask(causal=True)
 
 

@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.functions.noise import normal_noise, uniform_noise
+from lawful.functions.random import normal_noise, uniform_noise
 from lawful.laws import (
     AtMost,
     Claim,
     Draw,
+    Equal,
     Map,
-    Same,
     Statement,
     agreement,
     all_of,
@@ -238,7 +238,7 @@ def gains_most(f: Map, g: Tensor, *, norm: Norm, dual: Map) -> Statement:
     """
     v = f(g)
     gained = torch.stack([(g * v).flatten(1).sum(1), norm.length(v).clamp_min(1)])
-    return Same(gained, torch.stack([dual(g), torch.ones_like(g[:, 0])]), exercised=True)
+    return Equal(gained, torch.stack([dual(g), torch.ones_like(g[:, 0])]), exercised=True)
 
 
 def _drawn(ball: Callable[..., Tensor], n: int) -> Tensor:

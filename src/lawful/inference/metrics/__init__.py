@@ -1,31 +1,38 @@
 """Figures of how good a model is, each with the interval that it is known to."""
 
-from lawful.inference.metrics.calibration import Bin, calibration_error, reliability
 from lawful.inference.metrics.classification import (
+    Bin,
     ClassScores,
     accuracy,
     brier,
+    calibration_error,
     confusion_matrix,
     negative_log_likelihood,
     per_class,
+    reliability,
     surprise,
 )
-from lawful.inference.metrics.coverage import (
+from lawful.inference.metrics.intervals import ConfidenceInterval, bootstrap, wilson
+from lawful.inference.metrics.regression import mean_absolute_error, r_squared, root_mean_squared_error
+from lawful.inference.metrics.samples import (
     ModeCoverage,
     NeighbourCoverage,
     class_coverage,
+    cubic_kernel,
+    frechet_distance,
+    gaussian_frechet,
+    gaussian_kernel,
+    median_width,
+    mmd,
+    mmd_test,
     mode_coverage,
-    neighbour_coverage,
+    neighbor_coverage,
 )
-from lawful.inference.metrics.estimate import Estimate, bootstrap, wilson
-from lawful.inference.metrics.frechet import frechet_distance, gaussian_frechet
-from lawful.inference.metrics.mmd import cubic_kernel, gaussian_kernel, median_width, mmd, mmd_test
-from lawful.inference.metrics.regression import mean_absolute_error, r_squared, root_mean_squared_error
 
 __all__ = [
     "Bin",
     "ClassScores",
-    "Estimate",
+    "ConfidenceInterval",
     "ModeCoverage",
     "NeighbourCoverage",
     "accuracy",
@@ -44,7 +51,7 @@ __all__ = [
     "mmd_test",
     "mode_coverage",
     "negative_log_likelihood",
-    "neighbour_coverage",
+    "neighbor_coverage",
     "per_class",
     "r_squared",
     "reliability",

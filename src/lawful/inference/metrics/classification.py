@@ -1,4 +1,7 @@
-"""How good a classifier is: accuracy, each class, and how surprising the truth is to it."""
+"""How good a classifier is: accuracy, each class, and how surprising the truth is to it.
+
+Calibration: whether of all that is said to be 80 % sure, 80 % is right.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lawful.inference.metrics.estimate import Estimate, bootstrap, wilson
-from lawful.laws import Claim, agreement, made, probabilities, tokens
+from lawful.inference.metrics.intervals import ConfidenceInterval, bootstrap, wilson
+from lawful.laws import Claim, agreement, probabilities, tokens, transformed
 
 
-def accuracy(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Estimate:
+def accuracy(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> ConfidenceInterval:
     r"""Counts how often the most probable class is the right one, with Wilson's interval.
 
     $$\frac{1}{n} \left| \{ i : \arg\max_k p_{ik} = y_i \} \right|$$
@@ -53,11 +56,11 @@ def confusion_matrix(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Int[
 class ClassScores:
     """How well one class is told from the others."""
 
-    precision: Estimate
+    precision: ConfidenceInterval
     """Of those that are said to have the class, the share that has it."""
-    recall: Estimate
+    recall: ConfidenceInterval
     """Of those that have the class, the share that is said to have it."""
-    f1: Estimate
+    f1: ConfidenceInterval
     """The harmonic mean of both."""
     support: int
     """How many have the class."""
@@ -90,7 +93,7 @@ def per_class(confusion: Int[Tensor, "c c"]) -> list[ClassScores]:
     scores = []
     for found, said, there in torch.stack([confusion.diag(), confusion.sum(0), confusion.sum(1)], dim=1).tolist():
         jaccard = wilson(found, said + there - found)
-        f1 = Estimate(*(2 * j / (1 + j) for j in (jaccard.value, jaccard.low, jaccard.high)))
+        f1 = ConfidenceInterval(*(2 * j / (1 + j) for j in (jaccard.value, jaccard.low, jaccard.high)))
         scores.append(ClassScores(wilson(found, said), wilson(found, there), f1, there))
     return scores
 
@@ -113,7 +116,7 @@ def surprise(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Float[Tensor
     return -p.gather(-1, labels.long()[:, None])[:, 0].clamp_min(torch.finfo(p.dtype).eps).log()
 
 
-def negative_log_likelihood(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Estimate:
+def negative_log_likelihood(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> ConfidenceInterval:
     r"""Averages the surprise of the right classes, with an interval by the bootstrap.
 
     $$-\frac{1}{n} \sum_i \log p_{i y_i}$$
@@ -129,7 +132,7 @@ def negative_log_likelihood(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) 
     return bootstrap(torch.mean, surprise(p, labels).double())
 
 
-def brier(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Estimate:
+def brier(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> ConfidenceInterval:
     r"""Averages the squared distance from the truth, with an interval by the bootstrap.
 
     $$\frac{1}{n} \sum_i \sum_k (p_{ik} - [k = y_i])^2$$
@@ -167,7 +170,7 @@ def check(p: Tensor, labels: Tensor) -> None:
         raise ValueError(f"classes from 0 to {p.shape[1] - 1} were wanted: got {bounds}")
 
 
-def claims() -> Iterator[Claim]:
+def _classification_claims() -> Iterator[Claim]:
     """The laws that the figures of a classifier obey."""
     data = (probabilities("n 3"), tokens("n", vocab=3))
 
@@ -202,10 +205,133 @@ def claims() -> Iterator[Claim]:
         p, truth = p.double(), torch.eye(3, dtype=torch.float64)[labels]
         return torch.stack([-(truth * p.log()).sum() / len(p), (p - truth).square().sum() / len(p)])
 
-    inside = (made(lambda x: (3 * x.tanh()).softmax(-1), "n 3"), tokens("n", vocab=3))
+    inside = (transformed(lambda x: (3 * x.tanh()).softmax(-1), "n 3"), tokens("n", vocab=3))
     yield Claim(
         replace(agreement(other=lambda p, y: equations(p, y).to(p)), cases=3),
         losses,
         inside,
         name="surprise and Brier's score",
     )
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Predictions of like confidence."""
+
+    low: float
+    """The least confidence that belongs here."""
+    high: float
+    """The most."""
+    confidence: float
+    """Their mean confidence."""
+    accuracy: ConfidenceInterval
+    """How many of them are right."""
+    count: int
+    """How many there are."""
+
+    def json(self) -> dict[str, object]:
+        """Returns what is written to a file."""
+        return {**vars(self), "accuracy": self.accuracy.json()}
+
+
+def reliability(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"], *, bins: int = 10) -> list[Bin]:
+    r"""Sorts predictions by their confidence, the largest probability, and says how many are right in each bin.
+
+    Bins are equally wide; a confidence on a border belongs to the bin below. Bins with nothing in them are left out.
+
+    Args:
+        p: The probabilities $p$ of the classes.
+        labels: The right classes.
+        bins: How many bins there are from 0 to 1.
+
+    Examples:
+        >>> found = reliability(torch.tensor([[0.9, 0.1], [0.85, 0.15]]), torch.tensor([0, 1]))
+        >>> [(b.count, round(b.confidence, 3), b.accuracy.value) for b in found]
+        [(2, 0.875, 0.5)]
+    """
+    confidence, right, place = _binned(p, labels, bins)
+    found = []
+    for i in place.unique().tolist():
+        here = place == i
+        hits, n = int(right[here].sum()), int(here.sum())
+        found.append(Bin(i / bins, (i + 1) / bins, float(confidence[here].mean()), wilson(hits, n), n))
+    return found
+
+
+def calibration_error(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"], *, bins: int = 10) -> ConfidenceInterval:
+    r"""Averages how far confidence and accuracy are apart, bin by bin, with an interval by the bootstrap.
+
+    $$\mathrm{ECE} = \sum_b \frac{n_b}{n} \, \bigl| \mathrm{accuracy}_b - \mathrm{confidence}_b \bigr|$$
+
+    By chance alone it is above 0, the more so with few examples or many bins.
+
+    Reference:
+        Guo, Pleiss, Sun and Weinberger, *On Calibration of Modern Neural Networks*, 2017.
+
+    Args:
+        p: The probabilities $p$ of the classes.
+        labels: The right classes.
+        bins: How many bins there are from 0 to 1.
+
+    Examples:
+        >>> p = torch.tensor([[0.75, 0.25]]).expand(4, 2)
+        >>> calibration_error(p, torch.tensor([0, 0, 0, 1])).value
+        0.0
+    """
+    confidence, right, place = _binned(p, labels, bins)
+    return bootstrap(_gaps, right - confidence, place)
+
+
+def _gaps(off: Tensor, place: Tensor) -> Tensor:
+    """The mean over all examples of how far off their bins are, from how far off each is."""
+    return torch.zeros(int(place.max()) + 1, dtype=off.dtype).index_add(0, place, off).abs().sum() / len(off)
+
+
+def _binned(p: Tensor, labels: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The confidence of each prediction, whether it is right, and its bin."""
+    check(p, labels)
+    if bins < 1:
+        raise ValueError(f"bins are at least 1: got {bins}")
+    confidence, said = p.double().cpu().max(-1)
+    place = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)
+    return confidence, (said == labels.cpu()).double(), place
+
+
+def _calibration_claims() -> Iterator[Claim]:
+    """The laws that calibration obeys."""
+
+    def listed(p: Tensor, labels: Tensor) -> Tensor:
+        rows = [(b.low, b.high, b.confidence, b.accuracy.value, b.count) for b in reliability(p, labels)]
+        return p.new_tensor(rows).sum(0)
+
+    def counted(p: Tensor, labels: Tensor) -> Tensor:
+        rows = [(i / 10, (i + 1) / 10, *part) for i, part in enumerate(_by_tenths(p, labels)) if part[-1]]
+        return p.new_tensor(rows).sum(0)
+
+    def error(p: Tensor, labels: Tensor) -> Tensor:
+        return p.new_tensor(calibration_error(p, labels).value)
+
+    def equation(p: Tensor, labels: Tensor) -> Tensor:
+        return p.new_tensor(sum(n * abs(right - sure) for sure, right, n in _by_tenths(p, labels)) / len(p))
+
+    rounded_up = (transformed(lambda x: 1.000001 * (9 * x).softmax(-1), "n 3"), tokens("n", vocab=3))
+    yield Claim(agreement(other=counted), listed, rounded_up, name="reliability, the bins added up")
+    eight = (probabilities("8 3"), tokens("8", vocab=3))
+    yield Claim(replace(agreement(other=equation), cases=3), error, eight, name="calibration_error")
+
+
+def _by_tenths(p: Tensor, labels: Tensor) -> list[tuple[float, float, int]]:
+    """The confidence, the accuracy and the count of each tenth, one prediction after the other."""
+    found: list[list[tuple[float, bool]]] = [[] for _ in range(10)]
+    for row, label in zip(p.double().tolist(), labels.tolist(), strict=True):
+        sure = max(row)
+        place = next((i for i in range(10) if sure <= (i + 1) / 10), 9)
+        found[place].append((sure, row.index(sure) == label))
+    means = [[sum(pair[i] for pair in part) / max(1, len(part)) for i in (0, 1)] for part in found]
+    return [(sure, right, len(part)) for (sure, right), part in zip(means, found, strict=True)]
+
+
+def claims() -> Iterator[Claim]:
+    """Yields the claims of this module."""
+    yield from _classification_claims()
+    yield from _calibration_claims()

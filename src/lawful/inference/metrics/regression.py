@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.inference.metrics.estimate import Estimate, bootstrap
-from lawful.laws import Claim, agreement, made, shape
+from lawful.inference.metrics.intervals import ConfidenceInterval, bootstrap
+from lawful.laws import Claim, agreement, shape, transformed
 
 
-def root_mean_squared_error(y: Float[Tensor, "n ..."], target: Float[Tensor, "n ..."]) -> Estimate:
+def root_mean_squared_error(y: Float[Tensor, "n ..."], target: Float[Tensor, "n ..."]) -> ConfidenceInterval:
     r"""Measures the typical error, large ones above all, with an interval by the bootstrap.
 
     $$\mathrm{RMSE} = \sqrt{\tfrac{1}{n} \textstyle\sum_i (\hat y_i - y_i)^2}$$
@@ -30,7 +30,7 @@ def root_mean_squared_error(y: Float[Tensor, "n ..."], target: Float[Tensor, "n 
     return bootstrap(lambda off: off.square().mean().sqrt(), y - target)
 
 
-def mean_absolute_error(y: Float[Tensor, "n ..."], target: Float[Tensor, "n ..."]) -> Estimate:
+def mean_absolute_error(y: Float[Tensor, "n ..."], target: Float[Tensor, "n ..."]) -> ConfidenceInterval:
     r"""Measures the average error, with an interval by the bootstrap.
 
     $$\mathrm{MAE} = \tfrac{1}{n} \textstyle\sum_i |\hat y_i - y_i|$$
@@ -47,7 +47,7 @@ def mean_absolute_error(y: Float[Tensor, "n ..."], target: Float[Tensor, "n ..."
     return bootstrap(lambda off: off.abs().mean(), y - target)
 
 
-def r_squared(y: Float[Tensor, "n ..."], target: Float[Tensor, "n ..."]) -> Estimate:
+def r_squared(y: Float[Tensor, "n ..."], target: Float[Tensor, "n ..."]) -> ConfidenceInterval:
     r"""Measures the share of the variance that is explained, with an interval by the bootstrap.
 
     $$R^2 = 1 - \frac{\sum_i (\hat y_i - y_i)^2}{\sum_i (y_i - \bar y)^2}$$
@@ -96,7 +96,7 @@ def claims() -> Iterator[Claim]:
         explained = 1 - off.square().mean(0) / target.double().var(0, correction=0)
         return torch.stack([off.square().mean().sqrt(), off.abs().mean(), explained.mean()]).to(y)
 
-    data = (shape("3 2"), made(lambda x: x.tanh() + torch.arange(6.0).reshape(3, 2).square().to(x), "3 2"))
+    data = (shape("3 2"), transformed(lambda x: x.tanh() + torch.arange(6.0).reshape(3, 2).square().to(x), "3 2"))
     yield Claim(replace(agreement(other=equations), cases=3), figures, data, name="RMSE, MAE and R²")
 
     def of_constants(y: Tensor) -> Tensor:
@@ -104,4 +104,4 @@ def claims() -> Iterator[Claim]:
         return torch.stack([_explained(1 + y, constant), _explained(constant, constant)])
 
     exact = agreement(other=lambda y: torch.stack([(y == 0).all().to(y), torch.ones(()).to(y)]))
-    yield Claim(exact, of_constants, made(torch.round, "3"), name="r_squared of a target that does not vary")
+    yield Claim(exact, of_constants, transformed(torch.round, "3"), name="r_squared of a target that does not vary")

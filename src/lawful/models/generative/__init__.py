@@ -1,35 +1,21 @@
 """Generative models: from PCA to diffusion, under one contract."""
 
-from lawful.models.generative.autoencoder import Autoencoder, Decoded
-from lawful.models.generative.autoencoders import (
+from lawful.models.generative.autoencoder import (
+    Autoencoder,
+    AutoencoderSampler,
     CNNAutoencoderConfig,
+    GaussianCorruption,
+    MaskingCorruption,
     MLPAutoencoderConfig,
     cnn_autoencoder,
     cnn_decoder,
     cnn_encoder,
+    linear_autoencoder,
     mlp_autoencoder,
 )
-from lawful.models.generative.bases import LOGISTIC, NORMAL, UNIFORM, Base
 from lawful.models.generative.chart import Chart
-from lawful.models.generative.codes import CategoricalCodes, Codes, GaussianCodes
-from lawful.models.generative.continuous_flow import ContinuousFlow, Velocity
-from lawful.models.generative.contract import Bounds, Generates, Scores, unconditional
-from lawful.models.generative.corruption import GaussianCorruption, MaskingCorruption
-from lawful.models.generative.denoising_network import DenoisingNetwork
-from lawful.models.generative.drawing import Drawing
-from lawful.models.generative.flow import Flow
-from lawful.models.generative.flows import autoregressive_flow, coupling_flow, level_flow, nice, spline_flow
-from lawful.models.generative.gan import GAN, CNNGANConfig, MLPGANConfig, cnn_gan, mlp_gan
-from lawful.models.generative.labelled import LabelPlanes
-from lawful.models.generative.level_likelihood import LevelLikelihood
-from lawful.models.generative.likelihoods import (
-    BernoulliLikelihood,
-    DecoderLikelihood,
-    GaussianLikelihood,
-    VaryingGaussianLikelihood,
-)
-from lawful.models.generative.linear_autoencoder import linear_autoencoder
-from lawful.models.generative.networks import (
+from lawful.models.generative.continuous_flow import ContinuousFlow, VelocityField
+from lawful.models.generative.denoisers import (
     PatchTransformer,
     PatchTransformerConfig,
     TimeMLP,
@@ -37,11 +23,46 @@ from lawful.models.generative.networks import (
     UNet,
     UNetConfig,
 )
-from lawful.models.generative.noisy_classifier import NoisyClassifier
+from lawful.models.generative.diffusion import (
+    DiffusionModel,
+    DiffusionSampling,
+    NoisyClassifier,
+    PreconditionedDenoiser,
+)
+from lawful.models.generative.flow import (
+    LOGISTIC,
+    NORMAL,
+    UNIFORM,
+    Base,
+    Flow,
+    autoregressive_flow,
+    coupling_flow,
+    level_flow,
+    nice,
+    spline_flow,
+)
+from lawful.models.generative.gan import GAN, CNNGANConfig, MLPGANConfig, cnn_gan, mlp_gan
+from lawful.models.generative.likelihoods import (
+    BernoulliLikelihood,
+    DecoderLikelihood,
+    DiscretizedLogisticLikelihood,
+    GaussianLikelihood,
+    HeteroscedasticGaussianLikelihood,
+)
 from lawful.models.generative.pca import PCA
-from lawful.models.generative.score_model import ScoreModel
-from lawful.models.generative.vae import VAE, Activity
-from lawful.models.generative.vaes import CNNVAEConfig, MLPVAEConfig, cnn_vae, linear_vae, mlp_vae
+from lawful.models.generative.protocols import LabelPlanes, SupportsELBO, SupportsLogProb, SupportsSample, unconditional
+from lawful.models.generative.vae import (
+    VAE,
+    CategoricalLatent,
+    CNNVAEConfig,
+    GaussianLatent,
+    LatentDistribution,
+    LatentUsage,
+    MLPVAEConfig,
+    cnn_vae,
+    linear_vae,
+    mlp_vae,
+)
 
 __all__ = [
     "GAN",
@@ -50,29 +71,28 @@ __all__ = [
     "PCA",
     "UNIFORM",
     "VAE",
-    "Activity",
     "Autoencoder",
+    "AutoencoderSampler",
     "Base",
     "BernoulliLikelihood",
-    "Bounds",
     "CNNAutoencoderConfig",
     "CNNGANConfig",
     "CNNVAEConfig",
-    "CategoricalCodes",
+    "CategoricalLatent",
     "Chart",
-    "Codes",
     "ContinuousFlow",
-    "Decoded",
     "DecoderLikelihood",
-    "DenoisingNetwork",
-    "Drawing",
+    "DiffusionModel",
+    "DiffusionSampling",
+    "DiscretizedLogisticLikelihood",
     "Flow",
-    "GaussianCodes",
     "GaussianCorruption",
+    "GaussianLatent",
     "GaussianLikelihood",
-    "Generates",
+    "HeteroscedasticGaussianLikelihood",
     "LabelPlanes",
-    "LevelLikelihood",
+    "LatentDistribution",
+    "LatentUsage",
     "MLPAutoencoderConfig",
     "MLPGANConfig",
     "MLPVAEConfig",
@@ -80,14 +100,15 @@ __all__ = [
     "NoisyClassifier",
     "PatchTransformer",
     "PatchTransformerConfig",
-    "ScoreModel",
-    "Scores",
+    "PreconditionedDenoiser",
+    "SupportsELBO",
+    "SupportsLogProb",
+    "SupportsSample",
     "TimeMLP",
     "TimeMLPConfig",
     "UNet",
     "UNetConfig",
-    "VaryingGaussianLikelihood",
-    "Velocity",
+    "VelocityField",
     "autoregressive_flow",
     "cnn_autoencoder",
     "cnn_decoder",

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.laws import AtMost, Claim, Draw, Map, Statement, agreement, law, made, shape
+from lawful.laws import AtMost, Claim, Draw, Map, Statement, agreement, law, shape, transformed
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,7 @@ class Chart:
         return self._flat(curve).diff(dim=0)
 
 
-@law("L(γ)² ≤ 2 E(γ)", tries=None)
+@law("L(γ)² ≤ 2 E(γ)", discover_with=None)
 def length_by_energy(f: Map, curve: Tensor, *, draw: Draw) -> Statement:
     """The square of a curve's length is at most twice its energy, by Cauchy and Schwarz.
 
@@ -147,7 +147,7 @@ def claims() -> Iterator[Claim]:
         x, y = z.unbind(-1)
         return 2 * torch.stack([x.cos() * y.cos(), x.sin() * y.cos(), y.sin()], dim=-1)
 
-    chart, near = Chart(sphere), made(torch.tanh, "n 2")
+    chart, near = Chart(sphere), transformed(torch.tanh, "n 2")
 
     def first_form(z: Tensor) -> Tensor:
         return torch.diag_embed(4 * torch.stack([z[:, 1].cos().square(), torch.ones_like(z[:, 1])], -1))

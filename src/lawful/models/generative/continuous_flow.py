@@ -13,18 +13,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful.blocks import Dense, Standardize
-from lawful.functions.estimate import Estimate
-from lawful.functions.noise import normal_noise, uniform_noise
+from lawful.functions.estimate import LogProbEstimate
+from lawful.functions.random import normal_noise, uniform_noise
 from lawful.laws import Claim, agreement, density_integrates_to_one, log_determinant, shape
-from lawful.models.generative.bases import NORMAL
-from lawful.models.generative.contract import finite, unconditional
+from lawful.models.generative.flow import NORMAL
+from lawful.models.generative.protocols import finite, unconditional
 from lawful.solvers.ode import RK4, Tableau, integrate
 
 EXACT_UP_TO = 16
 """The number of dimensions up to which the trace is exact."""
 
 
-class Velocity(nn.Module):
+class VelocityField(nn.Module):
     """Computes a velocity from a point and a time by dense layers, smooth ones, so that it has a divergence.
 
     Args:
@@ -32,7 +32,7 @@ class Velocity(nn.Module):
         hidden: The widths of the hidden layers.
 
     Examples:
-        >>> Velocity(2)(torch.zeros(3, 2), torch.tensor(0.5)).shape
+        >>> VelocityField(2)(torch.zeros(3, 2), torch.tensor(0.5)).shape
         torch.Size([3, 2])
     """
 
@@ -73,7 +73,7 @@ class ContinuousFlow(nn.Module):
         probes: The number of random signs beyond 16 entries, 2 or more.
 
     Examples:
-        >>> flow = ContinuousFlow(Velocity(2), shape=(2,), steps=4)
+        >>> flow = ContinuousFlow(VelocityField(2), shape=(2,), steps=4)
         >>> found = flow.log_prob(torch.zeros(1, 2))
         >>> found.error, found.evaluations
         (tensor([0.]), 16)
@@ -136,16 +136,16 @@ class ContinuousFlow(nn.Module):
     @torch.no_grad()
     def log_prob(
         self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None, seed: int = 0
-    ) -> Estimate:
+    ) -> LogProbEstimate:
         """Returns the log-density of each example, in nats, with the standard error of the trace."""
         unconditional(labels)
         finite(x)
         z, log_det = self.encode(x, probes=self.probes, seed=seed)
         value, calls = NORMAL.log_density(z) + log_det, self.steps * len(self.tableau.nodes)
         return (
-            Estimate.exact(value[0], evaluations=calls)
+            LogProbEstimate.exact(value[0], evaluations=calls)
             if len(value) == 1
-            else Estimate.of_samples(value, evaluations=calls)
+            else LogProbEstimate.of_samples(value, evaluations=calls)
         )
 
     @torch.no_grad()
@@ -177,7 +177,7 @@ class _Linear(nn.Module):
 def claims() -> Iterator[Claim]:
     """The laws that continuous flows obey."""
     straight = ContinuousFlow(_Linear(), shape=(2,), steps=4).fit(torch.tensor([[1.0, -2.0], [3.0, 4.0]]))
-    bent = ContinuousFlow(Velocity(2, hidden=[4]), shape=(2,), steps=2)
+    bent = ContinuousFlow(VelocityField(2, hidden=[4]), shape=(2,), steps=2)
 
     def gaussian(x: Tensor) -> Tensor:
         """A linear field makes a Gaussian of a Gaussian."""

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful.blocks import Standardize
-from lawful.blocks.dense import Activation
-from lawful.blocks.modes import in_training
-from lawful.blocks.normalization.spectral_norm import SpectralNorm
+from lawful.blocks.linear import Activation
+from lawful.blocks.modes import eval_mode
+from lawful.blocks.normalization import SpectralNorm
 from lawful.functions import identity
-from lawful.functions.noise import normal_noise
+from lawful.functions.random import normal_noise
 from lawful.laws import Claim, agreement, batch_independence, shape
-from lawful.models.generative.autoencoders import CNNAutoencoderConfig, Entrywise, cnn_decoder, cnn_encoder
-from lawful.models.generative.labelled import LabelPlanes, beside, drawn_labels, told
+from lawful.models.generative.autoencoder import ActivationModule, CNNAutoencoderConfig, cnn_decoder, cnn_encoder
+from lawful.models.generative.protocols import LabelPlanes, beside, one_hot_labels, sample_labels
 from lawful.models.mlp import MLP, MLPConfig
 
 Wrap = Callable[[nn.Module], nn.Module]
@@ -90,7 +90,7 @@ class GAN(nn.Module):
         self.inputs = Standardize((1,) * len(shape)) if inputs is None else inputs
         self.register_buffer("frequencies", torch.full((classes,), 1 / max(1, classes)))
 
-    def fit_units(self, x: Float[Tensor, "n ..."], *, labels: Int[Tensor, " n"] | None = None) -> GAN:
+    def fit_normalizer(self, x: Float[Tensor, "n ..."], *, labels: Int[Tensor, " n"] | None = None) -> GAN:
         """Reads mean and deviation of the training data, and how frequent their classes are."""
         self.inputs.fit(x)
         if self.classes and labels is not None:
@@ -110,12 +110,14 @@ class GAN(nn.Module):
         self, z: Float[Tensor, "n latent"], *, labels: Int[Tensor, " n"] | None = None
     ) -> Float[Tensor, "n ..."]:
         """Makes examples of codes, in standard units."""
-        known = told(labels, len(z), classes=self.classes, like=z)
+        known = one_hot_labels(labels, len(z), classes=self.classes, like=z)
         return self.generator(beside(z, known)).reshape(-1, *self.shape)
 
-    def criticise(self, x: Float[Tensor, "n ..."], *, labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, " n"]:
+    def critic_scores(
+        self, x: Float[Tensor, "n ..."], *, labels: Int[Tensor, " n"] | None = None
+    ) -> Float[Tensor, " n"]:
         """Scores examples in standard units: the higher, the more they look like data."""
-        return self.critic_net(beside(x, told(labels, len(x), classes=self.classes, like=x))).reshape(len(x))
+        return self.critic_net(beside(x, one_hot_labels(labels, len(x), classes=self.classes, like=x))).reshape(len(x))
 
     def forward(
         self, z: Float[Tensor, "n latent"], *, labels: Int[Tensor, " n"] | None = None
@@ -129,10 +131,10 @@ class GAN(nn.Module):
     ) -> Float[Tensor, "n ..."]:
         """Draws samples in the units of the data."""
         if labels is None:
-            labels = drawn_labels(n, self.frequencies, seed=seed, stream=1, first=first)
+            labels = sample_labels(n, self.frequencies, seed=seed, stream=1, first=first)
         weight = next(self.parameters())
         z = normal_noise(n, self.latent, seed=seed, first=first, dtype=weight.dtype, device=weight.device)
-        with in_training(self):
+        with eval_mode(self):
             return self(z, labels=labels)
 
 
@@ -216,7 +218,7 @@ def cnn_gan(config: CNNGANConfig, *, wrap: Wrap = unwrapped) -> GAN:
     layers = cnn_encoder(sizes(shape=(channels + classes, *space), latent=1)).children()
     critic = [wrap(layer) if hasattr(layer, "weight") else layer for layer in layers]
     return GAN(
-        nn.Sequential(generator, Entrywise(config.output)),
+        nn.Sequential(generator, ActivationModule(config.output)),
         nn.Sequential(*[LabelPlanes(config.shape, classes)] * bool(classes), *critic),
         shape=config.shape,
         latent=config.latent,
@@ -227,7 +229,7 @@ def cnn_gan(config: CNNGANConfig, *, wrap: Wrap = unwrapped) -> GAN:
 def claims() -> Iterator[Claim]:
     """The laws that a GAN obeys."""
     model = mlp_gan(MLPGANConfig(shape=(2, 2), latent=3, hidden=(5,)), wrap=SpectralNorm).eval()
-    model.fit_units(torch.arange(16.0).reshape(4, 2, 2))
+    model.fit_normalizer(torch.arange(16.0).reshape(4, 2, 2))
     images = cnn_gan(CNNGANConfig(shape=(1, 4, 4), latent=2, width=2, halvings=1)).eval()
 
     def equation(z: Tensor) -> Tensor:
@@ -237,7 +239,7 @@ def claims() -> Iterator[Claim]:
         return flat.reshape(-1, 2, 2) * torch.arange(16.0).std(correction=0).to(z) + 7.5
 
     yield Claim(agreement(other=equation), model, shape("n 3"), name="mlp_gan")
-    yield Claim(batch_independence(), images.criticise, shape("n 1 4 4"), name="cnn_gan, the critic")
+    yield Claim(batch_independence(), images.critic_scores, shape("n 1 4 4"), name="cnn_gan, the critic")
 
     def alone(x: Tensor) -> Tensor:
         return torch.cat([images.to(x).sample(1, 3, first=i) for i in range(len(x))])

@@ -11,11 +11,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lawful.functions.estimate import Estimate
-from lawful.functions.noise import normal_noise
-from lawful.functions.principal import Principal, principal_axes, streamed_axes
-from lawful.laws import Claim, agreement, density_integrates_to_one, idempotence, made, samples_follow_density, shape
-from lawful.models.generative.contract import finite, unconditional
+from lawful.functions.estimate import LogProbEstimate
+from lawful.functions.pca import Principal, incremental_pca_axes, pca_axes
+from lawful.functions.random import normal_noise
+from lawful.laws import (
+    Claim,
+    agreement,
+    density_integrates_to_one,
+    idempotence,
+    samples_follow_density,
+    shape,
+    transformed,
+)
+from lawful.models.generative.protocols import finite, unconditional
 
 Axes = Callable[[Tensor], Principal]
 """From data to their principal axes: `principal_axes`, `randomised_axes` or another, with what they are to be given."""
@@ -70,7 +78,7 @@ class PCA(nn.Module):
         self.register_buffer("total", found.mean.new_tensor(found.total))
 
     @classmethod
-    def fit(cls, x: Float[Tensor, "n *shape"], *, axes: Axes = principal_axes, floor: float = 1e-6) -> PCA:
+    def fit(cls, x: Float[Tensor, "n *shape"], *, axes: Axes = pca_axes, floor: float = 1e-6) -> PCA:
         """Reads data of any shape; `partial(principal_axes, components=2)` keeps two axes."""
         found = axes(x.reshape(len(x), -1) if len(x) else x.reshape(0, math.prod(x.shape[1:])))
         return cls(found, shape=tuple(x.shape[1:]), floor=floor).to(x.dtype)
@@ -85,7 +93,7 @@ class PCA(nn.Module):
                 first[:] = first or [batch[:0]]
                 yield batch.reshape(len(batch), -1)
 
-        found = streamed_axes(rows(), components=components)
+        found = incremental_pca_axes(rows(), components=components)
         return cls(found, shape=tuple(first[0].shape[1:]), floor=floor).to(first[0].dtype)
 
     @classmethod
@@ -166,11 +174,11 @@ class PCA(nn.Module):
     @torch.no_grad()
     def log_prob(
         self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None, seed: int = 0
-    ) -> Estimate:
+    ) -> LogProbEstimate:
         """Returns the log-density of each example, in nats; exact."""
         unconditional(labels)
         finite(x)
-        return Estimate.exact(self.log_density(x))
+        return LogProbEstimate.exact(self.log_density(x))
 
     @property
     def _kept(self) -> Tensor:
@@ -189,9 +197,9 @@ class PCA(nn.Module):
 def claims() -> Iterator[Claim]:
     """The laws that PCA obeys."""
     x = torch.tensor([[4.0, 0, 0], [-4, 1, 0], [0, 3, 1], [1, -3, 0], [0, 0, -1.5], [2, 1, 2]], dtype=torch.float64)
-    model = PCA.fit(x, axes=partial(principal_axes, components=2))
+    model = PCA.fit(x, axes=partial(pca_axes, components=2))
     flat = PCA.fit(torch.cat([x[:, :2], x[:, :2] @ x.new_tensor([[1.0], [2.0]])], -1), floor=0.1)
-    near = made(torch.tanh, "n 3")
+    near = transformed(torch.tanh, "n 3")
 
     def in_precision(model: PCA, x: Tensor) -> PCA:
         return deepcopy(model).to(x.dtype)

@@ -1,19 +1,14 @@
 """Diffusion: paths from data to noise, what networks predict on them, and the ways back."""
 
 from lawful.solvers.diffusion.energy import curl, log_density_along, score_of_energy
-from lawful.solvers.diffusion.gaussian_path import GaussianPath, Level
-from lawful.solvers.diffusion.grids import (
-    cosine_spaced,
-    karras,
-    linear,
-    logarithmic,
-    rectified_spaced,
-    saturated,
+from lawful.solvers.diffusion.guidance import (
+    classifier_free_guidance,
+    classifier_guidance,
+    inpainting_denoiser,
+    scale_of_weight,
 )
-from lawful.solvers.diffusion.guidance import by_classifier, classifier_free, scale_of_weight
-from lawful.solvers.diffusion.inpainting import completing
 from lawful.solvers.diffusion.likelihood import Likelihood, prior_mismatch
-from lawful.solvers.diffusion.parametrisations import (
+from lawful.solvers.diffusion.parameterization import (
     DENOISED,
     FLOW,
     NOISE,
@@ -27,8 +22,10 @@ from lawful.solvers.diffusion.parametrisations import (
     preconditioned,
 )
 from lawful.solvers.diffusion.paths import (
-    cosine,
-    discrete_chain,
+    GaussianPath,
+    NoiseLevel,
+    cosine_path,
+    ddpm_path,
     edm,
     rectified,
     sub_variance_preserving,
@@ -37,17 +34,28 @@ from lawful.solvers.diffusion.paths import (
 )
 from lawful.solvers.diffusion.samplers import (
     AdaptiveFlow,
+    ExponentialMultistep,
+    Heun,
+    ProbabilityFlow,
+    Sampler,
+    initial_noise,
+)
+from lawful.solvers.diffusion.stochastic_samplers import (
     Ancestral,
     AnnealedLangevin,
     Corrector,
-    Exponential,
-    Heun,
     PredictorCorrector,
-    ProbabilityFlow,
     ReverseSDE,
     langevin,
 )
-from lawful.solvers.diffusion.sampling import Sampler, begin
+from lawful.solvers.diffusion.time_grids import (
+    cosine_spaced,
+    karras_grid,
+    linear,
+    logarithmic,
+    rectified_spaced,
+    saturating_log_grid,
+)
 
 __all__ = [
     "DENOISED",
@@ -60,29 +68,29 @@ __all__ = [
     "AnnealedLangevin",
     "Corrector",
     "Denoiser",
-    "Exponential",
+    "ExponentialMultistep",
     "GaussianPath",
     "Heun",
-    "Level",
     "Likelihood",
+    "NoiseLevel",
     "Prediction",
     "PredictorCorrector",
     "ProbabilityFlow",
     "ReverseSDE",
     "Sampler",
-    "begin",
-    "by_classifier",
-    "classifier_free",
-    "completing",
+    "classifier_free_guidance",
+    "classifier_guidance",
     "convert",
-    "cosine",
+    "cosine_path",
     "cosine_spaced",
     "curl",
+    "ddpm_path",
     "denoiser",
-    "discrete_chain",
     "edm",
+    "initial_noise",
+    "inpainting_denoiser",
     "input_scale",
-    "karras",
+    "karras_grid",
     "langevin",
     "linear",
     "log_density_along",
@@ -91,7 +99,7 @@ __all__ = [
     "prior_mismatch",
     "rectified",
     "rectified_spaced",
-    "saturated",
+    "saturating_log_grid",
     "scale_of_weight",
     "score_of_energy",
     "sub_variance_preserving",

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.laws import Claim, agreement, derivative, made, shape
+from lawful.laws import Claim, agreement, derivative, shape, transformed
 
 Score = Callable[[Tensor], Tensor]
 
@@ -98,7 +98,7 @@ def claims() -> Iterator[Claim]:
     def energy(x: Tensor) -> Tensor:
         return (x.square() + x.roll(1, -1) * x.sin()).sum(-1)
 
-    near = made(torch.tanh, "n 3")
+    near = transformed(torch.tanh, "n 3")
     yield Claim(derivative(formula=lambda x: -score_of_energy(energy)(x)), energy, near, name="score_of_energy")
 
     def along(x: Tensor) -> Tensor:

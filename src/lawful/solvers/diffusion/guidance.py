@@ -1,20 +1,22 @@
-"""Guidance: towards what a condition, or a classifier, asks for."""
+"""Guidance: towards what a condition, or a classifier, asks for.
+
+Inpainting: what is known is put in the place of what was denoised.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lawful.laws import Claim, agreement, shape
-from lawful.solvers.diffusion.gaussian_path import GaussianPath, beside
-from lawful.solvers.diffusion.parametrisations import Denoiser
-from lawful.solvers.diffusion.paths import variance_preserving
+from lawful.solvers.diffusion.parameterization import Denoiser
+from lawful.solvers.diffusion.paths import GaussianPath, expand_like, variance_preserving
 
 
-def classifier_free(conditional: Denoiser, unconditional: Denoiser, *, scale: float) -> Denoiser:
+def classifier_free_guidance(conditional: Denoiser, unconditional: Denoiser, *, scale: float) -> Denoiser:
     r"""Goes from what is denoised without a condition towards, and past, what is denoised with it.
 
     $$D = D_\text{without} + g \, (D_\text{with} - D_\text{without})$$
@@ -31,7 +33,7 @@ def classifier_free(conditional: Denoiser, unconditional: Denoiser, *, scale: fl
         scale: $g$.
 
     Examples:
-        >>> guided = classifier_free(lambda x, t: x + 1, lambda x, t: x, scale=3.0)
+        >>> guided = classifier_free_guidance(lambda x, t: x + 1, lambda x, t: x, scale=3.0)
         >>> guided(torch.zeros(1, 2), torch.tensor(1.0))
         tensor([[3., 3.]])
     """
@@ -57,7 +59,7 @@ def scale_of_weight(w: float) -> float:
     return 1.0 + w
 
 
-def by_classifier(
+def classifier_guidance(
     denoise: Denoiser,
     log_prob: Callable[[Tensor, Tensor], Float[Tensor, " n"]],
     path: GaussianPath,
@@ -83,7 +85,7 @@ def by_classifier(
 
     Examples:
         >>> from lawful.solvers.diffusion.paths import edm
-        >>> guided = by_classifier(lambda x, t: 0 * x, lambda x, t: x.sum(-1), edm())
+        >>> guided = classifier_guidance(lambda x, t: 0 * x, lambda x, t: x.sum(-1), edm())
         >>> guided(torch.zeros(1, 2), torch.tensor(2.0))
         tensor([[4., 4.]])
     """
@@ -100,19 +102,19 @@ def by_classifier(
                 )
             (slope,) = torch.autograd.grad(found.sum(), leaf)
         amount = torch.where(level.alpha > 0, scale * level.sigma.square() / level.alpha, 0.0)
-        return denoise(x, t) + beside(amount, x) * slope
+        return denoise(x, t) + expand_like(amount, x) * slope
 
     return guided
 
 
-def claims() -> Iterator[Claim]:
+def _guidance_claims() -> Iterator[Claim]:
     """The laws that guidance obeys."""
     path, t = variance_preserving(), torch.tensor(0.4, dtype=torch.float64)
 
     for scale in (0.0, 1.0, scale_of_weight(1.5)):
 
         def guided(x: Tensor, scale: float = scale) -> Tensor:
-            return classifier_free(lambda x, t: x.sin(), lambda x, t: x.cos(), scale=scale)(x, t)
+            return classifier_free_guidance(lambda x, t: x.sin(), lambda x, t: x.cos(), scale=scale)(x, t)
 
         other = agreement(other=lambda x, g=scale: g * x.sin() + (1 - g) * x.cos())
         yield Claim(other, guided, shape("n 2"), name=f"classifier_free, scale {scale:g}")
@@ -125,10 +127,67 @@ def claims() -> Iterator[Claim]:
         def log_prob(x: Tensor, t: Tensor) -> Tensor:
             return -0.5 * ((3 - a * x / (a**2 + s**2)).square() / (4 + left)).sum(-1)
 
-        return by_classifier(lambda x, t: mean, log_prob, path)(x, t)
+        return classifier_guidance(lambda x, t: mean, log_prob, path)(x, t)
 
     def conjugate(x: Tensor) -> Tensor:
         a, s = path.alpha(t).to(x), path.sigma(t).to(x)
         return (a * x / s**2 + 3 / 4) / (1 + a**2 / s**2 + 1 / 4)
 
     yield Claim(agreement(other=conjugate), posterior, shape("n 2"), name="by_classifier, Bayes' rule")
+
+
+def inpainting_denoiser(denoise: Denoiser, known: Float[Tensor, "*n"], mask: Bool[Tensor, "*m"]) -> Denoiser:
+    r"""Replaces the denoised data by the known ones where these are known.
+
+    $$D' = m \odot y + (1 - m) \odot D$$
+
+    With it every sampler keeps the known part at $\alpha y + \sigma \varepsilon$, noised as the rest is, and ends at
+    $y$; the rest is denoised in view of it. Exact are the known values, not the conditional law: the denoiser never
+    hears which part is certain, so that the border may not fit as well as it could.
+
+    Reference:
+        Song et al., *Score-Based Generative Modeling through Stochastic Differential Equations*, 2021, I.2.
+
+    Args:
+        denoise: $D$.
+        known: $y$, of the shape of a sample or of several; where the mask is false anything.
+        mask: $m$, true where $y$ is known.
+
+    Examples:
+        >>> completed = inpainting_denoiser(lambda x, t: 0 * x, torch.tensor([5.0, 6.0]), torch.tensor([True, False]))
+        >>> completed(torch.ones(1, 2), torch.tensor(1.0))
+        tensor([[5., 0.]])
+    """
+    if mask.dtype != torch.bool:
+        raise TypeError(f"a mask that is true where data are known is wanted: got {mask.dtype}")
+    if any(a != b and 1 not in (a, b) for a, b in zip(known.shape[::-1], mask.shape[::-1], strict=False)):
+        raise ValueError(
+            f"a mask of the shape of what is known, {tuple(known.shape)}, is wanted: got {tuple(mask.shape)}"
+        )
+    if not bool(torch.where(mask, known, 0.0).isfinite().all()):
+        raise ValueError("known values are to be finite where the mask is true: got NaN or infinity")
+
+    def denoised(x: Tensor, t: Tensor) -> Tensor:
+        found = denoise(x, t)
+        return torch.where(mask, known.to(found), found)
+
+    return denoised
+
+
+def _inpainting_claims() -> Iterator[Claim]:
+    """The laws that inpainting obeys."""
+    mask = torch.tensor([True, False, True])
+
+    def completed(x: Tensor, known: Tensor) -> Tensor:
+        return inpainting_denoiser(lambda x, t: x.cos(), known, mask)(x, torch.tensor(1.0))
+
+    def put(x: Tensor, known: Tensor) -> Tensor:
+        return torch.stack([known[:, 0], x[:, 1].cos(), known[:, 2]], 1)
+
+    yield Claim(agreement(other=put), completed, (shape("n 3"), shape("n 3")), name="completing")
+
+
+def claims() -> Iterator[Claim]:
+    """Yields the claims of this module."""
+    yield from _guidance_claims()
+    yield from _inpainting_claims()

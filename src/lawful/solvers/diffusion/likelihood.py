@@ -10,14 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.functions.estimate import Estimate
-from lawful.functions.noise import uniform_noise
-from lawful.laws import Claim, agreement, batch_independence, made
-from lawful.solvers.diffusion.angles import angle_of, length_of, turning
-from lawful.solvers.diffusion.gaussian_path import GaussianPath
-from lawful.solvers.diffusion.parametrisations import Denoiser
-from lawful.solvers.diffusion.paths import variance_preserving
-from lawful.solvers.diffusion.sampling import Walk
+from lawful.functions.estimate import LogProbEstimate
+from lawful.functions.random import uniform_noise
+from lawful.laws import Claim, agreement, batch_independence, transformed
+from lawful.solvers.diffusion.parameterization import Denoiser
+from lawful.solvers.diffusion.paths import GaussianPath, variance_preserving
+from lawful.solvers.diffusion.samplers import SamplingContext
+from lawful.solvers.diffusion.time_grids import angle_of, length_of, turning
 from lawful.solvers.ode import RK4, Field, Tableau, integrate
 
 EXACT_UP_TO = 16
@@ -68,10 +67,10 @@ class Likelihood:
 
     def __call__(
         self, denoise: Denoiser, x: Float[Tensor, "n *shape"], path: GaussianPath, *, seed: int = 0, first: int = 0
-    ) -> Estimate:
+    ) -> LogProbEstimate:
         """Returns the log-density of each sample; gradients by x have to pass through the denoiser."""
         ends = torch.tensor([path.last, 0.0], dtype=torch.float64)
-        walk, x = Walk.of(denoise, x, path, ends, seed=seed, first=first)
+        walk, x = SamplingContext.of(denoise, x, path, ends, seed=seed, first=first)
         d = x.shape[1:].numel()
         exact = d <= EXACT_UP_TO
         directions = _axes(x) if exact else _signs(x, self.probes, seed, first)
@@ -94,8 +93,8 @@ class Likelihood:
         squares = v.square().reshape(len(x), d).sum(1)
         gaussian = -0.5 * (squares / variance + d * log(2 * pi * variance)) - d * log(self.scale)
         if exact:
-            return Estimate.exact(gaussian + traces.sum(0), evaluations=calls)
-        return Estimate.of_samples(gaussian + traces, evaluations=calls)
+            return LogProbEstimate.exact(gaussian + traces.sum(0), evaluations=calls)
+        return LogProbEstimate.of_samples(gaussian + traces, evaluations=calls)
 
 
 def prior_mismatch(path: GaussianPath, second_moment: float, *, spread: float = 0.0) -> float:
@@ -171,8 +170,8 @@ def claims() -> Iterator[Claim]:
         return Likelihood(steps=4, scale=1.0, spread=1.4)(denoise, x, path).value.to(x)
 
     near = replace(agreement(other=log_prob), within=1e-2, cases=3)
-    yield Claim(near, found, made(lambda x: 2 * torch.tanh(x), "n:1..2 2"), name="Likelihood of a mixture")
-    yield Claim(replace(batch_independence(), cases=2), found, made(torch.tanh, "n:2..3 1"), name="Likelihood")
+    yield Claim(near, found, transformed(lambda x: 2 * torch.tanh(x), "n:1..2 2"), name="Likelihood of a mixture")
+    yield Claim(replace(batch_independence(), cases=2), found, transformed(torch.tanh, "n:2..3 1"), name="Likelihood")
 
     def of_many(x: Tensor) -> Tensor:
         """A Gaussian in 18 dimensions: the Jacobian is diagonal, so that random signs make no error."""
@@ -184,4 +183,4 @@ def claims() -> Iterator[Claim]:
         return (estimate.value + estimate.error).to(x)
 
     gaussian = replace(agreement(other=lambda x: -0.5 * (x.square() + log(2 * pi)).sum(-1)), within=1e-3, cases=3)
-    yield Claim(gaussian, of_many, made(torch.tanh, "n:1..2 18"), name="Likelihood, Hutchinson")
+    yield Claim(gaussian, of_many, transformed(torch.tanh, "n:1..2 18"), name="Likelihood, Hutchinson")

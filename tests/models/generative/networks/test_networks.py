@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lawful.models.generative.networks import (
+from lawful.models.generative.denoisers import (
     Conditioned,
     PatchTransformer,
     PatchTransformerConfig,

@@ -6,12 +6,13 @@ import pytest
 import torch
 import transformers
 
-from lawful.blocks import FeedForward, GatedFeedForward, Heads, MultiHeadAttention, RMSNorm, post_norm
-from lawful.blocks.positions import ALiBi, Rotary, Sinusoidal
-from lawful.blocks.transformer import LayerScale, Mix
-from lawful.functions.activations import relu_squared
-from lawful.functions.attention import Linear, Mask
-from lawful.models.transformer import GPT2, Decoder, DecoderConfig, Extras, gpt2_config, read_gpt2, write_gpt2
+from lawful.blocks import FeedForward, GatedFeedForward, HeadSpec, MultiHeadAttention, RMSNorm, post_norm
+from lawful.blocks.positions import ALiBi, RotaryEmbedding, SinusoidalPositions
+from lawful.blocks.residual import LayerScale, WeightedSum
+from lawful.functions.activations import squared_relu
+from lawful.functions.attention import LinearAttention, Mask
+from lawful.models.gpt2_weights import GPT2, gpt2_config, read_gpt2, write_gpt2
+from lawful.models.transformer import Decoder, DecoderConfig, TransformerExtras
 
 
 def theirs(seed=0, **sizes):
@@ -159,19 +160,19 @@ def attention(**options):
     ("options", "what"),
     [
         ({"mask": Mask(causal=True, window=3)}, "mask but a causal one"),
-        ({"positions": Sinusoidal}, "positions but learned ones: got Sinusoidal"),
-        (attention(bias_by=ALiBi(3)), "bias_by: got ALiBi"),
-        (attention(rotary=Rotary(4)), "rotary: got Rotary"),
-        (attention(kernel=Linear()), "kernel but a softmax over all keys: got Linear"),
-        (attention(heads=[Heads(count=3, groups=1)]), "heads but alike ones"),
-        (attention(heads=[Heads(count=3, key=2, value=4)]), "heads but alike ones"),
-        ({"feed_forward": partial(FeedForward, activation=relu_squared)}, "activation relu_squared"),
+        ({"positions": SinusoidalPositions}, "positions but learned ones: got Sinusoidal"),
+        (attention(position_bias=ALiBi(3)), "position_bias: got ALiBi"),
+        (attention(rotary=RotaryEmbedding(4)), "rotary: got Rotary"),
+        (attention(kernel=LinearAttention()), "kernel but a softmax over all keys: got Linear"),
+        (attention(heads=[HeadSpec(count=3, groups=1)]), "heads but alike ones"),
+        (attention(heads=[HeadSpec(count=3, key=2, value=4)]), "heads but alike ones"),
+        ({"feed_forward": partial(FeedForward, activation=squared_relu)}, "activation relu_squared"),
         ({"feed_forward": GatedFeedForward}, "feed-forward block but FeedForward: got GatedFeedForward"),
         ({"norm": RMSNorm}, "norm but a layer norm with weights: got RMSNorm"),
         ({"residual": post_norm}, "residual but pre_norm"),
-        ({"extras": Extras(softcap=5.0)}, "softcap"),
-        ({"extras": Extras(shortcut=Mix)}, "shortcut"),
-        ({"extras": Extras(gate=LayerScale)}, "gate but dropout: got LayerScale"),
+        ({"extras": TransformerExtras(softcap=5.0)}, "softcap"),
+        ({"extras": TransformerExtras(shortcut=WeightedSum)}, "shortcut"),
+        ({"extras": TransformerExtras(gate=LayerScale)}, "gate but dropout: got LayerScale"),
     ],
 )
 def test_a_model_that_is_not_gpt2_is_not_written(options, what, tmp_path):

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lawful.models.transformer import MINGPT, Decoder, gpt2_config
+from lawful.models.gpt2_weights import MINGPT, gpt2_config
+from lawful.models.transformer import Decoder
 
 
 class Attention(nn.Module):

@@ -8,17 +8,15 @@ from lawful.blocks import FeedForward, LayerNorm, post_norm, pre_norm
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.functions.attention import CAUSAL, Mask
 from lawful.models.transformer import (
-    TORCH_DECODER,
-    TORCH_ENCODER,
-    TORCH_TRANSFORMER,
     Decoder,
     DecoderConfig,
     Encoder,
     EncoderConfig,
     EncoderDecoder,
     EncoderDecoderConfig,
-    Extras,
+    TransformerExtras,
 )
+from lawful.models.weight_mapping import TORCH_DECODER, TORCH_ENCODER, TORCH_TRANSFORMER
 
 VOCAB, D, HEADS = 7, 8, 2
 
@@ -32,7 +30,7 @@ def parts(first, *, last=LayerNorm, bias=True):
         "feed_forward": partial(FeedForward, hidden=12, bias=bias),
         "norm": partial(nn.LayerNorm, bias=bias),
         "residual": pre_norm if first else post_norm,
-        "extras": Extras(last=last),
+        "extras": TransformerExtras(last=last),
     }
 
 

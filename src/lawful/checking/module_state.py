@@ -1,0 +1,265 @@
+"""The state of the modules behind a map: put into a precision, put back before every call, restored at the end."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from operator import is_
+from types import ModuleType
+from typing import Any
+from zlib import crc32
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+from lawful.checking.compare import RoundingNoise
+
+_CONTAINERS = (dict, list, set)
+
+
+def modules_behind(target: Any) -> list[nn.Module]:
+    """Finds the modules that a callable is, belongs to, holds, or closes over."""
+    found: list[nn.Module] = []
+    seen: set[int] = set()
+
+    def visit(value: Any, depth: int) -> None:
+        if id(value) in seen or depth > 4:
+            return
+        seen.add(id(value))
+        if isinstance(value, nn.Module):
+            found.append(value)
+        elif isinstance(value, functools.partial):
+            for part in (value.func, *value.args, *value.keywords.values()):
+                visit(part, depth + 1)
+        elif inspect.ismethod(value):
+            visit(value.__self__, depth + 1)
+        elif inspect.isfunction(value):
+            try:
+                names = inspect.getclosurevars(value)
+            except ValueError:  # a cell that is not filled yet
+                return
+            defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+            for part in (*names.nonlocals.values(), *names.globals.values(), *defaults):
+                visit(part, depth + 1)
+        elif isinstance(value, list | tuple | dict):
+            for part in value.values() if isinstance(value, dict) else value:
+                visit(part, depth + 1)
+        elif hasattr(value, "__dict__") and not isinstance(value, type | ModuleType):
+            for part in vars(value).values():
+                visit(part, depth + 1)
+
+    visit(target, 0)
+    return found
+
+
+class ModuleSnapshot:
+    """Everything in some modules that a call may change.
+
+    While a check runs, every tensor of the modules holds a working copy in the precision of the run; the
+    caller's own storage is set aside, untouched, and put back by `restore`.
+    """
+
+    def __init__(self, roots: list[nn.Module]) -> None:
+        self.modules = list({id(m): m for root in roots for m in root.modules()}.values())
+        self.parameters = {
+            f"{n}: {name}" if len(roots) > 1 else name: p
+            for n, root in enumerate(roots)
+            for name, p in root.named_parameters()
+        }
+        self.named = self.parameters | {
+            name: p for root in roots[:1] for name, p in root.named_parameters(remove_duplicate=False)
+        }
+        """The parameters of the first module by all their names: one that is shared has several."""
+        self.modes = [m.training for m in self.modules]
+        self.structure = [(vars(m), dict(vars(m)), _contents(vars(m))) for m in self.modules]
+        self.generators = [
+            (g, g.get_state()) for m in self.modules for g in vars(m).values() if isinstance(g, torch.Generator)
+        ]
+        tensors = {id(t): t for m in self.modules for t in _tensors(vars(m))}
+        self.tensors = list(tensors.values())
+        self.originals = [t.data for t in self.tensors]
+        self.grads = [(p, p.grad, p.requires_grad) for p in self.parameters.values()]
+        self.working = list(self.originals)
+        self.plain = {
+            name: kind
+            for name, p in self.parameters.items()
+            if p.requires_grad and (kind := degenerate(p.data)) is not None
+        }
+        self.restless = False
+        """Whether calls have been seen to leave something behind."""
+        self.native = False
+        """Whether every tensor keeps the type that it came in."""
+        self._prepared: dict[tuple[torch.dtype, int, bool], list[Tensor]] = {}
+        for p, _, _ in self.grads:
+            p.grad = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.originals[0].device if self.originals else torch.device("cpu")
+
+    @property
+    def trains(self) -> bool:
+        """Whether any of the modules came in training mode."""
+        return any(self.modes)
+
+    def set_mode(self, training: bool) -> None:
+        """Puts the modules into evaluation mode, or leaves each in the mode that it came in."""
+        for (live, shallow, _), came in zip(self.structure, self.modes, strict=True):
+            live["training"] = shallow["training"] = training and came
+
+    def prepare(self, dtype: torch.dtype, seed: int, *, noise: RoundingNoise | None = None) -> None:
+        """Puts every tensor into a precision; with a seed other than 0, parameters that are plain are re-randomised."""
+        key = (dtype, seed, self.native)
+        if key not in self._prepared:
+            self._prepared[key] = self._copies(dtype, seed)
+        self.working = self._prepared[key]
+        if noise is not None:
+            self.working = [
+                noise.move(w, dtype=original.dtype) if w.is_floating_point() else w
+                for w, original in zip(self.working, self.originals, strict=True)
+            ]
+        for i in range(len(self.tensors)):
+            self._write(i)
+
+    def _copies(self, dtype: torch.dtype, seed: int) -> list[Tensor]:
+        originals = {id(t): data for t, data in zip(self.tensors, self.originals, strict=True)}
+        seen: Counter[Any] = Counter()
+        for name, kind in self.plain.items() if seed else ():
+            key, root = id(self.parameters[name]), name.partition(": ")[0] if ": " in name else ""
+            alike = (kind, tuple(originals[key].shape))
+            seen[root, alike] += 1  # two modules that came alike stay alike
+            generator = torch.Generator().manual_seed(crc32(repr((seed, alike, seen[root, alike])).encode()))
+            originals[key] = _randomised(originals[key], kind, generator)
+        if self.native:
+            return [data.clone() for data in originals.values()]
+        complex_type = torch.complex128 if dtype is torch.float64 else torch.complex64
+        return [
+            data.to(dtype if data.is_floating_point() else complex_type if data.is_complex() else data.dtype, copy=True)
+            for data in originals.values()
+        ]
+
+    def _write(self, i: int) -> None:
+        self.tensors[i].data = self.working[i].clone()
+
+    def reset(self) -> None:
+        """Puts back what the last call has changed: buffers, attributes, containers, parameters."""
+        for live, shallow, contents in self.structure:
+            if not _same_items(live, shallow):
+                live.clear()
+                live.update(shallow)
+                self.restless = True
+            for container, copy in contents:
+                if (container or copy) and not _same_items(container, copy):
+                    _refill(container, copy)
+                    self.restless = True
+        for i, (tensor, wanted) in enumerate(zip(self.tensors, self.working, strict=True)):
+            kept = tensor.shape == wanted.shape and tensor.dtype == wanted.dtype and torch.equal(tensor, wanted)
+            if not kept:
+                self._write(i)
+                self.restless = True
+        for generator, state in self.generators:
+            generator.set_state(state)
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """Puts the real numbers of the modules into another type, until the next reset."""
+        for tensor in self.tensors:
+            if tensor.is_floating_point():
+                tensor.data = tensor.data.to(dtype)
+
+    def reseed(self, seed: int) -> None:
+        """Starts the generators that the modules hold from another state."""
+        for generator, _ in self.generators:
+            generator.manual_seed(seed)
+
+    def restore(self) -> None:
+        """Puts everything back as the caller had it."""
+        self.reset()
+        self.set_mode(True)
+        for tensor, data in zip(self.tensors, self.originals, strict=True):
+            tensor.data = data
+        for p, grad, requires_grad in self.grads:
+            p.requires_grad_(requires_grad)
+            p.grad = grad
+
+
+def _contents(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:
+    return [(v, v.copy()) for v in attributes.values() if isinstance(v, _CONTAINERS)]
+
+
+def _same_items(container: Any, copy: Any) -> bool:
+    if isinstance(container, set):
+        return container == copy
+    if len(container) != len(copy):
+        return False
+    if isinstance(container, dict):
+        return container.keys() == copy.keys() and all(map(is_, container.values(), copy.values()))
+    return all(map(is_, container, copy))
+
+
+def _refill(container: Any, copy: Any) -> None:
+    container.clear()
+    (container.extend if isinstance(container, list) else container.update)(copy)
+
+
+def _tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple) and depth < 3:
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(part, depth + 1)
+
+
+def degenerate(p: Tensor) -> str | None:
+    """Says how a parameter is plain (zero, one, the identity, one constant), or None if it is not."""
+    if not p.is_floating_point() or p.numel() == 0:
+        return None
+    if (p == 0).all():
+        return "zero"
+    if (p == 1).all():
+        return "one"
+    if p.dim() == 2 and p.numel() > 1 and torch.equal(p, torch.eye(*p.shape, dtype=p.dtype, device=p.device)):
+        return "the identity"
+    return "constant" if p.numel() > 1 and (p == p.reshape(-1)[0]).all() else None
+
+
+def _randomised(p: Tensor, kind: str, generator: torch.Generator) -> Tensor:
+    if kind in ("zero", "the identity"):
+        return p + torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p) * 0.5
+    return p * (0.5 + torch.rand(p.shape, generator=generator, dtype=torch.float64).to(p))
+
+
+def seed_all(seed: int) -> None:
+    """Starts every global random state anew."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+    random.seed(seed)
+    numpy.random.seed(seed)
+
+
+@contextmanager
+def preserve_global_state() -> Iterator[None]:
+    """Works on one thread, and puts the random states, the default type and the gradient mode back at the end.
+
+    The tensors of a check are small: further threads would only wait for each other.
+    """
+    states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    dtype, grad, threads = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        numpy.random.set_state(states[2])
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        torch.set_num_threads(threads)

@@ -1,1 +1,0 @@
-"""Discrete groups: elements are integers or lists of them."""

@@ -1,1 +1,0 @@
-"""Motions: translations, scalings, and rotations with translations."""

@@ -1,0 +1,111 @@
+"""Estimates: a figure with the interval that it is known to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ConfidenceInterval:
+    """Holds a figure and its confidence interval.
+
+    Examples:
+        >>> print(ConfidenceInterval(0.9, 0.85, 0.94))
+        0.9 [0.85, 0.94]
+        >>> ConfidenceInterval(0.9, 0.85, 0.94).json()
+        {'value': 0.9, 'low': 0.85, 'high': 0.94}
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def json(self) -> dict[str, float]:
+        """Returns what is written to a file."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def wilson(hits: int, n: int, *, level: float = 0.95) -> ConfidenceInterval:
+    r"""Estimates a probability from how often a thing happened.
+
+    $$\frac{1}{1 + z^2 / n} \left( \hat p + \frac{z^2}{2 n} \pm
+    z \sqrt{\frac{\hat p (1 - \hat p)}{n} + \frac{z^2}{4 n^2}} \right)$$
+
+    Unlike $\hat p \pm z \sqrt{\hat p (1 - \hat p) / n}$ it stays between 0 and 1 and has a width where all or none
+    happened. Of no trials the value is 0 and the interval all of $[0, 1]$: nothing is known.
+
+    Reference:
+        Wilson, *Probable Inference, the Law of Succession, and Statistical Inference*, 1927.
+
+    Args:
+        hits: How often it happened, $n \hat p$.
+        n: How often it might have.
+        level: The probability that the interval holds the truth.
+
+    Examples:
+        >>> print(wilson(9, 10))
+        0.9 [0.5958, 0.9821]
+        >>> print(wilson(0, 0))
+        0 [0, 1]
+    """
+    if not 0 <= hits <= n:
+        raise ValueError(f"hits are from 0 to n: got hits={hits}, n={n}")
+    _check_level(level)
+    if n == 0:
+        return ConfidenceInterval(0.0, 0.0, 1.0)
+    p, z = hits / n, NormalDist().inv_cdf((1 + level) / 2)
+    middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    whole = 1 + z * z / n
+    low, high = (middle - half) / whole, (middle + half) / whole
+    return ConfidenceInterval(p, max(0.0, low) if hits else 0.0, min(1.0, high) if hits < n else 1.0)
+
+
+def bootstrap(
+    statistic: Callable[..., Tensor], *data: Tensor, samples: int = 1000, seed: int = 0, level: float = 0.95
+) -> ConfidenceInterval:
+    r"""Estimates a figure of the data, and how it varies over data drawn anew from them.
+
+    Examples are drawn with replacement, as many as there are, and the interval lies between the quantiles of the
+    figure at $(1 \mp \text{level}) / 2$. Where the figure is biased, so that these leave out the value, the interval
+    is widened to it. The draws are those of the seed; the random state is not touched.
+
+    Reference:
+        Efron, *Bootstrap Methods: Another Look at the Jackknife*, 1979.
+
+    Args:
+        statistic: What makes a number of the data.
+        *data: Tensors with the examples along the first axis.
+        samples: How often data are drawn.
+        seed: What the draws begin from.
+        level: The probability that the interval holds the truth.
+
+    Examples:
+        >>> print(bootstrap(torch.mean, torch.arange(5.0)))
+        2 [0.8, 3.2]
+    """
+    sizes = {len(x) if x.dim() else 0 for x in data}
+    if len(sizes) != 1 or min(sizes) < 1:
+        raise ValueError(f"as many examples in all tensors, at least one, were wanted: got {sorted(sizes)}")
+    if samples < 2:
+        raise ValueError(f"samples are at least 2: got {samples}")
+    _check_level(level)
+    n, generator = sizes.pop(), torch.Generator().manual_seed(seed)
+    draws = (torch.randint(n, (n,), generator=generator).to(data[0].device) for _ in range(samples))
+    found = torch.stack([statistic(*(x[i] for x in data)).double() for i in draws])
+    low, high = torch.quantile(found, found.new_tensor([(1 - level) / 2, (1 + level) / 2])).tolist()
+    value = float(statistic(*data))
+    return ConfidenceInterval(value, min(low, value), max(high, value))
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level is between 0 and 1: got {level}")

@@ -1,1 +1,0 @@
-"""What a run keeps on disk, and how it is written so that nothing is lost."""
