@@ -3,7 +3,7 @@
 import pytest
 from jaxtyping import config, install_import_hook
 
-CHECKED = ("functions", "groups", "blocks", "solvers", "objectives", "models")
+CHECKED = ("functions", "groups", "blocks", "solvers", "losses", "models")
 
 install_import_hook([f"lawful.{folder}" for folder in CHECKED], "beartype.beartype")
 
