@@ -49,7 +49,7 @@ class Reaper:
         self.watch(trainings.Shuffled, "batch")
         self.watch(trainings.Players, "forward")
         self.watch(Game, "finish")
-        self.watch(Game, "training")
+        self.watch(Game, "setup")
 
     def watch(self, owner, name):
         true = getattr(owner, name)
@@ -100,7 +100,7 @@ def session(folder, game, **reaper):
 
     def body():
         Reaper(folder, **reaper)
-        train(game, folder=folder, resume=Run(begun) if (begun / "config.json").is_file() else None)
+        train(game, output_dir=folder, resume=Run(begun) if (begun / "config.json").is_file() else None)
 
     if begun.is_dir() and not (begun / "config.json").is_file():
         os.rename(begun, folder / f"never-{time.monotonic_ns()}")
@@ -172,7 +172,7 @@ def main():
     torch.set_num_threads(1)
     options.folder.mkdir(parents=True, exist_ok=True)
     with redirect_stdout(io.StringIO()):
-        train(Game(steps=5), folder=options.folder / "warm")  # what is imported at first use is then in every child
+        train(Game(steps=5), output_dir=options.folder / "warm")  # what is imported at first use is then in every child
     games = [Game(), Game(patience=2)]
     wanted = [undisturbed(options.folder / f"undisturbed{i}", game) for i, game in enumerate(games)]
     told = {"events": [len(events) for _, events, _ in wanted], "kills": 0, "failures": [], "where": Counter()}

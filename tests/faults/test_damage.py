@@ -12,20 +12,20 @@ from lawful.training.run import Run
 from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
 from lawful.training.trainer import train
 
-ENGINE = TrainerConfig(threads=1, save=2, keep=3, laws=0)
+ENGINE = TrainerConfig(threads=1, checkpoint_every=2, keep_checkpoints=3, law_cases=0)
 
 
 def small(steps=6):
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
     x = torch.randn(9, 2)
-    turn = OptimizerStep(objective=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.Adam(model.parameters()))
-    return TrainingSetup(model=model, turns=[turn], batches=ShuffledBatches(x, size=4, seed=0), steps=steps)
+    turn = OptimizerStep(loss_fn=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.Adam(model.parameters()))
+    return TrainingSetup(model=model, optimizer_steps=[turn], batches=ShuffledBatches(x, size=4, seed=0), steps=steps)
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    return train(small(), engine=ENGINE, folder=tmp_path_factory.mktemp("runs"))
+    return train(small(), trainer=ENGINE, output_dir=tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ HARM = (truncated, flipped, emptied, removed, a_folder)
 def test_the_one_before_is_used_and_the_end_is_the_same(run, done, file, harm, capsys):
     (path,) = run.checkpoints.at(6).glob(file)
     harm(path)
-    resumed = train(small(), engine=ENGINE, resume=run)
+    resumed = train(small(), trainer=ENGINE, resume=run)
     said = capsys.readouterr().out.replace("\n", " ")
     assert "checkpoint step-00000006" in said
     assert path.name in said
@@ -78,7 +78,7 @@ def test_the_one_before_is_used_and_the_end_is_the_same(run, done, file, harm, c
 def test_all_damaged_begins_anew_and_says_so(run, done, capsys):
     for step in (2, 4, 6):
         emptied(run.checkpoints.at(step) / "facts.json")
-    train(small(), engine=ENGINE, resume=run)
+    train(small(), trainer=ENGINE, resume=run)
     said = capsys.readouterr().out.replace("\n", " ")
     assert "has no sound checkpoint: it begins at the first step" in said
     assert (run.path / "model.safetensors").read_bytes() == (done.path / "model.safetensors").read_bytes()
@@ -88,7 +88,7 @@ def test_all_damaged_begins_anew_and_says_so(run, done, capsys):
 def test_damaged_ones_do_not_push_out_those_to_come(run):
     for step in (4, 6):
         flipped(run.checkpoints.at(step) / "facts.json")
-    train(small(steps=3), engine=TrainerConfig(threads=1, save=1, keep=1, laws=0), resume=run)
+    train(small(steps=3), trainer=TrainerConfig(threads=1, checkpoint_every=1, keep_checkpoints=1, law_cases=0), resume=run)
     assert run.checkpoints.steps() == [3]
 
 
@@ -96,12 +96,12 @@ def test_a_checkpoint_of_another_training_is_refused_in_a_sentence(run):
     other = small()
     other.model.extra = nn.Linear(1, 1)
     with pytest.raises(TrainingFailed, match=r"the checkpoint lacks 'extra.bias': it is of another model"):
-        train(other, engine=ENGINE, resume=run)
+        train(other, trainer=ENGINE, resume=run)
 
 
 def test_unfinished_files_are_swept_away(run):
     (run.path / "state" / "step-00000008.unfinished").mkdir()
     (run.path / "state" / "step-00000008.unfinished" / "half").write_bytes(b"x")
     (run.path / "results.json.unfinished").write_bytes(b"{")
-    train(small(), engine=ENGINE, resume=run)
+    train(small(), trainer=ENGINE, resume=run)
     assert not list(run.path.rglob("*unfinished*"))

@@ -21,7 +21,7 @@ from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
 from lawful.training.trainer import train
 from tests.scripts import ROOT
 
-ENGINE = TrainerConfig(threads=1, save=2, keep=2, laws=0)
+ENGINE = TrainerConfig(threads=1, checkpoint_every=2, keep_checkpoints=2, law_cases=0)
 
 
 def small(*, steps=8, at=None, do=None, width=4):
@@ -35,17 +35,17 @@ def small(*, steps=8, at=None, do=None, width=4):
                 do()
             return super().batch(step)
 
-    turn = OptimizerStep(objective=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.Adam(model.parameters()))
-    return TrainingSetup(model=model, turns=[turn], batches=Watched(torch.randn(9, width), size=4, seed=0), steps=steps)
+    turn = OptimizerStep(loss_fn=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.Adam(model.parameters()))
+    return TrainingSetup(model=model, optimizer_steps=[turn], batches=Watched(torch.randn(9, width), size=4, seed=0), steps=steps)
 
 
 @pytest.fixture
 def whole(tmp_path):
-    return train(small(), engine=ENGINE, folder=tmp_path / "whole")
+    return train(small(), trainer=ENGINE, output_dir=tmp_path / "whole")
 
 
 def ends_the_same(run, whole):
-    resumed = train(small(), engine=ENGINE, resume=run)
+    resumed = train(small(), trainer=ENGINE, resume=run)
     assert (resumed.path / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
     assert not list(run.path.rglob("*.unfinished"))
 
@@ -75,7 +75,7 @@ def test_the_system_refuses_a_save(tmp_path, monkeypatch, whole, call, number):
         monkeypatch.setattr(os, call, refusing(number, "the file"))
 
     with pytest.raises(TrainingFailed, match=SENTENCES[number]) as failed:
-        train(small(at=5, do=refuse), engine=ENGINE, folder=tmp_path)
+        train(small(at=5, do=refuse), trainer=ENGINE, output_dir=tmp_path)
     monkeypatch.undo()
     assert "the checkpoint of step 4 is kept; go on with: lawful train --resume" in str(failed.value)
     assert failed.value.run.checkpoints.newest().step in (4, 6)
@@ -91,8 +91,8 @@ def test_the_library_of_tensors_says_it_in_words(tmp_path, monkeypatch, whole, n
     with pytest.raises(TrainingFailed, match=r"the disk is full|larger than is allowed") as failed:
         train(
             small(at=5, do=lambda: monkeypatch.setattr(checkpoints, "save_file", refused)),
-            engine=ENGINE,
-            folder=tmp_path,
+            trainer=ENGINE,
+            output_dir=tmp_path,
         )
     assert failed.value.__cause__.errno == number
     monkeypatch.undo()
@@ -106,7 +106,7 @@ def test_a_limit_on_the_size_of_files(tmp_path, whole):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         with pytest.raises(TrainingFailed, match="a file grew larger than is allowed") as failed:
-            train(small(at=5, do=limit), engine=ENGINE, folder=tmp_path)
+            train(small(at=5, do=limit), trainer=ENGINE, output_dir=tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert failed.value.run.checkpoints.newest().step == 4
@@ -132,7 +132,7 @@ def test_a_disk_that_is_full(tmp_path, whole):
 
     try:
         with pytest.raises(TrainingFailed, match="the disk is full") as failed:
-            train(small(at=5, do=fill), engine=ENGINE, folder=small_disk / "runs")
+            train(small(at=5, do=fill), trainer=ENGINE, output_dir=small_disk / "runs")
         assert failed.value.run.checkpoints.newest().step == 4
         (small_disk / "filler").unlink()
         ends_the_same(failed.value.run, whole)
@@ -143,11 +143,11 @@ def test_a_disk_that_is_full(tmp_path, whole):
 def test_a_full_disk_as_the_journal_finds_it(tmp_path, whole):
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
-    run = train(small(steps=4), engine=ENGINE, folder=tmp_path)
+    run = train(small(steps=4), trainer=ENGINE, output_dir=tmp_path)
     (run.path / "metrics.jsonl").unlink()
     (run.path / "metrics.jsonl").symlink_to("/dev/full")
     with pytest.raises(TrainingFailed, match="the disk is full"):
-        train(small(), engine=ENGINE, resume=run)
+        train(small(), trainer=ENGINE, resume=run)
     (run.path / "metrics.jsonl").unlink()
     ends_the_same(run, whole)
 
@@ -156,13 +156,13 @@ def test_a_full_disk_as_the_journal_finds_it(tmp_path, whole):
 def test_a_folder_that_is_not_ours(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(TrainingFailed, match="not ours to use"):
-        train(small(), engine=ENGINE, folder=tmp_path / "runs")
+        train(small(), trainer=ENGINE, output_dir=tmp_path / "runs")
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(TrainingFailed, match="Not a directory"):
-        train(small(), engine=ENGINE, folder=tmp_path / "file" / "runs")
+        train(small(), trainer=ENGINE, output_dir=tmp_path / "file" / "runs")
 
 
 def test_the_run_vanishes(tmp_path):
@@ -171,7 +171,7 @@ def test_the_run_vanishes(tmp_path):
         shutil.rmtree(run)
 
     with pytest.raises(TrainingFailed, match=r"is gone, and its checkpoints with it"):
-        train(small(at=5, do=vanish), engine=ENGINE, folder=tmp_path)
+        train(small(at=5, do=vanish), trainer=ENGINE, output_dir=tmp_path)
 
 
 def test_data_vanishes(tmp_path, whole):
@@ -179,14 +179,14 @@ def test_data_vanishes(tmp_path, whole):
         (tmp_path / "data.csv").read_text()
 
     with pytest.raises(TrainingFailed, match=r"a file or folder is gone.*data.csv\nthe checkpoint of step 4") as failed:
-        train(small(at=5, do=vanish), engine=ENGINE, folder=tmp_path)
+        train(small(at=5, do=vanish), trainer=ENGINE, output_dir=tmp_path)
     ends_the_same(failed.value.run, whole)
 
 
 def test_a_folder_that_is_not_made_whole_is_no_run(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", refusing(errno.ENOSPC, "config.json"))
     with pytest.raises(TrainingFailed, match=r"the disk is full: config.json"):
-        train(small(), engine=ENGINE, folder=tmp_path)
+        train(small(), trainer=ENGINE, output_dir=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -197,7 +197,7 @@ def test_a_failure_ends_a_script_with_a_code_and_the_sentence(tmp_path):
         from lawful.training.trainer import train
         from tests.faults.test_disk import ENGINE, refusing, small
         try:
-            train(small(at=5, do=refusing({errno.ENOSPC}, None)), engine=ENGINE, folder={str(tmp_path)!r})
+            train(small(at=5, do=refusing({errno.ENOSPC}, None)), trainer=ENGINE, output_dir={str(tmp_path)!r})
         except TrainingFailed as failed:
             sys.exit(str(failed))
     """

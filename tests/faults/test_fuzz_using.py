@@ -25,11 +25,11 @@ class Trained:
     def __init__(self, folder):
         self.data = folder / "data.csv"
         self.data.write_text(TABLE)
-        learning, engine = Learning(epochs=1), lawful.TrainerConfig(threads=1, laws=0)
+        learning, engine = Learning(epochs=1), lawful.TrainerConfig(threads=1, law_cases=0)
         recipe = ClassifyRecipe(
-            hidden=(3,), dropout=0.1, given=SupervisedData(data=str(self.data)), learning=learning, engine=engine
+            hidden=(3,), dropout=0.1, given=SupervisedData(data=str(self.data)), learning=learning, trainer=engine
         )
-        self.path = lawful.train(recipe, folder=folder).path
+        self.path = lawful.train(recipe, output_dir=folder).path
         self.whole = {name: (self.path / name).read_bytes() for name in ("config.json", "model.safetensors")}
 
     def used(self, name, data, capsys):

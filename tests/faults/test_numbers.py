@@ -11,7 +11,7 @@ from lawful.training.errors import TrainingFailed
 from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
 from lawful.training.trainer import train
 
-ENGINE = TrainerConfig(threads=1, save=2, keep=2, laws=0)
+ENGINE = TrainerConfig(threads=1, checkpoint_every=2, keep_checkpoints=2, law_cases=0)
 
 
 class Root(torch.autograd.Function):
@@ -26,13 +26,13 @@ class Root(torch.autograd.Function):
         return gradient * math.nan
 
 
-def training(objective=None, *, x=None, clip=None, steps=8, **options):
+def training(objective=None, *, x=None, grad_clip_norm=None, steps=8, **options):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     x = torch.randn(10, 3) if x is None else x
     objective = objective or (lambda m, b: m(b[0]).square().mean())
-    turn = OptimizerStep(objective=objective, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), clip=clip)
-    return TrainingSetup(model=model, turns=[turn], batches=ShuffledBatches(x, size=5, seed=0), steps=steps, **options)
+    turn = OptimizerStep(loss_fn=objective, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), grad_clip_norm=grad_clip_norm)
+    return TrainingSetup(model=model, optimizer_steps=[turn], batches=ShuffledBatches(x, size=5, seed=0), steps=steps, **options)
 
 
 def counted(after, then):
@@ -49,7 +49,7 @@ def counted(after, then):
 
 def failed(plan, folder):
     with pytest.raises(TrainingFailed) as found:
-        train(plan, engine=ENGINE, folder=folder)
+        train(plan, trainer=ENGINE, output_dir=folder)
     kept = found.value.run.checkpoints.newest()
     assert kept is None or all(t.isfinite().all() for t in kept.tensors.values() if t.is_floating_point())
     return str(found.value), kept.step if kept else None
@@ -88,7 +88,7 @@ def test_data_that_is_not_finite(tmp_path):
 
 
 def test_a_gradient_that_is_not_finite_with_clipping(tmp_path):
-    said, kept = failed(training(counted(5, lambda m, loss: Root.apply(loss)), clip=1.0), tmp_path)
+    said, kept = failed(training(counted(5, lambda m, loss: Root.apply(loss)), grad_clip_norm=1.0), tmp_path)
     assert "the gradient of 0.weight is not finite at step 6, with a finite loss" in said
     assert kept == 4
 
@@ -102,24 +102,24 @@ def test_a_gradient_that_is_not_finite_without(tmp_path, after, wanted):
 
 
 def test_it_goes_on_once_the_cause_is_mended(tmp_path):
-    whole = train(training(), engine=ENGINE, folder=tmp_path / "whole")
+    whole = train(training(), trainer=ENGINE, output_dir=tmp_path / "whole")
     with pytest.raises(TrainingFailed) as found:
-        train(training(counted(5, lambda m, loss: loss * math.nan)), engine=ENGINE, folder=tmp_path)
-    resumed = train(training(), engine=ENGINE, resume=found.value.run)
+        train(training(counted(5, lambda m, loss: loss * math.nan)), trainer=ENGINE, output_dir=tmp_path)
+    resumed = train(training(), trainer=ENGINE, resume=found.value.run)
     assert (resumed.path / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
 
 
 def test_a_mask_of_infinities_is_no_divergence(tmp_path):
     plan = training()
     plan.model.register_buffer("mask", torch.full((2, 2), -math.inf))
-    run = train(plan, engine=ENGINE, folder=tmp_path)
+    run = train(plan, trainer=ENGINE, output_dir=tmp_path)
     assert run.state == "finished"
 
 
 @pytest.mark.parametrize("figure", [math.nan, math.inf])
 def test_an_evaluation_that_is_not_finite_is_never_the_best(tmp_path, figure):
     figures = iter([3.0, figure, 2.0, figure])
-    run = train(training(evaluate=lambda m: {"loss": next(figures)}, every=2), engine=ENGINE, folder=tmp_path)
+    run = train(training(evaluate=lambda m: {"loss": next(figures)}, eval_every=2), trainer=ENGINE, output_dir=tmp_path)
     assert [line["validation/loss"] for line in run.metrics() if "validation/loss" in line] == [3.0, None, 2.0, None]
     assert run.checkpoints.newest().facts["progress"]["record"]["best"] == 2.0
 
@@ -146,4 +146,4 @@ def test_a_fault_of_the_program_is_shown_as_it_is(tmp_path):
         raise ZeroDivisionError("a mistake")
 
     with pytest.raises(ZeroDivisionError, match="a mistake"):
-        train(training(counted(5, refuse)), engine=ENGINE, folder=tmp_path)
+        train(training(counted(5, refuse)), trainer=ENGINE, output_dir=tmp_path)

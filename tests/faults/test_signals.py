@@ -23,14 +23,14 @@ SCRIPT = """
             os.kill(os.getpid(), number)
             time.sleep(0.01)
     try:
-        run = train(small(at=4, do=interrupt), engine=ENGINE, folder=folder)
+        run = train(small(at=4, do=interrupt), trainer=ENGINE, output_dir=folder)
         print("returned", run.state)
     except TrainingFailed as failed:
         print("failed", failed)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signals.clear()
-    whole = train(small(), engine=ENGINE, folder=folder + "/whole")
-    run = train(small(), engine=ENGINE, resume=Run(folder + "/linear-001"))
+    whole = train(small(), trainer=ENGINE, output_dir=folder + "/whole")
+    run = train(small(), trainer=ENGINE, resume=Run(folder + "/linear-001"))
     assert (run.path / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
 """
 

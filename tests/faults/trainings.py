@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from lawful.data.batches import ShuffledBatches
+from lawful.training.recipe import Recipe
 from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
 
-ENGINE = TrainerConfig(seed=3, threads=1, save=5, keep=2, laws=0)
+ENGINE = TrainerConfig(seed=3, threads=1, checkpoint_every=5, keep_checkpoints=2, law_cases=0)
 
 
 class Players(nn.Module):
@@ -56,16 +57,20 @@ def shorten(model):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Game:
+class Game(Recipe[None]):
     """Two optimizers with memory, a schedule, dropout, noise, accumulation, an average, evaluations."""
 
     name: ClassVar[str] = "game"
 
     patience: int | None = None
     steps: int = 24
-    engine: TrainerConfig = field(default=ENGINE)
+    seed: int = ENGINE.seed
+    threads: int = ENGINE.threads
+    checkpoint_every: int = ENGINE.checkpoint_every
+    keep_checkpoints: int = ENGINE.keep_checkpoints
+    law_cases: int = ENGINE.law_cases
 
-    def training(self) -> TrainingSetup:
+    def setup(self) -> TrainingSetup[None]:
         model = Players()
         x = torch.randn(42, 2).cumsum(1)
         maker = torch.optim.AdamW(model.maker.parameters(), lr=0.02, weight_decay=0.1)
@@ -77,24 +82,24 @@ class Game:
 
         return TrainingSetup(
             model=model,
-            turns=[
+            optimizer_steps=[
                 OptimizerStep(
-                    name="maker", objective=deceive, optimizer=maker, schedule=lambda step: 1 / (1 + step / 10)
+                    name="maker", loss_fn=deceive, optimizer=maker, schedule=lambda step: 1 / (1 + step / 10)
                 ),
-                OptimizerStep(name="judge", objective=tell_apart, optimizer=judge, clip=1.0),
+                OptimizerStep(name="judge", loss_fn=tell_apart, optimizer=judge, grad_clip_norm=1.0),
             ],
             batches=ShuffledBatches(x, size=6, seed=1),
             steps=self.steps,
             evaluate=evaluate,
-            every=4,
+            eval_every=4,
             patience=self.patience,
             augment=disturbed,
             constrain=shorten,
-            average=0.8,
-            accumulate=3,
+            ema_decay=0.8,
+            grad_accumulation_steps=3,
         )
 
-    def finish(self, run: Any, training: TrainingSetup) -> Mapping[str, Any]:
-        made = training.model(torch.randn(5, 2)).detach()
+    def finish(self, run: Any, setup: TrainingSetup[None]) -> Mapping[str, Any]:
+        made = setup.model(torch.randn(5, 2)).detach()
         (run.samples / "made.txt").write_text(str(made.tolist()))
         return {"made": float(made.sum()), "python": random.random(), "numpy": float(np.random.rand())}

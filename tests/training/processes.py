@@ -86,11 +86,11 @@ def plan(job):
 
     make = {"adamw": lambda m: adamw(m.parameters(), lr=0.01), "muon": lambda m: muon_with_adamw(m, lr=0.01)}
     make["sgd"] = lambda m: torch.optim.SGD(m.parameters(), lr=0.05)
-    turns = [OptimizerStep(objective=loss, optimizer=make[job.get("optimizer", "adamw")](model), clip=job.get("clip"))]
+    turns = [OptimizerStep(loss_fn=loss, optimizer=make[job.get("optimizer", "adamw")](model), grad_clip_norm=job.get("clip"))]
     if job.get("players"):
         turns = [
-            OptimizerStep(name="one", objective=loss, optimizer=torch.optim.Adam(model.blocks.parameters(), lr=0.01)),
-            OptimizerStep(name="two", objective=second, optimizer=torch.optim.Adam(model.embed.parameters(), lr=0.01)),
+            OptimizerStep(name="one", loss_fn=loss, optimizer=torch.optim.Adam(model.blocks.parameters(), lr=0.01)),
+            OptimizerStep(name="two", loss_fn=second, optimizer=torch.optim.Adam(model.embed.parameters(), lr=0.01)),
         ]
     batches = ShuffledBatches(x, y, size=32, seed=0)
     if "signal" in job:
@@ -98,23 +98,23 @@ def plan(job):
         batches = Deadly(batches, at=at, rank=rank, number=getattr(signal, name))
     return TrainingSetup(
         model=model,
-        turns=turns,
+        optimizer_steps=turns,
         batches=batches,
         steps=job.get("steps", 12),
         evaluate=lambda m: {"loss": float(nn.functional.mse_loss(m(x[:20]), y[:20]))},
-        every=5,
-        accumulate=job.get("accumulate", 1),
-        average=job.get("average"),
+        eval_every=5,
+        grad_accumulation_steps=job.get("accumulate", 1),
+        ema_decay=job.get("average"),
         constrain=(lambda m: max_norm(m, at_most=0.8)) if job.get("constrain") else None,
     )
 
 
 def work(job):
     """What one process does."""
-    engine = TrainerConfig(parallel=job.get("parallel", "data"), save=job.get("save", 1000), laws=0, threads=1)
+    engine = TrainerConfig(parallel=job.get("parallel", "data"), checkpoint_every=job.get("save", 1000), law_cases=0, threads=1)
     resume = Run(job["resume"]) if "resume" in job else None
     try:
-        run = train(plan(job), engine=engine, folder=job["folder"], resume=resume)
+        run = train(plan(job), trainer=engine, output_dir=job["folder"], resume=resume)
         print("RUN", run.path)
         return 0
     except TrainingFailed as error:

@@ -28,9 +28,9 @@ def network():
 
 
 def plan(model, *turns, steps=9, **options):
-    turns = turns or (OptimizerStep(objective=squares, optimizer=torch.optim.Adam(model.parameters(), lr=0.01)),)
+    turns = turns or (OptimizerStep(loss_fn=squares, optimizer=torch.optim.Adam(model.parameters(), lr=0.01)),)
     return TrainingSetup(
-        model=model, turns=turns, batches=ShuffledBatches(X, Y, size=5, seed=1), steps=steps, **options
+        model=model, optimizer_steps=turns, batches=ShuffledBatches(X, Y, size=5, seed=1), steps=steps, **options
     )
 
 
@@ -42,13 +42,13 @@ def looped(training):
         progress=Progress(),
         precision=Precision(TrainerConfig(), print),
         world=SingleProcess(),
-        average=average,
+        ema_decay=average,
     )
     figures, saves = [], []
     loop.ending = loop.run(
         log=lambda step, found: figures.append(dict(found)),
         save=lambda due: saves.append(loop.progress.step),
-        every=4,
+        eval_every=4,
         wish=StopRequest(),
     )
     return loop, figures, saves
@@ -62,10 +62,10 @@ def test_it_equals_a_bare_loop_bit_by_bit():
     model, bare = network(), network()
     torch.manual_seed(7)
     turn = OptimizerStep(
-        objective=squares,
+        loss_fn=squares,
         optimizer=torch.optim.AdamW(model.parameters(), lr=0.1),
         schedule=lambda step: 1 / (step + 1),
-        clip=0.5,
+        grad_clip_norm=0.5,
     )
     _, figures, saves = looped(plan(model, turn, augment=lambda b: (b[0] + torch.randn_like(b[0]), b[1])))
     torch.manual_seed(7)
@@ -89,9 +89,9 @@ def test_accumulation_gives_the_same_gradient(parts):
     def made(accumulate):
         torch.manual_seed(0)
         model = nn.Linear(3, 1).double()
-        turn = OptimizerStep(objective=squares, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+        turn = OptimizerStep(loss_fn=squares, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
         data = ShuffledBatches(X.double(), Y.double(), size=5, seed=1)
-        training = TrainingSetup(model=model, turns=[turn], batches=data, steps=6, accumulate=accumulate)
+        training = TrainingSetup(model=model, optimizer_steps=[turn], batches=data, steps=6, grad_accumulation_steps=accumulate)
         return model, looped(training)[1]
 
     (one, figures), (many, others) = made(1), made(parts)
@@ -121,8 +121,8 @@ def test_several_players_change_only_their_own():
 
     one, two = optimizers(model)
     turns = (
-        OptimizerStep(name="maker", objective=deceive, optimizer=one),
-        OptimizerStep(name="judge", objective=tell, optimizer=two),
+        OptimizerStep(name="maker", loss_fn=deceive, optimizer=one),
+        OptimizerStep(name="judge", loss_fn=tell, optimizer=two),
     )
     _, figures, _ = looped(plan(model, *turns))
     one, two = optimizers(bare)
@@ -157,7 +157,7 @@ def test_an_evaluation_disturbs_nothing():
     for m, evaluate in ((model, draws), (other, None)):
         torch.manual_seed(1)
         m[1].eval()
-        looped(plan(m, evaluate=evaluate, every=2))
+        looped(plan(m, evaluate=evaluate, eval_every=2))
         assert [part.training for part in m] == [True, False, True, True, True]
     assert same(model, other)
 
@@ -175,7 +175,7 @@ def test_the_average_is_what_is_evaluated():
         seen.append(m[0].weight.detach().clone())
         return {"loss": 1.0}
 
-    loop, _, _ = looped(plan(model, average=0.5, evaluate=evaluate, every=9))
+    loop, _, _ = looped(plan(model, ema_decay=0.5, evaluate=evaluate, eval_every=9))
     assert torch.equal(seen[0], loop.average.tensors["0.weight"])
     assert not torch.equal(seen[0], model[0].weight)
 
@@ -193,7 +193,7 @@ def test_constraints_come_after_every_step():
 
 def test_patience_ends_it_and_each_best_is_saved():
     figures = iter([3.0, 1.0, 2.0, 2.0, 0.0])
-    loop, _, saves = looped(plan(network(), evaluate=lambda m: {"loss": next(figures)}, every=1, patience=2))
+    loop, _, saves = looped(plan(network(), evaluate=lambda m: {"loss": next(figures)}, eval_every=1, patience=2))
     assert loop.ending == "patience"
     assert (loop.progress.step, loop.progress.record.best, loop.progress.record.step) == (4, 1.0, 2)
     assert saves == [1, 2, 4]
@@ -202,7 +202,7 @@ def test_patience_ends_it_and_each_best_is_saved():
 def test_the_highest_is_the_best_where_it_is_maximised():
     numbers = count()
     training = plan(
-        network(), evaluate=lambda m: {"right": next(numbers)}, every=3, watch="right", higher_is_better=True
+        network(), evaluate=lambda m: {"right": next(numbers)}, eval_every=3, monitor="right", higher_is_better=True
     )
     loop, _, _ = looped(training)
     assert (loop.ending, loop.progress.record.best, loop.progress.record.step) == ("finished", 2, 9)
@@ -210,4 +210,4 @@ def test_the_highest_is_the_best_where_it_is_maximised():
 
 def test_a_figure_that_is_not_there_is_named():
     with pytest.raises(KeyError, match="watch names no figure of evaluate: got 'loss', there are"):
-        looped(plan(network(), evaluate=lambda m: {"accuracy": 1.0}, every=1))
+        looped(plan(network(), evaluate=lambda m: {"accuracy": 1.0}, eval_every=1))

@@ -3,17 +3,16 @@
 from lawful._json import MaxLength, Range, from_json, validate
 from lawful.training.errors import TrainingFailed
 from lawful.training.loggers import Logger
-from lawful.training.recipe import Ensembled, Recipe, seeded
+from lawful.training.recipe import Recipe, seeded
 from lawful.training.run import RUNS, Run, runs
-from lawful.training.setup import Objective, OptimizerStep, TrainerConfig, TrainingSetup
+from lawful.training.setup import LossFunction, LossFunction as Objective, OptimizerStep, TrainerConfig, TrainingSetup
 from lawful.training.trainer import train
 
 __all__ = [
     "RUNS",
-    "Ensembled",
     "Logger",
+    "LossFunction",
     "MaxLength",
-    "Objective",
     "OptimizerStep",
     "Range",
     "Recipe",
@@ -23,7 +22,6 @@ __all__ = [
     "TrainingSetup",
     "from_json",
     "runs",
-    "seeded",
     "train",
     "validate",
 ]

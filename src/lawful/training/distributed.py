@@ -44,7 +44,7 @@ SMALLEST = 2
 _groups = itertools.count()
 
 
-def join(engine: TrainerConfig) -> SingleProcess:
+def join(trainer: TrainerConfig) -> SingleProcess:
     """Joins the processes that torchrun started, or is alone where it was not torchrun.
 
     Raises:
@@ -53,13 +53,13 @@ def join(engine: TrainerConfig) -> SingleProcess:
     size = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
     if size == 1:
         return SingleProcess()
-    if engine.parallel == "data":
-        return DataParallel(engine)
-    if engine.precision == "float16":
+    if trainer.parallel == "data":
+        return DataParallel(trainer)
+    if trainer.precision == "float16":
         raise ValueError("float16 wants parallel data: its factor of the loss is not shared out; bfloat16 needs none")
     pass
 
-    return FSDP(engine)
+    return FSDP(trainer)
 
 
 class Caller(nn.Module):
@@ -80,19 +80,19 @@ class MultiProcess(SingleProcess, ABC):
     number of processes changes nothing but rounding (and what a layer computes over its batch, such as its mean).
 
     Args:
-        engine: The options.
+        trainer: The options.
     """
 
-    def __init__(self, engine: TrainerConfig) -> None:
-        if engine.device == "cuda":
+    def __init__(self, trainer: TrainerConfig) -> None:
+        if trainer.device == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        self.engine, self.device = engine, engine.device
+        self.trainer, self.device = trainer, trainer.device
         self.caller: Any = None
         self.store = dist.PrefixStore(f"lawful/{next(_groups)}", _store())
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         local = os.environ.get("LOCAL_WORLD_SIZE", str(self.size))
         self.command = f"torchrun --nproc-per-node {local} -m lawful"
-        backend = "cpu:gloo,cuda:nccl" if engine.device == "cuda" else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if trainer.device == "cuda" else "gloo"
         dist.init_process_group(backend, store=self.store, rank=self.rank, world_size=self.size, timeout=PATIENCE)
 
     def setup(self, training: TrainingSetup, *, device: str) -> None:
@@ -116,7 +116,7 @@ class MultiProcess(SingleProcess, ABC):
         return own, len(own[0]) * self.size / whole
 
     def parts(self, batch: Batch) -> int:
-        return min(self.training.accumulate, self.largest)
+        return min(self.training.grad_accumulation_steps, self.largest)
 
     def mean(self, figures: dict[str, float], weight: float) -> dict[str, float]:
         names = sorted(figures)
@@ -221,7 +221,7 @@ class DataParallel(MultiProcess):
         weights = [p for p in self.model.parameters() if p.requires_grad]
         if not weights or not self.training.steps:
             return
-        unused = self.any(len(self.training.turns) > 1 or not self.reaches(weights))
+        unused = self.any(len(self.training.optimizer_steps) > 1 or not self.reaches(weights))
         self.caller = DistributedDataParallel(Caller(self.model), find_unused_parameters=unused, **_NO_SYNC)
         self.reaches(weights)
 
@@ -241,8 +241,8 @@ class DataParallel(MultiProcess):
             return all(p.grad is not None for p in weights)
 
     def call(self, turn: int, part: Batch) -> Tensor | Mapping[str, Tensor]:
-        objective = self.training.turns[turn].objective
-        return self.caller(objective, part) if self.caller is not None else objective(self.model, part)
+        objective = self.training.optimizer_steps[turn].loss_fn
+        return self.caller(objective, part) if self.caller is not None else loss_fn(self.model, part)
 
     def together(self, *, last: bool) -> AbstractContextManager[object]:
         return nullcontext() if last or self.caller is None else self.caller.no_sync()
@@ -288,7 +288,7 @@ class FSDP(MultiProcess):
             fully_shard(block, mesh=mesh)
         fully_shard(self.caller, mesh=mesh)
         shared = dict(self.model.named_parameters())
-        for turn in self.training.turns:
+        for turn in self.training.optimizer_steps:
             if turn.optimizer.state:
                 raise ValueError("an optimizer that has taken steps cannot be shared out")
             stepping = _Stepping()
@@ -316,7 +316,7 @@ class FSDP(MultiProcess):
                 stack.callback(after.remove)
             self.model.train()
             batch = self.training.augment(batch) if self.training.augment else batch
-            for turn in self.training.turns:
+            for turn in self.training.optimizer_steps:
                 with watch:
                     turn.objective(self.model, batch)
         own = [bool(ran and not read) for ran, read in zip(watch.ran, watch.read, strict=True)]
@@ -325,7 +325,7 @@ class FSDP(MultiProcess):
         return [block for block, alone in zip(found, closed.tolist(), strict=True) if alone]
 
     def call(self, turn: int, part: Batch) -> Tensor | Mapping[str, Tensor]:
-        return self.caller(self.training.turns[turn].objective, part)
+        return self.caller(self.training.optimizer_steps[turn].loss_fn, part)
 
     def together(self, *, last: bool) -> AbstractContextManager[object]:
         self.caller.set_requires_gradient_sync(last)

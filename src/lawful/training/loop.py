@@ -176,7 +176,7 @@ class Loop:
         progress.record = replace(
             progress.record, patience=training.patience, higher_is_better=training.higher_is_better
         )
-        self.rates = [[group["lr"] for group in turn.optimizer.param_groups] for turn in training.turns]
+        self.rates = [[group["lr"] for group in turn.optimizer.param_groups] for turn in training.optimizer_steps]
         world.setup(training, device=device)
 
     def run(
@@ -194,7 +194,7 @@ class Loop:
         try:
             return self._run(log, save, every, wish)
         finally:
-            for turn, rates in zip(self.training.turns, self.rates, strict=True):
+            for turn, rates in zip(self.training.optimizer_steps, self.rates, strict=True):
                 for group, rate in zip(turn.optimizer.param_groups, rates, strict=True):
                     group["lr"] = rate
 
@@ -235,7 +235,7 @@ class Loop:
         if training.augment is not None:
             batch = training.augment(batch)
         figures: dict[str, float] = {}
-        for index, turn in enumerate(training.turns):
+        for index, turn in enumerate(training.optimizer_steps):
             rate = self.set_rate(turn, self.rates[index], step)
             found = self.gradient(index, batch, weight)
             figures |= {f"{turn.name}/{name}" if turn.name else name: value for name, value in found.items()}
@@ -245,7 +245,7 @@ class Loop:
                 place = world.first(place) or "every layer's output is finite: it is the loss"
                 raise NonFiniteError(f"the loss is {found['loss']} at step {step + 1}: {place}")
             precision.unscale(turn.optimizer)
-            if turn.clip is not None:
+            if turn.grad_clip_norm is not None:
                 self.clip(turn, step)
             precision.step(turn.optimizer)
             training.model.zero_grad()
@@ -283,14 +283,14 @@ class Loop:
     def clip(self, turn: OptimizerStep, step: int) -> None:
         """Shortens a gradient that is too long."""
         parameters = [p for group in turn.optimizer.param_groups for p in group["params"] if p.grad is not None]
-        norm = float(full(nn.utils.clip_grad_norm_(parameters, turn.clip or math.inf)))
+        norm = float(full(nn.utils.clip_grad_norm_(parameters, turn.grad_clip_norm or math.inf)))
         if not math.isfinite(norm) and self.precision.scaler is None:
             bad = self.world.first(bad_gradient(self.training.model)) or "all parameters together"
             raise NonFiniteError(f"the gradient of {bad} is not finite at step {step + 1}, with a finite loss")
 
     def evaluation_is_due(self) -> bool:
         step, training = self.progress.step, self.training
-        return training.evaluate is not None and (step % training.every == 0 or step == training.steps)
+        return training.evaluate is not None and (step % training.eval_every == 0 or step == training.steps)
 
     def judge(self, figures: dict[str, float]) -> bool:
         """Evaluates the model, and says whether it is the best so far."""
@@ -298,11 +298,11 @@ class Loop:
         with self.as_kept(), eval_mode(training.model), torch.no_grad(), preserve_rng():
             found = dict(self.world.evaluate())
         figures |= {f"validation/{name}": float(value) for name, value in found.items()}
-        if training.watch is None:
+        if training.monitor is None:
             return False
-        if training.watch not in found:
-            raise KeyError(f"watch names no figure of evaluate: got {training.watch!r}, there are {list(found)}")
-        progress.record = progress.record.seen(float(found[training.watch]), progress.step)
+        if training.monitor not in found:
+            raise KeyError(f"monitor must be a metric of evaluate, got {training.monitor!r}: it returned {list(found)}")
+        progress.record = progress.record.seen(float(found[training.monitor]), progress.step)
         return progress.record.improved
 
     @contextmanager

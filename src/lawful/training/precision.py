@@ -18,14 +18,14 @@ class Precision:
     step with infinite gradients is left out and the factor lowered.
 
     Args:
-        engine: The options.
+        trainer: The options.
         say: Where to say what could not be had.
     """
 
-    def __init__(self, engine: TrainerConfig, say: Callable[[str], None]) -> None:
-        self.device, self.kind = engine.device, getattr(torch, engine.precision)
+    def __init__(self, trainer: TrainerConfig, say: Callable[[str], None]) -> None:
+        self.device, self.kind = trainer.device, getattr(torch, trainer.precision)
         if self.kind != torch.float32 and not self._works():
-            say(f"{engine.precision} does not work on {engine.device}: float32 is used")
+            say(f"{trainer.precision} does not work on {trainer.device}: float32 is used")
             self.kind = torch.float32
         scaled = self.kind == torch.float16
         self.scaler = torch.amp.GradScaler(self.device) if scaled else None

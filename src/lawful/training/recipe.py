@@ -1,12 +1,12 @@
-"""A recipe: a complete training from its options, and what a run says of it."""
+"""`Recipe`: a complete training as a frozen dataclass."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import nn
@@ -15,73 +15,72 @@ from lawful import _json as config
 from lawful.checking.check import check_claims
 from lawful.checking.verdict import Verdict
 from lawful.training.run import Run
-from lawful.training.setup import TrainerConfig, TrainingSetup
+from lawful.training.setup import Data, TrainerConfig, TrainingSetup
 
-R = TypeVar("R")
+_R = TypeVar("_R", bound="Recipe[Any]")
 
 
-@runtime_checkable
-class Recipe(Protocol):
-    """A complete training as a frozen dataclass: its fields are the options, and it builds the rest from them."""
+@dataclass(frozen=True, kw_only=True)
+class Recipe(TrainerConfig, Generic[Data]):
+    """A complete training. The fields are its options; subclasses add fields and implement three methods.
+
+    Examples:
+        >>> from lawful.recipes import TextRecipe
+        >>> TextRecipe(data="book.txt", steps=500, seed=1).steps
+        500
+    """
 
     name: ClassVar[str]
+    """Name on the command line."""
 
-    @property
-    def engine(self) -> TrainerConfig:
-        """How it is run."""
-        ...
+    def setup(self) -> TrainingSetup[Data]:
+        """Loads the data and builds the model, optimizers and batches. Global random states are seeded before."""
+        raise NotImplementedError(f"{type(self).__name__} must implement setup()")
 
-    def training(self) -> TrainingSetup:
-        """Reads the data and builds everything; all that is random comes from PyTorch's, NumPy's or Python's state."""
-        ...
+    def finish(self, run: Run, setup: TrainingSetup[Data]) -> Mapping[str, Any]:
+        """Writes figures and samples of the trained model to the run, and returns the results."""
+        return {}
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Draws figures and samples of the trained model, and returns its results."""
-        ...
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the model of a run from `TrainingSetup.model_config`, without its weights."""
+        raise NotImplementedError(f"{type(self).__name__} must implement build_model()")
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run from what `Training.described` said, before its weights are put in."""
-        ...
+    def ensemble_members(self: _R) -> Sequence[_R]:
+        """Returns the recipes of an ensemble's members, or nothing if there is only one model."""
+        return ()
 
+    def combine(self, models: Sequence[nn.Module]) -> nn.Module:
+        """Combines the trained members of an ensemble into one model."""
+        raise NotImplementedError(f"{type(self).__name__} must implement combine()")
 
-@runtime_checkable
-class Ensembled(Recipe, Protocol):
-    """A recipe of which several are trained, and made into one model."""
-
-    def members(self) -> Sequence[Recipe]:
-        """The recipes of the members; none where there is one model only."""
-        ...
-
-    def combined(self, models: Sequence[nn.Module]) -> nn.Module:
-        """Makes one model of the trained members."""
-        ...
+    def with_seeds(self: _R, count: int) -> list[_R]:
+        """Returns `count` copies of the recipe, with consecutive seeds."""
+        return [replace(self, seed=(self.seed + i) % 2**63) for i in range(count)]
 
 
-def seeded(recipe: R, count: int) -> list[R]:
-    """Returns a recipe, which is a dataclass with an `engine`, with as many seeds: its own and those that follow."""
-    own: Any = recipe
-    seeds = [(own.engine.seed + number) % 2**63 for number in range(count)]
-    return [replace(own, engine=replace(own.engine, seed=seed)) for seed in seeds]
+def with_trainer_config(recipe: Recipe[Data], trainer: TrainerConfig) -> Recipe[Data]:
+    """Returns the recipe with the trainer options of `trainer`."""
+    return replace(recipe, **{field.name: getattr(trainer, field.name) for field in fields(TrainerConfig)})
 
 
-def name_of(recipe: Recipe | TrainingSetup) -> str:
-    """What a run is called: by its recipe, or by its model."""
+def run_name(recipe: Recipe[Any] | TrainingSetup[Any]) -> str:
+    """Returns the first part of the run's folder name: the recipe's name, or the model's class."""
     return type(recipe.model).__name__.lower() if isinstance(recipe, TrainingSetup) else recipe.name
 
 
-def facts_of(
-    recipe: Recipe | TrainingSetup, training: TrainingSetup, *, threads: int, engine: TrainerConfig
+def run_config(
+    recipe: Recipe[Any] | TrainingSetup[Any], setup: TrainingSetup[Any], *, threads: int, trainer: TrainerConfig
 ) -> dict[str, Any]:
-    """What stands in `config.json`."""
-    made = isinstance(recipe, TrainingSetup)
+    """Returns the content of `config.json`."""
+    custom = isinstance(recipe, TrainingSetup)
     return {
-        "recipe": None if made else recipe.name,
-        "options": config.to_json(engine if made else recipe),
-        "defaults": config.to_json(TrainerConfig() if made else type(recipe)()),
-        "model": config.to_json(dict(training.described)),
-        "data": training.fingerprint,
+        "recipe": None if custom else recipe.name,
+        "options": config.to_json(trainer if custom else recipe),
+        "defaults": config.to_json(TrainerConfig() if custom else type(recipe)()),
+        "model": config.to_json(dict(setup.model_config)),
+        "data": setup.data_fingerprint,
         "threads": threads,
-        "device": engine.device,
+        "device": trainer.device,
         "platform": platform.platform(terse=True),
         "lawful": version("lawful"),
         "torch": torch.__version__,
@@ -89,17 +88,26 @@ def facts_of(
     }
 
 
-def other_option(recipe: Recipe | TrainingSetup, run: Run) -> str | None:
-    """Names the first option of a recipe that is not that of a run, apart from how it is run."""
+def changed_option(recipe: Recipe[Any] | TrainingSetup[Any], run: Run) -> str | None:
+    """Returns the first option in which a recipe differs from a run. Trainer options may differ."""
     options = run.config.get("options")
     if isinstance(recipe, TrainingSetup) or not isinstance(options, dict):
         return None
+    trainer = {field.name for field in fields(TrainerConfig)}
     own = config.to_json(recipe)
-    return next((name for name, value in own.items() if name != "engine" and options.get(name) != value), None)
+    return next((name for name, value in own.items() if name not in trainer and options.get(name) != value), None)
 
 
-def laws_of(training: TrainingSetup, engine: TrainerConfig) -> list[Verdict]:
-    """Judges the laws of the trained model."""
-    if training.claims is None or not engine.laws:
+def check_trained_model(setup: TrainingSetup[Any], trainer: TrainerConfig) -> list[Verdict]:
+    """Checks the laws of the trained model."""
+    if setup.claims is None or not trainer.law_cases:
         return []
-    return list(check_claims(training.claims(training.model), cases=engine.laws))
+    return list(check_claims(setup.claims(setup.model), cases=trainer.law_cases))
+
+
+# Until all recipes extend Recipe.
+Ensembled = Recipe
+
+
+def seeded(recipe: Any, count: int) -> list[Any]:
+    return [replace(recipe, engine=replace(recipe.engine, seed=recipe.engine.seed + i)) for i in range(count)]

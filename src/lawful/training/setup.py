@@ -1,13 +1,10 @@
-"""What is trained, on what, and how: everything that the loop needs.
-
-How a training is run, whatever it trains: where, how exact, how safe.
-"""
+"""What the training loop needs: the setup of one training, and the configuration of the trainer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,108 +13,120 @@ from lawful._json import Range, validate
 from lawful.data.batches import Batch, BatchSource
 from lawful.laws import Claim
 
-Objective = Callable[[nn.Module, Batch], Tensor | Mapping[str, Tensor]]
-"""From the model and a batch to the mean loss over its examples; or a mapping with it as `loss`, and more figures."""
+LossFunction = Callable[[nn.Module, Batch], Tensor | Mapping[str, Tensor]]
+"""Maps a model and a batch to the mean loss, or to a mapping with the key `loss` and more metrics."""
+
+Data = TypeVar("Data")
+"""The data of a `TrainingSetup`."""
 
 
-def unchanged(step: int) -> float:
-    """The schedule that leaves the learning rate as it is."""
+def _constant_schedule(step: int) -> float:
     return 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerStep:
-    """An objective and the optimizer that lowers it. A step takes every turn once; most trainings have one."""
+    """One loss and the optimizer that minimizes it. A training step runs all of them in order (a GAN has two)."""
 
-    objective: Objective
-    """The loss, from the model and a batch."""
+    loss_fn: LossFunction
+    """Loss of a batch."""
     optimizer: torch.optim.Optimizer
-    """What changes its own parameters, and no others."""
-    schedule: Callable[[int], float] = unchanged
-    """The factor of the learning rate at a step, counted from 0."""
-    clip: float | None = None
-    """The largest norm of the gradient; a longer one is shortened to it."""
+    """Optimizer of the parameters that this loss trains."""
+    schedule: Callable[[int], float] = _constant_schedule
+    """Factor of the learning rate at a step, counted from 0."""
+    grad_clip_norm: float | None = None
+    """Maximum norm of the gradient; None disables clipping."""
     name: str = ""
-    """What its figures are called, where there are several turns."""
+    """Prefix of the metrics, if there are several optimizer steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSetup:
-    """A model, its turns and its batches, and what happens to them from the first step to the last."""
+class TrainingSetup(Generic[Data]):
+    """Everything that the training loop needs: model, losses, optimizers, batches and evaluation."""
 
     model: nn.Module
-    """What is trained."""
-    turns: Sequence[OptimizerStep]
-    """What a step does: one turn, or several for several players."""
+    """Model to train."""
+    optimizer_steps: Sequence[OptimizerStep]
+    """Losses and optimizers of one training step."""
     batches: BatchSource
-    """Where batches come from."""
+    """Source of the training batches."""
     steps: int
-    """The number of steps; 0 for a model that is already fitted, in closed form."""
+    """Number of training steps; 0 for a model that was fitted in closed form."""
     evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None
-    """Figures of the model, on data that it is not trained on."""
-    every: int = 100
-    """The steps from one evaluation to the next."""
-    watch: str | None = "loss"
-    """The figure of `evaluate` that says which weights are the best; None where none are."""
+    """Returns validation metrics of the model."""
+    eval_every: int = 100
+    """Steps between evaluations."""
+    monitor: str | None = "loss"
+    """Validation metric that selects the best weights; None keeps the last."""
     higher_is_better: bool = False
-    """Whether the best is the highest, and not the lowest."""
+    """Whether a higher `monitor` is better."""
     patience: int | None = None
-    """How many evaluations without a better one end the training; the best weights are then put back."""
+    """Evaluations without improvement before training stops and the best weights are restored."""
     augment: Callable[[Batch], Batch] | None = None
-    """What is done to a batch before a step; it may draw from PyTorch's random state."""
+    """Augmentation of a training batch. It may use PyTorch's global generator."""
     constrain: Callable[[nn.Module], None] | None = None
-    """What is done to the model after a step."""
-    average: float | None = None
-    """The decay of the moving average of the weights, which is then what is evaluated and kept."""
-    accumulate: int = 1
-    """In how many parts a batch is taken, to need less memory; the gradient is the same."""
+    """Called with the model after each step, for example to clip weight norms."""
+    ema_decay: float | None = None
+    """Decay of the exponential moving average of the weights, which is evaluated and saved."""
+    grad_accumulation_steps: int = 1
+    """Number of parts of a batch that are processed one after the other; the gradient is the same."""
     claims: Callable[[nn.Module], Iterable[Claim]] | None = None
-    """The laws that the trained model is to keep."""
-    described: Mapping[str, Any] = field(default_factory=dict)
-    """What is needed to build the model again, without the data; it stands in `config.json`."""
-    fingerprint: str = ""
-    """What tells the data apart from other data; a run is resumed on the same data only."""
-    notes: Sequence[str] = ()
-    """What a user should know before the first step, such as faults of the data."""
+    """Returns the laws to check on the trained model."""
+    model_config: Mapping[str, Any] = field(default_factory=dict)
+    """What `Recipe.build_model` needs to rebuild the model without the data; saved in `config.json`."""
+    data_fingerprint: str = ""
+    """Hash of the data. A run can only be resumed with the same data."""
+    warnings: Sequence[str] = ()
+    """Messages to print before the first step, for example about duplicates between the splits."""
+    data: Data = cast(Any, None)
+    """Data for `Recipe.finish`, for example the splits."""
 
     def __post_init__(self) -> None:
-        for name, value in (("every", self.every), ("accumulate", self.accumulate)):
+        for name, value in (
+            ("eval_every", self.eval_every),
+            ("grad_accumulation_steps", self.grad_accumulation_steps),
+        ):
             if value < 1:
-                raise ValueError(f"{name} is at least 1: got {value}")
-        if self.steps < 0 or (self.steps and not self.turns):
-            raise ValueError(f"steps is at least 0, and wants turns: got {self.steps} and {len(self.turns)}")
-        if self.average is not None and not 0 <= self.average < 1:
-            raise ValueError(f"average is a decay from 0 to below 1: got {self.average}")
-        if self.patience is not None and (self.patience < 1 or self.evaluate is None or self.watch is None):
-            raise ValueError(f"patience is at least 1, and wants evaluate and watch: got {self.patience}")
-        if len({turn.name for turn in self.turns}) < len(self.turns):
-            raise ValueError(f"several turns want a name each: got {[turn.name for turn in self.turns]}")
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.steps < 0:
+            raise ValueError(f"steps must be at least 0, got {self.steps}")
+        if self.steps and not self.optimizer_steps:
+            raise ValueError(f"expected at least one OptimizerStep for steps={self.steps}, got none")
+        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
+            raise ValueError(f"ema_decay must be in [0, 1), got {self.ema_decay}")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience must be at least 1 or None, got {self.patience}")
+        if self.patience is not None and (self.evaluate is None or self.monitor is None):
+            raise ValueError("patience needs evaluate and monitor")
+        names = [step.name for step in self.optimizer_steps]
+        if len(set(names)) < len(names):
+            raise ValueError(f"several optimizer steps need different names, got {names}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
-    """How a training is run."""
+    """How a training is executed: seed, device, precision, checkpoints."""
 
     seed: Annotated[int, Range(0, 2**63 - 1)] = 0
-    """Decides every random choice: the same seed gives the same run."""
+    """Random seed. The same seed gives the same run."""
     threads: Annotated[int, Range(0, 1024)] = 0
-    """Processor threads; 0 measures a few steps with each number and takes the fastest."""
+    """CPU threads; 0 measures a few steps and uses the fastest number."""
     device: Literal["cpu", "cuda", "mps"] = "cpu"
-    """Where the model is."""
+    """Device to train on."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """The numbers that layers compute with; weights and their updates stay in float32."""
+    """Autocast dtype; weights stay float32."""
     compile: bool = False
-    """Whether to compile the model."""
+    """Compile the model with torch.compile."""
     parallel: Literal["data", "sharded"] = "data"
-    """Under torchrun: whether every process holds the whole model, or a share of it."""
-    save: Annotated[int, Range(1, 10**9)] = 1000
-    """Steps from one checkpoint to the next; there is one of the best evaluation and at the end too."""
-    keep: Annotated[int, Range(1, 10**6)] = 2
-    """How many checkpoints to keep besides the best."""
+    """With torchrun: replicate the model on each process (DDP) or shard it (FSDP)."""
+    checkpoint_every: Annotated[int, Range(1, 10**9)] = 1000
+    """Steps between checkpoints. The best evaluation and the last step are saved as well."""
+    keep_checkpoints: Annotated[int, Range(1, 10**6)] = 2
+    """Number of checkpoints to keep besides the best."""
     tensorboard: bool = False
-    """Whether to write figures for TensorBoard too."""
-    laws: Annotated[int, Range(0, 10**6)] = 30
-    """Cases that each law of the trained model is tried on; 0 leaves the laws out."""
+    """Write metrics for TensorBoard."""
+    law_cases: Annotated[int, Range(0, 10**6)] = 30
+    """Test cases for each law of the trained model; 0 skips the laws."""
 
     def __post_init__(self) -> None:
         validate(self)

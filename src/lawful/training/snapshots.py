@@ -76,7 +76,7 @@ class Snapshots:
         facts: dict[str, Any] = {"progress": asdict(loop.progress)}
         if loop.average is not None:
             tensors |= state.add_prefix("average", loop.average.tensors)
-        for index, turn in enumerate(loop.training.turns):
+        for index, turn in enumerate(loop.training.optimizer_steps):
             key = f"optimizer{index}"
             memory, facts[key] = state.of_optimizer(turn.optimizer, self.names)
             tensors |= state.add_prefix(key, memory)
@@ -94,7 +94,7 @@ class Snapshots:
         state.load_module_state(loop.training.model, state.strip_prefix("model", tensors))
         if loop.average is not None:
             loop.average.load_state_dict(state.strip_prefix("average", tensors))
-        for index, turn in enumerate(loop.training.turns):
+        for index, turn in enumerate(loop.training.optimizer_steps):
             key = f"optimizer{index}"
             state.put_into_optimizer(
                 turn.optimizer, self.names, state.strip_prefix(key, tensors), state.part(facts, key)

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -29,7 +29,14 @@ from lawful.training.errors import TrainingFailed, user_message
 from lawful.training.loggers import Logger, TensorBoard, Terminal, Trackers
 from lawful.training.loop import Loop, Progress, handle_signals
 from lawful.training.precision import Precision, compiled
-from lawful.training.recipe import Ensembled, Recipe, facts_of, laws_of, name_of, other_option
+from lawful.training.recipe import (
+    Recipe,
+    changed_option,
+    check_trained_model,
+    run_config,
+    run_name,
+    with_trainer_config,
+)
 from lawful.training.report import outcome, write_report
 from lawful.training.run import RUNS, Run, runs
 from lawful.training.setup import TrainerConfig, TrainingSetup
@@ -85,14 +92,14 @@ class TrainingSession:
     def __init__(
         self,
         recipe: Recipe | TrainingSetup,
-        engine: TrainerConfig,
+        trainer: TrainerConfig,
         folder: Path,
         resume: Run | None,
         trackers: list[Logger],
         stack: ExitStack,
         outer: Run | None = None,
     ) -> None:
-        self.recipe, self.engine, self.folder, self.stack, self.outer = recipe, engine, folder, stack, outer
+        self.recipe, self.trainer, self.folder, self.stack, self.outer = recipe, trainer, folder, stack, outer
         self.run, self.world = resume, SingleProcess()
         self.begun, self.progress = False, Progress()
         self.terminal = Terminal()
@@ -100,9 +107,9 @@ class TrainingSession:
 
     def meet(self) -> None:
         """Joins the processes that train together; the first of them speaks and writes."""
-        if self.engine.device != "cpu" and not getattr(torch, self.engine.device).is_available():
-            raise ValueError(f"this machine has no device {self.engine.device} that PyTorch can use: take cpu")
-        self.world = join(self.engine)
+        if self.trainer.device != "cpu" and not getattr(torch, self.trainer.device).is_available():
+            raise ValueError(f"this machine has no device {self.trainer.device} that PyTorch can use: take cpu")
+        self.world = join(self.trainer)
         if self.world.size > 1:
             self.stack.enter_context(handle_signals(self.say))
         if self.world.rank:
@@ -112,9 +119,9 @@ class TrainingSession:
         failed = True
         try:
             self.meet()
-            seed(self.engine.seed)
-            self.training = self.recipe if isinstance(self.recipe, TrainingSetup) else self.recipe.training()
-            self.training.model.to(self.engine.device)
+            seed(self.trainer.seed)
+            self.training = self.recipe if isinstance(self.recipe, TrainingSetup) else self.recipe.setup()
+            self.training.model.to(self.trainer.device)
             self.prepare()
             self.begun = True
             ending = self.fit()
@@ -139,19 +146,19 @@ class TrainingSession:
         if keep_memory():
             self.terminal.note("the memory of tensors is kept from step to step")
         names = state.names_of(self.training.model)
-        for turn in self.training.turns:
+        for turn in self.training.optimizer_steps:
             state.named(turn.optimizer, names)
-        self.precision = Precision(self.engine, self.say)
+        self.precision = Precision(self.trainer, self.say)
         self.loop = Loop(
             self.training,
             progress=self.progress,
             precision=self.precision,
             world=self.world,
-            device=self.engine.device,
+            device=self.trainer.device,
         )
-        if self.training.average:
-            self.loop.average = EMA(self.training.model, decay=self.training.average)
-        self.snapshots = Snapshots(self.loop, seed=self.engine.seed)
+        if self.training.ema_decay:
+            self.loop.average = EMA(self.training.model, decay=self.training.ema_decay)
+        self.snapshots = Snapshots(self.loop, seed=self.trainer.seed)
         if self.world.rank:
             self.snapshots.begin_stream()
         threads = self.threads()
@@ -161,15 +168,15 @@ class TrainingSession:
         else:
             self.hold(self.run)
             self.take_up(self.run)
-        if self.engine.compile:
+        if self.trainer.compile:
             compiled(self.training.model, self.trial, self.say)
-        if self.engine.tensorboard and self.world.rank == 0:
+        if self.trainer.tensorboard and self.world.rank == 0:
             self.trackers.told.append(TensorBoard())
         self.trackers.start(self.run, self.training)
-        for note in self.training.notes:
+        for note in self.training.warnings:
             self.say(f"note: {note}")
-        processes = f"{self.world.size} processes ({self.engine.parallel}), " if self.world.size > 1 else ""
-        self.say(f"{self.run.path}: {self.training.steps} steps on {self.engine.device}, {processes}{threads} threads")
+        processes = f"{self.world.size} processes ({self.trainer.parallel}), " if self.world.size > 1 else ""
+        self.say(f"{self.run.path}: {self.training.steps} steps on {self.trainer.device}, {processes}{threads} threads")
 
     def hold(self, run: Run) -> None:
         """Keeps other trainings from the folder."""
@@ -180,14 +187,14 @@ class TrainingSession:
         """Makes the folder, in the first process, and opens it in every one."""
         if self.world.rank:
             return Run(str(self.world.first(None)))
-        facts = facts_of(self.recipe, self.training, threads=threads, engine=self.engine)
-        run = Run.create(self.folder, name_of(self.recipe), facts)
+        facts = run_config(self.recipe, self.training, threads=threads, trainer=self.trainer)
+        run = Run.create(self.folder, run_name(self.recipe), facts)
         self.world.first(str(run.path))
         return run
 
     def threads(self) -> int:
         """Sets the number of threads: that of the run that goes on, the one wanted, or the fastest."""
-        chosen = self.run.config.get("threads") if self.run else self.engine.threads
+        chosen = self.run.config.get("threads") if self.run else self.trainer.threads
         if chosen and not (type(chosen) is int and 1 <= chosen <= 1024):
             raise ValueError(f"threads in config.json is from 1 to 1024: got {chosen!r}")
         if not chosen and self.world.size > 1:
@@ -206,16 +213,16 @@ class TrainingSession:
         with state.preserve_rng(), state.module_kept(self.training.model):
             self.loop.begin()
             batch, weight = self.world.share(self.training.batches.batch(0))
-            batch = tuple(t.to(self.engine.device) for t in batch)
+            batch = tuple(t.to(self.trainer.device) for t in batch)
             batch = self.training.augment(batch) if self.training.augment else batch
-            for index in range(len(self.training.turns)):
+            for index in range(len(self.training.optimizer_steps)):
                 self.loop.gradient(index, batch, weight)
 
     def take_up(self, run: Run) -> None:
         """Puts the newest sound checkpoint into the model, the optimizers and the random states."""
-        if run.config.get("data", "") != self.training.fingerprint:
+        if run.config.get("data", "") != self.training.data_fingerprint:
             raise ValueError(f"the data of {run.path} has changed since it was begun: it cannot be gone on with")
-        if (name := other_option(self.recipe, run)) is not None:
+        if (name := changed_option(self.recipe, run)) is not None:
             raise ValueError(f"{run.path} was begun with another {name}: it goes on with the same options only")
         damaged: list[str] = []
         found, like = None, self.world.like
@@ -244,9 +251,9 @@ class TrainingSession:
                 run.path / "metrics.jsonl", step=self.progress.step, seconds=self.progress.seconds
             )
             self.stack.callback(self.journal.close)
-        self.kept = CheckpointWriter(run.checkpoints, self.loop, keep=self.engine.keep, first=self.flush)
+        self.kept = CheckpointWriter(run.checkpoints, self.loop, keep=self.trainer.keep_checkpoints, first=self.flush)
         with handle_signals(self.say) as wish:
-            ending = self.loop.run(log=self.log, save=self.save, every=self.engine.save, wish=wish)
+            ending = self.loop.run(log=self.log, save=self.save, every=self.trainer.checkpoint_every, wish=wish)
         self.kept.write_held()
         return ending
 
@@ -293,7 +300,7 @@ class TrainingSession:
         run.keep_weights(state.plain(training.model.state_dict()))
         with eval_mode(training.model):
             results = {} if isinstance(self.recipe, TrainingSetup) else self.recipe.finish(run, training)
-            verdicts = laws_of(training, self.engine)
+            verdicts = check_trained_model(training, self.trainer)
         run.keep_results({"steps": self.progress.step, "seconds": round(self.progress.seconds, 3), **results})
         write_report(run, verdicts=verdicts)
         self.say(f"report: {run.report}")
@@ -308,7 +315,7 @@ class TrainingSession:
                 found = self.opened.checkpoints.read(best, like=self.world.like)
                 kept = "average" if average is not None else "model"
                 state.load_module_state(self.training.model, state.strip_prefix(kept, found.tensors))
-                self.say(f"the weights of step {best} are kept, the best ({self.training.watch} {record.best:.4g})")
+                self.say(f"the weights of step {best} are kept, the best ({self.training.monitor} {record.best:.4g})")
                 return
             except ValueError as error:
                 self.say(f"{error}; the last weights are kept in place of the best")
@@ -346,8 +353,8 @@ class TrainingSession:
 def train(
     recipe: Recipe | TrainingSetup,
     *,
-    engine: TrainerConfig | None = None,
-    folder: Path | str = RUNS,
+    trainer: TrainerConfig | None = None,
+    output_dir: Path | str = RUNS,
     resume: Run | Path | str | None = None,
     trackers: Iterable[Logger] = (),
 ) -> Run:
@@ -358,26 +365,26 @@ def train(
 
     Args:
         recipe: A recipe, or a `TrainingSetup` with your own model, objective, data and optimizer.
-        engine: How it is run; a recipe has its own.
-        folder: Where the new run's folder is made.
+        trainer: How it is run; a recipe has its own.
+        output_dir: Folder in which the run's folder is created.
         resume: The run to go on with, or its folder, rather than a new one.
         trackers: Whom to tell the figures of every step, besides the terminal and `metrics.jsonl`.
 
     Raises:
         TrainingFailed: what went wrong, and how to go on.
     """
-    if engine is not None and is_dataclass(recipe) and not isinstance(recipe, TrainingSetup):
-        recipe = replace(recipe, engine=engine)  # so that the run says what it was run with
+    if trainer is not None and isinstance(recipe, Recipe):
+        recipe = with_trainer_config(recipe, trainer)
     run = Run(resume) if isinstance(resume, Path | str) else resume
-    own = engine or (TrainerConfig() if isinstance(recipe, TrainingSetup) else recipe.engine)
-    if isinstance(recipe, Ensembled) and recipe.members():
-        return _train_members(recipe, own, Path(folder), run, list(trackers))
-    return _train(recipe, own, Path(folder), run, list(trackers))
+    own = trainer or (recipe if isinstance(recipe, Recipe) else TrainerConfig())
+    if isinstance(recipe, Recipe) and recipe.ensemble_members():
+        return _train_members(recipe, own, Path(output_dir), run, list(trackers))
+    return _train(recipe, own, Path(output_dir), run, list(trackers))
 
 
 def _train(
     recipe: Recipe | TrainingSetup,
-    engine: TrainerConfig,
+    trainer: TrainerConfig,
     folder: Path,
     resume: Run | None,
     trackers: list[Logger],
@@ -386,11 +393,11 @@ def _train(
     with ExitStack() as stack:
         stack.enter_context(state.preserve_rng())
         stack.callback(torch.set_num_threads, torch.get_num_threads())
-        return TrainingSession(recipe, engine, folder, resume, trackers, stack, outer).go()
+        return TrainingSession(recipe, trainer, folder, resume, trackers, stack, outer).go()
 
 
 def _train_members(
-    recipe: Ensembled, engine: TrainerConfig, folder: Path, resume: Run | None, trackers: list[Logger]
+    recipe: Recipe, trainer: TrainerConfig, folder: Path, resume: Run | None, trackers: list[Logger]
 ) -> Run:
     """Trains each member in a run of its own inside the run, those that are not finished, and then their average."""
     run = resume
@@ -398,31 +405,31 @@ def _train_members(
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError("an ensemble is trained by one process: each member may have several, one after the other")
         with state.preserve_rng():
-            state.seed(engine.seed)
-            training = recipe.training()
+            state.seed(trainer.seed)
+            training = recipe.setup()
         if run is None:
-            run = Run.create(folder, recipe.name, facts_of(recipe, training, threads=0, engine=engine))
-        elif (name := other_option(recipe, run)) is not None:
+            run = Run.create(folder, recipe.name, run_config(recipe, training, threads=0, trainer=trainer))
+        elif (name := changed_option(recipe, run)) is not None:
             raise ValueError(f"{run.path} was begun with another {name}: it goes on with the same options only")
-        terminal, members = Terminal(run=run), recipe.members()
+        terminal, members = Terminal(run=run), recipe.ensemble_members()
         terminal.say(f"{run.path}: {recipe.name}, {len(members)} members")
         models, done = [], []
         for number, member in enumerate(members, 1):
-            terminal.say(f"member {number} of {len(members)}, with seed {member.engine.seed}")
+            terminal.say(f"member {number} of {len(members)}, with seed {member.seed}")
             found = _member(member, run, trackers)
             terminal.note(f"{found.path}: {outcome(found.metrics(), found.results)}")
             if found.interrupted:
                 run.interrupted = True
                 return run
-            model = member.restored(found.config["model"])
+            model = member.build_model(found.config["model"])
             model.load_state_dict(found.weights())
             models.append(model.eval())
             done.append(found)
-        training = replace(training, model=recipe.combined(models))
+        training = replace(training, model=recipe.combine(models))
         run.keep_weights(state.plain(training.model.state_dict()))
         run.keep_metrics(journal.averaged(member.metrics() for member in done))
         results = recipe.finish(run, training)
-        verdicts = laws_of(training, engine)
+        verdicts = check_trained_model(training, trainer)
         run.keep_results({"members": len(models), **results})
         write_report(run, verdicts=verdicts)
         terminal.say(f"report: {run.report}")
@@ -438,4 +445,4 @@ def _member(member: Recipe, run: Run, trackers: list[Logger]) -> Run:
     found = next((other for other in runs(place) if other.config.get("options") == config.to_json(member)), None)
     if found is not None and found.state == "finished":
         return found
-    return _train(member, member.engine, place, found, trackers, run)
+    return _train(member, member, place, found, trackers, run)

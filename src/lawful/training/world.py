@@ -28,11 +28,11 @@ class SingleProcess:
 
     def parts(self, batch: Batch) -> int:
         """Returns in how many parts every process takes its share of a batch."""
-        return min(self.training.accumulate, len(batch[0]))
+        return min(self.training.grad_accumulation_steps, len(batch[0]))
 
     def call(self, turn: int, part: Batch) -> Tensor | Mapping[str, Tensor]:
         """Returns the objective of a turn."""
-        return self.training.turns[turn].objective(self.model, part)
+        return self.training.optimizer_steps[turn].loss_fn(self.model, part)
 
     def together(self, *, last: bool) -> AbstractContextManager[object]:
         """Within it, a backward pass averages gradients over processes if it is the last of a step."""
