@@ -1,6 +1,14 @@
 """Blocks: an idea a file, with the equation, the module, and the laws it claims."""
 
-from lawful.blocks.attention import HeadSpec, MultiHeadAttention
+from lawful.blocks.attention import (
+    HeadGroup,
+    HeadSpec,
+    MultiHeadAttention,
+    attend_with_cache,
+    group_heads,
+    merge_heads,
+    split_heads,
+)
 from lawful.blocks.bilinear_attention import BilinearForm, SemidefiniteForm, SimilarityAttention, SymmetricForm
 from lawful.blocks.convolution_matrix import (
     CIRCULAR,
@@ -33,7 +41,7 @@ from lawful.blocks.dropout import (
     max_norm,
     monte_carlo,
 )
-from lawful.blocks.embedding import Embedding, FourierFeatures, NGramEmbedding, TimeEmbedding
+from lawful.blocks.embedding import FourierFeatures, NGramEmbedding, TimeEmbedding
 from lawful.blocks.feed_forward import FeedForward, GatedFeedForward
 from lawful.blocks.flows.autoregressive import (
     AutoregressiveTransform,
@@ -64,8 +72,8 @@ from lawful.blocks.init import (
     xavier_normal,
     xavier_uniform,
 )
-from lawful.blocks.kv_cache import KVCache
-from lawful.blocks.layer_pattern import MACARON, expand_layer_pattern, sandwich
+from lawful.blocks.kv_cache import AttentionCache, KVCache, crop_mask
+from lawful.blocks.layer_pattern import MACARON, expand_layer_pattern, sandwich_pattern
 from lawful.blocks.linear import Bilinear, Dense, augmented, collapse, tie_weights
 from lawful.blocks.normalization import (
     AdaNorm,
@@ -86,22 +94,24 @@ from lawful.blocks.positions import (
     ClippedRelativeBias,
     LearnedPositions,
     RotaryEmbedding,
+    RotaryLayout,
     SinusoidalPositions,
     T5RelativeBias,
-    stretched_base,
+    ntk_base,
+    relative_positions,
 )
 from lawful.blocks.recurrent import GRU, LSTM, Elman
 from lawful.blocks.residual import (
-    Gate,
     LayerScale,
     Residual,
+    ReZero,
     WeightedSum,
-    contributions,
-    paths,
     post_norm,
     pre_norm,
+    residual_contributions,
+    residual_paths,
     sandwich_norm,
-    split,
+    splitting_step,
 )
 from lawful.blocks.standardize import Standardize
 from lawful.blocks.vision import AdaptiveNorm, ConditionalResBlock, Downsample, Patches, SpatialAttention, upsample
@@ -140,11 +150,20 @@ __all__ = [
     "DropConnect",
     "Dropout",
     "Elman",
-    "Embedding",
     "FeedForward",
     "FourierEncoding",
     "FourierFeatures",
-    "Gate",
+    "AttentionCache",
+    "HeadGroup",
+    "ReZero",
+    "RotaryLayout",
+    "attend_with_cache",
+    "crop_mask",
+    "group_heads",
+    "merge_heads",
+    "ntk_base",
+    "relative_positions",
+    "split_heads",
     "GatedFeedForward",
     "GaussianMoments",
     "GlobalPool",
@@ -190,7 +209,7 @@ __all__ = [
     "augmented",
     "average_over_masks",
     "collapse",
-    "contributions",
+    "residual_contributions",
     "convolve",
     "expand_layer_pattern",
     "fans",
@@ -207,14 +226,13 @@ __all__ = [
     "orthogonal",
     "output_size",
     "parameter_count",
-    "paths",
+    "residual_paths",
     "post_norm",
     "pre_norm",
-    "sandwich",
+    "sandwich_pattern",
     "sandwich_norm",
     "softcap",
-    "split",
-    "stretched_base",
+    "splitting_step",
     "tie_weights",
     "upsample",
     "xavier_normal",

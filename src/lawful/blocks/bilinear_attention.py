@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks.attention import Kernel, attend_with_cache, merge_heads, split_heads
-from lawful.blocks.kv_cache import KVCache, LinearAttentionState
+from lawful.blocks.attention import attend_with_cache, merge_heads, split_heads
+from lawful.blocks.kv_cache import AttentionCache, KVCache
 from lawful.functions.attention import CAUSAL, NO_MASK, Mask, fused_attention
 from lawful.laws import (
     Claim,
@@ -220,7 +220,7 @@ class SimilarityAttention(nn.Module):
         x: Float[Tensor, "*batch t d"],
         *,
         mask: Mask = NO_MASK,
-        cache: KVCache | LinearAttentionState | None = None,
+        cache: AttentionCache | None = None,
     ) -> Float[Tensor, "*batch t d"]:
         """Maps a sequence.
 
@@ -233,7 +233,7 @@ class SimilarityAttention(nn.Module):
         v = split_heads(self.value(x), self.heads)
         return self.out(merge_heads(attend_with_cache(self.kernel, q, k, v, mask=mask, cache=cache)))
 
-    def cache(self, *, window: int | None = None) -> KVCache | LinearAttentionState:
+    def cache(self, *, window: int | None = None) -> AttentionCache:
         """Makes an empty cache, as `MultiHeadAttention.cache` does."""
         make = getattr(self.kernel, "cache", None)
         return KVCache(window=window) if make is None else make()
@@ -261,7 +261,7 @@ def _similarity_claims() -> Iterator[Claim]:
     yield Claim(permutation_equivariance(axis=1), layer, shape("b t 4"))
     yield Claim(causality(), causal, shape("b t 4"), name="SimilarityAttention, causal")
 
-    def step(x: Tensor, cache: KVCache | LinearAttentionState | None) -> tuple[Tensor, KVCache | LinearAttentionState]:
+    def step(x: Tensor, cache: AttentionCache | None) -> tuple[Tensor, AttentionCache]:
         cache = layer.cache() if cache is None else cache
         return layer(x, mask=CAUSAL, cache=cache), cache
 

@@ -47,13 +47,13 @@ def unbiased(f: Map, x: Tensor, *, expected: Callable[..., Any] | None = None, d
 
     The samples of a batch are to be random on their own: many copies of one of them are put through at once.
 
-    Kept by: dropout that divides by the probability of staying, or multiplies by it in evaluation.
+    Satisfied by: dropout that divides by the probability of staying, or multiplies by it in evaluation.
     Broken by: a scale by the probability of being dropped; no scale at all.
     """
     one = x[:1]
-    mean = (f.eval() if expected is None else f.other(expected))(one)[0]
+    mean = (f.eval() if expected is None else f.with_function(expected))(one)[0]
     direction = draw.normal(*mean.shape)
-    many = f.seeded(draw.integer(1, 2**16, "ω"))(one.expand(draw.samples, *one.shape[1:]))
+    many = f.with_seed(draw.integer(1, 2**16, "ω"))(one.expand(draw.samples, *one.shape[1:]))
     return HasMean((many * direction).flatten(1).sum(1), (mean * direction).sum())
 
 
@@ -61,10 +61,10 @@ def unbiased(f: Map, x: Tensor, *, expected: Callable[..., Any] | None = None, d
 def kept_or_dropped(f: Map, x: Tensor, *, scale: float = 1.0, evaluation: float = 1.0) -> Statement:
     """An entry is dropped, or multiplied by `scale`; in evaluation each is multiplied by `evaluation`.
 
-    Kept by: dropout with the scale of its probability.
+    Satisfied by: dropout with the scale of its probability.
     Broken by: noise that is added; a mask that is applied twice, with two scales.
     """
-    y = f.after(lambda module: module.train(), "{f}.train()")(x)
+    y = f.modified(lambda module: module.train(), "{f}.train()")(x)
     return Equal([y * (y - scale * x), f.eval()(x)], [torch.zeros_like(y), evaluation * x], exercised=True)
 
 
@@ -360,7 +360,7 @@ def linear_drop_rates(depth: int, *, last: float = 0.5) -> list[float]:
 def one_factor_a_sample(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """Each sample is multiplied by one number, the same for all its entries.
 
-    Kept by: stochastic depth.
+    Satisfied by: stochastic depth.
     Broken by: dropout, which has a mask of its own for each entry.
     """
     y, z = f(x).flatten(1), x.flatten(1)

@@ -191,12 +191,12 @@ def keeps_size(
 
     The input has the shape of the weight; its first row is the signal.
 
-    Kept by: initialisations that divide the variance by the number of inputs, with the gain of the activation.
+    Satisfied by: initialisations that divide the variance by the number of inputs, with the gain of the activation.
     Broken by: a standard deviation taken for a variance; a bound taken for a standard deviation.
     """
     many, rows = draw.samples // len(x) + 1, x[:1].expand_as(x)
     seed = draw.integer(1, 2**16, "ω")
-    weights = torch.stack([f.seeded(seed + n)(x) for n in range(many)])
+    weights = torch.stack([f.with_seed(seed + n)(x) for n in range(many)])
     outputs = activation((weights * rows).flatten(2).sum(-1)).square()
     return HasMean(outputs.flatten(), ratio * x[0].square().mean())
 

@@ -173,7 +173,7 @@ def tie_weights(source: nn.Module, name: str, target: nn.Module, target_name: st
         target_name: The name of the parameter of `target` that it replaces.
 
     Examples:
-        >>> embedding, head = Embedding(65, 8), Dense(8, 65, bias=False)
+        >>> embedding, head = nn.Embedding(65, 8), Dense(8, 65, bias=False)
         >>> tie_weights(embedding, "weight", head, "weight")
         >>> head.weight is embedding.weight
         True
@@ -190,9 +190,7 @@ def tie_weights(source: nn.Module, name: str, target: nn.Module, target_name: st
 
 def _tying_claims() -> Iterator[Claim]:
     """The laws that tied weights obey."""
-    from lawful.blocks.embedding import Embedding
-
-    model = nn.Sequential(Embedding(5, 3), Dense(3, 5, bias=False))
+    model = nn.Sequential(nn.Embedding(5, 3), Dense(3, 5, bias=False))
     tie_weights(model, "0.weight", model, "1.weight")
 
     def gram(x: Tensor) -> Tensor:
@@ -200,7 +198,7 @@ def _tying_claims() -> Iterator[Claim]:
         return (w @ w.mT)[x]
 
     for law in (weight_sharing(names=("0.weight", "1.weight")), agreement(other=gram), state_dict_round_trip()):
-        yield Claim(law, model, tokens("b t", vocab=5), name="tied embedding and head")
+        yield Claim(law, model, tokens("b t", vocab_size=5), name="tied embedding and head")
 
 
 class Bilinear(nn.Bilinear):

@@ -1,10 +1,4 @@
-"""Learned positions: a vector for each position.
-
-Relative positions: a learned bias of the scores for each distance, or for each range of distances.
-Attention with linear biases: the farther a key, the lower its score.
-Rotary positions: queries and keys turned by angles that grow with the position.
-Sinusoidal positions: waves of many lengths, read off at each position.
-"""
+"""Position schemes: learned and sinusoidal embeddings, rotary embedding, ALiBi and relative position biases."""
 
 from __future__ import annotations
 
@@ -17,325 +11,139 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.laws import Claim, agreement, isometry, positions_matter, relative_position_only, shape, tokens
+from lawful.laws import Claim, isometry, positions_matter, relative_position_only, shape, tokens
+
+_Table = tuple[Tensor, ...]
 
 
 class LearnedPositions(nn.Module):
-    r"""Looks up a vector for each position, to be added to that of the token.
+    r"""Learned position embeddings, to be added to the token embeddings.
 
     $$y = W_{p, :}$$
 
-    There are as many vectors as positions that it was made for, and none for those beyond. The parameter `weight` is
-    $W$, of shape (n, d), as in GPT-2.
+    The parameter `weight` is $W$, of shape (context_length, dim), as in GPT-2.
 
     Args:
-        n: The number of positions.
-        d: The size of a vector.
+        context_length: Number of positions.
+        dim: Width of an embedding.
 
     Examples:
         >>> LearnedPositions(64, 8)(torch.arange(5)).shape
         torch.Size([5, 8])
     """
 
-    def __init__(self, n: int, d: int) -> None:
-        if min(n, d) < 1:
-            raise ValueError(f"n and d are at least 1: got n={n}, d={d}")
+    def __init__(self, context_length: int, dim: int) -> None:
+        if min(context_length, dim) < 1:
+            raise ValueError(f"context_length and dim must be at least 1: got {context_length=}, {dim=}")
         super().__init__()
-        self.weight = nn.Parameter(0.02 * torch.randn(n, d))
+        self.weight = nn.Parameter(0.02 * torch.randn(context_length, dim))
 
     def forward(self, positions: Int[Tensor, "*batch t"]) -> Float[Tensor, "*batch t d"]:
-        """Looks up positions from 0 to n - 1."""
+        """Looks up the embeddings of positions below `context_length`."""
         try:
             return F.embedding(positions, self.weight)
         except IndexError:
             low, high = int(positions.min()), int(positions.max())
-            raise IndexError(f"positions from 0 to {len(self.weight) - 1} were wanted: got {low} to {high}") from None
+            expected = f"positions must be in [0, {len(self.weight)})"
+            raise IndexError(f"{expected}: got {low} to {high}; use a larger context_length") from None
 
     def extra_repr(self) -> str:
         return "{}, {}".format(*self.weight.shape)
 
 
-def _learned_claims() -> Iterator[Claim]:
-    """The laws that learned positions obey."""
-    layer = LearnedPositions(5, 3)
+class SinusoidalPositions(nn.Module):
+    r"""Sinusoidal position embeddings, to be added to the token embeddings.
 
-    def one_hot(p: Tensor) -> Tensor:
-        return (p[..., None] == torch.arange(5)).to(layer.weight) @ layer.weight
+    $$y_{2i} = \sin(p \, \beta^{-2i/d}), \qquad y_{2i + 1} = \cos(p \, \beta^{-2i/d})$$
 
-    yield Claim(agreement(other=one_hot), layer, tokens("b t", vocab=5))
-    place = shape("t:2 3"), tokens("t:2", vocab=5)
-    yield Claim(positions_matter(), lambda x, p: x + layer(p), place, name="Learned, added")
-
-
-def differences(queries: Int[Tensor, "*rows t"], keys: Int[Tensor, "*rows s"]) -> Int[Tensor, "*rows t s"]:
-    """Returns how far each key is after each query.
-
-    Examples:
-        >>> differences(torch.tensor([2]), torch.tensor([0, 1, 2, 3]))
-        tensor([[-2, -1,  0,  1]])
-    """
-    return keys[..., None, :] - queries[..., :, None]
-
-
-class ClippedRelativeBias(nn.Module):
-    r"""Biases the scores of each head by a learned number for each distance, all the far ones alike.
-
-    $$b^h_{ij} = W_{c,\,h}, \qquad c = r + \max(-r, \min(r, \, p_j - p_i))$$
-
-    The parameter `weight` is $W$, of shape (2r + 1, h), from the farthest before to the farthest after; it begins at 0.
+    Dot products of two embeddings depend only on the difference of the positions. Nothing is learned. Angles are
+    computed in float64.
 
     Reference:
-        Shaw, Uszkoreit and Vaswani, *Self-Attention with Relative Position Representations*, 2018; as a bias.
+        Vaswani et al., *Attention Is All You Need*, 2017.
 
     Args:
-        heads: The number of heads $h$.
-        reach: $r$, the distance from which on all are alike.
+        dim: Width of an embedding; even.
+        base: $\beta$.
 
     Examples:
-        >>> ClippedRelativeBias(4, reach=8)(torch.arange(3), torch.arange(5)).shape
-        torch.Size([4, 3, 5])
+        >>> SinusoidalPositions(2)(torch.tensor([0, 1]))
+        tensor([[0.0000, 1.0000],
+                [0.8415, 0.5403]])
     """
 
-    def __init__(self, heads: int, *, reach: int = 16) -> None:
-        if heads < 1 or reach < 0:
-            raise ValueError(f"heads of at least 1 and reach of at least 0 were wanted: got {heads} and {reach}")
+    dtype_reference: Tensor
+
+    def __init__(self, dim: int, *, base: float = 10000.0) -> None:
+        if dim < 2 or dim % 2:
+            raise ValueError(f"dim must be even and at least 2, got {dim}")
+        if not base > 0:
+            raise ValueError(f"base must be positive, got {base}")
         super().__init__()
-        self.reach = reach
-        self.weight = nn.Parameter(torch.zeros(2 * reach + 1, heads))
+        self.dim, self.base = dim, base
+        self.register_buffer("dtype_reference", torch.empty(0), persistent=False)
 
-    def forward(self, queries: Int[Tensor, "*rows t"], keys: Int[Tensor, "*rows s"]) -> Float[Tensor, "*rows h t s"]:
-        """Returns the bias between positions of queries and of keys."""
-        index = differences(queries, keys).clamp(-self.reach, self.reach) + self.reach
-        return F.embedding(index, self.weight).movedim(-1, -3)
-
-    @property
-    def heads(self) -> int:
-        """The number of heads."""
-        return self.weight.shape[1]
+    def forward(self, positions: Int[Tensor, "*batch t"]) -> Float[Tensor, "*batch t d"]:
+        """Computes the embeddings of any positions."""
+        powers = torch.arange(0, self.dim, 2, device=positions.device, dtype=torch.float64) / self.dim
+        angles = positions[..., None] * self.base**-powers
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).to(self.dtype_reference.dtype)
 
     def extra_repr(self) -> str:
-        return f"{self.heads}, reach={self.reach}"
-
-
-class T5RelativeBias(nn.Module):
-    r"""Biases the scores of each head by a learned number for each range of distances, which widen with the distance.
-
-    $$b^h_{ij} = W_{c,\,h}, \qquad c = \begin{cases} n & n < m \\
-    \min \bigl( 2m - 1, \, m + \lfloor m \, \tfrac{\log(n/m)}{\log(r/m)} \rfloor \bigr) & \text{else} \end{cases},
-    \qquad n = |p_j - p_i|$$
-
-    With two sides, keys after the query have buckets of their own, and there are $4 m$ in all; with one, they count as
-    distance 0, and there are $2 m$. Where a bucket begins is found in whole numbers, without rounding. The parameter
-    `weight` is $W$, of shape (buckets, h), as in T5's `relative_attention_bias`; it begins at 0.
-
-    Reference:
-        Raffel et al., *Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer*, 2019.
-
-    Args:
-        heads: The number of heads $h$.
-        buckets: The number of buckets in all.
-        reach: $r$, the distance from which on all share the last bucket.
-        sides: 2 where queries look both ways, 1 where only back.
-
-    Examples:
-        >>> layer = T5RelativeBias(4, sides=1)
-        >>> layer(torch.arange(3), torch.arange(5)).shape
-        torch.Size([4, 3, 5])
-    """
-
-    begins: Tensor
-
-    def __init__(self, heads: int, *, buckets: int = 32, reach: int = 128, sides: int = 2) -> None:
-        if sides not in (1, 2):
-            raise ValueError(f"sides is to be 1 or 2: got {sides}")
-        m, rest = divmod(buckets, 2 * sides)
-        if m < 1 or rest or not reach > m:
-            wanted = f"buckets must be a multiple of {2 * sides}, and reach above {max(m, 1)}"
-            raise ValueError(f"{wanted}: got buckets={buckets}, reach={reach}")
-        if heads < 1:
-            raise ValueError(f"heads is at least 1: got {heads}")
-        super().__init__()
-        self.reach, self.sides = reach, sides
-        self.weight = nn.Parameter(torch.zeros(buckets, heads))
-        self.register_buffer("begins", torch.tensor([*range(1, m + 1), *_logarithmic(m, reach)]), persistent=False)
-
-    def forward(self, queries: Int[Tensor, "*rows t"], keys: Int[Tensor, "*rows s"]) -> Float[Tensor, "*rows h t s"]:
-        """Returns the bias between positions of queries and of keys."""
-        after = differences(queries, keys)
-        if self.sides == 1:
-            index = torch.bucketize(-after, self.begins, right=True)
-        else:
-            index = torch.bucketize(after.abs(), self.begins, right=True) + (after > 0) * (len(self.weight) // 2)
-        return F.embedding(index, self.weight).movedim(-1, -3)
-
-    @property
-    def heads(self) -> int:
-        """The number of heads."""
-        return self.weight.shape[1]
-
-    def extra_repr(self) -> str:
-        return f"{self.heads}, buckets={len(self.weight)}, reach={self.reach}, sides={self.sides}"
-
-
-def _logarithmic(m: int, reach: int) -> Iterator[int]:
-    """Where the last m - 1 buckets begin: the least n with n >= m (reach / m)^(j / m)."""
-    for j in range(1, m):
-        low, high = m, reach
-        while low < high:
-            n = (low + high) // 2
-            low, high = (low, n) if n**m >= m ** (m - j) * reach**j else (n + 1, high)
-        yield low
-
-
-def _relative_claims() -> Iterator[Claim]:
-    """The laws that relative positions obey."""
-    clipped, both, past = (
-        ClippedRelativeBias(2, reach=2),
-        T5RelativeBias(2, buckets=16, reach=20),
-        T5RelativeBias(2, buckets=8, reach=20, sides=1),
-    )
-
-    def by_distance(q: Tensor, k: Tensor) -> Tensor:
-        rows = [[clipped.weight[min(4, max(0, int(j - i) + 2))] for j in k] for i in q]
-        return torch.stack([torch.stack(row) for row in rows]).permute(2, 0, 1)
-
-    first = [0, 1, 2, 3, 4, 4, 5, 5, 5, 6, 6, 6, 6, 6, 7]
-
-    def by_bucket(q: Tensor, k: Tensor) -> Tensor:
-        rows = [[both.weight[first[min(14, abs(int(j - i)))] + 8 * (j > i)] for j in k] for i in q]
-        return torch.stack([torch.stack(row) for row in rows]).permute(2, 0, 1)
-
-    def looking_back(q: Tensor, k: Tensor) -> Tensor:
-        rows = [[past.weight[first[min(14, max(0, int(i - j)))]] for j in k] for i in q]
-        return torch.stack([torch.stack(row) for row in rows]).permute(2, 0, 1)
-
-    inputs = tokens("t", vocab=24), tokens("s", vocab=24)
-    for layer, equation in ((clipped, by_distance), (both, by_bucket), (past, looking_back)):
-        yield Claim(agreement(other=equation), layer, inputs, name=str(layer))
-
-        def scores(x: Tensor, p: Tensor, layer: nn.Module = layer) -> Tensor:
-            return x + layer(p, p)
-
-        yield Claim(relative_position_only(), scores, (shape("2 t t"), tokens("t", vocab=24)), name=str(layer))
-
-
-class ALiBi(nn.Module):
-    r"""Lowers the scores in proportion to the distance, each head by a slope of its own.
-
-    $$b^h_{ij} = -m_h \, |p_j - p_i|, \qquad m_h = 2^{-8 h / H}, \quad h = 1, \dots, H$$
-
-    Nothing is learned, and no position is too far. Where $H$ is no power of two, the slopes are those of the power
-    below, and then every other one of the power above.
-
-    Reference:
-        Press, Smith and Lewis, *Train Short, Test Long: Attention with Linear Biases Enables Input Length
-        Extrapolation*, 2021.
-
-    Args:
-        heads: The number of heads $H$.
-
-    Examples:
-        >>> ALiBi(8)(torch.tensor([2]), torch.arange(3))[0]
-        tensor([[-1.0000, -0.5000, -0.0000]])
-    """
-
-    like: Tensor
-
-    def __init__(self, heads: int) -> None:
-        if heads < 1:
-            raise ValueError(f"heads is at least 1: got {heads}")
-        super().__init__()
-        power = 2 ** int(math.log2(heads))
-        self.slopes = [2.0 ** (-8 * h / power) for h in range(1, power + 1)]
-        self.slopes += [2.0 ** (-4 * h / power) for h in range(1, 2 * (heads - power), 2)]
-        self.register_buffer("like", torch.empty(0), persistent=False)
-
-    def forward(self, queries: Int[Tensor, "*rows t"], keys: Int[Tensor, "*rows s"]) -> Float[Tensor, "*rows h t s"]:
-        """Returns the bias between positions of queries and of keys."""
-        slopes = torch.tensor(self.slopes, dtype=self.like.dtype, device=queries.device)
-        return differences(queries, keys).abs().unsqueeze(-3) * -slopes[:, None, None]
-
-    @property
-    def heads(self) -> int:
-        """The number of heads."""
-        return len(self.slopes)
-
-    def extra_repr(self) -> str:
-        return str(self.heads)
-
-
-def _alibi_claims() -> Iterator[Claim]:
-    """The laws that linear biases obey."""
-    for heads, powers in ((2, (4, 8)), (3, (4, 8, 2)), (6, (2, 4, 6, 8, 1, 3))):
-        layer = ALiBi(heads)
-
-        def equation(q: Tensor, k: Tensor, layer: ALiBi = layer, powers: tuple[int, ...] = powers) -> Tensor:
-            distances = [[abs(int(i) - int(j)) for j in k] for i in q]
-            return torch.stack([torch.tensor(distances, dtype=layer.like.dtype) * -(0.5**n) for n in powers])
-
-        yield Claim(agreement(other=equation), layer, (tokens("t", vocab=50), tokens("s", vocab=50)), name=str(layer))
-
-    def scores(x: Tensor, p: Tensor) -> Tensor:
-        return x + layer(p, p)
-
-    yield Claim(relative_position_only(), scores, (shape("6 t t"), tokens("t", vocab=50)), name=str(layer))
-
-
-Table = tuple[Tensor, ...]
+        return f"{self.dim}, base={self.base:g}"
 
 
 @dataclass(frozen=True, eq=False)
 class RotaryLayout:
-    """Says which entries of a vector turn together: how the table is made of the angles, and how it turns vectors."""
+    """Which entries of a vector rotate together: how to build the table of rotations, and how to apply it."""
 
-    table: Callable[[Tensor, torch.dtype], Table]
-    turn: Callable[..., Tensor]
+    table: Callable[[Tensor, torch.dtype], _Table]
+    rotate: Callable[..., Tensor]
 
 
-def _halves(angles: Tensor, dtype: torch.dtype) -> Table:
+def _table_of_halves(angles: Tensor, dtype: torch.dtype) -> _Table:
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
 
 
-def _turn_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
-def _pairs(angles: Tensor, dtype: torch.dtype) -> Table:
+def _table_of_pairs(angles: Tensor, dtype: torch.dtype) -> _Table:
     return (torch.complex(angles.cos().to(dtype), angles.sin().to(dtype)),)
 
 
-def _turn_pairs(x: Tensor, phase: Tensor) -> Tensor:
+def _rotate_pairs(x: Tensor, phase: Tensor) -> Tensor:
     x = x.clone(memory_format=torch.contiguous_format) if x.storage_offset() % 2 else x.contiguous()
     return torch.view_as_real(torch.view_as_complex(x.view(*x.shape[:-1], x.shape[-1] // 2, 2)) * phase).flatten(-2)
 
 
-HALVES = RotaryLayout(_halves, _turn_halves)
-"""Entry $i$ turns with entry $i + n/2$, as in GPT-NeoX and Llama."""
-PAIRS = RotaryLayout(_pairs, _turn_pairs)
-"""Entry $2i$ turns with entry $2i + 1$, as in GPT-J; it takes half the time, in single and double precision."""
+HALVES = RotaryLayout(_table_of_halves, _rotate_halves)
+"""Entry $i$ rotates with entry $i + n/2$, as in GPT-NeoX and Llama."""
+PAIRS = RotaryLayout(_table_of_pairs, _rotate_pairs)
+"""Entry $2i$ rotates with entry $2i + 1$, as in GPT-J. Twice as fast, in float32 and float64."""
 
 
 class RotaryEmbedding(nn.Module):
-    r"""Turns pairs of entries of a query or a key by angles that grow with its position.
+    r"""Rotary position embedding (RoPE): rotates pairs of entries of queries and keys by angles proportional to position.
 
     $$\begin{bmatrix} y_a \\ y_b \end{bmatrix} =
     \begin{bmatrix} \cos p \theta_i & -\sin p \theta_i \\ \sin p \theta_i & \cos p \theta_i \end{bmatrix}
     \begin{bmatrix} x_a \\ x_b \end{bmatrix}, \qquad \theta_i = \frac{1}{f} \, \beta^{-2i/n}$$
 
-    Each turn is orthogonal, so that lengths are kept, and the dot product of a turned query and a turned key depends on
-    the difference of their positions alone. The angles are computed in double precision and kept in a table that grows
-    with the positions asked for; it is no part of the state dict.
+    Norms do not change, and the dot product of a rotated query and a rotated key depends only on the difference of
+    their positions. Angles are computed in float64 and cached in a table, which is not part of the state dict.
 
     Reference:
-        Su et al., *RoFormer: Enhanced Transformer with RotaryEmbedding Position Embedding*, 2021; the factor $f$: Chen et al.,
-        *Extending Context Window of Large Language Models via Positional Interpolation*, 2023.
+        Su et al., *RoFormer: Enhanced Transformer with Rotary Position Embedding*, 2021; position interpolation: Chen
+        et al., *Extending Context Window of Large Language Models via Positional Interpolation*, 2023.
 
     Args:
-        k: The size of a query or a key.
-        base: $\beta$; `stretched_base` gives one for longer texts than were trained on.
-        part: The share of the entries, the first $n$ of them, that are turned.
-        factor: $f$, which divides the positions.
+        head_dim: Size of a query or key.
+        base: $\beta$; `ntk_base` returns one for longer contexts.
+        fraction: Fraction of the entries to rotate, the first $n$.
+        scaling_factor: $f$, which divides the positions (position interpolation).
         layout: Which entries are $a$ and $b$: `HALVES` or `PAIRS`.
 
     Examples:
@@ -346,213 +154,297 @@ class RotaryEmbedding(nn.Module):
     """
 
     def __init__(
-        self, k: int, *, base: float = 10000.0, part: float = 1.0, factor: float = 1.0, layout: RotaryLayout = HALVES
+        self,
+        head_dim: int,
+        *,
+        base: float = 10000.0,
+        fraction: float = 1.0,
+        scaling_factor: float = 1.0,
+        layout: RotaryLayout = HALVES,
     ) -> None:
-        n = round(part * k)
-        if not 0 < n <= k or n % 2:
-            raise ValueError(f"an even number of entries, at most k, is to be turned: got k={k}, part={part}")
-        if not (base > 0 and factor > 0):
-            raise ValueError(f"base and factor are to be above 0: got base={base}, factor={factor}")
+        n = round(fraction * head_dim)
+        if not 0 < n <= head_dim or n % 2:
+            raise ValueError(f"fraction * head_dim must be even and in [2, head_dim]: got {head_dim=}, {fraction=}")
+        if not (base > 0 and scaling_factor > 0):
+            raise ValueError(f"base and scaling_factor must be positive: got {base=}, {scaling_factor=}")
         super().__init__()
-        self.k, self.turned, self.base, self.factor, self.layout = k, n, base, factor, layout
-        self._table: Table = ()
-        self._found: Table = ()
-        self._asked: tuple[object, ...] = ()
+        self.head_dim, self.rotary_dim, self.base = head_dim, n, base
+        self.scaling_factor, self.layout = scaling_factor, layout
+        self._table: _Table = ()
+        self._last_rows: _Table = ()
+        self._last_key: tuple[object, ...] = ()
 
     def forward(
         self, x: Float[Tensor, "*batch h t k"], positions: Int[Tensor, "*#rows t"] | int = 0
     ) -> Float[Tensor, "*batch h t k"]:
-        """Turns vectors that stand at the positions, or at those that follow a first one."""
-        if x.shape[-1] != self.k:
-            raise ValueError(f"the last axis is to have size {self.k}: got shape {tuple(x.shape)}")
+        """Rotates queries or keys.
+
+        Args:
+            x: Queries or keys.
+            positions: Their positions, or the first of consecutive positions.
+        """
+        if x.shape[-1] != self.head_dim:
+            raise ValueError(f"expected x of shape (*batch, h, t, {self.head_dim}), got {tuple(x.shape)}")
         if isinstance(positions, Tensor):
             rows = self._rows(positions, x)
         else:
-            rows = self._consecutive(positions, positions + x.shape[-2], x)
+            rows = self._consecutive_rows(positions, positions + x.shape[-2], x)
         if x.shape[-2] == 1:
-            return self._turned(x, rows)
-        return self._turned(x.transpose(-3, -2), rows).transpose(-3, -2)
+            return self._rotate(x, rows)
+        return self._rotate(x.transpose(-3, -2), rows).transpose(-3, -2)
 
-    def _turned(self, x: Tensor, rows: Table) -> Tensor:
-        """The vectors, whose heads come after their positions, turned by the rows of the table."""
-        if self.turned == self.k:
-            return self.layout.turn(x, *rows)
-        return torch.cat([self.layout.turn(x[..., : self.turned], *rows), x[..., self.turned :]], dim=-1)
+    def _rotate(self, x: Float[Tensor, "*batch t h k"], rows: _Table) -> Float[Tensor, "*batch t h k"]:
+        if self.rotary_dim == self.head_dim:
+            return self.layout.rotate(x, *rows)
+        n = self.rotary_dim
+        return torch.cat([self.layout.rotate(x[..., :n], *rows), x[..., n:]], dim=-1)
 
-    def _rows(self, positions: Tensor, like: Tensor) -> Table:
-        """The rows of the table, each for all heads, at any positions."""
-        powers = torch.arange(0, self.turned, 2, device=like.device, dtype=torch.float64) / self.turned
-        angles = positions.to(powers)[..., None] * (self.base**-powers / self.factor)
+    def _rows(self, positions: Tensor, like: Tensor) -> _Table:
+        """Rows of the table for any positions, with an axis for the heads."""
+        powers = torch.arange(0, self.rotary_dim, 2, device=like.device, dtype=torch.float64) / self.rotary_dim
+        angles = positions.to(powers)[..., None] * (self.base**-powers / self.scaling_factor)
         return tuple(part.unsqueeze(-2) for part in self.layout.table(angles, like.dtype))
 
-    def _consecutive(self, start: int, end: int, like: Tensor) -> Table:
-        """The rows of the table from one position to another; queries, keys and layers often ask for the same."""
-        asked = start, end, like.dtype, like.device
-        if asked == self._asked:
-            return self._found
+    def _consecutive_rows(self, start: int, end: int, like: Tensor) -> _Table:
+        """Rows of the table from `start` to `end`. Queries, keys and layers share the last result."""
+        key = start, end, like.dtype, like.device
+        if key == self._last_key:
+            return self._last_rows
         if start < 0:
-            raise ValueError(f"the first position is at least 0: got {start}")
+            raise ValueError(f"positions must be non-negative, got {start}")
         if torch.compiler.is_compiling():
             return self._rows(torch.arange(start, end, device=like.device), like)
         table = self._table
-        if not table or len(table[0]) < end or asked[2:] != self._asked[2:]:
+        if not table or len(table[0]) < end or key[2:] != self._last_key[2:]:
             with torch.inference_mode(False), torch.no_grad():
                 size = max(64, 1 << (end - 1).bit_length())
                 table = self._rows(torch.arange(size, device=like.device), like)
-        found = tuple([part[start:end] for part in table])
-        if _lasting(*found):
-            self._table, self._asked, self._found = table, asked, found
-        return found
+        rows = tuple([part[start:end] for part in table])
+        if _is_storable(*rows):
+            self._table, self._last_key, self._last_rows = table, key, rows
+        return rows
 
     def extra_repr(self) -> str:
-        return f"{self.k}, base={self.base:g}, part={self.turned / self.k:g}, factor={self.factor:g}"
+        fraction = self.rotary_dim / self.head_dim
+        return f"{self.head_dim}, base={self.base:g}, fraction={fraction:g}, scaling_factor={self.scaling_factor:g}"
 
 
-def _lasting(*parts: Tensor) -> bool:
-    """Whether tensors can be kept: those that live within a transform of `torch.func` or a fake mode cannot."""
+def _is_storable(*tensors: Tensor) -> bool:
+    """Whether tensors outlive the call: those inside a `torch.func` transform or a fake mode do not."""
     try:
-        return all(type(part) is Tensor and part.untyped_storage() is not None for part in parts)
+        return all(type(x) is Tensor and x.untyped_storage() is not None for x in tensors)
     except NotImplementedError:
         return False
 
 
-def stretched_base(k: int, factor: float, *, base: float = 10000.0) -> float:
-    r"""Returns the base with which the slowest turn is so many times slower, and the fastest stays as it is.
+def ntk_base(dim: int, factor: float, *, base: float = 10000.0) -> float:
+    r"""Returns the rotary base for a context that is `factor` times longer ("NTK-aware" scaling).
 
-    $$\beta' = \beta \, f^{k / (k - 2)}$$
+    $$\beta' = \beta \, f^{d / (d - 2)}$$
 
-    Positions up to $f$ times those that were trained on then have angles that were seen, near ones keep their
-    resolution: the "NTK-aware" scaling.
+    The slowest rotation becomes $f$ times slower; the fastest does not change.
 
     Reference:
         Peng, Quesnelle, Fan and Shippole, *YaRN: Efficient Context Window Extension of Large Language Models*, 2023.
 
     Args:
-        k: The number of entries that are turned.
-        factor: $f$, how much longer the texts are.
+        dim: Number of rotated entries $d$.
+        factor: $f$.
         base: $\beta$.
 
     Examples:
-        >>> stretched_base(4, 3.0, base=10.0)
+        >>> ntk_base(4, 3.0, base=10.0)
         90.0
     """
-    if k < 4 or not factor > 0:
-        raise ValueError(f"k of at least 4 and a factor above 0 were wanted: got k={k}, factor={factor}")
-    return base * factor ** (k / (k - 2))
+    if dim < 4 or not factor > 0:
+        raise ValueError(f"dim must be at least 4 and factor positive: got {dim=}, {factor=}")
+    return base * factor ** (dim / (dim - 2))
 
 
-def _rotary_claims() -> Iterator[Claim]:
-    """The laws that rotary positions obey."""
-    inputs = shape("b 2 t 6"), tokens("t", vocab=100)
-    whole, part, pairs = (
-        RotaryEmbedding(6, base=50.0),
-        RotaryEmbedding(6, base=50.0, part=2 / 3, factor=3.0),
-        RotaryEmbedding(6, layout=PAIRS),
-    )
-    chosen = [(0, 3), (1, 4), (2, 5)], [(0, 2), (1, 3)], [(0, 1), (2, 3), (4, 5)]
-    for layer, turned, base in zip((whole, part, pairs), chosen, (50.0, 50.0, 10000.0), strict=True):
-
-        def equation(
-            x: Tensor, p: Tensor, layer: RotaryEmbedding = layer, turned: list = turned, base: float = base
-        ) -> Tensor:
-            y, p = list(x.unbind(-1)), p.double() / (3.0 if layer is part else 1.0)
-            for i, (a, b) in enumerate(turned):
-                angle = p * base ** (-i / len(turned))
-                cos, sin = angle.cos().to(x), angle.sin().to(x)
-                y[a], y[b] = x[..., a] * cos - x[..., b] * sin, x[..., a] * sin + x[..., b] * cos
-            return torch.stack(y, dim=-1)
-
-        def scores(q: Tensor, k: Tensor, p: Tensor, layer: RotaryEmbedding = layer) -> Tensor:
-            return layer(q, p) @ layer(k, p).mT
-
-        name = f"Rotary({layer.turned} of 6)" if layer is not pairs else "Rotary(PAIRS)"
-        yield Claim(agreement(other=equation), layer, inputs, name=name)
-        yield Claim(isometry(input=0), layer, inputs, name=name)
-        asked = shape("2 t 6"), shape("2 t 6"), tokens("t", vocab=100)
-        yield Claim(relative_position_only(), scores, asked, name=f"{name}, scores")
-
-    def consecutive(x: Tensor) -> Tensor:
-        return torch.stack([part(x, start) for start in (0, 7)])
-
-    def one_by_one(x: Tensor) -> Tensor:
-        return torch.stack([part(x, torch.arange(start, start + x.shape[-2])) for start in (0, 7)])
-
-    yield Claim(agreement(other=one_by_one), consecutive, shape("b 2 t 6"), name="positions that follow a first")
-
-    def slowest(x: Tensor) -> Tensor:
-        stretched = stretched_base(6, 4.0, base=50.0)
-        return RotaryEmbedding(6, base=stretched)(x, torch.tensor([8]))[..., [0, 2, 3, 5]]
-
-    def slower(x: Tensor) -> Tensor:
-        same, quarter = whole(x, torch.tensor([8])), whole(x, torch.tensor([2]))
-        return torch.stack([same[..., 0], quarter[..., 2], same[..., 3], quarter[..., 5]], dim=-1)
-
-    yield Claim(agreement(other=slower), slowest, shape("b 2 1 6"), name="stretched_base")
-
-
-class SinusoidalPositions(nn.Module):
-    r"""Reads off waves of many lengths at each position, to be added to the vector of the token.
-
-    $$y_{2i} = \sin(p \, \beta^{-2i/d}), \qquad y_{2i + 1} = \cos(p \, \beta^{-2i/d})$$
-
-    A step along the positions turns every pair of entries by an angle of its own, whatever the position is, so that dot
-    products depend on differences alone. Nothing is learned. The angles are computed in double precision.
-
-    Reference:
-        Vaswani et al., *Attention Is All You Need*, 2017.
-
-    Args:
-        d: The size of a vector, an even number.
-        base: $\beta$.
+def relative_positions(queries: Int[Tensor, "*rows t"], keys: Int[Tensor, "*rows s"]) -> Int[Tensor, "*rows t s"]:
+    """Returns the position of each key minus that of each query.
 
     Examples:
-        >>> SinusoidalPositions(2)(torch.tensor([0, 1]))
-        tensor([[0.0000, 1.0000],
-                [0.8415, 0.5403]])
+        >>> relative_positions(torch.tensor([2]), torch.tensor([0, 1, 2, 3]))
+        tensor([[-2, -1,  0,  1]])
+    """
+    return keys[..., None, :] - queries[..., :, None]
+
+
+class ALiBi(nn.Module):
+    r"""Attention with linear biases: subtracts a multiple of the distance from the scores, with one slope per head.
+
+    $$b^h_{ij} = -m_h \, |p_j - p_i|, \qquad m_h = 2^{-8 h / H}, \quad h = 1, \dots, H$$
+
+    Nothing is learned, and any length works. If $H$ is not a power of two, the slopes are those of the power of two
+    below, followed by every other slope of the power of two above.
+
+    Reference:
+        Press, Smith and Lewis, *Train Short, Test Long: Attention with Linear Biases Enables Input Length
+        Extrapolation*, 2021.
+
+    Args:
+        num_heads: Number of heads $H$.
+
+    Examples:
+        >>> ALiBi(8)(torch.tensor([2]), torch.arange(3))[0]
+        tensor([[-1.0000, -0.5000, -0.0000]])
     """
 
-    like: Tensor
+    dtype_reference: Tensor
 
-    def __init__(self, d: int, *, base: float = 10000.0) -> None:
-        if d < 2 or d % 2:
-            raise ValueError(f"d is to be even, and at least 2: got {d}")
-        if not base > 0:
-            raise ValueError(f"base is to be above 0: got {base}")
+    def __init__(self, num_heads: int) -> None:
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
         super().__init__()
-        self.d, self.base = d, base
-        self.register_buffer("like", torch.empty(0), persistent=False)
+        power = 2 ** int(math.log2(num_heads))
+        self.num_heads = num_heads
+        self.slopes = [2.0 ** (-8 * h / power) for h in range(1, power + 1)]
+        self.slopes += [2.0 ** (-4 * h / power) for h in range(1, 2 * (num_heads - power), 2)]
+        self.register_buffer("dtype_reference", torch.empty(0), persistent=False)
 
-    def forward(self, positions: Int[Tensor, "*batch t"]) -> Float[Tensor, "*batch t d"]:
-        """Reads off the waves at any positions."""
-        powers = torch.arange(0, self.d, 2, device=positions.device, dtype=torch.float64) / self.d
-        angles = positions[..., None] * self.base**-powers
-        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).to(self.like.dtype)
+    def forward(self, queries: Int[Tensor, "*rows t"], keys: Int[Tensor, "*rows s"]) -> Float[Tensor, "*rows h t s"]:
+        """Returns the bias of the scores from the positions of queries and keys."""
+        slopes = torch.tensor(self.slopes, dtype=self.dtype_reference.dtype, device=queries.device)
+        return relative_positions(queries, keys).abs().unsqueeze(-3) * -slopes[:, None, None]
 
     def extra_repr(self) -> str:
-        return f"{self.d}, base={self.base:g}"
+        return str(self.num_heads)
 
 
-def _sinusoidal_claims() -> Iterator[Claim]:
-    """The laws that sinusoidal positions obey."""
-    layer = SinusoidalPositions(6)
+class ClippedRelativeBias(nn.Module):
+    r"""Learned bias of the scores for each relative position, clipped at a maximum distance.
 
-    def equation(p: Tensor) -> Tensor:
-        rows = [
-            [(math.cos if i % 2 else math.sin)(int(one) / 1e4 ** (i // 2 / 3)) for i in range(6)] for one in p.flatten()
-        ]
-        return torch.tensor(rows, dtype=torch.float64).to(layer.like.dtype).reshape(*p.shape, 6)
+    $$b^h_{ij} = W_{c,\,h}, \qquad c = r + \max(-r, \min(r, \, p_j - p_i))$$
 
-    def similarities(x: Tensor, p: Tensor) -> Tensor:
-        return x * (layer(p) @ layer(p).mT)
+    The parameter `weight` is $W$, of shape (2r + 1, num_heads), from $-r$ to $r$; it is initialized to 0.
 
-    yield Claim(agreement(other=equation), layer, tokens("b t", vocab=100))
-    yield Claim(relative_position_only(), similarities, (shape("t t"), tokens("t", vocab=100)), name="dot products")
+    Reference:
+        Shaw, Uszkoreit and Vaswani, *Self-Attention with Relative Position Representations*, 2018; as a bias.
+
+    Args:
+        num_heads: Number of heads.
+        max_distance: $r$, the distance beyond which all positions share a bias.
+
+    Examples:
+        >>> ClippedRelativeBias(4, max_distance=8)(torch.arange(3), torch.arange(5)).shape
+        torch.Size([4, 3, 5])
+    """
+
+    def __init__(self, num_heads: int, *, max_distance: int = 16) -> None:
+        if num_heads < 1 or max_distance < 0:
+            raise ValueError(
+                f"num_heads must be at least 1 and max_distance non-negative: got {num_heads=}, {max_distance=}"
+            )
+        super().__init__()
+        self.num_heads, self.max_distance = num_heads, max_distance
+        self.weight = nn.Parameter(torch.zeros(2 * max_distance + 1, num_heads))
+
+    def forward(self, queries: Int[Tensor, "*rows t"], keys: Int[Tensor, "*rows s"]) -> Float[Tensor, "*rows h t s"]:
+        """Returns the bias of the scores from the positions of queries and keys."""
+        r = self.max_distance
+        return F.embedding(relative_positions(queries, keys).clamp(-r, r) + r, self.weight).movedim(-1, -3)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_heads}, max_distance={self.max_distance}"
+
+
+class T5RelativeBias(nn.Module):
+    r"""Learned bias of the scores for buckets of relative positions, which widen with the distance.
+
+    $$b^h_{ij} = W_{c,\,h}, \qquad c = \begin{cases} n & n < m \\
+    \min \bigl( 2m - 1, \, m + \lfloor m \, \tfrac{\log(n/m)}{\log(r/m)} \rfloor \bigr) & \text{else} \end{cases},
+    \qquad n = |p_j - p_i|$$
+
+    If bidirectional, later keys have their own buckets, $4 m$ in all; otherwise they count as distance 0, and there
+    are $2 m$ buckets. Bucket boundaries are computed in integers, without rounding. The parameter `weight` is $W$, of
+    shape (num_buckets, num_heads), as T5's `relative_attention_bias`; it is initialized to 0.
+
+    Reference:
+        Raffel et al., *Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer*, 2019.
+
+    Args:
+        num_heads: Number of heads.
+        num_buckets: Number of buckets.
+        max_distance: $r$, the distance beyond which all positions share the last bucket.
+        bidirectional: Whether queries see later keys.
+
+    Examples:
+        >>> layer = T5RelativeBias(4, bidirectional=False)
+        >>> layer(torch.arange(3), torch.arange(5)).shape
+        torch.Size([4, 3, 5])
+    """
+
+    boundaries: Tensor
+
+    def __init__(
+        self, num_heads: int, *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
+    ) -> None:
+        m, rest = divmod(num_buckets, 4 if bidirectional else 2)
+        if m < 1 or rest or not max_distance > m:
+            expected = f"num_buckets must be a multiple of {4 if bidirectional else 2}, max_distance above {max(m, 1)}"
+            raise ValueError(f"{expected}: got {num_buckets=}, {max_distance=}")
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        super().__init__()
+        self.num_heads, self.max_distance, self.bidirectional = num_heads, max_distance, bidirectional
+        self.weight = nn.Parameter(torch.zeros(num_buckets, num_heads))
+        boundaries = [*range(1, m + 1), *_log_boundaries(m, max_distance)]
+        self.register_buffer("boundaries", torch.tensor(boundaries), persistent=False)
+
+    def forward(self, queries: Int[Tensor, "*rows t"], keys: Int[Tensor, "*rows s"]) -> Float[Tensor, "*rows h t s"]:
+        """Returns the bias of the scores from the positions of queries and keys."""
+        relative = relative_positions(queries, keys)
+        if self.bidirectional:
+            bucket = torch.bucketize(relative.abs(), self.boundaries, right=True)
+            bucket = bucket + (relative > 0) * (len(self.weight) // 2)
+        else:
+            bucket = torch.bucketize(-relative, self.boundaries, right=True)
+        return F.embedding(bucket, self.weight).movedim(-1, -3)
+
+    def extra_repr(self) -> str:
+        sizes = f"num_buckets={len(self.weight)}, max_distance={self.max_distance}"
+        return f"{self.num_heads}, {sizes}, bidirectional={self.bidirectional}"
+
+
+def _log_boundaries(m: int, max_distance: int) -> Iterator[int]:
+    """First distance of the last m - 1 buckets: the least n with n >= m (max_distance / m)^(j / m)."""
+    for j in range(1, m):
+        low, high = m, max_distance
+        while low < high:
+            n = (low + high) // 2
+            low, high = (low, n) if n**m >= m ** (m - j) * max_distance**j else (n + 1, high)
+        yield low
 
 
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _learned_claims()
-    yield from _relative_claims()
-    yield from _alibi_claims()
-    yield from _rotary_claims()
-    yield from _sinusoidal_claims()
+    """Laws of position schemes."""
+    learned, sinusoidal = LearnedPositions(5, 3), SinusoidalPositions(6)
+    yield Claim(
+        positions_matter(), lambda x, p: x + learned(p), (shape("t:2 3"), tokens("t:2", vocab_size=5)), name="LearnedPositions"
+    )
+
+    def dot_products(x: Tensor, p: Tensor) -> Tensor:
+        return x * (sinusoidal(p) @ sinusoidal(p).mT)
+
+    scores = shape("t t"), tokens("t", vocab_size=100)
+    yield Claim(relative_position_only(), dot_products, scores, name="SinusoidalPositions, dot products")
+    for rotary in (RotaryEmbedding(6, base=50.0, fraction=2 / 3, scaling_factor=3.0), RotaryEmbedding(6, layout=PAIRS)):
+
+        def rotary_scores(q: Tensor, k: Tensor, p: Tensor, rotary: RotaryEmbedding = rotary) -> Tensor:
+            return rotary(q, p) @ rotary(k, p).mT
+
+        yield Claim(isometry(input=0), rotary, (shape("b 2 t 6"), tokens("t", vocab_size=100)), name=str(rotary))
+        inputs = shape("2 t 6"), shape("2 t 6"), tokens("t", vocab_size=100)
+        yield Claim(relative_position_only(), rotary_scores, inputs, name=f"{rotary}, scores")
+    for bias in (
+        ALiBi(2),
+        ClippedRelativeBias(2, max_distance=2),
+        T5RelativeBias(2, num_buckets=16, max_distance=20),
+        T5RelativeBias(2, num_buckets=8, max_distance=20, bidirectional=False),
+    ):
+
+        def biased(x: Tensor, p: Tensor, bias: nn.Module = bias) -> Tensor:
+            return x + bias(p, p)
+
+        yield Claim(relative_position_only(), biased, (shape("2 t t"), tokens("t", vocab_size=24)), name=str(bias))

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks import CIRCULAR, BatchNorm, Convolution, Dense, Dropout, GlobalPool, Padding, Residual, contributions
+from lawful.blocks import CIRCULAR, BatchNorm, Convolution, Dense, Dropout, GlobalPool, Padding, Residual, residual_contributions
 from lawful.laws import Claim, agreement, batch_independence, invariance, shape
 
 
@@ -90,7 +90,7 @@ def _residual_cnn_claims() -> Iterator[Claim]:
 
     def summed(x: Tensor) -> Tensor:
         blocks = [block.block for block in model.blocks if isinstance(block, Residual)]
-        return model.head(contributions(blocks, model.stem(x)).mean((-2, -1)).sum(0))
+        return model.head(residual_contributions(blocks, model.stem(x)).mean((-2, -1)).sum(0))
 
     yield Claim(batch_independence(), model, shape("b 1 4 5"))
     yield Claim(
@@ -101,7 +101,7 @@ def _residual_cnn_claims() -> Iterator[Claim]:
         model,
         shape("b 1 4 5"),
     )
-    yield Claim(agreement(other=summed), model, shape("b 1 4 5"), name="ResidualCNN, contributions")
+    yield Claim(agreement(other=summed), model, shape("b 1 4 5"), name="ResidualCNN, residual_contributions")
     series = ResidualCNN(ResidualCNNConfig(classes=3, width=2, dims=1, dropout=0.5)).eval()
     turns = invariance(sample=lambda draw: draw.integer(1, 4, "later"), act=lambda by, x: x.roll(by, -1))
     yield Claim(turns, series, shape("b 1 5"), name="ResidualCNN(dims=1)")

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.feed_forward import FeedForward
-from lawful.blocks.linear import Dense
 from lawful.blocks.modes import eval_mode
 from lawful.blocks.residual import Residual
 from lawful.data.batches import make_generator
@@ -275,7 +274,7 @@ def unrolled(model: object) -> Step | None:
         layers.append((_added(layer, block), next(mixes, None) if letter == "s" and attended else None))
         attended = attended or letter == "s"
     mix, last = next(mixes, None), _plain(model.norm)
-    absolute = any(getattr(layer.block, "absolute", False) for layer in model.layers)
+    absolute = any(getattr(layer.block, "uses_absolute_positions", False) for layer in model.layers)
 
     def step(tokens: Int[Tensor, "b 1"], cache: Cache) -> Float[Tensor, "b vocab"]:
         there = cache.there(1)
@@ -299,9 +298,9 @@ def _is_band(mask: Mask) -> bool:
 
 def _added(layer: Residual, block: Block) -> Block:
     """The step of a residual connection."""
-    norm, step = _plain(layer.norm), layer.step
-    between = [_plain(part) for part in (layer.inner, layer.gate) if part is not None]
-    after = None if layer.after is None else _plain(layer.after)
+    norm, step = _plain(layer.norm), layer.scale
+    between = [_plain(part) for part in (layer.branch_norm, layer.gate) if part is not None]
+    after = None if layer.output_norm is None else _plain(layer.output_norm)
 
     def run(x: Tensor, moment: Moment) -> Tensor:
         y = block(norm(x), moment)
@@ -315,9 +314,9 @@ def _added(layer: Residual, block: Block) -> Block:
 
 def _attending(block: nn.Module) -> Block | None:
     """The step of attention, if it has one set of heads and looks at what it reads."""
-    if type(block) is not MultiHeadAttention or len(block.sets) != 1 or block.crosses:
+    if type(block) is not MultiHeadAttention or len(block.head_groups) != 1 or block.is_cross_attention:
         return None
-    linears, kernel, (heads,) = (block.query, block.key, block.value, block.out), block.kernel, block.sets
+    linears, kernel, (heads,) = (block.query, block.key, block.value, block.out), block.kernel, block.head_groups
     sums = type(kernel) is LinearAttention
     if not (
         sums
@@ -328,9 +327,9 @@ def _attending(block: nn.Module) -> Block | None:
     if (sums and block.position_bias is not None) or any(type(one) is not nn.Linear for one in linears):
         return None
     project, out = _projecting(block.query, block.key, block.value), _affine(block.out.weight, block.out.bias)
-    h, g, size, width, scale = heads.count, heads.groups, heads.key, heads.value, heads.key**-0.5
+    h, g, size, width, scale = heads.num_heads, heads.num_kv_heads, heads.key_dim, heads.value_dim, heads.key_dim**-0.5
     norm_q, norm_k, rotary = (_one(module) for module in (block.query_norm, block.key_norm, block.rotary))
-    position_bias, mix, absolute = block.position_bias, block.mix, block.absolute
+    position_bias, mix, absolute = block.position_bias, block.value_residual, block.uses_absolute_positions
     unread = block.out.weight.new_empty(1, 1, 1)
 
     def run(y: Tensor, moment: Moment) -> Tensor:
@@ -365,11 +364,11 @@ def _attending(block: nn.Module) -> Block | None:
 
 def _feeding(block: nn.Module) -> Block:
     """The step of a feed-forward block; of any but the usual one, a call."""
-    if type(block) is not FeedForward or type(block.up) is not Dense or type(block.down) is not Dense:
+    if type(block) is not FeedForward or type(block.up) is not nn.Linear or type(block.down) is not nn.Linear:
         return lambda y, _: block(y[:, None])[:, 0]
     up, down = (_affine(one.weight, one.bias) for one in (block.up, block.down))
-    f, g = block.up.activation, block.down.activation
-    return lambda y, _: g(down(f(up(y))))
+    f = block.activation
+    return lambda y, _: down(f(up(y)))
 
 
 def _projecting(*linears: nn.Linear) -> Callable[[Tensor], Sequence[Tensor]]:
@@ -428,7 +427,7 @@ def _unrolled_claims() -> Iterator[Claim]:
         def whole(x: Tensor, model: Decoder = model) -> Tensor:
             return model(x)[:, 1:]
 
-        yield Claim(agreement(other=whole), stepped, tokens("b:1..3 t:2..6", vocab=5), name=f"unrolled, {name}")
+        yield Claim(agreement(other=whole), stepped, tokens("b:1..3 t:2..6", vocab_size=5), name=f"unrolled, {name}")
 
 
 class Cached(Protocol):

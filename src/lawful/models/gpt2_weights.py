@@ -69,7 +69,7 @@ def gpt2_config(
         vocab=vocab,
         d=d,
         depth=depth,
-        attention=partial(MultiHeadAttention, heads=heads, bias=bias),
+        attention=partial(MultiHeadAttention, num_heads=heads, bias=bias),
         feed_forward=partial(FeedForward, activation=gelu_tanh, bias=bias),
         norm=partial(nn.LayerNorm, bias=bias),
         positions=partial(LearnedPositions, context),
@@ -106,7 +106,7 @@ def claims() -> Iterator[Claim]:
         cached_decoding(),
         weight_sharing(names=("embedding.weight", "head.weight")),
     ):
-        yield Claim(replace(law, cases=20), model, tokens("b t:1..8", vocab=5), name="GPT-2")
+        yield Claim(replace(law, cases=20), model, tokens("b t:1..8", vocab_size=5), name="GPT-2")
 
 
 ACTIVATIONS: dict[str, Callable[..., Any]] = {
@@ -122,7 +122,7 @@ _ALSO: dict[Any, Callable[..., Any]] = {torch.relu: relu, F.relu: relu, F.gelu: 
 
 def activation_of(model: Decoder) -> str:
     """Returns the name of the activation of a decoder that is GPT-2's."""
-    one = model._blocks("f")[0].up.activation
+    one = model._blocks("f")[0].activation
     return next(name for name, f in ACTIVATIONS.items() if f is _ALSO.get(one, one))
 
 
@@ -149,7 +149,7 @@ def _foreign(model: Decoder) -> Iterator[str]:
     if not isinstance(model.entry, Dropout | nn.Dropout | None):
         yield f"entry but dropout: got {_named(model.entry)}"
     for layer in model.layers:
-        if type(layer) is not Residual or layer.inner is not None or layer.after is not None or layer.step != 1:
+        if type(layer) is not Residual or layer.branch_norm is not None or layer.output_norm is not None or layer.scale != 1:
             yield f"residual but pre_norm: got {layer}"
         if not isinstance(layer.gate, Dropout | nn.Dropout | None):
             yield f"gate but dropout: got {_named(layer.gate)}"
@@ -159,18 +159,18 @@ def _foreign(model: Decoder) -> Iterator[str]:
             yield f"norm but a layer norm with weights: got {_named(norm)}"
         elif norm.eps != norms[0].eps:
             yield f"norms of different eps: got {norms[0].eps} and {norm.eps}"
-    first = model._blocks("s")[0].sets if isinstance(model._blocks("s")[0], MultiHeadAttention) else ()
+    first = model._blocks("s")[0].head_groups if isinstance(model._blocks("s")[0], MultiHeadAttention) else ()
     for block in model._blocks("s"):
         yield from _foreign_attention(block, d)
-        if block.sets != first:
+        if block.head_groups != first:
             yield "layers with different heads"
-    ups = [block.up if type(block) is FeedForward else None for block in model._blocks("f")]
+    ups = [block if type(block) is FeedForward else None for block in model._blocks("f")]
     for block, up in zip(model._blocks("f"), ups, strict=True):
-        if up is None or block.down.activation is not identity:
+        if up is None:
             yield f"feed-forward block but FeedForward: got {_named(block)}"
         elif _ALSO.get(up.activation, up.activation) not in ACTIVATIONS.values():
             yield f"activation {_named(up.activation)}"
-        elif ups[0] is not None and (up.activation is not ups[0].activation or up.weight.shape != ups[0].weight.shape):
+        elif ups[0] is not None and (up.activation is not ups[0].activation or up.up.weight.shape != ups[0].up.weight.shape):
             yield "feed-forward blocks that differ in size or activation"
 
 
@@ -179,15 +179,15 @@ def _foreign_attention(block: nn.Module, d: int) -> Iterator[str]:
     if type(block) is not MultiHeadAttention:
         yield f"attention but MultiHeadAttention: got {_named(block)}"
         return
-    for name in ("rotary", "position_bias", "query_norm", "mix"):
+    for name in ("rotary", "position_bias", "query_norm", "value_residual"):
         if getattr(block, name) is not None:
             yield f"{name}: got {_named(getattr(block, name))}"
     kernel = block.kernel
     if kernel not in (fused_attention, reference_attention) and not isinstance(kernel, ChunkedAttention):
         yield f"kernel but a softmax over all keys: got {_named(kernel)}"
-    one = block.sets[0]
-    if len(block.sets) > 1 or one.groups != one.count or (one.key, one.value) != (d // one.count,) * 2:
-        yield f"heads but alike ones of size d / heads: got {block.sets}"
+    one = block.head_groups[0]
+    if len(block.head_groups) > 1 or one.num_kv_heads != one.num_heads or (one.key_dim, one.value_dim) != (d // one.num_heads,) * 2:
+        yield f"heads but alike ones of size d / heads: got {block.head_groups}"
 
 
 def _named(part: object) -> str:
@@ -242,7 +242,7 @@ def read_gpt2(folder: str | Path) -> Decoder:
         replace(
             config,
             norm=partial(nn.LayerNorm, eps=sizes.get("layer_norm_epsilon", 1e-5)),
-            feed_forward=partial(FeedForward, hidden=sizes.get("n_inner"), activation=activation),
+            feed_forward=partial(FeedForward, hidden_dim=sizes.get("n_inner"), activation=activation),
             tied=sizes.get("tie_word_embeddings", True),
         )
     )
@@ -297,7 +297,7 @@ def write_gpt2(model: Decoder, folder: str | Path) -> None:
     check_gpt2(model)
     folder, state = Path(folder), GPT2.save(model)
     folder.mkdir(parents=True, exist_ok=True)
-    config, heads, hidden = model.config, model._blocks("s")[0].sets, len(model._blocks("f")[0].up.weight)
+    config, heads, hidden = model.config, model._blocks("s")[0].head_groups, len(model._blocks("f")[0].up.weight)
     sizes = {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],

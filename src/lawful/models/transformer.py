@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from lawful.blocks.attention import HeadSpec, MultiHeadAttention
-from lawful.blocks.embedding import Embedding, NGramEmbedding
+from lawful.blocks.attention import MultiHeadAttention
+from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward
 from lawful.blocks.layer_pattern import MACARON, expand_layer_pattern
 from lawful.blocks.linear import Dense, tie_weights
@@ -94,7 +94,7 @@ class TransformerBackbone(nn.Module):
         super().__init__()
         self.config, extras, d = config, config.extras, config.d
         self.order = expand_layer_pattern(config.order, config.depth)
-        self.embedding = Embedding(config.vocab, d)
+        self.embedding = nn.Embedding(config.vocab, d)
         tables = [table(config.vocab, d) for table in extras.ngrams]
         self.ngrams = nn.ModuleList(tables) if tables else None
         self.longest = max((table.n for table in tables), default=1)
@@ -111,18 +111,18 @@ class TransformerBackbone(nn.Module):
             self.values = extras.value_embedding(config.vocab, attentions[0].value.weight.shape[0])
         if extras.value_residual is not None:
             for block in attentions if self.values is not None else attentions[1:]:
-                block.mix = extras.value_residual()
+                block.value_residual = extras.value_residual()
         self.norm = (extras.last or config.norm)(d)
 
     def _sublayer(self, letter: str) -> nn.Module:
         """The residual form of an attention or a feed-forward block."""
         config, d = self.config, self.config.d
         if letter == "c":
-            block = config.attention(d, context=d)
+            block = config.attention(d, context_dim=d)
         else:
             block = config.attention(d) if letter == "s" else config.feed_forward(d)
         gate = None if config.extras.gate is None else config.extras.gate(d)
-        return config.residual(block, config.norm(d), gate=gate, step=0.5 if letter == "h" else 1.0)
+        return config.residual(block, config.norm(d), gate=gate, scale=0.5 if letter == "h" else 1.0)
 
     def embed(
         self, tokens: Int[Tensor, "*batch t"], *, cache: Cache | None = None, padding: Bool[Tensor, "..."] | None = None
@@ -185,12 +185,12 @@ class TransformerBackbone(nn.Module):
                 given: dict[str, Any] = {"mask": mask}
                 if cache is not None:
                     given["cache"] = next(layers)
-                if hasattr(layer.block, "mix"):
-                    given["first"] = first
-                if mask.padding is not None and getattr(layer.block, "absolute", False):
+                if hasattr(layer.block, "value_residual"):
+                    given["first_values"] = first
+                if mask.padding is not None and getattr(layer.block, "uses_absolute_positions", False):
                     if places is None:
                         places = position_ids(mask.padding, 0 if cache is None else cache.length, tokens.shape[-1])
-                    given["positions"] = places
+                    given["position_ids"] = places
                 x = layer(x, partial(layer.block, **given))
             elif letter == "c":
                 kept = {} if cache is None else {"cache": next(memories)}
@@ -233,46 +233,58 @@ def _check_values(attentions: list[Any], order: str) -> None:
     if not attentions:
         raise ValueError(f"values of attention are wanted, of a letter s: got the order {order!r}")
     for block in attentions:
-        if not hasattr(block, "mix"):
+        if not hasattr(block, "value_residual"):
             came = type(block).__name__
             raise TypeError(f"attention that mixes values, such as MultiHeadAttention, is wanted: got {came}")
 
 
 def rotary_attention(
-    d: int, *, heads: int = 4, groups: int | None = None, context: int | None = None, kernel: Kernel = fused_attention
+    dim: int,
+    *,
+    num_heads: int = 4,
+    num_kv_heads: int | None = None,
+    context_dim: int | None = None,
+    kernel: Kernel = fused_attention,
 ) -> MultiHeadAttention:
     """Makes attention with rotary positions and normalised queries and keys, without biases.
 
     Args:
-        d: The width.
-        heads: The number of heads.
-        groups: The number of heads of keys and values; as many as heads unless given.
-        context: The width of a memory that keys and values are read from; there are no positions then.
-        kernel: How attention is computed.
+        dim: Width of the input and output.
+        num_heads: Number of query heads.
+        num_kv_heads: Number of key/value heads. Defaults to `num_heads`.
+        context_dim: Width of the context in cross-attention, which has no positions.
+        kernel: Attention function.
 
     Examples:
         >>> import torch
         >>> rotary_attention(16)(torch.zeros(2, 3, 16)).shape
         torch.Size([2, 3, 16])
     """
-    rotary = RotaryEmbedding(d // heads) if context is None else None
-    sets = [HeadSpec(count=heads, groups=groups)]
-    return MultiHeadAttention(d, heads=sets, context=context, norm=RMSNorm, rotary=rotary, kernel=kernel, bias=False)
+    return MultiHeadAttention(
+        dim,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        context_dim=context_dim,
+        qk_norm=True,
+        rotary=RotaryEmbedding(dim // num_heads) if context_dim is None else None,
+        kernel=kernel,
+        bias=False,
+    )
 
 
-def squared_relu_feed_forward(d: int, *, hidden: int | None = None) -> FeedForward:
+def squared_relu_feed_forward(dim: int, *, hidden_dim: int | None = None) -> FeedForward:
     """Makes a feed-forward block with a squared ReLU, without biases.
 
     Args:
-        d: The width.
-        hidden: The number of features; four times the width unless given.
+        dim: Width of the input and output.
+        hidden_dim: Number of hidden units. Defaults to `4 * dim`.
 
     Examples:
         >>> import torch
         >>> squared_relu_feed_forward(4)(torch.zeros(2, 4)).shape
         torch.Size([2, 4])
     """
-    return FeedForward(d, hidden=hidden, activation=squared_relu, bias=False)
+    return FeedForward(dim, hidden_dim=hidden_dim, activation=squared_relu, bias=False)
 
 
 OUTPUTS = "out.weight", "down.weight"
@@ -434,15 +446,15 @@ class Decoder(TransformerBackbone):
 def _decoder_claims() -> Iterator[Claim]:
     """The laws that a decoder obeys."""
     sizes = DecoderConfig(
-        vocab=5, d=4, depth=2, attention=partial(rotary_attention, heads=2), extras=TransformerExtras()
+        vocab=5, d=4, depth=2, attention=partial(rotary_attention, num_heads=2), extras=TransformerExtras()
     )
     near = Decoder(replace(sizes, depth=1, mask=Mask(causal=True, window=2)))
-    summed = Decoder(replace(sizes, attention=partial(rotary_attention, heads=2, kernel=LinearAttention())))
-    mixing = partial(WeightedSum, start=(0.7, 0.4))
-    gated = TransformerExtras(shortcut=mixing, gate=partial(LayerScale, start=0.5), softcap=2.0)
+    summed = Decoder(replace(sizes, attention=partial(rotary_attention, num_heads=2, kernel=LinearAttention())))
+    mixing = partial(WeightedSum, init_value=(0.7, 0.4))
+    gated = TransformerExtras(shortcut=mixing, gate=partial(LayerScale, init_value=0.5), softcap=2.0)
     single = Decoder(replace(sizes, order="sf", extras=gated))
     extras = replace(
-        gated, ngrams=(NGramEmbedding, partial(NGramEmbedding, n=3, rows=7)), entry=RMSNorm, value_residual=mixing
+        gated, ngrams=(NGramEmbedding, partial(NGramEmbedding, n=3, num_rows=7)), entry=RMSNorm, value_residual=mixing
     )
     rich = Decoder(replace(sizes, order=MACARON, extras=extras))
 
@@ -462,14 +474,14 @@ def _decoder_claims() -> Iterator[Claim]:
         y = w["shortcuts.0.weight"][0] * y + w["shortcuts.0.weight"][1] * start
         return 2 * torch.tanh(single.norm(y) @ single.head.weight.T / 2)
 
-    ids, there = tokens("b t", vocab=5), masks("b t")
+    ids, there = tokens("b t", vocab_size=5), masks("b t")
     for law, model, inputs, name in (
         (causality(time=1), rich, ids, "Decoder with extras"),
         (batch_independence(), rich, ids, "Decoder with extras"),
         (cached_decoding(), rich, ids, "Decoder with extras"),
         (cached_decoding(), near, ids, "Decoder with a window"),
         (locality(radius=1, axis=1), near, ids, "Decoder of one layer, a window of 2"),
-        (every_parameter_receives_a_gradient(), rich, tokens("2 4", vocab=5), "Decoder with extras"),
+        (every_parameter_receives_a_gradient(), rich, tokens("2 4", vocab_size=5), "Decoder with extras"),
         (masked_positions_have_no_influence(), padded, (ids, there), "Decoder, padded"),
         (ragged_batches(), padded, (ids, there), "Decoder, padded"),
         (agreement(other=summed), padded_on_the_left, ids, "Decoder of rotary linear attention, padded on the left"),
@@ -516,7 +528,7 @@ class Encoder(TransformerBackbone):
 
 def _encoder_claims() -> Iterator[Claim]:
     """The laws that an encoder obeys."""
-    unplaced = partial(MultiHeadAttention, heads=2, bias=False)
+    unplaced = partial(MultiHeadAttention, num_heads=2, bias=False)
     model = Encoder(EncoderConfig(vocab=5, d=4, depth=2, attention=unplaced, extras=TransformerExtras()))
     single = Encoder(replace(model.config, order="sf", residual=post_norm, positions=SinusoidalPositions))
 
@@ -526,10 +538,10 @@ def _encoder_claims() -> Iterator[Claim]:
     def equation(x: Tensor) -> Tensor:
         part = dict(single.named_modules())
         y = single.embedding.weight[x] + part["positions"](torch.arange(x.shape[-1]))
-        y = part["layers.0.after"](y + part["layers.0.block"](y))
-        return part["norm"](part["layers.1.after"](y + part["layers.1.block"](y)))
+        y = part["layers.0.output_norm"](y + part["layers.0.block"](y))
+        return part["norm"](part["layers.1.output_norm"](y + part["layers.1.block"](y)))
 
-    ids, there = tokens("b t", vocab=5), masks("b t")
+    ids, there = tokens("b t", vocab_size=5), masks("b t")
     for law, f, inputs, name in (
         (permutation_equivariance(axis=1), model, ids, "Encoder without positions"),
         (batch_independence(), model, ids, "Encoder"),
@@ -624,7 +636,7 @@ class EncoderDecoder(nn.Module):
 
 def _encoder_decoder_claims() -> Iterator[Claim]:
     """The laws that an encoder-decoder obeys."""
-    parts = partial(MultiHeadAttention, heads=2, bias=False)
+    parts = partial(MultiHeadAttention, num_heads=2, bias=False)
     read = EncoderConfig(vocab=5, d=4, depth=1, attention=parts, extras=TransformerExtras())
     write = DecoderConfig(vocab=6, d=4, depth=1, order="(scf)*", attention=parts, extras=TransformerExtras())
     model = EncoderDecoder(EncoderDecoderConfig(encoder=read, decoder=write))
@@ -638,9 +650,9 @@ def _encoder_decoder_claims() -> Iterator[Claim]:
         pieces = [model.decode(piece, memory, cache=cache) for piece in target.split(1, dim=1)]
         return torch.cat(pieces, dim=1)
 
-    given = {"source": tokens("b s", vocab=5), "target": tokens("b t", vocab=6)}
+    given = {"source": tokens("b s", vocab_size=5), "target": tokens("b t", vocab_size=6)}
     names = "encoder.embedding.weight", "decoder.embedding.weight"
-    both = tokens("b s", vocab=5), tokens("b t", vocab=5)
+    both = tokens("b s", vocab_size=5), tokens("b t", vocab_size=5)
     for law, f, inputs, name in (
         (causality(time=1, input="target"), model, given, "EncoderDecoder"),
         (permutation_invariance(axis=1, input="source"), model, given, "EncoderDecoder without positions"),
@@ -734,7 +746,7 @@ def _mask(there: Tensor | None) -> Mask:
 
 def _given_claims() -> Iterator[Claim]:
     """The laws that an encoder-decoder with its sources given obeys."""
-    parts = partial(MultiHeadAttention, heads=2, bias=False)
+    parts = partial(MultiHeadAttention, num_heads=2, bias=False)
     read = EncoderConfig(vocab=5, d=4, depth=1, attention=parts, extras=TransformerExtras())
     write = DecoderConfig(vocab=6, d=4, depth=1, order="(scf)*", attention=parts, extras=TransformerExtras())
     model = EncoderDecoder(EncoderDecoderConfig(encoder=read, decoder=write))
@@ -756,7 +768,7 @@ def _given_claims() -> Iterator[Claim]:
     def repeated(source: Tensor, target: Tensor) -> Tensor:
         return model(source[:1].repeat(len(target), 1), target)
 
-    source, target = tokens("2 s", vocab=5), tokens("2 t:2..4", vocab=6)
+    source, target = tokens("2 s", vocab_size=5), tokens("2 t:2..4", vocab_size=6)
     for f, other, inputs, name in (
         (selected, whole, (source, masks("2 s"), target), "Given, targets selected"),
         (several, repeated, (source, target), "Given, several targets of a source"),

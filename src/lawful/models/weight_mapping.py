@@ -139,7 +139,7 @@ def torch_rows(model: nn.Module, *, pattern: str, theirs: str = "", ours: str = 
     for i, (letter, layer) in enumerate(zip(model.order, model.layers, strict=True)):
         number, place = divmod(i, len(pattern))
         at, here = f"{theirs}layers.{number}", f"{ours}layers.{i}"
-        norm = "after" if isinstance(layer, Residual) and layer.norm is None else "norm"
+        norm = "output_norm" if isinstance(layer, Residual) and layer.norm is None else "norm"
         for kind in ("weight", "bias"):
             yield ParameterRule(f"{at}.norm{place + 1}.{kind}", (f"{here}.{norm}.{kind}",))
             if letter == "f":

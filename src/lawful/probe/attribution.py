@@ -65,7 +65,7 @@ def _lens_claims() -> Iterator[Claim]:
         start = model.embedding(x) + model.get_parameter("positions.weight")[: x.shape[1]]
         return model.norm(start) @ model.head.weight.mT, model(x)
 
-    yield Claim(agreement(other=written), ends, tokens("b t:1..5", vocab=5), name="first and last line of the lens")
+    yield Claim(agreement(other=written), ends, tokens("b t:1..5", vocab_size=5), name="first and last line of the lens")
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +208,7 @@ def head_attribution(
     where = anatomy or infer_layout(model)
     layers = {name: model.get_submodule(name) for name in where.names(model)}
     for name, layer in layers.items():
-        if isinstance(layer, Residual) and layer.after is not None:
+        if isinstance(layer, Residual) and layer.output_norm is not None:
             raise ValueError(f"{name} has a norm after the addition, through which the stream is no sum of heads")
     blocks = [f"{name}.block" for name, layer in layers.items() if isinstance(layer, Residual)]
     try:
@@ -289,9 +289,9 @@ def _attribution_claims() -> Iterator[Claim]:
 
         for f in (by_layers, by_heads):
             name = f"{f.__name__.replace('_', ' ')}, {norm.__name__}"
-            yield Claim(replace(agreement(other=logits), cases=30), f, tokens("b t:2..5", vocab=5), name=name)
+            yield Claim(replace(agreement(other=logits), cases=30), f, tokens("b t:2..5", vocab_size=5), name=name)
     extras = TransformerExtras(
-        gate=partial(LayerScale, start=0.3), shortcut=partial(WeightedSum, start=(0.5, 2.0)), last=unchanged
+        gate=partial(LayerScale, init_value=0.3), shortcut=partial(WeightedSum, init_value=(0.5, 2.0)), last=unchanged
     )
     gated = Decoder(replace(attention_only(vocab=5, d=4, depth=2, heads=2).config, extras=extras))
 
@@ -320,7 +320,7 @@ def _attribution_claims() -> Iterator[Claim]:
         (attributed, ablated, "a head, against ablation"),
         (of_embedding, carried, "the embedding, with shortcuts"),
     ):
-        yield Claim(replace(agreement(other=other), cases=15), f, tokens("b t:1..5", vocab=5), name=name)
+        yield Claim(replace(agreement(other=other), cases=15), f, tokens("b t:1..5", vocab_size=5), name=name)
 
 
 def claims() -> Iterator[Claim]:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
-from lawful.blocks.attention import MultiHeadAttention, ov_factors, qk_factors
+from lawful.blocks.attention import MultiHeadAttention
 from lawful.functions.activations import identity
 from lawful.functions.attention import Mask
 from lawful.laws import Claim, agreement, boundedness, linearity, shape, transformed
@@ -123,7 +123,7 @@ def vocab_circuit(
     logit of $i$ rises where $j$ is looked at. Norms, and positions, are left out.
 
     Args:
-        circuit: $M$, such as `attention.qk(head)` or `attention.ov(head)` by their factors.
+        circuit: $M$, such as `attention.qk_matrix(head)` or `attention.ov_matrix(head)` by their factors.
         into: $W_E$, a row for each token, by which the right side is read.
         out: The rows by which the left side is read: $W_U$ for OV; those of `into` unless given.
 
@@ -283,10 +283,10 @@ def qk_circuit(attention: MultiHeadAttention, head: int) -> FactoredMatrix:
         head: The number of the head.
 
     Examples:
-        >>> qk_circuit(MultiHeadAttention(8, heads=2), 1).left.shape
+        >>> qk_circuit(MultiHeadAttention(8, num_heads=2), 1).left.shape
         torch.Size([8, 4])
     """
-    return FactoredMatrix(*qk_factors(_own(attention), head))
+    return FactoredMatrix(*_own(attention).qk_factors(head))
 
 
 def ov_circuit(attention: MultiHeadAttention, head: int) -> FactoredMatrix:
@@ -297,10 +297,10 @@ def ov_circuit(attention: MultiHeadAttention, head: int) -> FactoredMatrix:
         head: The number of the head.
 
     Examples:
-        >>> ov_circuit(MultiHeadAttention(8, heads=2), 1).right.shape
+        >>> ov_circuit(MultiHeadAttention(8, num_heads=2), 1).right.shape
         torch.Size([4, 8])
     """
-    return FactoredMatrix(*ov_factors(_own(attention), head))
+    return FactoredMatrix(*_own(attention).ov_factors(head))
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,7 +365,7 @@ def _value_bias(attention: MultiHeadAttention, head: int, x: Tensor) -> Tensor:
     """The bias of the values of a head."""
     if attention.value.bias is None:
         return x.new_zeros(())
-    for one, part in zip(attention.sets, attention.value.bias.split(attention.sizes["value"]), strict=True):
+    for one, part in zip(attention.head_groups, attention.value.bias.split(attention.value_sizes), strict=True):
         if head < one.count:
             return part.unflatten(0, (one.groups, -1))[head * one.groups // one.count]
         head -= one.count

@@ -156,16 +156,16 @@ def into_stream(
         ValueError: where the gate is no linear map (dropout in training is none), or a norm comes after the addition.
 
     Examples:
-        >>> linear, constant = into_stream(Residual(nn.Identity(), gate=LayerScale(2, start=0.5)), torch.ones(1, 2))
+        >>> linear, constant = into_stream(Residual(nn.Identity(), gate=LayerScale(2, init_value=0.5)), torch.ones(1, 2))
         >>> linear(torch.tensor([[2.0, 4.0]])).detach()
         tensor([[1., 2.]])
     """
     if not isinstance(layer, Residual):
         return lambda x: x, torch.zeros_like(y)
-    if layer.after is not None:
+    if layer.output_norm is not None:
         raise ValueError(f"{name} has a norm after the addition, through which the stream is no sum of what was added")
-    inner, shift = frozen_norm(layer.inner or nn.Identity(), y)
-    gate, step = layer.gate or nn.Identity(), layer.step
+    inner, shift = frozen_norm(layer.branch_norm or nn.Identity(), y)
+    gate, step = layer.gate or nn.Identity(), layer.scale
     zero = gate(torch.zeros_like(y))
 
     def linear(x: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ def into_stream(
         off = linear(0.25 * y) + linear(other) + linear(0.75 * y - other) - whole
     if not bool((off.abs() <= 1e-3 * whole.abs().max()).all()):
         raise ValueError(f"the gate of {name} is no linear map: got {type(gate).__name__} (is the model in training?)")
-    return linear, step * (gate(shift) if layer.inner is not None else zero)
+    return linear, step * (gate(shift) if layer.branch_norm is not None else zero)
 
 
 def mixed(model: nn.Module, tape: ActivationCache, before: Float[Tensor, "*batch t d"]) -> tuple[Tensor, Tensor] | None:
@@ -204,9 +204,9 @@ def asked_of(model: nn.Module) -> tuple[str, ...]:
 def _ways_claims() -> Iterator[Claim]:
     """The laws that ways into the stream obey."""
     block = nn.Linear(4, 4)
-    scaled = partial(LayerScale, 4, start=0.3)
+    scaled = partial(LayerScale, 4, init_value=0.3)
     for name, layer in {
-        "a gate": Residual(block, gate=scaled(), step=0.5),
+        "a gate": Residual(block, gate=scaled(), scale=0.5),
         "a sandwich": sandwich_norm(block, nn.LayerNorm(4), gate=scaled()),
     }.items():
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.linear import Dense
-from lawful.blocks.residual import Residual, paths
+from lawful.blocks.residual import Residual, residual_paths
 from lawful.functions.activations import identity
 from lawful.laws import Claim, agreement, shape, tokens
 from lawful.probe.attribution import LogitContributions
@@ -187,7 +187,7 @@ def _linear(
     """The heads of a layer as linear maps of the stream; of a layer without any, what it added."""
     before = tape[f"{name}.input"]
     added = tape[name] - before
-    if isinstance(layer, Residual) and layer.after is not None:
+    if isinstance(layer, Residual) and layer.output_norm is not None:
         raise ValueError(f"{name} has a norm after the addition, through which the stream is no sum of paths")
     if block is None:
         return added
@@ -197,7 +197,7 @@ def _linear(
     heads = replace(heads, way=way, constant=way(heads.constant) + constant)
     off = (heads.together(before[None])[0] + heads.constant - added).abs().max().item()
     if not off <= 1e-3 * max(tape[name].abs().max().item(), 1e-30):
-        why = "its values are mixed with others" if block.mix is not None else "something else changes its values"
+        why = "its values are mixed with others" if block.value_residual is not None else "something else changes its values"
         raise ValueError(f"{name} is not the sum of its heads (off by {off:.2g}): {why}")
     return heads
 
@@ -212,7 +212,7 @@ def _path_expansion_claims() -> Iterator[Claim]:
     for norm in (nn.Identity, nn.LayerNorm):
         model = attention_only(vocab=5, d=4, depth=2, heads=2, norm=norm)
 
-        def paths(x: Tensor, model: nn.Module = model) -> Tensor:
+        def residual_paths(x: Tensor, model: nn.Module = model) -> Tensor:
             return path_expansion(model, x, position=1).sum()
 
         def lengths(x: Tensor, model: nn.Module = model) -> Tensor:
@@ -223,7 +223,7 @@ def _path_expansion_claims() -> Iterator[Claim]:
 
         for f in (paths, lengths):
             name = f"sum over {f.__name__}, {norm.__name__}"
-            yield Claim(replace(agreement(other=logits), cases=30), f, tokens("b t:2..4", vocab=5), name=name)
+            yield Claim(replace(agreement(other=logits), cases=30), f, tokens("b t:2..4", vocab_size=5), name=name)
     model = attention_only(vocab=5, d=4, depth=2, heads=2)
 
     def grouped(x: Tensor) -> Tensor:
@@ -255,10 +255,10 @@ def _path_expansion_claims() -> Iterator[Claim]:
         return x.new_tensor([len(parts), len(set(parts.names))])
 
     yield Claim(
-        replace(agreement(other=merged), cases=30), grouped, tokens("b t:2..4", vocab=5), name="paths of one length"
+        replace(agreement(other=merged), cases=30), grouped, tokens("b t:2..4", vocab_size=5), name="paths of one length"
     )
     yield Claim(
-        replace(agreement(other=written), cases=30), one_path, tokens("b t:1..5", vocab=5), name="one path, written out"
+        replace(agreement(other=written), cases=30), one_path, tokens("b t:1..5", vocab_size=5), name="one path, written out"
     )
     number = agreement(other=lambda x: x.new_tensor([4 ** len(x) + 1] * 2))
     yield Claim(number, counted, shape("n:1..3"), name="number of paths, and the biases")
@@ -338,7 +338,7 @@ def _ensemble_claims() -> Iterator[Claim]:
         return terms(x, bent).sum(0)
 
     def written(x: Tensor) -> Tensor:
-        return paths(maps, x)
+        return residual_paths(maps, x)
 
     def interaction(x: Tensor) -> Tensor:
         return terms(x, bent)[3]

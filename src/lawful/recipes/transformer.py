@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar
 
 from torch import nn
 
-from lawful.blocks.attention import HeadSpec, MultiHeadAttention
+from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.dropout import Dropout
 from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward, GatedFeedForward
@@ -160,18 +160,19 @@ class Transformer:
             context=context,
         )
 
-    def attention(self, d: int, *, context: int | None = None, causal: bool = False) -> MultiHeadAttention:
+    def attention(self, d: int, *, context_dim: int | None = None, causal: bool = False) -> MultiHeadAttention:
         """An attention layer; one that reads a memory knows no positions."""
         own = context is None
         biases: dict[str, Callable[[], nn.Module]] = {
             "alibi": lambda: ALiBi(self.heads),
-            "buckets": lambda: T5RelativeBias(self.heads, sides=1 if causal else 2),
+            "buckets": lambda: T5RelativeBias(self.heads, bidirectional=not causal),
         }
         return MultiHeadAttention(
             d,
-            heads=[HeadSpec(count=self.heads, key=self.size, value=self.size)],
-            context=context,
-            norm=NORMS[self.norm] if self.query_key_norm else None,
+            num_heads=self.heads,
+            head_dim=self.size,
+            context_dim=context_dim,
+            qk_norm=NORMS[self.norm] if self.query_key_norm else False,
             rotary=RotaryEmbedding(self.size, layout=PAIRS) if own and self.positions == "rotary" else None,
             position_bias=biases[self.positions]() if own and self.positions in biases else None,
             bias=False,
@@ -180,8 +181,8 @@ class Transformer:
     def feeding(self, d: int) -> nn.Module:
         """A feed-forward layer."""
         if self.feed_forward == "swiglu":
-            return GatedFeedForward(d, hidden=self.hidden or None)
-        return FeedForward(d, hidden=self.hidden or None, activation=ACTIVATIONS[self.feed_forward], bias=False)
+            return GatedFeedForward(d, hidden_dim=self.hidden or None)
+        return FeedForward(d, hidden_dim=self.hidden or None, activation=ACTIVATIONS[self.feed_forward], bias=False)
 
     def placing(self, context: int) -> Make | None:
         """What is added to the tokens for their positions."""
@@ -195,7 +196,7 @@ class Transformer:
     def table(self, n: int) -> Callable[[int, int], NGramEmbedding]:
         """Makes the table of the runs of n tokens."""
         dropout = min(0.9, self.table_dropout * (n - 1))
-        return partial(NGramEmbedding, n=n, rows=self.rows, width=self.table_width or None, dropout=dropout)
+        return partial(NGramEmbedding, n=n, num_rows=self.rows, table_dim=self.table_width or None, dropout=dropout)
 
     def extras(self) -> TransformerExtras:
         def drop(_: int) -> nn.Module:

@@ -10,7 +10,7 @@ from lawful.functions.attention.dense import (
     masked_softmax,
     reference_attention,
 )
-from lawful.functions.attention.linear import LinearAttention, LinearState, elu_features
+from lawful.functions.attention.linear import LinearAttention, LinearAttentionState, elu_features
 from lawful.functions.attention.lookup import kernel_regression, look_up, self_attention
 from lawful.functions.attention.masks import CAUSAL, NO_MASK, Mask
 from lawful.functions.attention.sparse import ChunkedAttention, SlidingWindowAttention, window_attention
@@ -22,7 +22,7 @@ __all__ = [
     "ChunkedAttention",
     "Kernel",
     "LinearAttention",
-    "LinearState",
+    "LinearAttentionState",
     "Mask",
     "SlidingWindowAttention",
     "apply_weights",

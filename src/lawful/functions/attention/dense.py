@@ -254,7 +254,7 @@ def single_head(
 def between_values(f: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Statement:
     """What attention returns lies between the values, entry by entry: it is an average of them.
 
-    Kept by: attention with a softmax; a kernel regression.
+    Satisfied by: attention with a softmax; a kernel regression.
     Broken by: weights that do not add up to one, or are negative; a residual connection.
     """
     y = f(q, k, v)
@@ -393,7 +393,7 @@ def agrees(name: str, kernel: Kernel, masks: Sequence[Mask]) -> Iterator[Claim]:
 
     for axes in (("b 4 t 3", "b 2 s 3", "b 2 s 2"), ("b 2 t 2", "b 2 t 2", "b 2 t 3")):
         yield Claim(agreement(other=masked(reference_attention)), masked(kernel), tuple(map(shape, axes)), name=name)
-    inputs = *[shape("b 2 t 3")] * 3, shape("2 t t"), mask_of("b t"), tokens("b t", vocab=2)
+    inputs = *[shape("b 2 t 3")] * 3, shape("2 t t"), mask_of("b t"), tokens("b t", vocab_size=2)
     yield Claim(agreement(other=filled(reference_attention)), filled(kernel), inputs, name=f"{name}, biased and padded")
 
 

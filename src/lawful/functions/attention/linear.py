@@ -124,13 +124,13 @@ class LinearAttention:
         values = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device).expand(*k.shape[:-1], k.shape[-2])
         return self(q, k, values, mask=mask, bias=bias, scale=scale)
 
-    def cache(self) -> LinearState:
-        """Returns the memory of decoding piece by piece, empty: its size does not grow with the text."""
-        return LinearState(self)
+    def cache(self) -> LinearAttentionState:
+        """Returns an empty decoding state."""
+        return LinearAttentionState(self)
 
 
-class LinearState:
-    r"""Remembers, for linear attention, the sums over all keys and values so far.
+class LinearAttentionState:
+    r"""Decoding state of linear attention: the sums over all keys and values seen so far, of constant size.
 
     $$S \leftarrow S + \phi(k) \, v^\top, \qquad z \leftarrow z + \phi(k)$$
 
@@ -146,7 +146,7 @@ class LinearState:
 
     def __init__(self, kernel: LinearAttention) -> None:
         self.kernel = kernel
-        self.sums: Tensor | None = None
+        self.sums: list[Tensor] = []
         self.length = 0
 
     def attend(
@@ -158,33 +158,47 @@ class LinearState:
         mask: Mask = CAUSAL,
         bias: Tensor | Bias | None = None,
         scale: float | None = None,
+        group: int = 0,
     ) -> Float[Tensor, "*batch h t v"]:
-        """Takes in the next keys and values, and averages all so far; the mask is that of the new ones."""
-        y, self.sums = self.kernel.with_sums(q, k, v, sums=self.sums, mask=mask, bias=bias, scale=scale)
-        self.length += k.shape[-2]
+        """Adds new keys and values to the sums, and attends to all seen so far.
+
+        Args:
+            q: Queries of the new tokens.
+            k: Keys of the new tokens.
+            v: Values of the new tokens.
+            mask: Which of the new keys each query sees.
+            bias: Not supported; must be None.
+            scale: Factor of the queries.
+            group: Index of the head group, in a layer whose heads differ in size. The first one counts the tokens.
+        """
+        before = self.sums[group] if group < len(self.sums) else None
+        y, after = self.kernel.with_sums(q, k, v, sums=before, mask=mask, bias=bias, scale=scale)
+        self.sums[group : group + 1] = [after]
+        if group == 0:
+            self.length += k.shape[-2]
         return y
 
-    def select(self, rows: Tensor) -> LinearState:
-        """Returns the state of these rows of the batch, in this order, and repeated or not: the beams that go on."""
-        found = LinearState(self.kernel)
-        found.sums, found.length = None if self.sums is None else self.sums[rows], self.length
-        return found
+    def select(self, rows: Tensor) -> LinearAttentionState:
+        """Returns the state of the given rows of the batch, for beam search."""
+        selected = LinearAttentionState(self.kernel)
+        selected.sums, selected.length = [sums[rows] for sums in self.sums], self.length
+        return selected
 
     def trim(self, length: int) -> None:
-        """Forgets all or nothing: what was added up cannot be taken apart.
+        """Drops all tokens (length 0) or none: a sum cannot be undone.
 
         Raises:
-            ValueError: where some tokens are to stay and others to go.
+            ValueError: If `length` is neither 0 nor the current length.
         """
         if length not in (0, self.length):
-            raise ValueError(f"a state of sums keeps all {self.length} tokens or none: got {length}")
+            raise ValueError(f"LinearAttentionState can only be trimmed to 0 or {self.length} tokens, got {length}")
         if length == 0:
-            self.sums, self.length = None, 0
+            self.sums, self.length = [], 0
 
     @property
     def nbytes(self) -> int:
-        """The memory of the sums, in bytes."""
-        return 0 if self.sums is None else self.sums.nbytes
+        """Memory in bytes."""
+        return sum(sums.nbytes for sums in self.sums)
 
 
 def _check(mask: Mask, bias: object) -> None:
@@ -235,7 +249,7 @@ def claims() -> Iterator[Claim]:
     def causal(x: Tensor) -> Tensor:
         return single_head(kernel, x, x, x, mask=CAUSAL)
 
-    def step(x: Tensor, state: LinearState | None) -> tuple[Tensor, LinearState]:
+    def step(x: Tensor, state: LinearAttentionState | None) -> tuple[Tensor, LinearAttentionState]:
         state = state or kernel.cache()
         x = x.unsqueeze(-3)
         return state.attend(x, x, x).squeeze(-3), state
@@ -244,7 +258,7 @@ def claims() -> Iterator[Claim]:
         return single_head(kernel, x, x, x, mask=CAUSAL & Mask(padding=present))
 
     yield Claim(causality(), causal, shape("b t 3"), name="Linear, causal")
-    yield Claim(cached_decoding(step=step), causal, shape("b t 3"), name="LinearState")
+    yield Claim(cached_decoding(step=step), causal, shape("b t 3"), name="LinearAttentionState")
     yield Claim(fully_masked_row_is_finite(), hidden, (shape("b t 3"), mask_of("b t")), name="Linear, padded")
 
     def moderate(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ def self_attention(
 def dictionary_limit(f: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, *, draw: Draw) -> Statement:
     """For queries that are scaled up, a look-up returns the value of the best key, exponentially well in its lead.
 
-    Kept by: attention with dot products that are not scaled.
+    Satisfied by: attention with dot products that are not scaled.
     Broken by: the worst key; a softmax over the queries; values that are averaged evenly.
     """
     scale = draw.choice((1.0, 10.0, 100.0), "λ")

@@ -188,7 +188,7 @@ def claims() -> Iterator[Claim]:
             def listed(p: Tensor, d: Tensor, less: int = less, causal: bool = causal) -> Tensor:
                 return one_by_one(p, d, max(p.shape[-1] - less, 1), causal)
 
-            inputs = mask("b:1..2 s:1..5"), tokens("b:1..2 s:1..5", vocab=2)
+            inputs = mask("b:1..2 s:1..5"), tokens("b:1..2 s:1..5", vocab_size=2)
             yield Claim(agreement(other=listed), dense, inputs, name=f"Mask({causal=}), {less} fewer queries")
 
     def rules(p: Tensor, d: Tensor) -> list[Mask]:
@@ -205,7 +205,7 @@ def claims() -> Iterator[Claim]:
         found = [_numbers(a, s, s).expand(len(p), s, s) for a in rules(p, d)]
         return torch.stack([a * b for a in found for b in found])
 
-    inputs = mask("b s:1..5"), tokens("b s:1..5", vocab=3)
+    inputs = mask("b s:1..5"), tokens("b s:1..5", vocab_size=3)
     yield Claim(agreement(other=each), combined, inputs, name="(a & b)")
 
     def out_of_reach(p: Tensor, d: Tensor) -> Tensor:

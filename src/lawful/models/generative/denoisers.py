@@ -98,7 +98,7 @@ class TimeMLP(nn.Module):
         super().__init__()
         self.config, d = config, config.width
         entries = math.prod(config.shape)
-        self.embedding = TimeEmbedding(d, classes=config.classes)
+        self.embedding = TimeEmbedding(d, num_classes=config.classes)
         self.stem = Dense(entries, d)
         self.layers = nn.ModuleList(_Block(d) for _ in range(config.depth))
         self.norm, self.head = LayerNorm(d), zero_init(Dense(d, config.outputs or entries))
@@ -196,7 +196,7 @@ class UNet(nn.Module):
         def block(c: int, out: int) -> ConditionalResBlock:
             return ConditionalResBlock(c, out, condition=d, dims=dims)
 
-        self.embedding, self.halve = TimeEmbedding(d, classes=config.classes), Downsample()
+        self.embedding, self.halve = TimeEmbedding(d, num_classes=config.classes), Downsample()
         self.stem = Convolution(config.shape[0], config.width, kernel=(3,) * dims, padding=SAME)
         self.down, self.up, kept, c = nn.ModuleList(), nn.ModuleList(), [config.width], config.width
         for size in sizes:
@@ -292,7 +292,7 @@ class _Layer(nn.Module):
 
     def __init__(self, d: int, heads: int) -> None:
         super().__init__()
-        self.attention, self.feed_forward = MultiHeadAttention(d, heads=heads), FeedForward(d, activation=F.gelu)
+        self.attention, self.feed_forward = MultiHeadAttention(d, num_heads=heads), FeedForward(d, activation=F.gelu)
         self.modulation = zero_init(Dense(d, 6 * d))
 
     def forward(self, x: Float[Tensor, "n t d"], e: Float[Tensor, "n d"]) -> Float[Tensor, "n t d"]:
@@ -328,7 +328,7 @@ class PatchTransformer(nn.Module):
         super().__init__()
         self.config, d = config, config.width
         self.patches = Patches(config.shape, patch=config.patch)
-        self.embedding = TimeEmbedding(d, classes=config.classes)
+        self.embedding = TimeEmbedding(d, num_classes=config.classes)
         self.stem, self.places = Dense(self.patches.d, d), nn.Parameter(0.1 * torch.randn(self.patches.count, d))
         self.layers = nn.ModuleList(_Layer(d, config.heads) for _ in range(config.depth))
         self.modulation, self.head = zero_init(Dense(d, 2 * d)), zero_init(Dense(d, self.patches.d))
