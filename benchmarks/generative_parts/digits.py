@@ -44,7 +44,7 @@ def trained(
 ) -> tuple[float, float, float]:
     """Validation bits, test bits and their standard error, at the epoch that validation chose."""
     train, validation, test = parts(seed)
-    optimizer = adamw(model.parameters(), lr=rate, beta2=0.99, decay=1e-2)
+    optimizer = adamw(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=1e-2)
     mean = EMA(model, decay=0.98)
     schedule, step, best, kept = cosine_schedule(steps=epochs * (len(train) // BATCH + 1), warmup=50), 0, math.inf, {}
     for epoch in range(epochs):
@@ -62,7 +62,7 @@ def trained(
             step += 1
         if (epoch + 1) % EVERY == 0:
             model.eval()
-            with mean.swapped_in(model):
+            with mean.average_parameters(model):
                 found, _ = bits(log_density, validation)
             if found < best:
                 best, kept = found, copy.deepcopy(mean.state_dict())

@@ -58,7 +58,7 @@ def trained(model: nn.Module, loss: Callable[[Tensor], Tensor], *, seed: int, se
     """Trains for so much processor time, the rate falling with it, and puts the average of the weights in."""
     x, _, _ = parts()
     chance = torch.Generator().manual_seed(seed)
-    optimizer, mean = adamw(model.parameters(), lr=RATE, beta2=0.99, decay=0.0), EMA(model, decay=DECAY)
+    optimizer, mean = adamw(model.parameters(), lr=RATE, betas=(0.9, 0.99), weight_decay=0.0), EMA(model, decay=DECAY)
     begin, steps = time.process_time(), 0
     while (spent := (time.process_time() - begin) / seconds) < 1:
         for group in optimizer.param_groups:

@@ -17,7 +17,7 @@ def network(dtype=torch.float32, *, sizes=(4, 6, 6, 2)):
 
 
 def trained(build, dtype=torch.float32, *, steps=50, make=network, before=None):
-    """The model after some steps down its own loss, and the optimizer."""
+    """Returns a model after some steps, and its optimizer."""
     model = make(dtype)
     optimizer = build(model)
     if before:
@@ -30,7 +30,7 @@ def trained(build, dtype=torch.float32, *, steps=50, make=network, before=None):
     return model, optimizer
 
 
-def close(ours, theirs, dtype, *, exact=False):
+def assert_close(ours, theirs, dtype, *, exact=False):
     rtol, atol = (0, 0) if exact else ((1e-4, 1e-6) if dtype is torch.float32 else (1e-9, 1e-12))
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=rtol, atol=atol)
@@ -41,6 +41,6 @@ def tools():
     class Tools:
         pass
 
-    found = Tools()
-    found.network, found.trained, found.close = network, trained, close
-    return found
+    tools = Tools()
+    tools.network, tools.trained, tools.assert_close = network, trained, assert_close
+    return tools

@@ -5,32 +5,32 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.optim import adamw, better_order, rearrange, sgd
+from lawful.optim import adamw, greedy_row_swaps, permute_units, sgd
 
 
-def drawn(n, m, seed=0):
+def random_weights(n, m, seed=0):
     return torch.rand(2, n, m, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def test_each_swap_is_the_best_one():
-    weights, lengths = drawn(6, 4)
+    weights, lengths = random_weights(6, 4)
     unit = int(weights.sum(1).argmax())
     costs = []
     for other in range(6):
         order = torch.arange(6)
         order[unit], order[other] = other, unit
         costs.append(float((weights[order] * lengths).sum()))
-    found = better_order(weights, lengths, most=1)
+    found = greedy_row_swaps(weights, lengths, max_swaps=1)
     assert float((weights[found] * lengths).sum()) == pytest.approx(min(costs), rel=1e-12)
 
 
-def test_it_never_costs_more_and_often_finds_the_best_order():
+def test_the_cost_never_rises_and_often_reaches_the_minimum():
     best = 0
     for seed in range(20):
-        weights, lengths = drawn(5, 3, seed)
+        weights, lengths = random_weights(5, 3, seed)
         before, order = float((weights * lengths).sum()), torch.arange(5)
         for _ in range(5):
-            order = order[better_order(weights[order], lengths, most=5)]
+            order = order[greedy_row_swaps(weights[order], lengths, max_swaps=5)]
             after = float((weights[order] * lengths).sum())
             assert after <= before * (1 + 1e-12)
             before = after
@@ -39,24 +39,24 @@ def test_it_never_costs_more_and_often_finds_the_best_order():
     assert best >= 12
 
 
-def test_units_without_a_better_place_stay():
-    assert better_order(torch.ones(4, 2), torch.rand(4, 2), most=4).tolist() == [0, 1, 2, 3]
-    assert better_order(torch.rand(4, 2), torch.rand(4, 2), most=0).tolist() == [0, 1, 2, 3]
+def test_units_without_a_better_position_stay():
+    assert greedy_row_swaps(torch.ones(4, 2), torch.rand(4, 2), max_swaps=4).tolist() == [0, 1, 2, 3]
+    assert greedy_row_swaps(torch.rand(4, 2), torch.rand(4, 2), max_swaps=0).tolist() == [0, 1, 2, 3]
 
 
-def test_lengths_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match="a length for each weight"):
-        better_order(torch.ones(4, 2), torch.ones(4, 3), most=1)
+def test_shapes_must_match():
+    with pytest.raises(ValueError, match=r"expected lengths of shape \(4, 2\), got \(4, 3\)"):
+        greedy_row_swaps(torch.ones(4, 2), torch.ones(4, 3), max_swaps=1)
 
 
-@pytest.mark.parametrize("build", [partial(adamw, lr=0.01), partial(sgd, lr=0.01), torch.optim.Adam])
-def test_moved_memory_makes_training_go_on_as_if_nothing_had_moved(build, tools):
+@pytest.mark.parametrize("build", [partial(adamw, lr=0.01), partial(sgd, lr=0.01, momentum=0.9), torch.optim.Adam])
+def test_permuting_the_state_too_leaves_training_unchanged(build, tools):
     order = torch.tensor([2, 0, 5, 1, 4, 3])
 
     def moved(model, optimizer):
-        rearrange(model[0].weight, order, optimizer=optimizer)
-        rearrange(model[0].bias, order, optimizer=optimizer)
-        rearrange(model[1].weight, order, axis=1, optimizer=optimizer)
+        permute_units(model[0].weight, order, optimizer=optimizer)
+        permute_units(model[0].bias, order, optimizer=optimizer)
+        permute_units(model[1].weight, order, dim=1, optimizer=optimizer)
 
     def trained(*, early):
         model = tools.network(torch.float64)
@@ -72,12 +72,12 @@ def test_moved_memory_makes_training_go_on_as_if_nothing_had_moved(build, tools)
             moved(model, optimizer)
         return model
 
-    tools.close(trained(early=True), trained(early=False), torch.float64)
+    tools.assert_close(trained(early=True), trained(early=False), torch.float64)
 
 
-def test_integers_and_plain_tensors_are_rearranged_too():
+def test_integers_and_other_dimensions():
     numbers, x = torch.arange(3), nn.Parameter(torch.arange(6.0).reshape(2, 3))
-    rearrange(numbers, torch.tensor([2, 0, 1]))
-    rearrange(x, torch.tensor([2, 0, 1]), axis=1)
+    permute_units(numbers, torch.tensor([2, 0, 1]))
+    permute_units(x, torch.tensor([2, 0, 1]), dim=1)
     assert numbers.tolist() == [2, 0, 1]
     assert x.tolist() == [[2.0, 0.0, 1.0], [5.0, 3.0, 4.0]]

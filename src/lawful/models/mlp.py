@@ -33,7 +33,7 @@ from lawful.laws import (
     sums_to_one,
 )
 from lawful.losses.regularization import affine_layers, lengths, locality, on_a_grid, on_a_line
-from lawful.optim.row_swaps import better_order, rearrange
+from lawful.optim.row_swaps import greedy_row_swaps, permute_units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ def piecewise_affinity(f: Map, x: Tensor, *, region: str = "active", draw: Draw)
 
     `region` names the method that tells the regions apart; two points of one region are drawn at some distance.
 
-    Kept by: networks of ReLU or leaky ReLU.
+    Satisfied by: networks of ReLU or leaky ReLU.
     Broken by: GELU, tanh; a softmax at the end.
     """
     y = x + draw.choice((0.01, 0.1, 1.0), "distance") * draw.normal(*x.shape)
@@ -230,17 +230,17 @@ class SpatialMLP(nn.Module):
             ends = [(into.weight, far[i - 1])] if into else []
             ends += [(out_of.weight.T, far[i].T)] if out_of else []
             weights, reach = (torch.cat(side, dim=1) for side in zip(*ends, strict=True))
-            order = better_order(weights, reach, most=most)
+            order = greedy_row_swaps(weights, reach, max_swaps=most)
             moved += int((order != torch.arange(len(order), device=order.device)).sum())
             for parameter in (into.weight, into.bias) if into else ():
                 if parameter is not None:
-                    rearrange(parameter, order, optimizer=optimizer)
+                    permute_units(parameter, order, optimizer=optimizer)
             if out_of:
-                rearrange(out_of.weight, order, axis=1, optimizer=optimizer)
+                permute_units(out_of.weight, order, dim=1, optimizer=optimizer)
             if not into:
-                rearrange(self.inputs, order)
+                permute_units(self.inputs, order)
             if not out_of:
-                rearrange(self.outputs, order)
+                permute_units(self.outputs, order)
         return moved
 
 

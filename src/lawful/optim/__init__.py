@@ -1,89 +1,74 @@
-"""Optimizers as chains of parts, schedules, and what keeps weights in bounds."""
+"""Optimizers as chains of gradient transforms, learning rate schedules, EMA and weight constraints."""
 
-from lawful.optim.adam import adam, adamw, uncorrected_adam
 from lawful.optim.chain import Chain
-from lawful.optim.clipping import clip_norm, clip_value
 from lawful.optim.early_stopping import EarlyStopping
 from lawful.optim.ema import EMA
-from lawful.optim.lion import Blend, lion
-from lawful.optim.max_norm import clip_row_norms, max_norm
+from lawful.optim.lion import Lion
+from lawful.optim.max_norm import max_norm
 from lawful.optim.muon import (
-    Orthogonalise,
-    WarmupMomentum,
+    Muon,
+    Orthogonalize,
     adam_matched_scale,
     aspect_ratio_scale,
-    muon,
     muon_with_adamw,
     newton_schulz,
 )
-from lawful.optim.row_swaps import better_order, rearrange
+from lawful.optim.presets import adam, adamw, sgd
+from lawful.optim.row_swaps import greedy_row_swaps, permute_units
 from lawful.optim.schedules import (
     Schedule,
-    constant,
+    constant_schedule,
     cosine_schedule,
-    linear,
-    one_cycle,
-    warmup_stable_decay,
+    linear_schedule,
+    one_cycle_schedule,
+    warmup_stable_decay_schedule,
     with_warmup,
 )
-from lawful.optim.sgd import gradient_descent, heavy_ball, momentum, nesterov, sgd
 from lawful.optim.transforms import (
-    AdamMoments,
     AddDecayedWeights,
     EmaMomentum,
     GradientTransform,
     Momentum,
-    NesterovAverage,
-    NesterovTrace,
+    ScaleByAdam,
     ScaleByLearningRate,
+    ScaleByLion,
     Sign,
     StepContext,
-    UncorrectedMoments,
+    WarmupMomentum,
 )
 
 __all__ = [
     "EMA",
-    "AdamMoments",
     "AddDecayedWeights",
-    "Blend",
     "Chain",
     "EarlyStopping",
     "EmaMomentum",
     "GradientTransform",
+    "Lion",
     "Momentum",
-    "NesterovAverage",
-    "NesterovTrace",
-    "Orthogonalise",
+    "Muon",
+    "Orthogonalize",
+    "ScaleByAdam",
     "ScaleByLearningRate",
+    "ScaleByLion",
     "Schedule",
     "Sign",
     "StepContext",
-    "UncorrectedMoments",
     "WarmupMomentum",
     "adam",
     "adam_matched_scale",
     "adamw",
     "aspect_ratio_scale",
-    "better_order",
-    "clip_norm",
-    "clip_row_norms",
-    "clip_value",
-    "constant",
+    "constant_schedule",
     "cosine_schedule",
-    "gradient_descent",
-    "heavy_ball",
-    "linear",
-    "lion",
+    "greedy_row_swaps",
+    "linear_schedule",
     "max_norm",
-    "momentum",
-    "muon",
     "muon_with_adamw",
-    "nesterov",
     "newton_schulz",
-    "one_cycle",
-    "rearrange",
+    "one_cycle_schedule",
+    "permute_units",
     "sgd",
-    "uncorrected_adam",
-    "warmup_stable_decay",
+    "warmup_stable_decay_schedule",
     "with_warmup",
 ]

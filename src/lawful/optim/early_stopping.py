@@ -1,4 +1,4 @@
-"""Early stopping: the best value so far, and how long ago it was."""
+"""Early stopping."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyStopping:
-    """Records the best value, and says when none has come for long. Its fields are numbers, for JSON.
+    """Tracks the best value of a metric and how many evaluations ago it was. All fields are JSON values.
 
     NaN and infinity are never the best.
 
     Examples:
-        >>> record = EarlyStopping(patience=2)
+        >>> stopping = EarlyStopping(patience=2)
         >>> for step, loss in enumerate([3.0, 1.0, 2.0, 2.0]):
-        ...     record = record.seen(loss, step)
-        >>> record.best, record.step, record.stop
+        ...     stopping = stopping.update(loss, step)
+        >>> stopping.best, stopping.best_step, stopping.should_stop
         (1.0, 1, True)
     """
 
     patience: int | None = None
-    """How many evaluations without a better value are enough; None never stops."""
+    """Number of evaluations without improvement after which to stop; None never stops."""
     higher_is_better: bool = False
-    """Whether larger is better."""
+    """Whether higher values are better."""
     best: float | None = None
-    """The best value so far."""
-    step: int | None = None
-    """The step that gave it."""
-    since: int = 0
-    """Evaluations since then."""
+    """Best value so far."""
+    best_step: int | None = None
+    """Step of the best value."""
+    num_bad_evals: int = 0
+    """Number of evaluations since the best."""
 
     def __post_init__(self) -> None:
         if self.patience is not None and self.patience < 1:
-            raise ValueError(f"patience is at least 1: got {self.patience}")
+            raise ValueError(f"patience must be at least 1, got {self.patience}")
 
-    def seen(self, value: float, step: int) -> EarlyStopping:
-        """The record after one more evaluation."""
+    def update(self, value: float, step: int) -> EarlyStopping:
+        """Returns the state after one more evaluation."""
         better = self.best is None or (value > self.best if self.higher_is_better else value < self.best)
         if better and math.isfinite(value):
-            return replace(self, best=value, step=step, since=0)
-        return replace(self, since=self.since + 1)
+            return replace(self, best=value, best_step=step, num_bad_evals=0)
+        return replace(self, num_bad_evals=self.num_bad_evals + 1)
 
     @property
     def improved(self) -> bool:
         """Whether the last evaluation is the best."""
-        return self.best is not None and self.since == 0
+        return self.best is not None and self.num_bad_evals == 0
 
     @property
-    def stop(self) -> bool:
-        """Whether it is time to stop."""
-        return self.patience is not None and self.since >= self.patience
+    def should_stop(self) -> bool:
+        """Whether `patience` evaluations have not improved the best value."""
+        return self.patience is not None and self.num_bad_evals >= self.patience

@@ -1,4 +1,4 @@
-"""The moving average of weights."""
+"""Exponential moving average of the weights of a model."""
 
 from __future__ import annotations
 
@@ -8,42 +8,41 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from lawful.laws import Claim, agreement, shape
+from lawful.laws import Claim, linearity, shape
 
 
 class EMA:
-    r"""Averages the weights of a model over its training, older ones counting less.
+    r"""Exponential moving average of the weights of a model.
 
     $$\bar\theta \leftarrow \alpha \, \bar\theta + (1 - \alpha) \, \theta$$
 
-    The average starts at the weights that the model has at first, and is always a convex combination of weights it
-    had. Buffers are not averaged but copied.
+    The average starts at the current weights. Buffers are copied, not averaged.
 
     Reference:
         Polyak and Juditsky, *Acceleration of Stochastic Approximation by Averaging*, 1992.
 
     Args:
-        model: The model.
-        decay: $\alpha$, from 0 (the last weights) to 1 (the first).
+        model: Model to average.
+        decay: Decay $\alpha$, from 0 (the last weights) to 1 (the first).
 
     Examples:
         >>> model = nn.Linear(2, 1)
-        >>> average = EMA(model, decay=0.9)
-        >>> average.update(model)
-        >>> with average.swapped_in(model):
+        >>> ema = EMA(model, decay=0.9)
+        >>> ema.update(model)
+        >>> with ema.average_parameters(model):
         ...     y = model(torch.zeros(2))
     """
 
     def __init__(self, model: nn.Module, *, decay: float) -> None:
         if not 0 <= decay <= 1:
-            raise ValueError(f"decay is from 0 to 1: got {decay}")
+            raise ValueError(f"decay must be in [0, 1], got {decay}")
         self.decay = decay
         self.tensors = {name: x.detach().clone() for name, x in _tensors(model).items()}
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Takes the weights of now into the average."""
-        current = self._of(model)
+        """Adds the current weights to the average."""
+        current = self._current(model)
         averaged = [name for name, p in model.named_parameters() if p.is_floating_point() or p.is_complex()]
         if averaged:
             torch._foreach_lerp_(
@@ -53,9 +52,9 @@ class EMA:
             self.tensors[name].copy_(current[name])
 
     @contextmanager
-    def swapped_in(self, model: nn.Module) -> Iterator[None]:
-        """Gives the model the average inside a `with`, and its own weights and buffers back at the end."""
-        current = self._of(model)
+    def average_parameters(self, model: nn.Module) -> Iterator[None]:
+        """Gives the model the averaged weights inside the context, and restores its own afterwards."""
+        current = self._current(model)
         own = {name: x.detach().clone() for name, x in current.items()}
         _copy(self.tensors, current)
         try:
@@ -64,17 +63,17 @@ class EMA:
             _copy(own, current)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The average, by the names of parameters and buffers."""
+        """Returns the average, by the names of parameters and buffers."""
         return dict(self.tensors)
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over what `state_dict()` gave."""
-        _same_names(self.tensors, state)
-        _copy(state, self.tensors)
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Copies a `state_dict()` into the average."""
+        _check_names(self.tensors, state_dict)
+        _copy(state_dict, self.tensors)
 
-    def _of(self, model: nn.Module) -> dict[str, Tensor]:
+    def _current(self, model: nn.Module) -> dict[str, Tensor]:
         current = _tensors(model)
-        _same_names(self.tensors, current)
+        _check_names(self.tensors, current)
         return current
 
 
@@ -82,9 +81,9 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
-def _same_names(wanted: Mapping[str, Tensor], got: Mapping[str, Tensor]) -> None:
-    if wanted.keys() != got.keys():
-        raise ValueError(f"the average is of {sorted(wanted)}: got {sorted(got)}")
+def _check_names(expected: Mapping[str, Tensor], got: Mapping[str, Tensor]) -> None:
+    if expected.keys() != got.keys():
+        raise ValueError(f"expected tensors {sorted(expected)}, got {sorted(got)}")
 
 
 @torch.no_grad()
@@ -94,19 +93,14 @@ def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that the average obeys."""
+    """Laws of the average."""
 
-    def averaged(x: Tensor) -> Tensor:
+    def average(x: Tensor) -> Tensor:
         model = nn.ParameterDict({"x": x[0].detach().clone()})
-        average = EMA(model, decay=0.75)
+        ema = EMA(model, decay=0.75)
         for weights in x[1:]:
             model["x"].data.copy_(weights)
-            average.update(model)
-        return average.tensors["x"]
+            ema.update(model)
+        return ema.tensors["x"]
 
-    def combination(x: Tensor) -> Tensor:
-        powers = 0.75 ** torch.arange(len(x) - 1, -1, -1).to(x)
-        weights = torch.cat([powers[:1], 0.25 * powers[1:]])
-        return weights @ x
-
-    yield Claim(agreement(other=combination), averaged, shape("t:1..4 3"), name="WeightAverage")
+    yield Claim(linearity(), average, shape("t:2..4 3"), name="EMA, from a sequence of weights to their average")

@@ -1,7 +1,4 @@
-"""A momentum that warms up: an average that is fast at first, while the gradient still changes fast.
-
-Muon: a momentum whose singular values are all made the same.
-"""
+"""Muon: momentum with orthogonalized updates, for matrices."""
 
 from __future__ import annotations
 
@@ -15,113 +12,39 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.functions.decompositions import well_conditioned
-from lawful.laws import Claim, Draw, agreement, boundedness, equivariance, shape, transformed
+from lawful.laws import Claim, Draw, boundedness, equivariance, transformed
 from lawful.optim.chain import Chain
 from lawful.optim.transforms import (
-    AdamMoments,
     AddDecayedWeights,
-    NesterovAverage,
+    EmaMomentum,
+    GradientTransform,
+    ScaleByAdam,
     ScaleByLearningRate,
-    Stateless,
     StepContext,
-    within,
+    WarmupMomentum,
+    _check_range,
+    _Stateless,
 )
 
-
-@dataclass(frozen=True)
-class WarmupMomentum:
-    r"""Averages updates and looks one step ahead, as `NesterovAverage` does, with a $\beta$ that rises at first.
-
-    $$\beta_t = \beta + (\beta_0 - \beta) \max\bigl(0, 1 - \tfrac{t}{n}\bigr), \qquad
-    v' = \beta_t v + (1 - \beta_t) \, u, \qquad u' = \beta_t v' + (1 - \beta_t) \, u$$
-
-    at step $t = 0, 1, \dots$ of a parameter.
-
-    Reference:
-        Jordan et al., *modded-nanogpt: Speedrunning the NanoGPT baseline*, 2024.
-
-    Args:
-        beta: $\beta$, from step $n$ on.
-        first: $\beta_0$, at the first step.
-        rise: $n$; with 0 there is no rise.
-    """
-
-    beta: float = 0.95
-    first: float = 0.85
-    rise: int = 300
-
-    def __post_init__(self) -> None:
-        within("beta", self.beta, below=1.0)
-        within("first", self.first, below=1.0)
-        within("rise", self.rise)
-
-    def start(self, p: Tensor) -> dict[str, Tensor]:
-        """The number of steps, and the average."""
-        step = torch.zeros((), dtype=torch.float32, device=p.device)
-        return {"step": step, "momentum_buffer": torch.zeros_like(p)}
-
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
-        beta, first, rise = (at.options[name] for name in ("beta", "first", "rise"))
-        left = [max(0.0, 1 - step.item() / rise) if rise else 0.0 for step in at.kept("step")]
-        torch._foreach_add_(at.kept("step"), 1)
-        now = [beta + (first - beta) * share for share in left]
-        v, new = at.kept("momentum_buffer"), torch._foreach_mul(updates, [1 - beta for beta in now])
-        torch._foreach_mul_(v, now)
-        torch._foreach_add_(v, new)
-        ahead = torch._foreach_mul(v, now)
-        torch._foreach_add_(ahead, new)
-        return list(ahead)
-
-
-def _rising_claims() -> Iterator[Claim]:
-    """The laws that a rising average obeys."""
-
-    def last(part: WarmupMomentum | NesterovAverage) -> Callable[..., Tensor]:
-        """What a part makes of the last of some updates."""
-
-        def of(*updates: Tensor) -> Tensor:
-            kept, options = [part.start(updates[0])], {"beta": part.beta}
-            if isinstance(part, WarmupMomentum):
-                options |= {"first": part.first, "rise": part.rise}
-            found = [part([update.clone()], StepContext([update], kept, options))[0].clone() for update in updates]
-            return found[-1]
-
-        return of
-
-    def written(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-        """With a momentum of 1/2, 5/8 and 3/4."""
-        v = 3 / 4 * (5 / 8 * a / 2 + 3 / 8 * b) + c / 4
-        return 3 / 4 * v + c / 4
-
-    three = shape("n 2"), shape("n 2"), shape("n 2")
-    rising = last(WarmupMomentum(0.75, first=0.5, rise=2))
-    yield Claim(agreement(other=written), rising, three, name="RisingAverage, the third step")
-    flat, plain = last(WarmupMomentum(0.75, rise=0)), last(NesterovAverage(0.75))
-    yield Claim(agreement(other=plain), flat, three, name="RisingAverage without a rise")
-
-
 _COEFFICIENTS = 3.4445, -4.7750, 2.0315
-USUAL = AdamMoments()
-"""The moments of AdamW, unless others are given."""
 
 
 def newton_schulz(x: Float[Tensor, "*batch m n"], *, steps: int = 5, eps: float = 1e-7) -> Float[Tensor, "*batch m n"]:
-    r"""Brings the singular values of matrices close to 1 by Newton-Schulz steps, and leaves the directions.
+    r"""Brings the singular values of matrices close to 1 by Newton-Schulz iterations.
 
     $$X_0 = \frac{X}{\|X\|_F}, \qquad X_{k + 1} = a X_k + b \, (X_k X_k^\top) X_k + c \, (X_k X_k^\top)^2 X_k$$
 
-    With $X = U S V^\top$ this is $U \, p^k(S / \|S\|) \, V^\top$ with $p(s) = a s + b s^3 + c s^5$. The coefficients
-    3.4445, -4.7750, 2.0315 raise small values fast, and in return do not settle: after five steps the values that were
-    at least 1/100 of the norm lie between 0.68 and 1.14, and 0 stays 0.
+    The singular vectors stay. The coefficients $(a, b, c) = (3.4445, -4.7750, 2.0315)$ raise small values fast but do
+    not converge: after five steps, values that were at least 1/100 of the norm lie between 0.68 and 1.14. Zero stays
+    zero.
 
     Reference:
         Jordan, *Muon: An Optimizer for Hidden Layers in Neural Networks*, 2024.
 
     Args:
-        x: The matrices $X$, all orthogonalised in the same products.
-        steps: The number of steps.
-        eps: The least norm to divide by.
+        x: Matrices $X$, all orthogonalized in the same batched products.
+        steps: Number of iterations.
+        eps: Lower bound of the norm in the denominator.
 
     Examples:
         >>> values = torch.linalg.svdvals(newton_schulz(torch.tensor([[3.0, 0.0], [0.0, 0.1]])))
@@ -140,99 +63,103 @@ def newton_schulz(x: Float[Tensor, "*batch m n"], *, steps: int = 5, eps: float 
 
 
 def aspect_ratio_scale(m: int, n: int) -> float:
-    r"""The factor $\sqrt{\max(1, m / n)}$ of an m x n matrix, so that an update changes outputs alike at any shape."""
+    r"""Returns $\sqrt{\max(1, m / n)}$, so that updates of any shape change the outputs alike.
+
+    Args:
+        m: Rows of the matrix.
+        n: Columns of the matrix.
+    """
     return math.sqrt(max(1, m / n))
 
 
 def adam_matched_scale(m: int, n: int) -> float:
-    r"""The factor $0.2 \sqrt{\max(m, n)}$ of an m x n matrix, so that entries change as with AdamW, at its rate.
+    r"""Returns $0.2 \sqrt{\max(m, n)}$, so that the updates have the RMS of AdamW's at the same learning rate.
 
     Reference:
-        Liu and others, *Muon is Scalable for LLM Training*, 2025.
+        Liu et al., *Muon is Scalable for LLM Training*, 2025.
+
+    Args:
+        m: Rows of the matrix.
+        n: Columns of the matrix.
     """
     return 0.2 * math.sqrt(max(m, n))
 
 
 @dataclass(frozen=True)
-class Orthogonalise(Stateless):
-    """Orthogonalises updates that are matrices, those of one shape, or its transpose, stacked.
+class Orthogonalize(_Stateless):
+    """Orthogonalizes matrices by `newton_schulz`, those of one shape or its transpose in one batch.
 
     Args:
-        steps: The number of Newton-Schulz steps.
-        scale: The factor of a matrix by its shape.
-        precision: The type to compute in: bfloat16 is fast where there are kernels for it, and slow on most processors.
+        ns_steps: Number of Newton-Schulz iterations.
+        scale: Factor of a matrix, from its numbers of rows and columns.
+        dtype: Dtype of the iterations. bfloat16 is fast on GPUs and slow on most CPUs.
     """
 
-    steps: int = 5
+    ns_steps: int = 5
     scale: Callable[[int, int], float] = aspect_ratio_scale
-    precision: torch.dtype = torch.float32
+    dtype: torch.dtype = torch.float32
 
     def __post_init__(self) -> None:
-        within("steps", self.steps, low=1, below=100)
+        _check_range("ns_steps", self.ns_steps, low=1, below=100)
 
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
+    def __call__(self, updates: list[Tensor], context: StepContext) -> list[Tensor]:
         stacks: dict[tuple[int, int], list[int]] = {}
         for i, update in enumerate(updates):
             if update.ndim != 2:
-                raise ValueError(f"Muon is for matrices: got a parameter of shape {tuple(update.shape)}")
+                raise ValueError(f"Muon expects matrices, got a parameter of shape {tuple(update.shape)}")
             m, n = update.shape
             stacks.setdefault((min(m, n), max(m, n)), []).append(i)
-        found = list(updates)
-        for (least, _), stack in stacks.items():
-            flat = [updates[i] if len(updates[i]) == least else updates[i].mT for i in stack]
-            values = newton_schulz(torch.stack(flat).to(self.precision), steps=at.options["steps"])
-            for i, value in zip(stack, values.to(updates[0].dtype).unbind(), strict=True):
+        result = list(updates)
+        for (rows, _), indices in stacks.items():
+            wide = [updates[i] if len(updates[i]) == rows else updates[i].mT for i in indices]
+            values = newton_schulz(torch.stack(wide).to(self.dtype), steps=context.options["ns_steps"])
+            for i, value in zip(indices, values.to(updates[0].dtype).unbind(), strict=True):
                 m, n = updates[i].shape
-                found[i] = (value if m == least else value.mT) * self.scale(m, n)
-        return found
+                result[i] = (value if m == rows else value.mT) * self.scale(m, n)
+        return result
 
 
-def muon(
-    params: Iterable[Any],
-    *,
-    lr: float = 1e-3,
-    beta: float | WarmupMomentum = 0.95,
-    decay: float = 0.1,
-    steps: int = 5,
-    scale: Callable[[int, int], float] = aspect_ratio_scale,
-    precision: torch.dtype = torch.float32,
-) -> Chain:
-    r"""Builds Muon, for matrices: steepest descent where the length of a step is its largest singular value.
+class Muon(Chain):
+    r"""Muon: steepest descent in the spectral norm, for matrices.
 
-    $$v_{t + 1} = \beta v_t + (1 - \beta) \, g_t, \qquad
-    \theta_{t + 1} = \theta_t - \eta \, \bigl(\kappa \operatorname{orth}(\beta v_{t + 1} + (1 - \beta) \, g_t)
+    $$v_{t + 1} = m \, v_t + (1 - m) \, g_t, \qquad
+    \theta_{t + 1} = \theta_t - \eta \, \bigl(\kappa \operatorname{orth}(m \, v_{t + 1} + (1 - m) \, g_t)
     + \lambda \, \theta_t\bigr)$$
 
     Reference:
         Jordan, *Muon: An Optimizer for Hidden Layers in Neural Networks*, 2024.
 
     Args:
-        params: The matrices $\theta$, or groups of them.
-        lr: The learning rate $\eta$.
-        beta: $\beta$, how slowly the average gradient $v$ changes; a `WarmupMomentum` lets it rise at first.
-        decay: $\lambda$, decoupled.
-        steps: The number of Newton-Schulz steps in `newton_schulz`.
-        scale: $\kappa$ by the shape of a matrix: `aspect_ratio_scale`, `adam_matched_scale` or another.
-        precision: The type in which to orthogonalise.
+        params: Matrices $\theta$, or parameter groups of them.
+        lr: Learning rate $\eta$.
+        weight_decay: Decoupled weight decay $\lambda$.
+        momentum: Momentum $m$, or a `WarmupMomentum`.
+        nesterov: Whether a constant momentum is Nesterov's, as above.
+        ns_steps: Number of Newton-Schulz iterations.
+        scale: Factor $\kappa$ of a matrix, from its shape: `aspect_ratio_scale`, `adam_matched_scale` or another.
+        dtype: Dtype of the Newton-Schulz iterations.
 
     Examples:
-        >>> optimizer = muon([nn.Linear(4, 4).weight], lr=0.02)
-        >>> optimizer.param_groups[0]["beta"]
+        >>> optimizer = Muon([nn.Linear(4, 4).weight], lr=0.02)
+        >>> optimizer.param_groups[0]["momentum"]
         0.95
     """
-    return Chain(params, _muon(lr, beta, decay, steps, scale, precision))
 
-
-def _muon(
-    lr: float,
-    beta: float | WarmupMomentum,
-    decay: float,
-    steps: int,
-    scale: Callable[[int, int], float],
-    precision: torch.dtype,
-) -> list[Any]:
-    average = beta if isinstance(beta, WarmupMomentum) else NesterovAverage(beta)
-    return [average, Orthogonalise(steps, scale, precision), AddDecayedWeights(decay), ScaleByLearningRate(lr)]
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        *,
+        weight_decay: float = 0.1,
+        momentum: float | WarmupMomentum = 0.95,
+        nesterov: bool = True,
+        ns_steps: int = 5,
+        scale: Callable[[int, int], float] = aspect_ratio_scale,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        average = momentum if isinstance(momentum, WarmupMomentum) else EmaMomentum(momentum, nesterov)
+        orthogonalize = Orthogonalize(ns_steps, scale, dtype)
+        super().__init__(params, [average, orthogonalize, AddDecayedWeights(weight_decay), ScaleByLearningRate(lr)])
 
 
 def muon_with_adamw(
@@ -240,73 +167,77 @@ def muon_with_adamw(
     *,
     lr: float = 1e-3,
     adam_lr: float | Mapping[str, float] = 1e-3,
-    beta: float | WarmupMomentum = 0.95,
-    decay: float = 0.1,
-    moments: AdamMoments = USUAL,
+    momentum: float | WarmupMomentum = 0.95,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.1,
     scale: Callable[[int, int], float] = aspect_ratio_scale,
-    precision: torch.dtype = torch.float32,
-    on: str = "*",
+    dtype: torch.dtype = torch.float32,
+    muon_params: str = "*",
 ) -> Chain:
     r"""Builds one optimizer for a model: Muon for its matrices, AdamW for the rest.
 
-    The rest are vectors, kernels of convolutions, embeddings, and whatever `on` leaves out, such as the last layer of a
-    classifier. Their groups have the `kind` "muon" and "adamw", and a rate each.
+    The rest are vectors, convolution kernels, embeddings and the matrices that `muon_params` does not match. The option
+    `optimizer` of a parameter group is "muon" or "adamw".
 
     Args:
-        model: The model.
-        lr: The learning rate $\eta$ of Muon.
-        adam_lr: That of AdamW; or several by patterns of names, of which the first that fits counts.
-        beta: $\beta$ of Muon, or a `WarmupMomentum`.
-        decay: $\lambda$ of both.
-        moments: $\beta_1$, $\beta_2$ and $\epsilon$ of AdamW.
-        scale: The factor of a matrix by its shape.
-        precision: The type in which to orthogonalise.
-        on: Which matrices are Muon's, as a pattern of their names with `*` and `?`.
+        model: Model to optimize.
+        lr: Learning rate of Muon.
+        adam_lr: Learning rate of AdamW; or several by name pattern, of which the first match counts.
+        momentum: Momentum of Muon, or a `WarmupMomentum`.
+        betas: $\beta_1$ and $\beta_2$ of AdamW.
+        eps: $\epsilon$ of AdamW.
+        weight_decay: Decoupled weight decay of both.
+        scale: Factor of Muon's update, from the shape of the matrix.
+        dtype: Dtype of the Newton-Schulz iterations.
+        muon_params: Name pattern (with `*` and `?`) of the matrices that Muon optimizes.
 
     Examples:
         >>> optimizer = muon_with_adamw(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)))
-        >>> [(group["kind"], len(group["params"])) for group in optimizer.param_groups]
+        >>> [(group["optimizer"], len(group["params"])) for group in optimizer.param_groups]
         [('muon', 2), ('adamw', 2)]
     """
-    tables = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
-    rates = adam_lr if isinstance(adam_lr, Mapping) else {"*": adam_lr}
-    groups: dict[tuple[str, float], list[Tensor]] = {("muon", lr): []} | {
-        ("adamw", rate): [] for rate in rates.values()
-    }
+    embeddings = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
+    adam_lrs = adam_lr if isinstance(adam_lr, Mapping) else {"*": adam_lr}
+    groups: dict[tuple[str, float], list[Tensor]] = {("muon", lr): []}
+    groups |= {("adamw", value): [] for value in adam_lrs.values()}
     for name, p in model.named_parameters():
-        if p.ndim == 2 and id(p) not in tables and fnmatchcase(name, on):
+        if p.ndim == 2 and id(p) not in embeddings and fnmatchcase(name, muon_params):
             groups["muon", lr].append(p)
             continue
-        found = [rate for pattern, rate in rates.items() if fnmatchcase(name, pattern)]
-        if not found:
-            raise ValueError(f"adam_lr is to have a pattern for every name: {name!r} fits none of {list(rates)}")
-        groups["adamw", found[0]].append(p)
-    kinds = {
-        "muon": _muon(lr, beta, decay, 5, scale, precision),
-        "adamw": [moments, AddDecayedWeights(decay), ScaleByLearningRate(next(iter(rates.values())))],
+        matches = [value for pattern, value in adam_lrs.items() if fnmatchcase(name, pattern)]
+        if not matches:
+            raise ValueError(f"adam_lr has no pattern that matches {name!r}, got {list(adam_lrs)}")
+        groups["adamw", matches[0]].append(p)
+    average: GradientTransform = momentum if isinstance(momentum, WarmupMomentum) else EmaMomentum(momentum, True)
+    decay, default_lr = AddDecayedWeights(weight_decay), next(iter(adam_lrs.values()))
+    transforms: dict[str, list[GradientTransform]] = {
+        "muon": [average, Orthogonalize(5, scale, dtype), decay, ScaleByLearningRate(lr)],
+        "adamw": [ScaleByAdam(betas, eps), decay, ScaleByLearningRate(default_lr)],
     }
-    made = [{"params": params, "kind": kind, "lr": rate} for (kind, rate), params in groups.items() if params]
-    return Chain(made, kinds)
+    named = [{"params": params, "optimizer": name, "lr": value} for (name, value), params in groups.items() if params]
+    return Chain(named, transforms)
 
 
-def _muon_claims() -> Iterator[Claim]:
-    """The laws that Muon obeys."""
+def claims() -> Iterator[Claim]:
+    """Laws of the Newton-Schulz iteration."""
 
-    def values(x: Tensor) -> Tensor:
+    def full_rank(x: Tensor) -> Tensor:
+        """Returns matrices with singular values from 0.1 to 1.9: a reflection plus a small perturbation."""
+        m, n = x.shape[-2:]
+        v = torch.arange(1, max(m, n) + 1).to(x)
+        reflection = torch.eye(len(v)).to(x) - 2 * torch.outer(v, v) / v.square().sum()
+        return reflection[:m, :n] + 0.9 * x / (1 + torch.linalg.matrix_norm(x, keepdim=True))
+
+    def singular_values(x: Tensor) -> Tensor:
         return torch.linalg.svdvals(newton_schulz(x))
 
     def rotation(draw: Draw) -> Tensor:
         return torch.linalg.qr(draw.normal(3, 3)).Q
 
-    full = transformed(well_conditioned, "b:1..3 3 5")
-    yield Claim(boundedness(low=0.6, high=1.3), values, full, name="orthogonalise, singular values")
-    turned = equivariance(sample=rotation, act=lambda g, x: g.to(x) @ x)
-    yield Claim(turned, newton_schulz, full, name="orthogonalise")
-    tall = transformed(well_conditioned, "5 3")
-    yield Claim(equivariance(sample=rotation, act=lambda g, x: x @ g.to(x)), newton_schulz, tall, name="orthogonalise")
-
-
-def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _rising_claims()
-    yield from _muon_claims()
+    wide, tall = transformed(full_rank, "b:1..3 3 5"), transformed(full_rank, "5 3")
+    yield Claim(boundedness(low=0.6, high=1.3), singular_values, wide, name="newton_schulz, singular values")
+    left = equivariance(sample=rotation, act=lambda g, x: g.to(x) @ x)
+    right = equivariance(sample=rotation, act=lambda g, x: x @ g.to(x))
+    yield Claim(left, newton_schulz, wide, name="newton_schulz")
+    yield Claim(right, newton_schulz, tall, name="newton_schulz")

@@ -1,331 +1,296 @@
-"""What a part of an optimizer is: something that turns updates into updates.
-
-The parts that most chains are made of: the rate, the decay, the velocity, the sign.
-The moments of Adam: averages of the gradient and of its square.
-"""
+"""Gradient transforms: the pieces that `Chain` composes into an optimizer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from lawful.laws import Claim, agreement, boundedness, idempotence, scale_invariance, shape
+from lawful.laws import Claim, boundedness, idempotence, scale_invariance, shape
 
 
 class StepContext(NamedTuple):
-    """Where a step stands: parameters of one device and type, what is kept of each, and the options of their group."""
+    """Context of a step: parameters of one device and dtype, their states, and the options of their group."""
 
     params: list[Tensor]
     states: list[dict[str, Tensor]]
     options: Mapping[str, Any]
 
-    def kept(self, name: str) -> list[Tensor]:
-        """What is kept under a name, of each parameter."""
+    def state(self, name: str) -> list[Tensor]:
+        """Returns the state tensor `name` of each parameter."""
         return [state[name] for state in self.states]
 
 
 class GradientTransform(Protocol):
-    """A frozen dataclass that turns updates into updates.
+    """A frozen dataclass that maps updates to updates.
 
-    Its fields that are numbers are options, which a group of parameters may set for itself: a part reads them from
-    `at.options`, not from itself. It may change what is kept, but not the updates that it is given.
+    Its numeric fields (and tuples of numbers, such as `betas`) are options that a parameter group may override.
+    A transform therefore reads them from `context.options`, not from itself. It may change the state in place, but not
+    the updates.
     """
 
-    def start(self, p: Tensor) -> dict[str, Tensor]:
-        """What is kept of a parameter, before the first step."""
+    def init(self, p: Tensor) -> dict[str, Tensor]:
+        """Returns the initial state of a parameter."""
         ...
 
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
-        """The next updates, one for each parameter."""
+    def __call__(self, updates: list[Tensor], context: StepContext) -> list[Tensor]:
+        """Returns the transformed updates, one per parameter."""
         ...
 
 
-def options_of(part: Any) -> dict[str, float]:
-    """The fields of a part that are numbers."""
-    found = {field.name: getattr(part, field.name) for field in fields(part)}
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+def _options(transform: Any) -> dict[str, Any]:
+    """Returns the fields of a transform that a parameter group may override."""
+
+    def is_option(value: Any) -> bool:
+        return isinstance(value, int | float) or (isinstance(value, tuple) and all(map(is_option, value)))
+
+    values = {field.name: getattr(transform, field.name) for field in fields(transform)}
+    return {name: value for name, value in values.items() if is_option(value)}
 
 
-class Stateless:
-    """A part that keeps nothing."""
+def _check_range(name: str, value: float, *, low: float = 0.0, below: float = float("inf")) -> None:
+    if not low <= value < below:
+        raise ValueError(f"{name} must be in [{low:g}, {below:g}), got {value}")
 
-    def start(self, p: Tensor) -> dict[str, Tensor]:
-        """Nothing."""
+
+def _check_betas(betas: tuple[float, float]) -> None:
+    for index, beta in enumerate(betas):
+        _check_range(f"betas[{index}]", beta, below=1.0)
+
+
+class _Stateless:
+    def init(self, p: Tensor) -> dict[str, Tensor]:
         return {}
 
 
-class MomentumBuffer:
-    """A part that keeps one tensor, 0 at first."""
-
-    def start(self, p: Tensor) -> dict[str, Tensor]:
-        """The velocity."""
+class _MomentumBuffer:
+    def init(self, p: Tensor) -> dict[str, Tensor]:
         return {"momentum_buffer": torch.zeros_like(p)}
 
 
-def within(name: str, value: float, *, low: float = 0.0, below: float = float("inf")) -> None:
-    """Refuses a number that is not in [low, below)."""
-    if not low <= value < below:
-        raise ValueError(f"{name} is at least {low:g} and below {below:g}: got {value}")
-
-
 @dataclass(frozen=True)
-class ScaleByLearningRate(Stateless):
-    r"""Multiplies by the learning rate, downhill: $u' = -\eta \, u$.
+class ScaleByLearningRate(_Stateless):
+    r"""Multiplies by the negative learning rate: $u' = -\eta \, u$.
 
     Args:
-        lr: $\eta$, which a schedule changes.
+        lr: Learning rate $\eta$.
     """
 
     lr: float
 
     def __post_init__(self) -> None:
-        within("lr", self.lr)
+        _check_range("lr", self.lr)
 
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
-        return list(torch._foreach_mul(updates, -at.options["lr"]))
+    def __call__(self, updates: list[Tensor], context: StepContext) -> list[Tensor]:
+        return list(torch._foreach_mul(updates, -context.options["lr"]))
 
 
 @dataclass(frozen=True)
-class AddDecayedWeights(Stateless):
-    r"""Pulls the parameters to 0: $u' = u + \lambda \, \theta$.
+class AddDecayedWeights(_Stateless):
+    r"""Adds weight decay: $u' = u + \lambda \, \theta$.
 
-    In front of the moments the decay is coupled: it is the gradient of $\frac{\lambda}{2} \|\theta\|^2$ and goes
-    through all that the gradient goes through. Behind them it is decoupled: every parameter shrinks by the same factor
-    $1 - \eta \lambda$. For plain gradient descent there is no difference.
+    Before the moments, the decay is coupled: it is the gradient of $\frac{\lambda}{2} \|\theta\|^2$. After them, it is
+    decoupled: every parameter shrinks by the factor $1 - \eta \lambda$.
 
     Reference:
-        Loshchilov and Hutter, *Decoupled Weight AddDecayedWeights Regularization*, 2019.
+        Loshchilov and Hutter, *Decoupled Weight Decay Regularization*, 2019.
 
     Args:
-        decay: $\lambda$.
+        weight_decay: Weight decay $\lambda$.
     """
 
-    decay: float
+    weight_decay: float
 
     def __post_init__(self) -> None:
-        within("decay", self.decay)
+        _check_range("weight_decay", self.weight_decay)
 
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
-        decay = at.options["decay"]
-        return list(torch._foreach_add(updates, at.params, alpha=decay)) if decay else updates
+    def __call__(self, updates: list[Tensor], context: StepContext) -> list[Tensor]:
+        decay = context.options["weight_decay"]
+        return list(torch._foreach_add(updates, context.params, alpha=decay)) if decay else updates
 
 
 @dataclass(frozen=True)
-class Momentum(MomentumBuffer):
-    r"""Sums updates, older ones counting less: $u' = v' = m \, v + u$.
+class Momentum(_MomentumBuffer):
+    r"""Accumulates updates: $v' = m \, v + u$ and $u' = v'$, or $u' = m \, v' + u$ with Nesterov momentum.
 
     Args:
-        momentum: $m$.
+        momentum: Momentum $m$.
+        nesterov: Whether to use Nesterov momentum.
     """
 
     momentum: float
+    nesterov: bool = False
 
     def __post_init__(self) -> None:
-        within("momentum", self.momentum, below=1.0)
+        _check_range("momentum", self.momentum, below=1.0)
 
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
-        v = at.kept("momentum_buffer")
-        torch._foreach_mul_(v, at.options["momentum"])
-        torch._foreach_add_(v, updates)
-        return v
-
-
-@dataclass(frozen=True)
-class NesterovTrace(MomentumBuffer):
-    r"""Sums updates and looks one step ahead: $v' = m \, v + u$ and $u' = m \, v' + u$.
-
-    Args:
-        momentum: $m$.
-    """
-
-    momentum: float
-
-    def __post_init__(self) -> None:
-        within("momentum", self.momentum, below=1.0)
-
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
-        v, m = at.kept("momentum_buffer"), at.options["momentum"]
+    def __call__(self, updates: list[Tensor], context: StepContext) -> list[Tensor]:
+        v, m = context.state("momentum_buffer"), context.options["momentum"]
         torch._foreach_mul_(v, m)
         torch._foreach_add_(v, updates)
-        return list(torch._foreach_add(updates, v, alpha=m))
+        return list(torch._foreach_add(updates, v, alpha=m)) if context.options["nesterov"] else v
 
 
 @dataclass(frozen=True)
-class EmaMomentum(MomentumBuffer):
-    r"""Averages updates, older ones counting less: $u' = v' = \beta \, v + (1 - \beta) \, u$.
+class EmaMomentum(_MomentumBuffer):
+    r"""Averages updates exponentially: $v' = m \, v + (1 - m) \, u$ and $u' = v'$, or $u' = m \, v' + (1 - m) \, u$.
 
     Args:
-        beta: $\beta$.
+        momentum: Decay $m$ of the average.
+        nesterov: Whether to use Nesterov momentum, the second form of $u'$.
     """
 
-    beta: float
+    momentum: float
+    nesterov: bool = False
 
     def __post_init__(self) -> None:
-        within("beta", self.beta, below=1.0)
+        _check_range("momentum", self.momentum, below=1.0)
 
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
-        v = at.kept("momentum_buffer")
-        torch._foreach_lerp_(v, updates, 1 - at.options["beta"])
-        return v
+    def __call__(self, updates: list[Tensor], context: StepContext) -> list[Tensor]:
+        v, m = context.state("momentum_buffer"), context.options["momentum"]
+        torch._foreach_lerp_(v, updates, 1 - m)
+        return list(torch._foreach_lerp(updates, v, m)) if context.options["nesterov"] else v
 
 
 @dataclass(frozen=True)
-class NesterovAverage(MomentumBuffer):
-    r"""Averages updates and looks one step ahead.
+class WarmupMomentum:
+    r"""Averages updates exponentially with Nesterov momentum and a warmup of the momentum.
 
-    $$v' = \beta \, v + (1 - \beta) \, u, \qquad u' = \beta \, v' + (1 - \beta) \, u$$
+    $$m_t = m + (m_0 - m) \max\bigl(0, 1 - \tfrac{t}{n}\bigr), \qquad
+    v' = m_t v + (1 - m_t) \, u, \qquad u' = m_t v' + (1 - m_t) \, u$$
+
+    at step $t = 0, 1, \dots$ of a parameter.
+
+    Reference:
+        Jordan et al., *modded-nanogpt: Speedrunning the NanoGPT baseline*, 2024.
 
     Args:
-        beta: $\beta$.
+        momentum: Momentum $m$ after the warmup.
+        initial_momentum: Momentum $m_0$ of the first step.
+        warmup_steps: Number of warmup steps $n$.
     """
 
-    beta: float
+    momentum: float = 0.95
+    initial_momentum: float = 0.85
+    warmup_steps: int = 300
 
     def __post_init__(self) -> None:
-        within("beta", self.beta, below=1.0)
+        _check_range("momentum", self.momentum, below=1.0)
+        _check_range("initial_momentum", self.initial_momentum, below=1.0)
+        _check_range("warmup_steps", self.warmup_steps)
 
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
-        v, beta = at.kept("momentum_buffer"), at.options["beta"]
-        torch._foreach_lerp_(v, updates, 1 - beta)
-        return list(torch._foreach_lerp(updates, v, beta))
+    def init(self, p: Tensor) -> dict[str, Tensor]:
+        step = torch.zeros((), dtype=torch.float32, device=p.device)
+        return {"step": step, "momentum_buffer": torch.zeros_like(p)}
+
+    def __call__(self, updates: list[Tensor], context: StepContext) -> list[Tensor]:
+        final, initial, warmup_steps = (
+            context.options[name] for name in ("momentum", "initial_momentum", "warmup_steps")
+        )
+        steps = context.state("step")
+        remaining = [max(0.0, 1 - step.item() / warmup_steps) if warmup_steps else 0.0 for step in steps]
+        torch._foreach_add_(steps, 1)
+        momenta = [final + (initial - final) * fraction for fraction in remaining]
+        v, new = context.state("momentum_buffer"), torch._foreach_mul(updates, [1 - m for m in momenta])
+        torch._foreach_mul_(v, momenta)
+        torch._foreach_add_(v, new)
+        result = torch._foreach_mul(v, momenta)
+        torch._foreach_add_(result, new)
+        return list(result)
 
 
 @dataclass(frozen=True)
-class Sign(Stateless):
-    r"""Keeps the sign of each entry: $u' = \operatorname{sign}(u)$, which is 0 at 0."""
+class ScaleByAdam:
+    r"""Divides the average update by the root of the average square, both with bias correction.
 
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
+    $$v' = \beta_1 v + (1 - \beta_1) \, u, \quad s' = \beta_2 s + (1 - \beta_2) \, u^2, \quad
+    u' = \frac{v' / (1 - \beta_1^t)}{\sqrt{s' / (1 - \beta_2^t)} + \epsilon}$$
+
+    at step $t = 1, 2, \dots$ of a parameter. Without bias correction, both averages are too small for the first
+    $1 / (1 - \beta)$ steps.
+
+    Reference:
+        Kingma and Ba, *Adam: A Method for Stochastic Optimization*, 2015.
+
+    Args:
+        betas: Decays $\beta_1$ and $\beta_2$ of the averages.
+        eps: $\epsilon$, added to the denominator.
+        bias_correction: Whether to divide by $1 - \beta^t$.
+    """
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    bias_correction: bool = True
+
+    def __post_init__(self) -> None:
+        _check_betas(self.betas)
+        _check_range("eps", self.eps)
+
+    def init(self, p: Tensor) -> dict[str, Tensor]:
+        step = torch.zeros((), dtype=torch.float32, device=p.device)
+        return {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+
+    def __call__(self, updates: list[Tensor], context: StepContext) -> list[Tensor]:
+        (beta1, beta2), corrected = context.options["betas"], context.options["bias_correction"]
+        torch._foreach_add_(context.state("step"), 1)
+        steps = [step.item() for step in context.state("step")]
+        v, s = context.state("exp_avg"), context.state("exp_avg_sq")
+        torch._foreach_lerp_(v, updates, 1 - beta1)
+        torch._foreach_mul_(s, beta2)
+        torch._foreach_addcmul_(s, updates, updates, value=1 - beta2)
+        roots = torch._foreach_sqrt(s)
+        if corrected:
+            torch._foreach_div_(roots, [(1 - beta2**t) ** 0.5 for t in steps])
+        torch._foreach_add_(roots, context.options["eps"])
+        directions = torch._foreach_div(v, roots)
+        if corrected:
+            torch._foreach_div_(directions, [1 - beta1**t for t in steps])
+        return list(directions)
+
+
+@dataclass(frozen=True)
+class ScaleByLion:
+    r"""Takes the sign of an interpolation between the update and its average.
+
+    $$u' = \operatorname{sign}(\beta_1 v + (1 - \beta_1) \, u), \qquad v' = \beta_2 v + (1 - \beta_2) \, u$$
+
+    Args:
+        betas: $\beta_1$ of the interpolation and $\beta_2$ of the average.
+    """
+
+    betas: tuple[float, float] = (0.9, 0.99)
+
+    def __post_init__(self) -> None:
+        _check_betas(self.betas)
+
+    def init(self, p: Tensor) -> dict[str, Tensor]:
+        return {"exp_avg": torch.zeros_like(p)}
+
+    def __call__(self, updates: list[Tensor], context: StepContext) -> list[Tensor]:
+        v, (beta1, beta2) = context.state("exp_avg"), context.options["betas"]
+        directions = torch._foreach_lerp(v, updates, 1 - beta1)
+        torch._foreach_lerp_(v, updates, 1 - beta2)
+        torch._foreach_sign_(directions)
+        return list(directions)
+
+
+@dataclass(frozen=True)
+class Sign(_Stateless):
+    r"""Takes the sign of each entry: $u' = \operatorname{sign}(u)$."""
+
+    def __call__(self, updates: list[Tensor], context: StepContext) -> list[Tensor]:
         return list(torch._foreach_sign(updates))
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that parts obey."""
+    """Laws of gradient transforms."""
 
-    def signs(x: Tensor) -> Tensor:
+    def sign(x: Tensor) -> Tensor:
         return Sign()([x], StepContext([x], [{}], {}))[0]
 
-    yield Claim(scale_invariance(), signs, shape("n 3"), name="Sign")
-    yield Claim(boundedness(low=-1.0, high=1.0), signs, shape("n 3"), name="Sign")
-    yield Claim(idempotence(), signs, shape("n 3"), name="Sign")
-
-    def second(
-        part: Callable[[list[Tensor], StepContext], list[Tensor]], **options: float
-    ) -> Callable[[Tensor, Tensor], Tensor]:
-        """What a part makes of the second of two updates."""
-
-        def of(u: Tensor, v: Tensor) -> Tensor:
-            kept = [{"momentum_buffer": torch.zeros_like(u)}]
-            part([u.clone()], StepContext([u], kept, options))
-            return part([v.clone()], StepContext([u], kept, options))[0].clone()
-
-        return of
-
-    pair = (shape("n 3"), shape("n 3"))
-    yield Claim(
-        agreement(other=lambda u, v: -0.5 * v), second(ScaleByLearningRate(0.5), lr=0.5), pair, name="Descend(0.5)"
-    )
-    yield Claim(
-        agreement(other=lambda u, v: v + 0.5 * u), second(AddDecayedWeights(0.5), decay=0.5), pair, name="Decay(0.5)"
-    )
-    for part, equation in (
-        (Momentum(0.75), lambda u, v: 0.75 * u + v),
-        (NesterovTrace(0.75), lambda u, v: 0.75 * (0.75 * u + v) + v),
-    ):
-        yield Claim(agreement(other=equation), second(part, momentum=0.75), pair, name=type(part).__name__)
-    for part, equation in (
-        (EmaMomentum(0.75), lambda u, v: 0.75 * 0.25 * u + 0.25 * v),
-        (NesterovAverage(0.75), lambda u, v: 0.75 * (0.75 * 0.25 * u + 0.25 * v) + 0.25 * v),
-    ):
-        yield Claim(agreement(other=equation), second(part, beta=0.75), pair, name=type(part).__name__)
-
-
-@dataclass(frozen=True)
-class UncorrectedMoments:
-    r"""Divides the average update by the root of the average square.
-
-    $$v' = \beta_1 v + (1 - \beta_1) \, u, \quad s' = \beta_2 s + (1 - \beta_2) \, u^2, \quad
-    u' = \frac{v'}{\sqrt{s'} + \epsilon}$$
-
-    Both averages start at 0, and stay too close to it for the first $1 / (1 - \beta)$ steps.
-
-    Args:
-        beta1: $\beta_1$.
-        beta2: $\beta_2$.
-        eps: $\epsilon$.
-    """
-
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-
-    def __post_init__(self) -> None:
-        _check(self.beta1, self.beta2, self.eps)
-
-    def start(self, p: Tensor) -> dict[str, Tensor]:
-        """Both averages."""
-        return {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
-        v, s = _averaged(updates, at)
-        roots = torch._foreach_sqrt(s)
-        torch._foreach_add_(roots, at.options["eps"])
-        return list(torch._foreach_div(v, roots))
-
-
-@dataclass(frozen=True)
-class AdamMoments:
-    r"""Divides the average update by the root of the average square, both corrected for their start at 0.
-
-    $$\hat v = \frac{v'}{1 - \beta_1^t}, \quad \hat s = \frac{s'}{1 - \beta_2^t}, \quad
-    u' = \frac{\hat v}{\sqrt{\hat s} + \epsilon}$$
-
-    with $v'$ and $s'$ of `UncorrectedMoments`, at step $t = 1, 2, \dots$ of a parameter. Of updates that are all the
-    same, $\hat v$ and $\hat s$ are that update and its square, from the first step on.
-
-    Args:
-        beta1: $\beta_1$.
-        beta2: $\beta_2$.
-        eps: $\epsilon$.
-    """
-
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-
-    def __post_init__(self) -> None:
-        _check(self.beta1, self.beta2, self.eps)
-
-    def start(self, p: Tensor) -> dict[str, Tensor]:
-        """The number of steps, and both averages."""
-        step = torch.zeros((), dtype=torch.float32, device=p.device)
-        return {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-
-    def __call__(self, updates: list[Tensor], at: StepContext) -> list[Tensor]:
-        torch._foreach_add_(at.kept("step"), 1)
-        steps = [step.item() for step in at.kept("step")]
-        v, s = _averaged(updates, at)
-        roots = torch._foreach_sqrt(s)
-        torch._foreach_div_(roots, [(1 - at.options["beta2"] ** t) ** 0.5 for t in steps])
-        torch._foreach_add_(roots, at.options["eps"])
-        directions = torch._foreach_div(v, roots)
-        torch._foreach_div_(directions, [1 - at.options["beta1"] ** t for t in steps])
-        return list(directions)
-
-
-def _check(beta1: float, beta2: float, eps: float) -> None:
-    within("beta1", beta1, below=1.0)
-    within("beta2", beta2, below=1.0)
-    within("eps", eps)
-
-
-def _averaged(updates: list[Tensor], at: StepContext) -> tuple[list[Tensor], list[Tensor]]:
-    """Both averages, brought up to date."""
-    v, s, beta2 = at.kept("exp_avg"), at.kept("exp_avg_sq"), at.options["beta2"]
-    torch._foreach_lerp_(v, updates, 1 - at.options["beta1"])
-    torch._foreach_mul_(s, beta2)
-    torch._foreach_addcmul_(s, updates, updates, value=1 - beta2)
-    return v, s
+    yield Claim(scale_invariance(), sign, shape("n 3"), name="Sign")
+    yield Claim(boundedness(low=-1.0, high=1.0), sign, shape("n 3"), name="Sign")
+    yield Claim(idempotence(), sign, shape("n 3"), name="Sign")
