@@ -38,7 +38,7 @@ def main() -> None:
     for name, (layer, axes) in layers().items():
         found = [lawful.discover(layer, inputs=lawful.shape(axes)) for _ in range(ROUNDS)]
         taken = [each.seconds for each in found]
-        counts = [sum(1 + len(row.also) for row in rows) for rows in (found[0].held, found[0].refuted, found[0].silent)]
+        counts = [sum(1 + len(row.implied) for row in rows) for rows in (found[0].held, found[0].refuted, found[0].not_applicable)]
         shown = " | ".join(map(str, counts))
         print(
             f"| {name} | {shown} | {statistics.median(taken):.1f} | {min(taken):.1f} to {max(taken):.1f} |", flush=True

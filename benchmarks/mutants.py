@@ -480,7 +480,7 @@ def failures(name: str, source: str, seconds: float) -> str:
         with at_most(seconds), preserve_global_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for claim in seeded(fresh(name, source).claims(), EFFORT.seed):
-                status = judge_law(claim.law, claim.subject, claim.inputs, claim.label, EFFORT).status
+                status = judge_law(claim.law, claim.target, claim.inputs, claim.label, EFFORT).status
                 if status not in ("held", "waived"):
                     return status
     except (Exception, TooLong):

@@ -60,7 +60,7 @@ def test_targets(capfd, name, code, sentence):
         ("causality:tim=1", 4, "causality has no parameter tim: did you mean time?"),
         ("causality:time=7", 4, "time=7 is out of range: the input has shape"),
         ("causality:time=soon", 4, "causality wants time as an axis, a whole number: got 'soon'"),
-        ("causality:within=2", 4, "within is a relative error from 0 to below 1: got 2"),
+        ("causality:rtol=2", 4, "within is a relative error from 0 to below 1: got 2"),
         ("locality", 4, "locality wants radius"),
         ("locality:radius=-1", 4, "radius is at least 0: got -1"),
         ("masked_positions_have_no_influence", 4, "speaks of 2 inputs: got 1"),

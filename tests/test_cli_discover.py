@@ -60,7 +60,7 @@ def test_json(capfd, tmp_path):
     discover(capfd, "Good", "--json", path)
     found = json.loads(path.read_text())
     assert found["target"] == "Good"
-    assert {"held", "refuted", "silent", "claims", "seconds", "errors"} <= found.keys()
+    assert {"held", "refuted", "not_applicable", "claims", "seconds", "errors"} <= found.keys()
     assert "linearity()" in [row["verdict"]["law"] for row in found["held"]]
 
 

@@ -93,10 +93,31 @@ class MaxLength:
     length: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Base class of options: checks the types and ranges of all fields."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+class Tagged:
+    """Base class of dataclasses in a tagged union: JSON stores `name` beside the fields."""
+
+    name: typing.ClassVar[str]
+
+
+def union_members(kind: Any) -> tuple[type[Tagged], ...]:
+    """Returns the members of a tagged union, or nothing for another type."""
+    members = tuple(option for option in map(_bare, _options(_bare(kind))) if option is not type(None))
+    return members if all(isinstance(m, type) and issubclass(m, Tagged) for m in members) else ()
+
+
 def to_json(value: Any) -> Any:
-    """Returns a dataclass as what JSON has: its fields by name, tuples as lists."""
+    """Converts a dataclass to JSON: its fields by name, tuples as lists."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        tag = {"name": value.name} if isinstance(value, Tagged) else {}
+        return tag | {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
     if isinstance(value, dict):
@@ -194,6 +215,8 @@ def _read(kind: Any, value: Any, at: str) -> Any:
     """Makes of JSON what a field of that type holds, and refuses what it does not."""
     bare = _bare(kind)
     options = [option for option in _options(bare) if option is not type(None)]
+    if members := union_members(bare):
+        return _read_tagged(members, value, at)
     if dataclasses.is_dataclass(bare):
         return _read_dataclass(bare, value, at)
     if isinstance(value, dict):
@@ -207,6 +230,14 @@ def _read(kind: Any, value: Any, at: str) -> Any:
     if type(value) is int and float in options and int not in options:
         return float(value)
     return value
+
+
+def _read_tagged(members: tuple[type[Tagged], ...], value: Any, at: str) -> Any:
+    named = {member.name: member for member in members}
+    name = value.get("name") if isinstance(value, dict) else None
+    if name not in named:
+        raise ValueError(f"{at}.name must be one of {', '.join(named)}, got {_shown(name)}")
+    return _read_dataclass(named[name], {key: entry for key, entry in value.items() if key != "name"}, at)
 
 
 def _read_dataclass(kind: Any, value: Any, at: str) -> Any:

@@ -162,8 +162,8 @@ LAYERS = {
 def test_what_is_true_is_found(made, inputs, true, false):
     torch.manual_seed(0)
     found = lawful.discover(made(), inputs=inputs, cases=20)
-    held = {law for row in found.held for law in (row.verdict.law, *row.also)}
-    refuted = {law for row in found.refuted for law in (row.verdict.law, *row.also)}
+    held = {law for row in found.held for law in (row.verdict.law, *row.implied)}
+    refuted = {law for row in found.refuted for law in (row.verdict.law, *row.implied)}
     assert true | calm() <= held, (true | calm()) - held
     assert false <= refuted, false - refuted
     assert all(row.verdict.counterexample is not None or row.verdict.reason for row in found.refuted)
@@ -175,17 +175,17 @@ def relu():
 
 
 def test_implied_laws_are_folded(relu):
-    heads = {row.verdict.law: row.also for row in relu.held}
+    heads = {row.verdict.law: row.implied for row in relu.held}
     assert {"permutation_equivariance(axis=1)", "reversal_equivariance(axis=1)"} <= set(heads["chunking(axis=1)"])
     assert "reversal_equivariance(axis=1)" not in heads
     assert {"locality(radius=0, axis=1)", "causality(time=1)"} <= set(heads["chunking(axis=1)"])
-    broken = {row.verdict.law: row.also for row in relu.refuted}
+    broken = {row.verdict.law: row.implied for row in relu.refuted}
     assert "linearity()" in broken["oddness()"]
     assert "linearity()" not in broken
 
 
 def test_what_had_nothing_to_say_says_why(relu):
-    reasons = {row.verdict.law: row.verdict.reason for row in relu.silent}
+    reasons = {row.verdict.law: row.verdict.reason for row in relu.not_applicable}
     assert reasons["commutativity()"] == "it speaks of 2 inputs: got 1"
     assert "has no method 'inverse'" in reasons["invertibility(inverse='inverse')"]
 
@@ -221,7 +221,7 @@ def test_claims_are_python_that_holds(relu, tmp_path, monkeypatch):
     claims = list(module.claims())
     assert {c.law.name for c in claims} >= {"idempotence", "convexity"}
     assert {row.verdict.law for row in relu.held} == {str(c.law) for c in claims}
-    assert all(isinstance(c.subject, nn.ReLU) and c.label == "ReLU" for c in claims)
+    assert all(isinstance(c.target, nn.ReLU) and c.label == "ReLU" for c in claims)
     sys.modules.pop("relu_claims")
 
 
@@ -231,7 +231,7 @@ def test_masks_and_several_inputs():
         return scores.softmax(-1) @ x
 
     found = lawful.discover(attention, inputs=(shape("b t 4"), mask("b t")), cases=20)
-    held = {law for row in found.held for law in (row.verdict.law, *row.also)}
+    held = {law for row in found.held for law in (row.verdict.law, *row.implied)}
     assert "masked_positions_have_no_influence(time=1, keep=True)" in held
     assert "fully_masked_row_is_finite(keep=True)" in {row.verdict.law for row in found.refuted}
     assert 'shape("b t 4"), mask("b t")' in found.as_claims()
@@ -240,7 +240,7 @@ def test_masks_and_several_inputs():
 def test_a_map_that_does_not_run_is_not_asked_further():
     found = lawful.discover(nn.Linear(3, 3), inputs=BC)
     assert not found.held
-    assert [row.verdict.law for row in found.silent if row.verdict.status == "error"] == ["determinism()"]
+    assert [row.verdict.law for row in found.not_applicable if row.verdict.status == "error"] == ["determinism()"]
 
 
 class Sized(nn.Module):

@@ -25,7 +25,7 @@ def seen(inputs, law=no_mutation, cases=60):
 
 
 def test_letters_vary_numbers_stay_and_recurring_letters_agree():
-    calls = seen((shape("b t 3"), tokens("b t", vocab=5), mask("t t")))
+    calls = seen((shape("b t 3"), tokens("b t", vocab_size=5), mask("t t")))
     assert {x.shape[2] for x, _, _ in calls} == {3}
     assert len({x.shape[:2] for x, _, _ in calls}) > 10
     assert all(x.shape[:2] == ids.shape and seen.shape == (ids.shape[1],) * 2 for x, ids, seen in calls)
@@ -91,7 +91,7 @@ def test_nested_structures_and_keywords():
         x = batch["x"]
         return Out(x.cumsum(1) * scale, (x.flip(1), x))
 
-    inputs = {"batch": {"x": shape("b t 4"), "ids": tokens("b t", vocab=3)}, "scale": shape("1")}
+    inputs = {"batch": {"x": shape("b t 4"), "ids": tokens("b t", vocab_size=3)}, "scale": shape("1")}
     laws = [causality(output="logits"), causality(output="hidden.0"), causality(output="hidden.1", input="batch.x")]
     grades = [v.status for v in lawful.check(map, *laws, inputs=inputs)]
     assert grades == ["held", "refuted", "held"]
@@ -133,12 +133,12 @@ def test_text_that_is_no_input(text):
 
 def test_text_reads_as_the_functions_do():
     assert parse("b t 16") == ("", shape("b t 16"))
-    assert parse(" ids = tokens(b t, vocab=65) ") == ("ids", tokens("b t", vocab=65))
-    assert parse("tokens(b t, 65)")[1] == tokens("b t", vocab=65)
+    assert parse(" ids = tokens(b t, vocab_size=65) ") == ("ids", tokens("b t", vocab_size=65))
+    assert parse("tokens(b t, 65)")[1] == tokens("b t", vocab_size=65)
     assert parse("m=mask(b t:2..3)") == ("m", mask("b t:2..3"))
 
 
-@pytest.mark.parametrize("wrong", [lambda: tokens("b", vocab=0), lambda: shape("b 0"), lambda: shape("b,t")])
+@pytest.mark.parametrize("wrong", [lambda: tokens("b", vocab_size=0), lambda: shape("b 0"), lambda: shape("b,t")])
 def test_descriptions_say_what_was_wanted(wrong):
     with pytest.raises(ValueError, match="got"):
         wrong()

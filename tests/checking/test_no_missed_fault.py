@@ -338,7 +338,7 @@ FAULTS = [
     fault(
         "argument-dropped", lambda: lambda x, m: x * m[..., None], (BTD, mask("b t")), agreement(other=lambda x, m: x)
     ),
-    fault("token-repeated", lambda: repeats, tokens("b t", vocab=10), causality()),
+    fault("token-repeated", lambda: repeats, tokens("b t", vocab_size=10), causality()),
 ]
 
 

@@ -8,7 +8,7 @@ from lawful import tokens
 from lawful.laws import train_eval_round_trip
 
 law = train_eval_round_trip()
-inputs = tokens("b t", vocab=6)
+inputs = tokens("b t", vocab_size=6)
 witness = {"b": 1, "t": 1}
 
 

@@ -7,7 +7,7 @@ from lawful import shape, tokens
 from lawful.laws import no_mutation
 
 law = no_mutation()
-inputs = (shape("b t 8"), tokens("b", vocab=16))
+inputs = (shape("b t 8"), tokens("b", vocab_size=16))
 witness = {"b": 1, "t": 1}
 
 

@@ -7,7 +7,7 @@ from lawful import shape, tokens
 from lawful.laws import relative_position_only
 
 law = relative_position_only()
-inputs = (shape("b t 8"), tokens("t", vocab=32))
+inputs = (shape("b t 8"), tokens("t", vocab_size=32))
 witness = {"t": 2}
 
 

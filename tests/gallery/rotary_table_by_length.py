@@ -7,7 +7,7 @@ from lawful import shape, tokens
 from lawful.laws import statelessness
 
 law = statelessness()
-inputs = (shape("b t 4"), tokens("", vocab=8))
+inputs = (shape("b t 4"), tokens("", vocab_size=8))
 witness = {"t": 1}
 
 

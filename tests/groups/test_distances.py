@@ -35,7 +35,7 @@ def test_rigidity_holds_and_is_refuted():
 
 def test_the_claims_are_of_the_groups_distance():
     (claim,) = distances(GROUP, ELEMENT)
-    assert claim.subject == GROUP.distance
+    assert claim.target == GROUP.distance
 
 
 def test_a_distance_that_is_none_is_refuted_and_a_missing_composition_is_an_error():

@@ -42,7 +42,7 @@ def test_the_law_tells_the_least_of_the_members():
     def least(scores, y):
         return scores.log_softmax(-1).amin(0)
 
-    inputs = (lawful.shape("m b 3"), lawful.tokens("b", vocab=3))
+    inputs = (lawful.shape("m b 3"), lawful.tokens("b", vocab_size=3))
     report = lawful.check(least, no_worse_than_its_members(), inputs=inputs, cases=10)
     assert report.verdicts[0].status == "refuted"
 

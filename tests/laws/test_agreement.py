@@ -433,7 +433,7 @@ def test_a_switch_is_said(judge):
 
 @pytest.mark.parametrize("law", [sparse_agreement(), cached_decoding()], ids=str)
 def test_integers(law, judge):
-    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5), cases=5).status == "inapplicable"
+    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab_size=5), cases=5).status == "inapplicable"
 
 
 @pytest.mark.long
@@ -441,5 +441,5 @@ def test_integers(law, judge):
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
 @pytest.mark.parametrize(("f", "status"), [(norm, "held"), (frozen, "refuted")], ids=["kept", "broken"])
 def test_compiled_by_inductor(f, status, judge):
-    verdict = judge(f, compile_agreement(), EVEN, cases=3, seconds=300)
+    verdict = judge(f, compile_agreement(), EVEN, cases=3, timeout=300)
     assert verdict.status == status, verdict

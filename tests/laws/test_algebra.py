@@ -168,7 +168,7 @@ KEPT = {
     "once: ReLU": (idempotence(), X, torch.relu),
     "once: sorting": (idempotence(), X, lambda x: x.sort(-1).values),
     "once: length 1": (idempotence(), X, unit),
-    "once: rounding integers": (idempotence(), tokens("b t", vocab=9), lambda x: x // 3 * 3),
+    "once: rounding integers": (idempotence(), tokens("b t", vocab_size=9), lambda x: x // 3 * 3),
     "undone: a reflection": (involution(), X, reflection),
     "undone: a reversal": (involution(), X, lambda x: x.flip(1)),
     "undone: the negative": (involution(), X, torch.neg),

@@ -197,7 +197,7 @@ KEPT = {
     ),
     "gradient: a network": (gradient(), FLAT, nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))),
     "gradient: attention": (gradient(), X, lambda x: (x @ x.mT).softmax(-1) @ x),
-    "gradient: parameters alone": (gradient(), tokens("b t", vocab=5), nn.Embedding(5, 4)),
+    "gradient: parameters alone": (gradient(), tokens("b t", vocab_size=5), nn.Embedding(5, 4)),
     "gradient: several inputs": (gradient(input=ALL), (FLAT, FLAT), lambda x, y: (x * y).tanh()),
     "gradient: a frozen parameter": (gradient(), FLAT, Gain(learnt=False)),
     "gradient: ReLU": (gradient(), X, torch.relu),
@@ -280,7 +280,7 @@ BROKEN = {
 INAPPLICABLE = {
     "gradient: nothing to differentiate by": (
         gradient(),
-        tokens("b t", vocab=5),
+        tokens("b t", vocab_size=5),
         lambda x: x.double(),
         "there is no real input and no parameter to differentiate by",
     ),
@@ -298,7 +298,7 @@ INAPPLICABLE = {
     ),
     "twice: nothing to differentiate by": (
         second_order_gradient(),
-        tokens("b t", vocab=5),
+        tokens("b t", vocab_size=5),
         nn.Embedding(5, 4),
         "there is no real input to differentiate by",
     ),
@@ -315,7 +315,7 @@ INAPPLICABLE = {
         lambda x: (x[:, :3], x[:, 3]),
         "the Jacobian is not square: 4 inputs, 3 outputs",
     ),
-    "log-determinant: of integers": (log_determinant(), tokens("b t", vocab=5), lambda x: (x, x), "real"),
+    "log-determinant: of integers": (log_determinant(), tokens("b t", vocab_size=5), lambda x: (x, x), "real"),
     "log-determinant: without gradients": (
         log_determinant(),
         FLAT,

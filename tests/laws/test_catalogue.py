@@ -34,8 +34,8 @@ def test_a_law_says_what_it_is(name):
     law = LAWS[name]
     assert law.formula
     assert law.summary.endswith(".")
-    for heading in ("Kept by", "Broken by"):
-        assert law.remark(heading).endswith("."), heading
+    for heading in ("Satisfied by", "Broken by"):
+        assert law.doc_section(heading).endswith("."), heading
 
 
 @pytest.mark.parametrize("table", ["KEPT", "BROKEN"])

@@ -172,7 +172,7 @@ def test_exceptions_are_counted(law, said, judge):
 
 
 def test_exceptions_stand_in_the_name():
-    assert str(gradient().excluding(kink_at(0.5))) == "gradient(within=1e-06).excluding(kink_at(0.5))"
+    assert str(gradient().excluding(kink_at(0.5))) == "gradient(rtol=1e-06).excluding(kink_at(0.5))"
 
 
 def test_everything_excepted_is_vacuous(judge):

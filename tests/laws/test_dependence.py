@@ -127,9 +127,9 @@ def positions_from_the_end(x, there):
 
 
 X, CHANNELS = shape("b t 3"), shape("b 2 t")
-MASKED, LENGTHS = (X, mask("b t")), (shape("b t:1..6 3"), tokens("b", vocab=7))
-ROTARY = (shape("b t 4"), shape("b t 4"), tokens("b t", vocab=50))
-HEADS = (shape("b t 2 4"), shape("b t 2 4"), tokens("b t", vocab=50))
+MASKED, LENGTHS = (X, mask("b t")), (shape("b t:1..6 3"), tokens("b", vocab_size=7))
+ROTARY = (shape("b t 4"), shape("b t 4"), tokens("b t", vocab_size=50))
+HEADS = (shape("b t 2 4"), shape("b t 2 4"), tokens("b t", vocab_size=50))
 
 KEPT = {
     "layer norm": (batch_independence(), X, nn.LayerNorm(3)),
@@ -142,14 +142,14 @@ KEPT = {
     "a causal convolution": (causality(time=-1), CHANNELS, CausalConvolution(2, 2, 3)),
     "a cumulative sum of embeddings": (
         causality(),
-        tokens("b t", vocab=7),
+        tokens("b t", vocab_size=7),
         nn.Sequential(nn.Embedding(7, 3), nn.GRU(3, 3, batch_first=True)),
     ),
     "2 r + 1 taps": (locality(radius=2, axis=2), CHANNELS, nn.Conv1d(2, 2, 5, padding=2)),
     "attention in a window": (locality(radius=1), X, window_attention),
     "each position for itself": (locality(radius=0), X, nn.Linear(3, 3)),
     "matters: a mask": (every_input_matters(), MASKED, masked_attention),
-    "matters: a keyword": (every_input_matters(), {"q": X, "k": X, "p": tokens("b t", vocab=9)}, relative_bias),
+    "matters: a keyword": (every_input_matters(), {"q": X, "k": X, "p": tokens("b t", vocab_size=9)}, relative_bias),
     "relative: rotary": (relative_position_only(), ROTARY, rotary_scores),
     "relative: a bias": (relative_position_only(), ROTARY, relative_bias),
     "positions: rotary": (positions_matter(), ROTARY, rotary_scores),
@@ -168,7 +168,7 @@ BROKEN = {
     "a norm over time": (causality(time=-1), CHANNELS, nn.GroupNorm(1, 2)),
     "top-k over the sequence": (causality(), X, top_k),
     "a centred convolution": (causality(time=-1), CHANNELS, nn.Conv1d(2, 2, 3, padding=1)),
-    "a look at the next token": (causality(), tokens("b t", vocab=7), lambda x: x.roll(-1, 1)),
+    "a look at the next token": (causality(), tokens("b t", vocab_size=7), lambda x: x.roll(-1, 1)),
     "one tap too many": (locality(radius=1, axis=2), CHANNELS, nn.Sequential(nn.ZeroPad1d((1, 2)), nn.Conv1d(2, 2, 4))),
     "a window and the first position": (locality(radius=1), X, window_and_first),
     "a mean over the axis": (locality(radius=3), X, lambda x: x - x.mean(1, keepdim=True)),

@@ -140,20 +140,20 @@ def test_an_error_within_what_the_law_allows(judge):
     def roughly(x):
         return 1.001 * x
 
-    grades = {within: judge(roughly, agreement(other=torch.clone, within=within), X).status for within in (5e-4, 2e-3)}
+    grades = {within: judge(roughly, agreement(other=torch.clone, rtol=rtol), X).status for within in (5e-4, 2e-3)}
     assert grades == {5e-4: "refuted", 2e-3: "held"}
 
 
 def test_the_error_that_is_allowed_is_said(judge):
-    verdict = judge(torch.relu, agreement(other=torch.clamp_min, within=0.5), X)
+    verdict = judge(torch.relu, agreement(other=torch.clamp_min, rtol=0.5), X)
     assert verdict.within == 0.5
-    assert "within=0.5" in verdict.law
+    assert "rtol=0.5" in verdict.law
 
 
 @pytest.mark.parametrize("within", [-0.1, 1.0, float("nan")])
 def test_an_error_that_allows_anything(within):
     with pytest.raises(ValueError, match="within is a relative error from 0 to below 1"):
-        causality(within=within)
+        causality(rtol=rtol)
 
 
 def test_a_waived_law_is_not_judged(judge):
@@ -184,7 +184,7 @@ def test_a_law_is_restated_with_other_parameters():
 def test_a_law_describes_itself():
     assert str(causality()) == "causality(time=1)"
     assert str(causality(time=2, input="x", output=1)) == "causality(time=2, input='x', output=1)"
-    assert permutation_invariance().remark("Kept by").startswith("sum, mean and maximum")
+    assert permutation_invariance().doc_section("Satisfied by").startswith("sum, mean and maximum")
     assert permutation_invariance().summary == "Permuting the input along an axis changes nothing."
 
 
@@ -260,7 +260,7 @@ def test_probabilities_add_up_to_one(judge):
 def test_fresh_probabilities_are_probabilities(judge):
     @law("fresh p adds up to one")
     def fresh(f: Map, p: Tensor, *, draw: Draw) -> Statement:
-        total = f(draw.fresh(p)).sum(-1)
+        total = f(draw.like(p)).sum(-1)
         return Equal(total, torch.ones_like(total), exercised=True)
 
     assert judge(torch.clone, fresh, probabilities("b 5"), cases=20).status == "held"
@@ -277,15 +277,15 @@ class Counter(nn.Module):
 
 @law("f after f.start = 1 is f + 1")
 def shifted(f: Map, x: Tensor) -> Statement:
-    return Equal(f.after(lambda module: setattr(module, "start", 1.0), "{f}.start = 1.0")(x), f(x) + 1)
+    return Equal(f.modified(lambda module: setattr(module, "start", 1.0), "{f}.start = 1.0")(x), f(x) + 1)
 
 
 @law("f through a wrapper is 2 f")
 def doubled(f: Map, x: Tensor) -> Statement:
-    return Equal(f.through(lambda function: lambda *a: 2 * function(*a))(x), 2 * f(x), exercised=True)
+    return Equal(f.wrapped(lambda function: lambda *a: 2 * function(*a))(x), 2 * f(x), exercised=True)
 
 
-@law("f in float32 is f within 1e-6", within=1e-6)
+@law("f in float32 is f within 1e-6", rtol=1e-6)
 def cast(f: Map, x: Tensor) -> Statement:
     return Equal(f.cast(torch.float32)(x).to(x), f(x))
 

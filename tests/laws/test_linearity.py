@@ -107,7 +107,7 @@ REAL = [linearity(), additivity(), oddness(), evenness(), homogeneity(), shift_i
 
 @pytest.mark.parametrize("law", REAL, ids=str)
 def test_integers_are_not_scaled(law, judge):
-    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab=5), cases=5).status == "inapplicable"
+    assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab_size=5), cases=5).status == "inapplicable"
 
 
 def test_nothing_but_zero_to_scale_is_vacuous(judge):

@@ -78,7 +78,7 @@ padding, influence, empty_row = (
     masked_positions_have_no_influence(),
     fully_masked_row_is_finite(),
 )
-INPUTS, LENGTHS = (shape("b t 2"), mask("b t")), (shape("b t 2"), tokens("b", vocab=90))
+INPUTS, LENGTHS = (shape("b t 2"), mask("b t")), (shape("b t 2"), tokens("b", vocab_size=90))
 
 KEPT = {
     "padding: attention under a key mask": (padding, INPUTS, attend),
@@ -87,7 +87,7 @@ KEPT = {
     "padding: lengths": (padding, LENGTHS, from_lengths(attend)),
     "padding: lengths, channels first": (
         padding_invariance(time=2),
-        (shape("b 2 t"), tokens("b", vocab=90)),
+        (shape("b 2 t"), tokens("b", vocab_size=90)),
         lambda x, n: from_lengths(attend)(x.mT, n).mT,
     ),
     "padding: PyTorch's polarity": (padding_invariance(keep=False), INPUTS, Attention()),

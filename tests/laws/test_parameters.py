@@ -100,7 +100,7 @@ class TakenApart(LanguageModel):
 HIDDEN = {"into": ("first.weight", "first.bias"), "out_of": "second.weight"}
 TIED = weight_sharing(names=("embedding.weight", "output.weight"))
 SCALED = scale_free_weights(weights=("layer.weight", "layer.bias"))
-X, TOKENS = shape("b t 4"), tokens("b t", vocab=7)
+X, TOKENS = shape("b t 4"), tokens("b t", vocab_size=7)
 
 KEPT = {
     "renumbered: ReLU": (hidden_unit_permutation(**HIDDEN), X, Network()),

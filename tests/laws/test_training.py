@@ -122,7 +122,7 @@ KEPT = {
     "reached: a recurrence": (every_parameter_receives_a_gradient(), X, nn.GRU(4, 4, batch_first=True)),
     "reached: an embedding, if not in every case": (
         every_parameter_receives_a_gradient(),
-        tokens("b t", vocab=5),
+        tokens("b t", vocab_size=5),
         nn.Embedding(5, 4),
     ),
     "reached: a router whose weight is kept": (every_parameter_receives_a_gradient(), X, Routed(soft=True)),

@@ -306,7 +306,7 @@ def test_a_pooled_output_is_not_equivariant_nor_otherwise(law, judge):
 
 INAPPLICABLE = {
     "no gradient": (lambda x: x.detach().sum((1, 2)), POINTS, "the map passes no gradient"),
-    "integers": (lambda x: x, tokens("b n 3", vocab=5), "the input is to be made of real numbers"),
+    "integers": (lambda x: x, tokens("b n 3", vocab_size=5), "the input is to be made of real numbers"),
 }
 
 

@@ -173,7 +173,7 @@ class BoundMap:
     """What is done to the target before a call, and how that reads in Python, with the tensors in it."""
     dtype: torch.dtype | None = None
     """The precision of the call, where it is not that of the run."""
-    excepted: tuple[ExcludedRegion, ...] = ()
+    exclusions: tuple[ExcludedRegion, ...] = ()
     made: Counter[str] | None = None
     """How many calls were made, if each goes on where the one before ended."""
     trace: OperationTrace | None = None
@@ -182,14 +182,14 @@ class BoundMap:
     def __call__(self, *inputs: Any) -> Any:
         return self._called(inputs)[1]
 
-    def in_turn(self, *calls: tuple[Any, ...]) -> list[Any]:
-        f = self.running() if len(calls) > 1 else self
+    def call_sequence(self, *calls: tuple[Any, ...]) -> list[Any]:
+        f = self.stateful() if len(calls) > 1 else self
         return [f._called(inputs)[1] for inputs in calls]
 
-    def running(self) -> BoundMap:
+    def stateful(self) -> BoundMap:
         return dataclasses.replace(self, made=Counter())
 
-    def whole(self, *inputs: Any) -> Any:
+    def raw_output(self, *inputs: Any) -> Any:
         return self._called(inputs, whole=True)[0]
 
     def _called(self, inputs: tuple[Any, ...], whole: bool = False) -> tuple[Any, Any]:
@@ -238,33 +238,33 @@ class BoundMap:
 
     def method(self, method: str | Callable[..., Any]) -> BoundMap:
         if not isinstance(method, str):
-            return dataclasses.replace(self.other(method), bare=True)
+            return dataclasses.replace(self.with_function(method), bare=True)
         if not hasattr(self.target, method):
             raise Inapplicable(f"{type(self.target).__name__} has no method {method!r}")
         bound = getattr(self.target, method)
         return dataclasses.replace(self, function=bound, key=None, bare=True, expression=f"f.{method}")
 
-    def other(self, other: Callable[..., Any]) -> BoundMap:
+    def with_function(self, other: Callable[..., Any]) -> BoundMap:
         name = getattr(other, "__name__", "other")
         return dataclasses.replace(self, function=other, key=None, expression=name if name.isidentifier() else "other")
 
-    def through(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]], said: str = "") -> BoundMap:
+    def wrapped(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]], said: str = "") -> BoundMap:
         expression = said.format(f=self.expression) if said else "wrapped"
         return dataclasses.replace(self, function=wrapper(self.function), expression=expression)
 
-    def after(self, change: Callable[[Any], object], said: str = "", *tensors: Tensor) -> BoundMap:
+    def modified(self, change: Callable[[Any], object], said: str = "", *tensors: Tensor) -> BoundMap:
         return dataclasses.replace(self, changes=(*self.changes, (change, said, tensors)))
 
     def cast(self, dtype: torch.dtype) -> BoundMap:
         return dataclasses.replace(self, dtype=dtype)
 
-    def laid(self, layout: str) -> BoundMap:
+    def with_layout(self, layout: str) -> BoundMap:
         return dataclasses.replace(self, setting=dataclasses.replace(self.setting, layout=layout))
 
     def eval(self) -> BoundMap:
         return dataclasses.replace(self, setting=dataclasses.replace(self.setting, training=False))
 
-    def seeded(self, seed: int) -> BoundMap:
+    def with_seed(self, seed: int) -> BoundMap:
         return dataclasses.replace(self, seed=seed)
 
     def parameters_after(self, *inputs: Any) -> dict[str, Tensor]:
@@ -306,7 +306,7 @@ class BoundMap:
         how = (self.setting.training, self.function, self.seed, self.dtype, self.setting.layout)
         with self._unrecorded():
             self.calls.note(*how, self.changes, self.changed, inputs)
-            if any((e.distance(*inputs) < e.radius).any() for e in self.excepted):
+            if any((e.distance(*inputs) < e.radius).any() for e in self.exclusions):
                 raise Excepted
             passed = tuple(self._laid(x) if isinstance(x, Tensor) else self._copied(x) for x in inputs)
             args, kwargs = self._around(passed, self._laid)

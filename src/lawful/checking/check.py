@@ -17,7 +17,7 @@ from lawful.checking.module_state import preserve_global_state, seed_all
 from lawful.checking.runner import CaseRunner, LawRaised
 from lawful.checking.search import SHRINKS, search
 from lawful.checking.strategies import describe_inputs, fixed
-from lawful.checking.verdict import Grade, Report, Verdict
+from lawful.checking.verdict import Status, Report, Verdict
 from lawful.laws.law import Claim, Inapplicable, Law
 
 CASES, SECONDS = 100, 60.0
@@ -32,14 +32,14 @@ class SearchBudget:
         seed: The same seed gives the same counterexample.
         rerandomize_weights: Whether laws that should hold for any parameters are also judged with the parameters that
             are zero, one or the identity re-randomised.
-        seconds: After this long a law is judged by the cases tried so far, and the report says so.
+        timeout: After this long a law is judged by the cases tried so far, and the report says so.
         shrinks: How many smaller cases to try after the first that fails.
     """
 
     cases: int = CASES
     seed: int = 0
     rerandomize_weights: bool = True
-    seconds: float = SECONDS
+    timeout: float = SECONDS
     shrinks: int = SHRINKS
 
 
@@ -53,7 +53,7 @@ def check(
     cases: int = CASES,
     seed: int = 0,
     rerandomize_weights: bool = True,
-    seconds: float = SECONDS,
+    timeout: float = SECONDS,
 ) -> Report:
     """Judges whether a module or function keeps laws, and finds the smallest counterexample where it does not.
 
@@ -69,7 +69,7 @@ def check(
         seed: The same seed gives the same counterexample.
         rerandomize_weights: Whether laws that should hold for any parameters are also judged with the parameters that
             are zero, one or the identity re-randomised.
-        seconds: After this long a law is judged by the cases tried so far, and the report says so.
+        timeout: After this long a law is judged by the cases tried so far, and the report says so.
 
     Examples:
         >>> from lawful.laws import causality, shape
@@ -90,7 +90,7 @@ def check(
             target = target()
     name = getattr(target, "__name__", type(target).__name__)
     start = time.monotonic()
-    effort = SearchBudget(cases, seed, rerandomize_weights, seconds)
+    effort = SearchBudget(cases, seed, rerandomize_weights, timeout)
     found = [judge_law(law, target, inputs, name, effort) for law in laws]
     return Report(tuple(found), time.monotonic() - start, seed)
 
@@ -100,7 +100,7 @@ def check_claims(claims: Iterable[Claim], *, cases: int = CASES, seed: int = 0) 
     start = time.monotonic()
     effort = SearchBudget(cases, seed)
     with preserve_global_state():
-        found = [judge_law(c.law, c.subject, c.inputs, c.label, effort) for c in seeded(claims, seed)]
+        found = [judge_law(c.law, c.target, c.inputs, c.label, effort) for c in seeded(claims, seed)]
     return Report(tuple(found), time.monotonic() - start, seed)
 
 
@@ -143,10 +143,10 @@ def judge_law(
         progress: Told the number of cases tried so far.
     """
     file, line = place(target)
-    verdict = Verdict("error", str(law), law.formula, name, within=law.within, file=file, line=line)
+    verdict = Verdict("error", str(law), law.formula, name, rtol=law.rtol, file=file, line=line)
     start = time.monotonic()
 
-    def ended(status: Grade, reason: str, **more: Any) -> Verdict:
+    def ended(status: Status, reason: str, **more: Any) -> Verdict:
         return dataclasses.replace(verdict, status=status, reason=reason, seconds=time.monotonic() - start, **more)
 
     def judged_on(inputs: Any) -> Verdict:
@@ -155,7 +155,7 @@ def judge_law(
             try:
                 cases = min(effort.cases, law.cases or effort.cases)
                 tally = search(
-                    trial, cases, effort.seed, seconds=effort.seconds, shrinks=effort.shrinks, progress=progress
+                    trial, cases, effort.seed, timeout=effort.timeout, shrinks=effort.shrinks, progress=progress
                 )
                 if tally.failure is None:
                     return unrefuted(trial, tally, verdict)

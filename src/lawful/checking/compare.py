@@ -111,13 +111,13 @@ def sides(statement: Equal | AtMost) -> Sides:
 
 
 def judge(
-    statement: Deterministic, dtype: torch.dtype, within: float = 0.0, noises: Sequence[float] | None = None
+    statement: Deterministic, dtype: torch.dtype, rtol: float = 0.0, noises: Sequence[float] | None = None
 ) -> Finding:
     """Finds the worst entry of a statement and says whether it is more than rounding.
 
     Args:
         dtype: The precision that the map effectively works in.
-        within: An error, relative to the scale of the output, that the law allows for.
+        rtol: An error, relative to the scale of the output, that the law allows for.
         noises: The measured noise of each output; without it only the floor of a few eps is known.
     """
 
@@ -135,7 +135,7 @@ def judge(
         return Finding("shapes differ", reason=laid.shapes)
     return _worst(
         [
-            _compare(statement, pair, base(n), within, noises[n] if noises else 0.0)
+            _compare(statement, pair, base(n), rtol, noises[n] if noises else 0.0)
             for n, pair in enumerate(zip(laid.left, laid.right, laid.where, strict=True))
         ]
     )
@@ -152,7 +152,7 @@ def _compare(
     statement: Equal | AtMost,
     pair: tuple[Tensor, Tensor, Tensor | None],
     base: Finding,
-    within: float,
+    rtol: float,
     measured: float,
 ) -> Finding:
     a, b, where = pair
@@ -166,12 +166,12 @@ def _compare(
         base = replace(base, compared=compared)
         return _at(base, "not finite", (~(a.isfinite() & b.isfinite())).double(), a, b)
     difference = (a - b).clamp_min(0) if isinstance(statement, AtMost) else (a - b).abs()
-    if isinstance(statement, Equal) and (isinstance(statement.slack, Tensor) or statement.slack):
-        difference = (difference - real(torch.as_tensor(statement.slack))).clamp_min(0)
-    bare = isinstance(statement, AtMost) and statement.bare
+    if isinstance(statement, Equal) and (isinstance(statement.atol, Tensor) or statement.atol):
+        difference = (difference - real(torch.as_tensor(statement.atol))).clamp_min(0)
+    bare = isinstance(statement, AtMost) and statement.ignore_noise
     noise = 0.0 if bare else max(measured, FEW * torch.finfo(base.dtype).eps * scale)
     residual = float(difference.max())
-    allowed = residual <= within * scale
+    allowed = residual <= rtol * scale
     base = replace(base, compared=compared, scale=scale, noise=noise, residual=0.0 if allowed else residual)
     if allowed or residual <= MARGIN * noise:
         return base

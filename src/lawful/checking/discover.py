@@ -32,7 +32,7 @@ class DiscoveredLaw:
     """A law that was tried, and those that are known with it."""
 
     verdict: Verdict
-    also: tuple[str, ...] = ()
+    implied: tuple[str, ...] = ()
     """Of a law that held, those that follow from it; of one that was refuted, those that it would follow from."""
 
 
@@ -43,7 +43,7 @@ class Discovery:
     target: str
     held: tuple[DiscoveredLaw, ...]
     refuted: tuple[DiscoveredLaw, ...]
-    silent: tuple[DiscoveredLaw, ...]
+    not_applicable: tuple[DiscoveredLaw, ...]
     claims: str
     """Python that declares what held."""
     seconds: float = 0.0
@@ -57,21 +57,21 @@ class Discovery:
         rows = [("held", row.verdict.law, _said(row)) for row in self.held]
         rows += [("refuted", row.verdict.law, _said(row)) for row in self.refuted]
         reasons: dict[str, list[str]] = {}
-        for row in self.silent:
+        for row in self.not_applicable:
             reasons.setdefault(row.verdict.reason or row.verdict.status, []).append(row.verdict.law.partition("(")[0])
         return rows + [("nothing", ", ".join(dict.fromkeys(laws)), reason) for reason, laws in reasons.items()]
 
     @property
     def summary(self) -> str:
         """The counts, and how long it took."""
-        counts = [sum(1 + len(row.also) for row in rows) for rows in (self.held, self.refuted, self.silent)]
+        counts = [sum(1 + len(row.implied) for row in rows) for rows in (self.held, self.refuted, self.not_applicable)]
         return f"{counts[0]} held, {counts[1]} refuted, {counts[2]} had nothing to say in {self.seconds:.1f} s"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the discovery as JSON data."""
         rows = {
-            kind: [{"verdict": row.verdict.to_json(), "also": list(row.also)} for row in getattr(self, kind)]
-            for kind in ("held", "refuted", "silent")
+            kind: [{"verdict": row.verdict.to_json(), "implied": list(row.implied)} for row in getattr(self, kind)]
+            for kind in ("held", "refuted", "not_applicable")
         }
         return {"version": 1, "target": self.target, **rows, "claims": self.claims, "seconds": round(self.seconds, 3)}
 
@@ -79,8 +79,8 @@ class Discovery:
     def from_json(cls, data: Mapping[str, Any]) -> Discovery:
         """Reads back what `to_json` wrote."""
         rows = {
-            kind: tuple(DiscoveredLaw(Verdict.from_json(row["verdict"]), tuple(row["also"])) for row in data[kind])
-            for kind in ("held", "refuted", "silent")
+            kind: tuple(DiscoveredLaw(Verdict.from_json(row["verdict"]), tuple(row["implied"])) for row in data[kind])
+            for kind in ("held", "refuted", "not_applicable")
         }
         return cls(data["target"], **rows, claims=data["claims"], seconds=data["seconds"])
 
@@ -96,8 +96,8 @@ def _said(row: DiscoveredLaw) -> str:
     held = row.verdict.status == "held"
     said = [note for note in row.verdict.notes if note.startswith("of the parameters as given")] if held else []
     said += [] if held else [counterexample_summary(row.verdict)]
-    if row.also:
-        said.append(("so too " if held else "so neither ") + _listed(row.also))
+    if row.implied:
+        said.append(("so too " if held else "so neither ") + _listed(row.implied))
     return "; ".join(said)
 
 
@@ -127,10 +127,10 @@ def counterexample_summary(verdict: Verdict) -> str:
 CASES = 30
 """How many cases discovery tries for each law."""
 
-HOUSEKEEPING = ("bookkeeping", "training", "calculus")
+HOUSEKEEPING = ("module_hygiene", "gradients")
 """The kinds of law that are shown last."""
 
-EFFORT = SearchBudget(cases=CASES, seconds=10.0, shrinks=20)
+EFFORT = SearchBudget(cases=CASES, timeout=10.0, shrinks=20)
 
 
 def discover(target: Callable[..., Any], *, inputs: Any, cases: int = CASES, seed: int = 0) -> Discovery:
@@ -162,7 +162,7 @@ def discover(target: Callable[..., Any], *, inputs: Any, cases: int = CASES, see
             seed_all(seed)
             target = target()
     exploration = DiscoverySearch(
-        target, inputs, name, SearchBudget(cases, seed, seconds=EFFORT.seconds, shrinks=EFFORT.shrinks)
+        target, inputs, name, SearchBudget(cases, seed, timeout=EFFORT.timeout, shrinks=EFFORT.shrinks)
     )
     for _ in exploration.verdicts():
         pass
@@ -249,12 +249,12 @@ class DiscoverySearch:
         }
         follow = {n: tuple(o for o in self.laws if o in self.weaker[n] and self._grade(o) != "refuted") for n in heads}
         implied = {name for names in follow.values() for name in names}
-        silent = [n for n in self.laws if self._grade(n) not in ("held", "refuted", "") and n not in implied]
+        not_applicable = [n for n in self.laws if self._grade(n) not in ("held", "refuted", "") and n not in implied]
         return Discovery(
             self.name,
             held=tuple(DiscoveredLaw(self.judged[n], follow[n]) for n in heads),
             refuted=tuple(DiscoveredLaw(self.judged[n], hence[n]) for n in refuted),
-            silent=tuple(DiscoveredLaw(self.judged[n]) for n in silent),
+            not_applicable=tuple(DiscoveredLaw(self.judged[n]) for n in not_applicable),
             claims=claims_text([self.laws[n] for n in heads], self.name, made, home, self.inputs),
             seconds=time.monotonic() - self.start,
         )

@@ -14,7 +14,7 @@ from lawful.checking.compare import dtype_name
 from lawful.checking.repro import script
 from lawful.checking.runner import CaseRun, CaseRunner, Outcome
 from lawful.checking.search import STEPS, Failure, SearchStats, simplify_values
-from lawful.checking.verdict import Counterexample, Grade, Value, Verdict
+from lawful.checking.verdict import Counterexample, Status, Value, Verdict
 from lawful.laws._tree import leaves
 from lawful.laws.interfaces import RejectCase
 
@@ -46,7 +46,7 @@ def unrefuted(trial: CaseRunner, tally: SearchStats, verdict: Verdict) -> Verdic
 
 def combined(judged: list[Verdict], verdict: Verdict) -> Verdict:
     """The verdict about a law that is made of others: that of the first part that is worst off."""
-    order: tuple[Grade, ...] = ("refuted", "error", "vacuous", "inapplicable", "held", "waived")
+    order: tuple[Status, ...] = ("refuted", "error", "vacuous", "inapplicable", "held", "waived")
     worst = min(judged, key=lambda v: order.index(v.status))
     reason = f"{worst.law}: {worst.reason}" if worst.reason else "" if worst.status == "held" else worst.law
     return dataclasses.replace(
@@ -75,7 +75,7 @@ def _notes(trial: CaseRunner, tally: SearchStats) -> tuple[str, ...]:
     if count := trial.counts["excused"]:
         notes.append(f"{count} cases excused: rounding alone decides them (a tie, a kink or a jump)")
     if count := trial.counts["excepted"]:
-        near = ", ".join(map(str, trial.law.excepted))
+        near = ", ".join(map(str, trial.law.exclusions))
         notes.append(f"{count} cases excepted: close to {near}")
     notes += [f"largest {name} seen: {value:.4g}" for name, value in trial.observed.items()]
     if tally.stopped:
@@ -115,7 +115,7 @@ def refuted(
         repro = None
     found = _counterexample(trial, outcome, tally.found_at)
     reason = outcome.finding.reason
-    status: Grade = "error" if outcome.finding.kind == "shapes differ" else "refuted"
+    status: Status = "error" if outcome.finding.kind == "shapes differ" else "refuted"
     return dataclasses.replace(
         verdict,
         status=status,

@@ -51,8 +51,8 @@ def one_line(verdict: Verdict) -> str:
         said.append(f"{verdict.cases} cases{worst}")
     elif verdict.reason:
         said.append(verdict.reason)
-    if verdict.within is not None and verdict.status in ("held", "refuted"):
-        said.append(f"within {verdict.within:g}")
+    if verdict.rtol is not None and verdict.status in ("held", "refuted"):
+        said.append(f"rtol {verdict.rtol:g}")
     return "  ".join(said)
 
 

@@ -29,7 +29,7 @@ from lawful.checking.targets import TargetError, UsageError
 from lawful.checking.verdict import Report, Verdict
 from lawful.laws.law import Law
 
-WITHOUT_INPUT = ("samples_follow_density", "density_integrates_to_one", "reparameterised_gradient")
+WITHOUT_INPUT = ("samples_follow_density", "density_integrates_to_one", "reparameterized_gradient")
 """The laws that may speak of a map that takes nothing."""
 
 
@@ -89,8 +89,8 @@ def _claims(module: Any, seed: int) -> Iterator[CheckTask]:
         try:
             for position, claim in enumerate(seeded(function(), seed)):
                 made = f"from itertools import islice\n\nfrom {home} import claims\n\ntorch.manual_seed({seed})\n"
-                made += f"f = next(islice(claims(), {position}, None)).subject"
-                yield CheckTask(claim.label, claim.law, claim.subject, claim.inputs, made)
+                made += f"f = next(islice(claims(), {position}, None)).target"
+                yield CheckTask(claim.label, claim.law, claim.target, claim.inputs, made)
         except Exception as error:
             reason = f"claims() of {home} raised {type(error).__name__}: {error}"
             yield CheckTask(home, problem=Verdict("error", "claims", "", home, reason, trace=traceback.format_exc()))
@@ -156,7 +156,7 @@ def _judged(task: CheckTask, law: Law, job: dict[str, Any], say: Callable[[dict[
             task.target,
             task.inputs,
             task.label,
-            SearchBudget(job["cases"], job["seed"], seconds=job["seconds"] / 2),
+            SearchBudget(job["cases"], job["seed"], timeout=job["timeout"] / 2),
             made=task.made,
             progress=lambda done: say({"progress": done}),
         )
@@ -208,7 +208,7 @@ class Job:
     inputs: list[str] = field(default_factory=list)
     cases: int = 100
     seed: int = 0
-    seconds: float = 60.0
+    timeout: float = 60.0
     script: str | None = None
     discover: bool = False
     workers: int = 1
@@ -329,9 +329,9 @@ class Worker:
             if process.stdin is not None:
                 process.stdin.write(json.dumps({**vars(self.job), **share, **done}))
                 process.stdin.close()
-            for message in _messages(process, self.job.seconds, current):
+            for message in _messages(process, self.job.timeout, current):
                 if message is None:  # the time is up
-                    self._stopped(current, f"no answer within {self.job.seconds:g} s")
+                    self._stopped(current, f"no answer within {self.job.timeout:g} s")
                     return False
                 current |= message
                 if self._heard(message, current):

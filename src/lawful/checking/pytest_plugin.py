@@ -217,7 +217,7 @@ class LawItem(pytest.Item):
             pytest.fail(self.problem, pytrace=False)
         options, claim = self.config.option, self.claim
         effort = SearchBudget(options.lawful_cases, options.lawful_seed)
-        verdict = judge_law(claim.law, claim.subject, claim.inputs, claim.label, effort)
+        verdict = judge_law(claim.law, claim.target, claim.inputs, claim.label, effort)
         if verdict.status == "waived" or (self.usual and verdict.status in ("inapplicable", "vacuous")):
             pytest.skip(f"{verdict.status}: {verdict.reason}")
         if verdict.status != "held":
@@ -233,5 +233,5 @@ class LawItem(pytest.Item):
         """Where the map is defined."""
         from lawful.checking.check import place
 
-        file, line = place(self.claim.subject) if self.claim is not None else ("", 0)
+        file, line = place(self.claim.target) if self.claim is not None else ("", 0)
         return file or self.path, line or None, self.name

@@ -163,9 +163,9 @@ class CaseRunner:
         self.state.prepare(dtype, setting.randomised, noise=noise)
         calls = Calls()
         paths = attribute_errors_to_law(lambda: focus(self.law, arguments, self.names))
-        key, excepted = self.law.output, self.law.excepted
+        key, exclusions = self.law.output, self.law.exclusions
         f = BoundMap(
-            self.target, self.target, arguments, paths, key, self.state, setting, calls, excepted=excepted, trace=trace
+            self.target, self.target, arguments, paths, key, self.state, setting, calls, exclusions=exclusions, trace=trace
         )
         names = labels(arguments, self.names)
         draw.labels = {id(x): names[path] for path, x in leaves(arguments).items()}
@@ -177,7 +177,7 @@ class CaseRunner:
         with noise or trace or nullcontext(), torch.set_grad_enabled(False):
             statement = attribute_errors_to_law(lambda: self.law.state(f, *f.inputs(), **options))
         if not isinstance(statement, Statement):
-            raise LawRaised(f"a law returns a statement, such as Same(left, right): got {type(statement).__name__}")
+            raise LawRaised(f"a law returns a statement, such as Equal(left, right): got {type(statement).__name__}")
         exercised = calls.varied if statement.exercised is None else statement.exercised
         return CaseRun(
             statement,
@@ -209,7 +209,7 @@ class CaseRunner:
         training = self.state.trains and draw.choice((True, False)) and not self.evaluation_only
         grad = draw.choice((True, False))
         layout = LAYOUTS[max(0, draw.integer(0, 5) - 3)]
-        randomised = draw.integer(1, 3) if self.rerandomize_weights and draw.flag() else 0
+        randomised = draw.integer(1, 3) if self.rerandomize_weights and draw.boolean() else 0
         return Setting(training, "contiguous" if self.contiguous_only else layout, grad, randomised, self.seed)
 
     def examine(self, pick: Pick, given: list[DrawnTensor] | None = None) -> Outcome:
@@ -232,7 +232,7 @@ class CaseRunner:
             self.counts["excepted"] += 1
             raise
         if isinstance(run.statement, Occurs):
-            for name, reached in zip(run.statement.names, run.statement.reached, strict=True):
+            for name, reached in zip(run.statement.names, run.statement.occurred, strict=True):
                 self.reached[name] = self.reached.get(name, False) or bool(reached)
             return Outcome(Finding(compared=len(run.statement.names)), run)
         if isinstance(run.statement, Statistical):
@@ -262,16 +262,16 @@ class CaseRunner:
 
     def judge(self, run: CaseRun, statement: Deterministic) -> Finding:
         """Judges a run in the leading precision, and against the noise where rounding is in question."""
-        within = self.law.within or 0.0
-        finding = judge(statement, self.effective or self.precision, within)
+        rtol = self.law.rtol or 0.0
+        finding = judge(statement, self.effective or self.precision, rtol)
         exact = isinstance(statement, Equal) and statement.exact
         if exact and run.uneven:
             raise self._random_in_training()
         if finding.kind in ("differs", "exceeds"):
             if run.trained and run.several and not exact and self._is_random(run):
                 raise self._random_in_training()
-            if not (isinstance(statement, AtMost) and statement.bare):
-                finding = self._against_noise(run, statement, within)
+            if not (isinstance(statement, AtMost) and statement.ignore_noise):
+                finding = self._against_noise(run, statement, rtol)
         if finding.kind == "not finite" and not self._ordinary(run):
             self.counts["set aside"] += 1
             raise RejectCase
@@ -283,7 +283,7 @@ class CaseRunner:
         self.notes["judged in evaluation mode only: in training mode the map is random"] = None
         return RejectCase()
 
-    def _against_noise(self, run: CaseRun, statement: Deterministic, within: float) -> Finding:
+    def _against_noise(self, run: CaseRun, statement: Deterministic, rtol: float) -> Finding:
         noises: list[float] = []
         lowest = self.effective or self.precision
         for seed in range(RUNS):
@@ -296,15 +296,15 @@ class CaseRunner:
             noises = [max(pair) for pair in zip(noises, found, strict=True)] if noises else found
             if torch.finfo(mode.lowest).eps > torch.finfo(lowest).eps:
                 lowest = mode.lowest
-            if judge(statement, lowest, within, noises or None).times > CLEAR:
+            if judge(statement, lowest, rtol, noises or None).times > CLEAR:
                 break
         if lowest is not self.precision and self.effective is not lowest:
             self.effective = lowest
             self.notes[f"judged as {dtype_name(lowest)}: the map computes in it inside"] = None
-        finding = judge(statement, lowest, within, noises or None)
+        finding = judge(statement, lowest, rtol, noises or None)
         if not finding.failed and finding.noise > JUMP * finding.largest:
             if not self._repeats(run):
-                return judge(statement, lowest, within)
+                return judge(statement, lowest, rtol)
             self.counts["excused"] += 1
             run.exercised = False
         return finding
@@ -345,14 +345,14 @@ class CaseRunner:
             raise
         if not isinstance(again.statement, Deterministic):
             return None
-        finding = judge(again.statement, self.second, self.law.within or 0.0)
+        finding = judge(again.statement, self.second, self.law.rtol or 0.0)
         fails = finding.kind == "not finite"
         self.fine = -math.inf if fails else self.fine + 1  # a smaller case is to fail in the same way
         return finding if fails else None
 
     def _ordinary(self, run: CaseRun) -> bool:
         """Whether the law asks for a number: not where inputs are extreme or parameters drawn, unless it says so."""
-        everywhere = isinstance(run.statement, Finite) and run.statement.extremes
+        everywhere = isinstance(run.statement, Finite) and run.statement.include_extremes
         return everywhere or not (run.record.extreme or run.setting.randomised)
 
     def in_second(self, run: CaseRun) -> float:

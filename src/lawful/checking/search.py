@@ -188,7 +188,7 @@ def search(
     cases: int,
     seed: int,
     *,
-    seconds: float = float("inf"),
+    timeout: float = float("inf"),
     shrinks: int = SHRINKS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> SearchStats:
@@ -198,7 +198,7 @@ def search(
     looks for the failure again, by its own ways, and shrinks what it finds.
     """
     tally = SearchStats()
-    end, patience = time.monotonic() + seconds, SHRINK_SECONDS * shrinks / SHRINKS
+    end, patience = time.monotonic() + timeout, SHRINK_SECONDS * shrinks / SHRINKS
     smaller, found = 0, 0.0
     failing: tuple[bytes, type[_Fails]] | None = None
 

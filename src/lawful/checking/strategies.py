@@ -139,7 +139,7 @@ class CaseDraw(Draw):
         """Draws a tensor of a domain, and remembers which it is."""
         return self._give(domain, shape)
 
-    def fresh(self, x: Tensor, where: Tensor | None = None) -> Tensor:
+    def like(self, x: Tensor, where: Tensor | None = None) -> Tensor:
         domain, source = self._origin(x)
         return self._give(domain, tuple(source.shape), keep=x, where=where)
 
@@ -150,7 +150,7 @@ class CaseDraw(Draw):
                 return domain, source
         return Reals() if x.is_floating_point() else ExampleDomain(x.detach().cpu()), x.detach()
 
-    def another(self) -> tuple[Tensor, ...]:
+    def inputs(self) -> tuple[Tensor, ...]:
         sizes = dict(self.record.sizes)
         before = len(self.record.tensors)
         found = tuple(leaves(self.build(self)).values())
@@ -163,7 +163,7 @@ class CaseDraw(Draw):
         """A shift of some positions, shrinking to a swap of neighbours, then shuffled or not."""
         if n < 2:
             raise RejectCase
-        if self.flag():
+        if self.boolean():
             order = torch.randperm(n, generator=self._generator())
             if torch.equal(order, torch.arange(n)):
                 raise RejectCase
@@ -253,7 +253,7 @@ def draw_sizes(inputs: Any, draw: CaseDraw, most: Mapping[str, int]) -> dict[str
     free = [letter for letter, options in letters.items() if not options]
     longest = draw.integer(0, len(free) - 1) if len(free) > 1 else 0
     reach = (4, 17, 80)[draw.integer(0, 2)] if free else 0
-    special = bool(free) and draw.flag()
+    special = bool(free) and draw.boolean()
     sizes = {}
     for letter, options in letters.items():
         if options:
@@ -384,7 +384,7 @@ def bits(shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
     return rows.reshape(shape), True
 
 
-def like(example: Tensor, shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
+def like_example(example: Tensor, shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
     """Draws values as an example has them: itself, cut or repeated to the shape; its entries at random; real
     numbers of its size where it has both signs.
     """
@@ -419,13 +419,13 @@ def styles(domain: Domain) -> int:
 def fill(domain: Domain, shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
     """Draws the entries of an input, and says whether they are extreme."""
     if isinstance(domain, TokenDomain):
-        return torch.randint(domain.vocab, shape, generator=g), False
+        return torch.randint(domain.vocab_size, shape, generator=g), False
     if isinstance(domain, BoolDomain):
         return bits(shape, style, g)
     if isinstance(domain, Simplex):
         return simplex(shape, style, g)
     if isinstance(domain, ExampleDomain):
-        return like(domain.example, shape, style, g)
+        return like_example(domain.example, shape, style, g)
     return reals(shape, style, g)
 
 

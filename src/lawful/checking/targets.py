@@ -178,7 +178,7 @@ def _value(stated: Law, key: str, text: str) -> Any:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         value = load(text) if "Callable" in kind and ":" in text else text
-    if key == "within" or kind == "float":
+    if key == "rtol" or kind == "float":
         wanted: tuple[type, ...] = (int, float)
     else:
         wanted = {"int": (int,), "Axis": (int,), "bool": (bool,)}.get(kind, (object,))

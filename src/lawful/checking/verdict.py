@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Grade = Literal["held", "refuted", "vacuous", "inapplicable", "waived", "error"]
+Status = Literal["held", "refuted", "vacuous", "inapplicable", "waived", "error"]
 
-FAILING: tuple[Grade, ...] = ("refuted", "error")
+FAILING: tuple[Status, ...] = ("refuted", "error")
 
 
 class LawRefuted(AssertionError):
@@ -83,7 +83,7 @@ class Script:
 class Verdict:
     """What was found about one law and one map."""
 
-    status: Grade
+    status: Status
     law: str
     formula: str
     target: str
@@ -91,7 +91,7 @@ class Verdict:
     cases: int = 0
     worst: float | None = None
     """The largest residual of a law that held, as a multiple of the noise floor."""
-    within: float | None = None
+    rtol: float | None = None
     notes: tuple[str, ...] = ()
     counterexample: Counterexample | None = None
     seconds: float = 0.0
@@ -161,8 +161,25 @@ class Report:
     def __iter__(self) -> Iterator[Verdict]:
         return iter(self.verdicts)
 
+    def __len__(self) -> int:
+        return len(self.verdicts)
+
+    def __getitem__(self, name: str) -> Verdict:
+        """Returns the verdict on a law: `report["causality"]` or `report["causality(time=1)"]`.
+
+        Raises:
+            KeyError: If no verdict, or more than one, has that name; the message lists the names.
+        """
+        found = [v for v in self.verdicts if v.law == name] or [
+            v for v in self.verdicts if v.law.partition("(")[0] == name
+        ]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(f"{v.law} on {v.target}" for v in found or self.verdicts)
+        raise KeyError(f"{name!r} matches {len(found)} verdicts; the report has {names}")
+
     @property
-    def held(self) -> bool:
+    def passed(self) -> bool:
         """Whether nothing was refuted, nothing failed, and at least one law held."""
         return not any(v.failed for v in self.verdicts) and any(v.status == "held" for v in self.verdicts)
 

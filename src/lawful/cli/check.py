@@ -77,7 +77,7 @@ def check(
         target: `package.module:Name` or `path/file.py:Name`: a class, factory, instance or function. Without
             `:Name`, every claim of that module; without a target, every claim of lawful.
         law: A law, such as `causality:time=1`; give it again for another. `lawful laws` lists them.
-        input: What the target takes: `"b t 16"`, `"tokens(b t, vocab=65)"`, `"mask(b t)"`, each with `name=`
+        input: What the target takes: `"b t 16"`, `"tokens(b t, vocab_size=65)"`, `"mask(b t)"`, each with `name=`
             before it or not; give it again for another.
         search: How long to look, and from where.
         written: What to write to files.
@@ -233,12 +233,12 @@ def laws(name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar
         return USAGE
     console.print(Text(known.name, style="bold") + Text(f"   {known.formula}"))
     console.print(Text(known.summary))
-    for heading in ("Kept by", "Broken by"):
-        console.print(Text(f"{heading}: {known.remark(heading)}"))
+    for heading in ("Satisfied by", "Broken by"):
+        console.print(Text(f"{heading}: {known.doc_section(heading)}"))
     console.print(Text("Parameters:"))
     for key, parameter in known.signature.items():
         default = "required" if parameter.default is parameter.empty else f"default {parameter.default!r}"
         console.print(Text(f"  {key}: {parameter.annotation} ({default})"))
     console.print(Text("  input, output: which input and output it speaks of (default: the first)"))
-    console.print(Text(f"  within: a relative error to allow for (default {known.within})"))
+    console.print(Text(f"  rtol: relative tolerance (default {known.rtol})"))
     return 0

@@ -260,7 +260,7 @@ def _boxes_claims() -> Iterator[Claim]:
     def point(x: Tensor) -> Tensor:
         return -x.square().sum(-1) / 2 - math.log(2 * math.pi)
 
-    almost = replace(agreement(other=point), within=1e-8)
+    almost = replace(agreement(other=point), rtol=1e-8)
     yield Claim(almost, small, transformed(torch.tanh, "b 2"), name="a tiny box is a point")
 
 

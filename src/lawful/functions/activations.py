@@ -270,7 +270,7 @@ def gelu_tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def complementarity(f: Callable[..., Tensor], x: Tensor) -> Statement:
     """The opposite input gives what is missing to one, as the probability of the other of two outcomes.
 
-    Kept by: the sigmoid; the distribution function of a symmetric distribution.
+    Satisfied by: the sigmoid; the distribution function of a symmetric distribution.
     Broken by: tanh; a sigmoid of a shifted input.
     """
     return Equal(f(-x), 1 - f(x))
@@ -280,7 +280,7 @@ def complementarity(f: Callable[..., Tensor], x: Tensor) -> Statement:
 def gated_identity(f: Callable[..., Tensor], x: Tensor) -> Statement:
     """What is let through of x, and of -x, make up the whole of x.
 
-    Kept by: x times a gate g with g(-x) = 1 - g(x): SiLU, GELU, ReLU; softplus.
+    Satisfied by: x times a gate g with g(-x) = 1 - g(x): SiLU, GELU, ReLU; softplus.
     Broken by: a leaky ReLU; ELU.
     """
     return Equal(f(x) - f(-x), x)
@@ -290,7 +290,7 @@ def gated_identity(f: Callable[..., Tensor], x: Tensor) -> Statement:
 def approximation(f: Callable[..., Tensor], *xs: Tensor, other: Callable[..., Tensor], error: float) -> Statement:
     """Two maps differ by no more than an error, anywhere.
 
-    Kept by: GELU by a hyperbolic tangent, with 0.0005.
+    Satisfied by: GELU by a hyperbolic tangent, with 0.0005.
     Broken by: GELU by SiLU, with 0.0005.
     """
     apart = (f(*xs) - other(*xs)).abs()
@@ -550,7 +550,7 @@ def _tempered(x: Tensor, axis: int, temperature: float) -> Tensor:
 def concentration(f: Callable[..., Tensor], x: Tensor, *, draw: Draw) -> Statement:
     """Scaled up, the scores give all the probability to their maximum, exponentially fast in its lead.
 
-    Kept by: softmax, along the last axis.
+    Satisfied by: softmax, along the last axis.
     Broken by: softmax along another axis; scores divided by their sum; a sigmoid.
     """
     scale = draw.choice((1.0, 4.0, 64.0), "λ")

@@ -234,7 +234,7 @@ def _rotate(rows: Tensor, j: int) -> Tensor:
 @law("Q R = A; QᵀQ = 1; R_ij = 0 for i > j; R_ii ≥ 0", discover_with=None)
 def orthogonal_triangular(f: Map, a: Tensor) -> Statement:
     """The factors multiply to the matrix, Q has orthonormal columns, and R is triangular, its diagonal not negative."""
-    q, r = f.whole(a)
+    q, r = f.raw_output(a)
     one = torch.eye(r.shape[-1]).to(r).expand_as(r)
     diagonal = r.diagonal(dim1=-2, dim2=-1)
     return Equal(
@@ -308,7 +308,7 @@ def pinv(a: Float[Tensor, "*batch m n"], *, rtol: float | None = None) -> Float[
 @law("U Σ Vᵀ = A; UᵀU = VᵀV = 1; σ_1 ≥ ... ≥ σ_k ≥ 0", discover_with=None)
 def orthonormal_stretches(f: Map, a: Tensor) -> Statement:
     """The factors multiply to the matrix, and each has its form."""
-    u, s, vt = f.whole(a)
+    u, s, vt = f.raw_output(a)
     one = torch.eye(s.shape[-1]).to(a).expand(*s.shape, -1)
     return Equal(
         (u * s[..., None, :] @ vt, u.mT @ u, vt @ vt.mT, s),
@@ -560,7 +560,7 @@ def _at(s: Tensor, a: Tensor) -> Tensor:
 @law("A V = V Λ; VᵀV = 1; λ_1 ≤ ... ≤ λ_n", discover_with=None)
 def orthonormal_eigenvectors(f: Map, a: Tensor) -> Statement:
     """The columns of V are orthonormal eigenvectors, in the order of their eigenvalues."""
-    values, v = f.whole(a)
+    values, v = f.raw_output(a)
     one = torch.eye(a.shape[-1]).to(a).expand_as(a)
     return Equal(
         (a @ v, v.mT @ v, values), (v * values[..., None, :], one, values.sort().values), exercised=True,
@@ -571,7 +571,7 @@ def orthonormal_eigenvectors(f: Map, a: Tensor) -> Statement:
 @law("A V = V Λ; ‖v_i‖ = 1; det(s - A) = Π (s - λ_i)", discover_with=None)
 def unit_eigenvectors(f: Map, a: Tensor, *, draw: Draw) -> Statement:
     """The columns of V are eigenvectors of length 1, and each eigenvalue is counted as often as it occurs."""
-    values, v = f.whole(a)
+    values, v = f.raw_output(a)
     s = draw.normal(4, 1)
     return Equal(
         (a.to(v) @ v, v.norm(dim=-2), (s[..., None] - values).prod(-1)),
@@ -664,7 +664,7 @@ def lu(
 @law("P L U = A; PᵀP = 1, P_ij ≥ 0; L_ii = 1, L_ij = 0 for i < j, |L_ij| ≤ 1; U_ij = 0 for i > j", discover_with=None)
 def pivoted_factors(f: Map, a: Tensor) -> Statement:
     """The factors multiply to the matrix, and each has its form."""
-    p, l, u = f.whole(a)  # noqa: E741
+    p, l, u = f.raw_output(a)  # noqa: E741
     one = torch.eye(a.shape[-2]).to(a).expand_as(p)
     return Equal(
         (p @ l @ u, p.mT @ p, p.abs(), l.triu(), l.clamp(-1, 1), u.triu()),

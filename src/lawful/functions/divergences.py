@@ -97,7 +97,7 @@ def p_times_log(p: Tensor, log_q: Tensor) -> Tensor:
 def infinite_off_support(f: Callable[..., Tensor], p: Tensor, q: Tensor) -> Statement:
     """The output is infinite exactly where something happens that was said to be impossible.
 
-    Kept by: the Kullback-Leibler divergence, cross-entropy.
+    Satisfied by: the Kullback-Leibler divergence, cross-entropy.
     Broken by: a logarithm with an eps inside; 0 log 0 that is infinite or NaN.
     """
     impossible = ((p > 0) & (q == 0)).any(-1)
@@ -221,7 +221,7 @@ def _entropies_claims() -> Iterator[Claim]:
     for law in (written, gibbs_inequality(), convexity(input=1), infinite_off_support()):
         yield Claim(law, cross_entropy, pair)
     hot = agreement(other=lambda i, q: self_information(q.gather(-1, i.unsqueeze(-1)).squeeze(-1)))
-    yield Claim(hot, _one_hot, (tokens("b", vocab=4), one), "cross_entropy(one-hot, q)")
+    yield Claim(hot, _one_hot, (tokens("b", vocab_size=4), one), "cross_entropy(one-hot, q)")
     logits = (one, shape("b 4"))
     yield Claim(agreement(other=lambda x: entropy(x.softmax(-1))), entropy_from_logits, shape("b 4"))
     written = agreement(other=lambda p, x: p.sum(-1) * x.logsumexp(-1) - (p * x).sum(-1))
@@ -514,7 +514,7 @@ def total_variation_from_logits(
 def pinsker_inequality(f: Callable[..., Tensor], p: Tensor, q: Tensor) -> Statement:
     """Distributions with a small divergence are close in every event.
 
-    Kept by: total variation.
+    Satisfied by: total variation.
     Broken by: twice the total variation, which is the L¹ distance.
     """
     return AtMost(2 * f(p, q).square(), kl_divergence(p, q))

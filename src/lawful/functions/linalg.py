@@ -331,7 +331,7 @@ def project_onto_columns(x: Float[Tensor, "*#batch d"], a: Float[Tensor, "*#batc
 def orthogonal_projection(f: Callable[..., Tensor], x: Tensor, a: Tensor, *, draw: Draw) -> Statement:
     """What is left over is at right angles to the columns, and what is in their span stays as it is.
 
-    Kept by: least squares; projections onto lines and subspaces.
+    Satisfied by: least squares; projections onto lines and subspaces.
     Broken by: adding up the projections onto columns that are not at right angles.
     """
     inside = (a @ draw.normal(*a.shape[:-2], a.shape[-1], 1)).squeeze(-1)
@@ -453,7 +453,7 @@ def gram(x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n n"]:
 def positive_semidefiniteness(f: Callable[..., Tensor], x: Tensor, *, draw: Draw) -> Statement:
     """The output is a matrix, or a batch of them, whose quadratic form is never negative.
 
-    Kept by: Gram matrices, covariances, kernels.
+    Satisfied by: Gram matrices, covariances, kernels.
     Broken by: a matrix of distances; a product of queries with other keys.
     """
     g = f(x)
@@ -648,7 +648,7 @@ def _least_squares_claims() -> Iterator[Claim]:
         yield Claim(agreement(other=solve), in_units, (tall, shape("b 4")), name=f"{name}, in other units")
         yield Claim(agreement(other=lambda a, b: b.new_ones(())), refused, (tall, shape("b 4")), f"{name}, dependent")
     yield Claim(agreement(other=closed_form), half, (wide, shape("b 2")), name="ridge(penalty=0.5)")
-    limit = agreement(other=pseudo_inverse_solution, within=1e-4)
+    limit = agreement(other=pseudo_inverse_solution, rtol=1e-4)
     yield Claim(limit, little, (wide, shape("b 2")), name="ridge(penalty=1e-8)")
 
 

@@ -95,7 +95,7 @@ def pure_tensor(*vectors: Float[Tensor, " _"]) -> Float[Tensor, ...]:
 def tensor_associativity(f: Callable[..., Tensor], s: Tensor, t: Tensor, *, draw: Draw) -> Statement:
     """Brackets make no difference, though each product has more axes than its factors.
 
-    Kept by: tensor products; the Kronecker product.
+    Satisfied by: tensor products; the Kronecker product.
     Broken by: a cross product; a product that adds the axes of the second factor in front.
     """
     u = draw.values(2)
@@ -106,7 +106,7 @@ def tensor_associativity(f: Callable[..., Tensor], s: Tensor, t: Tensor, *, draw
 def rank_one(f: Callable[..., Tensor], *xs: Tensor, draw: Draw) -> Statement:
     """Every minor of two rows and two columns is zero, whichever axis makes the rows.
 
-    Kept by: pure tensors; an outer product.
+    Satisfied by: pure tensors; an outer product.
     Broken by: a sum of two pure tensors; the identity matrix.
     """
     t = f(*xs)

@@ -813,7 +813,7 @@ def whiteness(f: Map, x: Tensor, *, draw: Draw) -> Statement:
 
     The domain leaves out data that are, or almost are, of lower rank.
 
-    Kept by: whitening.
+    Satisfied by: whitening.
     Broken by: standardising; whitening with an eps.
     """
     draw.assume(_flatness(x) > 0.1)
@@ -827,7 +827,7 @@ def whiteness(f: Map, x: Tensor, *, draw: Draw) -> Statement:
 def least_change(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """No rotation or reflection of the output is closer to the input, taken from its mean.
 
-    Kept by: ZCA-whitening; the orthogonal factor of a polar decomposition.
+    Satisfied by: ZCA-whitening; the orthogonal factor of a polar decomposition.
     Broken by: PCA- and Cholesky-whitening.
     """
     y, off = f(x), x - x.mean(-2, keepdim=True)

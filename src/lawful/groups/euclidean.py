@@ -270,7 +270,7 @@ def _translation_claims() -> Iterator[Claim]:
         return torch.cat([x.new_zeros(1, 3), torch.eye(3).to(x)])
 
     yield Claim(agreement(other=expected), found, (element, element), name="Translation and its algebra")
-    yield Claim(agreement(other=standard, within=0.1), drawn, shape("1"), name="Translation.sample")
+    yield Claim(agreement(other=standard, rtol=0.1), drawn, shape("1"), name="Translation.sample")
 
 
 class Scaling(LieGroup):
@@ -385,7 +385,7 @@ def _scaling_claims() -> Iterator[Claim]:
         logs = group.sample(50, 40, generator=torch.Generator().manual_seed(0)).log().to(x)
         return torch.stack([logs.mean(), logs.std()])
 
-    yield Claim(agreement(other=lambda x: x.new_tensor([0, 1]), within=0.1), drawn, shape("1"), name="Scaling.sample")
+    yield Claim(agreement(other=lambda x: x.new_tensor([0, 1]), rtol=0.1), drawn, shape("1"), name="Scaling.sample")
 
 
 def claims() -> Iterator[Claim]:

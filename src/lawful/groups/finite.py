@@ -140,7 +140,7 @@ def _permutation_claims() -> Iterator[Claim]:
         orders = torch.tensor([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
         return torch.zeros(27).index_fill(0, orders @ torch.tensor([9, 3, 1]), 1 / 6).to(x)
 
-    yield Claim(agreement(other=uniform, within=0.2), drawn, shape("1"), name="Permutation.sample")
+    yield Claim(agreement(other=uniform, rtol=0.2), drawn, shape("1"), name="Permutation.sample")
 
 
 class Cyclic(Group):
@@ -225,7 +225,7 @@ def _cyclic_claims() -> Iterator[Claim]:
     def drawn(g: Tensor) -> Tensor:
         return torch.bincount(group.sample(4000, generator=torch.Generator().manual_seed(0))) / 4000
 
-    uniform = agreement(other=lambda g: torch.full((5,), 0.2), within=0.2)
+    uniform = agreement(other=lambda g: torch.full((5,), 0.2), rtol=0.2)
     yield Claim(uniform, drawn, tokens("1", 5), name="Cyclic.sample")
 
 
@@ -331,7 +331,7 @@ def _dihedral_claims() -> Iterator[Claim]:
         k, f = group.sample(4000, generator=torch.Generator().manual_seed(0)).unbind(-1)
         return (torch.bincount(k + 5 * f) / 4000).to(x)
 
-    uniform = agreement(other=lambda x: torch.full((10,), 0.1).to(x), within=0.2)
+    uniform = agreement(other=lambda x: torch.full((10,), 0.1).to(x), rtol=0.2)
     yield Claim(uniform, drawn, shape("1"), name="Dihedral.sample")
 
 

@@ -269,7 +269,7 @@ def separation(f: Callable[..., Tensor], g: Tensor, h: Tensor) -> Statement:
 
     Elements that are closer than 1e-3 are outside the domain.
 
-    Kept by: the chord between rotations; the angle; the number of transpositions.
+    Satisfied by: the chord between rotations; the angle; the number of transpositions.
     Broken by: a distance that does not see reflections.
     """
     same, apart = f(g, g), f(g, h)
@@ -284,10 +284,10 @@ def left_invariance(
 ) -> Statement:
     """Composing both elements with a third from the left leaves them as far apart.
 
-    Kept by: the angle between rotations; a word length of $h^{-1} k$.
+    Satisfied by: the angle between rotations; a word length of $h^{-1} k$.
     Broken by: the difference of Euler angles; a word length of $h k^{-1}$, which is kept from the right.
     """
-    g = draw.fresh(h)
+    g = draw.like(h)
     return Equal(f(compose(g, h), compose(g, k)), f(h, k))
 
 
@@ -295,10 +295,10 @@ def left_invariance(
 def rigidity(f: Callable[..., Tensor], g: Tensor, x: Tensor, *, draw: Draw) -> Statement:
     """Every element moves vectors such that they are as far apart as they were.
 
-    Kept by: rotations, reflections, translations, permutations.
+    Satisfied by: rotations, reflections, translations, permutations.
     Broken by: a scaling; a shear.
     """
-    y = draw.fresh(x)
+    y = draw.like(x)
     moved, plain = f(g, x) - f(g, y), x - y
     return Equal(torch.linalg.vector_norm(moved, dim=-1), torch.linalg.vector_norm(plain, dim=-1), exercised=True)
 
@@ -315,7 +315,7 @@ def distances(group: Group, element: Any, *, name: str = "") -> Iterator[Claim]:
         triangle_inequality(),
         left_invariance(compose=group.compose),
         name="left_invariant_metric",
-        says="The map is a distance between elements that composing from the left does not change.",
+        doc="The map is a distance between elements that composing from the left does not change.",
     )
     said = name or type(group).__name__
     yield Claim(invariant_metric(), group.distance, (element, element), name=f"{said}.distance")

@@ -202,7 +202,7 @@ def _se2_claims() -> Iterator[Claim]:
         squares = [[0.5, 0.5, 1.0], [0.5, 0.5, 1.0], [0.0, 0.0, 1.0]]
         return torch.cat([x.new_tensor([[0, 0, 0], [0, 0, 0], [0, 0, 1]]), x.new_tensor(squares)])
 
-    yield Claim(agreement(other=uniform, within=0.1), drawn, shape("1"), name="SE2.sample")
+    yield Claim(agreement(other=uniform, rtol=0.1), drawn, shape("1"), name="SE2.sample")
 
 
 TURN_SE3 = SO3()

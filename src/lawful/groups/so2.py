@@ -302,7 +302,7 @@ def _so2_claims() -> Iterator[Claim]:
         many = group.sample(80, 50, generator=torch.Generator().manual_seed(0)).flatten(0, 1).to(x)
         return torch.cat([many.mean(0), many.square().mean(0)])
 
-    uniform = agreement(other=lambda x: torch.cat([x.new_zeros(2, 2), x.new_full((2, 2), 0.5)]), within=0.1)
+    uniform = agreement(other=lambda x: torch.cat([x.new_zeros(2, 2), x.new_full((2, 2), 0.5)]), rtol=0.1)
     yield Claim(uniform, drawn, shape("1"), name="SO2.sample")
 
 

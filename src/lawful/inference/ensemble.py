@@ -108,7 +108,7 @@ class Ensemble(nn.Module):
 def no_worse_than_its_members(f: Map, scores: Tensor, y: Tensor) -> Statement:
     """The truth is on average no more surprising to the ensemble than to its members (Jensen's inequality).
 
-    Kept by: the mixture; the geometric mean too.
+    Satisfied by: the mixture; the geometric mean too.
     Broken by: a geometric mean that is not made to add up to one; the least sure member.
     """
 
@@ -120,7 +120,7 @@ def no_worse_than_its_members(f: Map, scores: Tensor, y: Tensor) -> Statement:
 
 def claims() -> Iterator[Claim]:
     """The laws that ensembles obey."""
-    jensen = (shape("m b 3"), tokens("b", vocab=3))
+    jensen = (shape("m b 3"), tokens("b", vocab_size=3))
     for average in (mean_probabilities, mean_log_probabilities):
         name = average.__name__
 

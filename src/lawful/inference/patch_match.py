@@ -231,7 +231,7 @@ def energy_never_rises(f: Map, a: Tensor, b: Tensor) -> Statement:
 
     The map gives the costs after each round, along its first axis.
 
-    Kept by: PatchMatch.
+    Satisfied by: PatchMatch.
     Broken by: taking a neighbour's guess without comparing it; a cost that is not that of the patch found.
     """
     costs = f(a, b)
@@ -381,7 +381,7 @@ def _filling_claims() -> Iterator[Claim]:
         around = [(u[:, i - 1, j] + u[:, i + 1, j] + u[:, i, j - 1] + u[:, i, j + 1]) / 4 for i, j in inner]
         return torch.stack([*around, (u[:, 1, 5] + u[:, 3, 5] + u[:, 2, 4]) / 3])
 
-    mean = replace(agreement(other=means, within=1e-6), cases=20)
+    mean = replace(agreement(other=means, rtol=1e-6), cases=20)
     yield Claim(mean, filled, transformed(torch.tanh, "2 5 6"), name="smooth_fill, each the mean")
     yield Claim(
         boundedness(low=-1.0, high=1.0), lambda x: smooth_fill(x.tanh(), hole), shape("1 5 6"), name="smooth_fill"

@@ -25,7 +25,7 @@ def _alike(y: Tensor, x: Tensor) -> Tensor:
 def idempotence(f: Map, x: Tensor) -> Statement:
     """Doing it twice is doing it once.
 
-    Kept by: a projection, ReLU, sorting, normalising to length 1.
+    Satisfied by: a projection, ReLU, sorting, normalising to length 1.
     Broken by: tanh; a layer norm with a gain.
     """
     y = _alike(f(x), x)
@@ -36,7 +36,7 @@ def idempotence(f: Map, x: Tensor) -> Statement:
 def involution(f: Map, x: Tensor) -> Statement:
     """Doing it twice undoes it.
 
-    Kept by: a reflection, a reversal, the negative, the transpose of a square matrix.
+    Satisfied by: a reflection, a reversal, the negative, the transpose of a square matrix.
     Broken by: a rotation by other than half a turn.
     """
     return Equal(f(_alike(f(x), x)), x, exercised=True)
@@ -51,7 +51,7 @@ def _pair(x: Tensor, y: Tensor) -> None:
 def commutativity(f: Map, x: Tensor, y: Tensor) -> Statement:
     """The order of two inputs makes no difference; for a distance this is its symmetry.
 
-    Kept by: a sum, an inner product, a distance.
+    Satisfied by: a sum, an inner product, a distance.
     Broken by: a matrix product, a divergence.
     """
     _pair(x, y)
@@ -62,11 +62,11 @@ def commutativity(f: Map, x: Tensor, y: Tensor) -> Statement:
 def associativity(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
     """Brackets make no difference.
 
-    Kept by: sums, products, the composition that a parallel scan is built on.
+    Satisfied by: sums, products, the composition that a parallel scan is built on.
     Broken by: a difference, an average of two.
     """
     _pair(x, y)
-    z = draw.fresh(x)
+    z = draw.like(x)
     return Equal(f(_alike(f(x, y), x), z), f(x, f(y, z)))
 
 
@@ -76,10 +76,10 @@ def distributivity(
 ) -> Statement:
     """The operation distributes over another one, a sum unless said otherwise, from the left.
 
-    Kept by: a product over a sum; a sum over a maximum.
+    Satisfied by: a product over a sum; a sum over a maximum.
     Broken by: a sum over a sum; attention over keys.
     """
-    z = draw.fresh(y)
+    z = draw.like(y)
     return Equal(f(x, over(y, z)), over(f(x, y), f(x, z)))
 
 
@@ -95,7 +95,7 @@ def _element(f: Map, element: Element, x: Tensor) -> Tensor:
 def identity_element(f: Map, x: Tensor, y: Tensor, *, identity: Element = 0.0) -> Statement:
     """There is an element e that changes nothing: a number, or a function of x that gives it.
 
-    Kept by: 0 for a sum, 1 for a product, the identity for the composition of rotations.
+    Satisfied by: 0 for a sum, 1 for a product, the identity for the composition of rotations.
     Broken by: a sum with a bias; quaternions with the real part at the wrong end.
     """
     _pair(x, y)
@@ -109,7 +109,7 @@ def inverse_element(
 ) -> Statement:
     """Each element has an inverse: `inverse(x)`, a function or the name of a method.
 
-    Kept by: the negative for a sum; the transpose for rotations.
+    Satisfied by: the negative for a sum; the transpose for rotations.
     Broken by: the transpose for matrices that are not orthogonal.
     """
     _pair(x, y)
@@ -128,10 +128,10 @@ def homomorphism(
 ) -> Statement:
     """The map turns one operation into another: first combining, then mapping is first mapping, then combining.
 
-    Kept by: the determinant; the logarithm, from products to sums; quaternions written as matrices.
+    Satisfied by: the determinant; the logarithm, from products to sums; quaternions written as matrices.
     Broken by: the trace, from products to products; a unit of the quaternions with a wrong sign.
     """
-    y = draw.fresh(x)
+    y = draw.like(x)
     return Equal(f(operation(x, y)), into(f(x), f(y)))
 
 
@@ -141,8 +141,8 @@ def action(
 ) -> Statement:
     """Applying two elements one after the other is applying their composition.
 
-    Kept by: matrices on columns; rotations, permutations and translations on what they move.
+    Satisfied by: matrices on columns; rotations, permutations and translations on what they move.
     Broken by: matrices on rows, from the right; a permutation that is applied as its inverse.
     """
-    h = draw.fresh(g)
+    h = draw.like(g)
     return Equal(f(g, _alike(f(h, x), x)), f(compose(g, h), x))

@@ -22,10 +22,10 @@ def _number(y: Tensor) -> Tensor:
 def monotonicity(f: Map, x: Tensor, *, decreasing: bool = False, draw: Draw) -> Statement:
     """A larger input, entry by entry, gives no smaller output; `decreasing`: no larger one.
 
-    Kept by: ReLU, sigmoid, sorting, a maximum, layers with non-negative weights.
+    Satisfied by: ReLU, sigmoid, sorting, a maximum, layers with non-negative weights.
     Broken by: GELU, softmax, a norm.
     """
-    y = real(x) + draw.fresh(x).abs()
+    y = real(x) + draw.like(x).abs()
     low, high = _number(f(x)), f(y)
     return AtMost(high, low) if decreasing else AtMost(low, high)
 
@@ -34,10 +34,10 @@ def monotonicity(f: Map, x: Tensor, *, decreasing: bool = False, draw: Draw) -> 
 def convexity(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """Each output is a convex function of the input (Jensen's inequality for two points), or of several jointly.
 
-    Kept by: norms, ReLU, log-sum-exp, a maximum, cross-entropy as a function of the logits.
+    Satisfied by: norms, ReLU, log-sum-exp, a maximum, cross-entropy as a function of the logits.
     Broken by: a sigmoid, a minimum, softmax.
     """
-    ys = [draw.fresh(real(x)) for x in xs]
+    ys = [draw.like(real(x)) for x in xs]
     weight = draw.choice((0.5, 0.25, 0.9), "λ")
     between = _number(f(*(weight * x + (1 - weight) * y for x, y in zip(xs, ys, strict=True))))
     return AtMost(between, weight * f(*xs) + (1 - weight) * f(*ys))
@@ -47,7 +47,7 @@ def convexity(f: Map, *xs: Tensor, draw: Draw) -> Statement:
 def finiteness(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """Every finite input, be it zero, constant, tiny or huge, gives a finite output and a finite gradient.
 
-    Kept by: softmax, a norm with an eps inside the root, log1p of a square.
+    Satisfied by: softmax, a norm with an eps inside the root, log1p of a square.
     Broken by: a norm without an eps, at 0; an exponential, of huge inputs; a square root whose gradient is infinite.
     """
     with torch.enable_grad():
@@ -55,7 +55,7 @@ def finiteness(f: Map, *xs: Tensor, draw: Draw) -> Statement:
         y = f(*leaves)
         reals = [x for x in leaves if x.requires_grad]
         found = torch.autograd.grad(y, reals, draw.normal(*y.shape), allow_unused=True) if y.requires_grad else ()
-    return Finite([y, *(g for g in found if g is not None)], extremes=True)
+    return Finite([y, *(g for g in found if g is not None)], include_extremes=True)
 
 
 _BOUNDS = ({"low": 0.0, "high": 1.0}, {"low": -1.0, "high": 1.0})
@@ -65,7 +65,7 @@ _BOUNDS = ({"low": 0.0, "high": 1.0}, {"low": -1.0, "high": 1.0})
 def boundedness(f: Map, *xs: Tensor, low: float = -math.inf, high: float = math.inf) -> Statement:
     """Every output lies between two bounds.
 
-    Kept by: a sigmoid (0 and 1), tanh (-1 and 1), softmax (0 and 1).
+    Satisfied by: a sigmoid (0 and 1), tanh (-1 and 1), softmax (0 and 1).
     Broken by: a residual around a sigmoid; a clamp on the wrong side of a scale.
     """
     if not low < high:
@@ -91,7 +91,7 @@ def lipschitz(f: Map, x: Tensor, *, constant: float = 1.0, draw: Draw) -> Statem
     The two inputs lie along the direction in which the derivative stretches most, found by a few steps of the
     power method. The report says the largest quotient that was seen: the constant is no smaller than that.
 
-    Kept by: ReLU, softmax, an orthogonal or spectrally normalised matrix (1).
+    Satisfied by: ReLU, softmax, an orthogonal or spectrally normalised matrix (1).
     Broken by: a square; attention with dot products; a matrix normalised by its largest entry.
     """
     if not constant > 0:

@@ -150,7 +150,7 @@ def _sampled(
         size, support = (n,), support or _support(f.target)
         if f.target.support in (constraints.simplex, constraints.one_hot):
             raise Inapplicable("the coordinates of a sample move only together")
-    x = f.seeded(draw.integer(0, 2**16)).method(sample)(size, *xs).detach()
+    x = f.with_seed(draw.integer(0, 2**16)).method(sample)(size, *xs).detach()
     if x.dim() not in (1, 2) or x.shape[0] != n:
         raise Inapplicable(f"sample({n}) is to return shape ({n},) or ({n}, d): got {tuple(x.shape)}")
     return x, support
@@ -177,7 +177,7 @@ def samples_follow_density(
     methods, or functions. For `torch.distributions` they need not be given. Integers are taken as discrete.
     `support` bounds where the density is asked for.
 
-    Kept by: a sampler and a density of one distribution.
+    Satisfied by: a sampler and a density of one distribution.
     Broken by: a scale taken for a variance; a truncation that the density does not know of.
     """
     n, xs = draw.samples, _conditions(f, sample, xs)
@@ -221,7 +221,7 @@ def _support(distribution: Distribution) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-@law("∫ p(x) dx = 1, with p = exp(log_prob)", within=1e-3, cases=4, every_input=True)
+@law("∫ p(x) dx = 1, with p = exp(log_prob)", rtol=1e-3, cases=4, every_input=True)
 def density_integrates_to_one(
     f: Map,
     *xs: Tensor,
@@ -237,7 +237,7 @@ def density_integrates_to_one(
     any more is outside the domain. In more it is the mean of p/q over samples of another density q, a Student t
     distribution fitted to the module's own samples.
 
-    Kept by: a normalised density; a flow with the right log-determinant.
+    Satisfied by: a normalised density; a flow with the right log-determinant.
     Broken by: a forgotten constant; a truncation without its factor; a log-determinant of the wrong sign.
     """
     xs = _conditions(f, sample, xs)
@@ -293,7 +293,7 @@ def score(
 
     `score(x)` and `log_prob(x)` are names of methods, or functions.
 
-    Kept by: a score computed by differentiation; a Gaussian with its score.
+    Satisfied by: a score computed by differentiation; a Gaussian with its score.
     Broken by: the gradient of the energy without its sign; a score of the variance taken for one of the scale.
     """
     reported = f.method(score)(real(x))
@@ -322,7 +322,7 @@ def reparameterized_gradient(
     The expectation is that of a bounded function h. Its gradient is estimated from other samples by
     $h(x) \nabla_\theta \log p_\theta(x)$, and the two estimates, in groups, are compared within what chance allows.
 
-    Kept by: a location plus a scale times noise.
+    Satisfied by: a location plus a scale times noise.
     Broken by: a sample that is detached from the scale; a straight-through estimate.
     """
     xs = _conditions(f, sample, xs)
@@ -343,12 +343,12 @@ def reparameterized_gradient(
         return torch.stack(found)
 
     with torch.enable_grad():
-        x = f.seeded(draw.integer(0, 2**16)).method(sample)(n, *xs)
+        x = f.with_seed(draw.integer(0, 2**16)).method(sample)(n, *xs)
         if x.dim() not in (1, 2) or x.shape[0] != n:
             raise Inapplicable(f"{sample}({n}) is to return shape ({n},) or ({n}, d): got {tuple(x.shape)}")
         weights = draw.normal(x[0].numel()).to(x)
         wave = lambda z: torch.tanh(z.reshape(n, -1) @ weights)  # noqa: E731
-        y = f.seeded(draw.integer(2**16 + 1, 2**17)).method(sample)(n, *xs).detach()
+        y = f.with_seed(draw.integer(2**16 + 1, 2**17)).method(sample)(n, *xs).detach()
         if not x.requires_grad:
             raise Inapplicable("the samples pass no gradient")
         logs = f.method(log_prob)(y, *xs).reshape(n)

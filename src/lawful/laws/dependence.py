@@ -14,7 +14,7 @@ from lawful.laws.statements import Equal, Occurs, Statement, at, index_along, up
 def batch_independence(f: Map, *xs: Tensor, batch: Axis = 0, draw: Draw) -> Statement:
     """The output of a sample does not depend on the other samples of its batch.
 
-    Kept by: layer norm, attention within a sequence, a batch norm in evaluation.
+    Satisfied by: layer norm, attention within a sequence, a batch norm in evaluation.
     Broken by: a batch norm in training; a reshape that mixes samples; a maximum over the whole batch.
     """
     i = draw.integer(0, length(xs[0], batch, "batch") - 1, "i")
@@ -26,7 +26,7 @@ def batch_independence(f: Map, *xs: Tensor, batch: Axis = 0, draw: Draw) -> Stat
 def causality(f: Map, *xs: Tensor, time: Axis = 1, draw: Draw) -> Statement:
     """An output never depends on inputs that come later.
 
-    Kept by: masked self-attention, a recurrence, a causal convolution.
+    Satisfied by: masked self-attention, a recurrence, a causal convolution.
     Broken by: attention without a mask; a norm whose statistics run over time; top-k over the sequence.
     """
     t = draw.integer(0, length(xs[0], time, "time") - 2, "t")
@@ -38,7 +38,7 @@ def causality(f: Map, *xs: Tensor, time: Axis = 1, draw: Draw) -> Statement:
 def locality(f: Map, *xs: Tensor, radius: int, axis: Axis = 1, draw: Draw) -> Statement:
     """An output depends only on inputs at most `radius` positions away.
 
-    Kept by: a convolution with 2r + 1 taps; attention within a window.
+    Satisfied by: a convolution with 2r + 1 taps; attention within a window.
     Broken by: one tap too many; a window that lets the first position through; any pooling over the axis.
     """
     if radius < 0:
@@ -52,11 +52,11 @@ def locality(f: Map, *xs: Tensor, radius: int, axis: Axis = 1, draw: Draw) -> St
 def every_input_matters(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """No input is ignored: for each there is a case in which another value of it gives another output.
 
-    Kept by: attention that looks at its mask.
+    Satisfied by: attention that looks at its mask.
     Broken by: an argument that is taken and dropped on the way.
     """
     y = f(*xs)
-    changed = [f(*xs[:n], draw.fresh(x), *xs[n + 1 :]) for n, x in enumerate(xs)]
+    changed = [f(*xs[:n], draw.like(x), *xs[n + 1 :]) for n, x in enumerate(xs)]
     return Occurs([f"input {n}" for n in range(len(xs))], [_apart(y, z) for z in changed])
 
 
@@ -80,7 +80,7 @@ def relative_position_only(f: Map, *xs: Tensor, draw: Draw) -> Statement:
 
     The last input is the positions.
 
-    Kept by: attention scores with rotary embeddings or relative biases.
+    Satisfied by: attention scores with rotary embeddings or relative biases.
     Broken by: an absolute embedding; rotary embeddings in two layouts that are mixed.
     """
     others, p = _positions(xs)
@@ -92,11 +92,11 @@ def relative_position_only(f: Map, *xs: Tensor, draw: Draw) -> Statement:
 def positions_matter(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """The positions, which are the last input, have an effect.
 
-    Kept by: any embedding of positions.
+    Satisfied by: any embedding of positions.
     Broken by: rotary embeddings over the head axis, which cancel; positions that are taken and dropped.
     """
     others, p = _positions(xs)
-    return Occurs(["the positions"], [_apart(f(*others, p), f(*others, draw.fresh(p)))])
+    return Occurs(["the positions"], [_apart(f(*others, p), f(*others, draw.like(p)))])
 
 
 @law("f(x, n)[i] = f(x[i, : n_i], n_i)")
@@ -105,7 +105,7 @@ def ragged_batches(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep: boo
 
     The second input is a mask of shape (b, t), of which only the lengths count, or the lengths, of shape (b,).
 
-    Kept by: attention under a key mask; a recurrence over packed sequences; a mean over what is there.
+    Satisfied by: attention under a key mask; a recurrence over packed sequences; a mean over what is there.
     Broken by: a mean over the padded length; positions counted from the end of the padding.
     """
     t, b = length(x, time, "time"), x.shape[0]

@@ -19,33 +19,33 @@ from lawful.laws.statements import AtMost, Equal, Statement
 def agreement(f: Map, *xs: Tensor, other: Callable[..., Any]) -> Statement:
     """Two maps give the same output on the same inputs.
 
-    Kept by: a fused and a plain path; a sparse and a dense one; a module and its reference.
+    Satisfied by: a fused and a plain path; a sparse and a dense one; a module and its reference.
     Broken by: a path that drops an argument; a mask aligned to the wrong corner.
     """
-    return Equal(f(*xs), f.other(other)(*xs))
+    return Equal(f(*xs), f.with_function(other)(*xs))
 
 
 @law("f(x) = f(x) with a switch set otherwise", every_input=True, discover_with=None)
 def switch_agreement(f: Map, *xs: Tensor, attribute: str, one: Any = True, other: Any = False) -> Statement:
     """A module gives the same output whichever way one of its attributes is set: fused or plain, say.
 
-    Kept by: a flag that only chooses how to compute.
+    Satisfied by: a flag that only chooses how to compute.
     Broken by: a fused path that drops the mask, the scale or the dropout of the plain one.
     """
     if not hasattr(f.target, attribute):
         raise Inapplicable(f"{type(f.target).__name__} has no attribute {attribute!r}")
 
     def switched(value: Any) -> Map:
-        return f.after(lambda target: setattr(target, attribute, value), f"{{f}}.{attribute} = {value!r}")
+        return f.modified(lambda target: setattr(target, attribute, value), f"{{f}}.{attribute} = {value!r}")
 
     return Equal(switched(one)(*xs), switched(other)(*xs))
 
 
 def _stepped(f: Map, pieces: list[Tensor], step: str | Callable[..., Any], state: Any) -> list[Tensor]:
     """Feeds pieces one after another, and hands the state on; what the module keeps itself stays too."""
-    outputs, stepping = [], f.method(step).running()
+    outputs, stepping = [], f.method(step).stateful()
     for piece in pieces:
-        found = stepping.whole(piece, state)
+        found = stepping.raw_output(piece, state)
         if not isinstance(found, tuple | list) or len(found) != 2 or not isinstance(found[0], Tensor):
             raise Inapplicable("a step is to return an output and a state")
         outputs.append(found[0])
@@ -62,7 +62,7 @@ def cached_decoding(
     `step(piece, state)` returns the outputs of a piece and the next state; the first state is None. The first
     piece is a prompt of any length, the others are of one size.
 
-    Kept by: attention with a key-value cache and positions that go on where the cache ends.
+    Satisfied by: attention with a key-value cache and positions that go on where the cache ends.
     Broken by: a mask aligned to the top left; positions that start anew with each piece.
     """
     n = length(x, time, "time")
@@ -88,11 +88,11 @@ def recurrence(
     `step(x_t, state)` takes one position, without the time axis, and returns its output and the next state. The
     first state is what `start(x_0)` returns, or None.
 
-    Kept by: a linear recurrence and its convolution; a scan.
+    Satisfied by: a linear recurrence and its convolution; a scan.
     Broken by: a step that is discretised otherwise; a state that is updated after it is read.
     """
     first, *others = x.unbind(time)
-    state = None if start is None else f.method(start).whole(first)
+    state = None if start is None else f.method(start).raw_output(first)
     outputs = _stepped(f, [first, *others], step, state)
     return Equal(along(f(x), x, time, "time"), torch.stack(outputs, dim=time))
 
@@ -101,7 +101,7 @@ def recurrence(
 def chunk_consistency(f: Map, *xs: Tensor, axis: Axis = 0, draw: Draw) -> Statement:
     """The parts of an input, put through one by one, give the parts of the output.
 
-    Kept by: layers applied to each position; anything over the batch axis that keeps samples apart.
+    Satisfied by: layers applied to each position; anything over the batch axis that keeps samples apart.
     Broken by: statistics over the axis; a chunk that does not know its place.
     """
     n = length(xs[0], axis)
@@ -117,7 +117,7 @@ def chunk_consistency(f: Map, *xs: Tensor, axis: Axis = 0, draw: Draw) -> Statem
 def sparse_agreement(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """A sparse tensor gives what the dense one gives.
 
-    Kept by: products with a matrix.
+    Satisfied by: products with a matrix.
     Broken by: an update that forgets the entries that are not stored; duplicate edges counted once.
     """
     thin = torch.where(draw.normal(*real(x).shape) > 0, x, 0.0)
@@ -137,7 +137,7 @@ def backend_agreement(
 
     By default the other one is attention that is computed step by step.
 
-    Kept by: layers of PyTorch's own operations.
+    Satisfied by: layers of PyTorch's own operations.
     Broken by: a kernel for one backend with another convention for masks or scales.
     """
 
@@ -148,14 +148,14 @@ def backend_agreement(
 
         return call
 
-    return Equal(f(*xs), f.through(inside)(*xs))
+    return Equal(f(*xs), f.wrapped(inside)(*xs))
 
 
 @law("compiled f(x) = f(x)", every_input=True, every_output=True, cases=10, discover_with=None)
 def compile_agreement(f: Map, *xs: Tensor, backend: str = "inductor") -> Statement:
     """The compiled map gives what the plain one gives. It needs a compiler, and some time.
 
-    Kept by: layers that `torch.compile` can follow.
+    Satisfied by: layers that `torch.compile` can follow.
     Broken by: a branch that was frozen while it was traced; a constant that was read from a tensor.
     """
     said = f"torch.compile({{f}}, backend={backend!r})"
@@ -164,7 +164,7 @@ def compile_agreement(f: Map, *xs: Tensor, backend: str = "inductor") -> Stateme
         torch._dynamo.reset()  # what was compiled before counts against a limit, beyond which nothing is
         return torch.compile(function, backend=backend)
 
-    return Equal(f.through(compiled, said)(*xs), f(*xs), exact=True)  # a noisy run is not compiled: no noise to compare
+    return Equal(f.wrapped(compiled, said)(*xs), f(*xs), exact=True)  # a noisy run is not compiled: no noise to compare
 
 
 @law("|f_low(x) - g(x)| ≤ k |g_low(x) - g(x)|", every_input=True, discover_with=None)
@@ -176,7 +176,7 @@ def low_precision(
     The truth is the plain implementation in the precision of the run, of inputs and parameters that `dtype` can
     hold. Its largest error in `dtype`, times a factor and not below a few last places, bounds that of the map.
 
-    Kept by: a fused kernel that adds up in float32.
+    Satisfied by: a fused kernel that adds up in float32.
     Broken by: a softmax or a long sum that adds up in the low precision itself; a cast too early.
     """
     low = getattr(torch, dtype, None)
@@ -184,9 +184,9 @@ def low_precision(
         raise ValueError(f"dtype is a real type, such as bfloat16: got {dtype!r}")
     held = {name: p.detach().to(low).to(p) for name, p in f.parameters.items()}
     f = f.with_parameters(held)
-    g = f.method(plain) if isinstance(plain, str) else f.other(plain)
+    g = f.method(plain) if isinstance(plain, str) else f.with_function(plain)
     inputs = [x.to(low).to(x) if x.is_floating_point() else x for x in xs]
     truth = g(*inputs)
     ours, theirs = f.cast(low)(*inputs).to(truth), g.cast(low)(*inputs).to(truth)
     floor = 4 * torch.finfo(low).eps * truth.abs().amax()
-    return AtMost((ours - truth).abs().amax(), factor * (theirs - truth).abs().amax() + floor, bare=True)
+    return AtMost((ours - truth).abs().amax(), factor * (theirs - truth).abs().amax() + floor, ignore_noise=True)

@@ -20,7 +20,7 @@ from lawful.laws.statements import Equal, Occurs, Statement
 _STEP = 1e-3
 
 
-@law("⟨c, Df(x) v⟩ = ⟨Df(x)ᵀ c, v⟩", within=1e-6, every_input=True)
+@law("⟨c, Df(x) v⟩ = ⟨Df(x)ᵀ c, v⟩", rtol=1e-6, every_input=True)
 def gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """The gradient from backpropagation, of the inputs and the parameters, is the derivative.
 
@@ -30,19 +30,19 @@ def gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     hundred, as in a saturated softmax, the case is outside the domain. `gradient().excluding(kink_at(0.0))`
     excepts kinks by their position.
 
-    Kept by: compositions of differentiable functions, away from kinks.
+    Satisfied by: compositions of differentiable functions, away from kinks.
     Broken by: a hand-written backward pass; a detached branch; an update in place under `no_grad`.
     """
     return _derivative(f, xs, lambda g, inputs: g(*inputs), draw)
 
 
-@law("⟨d, D(Df(x)ᵀ c) v⟩ = ⟨D(Df(x)ᵀ c)ᵀ d, v⟩", within=1e-6, every_input=True, cases=40)
+@law("⟨d, D(Df(x)ᵀ c) v⟩ = ⟨D(Df(x)ᵀ c)ᵀ d, v⟩", rtol=1e-6, every_input=True, cases=40)
 def second_order_gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """The gradient of the gradient by the inputs, as a penalty on it needs, is its derivative, and finite.
 
     Judged as `gradient` is.
 
-    Kept by: compositions of functions that PyTorch can differentiate twice.
+    Satisfied by: compositions of functions that PyTorch can differentiate twice.
     Broken by: a norm or an angle at 0; a backward pass written by hand that hides from differentiation.
     """
     cotangents: list[Tensor] = []
@@ -114,14 +114,14 @@ def _derivative(f: Map, xs: tuple[Tensor, ...], value: Callable[[Map, list[Tenso
     rounding = torch.finfo(y.dtype).eps * (c * y.detach()).abs().sum() / _STEP
     error = 10 * (apart + (2 * less - bend).abs().sum() + rounding)
     draw.assume((apart <= 0.01 * (fine.abs() + coarse.abs()).sum()) | ~(apart + backward).isfinite())
-    return Equal((fine + (fine - coarse) / 3).sum(), backward, slack=error, exercised=True)
+    return Equal((fine + (fine - coarse) / 3).sum(), backward, atol=error, exercised=True)
 
 
 @law("∇ Σ f(x) = g(x)", every_input=True, discover_with=None)
 def derivative(f: Map, *xs: Tensor, formula: Callable[..., Tensor]) -> Statement:
     """The gradient of the map by its first input, with its outputs added up, is what a formula says.
 
-    Kept by: the square and twice its argument; a norm and the direction of its argument.
+    Satisfied by: the square and twice its argument; a norm and the direction of its argument.
     Broken by: the square and its argument; a cross-entropy whose gradient forgets the target.
     """
     with torch.enable_grad():
@@ -130,7 +130,7 @@ def derivative(f: Map, *xs: Tensor, formula: Callable[..., Tensor]) -> Statement
         if not y.requires_grad:
             raise Inapplicable("the map passes no gradient")
         (found,) = torch.autograd.grad(y, x)
-    return Equal(found, f.other(formula)(*xs), exercised=True)
+    return Equal(found, f.with_function(formula)(*xs), exercised=True)
 
 
 @law("f⁻¹(f(x)) = x")
@@ -139,7 +139,7 @@ def invertibility(f: Map, x: Tensor, *, inverse: str | Callable[..., Any] = "inv
 
     `inverse` is the name of a method of the module, or a function; its first output counts.
 
-    Kept by: coupling layers, affine maps, orthogonal matrices.
+    Satisfied by: coupling layers, affine maps, orthogonal matrices.
     Broken by: an inverse with a wrong sign or order; an inverse that answers from a cache.
     """
     return Equal(f.method(inverse)(f(x)), x, exercised=True)
@@ -151,7 +151,7 @@ def log_determinant(f: Map, x: Tensor, *, log_det: Key = 1, draw: Draw) -> State
 
     `log_det` names the output that reports it.
 
-    Kept by: a coupling layer that sums its log-scales.
+    Satisfied by: a coupling layer that sums its log-scales.
     Broken by: a wrong sign; a sum over the batch; a forgotten factor.
     """
     i = draw.integer(0, real(x).shape[0] - 1, "i")
@@ -183,7 +183,7 @@ def _gradients(outputs: Sequence[Tensor], sources: Sequence[Tensor], cotangents:
 def every_parameter_receives_a_gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """No parameter is left out: for each there is an input at which its gradient is not zero.
 
-    Kept by: layers whose parameters all reach the output.
+    Satisfied by: layers whose parameters all reach the output.
     Broken by: a layer that is made and not used; a `detach` too many; rounding or an argmax on the way.
     """
     parameters = f.parameters
@@ -203,12 +203,12 @@ def _checkpointed(function: Callable[..., Any]) -> Callable[..., Any]:
 def checkpointed_gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """Activation checkpointing, which computes the map a second time, gives the same gradients.
 
-    Kept by: layers whose randomness comes from PyTorch's generator, dropout among them.
+    Satisfied by: layers whose randomness comes from PyTorch's generator, dropout among them.
     Broken by: a random choice from elsewhere; a call that changes what the next one computes.
     """
     said = "(lambda *a: torch.utils.checkpoint.checkpoint({f}, *a, use_reentrant=False))"
     parameters, cotangents = f.parameters, list[Tensor]()
-    f = f.seeded(draw.integer(0, 2**16, "ω"))
+    f = f.with_seed(draw.integer(0, 2**16, "ω"))
 
     def gradients(g: Map) -> list[Tensor]:
         leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in xs]
@@ -221,7 +221,7 @@ def checkpointed_gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
         return _gradients([y], sources, cotangents)
 
     with torch.enable_grad():
-        return Equal(gradients(f), gradients(f.through(_checkpointed, said)), exact=True)
+        return Equal(gradients(f), gradients(f.wrapped(_checkpointed, said)), exact=True)
 
 
 @law("∇L(x) = Σ_k w_k ∇L(x_k) for a batch x in parts x_k", every_input=True)
@@ -233,7 +233,7 @@ def gradient_accumulation(
     The map is a loss: one number. If it is a `mean` over samples, a part counts by how many samples it has; if it
     is a `sum`, parts add up.
 
-    Kept by: a mean of losses of samples; a sum over tokens divided by a number that is known beforehand.
+    Satisfied by: a mean of losses of samples; a sum over tokens divided by a number that is known beforehand.
     Broken by: a mean over the tokens of each micro-batch; a batch norm in training.
     """
     if total not in ("mean", "sum"):

@@ -66,7 +66,7 @@ def _of_chunks(values: Values) -> Iterator[Law]:
 
 _FOLLOW: dict[str, Callable[[Values], Iterator[Law]]] = {
     "linearity": _of_linearity,
-    "chunking": _of_chunks,
+    "chunk_consistency": _of_chunks,
     "additivity": lambda values: iter([oddness()]),
     "locality": _of_locality,
     "batch_independence": _of_batch_independence,

@@ -17,9 +17,9 @@ class Reals:
 
 @dataclass(frozen=True)
 class TokenDomain:
-    """Integers from 0 to `vocab - 1`."""
+    """Integers from 0 to `vocab_size - 1`."""
 
-    vocab: int
+    vocab_size: int
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ def shape(axes: str) -> Input:
     return Input(tuple(_size(word, axes) for word in axes.split()))
 
 
-def tokens(axes: str, vocab: int) -> Input:
-    """Describes an input of integers from 0 to `vocab - 1`, e.g. `tokens("b t", vocab=65)`."""
-    if vocab < 1:
-        raise ValueError(f"a vocabulary has at least one token: got vocab={vocab}")
-    return Input(shape(axes).axes, TokenDomain(vocab))
+def tokens(axes: str, vocab_size: int) -> Input:
+    """Describes an input of integers from 0 to `vocab_size - 1`, e.g. `tokens("b t", vocab_size=65)`."""
+    if vocab_size < 1:
+        raise ValueError(f"a vocabulary has at least one token: got vocab_size={vocab_size}")
+    return Input(shape(axes).axes, TokenDomain(vocab_size))
 
 
 def mask(axes: str) -> Input:
@@ -124,7 +124,7 @@ def probabilities(axes: str) -> Input:
 
 
 def transformed(function: Callable[[Tensor], Tensor], axes: str) -> Input:
-    """Describes what a function makes of real numbers, e.g. `made(so3.exp, "b 3")`: rotations, one for each row.
+    """Describes what a function makes of real numbers, e.g. `transformed(so3.exp, "b 3")`: rotations, one for each row.
 
     The axes are those of the real numbers that the function is given.
     """
@@ -132,7 +132,7 @@ def transformed(function: Callable[[Tensor], Tensor], axes: str) -> Input:
 
 
 def parse(text: str) -> tuple[str, Input]:
-    """Reads an input from text: `b t 16`, `tokens(b t, vocab=65)`, `mask(b t)`, `probabilities(b 8)`.
+    """Reads an input from text: `b t 16`, `tokens(b t, vocab_size=65)`, `mask(b t)`, `probabilities(b 8)`.
 
     Each may have `name=` before it.
 
@@ -145,14 +145,14 @@ def parse(text: str) -> tuple[str, Input]:
     """
     named = re.fullmatch(r"\s*(?:([A-Za-z_]\w*)\s*=)?\s*(.*?)\s*", text, re.S)
     name, body = named.groups() if named else ("", text)
-    if found := re.fullmatch(r"tokens\((.*?),\s*(?:vocab\s*=)?\s*(\d+)\s*\)", body):
+    if found := re.fullmatch(r"tokens\((.*?),\s*(?:vocab_size\s*=)?\s*(\d+)\s*\)", body):
         return name or "", tokens(found.group(1), int(found.group(2)))
     if found := re.fullmatch(r"(shape|mask|probabilities)\(([^()]*)\)", body):
         kinds = {"shape": shape, "mask": mask, "probabilities": probabilities}
         return name or "", kinds[found.group(1)](found.group(2))
     if not body or "(" in body:
         raise ValueError(
-            f"an input reads 'b t 16', 'tokens(b t, vocab=65)', 'mask(b t)' or 'probabilities(b 8)': got {text!r}"
+            f"an input reads 'b t 16', 'tokens(b t, vocab_size=65)', 'mask(b t)' or 'probabilities(b 8)': got {text!r}"
         )
     return name or "", shape(body)
 
@@ -161,15 +161,15 @@ def written(described: Input) -> str:
     """Writes a description as Python.
 
     Examples:
-        >>> written(tokens("b t:8,16", vocab=65))
-        'tokens("b t:8,16", vocab=65)'
+        >>> written(tokens("b t:8,16", vocab_size=65))
+        'tokens("b t:8,16", vocab_size=65)'
     """
     axes = " ".join(f"{a}:{','.join(map(str, a.options))}" if a.options else str(a) for a in described.axes)
     domain = described.domain
     if isinstance(domain, TransformedDomain):
-        return f'made({getattr(domain.function, "__name__", "...")}, "{axes}")'
+        return f'transformed({getattr(domain.function, "__name__", "...")}, "{axes}")'
     if isinstance(domain, TokenDomain):
-        return f'tokens("{axes}", vocab={domain.vocab})'
+        return f'tokens("{axes}", vocab_size={domain.vocab_size})'
     kind = "mask" if isinstance(domain, BoolDomain) else "probabilities" if isinstance(domain, Simplex) else "shape"
     return f'{kind}("{axes}")'
 

@@ -48,14 +48,14 @@ class Draw(ABC):
         """Draws entries in one of the styles that hide bugs: normal, one-hot, repeated, peaky, tiny, zero, ..."""
 
     @abstractmethod
-    def fresh(self, x: Tensor, where: Tensor | None = None) -> Tensor:
+    def like(self, x: Tensor, where: Tensor | None = None) -> Tensor:
         """Draws new values of the kind that the input `x` has (real numbers, tokens, a mask), in its shape.
 
         With `where`, only those entries are new.
         """
 
     @abstractmethod
-    def another(self) -> tuple[Tensor, ...]:
+    def inputs(self) -> tuple[Tensor, ...]:
         """Draws all inputs once more, in other sizes; for a law that speaks of every input."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Draw(ABC):
     def observe(self, name: str, value: float) -> None:
         """Says a number that the report should know the largest value of."""
 
-    def flag(self, name: str = "") -> bool:
+    def boolean(self, name: str = "") -> bool:
         """Draws yes or no; shrinks towards no."""
         return bool(self.integer(0, 1, name))
 
@@ -83,7 +83,7 @@ class Draw(ABC):
         """Returns `x` with fresh values in a region, and discards the case if the region is empty."""
         where = region(x).expand_as(x)
         self.assume(where.any())
-        return self.fresh(x, where)
+        return self.like(x, where)
 
 
 @runtime_checkable
@@ -103,13 +103,13 @@ class Map(Protocol):
     def method(self, method: str | Callable[..., Any]) -> Map:
         """Another function of the same object, by name, or any callable; called with just what it is given."""
 
-    def other(self, other: Callable[..., Any]) -> Map:
+    def with_function(self, other: Callable[..., Any]) -> Map:
         """Another map, called with the same inputs and read at its first output."""
 
-    def through(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]], said: str = "") -> Map:
+    def wrapped(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]], said: str = "") -> Map:
         """The same map, called through a wrapper of it; `said` is that in Python, such as `"torch.compile({f})"`."""
 
-    def after(self, change: Callable[[Any], object], said: str = "", *tensors: Tensor) -> Map:
+    def modified(self, change: Callable[[Any], object], said: str = "", *tensors: Tensor) -> Map:
         """The same map after something was done to it.
 
         `said` is that in Python, such as `"{f}.train()"` or, with a tensor, `"{f}({0})"`.
@@ -118,26 +118,26 @@ class Map(Protocol):
     def cast(self, dtype: torch.dtype) -> Map:
         """The same map with its inputs, parameters and buffers in another precision."""
 
-    def laid(self, layout: str) -> Map:
+    def with_layout(self, layout: str) -> Map:
         """The same map on inputs that are `"contiguous"`, `"transposed"` or `"strided"` in memory."""
 
     def eval(self) -> Map:
         """The same map in evaluation mode."""
 
-    def seeded(self, seed: int) -> Map:
+    def with_seed(self, seed: int) -> Map:
         """The same map, started from another random state."""
 
-    def in_turn(self, *calls: tuple[Any, ...]) -> list[Any]:
+    def call_sequence(self, *calls: tuple[Any, ...]) -> list[Any]:
         """Calls one after another, each with its inputs, with nothing put back in between."""
 
-    def whole(self, *inputs: Any) -> Any:
+    def raw_output(self, *inputs: Any) -> Any:
         """Returns all that a call returns, as it is: a tensor and a state, say."""
 
     def arguments_for(self, *inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The positional and the keyword arguments of a call."""
         ...
 
-    def running(self) -> Map:
+    def stateful(self) -> Map:
         """The same map, with nothing put back between its calls: each goes on where the one before ended."""
         ...
 

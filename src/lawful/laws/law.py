@@ -30,7 +30,7 @@ Axis = Annotated[int, "axis"]
 
 
 class Inapplicable(Exception):
-    """Raised by a law that has nothing to say of a map: the sentence says why."""
+    """Raised by a law that has nothing to say of a map: the message says why."""
 
 
 class Unsupported(Inapplicable):
@@ -62,7 +62,7 @@ class Law:
     """A law with its parameters. Call it to state it with others: `causality(time=2)`.
 
     Every law also takes `input=` (which inputs it speaks of: an index, a name, or a tuple of them), `output=`
-    (which output) and `within=` (an error, relative to the size of the output, that the law allows for).
+    (which output) and `rtol=` (an error, relative to the size of the output, that the law allows for).
     """
 
     state: Callable[..., Statement]
@@ -70,11 +70,11 @@ class Law:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     input: Key | tuple[Key, ...] | _All | None = None
     output: Key | _All | None = None
-    within: float | None = None
+    rtol: float | None = None
     any_weights: bool = True
     cases: int | None = None
     waiver: str | None = None
-    excepted: tuple[ExcludedRegion, ...] = ()
+    exclusions: tuple[ExcludedRegion, ...] = ()
     """Where the law is not asked for."""
     discover_with: tuple[Mapping[str, Any], ...] | None = ({},)
     """The parameters, besides axes, with which discovery discover_with the law; None for a law that it leaves alone."""
@@ -131,7 +131,7 @@ class Law:
         }
 
     def __call__(self, **parameters: Any) -> Law:
-        known = [*self.signature, "input", "output", "within"]
+        known = [*self.signature, "input", "output", "rtol"]
         for name in parameters:
             if name not in known:
                 raise TypeError(
@@ -139,14 +139,14 @@ class Law:
                 )
         if self.parts:
             return dataclasses.replace(self, parts=tuple(part(**part._own(parameters)) for part in self.parts))
-        fields = {name: parameters.pop(name) for name in ("input", "output", "within") if name in parameters}
-        if (within := fields.get("within")) is not None and not 0 <= within < 1:
-            raise ValueError(f"within is a relative error from 0 to below 1: got {within}")
+        fields = {name: parameters.pop(name) for name in ("input", "output", "rtol") if name in parameters}
+        if (rtol := fields.get("rtol")) is not None and not 0 <= rtol < 1:
+            raise ValueError(f"rtol is a relative error from 0 to below 1: got {rtol}")
         return dataclasses.replace(self, parameters=dict(self.parameters) | parameters, **fields)
 
     def _own(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the parameters that the law takes."""
-        taken = (*self.signature, "input", "output", "within")
+        taken = (*self.signature, "input", "output", "rtol")
         return {name: value for name, value in parameters.items() if name in taken}
 
     def waived(self, reason: str) -> Law:
@@ -170,15 +170,15 @@ class Law:
         if self.parts:
             parts = tuple(part.excluding(*distances, radius=radius) for part in self.parts)
             return dataclasses.replace(self, parts=parts)
-        return dataclasses.replace(self, excepted=(*self.excepted, *(ExcludedRegion(d, radius) for d in distances)))
+        return dataclasses.replace(self, exclusions=(*self.exclusions, *(ExcludedRegion(d, radius) for d in distances)))
 
     @property
     def summary(self) -> str:
         """The first sentence of the law's description."""
         return (inspect.getdoc(self.state) or "").split("\n")[0]
 
-    def remark(self, heading: str) -> str:
-        """Returns what the description says after `heading`, such as "Kept by" or "Broken by"."""
+    def doc_section(self, heading: str) -> str:
+        """Returns what the description says after `heading`, such as "Satisfied by" or "Broken by"."""
         text = inspect.getdoc(self.state) or ""
         found = re.search(rf"^{heading}:\s*(.*?)(?=\n\s*\n|\n[A-Z][a-z]+( by)?:|\Z)", text, re.S | re.M)
         return " ".join(found.group(1).split()) if found else ""
@@ -187,7 +187,7 @@ class Law:
         shown: dict[str, Any] = {}
         for part in self.parts or (self,):
             shown |= {name: part.parameters.get(name, p.default) for name, p in part.signature.items()}
-        shown |= {name: getattr(self, name) for name in ("input", "output", "within")}
+        shown |= {name: getattr(self, name) for name in ("input", "output", "rtol")}
         said = [
             f"{name}={getattr(value, '__name__', None) or _brief(value)}"
             for name, value in shown.items()
@@ -195,7 +195,7 @@ class Law:
         ]
         if self.parts and self.name == "all_of":
             said = [str(part) for part in self.parts]
-        return f"{self.name}({', '.join(said)})" + "".join(f".excluding({e})" for e in self.excepted)
+        return f"{self.name}({', '.join(said)})" + "".join(f".excluding({e})" for e in self.exclusions)
 
     __repr__ = __str__
 
@@ -211,7 +211,7 @@ def law(
     any_weights: bool = True,
     every_input: bool = False,
     every_output: bool = False,
-    within: float | None = None,
+    rtol: float | None = None,
     cases: int | None = None,
     discover_with: Sequence[Mapping[str, Any]] | None = ({},),
 ) -> Callable[[Callable[..., Statement]], Law]:
@@ -223,7 +223,7 @@ def law(
             judged with those that are zero, one or the identity re-randomised.
         every_input: Whether it speaks of all inputs rather than the first ones.
         every_output: Whether it speaks of all outputs rather than the first; the map then returns a tuple.
-        within: The relative error that the statement itself has: quadrature, finite differences.
+        rtol: The relative error that the statement itself has: quadrature, finite differences.
         cases: The largest number of cases worth trying, for a statement that is costly to judge.
         discover_with: The parameters, besides axes, with which discovery discover_with the law; None to leave it alone.
     """
@@ -234,7 +234,7 @@ def law(
             formula,
             input=ALL if every_input else None,
             output=ALL if every_output else None,
-            within=within,
+            rtol=rtol,
             any_weights=any_weights,
             cases=cases,
             discover_with=None if discover_with is None else tuple(discover_with),
@@ -245,29 +245,29 @@ def law(
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """Says that `subject`, a module or function, keeps `law` on `inputs`.
+    """Says that `target`, a module or function, keeps `law` on `inputs`.
 
     A file that defines a block also defines `claims()`, a generator of these; the tests, the command line and
     the documents read it there.
     """
 
     law: Law
-    subject: Callable[..., Any]
+    target: Callable[..., Any]
     inputs: Any = None
     name: str = ""
 
     @property
     def label(self) -> str:
-        """The claim's name, or that of its subject."""
-        return self.name or getattr(self.subject, "__name__", type(self.subject).__name__)
+        """The claim's name, or that of its target."""
+        return self.name or getattr(self.target, "__name__", type(self.target).__name__)
 
 
-def all_of(*laws: Law, name: str = "all_of", says: str = "") -> Law:
+def all_of(*laws: Law, name: str = "all_of", doc: str = "") -> Law:
     """Makes one law of several: it holds if each of them does, and the first that does not is what is reported.
 
     Args:
         name: What the law is called.
-        says: Its description, as a law's docstring is.
+        doc: Its description, as a law's docstring is.
     """
     if not laws:
         raise ValueError("all_of wants at least one law")
@@ -275,7 +275,7 @@ def all_of(*laws: Law, name: str = "all_of", says: str = "") -> Law:
     def state(f: Map, *xs: Tensor) -> Statement:
         raise TypeError(f"{name} is judged part by part")
 
-    state.__name__, state.__doc__ = name, says or f"All of {', '.join(map(str, laws))}."
+    state.__name__, state.__doc__ = name, doc or f"All of {', '.join(map(str, laws))}."
     formula = "; ".join(part.formula for part in laws)
     return Law(state, formula, discover_with=None, parts=laws)
 

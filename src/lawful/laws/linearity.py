@@ -15,10 +15,10 @@ _FACTORS = (2.0, 0.5, 3.0, 0.1, 10.0, 1.7)
 def linearity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """The map of a linear combination is the linear combination of the maps.
 
-    Kept by: a linear layer or convolution without bias; a derivative; an average.
+    Satisfied by: a linear layer or convolution without bias; a derivative; an average.
     Broken by: a bias; any activation.
     """
-    y = draw.fresh(real(x))
+    y = draw.like(real(x))
     a, b = draw.choice((1.0, -1.0, *_FACTORS), "a"), draw.choice((1.0, -1.0, *_FACTORS), "b")
     return Equal(f(a * x + b * y), a * f(x) + b * f(y))
 
@@ -27,10 +27,10 @@ def linearity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
 def additivity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """The map of a sum is the sum of the maps.
 
-    Kept by: linear maps; the real part of a complex number.
+    Satisfied by: linear maps; the real part of a complex number.
     Broken by: a bias; any activation.
     """
-    y = draw.fresh(real(x))
+    y = draw.like(real(x))
     return Equal(f(x + y), f(x) + f(y))
 
 
@@ -38,7 +38,7 @@ def additivity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
 def oddness(f: Map, x: Tensor) -> Statement:
     """The opposite input gives the opposite output.
 
-    Kept by: linear maps, tanh, the sine.
+    Satisfied by: linear maps, tanh, the sine.
     Broken by: a bias; ReLU, GELU.
     """
     return Equal(f(-real(x)), -f(x))
@@ -48,7 +48,7 @@ def oddness(f: Map, x: Tensor) -> Statement:
 def evenness(f: Map, x: Tensor) -> Statement:
     """The opposite input gives the same output.
 
-    Kept by: a norm, a square, the cosine.
+    Satisfied by: a norm, a square, the cosine.
     Broken by: anything with a sense of direction.
     """
     return Equal(f(-real(x)), f(x))
@@ -58,7 +58,7 @@ def evenness(f: Map, x: Tensor) -> Statement:
 def homogeneity(f: Map, x: Tensor, *, degree: float = 1.0, draw: Draw) -> Statement:
     """Scaling the input by a positive factor scales the output by a power of it.
 
-    Kept by: ReLU and networks of it without biases (degree 1); a norm (1); a quadratic form (2).
+    Satisfied by: ReLU and networks of it without biases (degree 1); a norm (1); a quadratic form (2).
     Broken by: a bias; GELU, tanh, softmax.
     """
     a = draw.choice(_FACTORS, "a")
@@ -69,7 +69,7 @@ def homogeneity(f: Map, x: Tensor, *, degree: float = 1.0, draw: Draw) -> Statem
 def shift_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> Statement:
     """Adding a constant along an axis changes nothing.
 
-    Kept by: softmax over the axis; layer norm; differences.
+    Satisfied by: softmax over the axis; layer norm; differences.
     Broken by: RMS norm; softmax over another axis.
     """
     length(real(x), axis)
@@ -83,7 +83,7 @@ def scale_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> State
 
     The domain leaves out slices that are zero.
 
-    Kept by: RMS norm and layer norm over the axis with eps = 0; normalising to length 1.
+    Satisfied by: RMS norm and layer norm over the axis with eps = 0; normalising to length 1.
     Broken by: a norm whose eps is not small against the input; softmax.
     """
     length(real(x), axis)

@@ -39,11 +39,11 @@ def padding_invariance(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep:
 
     The second input is a mask of shape (b, t), or the lengths, of shape (b,).
 
-    Kept by: attention under a key mask; a recurrence; a convolution whose input is masked first.
+    Satisfied by: attention under a key mask; a recurrence; a convolution whose input is masked first.
     Broken by: a convolution or a norm that reads the padding; a mean over the padded length.
     """
     t, extra = length(x, time, "time"), draw.integer(1, 5, "extra")
-    content = draw.fresh(x.narrow(time, 0, 1).repeat_interleave(extra, dim=time))
+    content = draw.like(x.narrow(time, 0, 1).repeat_interleave(extra, dim=time))
     longer = torch.cat([x, content], dim=time)
     where = up_to(t - 1, axis=time)
     if mask.dim() != 1 or mask.is_floating_point() or mask.dtype is torch.bool:
@@ -64,7 +64,7 @@ def masked_positions_have_no_influence(
 ) -> Statement:
     """What stands at a masked position does not reach the positions that are there.
 
-    Kept by: attention whose scores are set to -inf at masked keys.
+    Satisfied by: attention whose scores are set to -inf at masked keys.
     Broken by: a mask of the wrong polarity; a mask that is added rather than applied; a norm over time.
     """
     shown = _kept(_fits(mask, x, time), x, time, keep)
@@ -77,7 +77,7 @@ def masked_positions_have_no_influence(
 def fully_masked_row_is_finite(f: Map, x: Tensor, mask: Tensor, *, keep: bool = True, draw: Draw) -> Statement:
     """A row of the mask with nothing in it (along its last axis) gives no NaN, in value or in gradient.
 
-    Kept by: softmax over scores of which a masked row is replaced by zeros before and after.
+    Satisfied by: softmax over scores of which a masked row is replaced by zeros before and after.
     Broken by: softmax over a row of -inf; zeroing the NaN afterwards, which leaves it in the gradient.
     """
     rows = _is_mask(mask).reshape(-1, mask.shape[-1]).clone()

@@ -16,10 +16,10 @@ from lawful.laws.statements import AtMost, Equal, Statement, at
 def triangle_inequality(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
     """The way through a third point is no shorter.
 
-    Kept by: norms of differences; the angle between vectors.
+    Satisfied by: norms of differences; the angle between vectors.
     Broken by: a squared distance; one minus the cosine.
     """
-    z = draw.fresh(y)
+    z = draw.like(y)
     return AtMost(f(x, z), f(x, y) + f(y, z))
 
 
@@ -30,7 +30,7 @@ def identity_of_indiscernibles(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> S
     The map gives one number, or one for each pair of rows. The unequal ones are x and y, and x with one entry of
     each row changed; pairs that are close to each other are outside the domain.
 
-    Kept by: norms of differences; divergences between probabilities.
+    Satisfied by: norms of differences; divergences between probabilities.
     Broken by: a distance that looks at some coordinates only; one with an eps under the root.
     """
     same = f(x, x)
@@ -48,7 +48,7 @@ def identity_of_indiscernibles(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> S
 def cauchy_schwarz(f: Map, x: Tensor, y: Tensor) -> Statement:
     """An inner product, or a kernel, is at most the product of the lengths.
 
-    Kept by: inner products; kernels.
+    Satisfied by: inner products; kernels.
     Broken by: a product with a negative weight; a similarity that is not a kernel.
     """
     return AtMost(f(x, y) ** 2, f(x, x) * f(y, y))
@@ -60,9 +60,9 @@ metric = all_of(
     identity_of_indiscernibles,
     triangle_inequality,
     name="metric",
-    says="""The map of two inputs is a distance: not negative, symmetric, zero only at equality, no short cuts.
+    doc="""The map of two inputs is a distance: not negative, symmetric, zero only at equality, no short cuts.
 
-    Kept by: norms of differences.
+    Satisfied by: norms of differences.
     Broken by: a squared distance; a divergence.
     """,
 )
@@ -72,10 +72,10 @@ metric = all_of(
 def isometry(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """Vectors, along the last axis, are as far apart as they were.
 
-    Kept by: rotations, reflections, permutations, translations, an orthonormal change of basis.
+    Satisfied by: rotations, reflections, permutations, translations, an orthonormal change of basis.
     Broken by: a scaling; sorting; a rotation whose entries were learned one by one.
     """
-    y = draw.fresh(real(x))
+    y = draw.like(real(x))
     if not x.dim() or f(x).dim() != x.dim():
         raise Inapplicable(f"a vector for each vector was wanted: got {tuple(f(x).shape)} for {tuple(x.shape)}")
     return Equal((f(x) - f(y)).norm(dim=-1), (x - y).norm(dim=-1), exercised=x.shape[-1] > 1)
@@ -91,7 +91,7 @@ def _matrix(y: Tensor) -> Tensor:
 def symmetry(f: Map, *xs: Tensor) -> Statement:
     """The output is a symmetric matrix, or a batch of them, over its last two axes.
 
-    Kept by: Gram matrices, covariances, pairwise distances.
+    Satisfied by: Gram matrices, covariances, pairwise distances.
     Broken by: attention weights; a product of two symmetric matrices.
     """
     y = _matrix(f(*xs))
@@ -104,7 +104,7 @@ def symmetry(f: Map, *xs: Tensor) -> Statement:
 def orthonormality(f: Map, *xs: Tensor) -> Statement:
     """The columns of the output, a matrix or a batch of them, have length 1 and right angles.
 
-    Kept by: the Q of a QR decomposition, rotations, whitening.
+    Satisfied by: the Q of a QR decomposition, rotations, whitening.
     Broken by: normalising columns only; a rotation whose entries were learned one by one.
     """
     y = _matrix(f(*xs))

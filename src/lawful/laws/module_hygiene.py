@@ -18,23 +18,23 @@ from lawful.laws.statements import BitwiseEqual, Equal, Statement
 def determinism(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """In evaluation mode the output does not depend on the random state.
 
-    Kept by: dropout and stochastic depth, which are the identity in evaluation.
+    Satisfied by: dropout and stochastic depth, which are the identity in evaluation.
     Broken by: dropout called as a function without `training=self.training`; noise that is always added.
     """
     seed = draw.integer(1, 2**16, "ω'")
-    return Equal(f.eval()(*xs), f.eval().seeded(seed)(*xs), exact=True)
+    return Equal(f.eval()(*xs), f.eval().with_seed(seed)(*xs), exact=True)
 
 
 @law("f(x) = f(x) after f(y) = f(x) after f(x), f(y), in evaluation", every_input=True, every_output=True)
 def statelessness(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """In evaluation mode a call leaves nothing behind that a later call can see.
 
-    Kept by: any layer that stores nothing; a batch norm in evaluation.
+    Satisfied by: any layer that stores nothing; a batch norm in evaluation.
     Broken by: a cache that is not cleared; a buffer or parameter rewritten by a longer input.
     """
-    ys = draw.another()
-    first, _, last = f.eval().in_turn(xs, ys, xs)
-    _, after = f.eval().in_turn(ys, xs)
+    ys = draw.inputs()
+    first, _, last = f.eval().call_sequence(xs, ys, xs)
+    _, after = f.eval().call_sequence(ys, xs)
     return Equal((*first, *first), (*last, *after), exact=True)
 
 
@@ -42,7 +42,7 @@ def statelessness(f: Map, *xs: Tensor, draw: Draw) -> Statement:
 def no_mutation(f: Map, *xs: Tensor) -> Statement:
     """A call leaves its inputs as they were.
 
-    Kept by: any layer that works on new tensors.
+    Satisfied by: any layer that works on new tensors.
     Broken by: `x += ...`, `x.masked_fill_(...)`, or writing into a slice of an argument.
     """
     return BitwiseEqual(xs, f.inputs_after(*xs))
@@ -52,7 +52,7 @@ def no_mutation(f: Map, *xs: Tensor) -> Statement:
 def no_parameter_change(f: Map, *xs: Tensor) -> Statement:
     """A forward pass changes no parameter, in training or in evaluation.
 
-    Kept by: any layer that leaves learning to the optimizer; a batch norm, whose statistics are buffers.
+    Satisfied by: any layer that leaves learning to the optimizer; a batch norm, whose statistics are buffers.
     Broken by: weights that are normalised or extended in place while they are used.
     """
     before = {name: p.detach().clone() for name, p in f.parameters.items()}
@@ -70,7 +70,7 @@ def _module(f: Map) -> nn.Module:
 
 def _switched(f: Map, *modes: bool) -> Map:
     for mode in modes:
-        f = f.after(lambda module, mode=mode: module.train(mode), f"{{f}}.train({mode})")
+        f = f.modified(lambda module, mode=mode: module.train(mode), f"{{f}}.train({mode})")
     return f
 
 
@@ -78,7 +78,7 @@ def _switched(f: Map, *modes: bool) -> Map:
 def train_eval_round_trip(f: Map, *xs: Tensor) -> Statement:
     """Going to training mode and back leaves evaluation as it was, and the other way round.
 
-    Kept by: a layer that only looks at `self.training`; adapters that merge and unmerge exactly once.
+    Satisfied by: a layer that only looks at `self.training`; adapters that merge and unmerge exactly once.
     Broken by: a `train` method that merges weights each time it is called, or forgets to take them apart again.
     """
     _module(f)
@@ -93,7 +93,7 @@ def state_dict_round_trip(f: Map, *xs: Tensor) -> Statement:
 
     The other one is a copy from before the use, with other parameters and persistent buffers.
 
-    Kept by: a module whose learned tensors are parameters or persistent buffers.
+    Satisfied by: a module whose learned tensors are parameters or persistent buffers.
     Broken by: layers in a plain list; statistics in an attribute; a learned buffer that is not persistent.
     """
     _module(f)
@@ -124,8 +124,8 @@ def state_dict_round_trip(f: Map, *xs: Tensor) -> Statement:
         "for t in [t for m in layers for t in [*m.parameters(), *m.buffers()]]:\n    t.data.add_(1)"
     )
     again = f"other = copy.deepcopy({{f}})\n{run}\n{scramble}\nother.load_state_dict({{f}}.state_dict())"
-    used = f.eval().after(use, run, *xs[:1])(*xs)
-    loaded = f.eval().after(reload, f"{again}\n{{f}} = other.eval()", *xs[:1])(*xs)
+    used = f.eval().modified(use, run, *xs[:1])(*xs)
+    loaded = f.eval().modified(reload, f"{again}\n{{f}} = other.eval()", *xs[:1])(*xs)
     return Equal(used, loaded)
 
 
@@ -145,8 +145,8 @@ def _learned(value: Any, depth: int = 0) -> Iterator[nn.Parameter]:
 def layout_independence(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """How a tensor lies in memory, contiguous or strided, makes no difference.
 
-    Kept by: compositions of PyTorch's operations.
+    Satisfied by: compositions of PyTorch's operations.
     Broken by: a kernel that reads the storage; `as_strided` with strides of a contiguous tensor.
     """
     layout = draw.choice(("transposed", "strided"), "layout")
-    return Equal(f.laid("contiguous")(*xs), f.laid(layout)(*xs))
+    return Equal(f.with_layout("contiguous")(*xs), f.with_layout(layout)(*xs))

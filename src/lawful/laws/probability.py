@@ -14,7 +14,7 @@ from lawful.laws.statements import AtMost, Equal, Statement
 def sums_to_one(f: Map, *xs: Tensor, axis: Axis = -1) -> Statement:
     """The outputs along an axis add up to one.
 
-    Kept by: softmax over the axis; attention weights over the keys.
+    Satisfied by: softmax over the axis; attention weights over the keys.
     Broken by: softmax over another axis; dropout on the weights; a sigmoid.
     """
     y = f(*xs)
@@ -28,7 +28,7 @@ def sums_to_one(f: Map, *xs: Tensor, axis: Axis = -1) -> Statement:
 def non_negativity(f: Map, *xs: Tensor) -> Statement:
     """No output is negative.
 
-    Kept by: softmax, ReLU, a divergence, a norm.
+    Satisfied by: softmax, ReLU, a divergence, a norm.
     Broken by: a divergence with its terms swapped; a difference of rounded squares.
     """
     y = f(*xs)
@@ -43,7 +43,7 @@ def divergence(f: Map, p: Tensor, q: Tensor, *, draw: Draw) -> Statement:
     and q, and p with some mass moved from one outcome to another; rows that are close to each other are outside
     the domain of the last part.
 
-    Kept by: the Kullback-Leibler and Jensen-Shannon divergences, total variation.
+    Satisfied by: the Kullback-Leibler and Jensen-Shannon divergences, total variation.
     Broken by: terms that are swapped; a cross-entropy; a sum that forgets the last outcome.
     """
     same, moved = f(p, p), _moved(p, draw)
@@ -87,7 +87,7 @@ def gibbs_inequality(f: Map, p: Tensor, q: Tensor, *, draw: Draw) -> Statement:
 
     The map takes two tensors of probabilities, as for `divergence`.
 
-    Kept by: cross-entropy, the Kullback-Leibler divergence, the squared error between probabilities.
+    Satisfied by: cross-entropy, the Kullback-Leibler divergence, the squared error between probabilities.
     Broken by: the arguments swapped; a label smoothing that is applied to one side only.
     """
     least, moved = f(p, p), _moved(p, draw)

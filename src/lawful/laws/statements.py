@@ -21,7 +21,7 @@ class Equal:
 
     Args:
         where: The entries spoken of; all of them by default.
-        slack: An error that the law itself knows of and can bound, such as that of a finite difference.
+        atol: An error that the law itself knows of and can bound, such as that of a finite difference.
         exact: Whether both sides come from the same arithmetic on the same numbers, so that nothing but a
             dependence can tell them apart by more than rounding: a jump at a tie is not excused.
         exercised: Whether the statement put the map to the test. By default it did if the map was called
@@ -32,7 +32,7 @@ class Equal:
     left: Values
     right: Values
     where: Region | Tensor | None = None
-    slack: Tensor | float = 0.0
+    atol: Tensor | float = 0.0
     exact: bool = False
     exercised: bool | None = None
     names: Sequence[str] = ()
@@ -44,13 +44,13 @@ class AtMost:
 
     Args:
         where: The entries spoken of; all of them by default.
-        bare: Whether the sides are themselves about rounding, so that no further noise is allowed for.
+        ignore_noise: Whether the sides are themselves about rounding, so that no further noise is allowed for.
     """
 
     left: Values
     right: Values
     where: Region | Tensor | None = None
-    bare: bool = False
+    ignore_noise: bool = False
     exercised: bool | None = True
     names: Sequence[str] = ()
 
@@ -60,11 +60,11 @@ class Finite:
     """States that no entry is NaN or infinite.
 
     Args:
-        extremes: Whether that is said of extreme inputs too: zero, constant, tiny and huge ones.
+        include_extremes: Whether that is said of extreme inputs too: zero, constant, tiny and huge ones.
     """
 
     value: Values
-    extremes: bool = False
+    include_extremes: bool = False
     exercised: bool | None = True
 
 
@@ -105,11 +105,11 @@ class Occurs:
 
     Args:
         names: What is to happen.
-        reached: Whether it did, one by one.
+        occurred: Whether it did, one by one.
     """
 
     names: Sequence[str]
-    reached: Sequence[bool]
+    occurred: Sequence[bool]
     exercised: bool | None = True
 
 

@@ -29,7 +29,7 @@ def _permuted(xs: tuple[Tensor, ...], axis: int, draw: Draw) -> tuple[Tensor, li
 def permutation_equivariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) -> Statement:
     """Permuting the input along an axis permutes the output.
 
-    Kept by: self-attention without positions or mask; a layer applied to each token.
+    Satisfied by: self-attention without positions or mask; a layer applied to each token.
     Broken by: a position embedding; a recurrence; a causal mask.
     """
     order, permuted = _permuted(xs, axis, draw)
@@ -40,7 +40,7 @@ def permutation_equivariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) ->
 def permutation_invariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) -> Statement:
     """Permuting the input along an axis changes nothing.
 
-    Kept by: sum, mean and maximum over the axis; attention pooling.
+    Satisfied by: sum, mean and maximum over the axis; attention pooling.
     Broken by: taking the last element; a weighted sum whose weights depend on the position.
     """
     return Equal(f(*_permuted(xs, axis, draw)[1]), f(*xs))
@@ -50,7 +50,7 @@ def permutation_invariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) -> S
 def reversal_equivariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     """Reversing the input along an axis reverses the output.
 
-    Kept by: whatever is equivariant under all permutations; a convolution with a symmetric kernel.
+    Satisfied by: whatever is equivariant under all permutations; a convolution with a symmetric kernel.
     Broken by: a recurrence; a causal mask.
     """
     _several(xs, axis)
@@ -61,7 +61,7 @@ def reversal_equivariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
 def reversal_invariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     """Reversing the input along an axis changes nothing.
 
-    Kept by: whatever is invariant under all permutations; a palindrome's sum.
+    Satisfied by: whatever is invariant under all permutations; a palindrome's sum.
     Broken by: taking the last element; a recurrence.
     """
     _several(xs, axis)
@@ -75,7 +75,7 @@ def translation_equivariance(f: Map, *xs: Tensor, axis: Axis = -1, border: int =
     With `border=0` the shift is circular and every position counts; otherwise positions closer than `border`
     to either end of what was shifted do not.
 
-    Kept by: a convolution (with circular padding; with zero padding and the border that its padding reaches).
+    Satisfied by: a convolution (with circular padding; with zero padding and the border that its padding reaches).
     Broken by: a position embedding; a stride; a border that is smaller than the receptive field.
     """
     if border < 0:
@@ -112,14 +112,14 @@ def equivariance(
     approximate for some elements, as when an image is turned by other than right angles, `error(g)` is the part of
     the output's size that it may be off by: 0 for the elements that are exact.
 
-    Kept by: layers built from invariant distances and relative vectors.
+    Satisfied by: layers built from invariant distances and relative vectors.
     Broken by: a layer fed an absolute coordinate; features and coordinates in the wrong order.
     """
     g = sample(draw)
     acts = _each(act, xs)
     acted = (act_out or acts[0])(g, f(*xs))
     moved = f(*(one(g, x) for one, x in zip(acts, xs, strict=True)))
-    return Equal(moved, acted, slack=_slack(error, g, acted))
+    return Equal(moved, acted, atol=_slack(error, g, acted))
 
 
 @law("f(g·x) = f(x)", discover_with=None)
@@ -135,13 +135,13 @@ def invariance(
 
     `sample`, `act` and `error` are as in `equivariance`.
 
-    Kept by: functions of distances and angles; an average over the group.
+    Satisfied by: functions of distances and angles; an average over the group.
     Broken by: a projection onto a fixed axis; a readout that sees a single coordinate.
     """
     g = sample(draw)
     y = f(*xs)
     moved = f(*(one(g, x) for one, x in zip(_each(act, xs), xs, strict=True)))
-    return Equal(moved, y, slack=_slack(error, g, y))
+    return Equal(moved, y, atol=_slack(error, g, y))
 
 
 def _each(act: Action | tuple[Action, ...], xs: tuple[Tensor, ...]) -> tuple[Action, ...]:
@@ -165,7 +165,7 @@ def gradient_equivariance(
     `sample` and `act` are as in `equivariance`; the actions are orthogonal. The output does not change unless
     `act_out` is given.
 
-    Kept by: the gradient of an energy that depends on distances.
+    Satisfied by: the gradient of an energy that depends on distances.
     Broken by: an energy whose value is invariant but whose gradient is detached from some of the input.
     """
     g = sample(draw)

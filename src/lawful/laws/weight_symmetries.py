@@ -39,7 +39,7 @@ def hidden_unit_permutation(f: Map, *xs: Tensor, into: Names, out_of: Names, dra
     `into` names the parameters whose rows belong to the units (a weight and its bias), `out_of` those whose
     columns do.
 
-    Kept by: two linear layers around any activation that treats all units alike.
+    Satisfied by: two linear layers around any activation that treats all units alike.
     Broken by: a normalisation in groups; a gate that pairs units.
     """
     rows, columns = _parameters(f, into), _parameters(f, out_of)
@@ -55,7 +55,7 @@ def hidden_unit_rescaling(f: Map, *xs: Tensor, into: Names, out_of: Names, draw:
 
     `into` and `out_of` are as in `hidden_unit_permutation`.
 
-    Kept by: ReLU, leaky ReLU and other activations that are homogeneous of degree 1.
+    Satisfied by: ReLU, leaky ReLU and other activations that are homogeneous of degree 1.
     Broken by: GELU, tanh; a bias that is forgotten in `into`.
     """
     rows, columns = _parameters(f, into), _parameters(f, out_of)
@@ -71,7 +71,7 @@ def scale_free_weights(f: Map, *xs: Tensor, weights: Names, draw: Draw) -> State
 
     `weights` names the parameters that are scaled together: a matrix, and its bias if it has one.
 
-    Kept by: a linear layer before a layer norm with eps = 0, or before a batch norm in training with a tiny one.
+    Satisfied by: a linear layer before a layer norm with eps = 0, or before a batch norm in training with a tiny one.
     Broken by: an activation in between that is not homogeneous; a residual around the layer.
     """
     found = _parameters(f, weights)
@@ -83,7 +83,7 @@ def scale_free_weights(f: Map, *xs: Tensor, weights: Names, draw: Draw) -> State
 def weight_sharing(f: Map, *xs: Tensor, names: tuple[str, ...], draw: Draw) -> Statement:
     """Parameters that are said to be shared are one: changing the first changes the map as changing all does.
 
-    Kept by: an embedding whose weight is that of the output layer.
+    Satisfied by: an embedding whose weight is that of the output layer.
     Broken by: a weight that was copied; one that a later initialisation took apart.
     """
     found = _parameters(f, names)

@@ -192,7 +192,7 @@ def _check_truth(target: Tensor) -> None:
 
 def claims() -> Iterator[Claim]:
     """The laws that losses of classification obey."""
-    logits, classes = shape("b 4"), tokens("b", vocab=4)
+    logits, classes = shape("b 4"), tokens("b", vocab_size=4)
     soft = (logits, probabilities("b 4"))
     ones = partial(cross_entropy, reduce=each)
     yield Claim(shift_invariance(axis=-1), ones, soft, name="cross_entropy(reduce=each)")
@@ -219,7 +219,7 @@ def claims() -> Iterator[Claim]:
     def as_two_classes(x: Tensor, k: Tensor) -> Tensor:
         return cross_entropy(torch.stack([torch.zeros_like(x), x], -1), k)
 
-    questions = (shape("b"), tokens("b", vocab=2))
+    questions = (shape("b"), tokens("b", vocab_size=2))
     yield Claim(agreement(other=as_two_classes), binary_cross_entropy, questions)
     slope = derivative(formula=lambda x, k: (x.sigmoid() - k) / len(x))
     yield Claim(slope, binary_cross_entropy, questions)

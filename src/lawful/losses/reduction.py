@@ -111,7 +111,7 @@ def _check_weights(weights: Tensor) -> None:
 def means_lie_between(f: Map, x: Tensor) -> Statement:
     """The output lies between the least and the largest entry of the input.
 
-    Kept by: any mean, any quantile.
+    Satisfied by: any mean, any quantile.
     Broken by: a sum; a mean that divides by another count.
     """
     y = f(x)
@@ -122,7 +122,7 @@ def means_lie_between(f: Map, x: Tensor) -> Statement:
 def at_least_the_mean(f: Map, x: Tensor) -> Statement:
     """The output is no less than the mean.
 
-    Kept by: a maximum, a root mean square.
+    Satisfied by: a maximum, a root mean square.
     Broken by: a minimum.
     """
     return AtMost(x.mean(), f(x))

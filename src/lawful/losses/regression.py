@@ -140,7 +140,7 @@ def _reduced(loss: Callable[..., Tensor], prediction: Tensor, target: Tensor, re
 def robustness(f: Map, x: Tensor, y: Tensor, *, delta: float) -> Statement:
     """The loss is nowhere above half the square of the error, nor above a multiple of the error.
 
-    Kept by: the Huber loss.
+    Satisfied by: the Huber loss.
     Broken by: a square; an absolute value.
     """
     off = (x - y).abs()

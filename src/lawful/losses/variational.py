@@ -190,7 +190,7 @@ def _counted(log_weights: Tensor) -> int:
 def between_mean_and_largest(f: Map, x: Tensor) -> Statement:
     """The bound lies between the mean of the log-weights, the ELBO of the same codes, and the largest of them.
 
-    Kept by: the log of a mean of exponentials.
+    Satisfied by: the log of a mean of exponentials.
     Broken by: the same with its sign turned; a sum for a mean.
     """
     value = f(x)
@@ -314,11 +314,11 @@ def categorical_divergence(logits: Float[Tensor, "*batch c"]) -> Float[Tensor, "
 def chosen_as_often(f: Map, logits: Tensor, *, draw: Draw) -> Statement:
     """Choices are as frequent as their probabilities say.
 
-    Kept by: the largest of logits with Gumbel noise.
+    Satisfied by: the largest of logits with Gumbel noise.
     Broken by: normal noise; noise of the wrong sign.
     """
     i = draw.integer(0, len(logits) - 1, "c")
-    return HasMean(f.seeded(draw.integer(0, 2**16))(logits)[:, i], logits.softmax(0)[i])
+    return HasMean(f.with_seed(draw.integer(0, 2**16))(logits)[:, i], logits.softmax(0)[i])
 
 
 def _gumbel_claims() -> Iterator[Claim]:

@@ -129,7 +129,7 @@ def solve_affine(
 def residuals_at_right_angles(f: Map, x: Tensor, y: Tensor) -> Statement:
     """What a fit leaves of the targets is at right angles to the constant and to each input.
 
-    Kept by: least squares with a bias.
+    Satisfied by: least squares with a bias.
     Broken by: a penalty; a fit without a bias; a descent that stopped early.
     """
     a = torch.cat([torch.ones_like(x[:, :1]), x], dim=-1)
@@ -388,10 +388,10 @@ class LogisticRegression(nn.Module):
 def monotone_in_score(f: Map, x: Tensor, *, score: str = "score", draw: Draw) -> Statement:
     """Of two inputs the one with the higher score has no lower output.
 
-    Kept by: a sigmoid or any other increasing function of the score.
+    Satisfied by: a sigmoid or any other increasing function of the score.
     Broken by: a probability of the other class.
     """
-    y = draw.fresh(x)
+    y = draw.like(x)
     lower = f.method(score)(x) <= f.method(score)(y)
     here, there = f(x), f(y)
     return AtMost(torch.where(lower, here, there), torch.where(lower, there, here))
@@ -443,8 +443,8 @@ def _labels_claims() -> Iterator[Claim]:
     def vectors(labels: Tensor) -> Tensor:
         return one_hot(labels, classes=3)
 
-    yield Claim(sums_to_one(), vectors, tokens("n", vocab=3), name="one_hot")
-    yield Claim(agreement(other=lambda k: torch.eye(3)[k]), vectors, tokens("n", vocab=3), name="one_hot")
+    yield Claim(sums_to_one(), vectors, tokens("n", vocab_size=3), name="one_hot")
+    yield Claim(agreement(other=lambda k: torch.eye(3)[k]), vectors, tokens("n", vocab_size=3), name="one_hot")
 
 
 @dataclass(frozen=True, kw_only=True)

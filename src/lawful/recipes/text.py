@@ -374,7 +374,7 @@ def model_claims(model: nn.Module, *, vocab: int, context: int) -> Iterator[Clai
         return decoder(piece, cache=cache), cache
 
     for law in (causality(time=1), cached_decoding(step=step), batch_independence()):
-        yield Claim(law, model, tokens(f"b t:1..{min(context, 8)}", vocab=vocab), name="text")
+        yield Claim(law, model, tokens(f"b t:1..{min(context, 8)}", vocab_size=vocab), name="text")
 
 
 def first(chunks: Iterable[str], *, size: int) -> Iterator[str]:

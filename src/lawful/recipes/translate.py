@@ -227,6 +227,6 @@ def of_likest(train: Pairs, sources: Sequence[str], *, most: int = 2000) -> list
 
 def model_claims(model: nn.Module, *, vocab: int) -> Iterator[Claim]:
     """What an encoder-decoder is to keep: a target is not seen before it comes, and pairs do not mix."""
-    pair = (tokens("b s:2..5", vocab=vocab), tokens("b t:2..5", vocab=vocab))
+    pair = (tokens("b s:2..5", vocab_size=vocab), tokens("b t:2..5", vocab_size=vocab))
     yield Claim(causality(time=1, input=1), model, pair, name="translate, target")
     yield Claim(batch_independence(), model, pair, name="translate")

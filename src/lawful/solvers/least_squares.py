@@ -462,7 +462,7 @@ def _levenberg_marquardt_claims() -> Iterator[Claim]:
     yield Claim(costs_shrink(), costs, near, name="levenberg_marquardt")
     yield Claim(gradient_vanishes(residual=_valley), bottom, near, name="levenberg_marquardt")
     wide = (transformed(well_conditioned, "b 2 3"), shape("b 2"))
-    yield Claim(agreement(other=shortest, within=1e-4), of_linear, wide, name="levenberg_marquardt, linear")
+    yield Claim(agreement(other=shortest, rtol=1e-4), of_linear, wide, name="levenberg_marquardt, linear")
 
 
 def _by_the_book(x: Tensor) -> Tensor:

@@ -294,7 +294,7 @@ def _adaptive_claims() -> Iterator[Claim]:
         c, s = torch.tensor(0.5).double().cos().to(x), torch.tensor(0.5).double().sin().to(x)
         return torch.stack([c * x[:, 0] - s * x[:, 1], s * x[:, 0] + c * x[:, 1]], 1)
 
-    near = replace(agreement(other=exactly), within=1e-5, cases=6)
+    near = replace(agreement(other=exactly), rtol=1e-5, cases=6)
     yield Claim(near, turned, transformed(torch.tanh, "n 2"), name="adaptive, a rotation")
     yield Claim(replace(batch_independence(), cases=4), turned, transformed(torch.tanh, "n 2"), name="adaptive")
 

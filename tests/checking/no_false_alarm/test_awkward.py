@@ -159,7 +159,7 @@ def rotary_scores(q, k, offset=0):
 @law("⟨R_{s+n} q, R_{t+n} k⟩ = ⟨R_s q, R_t k⟩")
 def relative_position_only(f: Map, q, k, *, draw: Draw):
     """Moving all positions changes no score."""
-    return Equal(f(q, k), f.other(functools.partial(f.target, offset=draw.choice((1, 1000, 10**6))))(q, k))
+    return Equal(f(q, k), f.with_function(functools.partial(f.target, offset=draw.choice((1, 1000, 10**6))))(q, k))
 
 
 class Rotary(nn.Module):
@@ -474,7 +474,7 @@ AWKWARD = [
         causality(time=1),
     ),
     awkward("view", Viewed, BTD, *ROWS, linearity()),
-    awkward("weight-tied", Tied, tokens("b t", vocab=10), *FEW, causality(time=1)),
+    awkward("weight-tied", Tied, tokens("b t", vocab_size=10), *FEW, causality(time=1)),
     awkward("weight-norm", lambda: parametrizations.weight_norm(nn.Linear(8, 4)), BTD, *FEW, *TOKENS),
     awkward("orthogonal", lambda: parametrizations.orthogonal(nn.Linear(8, 8, bias=False)), BTD, *FEW, *TOKENS),
     awkward("spectral-norm", lambda: parametrizations.spectral_norm(nn.Linear(8, 4)).eval(), BTD, *FEW, *TOKENS),

@@ -44,7 +44,7 @@ with warnings.catch_warnings():
     x_transformers = pytest.importorskip("x_transformers")
 
 P = functools.partial
-IDS, EMBEDDED, THERE = tokens("b t", vocab=32), shape("b t 16"), mask("b t")
+IDS, EMBEDDED, THERE = tokens("b t", vocab_size=32), shape("b t 16"), mask("b t")
 CALM = (
     determinism(),
     statelessness(),
@@ -122,7 +122,7 @@ def to_decoder(model):
     return lambda ids, written: model(input_ids=ids, decoder_input_ids=written)[0]
 
 
-PAIR = (IDS, tokens("b s", vocab=32))
+PAIR = (IDS, tokens("b s", vocab_size=32))
 
 TRANSFORMERS = [
     *[

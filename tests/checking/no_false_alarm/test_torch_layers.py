@@ -138,7 +138,7 @@ BTD, BC = shape("b t 8"), shape("b 8")
 BCT, BCHW, BCTHW = shape("b 4 t"), shape("b 4 h w"), shape("b 2 t h w")
 LONG, WIDE, DEEP = shape("b 4 t:2..20"), shape("b 4 h:2..9 w:2..9"), shape("b 2 t:2..5 h:2..5 w:2..5")
 BATCH, BATCH_2D, BATCH_3D = shape("b:2..9 8"), shape("b:2..5 4 h w"), shape("b:2..5 2 t h w")
-IDS, LABELS, BITS = tokens("b t", vocab=10), tokens("b", vocab=8), tokens("b 8", vocab=2)
+IDS, LABELS, BITS = tokens("b t", vocab_size=10), tokens("b", vocab_size=8), tokens("b 8", vocab_size=2)
 PAIR = (shape("b t 8"), shape("b s 8"))
 SEQUENCE = (BTD, mask("b t"))
 
@@ -632,7 +632,7 @@ LOSSES = [
     *loss(nn.CrossEntropyLoss, CLASSES, above(CLASSES), shift_invariance(), convexity()),
     *loss(P(nn.CrossEntropyLoss, label_smoothing=0.1), CLASSES, above(CLASSES), shift_invariance(), convexity()),
     *loss(nn.CrossEntropyLoss, TWO, shift_invariance(), call=after(None, probabilities)),
-    *loss(P(nn.LinearCrossEntropyLoss, 8, 5), (BC, tokens("b", vocab=5)), above(TWO)),
+    *loss(P(nn.LinearCrossEntropyLoss, 8, 5), (BC, tokens("b", vocab_size=5)), above(TWO)),
     *loss(nn.NLLLoss, CLASSES, *LINEAR),
     *loss(P(nn.KLDivLoss, reduction="batchmean"), TWO, above(TWO), call=after(log_probabilities, probabilities)),
     *loss(
@@ -651,21 +651,21 @@ LOSSES = [
     *loss(nn.GaussianNLLLoss, THREE, convexity(), call=after(None, None, lambda v: v.square() + 1)),
     *loss(nn.SoftMarginLoss, (BC, BITS), above(TWO), convexity(), call=after(lambda x: x / 10, signs)),
     *loss(nn.HingeEmbeddingLoss, (BC, BITS), convexity(), call=after(None, signs)),
-    *loss(nn.MultiLabelMarginLoss, (BC, tokens("b 8", vocab=8)), above(TWO), convexity()),
+    *loss(nn.MultiLabelMarginLoss, (BC, tokens("b 8", vocab_size=8)), above(TWO), convexity()),
     *loss(nn.MultiLabelSoftMarginLoss, (BC, BITS), above(TWO), convexity(), call=after(None, real)),
     *loss(nn.MultiMarginLoss, CLASSES, above(CLASSES), shift_invariance(), convexity()),
     *loss(
         nn.MarginRankingLoss,
-        (shape("b"), shape("b"), tokens("b", vocab=2)),
+        (shape("b"), shape("b"), tokens("b", vocab_size=2)),
         above(THREE),
         call=after(None, None, signs),
     ),
-    *loss(nn.CosineEmbeddingLoss, (BC, BC, tokens("b", vocab=2)), above(THREE), call=after(None, None, signs)),
+    *loss(nn.CosineEmbeddingLoss, (BC, BC, tokens("b", vocab_size=2)), above(THREE), call=after(None, None, signs)),
     *loss(nn.TripletMarginLoss, THREE, above(THREE)),
     *loss(nn.TripletMarginWithDistanceLoss, THREE, above(THREE)),
     *loss(
         nn.CTCLoss,
-        (shape("b t:6..12 5"), tokens("b 3", vocab=4)),
+        (shape("b t:6..12 5"), tokens("b 3", vocab_size=4)),
         above(TWO),
         call=lambda m: (
             lambda x, y: m(x.log_softmax(-1).transpose(0, 1), y + 1, [x.shape[1]] * len(x), [y.shape[1]] * len(x))
@@ -673,7 +673,7 @@ LOSSES = [
     ),
     keeps(
         P(nn.AdaptiveLogSoftmaxWithLoss, 8, 12, cutoffs=[4, 8], div_value=2.0),
-        (BC, tokens("b", vocab=12)),
+        (BC, tokens("b", vocab_size=12)),
         *rows_of(0, 1),
         non_negativity(input=(0, 1), output="loss"),
         permutation_invariance(axis=0, input=(0, 1), output="loss"),

@@ -184,8 +184,8 @@ def claims() -> Iterator[Claim]:
         known = {"\n": 0, "a": 1, "z": 2, "\xe9": 3}
         return torch.tensor([known.get(chr(code), 6) for code in x.tolist()]).double()
 
-    yield Claim(agreement(other=lambda x: x.double()), back, tokens("n", vocab=7), name="encode after decode")
-    yield Claim(agreement(other=looked_up), read, tokens("n:9..30", vocab=300), name="encode, unknown ones too")
+    yield Claim(agreement(other=lambda x: x.double()), back, tokens("n", vocab_size=7), name="encode after decode")
+    yield Claim(agreement(other=looked_up), read, tokens("n:9..30", vocab_size=300), name="encode, unknown ones too")
 
 
 _ONE_BY_ONE = tuple(bytes([i]) for i in range(256))

@@ -131,7 +131,7 @@ def _check(context: int, size: int) -> None:
 
 def claims() -> Iterator[Claim]:
     """The laws that windows obey."""
-    described = some_tokens("n:5..40", vocab=9)
+    described = some_tokens("n:5..40", vocab_size=9)
 
     def in_order(x: Tensor) -> Tensor:
         parts = [

@@ -197,7 +197,7 @@ TARGETED = Goal(-1)
 
 def _goals_claims() -> Iterator[Claim]:
     """The laws that goals obey."""
-    given = (shape("b 4"), tokens("b", vocab=4))
+    given = (shape("b 4"), tokens("b", vocab_size=4))
 
     def odds(z: Tensor, y: Tensor) -> Tensor:
         p = z.softmax(1).gather(1, y[:, None])[:, 0]
@@ -379,7 +379,7 @@ def _toward(x: Tensor, delta: Tensor, box: InputBounds) -> Tensor:
 def stays_near(f: Map, x: Tensor, *, norm: Norm, radius: float, box: InputBounds, draw: Draw) -> Statement:
     """No input is moved farther than r, nor out of the box, as measured in its own precision, without a tolerance.
 
-    Kept by: attacks that round toward their input.
+    Satisfied by: attacks that round toward their input.
     Broken by: a projection followed by an addition that rounds to nearest; no clamp after a random start.
     """
     x = box.clamp(x)

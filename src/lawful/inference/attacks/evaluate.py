@@ -156,7 +156,7 @@ def robust_accuracy(
 def no_single_is_worse(f: Map, x: Tensor, *, model: Classifier, attacks: tuple[Attack, ...]) -> Statement:
     """Examples that withstand the worst attack withstand each.
 
-    Kept by: trying each attack on those that withstood the ones before, with the same random numbers.
+    Satisfied by: trying each attack on those that withstood the ones before, with the same random numbers.
     Broken by: random starts that depend on which others are in the batch.
     """
     y = torch.arange(len(x)) % 3

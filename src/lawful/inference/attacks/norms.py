@@ -215,10 +215,10 @@ def nearest_point(
 ) -> Statement:
     """The projection is the nearest point of a convex set: from it, no other lies in the direction it came from.
 
-    Kept by: the projections of norms.
+    Satisfied by: the projections of norms.
     Broken by: projecting on the ball and clamping to the box in turn, where the ball is not a cube.
     """
-    p, u = f(delta), draw.fresh(delta).clamp(low, high)
+    p, u = f(delta), draw.like(delta).clamp(low, high)
     u = u * (radius / norm.length(u).clamp_min(radius)).reshape(-1, *[1] * (delta.dim() - 1))
     turned = ((delta - p) * (u - p)).flatten(1).sum(1)
     length = norm.length(p)
@@ -233,7 +233,7 @@ def nearest_point(
 def gains_most(f: Map, g: Tensor, *, norm: Norm, dual: Map) -> Statement:
     """The direction has at most length 1 and gains the dual norm of the gradient, which none of that length exceeds.
 
-    Kept by: the sign for the largest entry, the normalised gradient for the Euclidean norm.
+    Satisfied by: the sign for the largest entry, the normalised gradient for the Euclidean norm.
     Broken by: a gradient that is divided by its norm and a constant.
     """
     v = f(g)

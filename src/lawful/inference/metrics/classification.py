@@ -172,7 +172,7 @@ def check(p: Tensor, labels: Tensor) -> None:
 
 def _classification_claims() -> Iterator[Claim]:
     """The laws that the figures of a classifier obey."""
-    data = (probabilities("n 3"), tokens("n", vocab=3))
+    data = (probabilities("n 3"), tokens("n", vocab_size=3))
 
     def right(p: Tensor, labels: Tensor) -> Tensor:
         return p.new_tensor(accuracy(p, labels).value)
@@ -205,7 +205,7 @@ def _classification_claims() -> Iterator[Claim]:
         p, truth = p.double(), torch.eye(3, dtype=torch.float64)[labels]
         return torch.stack([-(truth * p.log()).sum() / len(p), (p - truth).square().sum() / len(p)])
 
-    inside = (transformed(lambda x: (3 * x.tanh()).softmax(-1), "n 3"), tokens("n", vocab=3))
+    inside = (transformed(lambda x: (3 * x.tanh()).softmax(-1), "n 3"), tokens("n", vocab_size=3))
     yield Claim(
         replace(agreement(other=lambda p, y: equations(p, y).to(p)), cases=3),
         losses,
@@ -314,9 +314,9 @@ def _calibration_claims() -> Iterator[Claim]:
     def equation(p: Tensor, labels: Tensor) -> Tensor:
         return p.new_tensor(sum(n * abs(right - sure) for sure, right, n in _by_tenths(p, labels)) / len(p))
 
-    rounded_up = (transformed(lambda x: 1.000001 * (9 * x).softmax(-1), "n 3"), tokens("n", vocab=3))
+    rounded_up = (transformed(lambda x: 1.000001 * (9 * x).softmax(-1), "n 3"), tokens("n", vocab_size=3))
     yield Claim(agreement(other=counted), listed, rounded_up, name="reliability, the bins added up")
-    eight = (probabilities("8 3"), tokens("8", vocab=3))
+    eight = (probabilities("8 3"), tokens("8", vocab_size=3))
     yield Claim(replace(agreement(other=equation), cases=3), error, eight, name="calibration_error")
 
 

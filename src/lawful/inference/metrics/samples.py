@@ -101,7 +101,7 @@ def features(x: Tensor, y: Tensor, *, least: int = 2) -> tuple[Tensor, Tensor]:
 def turned_together(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
     """Turning the features of both sides by one rotation changes nothing.
 
-    Kept by: distances of means and covariances; kernels of distances or of inner products.
+    Satisfied by: distances of means and covariances; kernels of distances or of inner products.
     Broken by: variances feature by feature.
     """
     turn = torch.linalg.qr(draw.normal(x.shape[1], x.shape[1])).Q
@@ -475,7 +475,7 @@ def _coverage_claims() -> Iterator[Claim]:
         p = torch.nn.functional.one_hot(labels.long(), 3).double().mean(0)
         return torch.nn.functional.kl_div(torch.tensor([0.5, 0.25, 0.25]).log(), p, reduction="sum").float()
 
-    yield Claim(agreement(other=from_entropy), spread, tokens("n:1..9", vocab=3), name="class_coverage, divergence")
+    yield Claim(agreement(other=from_entropy), spread, tokens("n:1..9", vocab_size=3), name="class_coverage, divergence")
 
     def among(x: Tensor, y: Tensor) -> Tensor:
         found = neighbor_coverage(x, y, k=2)

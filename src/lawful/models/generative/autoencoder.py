@@ -446,7 +446,7 @@ def principal_span(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     `f(x)` is a matrix with a row for each entry of a code. The domain leaves out data in which the axis that is just
     left out varies nearly as much as the last that is kept: there the space is not known.
 
-    Kept by: a linear autoencoder, fitted to the end; PCA.
+    Satisfied by: a linear autoencoder, fitted to the end; PCA.
     Broken by: an autoencoder that forgets the mean; one of random features; one that stopped early.
     """
     decoder = f(x)

@@ -133,10 +133,10 @@ def length_by_energy(f: Map, curve: Tensor, *, draw: Draw) -> Statement:
 
     `f` returns length and energy.
 
-    Kept by: both of one metric.
+    Satisfied by: both of one metric.
     Broken by: an energy without its factor; a length of codes in place of their images.
     """
-    length, energy = f.whole(curve)
+    length, energy = f.raw_output(curve)
     return AtMost(length.square(), 2 * energy)
 
 

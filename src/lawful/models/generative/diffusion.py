@@ -540,7 +540,7 @@ def _score_model_claims() -> Iterator[Claim]:
     near = transformed(
         lambda x: torch.tensor([3.0, -1.0]).to(x) + torch.tensor([2.0, 0.5]).to(x) * x.tanh(), "n:1..2 2"
     )
-    yield Claim(replace(agreement(other=log_density, within=3e-2), cases=2), found, near, name="log_prob")
+    yield Claim(replace(agreement(other=log_density, rtol=3e-2), cases=2), found, near, name="log_prob")
 
 
 def claims() -> Iterator[Claim]:

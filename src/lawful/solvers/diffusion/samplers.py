@@ -423,7 +423,7 @@ def _exponential_claims() -> Iterator[Claim]:
         values = powers.T @ torch.stack([at**k for k in range(4)])
         return (values * (0.5 * (-at).exp()) * (edges[1] - edges[0])).sum(-1).to(x)
 
-    yield Claim(replace(agreement(other=integral), within=1e-5, cases=10), weighed, shape("n 4"), name="step_weights")
+    yield Claim(replace(agreement(other=integral), rtol=1e-5, cases=10), weighed, shape("n 4"), name="step_weights")
 
     def extrapolated(x: Tensor) -> Tensor:
         return x @ x.new_tensor(step_weights([0.1, 0.2], 0.1, 0.0))
@@ -558,7 +558,7 @@ def _probability_flow_claims() -> Iterator[Claim]:
             return sampler(denoise, x, path, grid).to(x)
 
         near = transformed(torch.tanh, "n:1..3 2")
-        yield Claim(replace(agreement(other=exactly), within=1e-3, cases=4), led, near, name=name)
+        yield Claim(replace(agreement(other=exactly), rtol=1e-3, cases=4), led, near, name=name)
         yield Claim(replace(batch_independence(), cases=2), led, transformed(torch.tanh, "n:2..3 2"), name=name)
 
 

@@ -217,7 +217,7 @@ def linear(path: GaussianPath, n: int, *, last: float | None = None) -> Float[Te
 def even_spacing(f: Map, x: Tensor, *, quantity: Callable[[Tensor], Tensor], draw: Draw) -> Statement:
     """Of a grid of as many steps as x has entries, some quantity of the noise ratios is evenly spaced, and then 0.
 
-    Kept by: a logarithmic grid and the logarithm.
+    Satisfied by: a logarithmic grid and the logarithm.
     Broken by: a logarithmic grid and the ratio itself; a grid without the data at its end.
     """
     ratios = f(x)
