@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +7,7 @@ from torch.nn import functional as F
 
 from lawful.blocks import FeedForward, GatedFeedForward
 from lawful.functions.activations import geglu, glu, reglu
+from lawful.laws import Claim, agreement, shape
 
 
 def randn(*shape, seed=0):
@@ -35,12 +38,31 @@ def test_swiglu_by_default_with_as_many_parameters_as_without_a_gate():
     np.testing.assert_allclose(gated(x).detach().numpy(), (x.numpy() @ up.T * g / (1 + np.exp(-g))) @ down.T)
 
 
-def test_errors_say_what_was_wanted_and_what_came():
-    with pytest.raises(ValueError, match=r"size 4: got shape \(2, 5\)"):
-        FeedForward(4)(torch.zeros(2, 5))
-    with pytest.raises(ValueError, match="d_out=0"):
-        GatedFeedForward(4, hidden=0)
-
-
-def test_a_gated_block_says_its_gating():
+def test_repr_shows_activation_and_gating():
     assert "(\n  gating=glu\n" in repr(GatedFeedForward(6, gating=glu))
+    assert "activation=gelu" in repr(FeedForward(6, activation=F.gelu))
+
+
+@pytest.mark.parametrize("d", [1, 2, 7])
+def test_number_of_parameters(d):
+    blocks = FeedForward(d), FeedForward(d, bias=False), GatedFeedForward(d), GatedFeedForward(d, bias=True)
+    h = round(8 * d / 3)
+    expected = [8 * d * d + 5 * d, 8 * d * d, 3 * h * d, 3 * h * d + 2 * h + d]
+    assert [sum(p.numel() for p in block.parameters()) for block in blocks] == expected
+
+
+def claims() -> Iterator[Claim]:
+    """Second derivations of feed-forward blocks."""
+    block, gated = FeedForward(3, hidden_dim=5), GatedFeedForward(3, hidden_dim=5, bias=True)
+
+    def equation(x):
+        hidden = (x @ block.up.weight.T + block.up.bias).clamp_min(0)
+        return hidden @ block.down.weight.T + block.down.bias
+
+    def gated_equation(x):
+        gate = x @ gated.gate.weight.T + gated.gate.bias
+        hidden = (x @ gated.up.weight.T + gated.up.bias) * gate / (1 + torch.exp(-gate))
+        return hidden @ gated.down.weight.T + gated.down.bias
+
+    yield Claim(agreement(other=equation), block, shape("b t 3"))
+    yield Claim(agreement(other=gated_equation), gated, shape("b 3"))

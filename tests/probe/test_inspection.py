@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.blocks import Gate, LayerScale, WeightedSum, post_norm, sandwich_norm
+from lawful.blocks import ReZero, LayerScale, WeightedSum, post_norm, sandwich_norm
 from lawful.blocks.attention import HeadSpec, MultiHeadAttention
 from lawful.models.transformer import Decoder, DecoderConfig, TransformerExtras
 from lawful.probe import (
@@ -46,7 +46,7 @@ def test_circuits_of_low_rank_have_the_values_of_the_full_matrices():
     torch.manual_seed(0)
     layer = MultiHeadAttention(12, heads=[HeadSpec(count=2, key=3, value=4), HeadSpec(count=2, groups=1, key=5)])
     for head in range(4):
-        for circuit, full in ((qk_circuit(layer, head), layer.qk(head)), (ov_circuit(layer, head), layer.ov(head))):
+        for circuit, full in ((qk_circuit(layer, head), layer.qk_matrix(head)), (ov_circuit(layer, head), layer.ov_matrix(head))):
             matrix = full.detach().double().numpy()
             rank = circuit.left.shape[1]
             assert np.allclose(circuit.singular_values().detach(), np.linalg.svd(matrix)[1][:rank], atol=1e-5)
@@ -185,15 +185,15 @@ def test_a_patch_of_another_shape_is_refused():
 @pytest.mark.parametrize(
     "extras",
     [
-        TransformerExtras(gate=partial(LayerScale, start=0.01)),
-        TransformerExtras(gate=lambda d: Gate(start=0.3), shortcut=partial(WeightedSum, start=(0.5, 2.0))),
+        TransformerExtras(gate=partial(LayerScale, init_value=0.01)),
+        TransformerExtras(gate=lambda d: ReZero(init_value=0.3), shortcut=partial(WeightedSum, start=(0.5, 2.0))),
     ],
 )
 @pytest.mark.parametrize("order", ["ss", "shs"])
 def test_what_a_head_of_the_last_layer_adds_is_what_goes_without_it(extras, order):
     torch.manual_seed(0)
     config = DecoderConfig(vocab=5, d=8, order=order, norm=nn.LayerNorm, extras=replace(extras, last=unchanged))
-    model, last = Decoder(replace(config, attention=partial(MultiHeadAttention, heads=2))), len(order) - 1
+    model, last = Decoder(replace(config, attention=partial(MultiHeadAttention, num_heads=2))), len(order) - 1
     parts, whole = head_attribution(model, TOKENS), model(TOKENS)[:, -1]
     assert torch.allclose(parts.sum(), whole, atol=1e-5)
     for head in range(2):

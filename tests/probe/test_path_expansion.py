@@ -6,7 +6,7 @@ from torch import nn
 
 from lawful.blocks import RMSNorm
 from lawful.blocks.attention import HeadSpec, MultiHeadAttention
-from lawful.blocks.residual import Gate, LayerScale, WeightedSum, post_norm, sandwich_norm
+from lawful.blocks.residual import ReZero, LayerScale, WeightedSum, post_norm, sandwich_norm
 from lawful.models.transformer import Decoder, DecoderConfig, TransformerExtras
 from lawful.probe import attention_only, induction_model, path_expansion, path_terms, paths_by_length, subnetworks
 
@@ -29,7 +29,7 @@ def decoder(**options):
         {},
         {"norm": nn.LayerNorm},
         {"attention": partial(MultiHeadAttention, heads=[HeadSpec(count=2, key=3), HeadSpec(count=1, key=5, value=2)])},
-        {"attention": partial(MultiHeadAttention, heads=[HeadSpec(count=4, groups=2)])},
+        {"attention": partial(MultiHeadAttention, heads=[HeadSpec(key=2, count=4, groups=2)])},
         {"order": "(sf)*"},
         {"order": "fsfs", "norm": nn.LayerNorm},
         {"tied": True},
@@ -39,7 +39,7 @@ def decoder(**options):
             "residual": sandwich_norm,
             "norm": nn.LayerNorm,
             "order": "hsh",
-            "extras": TransformerExtras(gate=lambda d: Gate()),
+            "extras": TransformerExtras(gate=lambda d: ReZero()),
         },
     ],
 )

@@ -260,7 +260,12 @@ class MultiHeadAttention(nn.Module):
             self._per_group([norm(group.key_dim) for group in self.head_groups]) if norm else None for _ in "qk"
         )
         self.rotary = self._per_group(rotary)
-        self.position_bias, self.kernel, self.value_residual, self.dropout = position_bias, kernel, value_residual, dropout
+        self.position_bias, self.kernel, self.value_residual, self.dropout = (
+            position_bias,
+            kernel,
+            value_residual,
+            dropout,
+        )
         self._check_positions()
 
     @property
@@ -304,9 +309,7 @@ class MultiHeadAttention(nn.Module):
             k, v = self.key(source), self._mix_values(self.value(source), first_values)
         if len(self.head_groups) == 1:
             return self._project_out([self._attend(0, q, k, v, positions, mask, cache, cross)])
-        parts = zip(
-            q.split(self.query_sizes, -1), _split(k, self.key_sizes), _split(v, self.value_sizes), strict=True
-        )
+        parts = zip(q.split(self.query_sizes, -1), _split(k, self.key_sizes), _split(v, self.value_sizes), strict=True)
         return self._project_out(
             [self._attend(i, q, k, v, positions, mask, cache, cross) for i, (q, k, v) in enumerate(parts)]
         )
@@ -494,7 +497,9 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"the mask's prefix of {mask.prefix} tokens must be in one piece, got {length} first")
         if position_ids is not None and cache is not None and self.position_bias is not None:
             name = type(self.position_bias).__name__
-            raise ValueError(f"position_ids cannot be combined with a cache and {name}, which uses the cache's positions")
+            raise ValueError(
+                f"position_ids cannot be combined with a cache and {name}, which uses the cache's positions"
+            )
 
 
 def _uniform_heads(dim: int, num_heads: int, num_kv_heads: int | None, head_dim: int | None) -> HeadSpec:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -27,45 +27,19 @@ from lawful.laws import (
     Claim,
     Draw,
     Equal,
-    HasMean,
     Map,
     Statement,
     agreement,
     batch_independence,
+    dropout_scaling,
     idempotence,
     law,
     lipschitz,
     shape,
+    unbiasedness,
 )
 
 MOST_UNITS = 20
-
-
-@law("E f(x; ω) = f(x) in evaluation, over random states ω", cases=10, discover_with=None)
-def unbiased(f: Map, x: Tensor, *, expected: Callable[..., Any] | None = None, draw: Draw) -> Statement:
-    """Training gives, on average, what evaluation gives, or what another map, `expected`, does.
-
-    The samples of a batch are to be random on their own: many copies of one of them are put through at once.
-
-    Satisfied by: dropout that divides by the probability of staying, or multiplies by it in evaluation.
-    Broken by: a scale by the probability of being dropped; no scale at all.
-    """
-    one = x[:1]
-    mean = (f.eval() if expected is None else f.with_function(expected))(one)[0]
-    direction = draw.normal(*mean.shape)
-    many = f.with_seed(draw.integer(1, 2**16, "ω"))(one.expand(draw.samples, *one.shape[1:]))
-    return HasMean((many * direction).flatten(1).sum(1), (mean * direction).sum())
-
-
-@law("f(x)_i is 0 or s x_i in training, e x_i in evaluation", discover_with=None)
-def kept_or_dropped(f: Map, x: Tensor, *, scale: float = 1.0, evaluation: float = 1.0) -> Statement:
-    """An entry is dropped, or multiplied by `scale`; in evaluation each is multiplied by `evaluation`.
-
-    Satisfied by: dropout with the scale of its probability.
-    Broken by: noise that is added; a mask that is applied twice, with two scales.
-    """
-    y = f.modified(lambda module: module.train(), "{f}.train()")(x)
-    return Equal([y * (y - scale * x), f.eval()(x)], [torch.zeros_like(y), evaluation * x], exercised=True)
 
 
 def average_over_masks(
@@ -212,7 +186,7 @@ def _dropout_claims() -> Iterator[Claim]:
     """The laws that dropout obeys."""
     layers = (Dropout(), 2.0, 1.0), (Dropout(0.2), 1 / 0.8, 1.0), (WeightScalingDropout(0.7), 1.0, 0.7)
     for layer, scale, evaluation in (*layers, (WeightScalingDropout(), 1.0, 0.5)):
-        for law in (unbiased(), kept_or_dropped(scale=scale, evaluation=evaluation)):
+        for law in (unbiasedness(), dropout_scaling(scale=scale, eval_scale=evaluation)):
             yield Claim(law, layer, shape("b 4"))
 
 
@@ -287,8 +261,8 @@ def _drop_connect_claims() -> Iterator[Claim]:
     def plain(x: Tensor) -> Tensor:
         return x @ evaluated.weight.T + evaluated.bias
 
-    yield Claim(unbiased(), layer, shape("b 4"))
-    yield Claim(unbiased(expected=variance), spread, shape("b 4"), name="DropConnect, variance")
+    yield Claim(unbiasedness(), layer, shape("b 4"))
+    yield Claim(unbiasedness(expected=variance), spread, shape("b 4"), name="DropConnect, variance")
     yield Claim(batch_independence(), layer, shape("b 4"))
     yield Claim(agreement(other=plain), evaluated, shape("b 4"), name="DropConnect in evaluation")
     half = DropConnect(4, 3)
@@ -370,12 +344,12 @@ def one_factor_a_sample(f: Map, x: Tensor, *, draw: Draw) -> Statement:
 
 def _stochastic_depth_claims() -> Iterator[Claim]:
     """The laws that stochastic depth obeys."""
-    for law_ in (unbiased(), kept_or_dropped(scale=1 / 0.8), one_factor_a_sample()):
+    for law_ in (unbiasedness(), dropout_scaling(scale=1 / 0.8), one_factor_a_sample()):
         yield Claim(law_, StochasticDepth(0.2), shape("b 2 3"))
     for drop, scale in ((0.0, 1.0), (1.0, 0.0)):
         layer, scaled = StochasticDepth(drop), agreement(other=lambda x, scale=scale: scale * x)
         yield Claim(scaled, lambda x, f=layer: f.train()(x), shape("b 2"), name=f"StochasticDepth({drop:g})")
-    yield Claim(kept_or_dropped(scale=2.0), StochasticDepth(), shape("b 2"))
+    yield Claim(dropout_scaling(scale=2.0), StochasticDepth(), shape("b 2"))
 
     def rates(x: Tensor) -> Tensor:
         return x.new_tensor([*linear_drop_rates(len(x), last=0.3), *linear_drop_rates(len(x))])
@@ -451,8 +425,8 @@ def _monte_carlo_claims() -> Iterator[Claim]:
         y = F.batch_norm(layer(x), norm.running_mean, norm.running_var)
         return torch.stack([y, torch.zeros_like(y)])
 
-    yield Claim(unbiased(expected=exact_mean), mean, shape("b 4"), name="monte_carlo, mean")
-    yield Claim(unbiased(expected=exact_variance), variance, shape("b 4"), name="monte_carlo, variance")
+    yield Claim(unbiasedness(expected=exact_mean), mean, shape("b 4"), name="monte_carlo, mean")
+    yield Claim(unbiasedness(expected=exact_variance), variance, shape("b 4"), name="monte_carlo, variance")
     yield Claim(agreement(other=evaluated), certain, shape("b 4"), name="monte_carlo without dropout")
 
     def drawn(x: Tensor) -> Tensor:

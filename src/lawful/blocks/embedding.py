@@ -118,9 +118,7 @@ class FourierFeatures(nn.Module):
         if dim < 2 or dim % 2:
             raise ValueError(f"dim must be even and at least 2, got {dim}")
         if not 0 < min_frequency <= max_frequency < math.inf:
-            raise ValueError(
-                f"expected 0 < min_frequency <= max_frequency: got {min_frequency=}, {max_frequency=}"
-            )
+            raise ValueError(f"expected 0 < min_frequency <= max_frequency: got {min_frequency=}, {max_frequency=}")
         super().__init__()
         logs = torch.linspace(math.log(min_frequency), math.log(max_frequency), dim // 2, dtype=torch.float64)
         self.register_buffer("frequencies", logs.exp().to(torch.get_default_dtype()), persistent=False)

@@ -12,6 +12,7 @@ from lawful.blocks.linear import Activation
 from lawful.functions.activations import swiglu
 from lawful.laws import Claim, hidden_unit_permutation, hidden_unit_rescaling, locality, shape
 
+
 class FeedForward(nn.Module):
     r"""Feed-forward block of a transformer, applied to each position.
 

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from lawful.functions.activations import identity
-from lawful.laws import Claim, Draw, HasMean, Map, Statement, agreement, isometry, law, orthonormality, shape
+from lawful.laws import Claim, agreement, isometry, orthonormality, shape, variance_preservation
 
 Weight = Float[Tensor, "*shape"]
 
@@ -183,24 +182,6 @@ def orthogonal(weight: Weight, *, gain: float = 1.0, generator: Generator | None
         return weight.copy_(nn.init.orthogonal_(drawn, gain=gain, generator=generator))
 
 
-@law("E σ(W x)_i² = s · mean_j x_j²", cases=10, discover_with=None)
-def keeps_size(
-    f: Map, x: Tensor, *, activation: Callable[[Tensor], Tensor] = identity, ratio: float = 1.0, draw: Draw
-) -> Statement:
-    """A layer with weights that are drawn at random passes the mean square of a signal on, times `ratio`.
-
-    The input has the shape of the weight; its first row is the signal.
-
-    Satisfied by: initialisations that divide the variance by the number of inputs, with the gain of the activation.
-    Broken by: a standard deviation taken for a variance; a bound taken for a standard deviation.
-    """
-    many, rows = draw.samples // len(x) + 1, x[:1].expand_as(x)
-    seed = draw.integer(1, 2**16, "ω")
-    weights = torch.stack([f.with_seed(seed + n)(x) for n in range(many)])
-    outputs = activation((weights * rows).flatten(2).sum(-1)).square()
-    return HasMean(outputs.flatten(), ratio * x[0].square().mean())
-
-
 def claims() -> Iterator[Claim]:
     """The laws that initialisations obey."""
 
@@ -209,10 +190,10 @@ def claims() -> Iterator[Claim]:
 
     tall, kernel = shape("30 10"), shape("24 2 3")
     for fill in (xavier_normal, xavier_uniform):
-        yield Claim(keeps_size(ratio=2 * 10 / (10 + 30)), filled(fill), tall, name=fill.__name__)
+        yield Claim(variance_preservation(ratio=2 * 10 / (10 + 30)), filled(fill), tall, name=fill.__name__)
     for fill in (kaiming_normal, kaiming_uniform):
-        yield Claim(keeps_size(activation=torch.relu), filled(fill), kernel, name=fill.__name__)
-    yield Claim(keeps_size(), filled(lecun_normal), tall, name="lecun_normal")
+        yield Claim(variance_preservation(activation=torch.relu), filled(fill), kernel, name=fill.__name__)
+    yield Claim(variance_preservation(), filled(lecun_normal), tall, name="lecun_normal")
     gains = torch.relu, torch.square, torch.ones_like
 
     def computed(x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +24,7 @@ class AttentionCache(Protocol):
         """Memory in bytes."""
         ...
 
-    def select(self, rows: Int[Tensor, " n"]) -> Self:
+    def select(self, rows: Int[Tensor, " n"]) -> AttentionCache:
         """Returns the cache of the given rows of the batch, for beam search."""
         ...
 

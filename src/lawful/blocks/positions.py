@@ -126,7 +126,7 @@ PAIRS = RotaryLayout(_table_of_pairs, _rotate_pairs)
 
 
 class RotaryEmbedding(nn.Module):
-    r"""Rotary position embedding (RoPE): rotates pairs of entries of queries and keys by angles proportional to position.
+    r"""Rotary position embedding (RoPE): rotates pairs of entries of queries and keys in proportion to the position.
 
     $$\begin{bmatrix} y_a \\ y_b \end{bmatrix} =
     \begin{bmatrix} \cos p \theta_i & -\sin p \theta_i \\ \sin p \theta_i & \cos p \theta_i \end{bmatrix}
@@ -421,7 +421,10 @@ def claims() -> Iterator[Claim]:
     """Laws of position schemes."""
     learned, sinusoidal = LearnedPositions(5, 3), SinusoidalPositions(6)
     yield Claim(
-        positions_matter(), lambda x, p: x + learned(p), (shape("t:2 3"), tokens("t:2", vocab_size=5)), name="LearnedPositions"
+        positions_matter(),
+        lambda x, p: x + learned(p),
+        (shape("t:2 3"), tokens("t:2", vocab_size=5)),
+        name="LearnedPositions",
     )
 
     def dot_products(x: Tensor, p: Tensor) -> Tensor:

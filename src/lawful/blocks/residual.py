@@ -53,7 +53,13 @@ class Residual(nn.Module):
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        self.norm, self.block, self.branch_norm, self.gate, self.output_norm = norm, block, branch_norm, gate, output_norm
+        self.norm, self.block, self.branch_norm, self.gate, self.output_norm = (
+            norm,
+            block,
+            branch_norm,
+            gate,
+            output_norm,
+        )
         self.scale = scale
 
     def forward(self, x: Float[Tensor, "*shape"], function: Block | None = None) -> Float[Tensor, "*shape"]:

@@ -4,9 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-import lawful
-from lawful.blocks import Dropout, average_over_masks
-from lawful.blocks.dropout import kept_or_dropped, unbiased
+from lawful.blocks import average_over_masks
 
 
 def test_equals_a_loop_over_all_masks():
@@ -48,17 +46,3 @@ def test_errors_say_what_was_wanted_and_what_came():
 def test_a_single_number_has_no_masks(unchecked):
     with pytest.raises(ValueError, match=r"a last axis was wanted: got shape \(\)"):
         average_over_masks(torch.sin, torch.tensor(1.0), keep=0.5)
-
-
-class Unscaled(nn.Module):
-    def forward(self, x):
-        return x * torch.empty_like(x).bernoulli_(0.8) if self.training else x
-
-
-@pytest.mark.parametrize("law", [unbiased(), kept_or_dropped(scale=1 / 0.8)])
-def test_the_laws_tell_dropout_from_a_mask_without_a_scale(law):
-    grades = [
-        lawful.check(m, law, inputs=lawful.shape("b 4"), cases=30).verdicts[0].status
-        for m in (Dropout(0.2), Unscaled())
-    ]
-    assert grades == ["held", "refuted"]

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from lawful.blocks import (
     Dropout,
     Embedding,
-    Gate,
+    ReZero,
     GatedFeedForward,
     LayerNorm,
     LayerScale,
@@ -70,15 +70,15 @@ def same(a, b):
     torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-TWO = (HeadSpec(count=2),)
+TWO = (HeadSpec(4, count=2),)
 
 
 def attention(d, *, heads=TWO, turned=False, biased=None, kernel=fused_attention, norm=None):
-    rotary = [RotaryEmbedding(one.key or d // 2) for one in heads] if turned else None
+    rotary = [RotaryEmbedding(one.key) for one in heads] if turned else None
     rotary = rotary[0] if turned and len(heads) == 1 else rotary
     position_bias = None if biased is None else biased(sum(one.count for one in heads))
     return MultiHeadAttention(
-        d, heads=list(heads), rotary=rotary, position_bias=position_bias, kernel=kernel, norm=norm
+        d, heads=list(heads), rotary=rotary, position_bias=position_bias, kernel=kernel, qk_norm=norm or False
     )
 
 
@@ -88,7 +88,7 @@ POSITIONS = {
     "sinusoidal": ({}, SinusoidalPositions),
     "rotary": ({"turned": True}, None),
     "alibi": ({"biased": ALiBi}, None),
-    "buckets": ({"biased": partial(T5RelativeBias, buckets=8, reach=6, sides=1)}, None),
+    "buckets": ({"biased": partial(T5RelativeBias, num_buckets=8, max_distance=6, bidirectional=False)}, None),
     "clipped": ({"biased": partial(ClippedRelativeBias, reach=4)}, None),
 }
 HEADS = {
@@ -162,12 +162,12 @@ def test_the_cache_gives_what_the_full_pass_gives_for_the_whole_product(residual
 
 EXTRAS = {
     "ngrams": TransformerExtras(ngrams=(NGramEmbedding,)),
-    "hashed": TransformerExtras(ngrams=(partial(NGramEmbedding, n=2), partial(NGramEmbedding, n=4, rows=5))),
+    "hashed": TransformerExtras(ngrams=(partial(NGramEmbedding, n=2), partial(NGramEmbedding, n=4, num_rows=5))),
     "shortcut": TransformerExtras(shortcut=WeightedSum),
     "value embedding": TransformerExtras(value_residual=WeightedSum, value_embedding=Embedding),
     "softcap": TransformerExtras(softcap=2.0),
     "layer scale": TransformerExtras(gate=LayerScale),
-    "gate": TransformerExtras(gate=lambda d: Gate()),
+    "gate": TransformerExtras(gate=lambda d: ReZero()),
     "entry": TransformerExtras(entry=RMSNorm),
     "last": TransformerExtras(last=nn.Identity),
     "all": TransformerExtras(

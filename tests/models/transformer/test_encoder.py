@@ -24,7 +24,7 @@ def made(attention, **given):
 def test_without_positions_the_order_does_not_matter_and_with_them_it_does():
     flipped = torch.tensor([4, 3, 2, 1, 0])
     for attention, matters in (
-        (partial(MultiHeadAttention, heads=2), False),
+        (partial(MultiHeadAttention, num_heads=2), False),
         (partial(rotary_attention, heads=2), True),
     ):
         model = made(attention)

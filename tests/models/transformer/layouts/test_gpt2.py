@@ -153,7 +153,7 @@ def test_a_config_that_asks_for_something_else_is_refused(fields, sentence, tmp_
 
 
 def attention(**options):
-    return {"attention": partial(MultiHeadAttention, **{"heads": 3} | options)}
+    return {"attention": partial(MultiHeadAttention, **{"num_heads": 3} | options)}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def attention(**options):
         (attention(position_bias=ALiBi(3)), "position_bias: got ALiBi"),
         (attention(rotary=RotaryEmbedding(4)), "rotary: got Rotary"),
         (attention(kernel=LinearAttention()), "kernel but a softmax over all keys: got Linear"),
-        (attention(heads=[HeadSpec(count=3, groups=1)]), "heads but alike ones"),
+        (attention(heads=[HeadSpec(4, count=3, groups=1)]), "heads but alike ones"),
         (attention(heads=[HeadSpec(count=3, key=2, value=4)]), "heads but alike ones"),
         ({"feed_forward": partial(FeedForward, activation=squared_relu)}, "activation relu_squared"),
         ({"feed_forward": GatedFeedForward}, "feed-forward block but FeedForward: got GatedFeedForward"),
