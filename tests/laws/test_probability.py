@@ -6,7 +6,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from lawful import probabilities, shape
-from lawful.laws import divergence, gibbs_inequality, non_negativity, sums_to_one
+from lawful.laws import (
+    divergence,
+    dropout_scaling,
+    gibbs_inequality,
+    non_negativity,
+    sums_to_one,
+    unbiasedness,
+    variance_preservation,
+)
 from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
@@ -90,6 +98,19 @@ def torch_divergence(p, q):
     return F.kl_div(q.log(), p, reduction="batchmean")
 
 
+class UnscaledDropout(nn.Module):
+    def forward(self, x):
+        return x * torch.empty_like(x).bernoulli_(0.8) if self.training else x
+
+
+def normal_weight(x):
+    return torch.randn_like(x) * x.shape[1] ** -0.5
+
+
+def variance_as_deviation(x):
+    return torch.randn_like(x) / x.shape[1]
+
+
 KEPT = {
     "sum: softmax": (sums_to_one(), X, lambda x: x.softmax(-1)),
     "sum: over another axis": (sums_to_one(axis=1), X, lambda x: x.softmax(1)),
@@ -106,6 +127,19 @@ KEPT = {
     "Gibbs: cross-entropy": (gibbs_inequality(), PAIR, cross_entropy),
     "Gibbs: Kullback-Leibler": (gibbs_inequality(), PAIR, relative_entropy),
     "Gibbs: the squared error": (gibbs_inequality(), PAIR, squared_error),
+    "unbiased: dropout": (unbiasedness(), shape("b 4"), nn.Dropout(0.2)),
+    "unbiased: expected map": (
+        unbiasedness(expected=torch.zeros_like),
+        shape("b 4"),
+        lambda x: x * torch.randn_like(x),
+    ),
+    "dropout scale: dropout": (dropout_scaling(scale=1 / 0.8), shape("b 4"), nn.Dropout(0.2)),
+    "variance: 1 / fan-in": (variance_preservation(), shape("30 10"), normal_weight),
+    "variance: ReLU halves": (
+        variance_preservation(activation=torch.relu, ratio=0.5),
+        shape("30 10"),
+        normal_weight,
+    ),
 }
 BROKEN = {
     "sum: softmax over another axis": (sums_to_one(), X, lambda x: x.softmax(1)),
@@ -126,6 +160,9 @@ BROKEN = {
     "Gibbs: arguments swapped": (gibbs_inequality(), PAIR, arguments_swapped),
     "Gibbs: smoothing of one side": (gibbs_inequality(), PAIR, smoothed_truth),
     "Gibbs: terms swapped": (gibbs_inequality(), PAIR, swapped),
+    "unbiased: dropout without scale": (unbiasedness(), shape("b 4"), UnscaledDropout()),
+    "dropout scale: dropout without scale": (dropout_scaling(scale=1 / 0.8), shape("b 4"), UnscaledDropout()),
+    "variance: used as a standard deviation": (variance_preservation(), shape("30 10"), variance_as_deviation),
 }
 SHOWN = ["divergence: terms swapped", "Gibbs: smoothing of one side"]
 

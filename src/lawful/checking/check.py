@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import time
 import traceback
@@ -17,7 +18,7 @@ from lawful.checking.module_state import preserve_global_state, seed_all
 from lawful.checking.runner import CaseRunner, LawRaised
 from lawful.checking.search import SHRINKS, search
 from lawful.checking.strategies import describe_inputs, fixed
-from lawful.checking.verdict import Status, Report, Verdict
+from lawful.checking.verdict import Report, Status, Verdict
 from lawful.laws.law import Claim, Inapplicable, Law
 
 CASES, SECONDS = 100, 60.0
@@ -117,7 +118,13 @@ def seeded(claims: Iterable[Claim], seed: int = 0) -> Iterable[Claim]:
 
 def place(target: Any) -> tuple[str, int]:
     """The file and the line in which a map, or the class of it, is defined."""
-    source = target if inspect.isroutine(target) or isinstance(target, type) else type(target)
+    source = inspect.unwrap(target) if inspect.isroutine(target) or isinstance(target, type) else type(target)
+    return _source_location(getattr(source, "__code__", source))
+
+
+@functools.lru_cache(maxsize=4096)
+def _source_location(source: Any) -> tuple[str, int]:
+    """Returns file and line of a class or code object. Cached, since `inspect.getsourcelines` parses the file."""
     try:
         file, line = inspect.getsourcefile(source), inspect.getsourcelines(source)[1]
     except (OSError, TypeError):

@@ -74,7 +74,15 @@ from lawful.laws.module_hygiene import (
     statelessness,
     train_eval_round_trip,
 )
-from lawful.laws.probability import divergence, gibbs_inequality, non_negativity, sums_to_one
+from lawful.laws.probability import (
+    divergence,
+    dropout_scaling,
+    gibbs_inequality,
+    non_negativity,
+    sums_to_one,
+    unbiasedness,
+    variance_preservation,
+)
 from lawful.laws.statements import (
     AtMost,
     BitwiseEqual,
@@ -144,6 +152,7 @@ __all__ = [
     "determinism",
     "distributivity",
     "divergence",
+    "dropout_scaling",
     "equivariance",
     "evenness",
     "every_input_matters",
@@ -213,6 +222,8 @@ __all__ = [
     "transformed",
     "translation_equivariance",
     "triangle_inequality",
+    "unbiasedness",
     "up_to",
+    "variance_preservation",
     "weight_sharing",
 ]

@@ -7,8 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from lawful.laws._helpers import require_real
 from lawful.laws.interfaces import Draw, Map
-from lawful.laws.law import Inapplicable, law, real
+from lawful.laws.law import Inapplicable, law
 from lawful.laws.statements import AtMost, Finite, Statement
 
 
@@ -25,7 +26,7 @@ def monotonicity(f: Map, x: Tensor, *, decreasing: bool = False, draw: Draw) -> 
     Satisfied by: ReLU, sigmoid, sorting, a maximum, layers with non-negative weights.
     Broken by: GELU, softmax, a norm.
     """
-    y = real(x) + draw.like(x).abs()
+    y = require_real(x) + draw.like(x).abs()
     low, high = _number(f(x)), f(y)
     return AtMost(high, low) if decreasing else AtMost(low, high)
 
@@ -37,7 +38,7 @@ def convexity(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     Satisfied by: norms, ReLU, log-sum-exp, a maximum, cross-entropy as a function of the logits.
     Broken by: a sigmoid, a minimum, softmax.
     """
-    ys = [draw.like(real(x)) for x in xs]
+    ys = [draw.like(require_real(x)) for x in xs]
     weight = draw.choice((0.5, 0.25, 0.9), "λ")
     between = _number(f(*(weight * x + (1 - weight) * y for x, y in zip(xs, ys, strict=True))))
     return AtMost(between, weight * f(*xs) + (1 - weight) * f(*ys))
@@ -54,8 +55,10 @@ def finiteness(f: Map, *xs: Tensor, draw: Draw) -> Statement:
         leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in xs]
         y = f(*leaves)
         reals = [x for x in leaves if x.requires_grad]
-        found = torch.autograd.grad(y, reals, draw.normal(*y.shape), allow_unused=True) if y.requires_grad else ()
-    return Finite([y, *(g for g in found if g is not None)], include_extremes=True)
+        grads = ()
+        if y.requires_grad and reals:
+            grads = torch.autograd.grad(y, reals, draw.normal(*y.shape), allow_unused=True)
+    return Finite([y, *(g for g in grads if g is not None)], include_extremes=True)
 
 
 _BOUNDS = ({"low": 0.0, "high": 1.0}, {"low": -1.0, "high": 1.0})
@@ -96,7 +99,7 @@ def lipschitz(f: Map, x: Tensor, *, constant: float = 1.0, draw: Draw) -> Statem
     """
     if not constant > 0:
         raise ValueError(f"the constant is above 0: got {constant}")
-    here, v = _number(f(real(x))), draw.normal(*x.shape)
+    here, v = _number(f(require_real(x))), draw.normal(*x.shape)
     for _ in range(_ROUNDS):
         ahead = (f(x + _STEP * v / v.norm()) - here) / _STEP
         v = _pulled(f, x, ahead.detach(), v)

@@ -1,13 +1,16 @@
-"""What makes numbers probabilities: they add up, none is negative, and divergences between them behave."""
+"""Laws of probabilities, divergences, and maps with random masks or weights."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lawful.laws.interfaces import Draw, Map
 from lawful.laws.law import Axis, law
-from lawful.laws.statements import AtMost, Equal, Statement
+from lawful.laws.statements import AtMost, Equal, HasMean, Statement
 
 
 @law("Σ_i f(x)_i = 1")
@@ -99,3 +102,52 @@ def gibbs_inequality(f: Map, p: Tensor, q: Tensor, *, draw: Draw) -> Statement:
         right += [more, positive]
     names = ("H(p, q) - H(p, p)", "H(p, q) > H(p, p)", "H(p, p') - H(p, p)", "H(p, p') > H(p, p)")
     return AtMost(left, right, names=names)
+
+
+@law("E f(x; ω) = f(x) in eval mode, over random states ω", cases=10, discover_with=None)
+def unbiasedness(f: Map, x: Tensor, *, expected: Callable[..., Any] | None = None, draw: Draw) -> Statement:
+    """The mean output over random states equals the output in eval mode, or that of `expected`.
+
+    The samples of a batch must be random independently of each other: the law passes many copies of one sample at once.
+
+    Satisfied by: dropout that divides by the keep probability, or multiplies by it in eval mode.
+    Broken by: dropout scaled by the drop probability, or not scaled.
+    """
+    one = x[:1]
+    mean = (f.eval() if expected is None else f.with_function(expected))(one)[0]
+    direction = draw.normal(*mean.shape)
+    many = f.with_seed(draw.integer(1, 2**16, "ω"))(one.expand(draw.samples, *one.shape[1:]))
+    return HasMean((many * direction).flatten(1).sum(1), (mean * direction).sum())
+
+
+@law("f(x)_i ∈ {0, s x_i} in training mode, f(x)_i = e x_i in eval mode", discover_with=None)
+def dropout_scaling(f: Map, x: Tensor, *, scale: float = 1.0, eval_scale: float = 1.0) -> Statement:
+    """In training mode an entry is 0 or multiplied by `scale`; in eval mode every entry is multiplied by `eval_scale`.
+
+    Satisfied by: dropout with the scale of its keep probability.
+    Broken by: additive noise; a mask applied twice, with two scales.
+    """
+    y = f.modified(lambda module: module.train())(x)
+    return Equal([y * (y - scale * x), f.eval()(x)], [torch.zeros_like(y), eval_scale * x], exercised=True)
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x
+
+
+@law("E σ(W x)_i² = r · mean_j x_j²", cases=10, discover_with=None)
+def variance_preservation(
+    f: Map, x: Tensor, *, activation: Callable[[Tensor], Tensor] = _identity, ratio: float = 1.0, draw: Draw
+) -> Statement:
+    """A layer with randomly initialized weights multiplies the mean square of its input by `ratio`.
+
+    The input has the shape of the weight; its first row is the input of the layer.
+
+    Satisfied by: initializations whose variance is divided by the fan-in, with the gain of the activation.
+    Broken by: a standard deviation used as a variance; a bound used as a standard deviation.
+    """
+    many, rows = draw.samples // len(x) + 1, x[:1].expand_as(x)
+    seed = draw.integer(1, 2**16, "ω")
+    weights = torch.stack([f.with_seed(seed + n)(x) for n in range(many)])
+    outputs = activation((weights * rows).flatten(2).sum(-1)).square()
+    return HasMean(outputs.flatten(), ratio * x[0].square().mean())
