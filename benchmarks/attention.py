@@ -101,7 +101,7 @@ def layers(d: int, heads: int, causal: bool, n: int) -> dict[str, tuple[nn.Modul
     """Our layer, PyTorch's and x-transformers', with one set of weights."""
     from x_transformers.x_transformers import Attention  # here: importing it would hide the memory of the other tables
 
-    ours = MultiHeadAttention(d, heads=heads, bias=False)
+    ours = MultiHeadAttention(d, num_heads=heads, bias=False)
     torchs = nn.MultiheadAttention(d, heads, bias=False, batch_first=True)
     theirs = Attention(d, dim_head=d // heads, heads=heads, causal=causal, flash=True)
     weights = [getattr(ours, name).weight.detach() for name in ("query", "key", "value", "out")]

@@ -76,7 +76,7 @@ def flat() -> None:
         "window of 64": DecoderConfig(
             vocab=65, mask=window, attention=partial(rotary_attention, kernel=window_attention)
         ),
-        "linear": DecoderConfig(vocab=65, attention=partial(MultiHeadAttention, heads=4, kernel=LinearAttention())),
+        "linear": DecoderConfig(vocab=65, attention=partial(MultiHeadAttention, num_heads=4, kernel=LinearAttention())),
     }
     token = torch.zeros(1, dtype=torch.int64)
     for name, config in kinds.items():

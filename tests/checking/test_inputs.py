@@ -9,7 +9,7 @@ from torch import Tensor
 import lawful
 from lawful import mask, shape, tokens
 from lawful.laws import Equal, batch_independence, causality, law, linearity, no_mutation, non_negativity
-from lawful.laws.inputs import parse
+from lawful.laws.inputs import Input
 
 
 def seen(inputs, law=no_mutation, cases=60):
@@ -128,14 +128,14 @@ def test_what_is_no_input_is_an_error_of_usage(inputs, words):
 @pytest.mark.parametrize("text", ["b t( 4", "tokens(b t)", "", "t:4..2", "t:0..2", "b -1", "t:"])
 def test_text_that_is_no_input(text):
     with pytest.raises(ValueError, match=r"got|upwards"):
-        parse(text)
+        Input.parse(text)
 
 
 def test_text_reads_as_the_functions_do():
-    assert parse("b t 16") == ("", shape("b t 16"))
-    assert parse(" ids = tokens(b t, vocab_size=65) ") == ("ids", tokens("b t", vocab_size=65))
-    assert parse("tokens(b t, 65)")[1] == tokens("b t", vocab_size=65)
-    assert parse("m=mask(b t:2..3)") == ("m", mask("b t:2..3"))
+    assert Input.parse("b t 16") == ("", shape("b t 16"))
+    assert Input.parse(" ids = tokens(b t, vocab_size=65) ") == ("ids", tokens("b t", vocab_size=65))
+    assert Input.parse("tokens(b t, 65)")[1] == tokens("b t", vocab_size=65)
+    assert Input.parse("m=mask(b t:2..3)") == ("m", mask("b t:2..3"))
 
 
 @pytest.mark.parametrize("wrong", [lambda: tokens("b", vocab_size=0), lambda: shape("b 0"), lambda: shape("b,t")])

@@ -5,7 +5,6 @@ import torch
 
 import lawful
 from lawful.laws import Equal, law
-from lawful.laws.inputs import written
 
 
 def positive(x):
@@ -60,4 +59,4 @@ def test_it_may_have_another_type_and_shape(function):
 
 
 def test_it_is_written_by_name():
-    assert written(lawful.transformed(positive, "b n:2,3")) == 'made(positive, "b n:2,3")'
+    assert (lawful.transformed(positive, "b n:2,3")).to_python() == 'transformed(positive, "b n:2,3")'

@@ -9,11 +9,11 @@ from torch import nn
 
 
 @contextmanager
-def eval_mode(model: nn.Module, classes: tuple[type[nn.Module], ...] = ()) -> Iterator[None]:
+def eval_mode(model: object, classes: tuple[type[nn.Module], ...] = ()) -> Iterator[None]:
     """Puts modules of some classes in training mode and all others in evaluation mode, and each back afterwards.
 
     Args:
-        model: The model.
+        model: The model; anything but a module is left alone.
         classes: The classes in training; none by default.
 
     Examples:
@@ -24,7 +24,7 @@ def eval_mode(model: nn.Module, classes: tuple[type[nn.Module], ...] = ()) -> It
         >>> [module.training for module in model]
         [True, True]
     """
-    modes = {module: module.training for module in model.modules()}
+    modes = {module: module.training for module in (model.modules() if isinstance(model, nn.Module) else ())}
     try:
         for module in modes:
             module.training = isinstance(module, classes)

@@ -22,8 +22,8 @@ from lawful.checking.repro import construction
 from lawful.checking.verdict import Verdict
 from lawful.laws import determinism
 from lawful.laws._tree import children, leaves
-from lawful.laws.implications import follows_from
-from lawful.laws.inputs import Input, as_input, written
+from lawful.laws.implications import implied_laws
+from lawful.laws.inputs import Input, as_input
 from lawful.laws.law import Law
 
 
@@ -214,7 +214,7 @@ class DiscoverySearch:
             if given is not None and stated.arity is not None and stated.arity > given:
                 reason = f"it speaks of {stated.arity} inputs: got {given}"
                 self.judged[name] = Verdict("inapplicable", name, stated.formula, self.name, reason)
-        self.weaker = {name: follows_from(stated) & self.laws.keys() for name, stated in self.laws.items()}
+        self.weaker = {name: implied_laws(stated) & self.laws.keys() for name, stated in self.laws.items()}
 
     def verdicts(self, listen: Callable[[Law], None] = lambda stated: None) -> Iterator[Verdict]:
         """Judges the weaker laws first: what they are refuted by refutes the stronger ones too.
@@ -261,7 +261,7 @@ class DiscoverySearch:
 
     def _late(self, name: str) -> bool:
         """Whether a law is what any layer should keep, rather than what it does."""
-        return self.laws[name].state.__module__.rpartition(".")[2] in HOUSEKEEPING
+        return self.laws[name].function.__module__.rpartition(".")[2] in HOUSEKEEPING
 
     def _above(self, other: str, name: str, held: list[str]) -> bool:
         """Whether a law follows from another one; of two that follow from each other the first is above."""
@@ -298,7 +298,7 @@ def _written(inputs: Any) -> _Written:
     """Inputs as Python."""
     described = as_input(inputs)
     if described is not None:
-        text = written(described)
+        text = described.to_python()
         return _Written(text, (text.partition("(")[0],))
     parts = children(inputs)
     if parts is None:

@@ -175,7 +175,7 @@ class CaseRunner:
         drawn_before = len(draw.record.tensors)
         options: dict[str, Any] = self.law.values | ({"draw": draw} if self.law.takes_draw else {})
         with noise or trace or nullcontext(), torch.set_grad_enabled(False):
-            statement = attribute_errors_to_law(lambda: self.law.state(f, *f.inputs(), **options))
+            statement = attribute_errors_to_law(lambda: self.law.function(f, *f.inputs(), **options))
         if not isinstance(statement, Statement):
             raise LawRaised(f"a law returns a statement, such as Equal(left, right): got {type(statement).__name__}")
         exercised = calls.varied if statement.exercised is None else statement.exercised

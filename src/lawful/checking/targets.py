@@ -19,7 +19,7 @@ from torch import nn
 from lawful import laws
 from lawful._suggest import did_you_mean
 from lawful.checking.module_state import seed_all
-from lawful.laws.inputs import parse
+from lawful.laws.inputs import Input
 from lawful.laws.law import Claim, Law
 
 USUAL = (
@@ -54,7 +54,7 @@ def laws_by_kind() -> dict[str, dict[str, Law]]:
     for finder in sorted(pkgutil.iter_modules(laws.__path__), key=lambda m: m.name):
         module = importlib.import_module(f"lawful.laws.{finder.name}")
         named = {n: v for n, v in vars(module).items() if isinstance(v, Law) and n in vars(laws)}
-        own = {n: v for n, v in named.items() if v.parts or v.state.__module__ == module.__name__}
+        own = {n: v for n, v in named.items() if v.parts or v.function.__module__ == module.__name__}
         if own and not finder.ispkg:
             found[f"{finder.name}: {(module.__doc__ or '').splitlines()[0]}"] = own
     return found
@@ -195,7 +195,7 @@ def inputs(texts: list[str]) -> Any:
     if len(texts) == 1 and re.fullmatch(r"[\w./-]+:[A-Za-z_]\w*", texts[0].strip()):
         return load(texts[0].strip())
     try:
-        read = [parse(text) for text in texts]
+        read = [Input.parse(text) for text in texts]
     except ValueError as error:
         raise UsageError(str(error)) from error
     if not read:

@@ -29,7 +29,7 @@ def bundled(name: str) -> tuple[SupervisedDataset, TableEncoding]:
     Args:
         name: Which table.
 
-    SupervisedDataset:
+    Examples:
         >>> examples, encoding = bundled("iris")
         >>> examples.inputs.shape, examples.classes
         (torch.Size([150, 4]), ('setosa', 'versicolor', 'virginica'))
@@ -55,7 +55,7 @@ def digits() -> SupervisedDataset:
     Reference:
         Alpaydin and Kaynak, *Optical Recognition of Handwritten Digits*, 1998.
 
-    SupervisedDataset:
+    Examples:
         >>> digits().inputs.shape
         torch.Size([1797, 1, 8, 8])
     """
@@ -103,7 +103,7 @@ def mnist1d(*, samples: int = 5000, seed: int = 42) -> SupervisedDataset:
         samples: The number of examples, rounded down to a multiple of 10.
         seed: What the draw depends on.
 
-    SupervisedDataset:
+    Examples:
         >>> mnist1d(samples=50).inputs.shape
         torch.Size([50, 1, 40])
     """
@@ -180,7 +180,7 @@ def moons(*, samples: int = 1000, noise: float = 0.1, seed: int = 0) -> Supervis
         noise: The standard deviation of what is added to each coordinate.
         seed: What the draw depends on.
 
-    SupervisedDataset:
+    Examples:
         >>> moons(samples=6, noise=0.0).targets
         tensor([0, 0, 0, 1, 1, 1])
     """
@@ -207,7 +207,7 @@ def sine(*, samples: int = 200, noise: float = 0.1, seed: int = 0) -> Supervised
         noise: $\sigma$.
         seed: What the draw depends on.
 
-    SupervisedDataset:
+    Examples:
         >>> sine(samples=5).targets.shape
         torch.Size([5, 1])
     """

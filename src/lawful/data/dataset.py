@@ -25,7 +25,7 @@ def fingerprint(*tensors: Tensor) -> str:
     Args:
         tensors: The tensors, in order.
 
-    SupervisedDataset:
+    Examples:
         >>> fingerprint(torch.zeros(2)) == fingerprint(torch.zeros(2)), len(fingerprint(torch.zeros(2, 1)))
         (True, 64)
     """
@@ -41,7 +41,7 @@ def fingerprint(*tensors: Tensor) -> str:
 class SupervisedDataset:
     """Holds inputs and targets that belong together.
 
-    SupervisedDataset:
+    Examples:
         >>> xor = SupervisedDataset(inputs=torch.eye(2), targets=torch.tensor([0, 1]), classes=("no", "yes"), name="two")
         >>> len(xor), xor.take(torch.tensor([1])).targets
         (2, tensor([1]))

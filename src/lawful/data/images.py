@@ -30,7 +30,7 @@ PARTS = {"train", "training", "test", "testing", "val", "valid", "validation"}
 class Images:
     """Says which size and how many channels images have, and what the classes are called.
 
-    SupervisedDataset:
+    Examples:
         >>> images = Images(8, 8, 1, ("cat", "dog"))
         >>> Images.from_json(images.to_json()) == images
         True

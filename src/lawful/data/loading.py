@@ -178,7 +178,7 @@ def load_dataset(
         header: Whether the first row of a text has the names; by default that is found out.
         size: The height and the width that images are resized to; by default all have one size already.
 
-    SupervisedDataset:
+    Examples:
         >>> data = load_dataset("iris")
         >>> data.examples.inputs.shape, data.examples.classes
         (torch.Size([150, 4]), ('setosa', 'versicolor', 'virginica'))

@@ -31,7 +31,7 @@ def split(
         fractions: How much each part gets; they add up to 1.
         seed: What the draw depends on.
 
-    SupervisedDataset:
+    Examples:
         >>> from lawful.data import read
         >>> [len(part) for part in split(read("iris").examples, fractions=(0.6, 0.2, 0.2))]
         [90, 30, 30]
@@ -62,7 +62,7 @@ def split_indices(
         labels: The class of each example, whose shares the parts keep.
         classes: The names of the classes, for messages.
 
-    SupervisedDataset:
+    Examples:
         >>> split_indices(4, fractions=(0.5, 0.5), labels=torch.tensor([0, 1, 0, 1]))[0].shape
         torch.Size([2])
     """

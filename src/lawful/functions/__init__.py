@@ -84,7 +84,7 @@ from lawful.functions.linalg import (
     ridge,
 )
 from lawful.functions.pca import Principal, incremental_pca_axes, pca_axes, randomized_pca_axes
-from lawful.functions.random import categorical_noise, integer_noise, normal_noise, uniform_noise
+from lawful.functions.random import categorical_noise, integer_noise, normal_noise, resolve_seed, uniform_noise
 from lawful.functions.tap import is_recorded, open_recorder, tap
 from lawful.functions.tensors import (
     CP,
@@ -200,6 +200,7 @@ __all__ = [
     "relu",
     "reverse_kl_divergence",
     "reverse_kl_divergence_from_logits",
+    "resolve_seed",
     "ridge",
     "self_attention",
     "self_information",

@@ -1,4 +1,4 @@
-"""Estimates of log-likelihoods: the value, how far chance may have put it off, and what it cost."""
+"""Log-likelihood estimates with their standard errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class LogProbEstimate(NamedTuple):
-    """Holds a log-likelihood, or a bound on it, of each example, in nats.
+    """Log-likelihood of each example, or a bound on it, in nats, with its standard error.
 
     Examples:
         >>> import torch
@@ -18,21 +18,20 @@ class LogProbEstimate(NamedTuple):
     """
 
     value: Float[Tensor, "*n"]
-    """Nats for each example."""
+    """Nats per example."""
     error: Float[Tensor, "*n"]
-    """The standard error of each value; 0 where nothing was left to chance."""
+    """Standard error of each value; 0 if the value is exact."""
     evaluations: int
-    """How often the model, or its network, was called."""
+    """Number of calls of the model or its network."""
 
     @classmethod
     def exact(cls, value: Float[Tensor, "*n"], *, evaluations: int = 1) -> LogProbEstimate:
-        """Wraps values that were computed without chance."""
+        """Wraps exact values, with a standard error of 0."""
         return cls(value, value.new_zeros(()).expand_as(value), evaluations)
 
     @classmethod
-    def of_samples(cls, values: Float[Tensor, "k *n"], *, evaluations: int) -> LogProbEstimate:
-        r"""Averages $k$ unbiased values of each example; the error is $s / \sqrt k$, unknown (NaN) of a single one."""
+    def from_samples(cls, values: Float[Tensor, "k *n"], *, evaluations: int) -> LogProbEstimate:
+        r"""Averages $k$ unbiased values per example; the standard error is $s / \sqrt k$, or NaN for $k = 1$."""
         k = len(values)
-        return cls(
-            values.mean(0), values.std(0, correction=1) / k**0.5 if k > 1 else values[0] * float("nan"), evaluations
-        )
+        error = values.std(0, correction=1) / k**0.5 if k > 1 else values[0] * float("nan")
+        return cls(values.mean(0), error, evaluations)

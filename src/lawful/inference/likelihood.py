@@ -1,98 +1,87 @@
-"""How probable a model finds a given text."""
+"""Likelihood of a given text under a language model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn import functional as F
 
+from lawful.blocks.modes import eval_mode
 from lawful.data.text.windows import SequentialWindows
-from lawful.laws import Claim, agreement, transformed
-from lawful.models.generation import Bigrams, CausalLM, device_of, evaluating, rows_of, scores_of
+from lawful.inference.predict import device_of
+from lawful.models.generation import CausalLM
 
 
 @torch.no_grad()
 def token_log_probs(
-    model: CausalLM, tokens: Shaped[Tensor, "n"] | list[int], *, context: int | None = None, batch: int = 64
+    model: CausalLM, tokens: Shaped[Tensor, "n"] | list[int], *, context_length: int | None = None, batch_size: int = 64
 ) -> Float[Tensor, "_"]:
-    r"""Says of each token but the first how probable it was, given those before it in its window.
+    r"""Returns the log-probability of each token but the first, given the tokens before it in its window.
 
     $$\ell_t = \log p(x_t \mid x_{<t})$$
 
-    A text longer than the context is read in windows that do not overlap: each reads on where the one before it ends,
-    and knows nothing of it. Their mean, with the sign changed, is the cross-entropy in nats.
+    A text longer than the context is split into windows that do not overlap; a window does not see the one before. The
+    mean, negated, is the cross-entropy in nats.
 
     Args:
-        model: The model; also one of Hugging Face, whose output has `logits`.
-        tokens: The text, at least two tokens; it may be mapped from a file.
-        context: The length of a window; by default the limit of the model, and without one the text as a whole.
-        batch: How many windows go through the model at once.
+        model: Language model; also one of Hugging Face, whose output has `logits`.
+        tokens: At least two tokens; they may be memory-mapped.
+        context_length: Length of a window. Defaults to the model's own, or to the whole text.
+        batch_size: Number of windows per batch.
 
     Examples:
-        >>> from lawful.models.transformer import Decoder, DecoderConfig
-        >>> token_log_probs(Decoder(DecoderConfig(vocab=5, d=8)), [1, 2, 3, 4], context=2).shape
+        >>> from lawful.models import decoder
+        >>> token_log_probs(decoder(vocab_size=5, dim=8), [1, 2, 3, 4], context_length=2).shape
         torch.Size([3])
     """
-    device = device_of(model)
-    ids = tokens if isinstance(tokens, Tensor) else rows_of(tokens, device)[0]
+    ids = torch.as_tensor(tokens)
+    device = device_of(model, ids)
     if ids.dim() != 1:
-        raise ValueError(f"one row of tokens was wanted: got shape {tuple(ids.shape)}")
-    if context is not None and context < 1:
-        raise ValueError(f"context is at least 1: got {context}")
-    context = context or getattr(model, "context", None) or max(len(ids) - 1, 1)
-    found, done = torch.empty(0), 0
-    with evaluating(model):
-        for inputs, targets in SequentialWindows(ids, context=context, size=batch):
-            logits = scores_of(model(inputs.to(device))).flatten(0, 1)
+        raise ValueError(f"expected tokens of shape (n,), got {tuple(ids.shape)}")
+    if context_length is not None and context_length < 1:
+        raise ValueError(f"context_length must be at least 1, got {context_length}")
+    context_length = context_length or getattr(model, "context_length", None) or max(len(ids) - 1, 1)
+    log_probs, done = torch.empty(0), 0
+    with eval_mode(model):
+        for inputs, targets in SequentialWindows(ids, context=context_length, size=batch_size):
+            logits = _logits(model(inputs.to(device))).flatten(0, 1)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            part = -cross_entropy(logits, targets.to(device).flatten(), reduction="none")
-            found = found if done else part.new_empty(len(ids) - 1)  # once: parts that are kept would split the heap
-            found[done : done + len(part)] = part
-            done += len(part)
-    return found
+            batch = -F.cross_entropy(logits, targets.to(device).flatten(), reduction="none")
+            if not done:
+                log_probs = batch.new_empty(len(ids) - 1)  # one allocation: a list of parts would fragment the heap
+            log_probs[done : done + len(batch)] = batch
+            done += len(batch)
+    return log_probs
 
 
 def perplexity(
-    model: CausalLM, tokens: Shaped[Tensor, "n"] | list[int], *, context: int | None = None, batch: int = 64
+    model: CausalLM, tokens: Shaped[Tensor, "n"] | list[int], *, context_length: int | None = None, batch_size: int = 64
 ) -> float:
-    r"""Says among how many equally probable tokens a model hesitates, on average.
+    r"""Returns the perplexity of a text: the exponential of the mean cross-entropy per token.
 
     $$\exp\Bigl(-\frac{1}{n - 1} \sum_{t=2}^{n} \log p(x_t \mid x_{<t})\Bigr)$$
 
     Args:
-        model: The model.
-        tokens: The text, at least two tokens.
-        context: The length of a window, as in `token_log_probs`.
-        batch: How many windows go through the model at once.
+        model: Language model.
+        tokens: At least two tokens.
+        context_length: Length of a window, as in `token_log_probs`.
+        batch_size: Number of windows per batch.
 
     Examples:
-        >>> from lawful.models.transformer import Decoder, DecoderConfig
-        >>> perplexity(Decoder(DecoderConfig(vocab=5, d=8)), [1, 2, 3, 4]) > 1
+        >>> from lawful.models import decoder
+        >>> perplexity(decoder(vocab_size=5, dim=8), [1, 2, 3, 4]) > 1
         True
     """
-    return float(token_log_probs(model, tokens, context=context, batch=batch).double().mean().neg().exp())
+    log_probs = token_log_probs(model, tokens, context_length=context_length, batch_size=batch_size)
+    return float(log_probs.double().mean().neg().exp())
 
 
-def claims() -> Iterator[Claim]:
-    """The laws that probabilities of texts obey."""
-    text = [2, 0, 1, 1, 2, 0]
-
-    def each(x: Tensor) -> Tensor:
-        return token_log_probs(Bigrams(x), text, context=2, batch=2)
-
-    def looked_up(x: Tensor) -> Tensor:
-        p = x.exp() / x.exp().sum(-1, keepdim=True)
-        return torch.stack([p[a, b].log() for a, b in pairwise(text)])
-
-    def geometric(x: Tensor) -> Tensor:
-        return x.new_tensor(perplexity(Bigrams(x), text))
-
-    def inverse(x: Tensor) -> Tensor:
-        return looked_up(x).exp().prod() ** (-1 / 5)
-
-    yield Claim(agreement(other=looked_up), each, transformed(torch.tanh, "3 3"), name="log_probabilities")
-    yield Claim(agreement(other=inverse), geometric, transformed(torch.tanh, "3 3"), name="perplexity")
+def _logits(output: Any) -> Tensor:
+    """The logits in a model's output: a tensor, or an output of Hugging Face."""
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"expected a model that returns logits, got {type(output).__name__}")
+    return logits

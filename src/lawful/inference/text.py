@@ -1,4 +1,4 @@
-"""Generating text: prompts go in as text, and text comes out piece by piece."""
+"""Text generation from text prompts, with streaming."""
 
 from __future__ import annotations
 
@@ -12,68 +12,67 @@ from lawful.data.text.tokenizers import Tokenizer, piece
 from lawful.models.generation import DEFAULT_SAMPLING, CausalLM, SamplingConfig, stream
 
 T = TypeVar("T")
-START = "\n"
-"""What an empty prompt begins with: the end of a line, which is not shown."""
+_START = "\n"  # what an empty prompt stands for; it is not shown
 
 
-def one_or_several(given: str | Iterable[T]) -> tuple[str | T, ...]:
-    r"""Takes a string as one, and not as its letters.
+def as_tuple(values: str | Iterable[T]) -> tuple[str | T, ...]:
+    r"""Returns the values as a tuple; a string is one value.
 
     Examples:
-        >>> one_or_several("END"), one_or_several(["END", "\n"])
+        >>> as_tuple("END"), as_tuple(["END", "\n"])
         (('END',), ('END', '\n'))
     """
-    return (given,) if isinstance(given, str) else tuple(given)
+    return (values,) if isinstance(values, str) else tuple(values)
 
 
 class StreamingDetokenizer:
-    """Makes text of tokens as they come, and never shows what later ones may take back.
+    """Decodes tokens into text as they arrive, without text that later tokens may change.
 
-    Half a character waits for the rest of its bytes, and what may be the beginning of a stop string waits until it is
-    one or is not. A stop string, and what comes after it, is not shown.
+    An incomplete character waits for its other bytes; a possible beginning of a stop string waits until it is decided.
+    The text ends before the first stop string.
 
     Args:
-        tokenizer: What numbered the tokens.
-        stop: The string that ends the text, or several.
+        tokenizer: Tokenizer of the tokens.
+        stop: Stop string, or several.
 
     Examples:
-        >>> from lawful.data.text import Bytes
-        >>> pieces = StreamingDetokenizer(Bytes(), stop=["END"])
-        >>> [pieces.push(token) for token in "éaEND".encode()], pieces.ended
+        >>> from lawful.data.text import ByteTokenizer
+        >>> detokenizer = StreamingDetokenizer(ByteTokenizer(), stop=["END"])
+        >>> [detokenizer.push(token) for token in "éaEND".encode()], detokenizer.ended
         (['', 'é', 'a', '', '', ''], True)
     """
 
     def __init__(self, tokenizer: Tokenizer, *, stop: str | Collection[str] = ()) -> None:
-        stop = one_or_several(stop)
+        stop = as_tuple(stop)
         if "" in stop:
-            raise ValueError("a stop string has at least one character: got an empty one")
+            raise ValueError("a stop string must not be empty")
         self.tokenizer, self.stop, self.ended = tokenizer, tuple(stop), False
-        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
-        self._held = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pending = ""
 
     def push(self, token: int) -> str:
-        """Takes a token in, and returns the text that is now certain."""
-        return self._certain(self._bytes.decode(piece(self.tokenizer.pieces, token)))
+        """Adds a token, and returns the text that is now final."""
+        return self._final_text(self._decoder.decode(piece(self.tokenizer.pieces, token)))
 
     def close(self) -> str:
-        """Ends the text, and returns what was held back."""
-        shown = self._certain(self._bytes.decode(b"", final=True))
+        """Ends the text, and returns the rest."""
+        text = self._final_text(self._decoder.decode(b"", final=True))
         if not self.ended:
-            shown, self._held, self.ended = shown + self._held, "", True
-        return shown
+            text, self._pending, self.ended = text + self._pending, "", True
+        return text
 
-    def _certain(self, text: str) -> str:
+    def _final_text(self, text: str) -> str:
         if self.ended:
             return ""
-        text, self._held = self._held + text, ""
-        found = [place for string in self.stop if (place := text.find(string)) >= 0]
+        text, self._pending = self._pending + text, ""
+        found = [index for string in self.stop if (index := text.find(string)) >= 0]
         if found:
             self.ended = True
             return text[: min(found)]
         longest = max(map(len, self.stop), default=1) - 1
         for n in range(min(longest, len(text)), 0, -1):
             if any(string.startswith(text[-n:]) for string in self.stop):
-                self._held = text[-n:]
+                self._pending = text[-n:]
                 return text[:-n]
         return text
 
@@ -83,37 +82,38 @@ def stream_text(
     tokenizer: Tokenizer,
     prompt: str,
     *,
-    tokens: int = 256,
+    max_new_tokens: int = 256,
     sampling: SamplingConfig = DEFAULT_SAMPLING,
     stop: str | Collection[str | int] = (),
     seed: int = 0,
-    context: int | None = None,
+    context_length: int | None = None,
 ) -> Iterator[str]:
-    """Writes on where a prompt ends, and gives the text piece by piece, as soon as it is certain.
+    """Generates text after a prompt, and yields it piece by piece.
 
-    Tokens that no text has, such as that of unknown characters, are not written. Unknown characters of the prompt are
-    read as that token: `tokenizer.unknown(prompt)` says which ones. An empty prompt stands for the end of a line.
+    Reserved tokens, such as the unknown token, are not generated. Characters of the prompt that the tokenizer does not
+    know become the unknown token; `tokenizer.unknown(prompt)` lists them. An empty prompt stands for a newline.
 
     Args:
-        model: The model.
-        tokenizer: What numbered the text that it was trained on.
-        prompt: The text to go on with; it is not repeated.
-        tokens: How many tokens are written, at most.
-        sampling: How each is drawn.
-        stop: What ends the text, and is not shown: a string, or several strings and tokens.
-        seed: What the draws depend on.
-        context: How many tokens the model sees; by default its own limit.
+        model: Language model.
+        tokenizer: Tokenizer that the model was trained with.
+        prompt: Text to continue; it is not repeated.
+        max_new_tokens: Maximum number of new tokens.
+        sampling: Sampling rules.
+        stop: What ends the text and is not shown: a string, or several strings and tokens.
+        seed: Random seed.
+        context_length: Number of tokens that the model sees. Defaults to the model's own.
 
     Examples:
-        >>> from lawful.data.text import Characters
-        >>> from lawful.models.transformer import Decoder, DecoderConfig
-        >>> letters = Characters("ab")
-        >>> len("".join(stream_text(Decoder(DecoderConfig(vocab=letters.vocab, d=8)), letters, "ab", tokens=5)))
+        >>> from lawful.data.text import CharTokenizer
+        >>> from lawful.models import decoder
+        >>> tokenizer = CharTokenizer("ab")
+        >>> model = decoder(vocab_size=tokenizer.vocab, dim=8)
+        >>> len("".join(stream_text(model, tokenizer, "ab", max_new_tokens=5)))
         5
     """
-    for (shown,) in _pieces(model, tokenizer, [prompt], tokens, sampling, stop, seed, context):
-        if shown:
-            yield shown
+    for (text,) in _generate_text(model, tokenizer, [prompt], max_new_tokens, sampling, stop, seed, context_length):
+        if text:
+            yield text
 
 
 def generate_text(
@@ -121,62 +121,69 @@ def generate_text(
     tokenizer: Tokenizer,
     prompts: str | Sequence[str],
     *,
-    tokens: int = 256,
+    max_new_tokens: int = 256,
     sampling: SamplingConfig = DEFAULT_SAMPLING,
     stop: str | Collection[str | int] = (),
     seed: int = 0,
-    context: int | None = None,
+    context_length: int | None = None,
 ) -> list[str]:
-    """Writes on where each of several prompts ends, all at once, and returns the texts.
+    """Generates text after each of several prompts, in one batch. The arguments are those of `stream_text`.
 
-    Args:
-        model: The model.
-        tokenizer: What numbered the text that it was trained on.
-        prompts: The text to go on with, or several; each comes out as it does alone with the same place in the batch.
-        tokens: How many tokens are written for each, at most.
-        sampling: How each is drawn.
-        stop: What ends a text, and is not shown: a string, or several strings and tokens.
-        seed: What the draws depend on.
-        context: How many tokens the model sees; by default its own limit.
+    A prompt gives the same text as alone at the same index of the batch.
 
     Examples:
-        >>> from lawful.data.text import Characters
-        >>> from lawful.models.transformer import Decoder, DecoderConfig
-        >>> letters = Characters("ab")
-        >>> list(map(len, generate_text(Decoder(DecoderConfig(vocab=letters.vocab, d=8)), letters, ["ab", "b"], tokens=5)))
+        >>> from lawful.data.text import CharTokenizer
+        >>> from lawful.models import decoder
+        >>> tokenizer = CharTokenizer("ab")
+        >>> model = decoder(vocab_size=tokenizer.vocab, dim=8)
+        >>> list(map(len, generate_text(model, tokenizer, ["ab", "b"], max_new_tokens=5)))
         [5, 5]
     """
-    steps = list(_pieces(model, tokenizer, one_or_several(prompts), tokens, sampling, stop, seed, context))
-    return ["".join(shown) for shown in zip(*steps, strict=True)]
+    steps = list(
+        _generate_text(model, tokenizer, as_tuple(prompts), max_new_tokens, sampling, stop, seed, context_length)
+    )
+    return ["".join(pieces) for pieces in zip(*steps, strict=True)]
 
 
-def _pieces(
+def _generate_text(
     model: CausalLM,
     tokenizer: Tokenizer,
     prompts: Sequence[str],
-    tokens: int,
+    max_new_tokens: int,
     sampling: SamplingConfig,
     stop: str | Collection[str | int],
     seed: int,
-    context: int | None,
+    context_length: int | None,
 ) -> Iterator[list[str]]:
-    """The text that each step makes certain, one for each prompt."""
-    stop = one_or_several(stop)
-    strings, ends = [s for s in stop if isinstance(s, str)], [s for s in stop if isinstance(s, int)]
+    """The text that each step adds, one piece for each prompt."""
+    stop = as_tuple(stop)
+    strings, stop_tokens = [s for s in stop if isinstance(s, str)], [s for s in stop if isinstance(s, int)]
     rows = [StreamingDetokenizer(tokenizer, stop=strings) for _ in prompts]
-    sampling = replace(sampling, never=(*sampling.never, *tokenizer.reserved))
-    read = [_encoded(tokenizer, prompt) for prompt in prompts]
-    if not read:
-        raise ValueError("at least one prompt was wanted: got none")
-    with closing(stream(model, read, tokens=tokens, sampling=sampling, stop=ends, seed=seed, context=context)) as steps:
-        for drawn in steps:
-            yield [row.close() if token in ends else row.push(token) for row, token in zip(rows, drawn, strict=True)]
+    sampling = replace(sampling, suppress_tokens=(*sampling.suppress_tokens, *tokenizer.reserved))
+    ids = [_encode(tokenizer, prompt) for prompt in prompts]
+    if not ids:
+        raise ValueError("expected at least one prompt")
+    steps = stream(
+        model,
+        ids,
+        max_new_tokens=max_new_tokens,
+        sampling=sampling,
+        stop_tokens=stop_tokens,
+        seed=seed,
+        context_length=context_length,
+    )
+    with closing(steps):
+        for tokens in steps:
+            yield [
+                row.close() if token in stop_tokens else row.push(token)
+                for row, token in zip(rows, tokens, strict=True)
+            ]
             if all(row.ended for row in rows):
                 return
     yield [row.close() for row in rows]
 
 
-def _encoded(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    if not prompt and tokenizer.unknown(START):
-        raise ValueError("an empty prompt stands for the end of a line, which is not in the alphabet: give a prompt")
-    return tokenizer.encode(prompt or START)
+def _encode(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    if not prompt and tokenizer.unknown(_START):
+        raise ValueError("an empty prompt stands for a newline, which the tokenizer does not know: pass a prompt")
+    return tokenizer.encode(prompt or _START)

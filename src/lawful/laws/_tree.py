@@ -1,4 +1,4 @@
-"""Nested structures of tensors: what a map takes and what it returns."""
+"""Nested structures of tensors: tuples, lists, mappings and dataclasses, as modules take and return them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from torch import Tensor
 
 Key = int | str
-"""Names a leaf: an index, a key or attribute, or several of them joined by dots (`"1.hidden"`)."""
+"""Names a leaf: an index, a key or an attribute, or several of them joined by dots (`"1.hidden"`)."""
 
 
 def children(node: Any) -> dict[Key, Any] | None:
-    """Returns the parts of a mapping, dataclass, tuple or list by their keys; None for anything else."""
-    if type(node) in (tuple, list):  # the most frequent by far, before the slower questions
+    """Returns the items of a mapping, dataclass, tuple or list by key; None for anything else."""
+    if type(node) in (tuple, list):  # by far the most frequent case, so it comes first
         return dict(enumerate(node))
     if isinstance(node, Mapping):
         return dict(node)
@@ -28,7 +28,7 @@ def children(node: Any) -> dict[Key, Any] | None:
 
 
 def leaves(tree: Any, kind: type | tuple[type, ...] = Tensor, path: str = "") -> dict[str, Any]:
-    """Lists the leaves of one kind by their dotted paths, in order; other leaves are passed over."""
+    """Returns the leaves of type `kind` by dotted path, in order. Other leaves are skipped."""
     if isinstance(tree, kind):
         return {path: tree}
     found: dict[str, Any] = {}
@@ -40,7 +40,7 @@ def leaves(tree: Any, kind: type | tuple[type, ...] = Tensor, path: str = "") ->
 def transform(
     tree: Any, function: Callable[[str, Any], Any], kind: type | tuple[type, ...] = Tensor, path: str = ""
 ) -> Any:
-    """Rebuilds a structure with `function(path, leaf)` in place of each leaf of one kind."""
+    """Rebuilds a structure with every leaf of type `kind` replaced by `function(path, leaf)`."""
     if isinstance(tree, kind):
         return function(path, tree)
     parts = children(tree)

@@ -1,4 +1,4 @@
-"""The map as an operation: on itself, or on pairs."""
+"""Algebraic laws: the map as an operation on one or two elements."""
 
 from __future__ import annotations
 
@@ -13,68 +13,70 @@ from lawful.laws.law import Inapplicable, law
 from lawful.laws.statements import Equal, Statement
 
 
-def _alike(y: Tensor, x: Tensor) -> Tensor:
-    """Returns an output that can be put in where an input was, or says that the law does not apply."""
+def _require_same_kind(y: Tensor, x: Tensor) -> Tensor:
+    """Returns the output if it can be used as an input."""
     if y.shape != x.shape or y.is_floating_point() != x.is_floating_point():
-        what = f"output {y.dtype} {tuple(y.shape)}, input {x.dtype} {tuple(x.shape)}"
-        raise Inapplicable(f"the output is not of the input's kind: {what}")
+        raise Inapplicable(
+            "expected an output with the shape and dtype of the input, "
+            f"got output {y.dtype} {tuple(y.shape)}, input {x.dtype} {tuple(x.shape)}"
+        )
     return y
 
 
 @law("f(f(x)) = f(x)", any_weights=False)
 def idempotence(f: Map, x: Tensor) -> Statement:
-    """Doing it twice is doing it once.
+    """Applying the map twice is the same as applying it once.
 
-    Satisfied by: a projection, ReLU, sorting, normalising to length 1.
+    Satisfied by: a projection, ReLU, sorting, normalizing to length 1.
     Broken by: tanh; a layer norm with a gain.
     """
-    y = _alike(f(x), x)
+    y = _require_same_kind(f(x), x)
     return Equal(f(y), y)
 
 
 @law("f(f(x)) = x", any_weights=False)
 def involution(f: Map, x: Tensor) -> Statement:
-    """Doing it twice undoes it.
+    """The map is its own inverse.
 
-    Satisfied by: a reflection, a reversal, the negative, the transpose of a square matrix.
-    Broken by: a rotation by other than half a turn.
+    Satisfied by: a reflection, a reversal, negation, the transpose of a square matrix.
+    Broken by: a rotation by an angle other than 180 degrees.
     """
-    return Equal(f(_alike(f(x), x)), x, exercised=True)
+    return Equal(f(_require_same_kind(f(x), x)), x, exercised=True)
 
 
-def _pair(x: Tensor, y: Tensor) -> None:
+def _require_same_inputs(x: Tensor, y: Tensor) -> None:
     if x.shape != y.shape or x.dtype != y.dtype:
-        raise Inapplicable(f"two inputs of one kind were wanted: got {tuple(x.shape)} and {tuple(y.shape)}")
+        raise Inapplicable(f"expected two inputs of the same shape and dtype, got {tuple(x.shape)} and {tuple(y.shape)}")
 
 
 @law("f(x, y) = f(y, x)")
 def commutativity(f: Map, x: Tensor, y: Tensor) -> Statement:
-    """The order of two inputs makes no difference; for a distance this is its symmetry.
+    """The output does not depend on the order of two inputs. For a distance this is symmetry.
 
     Satisfied by: a sum, an inner product, a distance.
     Broken by: a matrix product, a divergence.
     """
-    _pair(x, y)
+    _require_same_inputs(x, y)
     return Equal(f(y, x), f(x, y))
 
 
 @law("f(f(x, y), z) = f(x, f(y, z))")
 def associativity(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
-    """Brackets make no difference.
+    """Grouping of repeated operations does not change the result.
 
     Satisfied by: sums, products, the composition that a parallel scan is built on.
-    Broken by: a difference, an average of two.
+    Broken by: a difference; the mean of two elements.
     """
-    _pair(x, y)
+    _require_same_inputs(x, y)
     z = draw.like(x)
-    return Equal(f(_alike(f(x, y), x), z), f(x, f(y, z)))
+    return Equal(f(_require_same_kind(f(x, y), x), z), f(x, f(y, z)))
 
 
 @law("f(x, y + z) = f(x, y) + f(x, z)")
 def distributivity(
     f: Map, x: Tensor, y: Tensor, *, over: Callable[[Tensor, Tensor], Tensor] = torch.add, draw: Draw
 ) -> Statement:
-    """The operation distributes over another one, a sum unless said otherwise, from the left.
+    """The operation distributes over another one, by default addition, from the left.
 
     Satisfied by: a product over a sum; a sum over a maximum.
     Broken by: a sum over a sum; attention over keys.
@@ -83,38 +85,38 @@ def distributivity(
     return Equal(f(x, over(y, z)), over(f(x, y), f(x, z)))
 
 
-Element = float | str | Callable[..., Any]
-"""A number, or a function of x: itself or the name of a method."""
+_Element = float | str | Callable[..., Any]
+"""A number, a function of x, or the name of such a method."""
 
 
-def _element(f: Map, element: Element, x: Tensor) -> Tensor:
+def _element(f: Map, element: _Element, x: Tensor) -> Tensor:
     return torch.full_like(x, element) if isinstance(element, int | float) else f.method(element)(x)
 
 
 @law("f(x, e) = x = f(e, x)")
-def identity_element(f: Map, x: Tensor, y: Tensor, *, identity: Element = 0.0) -> Statement:
-    """There is an element e that changes nothing: a number, or a function of x that gives it.
+def identity_element(f: Map, x: Tensor, y: Tensor, *, identity: _Element = 0.0) -> Statement:
+    """Composing with the identity element e changes nothing. `identity` is a number or a function of x.
 
     Satisfied by: 0 for a sum, 1 for a product, the identity for the composition of rotations.
     Broken by: a sum with a bias; quaternions with the real part at the wrong end.
     """
-    _pair(x, y)
+    _require_same_inputs(x, y)
     e = _element(f, identity, x)
-    return Equal((_alike(f(x, e), x), f(e, x)), (x, x), exercised=True)
+    return Equal((_require_same_kind(f(x, e), x), f(e, x)), (x, x), exercised=True)
 
 
 @law("f(x, x⁻¹) = e = f(x⁻¹, x)")
 def inverse_element(
-    f: Map, x: Tensor, y: Tensor, *, inverse: Element = torch.neg, identity: Element = 0.0
+    f: Map, x: Tensor, y: Tensor, *, inverse: _Element = torch.neg, identity: _Element = 0.0
 ) -> Statement:
-    """Each element has an inverse: `inverse(x)`, a function or the name of a method.
+    """Composing with `inverse(x)`, a function or the name of a method, gives the identity element.
 
-    Satisfied by: the negative for a sum; the transpose for rotations.
+    Satisfied by: negation for a sum; the transpose for rotations.
     Broken by: the transpose for matrices that are not orthogonal.
     """
-    _pair(x, y)
+    _require_same_inputs(x, y)
     e, back = _element(f, identity, x), _element(f, inverse, x)
-    return Equal((_alike(f(x, back), x), f(back, x)), (e, e), exercised=True)
+    return Equal((_require_same_kind(f(x, back), x), f(back, x)), (e, e), exercised=True)
 
 
 @law("f(x ∘ y) = f(x) · f(y)", any_weights=False, discover_with=None)
@@ -126,10 +128,10 @@ def homomorphism(
     into: Callable[[Tensor, Tensor], Tensor] = torch.mul,
     draw: Draw,
 ) -> Statement:
-    """The map turns one operation into another: first combining, then mapping is first mapping, then combining.
+    """Mapping a combination is the same as combining the mapped elements: f(x ∘ y) = f(x) · f(y).
 
     Satisfied by: the determinant; the logarithm, from products to sums; quaternions written as matrices.
-    Broken by: the trace, from products to products; a unit of the quaternions with a wrong sign.
+    Broken by: the trace, from products to products; quaternions with a wrong sign.
     """
     y = draw.like(x)
     return Equal(f(operation(x, y)), into(f(x), f(y)))
@@ -139,10 +141,10 @@ def homomorphism(
 def action(
     f: Map, g: Tensor, x: Tensor, *, compose: Callable[[Tensor, Tensor], Tensor] = torch.matmul, draw: Draw
 ) -> Statement:
-    """Applying two elements one after the other is applying their composition.
+    """Acting with two elements in turn is the same as acting with their composition.
 
-    Satisfied by: matrices on columns; rotations, permutations and translations on what they move.
-    Broken by: matrices on rows, from the right; a permutation that is applied as its inverse.
+    Satisfied by: matrices on columns; rotations, permutations and translations acting on points.
+    Broken by: matrices applied to rows from the right; a permutation applied as its inverse.
     """
     h = draw.like(g)
-    return Equal(f(g, _alike(f(h, x), x)), f(compose(g, h), x))
+    return Equal(f(g, _require_same_kind(f(h, x), x)), f(compose(g, h), x))

@@ -1,4 +1,4 @@
-"""How large the output is: order, bounds, slopes."""
+"""Inequalities: monotonicity, convexity, bounds and Lipschitz constants."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from lawful.laws.law import Inapplicable, law
 from lawful.laws.statements import AtMost, Finite, Statement
 
 
-def _number(y: Tensor) -> Tensor:
+def _require_real_output(y: Tensor) -> Tensor:
     if not y.is_floating_point():
-        raise Inapplicable(f"an output of real numbers was wanted: got {y.dtype}")
+        raise Inapplicable(f"expected a floating-point output, got {y.dtype}")
     return y
 
 
 @law("x ≤ y ⇒ f(x) ≤ f(y)", any_weights=False, discover_with=[{"decreasing": False}, {"decreasing": True}])
 def monotonicity(f: Map, x: Tensor, *, decreasing: bool = False, draw: Draw) -> Statement:
-    """A larger input, entry by entry, gives no smaller output; `decreasing`: no larger one.
+    """A larger input, entry by entry, never gives a smaller output (with `decreasing`, never a larger one).
 
     Satisfied by: ReLU, sigmoid, sorting, a maximum, layers with non-negative weights.
     Broken by: GELU, softmax, a norm.
     """
     y = require_real(x) + draw.like(x).abs()
-    low, high = _number(f(x)), f(y)
+    low, high = _require_real_output(f(x)), f(y)
     return AtMost(high, low) if decreasing else AtMost(low, high)
 
 
 @law("f(λx + (1 - λ)y) ≤ λ f(x) + (1 - λ) f(y)", any_weights=False)
 def convexity(f: Map, *xs: Tensor, draw: Draw) -> Statement:
-    """Each output is a convex function of the input (Jensen's inequality for two points), or of several jointly.
+    """Each output is a convex function of the inputs (Jensen's inequality for two points).
 
     Satisfied by: norms, ReLU, log-sum-exp, a maximum, cross-entropy as a function of the logits.
     Broken by: a sigmoid, a minimum, softmax.
     """
     ys = [draw.like(require_real(x)) for x in xs]
     weight = draw.choice((0.5, 0.25, 0.9), "λ")
-    between = _number(f(*(weight * x + (1 - weight) * y for x, y in zip(xs, ys, strict=True))))
+    between = _require_real_output(f(*(weight * x + (1 - weight) * y for x, y in zip(xs, ys, strict=True))))
     return AtMost(between, weight * f(*xs) + (1 - weight) * f(*ys))
 
 
 @law("f(x) and its gradient are finite, for any finite x")
 def finiteness(f: Map, *xs: Tensor, draw: Draw) -> Statement:
-    """Every finite input, be it zero, constant, tiny or huge, gives a finite output and a finite gradient.
+    """Output and gradient are finite for every finite input, including zero, constant, tiny and huge ones.
 
-    Satisfied by: softmax, a norm with an eps inside the root, log1p of a square.
-    Broken by: a norm without an eps, at 0; an exponential, of huge inputs; a square root whose gradient is infinite.
+    Satisfied by: softmax, a norm with eps inside the root, log1p of a square.
+    Broken by: a norm without eps at 0; the exponential of huge inputs; a square root, whose gradient at 0 is infinite.
     """
     with torch.enable_grad():
         leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in xs]
@@ -72,49 +72,49 @@ def boundedness(f: Map, *xs: Tensor, low: float = -math.inf, high: float = math.
     Broken by: a residual around a sigmoid; a clamp on the wrong side of a scale.
     """
     if not low < high:
-        raise ValueError(f"low is below high: got low={low}, high={high}")
-    y = _number(f(*xs))
+        raise ValueError(f"low must be less than high: got low={low}, high={high}")
+    y = _require_real_output(f(*xs))
     sides = {}
     if math.isfinite(low):
         sides["lower bound"] = (torch.full_like(y, low), y)
     if math.isfinite(high):
         sides["upper bound"] = (y, torch.full_like(y, high))
     if not sides:
-        raise ValueError("boundedness wants a finite bound: write boundedness(low=0.0)")
+        raise ValueError("boundedness needs a finite bound: write boundedness(low=0.0)")
     return AtMost([a for a, _ in sides.values()], [b for _, b in sides.values()], names=list(sides))
 
 
-_ROUNDS, _STEP = 3, 1e-3
+_POWER_ITERATIONS, _STEP = 3, 1e-3
 
 
 @law("‖f(x) - f(y)‖ ≤ L ‖x - y‖", any_weights=False)
 def lipschitz(f: Map, x: Tensor, *, constant: float = 1.0, draw: Draw) -> Statement:
-    """Outputs are at most `constant` times as far apart as inputs, in the Euclidean norm of all entries.
+    """The distance of two outputs is at most `constant` times that of the inputs, in the Euclidean norm.
 
-    The two inputs lie along the direction in which the derivative stretches most, found by a few steps of the
-    power method. The report says the largest quotient that was seen: the constant is no smaller than that.
+    The second input is a step from the first in the direction of the largest singular value of the Jacobian, found
+    by power iteration. The report shows the largest ratio that was found, a lower bound of the Lipschitz constant.
 
-    Satisfied by: ReLU, softmax, an orthogonal or spectrally normalised matrix (1).
-    Broken by: a square; attention with dot products; a matrix normalised by its largest entry.
+    Satisfied by: ReLU, softmax, an orthogonal or spectrally normalized matrix (1).
+    Broken by: a square; attention with dot products; a matrix divided by its largest entry.
     """
     if not constant > 0:
-        raise ValueError(f"the constant is above 0: got {constant}")
-    here, v = _number(f(require_real(x))), draw.normal(*x.shape)
-    for _ in range(_ROUNDS):
-        ahead = (f(x + _STEP * v / v.norm()) - here) / _STEP
-        v = _pulled(f, x, ahead.detach(), v)
+        raise ValueError(f"constant must be positive, got {constant}")
+    y, v = _require_real_output(f(require_real(x))), draw.normal(*x.shape)
+    for _ in range(_POWER_ITERATIONS):
+        ahead = (f(x + _STEP * v / v.norm()) - y) / _STEP
+        v = _vector_jacobian_product(f, x, ahead.detach(), v)
     draw.assume(v.norm() > 0)
-    there = x + draw.choice((_STEP, 0.1, 1.0), "distance") * v / v.norm()
-    apart, moved = (f(there) - here).norm(), (there - x).norm()
-    if moved > 0 and apart.isfinite():
-        draw.observe("‖f(x) - f(y)‖ / ‖x - y‖", float(apart / moved))
-    return AtMost(apart, constant * moved)
+    other = x + draw.choice((_STEP, 0.1, 1.0), "distance") * v / v.norm()
+    output_distance, input_distance = (f(other) - y).norm(), (other - x).norm()
+    if input_distance > 0 and output_distance.isfinite():
+        draw.observe("‖f(x) - f(y)‖ / ‖x - y‖", float(output_distance / input_distance))
+    return AtMost(output_distance, constant * input_distance)
 
 
-def _pulled(f: Map, x: Tensor, c: Tensor, v: Tensor) -> Tensor:
-    """Returns Df(x)ᵀ c; the direction v itself where that is nothing."""
+def _vector_jacobian_product(f: Map, x: Tensor, c: Tensor, default: Tensor) -> Tensor:
+    """Returns Df(x)ᵀ c, or the default if that is zero or not finite."""
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         y = f(leaf)
         found = torch.autograd.grad(y, leaf, c, allow_unused=True)[0] if y.requires_grad else None
-    return found if found is not None and bool(found.isfinite().all()) and float(found.norm()) > 0 else v
+    return found if found is not None and bool(found.isfinite().all()) and float(found.norm()) > 0 else default

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from lawful.laws._helpers import require_real
 from lawful.laws.interfaces import Draw, Map
-from lawful.laws.law import Inapplicable, law, real
+from lawful.laws.law import Inapplicable, law
 from lawful.laws.statements import Equal, FollowsCDF, HasMean, Statement
 
 
@@ -296,7 +297,7 @@ def score(
     Satisfied by: a score computed by differentiation; a Gaussian with its score.
     Broken by: the gradient of the energy without its sign; a score of the variance taken for one of the scale.
     """
-    reported = f.method(score)(real(x))
+    reported = f.method(score)(require_real(x))
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         log_density = f.method(log_prob)(leaf)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from lawful.laws._helpers import axis_size, require_axis, require_real
 from lawful.laws.interfaces import Draw, Map
-from lawful.laws.law import Axis, Inapplicable, along, law, length, real
+from lawful.laws.law import Axis, Inapplicable, law
 from lawful.laws.statements import AtMost, Equal, Statement
 
 
@@ -65,13 +66,13 @@ def cached_decoding(
     Satisfied by: attention with a key-value cache and positions that go on where the cache ends.
     Broken by: a mask aligned to the top left; positions that start anew with each piece.
     """
-    n = length(x, time, "time")
+    n = axis_size(x, time, "time")
     sizes = [draw.integer(1, n, "prompt")]
     size = draw.integer(1, 3, "piece")
     while sum(sizes) < n:
         sizes.append(min(size, n - sum(sizes)))
     outputs = _stepped(f, list(x.split(sizes, dim=time)), step, None)
-    return Equal(along(f(x), x, time, "time"), torch.cat(outputs, dim=time))
+    return Equal(require_axis(f(x), x, time, "time"), torch.cat(outputs, dim=time))
 
 
 @law("f(x)_t = y_t, (y_t, h_t) = step(x_t, h_{t-1})")
@@ -94,7 +95,7 @@ def recurrence(
     first, *others = x.unbind(time)
     state = None if start is None else f.method(start).raw_output(first)
     outputs = _stepped(f, [first, *others], step, state)
-    return Equal(along(f(x), x, time, "time"), torch.stack(outputs, dim=time))
+    return Equal(require_axis(f(x), x, time, "time"), torch.stack(outputs, dim=time))
 
 
 @law("f(x) = [f(x[: n]), f(x[n :])]")
@@ -104,10 +105,10 @@ def chunk_consistency(f: Map, *xs: Tensor, axis: Axis = 0, draw: Draw) -> Statem
     Satisfied by: layers applied to each position; anything over the batch axis that keeps samples apart.
     Broken by: statistics over the axis; a chunk that does not know its place.
     """
-    n = length(xs[0], axis)
+    n = axis_size(xs[0], axis)
     cut = draw.integer(1, n - 1, "n")
     parts = [f(*(x.narrow(axis, a, b) for x in xs)) for a, b in ((0, cut), (cut, n - cut))]
-    y = along(f(*xs), xs[0], axis)
+    y = require_axis(f(*xs), xs[0], axis)
     if [p.shape[axis] for p in parts] != [cut, n - cut]:
         raise Inapplicable(f"the output does not run along axis {axis} in parts")
     return Equal(y, torch.cat(parts, dim=axis))
@@ -120,7 +121,7 @@ def sparse_agreement(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     Satisfied by: products with a matrix.
     Broken by: an update that forgets the entries that are not stored; duplicate edges counted once.
     """
-    thin = torch.where(draw.normal(*real(x).shape) > 0, x, 0.0)
+    thin = torch.where(draw.normal(*require_real(x).shape) > 0, x, 0.0)
     return Equal(f(thin.to_sparse()), f(thin), exercised=True)
 
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from lawful.laws._helpers import axis_size, require_real
 from lawful.laws._tree import Key
 from lawful.laws.interfaces import Draw, Map
-from lawful.laws.law import Axis, Inapplicable, Unsupported, law, length, real
+from lawful.laws.law import Axis, Inapplicable, Unsupported, law
 from lawful.laws.statements import Equal, Occurs, Statement
 
 _STEP = 1e-3
@@ -125,7 +126,7 @@ def derivative(f: Map, *xs: Tensor, formula: Callable[..., Tensor]) -> Statement
     Broken by: the square and its argument; a cross-entropy whose gradient forgets the target.
     """
     with torch.enable_grad():
-        x = real(xs[0]).detach().requires_grad_(True)
+        x = require_real(xs[0]).detach().requires_grad_(True)
         y = f(x, *xs[1:]).sum()
         if not y.requires_grad:
             raise Inapplicable("the map passes no gradient")
@@ -154,7 +155,7 @@ def log_determinant(f: Map, x: Tensor, *, log_det: Key = 1, draw: Draw) -> State
     Satisfied by: a coupling layer that sums its log-scales.
     Broken by: a wrong sign; a sum over the batch; a forgotten factor.
     """
-    i = draw.integer(0, real(x).shape[0] - 1, "i")
+    i = draw.integer(0, require_real(x).shape[0] - 1, "i")
     with torch.enable_grad():
         sample = x[i : i + 1].detach().requires_grad_(True)
         y = f(sample).reshape(-1)
@@ -238,7 +239,7 @@ def gradient_accumulation(
     """
     if total not in ("mean", "sum"):
         raise ValueError(f"total is mean or sum: got {total!r}")
-    n = length(xs[0], batch, "batch")
+    n = axis_size(xs[0], batch, "batch")
     cut = draw.integer(1, n - 1, "cut")
     split = [x.dim() > 0 and x.shape[batch % x.dim()] == n for x in xs]
 

@@ -1,4 +1,4 @@
-"""Which law follows from which: what need not be said of a map of which more is known."""
+"""Implications between laws, which `discover` uses to skip and to group laws."""
 
 from __future__ import annotations
 
@@ -17,75 +17,75 @@ from lawful.laws.transformations import (
     translation_equivariance,
 )
 
-Values = Mapping[str, Any]
+_Values = Mapping[str, Any]
 
 
-def _wider(stated: Law, name: str, values: Values) -> Iterator[Law]:
-    """The same law with each larger value of a parameter that discovery tries."""
-    for tried in stated.discover_with or ():
-        if tried[name] > values[name]:
-            yield stated(**{**values, name: tried[name]})
+def _with_larger(law: Law, name: str, values: _Values) -> Iterator[Law]:
+    """Yields the law with each larger value of a parameter that `discover` tries."""
+    for option in law.discover_with or ():
+        if option[name] > values[name]:
+            yield law(**{**values, name: option[name]})
 
 
-def _of_linearity(values: Values) -> Iterator[Law]:
+def _from_linearity(values: _Values) -> Iterator[Law]:
     yield from (additivity(), homogeneity(degree=1.0), oddness(), convexity())
 
 
-def _of_locality(values: Values) -> Iterator[Law]:
-    yield from _wider(locality, "radius", values)
+def _from_locality(values: _Values) -> Iterator[Law]:
+    yield from _with_larger(locality, "radius", values)
     if values["radius"] == 0:
         yield causality(time=values["axis"])
         yield batch_independence(batch=values["axis"])
 
 
-def _of_batch_independence(values: Values) -> Iterator[Law]:
+def _from_batch_independence(values: _Values) -> Iterator[Law]:
     yield locality(radius=0, axis=values["batch"])
 
 
-def _of_permutations(values: Values) -> Iterator[Law]:
+def _from_permutations(values: _Values) -> Iterator[Law]:
     yield reversal_equivariance(axis=values["axis"])
     yield translation_equivariance(axis=values["axis"], border=0)
 
 
-def _of_translations(values: Values) -> Iterator[Law]:
-    yield from _wider(translation_equivariance, "border", values)
+def _from_translations(values: _Values) -> Iterator[Law]:
+    yield from _with_larger(translation_equivariance, "border", values)
 
 
-def _of_bounds(values: Values) -> Iterator[Law]:
+def _from_bounds(values: _Values) -> Iterator[Law]:
     if values["low"] >= 0:
         yield non_negativity()
-    for tried in boundedness.discover_with or ():
-        if tried["low"] <= values["low"] and values["high"] <= tried["high"] and tried != values:
-            yield boundedness(**tried)
+    for option in boundedness.discover_with or ():
+        if option["low"] <= values["low"] and values["high"] <= option["high"] and option != values:
+            yield boundedness(**option)
 
 
-def _of_chunks(values: Values) -> Iterator[Law]:
+def _from_chunks(values: _Values) -> Iterator[Law]:
     yield locality(radius=0, axis=values["axis"])
     yield permutation_equivariance(axis=values["axis"])
 
 
-_FOLLOW: dict[str, Callable[[Values], Iterator[Law]]] = {
-    "linearity": _of_linearity,
-    "chunk_consistency": _of_chunks,
+_IMPLIED: dict[str, Callable[[_Values], Iterator[Law]]] = {
+    "linearity": _from_linearity,
+    "chunk_consistency": _from_chunks,
     "additivity": lambda values: iter([oddness()]),
-    "locality": _of_locality,
-    "batch_independence": _of_batch_independence,
-    "permutation_equivariance": _of_permutations,
+    "locality": _from_locality,
+    "batch_independence": _from_batch_independence,
+    "permutation_equivariance": _from_permutations,
     "permutation_invariance": lambda values: iter([reversal_invariance(axis=values["axis"])]),
-    "translation_equivariance": _of_translations,
-    "boundedness": _of_bounds,
+    "translation_equivariance": _from_translations,
+    "boundedness": _from_bounds,
     "divergence": lambda values: iter([non_negativity()]),
 }
 
 
-def follows_from(stated: Law) -> set[str]:
-    """Everything that a law implies, by what the laws are called, itself left out."""
+def implied_laws(law: Law) -> set[str]:
+    """Returns the names of all laws that a law implies, without itself."""
     found: dict[str, Law] = {}
-    pending = [stated]
+    pending = [law]
     while pending:
         current = pending.pop()
-        for weaker in _FOLLOW.get(current.name, lambda values: iter(()))(current.values):
+        for weaker in _IMPLIED.get(current.name, lambda values: iter(()))(current.values):
             if str(weaker) not in found:
                 found[str(weaker)] = weaker
                 pending.append(weaker)
-    return set(found) - {str(stated)}
+    return set(found) - {str(law)}

@@ -1,4 +1,4 @@
-"""Descriptions of inputs: shapes with drawn sizes, and what their entries are."""
+"""Descriptions of inputs: shapes with drawn sizes, and the domain of the entries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
@@ -24,24 +23,24 @@ class TokenDomain:
 
 @dataclass(frozen=True)
 class BoolDomain:
-    """True for a position that is there, False for one that is masked."""
+    """Boolean masks: True for a valid position, False for a masked one."""
 
 
 @dataclass(frozen=True)
 class Simplex:
-    """Probabilities: not negative, and adding up to one along the last axis."""
+    """Probabilities: non-negative, with sum 1 along the last axis."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExampleDomain:
-    """What an example shows: its own values, and others of their kind and sign."""
+    """Values like those of an example tensor: its own entries, and others of the same dtype, scale and sign."""
 
     example: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class TransformedDomain:
-    """What a function makes of real numbers: rotations, positive numbers, permutations."""
+    """Values of a function of real numbers, such as rotations or positive numbers."""
 
     function: Callable[[Tensor], Tensor]
 
@@ -51,7 +50,7 @@ Domain = Reals | TokenDomain | BoolDomain | Simplex | ExampleDomain | Transforme
 
 @dataclass(frozen=True)
 class AxisSize:
-    """The size of an axis: a letter that is drawn, from `options` if there are any, or a fixed number."""
+    """The size of an axis: a letter whose size is drawn (from `options` if there are any), or a fixed number."""
 
     letter: str = ""
     number: int = 0
@@ -63,7 +62,7 @@ class AxisSize:
 
 @dataclass(frozen=True)
 class Input:
-    """One input tensor: its axes and what its entries are."""
+    """Description of one input tensor: its axes and the domain of its entries."""
 
     axes: tuple[AxisSize, ...]
     domain: Domain = Reals()
@@ -71,29 +70,76 @@ class Input:
     def __str__(self) -> str:
         return " ".join(map(str, self.axes))
 
+    @classmethod
+    def parse(cls, text: str) -> tuple[str, Input]:
+        """Parses `b t 16`, `tokens(b t, vocab_size=65)`, `mask(b t)` or `probabilities(b 8)`.
 
-def _size(word: str, axes: str) -> AxisSize:
+        Returns the name in front of it (`name=...`; empty if there is none) and the description.
+
+        Examples:
+            >>> name, described = Input.parse("key_mask=mask(b t)")
+            >>> print(name, described)
+            key_mask b t
+        """
+        named = re.fullmatch(r"\s*(?:([A-Za-z_]\w*)\s*=)?\s*(.*?)\s*", text, re.S)
+        name, body = named.groups() if named else ("", text)
+        if found := re.fullmatch(r"tokens\((.*?),\s*(?:vocab_size\s*=)?\s*(\d+)\s*\)", body):
+            return name or "", tokens(found.group(1), int(found.group(2)))
+        if found := re.fullmatch(r"(shape|mask|probabilities)\(([^()]*)\)", body):
+            kinds = {"shape": shape, "mask": mask, "probabilities": probabilities}
+            return name or "", kinds[found.group(1)](found.group(2))
+        if not body or "(" in body:
+            raise ValueError(
+                "expected an input such as 'b t 16', 'tokens(b t, vocab_size=65)', 'mask(b t)' or "
+                f"'probabilities(b 8)', got {text!r}"
+            )
+        return name or "", shape(body)
+
+    def to_python(self) -> str:
+        """Returns the description as Python.
+
+        Examples:
+            >>> tokens("b t:8,16", vocab_size=65).to_python()
+            'tokens("b t:8,16", vocab_size=65)'
+        """
+        axes = " ".join(f"{a}:{','.join(map(str, a.options))}" if a.options else str(a) for a in self.axes)
+        domain = self.domain
+        if isinstance(domain, TransformedDomain):
+            return f'transformed({getattr(domain.function, "__name__", "...")}, "{axes}")'
+        if isinstance(domain, TokenDomain):
+            return f'tokens("{axes}", vocab_size={domain.vocab_size})'
+        kind = "mask" if isinstance(domain, BoolDomain) else "probabilities" if isinstance(domain, Simplex) else "shape"
+        return f'{kind}("{axes}")'
+
+    @classmethod
+    def from_example(cls, example: Tensor) -> Input:
+        """Describes an example tensor: its shape, and values like its own."""
+        return cls(tuple(AxisSize(number=n) for n in example.shape), ExampleDomain(example.detach().clone()))
+
+
+def _axis_size(word: str, axes: str) -> AxisSize:
     if word.isdigit():
         if int(word) == 0:
-            raise ValueError(f"a size is at least 1: got 0 in {axes!r}")
+            raise ValueError(f"an axis must have size at least 1, got 0 in {axes!r}")
         return AxisSize(number=int(word))
     found = re.fullmatch(r"([A-Za-z_]\w*)(?::(?:(\d+)\.\.(\d+)|(\d+(?:,\d+)*)))?", word)
     if not found:
         raise ValueError(
-            f"an axis is a letter, a number, or a letter with sizes (t:8..64 or t:8,16): got {word!r} in {axes!r}"
+            f"expected an axis as a letter, a number, or a letter with sizes (t:8..64 or t:8,16), "
+            f"got {word!r} in {axes!r}"
         )
     letter, low, high, listed = found.groups()
     options = tuple(range(int(low), int(high) + 1)) if low else tuple(map(int, listed.split(","))) if listed else ()
     if (low and not options) or 0 in options:
-        raise ValueError(f"the sizes of an axis run upwards from at least 1: got {word!r} in {axes!r}")
+        raise ValueError(f"expected sizes of at least 1 in ascending order, got {word!r} in {axes!r}")
     return AxisSize(letter, options=options)
 
 
 def shape(axes: str) -> Input:
-    """Describes an input of real numbers, e.g. `shape("b t 16")`.
+    """Describes an input of real numbers: `shape("b t 16")`.
 
-    A letter is a size that is drawn, a number is fixed, and a letter that recurs, here or in another input, is
-    one size. `t:8..64` bounds the sizes of a letter, `t:8,16,32` lists them.
+    The size of a letter is drawn, a number is a fixed size. The same letter, also in another input, is the same
+    size. `t:8..64` bounds the size of a letter, `t:8,16,32` lists the options.
 
     Examples:
         >>> print(shape("b t 16"))
@@ -101,83 +147,38 @@ def shape(axes: str) -> Input:
         >>> shape("b t:8..10").axes[1].options
         (8, 9, 10)
     """
-    return Input(tuple(_size(word, axes) for word in axes.split()))
+    return Input(tuple(_axis_size(word, axes) for word in axes.split()))
 
 
 def tokens(axes: str, vocab_size: int) -> Input:
-    """Describes an input of integers from 0 to `vocab_size - 1`, e.g. `tokens("b t", vocab_size=65)`."""
+    """Describes an input of integers from 0 to `vocab_size - 1`: `tokens("b t", vocab_size=65)`."""
     if vocab_size < 1:
-        raise ValueError(f"a vocabulary has at least one token: got vocab_size={vocab_size}")
+        raise ValueError(f"vocab_size must be at least 1, got {vocab_size}")
     return Input(shape(axes).axes, TokenDomain(vocab_size))
 
 
 def mask(axes: str) -> Input:
-    """Describes a boolean input, e.g. `mask("b t")`: True for a position that is there."""
+    """Describes a boolean mask: `mask("b t")`. True is a valid position, False a masked one."""
     return Input(shape(axes).axes, BoolDomain())
 
 
 def probabilities(axes: str) -> Input:
-    """Describes an input of probabilities, which add up to one along the last axis, e.g. `probabilities("b 8")`."""
+    """Describes probabilities with sum 1 along the last axis: `probabilities("b 8")`."""
     if not axes.split():
-        raise ValueError("probabilities have an axis along which they add up to one: got none")
+        raise ValueError("probabilities need at least one axis, got none")
     return Input(shape(axes).axes, Simplex())
 
 
 def transformed(function: Callable[[Tensor], Tensor], axes: str) -> Input:
-    """Describes what a function makes of real numbers, e.g. `transformed(so3.exp, "b 3")`: rotations, one for each row.
+    """Describes values of a function of real numbers: `transformed(SO3().exp, "b 3")` draws rotations.
 
-    The axes are those of the real numbers that the function is given.
+    `axes` is the shape of the real numbers that the function receives.
     """
     return Input(shape(axes).axes, TransformedDomain(function))
 
 
-def parse(text: str) -> tuple[str, Input]:
-    """Reads an input from text: `b t 16`, `tokens(b t, vocab_size=65)`, `mask(b t)`, `probabilities(b 8)`.
-
-    Each may have `name=` before it.
-
-    Returns the name, empty if there is none, and the description.
-
-    Examples:
-        >>> name, described = parse("key_mask=mask(b t)")
-        >>> print(name, described)
-        key_mask b t
-    """
-    named = re.fullmatch(r"\s*(?:([A-Za-z_]\w*)\s*=)?\s*(.*?)\s*", text, re.S)
-    name, body = named.groups() if named else ("", text)
-    if found := re.fullmatch(r"tokens\((.*?),\s*(?:vocab_size\s*=)?\s*(\d+)\s*\)", body):
-        return name or "", tokens(found.group(1), int(found.group(2)))
-    if found := re.fullmatch(r"(shape|mask|probabilities)\(([^()]*)\)", body):
-        kinds = {"shape": shape, "mask": mask, "probabilities": probabilities}
-        return name or "", kinds[found.group(1)](found.group(2))
-    if not body or "(" in body:
-        raise ValueError(
-            f"an input reads 'b t 16', 'tokens(b t, vocab_size=65)', 'mask(b t)' or 'probabilities(b 8)': got {text!r}"
-        )
-    return name or "", shape(body)
-
-
-def written(described: Input) -> str:
-    """Writes a description as Python.
-
-    Examples:
-        >>> written(tokens("b t:8,16", vocab_size=65))
-        'tokens("b t:8,16", vocab_size=65)'
-    """
-    axes = " ".join(f"{a}:{','.join(map(str, a.options))}" if a.options else str(a) for a in described.axes)
-    domain = described.domain
-    if isinstance(domain, TransformedDomain):
-        return f'transformed({getattr(domain.function, "__name__", "...")}, "{axes}")'
-    if isinstance(domain, TokenDomain):
-        return f'tokens("{axes}", vocab_size={domain.vocab_size})'
-    kind = "mask" if isinstance(domain, BoolDomain) else "probabilities" if isinstance(domain, Simplex) else "shape"
-    return f'{kind}("{axes}")'
-
-
 def as_input(value: object) -> Input | None:
-    """Returns the description that an input already is, or that an example tensor amounts to; else None."""
+    """Returns a description unchanged and describes an example tensor; returns None for anything else."""
     if isinstance(value, Input):
         return value
-    if isinstance(value, Tensor):
-        return Input(tuple(AxisSize(number=n) for n in value.shape), ExampleDomain(torch.clone(value.detach())))
-    return None
+    return Input.from_example(value) if isinstance(value, Tensor) else None

@@ -1,9 +1,4 @@
-"""A law: a formula, a function that states it, and the parameters it is stated with.
-
-A claim: a law tied to a map, where the map lives.
-Laws made of laws, and places to except.
-Axes that a law names: their size in the input, and the same axis in the output.
-"""
+"""`Law`, the decorator `law` that defines one, and `Claim`, which ties a law to a module or function."""
 
 from __future__ import annotations
 
@@ -26,15 +21,15 @@ from lawful.laws.interfaces import Map
 from lawful.laws.statements import Statement
 
 Axis = Annotated[int, "axis"]
-"""An axis of the input that a law speaks of; the checker varies the size of such axes."""
+"""An axis of the input. The checker varies the size of the axes that a law names."""
 
 
 class Inapplicable(Exception):
-    """Raised by a law that has nothing to say of a map: the message says why."""
+    """Raised by a law that does not apply to a map; the message says why."""
 
 
 class Unsupported(Inapplicable):
-    """Raised where the map cannot do what the law needs, in this case and perhaps in others."""
+    """Raised if the map does not support an operation that the law needs, such as a second derivative."""
 
 
 class _All:
@@ -43,12 +38,12 @@ class _All:
 
 
 ALL = _All()
-"""Every input, or every output."""
+"""All inputs, or all outputs."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExcludedRegion:
-    """Inputs for which a law is not asked for: those at a distance below a radius."""
+    """Inputs that a law excludes: those with `distance(*inputs) < radius`."""
 
     distance: Callable[..., Tensor]
     radius: float
@@ -59,13 +54,13 @@ class ExcludedRegion:
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """A law with its parameters. Call it to state it with others: `causality(time=2)`.
+    """A law with its parameters. Call it to set parameters: `causality(time=2)`.
 
-    Every law also takes `input=` (which inputs it speaks of: an index, a name, or a tuple of them), `output=`
-    (which output) and `rtol=` (an error, relative to the size of the output, that the law allows for).
+    Every law also takes `input=` (the inputs it is about: an index, a name, or a tuple of them), `output=` (the
+    output it is about) and `rtol=` (a tolerance relative to the largest entry of the output).
     """
 
-    state: Callable[..., Statement]
+    function: Callable[..., Statement]
     formula: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     input: Key | tuple[Key, ...] | _All | None = None
@@ -75,55 +70,55 @@ class Law:
     cases: int | None = None
     waiver: str | None = None
     exclusions: tuple[ExcludedRegion, ...] = ()
-    """Where the law is not asked for."""
+    """Regions of the inputs that are not checked."""
     discover_with: tuple[Mapping[str, Any], ...] | None = ({},)
-    """The parameters, besides axes, with which discovery discover_with the law; None for a law that it leaves alone."""
+    """Parameter values, besides axes, that `discover` tries; None excludes the law from discovery."""
     parts: tuple[Law, ...] = ()
-    """The laws that this one is made of, if it is made of others."""
+    """The laws that `all_of` combined into this one."""
 
     @property
     def name(self) -> str:
-        return self.state.__name__
+        return self.function.__name__
 
     @cached_property
     def signature(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters that the law takes, besides the map, its inputs and the source of choices."""
+        """The law's own parameters, without the map, its inputs and `draw`."""
         if self.parts:
             return MappingProxyType({name: p for part in self.parts for name, p in part.signature.items()})
-        found = inspect.signature(self.state).parameters
+        found = inspect.signature(self.function).parameters
         return MappingProxyType({name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY and name != "draw"})
 
     @cached_property
     def arity(self) -> int | None:
-        """How many inputs the law speaks of; None for any number."""
+        """Number of inputs that the law is about; None for any number."""
         if self.parts:
             return max((part.arity for part in self.parts if part.arity is not None), default=None)
-        positional = list(inspect.signature(self.state).parameters.values())[1:]
+        positional = list(inspect.signature(self.function).parameters.values())[1:]
         if any(p.kind is p.VAR_POSITIONAL for p in positional):
             return None
         return sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in positional)
 
     @cached_property
     def takes_draw(self) -> bool:
-        return "draw" in inspect.signature(self.state).parameters
+        return "draw" in inspect.signature(self.function).parameters
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The value of every parameter; a missing one that has no default is a TypeError."""
+        """The value of every parameter. Raises a TypeError if one without a default is missing."""
         if self.parts:
             return {name: value for part in self.parts for name, value in part.values.items()}
         values = {name: p.default for name, p in self.signature.items()} | dict(self.parameters)
         missing = [name for name, value in values.items() if value is inspect.Parameter.empty]
         if missing:
-            raise TypeError(f"{self.name} wants {', '.join(missing)}: write {self.name}({missing[0]}=...)")
+            raise TypeError(f"{self.name} needs {', '.join(missing)}: write {self.name}({missing[0]}=...)")
         return values
 
     @cached_property
     def axes(self) -> dict[str, int]:
-        """The parameters that name an axis, with their values."""
+        """The parameters that are axes, with their values."""
         if self.parts:
             return {name: value for part in self.parts for name, value in part.axes.items()}
-        hints = typing.get_type_hints(self.state, include_extras=True)
+        hints = typing.get_type_hints(self.function, include_extras=True)
         return {
             name: value
             for name, value in self.values.items()
@@ -135,38 +130,38 @@ class Law:
         for name in parameters:
             if name not in known:
                 raise TypeError(
-                    f"{self.name} has no parameter {name}{did_you_mean(name, known)} It takes {', '.join(known)}."
+                    f"{self.name} has no parameter {name}{did_you_mean(name, known)} Parameters: {', '.join(known)}"
                 )
         if self.parts:
             return dataclasses.replace(self, parts=tuple(part(**part._own(parameters)) for part in self.parts))
         fields = {name: parameters.pop(name) for name in ("input", "output", "rtol") if name in parameters}
         if (rtol := fields.get("rtol")) is not None and not 0 <= rtol < 1:
-            raise ValueError(f"rtol is a relative error from 0 to below 1: got {rtol}")
+            raise ValueError(f"rtol must be in [0, 1), got {rtol}")
         return dataclasses.replace(self, parameters=dict(self.parameters) | parameters, **fields)
 
     def _own(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the parameters that the law takes."""
+        """Selects the parameters that this law has."""
         taken = (*self.signature, "input", "output", "rtol")
         return {name: value for name, value in parameters.items() if name in taken}
 
     def waived(self, reason: str) -> Law:
-        """The law, known not to hold, and why: it is reported and not judged."""
+        """Returns the law marked as known not to hold; the report shows the reason instead of a verdict."""
         if not reason.strip():
-            raise ValueError("a waiver wants its reason")
+            raise ValueError("waived needs a reason, got an empty string")
         return dataclasses.replace(self, waiver=reason)
 
     def on_output(self, key: Key) -> Law:
-        """The law, of the output that a key names: an index, a key or an attribute, such as `"logits"`."""
+        """Returns the law about another output: an index, a key or an attribute, such as `"logits"`."""
         return self(output=key)
 
     def excluding(self, *distances: Callable[..., Tensor], radius: float = 1e-3) -> Law:
-        """The law, but for inputs closer than `radius` to where it is not asked for: ties, kinks.
+        """Returns the law without inputs closer than `radius` to a tie or a kink.
 
-        Each distance is a function of the inputs that the law speaks of, such as `ties` or `kink_at(0.0)`; a case
-        in which it is below the radius, at any entry of any call, is passed over and counted.
+        A distance is a function of the law's inputs, such as `ties` or `kink_at(0.0)`. Cases in which any entry of
+        it is below the radius are skipped and counted.
         """
         if not radius > 0:
-            raise ValueError(f"a radius is above 0: got {radius}")
+            raise ValueError(f"radius must be positive, got {radius}")
         if self.parts:
             parts = tuple(part.excluding(*distances, radius=radius) for part in self.parts)
             return dataclasses.replace(self, parts=parts)
@@ -174,12 +169,12 @@ class Law:
 
     @property
     def summary(self) -> str:
-        """The first sentence of the law's description."""
-        return (inspect.getdoc(self.state) or "").split("\n")[0]
+        """The first sentence of the law's docstring."""
+        return (inspect.getdoc(self.function) or "").split("\n")[0]
 
     def doc_section(self, heading: str) -> str:
-        """Returns what the description says after `heading`, such as "Satisfied by" or "Broken by"."""
-        text = inspect.getdoc(self.state) or ""
+        """Returns the section of the docstring after a heading, such as "Satisfied by"."""
+        text = inspect.getdoc(self.function) or ""
         found = re.search(rf"^{heading}:\s*(.*?)(?=\n\s*\n|\n[A-Z][a-z]+( by)?:|\Z)", text, re.S | re.M)
         return " ".join(found.group(1).split()) if found else ""
 
@@ -188,14 +183,14 @@ class Law:
         for part in self.parts or (self,):
             shown |= {name: part.parameters.get(name, p.default) for name, p in part.signature.items()}
         shown |= {name: getattr(self, name) for name in ("input", "output", "rtol")}
-        said = [
+        shown_values = [
             f"{name}={getattr(value, '__name__', None) or _brief(value)}"
             for name, value in shown.items()
             if value is not None and value is not inspect.Parameter.empty and value is not ALL
         ]
         if self.parts and self.name == "all_of":
-            said = [str(part) for part in self.parts]
-        return f"{self.name}({', '.join(said)})" + "".join(f".excluding({e})" for e in self.exclusions)
+            shown_values = [str(part) for part in self.parts]
+        return f"{self.name}({', '.join(shown_values)})" + "".join(f".excluding({e})" for e in self.exclusions)
 
     __repr__ = __str__
 
@@ -215,22 +210,31 @@ def law(
     cases: int | None = None,
     discover_with: Sequence[Mapping[str, Any]] | None = ({},),
 ) -> Callable[[Callable[..., Statement]], Law]:
-    """Makes a law of a function that states it: `function(f, *inputs, *, parameters, draw) -> Statement`.
+    """Turns a function `(f, *inputs, *, parameters, draw) -> Statement` into a law.
 
     Args:
         formula: The law in one line of mathematics.
-        any_weights: Whether the law should hold for any values of the parameters. If so, the map is also
-            judged with those that are zero, one or the identity re-randomised.
-        every_input: Whether it speaks of all inputs rather than the first ones.
-        every_output: Whether it speaks of all outputs rather than the first; the map then returns a tuple.
-        rtol: The relative error that the statement itself has: quadrature, finite differences.
-        cases: The largest number of cases worth trying, for a statement that is costly to judge.
-        discover_with: The parameters, besides axes, with which discovery discover_with the law; None to leave it alone.
+        any_weights: Whether the law must hold for all weights. If so, the checker also re-randomizes weights that
+            are zero, one, constant or the identity.
+        every_input: Whether the law is about all inputs instead of the first ones.
+        every_output: Whether the law is about all outputs instead of the first; the map then returns a tuple.
+        rtol: Relative error of the statement itself, such as that of a quadrature or a finite difference.
+        cases: Maximum number of cases, for a statement that is slow to evaluate.
+        discover_with: Parameter values, besides axes, that `discover` tries; None excludes the law from discovery.
+
+    Examples:
+        >>> from lawful import check, shape
+        >>> from lawful.laws import Equal
+        >>> @law("f(2x) = 2 f(x)")
+        ... def doubling(f, x):
+        ...     return Equal(f(2 * x), 2 * f(x))
+        >>> check(lambda x: 3 * x, doubling(), inputs=shape("b 4")).passed
+        True
     """
 
-    def make(state: Callable[..., Statement]) -> Law:
+    def make(function: Callable[..., Statement]) -> Law:
         return Law(
-            state,
+            function,
             formula,
             input=ALL if every_input else None,
             output=ALL if every_output else None,
@@ -245,10 +249,10 @@ def law(
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """Says that `target`, a module or function, keeps `law` on `inputs`.
+    """The claim that `target`, a module or function, satisfies `law` on `inputs`.
 
-    A file that defines a block also defines `claims()`, a generator of these; the tests, the command line and
-    the documents read it there.
+    A file that defines a block also defines a generator `claims()`. The tests, `lawful check` and the
+    documentation read it there.
     """
 
     law: Law
@@ -258,62 +262,38 @@ class Claim:
 
     @property
     def label(self) -> str:
-        """The claim's name, or that of its target."""
+        """The name of the claim. Defaults to that of the target."""
         return self.name or getattr(self.target, "__name__", type(self.target).__name__)
 
 
 def all_of(*laws: Law, name: str = "all_of", doc: str = "") -> Law:
-    """Makes one law of several: it holds if each of them does, and the first that does not is what is reported.
+    """Combines laws into one, which holds if all of them hold. The report shows the first that fails.
 
     Args:
-        name: What the law is called.
-        doc: Its description, as a law's docstring is.
+        name: Name of the law.
+        doc: Its docstring.
     """
     if not laws:
-        raise ValueError("all_of wants at least one law")
+        raise ValueError("all_of needs at least one law")
 
-    def state(f: Map, *xs: Tensor) -> Statement:
-        raise TypeError(f"{name} is judged part by part")
+    def function(f: Map, *xs: Tensor) -> Statement:
+        raise TypeError(f"{name} is checked part by part")
 
-    state.__name__, state.__doc__ = name, doc or f"All of {', '.join(map(str, laws))}."
+    function.__name__, function.__doc__ = name, doc or f"All of {', '.join(map(str, laws))}."
     formula = "; ".join(part.formula for part in laws)
-    return Law(state, formula, discover_with=None, parts=laws)
+    return Law(function, formula, discover_with=None, parts=laws)
 
 
 def ties(x: Tensor, *_: Any) -> Tensor:
-    """How far apart neighbours in size are along the last axis: 0 at a tie."""
+    """Returns the gaps between sorted neighbors along the last axis: 0 at a tie."""
     return x.sort(dim=-1).values.diff(dim=-1)
 
 
 def kink_at(value: float) -> Callable[..., Tensor]:
-    """How far each entry is from a value, such as the 0 of ReLU."""
+    """Returns a function of the distance to a value, such as the kink of ReLU at 0."""
 
     def distance(*xs: Tensor) -> Tensor:
         return torch.cat([(x - value).abs().reshape(-1) for x in xs if x.is_floating_point()])
 
     distance.__name__ = f"kink_at({value:g})"
     return distance
-
-
-def length(x: Tensor, axis: int, name: str = "axis") -> int:
-    """Returns the size of the axis that the law's parameter `name` gives, or says that there is none."""
-    if not -x.dim() <= axis < x.dim():
-        raise ValueError(f"{name}={axis} is out of range: the input has shape {tuple(x.shape)}")
-    return x.shape[axis]
-
-
-def real(x: Tensor) -> Tensor:
-    """Returns the input if it is made of real numbers, or says that the law does not apply."""
-    if not x.is_floating_point():
-        raise Inapplicable(f"the input is to be made of real numbers: got {x.dtype}")
-    return x
-
-
-def along(y: Tensor, x: Tensor, axis: int, name: str = "axis") -> Tensor:
-    """Returns the output `y` if it runs along `axis` as the input `x` does, or says that the law does not apply."""
-    n = length(x, axis, name)
-    if not -y.dim() <= axis < y.dim() or y.shape[axis] != n:
-        raise Inapplicable(
-            f"the output does not run along the input's axis {axis}: input {tuple(x.shape)}, output {tuple(y.shape)}"
-        )
-    return y

@@ -1,11 +1,12 @@
-"""How the map treats sums, multiples and shifts of its input."""
+"""Linearity and its parts: sums, multiples, signs and shifts of the input."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from lawful.laws._helpers import axis_size, require_real
 from lawful.laws.interfaces import Draw, Map
-from lawful.laws.law import Axis, law, length, real
+from lawful.laws.law import Axis, law
 from lawful.laws.statements import Equal, Statement
 
 _FACTORS = (2.0, 0.5, 3.0, 0.1, 10.0, 1.7)
@@ -13,56 +14,56 @@ _FACTORS = (2.0, 0.5, 3.0, 0.1, 10.0, 1.7)
 
 @law("f(a x + b y) = a f(x) + b f(y)", any_weights=False)
 def linearity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
-    """The map of a linear combination is the linear combination of the maps.
+    """The output of a linear combination is the linear combination of the outputs.
 
     Satisfied by: a linear layer or convolution without bias; a derivative; an average.
     Broken by: a bias; any activation.
     """
-    y = draw.like(real(x))
+    y = draw.like(require_real(x))
     a, b = draw.choice((1.0, -1.0, *_FACTORS), "a"), draw.choice((1.0, -1.0, *_FACTORS), "b")
     return Equal(f(a * x + b * y), a * f(x) + b * f(y))
 
 
 @law("f(x + y) = f(x) + f(y)", any_weights=False)
 def additivity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
-    """The map of a sum is the sum of the maps.
+    """The output of a sum is the sum of the outputs.
 
     Satisfied by: linear maps; the real part of a complex number.
     Broken by: a bias; any activation.
     """
-    y = draw.like(real(x))
+    y = draw.like(require_real(x))
     return Equal(f(x + y), f(x) + f(y))
 
 
 @law("f(-x) = -f(x)", any_weights=False)
 def oddness(f: Map, x: Tensor) -> Statement:
-    """The opposite input gives the opposite output.
+    """Negating the input negates the output.
 
-    Satisfied by: linear maps, tanh, the sine.
+    Satisfied by: linear maps, tanh, sine.
     Broken by: a bias; ReLU, GELU.
     """
-    return Equal(f(-real(x)), -f(x))
+    return Equal(f(-require_real(x)), -f(x))
 
 
 @law("f(-x) = f(x)", any_weights=False)
 def evenness(f: Map, x: Tensor) -> Statement:
-    """The opposite input gives the same output.
+    """Negating the input changes nothing.
 
-    Satisfied by: a norm, a square, the cosine.
-    Broken by: anything with a sense of direction.
+    Satisfied by: a norm, a square, cosine.
+    Broken by: any map that depends on the sign.
     """
-    return Equal(f(-real(x)), f(x))
+    return Equal(f(-require_real(x)), f(x))
 
 
 @law("f(a x) = a^k f(x), a > 0", any_weights=False, discover_with=[{"degree": 1.0}, {"degree": 2.0}])
 def homogeneity(f: Map, x: Tensor, *, degree: float = 1.0, draw: Draw) -> Statement:
-    """Scaling the input by a positive factor scales the output by a power of it.
+    """Scaling the input by a > 0 scales the output by a^degree.
 
-    Satisfied by: ReLU and networks of it without biases (degree 1); a norm (1); a quadratic form (2).
+    Satisfied by: ReLU networks without biases (degree 1); a norm (1); a quadratic form (2).
     Broken by: a bias; GELU, tanh, softmax.
     """
     a = draw.choice(_FACTORS, "a")
-    return Equal(f(a * real(x)), a**degree * f(x))
+    return Equal(f(a * require_real(x)), a**degree * f(x))
 
 
 @law("f(x + c) = f(x), c constant along the axis", any_weights=False)
@@ -72,21 +73,21 @@ def shift_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> State
     Satisfied by: softmax over the axis; layer norm; differences.
     Broken by: RMS norm; softmax over another axis.
     """
-    length(real(x), axis)
+    axis_size(require_real(x), axis)
     c = draw.normal(*x.narrow(axis, 0, 1).shape) * draw.choice((1.0, 10.0), "size of c")
     return Equal(f(x + c), f(x))
 
 
 @law("f(a x) = f(x), a > 0, x ≠ 0", any_weights=False)
 def scale_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> Statement:
-    """Multiplying by a positive factor, one for each slice along an axis, changes nothing.
+    """Multiplying each slice along an axis by a positive factor changes nothing.
 
-    The domain leaves out slices that are zero.
+    Slices that are zero are excluded.
 
-    Satisfied by: RMS norm and layer norm over the axis with eps = 0; normalising to length 1.
-    Broken by: a norm whose eps is not small against the input; softmax.
+    Satisfied by: RMS norm and layer norm over the axis with eps = 0; normalizing to length 1.
+    Broken by: a norm whose eps is not small relative to the input; softmax.
     """
-    length(real(x), axis)
+    axis_size(require_real(x), axis)
     draw.assume(x.abs().amax(axis) > 0)
     a = draw.normal(*x.narrow(axis, 0, 1).shape).exp() * draw.choice((1.0, 10.0, 0.1), "size of a")
     return Equal(f(a * x), f(x))

@@ -5,19 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lawful.laws._helpers import require_real
 from lawful.laws.algebra import commutativity
 from lawful.laws.interfaces import Draw, Map
-from lawful.laws.law import Inapplicable, all_of, law, real
-from lawful.laws.probability import non_negativity, tells_apart
+from lawful.laws.law import Inapplicable, all_of, law
+from lawful.laws.probability import is_positive, non_negativity
 from lawful.laws.statements import AtMost, Equal, Statement, at
 
 
 @law("d(x, z) ≤ d(x, y) + d(y, z)")
 def triangle_inequality(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
-    """The way through a third point is no shorter.
+    """The distance via a third point is never shorter.
 
     Satisfied by: norms of differences; the angle between vectors.
-    Broken by: a squared distance; one minus the cosine.
+    Broken by: a squared distance; one minus the cosine similarity.
     """
     z = draw.like(y)
     return AtMost(f(x, z), f(x, y) + f(y, z))
@@ -27,18 +28,18 @@ def triangle_inequality(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statemen
 def identity_of_indiscernibles(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
     """The distance is zero between equal inputs, and only between them.
 
-    The map gives one number, or one for each pair of rows. The unequal ones are x and y, and x with one entry of
-    each row changed; pairs that are close to each other are outside the domain.
+    The map returns one number, or one for each pair of rows. The unequal pairs are x and y, and x and a copy with
+    one entry of each row changed. Pairs that are very close are excluded.
 
-    Satisfied by: norms of differences; divergences between probabilities.
-    Broken by: a distance that looks at some coordinates only; one with an eps under the root.
+    Satisfied by: norms of differences; divergences between distributions.
+    Broken by: a distance of some coordinates only; one with an eps under the root.
     """
     same = f(x, x)
     i = draw.integer(0, x.shape[-1] - 1, "entry") if x.dim() else 0
     near = draw.replace(x, at(i, axis=-1)) if x.dim() else y
     left, right = [same], [torch.zeros_like(same)]
     for other in (y, near):
-        positive = tells_apart(f(x, other), x, other)
+        positive = is_positive(f(x, other), x, other)
         left.append(positive)
         right.append(torch.ones_like(positive))
     return Equal(left, right, exercised=True, names=("d(x, x)", "d(x, y) > 0", "d(x, x') > 0"))
@@ -46,7 +47,7 @@ def identity_of_indiscernibles(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> S
 
 @law("k(x, y)² ≤ k(x, x) k(y, y)")
 def cauchy_schwarz(f: Map, x: Tensor, y: Tensor) -> Statement:
-    """An inner product, or a kernel, is at most the product of the lengths.
+    """The square of an inner product, or a kernel, is at most the product of the squared norms.
 
     Satisfied by: inner products; kernels.
     Broken by: a product with a negative weight; a similarity that is not a kernel.
@@ -60,7 +61,7 @@ metric = all_of(
     identity_of_indiscernibles,
     triangle_inequality,
     name="metric",
-    doc="""The map of two inputs is a distance: not negative, symmetric, zero only at equality, no short cuts.
+    doc="""The map of two inputs is a metric: non-negative, symmetric, zero only for equal inputs, triangle inequality.
 
     Satisfied by: norms of differences.
     Broken by: a squared distance; a divergence.
@@ -70,45 +71,45 @@ metric = all_of(
 
 @law("‖f(x) - f(y)‖ = ‖x - y‖", any_weights=False)
 def isometry(f: Map, x: Tensor, *, draw: Draw) -> Statement:
-    """Vectors, along the last axis, are as far apart as they were.
+    """Distances between vectors, along the last axis, are preserved.
 
     Satisfied by: rotations, reflections, permutations, translations, an orthonormal change of basis.
-    Broken by: a scaling; sorting; a rotation whose entries were learned one by one.
+    Broken by: a scaling; sorting; a rotation matrix with unconstrained learned entries.
     """
-    y = draw.like(real(x))
+    y = draw.like(require_real(x))
     if not x.dim() or f(x).dim() != x.dim():
-        raise Inapplicable(f"a vector for each vector was wanted: got {tuple(f(x).shape)} for {tuple(x.shape)}")
+        raise Inapplicable(f"expected one output vector per input vector, got shape {tuple(f(x).shape)} for {tuple(x.shape)}")
     return Equal((f(x) - f(y)).norm(dim=-1), (x - y).norm(dim=-1), exercised=x.shape[-1] > 1)
 
 
-def _matrix(y: Tensor) -> Tensor:
+def _require_matrix(y: Tensor) -> Tensor:
     if y.dim() < 2:
-        raise Inapplicable(f"a matrix, or a batch of them, was wanted: got shape {tuple(y.shape)}")
+        raise Inapplicable(f"expected a matrix or a batch of matrices, got shape {tuple(y.shape)}")
     return y
 
 
 @law("f(x)_ij = f(x)_ji")
 def symmetry(f: Map, *xs: Tensor) -> Statement:
-    """The output is a symmetric matrix, or a batch of them, over its last two axes.
+    """The output is a symmetric matrix, or a batch of them, in its last two axes.
 
     Satisfied by: Gram matrices, covariances, pairwise distances.
     Broken by: attention weights; a product of two symmetric matrices.
     """
-    y = _matrix(f(*xs))
+    y = _require_matrix(f(*xs))
     if y.shape[-1] != y.shape[-2]:
-        raise Inapplicable(f"a square matrix was wanted: got shape {tuple(y.shape)}")
+        raise Inapplicable(f"expected a square matrix, got shape {tuple(y.shape)}")
     return Equal(y, y.mT, exercised=y.shape[-1] > 1)
 
 
 @law("f(x)ᵀ f(x) = 1")
 def orthonormality(f: Map, *xs: Tensor) -> Statement:
-    """The columns of the output, a matrix or a batch of them, have length 1 and right angles.
+    """The columns of the output, a matrix or a batch of them, are orthonormal.
 
     Satisfied by: the Q of a QR decomposition, rotations, whitening.
-    Broken by: normalising columns only; a rotation whose entries were learned one by one.
+    Broken by: normalizing columns only; a rotation matrix with unconstrained learned entries.
     """
-    y = _matrix(f(*xs))
+    y = _require_matrix(f(*xs))
     if y.shape[-1] > y.shape[-2]:
-        raise Inapplicable(f"at most as many columns as rows were wanted: got shape {tuple(y.shape)}")
+        raise Inapplicable(f"expected at most as many columns as rows, got shape {tuple(y.shape)}")
     gram = y.mT @ y
     return Equal(gram, torch.eye(gram.shape[-1]).to(gram).expand_as(gram), exercised=True)

@@ -1,4 +1,4 @@
-"""What a law may state: the few kinds of statement, which the checker judges."""
+"""Statements: what a law returns and the checker judges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Values = Tensor | Sequence[Tensor]
 """One tensor, or several that are judged one by one."""
 
 Region = Callable[[Tensor], Tensor]
-"""From a tensor to a boolean one that broadcasts to it: the entries that a statement speaks of."""
+"""Function from a tensor to a boolean mask that broadcasts to it: the entries a statement is about."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,13 +20,13 @@ class Equal:
     """States that `left` equals `right`, entry by entry, up to rounding.
 
     Args:
-        where: The entries spoken of; all of them by default.
-        atol: An error that the law itself knows of and can bound, such as that of a finite difference.
-        exact: Whether both sides come from the same arithmetic on the same numbers, so that nothing but a
-            dependence can tell them apart by more than rounding: a jump at a tie is not excused.
-        exercised: Whether the statement put the map to the test. By default it did if the map was called
-            with more than one input, state or mode, or alongside another map.
-        names: What the report calls each of several tensors.
+        where: Entries to compare. Defaults to all.
+        atol: Absolute error that the law can bound itself, such as that of a finite difference.
+        exact: Whether both sides run the same arithmetic on the same numbers. If so, only a dependence can make
+            them differ by more than rounding, and a jump at a tie is not excused.
+        exercised: Whether the statement tests the map. By default it does if the map was called with more than one
+            input, state or mode, or together with another map.
+        names: Names of the tensors in the report, if there are several.
     """
 
     left: Values
@@ -40,11 +40,13 @@ class Equal:
 
 @dataclass(frozen=True, eq=False)
 class AtMost:
-    """States that `left` is at most `right`, entry by entry, up to rounding.
+    """States that `left <= right`, entry by entry, up to rounding.
 
     Args:
-        where: The entries spoken of; all of them by default.
-        ignore_noise: Whether the sides are themselves about rounding, so that no further noise is allowed for.
+        where: Entries to compare. Defaults to all.
+        ignore_noise: Whether both sides are rounding errors themselves, so that no noise is allowed on top.
+        exercised: Whether the statement tests the map, as in `Equal`.
+        names: Names of the tensors in the report, if there are several.
     """
 
     left: Values
@@ -60,7 +62,8 @@ class Finite:
     """States that no entry is NaN or infinite.
 
     Args:
-        include_extremes: Whether that is said of extreme inputs too: zero, constant, tiny and huge ones.
+        include_extremes: Whether this must also hold for extreme inputs: zero, constant, tiny and huge.
+        exercised: Whether the statement tests the map, as in `Equal`.
     """
 
     value: Values
@@ -70,7 +73,7 @@ class Finite:
 
 @dataclass(frozen=True, eq=False)
 class BitwiseEqual:
-    """States that every bit is as it was."""
+    """States that `after` has the same bits as `before`."""
 
     before: Values
     after: Values
@@ -82,7 +85,7 @@ class BitwiseEqual:
 class FollowsCDF:
     """States that independent samples, of shape (n,), have the cumulative distribution function `cdf`.
 
-    The uniform distribution on [0, 1] by default.
+    The default is the uniform distribution on [0, 1].
     """
 
     samples: Tensor
@@ -92,7 +95,7 @@ class FollowsCDF:
 
 @dataclass(frozen=True, eq=False)
 class HasMean:
-    """States that independent samples, of shape (n,), have an expectation."""
+    """States that independent samples, of shape (n,), have the expectation `mean`."""
 
     samples: Tensor
     mean: Tensor
@@ -101,11 +104,11 @@ class HasMean:
 
 @dataclass(frozen=True, eq=False)
 class Occurs:
-    """States that each of several things happens in some case, if not in this one.
+    """States that each of several events occurs in at least one case.
 
     Args:
-        names: What is to happen.
-        occurred: Whether it did, one by one.
+        names: Names of the events.
+        occurred: Whether each event occurred in this case.
     """
 
     names: Sequence[str]
@@ -124,15 +127,20 @@ def index_along(x: Tensor, axis: int) -> Tensor:
 
 
 def up_to(t: int, *, axis: int) -> Region:
-    """Speaks of the entries at positions 0 to `t` along `axis`."""
+    """Selects positions 0 to `t` along `axis`."""
     return lambda y: index_along(y, axis) <= t
 
 
+def after(t: int, *, axis: int) -> Region:
+    """Selects positions after `t` along `axis`."""
+    return lambda y: index_along(y, axis) > t
+
+
 def at(i: int, *, axis: int) -> Region:
-    """Speaks of the entries at position `i` along `axis`."""
+    """Selects position `i` along `axis`."""
     return lambda y: index_along(y, axis) == i
 
 
 def between(first: int, end: int, *, axis: int) -> Region:
-    """Speaks of the entries at positions `first` to `end - 1` along `axis`."""
+    """Selects positions `first` to `end - 1` along `axis`."""
     return lambda y: (index_along(y, axis) >= first) & (index_along(y, axis) < end)

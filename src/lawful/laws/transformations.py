@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lawful.laws._helpers import axis_size, require_axis, require_real
 from lawful.laws.interfaces import Draw, Map, RejectCase
-from lawful.laws.law import Axis, Inapplicable, along, law, length, real
+from lawful.laws.law import Axis, Inapplicable, law
 from lawful.laws.statements import Equal, Statement, between
 
 
 def _several(xs: tuple[Tensor, ...], axis: int) -> int:
     """The size of the axis; a case with one position says nothing."""
-    if (n := length(xs[0], axis)) < 2:
+    if (n := axis_size(xs[0], axis)) < 2:
         raise RejectCase
     return n
 
@@ -33,7 +34,7 @@ def permutation_equivariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) ->
     Broken by: a position embedding; a recurrence; a causal mask.
     """
     order, permuted = _permuted(xs, axis, draw)
-    return Equal(f(*permuted), along(f(*xs), xs[0], axis).index_select(axis, order))
+    return Equal(f(*permuted), require_axis(f(*xs), xs[0], axis).index_select(axis, order))
 
 
 @law("f(πx) = f(x)")
@@ -54,7 +55,7 @@ def reversal_equivariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     Broken by: a recurrence; a causal mask.
     """
     _several(xs, axis)
-    return Equal(f(*(x.flip(axis) for x in xs)), along(f(*xs), xs[0], axis).flip(axis))
+    return Equal(f(*(x.flip(axis) for x in xs)), require_axis(f(*xs), xs[0], axis).flip(axis))
 
 
 @law("f(x reversed) = f(x)")
@@ -80,10 +81,10 @@ def translation_equivariance(f: Map, *xs: Tensor, axis: Axis = -1, border: int =
     """
     if border < 0:
         raise ValueError(f"border is at least 0: got {border}")
-    n = length(xs[0], axis)
+    n = axis_size(xs[0], axis)
     s = draw.integer(1, n - 1 if border == 0 else n - 2 * border - 1, "s")
     moved = f(*(x.roll(s, dims=axis) for x in xs))
-    y = along(f(*xs), xs[0], axis).roll(s, dims=axis)
+    y = require_axis(f(*xs), xs[0], axis).roll(s, dims=axis)
     return Equal(moved, y, where=between(s + border, n - border, axis=axis) if border else None)
 
 
@@ -184,5 +185,5 @@ def gradient_equivariance(
         drawn.append(draw.normal(*y.shape))
         return drawn[0]
 
-    right = act(g, pulled(real(x), keep))
+    right = act(g, pulled(require_real(x), keep))
     return Equal(pulled(act(g, x), lambda y: act_out(g, drawn[0])), right)

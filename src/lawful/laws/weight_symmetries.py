@@ -1,4 +1,4 @@
-"""Changes of the parameters that leave the map as it is."""
+"""Weight symmetries: changes of the parameters that leave the output unchanged."""
 
 from __future__ import annotations
 
@@ -9,70 +9,70 @@ from lawful.laws.interfaces import Draw, Map
 from lawful.laws.law import Inapplicable, law
 from lawful.laws.statements import Equal, Statement
 
-Names = str | tuple[str, ...]
+_Names = str | tuple[str, ...]
 
 
-def _parameters(f: Map, names: Names) -> dict[str, Tensor]:
+def _parameters(f: Map, names: _Names) -> dict[str, Tensor]:
     if not isinstance(f.target, nn.Module):
-        raise Inapplicable(f"a module was wanted: got {type(f.target).__name__}")
+        raise Inapplicable(f"expected a module, got {type(f.target).__name__}")
     known = dict(f.target.named_parameters(remove_duplicate=False))
-    wanted = (names,) if isinstance(names, str) else names
-    for name in wanted:
+    selected = (names,) if isinstance(names, str) else names
+    for name in selected:
         if name not in known:
-            raise ValueError(f"there is no parameter {name!r}{did_you_mean(name, known)}")
-    return {name: known[name].detach() for name in wanted}
+            raise ValueError(f"the module has no parameter {name!r}{did_you_mean(name, known)}")
+    return {name: known[name].detach() for name in selected}
 
 
-def _hidden(into: dict[str, Tensor], out_of: dict[str, Tensor]) -> int:
-    """The number of hidden units: rows of what leads into them, columns of what leads out of them."""
+def _num_hidden_units(into: dict[str, Tensor], out_of: dict[str, Tensor]) -> int:
+    """Returns the number of hidden units: rows of incoming weights, columns of outgoing weights."""
     sizes = {p.shape[0] for p in into.values()} | {p.shape[1] if p.dim() > 1 else 0 for p in out_of.values()}
     if len(sizes) != 1:
         shapes = {name: tuple(p.shape) for name, p in (into | out_of).items()}
-        raise ValueError(f"the rows of `into` and the columns of `out_of` are to be as many: got {shapes}")
+        raise ValueError(f"the number of rows of `into` must equal the number of columns of `out_of`: got {shapes}")
     return sizes.pop()
 
 
 @law("f(x; πθ) = f(x; θ)", every_input=True, discover_with=None)
-def hidden_unit_permutation(f: Map, *xs: Tensor, into: Names, out_of: Names, draw: Draw) -> Statement:
-    """Renumbering the hidden units of a network changes nothing.
+def hidden_unit_permutation(f: Map, *xs: Tensor, into: _Names, out_of: _Names, draw: Draw) -> Statement:
+    """Permuting the hidden units of a network changes nothing.
 
-    `into` names the parameters whose rows belong to the units (a weight and its bias), `out_of` those whose
-    columns do.
+    `into` names the incoming parameters, with one row per unit (a weight and its bias). `out_of` names the outgoing
+    parameters, with one column per unit.
 
-    Satisfied by: two linear layers around any activation that treats all units alike.
-    Broken by: a normalisation in groups; a gate that pairs units.
+    Satisfied by: two linear layers around an elementwise activation.
+    Broken by: group normalization; a gate that pairs units.
     """
     rows, columns = _parameters(f, into), _parameters(f, out_of)
-    order = draw.permutation(_hidden(rows, columns))
+    order = draw.permutation(_num_hidden_units(rows, columns))
     moved = {name: p.index_select(0, order) for name, p in rows.items()}
     moved |= {name: p.index_select(1, order) for name, p in columns.items()}
     return Equal(f.with_parameters(moved)(*xs), f(*xs))
 
 
 @law("f(x; a W, V / a) = f(x; W, V), a > 0", every_input=True, discover_with=None)
-def hidden_unit_rescaling(f: Map, *xs: Tensor, into: Names, out_of: Names, draw: Draw) -> Statement:
-    """Scaling what leads into a hidden unit, and what leads out of it by the inverse, changes nothing.
+def hidden_unit_rescaling(f: Map, *xs: Tensor, into: _Names, out_of: _Names, draw: Draw) -> Statement:
+    """Scaling the incoming weights of a hidden unit by a > 0 and the outgoing ones by 1/a changes nothing.
 
     `into` and `out_of` are as in `hidden_unit_permutation`.
 
-    Satisfied by: ReLU, leaky ReLU and other activations that are homogeneous of degree 1.
-    Broken by: GELU, tanh; a bias that is forgotten in `into`.
+    Satisfied by: ReLU, leaky ReLU and other positively homogeneous activations.
+    Broken by: GELU, tanh; a bias that is missing in `into`.
     """
     rows, columns = _parameters(f, into), _parameters(f, out_of)
-    a = draw.normal(_hidden(rows, columns)).exp()
+    a = draw.normal(_num_hidden_units(rows, columns)).exp()
     scaled = {name: p * a.reshape([-1] + [1] * (p.dim() - 1)) for name, p in rows.items()}
     scaled |= {name: p / a.reshape([1, -1] + [1] * (p.dim() - 2)) for name, p in columns.items()}
     return Equal(f.with_parameters(scaled)(*xs), f(*xs))
 
 
 @law("f(x; a W) = f(x; W), a > 0", every_input=True, discover_with=None)
-def scale_free_weights(f: Map, *xs: Tensor, weights: Names, draw: Draw) -> Statement:
-    """The scale of a matrix that a normalisation follows makes no difference.
+def scale_free_weights(f: Map, *xs: Tensor, weights: _Names, draw: Draw) -> Statement:
+    """The scale of the weights before a normalization layer does not matter.
 
-    `weights` names the parameters that are scaled together: a matrix, and its bias if it has one.
+    `weights` names the parameters that are scaled together: a weight, and its bias if there is one.
 
-    Satisfied by: a linear layer before a layer norm with eps = 0, or before a batch norm in training with a tiny one.
-    Broken by: an activation in between that is not homogeneous; a residual around the layer.
+    Satisfied by: a linear layer before layer norm with eps = 0, or before batch norm in training mode with a tiny eps.
+    Broken by: an activation in between that is not positively homogeneous; a residual around the layer.
     """
     found = _parameters(f, weights)
     a = draw.choice((2.0, 0.5, 10.0, 0.1), "a")
@@ -81,15 +81,15 @@ def scale_free_weights(f: Map, *xs: Tensor, weights: Names, draw: Draw) -> State
 
 @law("W and V are one tensor", every_input=True, discover_with=None)
 def weight_sharing(f: Map, *xs: Tensor, names: tuple[str, ...], draw: Draw) -> Statement:
-    """Parameters that are said to be shared are one: changing the first changes the map as changing all does.
+    """Tied parameters are one tensor: changing the first has the same effect as changing all.
 
-    Satisfied by: an embedding whose weight is that of the output layer.
-    Broken by: a weight that was copied; one that a later initialisation took apart.
+    Satisfied by: an embedding that shares its weight with the output layer.
+    Broken by: a copied weight; a weight that a later initialization replaced.
     """
     found = _parameters(f, names)
     shapes = {tuple(p.shape) for p in found.values()}
     if len(found) < 2 or len(shapes) > 1:
-        raise ValueError(f"two or more parameters of one shape were wanted: got {', '.join(map(str, found))}")
+        raise ValueError(f"expected two or more parameters of the same shape, got {', '.join(map(str, found))}")
     value = draw.normal(*shapes.pop())
     first = f.with_parameters({names[0]: value})(*xs)
     return Equal(first, f.with_parameters(dict.fromkeys(names, value))(*xs), exact=True, exercised=True)

@@ -1,15 +1,9 @@
-"""The classical decoder: that of GPT-2.
-
-What GPT-2 is made of: whether a decoder computes what GPT-2's files can say.
-The layout of GPT-2's weights, as they were published, and their files.
-The layout of minGPT's and nanoGPT's weights.
-"""
+"""GPT-2 in Hugging Face's files: the weights of GPT-2, minGPT and nanoGPT, and `GPT2.from_pretrained`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,301 +14,257 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful.blocks.attention import MultiHeadAttention
-from lawful.blocks.dropout import Dropout
 from lawful.blocks.feed_forward import FeedForward
-from lawful.blocks.normalization import LayerNorm
 from lawful.blocks.positions import LearnedPositions
 from lawful.blocks.residual import Residual
-from lawful.functions.activations import gelu, gelu_tanh, identity, relu, silu
 from lawful.functions.attention import ChunkedAttention, fused_attention, reference_attention
-from lawful.laws import Claim, agreement, cached_decoding, tokens, weight_sharing
-from lawful.models.transformer import Decoder, DecoderConfig, TransformerExtras, gpt2_init
+from lawful.laws import Claim, cached_decoding, tokens, weight_sharing
+from lawful.models.transformer import GELU_TANH, Decoder, gpt
 from lawful.models.weight_mapping import ParameterRule, WeightMapping
 
-
-def gpt2_config(
-    *,
-    vocab: int = 50257,
-    d: int = 768,
-    depth: int = 12,
-    heads: int = 12,
-    context: int = 1024,
-    bias: bool = True,
-    dropout: float = 0.0,
-) -> DecoderConfig:
-    """Returns the classical decoder: learned positions, layer norms, a GELU and a tied head.
-
-    Reference:
-        Radford et al., *Language Models are Unsupervised Multitask Learners*, 2019.
-
-    Args:
-        vocab: The number of tokens.
-        d: The width.
-        depth: The number of attention sublayers, and of feed-forward ones.
-        heads: The number of heads.
-        context: The number of positions.
-        bias: Whether affine maps and norms have biases.
-        dropout: The probability that an entry of what is embedded, or of what is added to the stream, is dropped.
-
-    Examples:
-        >>> model = Decoder(gpt2_config(vocab=65, d=128, depth=4, heads=4, context=64, bias=False))
-        >>> sum(p.numel() for p in model.parameters())
-        804096
-    """
-
-    def drop(_: int) -> nn.Module:
-        return Dropout(dropout)
-
-    return DecoderConfig(
-        vocab=vocab,
-        d=d,
-        depth=depth,
-        attention=partial(MultiHeadAttention, num_heads=heads, bias=bias),
-        feed_forward=partial(FeedForward, activation=gelu_tanh, bias=bias),
-        norm=partial(nn.LayerNorm, bias=bias),
-        positions=partial(LearnedPositions, context),
-        tied=True,
-        extras=TransformerExtras(initialise=gpt2_init, entry=drop if dropout else None, gate=drop if dropout else None),
-    )
-
-
-def claims() -> Iterator[Claim]:
-    """The laws that the classical decoder obeys."""
-    model = Decoder(gpt2_config(vocab=5, d=4, depth=1, heads=1, context=8))
-
-    def equation(x: Tensor) -> Tensor:
-        w = dict(model.named_parameters())
-        y = w["embedding.weight"][x] + w["positions.weight"][: x.shape[1]]
-
-        def normal(y: Tensor, name: str) -> Tensor:
-            scaled = (y - y.mean(-1, keepdim=True)) / (y.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
-            return scaled * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-        def affine(y: Tensor, name: str) -> Tensor:
-            return y @ w[f"{name}.weight"].T + w[f"{name}.bias"]
-
-        q, k, v = (affine(normal(y, "layers.0.norm"), f"layers.0.block.{name}") for name in ("query", "key", "value"))
-        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
-        weights = (q @ k.mT / 2).masked_fill(later, -torch.inf).softmax(-1)
-        y = y + affine(weights @ v, "layers.0.block.out")
-        z = affine(normal(y, "layers.1.norm"), "layers.1.block.up")
-        bent = z / 2 * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (z + 0.044715 * z**3)))
-        return normal(y + affine(bent, "layers.1.block.down"), "norm") @ w["embedding.weight"].T
-
-    for law in (
-        agreement(other=equation),
-        cached_decoding(),
-        weight_sharing(names=("embedding.weight", "head.weight")),
-    ):
-        yield Claim(replace(law, cases=20), model, tokens("b t:1..8", vocab_size=5), name="GPT-2")
-
-
-ACTIVATIONS: dict[str, Callable[..., Any]] = {
-    "gelu_new": gelu_tanh,
-    "gelu_pytorch_tanh": gelu_tanh,
-    "gelu": gelu,
-    "relu": relu,
-    "silu": silu,
+_ACTIVATIONS: dict[str, Callable[..., Any]] = {
+    "gelu_new": GELU_TANH,
+    "gelu_pytorch_tanh": GELU_TANH,
+    "gelu": F.gelu,
+    "relu": F.relu,
+    "silu": F.silu,
 }
-"""The activations that both know, by the names in GPT-2's `config.json`."""
-_ALSO: dict[Any, Callable[..., Any]] = {torch.relu: relu, F.relu: relu, F.gelu: gelu, F.silu: silu}
+"""Activations by their names in GPT-2's `config.json`."""
+_SAME = {torch.relu: F.relu}
 
 
-def activation_of(model: Decoder) -> str:
-    """Returns the name of the activation of a decoder that is GPT-2's."""
-    one = model._blocks("f")[0].activation
-    return next(name for name, f in ACTIVATIONS.items() if f is _ALSO.get(one, one))
-
-
-def check_gpt2(model: Decoder) -> None:
-    """Refuses a decoder that GPT-2's files cannot say, naming what it has and GPT-2 has not.
-
-    Args:
-        model: A decoder whose attention and feed-forward blocks take turns.
-    """
-    for what in _foreign(model):
-        raise ValueError(f"GPT-2's files cannot say what this model computes: GPT-2 has no {what}")
-
-
-def _foreign(model: Decoder) -> Iterator[str]:
-    """What a decoder has that GPT-2 has not."""
-    extras, d = model.config.extras, model.config.d
-    if not model.config.mask.is_triangle:
-        yield f"mask but a causal one: got {model.config.mask}"
-    if not isinstance(model.positions, LearnedPositions):
-        yield f"positions but learned ones: got {_named(model.positions)}"
-    for name in ("ngrams", "shortcut", "value_embedding", "softcap"):
-        if getattr(extras, name):
-            yield name
-    if not isinstance(model.entry, Dropout | nn.Dropout | None):
-        yield f"entry but dropout: got {_named(model.entry)}"
-    for layer in model.layers:
-        if type(layer) is not Residual or layer.branch_norm is not None or layer.output_norm is not None or layer.scale != 1:
-            yield f"residual but pre_norm: got {layer}"
-        if not isinstance(layer.gate, Dropout | nn.Dropout | None):
-            yield f"gate but dropout: got {_named(layer.gate)}"
-    norms: list[Any] = [model.norm, *(layer.norm for layer in model.layers)]
-    for norm in norms:
-        if not isinstance(norm, LayerNorm | nn.LayerNorm) or norm.weight is None:
-            yield f"norm but a layer norm with weights: got {_named(norm)}"
-        elif norm.eps != norms[0].eps:
-            yield f"norms of different eps: got {norms[0].eps} and {norm.eps}"
-    first = model._blocks("s")[0].head_groups if isinstance(model._blocks("s")[0], MultiHeadAttention) else ()
-    for block in model._blocks("s"):
-        yield from _foreign_attention(block, d)
-        if block.head_groups != first:
-            yield "layers with different heads"
-    ups = [block if type(block) is FeedForward else None for block in model._blocks("f")]
-    for block, up in zip(model._blocks("f"), ups, strict=True):
-        if up is None:
-            yield f"feed-forward block but FeedForward: got {_named(block)}"
-        elif _ALSO.get(up.activation, up.activation) not in ACTIVATIONS.values():
-            yield f"activation {_named(up.activation)}"
-        elif ups[0] is not None and (up.activation is not ups[0].activation or up.up.weight.shape != ups[0].up.weight.shape):
-            yield "feed-forward blocks that differ in size or activation"
-
-
-def _foreign_attention(block: nn.Module, d: int) -> Iterator[str]:
-    """What an attention block has that GPT-2's has not."""
-    if type(block) is not MultiHeadAttention:
-        yield f"attention but MultiHeadAttention: got {_named(block)}"
-        return
-    for name in ("rotary", "position_bias", "query_norm", "value_residual"):
-        if getattr(block, name) is not None:
-            yield f"{name}: got {_named(getattr(block, name))}"
-    kernel = block.kernel
-    if kernel not in (fused_attention, reference_attention) and not isinstance(kernel, ChunkedAttention):
-        yield f"kernel but a softmax over all keys: got {_named(kernel)}"
-    one = block.head_groups[0]
-    if len(block.head_groups) > 1 or one.num_kv_heads != one.num_heads or (one.key_dim, one.value_dim) != (d // one.num_heads,) * 2:
-        yield f"heads but alike ones of size d / heads: got {block.head_groups}"
-
-
-def _named(part: object) -> str:
-    return "none" if part is None else getattr(part, "__name__", type(part).__name__)
-
-
-def rows(model: nn.Module, *, transposed: bool = True) -> Iterator[ParameterRule]:
-    """Returns the table for a decoder whose attention and feed-forward blocks take turns."""
-    if not isinstance(model, Decoder) or set(model.order[::2]) != {"s"} or set(model.order[1::2]) != {"f"}:
-        raise TypeError(f"a decoder in the order (sf)* is wanted: got {getattr(model, 'order', type(model))}")
+def _gpt2_rules(model: nn.Module, *, transposed: bool = True) -> Iterator[ParameterRule]:
+    """Rules for a decoder that alternates attention and feed-forward blocks."""
+    pattern = getattr(model, "layer_pattern", "")
+    if not isinstance(model, Decoder) or set(pattern[::2]) != {"s"} or set(pattern[1::2]) != {"f"}:
+        raise TypeError(f"expected a Decoder with layer_pattern (sf)*, got {pattern or type(model).__name__}")
     yield ParameterRule("wte.weight", ("embedding.weight",))
     yield ParameterRule("wpe.weight", ("positions.weight",))
-    for i in range(len(model.order) // 2):
-        attend, feed = f"layers.{2 * i}", f"layers.{2 * i + 1}"
-        for kind in ("weight", "bias"):
-            turned = transposed and kind == "weight"
-            projections = tuple(f"{attend}.block.{name}.{kind}" for name in ("query", "key", "value"))
-            yield ParameterRule(f"h.{i}.ln_1.{kind}", (f"{attend}.norm.{kind}",))
-            yield ParameterRule(f"h.{i}.attn.c_attn.{kind}", projections, turned)
-            yield ParameterRule(f"h.{i}.attn.c_proj.{kind}", (f"{attend}.block.out.{kind}",), turned)
-            yield ParameterRule(f"h.{i}.ln_2.{kind}", (f"{feed}.norm.{kind}",))
-            yield ParameterRule(f"h.{i}.mlp.c_fc.{kind}", (f"{feed}.block.up.{kind}",), turned)
-            yield ParameterRule(f"h.{i}.mlp.c_proj.{kind}", (f"{feed}.block.down.{kind}",), turned)
-    for kind in ("weight", "bias"):
-        yield ParameterRule(f"ln_f.{kind}", (f"norm.{kind}",))
+    for i in range(len(pattern) // 2):
+        attention, feed_forward = f"layers.{2 * i}", f"layers.{2 * i + 1}"
+        for end in ("weight", "bias"):
+            turned = transposed and end == "weight"
+            projections = tuple(f"{attention}.block.{name}.{end}" for name in ("query", "key", "value"))
+            yield ParameterRule(f"h.{i}.ln_1.{end}", (f"{attention}.norm.{end}",))
+            yield ParameterRule(f"h.{i}.attn.c_attn.{end}", projections, turned)
+            yield ParameterRule(f"h.{i}.attn.c_proj.{end}", (f"{attention}.block.out.{end}",), turned)
+            yield ParameterRule(f"h.{i}.ln_2.{end}", (f"{feed_forward}.norm.{end}",))
+            yield ParameterRule(f"h.{i}.mlp.c_fc.{end}", (f"{feed_forward}.block.up.{end}",), turned)
+            yield ParameterRule(f"h.{i}.mlp.c_proj.{end}", (f"{feed_forward}.block.down.{end}",), turned)
+    for end in ("weight", "bias"):
+        yield ParameterRule(f"ln_f.{end}", (f"norm.{end}",))
     yield ParameterRule("lm_head.weight", ("head.weight",))
 
 
-IGNORED = ".attn.bias", ".attn.masked_bias"
-GPT2 = WeightMapping(rows, prefix="transformer.", outside=("lm_head.weight",), ignored=IGNORED, biased=True)
-"""GPT-2's: matrices with inputs along their rows, queries, keys and values side by side; for `gpt2_config`."""
+_NOT_WEIGHTS = ".attn.bias", ".attn.masked_bias"
+GPT2_WEIGHTS = WeightMapping(
+    _gpt2_rules, prefix="transformer.", unprefixed=("lm_head.weight",), ignored=_NOT_WEIGHTS, always_bias=True
+)
+"""Layout of Hugging Face's GPT-2: transposed matrices, queries, keys and values concatenated; for `gpt`."""
+MINGPT_WEIGHTS = WeightMapping(
+    partial(_gpt2_rules, transposed=False), prefix="transformer.", unprefixed=("lm_head.weight",), ignored=_NOT_WEIGHTS
+)
+"""Layout of minGPT and nanoGPT: GPT-2's names with the matrices of `nn.Linear`. Only nanoGPT ties the head."""
 
 
-def read_gpt2(folder: str | Path) -> Decoder:
-    """Reads a decoder from a folder with GPT-2's files, `config.json` and `model.safetensors` (or its shards).
+class GPT2(Decoder):
+    """GPT-2, read from and written to Hugging Face's files. `gpt` builds one with random weights.
 
-    Dropout, which is for training, is left out.
+    Examples:
+        >>> import tempfile
+        >>> model = gpt(vocab_size=65, dim=16, num_layers=1, num_heads=2, context_length=8)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_gpt2(model, folder)
+        ...     loaded = GPT2.from_pretrained(folder)
+        >>> torch.equal(loaded(torch.tensor([[1, 2, 3]])), model(torch.tensor([[1, 2, 3]])))
+        True
+    """
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> GPT2:
+        """Loads a model from `config.json` and `model.safetensors`, or its shards, without dropout.
+
+        Args:
+            folder: Folder with Hugging Face's files.
+
+        Raises:
+            ValueError: If the configuration has options that `gpt` does not support.
+        """
+        folder = Path(folder)
+        config = json.loads((folder / "config.json").read_text())
+        _check_config(config)
+        random = gpt(
+            vocab_size=config["vocab_size"],
+            dim=config["n_embd"],
+            num_layers=config["n_layer"],
+            num_heads=config["n_head"],
+            context_length=config["n_positions"],
+            hidden_dim=config.get("n_inner"),
+            activation=_ACTIVATIONS[config.get("activation_function", "gelu_new")],
+            norm_eps=config.get("layer_norm_epsilon", 1e-5),
+            tie_embeddings=config.get("tie_word_embeddings", True),
+        )
+        model = cls(
+            random.embedding,
+            list(random.layers),
+            random.norm,
+            random.head,
+            layer_pattern=random.layer_pattern,
+            positions=random.positions,
+            mask=random.mask,
+        )
+        GPT2_WEIGHTS.load_state_dict(model, _read_weights(folder))
+        return model
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes `config.json` and `model.safetensors`, which Hugging Face reads.
+
+        Args:
+            folder: Folder, created if needed.
+        """
+        save_gpt2(self, folder)
+
+
+def save_gpt2(model: Decoder, folder: str | Path) -> None:
+    """Writes a decoder built by `gpt` as Hugging Face's files `config.json` and `model.safetensors`.
 
     Args:
-        folder: The folder.
+        model: The decoder.
+        folder: Folder, created if needed.
 
     Raises:
-        ValueError: where the config asks for what a decoder of `gpt2_config` does not do.
+        ValueError: If the decoder has a part that GPT-2 lacks.
     """
-    folder = Path(folder)
-    sizes = json.loads((folder / "config.json").read_text())
-    _check(sizes)
-    d, depth, heads = sizes["n_embd"], sizes["n_layer"], sizes["n_head"]
-    config = gpt2_config(vocab=sizes["vocab_size"], d=d, depth=depth, heads=heads, context=sizes["n_positions"])
-    activation = ACTIVATIONS[sizes.get("activation_function", "gelu_new")]
-    model = Decoder(
-        replace(
-            config,
-            norm=partial(nn.LayerNorm, eps=sizes.get("layer_norm_epsilon", 1e-5)),
-            feed_forward=partial(FeedForward, hidden_dim=sizes.get("n_inner"), activation=activation),
-            tied=sizes.get("tie_word_embeddings", True),
-        )
-    )
-    GPT2.load(model, _weights(folder))
-    return model
+    _ = [*_gpt2_rules(model)]
+    for difference in _differences(model):
+        raise ValueError(f"GPT-2's files cannot represent this model: {difference}")
+    folder, weights = Path(folder), GPT2_WEIGHTS.state_dict(model)
+    folder.mkdir(parents=True, exist_ok=True)
+    attention, feed_forward = model.blocks("s")[0], model.blocks("f")[0]
+    hidden_dim = feed_forward.up.weight.shape[0]
+    activation = _SAME.get(feed_forward.activation, feed_forward.activation)
+    config = {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "activation_function": next(name for name, f in _ACTIVATIONS.items() if _is_same(f, activation)),
+        "vocab_size": model.vocab_size,
+        "n_embd": model.dim,
+        "n_layer": len(model.layer_pattern) // 2,
+        "n_head": attention.num_heads,
+        "n_inner": None if hidden_dim == 4 * model.dim else hidden_dim,
+        "n_positions": model.context_length,
+        "layer_norm_epsilon": model.norm.eps,
+        "tie_word_embeddings": model.head.weight is model.embedding.weight,
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def _check(sizes: object) -> None:
-    """Refuses a config that is not one of GPT-2, or that asks for another function."""
-    if not isinstance(sizes, dict):
-        raise ValueError(f"config.json is to be an object: got {type(sizes).__name__}")
-    if (kind := sizes.get("model_type", "gpt2")) != "gpt2":
-        raise ValueError(f"config.json is to be of the model_type gpt2: got {kind!r}")
+def _is_same(f: Any, g: Any) -> bool:
+    """Whether two activations are the same function; copies of a partial are."""
+    if isinstance(f, partial) and isinstance(g, partial):
+        return (f.func, f.args, f.keywords) == (g.func, g.args, g.keywords)
+    return f is g
+
+
+def _differences(model: Decoder) -> Iterator[str]:
+    """What a decoder has that GPT-2 lacks, or lacks that GPT-2 has."""
+    if not model.mask.is_triangle:
+        yield f"expected a causal mask, got {model.mask}"
+    if not isinstance(model.positions, LearnedPositions):
+        yield f"expected LearnedPositions, got {_name(model.positions)}"
+    for name in ("ngrams", "embedding_skips", "value_embedding", "softcap"):
+        if getattr(model, name) is not None:
+            yield f"GPT-2 has no {name}"
+    if not isinstance(model.embedding_norm, nn.Dropout | None):
+        yield f"expected dropout as embedding_norm, got {_name(model.embedding_norm)}"
+    for layer in model.layers:
+        if type(layer) is not Residual or layer.branch_norm or layer.output_norm or layer.scale != 1:
+            yield f"expected pre_norm residual blocks, got {layer}"
+        elif not isinstance(layer.gate, nn.Dropout | None):
+            yield f"expected dropout as gate, got {_name(layer.gate)}"
+    norms: list[Any] = [model.norm, *(layer.norm for layer in model.layers)]
+    for norm in norms:
+        if not isinstance(norm, nn.LayerNorm) or norm.weight is None:
+            yield f"expected LayerNorm with weights, got {_name(norm)}"
+        elif norm.eps != norms[0].eps:
+            yield f"expected norms with the same eps, got {norms[0].eps} and {norm.eps}"
+    yield from _attention_differences(model)
+    yield from _feed_forward_differences(model)
+
+
+def _attention_differences(model: Decoder) -> Iterator[str]:
+    blocks, dim = model.blocks("s"), model.dim
+    for block in blocks:
+        if type(block) is not MultiHeadAttention:
+            yield f"expected MultiHeadAttention, got {_name(block)}"
+            return
+        for name in ("rotary", "position_bias", "query_norm", "value_residual"):
+            if getattr(block, name) is not None:
+                yield f"GPT-2 has no {name}, got {_name(getattr(block, name))}"
+        if block.kernel not in (fused_attention, reference_attention) and not isinstance(block.kernel, ChunkedAttention):
+            yield f"expected softmax attention, got {_name(block.kernel)}"
+        heads = block.head_groups[0]
+        sizes = heads.key_dim, heads.value_dim
+        if len(block.head_groups) > 1 or heads.num_kv_heads != heads.num_heads or sizes != (dim // heads.num_heads,) * 2:
+            yield f"expected heads of size dim / num_heads, got {block.head_groups}"
+        if block.head_groups != blocks[0].head_groups:
+            yield "expected the same heads in all layers"
+
+
+def _feed_forward_differences(model: Decoder) -> Iterator[str]:
+    blocks = model.blocks("f")
+    for block in blocks:
+        if type(block) is not FeedForward:
+            yield f"expected FeedForward, got {_name(block)}"
+            return
+        activation = _SAME.get(block.activation, block.activation)
+        if not any(_is_same(f, activation) for f in _ACTIVATIONS.values()):
+            yield f"expected one of the activations {', '.join(_ACTIVATIONS)}, got {_name(block.activation)}"
+        first = blocks[0]
+        if not _is_same(block.activation, first.activation) or block.up.weight.shape != first.up.weight.shape:
+            yield "expected the same size and activation in all feed-forward blocks"
+
+
+def _name(part: object) -> str:
+    return "none" if part is None else getattr(part, "__name__", type(part).__name__)
+
+
+def _check_config(config: object) -> None:
+    """Checks that a config is one of GPT-2 without unsupported options."""
+    if not isinstance(config, dict):
+        raise ValueError(f"config.json must be an object, got {type(config).__name__}")
+    if (kind := config.get("model_type", "gpt2")) != "gpt2":
+        raise ValueError(f"model_type in config.json must be gpt2, got {kind!r}")
     for name in ("vocab_size", "n_embd", "n_layer", "n_head", "n_positions"):
-        if not isinstance(sizes.get(name), int):
-            raise ValueError(f"config.json is to have a whole number {name}: got {sizes.get(name)!r}")
-    if (activation := sizes.get("activation_function", "gelu_new")) not in ACTIVATIONS:
-        raise ValueError(f"activation_function is to be one of {', '.join(ACTIVATIONS)}: got {activation!r}")
-    for name, known in (
+        if not isinstance(config.get(name), int):
+            raise ValueError(f"{name} in config.json must be an integer, got {config.get(name)!r}")
+    if (activation := config.get("activation_function", "gelu_new")) not in _ACTIVATIONS:
+        raise ValueError(f"activation_function must be one of {', '.join(_ACTIVATIONS)}, got {activation!r}")
+    for name, supported in (
         ("scale_attn_weights", True),
         ("scale_attn_by_inverse_layer_idx", False),
         ("add_cross_attention", False),
     ):
-        if sizes.get(name, known) != known:
-            raise ValueError(f"{name} is to be {known}, as in GPT-2: got {sizes[name]}")
+        if config.get(name, supported) != supported:
+            raise ValueError(f"{name}={config[name]} is not supported: expected {supported}, as in GPT-2")
 
 
-def _weights(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a folder, in one file or in several that an index lists."""
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    """The tensors of `model.safetensors`, or of the shards that its index lists."""
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").exists() or not index.exists():
         return load_file(folder / "model.safetensors")
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for name in sorted(set(json.loads(index.read_text())["weight_map"].values())):
         if Path(name).name != name:
-            raise ValueError(f"{index.name} is to list files of its own folder: got {name!r}")
-        found |= load_file(folder / name)
-    return found
+            raise ValueError(f"{index.name} must list files in its own folder, got {name!r}")
+        weights |= load_file(folder / name)
+    return weights
 
 
-def write_gpt2(model: Decoder, folder: str | Path) -> None:
-    """Writes a decoder, one of `gpt2_config`, as GPT-2's files, which other libraries read.
-
-    Args:
-        model: The decoder.
-        folder: The folder, which is made if need be.
-
-    Raises:
-        ValueError: where the decoder has a part that GPT-2 has not.
-    """
-    _ = [*rows(model)]
-    check_gpt2(model)
-    folder, state = Path(folder), GPT2.save(model)
-    folder.mkdir(parents=True, exist_ok=True)
-    config, heads, hidden = model.config, model._blocks("s")[0].head_groups, len(model._blocks("f")[0].up.weight)
-    sizes = {
-        "model_type": "gpt2",
-        "architectures": ["GPT2LMHeadModel"],
-        "activation_function": activation_of(model),
-        "vocab_size": config.vocab,
-        "n_embd": config.d,
-        "n_layer": len(model.order) // 2,
-        "n_head": heads[0].count,
-        "n_inner": None if hidden == 4 * config.d else hidden,
-        "n_positions": model.context,
-        "layer_norm_epsilon": model.norm.eps,
-        "tie_word_embeddings": config.tied,
-    }
-    (folder / "config.json").write_text(json.dumps(sizes, indent=2) + "\n")
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-_ROWS = partial(rows, transposed=False)
-MINGPT = WeightMapping(_ROWS, prefix="transformer.", outside=("lm_head.weight",), ignored=IGNORED)
-"""The names of GPT-2 with the matrices of `nn.Linear`; minGPT's head is not tied, nanoGPT's is."""
+def claims() -> Iterator[Claim]:
+    """The laws of GPT-2."""
+    model, ids = gpt(vocab_size=5, dim=4, num_layers=1, num_heads=1, context_length=8), tokens("b t:1..8", vocab_size=5)
+    yield Claim(cached_decoding(), model, ids, name="GPT-2")
+    yield Claim(weight_sharing(names=("embedding.weight", "head.weight")), model, ids, name="GPT-2")

@@ -1,170 +1,141 @@
-"""The k nearest neighbours: what the closest examples say, in any L^p distance."""
+"""k nearest neighbors, for regression and classification, with any $L^p$ distance."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lawful.laws import Claim, agreement, batch_independence, shape, sums_to_one, transformed
+from lawful.laws import Claim, batch_independence, shape, sums_to_one
 from lawful.models.linear import one_hot
 
-ENTRIES = 2**22
-"""How many distances are held at a time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KNearestConfig:
-    """The sizes of a memory of examples, and the distance in it."""
-
-    n: int
-    """The number of examples."""
-    d: int
-    """The size of the input."""
-    outputs: int
-    """The number of targets, or of classes."""
-    k: int = 5
-    """How many neighbours are asked."""
-    order: float = 2.0
-    """The exponent p of the distance, at least 1; inf for the largest difference."""
-    smoothing: float = 0.0
-    """What a classifier adds to the count of each class."""
+_MAX_DISTANCES = 2**22  # distances held at a time
 
 
 class KNearest(nn.Module):
-    r"""Averages the targets of the closest examples.
+    r"""Mean target of the nearest examples.
 
     $$y(x) = \frac{1}{k} \sum_{n \in N_k(x)} y_n, \qquad
-    N_k(x) \text{ the } k \text{ examples with the least } \lVert x - x_n \rVert_p$$
+    N_k(x) \text{ the } k \text{ examples with the smallest } \lVert x - x_n \rVert_p$$
 
-    Nothing is learnt: the examples are buffers, which are saved as any weights are. Examples at the same distance as
-    the $k$-th share the places that are left in equal parts, so that their order makes no difference. Inputs are
-    treated in pieces, so that no more than `ENTRIES` distances are held.
+    Nothing is learned: the examples are buffers. Examples at the same distance as the $k$-th share its weight equally,
+    so that their order does not matter. Large inputs are processed in chunks.
 
     Args:
-        config: The sizes and the distance.
+        num_examples: Number of examples.
+        in_dim: Number of features.
+        out_dim: Number of targets.
+        k: Number of neighbors.
+        p: Exponent of the distance, at least 1; `inf` for the maximum norm.
 
     Examples:
-        >>> model = KNearest(KNearestConfig(n=3, d=1, outputs=1, k=2))
+        >>> model = KNearest(3, 1, 1, k=2)
         >>> model = model.fit(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([[1.0], [3.0], [9.0]]))
         >>> model(torch.tensor([[0.2], [4.0]]))
         tensor([[2.],
                 [6.]])
     """
 
-    def __init__(self, config: KNearestConfig) -> None:
+    inputs: Tensor
+    targets: Tensor
+
+    def __init__(self, num_examples: int, in_dim: int, out_dim: int, *, k: int = 5, p: float = 2.0) -> None:
         super().__init__()
-        if min(config.n, config.d, config.outputs) < 1:
-            sizes = f"n={config.n}, d={config.d}, outputs={config.outputs}"
-            raise ValueError(f"n, d and outputs are at least 1: got {sizes}")
-        if not 1 <= config.k <= config.n:
-            raise ValueError(f"k is from 1 to the number of examples: got k={config.k}, n={config.n}")
-        if not config.order >= 1:
-            raise ValueError(f"order is at least 1: got {config.order}")
-        self.config = config
-        self.inputs: Tensor
-        self.targets: Tensor
-        self.register_buffer("inputs", torch.zeros(config.n, config.d))
-        self.register_buffer("targets", torch.zeros(config.n, config.outputs))
+        if min(num_examples, in_dim, out_dim) < 1:
+            sizes = f"{num_examples=}, {in_dim=}, {out_dim=}"
+            raise ValueError(f"num_examples, in_dim and out_dim must be at least 1: got {sizes}")
+        if not 1 <= k <= num_examples:
+            raise ValueError(f"k must be between 1 and num_examples: got {k=}, {num_examples=}")
+        if not p >= 1:
+            raise ValueError(f"p must be at least 1, got {p}")
+        self.k, self.p = k, p
+        self.register_buffer("inputs", torch.zeros(num_examples, in_dim))
+        self.register_buffer("targets", torch.zeros(num_examples, out_dim))
 
     def fit(self, x: Float[Tensor, "n d"], y: Float[Tensor, "n outputs"]) -> KNearest:
-        """Remembers examples, which are to be finite."""
+        """Stores the examples."""
         if x.shape != self.inputs.shape or y.shape != self.targets.shape:
-            wanted = f"{tuple(self.inputs.shape)} and {tuple(self.targets.shape)}"
-            raise ValueError(f"examples of shapes {wanted} were wanted: got {tuple(x.shape)} and {tuple(y.shape)}")
+            expected = f"expected shapes {tuple(self.inputs.shape)} and {tuple(self.targets.shape)}"
+            raise ValueError(f"{expected}, got {tuple(x.shape)} and {tuple(y.shape)}")
         if not x.isfinite().all():
-            raise ValueError("finite inputs were wanted: got NaN or infinite ones")
+            raise ValueError("x must be finite, got NaN or infinite entries")
         self.inputs.copy_(x)
         self.targets.copy_(y)
         return self
 
     @torch.no_grad()
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch outputs"]:
-        """Returns the means of the nearest targets."""
-        if x.shape[-1:] != (self.config.d,):
-            raise ValueError(f"the last axis is to have size {self.config.d}: got shape {tuple(x.shape)}")
-        rows = x.reshape(-1, self.config.d).split(max(1, ENTRIES // self.config.n))
-        return torch.cat([self._shares(part) @ self.targets for part in rows]).reshape(*x.shape[:-1], -1)
+        """Returns the mean of the nearest targets."""
+        n, d = self.inputs.shape
+        if x.shape[-1:] != (d,):
+            raise ValueError(f"expected x of shape (*batch, {d}), got {tuple(x.shape)}")
+        chunks = x.reshape(-1, d).split(max(1, _MAX_DISTANCES // n))
+        return torch.cat([self._weights(chunk) @ self.targets for chunk in chunks]).reshape(*x.shape[:-1], -1)
 
-    def _shares(self, x: Float[Tensor, "b d"]) -> Float[Tensor, "b n"]:
-        """How much each example counts."""
-        exact = "donot_use_mm_for_euclid_dist"
-        apart = torch.cdist(x, self.inputs, p=self.config.order, compute_mode=exact)
-        last = apart.kthvalue(self.config.k, dim=-1, keepdim=True).values
-        closer, level = apart < last, apart == last
-        left = self.config.k - closer.sum(-1, keepdim=True)
-        return (closer + level * left / level.sum(-1, keepdim=True)).to(x) / self.config.k
+    def _weights(self, x: Float[Tensor, "b d"]) -> Float[Tensor, "b n"]:
+        """The weight of each example in the mean."""
+        distance = torch.cdist(x, self.inputs, p=self.p, compute_mode="donot_use_mm_for_euclid_dist")
+        kth = distance.kthvalue(self.k, dim=-1, keepdim=True).values
+        closer, tied = distance < kth, distance == kth
+        remaining = self.k - closer.sum(-1, keepdim=True)
+        return (closer + tied * remaining / tied.sum(-1, keepdim=True)).to(x) / self.k
 
 
 class KNearestClassifier(nn.Module):
-    r"""Gives each class the share of the closest examples that have it.
+    r"""Class frequencies among the nearest examples.
 
     $$p_i = \frac{k_i + s}{k + s c}, \qquad k_i \text{ of the } k \text{ nearest have class } i$$
 
-    Without smoothing $s$, a class that no neighbour has is impossible, and a mistake is an infinite surprise. Of
-    classes with the same share, the first is the prediction.
+    Without smoothing $s$, a class that no neighbor has is impossible, and a mistake costs infinite log-loss.
 
     Args:
-        config: The sizes and the distance; `outputs` is the number of classes $c$.
+        num_examples: Number of examples.
+        in_dim: Number of features.
+        num_classes: Number of classes $c$.
+        k: Number of neighbors.
+        p: Exponent of the distance.
+        smoothing: Additive smoothing $s$ of the counts.
 
     Examples:
-        >>> model = KNearestClassifier(KNearestConfig(n=3, d=1, outputs=2, k=2))
+        >>> model = KNearestClassifier(3, 1, 2, k=2)
         >>> model = model.fit(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([0, 1, 1]))
         >>> model(torch.tensor([[0.2], [4.0]])).softmax(-1)
         tensor([[0.5000, 0.5000],
                 [0.0000, 1.0000]])
     """
 
-    def __init__(self, config: KNearestConfig) -> None:
+    def __init__(
+        self,
+        num_examples: int,
+        in_dim: int,
+        num_classes: int,
+        *,
+        k: int = 5,
+        p: float = 2.0,
+        smoothing: float = 0.0,
+    ) -> None:
         super().__init__()
-        if not config.smoothing >= 0:
-            raise ValueError(f"smoothing is not negative: got {config.smoothing}")
-        self.config = config
-        self.nearest = KNearest(config)
+        if not smoothing >= 0:
+            raise ValueError(f"smoothing must not be negative, got {smoothing}")
+        self.num_classes, self.smoothing = num_classes, smoothing
+        self.nearest = KNearest(num_examples, in_dim, num_classes, k=k, p=p)
 
     def fit(self, x: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> KNearestClassifier:
-        """Remembers examples with their classes."""
-        self.nearest.fit(x, one_hot(labels, classes=self.config.outputs))
+        """Stores the examples and their classes."""
+        self.nearest.fit(x, one_hot(labels, self.num_classes))
         return self
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch outputs"]:
-        """Returns the logarithms of the probabilities."""
-        k, s, c = self.config.k, self.config.smoothing, self.config.outputs
-        return ((k * self.nearest(x) + s) / (k + s * c)).log()
+        """Returns the log-probabilities."""
+        k, s = self.nearest.k, self.smoothing
+        return ((k * self.nearest(x) + s) / (k + s * self.num_classes)).log()
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that nearest neighbours obey."""
-    points, labels = torch.tensor([[0.0, 0], [0, 2], [2, 0], [1, 1], [1, 1], [-3, 1]]), torch.tensor([0, 1, 2, 0, 1, 2])
-    config = KNearestConfig(n=6, d=2, outputs=3, k=3, smoothing=0.5)
-    order = torch.tensor([3, 0, 5, 4, 1, 2])
-    model, other = (KNearestClassifier(config).fit(points[i], labels[i]) for i in (torch.arange(6), order))
-
-    def shares(x: Tensor) -> Tensor:
-        return model(x).exp()
-
-    def everyone(x: Tensor) -> Tensor:
-        of_all = replace(config, k=6, order=math.inf)
-        return KNearest(of_all).fit(points, one_hot(labels, classes=3)).to(x)(x)
-
-    yield Claim(sums_to_one(), shares, shape("b 2"), name="KNearestClassifier")
-    yield Claim(agreement(other=other), model, shape("b 2"), name="KNearestClassifier, examples in another order")
-    thirds = agreement(other=lambda x: torch.full_like(x[:, :1], 1 / 3).expand(-1, 3))
-    yield Claim(thirds, everyone, shape("b 2"), name="KNearest, all of them")
+    """The laws of nearest neighbors."""
+    points = torch.tensor([[0.0, 0], [0, 2], [2, 0], [1, 1], [1, 1], [-3, 1]])
+    model = KNearestClassifier(6, 2, 3, k=3, smoothing=0.5).fit(points, torch.tensor([0, 1, 2, 0, 1, 2]))
+    yield Claim(sums_to_one(), lambda x: model(x).exp(), shape("b 2"), name="KNearestClassifier")
     yield Claim(batch_independence(), model, shape("b 2"), name="KNearestClassifier")
-    places, values = torch.arange(14.0).cos().reshape(7, 2), torch.arange(7.0)[:, None].square()
-    for sizes in (KNearestConfig(n=7, d=2, outputs=1), KNearestConfig(n=7, d=2, outputs=1, order=1.0)):
-
-        def asked(x: Tensor, sizes: KNearestConfig = sizes) -> Tensor:
-            return KNearest(sizes).fit(places, values).to(x)(x)
-
-        def five(x: Tensor, p: float = sizes.order) -> Tensor:
-            apart = (x[:, None] - places.to(x)).abs().pow(p).sum(-1)
-            return values.to(x)[apart.argsort(-1)[:, :5]].mean(1)
-
-        name = f"KNearest, five of seven, order {sizes.order:g}"
-        yield Claim(agreement(other=five), asked, transformed(torch.tanh, "b 2"), name=name)

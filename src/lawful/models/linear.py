@@ -1,17 +1,9 @@
-"""Linear regression: an affine map, fitted by least squares.
-
-Polynomial regression: a linear regression on all monomials of the input.
-Softmax regression: multinomial logistic regression, a dense layer and a softmax.
-Logistic regression: a dense layer and a sigmoid.
-Labels as targets of a regression: 1 at the class, 0 elsewhere.
-Thresholded regression: least squares on labels, and the largest output. A bad idea, to compare with.
-"""
+"""Linear models: linear, polynomial, softmax, logistic and thresholded regression."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
 import torch
@@ -20,58 +12,31 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from lawful.blocks import Dense
 from lawful.functions import pinv, ridge
-from lawful.laws import (
-    AtMost,
-    Claim,
-    Draw,
-    Equal,
-    Map,
-    Statement,
-    agreement,
-    boundedness,
-    convexity,
-    law,
-    linearity,
-    shape,
-    sums_to_one,
-    tokens,
-    transformed,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinearRegressionConfig:
-    """The sizes of a linear regression."""
-
-    d_in: int
-    """The size of the input."""
-    d_out: int = 1
-    """The number of targets."""
+from lawful.laws import Claim, boundedness, convexity, linearity, shape, sums_to_one
 
 
 class LinearRegression(nn.Module):
-    r"""Predicts targets by an affine map.
+    r"""Linear regression, fitted by least squares.
 
     $$y = W x + b, \qquad \min_{W, b} \sum_n \lVert W x_n + b - y_n \rVert^2 + \lambda \lVert W \rVert^2$$
 
-    `fit` solves for the minimum; with gradients it trains as any model does.
+    `fit` solves for the minimum. The model can also be trained by gradient descent.
 
     Args:
-        config: The sizes.
+        in_dim: Number of features.
+        out_dim: Number of targets.
 
     Examples:
-        >>> model = LinearRegression(LinearRegressionConfig(d_in=1))
-        >>> model = model.fit(torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]]))
+        >>> model = LinearRegression(1).fit(torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]]))
         >>> model(torch.tensor([[2.0]])).detach()
         tensor([[5.]])
     """
 
-    def __init__(self, config: LinearRegressionConfig) -> None:
+    def __init__(self, in_dim: int, out_dim: int = 1) -> None:
         super().__init__()
-        self.config = config
-        self.linear = Dense(config.d_in, config.d_out)
+        _check_sizes(in_dim=in_dim, out_dim=out_dim)
+        self.linear = nn.Linear(in_dim, out_dim)
 
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         """Maps the last axis."""
@@ -81,43 +46,42 @@ class LinearRegression(nn.Module):
         r"""Solves for the least squares, in float64.
 
         Args:
-            x: The inputs.
-            y: The targets.
-            penalty: $\lambda$; with 0, the smallest of all minima, if there are several.
+            x: Inputs.
+            y: Targets.
+            penalty: Ridge penalty $\lambda$. With 0, the minimum-norm solution if there are several.
         """
-        solve_affine(self.linear, x, y, penalty=penalty)
+        solve_linear(self.linear, x, y, penalty=penalty)
         return self
 
 
 @torch.no_grad()
-def solve_affine(
-    layer: Dense, x: Float[Tensor, "n d_in"], y: Float[Tensor, "n d_out"], *, penalty: float = 0.0
+def solve_linear(
+    layer: nn.Linear, x: Float[Tensor, "n d_in"], y: Float[Tensor, "n d_out"], *, penalty: float = 0.0
 ) -> None:
-    r"""Gives a dense layer the weight and the bias of least squares.
+    r"""Sets the weight and the bias of a linear layer to the least-squares solution.
 
-    The bias is not penalised: with inputs and targets less their means, $W$ is solved for alone, and
-    $b = \bar y - W \bar x$.
+    The bias is not penalized: $W$ is solved for with centered inputs and targets, and $b = \bar y - W \bar x$.
 
     Args:
-        layer: The layer, whose parameters are overwritten.
-        x: The inputs.
-        y: The targets.
-        penalty: $\lambda$, not negative.
+        layer: Linear layer with a bias, changed in place.
+        x: Inputs.
+        y: Targets.
+        penalty: Ridge penalty $\lambda$.
 
     Examples:
-        >>> layer = Dense(1, 1)
-        >>> solve_affine(layer, torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [1.0]]))
+        >>> layer = nn.Linear(1, 1)
+        >>> solve_linear(layer, torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [1.0]]))
         >>> layer.weight.item(), layer.bias.item()
         (0.0, 1.0)
     """
     d_out, d_in = layer.weight.shape
     if x.shape[1:] != (d_in,) or y.shape != (len(x), d_out) or len(x) < 1:
-        wanted = f"rows of {d_in} inputs and as many of {d_out} targets"
-        raise ValueError(f"{wanted} were wanted: got shapes {tuple(x.shape)} and {tuple(y.shape)}")
+        expected = f"expected x of shape (n, {d_in}) and y of shape (n, {d_out})"
+        raise ValueError(f"{expected}, got {tuple(x.shape)} and {tuple(y.shape)}")
     if not penalty >= 0:
-        raise ValueError(f"penalty is not negative: got {penalty}")
+        raise ValueError(f"penalty must not be negative, got {penalty}")
     if not (x.isfinite().all() and y.isfinite().all()):
-        raise ValueError("finite inputs and targets were wanted: got NaN or infinite ones")
+        raise ValueError("x and y must be finite, got NaN or infinite entries")
     x, y = x.double(), y.double()
     a, b = x - x.mean(0), y - y.mean(0)
     weight = ridge(a, b.mT, penalty=penalty) if penalty else (pinv(a) @ b).mT
@@ -125,89 +89,41 @@ def solve_affine(
     layer.bias.copy_(y.mean(0) - weight @ x.mean(0))
 
 
-@law("Σ (f(x) - y) = 0 and Σ x (f(x) - y) = 0", every_input=True, discover_with=None)
-def residuals_at_right_angles(f: Map, x: Tensor, y: Tensor) -> Statement:
-    """What a fit leaves of the targets is at right angles to the constant and to each input.
-
-    Satisfied by: least squares with a bias.
-    Broken by: a penalty; a fit without a bias; a descent that stopped early.
-    """
-    a = torch.cat([torch.ones_like(x[:, :1]), x], dim=-1)
-    return Equal(a.mT @ f(x, y), a.mT @ y, exercised=True)
+_MAX_FEATURES = 100_000
 
 
-def _linear_regression_claims() -> Iterator[Claim]:
-    """The laws that linear regression obeys."""
-    model = LinearRegression(LinearRegressionConfig(d_in=3, d_out=2))
-
-    def slope(x: Tensor) -> Tensor:
-        return model(x) - model(torch.zeros_like(x))
-
-    def fitted(x: Tensor, y: Tensor) -> Tensor:
-        return LinearRegression(LinearRegressionConfig(d_in=2)).to(x).fit(x, y)(x)
-
-    def shrunk(x: Tensor, y: Tensor) -> Tensor:
-        return LinearRegression(LinearRegressionConfig(d_in=2)).to(x).fit(x, y, penalty=0.5)(x)
-
-    def closed_form(x: Tensor, y: Tensor) -> Tensor:
-        a = x - x.mean(0)
-        return y.mean(0) + a @ torch.linalg.solve(a.mT @ a + 0.5 * torch.eye(2).to(x), a.mT @ (y - y.mean(0)))
-
-    data = (shape("n:5..7 2"), shape("n:5..7 1"))
-    yield Claim(linearity(), slope, shape("b 3"), name="LinearRegression less its value at 0")
-    yield Claim(residuals_at_right_angles(), fitted, data, name="LinearRegression.fit")
-    yield Claim(agreement(other=closed_form), shrunk, data, name="LinearRegression.fit(penalty=0.5)")
-
-
-MOST = 100_000
-"""The most monomials that a model has."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolynomialRegressionConfig:
-    """The sizes of a polynomial regression."""
-
-    d_in: int
-    """The size of the input."""
-    d_out: int = 1
-    """The number of targets."""
-    degree: int = 2
-    """The highest degree of a monomial."""
-
-
-class Monomials(nn.Module):
-    r"""Lists all products of powers of the entries, up to a degree, without the constant.
+class PolynomialFeatures(nn.Module):
+    r"""All monomials of the input up to a degree, without the constant.
 
     $$x \mapsto \bigl(x_1^{\alpha_1} \cdots x_d^{\alpha_d}\bigr)_{1 \le |\alpha| \le k}, \qquad
     \text{there are } \binom{d + k}{k} - 1$$
 
-    By rising degree, and in each in the order of the entries: $x_1, x_2, x_1^2, x_1 x_2, x_2^2$. Each is a product of
-    an entry and a monomial of the degree below.
+    They are ordered as in scikit-learn: $x_1, x_2, x_1^2, x_1 x_2, x_2^2$. Each is the product of an entry and a
+    monomial of the degree below.
 
     Args:
-        d: The size $d$ of the input.
-        degree: $k$, at least 1.
+        in_dim: Size $d$ of the input.
+        degree: Maximum degree $k$.
 
     Examples:
-        >>> Monomials(2, degree=2)(torch.tensor([2.0, 3.0]))
+        >>> PolynomialFeatures(2, degree=2)(torch.tensor([2.0, 3.0]))
         tensor([2., 3., 4., 6., 9.])
     """
 
-    def __init__(self, d: int, *, degree: int) -> None:
+    def __init__(self, in_dim: int, *, degree: int) -> None:
         super().__init__()
-        if min(d, degree) < 1:
-            raise ValueError(f"d and degree are at least 1: got {d=}, {degree=}")
-        self.d, self.degree, self.count = d, degree, _count(d, degree)
-        levels = [list(combinations_with_replacement(range(d), k)) for k in range(1, degree + 1)]
+        _check_sizes(in_dim=in_dim, degree=degree)
+        self.in_dim, self.degree, self.out_dim = in_dim, degree, _num_features(in_dim, degree)
+        levels = [list(combinations_with_replacement(range(in_dim), k)) for k in range(1, degree + 1)]
         for k in range(1, degree):
-            place = {factors: i for i, factors in enumerate(levels[k - 1])}
-            pairs = [(place[first], last) for *rest, last in levels[k] if (first := tuple(rest)) in place]
+            index = {factors: i for i, factors in enumerate(levels[k - 1])}
+            pairs = [(index[first], last) for *rest, last in levels[k] if (first := tuple(rest)) in index]
             self.register_buffer(f"products_{k}", torch.tensor(pairs).T, persistent=False)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch n"]:
-        """Multiplies the entries of the last axis."""
-        if x.shape[-1:] != (self.d,):
-            raise ValueError(f"the last axis is to have size {self.d}: got shape {tuple(x.shape)}")
+        """Returns the monomials of the last axis."""
+        if x.shape[-1:] != (self.in_dim,):
+            raise ValueError(f"expected x of shape (*batch, {self.in_dim}), got {tuple(x.shape)}")
         levels = [x]
         for k in range(1, self.degree):
             below, entry = self.get_buffer(f"products_{k}")
@@ -215,311 +131,190 @@ class Monomials(nn.Module):
         return torch.cat(levels, dim=-1)
 
     def extra_repr(self) -> str:
-        return f"{self.d}, degree={self.degree}"
+        return f"{self.in_dim}, degree={self.degree}"
 
 
-def _count(d: int, degree: int) -> int:
-    """How many monomials there are, counted before any is made."""
-    if max(d, degree) > MOST or (count := math.comb(d + degree, degree) - 1) > MOST:
-        raise ValueError(f"at most {MOST} monomials were wanted: got more, of {d} entries up to degree {degree}")
+def _num_features(in_dim: int, degree: int) -> int:
+    """The number of monomials, computed before any is built."""
+    too_large = max(in_dim, degree) > _MAX_FEATURES
+    if too_large or (count := math.comb(in_dim + degree, degree) - 1) > _MAX_FEATURES:
+        raise ValueError(f"{in_dim} inputs up to degree {degree} have more than {_MAX_FEATURES} monomials")
     return count
 
 
 class PolynomialRegression(nn.Module):
-    r"""Predicts targets by a polynomial of the input.
+    r"""Polynomial regression: linear regression on all monomials of the input.
 
     $$y = b + \sum_{1 \le |\alpha| \le k} w_\alpha \, x^\alpha$$
 
-    It is linear in its parameters, so that `fit` solves for the least squares. High powers of numbers that are not
-    near 1 lose all digits: standardise first, as `Standardized` does.
+    High powers lose precision unless the inputs are near 1: standardize them first, as `Standardized` does.
 
     Args:
-        config: The sizes.
+        in_dim: Number of features.
+        out_dim: Number of targets.
+        degree: Maximum degree $k$.
 
     Examples:
         >>> x = torch.tensor([[-1.0], [0.0], [1.0], [2.0]])
-        >>> model = PolynomialRegression(PolynomialRegressionConfig(d_in=1)).fit(x, x**2)
+        >>> model = PolynomialRegression(1).fit(x, x**2)
         >>> model(torch.tensor([[3.0]])).round(decimals=3).detach()
         tensor([[9.]])
     """
 
-    def __init__(self, config: PolynomialRegressionConfig) -> None:
+    def __init__(self, in_dim: int, out_dim: int = 1, *, degree: int = 2) -> None:
         super().__init__()
-        self.config = config
-        self.monomials = Monomials(config.d_in, degree=config.degree)
-        self.linear = LinearRegression(LinearRegressionConfig(d_in=self.monomials.count, d_out=config.d_out))
+        self.features = PolynomialFeatures(in_dim, degree=degree)
+        self.linear = LinearRegression(self.features.out_dim, out_dim)
 
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         """Maps the last axis."""
-        return self.linear(self.monomials(x))
+        return self.linear(self.features(x))
 
     def fit(
         self, x: Float[Tensor, "n d_in"], y: Float[Tensor, "n d_out"], *, penalty: float = 0.0
     ) -> PolynomialRegression:
         """Solves for the least squares, as `LinearRegression.fit` does."""
-        self.linear.fit(self.monomials(x.double()), y, penalty=penalty)
+        self.linear.fit(self.features(x.double()), y, penalty=penalty)
         return self
 
 
-def _polynomial_regression_claims() -> Iterator[Claim]:
-    """The laws that polynomial regression obeys."""
-
-    def written_out(x: Tensor) -> Tensor:
-        a, b = x.unbind(-1)
-        return torch.stack([a, b, a * a, a * b, b * b, a**3, a * a * b, a * b * b, b**3], dim=-1)
-
-    def fitted(x: Tensor, y: Tensor) -> Tensor:
-        return PolynomialRegression(PolynomialRegressionConfig(d_in=1)).to(x).fit(x, y)(x)
-
-    yield Claim(agreement(other=written_out), Monomials(2, degree=3), shape("b 2"))
-    data = (shape("n:4..6 1"), shape("n:4..6 1"))
-    yield Claim(residuals_at_right_angles(), fitted, data, name="PolynomialRegression.fit")
-
-    def parabola(x: Tensor) -> Tensor:
-        return 1 - x + 2 * x.square()
-
-    apart = transformed(lambda x: x.tanh() / 4 + torch.arange(-2.0, 2.0)[:, None].to(x), "4 1")
-    yield Claim(
-        agreement(other=parabola), lambda x: fitted(x, parabola(x)), apart, name="PolynomialRegression, a parabola"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SoftmaxRegressionConfig:
-    """The sizes of a softmax regression."""
-
-    d: int
-    """The size of the input."""
-    classes: int
-    """The number of classes."""
-
-
 class SoftmaxRegression(nn.Module):
-    r"""Scores each class by an affine map; the softmax of the scores is the probabilities.
+    r"""Softmax regression (multinomial logistic regression): returns the logits of the classes.
 
     $$s = W x + b, \qquad p_i = \frac{e^{s_i}}{\sum_j e^{s_j}}$$
 
-    With two classes it is the logistic regression whose weight is the difference of the rows of $W$. The negative
-    log-likelihood is convex in $W$ and $b$. Adding one row to all rows changes no probability.
+    With two classes it is logistic regression, whose weight is the difference of the rows of $W$. The negative
+    log-likelihood is convex in $W$ and $b$.
 
     Args:
-        config: The sizes.
+        in_dim: Number of features.
+        num_classes: Number of classes.
 
     Examples:
-        >>> model = SoftmaxRegression(SoftmaxRegressionConfig(d=3, classes=4))
-        >>> model(torch.zeros(5, 3)).shape
+        >>> SoftmaxRegression(3, 4)(torch.zeros(5, 3)).shape
         torch.Size([5, 4])
     """
 
-    def __init__(self, config: SoftmaxRegressionConfig) -> None:
+    def __init__(self, in_dim: int, num_classes: int) -> None:
         super().__init__()
-        self.config = config
-        self.linear = Dense(config.d, config.classes)
+        _check_sizes(in_dim=in_dim, num_classes=num_classes)
+        self.linear = nn.Linear(in_dim, num_classes)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch classes"]:
-        """Returns the scores of the classes."""
+        """Returns the logits."""
         return self.linear(x)
 
 
-def _softmax_regression_claims() -> Iterator[Claim]:
-    """The laws that softmax regression obeys."""
-    model = SoftmaxRegression(SoftmaxRegressionConfig(d=3, classes=2))
-    points, labels = torch.linspace(-2.0, 2.0, 12).reshape(4, 3).sin(), torch.tensor([0, 1, 1, 0])
-
-    def slope(x: Tensor) -> Tensor:
-        return model(x) - model(torch.zeros_like(x))
-
-    def second(x: Tensor) -> Tensor:
-        return model(x).softmax(-1)[..., 1]
-
-    def logistic(x: Tensor) -> Tensor:
-        weight, bias = (p[1] - p[0] for p in model.parameters())
-        return torch.sigmoid(x @ weight + bias)
-
-    def loss(parameters: Tensor) -> Tensor:
-        named = {"linear.weight": parameters[:, :3], "linear.bias": parameters[:, 3]}
-        return F.cross_entropy(functional_call(model, named, (points.to(parameters),)), labels)
-
-    yield Claim(linearity(), slope, shape("b 3"), name="SoftmaxRegression less its value at 0")
-    yield Claim(agreement(other=logistic), second, shape("b 3"), name="SoftmaxRegression of two classes")
-    yield Claim(convexity(), loss, shape("2 4"), name="SoftmaxRegression, negative log-likelihood")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogisticRegressionConfig:
-    """The size of a logistic regression."""
-
-    d: int
-    """The size of the input."""
-
-
 class LogisticRegression(nn.Module):
-    r"""Gives the probability of one of two classes, by the sigmoid of an affine score.
+    r"""Logistic regression: the probability of one of two classes.
 
     $$p = \frac{1}{1 + e^{-(w \cdot x + b)}}, \qquad \log \frac{p}{1 - p} = w \cdot x + b$$
 
-    It is a multilayer perceptron without hidden layers. The score is the log-odds, and its negative log-likelihood
-    is a convex function of $w$ and $b$. Train on `score`, which does not saturate.
+    The negative log-likelihood is convex in $w$ and $b$. Train on `logits`, which do not saturate.
 
     Args:
-        config: The size.
+        in_dim: Number of features.
 
     Examples:
-        >>> model = LogisticRegression(LogisticRegressionConfig(d=3))
-        >>> model(torch.zeros(5, 3)).shape
+        >>> LogisticRegression(3)(torch.zeros(5, 3)).shape
         torch.Size([5])
     """
 
-    def __init__(self, config: LogisticRegressionConfig) -> None:
+    def __init__(self, in_dim: int) -> None:
         super().__init__()
-        self.config = config
-        self.linear = Dense(config.d, 1)
+        _check_sizes(in_dim=in_dim)
+        self.linear = nn.Linear(in_dim, 1)
 
-    def score(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:
+    def logits(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:
         """Returns the log-odds."""
         return self.linear(x).squeeze(-1)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:
         """Returns the probability."""
-        return torch.sigmoid(self.score(x))
+        return torch.sigmoid(self.logits(x))
 
 
-@law("s(x) ≤ s(y) ⇒ f(x) ≤ f(y)", discover_with=None)
-def monotone_in_score(f: Map, x: Tensor, *, score: str = "score", draw: Draw) -> Statement:
-    """Of two inputs the one with the higher score has no lower output.
-
-    Satisfied by: a sigmoid or any other increasing function of the score.
-    Broken by: a probability of the other class.
-    """
-    y = draw.like(x)
-    lower = f.method(score)(x) <= f.method(score)(y)
-    here, there = f(x), f(y)
-    return AtMost(torch.where(lower, here, there), torch.where(lower, there, here))
-
-
-def _logistic_regression_claims() -> Iterator[Claim]:
-    """The laws that logistic regression obeys."""
-    model = LogisticRegression(LogisticRegressionConfig(d=3))
-    points = torch.linspace(-2.0, 2.0, 12).reshape(4, 3).sin()
-    signs = torch.tensor([-1.0, 1.0, 1.0, -1.0])
-
-    def equation(x: Tensor) -> Tensor:
-        return 1 / (1 + torch.exp(-(x * model.linear.weight[0]).sum(-1) - model.linear.bias))
-
-    def loss(parameters: Tensor) -> Tensor:
-        named = {"weight": parameters[None, :3], "bias": parameters[3:]}
-        scores = functional_call(model.linear, named, (points.to(parameters),))
-        return torch.logaddexp(scores[:, 0] * signs.to(scores), torch.zeros_like(scores[:, 0])).sum()
-
-    yield Claim(agreement(other=equation), model, shape("b 3"))
-    yield Claim(boundedness(low=0.0, high=1.0), model, shape("b 3"))
-    yield Claim(monotone_in_score(), model, shape("b 3"))
-    yield Claim(convexity(), loss, shape("4"), name="LogisticRegression, negative log-likelihood")
-
-
-def one_hot(labels: Int[Tensor, " n"], *, classes: int) -> Float[Tensor, "n classes"]:
-    r"""Turns each class into a unit vector, $k \mapsto e_k$, after a look at whether there is such a class.
+def one_hot(labels: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n classes"]:
+    r"""Returns one-hot vectors in the default dtype, after checking the labels.
 
     Args:
-        labels: The classes $k$, from 0.
-        classes: How many there are.
+        labels: Class labels, from 0.
+        num_classes: Number of classes.
 
     Examples:
-        >>> one_hot(torch.tensor([0, 2]), classes=3)
+        >>> one_hot(torch.tensor([0, 2]), 3)
         tensor([[1., 0., 0.],
                 [0., 0., 1.]])
     """
     if labels.is_floating_point() or labels.dim() != 1:
-        raise TypeError(f"a row of integers was wanted: got {labels.dtype} of shape {tuple(labels.shape)}")
-    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        bounds = f"{int(labels.min())} to {int(labels.max())}"
-        raise ValueError(f"labels from 0 to {classes - 1} were wanted: got {bounds}")
-    return F.one_hot(labels.long(), classes).to(torch.get_default_dtype())
-
-
-def _labels_claims() -> Iterator[Claim]:
-    """The laws that targets of labels obey."""
-
-    def vectors(labels: Tensor) -> Tensor:
-        return one_hot(labels, classes=3)
-
-    yield Claim(sums_to_one(), vectors, tokens("n", vocab_size=3), name="one_hot")
-    yield Claim(agreement(other=lambda k: torch.eye(3)[k]), vectors, tokens("n", vocab_size=3), name="one_hot")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThresholdedRegressionConfig:
-    """The sizes of a thresholded regression."""
-
-    d: int
-    """The size of the input."""
-    classes: int = 2
-    """The number of classes."""
+        raise TypeError(f"expected integer labels of shape (n,), got {labels.dtype} of shape {tuple(labels.shape)}")
+    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+        raise ValueError(f"labels must be in [0, {num_classes}), got {int(labels.min())} to {int(labels.max())}")
+    return F.one_hot(labels.long(), num_classes).to(torch.get_default_dtype())
 
 
 class ThresholdedRegression(nn.Module):
-    r"""Regresses on labels of 0 and 1, and takes the class whose regression is largest.
+    r"""Least-squares regression on one-hot labels, then the class with the largest output: a poor baseline.
 
     $$r = W x + b, \qquad \hat k = \arg\max_i r_i, \qquad \min_{W, b} \sum_n \lVert W x_n + b - e_{k_n} \rVert^2$$
 
-    With two classes this is a threshold: $r_1 > \frac{1}{2}$. What is made small is the squared error before the
-    threshold, not the number of mistakes after it: points far on the right side cost as much as mistakes do, and pull
-    the boundary over. Logistic regression does not have this fault. There are no probabilities either: the class has
-    1, all others 0. Of equal regressions the first class wins.
+    With two classes this thresholds at $r_1 > \frac{1}{2}$. The squared error before the threshold is not the number of
+    mistakes: points far on the correct side cost as much as mistakes and shift the boundary. Logistic regression does
+    not have this problem. There are no probabilities: the predicted class has 1, ties go to the first class.
 
     Args:
-        config: The sizes.
+        in_dim: Number of features.
+        num_classes: Number of classes.
 
     Examples:
-        >>> x = torch.tensor([[0.0], [1.0], [2.0], [40.0]])
-        >>> labels = torch.tensor([0, 0, 1, 1])
-        >>> model = ThresholdedRegression(ThresholdedRegressionConfig(d=1)).fit(x, labels)
-        >>> model(x).argmax(-1)
+        >>> x, labels = torch.tensor([[0.0], [1.0], [2.0], [40.0]]), torch.tensor([0, 0, 1, 1])
+        >>> ThresholdedRegression(1).fit(x, labels)(x).argmax(-1)
         tensor([0, 0, 0, 1])
     """
 
-    def __init__(self, config: ThresholdedRegressionConfig) -> None:
+    def __init__(self, in_dim: int, num_classes: int = 2) -> None:
         super().__init__()
-        self.config = config
-        self.linear = Dense(config.d, config.classes)
+        _check_sizes(in_dim=in_dim, num_classes=num_classes)
+        self.linear = nn.Linear(in_dim, num_classes)
 
     def regress(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch classes"]:
-        """Returns what is thresholded; with gradients it is trained on squared error."""
+        """Returns the regression outputs before the threshold."""
         return self.linear(x)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch classes"]:
-        r"""Returns the logarithm of 1 at the class, and of 0 at the others: 0 and $-\infty$."""
+        r"""Returns log-probabilities: 0 at the predicted class and $-\infty$ elsewhere."""
         r = self.regress(x)
         return torch.full_like(r, -torch.inf).scatter(-1, r.argmax(-1, keepdim=True), 0.0)
 
     def fit(self, x: Float[Tensor, "n d"], labels: Int[Tensor, " n"], *, penalty: float = 0.0) -> ThresholdedRegression:
-        """Solves for the least squares, as `LinearRegression.fit` does, with a target of 1 for the label."""
-        solve_affine(self.linear, x, one_hot(labels, classes=self.config.classes), penalty=penalty)
+        """Solves for the least squares on one-hot labels, as `LinearRegression.fit` does."""
+        solve_linear(self.linear, x, one_hot(labels, self.linear.out_features), penalty=penalty)
         return self
 
 
-def _thresholded_regression_claims() -> Iterator[Claim]:
-    """The laws that thresholded regression obeys."""
-    model = ThresholdedRegression(ThresholdedRegressionConfig(d=2))
-    labels = torch.tensor([0, 1, 1, 0, 1])
-
-    def frequencies(x: Tensor) -> Tensor:
-        return model(x).softmax(-1)
-
-    def both(x: Tensor) -> Tensor:
-        return ThresholdedRegression(ThresholdedRegressionConfig(d=2)).to(x).fit(x, labels).regress(x)
-
-    yield Claim(sums_to_one(), frequencies, shape("b 2"), name="ThresholdedRegression, softmax")
-    yield Claim(sums_to_one(), both, shape("5 2"), name="ThresholdedRegression.regress, fitted")
-    largest = agreement(other=lambda x: one_hot(model.regress(x).argmax(-1), classes=2).to(x))
-    yield Claim(largest, frequencies, shape("b 2"), name="ThresholdedRegression, largest")
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
 
 
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _linear_regression_claims()
-    yield from _polynomial_regression_claims()
-    yield from _softmax_regression_claims()
-    yield from _logistic_regression_claims()
-    yield from _labels_claims()
-    yield from _thresholded_regression_claims()
+    """The laws of linear models."""
+    linear, softmax, logistic = LinearRegression(3, 2), SoftmaxRegression(3, 2), LogisticRegression(3)
+    thresholded = ThresholdedRegression(2)
+    points, labels = torch.linspace(-2.0, 2.0, 12).reshape(4, 3).sin(), torch.tensor([0, 1, 1, 0])
+
+    def slope(x: Tensor) -> Tensor:
+        return linear(x) - linear(torch.zeros_like(x))
+
+    def nll(parameters: Tensor) -> Tensor:
+        named = {"linear.weight": parameters[:, :3], "linear.bias": parameters[:, 3]}
+        return F.cross_entropy(functional_call(softmax, named, (points.to(parameters),)), labels)
+
+    def probabilities(x: Tensor) -> Tensor:
+        return thresholded(x).softmax(-1)
+
+    yield Claim(linearity(), slope, shape("b 3"), name="LinearRegression minus its value at 0")
+    yield Claim(convexity(), nll, shape("2 4"), name="SoftmaxRegression, negative log-likelihood")
+    yield Claim(boundedness(low=0.0, high=1.0), logistic, shape("b 3"))
+    yield Claim(sums_to_one(), probabilities, shape("b 2"), name="ThresholdedRegression, softmax")

@@ -1,16 +1,16 @@
-"""The stream of a transformer: tokens become vectors, to which sublayers add.
+"""Transformers: decoder, encoder and encoder-decoder, and the factories that build the usual ones.
 
-Parts of transformers: ready-made attention and feed-forward, and how weights begin.
-The sizes and the parts that all transformers have.
-The decoder: a transformer that says which token comes next.
-The encoder: a transformer in which every token sees all others.
-The encoder-decoder: from one sequence to another.
-An encoder-decoder with its sources given: a decoder of their targets, which can be decoded as any other.
+A transformer embeds tokens and adds the output of each sublayer to the residual stream,
+
+$$x_0 = E_\\text{token} + P_\\text{position}, \\qquad x_{l+1} = x_l + f_l(\\operatorname{norm}(x_l))$$
+
+where $f_l$ is self-attention, cross-attention or a feed-forward block. The classes take modules; `gpt`, `decoder`,
+`encoder` and `encoder_decoder` build these modules from sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,224 +18,388 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward
-from lawful.blocks.layer_pattern import MACARON, expand_layer_pattern
-from lawful.blocks.linear import Dense, tie_weights
-from lawful.blocks.normalization import RMSNorm
-from lawful.blocks.positions import LearnedPositions, RotaryEmbedding, SinusoidalPositions
-from lawful.blocks.residual import LayerScale, Residual, WeightedSum, post_norm, pre_norm
+from lawful.blocks.layer_pattern import expand_layer_pattern
+from lawful.blocks.positions import LearnedPositions, RotaryEmbedding
+from lawful.blocks.residual import Residual, pre_norm
 from lawful.functions.activations import softcap, squared_relu
-from lawful.functions.attention import CAUSAL, NO_MASK, Kernel, LinearAttention, Mask, fused_attention
+from lawful.functions.attention import CAUSAL, NO_MASK, Kernel, Mask, fused_attention
 from lawful.laws import (
     Claim,
-    agreement,
     batch_independence,
     cached_decoding,
     causality,
     every_parameter_receives_a_gradient,
-    locality,
     masked_positions_have_no_influence,
     padding_invariance,
     permutation_equivariance,
     permutation_invariance,
-    ragged_batches,
     tokens,
-    weight_sharing,
 )
-from lawful.laws import mask as masks
-from lawful.models.decoder_cache import Cache
+from lawful.laws import mask as mask_domain
+from lawful.models.decoder_cache import DecoderCache
+from lawful.models.generation import GenerationMixin
 
-Make = Callable[[int], nn.Module]
-Table = Callable[[int, int], nn.Module]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransformerExtras:
-    """What a transformer may have besides: each is absent unless given."""
-
-    ngrams: tuple[Callable[[int, int], NGramEmbedding], ...] = ()
-    """Tables, of the vocabulary and the width, that are asked with each token and those before it: `NGramEmbedding`."""
-    entry: Make | None = None
-    """What the embedded tokens pass before the first sublayer: a norm, dropout."""
-    shortcut: Callable[[], nn.Module] | None = None
-    """What mixes the embedded tokens into the stream, before each attention but the first and at the end: `Mix`."""
-    gate: Make | None = None
-    """What is done to all that is added to the stream: `LayerScale`, a gate, dropout."""
-    value_residual: Callable[[], nn.Module] | None = None
-    """What mixes the values of the first attention into those of each later one, such as `Mix`."""
-    value_embedding: Table | None = None
-    """A table of values, asked with the tokens, that is mixed in at each attention in the place of the first values."""
-    last: Make | None = None
-    """What stands before the head in the place of one more norm."""
-    softcap: float | None = None
-    """The bound of the logits."""
-    initialise: Callable[[nn.Module], object] | None = None
-    """What is done to the model once it is put together: `zero_outputs`, `small_normal`, any function of it."""
+Norm = Callable[[int], nn.Module]
+"""Builds a module from the width."""
 
 
 class TransformerBackbone(nn.Module):
-    r"""Embeds tokens, and lets each sublayer add to them what it makes of them: what all transformers share.
+    """The part that encoders and decoders share: token embeddings, residual sublayers and a final norm.
 
-    $$x_0 = E_{\text{token}} + P_{\text{position}}, \qquad x_{l+1} = x_l + f_l(\operatorname{norm}(x_l))$$
-
-    Attention is any module that is called with $x$ and `mask=`. One that is to read on, piece by piece, has a method
-    `cache(window=...)` and takes what that gave as `cache=`; one that attends to a memory takes it as `context=`; one
-    with a `mix` takes a list with the values of the first as `first=`; and one that says that it is `absolute` takes
-    `positions=` where there is padding.
+    Each letter of the layer pattern names the sublayer of the same index: s is self-attention, c cross-attention, f
+    feed-forward, h feed-forward with half a step. Self-attention is a module that is called with `x` and `mask`. With
+    a method `cache(window=...)` it can decode, and takes the result as `cache`; with an attribute `value_residual` it
+    takes `first_values`; with `uses_absolute_positions` it takes `position_ids` when rows are padded. Cross-attention
+    takes `context`.
 
     Args:
-        config: The sizes and the parts, as a model has them.
+        embedding: Token embedding.
+        layers: Sublayers, each a residual block around attention or a feed-forward network.
+        norm: Final norm.
+        head: Output projection to the logits; None for an encoder.
+        layer_pattern: Kinds of the sublayers, such as "sfsf".
+        positions: Position embedding, added to the token embedding. None if attention encodes positions.
+        ngrams: N-gram embeddings, added to the token embedding.
+        embedding_norm: Norm or dropout of the embedding.
+        embedding_skips: Modules that mix the embedding into the residual stream: before each self-attention but the
+            first, and before the final norm.
+        value_embedding: Embedding that replaces the values of the first layer in value residuals.
+        softcap: Bound of the logits.
+        mask: Attention mask.
+        context_length: Maximum number of tokens. With `LearnedPositions` it is the number of positions.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        layers: Sequence[nn.Module],
+        norm: nn.Module,
+        head: nn.Module | None = None,
+        *,
+        layer_pattern: str,
+        positions: nn.Module | None = None,
+        ngrams: Sequence[NGramEmbedding] = (),
+        embedding_norm: nn.Module | None = None,
+        embedding_skips: Sequence[nn.Module] = (),
+        value_embedding: nn.Module | None = None,
+        softcap: float | None = None,
+        mask: Mask = NO_MASK,
+        context_length: int | None = None,
+    ) -> None:
         super().__init__()
-        self.config, extras, d = config, config.extras, config.d
-        self.order = expand_layer_pattern(config.order, config.depth)
-        self.embedding = nn.Embedding(config.vocab, d)
-        tables = [table(config.vocab, d) for table in extras.ngrams]
-        self.ngrams = nn.ModuleList(tables) if tables else None
-        self.longest = max((table.n for table in tables), default=1)
-        self.positions = None if config.positions is None else config.positions(d)
-        self.entry = None if extras.entry is None else extras.entry(d)
-        self.layers = nn.ModuleList(self._sublayer(letter) for letter in self.order)
-        attentions = self._blocks("s")
-        mixes = max(1, len(attentions))
-        self.shortcuts = None if extras.shortcut is None else nn.ModuleList(extras.shortcut() for _ in range(mixes))
-        self.values = None
-        if extras.value_embedding is not None or extras.value_residual is not None:
-            _check_values(attentions, self.order)
-        if extras.value_embedding is not None:
-            self.values = extras.value_embedding(config.vocab, attentions[0].value.weight.shape[0])
-        if extras.value_residual is not None:
-            for block in attentions if self.values is not None else attentions[1:]:
-                block.value_residual = extras.value_residual()
-        self.norm = (extras.last or config.norm)(d)
+        if len(layers) != len(layer_pattern):
+            raise ValueError(f"expected one layer per letter of {layer_pattern!r}, got {len(layers)} layers")
+        self.layer_pattern, self.mask = layer_pattern, mask
+        self.embedding = embedding
+        self.ngrams = nn.ModuleList(ngrams) if ngrams else None
+        self.positions, self.embedding_norm = positions, embedding_norm
+        self.layers = nn.ModuleList(layers)
+        self.embedding_skips = nn.ModuleList(embedding_skips) if embedding_skips else None
+        self.value_embedding, self.norm, self.head, self.softcap = value_embedding, norm, head, softcap
+        self.context_length = len(positions.weight) if isinstance(positions, LearnedPositions) else context_length
+        self._ngram_context = max((table.n for table in ngrams), default=1) - 1
+        residuals = [getattr(block, "value_residual", None) for block in self.blocks("s")]
+        self._mixes_values = any(module is not None for module in residuals)
 
-    def _sublayer(self, letter: str) -> nn.Module:
-        """The residual form of an attention or a feed-forward block."""
-        config, d = self.config, self.config.d
-        if letter == "c":
-            block = config.attention(d, context_dim=d)
-        else:
-            block = config.attention(d) if letter == "s" else config.feed_forward(d)
-        gate = None if config.extras.gate is None else config.extras.gate(d)
-        return config.residual(block, config.norm(d), gate=gate, scale=0.5 if letter == "h" else 1.0)
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens."""
+        return self.embedding.weight.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Width of the residual stream."""
+        return self.embedding.weight.shape[1]
+
+    def blocks(self, kind: str) -> list[Any]:
+        """Returns the blocks of the sublayers of one kind: s, c, f or h."""
+        return [layer.block for layer, letter in zip(self.layers, self.layer_pattern, strict=True) if letter == kind]
 
     def embed(
-        self, tokens: Int[Tensor, "*batch t"], *, cache: Cache | None = None, padding: Bool[Tensor, "..."] | None = None
+        self,
+        tokens: Int[Tensor, "*batch t"],
+        *,
+        cache: DecoderCache | None = None,
+        padding: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "*batch t d"]:
-        """Returns the vectors that enter the first sublayer."""
-        x, t = self.embedding(tokens), tokens.shape[-1]
-        seen = 0 if cache is None else cache.length
+        """Returns the input of the first sublayer: token, position and n-gram embeddings."""
+        try:
+            x = self.embedding(tokens)
+        except IndexError:
+            found = f"{int(tokens.min())} to {int(tokens.max())}"
+            raise IndexError(f"tokens must be in [0, {self.vocab_size}), got {found}") from None
+        start, t = 0 if cache is None else cache.length, tokens.shape[-1]
         if self.positions is not None:
-            after = torch.arange(seen, seen + t, device=tokens.device)
-            x = x + self.positions(after if padding is None else position_ids(padding, seen, t))
+            ids = torch.arange(start, start + t, device=tokens.device)
+            x = x + self.positions(ids if padding is None else _position_ids(padding, start, t))
         if self.ngrams is not None:
-            run = self._run_up(tokens, cache, padding)
-            before = run.shape[-1] - t
+            context = self._with_context(tokens, cache, padding)
+            before = context.shape[-1] - t
             for table in self.ngrams:
-                x = x + table(run[..., before:], run[..., :before])
-        return x if self.entry is None else self.entry(x)
+                x = x + table(context[..., before:], context[..., :before])
+        return x if self.embedding_norm is None else self.embedding_norm(x)
 
-    def _run_up(self, tokens: Tensor, cache: Cache | None, padding: Tensor | None) -> Tensor:
-        """The tokens after as many as the longest run asks for, -1 where there is none."""
-        before = None if cache is None else cache.last(self.longest - 1)
-        run = tokens if before is None else torch.cat([before, tokens], dim=-1)
+    def _with_context(self, tokens: Tensor, cache: DecoderCache | None, padding: Tensor | None) -> Tensor:
+        """Prepends the earlier tokens that n-grams need; padding is -1."""
+        before = None if cache is None else cache.last_tokens(self._ngram_context)
+        context = tokens if before is None else torch.cat([before, tokens], dim=-1)
         if padding is None:
-            return run
+            return context
         end = tokens.shape[-1] + (0 if cache is None else cache.length)
-        return run.masked_fill(~padding[..., end - run.shape[-1] : end], -1)
+        return context.masked_fill(~padding[..., end - context.shape[-1] : end], -1)
 
-    def run(
+    def encode_tokens(
         self,
         tokens: Int[Tensor, "*batch t"],
         *,
         mask: Mask,
-        cache: Cache | None = None,
+        cache: DecoderCache | None = None,
         memory: Float[Tensor, "*batch s d"] | None = None,
         memory_mask: Mask = NO_MASK,
     ) -> Float[Tensor, "*batch t d"]:
-        """Returns what the last norm gives."""
+        """Returns the output of the final norm: a vector for each token.
+
+        Args:
+            tokens: Tokens; with a cache, those after the cached ones.
+            mask: Attention mask of self-attention.
+            cache: Cache of earlier tokens; these are appended.
+            memory: Context of cross-attention; with a cache it is read once, then may be omitted.
+            memory_mask: Attention mask of cross-attention.
+        """
         if cache is not None:
-            t, there = tokens.shape[-1], cache.there(tokens.shape[-1])
-            if cache.length and not mask.causal:
-                raise ValueError("a causal mask is wanted to read on: tokens in the cache have not seen these")
-            if there is not None:
-                if mask.causal and mask.prefix and not there.all():
-                    raise ValueError(f"a prefix wants rows of one length: got one of {mask.prefix}, and padded rows")
-                mask = mask & Mask(padding=there)
-            elif t == 1 and mask.is_triangle:
-                mask = NO_MASK  # that there is, which costs less to say
-        if memory is None and "c" in self.order and not (cache is not None and cache.memory[0].length):
-            raise ValueError(f"a memory is wanted by the sublayers c of the order {self.order!r}")
-        x = start = self.embed(tokens, cache=cache, padding=mask.padding)
-        first = [] if self.values is None else [self.values(tokens)]
-        layers, memories = (iter(()), iter(())) if cache is None else (iter(cache.layers), iter(cache.memory))
-        places = None
-        sublayers: Iterable[Any] = self.layers
-        shortcuts, attended = iter(self.shortcuts or ()), False
-        for letter, layer in zip(self.order, sublayers, strict=True):
-            if letter == "s":
-                if self.shortcuts is not None and attended:
-                    x = next(shortcuts)(x, start)
-                attended = True
-                given: dict[str, Any] = {"mask": mask}
-                if cache is not None:
-                    given["cache"] = next(layers)
-                if hasattr(layer.block, "value_residual"):
-                    given["first_values"] = first
+            mask = _mask_with_cache(mask, cache, tokens.shape[-1])
+        if memory is None and "c" in self.layer_pattern and not (cache is not None and cache.memory[0].length):
+            raise ValueError(f"layer_pattern {self.layer_pattern!r} has cross-attention: pass memory")
+        x = x0 = self.embed(tokens, cache=cache, padding=mask.padding)
+        attend: dict[str, Any] = {"mask": mask}
+        if self._mixes_values:
+            attend["first_values"] = [] if self.value_embedding is None else [self.value_embedding(tokens)]
+        caches = None if cache is None else iter(cache.layers)
+        memory_caches = None if cache is None else iter(cache.memory)
+        skips = None if self.embedding_skips is None else iter(self.embedding_skips)
+        position_ids, first = None, True
+        for kind, layer in zip(self.layer_pattern, self.layers, strict=True):
+            if kind == "s":
+                if skips is not None and not first:
+                    x = next(skips)(x, x0)
+                first = False
+                if caches is not None:
+                    attend["cache"] = next(caches)
                 if mask.padding is not None and getattr(layer.block, "uses_absolute_positions", False):
-                    if places is None:
-                        places = position_ids(mask.padding, 0 if cache is None else cache.length, tokens.shape[-1])
-                    given["position_ids"] = places
-                x = layer(x, partial(layer.block, **given))
-            elif letter == "c":
-                kept = {} if cache is None else {"cache": next(memories)}
-                x = layer(x, partial(layer.block, context=memory, mask=memory_mask, **kept))
+                    if position_ids is None:
+                        position_ids = _position_ids(mask.padding, cache.length if cache else 0, tokens.shape[-1])
+                    x = layer(x, partial(layer.block, position_ids=position_ids, **attend))
+                else:
+                    x = layer(x, partial(layer.block, **attend))
+            elif kind == "c":
+                cached = {} if memory_caches is None else {"cache": next(memory_caches)}
+                x = layer(x, partial(layer.block, context=memory, mask=memory_mask, **cached))
             else:
                 x = layer(x)
         if cache is not None:
             cache.advance(tokens)
-        return self.norm(x if self.shortcuts is None else next(shortcuts)(x, start))
-
-    def _blocks(self, letter: str) -> list[Any]:
-        """The blocks of all sublayers of a kind."""
-        return [layer.block for layer, kind in zip(self.layers, self.order, strict=True) if kind == letter]
-
-    def new_cache(self, padding: Bool[Tensor, "b t"] | None = None) -> Cache:
-        """Returns an empty cache for each attention layer, with the window of the model's mask."""
-        for block in (*self._blocks("s"), *self._blocks("c")):
-            if not hasattr(block, "cache"):
-                raise TypeError(f"attention with a method cache is wanted to read on: {type(block).__name__} has none")
-        layers = [block.cache(window=self.config.mask.window) for block in self._blocks("s")]
-        return Cache(layers, memory=[block.cache() for block in self._blocks("c")], padding=padding)
-
-    @property
-    def context(self) -> int | None:
-        """How many tokens there are positions for, or else that it is trained to see; None for any number."""
-        return len(self.positions.weight) if isinstance(self.positions, LearnedPositions) else self.config.context
+        return self.norm(x if skips is None else next(skips)(x, x0))
 
 
-def position_ids(padding: Bool[Tensor, "*#batch s"], seen: int, t: int) -> Int[Tensor, "*#batch t"]:
-    """Returns where tokens stand in their own rows: t of them, after some that were seen.
+def _position_ids(padding: Bool[Tensor, "*#batch s"], start: int, t: int) -> Int[Tensor, "*#batch t"]:
+    """Positions of t tokens within their own rows, after `start` tokens, not counting padding.
 
     Examples:
-        >>> position_ids(torch.tensor([[False, False, True, True]]), 1, 3)
+        >>> _position_ids(torch.tensor([[False, False, True, True]]), 1, 3)
         tensor([[0, 0, 1]])
     """
-    return (padding.cumsum(-1)[..., seen : seen + t] - 1).clamp_min(0)
+    return (padding.cumsum(-1)[..., start : start + t] - 1).clamp_min(0)
 
 
-def _check_values(attentions: list[Any], order: str) -> None:
-    if not attentions:
-        raise ValueError(f"values of attention are wanted, of a letter s: got the order {order!r}")
-    for block in attentions:
-        if not hasattr(block, "value_residual"):
-            came = type(block).__name__
-            raise TypeError(f"attention that mixes values, such as MultiHeadAttention, is wanted: got {came}")
+def _mask_with_cache(mask: Mask, cache: DecoderCache, t: int) -> Mask:
+    """The mask of t new tokens over those in the cache: none is needed for one token that sees all cached keys."""
+    if cache.length and not mask.causal:
+        raise ValueError("decoding with a cache needs a causal mask: cached tokens have not seen the new ones")
+    valid = cache.valid(t)
+    if valid is not None:
+        if mask.causal and mask.prefix and not valid.all():
+            raise ValueError(f"a prefix mask (prefix={mask.prefix}) needs rows of equal length, got padded rows")
+        return mask & Mask(padding=valid)
+    alone = t == 1 and not mask.prefix and mask.padding is mask.documents is mask.pairs is None
+    return NO_MASK if alone and mask.window == cache.window else mask
+
+
+class Decoder(TransformerBackbone, GenerationMixin):
+    r"""Causal transformer: predicts the next token at each position.
+
+    $$p(x_{t+1} \mid x_{\le t}) = \operatorname{softmax}(W \operatorname{norm}(x_L))$$
+
+    With a cache it continues where it stopped, with the same result as one pass over all tokens. `gpt` and `decoder`
+    build one from sizes; the arguments are those of `TransformerBackbone`.
+
+    Reference:
+        Radford, Narasimhan, Salimans and Sutskever, *Improving Language Understanding by Generative Pre-Training*,
+        2018.
+
+    Examples:
+        >>> model = decoder(vocab_size=65, dim=16, num_layers=2)
+        >>> model(torch.tensor([[1, 2, 3]])).shape
+        torch.Size([1, 3, 65])
+        >>> cache = model.cache()
+        >>> for token in (1, 2, 3):
+        ...     logits = model(torch.tensor([[token]]), cache=cache)
+        >>> logits.shape, cache.length
+        (torch.Size([1, 1, 65]), 3)
+    """
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "*batch t"],
+        *,
+        mask: Mask | None = None,
+        cache: DecoderCache | None = None,
+        memory: Float[Tensor, "*batch s d"] | None = None,
+        memory_mask: Mask = NO_MASK,
+        logits_to_keep: int | None = None,
+    ) -> Float[Tensor, "*batch _ vocab"]:
+        """Returns the logits of the next token at each position.
+
+        Args:
+            tokens: Tokens; with a cache, those after the cached ones.
+            mask: Mask to combine with the model's own, such as padding.
+            cache: Cache of earlier tokens; these are appended.
+            memory: Context of cross-attention; with a cache it is read once, then may be omitted.
+            memory_mask: Attention mask of cross-attention.
+            logits_to_keep: Number of last positions to compute logits for. Defaults to all.
+        """
+        mask = self.mask if mask is None else self.mask & mask
+        x = self.encode_tokens(tokens, mask=mask, cache=cache, memory=memory, memory_mask=memory_mask)
+        return self.logits(x if logits_to_keep is None else x[..., -logits_to_keep:, :])
+
+    def logits(self, x: Float[Tensor, "*batch t d"]) -> Float[Tensor, "*batch t vocab"]:
+        """Applies the output head to the output of `encode_tokens`."""
+        if self.head is None:
+            raise TypeError("a decoder needs a head: pass nn.Linear(dim, vocab_size)")
+        y = self.head(x)
+        return y if self.softcap is None else softcap(y, cap=self.softcap)
+
+    def cache(self, padding: Bool[Tensor, "b t"] | None = None) -> DecoderCache:
+        """Returns an empty cache.
+
+        Args:
+            padding: True at valid tokens, for left-padded prompts of different lengths.
+        """
+        attention, cross_attention = self.blocks("s"), self.blocks("c")
+        for block in (*attention, *cross_attention):
+            if not hasattr(block, "cache"):
+                raise TypeError(f"decoding needs attention with a method cache(), got {type(block).__name__}")
+        layers = [block.cache(window=self.mask.window) for block in attention]
+        return DecoderCache(layers, memory=[block.cache() for block in cross_attention], padding=padding)
+
+    def step(
+        self, tokens: Int[Tensor, "*batch t"], cache: DecoderCache | None = None
+    ) -> tuple[Float[Tensor, "*batch t vocab"], DecoderCache]:
+        """Continues with more tokens: returns the logits and the cache, a new one at first."""
+        cache = self.cache() if cache is None else cache
+        return self(tokens, cache=cache), cache
+
+
+class Encoder(TransformerBackbone):
+    r"""Bidirectional transformer: returns a vector for each token.
+
+    $$y = \operatorname{norm}(x_L), \qquad x_{l+1} = x_l + f_l(\operatorname{norm}(x_l))$$
+
+    `encoder` builds one from sizes. The arguments are those of `TransformerBackbone`.
+
+    Reference:
+        Vaswani et al., *Attention Is All You Need*, 2017.
+
+    Examples:
+        >>> encoder(vocab_size=65, dim=16, num_layers=2)(torch.tensor([[1, 2, 3]])).shape
+        torch.Size([1, 3, 16])
+    """
+
+    def forward(self, tokens: Int[Tensor, "*batch t"], *, mask: Mask | None = None) -> Float[Tensor, "*batch t d"]:
+        """Returns a vector for each token.
+
+        Args:
+            tokens: Tokens.
+            mask: Mask to combine with the model's own, such as padding.
+        """
+        return self.encode_tokens(tokens, mask=self.mask if mask is None else self.mask & mask)
+
+
+class EncoderDecoder(nn.Module):
+    r"""Sequence-to-sequence transformer: predicts the next target token from a source and the target so far.
+
+    $$p(y_{t+1} \mid y_{\le t}, x) = \operatorname{decoder}(y_{\le t}, \operatorname{encoder}(x))$$
+
+    With a cache the keys and values of the source are computed once.
+
+    Reference:
+        Vaswani et al., *Attention Is All You Need*, 2017.
+
+    Args:
+        encoder: Encoder of the source.
+        decoder: Decoder of the target, with cross-attention (c in its layer pattern).
+        share_embeddings: Whether the decoder uses the encoder's token embedding.
+
+    Examples:
+        >>> model = encoder_decoder(vocab_size=10, dim=16)
+        >>> model(torch.tensor([[1, 2, 3]]), torch.tensor([[1, 2]])).shape
+        torch.Size([1, 2, 10])
+    """
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, *, share_embeddings: bool = False) -> None:
+        if encoder.dim != decoder.dim:
+            raise ValueError(f"encoder and decoder must have the same dim, got {encoder.dim} and {decoder.dim}")
+        if "c" not in decoder.layer_pattern:
+            raise ValueError(f"the decoder needs cross-attention (c in layer_pattern), got {decoder.layer_pattern!r}")
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        if share_embeddings:
+            if encoder.vocab_size != decoder.vocab_size:
+                sizes = f"{encoder.vocab_size} and {decoder.vocab_size}"
+                raise ValueError(f"share_embeddings needs one vocab_size, got {sizes}")
+            decoder.embedding.weight = encoder.embedding.weight
+
+    def forward(
+        self, source: Int[Tensor, "*batch s"], target: Int[Tensor, "*batch t"], *, source_mask: Mask = NO_MASK
+    ) -> Float[Tensor, "*batch t vocab"]:
+        """Returns the logits of the next target token at each position.
+
+        Args:
+            source: Source tokens.
+            target: Target tokens so far.
+            source_mask: Mask of the source, such as padding.
+        """
+        return self.decode(target, self.encode(source, source_mask=source_mask), source_mask=source_mask)
+
+    def encode(self, source: Int[Tensor, "*batch s"], *, source_mask: Mask = NO_MASK) -> Float[Tensor, "*batch s d"]:
+        """Returns the memory: a vector for each source token."""
+        return self.encoder(source, mask=source_mask)
+
+    def decode(
+        self,
+        target: Int[Tensor, "*batch t"],
+        memory: Float[Tensor, "*batch s d"],
+        *,
+        source_mask: Mask = NO_MASK,
+        cache: DecoderCache | None = None,
+    ) -> Float[Tensor, "*batch t vocab"]:
+        """Returns the logits of the next target token at each position.
+
+        Args:
+            target: Target tokens; with a cache, those after the cached ones.
+            memory: Output of `encode`; a cache reads it once.
+            source_mask: Mask of the source.
+            cache: Cache of earlier target tokens and of the memory.
+        """
+        return self.decoder(target, cache=cache, memory=memory, memory_mask=source_mask)
+
+    def cache(self) -> DecoderCache:
+        """Returns an empty cache."""
+        return self.decoder.cache()
 
 
 def rotary_attention(
@@ -246,17 +410,16 @@ def rotary_attention(
     context_dim: int | None = None,
     kernel: Kernel = fused_attention,
 ) -> MultiHeadAttention:
-    """Makes attention with rotary positions and normalised queries and keys, without biases.
+    """Builds attention with rotary position embedding and QK norm, without biases.
 
     Args:
         dim: Width of the input and output.
         num_heads: Number of query heads.
         num_kv_heads: Number of key/value heads. Defaults to `num_heads`.
-        context_dim: Width of the context in cross-attention, which has no positions.
+        context_dim: Width of the context in cross-attention, which has no position embedding.
         kernel: Attention function.
 
     Examples:
-        >>> import torch
         >>> rotary_attention(16)(torch.zeros(2, 3, 16)).shape
         torch.Size([2, 3, 16])
     """
@@ -273,512 +436,363 @@ def rotary_attention(
 
 
 def squared_relu_feed_forward(dim: int, *, hidden_dim: int | None = None) -> FeedForward:
-    """Makes a feed-forward block with a squared ReLU, without biases.
+    """Builds a feed-forward block with a squared ReLU, without biases.
 
     Args:
         dim: Width of the input and output.
-        hidden_dim: Number of hidden units. Defaults to `4 * dim`.
+        hidden_dim: Width of the hidden layer. Defaults to `4 * dim`.
 
     Examples:
-        >>> import torch
         >>> squared_relu_feed_forward(4)(torch.zeros(2, 4)).shape
         torch.Size([2, 4])
     """
     return FeedForward(dim, hidden_dim=hidden_dim, activation=squared_relu, bias=False)
 
 
-OUTPUTS = "out.weight", "down.weight"
+_OUTPUTS = "out.weight", "down.weight"
 
 
 def zero_init_outputs(model: nn.Module) -> None:
-    """Sets the matrices that write into the stream, and an untied head, to 0.
+    """Initializes output projections of sublayers, and an untied head, to zero.
 
-    Every sublayer is then the identity and all tokens are equally probable, until training says otherwise.
+    Every sublayer starts as the identity, and all tokens as equally probable.
 
     Args:
-        model: The transformer.
+        model: Transformer.
     """
     for name, weight in model.named_parameters():
-        if name.endswith((*OUTPUTS, "head.weight")):
+        if name.endswith((*_OUTPUTS, "head.weight")):
             nn.init.zeros_(weight)
 
 
-ZERO_OUTPUTS = TransformerExtras(initialise=zero_init_outputs)
-
-
-def gpt2_init(model: nn.Module, *, deviation: float = 0.02) -> None:
-    r"""Draws all matrices as GPT-2 does, and sets biases to 0.
+def gpt2_init(model: nn.Module, *, std: float = 0.02) -> None:
+    r"""Initializes matrices as GPT-2 does, and biases to zero.
 
     $$W_{ij} \sim \mathcal{N}(0, \sigma^2), \qquad
-    W_{ij} \sim \mathcal{N}\bigl(0, \tfrac{\sigma^2}{n}\bigr) \text{ where one of } n \text{ sublayers writes}$$
+    W_{ij} \sim \mathcal{N}\bigl(0, \tfrac{\sigma^2}{n}\bigr) \text{ for the output projections of } n \text{ sublayers}$$
 
     Reference:
         Radford et al., *Language Models are Unsupervised Multitask Learners*, 2019.
 
     Args:
-        model: The transformer.
-        deviation: $\sigma$.
+        model: Transformer.
+        std: $\sigma$.
     """
-    writers = [p for name, p in model.named_parameters() if name.endswith(OUTPUTS)]
-    narrow = {id(p) for p in writers}
+    outputs = [name for name, _ in model.named_parameters() if name.endswith(_OUTPUTS)]
     for name, weight in model.named_parameters():
         if weight.dim() > 1:
-            nn.init.normal_(weight, std=deviation / (len(writers) ** 0.5 if id(weight) in narrow else 1))
+            nn.init.normal_(weight, std=std / len(outputs) ** 0.5 if name in outputs else std)
         elif name.endswith("bias"):
             nn.init.zeros_(weight)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamConfig:
-    """The sizes and the parts of a transformer; the defaults make a small one of today."""
+class TransformerExtras:
+    """Optional parts of a transformer, as factories."""
 
-    vocab: int
-    """The number of tokens."""
-    d: int = 128
-    """The width of the stream."""
-    depth: int = 4
-    """How often a star of the order repeats what it follows."""
-    order: str = "(sf)*"
-    """The order of the sublayers: s attends, f feeds forward, h does so by half a step, c attends to a memory."""
-    attention: Callable[..., nn.Module] = rotary_attention
-    """Makes an attention block of the width, or with `context=` one that reads a memory of that width."""
-    feed_forward: Make = squared_relu_feed_forward
-    """Makes a feed-forward block of the width."""
-    norm: Make = RMSNorm
-    """Makes a norm of the width."""
-    residual: Callable[..., Residual] = pre_norm
-    """How a block and a norm are put on the stream: `pre_norm`, `post_norm`, `sandwich_norm`."""
-    positions: Make | None = None
-    """Makes what is added to the tokens for their positions: nothing where attention knows them."""
-    mask: Mask = NO_MASK
-    """Which tokens each token sees."""
-    extras: TransformerExtras = ZERO_OUTPUTS
-    """What else there is."""
-    context: int | None = None
-    """How many tokens it is trained to see, if that is said: decoding then shows it no more."""
+    ngrams: tuple[Callable[[int, int], NGramEmbedding], ...] = ()
+    """N-gram embeddings, built from the vocabulary size and the width: `partial(NGramEmbedding, n=3)`."""
+    embedding_norm: Norm | None = None
+    """Norm or dropout of the embedding."""
+    embedding_skip: Callable[[], nn.Module] | None = None
+    """Mixes the embedding into the residual stream before each self-attention but the first and before the final norm:
+    `WeightedSum`."""
+    gate: Norm | None = None
+    """Gate of each sublayer's output: `LayerScale`."""
+    value_residual: Callable[[], nn.Module] | None = None
+    """Mixes the values of the first attention layer into those of later ones: `WeightedSum`."""
+    value_embedding: Callable[[int, int], nn.Module] | None = None
+    """Token embedding that replaces the values of the first layer in value residuals: `nn.Embedding`."""
+    final_norm: Norm | None = None
+    """Norm before the output head; defaults to `norm`."""
+    softcap: float | None = None
+    """Bound of the logits."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DecoderConfig(StreamConfig):
-    """The sizes and the parts of a decoder."""
-
-    mask: Mask = CAUSAL
-    """Which tokens each token sees."""
-    tied: bool = False
-    """Whether the head has the weight of the embedding."""
+_NO_EXTRAS = TransformerExtras()
+_RMS_NORM = partial(nn.RMSNorm, eps=1e-6)
 
 
-class Decoder(TransformerBackbone):
-    r"""Reads tokens from left to right, and gives the logits of the next one at each.
+def _build_modules(
+    *,
+    vocab_size: int,
+    dim: int,
+    num_layers: int,
+    layer_pattern: str,
+    dropout: float,
+    attention: Callable[..., nn.Module],
+    feed_forward: Norm,
+    norm: Norm,
+    residual: Callable[..., Residual],
+    positions: Norm | None,
+    extras: TransformerExtras,
+) -> dict[str, Any]:
+    """Builds the arguments of `TransformerBackbone`, in the order in which weights are drawn."""
+    if dropout and extras.gate is not None:
+        raise ValueError("dropout and extras.gate both act on the output of sublayers: pass one")
+    gate = partial(_dropout, dropout) if dropout else extras.gate
+    pattern = expand_layer_pattern(layer_pattern, num_layers)
 
-    $$p(x_{t+1} \mid x_{\le t}) = \operatorname{softmax}(W \operatorname{norm}(x_L))$$
+    def sublayer(kind: str) -> nn.Module:
+        if kind == "c":
+            block = attention(dim, context_dim=dim)
+        else:
+            block = attention(dim) if kind == "s" else feed_forward(dim)
+        scale = 0.5 if kind == "h" else 1.0
+        return residual(block, norm(dim), gate=None if gate is None else gate(dim), scale=scale)
 
-    With a cache it reads on where it has stopped, and gives what one pass over all tokens gives.
+    modules: dict[str, Any] = {"layer_pattern": pattern}
+    modules["embedding"] = nn.Embedding(vocab_size, dim)
+    modules["ngrams"] = [table(vocab_size, dim) for table in extras.ngrams]
+    modules["positions"] = None if positions is None else positions(dim)
+    modules["embedding_norm"] = None if extras.embedding_norm is None else extras.embedding_norm(dim)
+    modules["layers"] = layers = [sublayer(kind) for kind in pattern]
+    blocks: list[Any] = [layer.block for layer, kind in zip(layers, pattern, strict=True) if kind == "s"]
+    if extras.embedding_skip is not None:
+        modules["embedding_skips"] = [extras.embedding_skip() for _ in range(max(1, len(blocks)))]
+    if extras.value_embedding is not None or extras.value_residual is not None:
+        if not blocks:
+            raise ValueError(f"value_residual needs at least one 's' in layer_pattern, got {pattern!r}")
+        for block in blocks:
+            if not hasattr(block, "value_residual"):
+                name = type(block).__name__
+                raise TypeError(f"value_residual needs attention that has it, such as MultiHeadAttention, got {name}")
+    if extras.value_embedding is not None:
+        modules["value_embedding"] = extras.value_embedding(vocab_size, blocks[0].value.weight.shape[0])
+    if extras.value_residual is not None:
+        for block in blocks if extras.value_embedding is not None else blocks[1:]:
+            block.value_residual = extras.value_residual()
+    modules["norm"] = (extras.final_norm or norm)(dim)
+    return modules
 
-    Reference:
-        Radford, Narasimhan, Salimans and Sutskever, *Improving Language Understanding by Generative Pre-Training*,
-        2018.
+
+def _dropout(p: float, _: int) -> nn.Dropout:
+    return nn.Dropout(p)
+
+
+def decoder(
+    *,
+    vocab_size: int,
+    dim: int = 128,
+    num_layers: int = 4,
+    num_heads: int = 4,
+    context_length: int | None = None,
+    dropout: float = 0.0,
+    layer_pattern: str = "(sf)*",
+    attention: Callable[..., nn.Module] | None = None,
+    feed_forward: Norm = squared_relu_feed_forward,
+    norm: Norm = _RMS_NORM,
+    residual: Callable[..., Residual] = pre_norm,
+    positions: Norm | None = None,
+    mask: Mask = CAUSAL,
+    tie_embeddings: bool = False,
+    extras: TransformerExtras = _NO_EXTRAS,
+    init: Callable[[nn.Module], object] | None = zero_init_outputs,
+) -> Decoder:
+    """Builds a decoder; by default with rotary attention, QK norm, squared ReLU and RMSNorm.
 
     Args:
-        config: The sizes and the parts.
+        vocab_size: Number of tokens.
+        dim: Width of the residual stream.
+        num_layers: Number of layers (repeats of the `*` group of the layer pattern).
+        num_heads: Number of heads of the default attention.
+        context_length: Maximum number of tokens. Defaults to no limit.
+        dropout: Dropout probability of each sublayer's output.
+        layer_pattern: Sublayers: s self-attention, f feed-forward, h feed-forward with half a step, c cross-attention.
+        attention: Factory for attention, called with the width, and for cross-attention also with `context_dim`.
+        feed_forward: Factory for the feed-forward block, called with the width.
+        norm: Factory for the norms, called with the width.
+        residual: Residual form: `pre_norm`, `post_norm` or `sandwich_norm`.
+        positions: Factory for a position embedding, called with the width.
+        mask: Attention mask.
+        tie_embeddings: Whether the head shares the weight of the token embedding.
+        extras: Optional parts: n-gram embeddings, value residuals, softcap, ...
+        init: Function that initializes the weights, such as `zero_init_outputs` or `gpt2_init`. None keeps PyTorch's.
 
     Examples:
-        >>> model = Decoder(DecoderConfig(vocab=65, d=16, depth=2))
+        >>> from lawful.blocks import WeightedSum
+        >>> model = decoder(vocab_size=65, dim=16, extras=TransformerExtras(value_residual=WeightedSum, softcap=15.0))
         >>> model(torch.tensor([[1, 2, 3]])).shape
         torch.Size([1, 3, 65])
-        >>> cache = model.cache()
-        >>> for token in (1, 2, 3):
-        ...     logits = model(torch.tensor([[token]]), cache=cache)
-        >>> logits.shape, cache.length
-        (torch.Size([1, 1, 65]), 3)
     """
-
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__(config)
-        self.head = Dense(config.d, config.vocab, bias=False)
-        if config.tied:
-            tie_weights(self.embedding, "weight", self.head, "weight")
-        if config.extras.initialise is not None:
-            config.extras.initialise(self)
-
-    def forward(
-        self,
-        tokens: Int[Tensor, "*batch t"],
-        *,
-        cache: Cache | None = None,
-        mask: Mask | None = None,
-        memory: Float[Tensor, "*batch s d"] | None = None,
-        memory_mask: Mask = NO_MASK,
-    ) -> Float[Tensor, "*batch t vocab"]:
-        """Returns the logits of the token after each.
-
-        Args:
-            tokens: The tokens, those after the ones that the cache has seen.
-            cache: What is kept of earlier tokens, and takes in these.
-            mask: What is hidden besides what the model's own mask hides, such as padding.
-            memory: What the sublayers c attend to; with a cache, only the first time.
-            memory_mask: What of the memory is hidden.
-        """
-        seen = self.config.mask if mask is None else self.config.mask & mask
-        return self.logits(self.run(tokens, mask=seen, cache=cache, memory=memory, memory_mask=memory_mask))
-
-    def logits(self, x: Float[Tensor, "*batch t d"]) -> Float[Tensor, "*batch t vocab"]:
-        """Returns the logits for what `run` has given, or for some of its positions."""
-        y, cap = self.head(x), self.config.extras.softcap
-        return y if cap is None else softcap(y, cap=cap)
-
-    def cache(self, padding: Bool[Tensor, "b t"] | None = None) -> Cache:
-        """Returns an empty cache.
-
-        Args:
-            padding: True where there is a token, for prompts of unequal lengths that are padded on the left.
-        """
-        return self.new_cache(padding)
-
-    def step(
-        self, tokens: Int[Tensor, "*batch t"], cache: Cache | None = None
-    ) -> tuple[Float[Tensor, "*batch t vocab"], Cache]:
-        """Reads on: returns the logits and the cache, a new one to begin with."""
-        cache = self.cache() if cache is None else cache
-        return self(tokens, cache=cache), cache
-
-
-def _decoder_claims() -> Iterator[Claim]:
-    """The laws that a decoder obeys."""
-    sizes = DecoderConfig(
-        vocab=5, d=4, depth=2, attention=partial(rotary_attention, num_heads=2), extras=TransformerExtras()
+    modules = _build_modules(
+        vocab_size=vocab_size,
+        dim=dim,
+        num_layers=num_layers,
+        layer_pattern=layer_pattern,
+        dropout=dropout,
+        attention=partial(rotary_attention, num_heads=num_heads) if attention is None else attention,
+        feed_forward=feed_forward,
+        norm=norm,
+        residual=residual,
+        positions=positions,
+        extras=extras,
     )
-    near = Decoder(replace(sizes, depth=1, mask=Mask(causal=True, window=2)))
-    summed = Decoder(replace(sizes, attention=partial(rotary_attention, num_heads=2, kernel=LinearAttention())))
-    mixing = partial(WeightedSum, init_value=(0.7, 0.4))
-    gated = TransformerExtras(shortcut=mixing, gate=partial(LayerScale, init_value=0.5), softcap=2.0)
-    single = Decoder(replace(sizes, order="sf", extras=gated))
-    extras = replace(
-        gated, ngrams=(NGramEmbedding, partial(NGramEmbedding, n=3, num_rows=7)), entry=RMSNorm, value_residual=mixing
-    )
-    rich = Decoder(replace(sizes, order=MACARON, extras=extras))
-
-    def padded(x: Tensor, there: Tensor) -> Tensor:
-        return rich(x, mask=Mask(padding=there))
-
-    def padded_on_the_left(x: Tensor) -> Tensor:
-        wide = torch.cat([x[:, :1], x[:, :1], x], dim=1)
-        cache = summed.cache(torch.arange(wide.shape[1]).expand_as(wide) >= 2)
-        return torch.cat([summed(piece, cache=cache) for piece in wide.split(3, dim=1)], dim=1)[:, 2:]
-
-    def equation(x: Tensor) -> Tensor:
-        w, part = dict(single.named_parameters()), dict(single.named_modules())
-        y = start = w["embedding.weight"][x]
-        y = y + w["layers.0.gate.weight"] * part["layers.0.block"](part["layers.0.norm"](y), mask=CAUSAL)
-        y = y + w["layers.1.gate.weight"] * part["layers.1.block"](part["layers.1.norm"](y))
-        y = w["shortcuts.0.weight"][0] * y + w["shortcuts.0.weight"][1] * start
-        return 2 * torch.tanh(single.norm(y) @ single.head.weight.T / 2)
-
-    ids, there = tokens("b t", vocab_size=5), masks("b t")
-    for law, model, inputs, name in (
-        (causality(time=1), rich, ids, "Decoder with extras"),
-        (batch_independence(), rich, ids, "Decoder with extras"),
-        (cached_decoding(), rich, ids, "Decoder with extras"),
-        (cached_decoding(), near, ids, "Decoder with a window"),
-        (locality(radius=1, axis=1), near, ids, "Decoder of one layer, a window of 2"),
-        (every_parameter_receives_a_gradient(), rich, tokens("2 4", vocab_size=5), "Decoder with extras"),
-        (masked_positions_have_no_influence(), padded, (ids, there), "Decoder, padded"),
-        (ragged_batches(), padded, (ids, there), "Decoder, padded"),
-        (agreement(other=summed), padded_on_the_left, ids, "Decoder of rotary linear attention, padded on the left"),
-        (agreement(other=equation), single, ids, "Decoder of one layer"),
-    ):
-        yield Claim(replace(law, cases=15), model, inputs, name=name)
+    head = nn.Linear(dim, vocab_size, bias=False)
+    model = Decoder(head=head, softcap=extras.softcap, mask=mask, context_length=context_length, **modules)
+    if tie_embeddings:
+        head.weight = model.embedding.weight
+    if init is not None:
+        init(model)
+    return model
 
 
-@dataclass(frozen=True, kw_only=True)
-class EncoderConfig(StreamConfig):
-    """The sizes and the parts of an encoder."""
-
-
-class Encoder(TransformerBackbone):
-    r"""Reads all tokens at once, and gives a vector for each that knows of the others.
-
-    $$y = \operatorname{norm}(x_L), \qquad x_{l+1} = x_l + f_l(\operatorname{norm}(x_l))$$
-
-    Reference:
-        Vaswani et al., *Attention Is All You Need*, 2017.
-
-    Args:
-        config: The sizes and the parts.
+def encoder(
+    *,
+    vocab_size: int,
+    dim: int = 128,
+    num_layers: int = 4,
+    num_heads: int = 4,
+    context_length: int | None = None,
+    dropout: float = 0.0,
+    layer_pattern: str = "(sf)*",
+    attention: Callable[..., nn.Module] | None = None,
+    feed_forward: Norm = squared_relu_feed_forward,
+    norm: Norm = _RMS_NORM,
+    residual: Callable[..., Residual] = pre_norm,
+    positions: Norm | None = None,
+    mask: Mask = NO_MASK,
+    extras: TransformerExtras = _NO_EXTRAS,
+    init: Callable[[nn.Module], object] | None = zero_init_outputs,
+) -> Encoder:
+    """Builds an encoder; the arguments are those of `decoder`.
 
     Examples:
-        >>> Encoder(EncoderConfig(vocab=65, d=16, depth=2))(torch.tensor([[1, 2, 3]])).shape
+        >>> encoder(vocab_size=65, dim=16)(torch.tensor([[1, 2, 3]])).shape
         torch.Size([1, 3, 16])
     """
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config)
-        if config.extras.initialise is not None:
-            config.extras.initialise(self)
-
-    def forward(self, tokens: Int[Tensor, "*batch t"], *, mask: Mask | None = None) -> Float[Tensor, "*batch t d"]:
-        """Returns a vector for each token.
-
-        Args:
-            tokens: The tokens.
-            mask: What is hidden besides what the model's own mask hides, such as padding.
-        """
-        return self.run(tokens, mask=self.config.mask if mask is None else self.config.mask & mask)
-
-
-def _encoder_claims() -> Iterator[Claim]:
-    """The laws that an encoder obeys."""
-    unplaced = partial(MultiHeadAttention, num_heads=2, bias=False)
-    model = Encoder(EncoderConfig(vocab=5, d=4, depth=2, attention=unplaced, extras=TransformerExtras()))
-    single = Encoder(replace(model.config, order="sf", residual=post_norm, positions=SinusoidalPositions))
-
-    def padded(x: Tensor, there: Tensor) -> Tensor:
-        return model(x, mask=Mask(padding=there))
-
-    def equation(x: Tensor) -> Tensor:
-        part = dict(single.named_modules())
-        y = single.embedding.weight[x] + part["positions"](torch.arange(x.shape[-1]))
-        y = part["layers.0.output_norm"](y + part["layers.0.block"](y))
-        return part["norm"](part["layers.1.output_norm"](y + part["layers.1.block"](y)))
-
-    ids, there = tokens("b t", vocab_size=5), masks("b t")
-    for law, f, inputs, name in (
-        (permutation_equivariance(axis=1), model, ids, "Encoder without positions"),
-        (batch_independence(), model, ids, "Encoder"),
-        (masked_positions_have_no_influence(), padded, (ids, there), "Encoder, padded"),
-        (padding_invariance(), padded, (ids, there), "Encoder, padded"),
-        (agreement(other=equation), single, ids, "Encoder of one layer"),
-    ):
-        yield Claim(replace(law, cases=20), f, inputs, name=name)
+    modules = _build_modules(
+        vocab_size=vocab_size,
+        dim=dim,
+        num_layers=num_layers,
+        layer_pattern=layer_pattern,
+        dropout=dropout,
+        attention=partial(rotary_attention, num_heads=num_heads) if attention is None else attention,
+        feed_forward=feed_forward,
+        norm=norm,
+        residual=residual,
+        positions=positions,
+        extras=extras,
+    )
+    model = Encoder(mask=mask, context_length=context_length, **modules)
+    if init is not None:
+        init(model)
+    return model
 
 
-@dataclass(frozen=True, kw_only=True)
-class EncoderDecoderConfig:
-    """The two halves of an encoder-decoder."""
+def encoder_decoder(
+    *,
+    vocab_size: int,
+    dim: int = 128,
+    num_layers: int = 4,
+    num_heads: int = 4,
+    context_length: int | None = None,
+    dropout: float = 0.0,
+    share_embeddings: bool = False,
+) -> EncoderDecoder:
+    """Builds an encoder-decoder of two halves of the same size, with the defaults of `encoder` and `decoder`.
 
-    encoder: EncoderConfig
-    """The half that reads the source."""
-    decoder: DecoderConfig
-    """The half that writes the target; its order has the letter c where it attends to the source."""
-    shared: bool = False
-    """Whether both have one embedding."""
+    For other parts, pass an encoder and a decoder to `EncoderDecoder`.
+
+    Args:
+        vocab_size: Number of tokens.
+        dim: Width of the residual stream.
+        num_layers: Number of layers of each half.
+        num_heads: Number of heads.
+        context_length: Maximum number of tokens. Defaults to no limit.
+        dropout: Dropout probability of each sublayer's output.
+        share_embeddings: Whether both halves share the token embedding.
+
+    Examples:
+        >>> encoder_decoder(vocab_size=10, dim=16)(torch.tensor([[1, 2, 3]]), torch.tensor([[1, 2]])).shape
+        torch.Size([1, 2, 10])
+    """
+    half = {"vocab_size": vocab_size, "dim": dim, "num_layers": num_layers, "num_heads": num_heads}
+    source = encoder(**half, context_length=context_length, dropout=dropout)
+    target = decoder(**half, context_length=context_length, dropout=dropout, layer_pattern="(scf)*")
+    return EncoderDecoder(source, target, share_embeddings=share_embeddings)
 
 
-class EncoderDecoder(nn.Module):
-    r"""Reads a source, and gives the logits of the next token of a target that looks at it.
+GELU_TANH = partial(F.gelu, approximate="tanh")
+"""GPT-2's activation: the tanh approximation of the GELU."""
 
-    $$p(y_{t+1} \mid y_{\le t}, x) = \operatorname{decoder}(y_{\le t}, \operatorname{encoder}(x))$$
 
-    With a cache, the keys and values of the source are computed once.
+def gpt(
+    *,
+    vocab_size: int = 50257,
+    dim: int = 768,
+    num_layers: int = 12,
+    num_heads: int = 12,
+    context_length: int = 1024,
+    dropout: float = 0.0,
+    hidden_dim: int | None = None,
+    activation: Callable[[Tensor], Tensor] = GELU_TANH,
+    norm_eps: float = 1e-5,
+    bias: bool = True,
+    tie_embeddings: bool = True,
+) -> Decoder:
+    """Builds GPT-2: learned positions, pre-LayerNorm, GELU, and a head tied to the embedding.
 
     Reference:
-        Vaswani et al., *Attention Is All You Need*, 2017.
+        Radford et al., *Language Models are Unsupervised Multitask Learners*, 2019.
 
     Args:
-        config: The two halves.
+        vocab_size: Number of tokens.
+        dim: Width of the residual stream.
+        num_layers: Number of layers, each with attention and a feed-forward block.
+        num_heads: Number of heads.
+        context_length: Maximum number of tokens.
+        dropout: Dropout probability of the embedding and of each sublayer's output.
+        hidden_dim: Width of the feed-forward block. Defaults to `4 * dim`.
+        activation: Activation of the feed-forward block.
+        norm_eps: Epsilon of the layer norms.
+        bias: Whether linear layers and norms have a bias.
+        tie_embeddings: Whether the head shares the weight of the token embedding.
 
     Examples:
-        >>> halves = EncoderConfig(vocab=10, d=16), DecoderConfig(vocab=12, d=16, order="(scf)*")
-        >>> model = EncoderDecoder(EncoderDecoderConfig(encoder=halves[0], decoder=halves[1]))
-        >>> model(torch.tensor([[1, 2, 3]]), torch.tensor([[1, 2]])).shape
-        torch.Size([1, 2, 12])
+        >>> model = gpt(vocab_size=65, dim=128, num_layers=4, num_heads=4, context_length=64, bias=False)
+        >>> sum(p.numel() for p in model.parameters())
+        804096
+        >>> model.generate(torch.tensor([1, 2, 3]), max_new_tokens=5, temperature=0.8, top_k=40).shape
+        torch.Size([1, 5])
     """
-
-    def __init__(self, config: EncoderDecoderConfig) -> None:
-        if config.encoder.d != config.decoder.d:
-            raise ValueError(f"both halves are to have one width: got {config.encoder.d} and {config.decoder.d}")
-        super().__init__()
-        self.config = config
-        self.encoder, self.decoder = Encoder(config.encoder), Decoder(config.decoder)
-        if "c" not in self.decoder.order:
-            raise ValueError(f"the decoder is to attend to the source, by a letter c: got {config.decoder.order!r}")
-        if config.shared:
-            tie_weights(self.decoder.embedding, "weight", self.encoder.embedding, "weight")
-
-    def forward(
-        self, source: Int[Tensor, "*batch s"], target: Int[Tensor, "*batch t"], *, source_mask: Mask = NO_MASK
-    ) -> Float[Tensor, "*batch t vocab"]:
-        """Returns the logits of the token after each of the target.
-
-        Args:
-            source: The tokens of the source.
-            target: Those of the target, so far.
-            source_mask: What of the source is hidden, such as padding.
-        """
-        return self.decode(target, self.encode(source, source_mask=source_mask), source_mask=source_mask)
-
-    def encode(self, source: Int[Tensor, "*batch s"], *, source_mask: Mask = NO_MASK) -> Float[Tensor, "*batch s d"]:
-        """Returns the memory: a vector for each token of the source."""
-        return self.encoder(source, mask=source_mask)
-
-    def decode(
-        self,
-        target: Int[Tensor, "*batch t"],
-        memory: Float[Tensor, "*batch s d"],
-        *,
-        source_mask: Mask = NO_MASK,
-        cache: Cache | None = None,
-    ) -> Float[Tensor, "*batch t vocab"]:
-        """Returns the logits of the token after each of the target, given the memory.
-
-        Args:
-            target: The tokens of the target, those after the ones that the cache has seen.
-            memory: What `encode` gave. A cache reads it the first time, and no more.
-            source_mask: What of the memory is hidden.
-            cache: What is kept of earlier tokens, and of the memory.
-        """
-        return self.decoder(target, cache=cache, memory=memory, memory_mask=source_mask)
-
-    def cache(self) -> Cache:
-        """Returns an empty cache."""
-        return self.decoder.cache()
-
-
-def _encoder_decoder_claims() -> Iterator[Claim]:
-    """The laws that an encoder-decoder obeys."""
-    parts = partial(MultiHeadAttention, num_heads=2, bias=False)
-    read = EncoderConfig(vocab=5, d=4, depth=1, attention=parts, extras=TransformerExtras())
-    write = DecoderConfig(vocab=6, d=4, depth=1, order="(scf)*", attention=parts, extras=TransformerExtras())
-    model = EncoderDecoder(EncoderDecoderConfig(encoder=read, decoder=write))
-    shared = EncoderDecoder(EncoderDecoderConfig(encoder=read, decoder=replace(write, vocab=5), shared=True))
-
-    def padded(source: Tensor, there: Tensor) -> Tensor:
-        return model(source, source[:, :1] * 0, source_mask=Mask(padding=there)).expand(-1, source.shape[1], -1)
-
-    def one_by_one(source: Tensor, target: Tensor) -> Tensor:
-        memory, cache = model.encode(source), model.cache()
-        pieces = [model.decode(piece, memory, cache=cache) for piece in target.split(1, dim=1)]
-        return torch.cat(pieces, dim=1)
-
-    given = {"source": tokens("b s", vocab_size=5), "target": tokens("b t", vocab_size=6)}
-    names = "encoder.embedding.weight", "decoder.embedding.weight"
-    both = tokens("b s", vocab_size=5), tokens("b t", vocab_size=5)
-    for law, f, inputs, name in (
-        (causality(time=1, input="target"), model, given, "EncoderDecoder"),
-        (permutation_invariance(axis=1, input="source"), model, given, "EncoderDecoder without positions"),
-        (agreement(other=one_by_one), model, given, "EncoderDecoder, one token at a time"),
-        (masked_positions_have_no_influence(), padded, (both[0], masks("b s")), "EncoderDecoder, padded source"),
-        (weight_sharing(names=names), shared, both, "EncoderDecoder with one embedding"),
-    ):
-        yield Claim(replace(law, cases=20), f, inputs, name=name)
-
-
-class GivenCache:
-    """Keeps what a decoder has read of targets, and which tokens of the source of each are there.
-
-    Args:
-        kept: The cache of the decoder.
-        there: True where there is a token of the source; all are there unless given.
-    """
-
-    def __init__(self, kept: Cache, there: Bool[Tensor, "b s"] | None) -> None:
-        self.kept, self.there = kept, there
-
-    def select(self, rows: Int[Tensor, " n"]) -> GivenCache:
-        """Returns the cache of these targets, in this order."""
-        return GivenCache(self.kept.select(rows), None if self.there is None else self.there[rows])
-
-
-class ConditionalDecoder(nn.Module):
-    r"""Gives the logits of the next token of targets, by an encoder-decoder whose sources are fixed.
-
-    $$p(y_{t+1} \mid y_{\le t}) = p(y_{t+1} \mid y_{\le t}, x)$$
-
-    It is called as a decoder is, so that whatever decodes with one decodes with it: `generate`, `beam_search`. Of one
-    source there may be several targets. With a cache, the sources are read once.
-
-    Args:
-        model: The encoder-decoder.
-        source: The tokens $x$ of each source.
-        there: True where there is one, for sources of unequal lengths.
-
-    Examples:
-        >>> import torch
-        >>> halves = EncoderConfig(vocab=10, d=16), DecoderConfig(vocab=12, d=16, order="(scf)*")
-        >>> model = EncoderDecoder(EncoderDecoderConfig(encoder=halves[0], decoder=halves[1]))
-        >>> given = ConditionalDecoder(model, torch.tensor([[1, 2, 3], [4, 5, 6]]))
-        >>> given(torch.tensor([[0], [0]])).shape
-        torch.Size([2, 1, 12])
-    """
-
-    source: Tensor
-    there: Tensor | None
-
-    def __init__(
-        self, model: EncoderDecoder, source: Int[Tensor, "b s"], *, there: Bool[Tensor, "b s"] | None = None
-    ) -> None:
-        super().__init__()
-        self.model = model
-        self.register_buffer("source", source, persistent=False)
-        self.register_buffer("there", there, persistent=False)
-
-    def forward(self, target: Int[Tensor, "n t"], *, cache: GivenCache | None = None) -> Float[Tensor, "n t vocab"]:
-        """Returns the logits of the token after each of the targets.
-
-        Args:
-            target: The tokens of each target, those after the ones that the cache has seen.
-            cache: What is kept of earlier tokens, and of the sources.
-        """
-        if cache is None:
-            cache = self.cache()
-        memory = None
-        if not cache.kept.length:
-            memory = self.model.encode(self.source, source_mask=_mask(self.there))
-            if len(memory) != len(target):
-                if len(memory) > 1:
-                    raise ValueError(f"a target for each of {len(memory)} sources was wanted: got {len(target)}")
-                memory = memory.expand(len(target), -1, -1)
-                cache.there = None if cache.there is None else cache.there.expand(len(target), -1)
-        return self.model.decoder(target, cache=cache.kept, memory=memory, memory_mask=_mask(cache.there))
-
-    def cache(self, padding: Bool[Tensor, "n t"] | None = None) -> GivenCache:
-        """Returns an empty cache.
-
-        Args:
-            padding: True where there is a token, for beginnings of targets that are padded on the left.
-        """
-        return GivenCache(self.model.decoder.cache(padding), self.there)
-
-
-def _mask(there: Tensor | None) -> Mask:
-    return NO_MASK if there is None else Mask(padding=there)
-
-
-def _given_claims() -> Iterator[Claim]:
-    """The laws that an encoder-decoder with its sources given obeys."""
-    parts = partial(MultiHeadAttention, num_heads=2, bias=False)
-    read = EncoderConfig(vocab=5, d=4, depth=1, attention=parts, extras=TransformerExtras())
-    write = DecoderConfig(vocab=6, d=4, depth=1, order="(scf)*", attention=parts, extras=TransformerExtras())
-    model = EncoderDecoder(EncoderDecoderConfig(encoder=read, decoder=write))
-
-    def selected(source: Tensor, there: Tensor, target: Tensor) -> Tensor:
-        given = ConditionalDecoder(model, source, there=there)
-        cache = given.cache()
-        given(target[:, :1], cache=cache)
-        rows = target.new_tensor([1, 0, 1])
-        return given(target[rows, 1:], cache=cache.select(rows))
-
-    def whole(source: Tensor, there: Tensor, target: Tensor) -> Tensor:
-        logits = model(source, target, source_mask=Mask(padding=there))[:, 1:]
-        return logits[[1, 0, 1]]
-
-    def several(source: Tensor, target: Tensor) -> Tensor:
-        return ConditionalDecoder(model, source[:1])(target)
-
-    def repeated(source: Tensor, target: Tensor) -> Tensor:
-        return model(source[:1].repeat(len(target), 1), target)
-
-    source, target = tokens("2 s", vocab_size=5), tokens("2 t:2..4", vocab_size=6)
-    for f, other, inputs, name in (
-        (selected, whole, (source, masks("2 s"), target), "Given, targets selected"),
-        (several, repeated, (source, target), "Given, several targets of a source"),
-    ):
-        yield Claim(replace(agreement(other=other), cases=20), f, inputs, name=name)
+    return decoder(
+        vocab_size=vocab_size,
+        dim=dim,
+        num_layers=num_layers,
+        dropout=dropout,
+        attention=partial(MultiHeadAttention, num_heads=num_heads, bias=bias),
+        feed_forward=partial(FeedForward, hidden_dim=hidden_dim, activation=activation, bias=bias),
+        norm=partial(nn.LayerNorm, eps=norm_eps, bias=bias),
+        positions=partial(LearnedPositions, context_length),
+        tie_embeddings=tie_embeddings,
+        extras=TransformerExtras(embedding_norm=partial(_dropout, dropout) if dropout else None),
+        init=gpt2_init,
+    )
 
 
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _decoder_claims()
-    yield from _encoder_claims()
-    yield from _encoder_decoder_claims()
-    yield from _given_claims()
+    """The laws of decoders, encoders and encoder-decoders."""
+    sizes = {"vocab_size": 5, "dim": 4, "num_heads": 2, "init": None}
+    causal = decoder(num_layers=2, **sizes)
+    plain = partial(MultiHeadAttention, num_heads=2, bias=False)
+    unordered = encoder(num_layers=2, attention=plain, **sizes)
+    both = EncoderDecoder(unordered, decoder(num_layers=1, layer_pattern="(scf)*", attention=plain, **sizes))
+    ids, valid = tokens("b t", vocab_size=5), mask_domain("b t")
+    pairs = {"source": tokens("b s", vocab_size=5), "target": tokens("b t", vocab_size=5)}
+
+    def padded(x: Tensor, padding: Tensor) -> Tensor:
+        return unordered(x, mask=Mask(padding=padding))
+
+    for law, model, inputs, name in (
+        (causality(time=1), causal, ids, "Decoder"),
+        (batch_independence(), causal, ids, "Decoder"),
+        (cached_decoding(), causal, ids, "Decoder"),
+        (every_parameter_receives_a_gradient(), causal, tokens("2 4", vocab_size=5), "Decoder"),
+        (permutation_equivariance(axis=1), unordered, ids, "Encoder without positions"),
+        (masked_positions_have_no_influence(), padded, (ids, valid), "Encoder, padded"),
+        (padding_invariance(), padded, (ids, valid), "Encoder, padded"),
+        (causality(time=1, input="target"), both, pairs, "EncoderDecoder"),
+        (permutation_invariance(axis=1, input="source"), both, pairs, "EncoderDecoder without positions"),
+    ):
+        yield Claim(replace(law, cases=15), model, inputs, name=name)

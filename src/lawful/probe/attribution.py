@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lawful.blocks.residual import LayerScale, Residual, WeightedSum
 from lawful.laws import Claim, agreement, shape, tokens
-from lawful.models.transformer import Decoder, TransformerExtras
+from lawful.models.transformer import TransformerExtras
 from lawful.probe.model_layout import ModelLayout, asked_of, frozen_norm, infer_layout, into_stream, mixed
 from lawful.probe.record import ActivationCache, near, only, record, zero_ablation
 from lawful.probe.toy_models import attention_only, unchanged
@@ -291,9 +291,9 @@ def _attribution_claims() -> Iterator[Claim]:
             name = f"{f.__name__.replace('_', ' ')}, {norm.__name__}"
             yield Claim(replace(agreement(other=logits), cases=30), f, tokens("b t:2..5", vocab_size=5), name=name)
     extras = TransformerExtras(
-        gate=partial(LayerScale, init_value=0.3), shortcut=partial(WeightedSum, init_value=(0.5, 2.0)), last=unchanged
+        gate=partial(LayerScale, init_value=0.3), embedding_skip=partial(WeightedSum, init_value=(0.5, 2.0))
     )
-    gated = Decoder(replace(attention_only(vocab=5, d=4, depth=2, heads=2).config, extras=extras))
+    gated = attention_only(vocab=5, d=4, depth=2, heads=2, extras=extras)
 
     def attributed(x: Tensor) -> Tensor:
         parts = head_attribution(gated, x)

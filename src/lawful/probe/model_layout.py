@@ -184,11 +184,11 @@ def mixed(model: nn.Module, tape: ActivationCache, before: Float[Tensor, "*batch
 
     Args:
         model: The model.
-        tape: What was recorded, `shortcuts.*` among it where the model has any.
+        tape: What was recorded, `embedding_skips.*` among it where the model has any.
         before: The stream.
     """
     for name, module in model.named_children():
-        if name == "shortcuts":
+        if name == "embedding_skips":
             for number, mix in module.named_children():
                 if isinstance(mix, WeightedSum) and tape.get(f"{name}.{number}") is before:
                     a, b = mix.weight.unbind()
@@ -198,7 +198,7 @@ def mixed(model: nn.Module, tape: ActivationCache, before: Float[Tensor, "*batch
 
 def asked_of(model: nn.Module) -> tuple[str, ...]:
     """The names of the shortcuts of a model, to be recorded."""
-    return ("shortcuts.?*",) if getattr(model, "shortcuts", None) is not None else ()
+    return ("embedding_skips.?*",) if getattr(model, "embedding_skips", None) is not None else ()
 
 
 def _ways_claims() -> Iterator[Claim]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lawful.blocks.attention import HeadSpec, MultiHeadAttention
 from lawful.blocks.positions import LearnedPositions
 from lawful.laws import Claim, agreement, transformed
-from lawful.models.transformer import Decoder, DecoderConfig, TransformerExtras
+from lawful.models.transformer import Decoder, TransformerExtras, decoder
 
 
 def unchanged(d: int) -> nn.Module:
@@ -35,6 +35,7 @@ def attention_only(
     heads: int = 2,
     context: int = 16,
     norm: Callable[[int], nn.Module] = unchanged,
+    extras: TransformerExtras | None = None,
 ) -> Decoder:
     """Makes a decoder of attention layers alone, with learned positions, biases and random weights.
 
@@ -45,22 +46,22 @@ def attention_only(
         heads: The number of heads of each.
         context: The number of positions.
         norm: Makes the norms.
+        extras: Optional parts.
 
     Examples:
         >>> attention_only(vocab=5, d=4)(torch.tensor([1, 2, 3])).shape
         torch.Size([3, 5])
     """
-    return Decoder(
-        DecoderConfig(
-            vocab=vocab,
-            d=d,
-            depth=depth,
-            order="s*",
-            attention=partial(MultiHeadAttention, num_heads=heads),
-            norm=norm,
-            positions=partial(LearnedPositions, context),
-            extras=TransformerExtras(),
-        )
+    return decoder(
+        vocab_size=vocab,
+        dim=d,
+        num_layers=depth,
+        layer_pattern="s*",
+        attention=partial(MultiHeadAttention, num_heads=heads),
+        norm=norm,
+        positions=partial(LearnedPositions, context),
+        extras=TransformerExtras() if extras is None else extras,
+        init=None,
     )
 
 
@@ -88,17 +89,15 @@ def induction_model(*, vocab: int, context: int, sharpness: float = 40.0) -> Dec
     n, size, d = context, max(context, vocab), context + 3 * vocab
     token, before, answer = (slice(i * vocab, (i + 1) * vocab) for i in range(3))
     place, matched = slice(3 * vocab, d), slice(size, size + vocab)
-    model = Decoder(
-        DecoderConfig(
-            vocab=vocab,
-            d=d,
-            depth=2,
-            order="s*",
-            attention=partial(MultiHeadAttention, heads=[HeadSpec(size, vocab, count=2)], bias=False),
-            norm=unchanged,
-            positions=partial(LearnedPositions, n),
-            extras=TransformerExtras(),
-        )
+    model = decoder(
+        vocab_size=vocab,
+        dim=d,
+        num_layers=2,
+        layer_pattern="s*",
+        attention=partial(MultiHeadAttention, heads=[HeadSpec(size, vocab, count=2)], bias=False),
+        norm=unchanged,
+        positions=partial(LearnedPositions, n),
+        init=None,
     )
     one, scale = torch.eye(vocab), sharpness * size**0.5
     weights = {

@@ -29,7 +29,7 @@ from lawful.laws import Claim, agreement, batch_independence, sums_to_one, token
 from lawful.losses.classification import cross_entropy
 from lawful.models import SoftmaxRegression, SoftmaxRegressionConfig
 from lawful.models.transformer import Encoder
-from lawful.optim import adamw, linear
+from lawful.optim import adamw, linear_schedule
 from lawful.recipes.optimization import Descent, Dropped, Fraction
 from lawful.recipes.text import Kind, for_bpe, tokenizer_of
 from lawful.recipes.transformer import Transformer, built
@@ -91,7 +91,7 @@ def bag_accuracy(train: Labelled, test: Labelled, *, parts: Callable[[str], list
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         model = SoftmaxRegression(SoftmaxRegressionConfig(d=FEATURES, classes=len(train.classes)))
-    optimizer, falling = adamw(model.parameters(), lr=0.1, decay=1e-3), linear(steps=STEPS)
+    optimizer, falling = adamw(model.parameters(), lr=0.1, weight_decay=1e-3), linear_schedule(steps=STEPS)
     for step in range(STEPS):
         optimizer.param_groups[0]["lr"] = 0.1 * falling(step)
         optimizer.zero_grad()
@@ -122,8 +122,8 @@ class Pooled(nn.Module):
 
     Examples:
         >>> import torch
-        >>> from lawful.models.transformer import EncoderConfig
-        >>> model = Pooled(Encoder(EncoderConfig(vocab=5, d=8, depth=1)), classes=3, padding=4)
+        >>> from lawful.models import encoder
+        >>> model = Pooled(encoder(vocab_size=5, dim=8, num_layers=1), classes=3, padding=4)
         >>> model(torch.tensor([[1, 2, 3], [1, 4, 4]])).shape
         torch.Size([2, 3])
     """
@@ -131,7 +131,7 @@ class Pooled(nn.Module):
     def __init__(self, encoder: Encoder, *, classes: int, padding: int, hide: float = 0.0) -> None:
         super().__init__()
         self.encoder, self.padding, self.hide = encoder, padding, Dropout(hide)
-        self.head = Dense(encoder.config.d, classes)
+        self.head = Dense(encoder.dim, classes)
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b classes"]:
         """The scores of the classes."""
@@ -287,8 +287,7 @@ class ClassifyTextRecipe:
         """
 
         def build() -> Pooled:
-            config = self.transformer.encoder_config(tokenizer.vocab + 1, context=self.context)
-            encoder = Encoder(replace(config, extras=replace(config.extras, last=nn.Identity)))
+            encoder = self.transformer.new_encoder(tokenizer.vocab + 1, context=self.context, final_norm=nn.Identity)
             return Pooled(encoder, classes=classes, padding=tokenizer.vocab, hide=self.hide)
 
         return built(build)
@@ -344,7 +343,7 @@ def model_claims(model: nn.Module, *, vocab: int) -> Iterator[Claim]:
     def filled(x: Int[Tensor, "b t"]) -> Tensor:
         return model(nn.functional.pad(x, (0, 3), value=vocab))
 
-    text = tokens("b t:1..8", vocab=vocab)
+    text = tokens("b t:1..8", vocab_size=vocab)
     yield Claim(batch_independence(), model, text, name="classify-text")
     yield Claim(agreement(other=filled), model, text, name="classify-text, filled up")
     yield Claim(sums_to_one(axis=-1), nn.Sequential(model, nn.Softmax(-1)), text, name="classify-text, probabilities")

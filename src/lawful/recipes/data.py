@@ -1,10 +1,4 @@
-"""The data of a supervised recipe: read, split, and never mixed.
-
-The sizes that data give a model.
-The form of observations: what a model is built for, and how new data are read in the same way.
-Reading observations: with labels where there are some, and never a target.
-The data of a generative recipe: observed, checked, and split into parts that share nothing.
-"""
+"""Data of the recipes: options, loading, splits, and what a model must know about its data."""
 
 from __future__ import annotations
 
@@ -18,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lawful._json import fields, whole
+from lawful._json import Config, MaxLength, Range, fields, from_json, whole
 from lawful.data import (
     BUILTIN,
     Column,
@@ -45,138 +39,157 @@ from lawful.data import (
 )
 from lawful.data.dataset import Arrays, finite
 from lawful.data.images import PARTS, Images, pictures, read_images, read_pictures
-from lawful.data.loading import ARRAYS, Encodings, resolve_path, table_at
+from lawful.data.loading import ARRAYS, resolve_path, table_at
 from lawful.data.table_encoding import Task
 from lawful.data.tables import INPUTS, TARGETS, Table, Values, find_arrays
-from lawful.training import MaxLength, Range, from_json, validate
 
-Size = Annotated[int, Range(1, 10**4)]
+_Path = Annotated[str, MaxLength(4096)]
+_Columns = Annotated[tuple[str, ...], MaxLength(10_000)]
+_ImageSize = Annotated[tuple[Annotated[int, Range(1, 10**4)], ...], MaxLength(2)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(Config):
+    """Where the data come from and how they are split."""
+
+    data: _Path = "digits"
+    """Data: a file, a folder, or the name of a built-in dataset."""
+    ignore_columns: _Columns = ()
+    """Columns of a table to ignore."""
+    drop_missing: bool = False
+    """Drop rows with missing values. By default they are an error."""
+    resize: _ImageSize = ()
+    """Height and width to resize images to."""
+    test_fraction: Annotated[float, Range(0.01, 0.9)] = 0.2
+    """Fraction of the data used for the test."""
+    validation_fraction: Annotated[float, Range(0, 0.9)] = 0.1
+    """Fraction of the remaining data used for validation."""
+    split_seed: Annotated[int, Range(0, 2**62)] = 0
+    """Random seed of the split."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.data:
+            raise ValueError("data must be a file, a folder or a built-in dataset, got an empty string")
+        if len(self.resize) not in (0, 2):
+            raise ValueError(f"resize must be a height and a width, got {self.resize}")
+
+    def split_fractions(self) -> dict[str, float]:
+        """Returns the fraction of each split that is not empty."""
+        rest = 1 - self.test_fraction
+        fractions = {
+            "train": rest * (1 - self.validation_fraction),
+            "validation": rest * self.validation_fraction,
+            "test": self.test_fraction,
+        }
+        return {name: fraction for name, fraction in fractions.items() if fraction}
+
+
+# ---------------------------------------------------------------- supervised data
 
 
 @dataclass(frozen=True)
 class DataSplits:
-    """Examples to train on, to choose by and to test with."""
+    """Training, validation and test examples of a supervised recipe."""
 
     train: SupervisedDataset
     validation: SupervisedDataset | None
     test: SupervisedDataset
     encoding: Encodings
-    notes: tuple[str, ...]
-    """What a reader should know: dropped rows, duplicates between the parts."""
+    """How rows, images or arrays are converted to tensors."""
+    warnings: tuple[str, ...]
+    """Problems of the data: dropped rows, duplicates between splits, missing classes."""
     fingerprint: str
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many examples each part has."""
+        """Number of examples of each split."""
         return {"train": len(self.train), "validation": len(self.validation or ()), "test": len(self.test)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class SupervisedData:
-    """Where the examples come from, and how they are split."""
+class SupervisedDataConfig(DataConfig):
+    """Where the examples come from and how they are split."""
 
-    data: Annotated[str, MaxLength(4096)] = "digits"
-    """A CSV, TSV, Parquet or NumPy file, a folder with a folder of images for each class, or a name: digits, iris."""
-    target: Annotated[str, MaxLength(4096)] | None = None
-    """The column to predict; by default the last."""
-    ignore: Annotated[tuple[str, ...], MaxLength(10_000)] = ()
-    """Columns that are not inputs."""
-    categorical: Annotated[tuple[str, ...], MaxLength(10_000)] = ()
-    """Columns whose values are words even if they look like numbers, such as 01234, which is then not 1234."""
-    drop_missing: bool = False
-    """Whether to drop rows with a missing value, rather than to refuse them."""
-    resize: Annotated[tuple[Size, ...], MaxLength(2)] = ()
-    """Height and width that images are resized to."""
-    test: Annotated[float, Range(0.01, 0.9)] = 0.2
-    """The share of the examples that is for the test alone."""
-    validation: Annotated[float, Range(0, 0.9)] = 0.1
-    """The share of the others that is to choose by, and not trained on."""
-    split: Annotated[int, Range(0, 2**62)] = 0
-    """The seed of the split."""
+    data: _Path = "digits"
+    """CSV, TSV, Parquet or NumPy file, a folder with one folder of images per class, or a name: digits, iris."""
+    target: _Path | None = None
+    """Column to predict. Defaults to the last column."""
+    categorical_columns: _Columns = ()
+    """Columns with categories that look like numbers, such as zip codes."""
 
-    def __post_init__(self) -> None:
-        validate(self)
-        if not self.data:
-            raise ValueError("data is a file, a folder or a name: got an empty text")
-        if len(self.resize) not in (0, 2):
-            raise ValueError(f"resize is a height and a width: got {self.resize}")
-
-    def parts(self, task: Task) -> DataSplits:
-        """Reads the examples and splits them; classes keep their shares."""
+    def load_splits(self, task: Task) -> DataSplits:
+        """Loads the examples and splits them, stratified by class."""
         size: Any = self.resize or None
-        with warnings.catch_warnings(record=True) as heard:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             examples, encoding, notes = load_dataset(
                 self.data,
                 target=self.target,
                 task=task,
-                categorical=self.categorical,
-                ignore=self.ignore,
+                categorical=self.categorical_columns,
+                ignore=self.ignore_columns,
                 drop_missing=self.drop_missing,
                 size=size,
             )
         if examples.classes and 2 * len(examples.classes) > len(examples):
-            found = f"{len(examples.classes)} classes in {len(examples)} examples"
-            raise ValueError(f"the target of {self.data} has {found}: to fit numbers, train regress")
-        parts = self.divided(examples)
-        told = [str(warning.message) for warning in heard]
-        copies = leaks({name: part.inputs for name, part in parts.items()})
-        found = [f"{leak}: {leak.second} does not measure unseen data" for leak in copies]
+            raise ValueError(
+                f"the target of {self.data} has {len(examples.classes)} classes in {len(examples)} examples: "
+                "use the recipe regress for numeric targets"
+            )
+        fractions = self.split_fractions()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # _missing_classes reports them by the name of the split
+            parts = split(examples, fractions=[*fractions.values()], seed=self.split_seed)
+        splits = dict(zip(fractions, parts, strict=True))
+        duplicates = leaks({name: part.inputs for name, part in splits.items()})
         return DataSplits(
-            train=parts["train"],
-            validation=parts.get("validation"),
-            test=parts["test"],
+            train=splits["train"],
+            validation=splits.get("validation"),
+            test=splits["test"],
             encoding=encoding,
-            notes=(*notes, *told, *absent(parts), *found),
+            warnings=(
+                *notes,
+                *(str(warning.message) for warning in caught),
+                *_missing_classes(splits),
+                *(f"{leak}: {leak.second} does not measure generalization" for leak in duplicates),
+            ),
             fingerprint=examples.fingerprint(),
         )
 
-    def divided(self, examples: SupervisedDataset) -> dict[str, SupervisedDataset]:
-        """The parts by name, of which none shares an example with another."""
-        rest = 1 - self.test
-        shares = {"train": rest * (1 - self.validation), "validation": rest * self.validation, "test": self.test}
-        shares = {name: share for name, share in shares.items() if share}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # classes that a part lacks are told by its name
-            return dict(zip(shares, split(examples, fractions=[*shares.values()], seed=self.split), strict=True))
 
-
-def absent(parts: Mapping[str, SupervisedDataset]) -> Iterator[str]:
-    """Says which classes are so rare that a part has none of them."""
-    for name, part in parts.items():
-        there = set(part.targets.tolist()) if part.classes else set()
-        lacking = [label for number, label in enumerate(part.classes or ()) if number not in there]
-        if lacking:
-            yield f"{name} has no example of class {', '.join(map(repr, lacking[:5]))}"
-
-
-Axis = Annotated[int, Range(1, 10**8)]
+def _missing_classes(splits: Mapping[str, SupervisedDataset]) -> Iterator[str]:
+    for name, part in splits.items():
+        present = set(part.targets.tolist()) if part.classes else set()
+        missing = [label for number, label in enumerate(part.classes or ()) if number not in present]
+        if missing:
+            yield f"the {name} split has no examples of class {', '.join(map(repr, missing[:5]))}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """What a model has to know of its data."""
+class ExampleSpec(Config):
+    """Sizes of supervised data that a model depends on."""
 
-    shape: Annotated[tuple[Axis, ...], MaxLength(4)]
-    """The shape of an example."""
-    outputs: Annotated[int, Range(1, 10**6)]
-    """The number of classes, or of targets."""
-    examples: Annotated[int, Range(1, 10**10)]
-    """How many examples it is trained on."""
-
-    def __post_init__(self) -> None:
-        validate(self)
+    shape: Annotated[tuple[Annotated[int, Range(1, 10**8)], ...], MaxLength(4)]
+    """Shape of an example."""
+    out_dim: Annotated[int, Range(1, 10**6)]
+    """Number of classes or targets."""
+    num_examples: Annotated[int, Range(1, 10**10)]
+    """Number of training examples."""
 
     @classmethod
-    def of(cls, examples: SupervisedDataset) -> Sizes:
-        outputs = examples.targets.shape[1] if examples.classes is None else len(examples.classes)
-        return cls(shape=tuple(examples.inputs.shape[1:]), outputs=outputs, examples=len(examples))
+    def of(cls, examples: SupervisedDataset) -> ExampleSpec:
+        """Reads the sizes of a dataset."""
+        out_dim = examples.targets.shape[1] if examples.classes is None else len(examples.classes)
+        return cls(shape=tuple(examples.inputs.shape[1:]), out_dim=out_dim, num_examples=len(examples))
 
     @classmethod
-    def described(cls, facts: Mapping[str, Any]) -> Sizes:
-        """Reads the sizes of a run's configuration, which nobody vouches for."""
-        return from_json(cls, facts.get("sizes"), at="model.sizes")
+    def from_config(cls, model_config: Mapping[str, Any]) -> ExampleSpec:
+        """Reads the sizes from the configuration of a run, and validates them."""
+        return from_json(cls, model_config.get("example_spec"), at="model.example_spec")
 
+
+# ---------------------------------------------------------------- observations of generative models
 
 DENSITIES: dict[str, Callable[[], Density]] = {
     "ring": ring,
@@ -184,23 +197,18 @@ DENSITIES: dict[str, Callable[[], Density]] = {
     "moons": two_moons,
     "grid": grid,
 }
-"""Densities in the plane that samples are drawn from, by name."""
-UNLABELLED = Column(" ")
-"""What stands for the labels of a table that has none: no column can be called so."""
-PLANE = (Column("x1"), Column("x2"))
+"""Two-dimensional densities to sample from, by name."""
+_NO_LABELS = Column(" ")
+"""Placeholder for the label column of a table without labels."""
+_POINT_COLUMNS = (Column("x1"), Column("x2"))
+_PIXEL_LEVELS = Dequantizer(levels=256)
+"""Levels of 8-bit images, scaled to [0, 1]."""
+_MAX_SCALE = 1e15
+"""Largest deviation from the mean, and its inverse the smallest."""
 
 
-def of_builtin(name: str) -> tuple[Tensor, Tensor | None, Encodings]:
-    """Built-in data, their labels and encoding; a target that is a number is one more column."""
-    examples, encoding = BUILTIN[name]()
-    if examples.classes is None and isinstance(encoding, TableEncoding):
-        together = TableEncoding((*encoding.columns, encoding.target), UNLABELLED)
-        return torch.cat([examples.inputs, examples.targets], 1), None, together
-    return examples.inputs, examples.targets, encoding
-
-
-class New(NamedTuple):
-    """New data: their values, their labels if they have them, and the files that they come from if they are images."""
+class NewData(NamedTuple):
+    """New data in the format of a run: values, labels if there are any, and files if they are images."""
 
     x: Tensor
     labels: Tensor | None
@@ -209,22 +217,22 @@ class New(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DataSpec:
-    """Says what observations look like.
+    """Format of the observations of a generative model: shape, columns, labels and quantization levels.
 
     Examples:
-        >>> form = DataSpec(encoding=Arrays((1, 8, 8)), dequantizer=Dequantizer(levels=17))
-        >>> form.shape, DataSpec.from_json(form.to_json()) == form
+        >>> spec = DataSpec(encoding=Arrays((1, 8, 8)), dequantizer=Dequantizer(levels=17))
+        >>> spec.shape, DataSpec.from_json(spec.to_json()) == spec
         ((1, 8, 8), True)
     """
 
     encoding: Encodings
-    """How rows, images or arrays become numbers."""
+    """How rows, images or arrays are converted to tensors."""
     dequantizer: Dequantizer | None = None
-    """The levels of the data, where they have some; bits per dimension are then of these."""
+    """Quantization levels of discrete data; bits per dimension refer to them."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of an observation."""
+        """Shape of an observation."""
         match self.encoding:
             case TableEncoding():
                 return (len(self.encoding.names),)
@@ -235,110 +243,116 @@ class DataSpec:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the labels; none where there are no labels."""
+        """Names of the labels; empty without labels."""
         return (
             self.encoding.target.levels if isinstance(self.encoding, TableEncoding) else self.encoding.classes
         ) or ()
 
     @property
-    def names(self) -> tuple[str, ...] | None:
-        """The names of the columns of a table."""
+    def columns(self) -> tuple[str, ...] | None:
+        """Column names of a table."""
         return self.encoding.names if isinstance(self.encoding, TableEncoding) else None
 
     @property
-    def picture(self) -> bool:
-        """Whether an observation can be shown as an image: grey or coloured, `c h w`."""
+    def is_image(self) -> bool:
+        """Whether an observation is a grayscale or RGB image, `c h w`."""
         return len(self.shape) == 3 and self.shape[0] in (1, 3)
 
-    def read(self, source: str | Path, *, seed: int = 1) -> New:
-        """Reads new data in this form: what was trained on, or anything that looks like it.
+    def read(self, source: str | Path, *, seed: int = 1) -> NewData:
+        """Reads new data in this format.
 
         Args:
-            source: A file, a folder of images, or a name of built-in data.
-            seed: What samples of a built-in density depend on.
+            source: A file, a folder of images, or the name of a built-in dataset.
+            seed: Random seed for samples of a built-in density.
         """
-        if (name := str(source)) in DENSITIES and isinstance(self.encoding, TableEncoding) and self.shape == (2,):
-            x = DENSITIES[name]().sample(1000, seed).float()
-            return New(x, None, None)
+        name = str(source)
+        if name in DENSITIES and isinstance(self.encoding, TableEncoding) and self.shape == (2,):
+            return NewData(DENSITIES[name]().sample(1000, seed).float(), None, None)
         if name in BUILTIN:
-            x, labels, own = of_builtin(name)
-            if own != self.encoding:
-                raise ValueError(f"{source} has other columns, shapes or classes than the data of this run")
-            return New(x, labels, None)
+            x, labels, encoding = _load_builtin(name)
+            if encoding != self.encoding:
+                raise ValueError(f"{source} has other columns, shapes or classes than the training data of the run")
+            return NewData(x, labels, None)
         x, labels = load_like(source, self.encoding)
         files = tuple(pictures(Path(source))) if isinstance(self.encoding, Images) else None
-        return New(x, labels if self.classes else None, files)
+        return NewData(x, labels if self.classes else None, files)
 
-    def label(self, name: str | int) -> int:
-        """The number of a label, by its name.
+    def label_index(self, label: str | int) -> int:
+        """Returns the index of a label.
 
         Examples:
-            >>> DataSpec(encoding=Arrays((2,), ("cat", "dog"))).label("dog")
+            >>> DataSpec(encoding=Arrays((2,), ("cat", "dog"))).label_index("dog")
             1
         """
         if not self.classes:
-            raise ValueError(f"the data of this run had no labels: got label {str(name)!r}")
-        if str(name) not in self.classes:
-            raise ValueError(f"the labels are {', '.join(self.classes[:20])}: got {str(name)!r}")
-        return self.classes.index(str(name))
+            raise ValueError(f"the training data of the run have no labels, got label {str(label)!r}")
+        if str(label) not in self.classes:
+            raise ValueError(f"label must be one of {', '.join(self.classes[:20])}, got {str(label)!r}")
+        return self.classes.index(str(label))
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Converts the format to JSON."""
         d = self.dequantizer
         levels = None if d is None else {"levels": d.levels, "low": d.low, "high": d.high}
         return {"encoding": self.encoding.to_json(), "dequantizer": levels}
 
     @classmethod
     def from_json(cls, value: object) -> DataSpec:
-        """Reads what `to_json` gave, from a file that nobody vouches for: anything else is refused."""
-        held = fields(value, ("encoding", "dequantizer"), where="form")
-        return cls(encoding=encoding_from_json(held["encoding"]), dequantizer=_dequantizer(held["dequantizer"]))
+        """Reads and validates the output of `to_json`."""
+        entries = fields(value, ("encoding", "dequantizer"), where="data_spec")
+        return cls(encoding=encoding_from_json(entries["encoding"]), dequantizer=_dequantizer(entries["dequantizer"]))
 
     @classmethod
-    def described(cls, facts: Mapping[str, Any]) -> DataSpec:
-        """Reads the form of a run's data from what `Training.described` said."""
-        return cls.from_json(facts.get("form"))
+    def from_config(cls, model_config: Mapping[str, Any]) -> DataSpec:
+        """Reads the format from the configuration of a run, and validates it."""
+        return cls.from_json(model_config.get("data_spec"))
 
 
 def _dequantizer(value: object) -> Dequantizer | None:
     if value is None:
         return None
-    held = fields(value, ("levels", "low", "high"), where="form.dequantizer")
-    levels = whole(held["levels"], 2, 2**31, where="form.dequantizer.levels")
+    entries = fields(value, ("levels", "low", "high"), where="data_spec.dequantizer")
+    levels = whole(entries["levels"], 2, 2**31, where="data_spec.dequantizer.levels")
     for name in ("low", "high"):
-        if isinstance(held[name], bool) or not isinstance(held[name], int | float):
-            raise ValueError(f"form.dequantizer.{name} is to be a number: got {str(held[name])[:100]}")
-    return Dequantizer(levels=levels, low=float(held["low"]), high=float(held["high"]))
-
-
-PIXELS = Dequantizer(levels=256)
-"""The levels of images of 8 bits, read as numbers from 0 to 1."""
+        if isinstance(entries[name], bool) or not isinstance(entries[name], int | float):
+            raise ValueError(f"data_spec.dequantizer.{name} must be a number, got {str(entries[name])[:100]}")
+    return Dequantizer(levels=levels, low=float(entries["low"]), high=float(entries["high"]))
 
 
 class RawObservations(NamedTuple):
-    """All observations, before they are split."""
+    """All observations, before the split."""
 
     x: Tensor
     labels: Tensor | None
     encoding: Encodings
     dequantizer: Dequantizer | None = None
     density: Density | None = None
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
-def of_density(name: str, *, n: int, seed: int) -> RawObservations:
-    """Samples of a density in the plane; their labels say which part of it they come from."""
+def _load_builtin(name: str) -> tuple[Tensor, Tensor | None, Encodings]:
+    """A built-in dataset. A numeric target becomes one more column."""
+    examples, encoding = BUILTIN[name]()
+    if examples.classes is None and isinstance(encoding, TableEncoding):
+        together = TableEncoding((*encoding.columns, encoding.target), _NO_LABELS)
+        return torch.cat([examples.inputs, examples.targets], 1), None, together
+    return examples.inputs, examples.targets, encoding
+
+
+def _load_density(name: str, *, n: int, seed: int) -> RawObservations:
+    """Samples of a two-dimensional density, labeled by the component that they come from."""
     density = DENSITIES[name]()
-    labels, target = None, UNLABELLED
+    labels, target = None, _NO_LABELS
     if isinstance(density, Mixture) and name in ("ring", "moons"):
         parts = 2 if name == "moons" else len(density.weights)
         labels = density.components(n, seed) * parts // len(density.weights)
         target = Column("label", tuple(map(str, range(parts))))
-    return RawObservations(density.sample(n, seed).float(), labels, TableEncoding(PLANE, target), None, density)
+    encoding = TableEncoding(_POINT_COLUMNS, target)
+    return RawObservations(density.sample(n, seed).float(), labels, encoding, None, density)
 
 
-def of_images(root: Path, *, size: tuple[int, int] | None) -> RawObservations:
-    """The images of a folder, with labels where there is a folder for each."""
+def _load_images(root: Path, *, size: tuple[int, int] | None) -> RawObservations:
+    """Images of a folder, labeled by subfolder if there are several."""
     folders = [f.name for f in root.iterdir() if f.is_dir() and not f.name.startswith(".") and pictures(f)]
     if len(folders) > 1 and not {name.lower() for name in folders} <= PARTS:
         examples, encoding = read_images(root, size=size)
@@ -347,11 +361,12 @@ def of_images(root: Path, *, size: tuple[int, int] | None) -> RawObservations:
         x, encoding = read_pictures(root, size=size)
         labels = None
     steps = x * 255
-    return RawObservations(x, labels, encoding, PIXELS if bool(((steps - steps.round()).abs() < 1e-3).all()) else None)
+    is_8_bit = bool(((steps - steps.round()).abs() < 1e-3).all())
+    return RawObservations(x, labels, encoding, _PIXEL_LEVELS if is_8_bit else None)
 
 
-def of_arrays(path: Path) -> RawObservations | None:
-    """The observations `x` of a NumPy file, and their labels `y`; none if the file holds columns."""
+def _load_arrays(path: Path) -> RawObservations | None:
+    """The array `x` of a NumPy file with its labels `y`; None if the file has columns."""
     arrays = read_arrays(path)
     found = find_arrays(arrays, ("", *INPUTS))
     if len(found) != 1 or found[0].ndim < 2 or found[0].dtype.names:
@@ -363,13 +378,13 @@ def of_arrays(path: Path) -> RawObservations | None:
             encoding, table, _ = fit_table_encoding(table, task="classify")
             labels, classes = encoding.targets(table), encoding.target.levels
             if len(labels) != len(x):
-                raise ValueError(f"{path.name} has {len(x)} observations and {len(labels)} labels")
+                raise ValueError(f"{path.name} has {len(x)} observations but {len(labels)} labels")
         else:
-            notes.append("y has no labels, which are whole numbers or words, at least two of them: left out")
+            notes.append("y is ignored: labels must be integers or strings, with at least two different values")
     if not x.size:
         raise ValueError(f"{path.name} is empty: its shape is {x.shape}")
     if x.ndim == 4 and x.shape[-1] in (1, 3) and x.shape[1] > 4:
-        notes.append(f"shape {x.shape} looks as if channels come last: images are n c h w here")
+        notes.append(f"shape {x.shape} looks channels-last: images are expected as n c h w")
     top = {"u": 255.0 if x.dtype.itemsize == 1 else 0.0, "b": 1.0}.get(x.dtype.kind, 0.0)
     levels = Dequantizer(levels=int(top) + 1, high=top) if top else None
     return RawObservations(
@@ -377,29 +392,22 @@ def of_arrays(path: Path) -> RawObservations | None:
     )
 
 
-def of_table(table: Table, *, labels: str | None, ignore: tuple[str, ...], drop_missing: bool) -> RawObservations:
-    """The rows of a table: every column is part of the observation but that of the labels."""
+def _load_table(table: Table, *, labels: str | None, ignore: tuple[str, ...], drop_missing: bool) -> RawObservations:
+    """Rows of a table. Every column except the labels is part of the observation."""
     if labels is None:
-        table = replace(table, columns={**table.columns, UNLABELLED.name: Values(None, np.zeros(len(table)))})
+        table = replace(table, columns={**table.columns, _NO_LABELS.name: Values(None, np.zeros(len(table)))})
     encoding, kept, notes = fit_table_encoding(
         table,
-        target=labels or UNLABELLED.name,
+        target=labels or _NO_LABELS.name,
         task="regress" if labels is None else "classify",
         ignore=ignore,
         drop_missing=drop_missing,
     )
-    words = [column.name for column in encoding.columns if column.levels is not None]
-    if words:
-        notes = (*notes, f"words become a 1 among 0s, which is no density: columns {', '.join(words[:5])}")
-    found = encoding.targets(kept)
-    return RawObservations(encoding.inputs(kept), None if labels is None else found, encoding, notes=tuple(notes))
-
-
-def of_file(path: Path, *, labels: str | None, ignore: tuple[str, ...], drop_missing: bool) -> RawObservations:
-    """The observations of a file, as its ending says."""
-    if path.suffix.lower() in ARRAYS and labels is None and not ignore and (found := of_arrays(path)) is not None:
-        return found
-    return of_table(table_at(path), labels=labels, ignore=ignore, drop_missing=drop_missing)
+    categorical = [column.name for column in encoding.columns if column.levels is not None]
+    if categorical:
+        notes = (*notes, f"one-hot columns have no density: {', '.join(categorical[:5])}")
+    targets = encoding.targets(kept)
+    return RawObservations(encoding.inputs(kept), None if labels is None else targets, encoding, warnings=tuple(notes))
 
 
 def load_observations(
@@ -412,168 +420,149 @@ def load_observations(
     n: int = 20_000,
     seed: int = 0,
 ) -> RawObservations:
-    """Reads all observations of a source.
+    """Loads all observations of a source.
 
     Args:
-        source: The name of a density or of built-in data, a file, or a folder of images.
-        labels: The column of a table that has the labels.
-        ignore: Columns that are left out.
-        drop_missing: Whether rows with a missing value are dropped.
-        size: The height and the width that images are resized to.
-        n: How many samples are drawn of a density.
-        seed: What these depend on.
+        source: Name of a density or a built-in dataset, a file, or a folder of images.
+        labels: Label column of a table.
+        ignore: Columns to ignore.
+        drop_missing: Drop rows with missing values.
+        size: Height and width to resize images to.
+        n: Number of samples of a density.
+        seed: Random seed of the samples.
 
     Examples:
-        >>> load_observations("iris").x.shape, load_observations("ring", n=5).x.shape, load_observations("diabetes").x.shape
-        (torch.Size([150, 4]), torch.Size([5, 2]), torch.Size([442, 11]))
+        >>> [tuple(load_observations(name, n=5).x.shape) for name in ("iris", "ring", "diabetes")]
+        [(150, 4), (5, 2), (442, 11)]
     """
-    named = source in DENSITIES or source in BUILTIN
-    path = Path(source) if named else resolve_path(source)
-    folder = not named and path.is_dir()
-    if (labels or ignore or drop_missing) and (named or folder):
-        raise ValueError(f"labels, ignore and drop_missing are for tables: {source} is none")
+    builtin = source in DENSITIES or source in BUILTIN
+    path = Path(source) if builtin else resolve_path(source)
+    folder = not builtin and path.is_dir()
+    if (labels or ignore or drop_missing) and (builtin or folder):
+        raise ValueError(f"label_column, ignore_columns and drop_missing need a table, got {source}")
     if size is not None and not folder:
-        raise ValueError(f"resize is for folders of images: {source} is none")
+        raise ValueError(f"resize needs a folder of images, got {source}")
     if source in DENSITIES:
-        return of_density(source, n=n, seed=seed)
+        return _load_density(source, n=n, seed=seed)
     if source in BUILTIN:
-        return RawObservations(*of_builtin(source), Dequantizer(levels=17) if source == "digits" else None)
+        return RawObservations(*_load_builtin(source), Dequantizer(levels=17) if source == "digits" else None)
     if folder:
-        return of_images(path, size=size)
-    return of_file(path, labels=labels, ignore=ignore, drop_missing=drop_missing)
-
-
-Number = Annotated[float, Range(-1e30, 1e30)]
-LARGE = 1e15
-"""How far at most, and 1 / this at least, observations may be from their mean."""
-Side = Annotated[int, Range(1, 10**4)]
+        return _load_images(path, size=size)
+    if path.suffix.lower() in ARRAYS and labels is None and not ignore and (arrays := _load_arrays(path)) is not None:
+        return arrays
+    return _load_table(table_at(path), labels=labels, ignore=ignore, drop_missing=drop_missing)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GenerativeSplits:
-    """Observations to train on, to choose by and to test with, in the units of the data."""
+    """Training, validation and test observations, in the units of the data."""
 
     train: Tensor
-    """`n *shape`, 32 bits."""
+    """`n *shape`, float32."""
     validation: Tensor | None
     test: Tensor
     train_labels: Tensor | None
-    """The numbers of the labels, `n`; none where the data have no labels."""
+    """Label indices, `n`; None without labels."""
     validation_labels: Tensor | None
     test_labels: Tensor | None
-    form: DataSpec
-    """What an observation looks like: shape, labels, levels."""
+    spec: DataSpec
+    """Shape, labels and levels of the observations."""
     density: Density | None
-    """The density that they were drawn from, where it is known."""
-    notes: tuple[str, ...]
-    """What a reader should know."""
+    """True density, if it is known."""
+    warnings: tuple[str, ...]
+    """Problems of the data."""
     fingerprint: str
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of an observation."""
-        return self.form.shape
+        """Shape of an observation."""
+        return self.spec.shape
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the labels; none where there are no labels."""
-        return self.form.classes
+        """Names of the labels; empty without labels."""
+        return self.spec.classes
 
     @property
     def dequantizer(self) -> Dequantizer | None:
-        """The levels of the data, where they have some."""
-        return self.form.dequantizer
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """The names of the columns of a table."""
-        return self.form.names
+        """Quantization levels of discrete data."""
+        return self.spec.dequantizer
 
     @property
     def held_out(self) -> Tensor:
-        """What choices are made by: the validation, or the training data where there is none."""
+        """Validation observations, or the training observations without validation."""
         return self.train if self.validation is None else self.validation
 
     @property
-    def described(self) -> dict[str, Any]:
-        """What `Training.described` is to hold, so that `Form.described` reads it back."""
-        return {"form": self.form.to_json()}
+    def held_out_labels(self) -> Tensor | None:
+        """Labels of `held_out`."""
+        return self.train_labels if self.validation is None else self.validation_labels
+
+    @property
+    def model_config(self) -> dict[str, Any]:
+        """Entry of `TrainingSetup.model_config`; `DataSpec.from_config` reads it."""
+        return {"data_spec": self.spec.to_json()}
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many observations each part has."""
-        chosen_by = 0 if self.validation is None else len(self.validation)
-        return {"train": len(self.train), "validation": chosen_by, "test": len(self.test)}
+        """Number of observations of each split."""
+        validation = 0 if self.validation is None else len(self.validation)
+        return {"train": len(self.train), "validation": validation, "test": len(self.test)}
+
+    def dequantized(self, x: Tensor, *, seed: int = 0) -> Tensor:
+        """Adds uniform noise to discrete data; returns continuous data unchanged."""
+        return x if self.dequantizer is None else self.dequantizer.dequantized(x, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerativeData:
-    """Where the observations come from, and how they are split."""
+class GenerativeDataConfig(DataConfig):
+    """Where the observations come from and how they are split."""
 
-    data: Annotated[str, MaxLength(4096)] = "digits"
-    """A .csv, .tsv, .parquet, .npy or .npz file, a folder of images, or a name: digits, mnist1d, iris, ring, moons."""
-    labels: Annotated[str, MaxLength(4096)] | None = None
-    """The column of a table that has labels; images have them by folder, an .npz file as y."""
-    ignore: Annotated[tuple[str, ...], MaxLength(10_000)] = ()
-    """Columns of a table that are left out."""
-    drop_missing: bool = False
-    """Whether to drop rows with a missing value, rather than to refuse them."""
-    resize: Annotated[tuple[Side, ...], MaxLength(2)] = ()
-    """Height and width that images are resized to."""
-    between: Annotated[tuple[Number, ...], MaxLength(2)] = ()
-    """The lowest and the highest value that there can be; others are refused. By default nothing is said."""
+    data: _Path = "digits"
+    """CSV, TSV, Parquet or NumPy file, folder of images, or a name: digits, mnist1d, iris, ring, moons, grid."""
+    label_column: _Path | None = None
+    """Label column of a table. Images are labeled by folder, an .npz file by y."""
+    value_range: Annotated[tuple[Annotated[float, Range(-1e30, 1e30)], ...], MaxLength(2)] = ()
+    """Lowest and highest allowed value; others are an error. Defaults to no limit."""
     data_levels: Annotated[int, Range(0, 2**31)] = 0
-    """How many levels the values have, from the lowest to the highest; 0 for what the data say: images have 256."""
-    examples: Annotated[int, Range(3, 10**8)] = 20_000
-    """ring, checkerboard, moons, grid: how many samples are drawn."""
-    test: Annotated[float, Range(0.01, 0.9)] = 0.2
-    """The share of the observations that is for the test alone."""
-    validation: Annotated[float, Range(0, 0.9)] = 0.1
-    """The share of the others that is to choose by, and not trained on."""
-    split: Annotated[int, Range(0, 2**62)] = 0
-    """The seed of the split, and of samples."""
+    """Number of quantization levels. Defaults to 256 for 8-bit images; 0 otherwise means continuous data."""
+    num_samples: Annotated[int, Range(3, 10**8)] = 20_000
+    """Number of samples of ring, checkerboard, moons and grid."""
 
     def __post_init__(self) -> None:
-        validate(self)
-        if not self.data:
-            raise ValueError("data is a file, a folder or a name: got an empty text")
-        if len(self.resize) not in (0, 2):
-            raise ValueError(f"resize is a height and a width: got {self.resize}")
-        if len(self.between) not in (0, 2) or (self.between and not self.between[0] < self.between[1]):
-            raise ValueError(f"between is a lowest and a highest value: got {self.between}")
+        super().__post_init__()
+        if len(self.value_range) not in (0, 2) or (self.value_range and not self.value_range[0] < self.value_range[1]):
+            raise ValueError(f"value_range must be a lowest and a highest value, got {self.value_range}")
         if self.data_levels == 1:
-            raise ValueError("data levels are at least 2, or 0 for what the data say: got 1")
+            raise ValueError("data_levels must be 0 or at least 2, got 1")
 
-    def parts(self) -> GenerativeSplits:
-        """Reads the observations, checks them and splits them; labels keep their shares."""
+    def load_splits(self) -> GenerativeSplits:
+        """Loads, validates and splits the observations, stratified by label."""
         size: Any = self.resize or None
-        found = load_observations(
+        raw = load_observations(
             self.data,
-            labels=self.labels,
-            ignore=self.ignore,
+            labels=self.label_column,
+            ignore=self.ignore_columns,
             drop_missing=self.drop_missing,
             size=size,
-            n=self.examples,
-            seed=self.split,
+            n=self.num_samples,
+            seed=self.split_seed,
         )
-        x = found.x
+        x = raw.x
         if len(x) < 3:
-            raise ValueError(f"{self.data} has {len(x)} observations: how they vary takes at least 3")
+            raise ValueError(f"{self.data} has {len(x)} observations, at least 3 are needed")
         if not bool(x.isfinite().all()):
-            raise ValueError(f"{self.data} is to have finite numbers: got NaN or infinite ones")
-        size = float(x.double().sub(x.double().mean(0)).abs().max())
-        if size and not 1 / LARGE < size < LARGE:
-            raise ValueError(f"{self.data} varies by {size:.2g}, whose square 32 bits do not hold: use other units")
-        dequantizer = self.checked(found)
-        chosen = self.divided(found)
-        parts = {name: x[rows] for name, rows in chosen.items()}
-        labels = {name: None if found.labels is None else found.labels[rows] for name, rows in chosen.items()}
+            raise ValueError(f"{self.data} has NaN or infinite values, expected finite numbers")
+        scale = float(x.double().sub(x.double().mean(0)).abs().max())
+        if scale and not 1 / _MAX_SCALE < scale < _MAX_SCALE:
+            raise ValueError(f"{self.data} varies by {scale:.2g}, whose square exceeds float32: rescale the data")
+        dequantizer = self._find_levels(raw)
+        rows = self._split_rows(raw)
+        parts = {name: x[chosen] for name, chosen in rows.items()}
+        labels = {name: None if raw.labels is None else raw.labels[chosen] for name, chosen in rows.items()}
         if bool((parts["train"] == parts["train"][:1]).all()):
-            raise ValueError(
-                f"all {len(parts['train'])} training observations of {self.data} are equal: nothing varies"
-            )
-        copies = [] if found.density else leaks(parts)
-        told = [f"{leak}: {leak.second} does not measure unseen data" for leak in copies]
+            raise ValueError(f"all {len(parts['train'])} training observations of {self.data} are equal")
+        duplicates = [] if raw.density else leaks(parts)
         return GenerativeSplits(
             train=parts["train"],
             validation=parts.get("validation"),
@@ -581,50 +570,51 @@ class GenerativeData:
             train_labels=labels["train"],
             validation_labels=labels.get("validation"),
             test_labels=labels["test"],
-            form=DataSpec(encoding=found.encoding, dequantizer=dequantizer),
-            density=found.density,
-            notes=(*found.notes, *data_warnings(parts["train"], dequantizer), *told),
-            fingerprint=fingerprint(x) if found.labels is None else fingerprint(x, found.labels),
+            spec=DataSpec(encoding=raw.encoding, dequantizer=dequantizer),
+            density=raw.density,
+            warnings=(
+                *raw.warnings,
+                *data_warnings(parts["train"], dequantizer),
+                *(f"{leak}: {leak.second} does not measure generalization" for leak in duplicates),
+            ),
+            fingerprint=fingerprint(x) if raw.labels is None else fingerprint(x, raw.labels),
         )
 
-    def checked(self, found: RawObservations) -> Dequantizer | None:
-        """The levels of the data, after a look whether values are what was said of them."""
-        low, high = float(found.x.min()), float(found.x.max())
-        came = f"{self.data} has values from {low:g} to {high:g}"
-        if self.between and not self.between[0] <= low <= high <= self.between[1]:
-            hint = ": these look like 8 bits, 0 to 255" if low >= 0 and 1 < high <= 255 >= self.between[1] else ""
-            raise ValueError(f"{came}: between {self.between[0]:g} and {self.between[1]:g} was said{hint}")
+    def _find_levels(self, raw: RawObservations) -> Dequantizer | None:
+        """Checks the range of the values and returns their levels."""
+        low, high = float(raw.x.min()), float(raw.x.max())
+        if self.value_range and not self.value_range[0] <= low <= high <= self.value_range[1]:
+            hint = ": these look like 8-bit values, 0 to 255" if low >= 0 and 1 < high <= 255 >= self.value_range[1] else ""
+            expected = f"{self.value_range[0]:g} to {self.value_range[1]:g}"
+            raise ValueError(f"{self.data} has values from {low:g} to {high:g}, expected {expected}{hint}")
         if not self.data_levels:
-            return found.dequantizer
-        least, most = self.between or (low, high)
+            return raw.dequantizer
+        least, most = self.value_range or (low, high)
         dequantizer = Dequantizer(levels=self.data_levels, low=least, high=most)
-        dequantizer.dequantized(found.x[:1000])
+        dequantizer.dequantized(raw.x[:1000])
         return dequantizer
 
-    def divided(self, found: RawObservations) -> dict[str, Tensor]:
-        """The rows of each part, of which none is in two."""
-        rest = 1 - self.test
-        shares = {"train": rest * (1 - self.validation), "validation": rest * self.validation, "test": self.test}
-        shares = {name: round(share, 9) for name, share in shares.items() if share}
-        labels = found.labels
-        if labels is not None and int(labels.unique(return_counts=True)[1].min()) < len(shares):
+    def _split_rows(self, raw: RawObservations) -> dict[str, Tensor]:
+        fractions = {name: round(fraction, 9) for name, fraction in self.split_fractions().items()}
+        labels = raw.labels
+        if labels is not None and int(labels.unique(return_counts=True)[1].min()) < len(fractions):
             labels = None
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # labels that a part lacks do no harm here
-            rows = split_indices(len(found.x), fractions=[*shares.values()], seed=self.split, labels=labels)
-        return dict(zip(shares, rows, strict=True))
+            warnings.simplefilter("ignore", UserWarning)  # a label that is missing from a split does no harm here
+            rows = split_indices(len(raw.x), fractions=[*fractions.values()], seed=self.split_seed, labels=labels)
+        return dict(zip(fractions, rows, strict=True))
 
 
 def data_warnings(x: Tensor, dequantizer: Dequantizer | None) -> Iterator[str]:
-    """Says what is special about training data: features that do not vary, levels that look like numbers."""
+    """Returns warnings about training data: constant features, too few rows, values that look discrete."""
     rows = x.flatten(1)
     constant = int((rows == rows[:1]).all(0).sum())
     if constant:
         yield f"{constant} of {rows.shape[1]} features are constant in the training data"
     if len(rows) <= rows.shape[1]:
-        yield f"{len(rows)} training observations have {rows.shape[1]} features each: a covariance is not full"
+        yield f"{len(rows)} training observations have {rows.shape[1]} features: the covariance is singular"
     if dequantizer is None and bool((rows == rows.round()).all()):
         span = f"{float(rows.min()):g} to {float(rows.max()):g}"
-        yield f"all values are whole, from {span}: a density has no bound there; say data-levels to count them as such"
+        yield f"all values are integers from {span}: the density is unbounded; set data_levels for discrete data"
     elif dequantizer is None and len(rows.unique()) < min(300, 0.05 * rows.numel()):
-        yield f"there are only {len(rows.unique())} different values: a density has no bound there; say data-levels"
+        yield f"only {len(rows.unique())} different values: the density is unbounded; set data_levels for discrete data"

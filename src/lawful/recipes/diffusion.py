@@ -209,7 +209,7 @@ class DiffusionRecipe:
         model = asked.built(seen.form)
         model.fit(seen.train if seen.dequantizer is None else seen.dequantizer.dequantized(seen.train))
         steps, size = asked.steps or 1, min(asked.batch or 1, len(seen.train))
-        optimizer = adamw(model.parameters(), lr=asked.learning_rate or 0.0, beta2=0.99, decay=0.0)
+        optimizer = adamw(model.parameters(), lr=asked.learning_rate or 0.0, betas=(0.9, 0.99), weight_decay=0.0)
         labels = seen.train_labels if self.labelled else None
         tensors = (seen.train,) if labels is None else (seen.train, labels)
         return Diffusing(
@@ -218,7 +218,7 @@ class DiffusionRecipe:
                 OptimizerStep(
                     objective=self.objective,
                     optimizer=optimizer,
-                    schedule=cosine_schedule(steps=steps, warmup=steps // 20),
+                    schedule=cosine_schedule(steps=steps, warmup_steps=steps // 20),
                     clip=1.0,
                 )
             ],

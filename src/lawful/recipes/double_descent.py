@@ -235,7 +235,7 @@ def descents(errors: np.ndarray | Sequence[float], at: Sequence[float], *, margi
         at: The sizes or the epochs.
         margin: How far errors rise to the peak, and fall from it, if that is not chance.
 
-    SupervisedDataset:
+    Examples:
         >>> found = descents([0.6, 0.4, 0.5, 0.3], [2, 4, 8, 16], margin=0.05)
         >>> found["first"], found["peak"], found["second"], found["peak error"]
         (4, 8, 16, 0.5)

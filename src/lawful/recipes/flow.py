@@ -110,13 +110,13 @@ class FlowRecipe:
         tensors = (parts.train,) if labels is None else (parts.train, labels)
         batches = ShuffledBatches(*tensors, size=min(asked.batch or 1, len(parts.train)), seed=self.engine.seed)
         steps = self.steps or min(asked.steps or 1, 100 * len(batches))
-        optimizer = adamw(model.parameters(), lr=asked.learning_rate or 0.0, beta2=0.99, decay=self.weight_decay)
+        optimizer = adamw(model.parameters(), lr=asked.learning_rate or 0.0, betas=(0.9, 0.99), weight_decay=self.weight_decay)
         patience = 0 if parts.validation is None else self.patience
         return Fitted(
             model=model,
             turns=[
                 OptimizerStep(
-                    objective=surprise, optimizer=optimizer, schedule=cosine_schedule(steps=steps, warmup=steps // 50)
+                    objective=surprise, optimizer=optimizer, schedule=cosine_schedule(steps=steps, warmup_steps=steps // 50)
                 )
             ],
             batches=batches,

@@ -520,8 +520,8 @@ class ForecastRecipe:
         drawn = generate(
             decoder_of(model),
             read.repeat_interleave(self.samples, 0),
-            tokens=self.horizon * (self.digits + 1),
-            sampling=SamplingConfig(never=DIGITS.reserved),
+            max_new_tokens=self.horizon * (self.digits + 1),
+            sampling=SamplingConfig(suppress_tokens=DIGITS.reserved),
             seed=seed,
         )
         levels = read_back(drawn.cpu(), digits=self.digits).view(len(history), self.samples, self.horizon)

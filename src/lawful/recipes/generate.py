@@ -24,7 +24,7 @@ from lawful.data.images import read_pictures
 from lawful.data.text import Tokenizer, tokenizer_from_json
 from lawful.functions import LogProbEstimate
 from lawful.inference.patch_match import PatchCompletion
-from lawful.inference.text import one_or_several
+from lawful.inference.text import as_tuple
 from lawful.models.generation import SamplingConfig
 from lawful.models.generative import AutoencoderSampler, DiffusionModel, SupportsELBO, SupportsLogProb, SupportsSample
 from lawful.recipes.data import DataSpec
@@ -75,7 +75,7 @@ def sample(
         ValueError: where the run does not write, or what is asked for cannot be.
     """
     run = run if isinstance(run, Run) else Run(run)
-    asked = GenerationRequest(tokens=tokens, sampling=sampling, stop=one_or_several(stop), seed=seed, beams=beams)
+    asked = GenerationRequest(tokens=tokens, sampling=sampling, stop=as_tuple(stop), seed=seed, beams=beams)
     recipe = recipe_of(run)
     if not isinstance(recipe, TextGenerator):
         raise ValueError(f"lawful sample takes a run that writes text or draws samples: {run.path} is of {recipe.name}")

@@ -1,4 +1,4 @@
-"""Sizes that would need more memory than any machine has are refused before it is asked for."""
+"""Limits on model sizes."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
-MOST = 2 * 10**9
-"""The largest number of weights that is built."""
+MAX_PARAMETERS = 2 * 10**9
+"""Largest number of parameters and buffer entries of a model."""
 
 
 def check_parameter_count(builders: Iterable[Callable[[], nn.Module]], *, copies: int = 1) -> None:
-    """Counts the weights of models without memory for them.
+    """Counts the parameters of models on the meta device, without allocating memory.
 
     Args:
-        builders: What builds each model.
-        copies: How many of each there are.
+        builders: Functions that build the models.
+        copies: Number of copies of each model.
 
     Raises:
-        ValueError: where there are too many.
+        ValueError: If there are more than `MAX_PARAMETERS`.
 
     Examples:
         >>> check_parameter_count([lambda: nn.Linear(10**5, 10**5)])
         Traceback (most recent call last):
-        ValueError: at most 2,000,000,000 weights were wanted: these sizes give 10,000,100,000
+        ValueError: the model has 10,000,100,000 parameters, at most 2,000,000,000 are supported: choose smaller sizes
     """
     with torch.device("meta"):
         models = (build() for build in builders)
         count = copies * sum(t.numel() for model in models for t in (*model.parameters(), *model.buffers()))
-    if count > MOST:
-        raise ValueError(f"at most {MOST:,} weights were wanted: these sizes give {count:,}")
+    if count > MAX_PARAMETERS:
+        raise ValueError(
+            f"the model has {count:,} parameters, at most {MAX_PARAMETERS:,} are supported: choose smaller sizes"
+        )

@@ -140,7 +140,7 @@ class ModularRecipe:
         """Draws the examples and builds the network."""
         model = self.built()
         train, test = self.drawn()
-        optimizer = adamw(model.parameters(), lr=self.learning_rate, decay=0.0)
+        optimizer = adamw(model.parameters(), lr=self.learning_rate, weight_decay=0.0)
 
         def constrain(model: nn.Module) -> None:
             if not isinstance(model, Counting):

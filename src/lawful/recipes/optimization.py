@@ -1,258 +1,269 @@
-"""How a recipe learns: the options that every supervised recipe has.
-
-How a transformer learns: the options that every recipe of text has.
-"""
+"""Options of optimization, evaluation and regularization that recipes share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from lawful import optim
-from lawful.data import Batch
+from lawful._json import Config, Range
+from lawful.data.batches import Batch
 from lawful.losses.regularization import elastic_net, l1, l2, penalty
 from lawful.optim.schedules import Schedule
-from lawful.optim.transforms import AdamMoments
-from lawful.training import Objective, OptimizerStep, Range, validate
+from lawful.training.setup import LossFunction, OptimizerStep
 
-
-class Suited(TypedDict):
-    """What suits a model."""
-
-    epochs: int
-    learning_rate: float
-
+_C = TypeVar("_C", bound="OptimizationConfig")
 
 Fraction = Annotated[float, Range(0, 1)]
-Dropped = Annotated[float, Range(0, 0.99)]
-NotNegative = Annotated[float, Range(0, 1e30)]
-Count = Annotated[int, Range(1, 10**9)]
+"""A number from 0 to 1."""
+Probability = Annotated[float, Range(0, 0.99)]
+"""A dropout probability."""
+NonNegative = Annotated[float, Range(0, 1e30)]
+"""A number that is not negative."""
+PositiveInt = Annotated[int, Range(1, 10**9)]
+"""A positive integer."""
+Decay = Annotated[float, Range(0, 0.9999999)]
+"""Decay of a moving average."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learning:
-    """How the weights are found."""
+class OptimizationConfig(Config):
+    """Optimizer, learning rate schedule and batch size."""
 
+    steps: PositiveInt | None = None
+    """Number of training steps. Defaults to a value for the model; `epochs` overrides it."""
     epochs: Annotated[int, Range(1, 10**7)] | None = None
-    """How often every example is seen; by default what suits the model."""
-    batch: Count = 64
-    """Examples in a step."""
+    """Number of passes over the training data, instead of `steps`."""
+    batch_size: PositiveInt | None = None
+    """Examples per step. Defaults to a value for the model."""
     optimizer: Literal["adamw", "adam", "sgd", "momentum", "nesterov", "muon", "lion"] = "adamw"
-    """What makes a step of a gradient."""
-    learning_rate: NotNegative | None = None
-    """The length of a step, at its longest; by default what suits the model."""
-    schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
-    """How the learning rate changes from the first step to the last."""
-    warmup: Fraction = 0.1
-    """cosine, linear: the share of the steps in which the rate rises; warmup-stable-decay: and in which it falls."""
-    weight_decay: NotNegative = 1e-2
-    """How strongly weights are pulled to 0 apart from the loss (decoupled, or coupled in adam, sgd and their kin)."""
-    penalty: Literal["none", "l1", "l2", "elastic"] = "none"
-    """What the loss adds for large weights."""
-    penalty_weight: NotNegative = 1e-4
-    """The factor of the penalty."""
-    penalty_mix: Fraction = 0.5
-    """elastic: the share of the absolute values; the rest is of the squares."""
-    penalty_on: str = "*weight"
-    """Which parameters it is for, as a pattern of their names: `*layers.0.weight` for a layer."""
-    max_norm: NotNegative = 0.0
-    """The largest norm of the weights into a unit; 0 for no bound."""
-    max_norm_on: str = "*weight"
-    """Which weights it is for, as a pattern of their names."""
-    clip: NotNegative = 0.0
-    """The largest norm of the gradient; 0 for no bound."""
-    accumulate: Annotated[int, Range(1, 10**6)] = 1
-    """In how many parts a batch is taken, to need less memory."""
-    average: Annotated[float, Range(0, 0.9999999)] = 0.0
-    """The decay of a moving average of the weights, which is then what is kept; 0 for none."""
-    patience: Annotated[int, Range(0, 10**6)] = 0
-    """How many evaluations without a better one end the training, with the best weights put back; 0 for all epochs."""
-    members: Annotated[int, Range(1, 100)] = 1
-    """How many models to train, with a seed each, and average."""
-    bagging: bool = False
-    """Whether each member has examples drawn anew, with replacement."""
-    combine: Literal["probabilities", "log-probabilities"] = "probabilities"
-    """What of the members is averaged."""
+    """Optimizer. Muon updates matrices and leaves the other parameters to AdamW."""
+    learning_rate: NonNegative | None = None
+    """Peak learning rate. Defaults to a value for the model."""
+    weight_decay: NonNegative = 1e-2
+    """Weight decay: decoupled for adamw, lion and muon, else added to the gradient."""
+    betas: tuple[Decay, Decay] | None = None
+    """Betas of Adam, AdamW and Lion. Defaults to those of the optimizer."""
+    schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "cosine"
+    """Learning rate schedule. one-cycle has its own warmup and final learning rate."""
+    warmup_steps: Annotated[int, Range(0, 10**9)] | None = None
+    """Warmup steps of the learning rate. Defaults to `warmup_ratio` of all steps."""
+    warmup_ratio: Fraction = 0.0
+    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay."""
+    min_lr_ratio: Fraction = 0.0
+    """Final learning rate, as a fraction of the peak."""
+    grad_clip_norm: NonNegative = 0.0
+    """Maximum gradient norm; 0 disables clipping."""
+    grad_accumulation_steps: Annotated[int, Range(1, 10**6)] = 1
+    """Gradient accumulation steps: parts of a batch that are processed one after the other."""
+    ema_decay: Decay = 0.0
+    """EMA decay; the averaged weights are evaluated and saved. 0 disables."""
 
-    def __post_init__(self) -> None:
-        validate(self)
+    def with_defaults(self: _C, **defaults: Any) -> _C:
+        """Returns a copy in which options that are None have the given values."""
+        return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
 
-    def suited(self, *, epochs: int, learning_rate: float) -> Learning:
-        """Fills in what was left to the model."""
-        rate = learning_rate if self.learning_rate is None else self.learning_rate
-        return replace(self, epochs=self.epochs or epochs, learning_rate=rate)
+    def num_steps(self, steps_per_epoch: int) -> int:
+        """Returns the number of training steps."""
+        return self.epochs * steps_per_epoch if self.epochs else self.steps or 1
 
-    def turn(self, model: nn.Module, objective: Objective, *, steps: int) -> OptimizerStep:
-        """Puts the objective, with its penalty, and the optimizer of a model together."""
-        if self.penalty != "none":
-            penalty(model, l2, on=self.penalty_on)  # refuses a pattern of no name before the first step
+    def optimizer_step(
+        self, model: nn.Module, loss_fn: LossFunction, *, steps: int, params: Iterable[Any] | None = None
+    ) -> OptimizerStep:
+        """Builds the optimizer and the schedule for a loss.
+
+        Args:
+            model: Model to train.
+            loss_fn: Loss to minimize.
+            steps: Number of training steps.
+            params: Parameters or parameter groups. Defaults to all parameters, without weight decay for vectors.
+        """
         return OptimizerStep(
-            objective=self.penalised(objective),
-            optimizer=self.optimizer_of(model),
-            schedule=self.schedule_of(steps),
-            clip=self.clip or None,
+            loss_fn=loss_fn,
+            optimizer=self.build_optimizer(model, steps=steps, params=params),
+            schedule=self.build_schedule(steps),
+            grad_clip_norm=self.grad_clip_norm or None,
         )
 
-    def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The optimizer; biases and other vectors are not pulled to 0."""
-        rate, decay = self.learning_rate or 0.0, self.weight_decay
+    def build_optimizer(
+        self, model: nn.Module, *, steps: int, params: Iterable[Any] | None = None
+    ) -> torch.optim.Optimizer:
+        """Builds the optimizer of a model."""
+        lr, weight_decay = self.learning_rate or 0.0, self.weight_decay
+        betas: dict[str, Any] = {} if self.betas is None else {"betas": self.betas}
         if self.optimizer == "muon":
-            return optim.muon_with_adamw(model, lr=rate, adam_lr=rate, decay=decay)
-        learnt = [p for p in model.parameters() if p.requires_grad]
-        groups = [
-            {"params": [p for p in learnt if p.dim() > 1]},
-            {"params": [p for p in learnt if p.dim() <= 1], "decay": 0.0},
-        ]
-        groups = [group for group in groups if group["params"]]
+            return optim.muon_with_adamw(model, lr=lr, adam_lr=lr, weight_decay=weight_decay)
+        groups = list(_decay_groups(model) if params is None else params)
         match self.optimizer:
             case "adamw":
-                return optim.adamw(groups, lr=rate, decay=decay)
+                return optim.adamw(groups, lr=lr, weight_decay=weight_decay, **betas)
             case "adam":
-                return optim.adam(groups, lr=rate, decay=decay)
+                return optim.adam(groups, lr=lr, weight_decay=weight_decay, **betas)
             case "sgd":
-                return optim.gradient_descent(groups, lr=rate, decay=decay)
+                return optim.sgd(groups, lr=lr, momentum=0.0, weight_decay=weight_decay)
             case "momentum":
-                return optim.momentum(groups, lr=rate, decay=decay)
+                return optim.momentum(groups, lr=lr, weight_decay=weight_decay)
             case "nesterov":
-                return optim.nesterov(groups, lr=rate, decay=decay)
+                return optim.sgd(groups, lr=lr, momentum=0.9, nesterov=True, weight_decay=weight_decay)
             case "lion":
-                return optim.lion(groups, lr=rate, decay=decay)
+                return optim.Lion(groups, lr=lr, weight_decay=weight_decay, **betas)
 
-    def schedule_of(self, steps: int) -> Schedule:
-        """The schedule over all steps."""
-        warmup = min(int(self.warmup * steps), steps - 1)
+    def build_schedule(self, steps: int) -> Schedule:
+        """Builds the schedule of the learning rate."""
+        warmup = int(self.warmup_ratio * steps) if self.warmup_steps is None else self.warmup_steps
+        warmup, floor = min(warmup, steps - 1), self.min_lr_ratio
         match self.schedule:
             case "constant":
-                return optim.constant
+                return optim.with_warmup(optim.constant, steps=warmup)
             case "cosine":
-                return optim.cosine_schedule(steps=steps, warmup=warmup)
+                return optim.cosine_schedule(steps=steps, warmup=warmup, floor=floor)
             case "linear":
-                return optim.linear(steps=steps, warmup=warmup)
+                return optim.linear(steps=steps, warmup=warmup, floor=floor)
             case "one-cycle":
                 return optim.one_cycle(steps=max(2, steps))
             case "warmup-stable-decay":
                 cooldown = min(max(1, warmup), steps - warmup)
-                return optim.warmup_stable_decay(steps=steps, warmup=warmup, cooldown=cooldown)
-
-    def penalised(self, objective: Objective) -> Objective:
-        """The objective with the penalty added to its loss."""
-        if self.penalty == "none":
-            return objective
-        rho: Callable[[Tensor], Tensor] = {
-            "l1": l1,
-            "l2": l2,
-            "elastic": partial(elastic_net, alpha=float(self.penalty_mix)),
-        }[self.penalty]
-
-        def whole(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-            found = objective(model, batch)
-            figures = {"loss": found} if isinstance(found, Tensor) else dict(found)
-            added = penalty(model, rho, on=self.penalty_on)
-            return {**figures, "loss": figures["loss"] + self.penalty_weight * added, "penalty": added}
-
-        return whole
-
-    def constraint(self) -> Callable[[nn.Module], None] | None:
-        """What bounds the weights after a step."""
-        return partial(optim.max_norm, at_most=self.max_norm, on=self.max_norm_on) if self.max_norm else None
+                return optim.warmup_stable_decay(steps=steps, warmup=warmup, cooldown=cooldown, floor=floor)
 
 
-Decaying = Annotated[float, Range(0, 0.9999999)]
+def _decay_groups(model: nn.Module) -> list[dict[str, Any]]:
+    """Parameter groups without weight decay for biases and other vectors."""
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trainable if p.dim() > 1]},
+        {"params": [p for p in trainable if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Descent:
-    """How the weights are found."""
+class EvaluationConfig(Config):
+    """How often the model is evaluated, and when training stops early."""
 
-    steps: Annotated[int, Range(1, 10**9)] = 400
-    """The number of steps, unless epochs are given."""
-    epochs: Annotated[int, Range(1, 10**7)] | None = None
-    """How often everything is seen, in place of a number of steps."""
-    batch: Count = 32
-    """Examples in a step."""
+    num_evals: Annotated[int, Range(1, 10**6)] | None = None
+    """Number of evaluations during training. Defaults to one per epoch."""
+    patience: Annotated[int, Range(0, 10**6)] = 0
+    """Evaluations without improvement before training stops and the best weights are restored; 0 disables."""
+
+    def eval_every(self, steps: int, *, steps_per_epoch: int) -> int:
+        """Returns the number of steps between evaluations."""
+        return steps_per_epoch if self.num_evals is None else max(1, -(-steps // self.num_evals))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegularizationConfig(Config):
+    """Penalties and constraints on the weights."""
+
+    penalty: Literal["none", "l1", "l2", "elastic-net"] = "none"
+    """Penalty on the weights that is added to the loss."""
+    penalty_weight: NonNegative = 1e-4
+    """Weight of the penalty."""
+    l1_ratio: Fraction = 0.5
+    """Fraction of L1 in the elastic-net penalty."""
+    penalty_params: str = "*weight"
+    """Glob pattern of the names of the penalized parameters."""
+    max_norm: NonNegative = 0.0
+    """Maximum norm of the incoming weights of a unit; 0 disables."""
+    max_norm_params: str = "*weight"
+    """Glob pattern of the names of the parameters with a maximum norm."""
+
+    def penalized(self, model: nn.Module, loss_fn: LossFunction) -> LossFunction:
+        """Adds the penalty to a loss.
+
+        Raises:
+            ValueError: If no parameter of the model matches `penalty_params`.
+        """
+        if self.penalty == "none":
+            return loss_fn
+        penalty(model, l2, on=self.penalty_params)
+        rho: Callable[[Tensor], Tensor] = {
+            "l1": l1,
+            "l2": l2,
+            "elastic-net": partial(elastic_net, alpha=float(self.l1_ratio)),
+        }[self.penalty]
+
+        def penalized_loss(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+            output = loss_fn(model, batch)
+            metrics = {"loss": output} if isinstance(output, Tensor) else dict(output)
+            added = penalty(model, rho, on=self.penalty_params)
+            return {**metrics, "loss": metrics["loss"] + self.penalty_weight * added, "penalty": added}
+
+        return penalized_loss
+
+    def constraint(self) -> Callable[[nn.Module], None] | None:
+        """Returns the function that clips weight norms after a step."""
+        return partial(optim.max_norm, at_most=self.max_norm, on=self.max_norm_params) if self.max_norm else None
+
+
+class LearningRates(NamedTuple):
+    """Default learning rates of a transformer recipe."""
+
+    muon: float = 0.02
+    """Matrices, with Muon."""
+    adam: float = 0.01
+    """Embeddings and vectors; all parameters without Muon."""
+    ngram: float | None = None
+    """N-gram embeddings; None for `adam`."""
+    head: float | None = None
+    """Output head; None for `adam`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerOptimizationConfig(OptimizationConfig):
+    """Optimizer, learning rate schedule and batch size of a transformer."""
+
+    default_learning_rates: ClassVar[LearningRates] = LearningRates()
+
+    steps: PositiveInt | None = 400
+    batch_size: PositiveInt | None = 32
     optimizer: Literal["muon", "adamw"] = "muon"
-    """What makes a step of a gradient: Muon for matrices inside and AdamW for the rest, or AdamW for all."""
-    learning_rate: NotNegative = 0.02
-    """muon: the length of a step of a matrix."""
-    adam_rate: NotNegative = 0.01
-    """The length of a step of the embedding and of vectors; adamw: of matrices too."""
-    table_rate: NotNegative | None = None
-    """That of the tables of runs of tokens; by default the one above."""
-    head_rate: NotNegative | None = None
-    """That of the head; by default the one above."""
-    momentum: Decaying = 0.95
-    """muon: how slowly the average gradient changes."""
-    momentum_warmup: Fraction = 0.0
-    """muon: the share of the steps in which it rises to that, from 0.1 less."""
-    beta1: Decaying = 0.8
-    """adamw: how slowly the average gradient changes."""
-    beta2: Decaying = 0.95
-    """adamw: how slowly the average square of the gradient changes."""
-    weight_decay: NotNegative = 0.0
-    """How strongly matrices and tables are pulled to 0."""
+    learning_rate: NonNegative | None = None
+    """Peak learning rate: of the matrices for muon, of all parameters for adamw. Defaults to a value for the recipe."""
+    adam_learning_rate: NonNegative | None = None
+    """Learning rate of embeddings and vectors with muon. Defaults to a value for the recipe."""
+    ngram_learning_rate: NonNegative | None = None
+    """Learning rate of the n-gram embeddings. Defaults to a value for the recipe, or to that of the embeddings."""
+    head_learning_rate: NonNegative | None = None
+    """Learning rate of the output head. Defaults to a value for the recipe, or to that of the embeddings."""
+    momentum: Decay = 0.95
+    """Momentum of Muon."""
+    momentum_warmup_ratio: Fraction = 0.0
+    """Fraction of the steps in which Muon's momentum rises by 0.1 to `momentum`."""
+    betas: tuple[Decay, Decay] | None = (0.8, 0.95)
+    weight_decay: NonNegative = 0.0
+    """Weight decay of matrices and embeddings."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """How the learning rate falls from the first step to the last."""
-    floor: Fraction = 0.0
-    """Where it ends, as a share of what it was."""
-    warmup: Fraction = 0.0
-    """The share of the steps in which it rises."""
-    clip: NotNegative = 0.0
-    """The largest norm of the gradient; 0 for no bound."""
-    average: Decaying = 0.0
-    """The decay of a moving average of the weights, which is then what is kept; 0 for none."""
-    accumulate: Annotated[int, Range(1, 10**6)] = 1
-    """In how many parts a batch is taken, to need less memory."""
-    evaluations: Annotated[int, Range(1, 10**6)] = 5
-    """How often the model is measured on what it is not trained on."""
 
-    def __post_init__(self) -> None:
-        validate(self)
-
-    def length(self, epoch: int) -> int:
-        """The number of steps, where an epoch has so many."""
-        return self.steps if self.epochs is None else self.epochs * epoch
-
-    def every(self, steps: int) -> int:
-        """The steps from one evaluation to the next."""
-        return max(1, -(-steps // self.evaluations))
-
-    def turn(self, model: nn.Module, objective: Objective, *, steps: int) -> OptimizerStep:
-        """Puts the objective and the optimizer of a model together."""
-        return OptimizerStep(
-            objective=objective,
-            optimizer=self.optimizer_of(model, steps=steps),
-            schedule=self.schedule_of(steps),
-            clip=self.clip or None,
-        )
-
-    def optimizer_of(self, model: nn.Module, *, steps: int) -> torch.optim.Optimizer:
-        """The optimizer; tables and the head are AdamW's."""
-        moments = AdamMoments(beta1=self.beta1, beta2=self.beta2, eps=1e-10)
-        own = {"*ngrams.*": self.table_rate, "*head.*": self.head_rate, "*": self.adam_rate}
-        rise = int(self.momentum_warmup * steps)
-        rising = optim.WarmupMomentum(self.momentum, first=max(0.0, self.momentum - 0.1), rise=rise)
+    def build_optimizer(
+        self, model: nn.Module, *, steps: int, params: Iterable[Any] | None = None
+    ) -> torch.optim.Optimizer:
+        """Builds Muon with AdamW for embeddings, vectors and the head; or AdamW for all parameters."""
+        adamw, default = self.optimizer == "adamw", self.default_learning_rates
+        if adamw and self.learning_rate is not None:
+            lr = adam_lr = self.learning_rate
+            default = LearningRates()
+        else:
+            lr = default.muon if self.learning_rate is None else self.learning_rate
+            adam_lr = default.adam if adamw or self.adam_learning_rate is None else self.adam_learning_rate
+        rates = {
+            "*ngrams.*": default.ngram if self.ngram_learning_rate is None else self.ngram_learning_rate,
+            "*head.*": default.head if self.head_learning_rate is None else self.head_learning_rate,
+            "*": adam_lr,
+        }
+        warmup, initial = int(self.momentum_warmup_ratio * steps), max(0.0, self.momentum - 0.1)
+        rising = optim.WarmupMomentum(self.momentum, initial_momentum=initial, warmup_steps=warmup)
         return optim.muon_with_adamw(
             model,
-            lr=self.learning_rate,
-            adam_lr={name: rate for name, rate in own.items() if rate is not None},
-            beta=rising if rise else self.momentum,
-            decay=self.weight_decay,
-            moments=moments,
-            on="*layers.*" if self.optimizer == "muon" else "",
+            lr=lr,
+            adam_lr={pattern: rate for pattern, rate in rates.items() if rate is not None},
+            momentum=rising if warmup else self.momentum,
+            betas=self.betas or (0.8, 0.95),
+            eps=1e-10,
+            weight_decay=self.weight_decay,
+            muon_params="" if adamw else "*layers.*",
         )
-
-    def schedule_of(self, steps: int) -> Schedule:
-        """The schedule over all steps."""
-        warmup = min(int(self.warmup * steps), steps - 1)
-        match self.schedule:
-            case "linear":
-                return optim.linear(steps=steps, warmup=warmup, floor=self.floor)
-            case "cosine":
-                return optim.cosine_schedule(steps=steps, warmup=warmup, floor=self.floor)
-            case "constant":
-                return optim.with_warmup(optim.constant, steps=warmup)

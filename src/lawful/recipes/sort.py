@@ -71,7 +71,7 @@ class SortRecipe:
         """Says how many unseen lists are sorted, and shows some."""
         lists = self.drawn()
         right = self.right(training.model, lists)
-        shown = generate(decoder_of(training.model), lists[:10], tokens=self.length, sampling=GREEDY)
+        shown = generate(decoder_of(training.model), lists[:10], max_new_tokens=self.length, sampling=GREEDY)
         lines = [f"{word(x)} -> {word(y)}" for x, y in zip(lists[:10], shown, strict=True)]
         (run.samples / "unseen_lists.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         return {
@@ -91,7 +91,11 @@ class SortRecipe:
             known = f"{self.length} digits from 0 to {self.kinds - 1}"
             raise ValueError(f"the prompt is to be {known}: got {prompt[:100]!r}")
         found = generate(
-            decoder_of(model), tokenizer.encode(prompt), tokens=self.length, sampling=asked.sampling, seed=asked.seed
+            decoder_of(model),
+            tokenizer.encode(prompt),
+            max_new_tokens=self.length,
+            sampling=asked.sampling,
+            seed=asked.seed,
         )
         yield tokenizer.decode(found[0].tolist())
 
@@ -114,7 +118,7 @@ class SortRecipe:
 
     def right(self, model: nn.Module, lists: Int[Tensor, "n length"]) -> Bool[Tensor, " n"]:
         """Which lists the model sorts without a mistake."""
-        found = [generate(decoder_of(model), part, tokens=self.length, sampling=GREEDY) for part in lists.split(1000)]
+        found = [generate(decoder_of(model), part, max_new_tokens=self.length, sampling=GREEDY) for part in lists.split(1000)]
         return (torch.cat(found).cpu() == lists.sort(-1).values).all(-1)
 
 

@@ -1,130 +1,329 @@
-"""What recipes with examples and targets share: from the options to a training, and back from a run to a model."""
+"""What classification and regression share: model specifications, ensembles and the training setup."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import torch
 from torch import nn
 
+from lawful._json import Config, MaxLength, Range, Tagged
+from lawful.blocks import CIRCULAR, SAME, Standardize
 from lawful.data import Augment, ShuffledBatches, SupervisedDataset, bootstrap_indices
 from lawful.inference import Ensemble
 from lawful.inference.ensemble import Average
 from lawful.laws import Claim
-from lawful.models import Standardized
-from lawful.recipes.data import DataSplits, Sizes, SupervisedData
+from lawful.models import (
+    MLP,
+    KNearest,
+    KNearestClassifier,
+    KNearestConfig,
+    LinearRegression,
+    LinearRegressionConfig,
+    MLPConfig,
+    PolynomialRegression,
+    PolynomialRegressionConfig,
+    ResidualCNN,
+    ResidualCNNConfig,
+    SoftmaxRegression,
+    SoftmaxRegressionConfig,
+    Standardized,
+    ThresholdedRegression,
+    ThresholdedRegressionConfig,
+)
+from lawful.recipes.data import DataSplits, ExampleSpec, SupervisedDataConfig
 from lawful.recipes.model_size import check_parameter_count
-from lawful.recipes.optimization import Learning
-from lawful.training import Objective, TrainerConfig, TrainingSetup, seeded
+from lawful.recipes.optimization import (
+    EvaluationConfig,
+    NonNegative,
+    OptimizationConfig,
+    PositiveInt,
+    Probability,
+    RegularizationConfig,
+)
+from lawful.training import LossFunction, Recipe, TrainingSetup
+
+HiddenDims = Annotated[tuple[Annotated[int, Range(1, 10**6)], ...], MaxLength(100)]
+"""Widths of hidden layers."""
+
+
+class ModelSpec(Config, Tagged):
+    """Base class of the model specifications of supervised recipes."""
+
+    epochs: ClassVar[int] = 60
+    """Default number of epochs."""
+    learning_rate: ClassVar[float] = 3e-3
+    """Default learning rate."""
+    closed_form: ClassVar[bool] = False
+    """Whether the model is fitted without gradient descent."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Supervised(TrainingSetup):
-    """A training together with the examples that it was made of."""
+class MLPSpec(ModelSpec):
+    """Multilayer perceptron."""
 
-    parts: DataSplits
+    name: ClassVar[str] = "mlp"
+
+    hidden_dims: HiddenDims = (256,)
+    """Width of each hidden layer."""
+    dropout: Probability = 0.3
+    """Dropout probability. With dropout, predictions have an uncertainty."""
 
 
-def prepared(
-    model: Standardized,
-    parts: DataSplits,
-    *,
-    learning: Learning,
-    engine: TrainerConfig,
-    objective: Objective,
-    evaluate: Callable[[nn.Module, SupervisedDataset], Mapping[str, float]],
-    claims: Callable[[nn.Module], Iterable[Claim]],
-    augment: Augment | None = None,
-    fitted: bool = False,
-) -> Supervised:
-    """Makes a training of a model and its examples.
+@dataclass(frozen=True, kw_only=True)
+class CNNSpec(ModelSpec):
+    """Residual convolutional network for images and series."""
 
-    Args:
-        model: The model, fitted to the moments of the training examples.
-        parts: The examples.
-        learning: How it learns.
-        engine: How it is run.
-        objective: The loss.
-        evaluate: Figures of the model on examples.
-        claims: The laws that the trained model is to keep.
-        augment: What is done to a batch before a step.
-        fitted: Whether the model needs no steps.
-    """
-    train = drawn(parts.train, learning, engine)
-    batches = ShuffledBatches(train.inputs, train.targets, size=learning.batch, seed=engine.seed)
-    steps = 0 if fitted else (learning.epochs or 1) * len(batches)
-    validation, patience = parts.validation, 0 if fitted else learning.patience
-    if patience and validation is None:
-        raise ValueError("patience wants examples to choose by: give validation a share above 0, or patience 0")
-    return Supervised(
-        model=model,
-        turns=[] if fitted else [learning.turn(model, objective, steps=steps)],
-        batches=batches,
-        steps=steps,
-        evaluate=None if validation is None else lambda model: evaluate(model, validation),
-        every=len(batches),
-        patience=patience or None,
-        augment=augment,
-        constrain=learning.constraint(),
-        average=learning.average or None,
-        accumulate=learning.accumulate,
-        claims=claims,
-        described={"encoding": parts.encoding.to_json(), "sizes": Sizes.of(parts.train)},
-        fingerprint=parts.fingerprint,
-        notes=parts.notes,
-        parts=parts,
+    name: ClassVar[str] = "cnn"
+    epochs: ClassVar[int] = 20
+    learning_rate: ClassVar[float] = 1e-2
+
+    channels: Annotated[int, Range(1, 10**6)] = 32
+    """Number of channels."""
+    num_layers: Annotated[int, Range(0, 1000)] = 3
+    """Number of residual blocks."""
+    kernel_size: Annotated[int, Range(0, 99)] = 0
+    """Kernel size, an odd number. 0 chooses 3 for images and 5 for series."""
+    dropout: Probability = 0.3
+    """Dropout probability. With dropout, predictions have an uncertainty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticSpec(ModelSpec):
+    """Multinomial logistic regression."""
+
+    name: ClassVar[str] = "logistic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdedSpec(ModelSpec):
+    """Least-squares regression on one-hot targets, with thresholds: a baseline that logistic regression beats."""
+
+    name: ClassVar[str] = "thresholded"
+    closed_form: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class KNNSpec(ModelSpec):
+    """K nearest neighbors."""
+
+    name: ClassVar[str] = "knn"
+    closed_form: ClassVar[bool] = True
+
+    num_neighbors: Annotated[int, Range(1, 10**6)] = 5
+    """Number of neighbors."""
+    p: Annotated[float, Range(1, 1e6)] = 2.0
+    """Exponent of the Minkowski distance; 2 is Euclidean."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPRegressorSpec(ModelSpec):
+    """Multilayer perceptron."""
+
+    name: ClassVar[str] = "mlp"
+    epochs: ClassVar[int] = 100
+
+    hidden_dims: HiddenDims = (64, 64)
+    """Width of each hidden layer."""
+    dropout: Probability = 0.0
+    """Dropout probability. With dropout, predictions have an uncertainty."""
+    loss: Literal["mse", "mae", "huber"] = "mse"
+    """Loss, on standardized targets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearSpec(ModelSpec):
+    """Linear regression by least squares."""
+
+    name: ClassVar[str] = "linear"
+    closed_form: ClassVar[bool] = True
+
+    ridge: NonNegative = 0.0
+    """Ridge penalty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolynomialSpec(ModelSpec):
+    """Polynomial regression by least squares."""
+
+    name: ClassVar[str] = "polynomial"
+    closed_form: ClassVar[bool] = True
+
+    degree: Annotated[int, Range(1, 100)] = 2
+    """Degree of the polynomial."""
+    ridge: NonNegative = 0.0
+    """Ridge penalty."""
+
+
+ClassifierSpec = MLPSpec | CNNSpec | LogisticSpec | ThresholdedSpec | KNNSpec
+"""Models of classification."""
+RegressorSpec = MLPRegressorSpec | LinearSpec | PolynomialSpec | KNNSpec
+"""Models of regression."""
+
+
+def build_classifier(spec: ClassifierSpec, sizes: ExampleSpec) -> Standardized:
+    """Builds a classifier for raw inputs; it returns logits."""
+    channels = (sizes.shape[0], *[1] * len(sizes.shape[1:]))
+    dim, core = math.prod(sizes.shape), None
+    match spec:
+        case MLPSpec():
+            core = MLP(MLPConfig(d_in=dim, d_out=sizes.out_dim, hidden=spec.hidden_dims, dropout=spec.dropout))
+        case LogisticSpec():
+            core = SoftmaxRegression(SoftmaxRegressionConfig(d=dim, classes=sizes.out_dim))
+        case ThresholdedSpec():
+            core = ThresholdedRegression(ThresholdedRegressionConfig(d=dim, classes=sizes.out_dim))
+        case KNNSpec():
+            k = min(spec.num_neighbors, sizes.num_examples)
+            core = KNearestClassifier(
+                KNearestConfig(
+                    n=sizes.num_examples, d=dim, outputs=sizes.out_dim, k=k, order=float(spec.p), smoothing=0.1
+                )
+            )
+        case CNNSpec():
+            return Standardized(_build_cnn(spec, sizes), inputs=Standardize(channels))
+    return Standardized(nn.Sequential(nn.Flatten(1), core), inputs=Standardize(channels))
+
+
+def _build_cnn(spec: CNNSpec, sizes: ExampleSpec) -> nn.Module:
+    if len(sizes.shape) < 2:
+        raise ValueError(f"model cnn needs images or series, got examples of shape {sizes.shape}: use model mlp")
+    series = len(sizes.shape) == 2
+    return ResidualCNN(
+        ResidualCNNConfig(
+            channels=sizes.shape[0],
+            classes=sizes.out_dim,
+            width=spec.channels,
+            depth=spec.num_layers,
+            kernel=spec.kernel_size or (5 if series else 3),
+            padding=CIRCULAR if series else SAME,
+            dims=len(sizes.shape) - 1,
+            dropout=spec.dropout,
+        )
     )
 
 
-def used(recipe: Any, only: Mapping[str, Sequence[str]]) -> None:
-    """Refuses an option of another model than the one that is trained.
-
-    Args:
-        recipe: A dataclass with a field `model`.
-        only: The models that an option is for.
-    """
-    usual = {option.name: option.default for option in fields(recipe)}
-    for name, models in only.items():
-        if recipe.model not in models and getattr(recipe, name) != usual[name]:
-            raise ValueError(f"{name} is for the model {' or '.join(models)}: the model is {recipe.model}")
-
-
-def drawn(train: SupervisedDataset, learning: Learning, engine: TrainerConfig) -> SupervisedDataset:
-    """The examples that a model is trained on: all of them, or as many drawn with replacement."""
-    return train.take(bootstrap_indices(len(train), seed=engine.seed)) if learning.bagging else train
-
-
-@dataclass(frozen=True, kw_only=True)
-class Members:
-    """What makes an ensemble of a recipe: its members are the same recipe with other seeds."""
-
-    given: SupervisedData = field(default_factory=SupervisedData)
-    learning: Learning = field(default_factory=Learning)
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
-
-    def members(self) -> list[Self]:
-        """The recipes of the members; none where there is one model only."""
-        if self.learning.members == 1:
-            return []
-        return seeded(replace(self, learning=replace(self.learning, members=1)), self.learning.members)
-
-    def together(self, models: Sequence[nn.Module], average: Average) -> nn.Module:
-        return models[0] if len(models) == 1 else Ensemble(models, average=average)
+def build_regressor(spec: RegressorSpec, sizes: ExampleSpec) -> Standardized:
+    """Builds a regression model for raw inputs and raw targets."""
+    dim, out_dim = math.prod(sizes.shape), sizes.out_dim
+    core: nn.Module
+    match spec:
+        case MLPRegressorSpec():
+            core = MLP(MLPConfig(d_in=dim, d_out=out_dim, hidden=spec.hidden_dims, dropout=float(spec.dropout)))
+        case LinearSpec():
+            core = LinearRegression(LinearRegressionConfig(d_in=dim, d_out=out_dim))
+        case PolynomialSpec():
+            core = PolynomialRegression(PolynomialRegressionConfig(d_in=dim, d_out=out_dim, degree=spec.degree))
+        case KNNSpec():
+            k = min(spec.num_neighbors, sizes.num_examples)
+            core = KNearest(KNearestConfig(n=sizes.num_examples, d=dim, outputs=out_dim, k=k, order=float(spec.p)))
+    flat = nn.Sequential(nn.Flatten(1), core)
+    return Standardized(flat, inputs=Standardize(sizes.shape), outputs=Standardize(out_dim))
 
 
-def single(build: Callable[[Sizes], Standardized], sizes: Sizes) -> Standardized:
-    """Builds one model for raw inputs, after counting its weights without memory for them.
+def build_checked(build: Callable[[], Standardized]) -> Standardized:
+    """Builds a model after checking its number of parameters."""
+    check_parameter_count([build])
+    return build()
 
-    Raises:
-        ValueError: where there are too many.
-    """
-    check_parameter_count([lambda: build(sizes)])
-    return build(sizes)
+
+def fit_closed_form(model: Standardized, spec: ModelSpec, train: SupervisedDataset) -> None:
+    """Fits a model that has a closed form, on standardized inputs and targets."""
+    x, y, core = model.inputs(train.inputs).flatten(1), train.targets, model.get_submodule("model.1")
+    y = y if model.outputs is None else model.outputs(y)
+    if isinstance(core, KNearest | KNearestClassifier | ThresholdedRegression):
+        core.fit(x, y)
+    elif isinstance(core, LinearRegression | PolynomialRegression) and isinstance(spec, LinearSpec | PolynomialSpec):
+        core.fit(x, y, penalty=float(spec.ridge))
 
 
 @torch.no_grad()
-def fit_moments(model: Standardized, train: SupervisedDataset) -> Standardized:
-    """Gives a model the mean and the deviation of the training examples."""
+def fit_normalizer(model: Standardized, train: SupervisedDataset) -> Standardized:
+    """Fits the mean and standard deviation of the training examples."""
     return model.fit(train.inputs, None if model.outputs is None else train.targets)
+
+
+_S = TypeVar("_S", bound="SupervisedRecipe")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisedRecipe(
+    SupervisedDataConfig, OptimizationConfig, EvaluationConfig, RegularizationConfig, Recipe[DataSplits]
+):
+    """Base class of classification and regression."""
+
+    batch_size: PositiveInt | None = 64
+    schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
+    warmup_ratio: Annotated[float, Range(0, 1)] = 0.1
+    num_members: Annotated[int, Range(1, 100)] = 1
+    """Number of models in the ensemble, with consecutive seeds."""
+    bagging: bool = False
+    """Train each member on a bootstrap sample of the training data."""
+
+    def ensemble_members(self: _S) -> Sequence[_S]:
+        """Returns the recipes of the members of an ensemble, or nothing for one model."""
+        return [] if self.num_members == 1 else replace(self, num_members=1).with_seeds(self.num_members)
+
+    def training_examples(self, splits: DataSplits) -> SupervisedDataset:
+        """Returns the training examples: all of them, or a bootstrap sample."""
+        train = splits.train
+        return train.take(bootstrap_indices(len(train), seed=self.seed)) if self.bagging else train
+
+    def supervised_setup(
+        self,
+        model: Standardized,
+        splits: DataSplits,
+        *,
+        spec: ModelSpec,
+        loss_fn: LossFunction,
+        evaluate: Callable[[nn.Module, SupervisedDataset], Mapping[str, float]],
+        claims: Callable[[nn.Module], Iterable[Claim]],
+        augment: Augment | None = None,
+    ) -> TrainingSetup[DataSplits]:
+        """Builds the training setup of a model.
+
+        Args:
+            model: Model, with fitted normalizer.
+            splits: Examples.
+            spec: Specification of the model; one with a closed form is fitted here and needs no steps.
+            loss_fn: Loss of a batch.
+            evaluate: Returns metrics of the model on a dataset.
+            claims: Returns the laws of the trained model.
+            augment: Augmentation of a batch.
+        """
+        train, validation = self.training_examples(splits), splits.validation
+        optimization = self.with_defaults(learning_rate=spec.learning_rate)
+        if optimization.steps is None:
+            optimization = optimization.with_defaults(epochs=spec.epochs)
+        batches = ShuffledBatches(train.inputs, train.targets, batch_size=self.batch_size or 64, seed=self.seed)
+        steps = 0 if spec.closed_form else optimization.num_steps(len(batches))
+        if spec.closed_form:
+            fit_closed_form(model, spec, train)
+        if self.patience and validation is None:
+            raise ValueError("patience needs validation data: set validation_fraction above 0, or patience=0")
+        step = optimization.optimizer_step(model, self.penalized(model, loss_fn), steps=steps) if steps else None
+        return TrainingSetup(
+            model=model,
+            optimizer_steps=[] if step is None else [step],
+            batches=batches,
+            steps=steps,
+            evaluate=None if validation is None else lambda model: evaluate(model, validation),
+            eval_every=self.eval_every(steps, steps_per_epoch=len(batches)),
+            patience=self.patience or None if steps else None,
+            augment=augment,
+            constrain=self.constraint(),
+            ema_decay=self.ema_decay or None,
+            grad_accumulation_steps=self.grad_accumulation_steps,
+            claims=claims,
+            model_config={"encoding": splits.encoding.to_json(), "example_spec": ExampleSpec.of(splits.train)},
+            data_fingerprint=splits.fingerprint,
+            warnings=splits.warnings,
+            data=splits,
+        )
+
+
+def combine_members(models: Sequence[nn.Module], average: Average) -> nn.Module:
+    """Combines trained models into an ensemble; one model is returned as it is."""
+    return models[0] if len(models) == 1 else Ensemble(models, average=average)

@@ -293,7 +293,7 @@ class TextRecipe:
         """Writes on where a prompt ends."""
         if asked.beams > 1:
             read = tokenizer.encode(prompt or self.start(tokenizer))
-            best, *_ = beam_search(decoder_of(model), read, tokens=asked.tokens, beams=asked.beams)
+            best, *_ = beam_search(decoder_of(model), read, max_new_tokens=asked.tokens, num_beams=asked.beams)
             pieces = StreamingDetokenizer(tokenizer, stop=asked.stop)
             yield "".join([*map(pieces.push, best.tokens), pieces.close()])
             return
@@ -301,7 +301,7 @@ class TextRecipe:
             decoder_of(model),
             tokenizer,
             prompt or self.start(tokenizer),
-            tokens=asked.tokens,
+            max_new_tokens=asked.tokens,
             sampling=asked.sampling,
             stop=asked.stop,
             seed=asked.seed,
@@ -332,14 +332,14 @@ class TextRecipe:
     def loss(self, model: nn.Module, ids: Tensor) -> float:
         """The surprise at each token but the first, in nats, read in windows that do not overlap."""
         decoder = decoder_of(model)
-        batch = max(1, min(64, LOGITS // (self.context * decoder.config.vocab)))
-        return float(-token_log_probs(decoder, ids, batch=batch).mean(dtype=torch.float64))
+        batch = max(1, min(64, LOGITS // (self.context * decoder.vocab_size)))
+        return float(-token_log_probs(decoder, ids, batch_size=batch).mean(dtype=torch.float64))
 
     def draw(self, run: Run, model: Decoder, tokenizer: Tokenizer, ids: Tensor) -> None:
         """Draws where the heads of each attention layer look, on the first tokens of the validation text."""
         read = ids[: min(SHOWN, self.context)].long()
         names = [repr(tokenizer.decode([token]))[1:-1].replace(" ", "␣") for token in read.tolist()]
-        for number in (i for i, letter in enumerate(model.order) if letter == "s"):
+        for number in (i for i, letter in enumerate(model.layer_pattern) if letter == "s"):
             name = f"layers.{number}.block.pattern"
             with torch.no_grad(), record(model, name) as tape:
                 model(read[None])
@@ -353,7 +353,7 @@ class TextRecipe:
             model,
             tokenizer,
             [self.start(tokenizer)] * SAMPLES,
-            tokens=LENGTH,
+            max_new_tokens=LENGTH,
             sampling=SamplingConfig(temperature=0.8),
             seed=self.engine.seed,
         )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Literal, TypeVar
 
 from torch import nn
 
 from lawful.blocks.attention import MultiHeadAttention
-from lawful.blocks.dropout import Dropout
 from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward, GatedFeedForward
 from lawful.blocks.normalization import LayerNorm, RMSNorm
@@ -20,12 +19,11 @@ from lawful.functions.activations import gelu, relu, squared_relu
 from lawful.functions.attention import CAUSAL, Mask
 from lawful.models.transformer import (
     Decoder,
-    DecoderConfig,
     Encoder,
-    EncoderConfig,
     EncoderDecoder,
-    EncoderDecoderConfig,
     TransformerExtras,
+    decoder,
+    encoder,
     gpt2_init,
     zero_init_outputs,
 )
@@ -106,58 +104,61 @@ class Transformer:
         return self.head_size or self.width // self.heads
 
     def decoder(self, vocab: int, *, context: int) -> Decoder:
-        """A model that says which token comes next."""
+        """Builds a decoder."""
         mask = CAUSAL & Mask(window=self.window or None)
-        return built(lambda: Decoder(self.decoder_config(vocab, context=context, order=self.order, mask=mask)))
+        return built(lambda: self.new_decoder(vocab, context=context, order=self.order, mask=mask))
 
     def encoder(self, vocab: int, *, context: int) -> Encoder:
-        """A model that gives a vector for each token, which knows of all others."""
-        return built(lambda: Encoder(self.encoder_config(vocab, context=context)))
+        """Builds an encoder."""
+        return built(lambda: self.new_encoder(vocab, context=context))
 
     def encoder_decoder(self, vocab: int, *, context: int) -> EncoderDecoder:
-        """A model that writes a text to a text; both have one vocabulary."""
+        """Builds an encoder-decoder with one vocabulary."""
 
         def build() -> EncoderDecoder:
-            order = self.order.replace("s", "sc")
-            target = self.decoder_config(vocab, context=context, order=order, mask=CAUSAL)
-            source = self.encoder_config(vocab, context=context)
-            return EncoderDecoder(EncoderDecoderConfig(encoder=source, decoder=target))
+            source = self.new_encoder(vocab, context=context)
+            target = self.new_decoder(vocab, context=context, order=self.order.replace("s", "sc"), mask=CAUSAL)
+            return EncoderDecoder(source, target)
 
         return built(build)
 
     # ------------------------------------------------------------ the parts
 
-    def decoder_config(self, vocab: int, *, context: int, order: str, mask: Mask) -> DecoderConfig:
-        return DecoderConfig(
-            vocab=vocab,
-            d=self.width,
-            depth=self.depth,
-            order=order,
+    def new_decoder(self, vocab: int, *, context: int, order: str, mask: Mask) -> Decoder:
+        return decoder(
+            vocab_size=vocab,
+            dim=self.width,
+            num_layers=self.depth,
+            layer_pattern=order,
+            context_length=context,
+            dropout=float(self.dropout),
             attention=partial(self.attention, causal=True),
             feed_forward=self.feeding,
             norm=NORMS[self.norm],
             residual=RESIDUALS[self.residual],
             positions=self.placing(context),
             mask=mask,
-            tied=self.tied,
+            tie_embeddings=self.tied,
             extras=self.extras(),
-            context=context,
+            init=zero_init_outputs if self.zero_outputs else gpt2_init,
         )
 
-    def encoder_config(self, vocab: int, *, context: int) -> EncoderConfig:
-        return EncoderConfig(
-            vocab=vocab,
-            d=self.width,
-            depth=self.depth,
-            order=self.order,
+    def new_encoder(self, vocab: int, *, context: int, final_norm: type[nn.Module] | None = None) -> Encoder:
+        return encoder(
+            vocab_size=vocab,
+            dim=self.width,
+            num_layers=self.depth,
+            layer_pattern=self.order,
+            context_length=context,
+            dropout=float(self.dropout),
             attention=self.attention,
             feed_forward=self.feeding,
             norm=NORMS[self.norm],
             residual=RESIDUALS[self.residual],
             positions=self.placing(context),
             mask=Mask(window=self.window or None),
-            extras=self.extras(),
-            context=context,
+            extras=replace(self.extras(), final_norm=final_norm),
+            init=zero_init_outputs if self.zero_outputs else gpt2_init,
         )
 
     def attention(self, d: int, *, context_dim: int | None = None, causal: bool = False) -> MultiHeadAttention:
@@ -199,17 +200,12 @@ class Transformer:
         return partial(NGramEmbedding, n=n, num_rows=self.rows, table_dim=self.table_width or None, dropout=dropout)
 
     def extras(self) -> TransformerExtras:
-        def drop(_: int) -> nn.Module:
-            return Dropout(self.dropout)
-
         return TransformerExtras(
             ngrams=tuple(map(self.table, self.ngrams)),
-            entry=NORMS[self.norm] if self.entry_norm else None,
-            shortcut=WeightedSum if self.shortcut else None,
+            embedding_norm=NORMS[self.norm] if self.entry_norm else None,
+            embedding_skip=WeightedSum if self.shortcut else None,
             value_residual=WeightedSum if self.value_residual else None,
-            gate=drop if self.dropout else None,
             softcap=float(self.softcap) or None,
-            initialise=zero_init_outputs if self.zero_outputs else gpt2_init,
         )
 
 

@@ -31,7 +31,8 @@ from lawful.inference.text import StreamingDetokenizer
 from lawful.laws import Claim, batch_independence, causality, tokens
 from lawful.losses.classification import cross_entropy
 from lawful.models.generation import GREEDY, SamplingConfig, generate
-from lawful.models.transformer import ConditionalDecoder, EncoderDecoder
+from lawful.models.decoder_cache import ConditionalDecoder
+from lawful.models.transformer import EncoderDecoder
 from lawful.recipes.optimization import Descent
 from lawful.recipes.text import GenerationRequest, Kind, for_bpe, tokenizer_of
 from lawful.recipes.transformer import Transformer
@@ -146,11 +147,22 @@ class TranslateRecipe:
         marks = SpecialTokens(tokenizer.vocab)
         writer = given(model, [tokenizer.encode(prompt)], marks)
         if asked.beams > 1:
-            best, *_ = beam_search(writer, [marks.start], tokens=asked.tokens, beams=asked.beams, stop=[marks.end])
+            best, *_ = beam_search(
+                writer,
+                [marks.start],
+                max_new_tokens=asked.tokens,
+                num_beams=asked.beams,
+                stop_tokens=[marks.end],
+            )
             found = list(best.tokens)
         else:
             drawn = generate(
-                writer, [marks.start], tokens=asked.tokens, sampling=sampling, stop=[marks.end], seed=asked.seed
+                writer,
+                [marks.start],
+                max_new_tokens=asked.tokens,
+                sampling=sampling,
+                stop_tokens=[marks.end],
+                seed=asked.seed,
             )
             found = drawn[0].tolist()
         pieces = StreamingDetokenizer(tokenizer, stop=asked.stop)
@@ -167,7 +179,7 @@ def given(model: nn.Module, sources: Sequence[Sequence[int]], marks: SpecialToke
     if not isinstance(model, EncoderDecoder):
         raise TypeError(f"an encoder-decoder was wanted: got {type(model).__name__}")
     source = pad_sequences(sources, marks.padding).to(next(model.parameters()).device)
-    return ConditionalDecoder(model, source, there=source != marks.padding)
+    return ConditionalDecoder(model, source, padding=source != marks.padding)
 
 
 def objective(model: nn.Module, batch: Batch, *, padding: int) -> Tensor:
@@ -185,7 +197,8 @@ def translated(model: nn.Module, tokenizer: Tokenizer, sources: Sequence[str], *
     for i in range(0, len(sources), batch):
         read = [tokenizer.encode(text) for text in sources[i : i + batch]]
         writer, most = given(model, read, marks), 2 * max(map(len, read)) + 20
-        rows = generate(writer, [[marks.start]] * len(read), tokens=most, sampling=GREEDY, stop=[marks.end])
+        starts = [[marks.start]] * len(read)
+        rows = generate(writer, starts, max_new_tokens=most, sampling=GREEDY, stop_tokens=[marks.end])
         found += [tokenizer.decode(until(row, marks)) for row in rows.tolist()]
     return found
 

@@ -114,8 +114,8 @@ class VAERecipe:
         levels, labels = seen.dequantizer, seen.train_labels if self.conditional else None
         model.fit_normalizer(seen.train if levels is None else levels.dequantized(seen.train), labels=labels)
         tensors = (seen.train,) if labels is None else (seen.train, labels)
-        optimizer = adamw(model.parameters(), lr=self.learning_rate, beta2=0.99, decay=self.weight_decay)
-        schedule = cosine_schedule(steps=self.steps, warmup=self.steps // 50)
+        optimizer = adamw(model.parameters(), lr=self.learning_rate, betas=(0.9, 0.99), weight_decay=self.weight_decay)
+        schedule = cosine_schedule(steps=self.steps, warmup_steps=self.steps // 50)
         objective = partial(loss, beta=self.beta, free=self.free)
         return Observing(
             model=model,

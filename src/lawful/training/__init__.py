@@ -1,6 +1,6 @@
 """The one loop, the run and its folder, checkpoints, metrics and the report."""
 
-from lawful._json import MaxLength, Range, from_json, validate
+from lawful._json import MaxLength, Range, Tagged, from_json, validate
 from lawful.training.errors import TrainingFailed
 from lawful.training.loggers import Logger
 from lawful.training.recipe import Recipe, seeded
@@ -17,6 +17,7 @@ __all__ = [
     "Range",
     "Recipe",
     "Run",
+    "Tagged",
     "TrainerConfig",
     "TrainingFailed",
     "TrainingSetup",

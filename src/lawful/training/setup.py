@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from lawful._json import Range, validate
+from lawful._json import Config, Range
 from lawful.data.batches import Batch, BatchSource
 from lawful.laws import Claim
 
@@ -104,7 +104,7 @@ class TrainingSetup(Generic[Data]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainerConfig:
+class TrainerConfig(Config):
     """How a training is executed: seed, device, precision, checkpoints."""
 
     seed: Annotated[int, Range(0, 2**63 - 1)] = 0
@@ -127,6 +127,3 @@ class TrainerConfig:
     """Write metrics for TensorBoard."""
     law_cases: Annotated[int, Range(0, 10**6)] = 30
     """Test cases for each law of the trained model; 0 skips the laws."""
-
-    def __post_init__(self) -> None:
-        validate(self)

@@ -77,12 +77,12 @@ KINDS = {
         attention=partial(rotary_attention, kernel=window_attention),
     ),
     "linear": DecoderConfig(
-        vocab=11, d=16, depth=2, attention=partial(MultiHeadAttention, heads=2, kernel=LinearAttention())
+        vocab=11, d=16, depth=2, attention=partial(MultiHeadAttention, num_heads=2, kernel=LinearAttention())
     ),
     "linear, rotary": DecoderConfig(
         vocab=11, d=16, depth=2, attention=partial(rotary_attention, heads=2, kernel=LinearAttention())
     ),
-    "no positions": DecoderConfig(vocab=11, d=16, depth=2, attention=partial(MultiHeadAttention, heads=2)),
+    "no positions": DecoderConfig(vocab=11, d=16, depth=2, attention=partial(MultiHeadAttention, num_heads=2)),
     "learned": gpt2_config(vocab=11, d=16, depth=2, heads=2, context=8),
 }
 

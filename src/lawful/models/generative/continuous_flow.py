@@ -145,7 +145,7 @@ class ContinuousFlow(nn.Module):
         return (
             LogProbEstimate.exact(value[0], evaluations=calls)
             if len(value) == 1
-            else LogProbEstimate.of_samples(value, evaluations=calls)
+            else LogProbEstimate.from_samples(value, evaluations=calls)
         )
 
     @torch.no_grad()
@@ -186,19 +186,19 @@ def claims() -> Iterator[Claim]:
         z = (x - units.mean) / units.std @ matrix.T
         return -0.5 * z.square().sum(-1) - math.log(2 * math.pi) + matrix.det().log() - units.std.log().sum()
 
-    near = replace(agreement(other=gaussian, within=1e-4), cases=10)
+    near = replace(agreement(other=gaussian, rtol=1e-4), cases=10)
     yield Claim(near, straight.log_density, shape("n 2"), name="linear field")
 
     def mapped(x: Tensor) -> tuple[Tensor, Tensor]:
         z, log_det = bent.encode(x)
         return z, log_det[0]
 
-    yield Claim(replace(log_determinant(within=1e-3), cases=10), mapped, shape("n 2"), name="ContinuousFlow")
+    yield Claim(replace(log_determinant(rtol=1e-3), cases=10), mapped, shape("n 2"), name="ContinuousFlow")
 
     def again(x: Tensor) -> Tensor:
         return bent.decode(bent.encode(x)[0]) + 2
 
-    same = replace(agreement(other=lambda x: x + 2, within=1e-3), cases=10)
+    same = replace(agreement(other=lambda x: x + 2, rtol=1e-3), cases=10)
     yield Claim(same, again, shape("n 2"), name="there and back")
 
     def log_prob(x: Tensor) -> Tensor:

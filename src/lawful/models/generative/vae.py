@@ -372,7 +372,7 @@ class VAE(nn.Module):
         with eval_mode(self):
             q, _, fits = self._explained(x, labels, seed, draws)
             values = fits - self.codes.divergence(q).sum(-1)
-        return LogProbEstimate.of_samples(values, evaluations=draws + 1)
+        return LogProbEstimate.from_samples(values, evaluations=draws + 1)
 
     @torch.no_grad()
     def iwae(

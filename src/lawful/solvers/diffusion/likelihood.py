@@ -94,7 +94,7 @@ class Likelihood:
         gaussian = -0.5 * (squares / variance + d * log(2 * pi * variance)) - d * log(self.scale)
         if exact:
             return LogProbEstimate.exact(gaussian + traces.sum(0), evaluations=calls)
-        return LogProbEstimate.of_samples(gaussian + traces, evaluations=calls)
+        return LogProbEstimate.from_samples(gaussian + traces, evaluations=calls)
 
 
 def prior_mismatch(path: GaussianPath, second_moment: float, *, spread: float = 0.0) -> float:
@@ -169,7 +169,7 @@ def claims() -> Iterator[Claim]:
     def found(x: Tensor) -> Tensor:
         return Likelihood(steps=4, scale=1.0, spread=1.4)(denoise, x, path).value.to(x)
 
-    near = replace(agreement(other=log_prob), within=1e-2, cases=3)
+    near = replace(agreement(other=log_prob), rtol=1e-2, cases=3)
     yield Claim(near, found, transformed(lambda x: 2 * torch.tanh(x), "n:1..2 2"), name="Likelihood of a mixture")
     yield Claim(replace(batch_independence(), cases=2), found, transformed(torch.tanh, "n:2..3 1"), name="Likelihood")
 
@@ -182,5 +182,5 @@ def claims() -> Iterator[Claim]:
         estimate = Likelihood(steps=1, scale=1.0, probes=2)(shrink, x, path)
         return (estimate.value + estimate.error).to(x)
 
-    gaussian = replace(agreement(other=lambda x: -0.5 * (x.square() + log(2 * pi)).sum(-1)), within=1e-3, cases=3)
+    gaussian = replace(agreement(other=lambda x: -0.5 * (x.square() + log(2 * pi)).sum(-1)), rtol=1e-3, cases=3)
     yield Claim(gaussian, of_many, transformed(torch.tanh, "n:1..2 18"), name="Likelihood, Hutchinson")
