@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from lawful.laws import Draw, gradient_accumulation
 
-law = gradient_accumulation(total="sum")
+law = gradient_accumulation(reduction="sum")
 witness = {"b": 2, "t": 2}
 
 

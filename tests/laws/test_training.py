@@ -130,9 +130,9 @@ KEPT = {
     "again: dropout": (checkpointed_gradient(), X, network(nn.Dropout(0.5))),
     "again: attention": (checkpointed_gradient(), X, lambda x: (x @ x.mT).softmax(-1) @ x),
     "parts: a mean of samples": (gradient_accumulation(), ROWS, Loss(torch.mean)),
-    "parts: a sum": (gradient_accumulation(total="sum"), ROWS, Loss(torch.sum)),
+    "parts: a sum": (gradient_accumulation(reduction="sum"), ROWS, Loss(torch.sum)),
     "parts: a mean over each sample": (gradient_accumulation(), MASKED, Loss(mean_of_samples)),
-    "parts: a number known beforehand": (gradient_accumulation(total="sum"), MASKED, Loss(sum_over_a_known_number)),
+    "parts: a number known beforehand": (gradient_accumulation(reduction="sum"), MASKED, Loss(sum_over_a_known_number)),
 }
 BROKEN = {
     "reached: a layer not used": (every_parameter_receives_a_gradient(), X, Unused()),
@@ -143,7 +143,7 @@ BROKEN = {
     "again: a call that changes the next": (checkpointed_gradient(), X, Counting()),
     "parts: the tokens of each micro-batch": (gradient_accumulation(), MASKED, TokensOfEachMicroBatch()),
     "parts: a batch norm": (gradient_accumulation(), shape("b:2..4 t:2..3 4"), BatchNorm()),
-    "parts: a mean taken for a sum": (gradient_accumulation(total="sum"), ROWS, Loss(torch.mean)),
+    "parts: a mean taken for a sum": (gradient_accumulation(reduction="sum"), ROWS, Loss(torch.mean)),
 }
 INAPPLICABLE = {
     "reached: no parameter": (every_parameter_receives_a_gradient(), torch.relu, "no parameter that takes a gradient"),
@@ -151,7 +151,7 @@ INAPPLICABLE = {
     "parts: not a number": (gradient_accumulation(), nn.Linear(4, 4), "a loss, one number, was wanted: got shape"),
 }
 WRONG = {
-    "total": (gradient_accumulation(total="max"), "total is mean or sum: got 'max'"),
+    "reduction": (gradient_accumulation(reduction="max"), "reduction must be .mean. or .sum., got .max."),
     "batch": (gradient_accumulation(batch=3), "batch=3 is out of range: the input has shape"),
 }
 SHOWN = ["again: a call that changes the next", "parts: the tokens of each micro-batch", "parts: a batch norm"]

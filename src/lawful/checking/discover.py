@@ -23,7 +23,7 @@ from lawful.checking.verdict import Verdict
 from lawful.laws import determinism
 from lawful.laws._tree import children, leaves
 from lawful.laws.implications import implied_laws
-from lawful.laws.inputs import Input, as_input
+from lawful.laws.inputs import Input
 from lawful.laws.law import Law
 
 
@@ -177,7 +177,7 @@ def _drawn(inputs: Any) -> bool:
 def candidates(inputs: Any) -> Iterator[Law]:
     """Every law of the catalogue, with every axis of the first input that it could speak of."""
     described = leaves(inputs, (Input, Tensor))
-    first = as_input(next(iter(described.values()))) if described else None
+    first = Input.from_value(next(iter(described.values()))) if described else None
     axes = range(len(first.axes)) if first is not None else range(0)
     spoken = {"batch": axes[:1], "time": axes[1:], "axis": axes}
     for stated in vars(lawful.laws).values():
@@ -296,7 +296,7 @@ class _Written:
 
 def _written(inputs: Any) -> _Written:
     """Inputs as Python."""
-    described = as_input(inputs)
+    described = Input.from_value(inputs)
     if described is not None:
         text = described.to_python()
         return _Written(text, (text.partition("(")[0],))

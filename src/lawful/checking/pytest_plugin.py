@@ -1,6 +1,7 @@
 """The pytest plugin: claims, and targets that are named on the command line, become tests.
 
-Importing it loads no PyTorch: that waits until there is something to check."""
+Importing it loads no PyTorch: that waits until there is something to check.
+"""
 
 from __future__ import annotations
 

@@ -165,7 +165,16 @@ class CaseRunner:
         paths = attribute_errors_to_law(lambda: focus(self.law, arguments, self.names))
         key, exclusions = self.law.output, self.law.exclusions
         f = BoundMap(
-            self.target, self.target, arguments, paths, key, self.state, setting, calls, exclusions=exclusions, trace=trace
+            self.target,
+            self.target,
+            arguments,
+            paths,
+            key,
+            self.state,
+            setting,
+            calls,
+            exclusions=exclusions,
+            trace=trace,
         )
         names = labels(arguments, self.names)
         draw.labels = {id(x): names[path] for path, x in leaves(arguments).items()}

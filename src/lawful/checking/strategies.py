@@ -29,7 +29,6 @@ from lawful.laws.inputs import (
     Simplex,
     TokenDomain,
     TransformedDomain,
-    as_input,
 )
 from lawful.laws.interfaces import Draw, RejectCase
 from lawful.laws.law import Law
@@ -452,7 +451,7 @@ def describe_inputs(inputs: Any, law: Law) -> tuple[Any, bool]:
         return inputs, False
     if isinstance(inputs, str):
         raise TypeError(f'inputs is a description, an example or a function: write lawful.shape("{inputs}")')
-    found = transform(inputs, lambda _, x: as_input(x), (Input, Tensor))
+    found = transform(inputs, lambda _, x: Input.from_value(x), (Input, Tensor))
     examples = leaves(inputs, Tensor)
     if not leaves(found, Input) and inputs not in ((), {}):
         raise TypeError(f"inputs is a description, an example or a function of the draw: got {type(inputs).__name__}")

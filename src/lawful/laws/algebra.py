@@ -46,7 +46,7 @@ def involution(f: Map, x: Tensor) -> Statement:
 
 def _require_same_inputs(x: Tensor, y: Tensor) -> None:
     if x.shape != y.shape or x.dtype != y.dtype:
-        raise Inapplicable(f"expected two inputs of the same shape and dtype, got {tuple(x.shape)} and {tuple(y.shape)}")
+        raise Inapplicable(f"expected inputs of the same shape and dtype, got {tuple(x.shape)} and {tuple(y.shape)}")
 
 
 @law("f(x, y) = f(y, x)")

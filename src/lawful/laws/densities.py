@@ -1,7 +1,4 @@
-"""Integrals along a line: where to ask for a density, and how to add up what it says.
-
-What a density promises: it integrates to one, samples follow it, its gradients are right.
-"""
+"""Densities: normalization, agreement of samples and density, scores and reparameterized gradients."""
 
 from __future__ import annotations
 
@@ -22,24 +19,24 @@ from lawful.laws.statements import Equal, FollowsCDF, HasMean, Statement
 
 
 @dataclass(frozen=True)
-class Line:
-    """A coordinate z that runs over the whole line while the point x runs over an interval.
+class _Line:
+    """Change of variables from an interval to the whole real line: identity, logarithm or logit.
 
-    A density that is infinite at a bound of its support is tame in z: log(x - low), or the logit.
+    A density that is infinite at a bound of its support is bounded in the new coordinate z.
     """
 
     low: float
     high: float
 
     def coordinate(self, x: Tensor) -> Tensor:
-        """Returns z at the point x."""
+        """Returns the coordinate z of the point x."""
         z = (x - self.low).clamp_min(1e-300).log() if math.isfinite(self.low) else x
         if math.isfinite(self.high):
             z = (z if math.isfinite(self.low) else torch.zeros_like(x)) - (self.high - x).clamp_min(1e-300).log()
         return z
 
     def point(self, z: Tensor, dtype: torch.dtype) -> Tensor:
-        """Returns the point x at z, in a type, and inside the interval there too."""
+        """Returns the point x of the coordinate z, in `dtype` and inside the interval."""
         if math.isfinite(self.low) and math.isfinite(self.high):
             x = self.low + (self.high - self.low) * z.sigmoid()
         elif math.isfinite(self.low):
@@ -51,45 +48,45 @@ class Line:
         low, high = torch.tensor([self.low, self.high], dtype=dtype)
         return x.to(dtype).clamp(low.nextafter(high), high.nextafter(low))
 
-    def merged(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Whether points are so close to a bound that the type has no room for others in between."""
+    def is_at_bound(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Returns whether points are so close to a bound that `dtype` cannot resolve them."""
         eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
         bounds = [bound for bound in (self.low, self.high) if math.isfinite(bound)]
         close = [(x - bound).abs() <= 4 * eps * abs(bound) for bound in bounds]
         return torch.stack([*close, torch.zeros_like(x, dtype=torch.bool)]).any(0)
 
-    def log_stretch(self, z: Tensor) -> Tensor:
+    def log_derivative(self, z: Tensor) -> Tensor:
         """Returns log dx/dz."""
         if math.isfinite(self.low) and math.isfinite(self.high):
             return torch.nn.functional.logsigmoid(z) + torch.nn.functional.logsigmoid(-z)
         return z if math.isfinite(self.low) else -z if math.isfinite(self.high) else torch.zeros_like(z)
 
 
-def mass_before(line: Tensor, density: Tensor, own: Tensor) -> Tensor:
-    """The part of each line's integral, by trapezoids, that lies before its own sample."""
+def _mass_before(line: Tensor, density: Tensor, own: Tensor) -> Tensor:
+    """Returns the fraction of each line's integral, by the trapezoid rule, that lies before its own sample."""
     pieces = (density[:, 1:] + density[:, :-1]) / 2 * line.diff(dim=1)
     cumulative = torch.nn.functional.pad(pieces.cumsum(1), (1, 0))
     return (cumulative * own).sum(1) / cumulative[:, -1]
 
 
-def thinned(line: Tensor, density: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Every other node of each line, and its own sample: the others move onto their neighbours and count nothing."""
+def _every_other_node(line: Tensor, density: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns every other node of each line and its own sample; the others collapse onto their neighbors."""
     kept = (torch.arange(line.shape[1], device=line.device) % 2 == 0) | own
     kept[:, -1] = True
     index = torch.where(kept, torch.arange(line.shape[1], device=line.device), 0).cummax(dim=1).values
     return line.gather(1, index), density.gather(1, index), own
 
 
-def integers(x: Tensor, support: tuple[float, float] | None) -> Tensor:
-    """The integers from a little below the samples to a little above, within the support."""
+def _integer_grid(x: Tensor, support: tuple[float, float] | None) -> Tensor:
+    """Returns the integers from a little below the samples to a little above, inside the support."""
     margin = 5 + float(x.max() - x.min())
     low, high = support or (-math.inf, math.inf)
     first, last = max(float(x.min()) - margin, low), min(float(x.max()) + margin, high)
     return torch.arange(round(first), round(last) + 1, device=x.device)
 
 
-def nodes(x: Tensor, count: int = 128) -> Tensor:
-    """Where to ask for the density: at quantiles of the samples, and evenly over five times their range."""
+def _nodes(x: Tensor, count: int = 128) -> Tensor:
+    """Returns the quadrature nodes: quantiles of the samples, and a uniform grid over five times their range."""
     margin = 2 * (x.max() - x.min())
     even = torch.linspace(float(x.min() - margin), float(x.max() + margin), count, device=x.device, dtype=x.dtype)
     quantiles = x.sort().values[torch.arange(count, device=x.device) * (x.numel() - 1) // (count - 1)]
@@ -97,28 +94,27 @@ def nodes(x: Tensor, count: int = 128) -> Tensor:
     return torch.cat([even, quantiles, middle + (quantiles - middle) * 1.5]).sort().values
 
 
-def integral(
-    density: Callable[[Tensor], Tensor], axis: Line, samples: Tensor, dtype: torch.dtype, rounds: int = 12
+def _integrate(
+    density: Callable[[Tensor], Tensor], axis: _Line, samples: Tensor, dtype: torch.dtype, rounds: int = 12
 ) -> tuple[Tensor, Tensor]:
-    """Integrates a density, asked at points of a type, over an interval: more nodes where they change the result most.
+    """Integrates a density over an interval by adaptive quadrature.
 
-    It begins where the samples are, and with a grid that is fine near 0 and coarse far away, as far as points of the
-    type can be told apart.
-    Each round halves the quarter of the pieces for which the trapezoid rule and the midpoint rule differ most.
+    The first nodes are near the samples and on a grid that is fine near 0 and coarse far away, as far as `dtype`
+    resolves it. Each round halves the quarter of the intervals for which the trapezoid and midpoint rules differ most.
 
-    Returns the integral, and how large the integrand still is at the ends.
+    Returns the integral, and the largest integrand at the two ends.
     """
 
-    def stretched(z: Tensor) -> Tensor:
-        return (density(axis.point(z, dtype)).double() * axis.log_stretch(z).exp()).nan_to_num(0.0)
+    def integrand(z: Tensor) -> Tensor:
+        return (density(axis.point(z, dtype)).double() * axis.log_derivative(z).exp()).nan_to_num(0.0)
 
     grid = torch.linspace(-14, 14, 801, dtype=torch.float64).sinh() / 10
-    z = torch.cat([grid, nodes(axis.coordinate(samples))]).sort().values
+    z = torch.cat([grid, _nodes(axis.coordinate(samples))]).sort().values
     z = z[(axis.coordinate(axis.point(z, dtype).double()) - z).abs() < 0.01 * (1 + z.abs())]
-    values = stretched(z)
+    values = integrand(z)
     for _ in range(rounds):
         middle = (z[1:] + z[:-1]) / 2
-        between = stretched(middle)
+        between = integrand(middle)
         error = ((values[1:] + values[:-1]) / 2 - between).abs() * z.diff()
         split = error >= error.sort().values[3 * error.numel() // 4]
         z = torch.cat([z, middle[split]])
@@ -127,33 +123,33 @@ def integral(
     return torch.trapezoid(values, z), torch.maximum(values[0], values[-1])
 
 
-def _conditions(f: Map, sample: str | Callable[..., Any], xs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The inputs, as far as the sampler takes them besides the number of samples."""
+def _sampler_inputs(f: Map, sample: str | Callable[..., Any], xs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Returns the inputs if the sampler accepts them in addition to the number of samples, else nothing."""
     sampler = getattr(f.target, sample, None) if isinstance(sample, str) else sample
     try:
         inspect.signature(sampler).bind(1, *xs)  # pyrefly: ignore
     except TypeError:
         return ()
-    except ValueError:  # a builtin does not say what it takes
+    except ValueError:  # a builtin has no signature
         pass
     return xs
 
 
-Support = tuple[float, float] | None
+_Support = tuple[float, float] | None
 
 
-def _sampled(
-    f: Map, sample: str | Callable[..., Any], xs: tuple[Tensor, ...], support: Support, draw: Draw
-) -> tuple[Tensor, Support]:
-    """Samples of shape (n,) or (n, d), and the bounds of where they can be."""
+def _draw_samples(
+    f: Map, sample: str | Callable[..., Any], xs: tuple[Tensor, ...], support: _Support, draw: Draw
+) -> tuple[Tensor, _Support]:
+    """Returns samples of shape (n,) or (n, d), and the bounds of their support."""
     n, size = draw.samples, draw.samples
     if isinstance(f.target, Distribution) and sample == "sample":
         size, support = (n,), support or _support(f.target)
         if f.target.support in (constraints.simplex, constraints.one_hot):
-            raise Inapplicable("the coordinates of a sample move only together")
+            raise Inapplicable("the coordinates of a sample are not free: the support is a simplex or one-hot")
     x = f.with_seed(draw.integer(0, 2**16)).method(sample)(size, *xs).detach()
     if x.dim() not in (1, 2) or x.shape[0] != n:
-        raise Inapplicable(f"sample({n}) is to return shape ({n},) or ({n}, d): got {tuple(x.shape)}")
+        raise Inapplicable(f"expected sample({n}) of shape ({n},) or ({n}, d), got {tuple(x.shape)}")
     return x, support
 
 
@@ -166,40 +162,38 @@ def samples_follow_density(
     support: tuple[float, float] | None = None,
     draw: Draw,
 ) -> Statement:
-    """Samples have the density, or the probabilities, that the module reports.
+    """Samples follow the density, or the probabilities, that `log_prob` returns.
 
-    For each sample one coordinate is chosen, and the density is integrated along the line through the sample
-    in that direction: the part of the mass that lies before the sample is uniform if the samples are right.
-    Where half of the nodes give another integral, the density is too rough, and the case outside the domain.
-    Samples that differ by more than chance allows once in a thousand are drawn again, ten times as many, and
-    refuted by what chance allows once in a million.
+    For each sample the density is integrated along one coordinate through the sample. If the samples are right, the
+    fraction of the mass before the sample is uniform on [0, 1]. Cases in which half of the nodes give another
+    integral, because the density is too rough, are skipped. The test has two stages: samples that fail at a
+    false-alarm rate of 1e-3 are drawn again, ten times as many, and tested at 1e-6.
 
-    `sample(n)` returns (n,) or (n, d) samples, `log_prob(x)` their (n,) log-densities; both are names of
-    methods, or functions. For `torch.distributions` they need not be given. Integers are taken as discrete.
-    `support` bounds where the density is asked for.
+    `sample(n)` returns (n,) or (n, d) samples, `log_prob(x)` their (n,) log-densities. Both are names of methods, or
+    functions; `torch.distributions` have both. Integer samples are discrete. `support` bounds the density.
 
-    Satisfied by: a sampler and a density of one distribution.
-    Broken by: a scale taken for a variance; a truncation that the density does not know of.
+    Satisfied by: a sampler and a density of the same distribution.
+    Broken by: a scale used as a variance; a truncation that the density ignores.
     """
-    n, xs = draw.samples, _conditions(f, sample, xs)
-    x, support = _sampled(f, sample, xs, support, draw)
+    n, xs = draw.samples, _sampler_inputs(f, sample, xs)
+    x, support = _draw_samples(f, sample, xs, support, draw)
     rows = x.reshape(n, -1)
     i = draw.integer(0, rows.shape[1] - 1, "i")
     here = rows[:, i].double()
     discrete = bool((here == here.round()).all())
-    axis = Line(-math.inf, math.inf) if discrete else Line(*(support or (-math.inf, math.inf)))
-    draw.assume(axis.merged(here, rows.dtype).double().mean() < 0.01)
+    axis = _Line(-math.inf, math.inf) if discrete else _Line(*(support or (-math.inf, math.inf)))
+    draw.assume(axis.is_at_bound(here, rows.dtype).double().mean() < 0.01)
     place = axis.coordinate(here)
-    where = integers(place, support) if discrete else nodes(place)
-    # Each line holds the nodes and the sample itself, in order, so that the mass before the sample is a sum.
+    where = _integer_grid(place, support) if discrete else _nodes(place)
+    # Each line holds the sorted nodes and the sample, so that the mass before the sample is a sum.
     line, order = torch.cat([where.expand(n, -1), place[:, None]], dim=1).sort(dim=1, stable=True)
     points = rows[:, None, :].expand(-1, line.shape[1], -1).clone()
     points[:, :, i] = axis.point(line, rows.dtype)
     with torch.no_grad():
         logs = f.method(log_prob)(points.reshape(-1, *x.shape[1:]), *xs)
     if logs.numel() != line.numel():
-        raise Inapplicable(f"log_prob is to return one number for each sample: got {tuple(logs.shape)}")
-    logs = logs.detach().double().reshape(line.shape) + axis.log_stretch(line)
+        raise Inapplicable(f"expected log_prob to return one number per sample, got shape {tuple(logs.shape)}")
+    logs = logs.detach().double().reshape(line.shape) + axis.log_derivative(line)
     density = (logs - logs.amax(dim=1, keepdim=True)).exp()
     own = order == where.numel()
     if discrete:
@@ -207,8 +201,8 @@ def samples_follow_density(
         below = (density * (line < place[:, None])).sum(1)
         equal = (density * (line == place[:, None])).sum(1)
         return FollowsCDF((below + equal * torch.special.ndtr(draw.normal(n).double())) / density.sum(1))
-    before = mass_before(line, density, own)
-    draw.assume((before - mass_before(*thinned(line, density, own))).abs().max() < 0.005)
+    before = _mass_before(line, density, own)
+    draw.assume((before - _mass_before(*_every_other_node(line, density, own))).abs().max() < 0.005)
     return FollowsCDF(before)
 
 
@@ -231,43 +225,43 @@ def density_integrates_to_one(
     support: tuple[float, float] | None = None,
     draw: Draw,
 ) -> Statement:
-    """The density, or the probabilities, of all that can happen add up to one.
+    """The density integrates, or the probabilities sum, to 1.
 
-    `log_prob(x)` and `sample(n)` are as in `samples_follow_density`; the shape of a sample tells the dimension. In
-    one dimension the integral is a sum over ever finer pieces; a density with mass where numbers cannot be told apart
-    any more is outside the domain. In more it is the mean of p/q over samples of another density q, a Student t
-    distribution fitted to the module's own samples.
+    `log_prob(x)` and `sample(n)` are as in `samples_follow_density`; the shape of a sample gives the dimension. In
+    one dimension the integral is an adaptive quadrature; cases with mass that the dtype cannot resolve are skipped.
+    In more dimensions it is the mean of p/q over samples of a Student t distribution q, fitted to the module's own
+    samples.
 
-    Satisfied by: a normalised density; a flow with the right log-determinant.
-    Broken by: a forgotten constant; a truncation without its factor; a log-determinant of the wrong sign.
+    Satisfied by: a normalized density; a flow with the right log-determinant.
+    Broken by: a missing constant; a truncation without its factor; a log-determinant of the wrong sign.
     """
-    xs = _conditions(f, sample, xs)
-    x, support = _sampled(f, sample, xs, support, draw)
+    xs = _sampler_inputs(f, sample, xs)
+    x, support = _draw_samples(f, sample, xs, support, draw)
 
     def density(points: Tensor) -> Tensor:
         with torch.no_grad():
             found = f.method(log_prob)(points.reshape(-1, *x.shape[1:]).to(x.dtype), *xs)
         if found.numel() != points.numel() // max(1, x[0].numel()):
-            raise Inapplicable(f"log_prob is to return one number for each sample: got {tuple(found.shape)}")
+            raise Inapplicable(f"expected log_prob to return one number per sample, got shape {tuple(found.shape)}")
         return found.detach().double().reshape(-1).exp()
 
     if x[0].numel() > 1:
-        return _importance(x.double(), density, support or (-math.inf, math.inf), draw)
+        return _importance_sampling_mean(x.double(), density, support or (-math.inf, math.inf), draw)
     if bool((x == x.round()).all()):
-        total = density(integers(x.double().reshape(-1), support)).sum()
+        total = density(_integer_grid(x.double().reshape(-1), support)).sum()
     else:
         low, high = support or (-math.inf, math.inf)
         middle = 0.0 if math.isfinite(low) or math.isfinite(high) else float(x.double().median())
-        axis, here = Line(low, high), x.double().reshape(-1) - middle
-        total, left_out = integral(lambda z: density(z + middle), axis, here, x.dtype)
-        draw.assume(left_out < 1e-4 * total)
+        axis, here = _Line(low, high), x.double().reshape(-1) - middle
+        total, tail = _integrate(lambda z: density(z + middle), axis, here, x.dtype)
+        draw.assume(tail < 1e-4 * total)
     return Equal(total, torch.ones_like(total), exercised=True)
 
 
-def _importance(
+def _importance_sampling_mean(
     x: Tensor, density: Callable[[Tensor], Tensor], support: tuple[float, float], draw: Draw, freedom: float = 4.0
 ) -> Statement:
-    """The mean of p/q over samples of a Student t distribution q with the mean and covariance of x."""
+    """States that p/q has mean 1 over samples of a Student t distribution q with the mean and covariance of x."""
     n, d = x.shape
     mean = x.mean(0)
     root = torch.linalg.cholesky(torch.cov(x.T) + 1e-9 * torch.eye(d, dtype=x.dtype))
@@ -290,24 +284,24 @@ def _importance(
 def score(
     f: Map, x: Tensor, *, score: str | Callable[..., Any] = "score", log_prob: str | Callable[..., Any] = "log_prob"
 ) -> Statement:
-    """The score that the module reports is the gradient of its log-density.
+    """The score of the module is the gradient of its log-density.
 
     `score(x)` and `log_prob(x)` are names of methods, or functions.
 
-    Satisfied by: a score computed by differentiation; a Gaussian with its score.
-    Broken by: the gradient of the energy without its sign; a score of the variance taken for one of the scale.
+    Satisfied by: a score computed by autograd; a Gaussian and its score.
+    Broken by: the gradient of the energy with the wrong sign; a scale used as a variance.
     """
     reported = f.method(score)(require_real(x))
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         log_density = f.method(log_prob)(leaf)
         if not log_density.requires_grad:
-            raise Inapplicable("the log-density passes no gradient")
+            raise Inapplicable("the log-density does not require a gradient")
         found = torch.autograd.grad(log_density, leaf, torch.ones_like(log_density))[0]
     return Equal(reported, found, exercised=True)
 
 
-_GROUPS = 50
+_NUM_GROUPS = 50
 
 
 @law("E ∇_θ h(x_θ) = ∇_θ E h(x), x ~ p_θ", cases=4, every_input=True)
@@ -318,23 +312,24 @@ def reparameterized_gradient(
     log_prob: str | Callable[..., Any] = "log_prob",
     draw: Draw,
 ) -> Statement:
-    r"""The gradient through reparameterised samples is, on average, that of the expectation.
+    r"""The gradient through reparameterized samples is an unbiased gradient of the expectation.
 
-    The expectation is that of a bounded function h. Its gradient is estimated from other samples by
-    $h(x) \nabla_\theta \log p_\theta(x)$, and the two estimates, in groups, are compared within what chance allows.
+    The expectation is that of a bounded function h. The second estimate of its gradient comes from independent
+    samples, by the score function $h(x) \nabla_\theta \log p_\theta(x)$. The means of the two must agree
+    statistically.
 
     Satisfied by: a location plus a scale times noise.
-    Broken by: a sample that is detached from the scale; a straight-through estimate.
+    Broken by: a sample that is detached from the scale; a straight-through estimator.
     """
-    xs = _conditions(f, sample, xs)
-    n, parameters = draw.samples // _GROUPS * _GROUPS, list(f.parameters.values())
+    xs = _sampler_inputs(f, sample, xs)
+    n, parameters = draw.samples // _NUM_GROUPS * _NUM_GROUPS, list(f.parameters.values())
     if not parameters:
-        raise Inapplicable("there is no parameter that takes a gradient")
+        raise Inapplicable("no parameter requires a gradient")
     directions = [draw.normal(*p.shape) for p in parameters]
 
-    def slopes(values: Tensor) -> Tensor:
-        """The derivative of the mean of each group in the drawn direction."""
-        means = values.reshape(_GROUPS, -1).mean(1)
+    def directional_derivatives(values: Tensor) -> Tensor:
+        """Returns the derivative of the mean of each group in the drawn direction."""
+        means = values.reshape(_NUM_GROUPS, -1).mean(1)
         found = []
         for mean in means:
             parts = torch.autograd.grad(mean, parameters, retain_graph=True, allow_unused=True)
@@ -343,17 +338,19 @@ def reparameterized_gradient(
             found.append(sum(((g * d).sum() for g, d in pairs if g is not None), zero))
         return torch.stack(found)
 
+    def h(z: Tensor) -> Tensor:
+        return torch.tanh(z.reshape(n, -1) @ weights)
+
     with torch.enable_grad():
         x = f.with_seed(draw.integer(0, 2**16)).method(sample)(n, *xs)
         if x.dim() not in (1, 2) or x.shape[0] != n:
-            raise Inapplicable(f"{sample}({n}) is to return shape ({n},) or ({n}, d): got {tuple(x.shape)}")
+            raise Inapplicable(f"expected {sample}({n}) of shape ({n},) or ({n}, d), got {tuple(x.shape)}")
         weights = draw.normal(x[0].numel()).to(x)
-        wave = lambda z: torch.tanh(z.reshape(n, -1) @ weights)  # noqa: E731
         y = f.with_seed(draw.integer(2**16 + 1, 2**17)).method(sample)(n, *xs).detach()
         if not x.requires_grad:
-            raise Inapplicable("the samples pass no gradient")
+            raise Inapplicable("the samples do not require a gradient")
         logs = f.method(log_prob)(y, *xs).reshape(n)
-        h = wave(y)
-        estimate = (h - h.mean()) * logs
-        apart = slopes(wave(x)) - slopes(estimate)
-    return HasMean(apart.detach(), torch.zeros(()))
+        values = h(y)
+        score_function = (values - values.mean()) * logs
+        difference = directional_derivatives(h(x)) - directional_derivatives(score_function)
+    return HasMean(difference.detach(), torch.zeros(()))

@@ -1,4 +1,4 @@
-"""Two ways to the same result."""
+"""Equivalence: two ways to compute the same result."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from lawful.laws.statements import AtMost, Equal, Statement
 
 @law("f(x) = g(x)", every_input=True, discover_with=None)
 def agreement(f: Map, *xs: Tensor, other: Callable[..., Any]) -> Statement:
-    """Two maps give the same output on the same inputs.
+    """Two functions return the same output for the same inputs.
 
-    Satisfied by: a fused and a plain path; a sparse and a dense one; a module and its reference.
-    Broken by: a path that drops an argument; a mask aligned to the wrong corner.
+    Satisfied by: a fused and a plain implementation; a sparse and a dense one; a module and its reference.
+    Broken by: an implementation that ignores an argument; a mask aligned to the wrong corner.
     """
     return Equal(f(*xs), f.with_function(other)(*xs))
 
 
-@law("f(x) = f(x) with a switch set otherwise", every_input=True, discover_with=None)
+@law("f(x) is the same for both values of an attribute", every_input=True, discover_with=None)
 def switch_agreement(f: Map, *xs: Tensor, attribute: str, one: Any = True, other: Any = False) -> Statement:
-    """A module gives the same output whichever way one of its attributes is set: fused or plain, say.
+    """A module returns the same output for two values of an attribute, such as fused or not.
 
-    Satisfied by: a flag that only chooses how to compute.
-    Broken by: a fused path that drops the mask, the scale or the dropout of the plain one.
+    Satisfied by: a flag that only selects an implementation.
+    Broken by: a fused implementation that ignores the mask, the scale or the dropout.
     """
     if not hasattr(f.target, attribute):
         raise Inapplicable(f"{type(f.target).__name__} has no attribute {attribute!r}")
 
-    def switched(value: Any) -> Map:
-        return f.modified(lambda target: setattr(target, attribute, value), f"{{f}}.{attribute} = {value!r}")
+    def with_value(value: Any) -> Map:
+        return f.modified(lambda target: setattr(target, attribute, value))
 
-    return Equal(switched(one)(*xs), switched(other)(*xs))
+    return Equal(with_value(one)(*xs), with_value(other)(*xs))
 
 
-def _stepped(f: Map, pieces: list[Tensor], step: str | Callable[..., Any], state: Any) -> list[Tensor]:
-    """Feeds pieces one after another, and hands the state on; what the module keeps itself stays too."""
-    outputs, stepping = [], f.method(step).stateful()
+def _run_steps(f: Map, pieces: list[Tensor], step: str | Callable[..., Any], state: Any) -> list[Tensor]:
+    """Calls `step` on one piece after another and passes the state on; the module keeps its own state, too."""
+    outputs, step_map = [], f.method(step).stateful()
     for piece in pieces:
-        found = stepping.raw_output(piece, state)
+        found = step_map.raw_output(piece, state)
         if not isinstance(found, tuple | list) or len(found) != 2 or not isinstance(found[0], Tensor):
-            raise Inapplicable("a step is to return an output and a state")
+            raise Inapplicable("expected step(x, state) to return an output and a state")
         outputs.append(found[0])
         state = found[1]
     return outputs
@@ -58,20 +58,20 @@ def _stepped(f: Map, pieces: list[Tensor], step: str | Callable[..., Any], state
 def cached_decoding(
     f: Map, x: Tensor, *, step: str | Callable[..., Any] = "step", time: Axis = 1, draw: Draw
 ) -> Statement:
-    """Decoding piece by piece with a cache gives what the full pass gives.
+    """Decoding with a cache gives the same output as one full forward pass.
 
-    `step(piece, state)` returns the outputs of a piece and the next state; the first state is None. The first
-    piece is a prompt of any length, the others are of one size.
+    `step(piece, state)` returns the outputs for a piece and the next state; the first state is None. The first
+    piece is a prompt of any length, the others have equal sizes.
 
-    Satisfied by: attention with a key-value cache and positions that go on where the cache ends.
-    Broken by: a mask aligned to the top left; positions that start anew with each piece.
+    Satisfied by: attention with a KV cache whose positions continue after the cached keys.
+    Broken by: a causal mask aligned to the first key; positions that restart with each piece.
     """
     n = axis_size(x, time, "time")
     sizes = [draw.integer(1, n, "prompt")]
     size = draw.integer(1, 3, "piece")
     while sum(sizes) < n:
         sizes.append(min(size, n - sum(sizes)))
-    outputs = _stepped(f, list(x.split(sizes, dim=time)), step, None)
+    outputs = _run_steps(f, list(x.split(sizes, dim=time)), step, None)
     return Equal(require_axis(f(x), x, time, "time"), torch.cat(outputs, dim=time))
 
 
@@ -84,110 +84,112 @@ def recurrence(
     start: str | Callable[..., Any] | None = None,
     time: Axis = 1,
 ) -> Statement:
-    """The recurrent form gives what the parallel one, a convolution or a scan, gives.
+    """The recurrent form gives the same output as the parallel one, such as a convolution or a scan.
 
     `step(x_t, state)` takes one position, without the time axis, and returns its output and the next state. The
-    first state is what `start(x_0)` returns, or None.
+    first state is `start(x_0)`, or None.
 
     Satisfied by: a linear recurrence and its convolution; a scan.
-    Broken by: a step that is discretised otherwise; a state that is updated after it is read.
+    Broken by: a step with another discretization; a state that is read before it is updated.
     """
     first, *others = x.unbind(time)
     state = None if start is None else f.method(start).raw_output(first)
-    outputs = _stepped(f, [first, *others], step, state)
+    outputs = _run_steps(f, [first, *others], step, state)
     return Equal(require_axis(f(x), x, time, "time"), torch.stack(outputs, dim=time))
 
 
 @law("f(x) = [f(x[: n]), f(x[n :])]")
 def chunk_consistency(f: Map, *xs: Tensor, axis: Axis = 0, draw: Draw) -> Statement:
-    """The parts of an input, put through one by one, give the parts of the output.
+    """Processing the input in chunks along an axis gives the chunks of the output.
 
-    Satisfied by: layers applied to each position; anything over the batch axis that keeps samples apart.
-    Broken by: statistics over the axis; a chunk that does not know its place.
+    Satisfied by: a layer applied to each position; along the batch axis, any layer that treats samples separately.
+    Broken by: statistics over the axis; positions that restart with each chunk.
     """
     n = axis_size(xs[0], axis)
     cut = draw.integer(1, n - 1, "n")
     parts = [f(*(x.narrow(axis, a, b) for x in xs)) for a, b in ((0, cut), (cut, n - cut))]
     y = require_axis(f(*xs), xs[0], axis)
     if [p.shape[axis] for p in parts] != [cut, n - cut]:
-        raise Inapplicable(f"the output does not run along axis {axis} in parts")
+        raise Inapplicable(f"the outputs of the chunks do not have the sizes of the chunks along axis {axis}")
     return Equal(y, torch.cat(parts, dim=axis))
 
 
 @law("f(sparse x) = f(x)", discover_with=None)
 def sparse_agreement(f: Map, x: Tensor, *, draw: Draw) -> Statement:
-    """A sparse tensor gives what the dense one gives.
+    """A sparse tensor gives the same output as the dense one.
 
     Satisfied by: products with a matrix.
-    Broken by: an update that forgets the entries that are not stored; duplicate edges counted once.
+    Broken by: an update that skips entries that are not stored; duplicate edges counted once.
     """
-    thin = torch.where(draw.normal(*require_real(x).shape) > 0, x, 0.0)
-    return Equal(f(thin.to_sparse()), f(thin), exercised=True)
+    sparse = torch.where(draw.normal(*require_real(x).shape) > 0, x, 0.0)
+    return Equal(f(sparse.to_sparse()), f(sparse), exercised=True)
 
 
-def plain_attention() -> AbstractContextManager[Any]:
-    """Makes PyTorch compute attention step by step rather than fused."""
+def _math_attention() -> AbstractContextManager[Any]:
+    """Selects the unfused backend of `scaled_dot_product_attention`."""
     return sdpa_kernel(SDPBackend.MATH)
 
 
-@law("f(x) = f(x) on another backend", every_input=True, discover_with=None)
+@law("f(x) is the same on another backend", every_input=True, discover_with=None)
 def backend_agreement(
-    f: Map, *xs: Tensor, under: Callable[[], AbstractContextManager[Any]] = plain_attention
+    f: Map, *xs: Tensor, under: Callable[[], AbstractContextManager[Any]] = _math_attention
 ) -> Statement:
-    """One backend gives what another gives: the usual one, and that inside `under()`, a context.
+    """The default backend and the one selected by the context manager `under()` give the same output.
 
-    By default the other one is attention that is computed step by step.
+    By default `under` selects the unfused backend of `scaled_dot_product_attention`.
 
-    Satisfied by: layers of PyTorch's own operations.
+    Satisfied by: layers built from PyTorch's operations.
     Broken by: a kernel for one backend with another convention for masks or scales.
     """
 
-    def inside(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run_in_context(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             with under():
                 return function(*args, **kwargs)
 
         return call
 
-    return Equal(f(*xs), f.wrapped(inside)(*xs))
+    return Equal(f(*xs), f.wrapped(run_in_context)(*xs))
 
 
 @law("compiled f(x) = f(x)", every_input=True, every_output=True, cases=10, discover_with=None)
 def compile_agreement(f: Map, *xs: Tensor, backend: str = "inductor") -> Statement:
-    """The compiled map gives what the plain one gives. It needs a compiler, and some time.
+    """`torch.compile` does not change the output. Needs a C++ compiler, and some time.
 
-    Satisfied by: layers that `torch.compile` can follow.
-    Broken by: a branch that was frozen while it was traced; a constant that was read from a tensor.
+    Satisfied by: layers that `torch.compile` can trace.
+    Broken by: a branch that tracing froze; a constant that was read from a tensor.
     """
-    said = f"torch.compile({{f}}, backend={backend!r})"
 
-    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-        torch._dynamo.reset()  # what was compiled before counts against a limit, beyond which nothing is
+    def compile_fresh(function: Callable[..., Any]) -> Callable[..., Any]:
+        torch._dynamo.reset()  # earlier compilations count against the recompile limit
         return torch.compile(function, backend=backend)
 
-    return Equal(f.wrapped(compiled, said)(*xs), f(*xs), exact=True)  # a noisy run is not compiled: no noise to compare
+    # The noise run is not compiled, so its rounding cannot be compared: exact.
+    return Equal(f.wrapped(compile_fresh)(*xs), f(*xs), exact=True)
 
 
 @law("|f_low(x) - g(x)| ≤ k |g_low(x) - g(x)|", every_input=True, discover_with=None)
 def low_precision(
     f: Map, *xs: Tensor, plain: str | Callable[..., Any], dtype: str = "bfloat16", factor: float = 2.0
 ) -> Statement:
-    """In low precision the map is not much further from the truth than a plain implementation of it.
+    """In low precision the map is about as accurate as a plain implementation.
 
-    The truth is the plain implementation in the precision of the run, of inputs and parameters that `dtype` can
-    hold. Its largest error in `dtype`, times a factor and not below a few last places, bounds that of the map.
+    The reference is the plain implementation in the precision of the run, with inputs and parameters rounded to
+    `dtype`. The error of the map in `dtype` is at most `factor` times the error of the plain implementation in
+    `dtype`, plus a few units in the last place.
 
-    Satisfied by: a fused kernel that adds up in float32.
-    Broken by: a softmax or a long sum that adds up in the low precision itself; a cast too early.
+    Satisfied by: a fused kernel that accumulates in float32.
+    Broken by: a softmax or a long sum that accumulates in the low precision; a cast that comes too early.
     """
     low = getattr(torch, dtype, None)
     if not isinstance(low, torch.dtype) or not low.is_floating_point:
-        raise ValueError(f"dtype is a real type, such as bfloat16: got {dtype!r}")
-    held = {name: p.detach().to(low).to(p) for name, p in f.parameters.items()}
-    f = f.with_parameters(held)
+        raise ValueError(f"dtype must be a floating-point type such as 'bfloat16', got {dtype!r}")
+    rounded = {name: p.detach().to(low).to(p) for name, p in f.parameters.items()}
+    f = f.with_parameters(rounded)
     g = f.method(plain) if isinstance(plain, str) else f.with_function(plain)
     inputs = [x.to(low).to(x) if x.is_floating_point() else x for x in xs]
-    truth = g(*inputs)
-    ours, theirs = f.cast(low)(*inputs).to(truth), g.cast(low)(*inputs).to(truth)
-    floor = 4 * torch.finfo(low).eps * truth.abs().amax()
-    return AtMost((ours - truth).abs().amax(), factor * (theirs - truth).abs().amax() + floor, ignore_noise=True)
+    reference = g(*inputs)
+    error = (f.cast(low)(*inputs).to(reference) - reference).abs().amax()
+    plain_error = (g.cast(low)(*inputs).to(reference) - reference).abs().amax()
+    floor = 4 * torch.finfo(low).eps * reference.abs().amax()
+    return AtMost(error, factor * plain_error + floor, ignore_noise=True)

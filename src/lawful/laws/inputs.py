@@ -112,9 +112,11 @@ class Input:
         return f'{kind}("{axes}")'
 
     @classmethod
-    def from_example(cls, example: Tensor) -> Input:
-        """Describes an example tensor: its shape, and values like its own."""
-        return cls(tuple(AxisSize(number=n) for n in example.shape), ExampleDomain(example.detach().clone()))
+    def from_value(cls, value: object) -> Input | None:
+        """Describes an example tensor; returns a description unchanged, and None for anything else."""
+        if isinstance(value, Tensor):
+            return cls(tuple(AxisSize(number=n) for n in value.shape), ExampleDomain(value.detach().clone()))
+        return value if isinstance(value, Input) else None
 
 
 def _axis_size(word: str, axes: str) -> AxisSize:
@@ -175,10 +177,3 @@ def transformed(function: Callable[[Tensor], Tensor], axes: str) -> Input:
     `axes` is the shape of the real numbers that the function receives.
     """
     return Input(shape(axes).axes, TransformedDomain(function))
-
-
-def as_input(value: object) -> Input | None:
-    """Returns a description unchanged and describes an example tensor; returns None for anything else."""
-    if isinstance(value, Input):
-        return value
-    return Input.from_example(value) if isinstance(value, Tensor) else None

@@ -91,3 +91,18 @@ def scale_invariance(f: Map, x: Tensor, *, axis: Axis = -1, draw: Draw) -> State
     draw.assume(x.abs().amax(axis) > 0)
     a = draw.normal(*x.narrow(axis, 0, 1).shape).exp() * draw.choice((1.0, 10.0, 0.1), "size of a")
     return Equal(f(a * x), f(x))
+
+
+@law("f(λx + (1 - λ)y) = λ f(x) + (1 - λ) f(y) for x, y of one region", discover_with=None)
+def piecewise_affinity(f: Map, x: Tensor, *, region: str = "active_units", draw: Draw) -> Statement:
+    """The map is affine on a segment between two points of the same region.
+
+    `region` names the method that returns the region of a point, such as which hidden units are active.
+
+    Satisfied by: networks with ReLU or leaky ReLU.
+    Broken by: GELU, tanh; a softmax output.
+    """
+    y = x + draw.choice((0.01, 0.1, 1.0), "distance") * draw.normal(*x.shape)
+    weight = draw.choice((0.5, 0.25, 0.9), "λ")
+    draw.assume(f.method(region)(x) == f.method(region)(y))
+    return Equal(f(weight * x + (1 - weight) * y), weight * f(x) + (1 - weight) * f(y))

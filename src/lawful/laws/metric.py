@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lawful.laws._helpers import require_real
+from lawful.laws._helpers import is_positive, require_real
 from lawful.laws.algebra import commutativity
 from lawful.laws.interfaces import Draw, Map
 from lawful.laws.law import Inapplicable, all_of, law
-from lawful.laws.probability import is_positive, non_negativity
+from lawful.laws.probability import non_negativity
 from lawful.laws.statements import AtMost, Equal, Statement, at
 
 
@@ -78,7 +78,7 @@ def isometry(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """
     y = draw.like(require_real(x))
     if not x.dim() or f(x).dim() != x.dim():
-        raise Inapplicable(f"expected one output vector per input vector, got shape {tuple(f(x).shape)} for {tuple(x.shape)}")
+        raise Inapplicable(f"expected one output vector per input vector, got {tuple(f(x).shape)} for {tuple(x.shape)}")
     return Equal((f(x) - f(y)).norm(dim=-1), (x - y).norm(dim=-1), exercised=x.shape[-1] > 1)
 
 

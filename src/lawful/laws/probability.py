@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lawful.laws._helpers import is_positive
 from lawful.laws.interfaces import Draw, Map
 from lawful.laws.law import Axis, law
 from lawful.laws.statements import AtMost, Equal, HasMean, Statement
@@ -76,21 +77,13 @@ def _rounding(far: Tensor) -> Tensor:
     return 1e-12 * far.nan_to_num(0.0, 0.0, 0.0).abs().amax()
 
 
-def is_positive(distance: Tensor, p: Tensor, q: Tensor, bound: Tensor | float = 0.0) -> Tensor:
-    """Returns 1 where a distance is above `bound` or p and q are very close, else 0."""
-    axes = tuple(range(distance.dim(), p.dim()))
-    gap = (p - q).abs()
-    far = (gap.amax(axes) if axes else gap.reshape(distance.shape)) > 1e-3
-    return torch.where(distance.isfinite(), torch.where(far, (distance > bound).to(distance), 1.0), distance)
-
-
 @law("H(p, p) ≤ H(p, q), with equality only at p = q")
 def gibbs_inequality(f: Map, p: Tensor, q: Tensor, *, draw: Draw) -> Statement:
     """As a function of q, the cross-entropy H(p, q) is smallest at q = p, and only there.
 
     The map takes two tensors of probabilities, as for `divergence`.
 
-    Satisfied by: cross-entropy, the Kullback-Leibler divergence, the squared error between probabilities (the Brier score).
+    Satisfied by: cross-entropy, the Kullback-Leibler divergence, the Brier score.
     Broken by: swapped arguments; label smoothing of one argument only.
     """
     least, moved = f(p, p), _move_probability(p, draw)

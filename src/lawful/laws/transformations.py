@@ -1,9 +1,9 @@
-"""Transformations that the map respects: permutations, translations, any group."""
+"""Equivariance and invariance under permutations, reversals, translations and any group."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,15 +14,15 @@ from lawful.laws.law import Axis, Inapplicable, law
 from lawful.laws.statements import Equal, Statement, between
 
 
-def _several(xs: tuple[Tensor, ...], axis: int) -> int:
-    """The size of the axis; a case with one position says nothing."""
+def _several_positions(xs: tuple[Tensor, ...], axis: int) -> int:
+    """Returns the size of the axis; rejects cases with a single position."""
     if (n := axis_size(xs[0], axis)) < 2:
         raise RejectCase
     return n
 
 
-def _permuted(xs: tuple[Tensor, ...], axis: int, draw: Draw) -> tuple[Tensor, list[Tensor]]:
-    order = draw.permutation(_several(xs, axis))
+def _permute(xs: tuple[Tensor, ...], axis: int, draw: Draw) -> tuple[Tensor, list[Tensor]]:
+    order = draw.permutation(_several_positions(xs, axis))
     return order, [x.index_select(axis, order) for x in xs]
 
 
@@ -33,7 +33,7 @@ def permutation_equivariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) ->
     Satisfied by: self-attention without positions or mask; a layer applied to each token.
     Broken by: a position embedding; a recurrence; a causal mask.
     """
-    order, permuted = _permuted(xs, axis, draw)
+    order, permuted = _permute(xs, axis, draw)
     return Equal(f(*permuted), require_axis(f(*xs), xs[0], axis).index_select(axis, order))
 
 
@@ -44,17 +44,17 @@ def permutation_invariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) -> S
     Satisfied by: sum, mean and maximum over the axis; attention pooling.
     Broken by: taking the last element; a weighted sum whose weights depend on the position.
     """
-    return Equal(f(*_permuted(xs, axis, draw)[1]), f(*xs))
+    return Equal(f(*_permute(xs, axis, draw)[1]), f(*xs))
 
 
 @law("f(x reversed) = f(x) reversed")
 def reversal_equivariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     """Reversing the input along an axis reverses the output.
 
-    Satisfied by: whatever is equivariant under all permutations; a convolution with a symmetric kernel.
+    Satisfied by: any permutation-equivariant map; a convolution with a symmetric kernel.
     Broken by: a recurrence; a causal mask.
     """
-    _several(xs, axis)
+    _several_positions(xs, axis)
     return Equal(f(*(x.flip(axis) for x in xs)), require_axis(f(*xs), xs[0], axis).flip(axis))
 
 
@@ -62,10 +62,10 @@ def reversal_equivariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
 def reversal_invariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     """Reversing the input along an axis changes nothing.
 
-    Satisfied by: whatever is invariant under all permutations; a palindrome's sum.
+    Satisfied by: any permutation-invariant map; a sum with symmetric weights.
     Broken by: taking the last element; a recurrence.
     """
-    _several(xs, axis)
+    _several_positions(xs, axis)
     return Equal(f(*(x.flip(axis) for x in xs)), f(*xs))
 
 
@@ -73,14 +73,14 @@ def reversal_invariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
 def translation_equivariance(f: Map, *xs: Tensor, axis: Axis = -1, border: int = 0, draw: Draw) -> Statement:
     """Shifting the input along an axis shifts the output.
 
-    With `border=0` the shift is circular and every position counts; otherwise positions closer than `border`
-    to either end of what was shifted do not.
+    With `border=0` the shift is circular and all positions are compared. Otherwise positions closer than `border` to
+    either end are not compared.
 
-    Satisfied by: a convolution (with circular padding; with zero padding and the border that its padding reaches).
-    Broken by: a position embedding; a stride; a border that is smaller than the receptive field.
+    Satisfied by: a convolution with circular padding, or with zero padding and a border of the padding size.
+    Broken by: a position embedding; a stride; a border smaller than half the kernel.
     """
     if border < 0:
-        raise ValueError(f"border is at least 0: got {border}")
+        raise ValueError(f"border must be at least 0, got {border}")
     n = axis_size(xs[0], axis)
     s = draw.integer(1, n - 1 if border == 0 else n - 2 * border - 1, "s")
     moved = f(*(x.roll(s, dims=axis) for x in xs))
@@ -88,102 +88,153 @@ def translation_equivariance(f: Map, *xs: Tensor, axis: Axis = -1, border: int =
     return Equal(moved, y, where=between(s + border, n - border, axis=axis) if border else None)
 
 
-Sample = Callable[[Draw], Any]
-Action = Callable[[Any, Tensor], Tensor]
+_Sample = Callable[[Draw], Any]
+_Action = Callable[[Any, Tensor], Tensor]
+
+
+class SupportsAction(Protocol):
+    """A group with random elements and an action on vectors, such as `lawful.groups.SO3()`."""
+
+    def sample(self, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """Draws an element."""
+        ...
+
+    def act(self, g: Tensor, x: Tensor) -> Tensor:
+        """Applies an element to the vectors in the last axis of x."""
+        ...
 
 
 def _identity(g: Any, y: Tensor) -> Tensor:
     return y
 
 
+def _group_action(
+    group: SupportsAction | None, axis: int, sample: _Sample | None, act: _Action | tuple[_Action, ...] | None
+) -> tuple[_Sample, _Action | tuple[_Action, ...]]:
+    """Returns `sample` and `act`, which default to those of the group along an axis.
+
+    A Lie group element is drawn in float64 in every precision, so that both precisions use the same element.
+    """
+    if group is None:
+        if sample is None or act is None:
+            raise TypeError("expected group=, or both sample= and act=")
+        return sample, act
+    if not hasattr(group, "sample") or not hasattr(group, "act"):
+        raise TypeError(f"group must have methods sample and act, got {type(group).__name__}")
+    dtype = torch.float64 if hasattr(group, "exp") else None
+
+    def sample_element(draw: Draw) -> Tensor:
+        return group.sample(generator=torch.Generator().manual_seed(draw.integer(0, 2**31 - 1)), dtype=dtype)
+
+    def act_on_axis(g: Tensor, x: Tensor) -> Tensor:
+        dtype = x.dtype.to_complex() if g.is_complex() else x.dtype if g.is_floating_point() else g.dtype
+        return group.act(g.to(x.device, dtype), x.movedim(axis, -1)).movedim(-1, axis)
+
+    return sample or sample_element, act or act_on_axis
+
+
 @law("f(g·x) = g·f(x)", discover_with=None)
 def equivariance(
     f: Map,
     *xs: Tensor,
-    sample: Sample,
-    act: Action | tuple[Action, ...],
-    act_out: Action | None = None,
+    group: SupportsAction | None = None,
+    axis: int = -1,
+    sample: _Sample | None = None,
+    act: _Action | tuple[_Action, ...] | None = None,
+    act_out: _Action | None = None,
     error: Callable[[Any], float] | None = None,
     draw: Draw,
 ) -> Statement:
-    """Acting on the input with a group element acts on the output.
+    """Transforming the input by a group element transforms the output.
 
-    `sample(draw)` gives an element, `act(g, x)` acts on the inputs that the law speaks of (a tuple of actions: one
-    for each), and `act_out(g, y)` on the output (as on the first input unless given). Where the action itself is
-    approximate for some elements, as when an image is turned by other than right angles, `error(g)` is the part of
-    the output's size that it may be off by: 0 for the elements that are exact.
+    `group`, such as `lawful.groups.SO3()`, acts on the vectors along `axis`. For other actions, `sample(draw)` returns
+    an element, `act(g, x)` acts on the inputs (a tuple holds one action per input) and `act_out(g, y)` acts on the
+    output; it defaults to the action on the first input. For an approximate action, such as the rotation of an image
+    by 30 degrees, `error(g)` is the allowed error relative to the largest output, and 0 for exact elements.
 
     Satisfied by: layers built from invariant distances and relative vectors.
-    Broken by: a layer fed an absolute coordinate; features and coordinates in the wrong order.
+    Broken by: a layer that reads an absolute coordinate; features and coordinates in the wrong order.
     """
+    sample, act = _group_action(group, axis, sample, act)
     g = sample(draw)
-    acts = _each(act, xs)
-    acted = (act_out or acts[0])(g, f(*xs))
-    moved = f(*(one(g, x) for one, x in zip(acts, xs, strict=True)))
-    return Equal(moved, acted, atol=_slack(error, g, acted))
+    acts = _one_action_per_input(act, xs)
+    expected = (act_out or acts[0])(g, f(*xs))
+    transformed = f(*(one(g, x) for one, x in zip(acts, xs, strict=True)))
+    return Equal(transformed, expected, atol=_tolerance(error, g, expected))
 
 
 @law("f(g·x) = f(x)", discover_with=None)
 def invariance(
     f: Map,
     *xs: Tensor,
-    sample: Sample,
-    act: Action | tuple[Action, ...],
+    group: SupportsAction | None = None,
+    axis: int = -1,
+    sample: _Sample | None = None,
+    act: _Action | tuple[_Action, ...] | None = None,
     error: Callable[[Any], float] | None = None,
     draw: Draw,
 ) -> Statement:
-    """Acting on the input with a group element changes nothing.
+    """Transforming the input by a group element changes nothing.
 
-    `sample`, `act` and `error` are as in `equivariance`.
+    The parameters are those of `equivariance`.
 
     Satisfied by: functions of distances and angles; an average over the group.
-    Broken by: a projection onto a fixed axis; a readout that sees a single coordinate.
+    Broken by: a projection onto a fixed axis; a readout of a single coordinate.
     """
+    sample, act = _group_action(group, axis, sample, act)
     g = sample(draw)
     y = f(*xs)
-    moved = f(*(one(g, x) for one, x in zip(_each(act, xs), xs, strict=True)))
-    return Equal(moved, y, atol=_slack(error, g, y))
+    transformed = f(*(one(g, x) for one, x in zip(_one_action_per_input(act, xs), xs, strict=True)))
+    return Equal(transformed, y, atol=_tolerance(error, g, y))
 
 
-def _each(act: Action | tuple[Action, ...], xs: tuple[Tensor, ...]) -> tuple[Action, ...]:
-    """An action for each input."""
+def _one_action_per_input(act: _Action | tuple[_Action, ...], xs: tuple[Tensor, ...]) -> tuple[_Action, ...]:
     acts = act if isinstance(act, tuple) else (act,) * len(xs)
     if len(acts) != len(xs):
-        raise ValueError(f"as many actions as inputs were wanted: got {len(acts)} for {len(xs)}")
+        raise ValueError(f"act needs one action per input: got {len(acts)} for {len(xs)} inputs")
     return acts
 
 
-def _slack(error: Callable[[Any], float] | None, g: Any, y: Tensor) -> Tensor | float:
+def _tolerance(error: Callable[[Any], float] | None, g: Any, y: Tensor) -> Tensor | float:
     return 0.0 if error is None or not y.numel() else error(g) * y.abs().amax()
 
 
 @law("Df(g·x)ᵀ(g·c) = g·Df(x)ᵀ c, g orthogonal", discover_with=None)
 def gradient_equivariance(
-    f: Map, x: Tensor, *, sample: Sample, act: Action, act_out: Action = _identity, draw: Draw
+    f: Map,
+    x: Tensor,
+    *,
+    group: SupportsAction | None = None,
+    axis: int = -1,
+    sample: _Sample | None = None,
+    act: _Action | None = None,
+    act_out: _Action = _identity,
+    draw: Draw,
 ) -> Statement:
-    """The gradient turns with the input, as forces do with an energy.
+    """The gradient transforms like the input, as forces do for an energy.
 
-    `sample` and `act` are as in `equivariance`; the actions are orthogonal. The output does not change unless
-    `act_out` is given.
+    The parameters are those of `equivariance`; the action must be orthogonal. The output is invariant unless `act_out`
+    is given.
 
     Satisfied by: the gradient of an energy that depends on distances.
-    Broken by: an energy whose value is invariant but whose gradient is detached from some of the input.
+    Broken by: an energy that is invariant, with a gradient that is detached from some of the input.
     """
-    g = sample(draw)
+    sample, action = _group_action(group, axis, sample, act)
+    g, (act,) = sample(draw), _one_action_per_input(action, (x,))
 
-    def pulled(z: Tensor, cotangent: Callable[[Tensor], Tensor]) -> Tensor:
+    def input_gradient(z: Tensor, cotangent: Callable[[Tensor], Tensor]) -> Tensor:
         with torch.enable_grad():
             z = z.detach().requires_grad_()
             y = f(z)
             if not y.requires_grad:
-                raise Inapplicable("the map passes no gradient")
+                raise Inapplicable("the output does not require a gradient")
             return torch.autograd.grad(y, z, cotangent(y).clone())[0]
 
-    drawn: list[Tensor] = []
+    cotangents: list[Tensor] = []
 
-    def keep(y: Tensor) -> Tensor:
-        drawn.append(draw.normal(*y.shape))
-        return drawn[0]
+    def draw_cotangent(y: Tensor) -> Tensor:
+        cotangents.append(draw.normal(*y.shape))
+        return cotangents[0]
 
-    right = act(g, pulled(require_real(x), keep))
-    return Equal(pulled(act(g, x), lambda y: act_out(g, drawn[0])), right)
+    expected = act(g, input_gradient(require_real(x), draw_cotangent))
+    return Equal(input_gradient(act(g, x), lambda y: act_out(g, cotangents[0])), expected)
