@@ -1,32 +1,39 @@
-"""Using a model: predicting, writing, how sure it is, and how good."""
+"""Inference: prediction, generation, uncertainty and diagnostics of trained models."""
 
-from lawful.inference.beam_search import beam_search, beam_searches
-from lawful.inference.diagnostics import Rays, activity, dead_units, ood_confidence
-from lawful.inference.ensemble import Ensemble, mean, mean_log_probabilities, mean_probabilities
+from lawful.inference.beam_search import BeamHypothesis, beam_search, beam_search_batch
+from lawful.inference.diagnostics import RayConfidence, activation_frequency, dead_units, ood_confidence
+from lawful.inference.ensemble import Average, Ensemble, mean_log_probabilities, mean_probabilities, mean_values
 from lawful.inference.likelihood import perplexity, token_log_probs
-from lawful.inference.predict import mc_dropout_predict, predict, probabilities
-from lawful.inference.text import generate_text, stream_text
-from lawful.inference.uncertainty import ClassUncertainty, ValueSpread, class_spread, value_spread
+from lawful.inference.predict import Link, batches_of, device_of, mc_dropout_predict, predict, probabilities
+from lawful.inference.text import StreamingDetokenizer, as_tuple, generate_text, stream_text
+from lawful.inference.uncertainty import ClassUncertainty, ValueUncertainty, class_uncertainty, value_uncertainty
 from lawful.models.generation import GREEDY, SamplingConfig, generate, stream
 
 __all__ = [
     "GREEDY",
+    "Average",
+    "BeamHypothesis",
     "ClassUncertainty",
     "Ensemble",
-    "Rays",
+    "Link",
+    "RayConfidence",
     "SamplingConfig",
-    "ValueSpread",
-    "activity",
+    "StreamingDetokenizer",
+    "ValueUncertainty",
+    "activation_frequency",
+    "as_tuple",
+    "batches_of",
     "beam_search",
-    "beam_searches",
-    "class_spread",
+    "beam_search_batch",
+    "class_uncertainty",
     "dead_units",
+    "device_of",
     "generate",
     "generate_text",
     "mc_dropout_predict",
-    "mean",
     "mean_log_probabilities",
     "mean_probabilities",
+    "mean_values",
     "ood_confidence",
     "perplexity",
     "predict",
@@ -34,5 +41,5 @@ __all__ = [
     "stream",
     "stream_text",
     "token_log_probs",
-    "value_spread",
+    "value_uncertainty",
 ]

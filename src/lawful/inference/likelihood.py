@@ -46,7 +46,7 @@ def token_log_probs(
     context_length = context_length or getattr(model, "context_length", None) or max(len(ids) - 1, 1)
     log_probs, done = torch.empty(0), 0
     with eval_mode(model):
-        for inputs, targets in SequentialWindows(ids, context=context_length, size=batch_size):
+        for inputs, targets in SequentialWindows(ids, context_length=context_length, batch_size=batch_size):
             logits = _logits(model(inputs.to(device))).flatten(0, 1)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             batch = -F.cross_entropy(logits, targets.to(device).flatten(), reduction="none")

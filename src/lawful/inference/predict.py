@@ -1,4 +1,4 @@
-"""Predicting: a model on many examples, batch by batch, left as it was."""
+"""Prediction in batches, and Monte Carlo dropout."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from torch import Tensor, nn
 
 from lawful.blocks.dropout import RANDOM
 from lawful.blocks.modes import eval_mode
-from lawful.functions.activations import identity
-from lawful.laws import Claim, agreement, batch_independence, shape, sums_to_one, transformed
+from lawful.laws import Claim, batch_independence, shape, sums_to_one
 
 Link = Callable[[Tensor], Tensor]
+"""Maps the outputs of a model to predictions."""
 probabilities: Link = partial(torch.softmax, dim=-1)
-"""What makes probabilities of the scores of classes."""
+"""Softmax over the last axis: the link of a classifier."""
 
 
 @torch.no_grad()
 def predict(
-    model: nn.Module, x: Shaped[Tensor, "n ..."], *, batch: int = 1024, link: Link = probabilities
+    model: nn.Module, x: Shaped[Tensor, "n ..."], *, batch_size: int = 1024, link: Link = probabilities
 ) -> Float[Tensor, "n ..."]:
-    r"""Predicts in evaluation mode and without gradients; afterwards each module is in the mode that it was in.
+    r"""Predicts in eval mode and without gradients.
 
     $$p = \mathrm{softmax}(f(x))$$
 
     Args:
-        model: $f$, which gives scores of classes, or a regression.
-        x: The examples, along the first axis.
-        batch: How many go through the model at once.
-        link: What makes predictions of its outputs: `probabilities`, or `identity` for a regression.
+        model: $f$, which returns logits or the values of a regression.
+        x: Examples, along the first axis.
+        batch_size: Examples per batch.
+        link: Maps outputs to predictions: `probabilities`, or `identity` for a regression.
 
     Examples:
-        >>> predict(nn.Linear(3, 2), torch.zeros(5, 3), batch=2).shape
+        >>> predict(nn.Linear(3, 2), torch.zeros(5, 3), batch_size=2).shape
         torch.Size([5, 2])
     """
+    device = device_of(model, x)
     with eval_mode(model):
-        return torch.cat([link(model(part.to(device_of(model, x)))).to(x.device) for part in parts(x, batch)])
+        return torch.cat([link(model(batch.to(device))).to(x.device) for batch in batches_of(x, batch_size)])
 
 
 @torch.no_grad()
@@ -46,96 +47,84 @@ def mc_dropout_predict(
     model: nn.Module,
     x: Shaped[Tensor, "n ..."],
     *,
-    samples: int = 32,
+    num_samples: int = 32,
     seed: int = 0,
-    batch: int = 1024,
+    batch_size: int = 1024,
     link: Link = probabilities,
-    random: tuple[type[nn.Module], ...] = RANDOM,
+    random_classes: tuple[type[nn.Module], ...] = RANDOM,
 ) -> Float[Tensor, "samples n ..."]:
-    """Predicts many times with dropout on (Monte Carlo dropout), all else in evaluation mode.
+    """Predicts several times with dropout on (Monte Carlo dropout), everything else in eval mode.
 
-    `spread` says what the samples amount to. The modes of the modules and the random state are as before afterwards,
-    and the same seed gives the same samples.
+    `class_uncertainty` and `value_uncertainty` summarize the samples. Modes and the random state are restored.
 
     Reference:
         Gal and Ghahramani, *Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep
         Learning*, 2016.
 
     Args:
-        model: The model, with dropout in it.
-        x: The examples, along the first axis.
-        samples: How often each is predicted.
-        seed: What the random numbers begin from.
-        batch: How many go through the model at once.
-        link: What makes predictions of its outputs.
-        random: The classes of the modules whose randomness stays on.
+        model: Model with dropout.
+        x: Examples, along the first axis.
+        num_samples: Number of predictions of each example.
+        seed: Random seed.
+        batch_size: Examples per batch.
+        link: Maps outputs to predictions.
+        random_classes: Classes of the modules that stay in training mode.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(), nn.Linear(8, 2))
-        >>> mc_dropout_predict(model, torch.ones(5, 3), samples=4).shape
+        >>> mc_dropout_predict(model, torch.ones(5, 3), num_samples=4).shape
         torch.Size([4, 5, 2])
     """
-    if samples < 1:
-        raise ValueError(f"samples are at least 1: got {samples}")
-    with torch.random.fork_rng([x.device] if x.is_cuda else []), eval_mode(model, random):
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+    device = device_of(model, x)
+    with torch.random.fork_rng([x.device] if x.is_cuda else []), eval_mode(model, random_classes):
         torch.default_generator.manual_seed(seed)
         if x.is_cuda:
             torch.cuda.manual_seed(seed)
-        placed = (part.to(device_of(model, x)) for part in parts(x, batch))
-        drawn = [torch.stack([link(model(part)) for _ in range(samples)]).to(x.device) for part in placed]
-    return torch.cat(drawn, dim=1)
+        samples = []
+        for batch in batches_of(x, batch_size):
+            batch = batch.to(device)
+            samples.append(torch.stack([link(model(batch)) for _ in range(num_samples)]).to(x.device))
+    return torch.cat(samples, dim=1)
 
 
-def device_of(model: nn.Module, x: Tensor) -> torch.device:
-    """Where a model is; one without weights is where its input is."""
+def device_of(model: object, x: Tensor) -> torch.device:
+    """Returns the device of a model; that of `x` if the model has no weights.
+
+    Examples:
+        >>> device_of(nn.Linear(2, 2), torch.zeros(2))
+        device(type='cpu')
+    """
+    if not isinstance(model, nn.Module):
+        return x.device
     return next((t.device for t in (*model.parameters(), *model.buffers())), x.device)
 
 
-def parts(x: Tensor, batch: int) -> tuple[Tensor, ...]:
+def batches_of(x: Tensor, batch_size: int) -> tuple[Tensor, ...]:
     """Splits examples into batches.
 
     Examples:
-        >>> [len(part) for part in parts(torch.zeros(5, 3), 2)]
+        >>> [len(batch) for batch in batches_of(torch.zeros(5, 3), 2)]
         [2, 2, 1]
     """
-    if batch < 1:
-        raise ValueError(f"batch is at least 1: got {batch}")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     if x.dim() == 0 or len(x) == 0:
-        raise ValueError(f"at least one example was wanted: got shape {tuple(x.shape)}")
-    return x.split(batch)
+        raise ValueError(f"expected at least one example, got shape {tuple(x.shape)}")
+    return x.split(batch_size)
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that predictions obey."""
-    first, norm, last = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
-    model = nn.Sequential(first, norm, nn.Dropout(), last)
+    """The laws of predictions."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2))
 
     def predicted(x: Tensor) -> Tensor:
-        return predict(model, x, batch=2)
+        return predict(model, x, batch_size=2)
 
-    def drawn(x: Tensor) -> Tensor:
-        return mc_dropout_predict(model, x, samples=2, batch=2)
+    def sampled(x: Tensor) -> Tensor:
+        return mc_dropout_predict(model, x, num_samples=2, batch_size=2)
 
     yield Claim(sums_to_one(), predicted, shape("n 3"), name="predict")
-
-    def equation(x: Tensor) -> Tensor:
-        mean, variance = norm.running_mean, norm.running_var
-        scores = last(nn.functional.batch_norm(first(x), mean, variance, norm.weight, norm.bias))
-        return scores.exp() / scores.exp().sum(-1, keepdim=True)
-
     yield Claim(batch_independence(), predicted, shape("n 3"), name="predict")
-    yield Claim(agreement(other=equation), predicted, transformed(torch.tanh, "n 3"), name="predict")
-    yield Claim(sums_to_one(), drawn, shape("n 3"), name="sampled")
-
-    class Halved(nn.Module):
-        """Adds up to one, or to nothing at random."""
-
-        def forward(self, x: Tensor) -> Tensor:
-            return nn.functional.dropout(torch.ones_like(x), training=self.training) / 2
-
-    def dropped(x: Tensor) -> Tensor:
-        values = mc_dropout_predict(Halved(), x, link=identity, random=(Halved,))
-        return torch.stack([values.amin((0, 2)), values.amax((0, 2)), x[:, 0] * 0 + len(values)])
-
-    both = agreement(other=lambda x: x.new_tensor([[0], [1], [32]]).expand(3, len(x)))
-    yield Claim(both, dropped, shape("n 3"), name="sampled, with dropout on")
+    yield Claim(sums_to_one(), sampled, shape("n 3"), name="mc_dropout_predict")

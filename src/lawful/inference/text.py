@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TypeVar
 
-from lawful.data.text.tokenizers import Tokenizer, piece
+from lawful.data.text.tokenizers import Tokenizer, _bytes_of
 from lawful.models.generation import DEFAULT_SAMPLING, CausalLM, SamplingConfig, stream
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class StreamingDetokenizer:
 
     def push(self, token: int) -> str:
         """Adds a token, and returns the text that is now final."""
-        return self._final_text(self._decoder.decode(piece(self.tokenizer.pieces, token)))
+        return self._final_text(self._decoder.decode(_bytes_of(self.tokenizer.token_bytes, token)))
 
     def close(self) -> str:
         """Ends the text, and returns the rest."""
@@ -91,7 +91,7 @@ def stream_text(
     """Generates text after a prompt, and yields it piece by piece.
 
     Reserved tokens, such as the unknown token, are not generated. Characters of the prompt that the tokenizer does not
-    know become the unknown token; `tokenizer.unknown(prompt)` lists them. An empty prompt stands for a newline.
+    know become the unknown token; `tokenizer.unknown_characters(prompt)` lists them. An empty prompt stands for a newline.
 
     Args:
         model: Language model.
@@ -107,7 +107,7 @@ def stream_text(
         >>> from lawful.data.text import CharTokenizer
         >>> from lawful.models import decoder
         >>> tokenizer = CharTokenizer("ab")
-        >>> model = decoder(vocab_size=tokenizer.vocab, dim=8)
+        >>> model = decoder(vocab_size=tokenizer.vocab_size, dim=8)
         >>> len("".join(stream_text(model, tokenizer, "ab", max_new_tokens=5)))
         5
     """
@@ -135,7 +135,7 @@ def generate_text(
         >>> from lawful.data.text import CharTokenizer
         >>> from lawful.models import decoder
         >>> tokenizer = CharTokenizer("ab")
-        >>> model = decoder(vocab_size=tokenizer.vocab, dim=8)
+        >>> model = decoder(vocab_size=tokenizer.vocab_size, dim=8)
         >>> list(map(len, generate_text(model, tokenizer, ["ab", "b"], max_new_tokens=5)))
         [5, 5]
     """
@@ -159,7 +159,7 @@ def _generate_text(
     stop = as_tuple(stop)
     strings, stop_tokens = [s for s in stop if isinstance(s, str)], [s for s in stop if isinstance(s, int)]
     rows = [StreamingDetokenizer(tokenizer, stop=strings) for _ in prompts]
-    sampling = replace(sampling, suppress_tokens=(*sampling.suppress_tokens, *tokenizer.reserved))
+    sampling = replace(sampling, suppress_tokens=(*sampling.suppress_tokens, *tokenizer.reserved_ids))
     ids = [_encode(tokenizer, prompt) for prompt in prompts]
     if not ids:
         raise ValueError("expected at least one prompt")
@@ -184,6 +184,6 @@ def _generate_text(
 
 
 def _encode(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    if not prompt and tokenizer.unknown(_START):
+    if not prompt and tokenizer.unknown_characters(_START):
         raise ValueError("an empty prompt stands for a newline, which the tokenizer does not know: pass a prompt")
     return tokenizer.encode(prompt or _START)

@@ -1,6 +1,19 @@
-"""Models: an architecture a file, blocks put together under one small dataclass."""
+"""Models: architectures built from blocks. Classes take modules, factories take sizes."""
 
-from lawful.models.cnn import ResidualCNN, ResidualCNNConfig
+from lawful.models.cnn import CNN, StridedCNN
+from lawful.models.decoder_cache import ConditionalDecoder, DecoderCache
+from lawful.models.generation import (
+    DEFAULT_SAMPLING,
+    GREEDY,
+    CausalLM,
+    GenerationMixin,
+    PromptReader,
+    Prompts,
+    SamplingConfig,
+    TokenSampler,
+    generate,
+    stream,
+)
 from lawful.models.generative.autoencoder import (
     Autoencoder,
     CNNAutoencoderConfig,
@@ -10,67 +23,101 @@ from lawful.models.generative.autoencoder import (
 )
 from lawful.models.generative.chart import Chart
 from lawful.models.generative.pca import PCA
-from lawful.models.gpt2_weights import gpt2_config
-from lawful.models.k_nearest import KNearest, KNearestClassifier, KNearestConfig
+from lawful.models.gpt2_weights import GPT2, GPT2_WEIGHTS, MINGPT_WEIGHTS, save_gpt2
+from lawful.models.k_nearest import KNearest, KNearestClassifier
 from lawful.models.linear import (
     LinearRegression,
-    LinearRegressionConfig,
     LogisticRegression,
-    LogisticRegressionConfig,
-    Monomials,
+    PolynomialFeatures,
     PolynomialRegression,
-    PolynomialRegressionConfig,
     SoftmaxRegression,
-    SoftmaxRegressionConfig,
     ThresholdedRegression,
-    ThresholdedRegressionConfig,
+    one_hot,
+    solve_linear,
 )
-from lawful.models.mlp import MLP, MLPConfig, SpatialMLP
+from lawful.models.mlp import MLP, Activation, SpatialMLP
 from lawful.models.standardized import Standardized
 from lawful.models.transformer import (
+    GELU_TANH,
     Decoder,
-    DecoderConfig,
     Encoder,
-    EncoderConfig,
     EncoderDecoder,
-    EncoderDecoderConfig,
+    TransformerBackbone,
     TransformerExtras,
+    decoder,
+    encoder,
+    encoder_decoder,
+    gpt,
+    gpt2_init,
+    rotary_attention,
+    squared_relu_feed_forward,
+    zero_init_outputs,
+)
+from lawful.models.weight_mapping import (
+    TORCH_DECODER_WEIGHTS,
+    TORCH_ENCODER_WEIGHTS,
+    TORCH_TRANSFORMER_WEIGHTS,
+    ParameterRule,
+    WeightMapping,
 )
 
 __all__ = [
+    "CNN",
+    "DEFAULT_SAMPLING",
+    "GELU_TANH",
+    "GPT2",
+    "GPT2_WEIGHTS",
+    "GREEDY",
+    "MINGPT_WEIGHTS",
     "MLP",
     "PCA",
+    "TORCH_DECODER_WEIGHTS",
+    "TORCH_ENCODER_WEIGHTS",
+    "TORCH_TRANSFORMER_WEIGHTS",
+    "Activation",
     "Autoencoder",
     "CNNAutoencoderConfig",
+    "CausalLM",
     "Chart",
+    "ConditionalDecoder",
     "Decoder",
-    "DecoderConfig",
+    "DecoderCache",
     "Encoder",
-    "EncoderConfig",
     "EncoderDecoder",
-    "EncoderDecoderConfig",
+    "GenerationMixin",
     "KNearest",
     "KNearestClassifier",
-    "KNearestConfig",
     "LinearRegression",
-    "LinearRegressionConfig",
     "LogisticRegression",
-    "LogisticRegressionConfig",
     "MLPAutoencoderConfig",
-    "MLPConfig",
-    "Monomials",
+    "ParameterRule",
+    "PolynomialFeatures",
     "PolynomialRegression",
-    "PolynomialRegressionConfig",
-    "ResidualCNN",
-    "ResidualCNNConfig",
+    "PromptReader",
+    "Prompts",
+    "SamplingConfig",
     "SoftmaxRegression",
-    "SoftmaxRegressionConfig",
     "SpatialMLP",
     "Standardized",
+    "StridedCNN",
     "ThresholdedRegression",
-    "ThresholdedRegressionConfig",
+    "TokenSampler",
+    "TransformerBackbone",
     "TransformerExtras",
+    "WeightMapping",
     "cnn_autoencoder",
-    "gpt2_config",
+    "decoder",
+    "encoder",
+    "encoder_decoder",
+    "generate",
+    "gpt",
+    "gpt2_init",
     "mlp_autoencoder",
+    "one_hot",
+    "rotary_attention",
+    "save_gpt2",
+    "solve_linear",
+    "squared_relu_feed_forward",
+    "stream",
+    "zero_init_outputs",
 ]

@@ -344,9 +344,7 @@ def _generate(
         raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
     reader = PromptReader(model, prompts, context_length=context_length)
     logits = reader.logits
-    sample = TokenSampler(
-        sampling, reader.prompts, vocab_size=logits.shape[-1], seed=seed, first_index=first_index
-    )
+    sample = TokenSampler(sampling, reader.prompts, vocab_size=logits.shape[-1], seed=seed, first_index=first_index)
     ended: dict[int, int] = {}
     for remaining in range(max_new_tokens, 0, -1):
         tokens = sample(logits)

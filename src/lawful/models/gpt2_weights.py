@@ -202,11 +202,17 @@ def _attention_differences(model: Decoder) -> Iterator[str]:
         for name in ("rotary", "position_bias", "query_norm", "value_residual"):
             if getattr(block, name) is not None:
                 yield f"GPT-2 has no {name}, got {_name(getattr(block, name))}"
-        if block.kernel not in (fused_attention, reference_attention) and not isinstance(block.kernel, ChunkedAttention):
+        if block.kernel not in (fused_attention, reference_attention) and not isinstance(
+            block.kernel, ChunkedAttention
+        ):
             yield f"expected softmax attention, got {_name(block.kernel)}"
         heads = block.head_groups[0]
         sizes = heads.key_dim, heads.value_dim
-        if len(block.head_groups) > 1 or heads.num_kv_heads != heads.num_heads or sizes != (dim // heads.num_heads,) * 2:
+        if (
+            len(block.head_groups) > 1
+            or heads.num_kv_heads != heads.num_heads
+            or sizes != (dim // heads.num_heads,) * 2
+        ):
             yield f"expected heads of size dim / num_heads, got {block.head_groups}"
         if block.head_groups != blocks[0].head_groups:
             yield "expected the same heads in all layers"

@@ -54,6 +54,7 @@ class MLP(nn.Module):
         sizes = (in_dim, *hidden_dims, out_dim)
         if min(sizes) < 1:
             raise ValueError(f"in_dim, hidden_dims and out_dim must be at least 1: got {sizes}")
+        self.in_dim, self.out_dim = in_dim, out_dim
         self.layers = nn.ModuleList(nn.Linear(*size, bias=bias) for size in pairwise(sizes))
         activations = [deepcopy(activation) for _ in hidden_dims]
         self.activations = nn.ModuleList(activations) if isinstance(activation, nn.Module) else activations
@@ -79,9 +80,8 @@ class MLP(nn.Module):
         return torch.cat(units, dim=-1) if units else x.new_empty(*x.shape[:-1], 0, dtype=torch.bool)
 
     def _check(self, x: Tensor) -> None:
-        in_dim = self.layers[0].weight.shape[1]
-        if x.shape[-1:] != (in_dim,):
-            raise ValueError(f"expected x of shape (*batch, {in_dim}), got {tuple(x.shape)}")
+        if x.shape[-1:] != (self.in_dim,):
+            raise ValueError(f"expected x of shape (*batch, {self.in_dim}), got {tuple(x.shape)}")
 
 
 class SpatialMLP(nn.Module):

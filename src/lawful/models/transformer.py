@@ -1,8 +1,8 @@
-"""Transformers: decoder, encoder and encoder-decoder, and the factories that build the usual ones.
+r"""Transformers: decoder, encoder and encoder-decoder, and the factories that build the usual ones.
 
 A transformer embeds tokens and adds the output of each sublayer to the residual stream,
 
-$$x_0 = E_\\text{token} + P_\\text{position}, \\qquad x_{l+1} = x_l + f_l(\\operatorname{norm}(x_l))$$
+$$x_0 = E_\text{token} + P_\text{position}, \qquad x_{l+1} = x_l + f_l(\operatorname{norm}(x_l))$$
 
 where $f_l$ is self-attention, cross-attention or a feed-forward block. The classes take modules; `gpt`, `decoder`,
 `encoder` and `encoder_decoder` build these modules from sizes.
@@ -361,7 +361,7 @@ class EncoderDecoder(nn.Module):
             if encoder.vocab_size != decoder.vocab_size:
                 sizes = f"{encoder.vocab_size} and {decoder.vocab_size}"
                 raise ValueError(f"share_embeddings needs one vocab_size, got {sizes}")
-            decoder.embedding.weight = encoder.embedding.weight
+            encoder.embedding.weight = decoder.embedding.weight
 
     def forward(
         self, source: Int[Tensor, "*batch s"], target: Int[Tensor, "*batch t"], *, source_mask: Mask = NO_MASK
@@ -469,7 +469,7 @@ def gpt2_init(model: nn.Module, *, std: float = 0.02) -> None:
     r"""Initializes matrices as GPT-2 does, and biases to zero.
 
     $$W_{ij} \sim \mathcal{N}(0, \sigma^2), \qquad
-    W_{ij} \sim \mathcal{N}\bigl(0, \tfrac{\sigma^2}{n}\bigr) \text{ for the output projections of } n \text{ sublayers}$$
+    W_{ij} \sim \mathcal{N}\bigl(0, \tfrac{\sigma^2}{n}\bigr) \text{ for output projections of } n \text{ sublayers}$$
 
     Reference:
         Radford et al., *Language Models are Unsupervised Multitask Learners*, 2019.

@@ -57,7 +57,9 @@ class WeightMapping:
             KeyError: If a name is unknown or missing.
             ValueError: If a shape does not fit.
         """
-        plain = {name.removeprefix("_orig_mod."): x for name, x in state_dict.items() if not name.endswith(self.ignored)}
+        plain = {
+            name.removeprefix("_orig_mod."): x for name, x in state_dict.items() if not name.endswith(self.ignored)
+        }
         given = {name.removeprefix(self.prefix): x for name, x in plain.items()}
         rules, parameters = self._table(model)
         for name in given:

@@ -20,7 +20,7 @@ from lawful.laws import Claim, agreement, shape, tokens
 from lawful.models.transformer import TransformerExtras
 from lawful.probe.model_layout import ModelLayout, asked_of, frozen_norm, infer_layout, into_stream, mixed
 from lawful.probe.record import ActivationCache, near, only, record, zero_ablation
-from lawful.probe.toy_models import attention_only, unchanged
+from lawful.probe.toy_models import attention_only
 
 
 def logit_lens(
