@@ -1,7 +1,12 @@
+from collections.abc import Callable, Iterator
+
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from lawful.data import compose, cutout, gaussian_noise, mixup, random_flip, random_shift
+from lawful.data import Augment, compose, cutout, gaussian_noise, mixup, random_flip, random_shift
+from lawful.laws import Claim, agreement, shape, sums_to_one
 
 
 def test_a_shift_equals_one_by_slices():
@@ -63,13 +68,13 @@ def test_a_square_is_cut_out_of_every_channel():
 def test_a_mixture_lies_between_and_so_does_its_target():
     torch.manual_seed(0)
     x, y = torch.eye(4), torch.arange(4)
-    mixture, p = mixup(1.0, classes=4)((x, y))
+    mixture, p = mixup(1.0, num_classes=4)((x, y))
     torch.testing.assert_close(mixture, p)
     torch.testing.assert_close(p.sum(-1), torch.ones(4))
     z = torch.rand(4, 1)
     assert mixup(1.0)((x, z))[1].shape == (4, 1)
     weights = torch.tensor(
-        [float(mixup(0.5, classes=2)((torch.zeros(1, 1), torch.tensor([0])))[1].sum()) for _ in range(5)]
+        [float(mixup(0.5, num_classes=2)((torch.zeros(1, 1), torch.tensor([0])))[1].sum()) for _ in range(5)]
     )
     torch.testing.assert_close(weights, torch.ones(5))
 
@@ -77,7 +82,7 @@ def test_a_mixture_lies_between_and_so_does_its_target():
 def test_a_chain_repeats_from_the_same_random_state_and_changes_nothing_given():
     batch = torch.rand(6, 1, 8, 8), torch.arange(6)
     kept = batch[0].clone()
-    augment = compose(random_shift(2, axes=2), random_flip(), gaussian_noise(0.1), cutout(3), mixup(0.2, classes=6))
+    augment = compose(random_shift(2, axes=2), random_flip(), gaussian_noise(0.1), cutout(3), mixup(0.2, num_classes=6))
     state = torch.get_rng_state()
     first = augment(batch)
     torch.set_rng_state(state)
@@ -102,3 +107,37 @@ def test_a_chain_repeats_from_the_same_random_state_and_changes_nothing_given():
 def test_errors_say_what_was_wanted_and_what_came(make, said):
     with pytest.raises(ValueError, match=said):
         make()
+
+
+def claims() -> Iterator[Claim]:
+    """Second derivations of the augmentations, with the same random numbers in each call."""
+
+    def inputs(augment: Augment) -> Callable[[Tensor], Tensor]:
+        return lambda x: augment((x,))[0]
+
+    series = shape("b 1 6")
+    noise = inputs(gaussian_noise(0.5))
+    yield Claim(agreement(other=lambda x: x + noise(torch.zeros_like(x))), noise, series, name="gaussian_noise(0.5)")
+    doubling = compose(random_flip(probability=1.0), lambda batch: (2 * batch[0], *batch[1:]))
+    together = agreement(other=lambda x, y: torch.stack([2 * x.flip(-1), y]))
+    yield Claim(together, lambda x, y: torch.stack(doubling((x, y))), (series, series), name="compose")
+    covered = agreement(other=torch.zeros_like)
+    yield Claim(covered, inputs(cutout(12, axes=1)), series, name="cutout of twice the size")
+
+    def cut_counts(x: Tensor) -> Tensor:
+        zeros = (inputs(cutout(2, axes=1))(torch.ones(64, 1, 6).to(x)) == 0).sum((1, 2)).to(x)
+        return torch.stack([zeros.amin(), zeros.amax()])
+
+    yield Claim(agreement(other=lambda x: x.new_tensor([1, 2])), cut_counts, shape("1"), name="cutout(2), how much")
+
+    def apart(x: Tensor) -> Tensor:
+        """From each of 64 shifted copies to the nearest shift, and from each shift to the nearest copy."""
+        shifts = torch.cat([x, F.pad(x[..., 1:], (0, 1)), F.pad(x[..., :-1], (1, 0))])
+        far = (inputs(random_shift(1))(x.expand(64, 1, 6))[:, None] - shifts).abs().amax((-2, -1))
+        return torch.cat([far.amin(0), far.amin(1)])
+
+    yield Claim(agreement(other=lambda x: torch.zeros(67).to(x)), apart, shape("1 1 6"), name="random_shift(1)")
+    total = agreement(other=lambda x: x.sum(0))
+    yield Claim(total, lambda x: inputs(mixup(0.5))(x).sum(0), shape("b 2"), name="mixup(0.5), the sum")
+    labels = torch.tensor([0, 2, 1])
+    yield Claim(sums_to_one(), lambda x: mixup(0.5, num_classes=3)((x, labels))[1], shape("3 2"), name="mixup(0.5)")

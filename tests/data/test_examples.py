@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lawful.data import SupervisedDataset, fingerprint
-from lawful.data.batches import make_generator, seed_of
+from lawful.data.batches import make_generator, derive_seed
 
 
 def test_a_fingerprint_tells_values_shapes_types_and_order_apart():
@@ -30,8 +30,8 @@ def test_it_is_the_sha256_of_the_bytes():
 
 
 def test_seeds_do_not_collide():
-    assert len({seed_of(a, b) for a in range(50) for b in range(50)}) == 2500
-    assert all(0 <= seed_of(a) < 2**63 for a in (-5, 0, 2**70))
+    assert len({derive_seed(a, b) for a in range(50) for b in range(50)}) == 2500
+    assert all(0 <= derive_seed(a) < 2**63 for a in (-5, 0, 2**70))
     assert (
         torch.rand(3, generator=make_generator(1, 2)).tolist() != torch.rand(3, generator=make_generator(2, 1)).tolist()
     )

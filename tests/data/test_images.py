@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from lawful.data import Images, load_dataset, load_like, read_images
+from lawful.data import ImageEncoding, load_dataset, load_like, read_images
 from lawful.data import images as module
 
 
@@ -28,7 +28,7 @@ def test_classes_are_folders_and_pixels_are_from_0_to_1(root):
     assert examples.classes == ("cat", "dog")
     assert examples.targets.tolist() == [0, 0, 0, 1, 1, 1]
     assert examples.inputs.shape == (6, 1, 4, 5)
-    assert encoding == Images(4, 5, 1, ("cat", "dog"))
+    assert encoding == ImageEncoding(4, 5, 1, ("cat", "dog"))
     for x, path in zip(examples.inputs, sorted(root.rglob("*.png")), strict=True):
         np.testing.assert_allclose(x[0].numpy(), np.asarray(Image.open(path)) / 255, rtol=1e-6)
     assert load_dataset(root).examples.fingerprint() == examples.fingerprint()
@@ -52,7 +52,7 @@ def test_images_are_resized_on_demand(root):
     data = load_dataset(root, size=(6, 7))
     assert data.examples.inputs.shape == (7, 1, 6, 7)
     torch.testing.assert_close(data.examples.inputs[-1], torch.full((1, 6, 7), 0.2))
-    assert data.encoding == Images(6, 7, 1, ("cat", "dog"), resized=True)
+    assert data.encoding == ImageEncoding(6, 7, 1, ("cat", "dog"), resized=True)
 
 
 def test_sixteen_bits_palettes_transparency_and_turned_photographs(root):

@@ -1,4 +1,4 @@
-"""Where batches come from: built-in data, tables, images, text, and what is done to them before a step."""
+"""Data: datasets, tables, images, text, splits, augmentation and batches."""
 
 from lawful.data.augmentation import Augment, compose, cutout, gaussian_noise, mixup, random_flip, random_shift
 from lawful.data.batches import (
@@ -8,17 +8,26 @@ from lawful.data.batches import (
     SequentialBatches,
     ShuffledBatches,
     make_generator,
-    seed_of,
+    derive_seed,
 )
-from lawful.data.builtin import BUILTIN, bundled, digits, mnist1d, moons, sine
+from lawful.data.builtin import BUILTIN, digits, mnist1d, moons, sine, sklearn_table
 from lawful.data.dataset import Arrays, SupervisedDataset, fingerprint
 from lawful.data.densities import Boxes, Density, Gaussian, Mixture, checkerboard, grid, ring, two_moons
 from lawful.data.dequantizer import Dequantizer
-from lawful.data.images import Images, read_images
-from lawful.data.loading import Data, Encoded, Encodings, encoding_from_json, load_dataset, load_like
+from lawful.data.images import ImageEncoding, list_images, read_images, read_unlabeled_images
+from lawful.data.loading import (
+    Encoded,
+    Encodings,
+    LoadedDataset,
+    encoding_from_json,
+    load_dataset,
+    load_like,
+    read_table,
+    resolve_path,
+)
 from lawful.data.splits import Leak, bootstrap_indices, leaks, noisy_labels, split, split_indices
 from lawful.data.table_encoding import Column, TableEncoding, Task, fit_table_encoding
-from lawful.data.tables import Table, read_arrays, read_delimited, read_parquet, table_of
+from lawful.data.tables import ColumnValues, Table, read_arrays, read_delimited, read_parquet, table_of
 from lawful.data.text.corpus import Corpus, TokenizedCorpus, read_text, tokenize_corpus
 from lawful.data.text.pairs import PairBatches, Pairs, read_pairs
 from lawful.data.text.tokenizers import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_json
@@ -35,16 +44,17 @@ __all__ = [
     "ByteTokenizer",
     "CharTokenizer",
     "Column",
+    "ColumnValues",
     "Corpus",
-    "Data",
     "DataLoaderBatches",
     "Density",
     "Dequantizer",
     "Encoded",
     "Encodings",
     "Gaussian",
-    "Images",
+    "ImageEncoding",
     "Leak",
+    "LoadedDataset",
     "Mixture",
     "PairBatches",
     "Pairs",
@@ -59,7 +69,6 @@ __all__ = [
     "TokenizedCorpus",
     "Tokenizer",
     "bootstrap_indices",
-    "bundled",
     "checkerboard",
     "compose",
     "cutout",
@@ -70,6 +79,7 @@ __all__ = [
     "gaussian_noise",
     "grid",
     "leaks",
+    "list_images",
     "load_dataset",
     "load_like",
     "make_generator",
@@ -84,10 +94,14 @@ __all__ = [
     "read_images",
     "read_pairs",
     "read_parquet",
+    "read_table",
     "read_text",
+    "read_unlabeled_images",
+    "resolve_path",
     "ring",
-    "seed_of",
+    "derive_seed",
     "sine",
+    "sklearn_table",
     "split",
     "split_indices",
     "table_of",

@@ -1,8 +1,4 @@
-"""Generators of random numbers that depend on a few integers and on nothing else.
-
-Where batches come from: each is a function of the number of the step, and of nothing else.
-A user's own loader as a source of batches.
-"""
+"""Batch sources: the batch of a step is a function of the step number, so that a resumed run sees the same batches."""
 
 from __future__ import annotations
 
@@ -17,14 +13,14 @@ import torch
 from torch import Tensor
 
 
-def seed_of(*numbers: int) -> int:
-    """Makes one seed of several integers; others give another seed.
+def derive_seed(*numbers: int) -> int:
+    """Hashes several integers into one seed.
 
     Args:
-        numbers: The integers, in order: a seed and the number of an epoch, say.
+        numbers: Integers, such as a seed and an epoch number. The order matters.
 
     Examples:
-        >>> seed_of(0, 1) == seed_of(0, 1), seed_of(0, 1) == seed_of(1, 0)
+        >>> derive_seed(0, 1) == derive_seed(0, 1), derive_seed(0, 1) == derive_seed(1, 0)
         (True, False)
     """
     digest = hashlib.blake2b(repr(tuple(map(int, numbers))).encode(), digest_size=8).digest()
@@ -32,132 +28,132 @@ def seed_of(*numbers: int) -> int:
 
 
 def make_generator(*numbers: int) -> torch.Generator:
-    """Starts a generator from several integers; the global one is left as it is.
+    """Returns a `torch.Generator` seeded with `derive_seed(*numbers)`. The global generator is not used.
 
     Args:
-        numbers: The integers, in order.
+        numbers: Integers, such as a seed and an epoch number.
 
     Examples:
         >>> a, b = (torch.rand(3, generator=make_generator(0, 1)) for _ in range(2))
         >>> bool((a == b).all())
         True
     """
-    return torch.Generator().manual_seed(seed_of(*numbers))
+    return torch.Generator().manual_seed(derive_seed(*numbers))
 
 
 Batch = tuple[Tensor, ...]
-"""Inputs first, then targets; the first axis of each runs over examples."""
+"""A tuple of tensors: inputs first, then targets, with the batch along dim 0."""
 
 
 class BatchSource(Protocol):
-    """Gives the batch of each step: the same whenever it is asked, so that resuming needs only its number."""
+    """A source of batches. `batch(step)` always returns the same batch for the same step."""
 
     def __len__(self) -> int:
-        """The number of steps in an epoch."""
+        """Returns the number of steps per epoch."""
         ...
 
     def batch(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 on through all epochs."""
+        """Returns the batch of a step. Steps are counted from 0 over all epochs."""
         ...
 
 
 class ShuffledBatches:
-    """Cuts examples into batches, in each epoch in another order.
+    """Batches of tensors, reshuffled every epoch.
 
-    The order of an epoch is drawn from the seed and the number of the epoch by a generator of its own. The last batch
-    of an epoch may be smaller.
+    The permutation of an epoch depends on the seed and the epoch number only. The last batch of an epoch may be
+    smaller.
 
     Args:
-        tensors: Inputs and targets, with examples along the first axis.
-        size: The number of examples in a batch.
-        seed: What the orders depend on.
+        tensors: Inputs and targets, with examples along dim 0.
+        batch_size: Number of examples per batch.
+        seed: Random seed of the permutations.
 
     Examples:
-        >>> source = ShuffledBatches(torch.arange(5), size=2, seed=0)
+        >>> source = ShuffledBatches(torch.arange(5), batch_size=2, seed=0)
         >>> [len(source.batch(step)[0]) for step in range(len(source))]
         [2, 2, 1]
         >>> torch.cat([source.batch(step)[0] for step in (3, 4, 5)]).sort().values
         tensor([0, 1, 2, 3, 4])
     """
 
-    def __init__(self, *tensors: Tensor, size: int, seed: int) -> None:
-        self.examples = _check(tensors, size)
-        self.tensors, self.size, self.seed = tensors, size, seed
-        self._steps = -(-self.examples // size)
+    def __init__(self, *tensors: Tensor, batch_size: int, seed: int) -> None:
+        self.num_examples = _check(tensors, batch_size)
+        self.tensors, self.batch_size, self.seed = tensors, batch_size, seed
+        self._steps = -(-self.num_examples // batch_size)
         self._epoch: int | None = None
-        self._order: tuple[Tensor, ...] = ()
+        self._indices: tuple[Tensor, ...] = ()
 
     def __len__(self) -> int:
         return self._steps
 
     def batch(self, step: int) -> Batch:
-        """Takes the examples that the order of the epoch has at this step."""
+        """Returns the batch of a step."""
         epoch, position = divmod(step, self._steps)
         if epoch != self._epoch:
-            self._order, self._epoch = self._drawn(epoch), epoch
-        chosen = self._order[position]
+            self._indices, self._epoch = self._shuffle(epoch), epoch
+        chosen = self._indices[position]
         return tuple([tensor.index_select(0, chosen) for tensor in self.tensors])
 
-    def _drawn(self, epoch: int) -> tuple[Tensor, ...]:
-        """The indices of the batches of an epoch."""
+    def _shuffle(self, epoch: int) -> tuple[Tensor, ...]:
+        """Returns the indices of each batch of an epoch."""
         if epoch < 0:
-            raise IndexError("steps are counted from 0: got a negative one")
-        order = torch.randperm(self.examples, generator=make_generator(self.seed, epoch))
-        return order.to(self.tensors[0].device).split(self.size)
+            raise IndexError("step must be non-negative")
+        order = torch.randperm(self.num_examples, generator=make_generator(self.seed, epoch))
+        return order.to(self.tensors[0].device).split(self.batch_size)
 
 
 class SequentialBatches:
-    """Cuts examples into batches as they stand, for an evaluation; every epoch is the same.
+    """Batches of tensors in order, for evaluation.
 
     Args:
-        tensors: Inputs and targets, with examples along the first axis.
-        size: The number of examples in a batch; the last may be smaller.
+        tensors: Inputs and targets, with examples along dim 0.
+        batch_size: Number of examples per batch. The last batch may be smaller.
 
     Examples:
-        >>> [x.tolist() for (x,) in SequentialBatches(torch.arange(5), size=2)]
+        >>> [x.tolist() for (x,) in SequentialBatches(torch.arange(5), batch_size=2)]
         [[0, 1], [2, 3], [4]]
     """
 
-    def __init__(self, *tensors: Tensor, size: int) -> None:
-        self.examples = _check(tensors, size)
-        self.tensors, self.size = tensors, size
+    def __init__(self, *tensors: Tensor, batch_size: int) -> None:
+        self.num_examples = _check(tensors, batch_size)
+        self.tensors, self.batch_size = tensors, batch_size
 
     def __len__(self) -> int:
-        return -(-self.examples // self.size)
+        return -(-self.num_examples // self.batch_size)
 
     def batch(self, step: int) -> Batch:
-        """Takes the examples of this step."""
+        """Returns the batch of a step."""
         if step < 0:
-            raise IndexError(f"steps are counted from 0: got {step}")
-        start = step % len(self) * self.size
-        return tuple([tensor[start : start + self.size] for tensor in self.tensors])
+            raise IndexError(f"step must be non-negative, got {step}")
+        start = step % len(self) * self.batch_size
+        return tuple([tensor[start : start + self.batch_size] for tensor in self.tensors])
 
     def __iter__(self) -> Iterator[Batch]:
-        """Goes through one epoch."""
+        """Iterates over one epoch."""
         return map(self.batch, range(len(self)))
 
 
-def _check(tensors: tuple[Tensor, ...], size: int) -> int:
+def _check(tensors: tuple[Tensor, ...], batch_size: int) -> int:
     """Returns the number of examples."""
     lengths = [tensor.shape[0] if tensor.dim() else 0 for tensor in tensors]
     if len(set(lengths)) != 1 or not lengths[0]:
-        raise ValueError(f"tensors with one number of examples, at least 1, were wanted: got {lengths}")
-    if size < 1:
-        raise ValueError(f"size is at least 1: got {size}")
+        raise ValueError(f"expected equal, non-zero lengths along dim 0, got {lengths}")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     return lengths[0]
 
 
 class DataLoaderBatches:
-    """Takes the batches of a `DataLoader`, or of any iterable that can be started afresh.
+    """Batches of a `DataLoader`, or of any re-iterable.
 
-    Each epoch starts the loader anew, with random numbers that depend on the seed and the number of the epoch alone
-    (PyTorch's, NumPy's and Python's, and generators that the loader and its sampler hold); outside, the random state is
-    left as it was. Steps are best asked for in order: for an earlier one, and on resuming, the epoch is replayed.
+    Each epoch restarts the loader with its random state seeded by the seed and the epoch number: PyTorch's, NumPy's and
+    Python's global generators, and the generators of the loader and its samplers. The global random state is restored
+    afterwards. Request steps in order: an earlier step, and resuming, replays the epoch.
 
     Args:
-        loader: What gives batches: tensors, or tuples or lists of them.
-        seed: What the random numbers of the loader depend on.
-        length: The number of batches in an epoch; by default `len(loader)`.
+        loader: Iterable of batches. A batch is a tensor, or a tuple or list of tensors.
+        seed: Random seed.
+        length: Number of batches per epoch. Defaults to `len(loader)`.
 
     Examples:
         >>> from torch.utils.data import DataLoader, TensorDataset
@@ -168,13 +164,13 @@ class DataLoaderBatches:
 
     def __init__(self, loader: Iterable[Any], *, seed: int = 0, length: int | None = None) -> None:
         if isinstance(loader, Iterator) or not hasattr(loader, "__iter__"):
-            raise TypeError(f"a loader that can be started afresh was wanted: got {type(loader).__name__}")
+            raise TypeError(f"loader must be re-iterable, such as a DataLoader, got {type(loader).__name__}")
         if getattr(loader, "persistent_workers", False):
-            raise ValueError("workers that outlive an epoch cannot be replayed: set persistent_workers=False")
+            raise ValueError("persistent workers cannot be replayed: set persistent_workers=False")
         self.loader, self.seed = loader, seed
         self._length = _length(loader) if length is None else length
         if self._length < 1:
-            raise ValueError(f"a loader with at least 1 batch was wanted: got {self._length}")
+            raise ValueError(f"loader must have at least 1 batch, got {self._length}")
         self._epoch = self._next = -1
         self._batches: Iterator[Any] = iter(())
         self._state: Any = None
@@ -183,24 +179,24 @@ class DataLoaderBatches:
         return self._length
 
     def batch(self, step: int) -> Batch:
-        """Takes the next batch of the loader, or goes to where the step is."""
+        """Returns the batch of a step; replays the epoch if the step lies behind."""
         epoch, position = divmod(step, self._length)
         if epoch < 0:
-            raise IndexError(f"steps are counted from 0: got {step}")
-        with _restored():
+            raise IndexError(f"step must be non-negative, got {step}")
+        with _preserve_rng():
             if epoch != self._epoch or position < self._next:
                 self._start(epoch)
             else:
-                _set_state(self._state)
-            taken = None
+                _set_rng_state(self._state)
+            batch = None
             while self._next <= position:
-                taken = self._take()
-            self._state = _state()
-        return _batch(taken)
+                batch = self._next_batch()
+            self._state = _rng_state()
+        return _check_batch(batch)
 
     def _start(self, epoch: int) -> None:
-        """Starts the loader from the random state of an epoch."""
-        seed = seed_of(self.seed, epoch)
+        """Restarts the loader with the random state of an epoch."""
+        seed = derive_seed(self.seed, epoch)
         torch.manual_seed(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)
@@ -213,53 +209,51 @@ class DataLoaderBatches:
                 announce(epoch)
         self._batches, self._epoch, self._next = iter(self.loader), epoch, 0
 
-    def _take(self) -> Any:
-        """The next batch of the loader."""
+    def _next_batch(self) -> Any:
         try:
-            taken = next(self._batches)
+            batch = next(self._batches)
         except BaseException as error:
             self._epoch = -1
             if not isinstance(error, StopIteration):
                 raise
-            raise ValueError(f"the loader ended after {self._next} batches: {self._length} were wanted") from None
+            raise ValueError(f"loader ended after {self._next} batches, expected {self._length}") from None
         self._next += 1
-        return taken
+        return batch
 
 
 def _length(loader: Iterable[Any]) -> int:
     try:
         return len(loader)  # type: ignore
     except TypeError:
-        raise ValueError("the loader does not say how many batches it has: give `length`") from None
+        raise ValueError("loader has no len(): pass length") from None
 
 
-def _batch(taken: object) -> Batch:
-    """Refuses what is not made of tensors with one number of examples."""
-    parts = (taken,) if isinstance(taken, Tensor) else taken
-    if not isinstance(parts, tuple | list) or not parts or not all(isinstance(part, Tensor) for part in parts):
-        held = f" of {sorted({type(p).__name__ for p in parts})}" if isinstance(parts, tuple | list) else ""
-        raise TypeError(f"a batch is a tuple or a list of tensors: got {type(taken).__name__}{held}")
-    lengths = [part.shape[0] if part.dim() else 0 for part in parts]
+def _check_batch(batch: object) -> Batch:
+    tensors = (batch,) if isinstance(batch, Tensor) else batch
+    if not isinstance(tensors, tuple | list) or not tensors or not all(isinstance(x, Tensor) for x in tensors):
+        items = f" of {sorted({type(x).__name__ for x in tensors})}" if isinstance(tensors, tuple | list) else ""
+        raise TypeError(f"a batch must be a tuple or list of tensors, got {type(batch).__name__}{items}")
+    lengths = [x.shape[0] if x.dim() else 0 for x in tensors]
     if len(set(lengths)) != 1:
-        raise ValueError(f"the tensors of a batch have one number of examples: got {lengths}")
-    return tuple(parts)
+        raise ValueError(f"the tensors of a batch must have equal lengths along dim 0, got {lengths}")
+    return tuple(tensors)
 
 
-def _state() -> tuple[Any, ...]:
+def _rng_state() -> tuple[Any, ...]:
     return torch.get_rng_state(), np.random.get_state(), random.getstate()
 
 
-def _set_state(state: tuple[Any, ...]) -> None:
+def _set_rng_state(state: tuple[Any, ...]) -> None:
     torch.set_rng_state(state[0])
     np.random.set_state(state[1])
     random.setstate(state[2])
 
 
 @contextmanager
-def _restored() -> Iterator[None]:
-    """Puts the random state back at the end."""
-    state = _state()
+def _preserve_rng() -> Iterator[None]:
+    """Restores the global random state on exit."""
+    state = _rng_state()
     try:
         yield
     finally:
-        _set_state(state)
+        _set_rng_state(state)

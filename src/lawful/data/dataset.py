@@ -1,7 +1,4 @@
-"""Examples to learn from: inputs and targets, with the names that their numbers stand for.
-
-Inputs of any shape, given as arrays: what new ones are to look like.
-"""
+"""Supervised datasets: inputs and targets, with the names of classes and columns."""
 
 from __future__ import annotations
 
@@ -20,73 +17,76 @@ from lawful.data.tables import table_of
 
 
 def fingerprint(*tensors: Tensor) -> str:
-    """Returns the SHA-256 of tensors: of their types, shapes and values, bit for bit.
+    """Returns the SHA-256 of the dtypes, shapes and bytes of tensors.
 
     Args:
-        tensors: The tensors, in order.
+        tensors: Tensors to hash. The order matters.
 
     Examples:
         >>> fingerprint(torch.zeros(2)) == fingerprint(torch.zeros(2)), len(fingerprint(torch.zeros(2, 1)))
         (True, 64)
     """
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for tensor in tensors:
-        whole.update(f"{tensor.dtype} {tuple(tensor.shape)};".encode())
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)};".encode())
         flat = tensor.detach().cpu().contiguous().reshape(-1)
-        whole.update(flat.view(torch.uint8).numpy().data)
-    return whole.hexdigest()
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SupervisedDataset:
-    """Holds inputs and targets that belong together.
+    """Inputs with their targets.
 
     Examples:
-        >>> xor = SupervisedDataset(inputs=torch.eye(2), targets=torch.tensor([0, 1]), classes=("no", "yes"), name="two")
-        >>> len(xor), xor.take(torch.tensor([1])).targets
+        >>> data = SupervisedDataset(inputs=torch.eye(2), targets=torch.tensor([0, 1]), classes=("no", "yes"))
+        >>> len(data), data.take(torch.tensor([1])).targets
         (2, tensor([1]))
     """
 
     inputs: Shaped[Tensor, "n *shape"]
-    """Of a table `n d`, of images `n c h w`, of series `n c t`."""
+    """Tables have shape (n, d), images (n, c, h, w), series (n, c, t)."""
     targets: Shaped[Tensor, "_ *values"]
-    """The numbers of the classes, `n`; or the values of a regression, `n m`."""
+    """Class indices of shape (n,), or regression values of shape (n, m)."""
     classes: tuple[str, ...] | None = None
-    """The names of the classes; none in a regression."""
+    """Class names; None for regression."""
     columns: tuple[str, ...] | None = None
-    """The names of the inputs of a table."""
+    """Feature names of a table."""
     name: str = "data"
-    """What to call them in a report."""
+    """Name shown in reports."""
 
     def __post_init__(self) -> None:
         n, targets = len(self.inputs), self.targets
         if n < 1 or len(targets) != n:
-            raise ValueError(f"at least 1 example, each with its target, was wanted: got {n} and {len(targets)}")
+            raise ValueError(f"inputs and targets must have equal, non-zero lengths: got {n} and {len(targets)}")
         if self.columns is not None and self.inputs.shape[1:] != (len(self.columns),):
-            raise ValueError(f"{len(self.columns)} columns are named: got inputs of shape {tuple(self.inputs.shape)}")
+            raise ValueError(
+                f"expected inputs of shape (n, {len(self.columns)}) for {len(self.columns)} column names, "
+                f"got {tuple(self.inputs.shape)}"
+            )
         if self.classes is None:
             if targets.dim() != 2 or not targets.is_floating_point():
-                raise ValueError(f"real targets n m were wanted: got {targets.dtype} of shape {tuple(targets.shape)}")
+                raise ValueError(f"expected float targets of shape (n, m), got {targets.dtype}, {tuple(targets.shape)}")
         elif targets.dim() != 1 or targets.dtype != torch.int64:
-            raise ValueError(f"integer targets n were wanted: got {targets.dtype} of shape {tuple(targets.shape)}")
+            raise ValueError(f"expected int64 targets of shape (n,), got {targets.dtype}, {tuple(targets.shape)}")
         elif not 0 <= int(targets.min()) <= int(targets.max()) < len(self.classes):
-            raise ValueError(f"targets are from 0 to {len(self.classes) - 1}: got one outside")
+            raise ValueError(f"targets must lie between 0 and {len(self.classes) - 1}")
 
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def take(self, chosen: Int[Tensor, "k"]) -> SupervisedDataset:
-        """Returns some of the examples, in this order."""
-        return replace(self, inputs=self.inputs[chosen], targets=self.targets[chosen])
+    def take(self, indices: Int[Tensor, "k"]) -> SupervisedDataset:
+        """Returns the examples at `indices`."""
+        return replace(self, inputs=self.inputs[indices], targets=self.targets[indices])
 
     def fingerprint(self) -> str:
-        """The fingerprint of inputs and targets."""
+        """Returns the SHA-256 of inputs and targets."""
         return fingerprint(self.inputs, self.targets)
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """Says which shape an example has, and what the classes are called.
+    """Encoding of arrays: the shape of an example and the class names.
 
     Examples:
         >>> arrays = Arrays((1, 8, 8), ("cat", "dog"))
@@ -97,68 +97,67 @@ class Arrays:
     """
 
     shape: tuple[int, ...]
-    """The shape of one example."""
+    """Shape of one example."""
     classes: tuple[str, ...] | None = None
-    """The names of the classes; none in a regression."""
+    """Class names; None for regression."""
 
     def inputs(self, array: np.ndarray, *, name: str) -> Float[Tensor, "n *shape"]:
-        """The inputs of an array, which is to have finite numbers and the right shape."""
+        """Converts an array of examples to a float32 tensor."""
         if array.shape[1:] != self.shape:
-            raise ValueError(f"{name} is to have shape (n, {', '.join(map(str, self.shape))}): got {array.shape}")
-        return finite(array, name=name)
+            raise ValueError(f"expected {name} of shape (n, {', '.join(map(str, self.shape))}), got {array.shape}")
+        return _to_finite(array, name=name)
 
     def targets(self, array: np.ndarray, *, n: int, name: str) -> Shaped[Tensor, "n *values"]:
-        """The targets of an array, one for each input: the numbers of classes, or numbers as `n m`."""
+        """Converts an array of targets to class indices of shape (n,), or values of shape (n, m)."""
         if array.shape[:1] != (n,) or (self.classes is not None and array.size != n):
-            raise ValueError(f"the targets of {name} are to be {n}, one for each input: got shape {array.shape}")
+            raise ValueError(f"expected {n} targets in {name}, one per input, got shape {array.shape}")
         if self.classes is None:
-            return finite(array, name=f"the targets of {name}").reshape(n, -1)
+            return _to_finite(array, name=f"the targets of {name}").reshape(n, -1)
         table = table_of({"target": array.reshape(-1)}, name=name)
-        return torch.from_numpy(Column("target", self.classes).places(table))
+        return torch.from_numpy(Column("target", self.classes).indices(table))
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns a JSON-compatible dictionary."""
         classes = None if self.classes is None else list(self.classes)
         return {"kind": "arrays", "shape": list(self.shape), "classes": classes}
 
     @classmethod
     def from_json(cls, value: object) -> Arrays:
-        """Reads what `to_json` gave, from a file that nobody vouches for: anything else is refused."""
+        """Rebuilds the encoding from untrusted JSON.
+
+        Raises:
+            ValueError: If `value` is not what `to_json` returns.
+        """
         held = fields(value, ("kind", "shape", "classes"), where="encoding")
         entry(held["kind"], ("arrays",), where="encoding.kind")
         axes = items(held["shape"], 8, where="encoding.shape")
         shape = tuple(whole(axis, 1, 2**31, where="encoding.shape") for axis in axes)
-        return cls(shape, classes_from_json(held["classes"]))
+        return cls(shape, _classes_from_json(held["classes"]))
 
 
-def classes_from_json(value: object) -> tuple[str, ...] | None:
-    """The names of classes, from a file that nobody vouches for.
-
-    Examples:
-        >>> classes_from_json(["cat", "dog"])
-        ('cat', 'dog')
-    """
+def _classes_from_json(value: object) -> tuple[str, ...] | None:
+    """Reads class names from untrusted JSON."""
     if value is None:
         return None
     where = "encoding.classes"
     classes = tuple(text(name, where=where) for name in items(value, 100_000, where=where))
     if len(classes) < 2 or len(set(classes)) != len(classes):
-        raise ValueError(f"{where} is to have at least 2 names, none of them twice")
+        raise ValueError(f"{where} must have at least 2 distinct names")
     return classes
 
 
-def finite(array: np.ndarray, *, name: str) -> Float[Tensor, "*shape"]:
-    """Makes a tensor of 32 bits; what is not a number, or not finite in it, is refused with its place.
+def _to_finite(array: np.ndarray, *, name: str) -> Float[Tensor, "*shape"]:
+    """Converts an array to float32; raises if an entry is not a finite number.
 
     Examples:
-        >>> finite(np.arange(2), name="x")
+        >>> _to_finite(np.arange(2), name="x")
         tensor([0., 1.])
     """
     if array.dtype.kind not in "biuf" or not array.size:
-        raise ValueError(f"{name} is to have numbers, at least one: got {array.dtype} of shape {array.shape}")
+        raise ValueError(f"{name} must be a non-empty numeric array, got {array.dtype} of shape {array.shape}")
     with np.errstate(over="ignore"):
         numbers = np.array(array, dtype=np.float32)
     if not (good := np.isfinite(numbers)).all():
         place = tuple(int(i) for i in np.argwhere(~good)[0])
-        raise ValueError(f"{name} is to have finite numbers of 32 bits: got {array[place]} at {place}")
+        raise ValueError(f"{name} must be finite in float32: got {array[place]} at index {place}")
     return torch.from_numpy(numbers)

@@ -1,8 +1,4 @@
-"""What a path leads to: what is there, and the table of a file.
-
-New data, in the encoding that old data gave.
-The one entry to data, by a name or a path.
-"""
+"""Loading of supervised datasets: built-in data, tables, arrays and image folders."""
 
 from __future__ import annotations
 
@@ -16,26 +12,26 @@ from torch import Tensor
 
 from lawful._suggest import did_you_mean
 from lawful.data.builtin import BUILTIN
-from lawful.data.dataset import Arrays, SupervisedDataset, finite
-from lawful.data.images import Images, pictures, read_images
+from lawful.data.dataset import Arrays, SupervisedDataset, _to_finite
+from lawful.data.images import ImageEncoding, list_images, read_images
 from lawful.data.table_encoding import TableEncoding, Task, fit_table_encoding
 from lawful.data.tables import (
-    INPUTS,
-    TARGETS,
+    _INPUT_NAMES,
+    _TARGET_NAMES,
     Table,
-    find_arrays,
-    inputs_and_targets,
+    _find_arrays,
+    _inputs_and_targets,
     read_arrays,
     read_delimited,
     read_parquet,
     table_of,
 )
 
-TEXT, ARRAYS = (".csv", ".tsv", ".txt", ".data"), (".npy", ".npz")
+_TEXT_SUFFIXES, _ARRAY_SUFFIXES = (".csv", ".tsv", ".txt", ".data"), (".npy", ".npz")
 
 
 def resolve_path(source: str | Path) -> Path:
-    """Returns the path, if something is there; otherwise says what is nearest."""
+    """Returns an existing path. Raises FileNotFoundError with the closest name otherwise."""
     path = Path(source)
     try:
         if path.exists():
@@ -44,78 +40,79 @@ def resolve_path(source: str | Path) -> Path:
         pass
     if path.suffix or len(path.parts) > 1:
         beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise FileNotFoundError(f"there is no file or folder {source}{did_you_mean(path.name, beside)}")
+        raise FileNotFoundError(f"no such file or folder: {source}{did_you_mean(path.name, beside)}")
     raise FileNotFoundError(
-        f"there are no data {str(source)!r}{did_you_mean(str(source), BUILTIN)} Built-in are {', '.join(BUILTIN)}; "
-        "otherwise give a .csv, .tsv, .parquet, .npy or .npz file, or a folder with a folder of images for each class"
+        f"no such dataset: {str(source)!r}{did_you_mean(str(source), BUILTIN)} "
+        f"Built-in datasets: {', '.join(BUILTIN)}. "
+        "Or pass a .csv, .tsv, .parquet, .npy or .npz file, or a folder with one subfolder of images per class"
     )
 
 
-def table_at(path: Path, *, header: bool | None = None) -> Table:
-    """Reads the table of a file as its ending says."""
-    ending = path.suffix.lower()
-    if ending in TEXT:
+def read_table(path: Path, *, header: bool | None = None) -> Table:
+    """Reads a table; the file suffix selects the format."""
+    suffix = path.suffix.lower()
+    if suffix in _TEXT_SUFFIXES:
         return read_delimited(path, header=header)
-    if ending == ".parquet":
+    if suffix == ".parquet":
         return read_parquet(path)
-    if ending in ARRAYS:
+    if suffix in _ARRAY_SUFFIXES:
         return table_of(read_arrays(path), name=path.name)
-    raise ValueError(f"{path.name} ends in {ending!r}: one of {', '.join((*TEXT, '.parquet', *ARRAYS))} was wanted")
+    supported = ", ".join((*_TEXT_SUFFIXES, ".parquet", *_ARRAY_SUFFIXES))
+    raise ValueError(f"{path.name} has the suffix {suffix!r}, expected one of {supported}")
 
 
-Encodings = TableEncoding | Images | Arrays
+Encodings = TableEncoding | ImageEncoding | Arrays
 
 
 class Encoded(NamedTuple):
-    """New inputs, and their targets where the file has them."""
+    """Encoded inputs, with targets if the file has them."""
 
     inputs: Tensor
     targets: Tensor | None
 
 
 def load_like(source: str | Path, encoding: Encodings, *, header: bool | None = None) -> Encoded:
-    """Reads new data in an encoding that old data gave: columns by their names, levels and sizes as they were.
+    """Loads new data with the encoding of the training data.
 
     Args:
-        source: What `read` takes; a folder of images, or one image, needs no folders of classes.
-        encoding: The encoding.
-        header: Whether the first row of a text has the names; by default that is found out.
+        source: As for `load_dataset`. Images need no class folders.
+        encoding: Encoding of the training data.
+        header: Whether the first row of a text file is a header. Detected by default.
 
     Examples:
-        >>> from lawful.data import read
-        >>> load_like("iris", read("iris").encoding).inputs.shape
+        >>> load_like("iris", load_dataset("iris").encoding).inputs.shape
         torch.Size([150, 4])
     """
     if str(source) in BUILTIN:
         examples, own = BUILTIN[str(source)]()
         if own != encoding:
-            raise ValueError(f"{source} has other columns, shapes or classes than the data of this encoding")
+            raise ValueError(f"{source} has other columns, shapes or classes than the training data")
         return Encoded(examples.inputs, examples.targets)
     path = resolve_path(source)
-    if isinstance(encoding, Images):
-        return _encoded_images(path, encoding)
+    if isinstance(encoding, ImageEncoding):
+        return _load_images(path, encoding)
     if path.is_dir():
-        raise ValueError(f"{path} is a folder: a file was wanted, as the data of this encoding are no images")
+        raise ValueError(f"{path} is a folder, expected a file: the training data are not images")
     if isinstance(encoding, TableEncoding):
-        table = table_at(path, header=header)
+        table = read_table(path, header=header)
         values = table.columns.get(encoding.target.name)
-        labelled = values is not None and not values.missing.any()
-        return Encoded(encoding.inputs(table), encoding.targets(table) if labelled else None)
-    if path.suffix.lower() not in ARRAYS:
-        raise ValueError(f"{path.name} is to be a .npy or .npz file with examples of shape {encoding.shape}")
+        labeled = values is not None and not values.missing.any()
+        return Encoded(encoding.inputs(table), encoding.targets(table) if labeled else None)
+    if path.suffix.lower() not in _ARRAY_SUFFIXES:
+        raise ValueError(f"expected a .npy or .npz file with examples of shape {encoding.shape}, got {path.name}")
     arrays = read_arrays(path)
-    x, y = find_arrays(arrays, ("", *INPUTS)), find_arrays(arrays, TARGETS)
+    x, y = _find_arrays(arrays, ("", *_INPUT_NAMES)), _find_arrays(arrays, _TARGET_NAMES)
     if not x:
-        raise ValueError(f"{path.name} is to have an array x: it has {', '.join(arrays) or 'none'}")
+        raise ValueError(f"{path.name} has no array x, it has {', '.join(arrays) or 'none'}")
     inputs = encoding.inputs(x[0], name=path.name)
     return Encoded(inputs, encoding.targets(y[0], n=len(inputs), name=path.name) if y else None)
 
 
 def encoding_from_json(value: object) -> Encodings:
-    """Reads an encoding of any kind, from a file that nobody vouches for: what is none is refused.
+    """Rebuilds an encoding from untrusted JSON. Raises ValueError if it is malformed.
 
     Args:
-        value: What JSON gave.
+        value: What `to_json` returned.
 
     Examples:
         >>> encoding_from_json({"kind": "arrays", "shape": [1, 40], "classes": None})
@@ -123,18 +120,18 @@ def encoding_from_json(value: object) -> Encodings:
     """
     kinds: dict[str, Callable[[object], Encodings]] = {
         "table": TableEncoding.from_json,
-        "images": Images.from_json,
+        "images": ImageEncoding.from_json,
         "arrays": Arrays.from_json,
     }
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
-        raise ValueError(f"encoding.kind is to be one of {', '.join(kinds)}: got {str(kind)[:100]!r}")
+        raise ValueError(f"encoding.kind must be one of {', '.join(kinds)}, got {str(kind)[:100]!r}")
     return kinds[kind](value)
 
 
-def _encoded_images(path: Path, encoding: Images) -> Encoded:
-    """Images, and their classes if each stands in the folder of one."""
-    paths = pictures(path)
+def _load_images(path: Path, encoding: ImageEncoding) -> Encoded:
+    """Loads images, with labels if every parent folder is a class."""
+    paths = list_images(path)
     if not paths:
         raise ValueError(f"{path} has no images")
     inputs = encoding.inputs(paths)
@@ -144,8 +141,8 @@ def _encoded_images(path: Path, encoding: Images) -> Encoded:
     return Encoded(inputs, torch.tensor([places[name] for name in names]) if known else None)
 
 
-class Data(NamedTuple):
-    """Examples, how new ones are encoded in the same way, and what is worth knowing."""
+class LoadedDataset(NamedTuple):
+    """A dataset with its encoding and notes for the user."""
 
     examples: SupervisedDataset
     encoding: Encodings
@@ -162,21 +159,21 @@ def load_dataset(
     drop_missing: bool = False,
     header: bool | None = None,
     size: tuple[int, int] | None = None,
-) -> Data:
-    """Reads examples: built-in ones, a table, arrays, or a folder of images.
+) -> LoadedDataset:
+    """Loads a built-in dataset, a table, arrays, or a folder of images.
 
-    A file whose name is that of built-in data is meant by a path, `./digits`.
+    Write `./digits` for a file named like a built-in dataset.
 
     Args:
-        source: The name of built-in data; a `.csv`, `.tsv`, `.parquet`, `.npy` or `.npz` file; or a folder with a
-            folder of images for each class.
-        target: The column to predict; by default the last.
-        task: What the target is: classes to `classify`, or numbers to `regress`. By default words are classes.
-        categorical: Columns whose values are words even if they look like numbers.
-        ignore: Columns that are not inputs.
-        drop_missing: Whether rows with a missing value are dropped; otherwise they are refused.
-        header: Whether the first row of a text has the names; by default that is found out.
-        size: The height and the width that images are resized to; by default all have one size already.
+        source: Name of a built-in dataset; a `.csv`, `.tsv`, `.parquet`, `.npy` or `.npz` file; or a folder with one
+            subfolder of images per class.
+        target: Target column. Defaults to the last column.
+        task: "classify" or "regress". By default a text target is classified and a numeric one regressed.
+        categorical: Columns to treat as text even if they look like numbers.
+        ignore: Columns to leave out.
+        drop_missing: Whether to drop rows with missing values. Otherwise they raise an error.
+        header: Whether the first row of a text file is a header. Detected by default.
+        size: Height and width to resize images to. By default all images must have the same size.
 
     Examples:
         >>> data = load_dataset("iris")
@@ -184,23 +181,23 @@ def load_dataset(
         (torch.Size([150, 4]), ('setosa', 'versicolor', 'virginica'))
     """
     for_tables = {"target": target, "categorical": categorical, "ignore": ignore, "drop_missing": drop_missing}
-    given = [name for name, value in for_tables.items() if value] + ["header"] * (header is not None)
+    table_options = [name for name, value in for_tables.items() if value] + ["header"] * (header is not None)
     built_in = BUILTIN.get(str(source))
     path = Path(source) if built_in else resolve_path(source)
-    stacked = None if built_in else _stacked(path)
-    if given and (built_in or path.is_dir() or stacked):
-        raise ValueError(f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for tables: {source} is none")
+    stacked = None if built_in else _read_stacked(path)
+    if table_options and (built_in or path.is_dir() or stacked):
+        raise ValueError(f"{' and '.join(table_options)} only apply to tables, {source} is not a table")
     if size is not None and (built_in or not path.is_dir()):
-        raise ValueError(f"size is for folders of images: {source} is none")
+        raise ValueError(f"size only applies to image folders, {source} is not one")
     if built_in:
-        data = Data(*built_in())
+        data = LoadedDataset(*built_in())
     elif path.is_dir():
-        data = Data(*read_images(path, size=size))
+        data = LoadedDataset(*read_images(path, size=size))
     elif stacked:
-        data = _of_arrays(*stacked, name=path.name, task=task)
+        data = _from_arrays(*stacked, name=path.name, task=task)
     else:
         encoding, table, notes = fit_table_encoding(
-            table_at(path, header=header),
+            read_table(path, header=header),
             target=target,
             task=task,
             categorical=categorical,
@@ -214,29 +211,29 @@ def load_dataset(
             columns=encoding.names,
             name=path.stem,
         )
-        data = Data(examples, encoding, notes)
+        data = LoadedDataset(examples, encoding, notes)
     if task is not None and (task == "classify") == (data.examples.classes is None):
-        came = "numbers" if data.examples.classes is None else "classes"
-        raise ValueError(f"the target of {source} is {came}: it is not to {task}")
+        kind = "numeric" if data.examples.classes is None else "categorical"
+        raise ValueError(f"task={task!r} does not fit the {kind} target of {source}")
     return data
 
 
-def _stacked(path: Path) -> tuple[np.ndarray, np.ndarray] | None:
-    """Inputs with more axes than a table has, or several targets."""
+def _read_stacked(path: Path) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns inputs and targets of an archive that is not a table: more than 2 axes, or several targets."""
     if path.suffix.lower() != ".npz":
         return None
-    pair = inputs_and_targets(read_arrays(path))
+    pair = _inputs_and_targets(read_arrays(path))
     return pair if pair is not None and (pair[0].ndim > 2 or pair[1][:1].size > 1) else None
 
 
-def _of_arrays(x: np.ndarray, y: np.ndarray, *, name: str, task: Task | None) -> Data:
-    """Examples of arrays; whole numbers, or words, are classes unless they are to be fitted."""
-    inputs = finite(x, name=f"the inputs of {name}")
+def _from_arrays(x: np.ndarray, y: np.ndarray, *, name: str, task: Task | None) -> LoadedDataset:
+    """Builds a dataset from arrays. Integer and text targets are classes unless the task is "regress"."""
+    inputs = _to_finite(x, name=f"the inputs of {name}")
     if task == "regress" or (task is None and y.dtype.kind == "f"):
-        targets, classes = finite(y, name=f"the targets of {name}").reshape(len(y), -1), None
+        targets, classes = _to_finite(y, name=f"the targets of {name}").reshape(len(y), -1), None
     else:
         table = table_of({"x": np.arange(len(y)), "y": y}, name=name)
         encoding, table, _ = fit_table_encoding(table, task="classify")
         targets, classes = encoding.targets(table), encoding.target.levels
     examples = SupervisedDataset(inputs=inputs, targets=targets, classes=classes, name=Path(name).stem)
-    return Data(examples, Arrays(tuple(x.shape[1:]), classes))
+    return LoadedDataset(examples, Arrays(tuple(x.shape[1:]), classes))

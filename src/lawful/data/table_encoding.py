@@ -1,7 +1,4 @@
-"""The encoding of a table: from raw values to numbers, in the same way for new rows as for those it was made of.
-
-Finding the encoding of a table: which columns are numbers and which are words, and what the target is.
-"""
+"""Encoding of tables: numeric columns and one-hot categories, fitted once and applied to new rows."""
 
 from __future__ import annotations
 
@@ -17,172 +14,174 @@ from torch import Tensor
 
 from lawful._json import entry, fields, items, text
 from lawful._suggest import did_you_mean
-from lawful.data.tables import Table, Values, number, written
+from lawful.data.tables import ColumnValues, Table, _format_number, _parse_number
 
-LEVELS = 1000
-"""The most levels that a column of words, or classes that a target, may have."""
-WIDTH = 100_000
-"""The most columns of a table, and the most numbers that encode a row."""
+_MAX_LEVELS = 1000
+"""Maximum number of categories of a column."""
+_MAX_WIDTH = 100_000
+"""Maximum number of columns, and of features per row."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Says how a column is read: as numbers, or as one of some words.
+    """Encoding of a column: numeric, or categorical with a list of levels.
 
     Examples:
-        >>> Column("colour", ("blue", "red")).encoded
-        ('colour=blue', 'colour=red')
+        >>> Column("color", ("blue", "red")).features
+        ('color=blue', 'color=red')
     """
 
     name: str
-    """Its name in the table."""
+    """Column name."""
     levels: tuple[str, ...] | None = None
-    """The words that it may have, in order; none if it has numbers."""
+    """Categories in order; None for a numeric column."""
     by_number: bool = False
-    """Whether the levels are numbers, so that 1, 1.0 and 01 are the same; as words, such as zip codes, they are not."""
+    """Whether levels compare as numbers, so that 1, 1.0 and 01 are equal. Text levels, such as zip codes, do not."""
 
     @property
-    def encoded(self) -> tuple[str, ...]:
-        """The names of the numbers that it becomes: one, or one for each level."""
+    def features(self) -> tuple[str, ...]:
+        """Feature names: the column itself, or one per level."""
         return (self.name,) if self.levels is None else tuple(f"{self.name}={level}" for level in self.levels)
 
     @cached_property
     def keys(self) -> dict[str | float | None, int]:
-        """The places of the levels, by number or by word."""
-        return {number(level) if self.by_number else level: i for i, level in enumerate(self.levels or ())}
+        """Index of each level."""
+        return {_parse_number(level) if self.by_number else level: i for i, level in enumerate(self.levels or ())}
 
     def numbers(self, table: Table) -> np.ndarray:
-        """The numbers of a table; a word, a missing value and an infinite one are refused with their place."""
+        """Returns the numbers of the column. Raises if a value is text, missing or not finite in float32."""
         values = _column(table, self.name)
         if values.numbers is None:
-            row, word = next((i, word) for i, word in enumerate(values.text or ()) if number(word) is None)
-            raise ValueError(f"a number was wanted in {table.place(row, self.name)}: got {word!r}")
-        _refuse_missing(table, self.name)
+            row, word = next((i, word) for i, word in enumerate(values.text or ()) if _parse_number(word) is None)
+            raise ValueError(f"{table.place(row, self.name)}: expected a number, got {word!r}")
+        _check_no_missing(table, self.name)
         with np.errstate(over="ignore"):
             infinite = np.flatnonzero(~np.isfinite(values.numbers.astype(np.float32)))
         if len(infinite):
             row = int(infinite[0])
-            place, came = table.place(row, self.name), values.numbers[row]
-            raise ValueError(f"a finite number of 32 bits was wanted in {place}: got {came}")
+            place = table.place(row, self.name)
+            raise ValueError(f"{place}: expected a finite float32 number, got {values.numbers[row]}")
         return values.numbers
 
-    def places(self, table: Table) -> np.ndarray:
-        """The place of each word among the levels; a missing one and an unknown one are refused with their place."""
+    def indices(self, table: Table) -> np.ndarray:
+        """Returns the level index of each row. Raises if a value is missing or unknown."""
         values = _column(table, self.name)
-        _refuse_missing(table, self.name)
+        _check_no_missing(table, self.name)
         if self.by_number and values.numbers is not None:
             found = list(map(self.keys.get, values.numbers.tolist()))
         else:
-            found = [self.keys.get(number(word or "") if self.by_number else word) for word in values.words]
+            found = [self.keys.get(_parse_number(word or "") if self.by_number else word) for word in values.words]
         if None in found:
             row = found.index(None)
             known = ", ".join(map(repr, (self.levels or ())[:10])) + (", ..." if len(self.levels or ()) > 10 else "")
-            raise ValueError(f"{table.place(row, self.name)}, has the unknown {values.words[row]!r}: known are {known}")
+            raise ValueError(f"{table.place(row, self.name)}: unknown category {values.words[row]!r}, expected {known}")
         return np.array(found, dtype=np.int64)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns a JSON-compatible dictionary."""
         levels = None if self.levels is None else list(self.levels)
         return {"name": self.name, "levels": levels, "by_number": self.by_number}
 
     @classmethod
     def from_json(cls, value: object, *, where: str) -> Column:
-        """From untrusted JSON."""
-        held = fields(value, ("name", "levels", "by_number"), where=where)
-        levels, by_number = held["levels"], held["by_number"]
+        """Rebuilds the column from untrusted JSON. Raises ValueError if it is malformed."""
+        loaded = fields(value, ("name", "levels", "by_number"), where=where)
+        levels, by_number = loaded["levels"], loaded["by_number"]
         if not isinstance(by_number, bool):
-            raise ValueError(f"{where}.by_number is to be true or false: got {str(by_number)[:100]}")
+            raise ValueError(f"{where}.by_number must be true or false, got {str(by_number)[:100]}")
         if levels is not None:
             levels = tuple(
-                text(level, where=f"{where}.levels") for level in items(levels, LEVELS, where=f"{where}.levels")
+                text(level, where=f"{where}.levels") for level in items(levels, _MAX_LEVELS, where=f"{where}.levels")
             )
-        column = cls(text(held["name"], where=f"{where}.name"), levels, by_number)
-        if by_number and any((n := number(level)) is None or not np.isfinite(n) for level in levels or ()):
-            raise ValueError(f"{where}.levels is to have finite numbers")
+        column = cls(text(loaded["name"], where=f"{where}.name"), levels, by_number)
+        if by_number and any((n := _parse_number(level)) is None or not np.isfinite(n) for level in levels or ()):
+            raise ValueError(f"{where}.levels must be finite numbers")
         if levels is not None and len(column.keys) != len(levels):
-            raise ValueError(f"{where}.levels is to have no word twice")
+            raise ValueError(f"{where}.levels must be distinct")
         return column
 
 
 @dataclass(frozen=True)
 class TableEncoding:
-    """Says which columns of a table become inputs, in which order and how, and which one is the target.
+    """Encoding of a table: the input columns in order, and the target.
 
-    Other columns are ignored, and the order of columns in a table is free.
+    Columns are found by name. Other columns of a table are ignored.
 
     Examples:
-        >>> from lawful.data.tables import parsed
-        >>> encoding = TableEncoding((Column("size"), Column("colour", ("blue", "red"))), Column("price"))
-        >>> encoding.inputs(parsed(["colour,size", "red,3"], name="new.csv"))
+        >>> import numpy as np
+        >>> from lawful.data import table_of
+        >>> encoding = TableEncoding((Column("size"), Column("color", ("blue", "red"))), Column("price"))
+        >>> table = table_of({"color": np.array(["red"]), "size": np.array([3.0])}, name="new.npz")
+        >>> encoding.inputs(table)
         tensor([[3., 0., 1.]])
         >>> TableEncoding.from_json(encoding.to_json()) == encoding
         True
     """
 
     columns: tuple[Column, ...]
-    """The inputs."""
+    """Input columns."""
     target: Column
-    """The target; its levels are the classes."""
+    """Target column; its levels are the classes."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the numbers that encode a row."""
-        return tuple(name for column in self.columns for name in column.encoded)
+        """Feature names of the encoded inputs."""
+        return tuple(name for column in self.columns for name in column.features)
 
     def inputs(self, table: Table) -> Float[Tensor, "n d"]:
-        """The inputs of a table: its numbers, and a 1 at the level of each word."""
+        """Returns the encoded inputs: numbers and one-hot categories."""
         if len(table) * len(self.names) > 2**31:
-            raise ValueError(f"{table.name} becomes {len(table)} rows of {len(self.names)} numbers: that is too many")
+            raise ValueError(f"{table.name} has too many values: {len(table)} rows of {len(self.names)} features")
         matrix = np.zeros((len(table), len(self.names)), dtype=np.float32)
         start = 0
         for column in self.columns:
             if column.levels is None:
                 matrix[:, start] = column.numbers(table)
             else:
-                matrix[np.arange(len(table)), start + column.places(table)] = 1
-            start += len(column.encoded)
+                matrix[np.arange(len(table)), start + column.indices(table)] = 1
+            start += len(column.features)
         return torch.from_numpy(matrix)
 
     def targets(self, table: Table) -> Shaped[Tensor, "n *one"]:
-        """The targets of a table: the numbers of classes, or numbers as `n 1`."""
+        """Returns class indices of shape (n,), or values of shape (n, 1)."""
         if self.target.levels is not None:
-            return torch.from_numpy(self.target.places(table))
+            return torch.from_numpy(self.target.indices(table))
         return torch.from_numpy(self.target.numbers(table).astype(np.float32))[:, None]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns a JSON-compatible dictionary."""
         return {"kind": "table", "columns": [c.to_json() for c in self.columns], "target": self.target.to_json()}
 
     @classmethod
     def from_json(cls, value: object) -> TableEncoding:
-        """Reads what `to_json` gave, from a file that nobody vouches for: anything else is refused."""
-        held = fields(value, ("kind", "columns", "target"), where="encoding")
-        entry(held["kind"], ("table",), where="encoding.kind")
-        listed = items(held["columns"], WIDTH, where="encoding.columns")
+        """Rebuilds the encoding from untrusted JSON. Raises ValueError if it is malformed."""
+        loaded = fields(value, ("kind", "columns", "target"), where="encoding")
+        entry(loaded["kind"], ("table",), where="encoding.kind")
+        listed = items(loaded["columns"], _MAX_WIDTH, where="encoding.columns")
         columns = tuple(Column.from_json(c, where=f"encoding.columns[{i}]") for i, c in enumerate(listed))
-        target = Column.from_json(held["target"], where="encoding.target")
+        target = Column.from_json(loaded["target"], where="encoding.target")
         names = [column.name for column in (*columns, target)]
         if len(set(names)) != len(names):
-            raise ValueError("encoding is to have no column twice")
+            raise ValueError("encoding must not repeat a column")
         if target.levels is not None and len(target.levels) < 2:
-            raise ValueError(f"encoding.target is to have at least 2 classes: got {len(target.levels)}")
+            raise ValueError(f"encoding.target must have at least 2 classes, got {len(target.levels)}")
         encoding = cls(columns, target)
-        if len(encoding.names) > WIDTH:
-            raise ValueError(f"encoding is to make at most {WIDTH} numbers of a row: got {len(encoding.names)}")
+        if len(encoding.names) > _MAX_WIDTH:
+            raise ValueError(f"encoding must have at most {_MAX_WIDTH} features, got {len(encoding.names)}")
         return encoding
 
 
-def _column(table: Table, name: str) -> Values:
+def _column(table: Table, name: str) -> ColumnValues:
     if name not in table.columns:
         raise ValueError(f"{table.name} has no column {name!r}{did_you_mean(name, table.columns)}")
     return table.columns[name]
 
 
-def _refuse_missing(table: Table, name: str) -> None:
+def _check_no_missing(table: Table, name: str) -> None:
     missing = table.columns[name].missing
     if missing.any():
         place = table.place(int(missing.argmax()), name)
-        raise ValueError(f"a value is missing in {place}, the first of {int(missing.sum())} in the column")
+        raise ValueError(f"missing value at {place}, the first of {int(missing.sum())} in the column")
 
 
 Task = Literal["classify", "regress"]
@@ -197,132 +196,127 @@ def fit_table_encoding(
     ignore: Collection[str] = (),
     drop_missing: bool = False,
 ) -> tuple[TableEncoding, Table, tuple[str, ...]]:
-    """Finds the encoding of a table; returns it, the rows that are complete, and what is worth knowing.
+    """Fits the encoding of a table. Returns the encoding, the complete rows, and notes for the user.
 
-    A column of numbers stays as it is; one of words becomes a number for each level, 1 at the level and 0 elsewhere. A
-    column without any value is left out.
+    Numeric columns are kept, text columns become one-hot features, and empty columns are dropped.
 
     Args:
-        table: The raw values.
-        target: The name of the target; by default that of the last column.
-        task: What the target is: classes to `classify`, or numbers to `regress`. By default words are classes.
-        categorical: Columns whose values are words even if they look like numbers; 01234 is then not 1234.
-        ignore: Columns that are not inputs.
-        drop_missing: Whether rows with a missing value are dropped; otherwise they are refused.
+        table: Raw values.
+        target: Target column. Defaults to the last column.
+        task: "classify" or "regress". By default a text target is classified and a numeric one regressed.
+        categorical: Columns to treat as text even if they look like numbers, so that 01234 is not 1234.
+        ignore: Columns to leave out.
+        drop_missing: Whether to drop rows with missing values. Otherwise they raise an error.
 
     Examples:
-        >>> from lawful.data.tables import parsed
-        >>> table = parsed(["size,colour,price", "1,red,2", "3,blue,4"], name="data.csv")
-        >>> fit_table_encoding(table)[0].names
-        ('size', 'colour=blue', 'colour=red')
+        >>> import numpy as np
+        >>> from lawful.data import table_of
+        >>> columns = {"size": np.array([1, 3]), "color": np.array(["red", "blue"]), "price": np.array([2, 4])}
+        >>> fit_table_encoding(table_of(columns, name="data"))[0].names
+        ('size', 'color=blue', 'color=red')
     """
     target = list(table.columns)[-1] if target is None else target
     for name in (target, *categorical, *ignore):
         if name not in table.columns:
             close = did_you_mean(name, table.columns)
-            raise ValueError(f"{table.name} has no column {name!r}{close} It has {_listed(table)}")
+            raise ValueError(f"{table.name} has no column {name!r}{close} It has {_list_columns(table)}")
     if target in ignore:
-        raise ValueError(f"the target {target!r} cannot be ignored")
+        raise ValueError(f"ignore must not contain the target {target!r}")
     empty = [name for name, values in table.columns.items() if values.missing.all() and name not in ignore]
-    notes = [*table.notes, *(f"column {name!r} has no values: left out" for name in empty)]
+    notes = [*table.notes, *(f"dropped column {name!r}: it has no values" for name in empty)]
     inputs = [name for name in table.columns if name != target and name not in ignore and name not in empty]
     if not inputs or target in empty:
-        raise ValueError(f"a target and another column with values were wanted: {table.name} has {_listed(table)}")
-    if len(inputs) > WIDTH:
-        raise ValueError(f"{table.name} is to have at most {WIDTH} columns: got {len(inputs)}")
-    table, dropped = _complete(table, (*inputs, target), drop_missing)
+        raise ValueError(f"{table.name} needs a target and another column with values, it has {_list_columns(table)}")
+    if len(inputs) > _MAX_WIDTH:
+        raise ValueError(f"{table.name} has {len(inputs)} columns, at most {_MAX_WIDTH} are allowed")
+    table, dropped = _complete_rows(table, (*inputs, target), drop_missing)
     if dropped:
-        notes.append(f"{dropped} rows with a missing value are dropped")
-    columns = tuple(_input(table, name, categorical) for name in inputs)
-    notes += [f"column {column.name!r} is constant" for column in columns if _constant(table, column)]
-    encoding = TableEncoding(columns, _target(table, target, task, categorical))
-    if len(encoding.names) > WIDTH:
-        raise ValueError(f"{table.name} becomes {len(encoding.names)} numbers a row: at most {WIDTH} were wanted")
+        notes.append(f"dropped {dropped} rows with missing values")
+    columns = tuple(_fit_input(table, name, categorical) for name in inputs)
+    notes += [f"column {column.name!r} is constant" for column in columns if _is_constant(table, column)]
+    encoding = TableEncoding(columns, _fit_target(table, target, task, categorical))
+    if len(encoding.names) > _MAX_WIDTH:
+        raise ValueError(f"{table.name} has {len(encoding.names)} features, at most {_MAX_WIDTH} are allowed")
     return encoding, table, tuple(notes)
 
 
-def _listed(table: Table) -> str:
+def _list_columns(table: Table) -> str:
     shown = [repr(name) for name in table.columns]
     return ", ".join(shown[:10]) + (f" and {len(shown) - 10} more" if len(shown) > 10 else "")
 
 
-def _complete(table: Table, names: Collection[str], drop: bool) -> tuple[Table, int]:
-    """The rows without a missing value, and how many others there are; without leave to drop, these are refused."""
+def _complete_rows(table: Table, names: Collection[str], drop: bool) -> tuple[Table, int]:
+    """Returns the rows without missing values and the number of dropped rows. Raises unless `drop` is True."""
     missing = np.zeros(len(table), dtype=bool)
     for name in names:
         here = table.columns[name].missing
         if here.any() and not drop:
             total = sum(int(table.columns[other].missing.sum()) for other in names)
             place = table.place(int(here.argmax()), name)
-            raise ValueError(f"a value is missing in {place}, the first of {total}: fill them in, or drop these rows")
+            raise ValueError(f"missing value at {place}, the first of {total}: fill them in, or set drop_missing=True")
         missing |= here
     if missing.any():
-        table = table.kept(~missing)
+        table = table.take(~missing)
     if len(table) < 2:
-        raise ValueError(f"{table.name} has {len(table)} complete rows: at least 2 were wanted")
+        raise ValueError(f"{table.name} has {len(table)} complete rows, expected at least 2")
     return table, int(missing.sum())
 
 
-def _input(table: Table, name: str, categorical: Collection[str]) -> Column:
-    """How an input is read."""
+def _fit_input(table: Table, name: str, categorical: Collection[str]) -> Column:
     values = table.columns[name]
     if values.numbers is not None and name not in categorical:
         column = Column(name)
         column.numbers(table)
         return column
-    return _levelled(table, name, categorical, "leave the column out")
+    return _fit_levels(table, name, categorical, "ignore the column")
 
 
-def _target(table: Table, name: str, task: Task | None, categorical: Collection[str]) -> Column:
-    """How the target is read."""
+def _fit_target(table: Table, name: str, task: Task | None, categorical: Collection[str]) -> Column:
     numeric = table.columns[name].numbers is not None and name not in categorical
     column = Column(name)
     if task == "regress" or (task is None and numeric):
         column.numbers(table)
         return column
-    column = _levelled(table, name, categorical, "to fit numbers, regress")
+    column = _fit_levels(table, name, categorical, "for a numeric target, use task='regress'")
     levels = column.levels or ()
     if len(levels) < 2:
-        raise ValueError(f"the target {name!r} of {table.name} has the one class {levels[0]!r}: at least 2 were wanted")
+        raise ValueError(f"target {name!r} of {table.name} has only the class {levels[0]!r}, expected at least 2")
     return column
 
 
-def _levelled(table: Table, name: str, categorical: Collection[str], advice: str) -> Column:
-    """A column with its different values, numbers by size and words by letter.
-
-    Text that is called categorical stays text, so that 01234 is not 1234.
-    """
+def _fit_levels(table: Table, name: str, categorical: Collection[str], advice: str) -> Column:
+    """Returns a categorical column with its distinct values, sorted. Columns in `categorical` stay text."""
     values = table.columns[name]
     by_number = values.numbers is not None and (values.text is None or name not in categorical)
     if values.numbers is not None and by_number:
         Column(name).numbers(table)
-        levels = tuple(written(value) for value in np.unique(values.numbers).tolist())
+        levels = tuple(_format_number(value) for value in np.unique(values.numbers).tolist())
     else:
         if name not in categorical:
-            _refuse_nearly_numbers(table, name)
+            _check_not_numeric(table, name)
         words = {word for word in values.words if word is not None}
         levels = tuple(sorted(words) if values.numbers is None else sorted(words, key=lambda word: (float(word), word)))
-    if len(levels) > LEVELS:
-        count = f"{len(levels)} different values, more than {LEVELS}"
+    if len(levels) > _MAX_LEVELS:
+        count = f"{len(levels)} distinct values, at most {_MAX_LEVELS} are allowed"
         raise ValueError(f"column {name!r} of {table.name} has {count}: {advice}")
     return Column(name, levels, by_number)
 
 
-def _refuse_nearly_numbers(table: Table, name: str) -> None:
-    """Refuses words that are numbers in another notation, and a few words among many numbers."""
+def _check_not_numeric(table: Table, name: str) -> None:
+    """Raises for decimal commas, and for a few text values among many numbers."""
     text = table.columns[name].text or ()
-    where = [i for i, word in enumerate(text) if number(word) is None]
+    where = [i for i, word in enumerate(text) if _parse_number(word) is None]
     place, word = table.place(where[0], name), text[where[0]]
-    if all("," in text[i] and number(text[i].replace(",", "")) is not None for i in where):
-        raise ValueError(f"{place}, has {word[:50]!r}: numbers are to have a decimal point and no comma")
+    if all("," in text[i] and _parse_number(text[i].replace(",", "")) is not None for i in where):
+        raise ValueError(f"{place}: got {word[:50]!r}, use a decimal point and no comma in numbers")
     if len(where) < 0.1 * len(text):
         raise ValueError(
-            f"{place}, has {word[:50]!r} among {len(text) - len(where)} numbers: "
-            "correct it, or call the column categorical"
+            f"{place}: got {word[:50]!r} among {len(text) - len(where)} numbers, "
+            "correct it or list the column in categorical"
         )
 
 
-def _constant(table: Table, column: Column) -> bool:
+def _is_constant(table: Table, column: Column) -> bool:
     numbers = table.columns[column.name].numbers
     if column.levels is not None or numbers is None:
         return len(column.levels or ()) == 1

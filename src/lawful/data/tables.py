@@ -1,8 +1,4 @@
-"""A table of raw values, column by column, as a file has them.
-
-Reading tables from text: CSV and its relatives.
-Reading tables from Parquet and NumPy files.
-"""
+"""Tables of raw values, read from CSV, Parquet and NumPy files."""
 
 from __future__ import annotations
 
@@ -18,18 +14,18 @@ from zipfile import ZipFile
 
 import numpy as np
 
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
-"""What stands for a missing value, in small or capital letters."""
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
+"""Spellings of a missing value, case-insensitive."""
 
 
-def number(text: str) -> float | None:
-    """Reads a number: NaN where it is missing, nothing where it is a word.
+def _parse_number(text: str) -> float | None:
+    """Parses a number. Returns NaN for a missing value and None for other text.
 
     Examples:
-        >>> number(" 1e3 "), number("n/a"), number("1_000")
+        >>> _parse_number(" 1e3 "), _parse_number("n/a"), _parse_number("1_000")
         (1000.0, nan, None)
     """
-    if text.strip().lower() in MISSING:
+    if text.strip().lower() in _MISSING:
         return math.nan
     try:
         return None if "_" in text else float(text)
@@ -37,32 +33,32 @@ def number(text: str) -> float | None:
         return None
 
 
-def written(value: float) -> str:
-    """Writes a number as a word: a whole one without a point.
+def _format_number(value: float) -> str:
+    """Formats a number, integers without a decimal point.
 
     Examples:
-        >>> written(3.0), written(0.5)
+        >>> _format_number(3.0), _format_number(0.5)
         ('3', '0.5')
     """
     return str(int(value)) if math.isfinite(value) and value == int(value) else repr(float(value))
 
 
 @dataclass(frozen=True, eq=False)
-class Values:
-    """Holds a column: as words, as numbers, or as both where words can be read as numbers."""
+class ColumnValues:
+    """The values of a column: text, numbers, or both if the text parses as numbers."""
 
     text: Sequence[str] | None
-    """What the file says, if it is text."""
+    """Raw text, if the file is a text file."""
     numbers: np.ndarray | None
-    """As numbers, NaN where one is missing; nothing if some value is a word."""
+    """Parsed numbers, NaN where missing. None if a value is not a number."""
 
     @classmethod
-    def of_text(cls, text: Sequence[str]) -> Values:
-        """Reads numbers if all are."""
+    def from_text(cls, text: Sequence[str]) -> ColumnValues:
+        """Parses numbers if all values are numbers."""
         try:
             numbers = np.array(list(map(float, text)), dtype=np.float64)
         except ValueError:
-            return cls(text, _numbers(text))
+            return cls(text, _parse_numbers(text))
         return cls(text, None if any("_" in word for word in text) else numbers)
 
     def __len__(self) -> int:
@@ -70,32 +66,32 @@ class Values:
 
     @cached_property
     def words(self) -> list[str | None]:
-        """As words; nothing where one is missing."""
+        """Values as stripped text, None where missing."""
         if self.text is None:
             numbers = self.numbers if self.numbers is not None else []
-            return [None if math.isnan(value) else written(value) for value in numbers]
+            return [None if math.isnan(value) else _format_number(value) for value in numbers]
         stripped = (word.strip() for word in self.text)
-        return [None if word.lower() in MISSING else word for word in stripped]
+        return [None if word.lower() in _MISSING else word for word in stripped]
 
     @cached_property
     def missing(self) -> np.ndarray:
-        """Where a value is missing."""
+        """Boolean mask of missing values."""
         if self.numbers is not None:
             return np.isnan(self.numbers)
         return np.fromiter((word is None for word in self.words), dtype=bool, count=len(self))
 
-    def kept(self, where: np.ndarray) -> Values:
-        """The column with some of its rows."""
+    def take(self, where: np.ndarray) -> ColumnValues:
+        """Returns the rows where the mask is True."""
         if self.text is not None:
-            return Values.of_text(list(compress(self.text, where)))
-        return Values(None, None if self.numbers is None else self.numbers[where])
+            return ColumnValues.from_text(list(compress(self.text, where)))
+        return ColumnValues(None, None if self.numbers is None else self.numbers[where])
 
 
-def _numbers(text: Sequence[str]) -> np.ndarray | None:
-    """Numbers of which some are missing; nothing at the first word."""
+def _parse_numbers(text: Sequence[str]) -> np.ndarray | None:
+    """Parses numbers with missing values. Returns None if a value is not a number."""
     numbers = []
     for word in text:
-        if (value := number(word)) is None:
+        if (value := _parse_number(word)) is None:
             return None
         numbers.append(value)
     return np.array(numbers, dtype=np.float64)
@@ -103,78 +99,78 @@ def _numbers(text: Sequence[str]) -> np.ndarray | None:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Holds named columns of one length.
+    """Named columns of equal length.
 
     Examples:
-        >>> table = Table({"x": Values.of_text(["1", "2"])}, name="data.csv", lines=[2, 3])
+        >>> table = Table({"x": ColumnValues.from_text(["1", "2"])}, name="data.csv", lines=[2, 3])
         >>> len(table), table.place(1, "x")
         (2, "line 3 of data.csv, column 'x'")
     """
 
-    columns: dict[str, Values]
-    """The columns under their names, in order."""
+    columns: dict[str, ColumnValues]
+    """Columns by name, in file order."""
     name: str
-    """What the file is called in messages."""
+    """File name shown in messages."""
     lines: Sequence[int] | None = None
-    """The line of the file at which each row ends; without it, rows are counted from 1."""
+    """Last line number of each row. Without it, rows are counted from 1."""
     notes: tuple[str, ...] = ()
-    """What the reader left out."""
+    """Notes for the user, such as dropped columns."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
 
     def place(self, row: int, column: str) -> str:
-        """Says where a value stands."""
+        """Returns the location of a value, for error messages."""
         where = f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
         return f"{where} of {self.name}, column {column!r}"
 
-    def kept(self, where: np.ndarray) -> Table:
-        """The table with some of its rows."""
+    def take(self, where: np.ndarray) -> Table:
+        """Returns the rows where the mask is True."""
         lines = range(1, len(self) + 1) if self.lines is None else self.lines
-        columns = {name: values.kept(where) for name, values in self.columns.items()}
+        columns = {name: values.take(where) for name, values in self.columns.items()}
         return Table(columns, self.name, list(compress(lines, where)), self.notes)
 
 
-def named(names: Sequence[str], *, place: str) -> list[str]:
-    """Gives columns without a name one, and refuses a name that stands twice.
+def _column_names(names: Sequence[str], *, place: str) -> list[str]:
+    """Names unnamed columns. Raises if a name repeats.
 
     Examples:
-        >>> named(["a", " ", "b"], place="data.csv")
+        >>> _column_names(["a", " ", "b"], place="data.csv")
         ['a', 'column 2', 'b']
     """
     names = [name.strip() or f"column {i}" for i, name in enumerate(names, 1)]
     first: dict[str, int] = {}
     for i, name in enumerate(names, 1):
         if name in first:
-            raise ValueError(f"{place} has two columns {name!r}, the {first[name]}. and the {i}.: rename one")
+            raise ValueError(f"{place} has two columns named {name!r}, number {first[name]} and {i}: rename one")
         first[name] = i
     return names
 
 
-DELIMITERS = ",;\t|"
-LOOK = 100
-"""How many rows decide whether the first is a header."""
+_DELIMITERS = ",;\t|"
+_HEADER_ROWS = 100
+"""Number of rows inspected to detect a header."""
 
 
 def read_delimited(path: str | Path, *, header: bool | None = None) -> Table:
-    r"""Reads a text file whose rows are lines and whose fields stand between commas, semicolons, tabs or bars.
+    r"""Reads a CSV or TSV file.
 
-    The first line says which of them, unless the file ends in `.tsv`. Quotes, a byte-order mark and any ending of lines
-    are understood; empty lines are skipped. Of columns without a name, an empty one, and a first one that numbers the
-    rows, are left out.
+    The delimiter (comma, semicolon, tab or bar) is detected from the first line; `.tsv` files use tabs. Quotes, a
+    byte-order mark and any line ending are handled, and empty lines are skipped. Unnamed columns that are empty, and an
+    unnamed first column that only counts the rows, are dropped.
 
     Args:
-        path: The file, in UTF-8.
-        header: Whether the first row has the names; by default it has where it does not look like the rows below.
-            Without names the columns are `x1`, `x2` and so on.
+        path: UTF-8 file.
+        header: Whether the first row is a header. Detected by default. Without a header the columns are named `x1`,
+            `x2`, ...
 
     Examples:
         >>> import tempfile
         >>> folder = tempfile.TemporaryDirectory()
         >>> path = Path(folder.name) / "data.csv"
-        >>> _ = path.write_text('size,colour\n1.5,"red"\n2,blue\n')
+        >>> _ = path.write_text('size,color\n1.5,"red"\n2,blue\n')
         >>> table = read_delimited(path)
-        >>> table.columns["size"].numbers, table.columns["colour"].words
+        >>> table.columns["size"].numbers, table.columns["color"].words
         (array([1.5, 2. ]), ['red', 'blue'])
         >>> folder.cleanup()
     """
@@ -182,51 +178,46 @@ def read_delimited(path: str | Path, *, header: bool | None = None) -> Table:
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             delimiter = "\t" if path.suffix.lower() == ".tsv" else None
-            return parsed(lines, name=path.name, header=header, delimiter=delimiter)
+            return _parse_delimited(lines, name=path.name, header=header, delimiter=delimiter)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path.name} is not UTF-8 text: {error.reason} ({error.object[error.start]:#04x})") from None
 
 
-def parsed(lines: Iterable[str], *, name: str, header: bool | None = None, delimiter: str | None = None) -> Table:
-    """Makes a table of the lines of a text.
-
-    Args:
-        lines: The lines, each with its end.
-        name: What to call the text in messages.
-        header: Whether the first row has the names; by default it has where it does not look like the rows below.
-        delimiter: What stands between fields; by default what the first line says.
+def _parse_delimited(
+    lines: Iterable[str], *, name: str, header: bool | None = None, delimiter: str | None = None
+) -> Table:
+    """Parses the lines of a delimited text.
 
     Examples:
-        >>> list(parsed(["a;b", "1;2"], name="text").columns)
+        >>> list(_parse_delimited(["a;b", "1;2"], name="text").columns)
         ['a', 'b']
     """
-    rows, ends = _rows(lines, name, delimiter)
+    rows, ends = _read_rows(lines, name, delimiter)
     if not rows:
-        raise ValueError(f"{name} is empty: a table with a header and rows was wanted")
+        raise ValueError(f"{name} is empty")
     if header is None:
         header = _has_header(rows)
-    names = named(rows[0], place=name) if header else [f"x{i}" for i, _ in enumerate(rows[0], 1)]
+    names = _column_names(rows[0], place=name) if header else [f"x{i}" for i, _ in enumerate(rows[0], 1)]
     unnamed = [key for key, given in zip(names, rows[0], strict=True) if header and not given.strip()]
     rows, ends = rows[header:], ends[header:]
     if not rows:
-        raise ValueError(f"{name} has a header and no rows: {', '.join(map(repr, names[:5]))}")
-    columns = {key: Values.of_text(text) for key, text in zip(names, zip(*rows, strict=True), strict=True)}
-    idle = [key for key in unnamed if columns[key].missing.all() or (key == names[0] and _counts(columns[key]))]
-    kept = {key: values for key, values in columns.items() if key not in idle}
-    if not kept:
-        raise ValueError(f"{name} has no column with a name and values")
-    notes = tuple(f"{key}, without a name, is empty or numbers the rows: left out" for key in idle)
-    return Table(kept, name, ends, notes)
+        raise ValueError(f"{name} has a header but no rows: {', '.join(map(repr, names[:5]))}")
+    columns = {key: ColumnValues.from_text(text) for key, text in zip(names, zip(*rows, strict=True), strict=True)}
+    idle = [key for key in unnamed if columns[key].missing.all() or (key == names[0] and _is_row_number(columns[key]))]
+    used = {key: values for key, values in columns.items() if key not in idle}
+    if not used:
+        raise ValueError(f"{name} has no named column with values")
+    notes = tuple(f"dropped unnamed {key}: it is empty or counts the rows" for key in idle)
+    return Table(used, name, ends, notes)
 
 
-def _counts(values: Values) -> bool:
-    """Whether a column numbers the rows."""
+def _is_row_number(values: ColumnValues) -> bool:
     numbers = values.numbers
     return numbers is not None and np.array_equal(numbers, numbers[0] + np.arange(len(numbers)))
 
 
-def _rows(lines: Iterable[str], name: str, delimiter: str | None) -> tuple[list[list[str]], list[int]]:
-    """The rows, all with the same number of fields, and the line at which each ends."""
+def _read_rows(lines: Iterable[str], name: str, delimiter: str | None) -> tuple[list[list[str]], list[int]]:
+    """Returns the rows, which have equal numbers of fields, and the last line number of each."""
     lines, head = iter(lines), []
     for line in lines:
         head.append(line)
@@ -244,7 +235,7 @@ def _rows(lines: Iterable[str], name: str, delimiter: str | None) -> tuple[list[
             if len(row) != width:
                 if width:
                     at = f"line {reader.line_num} of {name}"
-                    raise ValueError(f"{at} has {len(row)} fields: {width} were wanted, as in line {ends[0]}")
+                    raise ValueError(f"{at} has {len(row)} fields, expected {width} as in line {ends[0]}")
                 width = len(row)
             rows.append(row)
             ends.append(reader.line_num)
@@ -254,34 +245,34 @@ def _rows(lines: Iterable[str], name: str, delimiter: str | None) -> tuple[list[
 
 
 def _delimiter(line: str) -> str:
-    """What stands most often in the first line, outside quotes."""
+    """Returns the most frequent delimiter of the first line, outside quotes."""
     plain = re.sub('"[^"]*"?', "", line)
-    return max(DELIMITERS, key=plain.count)
+    return max(_DELIMITERS, key=plain.count)
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row is made of words over a column of numbers, or of words alone."""
-    words = [number(field) is None for field in rows[0]]
-    below = rows[1:LOOK]
+    """Returns whether the first row has text above a numeric column, or only text."""
+    words = [_parse_number(field) is None for field in rows[0]]
+    below = rows[1:_HEADER_ROWS]
     if not any(words) or not below:
         return any(words)
-    over_numbers = any(word and all(number(row[i]) is not None for row in below) for i, word in enumerate(words))
+    over_numbers = any(word and all(_parse_number(row[i]) is not None for row in below) for i, word in enumerate(words))
     return over_numbers or all(word or not field.strip() for word, field in zip(words, rows[0], strict=True))
 
 
-BYTES = 2**33
-"""The largest archive of arrays that is unpacked."""
-NUMBERS, WORDS = ("integer", "floating", "decimal", "null"), ("string", "large_string", "boolean")
-"""The types of Parquet that are read."""
-INPUTS, TARGETS = ("x", "inputs", "data"), ("y", "targets", "target", "labels", "label")
-"""What inputs and targets may be called in an archive, in small or capital letters."""
+_MAX_BYTES = 2**33
+"""Maximum size of an unpacked archive."""
+_NUMERIC_TYPES, _TEXT_TYPES = ("integer", "floating", "decimal", "null"), ("string", "large_string", "boolean")
+"""Supported Parquet types."""
+_INPUT_NAMES, _TARGET_NAMES = ("x", "inputs", "data"), ("y", "targets", "target", "labels", "label")
+"""Names of inputs and targets in an archive, case-insensitive."""
 
 
 def read_parquet(path: str | Path) -> Table:
-    """Reads a Parquet file: numbers as numbers; text, categories and truth values as words.
+    """Reads a Parquet file. Strings, categories and booleans are read as text.
 
     Args:
-        path: The file.
+        path: Parquet file.
     """
     import pyarrow as pa
     import pyarrow.parquet
@@ -291,101 +282,99 @@ def read_parquet(path: str | Path) -> Table:
         read = pyarrow.parquet.ParquetFile(path).read()
     except Exception as error:
         raise ValueError(f"{path.name} cannot be read as Parquet: {_first_line(error)}") from None
-    names = named(read.column_names, place=path.name)
+    names = _column_names(read.column_names, place=path.name)
     columns = {}
     for name, column in zip(names, read.columns, strict=True):
         if name.startswith("__index_level_"):
             continue
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if any(getattr(pa.types, f"is_{number}")(kind) for number in NUMBERS):
+        if any(getattr(pa.types, f"is_{number}")(kind) for number in _NUMERIC_TYPES):
             numbers = column.cast(kind).cast(pa.float64(), safe=False).to_numpy()
-            columns[name] = Values(None, np.array(numbers, dtype=np.float64))
-        elif any(getattr(pa.types, f"is_{word}")(kind) for word in WORDS):
+            columns[name] = ColumnValues(None, np.array(numbers, dtype=np.float64))
+        elif any(getattr(pa.types, f"is_{word}")(kind) for word in _TEXT_TYPES):
             words = ["" if word is None else str(word) for word in column.to_pylist()]
-            columns[name] = Values.of_text(words)
+            columns[name] = ColumnValues.from_text(words)
         else:
-            raise ValueError(f"column {name!r} of {path.name} is {column.type}: numbers or words were wanted")
+            raise ValueError(f"column {name!r} of {path.name} has type {column.type}, expected numbers or text")
     return _table(columns, path.name)
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of a NumPy file; one that needs unpickling is refused.
+    """Reads the arrays of a NumPy file, without unpickling.
 
     Args:
-        path: A `.npz` file, or a `.npy` file, whose array has no name.
+        path: A `.npz` file, or a `.npy` file, whose array has the name "".
     """
     path = Path(path)
     try:
         if path.suffix.lower() == ".npy":
             return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
         with ZipFile(path) as archive:
-            if (size := sum(item.file_size for item in archive.infolist())) > BYTES:
-                raise ValueError(f"it unpacks to {size} bytes: at most {BYTES} were wanted")
+            if (size := sum(item.file_size for item in archive.infolist())) > _MAX_BYTES:
+                raise ValueError(f"it unpacks to {size} bytes, at most {_MAX_BYTES} are allowed")
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except Exception as error:
-        raise ValueError(f"{path.name} cannot be read as arrays of NumPy: {_first_line(error)}") from None
+        raise ValueError(f"{path.name} cannot be read as NumPy arrays: {_first_line(error)}") from None
 
 
 def table_of(arrays: Mapping[str, np.ndarray], *, name: str) -> Table:
-    """Makes a table of arrays: of a matrix, of a structured array, of inputs `x` and targets `y`, or of columns.
+    """Converts arrays to a table: a matrix, a structured array, inputs `x` with targets `y`, or columns.
 
     Args:
-        arrays: The arrays under their names.
-        name: What to call them in messages.
+        arrays: Arrays by name.
+        name: Name shown in messages.
 
     Examples:
         >>> list(table_of({"x": np.zeros((3, 2)), "y": np.arange(3)}, name="data.npz").columns)
         ['x1', 'x2', 'y']
     """
-    columns: dict[str, Values] = {}
-    paired = inputs_and_targets(arrays) is not None
+    columns: dict[str, ColumnValues] = {}
+    paired = _inputs_and_targets(arrays) is not None
     for key, array in arrays.items():
         if array.dtype.names:
             parts = {field: array[field] for field in array.dtype.names}
         elif array.ndim == 1 and key:
             parts = {key: array}
         elif array.ndim == 2 and (len(arrays) == 1 or paired):
-            stem = "y" if paired and key.lower() in TARGETS else "x"
+            stem = "y" if paired and key.lower() in _TARGET_NAMES else "x"
             parts = {f"{stem}{i}": column for i, column in enumerate(array.T, 1)}
         else:
-            shown = f"{key!r} of {name}" if key else name
-            raise ValueError(f"{shown} has shape {array.shape}: columns, or one matrix n d, were wanted")
+            where = f"{key!r} of {name}" if key else name
+            raise ValueError(f"{where} has shape {array.shape}, expected columns or one matrix (n, d)")
         for field, column in parts.items():
             if field in columns:
-                raise ValueError(f"{name} has two columns {field!r}: rename one")
-            columns[field] = _values(column, f"{field!r} of {name}")
+                raise ValueError(f"{name} has two columns named {field!r}: rename one")
+            columns[field] = _from_array(column, f"{field!r} of {name}")
     return _table(columns, name)
 
 
-def inputs_and_targets(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
-    """The two arrays of an archive that has just inputs and targets, by their names."""
-    x, y = find_arrays(arrays, INPUTS), find_arrays(arrays, TARGETS)
+def _inputs_and_targets(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns inputs and targets if the archive has exactly these two arrays."""
+    x, y = _find_arrays(arrays, _INPUT_NAMES), _find_arrays(arrays, _TARGET_NAMES)
     paired = len(x) == len(y) == 1 and len(arrays) == 2 and min(x[0].ndim, y[0].ndim) > 0
     return (x[0], y[0]) if paired else None
 
 
-def find_arrays(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> list[np.ndarray]:
-    """The arrays that have one of some names, in small or capital letters."""
+def _find_arrays(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> list[np.ndarray]:
+    """Returns the arrays with one of the names, case-insensitive."""
     return [array for name, array in arrays.items() if name.lower() in names]
 
 
-def _values(array: np.ndarray, place: str) -> Values:
-    """A column of numbers or of words."""
+def _from_array(array: np.ndarray, place: str) -> ColumnValues:
     if array.ndim != 1:
-        raise ValueError(f"{place} has shape {array.shape} in each row: one value was wanted")
+        raise ValueError(f"{place} has shape {array.shape}, expected one value per row")
     if array.dtype.kind in "iuf":
-        return Values(None, array.astype(np.float64))
+        return ColumnValues(None, array.astype(np.float64))
     if array.dtype.kind in "Ub":
-        return Values.of_text([str(word) for word in array.tolist()])
-    raise ValueError(f"{place} has type {array.dtype}: numbers or words were wanted")
+        return ColumnValues.from_text([str(word) for word in array.tolist()])
+    raise ValueError(f"{place} has dtype {array.dtype}, expected numbers or text")
 
 
-def _table(columns: dict[str, Values], name: str) -> Table:
-    """Refuses a table without columns or rows, or with columns of several lengths."""
+def _table(columns: dict[str, ColumnValues], name: str) -> Table:
     lengths = sorted({len(values) for values in columns.values()})
     if len(lengths) != 1 or not lengths[0]:
-        raise ValueError(f"{name} has columns of lengths {lengths}: one length, at least 1, was wanted")
+        raise ValueError(f"{name} has columns of lengths {lengths}, expected equal, non-zero lengths")
     return Table(columns, name)
 
 

@@ -9,11 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lawful.data import fit_table_encoding, read_delimited
-from lawful.data.tables import parsed
+from lawful.data.tables import _parse_delimited
 
 
 def table(text, **options):
-    return parsed(io.StringIO(text, newline=""), name="data.csv", **options)
+    return _parse_delimited(io.StringIO(text, newline=""), name="data.csv", **options)
 
 
 def columns(text, **options):
@@ -130,7 +130,7 @@ def test_what_was_written_is_read_back(rows, end, delimiter):
     writer = csv.writer(text, lineterminator=end, delimiter=delimiter, quoting=csv.QUOTE_ALL)
     writer.writerows([("number", "word"), *((repr(a), b) for a, b in rows)])
     text.seek(0)
-    read = parsed(text, name="data.csv", header=True)
+    read = _parse_delimited(text, name="data.csv", header=True)
     assert read.columns["number"].numbers.tolist() == [a for a, _ in rows]
     assert list(read.columns["word"].text) == [b for _, b in rows]
 

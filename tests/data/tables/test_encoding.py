@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful.data import Column, TableEncoding, encoding_from_json, fit_table_encoding, table_of
-from lawful.data.tables import parsed
+from lawful.data.tables import _parse_delimited
 
 
 def table(text, name="data.csv"):
-    return parsed(io.StringIO(text, newline=""), name=name)
+    return _parse_delimited(io.StringIO(text, newline=""), name=name)
 
 
 TRAINED = "size,colour,code,price\n1.5,red,1,10\n2.5,blue,2,20\n3.5,red,2,30\n"

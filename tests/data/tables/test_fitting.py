@@ -3,11 +3,11 @@ import io
 import pytest
 
 from lawful.data import fit_table_encoding
-from lawful.data.tables import parsed
+from lawful.data.tables import _parse_delimited
 
 
 def table(text):
-    return parsed(io.StringIO(text, newline=""), name="data.csv")
+    return _parse_delimited(io.StringIO(text, newline=""), name="data.csv")
 
 
 def test_the_target_is_the_last_column_or_the_one_that_is_named():

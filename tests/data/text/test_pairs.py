@@ -32,19 +32,19 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path, content, sentence):
 
 def test_batches_are_padded_and_shifted_by_one():
     pairs = Pairs(("a", "bcd"), ("xyz", "w"))
-    source = PairBatches(pairs, ByteTokenizer(), size=2, seed=0)
-    marks = source.marks
+    source = PairBatches(pairs, ByteTokenizer(), batch_size=2, seed=0)
+    marks = source.special_tokens
     assert marks == SpecialTokens(256)
     read, given, wanted = source.of([0, 1])
     assert read.tolist() == [[97, marks.padding, marks.padding], [98, 99, 100]]
     assert given.tolist() == [[marks.start, 120, 121, 122], [marks.start, 119, marks.padding, marks.padding]]
     assert wanted.tolist() == [[120, 121, 122, marks.end], [119, marks.end, marks.padding, marks.padding]]
-    assert int(max(x.max() for x in (read, given, wanted))) < marks.vocab
+    assert int(max(x.max() for x in (read, given, wanted))) < marks.vocab_size
 
 
 def test_an_epoch_has_every_pair_once_and_depends_on_the_step_alone():
     pairs = sorting(samples=25, length=9, digits=10)
-    one, other = (PairBatches(pairs, ByteTokenizer(), size=4, seed=3) for _ in range(2))
+    one, other = (PairBatches(pairs, ByteTokenizer(), batch_size=4, seed=3) for _ in range(2))
     epoch = [one.batch(step) for step in range(len(one))]
     assert sorted(ByteTokenizer().decode(row) for batch in epoch for row in batch[0].tolist()) == sorted(pairs.sources)
     for step in (5, 0, 3):

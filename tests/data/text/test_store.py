@@ -21,9 +21,9 @@ from lawful.data.text import (
 @pytest.mark.parametrize(
     "make",
     [
-        lambda text: CharTokenizer.of([text]),
+        lambda text: CharTokenizer.train([text]),
         lambda _: ByteTokenizer(),
-        lambda text: BPETokenizer.trained([text], vocab=500),
+        lambda text: BPETokenizer.train([text], vocab_size=500),
     ],
 )
 def test_tokens_in_a_file_are_those_of_the_text(tmp_path, make):
@@ -84,13 +84,13 @@ from pathlib import Path
 from lawful.data.text import CharTokenizer, TextWindows, read_text, tokenised
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 text = read_text(sys.argv[1])
-letters = CharTokenizer.of(text.chunks())
+letters = CharTokenizer.train(text.chunks())
 tokens = tokenised(text, letters, into=sys.argv[2])
 train, rest = tokens.split()
 source = TextWindows(train, context=64, size=12, seed=0)
 for step in range(20):
     x, y = source.batch(step)
-print(len(tokens), letters.vocab, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(len(tokens), letters.vocab_size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from lawful.data.text import BPETokenizer, ByteTokenizer, CharTokenizer, python_topics, tokenizer_from_json
 
-LETTERS = CharTokenizer.of(["hello wörld\n😀"])
-PAIRS = BPETokenizer.trained([python_topics()[:50_000]], vocab=400)
+LETTERS = CharTokenizer.train(["hello wörld\n😀"])
+PAIRS = BPETokenizer.train([python_topics()[:50_000]], vocab=400)
 ALL = [LETTERS, ByteTokenizer(), PAIRS]
 
 
@@ -16,13 +16,13 @@ ALL = [LETTERS, ByteTokenizer(), PAIRS]
 @pytest.mark.parametrize("tokenizer", [ByteTokenizer(), PAIRS])
 def test_every_text_comes_back(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
-    assert tokenizer.unknown(text) == ()
+    assert tokenizer.unknown_characters(text) == ()
 
 
 @given(st.text(LETTERS.alphabet))
 def test_a_text_of_known_characters_comes_back(text):
     assert LETTERS.decode(LETTERS.encode(text)) == text
-    assert LETTERS.unknown(text) == ()
+    assert LETTERS.unknown_characters(text) == ()
     assert len(LETTERS.encode(text)) == len(text)
 
 
@@ -30,13 +30,13 @@ def test_a_text_of_known_characters_comes_back(text):
 def test_an_unknown_character_becomes_the_replacement_character(text):
     wanted = "".join(letter if letter in LETTERS.alphabet else "\ufffd" for letter in text)
     assert LETTERS.decode(LETTERS.encode(text)) == wanted
-    assert set(LETTERS.unknown(text)) == set(text) - set(LETTERS.alphabet) - {"\ufffd"}
+    assert set(LETTERS.unknown_characters(text)) == set(text) - set(LETTERS.alphabet) - {"\ufffd"}
 
 
 @given(st.text())
 def test_the_alphabet_of_a_text_knows_it(text):
     if set(text) - {"\ufffd"}:
-        made = CharTokenizer.of([text[:2], text[2:]])
+        made = CharTokenizer.train([text[:2], text[2:]])
         assert made.alphabet == "".join(sorted(set(text) - {"\ufffd"}))
         assert made.decode(made.encode(text)) == text
 
@@ -44,7 +44,7 @@ def test_the_alphabet_of_a_text_knows_it(text):
 @pytest.mark.parametrize("tokenizer", ALL)
 def test_half_a_surrogate_pair_is_unknown(tokenizer):
     text = "he\ud800l"
-    assert tokenizer.unknown(text) == ("\ud800",)
+    assert tokenizer.unknown_characters(text) == ("\ud800",)
     assert tokenizer.decode(tokenizer.encode(text)) == "he\ufffdl"
 
 
@@ -53,12 +53,12 @@ def test_half_a_surrogate_pair_is_unknown(tokenizer):
 @pytest.mark.parametrize("tokenizer", ALL)
 def test_tokens_are_numbers_below_the_vocabulary(tokenizer, text):
     tokens = tokenizer.encode(text)
-    assert all(0 <= token < tokenizer.vocab for token in tokens)
-    array = tokenizer.array(text)
+    assert all(0 <= token < tokenizer.vocab_size for token in tokens)
+    array = tokenizer.encode_array(text)
     assert array.tolist() == tokens
-    assert array.dtype == np.min_scalar_type(tokenizer.vocab - 1)
-    assert len(tokenizer.pieces) == tokenizer.vocab
-    assert not set(tokens) & set(tokenizer.reserved)
+    assert array.dtype == np.min_scalar_type(tokenizer.vocab_size - 1)
+    assert len(tokenizer.token_bytes) == tokenizer.vocab_size
+    assert not set(tokens) & set(tokenizer.reserved_ids)
 
 
 @pytest.mark.parametrize("tokenizer", ALL)
@@ -80,22 +80,22 @@ def test_pairs_are_those_of_the_library():
     library.train_from_iterator([python_topics()[:50_000]], trainer)
     text = python_topics()[60_000:70_000] + " äöü 東京 😀\n\n  x"
     wanted = library.encode(text)
-    assert [len(PAIRS.pieces[token]) for token in PAIRS.encode(text)] == [len(name) for name in wanted.tokens]
+    assert [len(PAIRS.token_bytes[token]) for token in PAIRS.encode(text)] == [len(name) for name in wanted.tokens]
     assert PAIRS.decode(PAIRS.encode(text)) == library.decode(wanted.ids)
-    assert PAIRS.vocab == 400
+    assert PAIRS.vocab_size == 400
     assert len(PAIRS.encode(text)) < 0.7 * len(text)
 
 
 def test_two_pairs_may_make_one_token():
     pairs = BPETokenizer(((97, 98), (98, 99), (256, 99), (97, 257)))
-    assert pairs.vocab == 259
-    assert pairs.pieces[256:] == (b"ab", b"bc", b"abc")
+    assert pairs.vocab_size == 259
+    assert pairs.token_bytes[256:] == (b"ab", b"bc", b"abc")
 
 
 @pytest.mark.parametrize("tokenizer", ALL)
 @pytest.mark.parametrize("token", [-1, 1000])
 def test_a_token_outside_the_vocabulary_is_refused(tokenizer, token):
-    with pytest.raises(ValueError, match=f"tokens are from 0 to {tokenizer.vocab - 1}: got {token}"):
+    with pytest.raises(ValueError, match=f"tokens are from 0 to {tokenizer.vocab_size - 1}: got {token}"):
         tokenizer.decode([0, token])
 
 
@@ -145,23 +145,23 @@ def test_any_json_is_a_tokenizer_or_refused(kind, first, second):
 
 def test_training_errors():
     with pytest.raises(ValueError, match="vocab is from 256"):
-        BPETokenizer.trained(["abc"], vocab=100)
-    assert BPETokenizer.trained(["ab"], vocab=10_000).vocab < 300
+        BPETokenizer.train(["abc"], vocab_size=100)
+    assert BPETokenizer.train(["ab"], vocab_size=10_000).vocab_size < 300
 
 
 def test_one_text_may_be_given_as_it_is():
-    assert BPETokenizer.trained("abcabc abc", vocab=260) == BPETokenizer.trained(["abcabc abc"], vocab=260)
+    assert BPETokenizer.train("abcabc abc", vocab_size=260) == BPETokenizer.train(["abcabc abc"], vocab_size=260)
 
 
 @pytest.mark.parametrize("letters", ["acgt", "\n", "é漢", " \t"])
 def test_a_text_without_words_takes_time_in_its_length(letters):
     text = "".join(np.random.default_rng(0).choice([*letters], 400_000))  # minutes, were it one word
-    pairs = BPETokenizer.trained(text, vocab=300)
+    pairs = BPETokenizer.train(text, vocab_size=300)
     assert pairs.decode(pairs.encode(text)) == text
     assert len(pairs.encode(text)) < 0.8 * len(text.encode())
 
 
 def test_words_of_usual_lengths_are_not_cut():
     word = "ab" * 100
-    pairs = BPETokenizer.trained([f"{word} {word}"] * 3, vocab=1000)
+    pairs = BPETokenizer.train([f"{word} {word}"] * 3, vocab_size=1000)
     assert len(pairs.encode(f"{word} {word}")) == 2

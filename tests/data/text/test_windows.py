@@ -10,7 +10,7 @@ from lawful.data.text import SequentialWindows, ShuffledWindows, windows
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 60), st.integers(0, 3))
 def test_an_epoch_has_windows_that_do_not_overlap(context, size, more, seed):
     n = context + 1 + more
-    source = ShuffledWindows(torch.arange(n), context=context, size=size, seed=seed)
+    source = ShuffledWindows(torch.arange(n), context_length=context, batch_size=size, seed=seed)
     for epoch in range(2):
         batches = [source.batch(epoch * len(source) + step) for step in range(len(source))]
         inputs, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
@@ -24,7 +24,7 @@ def test_an_epoch_has_windows_that_do_not_overlap(context, size, more, seed):
 
 
 def test_over_epochs_every_token_comes_at_every_place():
-    source = ShuffledWindows(torch.arange(40), context=4, size=3, seed=0)
+    source = ShuffledWindows(torch.arange(40), context_length=4, batch_size=3, seed=0)
     seen = {
         (token, place)
         for step in range(60 * len(source))
@@ -36,18 +36,18 @@ def test_over_epochs_every_token_comes_at_every_place():
 
 def test_a_batch_depends_on_the_seed_and_the_step_alone():
     tokens = torch.arange(200, dtype=torch.uint8)
-    source, other = (ShuffledWindows(tokens, context=8, size=4, seed=1) for _ in range(2))
+    source, other = (ShuffledWindows(tokens, context_length=8, batch_size=4, seed=1) for _ in range(2))
     wanted = [source.batch(step) for step in range(30)]
     for step in (29, 0, 7, 7, 13):
         assert all(a.equal(b) for a, b in zip(other.batch(step), wanted[step], strict=True))
     assert wanted[0][0].dtype == torch.int64
-    assert not ShuffledWindows(tokens, context=8, size=4, seed=2).batch(0)[0].equal(wanted[0][0])
+    assert not ShuffledWindows(tokens, context_length=8, batch_size=4, seed=2).batch(0)[0].equal(wanted[0][0])
     assert not wanted[0][0].equal(wanted[len(source)][0])
 
 
 def test_a_long_text_is_taken_in_shards(monkeypatch):
     monkeypatch.setattr(windows, "SHARD", 10)
-    source = ShuffledWindows(torch.arange(1000), context=4, size=3, seed=0)
+    source = ShuffledWindows(torch.arange(1000), context_length=4, batch_size=3, seed=0)
     assert source.shards > 1
     starts = torch.cat([source.batch(step)[0][:, 0] for step in range(len(source))])
     assert len(starts.unique()) == len(starts) == len(source) * 3
@@ -58,7 +58,7 @@ def test_a_long_text_is_taken_in_shards(monkeypatch):
 
 @given(st.integers(2, 60), st.integers(1, 9), st.integers(1, 5))
 def test_an_evaluation_predicts_every_token_but_the_first_once(n, context, size):
-    source = SequentialWindows(torch.arange(n), context=context, size=size)
+    source = SequentialWindows(torch.arange(n), context_length=context, batch_size=size)
     batches = list(source)
     assert len(batches) == len(source)
     assert torch.cat([y.flatten() for _, y in batches]).tolist() == list(range(1, n))
@@ -69,15 +69,18 @@ def test_an_evaluation_predicts_every_token_but_the_first_once(n, context, size)
 def test_errors_say_what_was_wanted_and_what_came():
     tokens = torch.arange(5)
     with pytest.raises(ValueError, match="a window of context 8 takes 9 tokens: the text has 5; give a longer"):
-        ShuffledWindows(tokens, context=8, size=2, seed=0)
+        ShuffledWindows(tokens, context_length=8, batch_size=2, seed=0)
     with pytest.raises(ValueError, match="the text has 1"):
-        ShuffledWindows(tokens[:1], context=1, size=2, seed=0)
+        ShuffledWindows(tokens[:1], context_length=1, batch_size=2, seed=0)
     with pytest.raises(ValueError, match="context and size are at least 1: got 0 and 2"):
-        ShuffledWindows(tokens, context=0, size=2, seed=0)
+        ShuffledWindows(tokens, context_length=0, batch_size=2, seed=0)
     with pytest.raises(ValueError, match="got 2 and 0"):
-        SequentialWindows(tokens, context=2, size=0)
+        SequentialWindows(tokens, context_length=2, batch_size=0)
     with pytest.raises(ValueError, match="at least 2 tokens were wanted, one to read and one to predict: got 1"):
-        SequentialWindows(tokens[:1], context=2, size=1)
-    for source in (ShuffledWindows(tokens, context=2, size=1, seed=0), SequentialWindows(tokens, context=2, size=1)):
+        SequentialWindows(tokens[:1], context_length=2, batch_size=1)
+    for source in (
+        ShuffledWindows(tokens, context_length=2, batch_size=1, seed=0),
+        SequentialWindows(tokens, context_length=2, batch_size=1),
+    ):
         with pytest.raises(IndexError, match="counted from 0: got -1"):
             source.batch(-1)

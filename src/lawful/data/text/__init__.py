@@ -1,4 +1,4 @@
-"""Text: reading it, numbering it, and cutting it into windows and pairs."""
+"""Text: corpora, tokenizers, windows, pairs and labeled texts."""
 
 from lawful.data.text.corpus import (
     TASKS,
@@ -11,6 +11,7 @@ from lawful.data.text.corpus import (
     sorting,
     tokenize_corpus,
 )
+from lawful.data.text.labeled import LabeledTexts, NewTexts, read_labeled_texts, read_texts, topics
 from lawful.data.text.pairs import PairBatches, Pairs, SpecialTokens, pad_sequences, read_pairs
 from lawful.data.text.tokenizers import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_json
 from lawful.data.text.windows import SequentialWindows, ShuffledWindows
@@ -22,6 +23,8 @@ __all__ = [
     "ByteTokenizer",
     "CharTokenizer",
     "Corpus",
+    "LabeledTexts",
+    "NewTexts",
     "PairBatches",
     "Pairs",
     "SequentialWindows",
@@ -32,9 +35,12 @@ __all__ = [
     "dates",
     "pad_sequences",
     "python_topics",
+    "read_labeled_texts",
     "read_pairs",
     "read_text",
+    "read_texts",
     "sorting",
     "tokenize_corpus",
     "tokenizer_from_json",
+    "topics",
 ]

@@ -1,8 +1,4 @@
-"""Text and tasks that need no file.
-
-Reading text: a file, a folder or what is built in, piece by piece and never as a whole.
-Tokens of a text in a file that is mapped into memory, so that a text may be larger than it.
-"""
+"""Text corpora: files, folders and built-in texts, read in chunks and tokenized into a memory-mapped file."""
 
 from __future__ import annotations
 
@@ -25,13 +21,13 @@ from torch import Tensor
 from lawful._suggest import did_you_mean
 from lawful.data.batches import make_generator
 from lawful.data.text.pairs import Pairs
-from lawful.data.text.tokenizers import Tokenizer, dtype_of
+from lawful.data.text.tokenizers import Tokenizer, _id_dtype
 
 
 def python_topics() -> str:
-    """The English reference of the language that ships with Python itself, topic by topic.
+    """Returns the language reference that ships with Python, about 460,000 characters of English.
 
-    It is about 460 thousand characters long; which ones depends on the version of Python.
+    The text depends on the Python version.
 
     Examples:
         >>> python_topics()[:22]
@@ -43,30 +39,30 @@ def python_topics() -> str:
 
 
 TEXTS: dict[str, Callable[[], str]] = {"python": python_topics}
-"""The texts that need no file, by name."""
+"""Built-in texts by name."""
 
 
 def dates(*, samples: int = 10_000, seed: int = 0) -> Pairs:
-    """Draws dates from 1900 to 2099 as people write them, to be written as the standard has it.
+    """Returns random dates in human formats, paired with their ISO 8601 form.
 
     Args:
-        samples: How many dates.
-        seed: What the draw depends on.
+        samples: Number of dates, between 1900 and 2099.
+        seed: Random seed.
 
     Examples:
         >>> pairs = dates(samples=3)
         >>> len(pairs), len(pairs.targets[0])
         (3, 10)
     """
-    _at_least_one(samples)
+    _check_samples(samples)
     generator = make_generator(seed)
     first = date(1900, 1, 1)
     days = torch.randint((date(2100, 1, 1) - first).days, (samples,), generator=generator).tolist()
     forms = torch.randint(len(_FORMS), (samples,), generator=generator).tolist()
-    drawn = [first + timedelta(days=day) for day in days]
+    sampled = [first + timedelta(days=day) for day in days]
     return Pairs(
-        tuple(_FORMS[form](day) for form, day in zip(forms, drawn, strict=True)),
-        tuple(day.isoformat() for day in drawn),
+        tuple(_FORMS[form](day) for form, day in zip(forms, sampled, strict=True)),
+        tuple(day.isoformat() for day in sampled),
         name="dates",
     )
 
@@ -87,46 +83,45 @@ _FORMS: tuple[Callable[[date], str], ...] = (
 
 
 def sorting(*, samples: int = 10_000, length: int = 6, digits: int = 3, seed: int = 0) -> Pairs:
-    """Draws words of digits, to be sorted.
+    """Returns random strings of digits, paired with their sorted form.
 
     Args:
-        samples: How many words; few are distinct if they are short.
-        length: The digits of each.
-        digits: How many kinds of digits there are, from 0 on, at most 10.
-        seed: What the draw depends on.
+        samples: Number of strings. Short strings repeat.
+        length: Digits per string.
+        digits: Number of distinct digits, between 2 and 10.
+        seed: Random seed.
 
     Examples:
         >>> pairs = sorting(samples=100)
         >>> all("".join(sorted(x)) == y for x, y in zip(pairs.sources, pairs.targets))
         True
     """
-    _at_least_one(samples)
+    _check_samples(samples)
     if length < 1 or not 2 <= digits <= 10:
-        raise ValueError(f"a length of at least 1 and 2 to 10 digits were wanted: got {length} and {digits}")
-    drawn = torch.randint(digits, (samples, length), generator=make_generator(seed))
-    words = ["".join(map(str, row)) for row in drawn.tolist()]
+        raise ValueError(f"length must be at least 1 and digits between 2 and 10: got {length} and {digits}")
+    sampled = torch.randint(digits, (samples, length), generator=make_generator(seed))
+    words = ["".join(map(str, row)) for row in sampled.tolist()]
     return Pairs(tuple(words), tuple("".join(sorted(word)) for word in words), name="sorting")
 
 
 TASKS: dict[str, Callable[[], Pairs]] = {"dates": dates, "sorting": sorting}
-"""The tasks that need no file, by name."""
+"""Built-in sequence-to-sequence tasks by name."""
 
 
-def _at_least_one(samples: int) -> None:
+def _check_samples(samples: int) -> None:
     if samples < 1:
-        raise ValueError(f"samples are at least 1: got {samples}")
+        raise ValueError(f"samples must be at least 1, got {samples}")
 
 
-CHUNK = 2**18
-"""The bytes that are read at once."""
+_CHUNK = 2**18
+"""Number of bytes read at a time."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    r"""Is a text that may be larger than the memory: it is read in chunks, as often as is wanted.
+    r"""A text that may be larger than memory. It is read in chunks.
 
-    Of files, every ending of lines is read as `\n`, a byte-order mark is left out, and between two files stands one
-    more `\n`.
+    Files are decoded as UTF-8 with universal newlines and without a byte-order mark, and joined by `\n`.
 
     Examples:
         >>> list(Corpus("to be, or not", name="words").chunks(size=6))
@@ -134,38 +129,37 @@ class Corpus:
     """
 
     content: str | tuple[Path, ...]
-    """The text itself, or the files that have it."""
+    """The text, or the paths of its files."""
     name: str = "text"
-    """What to call it in messages."""
+    """Name shown in messages."""
     notes: tuple[str, ...] = ()
-    """What is worth knowing."""
+    """Notes for the user, such as skipped files."""
 
-    def chunks(self, *, size: int = CHUNK) -> Iterator[str]:
-        """Goes through the text; none of the chunks is empty."""
+    def chunks(self, *, size: int = _CHUNK) -> Iterator[str]:
+        """Yields the text in non-empty chunks."""
         if isinstance(self.content, str):
             yield from (self.content[i : i + size] for i in range(0, len(self.content), size))
             return
         for number, path in enumerate(self.content):
             if number:
                 yield "\n"
-            yield from filter(None, _decoded(path, size))
+            yield from filter(None, _read_chunks(path, size))
 
     @property
     def size(self) -> int:
-        """The number of bytes."""
+        """Number of bytes."""
         if isinstance(self.content, str):
             return len(self.content.encode("utf-8", "replace"))
         return sum(path.stat().st_size for path in self.content)
 
 
 def read_text(source: str | Path) -> Corpus:
-    """Finds a text: built in, a file, or all text files of a folder.
+    """Opens a built-in text, a file, or all text files below a folder.
 
-    Of a folder every file in it and below counts, in the order of their paths, but hidden ones and those that are no
-    text (which is noted). Files are looked into and not yet read.
+    Files of a folder are sorted by path. Hidden files are skipped; so are binary files, with a note.
 
     Args:
-        source: The name of a built-in text, or a path; a file with such a name is meant by a path, `./python`.
+        source: Name of a built-in text, or a path. Write `./python` for a file named like a built-in text.
 
     Examples:
         >>> next(read_text("python").chunks())[:22]
@@ -176,13 +170,13 @@ def read_text(source: str | Path) -> Corpus:
     path = Path(source)
     if path.is_file():
         if not path.stat().st_size:
-            raise ValueError(f"{path.name} is empty: a text was wanted")
+            raise ValueError(f"{path.name} is empty")
         return Corpus((path,), name=path.name)
     if path.is_dir():
         return _folder(path)
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     close = did_you_mean(path.name, [*beside, *TEXTS])
-    raise FileNotFoundError(f"there is no text {str(source)!r}{close} Built in: {', '.join(TEXTS)}")
+    raise FileNotFoundError(f"no such text: {str(source)!r}{close} Built-in texts: {', '.join(TEXTS)}")
 
 
 def _folder(path: Path) -> Corpus:
@@ -191,19 +185,18 @@ def _folder(path: Path) -> Corpus:
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [Path(folder) / name for name in files if not name.startswith(".")]
     files = sorted(file for file in found if file.is_file() and file.stat().st_size)
-    kept = tuple(file for file in files if _is_text(file))
-    if not kept:
-        others = f", but {len(files)} others" if files else ": it is empty"
-        raise ValueError(f"{path} has no text files{others}")
-    other = [str(file.relative_to(path)) for file in files if file not in set(kept)]
+    texts = tuple(file for file in files if _is_text(file))
+    if not texts:
+        raise ValueError(f"{path} has no text files among {len(files)} non-empty files")
+    other = [str(file.relative_to(path)) for file in files if file not in set(texts)]
     listed = ", ".join(other[:3]) + (", ..." if len(other) > 3 else "")
-    return Corpus(kept, name=path.name, notes=(f"left out, as not text: {listed}",) if other else ())
+    return Corpus(texts, name=path.name, notes=(f"skipped binary files: {listed}",) if other else ())
 
 
 def _is_text(path: Path) -> bool:
-    """Whether a file begins as text does."""
+    """Returns whether the head of a file is valid UTF-8 text."""
     with path.open("rb") as file:
-        head = file.read(CHUNK)
+        head = file.read(_CHUNK)
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
@@ -211,113 +204,113 @@ def _is_text(path: Path) -> bool:
     return b"\0" not in head
 
 
-def _decoded(path: Path, size: int) -> Iterator[str]:
+def _read_chunks(path: Path, size: int) -> Iterator[str]:
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(), translate=True)
     done, block = 0, b" "
     with path.open("rb") as file:
         while block:
             block = file.read(size)
             if (zero := block.find(b"\0")) >= 0:
-                raise ValueError(f"{path.name} is not text: byte {done + zero} is zero")
+                raise ValueError(f"{path.name} is not text: byte {done + zero} is NUL")
             done += len(block)
             try:
                 yield decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
                 at = done - len(error.object) + error.start
-                came = f"{error.object[error.start]:#04x} ({error.reason})"
-                raise ValueError(f"{path.name} is not text in UTF-8: byte {at} is {came}") from None
+                byte = f"{error.object[error.start]:#04x} ({error.reason})"
+                raise ValueError(f"{path.name} is not UTF-8 text: byte {at} is {byte}") from None
 
 
 @dataclass(frozen=True, eq=False)
 class TokenizedCorpus:
-    """Holds the tokens of a text, mapped into memory: only what is looked at is read.
+    """Memory-mapped token ids of a corpus.
 
     Examples:
-        >>> from lawful.data.text import Bytes
-        >>> first, rest = tokenize_corpus(Corpus("0123456789"), Bytes()).split()
+        >>> from lawful.data.text import ByteTokenizer
+        >>> first, rest = tokenize_corpus(Corpus("0123456789"), ByteTokenizer()).split()
         >>> first.tolist(), rest.tolist()
         ([48, 49, 50, 51, 52, 53, 54, 55, 56], [57])
     """
 
     ids: Shaped[Tensor, "n"]
-    """The tokens, as whole numbers of 8, 16 or 32 bits without sign."""
+    """Token ids as uint8, uint16 or uint32."""
     fingerprint: str
-    """What tells them apart from others: a checksum."""
+    """Checksum of the token ids."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def split(self, *, fraction: float = 0.9) -> tuple[Shaped[Tensor, "_"], Shaped[Tensor, "_"]]:
-        """The first tokens, to train on, and the rest, to validate with."""
+        """Returns the leading tokens for training and the rest for validation."""
         if not 0 < fraction < 1:
-            raise ValueError(f"a fraction is between 0 and 1: got {fraction}")
+            raise ValueError(f"fraction must lie between 0 and 1, got {fraction}")
         cut = int(fraction * len(self))
         return self.ids[:cut], self.ids[cut:]
 
 
 def tokenize_corpus(text: Corpus, tokenizer: Tokenizer, *, into: str | Path | None = None) -> TokenizedCorpus:
-    r"""Encodes a text chunk by chunk into a file, and maps that; the memory that it takes does not grow with the text.
+    r"""Tokenizes a corpus in constant memory, chunk by chunk, into a memory-mapped file.
 
-    Chunks end at ends of lines, where no word and no blank is cut: so the tokens of byte pairs are those of the text as
-    a whole, unless it has no single ends of lines for a long stretch.
+    Chunks end at newlines between words, so that byte-pair encoding gives the same tokens as on the whole text, unless
+    the text has long stretches without such a newline.
 
     Args:
-        text: The text.
-        tokenizer: What numbers it.
-        into: The file for the tokens; it is there once it is complete. By default one that the system forgets.
+        text: Corpus.
+        tokenizer: Tokenizer.
+        into: Output file, written atomically. Defaults to an unnamed temporary file.
 
     Examples:
-        >>> from lawful.data.text import Characters
-        >>> tokenize_corpus(Corpus("abba"), Characters("ab")).ids
+        >>> from lawful.data.text import CharTokenizer
+        >>> tokenize_corpus(Corpus("abba"), CharTokenizer("ab")).ids
         tensor([0, 1, 1, 0], dtype=torch.uint8)
     """
     if into is None:
         with tempfile.TemporaryFile(prefix="lawful-") as file:
-            return _mapped(file, *_written(text, tokenizer, file))
+            return _memory_map(file, *_write_tokens(text, tokenizer, file))
     path = Path(into)
     part = path.with_name(f"{path.name}.part")
     try:
         with part.open("w+b") as file:
-            tokens = _mapped(file, *_written(text, tokenizer, file))
+            tokens = _memory_map(file, *_write_tokens(text, tokenizer, file))
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
     return tokens
 
 
-def _written(text: Corpus, tokenizer: Tokenizer, file: BinaryIO) -> tuple[np.dtype, int, str]:
-    """Writes tokens; returns their type, their number and their checksum."""
-    dtype, digest, count = dtype_of(tokenizer.vocab), hashlib.sha256(), 0
+def _write_tokens(text: Corpus, tokenizer: Tokenizer, file: BinaryIO) -> tuple[np.dtype, int, str]:
+    """Writes the token ids. Returns their dtype, count and checksum."""
+    dtype, digest, count = _id_dtype(tokenizer.vocab_size), hashlib.sha256(), 0
     for chunk in _by_lines(text.chunks()):
-        tokens = tokenizer.array(chunk).astype(dtype, copy=False)
+        tokens = tokenizer.encode_array(chunk).astype(dtype, copy=False)
         digest.update(tokens.data)
         tokens.tofile(file)
         count += len(tokens)
     if not count:
-        raise ValueError(f"{text.name} is empty: a text was wanted")
+        raise ValueError(f"{text.name} is empty")
     file.flush()
     return dtype, count, digest.hexdigest()
 
 
-def _mapped(file: BinaryIO, dtype: np.dtype, count: int, digest: str) -> TokenizedCorpus:
+def _memory_map(file: BinaryIO, dtype: np.dtype, count: int, digest: str) -> TokenizedCorpus:
     ids = np.memmap(file, dtype=dtype, mode="c", shape=(count,))
     return TokenizedCorpus(torch.from_numpy(ids), f"{dtype} {digest}")
 
 
 def _by_lines(chunks: Iterator[str]) -> Iterator[str]:
-    """Cuts a text behind ends of lines with no blank on either side, where there are any."""
-    held = ""
+    """Rechunks a text at newlines without whitespace on either side, where possible."""
+    pending = ""
     for chunk in chunks:
-        held += chunk
-        if end := _end(held):
-            yield held[:end]
-            held = held[end:]
-    if held:
-        yield held
+        pending += chunk
+        if end := _cut_position(pending):
+            yield pending[:end]
+            pending = pending[end:]
+    if pending:
+        yield pending
 
 
-def _end(text: str) -> int:
-    """Where a text may be cut; in the middle of a line if there is no better place."""
+def _cut_position(text: str) -> int:
+    """Returns where to cut a text: after a newline if possible, else at its end."""
     end = text.rfind("\n", 0, len(text) - 1)
     while end > 0:
         if not text[end - 1].isspace() and not text[end + 1].isspace():

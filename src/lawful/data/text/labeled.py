@@ -1,7 +1,4 @@
-"""Texts with labels: from a table, from a folder for each class, or built in.
-
-New texts for a classifier: with their classes where these are known.
-"""
+"""Texts for classification: labeled ones for training, and new ones for prediction."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from lawful.data import read_delimited
-from lawful.data.text import read_text
+from lawful.data.tables import read_delimited
+from lawful.data.text.corpus import read_text
 
-GROUPS = {
+_GROUPS = {
     "statements": ("assert", "assignment", "augassign", "class", "compound", "del", "for", "global", "import", "try"),
     "expressions": ("attribute-references", "calls", "comparisons", "operator-summary", "subscriptions", "slicings"),
     "objects": ("objects", "specialnames", "customization", "attribute-access", "types", "execmodel"),
@@ -21,28 +18,30 @@ GROUPS = {
     "strings": ("formatstrings", "string-methods", "strings"),
     "debugger": ("debugger",),
 }
-"""Topics of the Python reference, by what they are about."""
-SHORTEST = 40
-"""The characters that a paragraph of it has at least."""
+"""Topics of the Python reference by class."""
+_MIN_PARAGRAPH = 40
+"""Minimum number of characters of a paragraph."""
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Texts, the number of the class of each, and the names of the classes."""
+class LabeledTexts:
+    """Texts with class labels."""
 
     texts: tuple[str, ...]
     labels: tuple[int, ...]
     classes: tuple[str, ...]
     name: str
     columns: tuple[str, str] | None = None
-    """The names of the columns of the texts and of the classes, of a table."""
+    """Column names of the texts and labels, if read from a table."""
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[str, str]], *, name: str, columns: tuple[str, str] | None = None) -> Labelled:
-        """Numbers the classes of pairs of a text and a class, in the order of the alphabet."""
+    def from_pairs(
+        cls, pairs: Sequence[tuple[str, str]], *, name: str, columns: tuple[str, str] | None = None
+    ) -> LabeledTexts:
+        """Builds the dataset from pairs of text and class name. Classes are sorted."""
         classes = tuple(sorted({label for _, label in pairs}))
         if len(classes) < 2:
-            raise ValueError(f"{name} is to have texts of at least two classes: got {len(classes)}")
+            raise ValueError(f"{name} must have texts of at least 2 classes, got {len(classes)}")
         numbers = {label: number for number, label in enumerate(classes)}
         texts, labels = tuple(text for text, _ in pairs), tuple(numbers[label] for _, label in pairs)
         return cls(texts, labels, classes, name, columns)
@@ -50,112 +49,109 @@ class Labelled:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def take(self, chosen: Sequence[int]) -> Labelled:
-        """Some of the texts."""
+    def take(self, chosen: Sequence[int]) -> LabeledTexts:
+        """Returns the texts at these indices."""
         texts, labels = tuple(self.texts[i] for i in chosen), tuple(self.labels[i] for i in chosen)
         return replace(self, texts=texts, labels=labels)
 
     @property
     def fingerprint(self) -> str:
-        """What tells them apart from others."""
-        held = repr((self.texts, self.labels, self.classes)).encode("utf-8", "replace")
-        return sha256(held).hexdigest()
+        """SHA-256 of texts, labels and classes."""
+        return sha256(repr((self.texts, self.labels, self.classes)).encode("utf-8", "replace")).hexdigest()
 
 
-def read_labelled(source: str, *, text: str | None = None, target: str | None = None) -> Labelled:
-    """Reads texts with labels.
+def read_labeled_texts(source: str, *, text: str | None = None, target: str | None = None) -> LabeledTexts:
+    """Reads labeled texts.
 
     Args:
-        source: A CSV or TSV file, a folder with a folder of text files for each class, or `topics`.
-        text: The column with the texts; by default that of the longest.
-        target: The column with the classes; by default the last of the others.
+        source: A CSV or TSV file, a folder with one subfolder of text files per class, or the built-in `topics`.
+        text: Column of the texts. Defaults to the column with the longest texts.
+        target: Column of the classes. Defaults to the last other column.
     """
-    if source in BUILTIN:
-        return BUILTIN[source]()
-    path = existing(source)
+    if source in _BUILTIN:
+        return _BUILTIN[source]()
+    path = _resolve(source)
     if path.is_dir():
-        return Labelled.of(list(_of_folder(path)), name=path.name)
-    words = words_of(path, text, target)
+        return LabeledTexts.from_pairs(list(_read_folder(path)), name=path.name)
+    words = _read_columns(path, text, target)
     if len(words) < 2:
-        raise ValueError(f"{path.name} is to have a column of texts and one of classes: it has {', '.join(words)}")
-    text = text or longest(words, but=target)
+        raise ValueError(f"{path.name} needs a text column and a class column, it has {', '.join(words)}")
+    text = text or _longest_column(words, exclude=target)
     target = target or [name for name in words if name != text][-1]
     if text == target:
-        raise ValueError(f"texts and classes are in two columns: got {text!r} for both")
+        raise ValueError(f"text and target must be different columns, got {text!r} for both")
     pairs = [pair for pair in zip(words[text], words[target], strict=True) if pair[0].strip() and pair[1].strip()]
-    return Labelled.of(pairs, name=path.name, columns=(text, target))
+    return LabeledTexts.from_pairs(pairs, name=path.name, columns=(text, target))
 
 
-def existing(source: str) -> Path:
-    """The file or folder of a name, which is to be there, and not empty."""
+def _resolve(source: str) -> Path:
+    """Returns the path of a non-empty file or a folder."""
     path = Path(source)
     if not path.exists():
-        raise FileNotFoundError(f"there is no file or folder {source!r}; built in: {', '.join(BUILTIN)}")
+        raise FileNotFoundError(f"no such file or folder: {source!r}. Built-in texts: {', '.join(_BUILTIN)}")
     if path.is_file() and not path.stat().st_size:
-        raise ValueError(f"{path.name} is empty: texts were wanted")
+        raise ValueError(f"{path.name} is empty")
     return path
 
 
-def words_of(path: Path, *wanted: str | None) -> dict[str, list[str]]:
-    """The words of each column of a table, which is to have those that are wanted."""
+def _read_columns(path: Path, *required: str | None) -> dict[str, list[str]]:
+    """Reads the columns of a table as strings."""
     columns = read_delimited(path).columns
-    for name in filter(None, wanted):
+    for name in filter(None, required):
         if name not in columns:
-            raise ValueError(f"{path.name} has no column {name!r}: it has {', '.join(columns)}")
+            raise ValueError(f"{path.name} has no column {name!r}, it has {', '.join(columns)}")
     return {name: [word or "" for word in values.words] for name, values in columns.items()}
 
 
-def longest(words: Mapping[str, Sequence[str]], *, but: str | None) -> str:
-    """The column with the longest texts."""
-    return max((name for name in words if name != but), key=lambda name: sum(map(len, words[name])))
+def _longest_column(words: Mapping[str, Sequence[str]], *, exclude: str | None) -> str:
+    """Returns the column with the longest texts."""
+    return max((name for name in words if name != exclude), key=lambda name: sum(map(len, words[name])))
 
 
-def _of_folder(path: Path) -> Iterator[tuple[str, str]]:
+def _read_folder(path: Path) -> Iterator[tuple[str, str]]:
     for folder in sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")):
-        for file in files_of(folder):
+        for file in _list_files(folder):
             if file.stat().st_size:
-                yield all_of(file), folder.name
+                yield _read_file(file), folder.name
 
 
-def files_of(folder: Path) -> list[Path]:
-    """The files in a folder and in its folders, but for hidden ones."""
+def _list_files(folder: Path) -> list[Path]:
+    """Returns all files below a folder except hidden ones."""
     return sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
 
 
-def all_of(file: Path) -> str:
-    """The whole text of a file."""
+def _read_file(file: Path) -> str:
     return "".join(read_text(file).chunks())
 
 
-def topics() -> Labelled:
-    """The paragraphs of the Python reference, by what their topic is about; those of several groups are left out.
+def topics() -> LabeledTexts:
+    """Returns paragraphs of the Python reference, labeled by topic. Paragraphs of several topics are left out.
 
     Examples:
         >>> topics().classes
         ('containers', 'debugger', 'expressions', 'objects', 'statements', 'strings')
     """
-    from pydoc_data.topics import topics as found
+    from pydoc_data.topics import topics as pages
 
     groups: dict[str, set[str]] = {}
-    for group, names in GROUPS.items():
-        for paragraph in (p for name in names for p in found.get(name, "").split("\n\n")):
+    for group, names in _GROUPS.items():
+        for paragraph in (p for name in names for p in pages.get(name, "").split("\n\n")):
             words = " ".join(paragraph.split())
-            if len(words) >= SHORTEST:
+            if len(words) >= _MIN_PARAGRAPH:
                 groups.setdefault(words, set()).add(group)
-    return Labelled.of([(words, min(of)) for words, of in sorted(groups.items()) if len(of) == 1], name="topics")
+    unique = [(words, min(of)) for words, of in sorted(groups.items()) if len(of) == 1]
+    return LabeledTexts.from_pairs(unique, name="topics")
 
 
-BUILTIN: dict[str, Callable[[], Labelled]] = {"topics": topics}
-"""Texts with labels that need no file."""
+_BUILTIN: dict[str, Callable[[], LabeledTexts]] = {"topics": topics}
 
 
-TABLES = (".csv", ".tsv", ".tab")
-"""How the names of tables end, unless it is known that there are columns."""
+_TABLES = (".csv", ".tsv", ".tab")
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Texts, the number of the class of each where all are known, and the file of each where it has its own."""
+class NewTexts:
+    """Texts to classify, with labels and file names where known."""
 
     texts: tuple[str, ...]
     labels: tuple[int, ...] | None = None
@@ -164,53 +160,53 @@ class Texts:
 
 def read_texts(
     source: str | Path, *, classes: Sequence[str], text: str | None = None, target: str | None = None
-) -> Texts:
-    """Reads texts to classify: a row of a table each, or a file each.
+) -> NewTexts:
+    """Reads texts to classify: the rows of a table, or whole files.
 
-    A folder with a folder for each class, and a table with the column of the classes, have labels.
+    Labels are read if the folder has one subfolder per class, or the table has a class column.
 
     Args:
-        source: A CSV or TSV file, another file of text, a folder of those, or the name of built-in texts.
-        classes: The classes that are known.
-        text: The column with the texts; by default that of the longest.
-        target: The column with the classes; by default the last of the others, if it has nothing else.
+        source: A CSV or TSV file, a text file, a folder of text files, or the built-in `topics`.
+        classes: Class names of the classifier.
+        text: Column of the texts. Defaults to the column with the longest texts.
+        target: Column of the classes. Defaults to the last other column, if it holds only known classes.
     """
-    if str(source) in BUILTIN:
-        found = BUILTIN[str(source)]()
-        if found.classes != tuple(classes):
-            raise ValueError(f"{source} has other classes than this run: {', '.join(found.classes)}")
-        return Texts(found.texts, found.labels)
-    path = existing(str(source))
-    if path.is_dir() or (text is None and path.suffix.lower() not in TABLES):
-        return _of_files(path, classes)
-    words = words_of(path, text)
-    text = text or longest(words, but=target)
+    if str(source) in _BUILTIN:
+        builtin = _BUILTIN[str(source)]()
+        if builtin.classes != tuple(classes):
+            raise ValueError(f"{source} has other classes than this run: {', '.join(builtin.classes)}")
+        return NewTexts(builtin.texts, builtin.labels)
+    path = _resolve(str(source))
+    if path.is_dir() or (text is None and path.suffix.lower() not in _TABLES):
+        return _read_files(path, classes)
+    words = _read_columns(path, text)
+    text = text or _longest_column(words, exclude=target)
     others = [name for name in words if name != text]
     if target is None and others and set(words[others[-1]]) <= set(classes):
         target = others[-1]
-    said = words.get(target or "", [])
-    known = bool(said) and all(word.strip() for word in said)
-    return Texts(tuple(words[text]), numbered(said, classes, of=path.name) if known else None)
+    labels = words.get(target or "", [])
+    known = bool(labels) and all(word.strip() for word in labels)
+    return NewTexts(tuple(words[text]), _class_indices(labels, classes, where=path.name) if known else None)
 
 
-def _of_files(path: Path, classes: Sequence[str]) -> Texts:
-    files = files_of(path) if path.is_dir() else [path]
+def _read_files(path: Path, classes: Sequence[str]) -> NewTexts:
+    files = _list_files(path) if path.is_dir() else [path]
     if not files:
-        raise ValueError(f"{path.name} has no files: texts were wanted")
+        raise ValueError(f"{path.name} has no files")
     parents = [file.relative_to(path).parts[0] for file in files] if path.is_dir() else []
-    labels = numbered(parents, classes, of=path.name) if parents and set(parents) <= set(classes) else None
-    return Texts(tuple(map(all_of, files)), labels, tuple(map(str, files)))
+    labels = _class_indices(parents, classes, where=path.name) if parents and set(parents) <= set(classes) else None
+    return NewTexts(tuple(map(_read_file, files)), labels, tuple(map(str, files)))
 
 
-def numbered(said: Sequence[str], classes: Sequence[str], *, of: str) -> tuple[int, ...]:
-    """The numbers of classes that are known.
+def _class_indices(labels: Sequence[str], classes: Sequence[str], *, where: str) -> tuple[int, ...]:
+    """Returns the index of each label.
 
     Examples:
-        >>> numbered(["b", "a"], ["a", "b"], of="new.csv")
+        >>> _class_indices(["b", "a"], ["a", "b"], where="new.csv")
         (1, 0)
     """
     numbers = {name: number for number, name in enumerate(classes)}
-    unknown = next((word for word in said if word not in numbers), None)
+    unknown = next((word for word in labels if word not in numbers), None)
     if unknown is not None:
-        raise ValueError(f"{of} has the unknown class {unknown!r}: known are {', '.join(map(repr, classes[:20]))}")
-    return tuple(numbers[word] for word in said)
+        raise ValueError(f"{where} has the unknown class {unknown!r}, expected {', '.join(map(repr, classes[:20]))}")
+    return tuple(numbers[word] for word in labels)

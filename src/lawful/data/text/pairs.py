@@ -1,4 +1,4 @@
-"""Pairs of texts: one is given, the other is wanted."""
+"""Pairs of source and target texts, for sequence-to-sequence training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lawful.data.text.tokenizers import Tokenizer
 
 @dataclass(frozen=True)
 class Pairs:
-    """Holds texts and what each is to become.
+    """Source texts with their target texts.
 
     Examples:
         >>> len(Pairs(("one", "two"), ("un", "deux")))
@@ -25,43 +25,43 @@ class Pairs:
     """
 
     sources: tuple[str, ...]
-    """What is given."""
+    """Source texts."""
     targets: tuple[str, ...]
-    """What is wanted, one for each."""
+    """Target texts, one per source."""
     name: str = "pairs"
-    """What to call them in messages."""
+    """Name shown in messages."""
 
     def __post_init__(self) -> None:
         if not self.sources or len(self.sources) != len(self.targets):
-            came = f"{len(self.sources)} and {len(self.targets)}"
-            raise ValueError(f"at least one pair was wanted, each text with its target: got {came}")
+            lengths = f"{len(self.sources)} and {len(self.targets)}"
+            raise ValueError(f"sources and targets must have equal, non-zero lengths: got {lengths}")
 
     def __len__(self) -> int:
         return len(self.sources)
 
     def split(self, *, every: int = 10) -> tuple[Pairs, Pairs]:
-        """Holds about one source in `every` back, by a checksum of it: no source, however frequent, is in both parts.
+        """Splits into training and held-out pairs. About one source in `every` is held out.
 
-        Returns what is left, and what is held back.
+        A checksum of the source decides, so that equal sources land in the same part.
         """
-        held = [zlib.crc32(source.encode("utf-8", "replace")) % every == 0 for source in self.sources]
-        if len(set(held)) < 2:
-            raise ValueError(f"{self.name} has too few distinct sources, {len(set(self.sources))}, to hold some back")
-        return self._those([not h for h in held]), self._those(held)
+        held_out = [zlib.crc32(source.encode("utf-8", "replace")) % every == 0 for source in self.sources]
+        if len(set(held_out)) < 2:
+            raise ValueError(f"{self.name} has too few distinct sources to split: got {len(set(self.sources))}")
+        return self._take([not h for h in held_out]), self._take(held_out)
 
-    def _those(self, chosen: Sequence[bool]) -> Pairs:
+    def _take(self, chosen: Sequence[bool]) -> Pairs:
         sources = tuple(x for x, c in zip(self.sources, chosen, strict=True) if c)
         return Pairs(sources, tuple(y for y, c in zip(self.targets, chosen, strict=True) if c), self.name)
 
 
 def read_pairs(path: str | Path, *, header: bool = False) -> Pairs:
-    r"""Reads pairs from a text file: a pair a line, a tab between its texts.
+    r"""Reads tab-separated pairs, one per line.
 
-    Empty lines are skipped; fields beyond the second, such as a licence, are left out.
+    Skips empty lines and ignores fields after the second.
 
     Args:
-        path: The file, in UTF-8.
-        header: Whether the first line has names, and is no pair.
+        path: UTF-8 text file.
+        header: Whether the first line is a header.
 
     Examples:
         >>> import tempfile
@@ -81,101 +81,102 @@ def read_pairs(path: str | Path, *, header: bool = False) -> Pairs:
                     continue
                 source, *rest = line.split("\t")
                 if not rest or not source or not rest[0]:
-                    raise ValueError(f"line {number} of {path.name} is to have two texts with a tab between")
+                    raise ValueError(f"line {number} of {path.name}: expected two texts separated by a tab")
                 sources.append(source)
                 targets.append(rest[0])
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name} is not text in UTF-8: {error.reason}") from None
+        raise ValueError(f"{path.name} is not UTF-8 text: {error.reason}") from None
     if not sources:
-        raise ValueError(f"{path.name} is empty: pairs of texts were wanted")
+        raise ValueError(f"{path.name} has no pairs")
     return Pairs(tuple(sources), tuple(targets), path.name)
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Says which tokens, after those of a tokenizer, begin and end a target and fill what is short.
+    """Special token ids for sequence-to-sequence models, after the ids of the tokenizer.
 
     Examples:
-        >>> SpecialTokens(10).vocab, SpecialTokens(10).start, SpecialTokens(10).end, SpecialTokens(10).padding
+        >>> SpecialTokens(10).vocab_size, SpecialTokens(10).start, SpecialTokens(10).end, SpecialTokens(10).padding
         (13, 10, 11, 12)
     """
 
-    tokens: int
-    """The vocabulary of the tokenizer."""
+    tokenizer_vocab_size: int
+    """Vocabulary size of the tokenizer."""
 
     @property
     def start(self) -> int:
-        """The token before a target."""
-        return self.tokens
+        """Start-of-sequence id."""
+        return self.tokenizer_vocab_size
 
     @property
     def end(self) -> int:
-        """The token after a target."""
-        return self.tokens + 1
+        """End-of-sequence id."""
+        return self.tokenizer_vocab_size + 1
 
     @property
     def padding(self) -> int:
-        """What stands after a text that is shorter than others."""
-        return self.tokens + 2
+        """Padding id."""
+        return self.tokenizer_vocab_size + 2
 
     @property
-    def vocab(self) -> int:
-        """The vocabulary of a model of pairs."""
-        return self.tokens + 3
+    def vocab_size(self) -> int:
+        """Vocabulary size of the model."""
+        return self.tokenizer_vocab_size + 3
 
 
-def pad_sequences(rows: Iterable[Sequence[int]], fill: int) -> Int[Tensor, "b t"]:
-    """Stacks rows of tokens, those that are short filled at their ends.
+def pad_sequences(rows: Iterable[Sequence[int]], padding: int) -> Int[Tensor, "b t"]:
+    """Stacks token sequences, padded on the right.
 
     Examples:
-        >>> pad_sequences([[1, 2], [3]], fill=9)
+        >>> pad_sequences([[1, 2], [3]], padding=9)
         tensor([[1, 2],
                 [3, 9]])
     """
     return torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor(row, dtype=torch.int64) for row in rows], batch_first=True, padding_value=fill
+        [torch.tensor(row, dtype=torch.int64) for row in rows], batch_first=True, padding_value=padding
     )
 
 
 class PairBatches:
-    """Cuts pairs into batches, in each epoch in another order: sources, targets from the start on, targets to the end.
+    """Shuffled batches of tokenized pairs, for teacher forcing.
 
-    A batch is `(source, given, wanted)`: at each place of `given`, which begins with `start`, the model is to say what
-    `wanted` has there, up to `end`. Each is as wide as its longest text; `padding` fills the others.
+    A batch is `(source, target_inputs, targets)`. `target_inputs` begin with the start token, `targets` end with the
+    end token. Shorter sequences are padded.
 
     Args:
-        pairs: The texts.
-        tokenizer: What numbers both.
-        size: The pairs of a batch; the last of an epoch may be smaller.
-        seed: What the orders depend on.
+        pairs: Source and target texts.
+        tokenizer: Tokenizer of both.
+        batch_size: Number of pairs per batch. The last batch of an epoch may be smaller.
+        seed: Random seed of the permutations.
 
     Examples:
-        >>> from lawful.data.text import Bytes
-        >>> source, given, wanted = PairBatches(Pairs(("ab",), ("c",)), Bytes(), size=1, seed=0).batch(0)
-        >>> source.tolist(), given.tolist(), wanted.tolist()
+        >>> from lawful.data.text import ByteTokenizer
+        >>> batches = PairBatches(Pairs(("ab",), ("c",)), ByteTokenizer(), batch_size=1, seed=0)
+        >>> source, target_inputs, targets = batches.batch(0)
+        >>> source.tolist(), target_inputs.tolist(), targets.tolist()
         ([[97, 98]], [[256, 99]], [[99, 257]])
     """
 
-    def __init__(self, pairs: Pairs, tokenizer: Tokenizer, *, size: int, seed: int) -> None:
-        self.marks = SpecialTokens(tokenizer.vocab)
+    def __init__(self, pairs: Pairs, tokenizer: Tokenizer, *, batch_size: int, seed: int) -> None:
+        self.special_tokens = SpecialTokens(tokenizer.vocab_size)
         self._sources = [tokenizer.encode(text) for text in pairs.sources]
         self._targets = [tokenizer.encode(text) for text in pairs.targets]
-        self._order = ShuffledBatches(torch.arange(len(pairs)), size=size, seed=seed)
+        self._indices = ShuffledBatches(torch.arange(len(pairs)), batch_size=batch_size, seed=seed)
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._indices)
 
     def batch(self, step: int) -> Batch:
-        """The pairs that the order of the epoch has at this step."""
-        (chosen,) = self._order.batch(step)
-        return self.of(chosen.tolist())
+        """Returns the batch of a step."""
+        (indices,) = self._indices.batch(step)
+        return self.collate(indices.tolist())
 
-    def of(self, chosen: Iterable[int]) -> Batch:
-        """The batch of these pairs."""
-        marks, chosen = self.marks, list(chosen)
-        targets = [self._targets[i] for i in chosen]
+    def collate(self, indices: Iterable[int]) -> Batch:
+        """Returns the pairs at `indices` as one batch."""
+        special, indices = self.special_tokens, list(indices)
+        targets = [self._targets[i] for i in indices]
         return (
-            pad_sequences((self._sources[i] for i in chosen), marks.padding),
-            pad_sequences(([marks.start, *target] for target in targets), marks.padding),
-            pad_sequences(([*target, marks.end] for target in targets), marks.padding),
+            pad_sequences((self._sources[i] for i in indices), special.padding),
+            pad_sequences(([special.start, *target] for target in targets), special.padding),
+            pad_sequences(([*target, special.end] for target in targets), special.padding),
         )

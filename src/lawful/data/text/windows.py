@@ -1,4 +1,4 @@
-"""Windows of a text: what is read, and at each place the token that comes next."""
+"""Windows of a token stream: inputs and next-token targets."""
 
 from __future__ import annotations
 
@@ -12,45 +12,46 @@ from lawful.data.batches import Batch, make_generator
 from lawful.laws import Claim, agreement
 from lawful.laws import tokens as some_tokens
 
-SHARD = 2**20
-"""The most windows that are put in order at once."""
+_SHARD = 2**20
+"""Maximum number of windows that are shuffled at once."""
 
 
 class ShuffledWindows:
-    """Cuts a text into windows that do not overlap, and those into batches, in each epoch otherwise.
+    """Batches of non-overlapping windows, reshuffled every epoch.
 
-    An epoch begins at an offset of its own, below the length of a window, so that every token comes at every place of a
-    window, and goes through the windows in an order of its own. A very long text is taken in shards, in random order,
-    with the windows of each in random order. What does not fill a batch is left for other epochs.
+    Each epoch starts at a random offset below `context_length`, so that a token appears at every position of a window
+    over the epochs. A long corpus is shuffled in shards: the shards in random order, and the windows within a shard in
+    random order. An incomplete last batch is dropped.
 
     Args:
-        tokens: The tokens, in memory or mapped.
-        context: The length of a window: how many tokens are read, and how many predicted.
-        size: The windows of a batch; fewer if the text has no more.
-        seed: What offsets and orders depend on.
+        tokens: Token ids, in memory or memory-mapped.
+        context_length: Number of tokens in a window.
+        batch_size: Number of windows per batch. A short corpus gives smaller batches.
+        seed: Random seed of the offsets and permutations.
 
     Examples:
-        >>> source = ShuffledWindows(torch.arange(100), context=4, size=2, seed=0)
+        >>> source = ShuffledWindows(torch.arange(100), context_length=4, batch_size=2, seed=0)
         >>> inputs, targets = source.batch(0)
         >>> inputs.shape, bool((targets == inputs + 1).all())
         (torch.Size([2, 4]), True)
     """
 
-    def __init__(self, tokens: Shaped[Tensor, "n"], *, context: int, size: int, seed: int) -> None:
-        _check(context, size)
+    def __init__(self, tokens: Shaped[Tensor, "n"], *, context_length: int, batch_size: int, seed: int) -> None:
+        _check(context_length, batch_size)
         n = len(tokens)
-        if n < context + 1:
+        if n < context_length + 1:
             raise ValueError(
-                f"a window of context {context} takes {context + 1} tokens: the text has {n}; give a longer text or a "
-                "shorter context"
+                f"context_length={context_length} needs at least {context_length + 1} tokens, got {n}: "
+                "use a longer text or a smaller context_length"
             )
-        self.tokens, self.context, self.size, self.seed = tokens, context, size, seed
-        windows = max(1, n // context - 1)
-        self.offsets = min(context, n - windows * context)
-        self.shards = -(-windows // max(SHARD, size))
+        self.tokens, self.seed = tokens, seed
+        self.context_length, self.batch_size = context_length, batch_size
+        windows = max(1, n // context_length - 1)
+        self.offsets = min(context_length, n - windows * context_length)
+        self.shards = -(-windows // max(_SHARD, batch_size))
         self.width = windows // self.shards
-        self._steps = max(1, self.width // size)
-        self._kept: tuple[int, int] | None = None
+        self._steps = max(1, self.width // batch_size)
+        self._current: tuple[int, int] | None = None
         self._windows = tokens
         self._order: tuple[Tensor, ...] = ()
 
@@ -58,85 +59,84 @@ class ShuffledWindows:
         return self.shards * self._steps
 
     def batch(self, step: int) -> Batch:
-        """Takes the windows that the order of the epoch has at this step."""
+        """Returns the batch of a step."""
         if step < 0:
-            raise IndexError(f"steps are counted from 0: got {step}")
+            raise IndexError(f"step must be non-negative, got {step}")
         epoch, position = divmod(step, len(self))
         shard, place = divmod(position, self._steps)
-        if (epoch, shard) != self._kept:
-            self._draw(epoch, shard)
+        if (epoch, shard) != self._current:
+            self._shuffle(epoch, shard)
         chosen = self._windows.index_select(0, self._order[place]).long()
         return chosen[:, :-1], chosen[:, 1:]
 
-    def _draw(self, epoch: int, shard: int) -> None:
-        """Finds the windows of a shard, and their order."""
+    def _shuffle(self, epoch: int, shard: int) -> None:
+        """Selects and shuffles the windows of a shard."""
         generator = make_generator(self.seed, epoch)
         offset = int(torch.randint(self.offsets, (), generator=generator))
-        shard_drawn = int(torch.randperm(self.shards, generator=generator)[shard])
-        start = offset + shard_drawn * self.width * self.context
-        part = self.tokens[start : start + self.width * self.context + 1]
-        self._windows = part.unfold(0, self.context + 1, self.context)
+        position = int(torch.randperm(self.shards, generator=generator)[shard])
+        start = offset + position * self.width * self.context_length
+        part = self.tokens[start : start + self.width * self.context_length + 1]
+        self._windows = part.unfold(0, self.context_length + 1, self.context_length)
         order = torch.randperm(self.width, generator=make_generator(self.seed, epoch, shard))
-        self._order = order.to(self.tokens.device).split(self.size)
-        self._kept = epoch, shard
+        self._order = order.to(self.tokens.device).split(self.batch_size)
+        self._current = epoch, shard
 
 
 class SequentialWindows:
-    """Cuts a text into windows as they stand, for an evaluation: every token but the first is predicted once.
+    """Batches of consecutive windows, for evaluation: every token but the first is a target exactly once.
 
-    A window reads `context` tokens; the next one reads on where it ends, and knows nothing of it. The last window, if
-    it is shorter, is a batch of its own.
+    Windows do not overlap and share no state. A shorter last window is a batch of its own.
 
     Args:
-        tokens: The tokens, in memory or mapped.
-        context: The length of a window.
-        size: The windows of a batch.
+        tokens: Token ids, in memory or memory-mapped.
+        context_length: Number of tokens in a window.
+        batch_size: Number of windows per batch.
 
     Examples:
-        >>> [targets.tolist() for _, targets in SequentialWindows(torch.arange(8), context=2, size=2)]
+        >>> [targets.tolist() for _, targets in SequentialWindows(torch.arange(8), context_length=2, batch_size=2)]
         [[[1, 2], [3, 4]], [[5, 6]], [[7]]]
     """
 
-    def __init__(self, tokens: Shaped[Tensor, "n"], *, context: int, size: int) -> None:
-        _check(context, size)
+    def __init__(self, tokens: Shaped[Tensor, "n"], *, context_length: int, batch_size: int) -> None:
+        _check(context_length, batch_size)
         if len(tokens) < 2:
-            raise ValueError(f"at least 2 tokens were wanted, one to read and one to predict: got {len(tokens)}")
-        self.tokens, self.context, self.size = tokens, context, size
-        self.whole, self.rest = divmod(len(tokens) - 1, context)
+            raise ValueError(f"expected at least 2 tokens, one input and one target, got {len(tokens)}")
+        self.tokens, self.context_length, self.batch_size = tokens, context_length, batch_size
+        self._full_windows, self._remainder = divmod(len(tokens) - 1, context_length)
 
     def __len__(self) -> int:
-        return -(-self.whole // self.size) + (self.rest > 0)
+        return -(-self._full_windows // self.batch_size) + (self._remainder > 0)
 
     def batch(self, step: int) -> Batch:
-        """Takes the windows of this step."""
+        """Returns the batch of a step."""
         if step < 0:
-            raise IndexError(f"steps are counted from 0: got {step}")
-        first = step % len(self) * self.size
-        if first >= self.whole:
-            read = self.tokens[self.whole * self.context :].long()[None]
-            return read[:, :-1], read[:, 1:]
-        end = min(first + self.size, self.whole)
-        part = self.tokens[first * self.context : end * self.context + 1].long()
-        return part[:-1].reshape(-1, self.context), part[1:].reshape(-1, self.context)
+            raise IndexError(f"step must be non-negative, got {step}")
+        first, t = step % len(self) * self.batch_size, self.context_length
+        if first >= self._full_windows:
+            last = self.tokens[self._full_windows * t :].long()[None]
+            return last[:, :-1], last[:, 1:]
+        end = min(first + self.batch_size, self._full_windows)
+        part = self.tokens[first * t : end * t + 1].long()
+        return part[:-1].reshape(-1, t), part[1:].reshape(-1, t)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Goes through the text once."""
+        """Iterates over the tokens once."""
         return map(self.batch, range(len(self)))
 
 
-def _check(context: int, size: int) -> None:
-    if context < 1 or size < 1:
-        raise ValueError(f"context and size are at least 1: got {context} and {size}")
+def _check(context_length: int, batch_size: int) -> None:
+    if context_length < 1 or batch_size < 1:
+        raise ValueError(f"context_length and batch_size must be at least 1, got {context_length} and {batch_size}")
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that windows obey."""
+    """Windows cover the tokens, and each target is the next token."""
     described = some_tokens("n:5..40", vocab_size=9)
 
     def in_order(x: Tensor) -> Tensor:
         parts = [
             torch.stack([inputs.flatten(), targets.flatten()])
-            for inputs, targets in SequentialWindows(x, context=4, size=2)
+            for inputs, targets in SequentialWindows(x, context_length=4, batch_size=2)
         ]
         return torch.cat(parts, dim=1).double()
 
@@ -144,12 +144,12 @@ def claims() -> Iterator[Claim]:
         return torch.stack([x[:-1], x[1:]]).double()
 
     def windows_of(x: Tensor) -> tuple[Tensor, Tensor]:
-        source = ShuffledWindows(x, context=3, size=2, seed=1)
+        source = ShuffledWindows(x, context_length=3, batch_size=2, seed=1)
         inputs, targets = (torch.cat(part) for part in zip(*map(source.batch, range(len(source))), strict=True))
         return inputs, targets
 
     def first_and_last(x: Tensor) -> Tensor:
-        """The windows by their numbers: those of the places, at which the text is looked up."""
+        """The windows of the positions, at which the tokens are looked up."""
         inputs, targets = windows_of(torch.arange(len(x)))
         return torch.stack([x[inputs], x[targets - 1], x[inputs + 1]]).double()
 
@@ -157,5 +157,5 @@ def claims() -> Iterator[Claim]:
         inputs, targets = windows_of(x)
         return torch.stack([inputs, inputs, targets]).double()
 
-    yield Claim(agreement(other=pairs), in_order, described, name="WindowsInOrder: every pair of neighbours once")
-    yield Claim(agreement(other=first_and_last), both, described, name="TextWindows: each target is the next token")
+    yield Claim(agreement(other=pairs), in_order, described, name="SequentialWindows: every pair of neighbors once")
+    yield Claim(agreement(other=first_and_last), both, described, name="ShuffledWindows: each target is the next token")
