@@ -1,4 +1,4 @@
-"""Modes: which modules of a model are in training while it is looked at."""
+"""A context manager for eval mode."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import nn
 
 
 @contextmanager
-def eval_mode(model: object, classes: tuple[type[nn.Module], ...] = ()) -> Iterator[None]:
-    """Puts modules of some classes in training mode and all others in evaluation mode, and each back afterwards.
+def eval_mode(model: object, train_classes: tuple[type[nn.Module], ...] = ()) -> Iterator[None]:
+    """Switches a model to eval mode, except modules of `train_classes`, and restores all modes on exit.
 
     Args:
-        model: The model; anything but a module is left alone.
-        classes: The classes in training; none by default.
+        model: The model. Anything but an `nn.Module` is left alone.
+        train_classes: Classes of modules to switch to training mode instead.
 
     Examples:
         >>> model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(3))
@@ -27,7 +27,7 @@ def eval_mode(model: object, classes: tuple[type[nn.Module], ...] = ()) -> Itera
     modes = {module: module.training for module in (model.modules() if isinstance(model, nn.Module) else ())}
     try:
         for module in modes:
-            module.training = isinstance(module, classes)
+            module.training = isinstance(module, train_classes)
         yield
     finally:
         for module, mode in modes.items():

@@ -13,8 +13,8 @@ from lawful.blocks.layer_pattern import expand_layer_pattern
 from lawful.functions.tap import tap
 from lawful.laws import Claim, agreement, derivative, shape
 
-Block = Callable[[Tensor], Tensor]
-Flow = Callable[[Tensor, float], Tensor]
+_Block = Callable[[Tensor], Tensor]
+_Flow = Callable[[Tensor, float], Tensor]
 
 
 class Residual(nn.Module):
@@ -62,7 +62,7 @@ class Residual(nn.Module):
         )
         self.scale = scale
 
-    def forward(self, x: Float[Tensor, "*shape"], function: Block | None = None) -> Float[Tensor, "*shape"]:
+    def forward(self, x: Float[Tensor, "*shape"], function: _Block | None = None) -> Float[Tensor, "*shape"]:
         """Applies the residual block.
 
         Args:
@@ -79,7 +79,7 @@ class Residual(nn.Module):
         return f"scale={self.scale}" if self.scale != 1 else ""
 
 
-def _same_shape(block: Block, x: Tensor) -> Tensor:
+def _same_shape(block: _Block, x: Tensor) -> Tensor:
     y = block(x)
     if y.shape != x.shape:
         raise ValueError(f"expected a block that keeps the shape {tuple(x.shape)}, got {tuple(y.shape)}")
@@ -239,7 +239,7 @@ class WeightedSum(nn.Module):
         return torch.addcmul(a * x, b, y)
 
 
-def residual_contributions(blocks: Sequence[Block], x: Float[Tensor, "*shape"]) -> Float[Tensor, "n ..."]:
+def residual_contributions(blocks: Sequence[_Block], x: Float[Tensor, "*shape"]) -> Float[Tensor, "n ..."]:
     r"""Returns the input and what each block adds to the residual stream.
 
     $$x + f_1(x) + f_2(x + f_1(x)) + \dots$$
@@ -263,7 +263,7 @@ def residual_contributions(blocks: Sequence[Block], x: Float[Tensor, "*shape"]) 
     return torch.stack(terms)
 
 
-def residual_paths(blocks: Sequence[Block], x: Float[Tensor, "*shape"]) -> Float[Tensor, "n ..."]:
+def residual_paths(blocks: Sequence[_Block], x: Float[Tensor, "*shape"]) -> Float[Tensor, "n ..."]:
     r"""Returns the output of each of the $2^n$ paths through $n$ residual blocks: every block is applied or skipped.
 
     $$(1 + f_2)(1 + f_1) = 1 + f_1 + f_2 + f_2 f_1$$
@@ -288,7 +288,7 @@ def residual_paths(blocks: Sequence[Block], x: Float[Tensor, "*shape"]) -> Float
 
 
 def splitting_step(
-    pattern: str, flows: Mapping[str, Flow], x: Float[Tensor, "*shape"], *, step_size: float = 1.0
+    pattern: str, flows: Mapping[str, _Flow], x: Float[Tensor, "*shape"], *, step_size: float = 1.0
 ) -> Float[Tensor, "*shape"]:
     r"""Takes one step of an operator splitting method, in the order of a transformer's sublayers.
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from lawful.blocks.dropout import RANDOM
+from lawful.blocks.dropout import RANDOM_MODULES
 from lawful.blocks.modes import eval_mode
 from lawful.laws import Claim, batch_independence, shape, sums_to_one
 
@@ -51,7 +51,7 @@ def mc_dropout_predict(
     seed: int = 0,
     batch_size: int = 1024,
     link: Link = probabilities,
-    random_classes: tuple[type[nn.Module], ...] = RANDOM,
+    random_classes: tuple[type[nn.Module], ...] = RANDOM_MODULES,
 ) -> Float[Tensor, "samples n ..."]:
     """Predicts several times with dropout on (Monte Carlo dropout), everything else in eval mode.
 

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks import LayerNorm, RMSNorm
 from lawful.blocks.residual import LayerScale, Residual, WeightedSum, sandwich_norm
 from lawful.laws import Claim, agreement, linearity, shape
 from lawful.probe.record import ActivationCache, near
@@ -98,8 +97,8 @@ def frozen_norm(
     """
     if isinstance(norm, nn.Identity):
         return lambda y: y, torch.zeros_like(x)
-    centred = isinstance(norm, nn.LayerNorm | LayerNorm)
-    if not centred and not isinstance(norm, nn.RMSNorm | RMSNorm) and not type(norm).__name__.endswith("RMSNorm"):
+    centred = isinstance(norm, nn.LayerNorm)
+    if not centred and not isinstance(norm, nn.RMSNorm) and not type(norm).__name__.endswith("RMSNorm"):
         raise TypeError(f"a layer norm, an RMS norm or the identity can be frozen: got {type(norm).__name__}")
     gain = getattr(norm, "weight", None)
     bias = getattr(norm, "bias", None)

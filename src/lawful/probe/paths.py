@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lawful.blocks.attention import MultiHeadAttention
-from lawful.blocks.linear import Dense
 from lawful.blocks.residual import Residual, residual_paths
 from lawful.functions.activations import identity
 from lawful.laws import Claim, agreement, shape, tokens
@@ -327,7 +326,8 @@ def path_terms(outputs: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
 
 def _ensemble_claims() -> Iterator[Claim]:
     """The laws that the ensemble of paths obeys."""
-    maps, curves = ([Dense(3, 3, activation=f, bias=False) for _ in range(3)] for f in (identity, torch.tanh))
+    maps = [nn.Linear(3, 3, bias=False) for _ in range(3)]
+    curves = [nn.Sequential(nn.Linear(3, 3, bias=False), nn.Tanh()) for _ in range(3)]
     linear, bent = (nn.Sequential(*map(Residual, blocks)) for blocks in (maps, curves))
     names = ["0.block", "1.block", "2.block"]
 

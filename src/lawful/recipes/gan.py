@@ -13,7 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from lawful.blocks import SpectralNorm, Standardize
+from torch.nn.utils.parametrizations import spectral_norm
+
+from lawful.blocks import Standardize
 from lawful.data import Batch, Gaussian, Mixture, ShuffledBatches
 from lawful.functions import identity
 from lawful.inference.metrics import class_coverage, frechet_distance, mmd, mode_coverage, neighbor_coverage
@@ -21,7 +23,7 @@ from lawful.inference.metrics.samples import gaussian_kernel, median_width
 from lawful.laws import Claim, batch_independence, shape
 from lawful.losses.classification import cross_entropy
 from lawful.losses.gan import HINGE, MINIMAX, NON_SATURATING, WASSERSTEIN, Game, gradient_penalty, r1_penalty
-from lawful.models import MLP, MLPConfig
+from lawful.models import MLP
 from lawful.models.generative import GAN, CNNGANConfig, MLPGANConfig, cnn_gan, mlp_gan
 from lawful.models.generative.gan import unwrapped
 from lawful.models.generative.protocols import sample_labels
@@ -75,7 +77,7 @@ def judge(seen: GenerativeSplits, *, seed: int = 0) -> FeatureClassifier | None:
     rows = units(x).flatten(1)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        model = MLP(MLPConfig(d_in=rows.shape[1], d_out=len(seen.classes), hidden=HIDDEN))
+        model = MLP(rows.shape[1], len(seen.classes), hidden_dims=HIDDEN)
         optimizer = adamw(model.parameters(), lr=RATE)
         for _ in range(STEPS):
             some = torch.randint(len(rows), (BATCH,))
@@ -176,7 +178,7 @@ class GANRecipe:
         if levels is not None:
             model.within(levels.low, levels.high)
         tensors = (parts.train,) if labels is None else (parts.train, labels)
-        batches = ShuffledBatches(*tensors, size=min(self.batch or 1, len(parts.train)), seed=self.engine.seed)
+        batches = ShuffledBatches(*tensors, batch_size=min(self.batch or 1, len(parts.train)), seed=self.engine.seed)
         steps = self.steps or 1
         faster = partial(adamw, beta1=0.5, beta2=0.99, decay=0.0)
         players = (("critic", self.criticised, model.critic_net, self.critic_rate),)
@@ -245,7 +247,7 @@ class GANRecipe:
         return self.sized(form)
 
     def sized(self, form: DataSpec) -> GAN:
-        wrap = SpectralNorm if self.spectral else unwrapped
+        wrap = spectral_norm if self.spectral else unwrapped
         facts = {
             "shape": form.shape,
             "latent": self.latent,

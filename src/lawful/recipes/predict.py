@@ -1,42 +1,43 @@
-"""Predicting with a run: new data in, a line for each row out."""
+"""Prediction with a trained run: new data in, a table of predictions out."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lawful.blocks import Dropout
+from lawful.blocks.dropout import RANDOM_MODULES
 from lawful.data import Encoded, encoding_from_json, load_like
-from lawful.data.images import Images, pictures
-from lawful.functions.activations import identity
-from lawful.inference import Ensemble, class_spread, mc_dropout_predict, predict, probabilities, value_spread
+from lawful.data.images import ImageEncoding, list_images
+from lawful.inference import Ensemble, class_uncertainty, mc_dropout_predict, predict, probabilities, value_uncertainty
 from lawful.inference.metrics import accuracy, root_mean_squared_error
 from lawful.recipes.classify_text import ClassifyTextRecipe
 from lawful.recipes.registry import load, recipe_of
+from lawful.recipes.supervised import SupervisedRecipe
 from lawful.training import Run
 
-SAMPLES = 32
-"""How often a row is predicted with dropout on, unless it is said."""
-ROWS, TEXTS = 1024, 64
-"""How many rows, and how many texts, go through a model at once."""
+_DROPOUT_SAMPLES = 32
+"""Default number of dropout samples."""
+_BATCH_SIZE, _TEXT_BATCH_SIZE = 1024, 64
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """A table of predictions, and what they are worth where the truth is known."""
+    """A table of predictions, with a metric if the new data have targets."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[str]]
     summary: str = ""
+    """The metric, as text."""
 
     def csv(self) -> str:
-        """The table as CSV, with a header."""
+        """Returns the table as CSV with a header."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -44,97 +45,109 @@ class Predictions:
         return text.getvalue()
 
 
-def predictions(run: Run | Path | str, data: str | Path, *, samples: int = 0, seed: int = 0) -> Predictions:
+def predictions(run: Run | Path | str, data: str | Path, *, num_samples: int = 0, seed: int = 0) -> Predictions:
     """Predicts new data with a trained run.
 
-    Where the model has dropout, or is an ensemble, each row has an uncertainty: the disagreement of the samples or of
-    the members, in nats for classes and as a standard deviation for numbers.
+    A model with dropout and an ensemble also return an uncertainty: the mutual information in nats for classes, a
+    standard deviation for numbers.
 
     Args:
-        run: The run, or its folder.
-        data: New data of the kind that it was trained on.
-        samples: How often each row is predicted with dropout on; 0 for 32 where there is dropout, and none elsewhere.
-        seed: What those random numbers begin from.
+        run: The run or its folder.
+        data: New data in the format of the training data.
+        num_samples: Number of dropout samples per row. 0 means 32 for models with dropout.
+        seed: Random seed of the dropout samples.
     """
     run = run if isinstance(run, Run) else Run(run)
-    recipe, facts = recipe_of(run), run.config.get("model")
+    recipe, model_config = recipe_of(run), run.config.get("model")
+    model_config = model_config if isinstance(model_config, dict) else {}
     if isinstance(recipe, ClassifyTextRecipe):
-        return _of_texts(recipe, run, data, samples=samples, seed=seed)
-    if recipe.name not in ("classify", "regress"):
-        wanted = "classify, classify-text or regress"
-        raise ValueError(f"lawful predict takes a run of {wanted}: {run.path} is of {recipe.name}")
-    encoding = encoding_from_json(facts.get("encoding") if isinstance(facts, dict) else None)
+        return _predict_texts(recipe, run, model_config, data, num_samples=num_samples, seed=seed)
+    if not isinstance(recipe, SupervisedRecipe) or recipe.name == "attack":
+        raise ValueError(f"expected a run of classify, classify-text or regress, got {run.path} of {recipe.name}")
+    encoding = encoding_from_json(model_config.get("encoding"))
     model, new = load(run), load_like(data, encoding)
-    classes = getattr(encoding, "classes", None) if not hasattr(encoding, "target") else encoding.target.levels
-    many = _many(model, new.inputs, samples=samples, seed=seed, classes=classes is not None)
+    classes = encoding.target.levels if hasattr(encoding, "target") else getattr(encoding, "classes", None)
+    samples = _samples(model, new.inputs, num_samples=num_samples, seed=seed, classify=classes is not None)
     if classes is not None:
-        found = _of_classes(model, new, tuple(classes), many)
+        table = _class_table(model, new, tuple(classes), samples)
     else:
-        found = _of_numbers(model, new, (encoding.target.name,) if hasattr(encoding, "target") else (), many)
-    return _with_files(found, pictures(Path(data))) if isinstance(encoding, Images) else found
+        table = _number_table(model, new, (encoding.target.name,) if hasattr(encoding, "target") else (), samples)
+    return _with_files(table, list_images(Path(data))) if isinstance(encoding, ImageEncoding) else table
 
 
-def _of_texts(recipe: ClassifyTextRecipe, run: Run, data: str | Path, *, samples: int, seed: int) -> Predictions:
-    facts = run.config.get("model")
-    facts = facts if isinstance(facts, dict) else {}
-    tokens, new = recipe.encoded(data, facts)
-    classes = tuple(facts["sizes"]["classes"])
+def _predict_texts(
+    recipe: ClassifyTextRecipe,
+    run: Run,
+    model_config: Mapping[str, Any],
+    data: str | Path,
+    *,
+    num_samples: int,
+    seed: int,
+) -> Predictions:
+    tokens, new = recipe.load_texts(data, model_config)
+    classes = tuple(model_config["text_spec"]["classes"])
     encoded = Encoded(tokens, None if new.labels is None else torch.tensor(new.labels))
     model = load(run)
-    many = _many(model, tokens, samples=samples, seed=seed, classes=True, batch=TEXTS)
-    found = _of_classes(model, encoded, classes, many, batch=TEXTS)
-    return found if new.files is None else _with_files(found, new.files)
+    samples = _samples(model, tokens, num_samples=num_samples, seed=seed, classify=True, batch=_TEXT_BATCH_SIZE)
+    table = _class_table(model, encoded, classes, samples, batch=_TEXT_BATCH_SIZE)
+    return table if new.files is None else _with_files(table, new.files)
 
 
-def _with_files(found: Predictions, files: Sequence[Path | str]) -> Predictions:
-    """The table with the file of each row, in place of its number."""
-    rows = [[str(path), *row[1:]] for path, row in zip(files, found.rows, strict=True)]
-    return Predictions(("file", *found.columns[1:]), rows, found.summary)
+def _with_files(table: Predictions, files: Sequence[Path | str]) -> Predictions:
+    """Replaces the row numbers by file names."""
+    rows = [[str(path), *row[1:]] for path, row in zip(files, table.rows, strict=True)]
+    return Predictions(("file", *table.columns[1:]), rows, table.summary)
 
 
-def _many(model: nn.Module, x: Tensor, *, samples: int, seed: int, classes: bool, batch: int = ROWS) -> Tensor | None:
-    """Several predictions of each row, of dropout or of the members of an ensemble."""
-    link = probabilities if classes else identity
+def _samples(
+    model: nn.Module, x: Tensor, *, num_samples: int, seed: int, classify: bool, batch: int = _BATCH_SIZE
+) -> Tensor | None:
+    """Several predictions per row, by dropout or by the members of an ensemble."""
+    link = probabilities if classify else _identity
     members = list(model.members) if isinstance(model, Ensemble) else [model]
-    if any(isinstance(m, Dropout | nn.Dropout) and m.p > 0 for m in model.modules()):
-        each = -(-(samples or SAMPLES) // len(members))
+    if any(isinstance(m, RANDOM_MODULES) and getattr(m, "p", 0.0) > 0 for m in model.modules()):
+        each = -(-(num_samples or _DROPOUT_SAMPLES) // len(members))
         return torch.cat(
-            [mc_dropout_predict(member, x, samples=each, seed=seed, batch=batch, link=link) for member in members]
+            [mc_dropout_predict(member, x, num_samples=each, seed=seed, batch_size=batch, link=link) for member in members]
         )
-    if samples:
-        raise ValueError(f"samples are of a model with dropout: this one has none, got samples={samples}")
+    if num_samples:
+        raise ValueError(f"num_samples needs a model with dropout, got num_samples={num_samples} for one without")
     return torch.stack([predict(member, x, link=link) for member in members]) if len(members) > 1 else None
 
 
-def _of_classes(
-    model: nn.Module, new: Encoded, classes: tuple[str, ...], many: Tensor | None, *, batch: int = ROWS
+def _class_table(
+    model: nn.Module, new: Encoded, classes: tuple[str, ...], samples: Tensor | None, *, batch: int = _BATCH_SIZE
 ) -> Predictions:
-    p = predict(model, new.inputs, batch=batch)
+    p = predict(model, new.inputs, batch_size=batch)
     if p.shape[1] != len(classes):
-        raise ValueError(f"config.json names {len(classes)} classes: the model has {p.shape[1]}")
-    doubt = None if many is None else class_spread(many).information
+        raise ValueError(f"config.json names {len(classes)} classes but the model has {p.shape[1]}")
+    uncertainty = None if samples is None else class_uncertainty(samples).mutual_information
     rows = []
     for i, row in enumerate(p.tolist()):
         line = [str(i), classes[max(range(len(row)), key=row.__getitem__)], *(f"{q:.6g}" for q in row)]
-        rows.append(line if doubt is None else [*line, f"{float(doubt[i]):.6g}"])
-    columns = ("row", "prediction", *(f"p({name})" for name in classes), *(() if doubt is None else ("uncertainty",)))
+        rows.append(line if uncertainty is None else [*line, f"{float(uncertainty[i]):.6g}"])
+    columns = ("row", "prediction", *(f"p({name})" for name in classes))
     summary = "" if new.targets is None else f"accuracy {accuracy(p, new.targets)} on {len(p)} rows"
-    return Predictions(columns, rows, summary)
+    return Predictions(columns if uncertainty is None else (*columns, "uncertainty"), rows, summary)
 
 
-def _of_numbers(model: nn.Module, new: Encoded, names: tuple[str, ...], many: Tensor | None) -> Predictions:
-    y = predict(model, new.inputs, link=identity)
+def _number_table(model: nn.Module, new: Encoded, names: tuple[str, ...], samples: Tensor | None) -> Predictions:
+    y = predict(model, new.inputs, link=_identity)
     names = names if len(names) == y.shape[1] else tuple(f"target {j}" for j in range(y.shape[1]))
-    spread = None if many is None or len(many) < 2 else value_spread(many).std
+    std = None if samples is None or len(samples) < 2 else value_uncertainty(samples).std
     rows = [
-        [str(i), *(f"{v:.6g}" for v in row), *(() if spread is None else (f"{v:.6g}" for v in spread[i].tolist()))]
+        [str(i), *(f"{v:.6g}" for v in row), *(() if std is None else (f"{v:.6g}" for v in std[i].tolist()))]
         for i, row in enumerate(y.tolist())
     ]
-    doubts = () if spread is None else tuple(f"uncertainty of {name}" for name in names)
+    columns = ("row", *names, *(() if std is None else (f"uncertainty of {name}" for name in names)))
     summary = ""
     if new.targets is not None:
         if new.targets.shape != y.shape:
-            came = new.targets.shape[1]
-            raise ValueError(f"the model predicts {y.shape[1]} numbers for each row: the data have {came} targets")
+            got = new.targets.shape[1]
+            raise ValueError(f"the model predicts {y.shape[1]} numbers per row but the data have {got} targets")
         summary = f"root mean squared error {root_mean_squared_error(y, new.targets)} on {len(y)} rows"
-    return Predictions(("row", *names, *doubts), rows, summary)
+    return Predictions(columns, rows, summary)
+
+
+def _identity(y: Tensor) -> Tensor:
+    return y

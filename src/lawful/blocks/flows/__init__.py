@@ -1,4 +1,4 @@
-"""Invertible blocks, each with its log-determinant: what normalising flows are made of."""
+"""Invertible transforms with log-determinants: the building blocks of normalizing flows."""
 
 from lawful.blocks.flows.autoregressive import (
     AutoregressiveTransform,
@@ -6,8 +6,9 @@ from lawful.blocks.flows.autoregressive import (
     FourierEncoding,
     IdentityEncoding,
     LevelEncoding,
-    MaskedDense,
+    MaskedLinear,
     MaskedNetwork,
+    append_condition,
 )
 from lawful.blocks.flows.coupling import CouplingTransform
 from lawful.blocks.flows.discretized import DiscretizedLogistic
@@ -36,10 +37,11 @@ __all__ = [
     "IdentityEncoding",
     "InvertibleLinear",
     "LevelEncoding",
-    "MaskedDense",
+    "MaskedLinear",
     "MaskedNetwork",
     "PermutationTransform",
     "RationalQuadraticSpline",
     "ShiftTransform",
     "UnivariateTransform",
+    "append_condition",
 ]

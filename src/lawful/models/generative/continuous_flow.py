@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.blocks import Dense, Standardize
+from lawful.blocks import Standardize
 from lawful.functions.estimate import LogProbEstimate
 from lawful.functions.random import normal_noise, uniform_noise
 from lawful.laws import Claim, agreement, density_integrates_to_one, log_determinant, shape
@@ -39,14 +39,17 @@ class VelocityField(nn.Module):
     def __init__(self, d: int, *, hidden: Sequence[int] = (64, 64)) -> None:
         super().__init__()
         sizes = [d + 3, *hidden]
-        self.layers = nn.Sequential(*(Dense(i, o, activation=F.silu) for i, o in pairwise(sizes)))
-        self.out = Dense(sizes[-1], d)
+        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
+        self.out = nn.Linear(sizes[-1], d)
 
     def forward(self, x: Float[Tensor, "n d"], t: Float[Tensor, ""]) -> Float[Tensor, "n d"]:
         """Returns the velocity of each point at a time."""
         angle = math.pi * t.to(x)
         time = torch.stack([t.to(x), angle.sin(), angle.cos()]).expand(len(x), 3)
-        return self.out(self.layers(torch.cat([x, time], -1)))
+        h = torch.cat([x, time], -1)
+        for layer in self.layers:
+            h = F.silu(layer(h))
+        return self.out(h)
 
 
 class ContinuousFlow(nn.Module):

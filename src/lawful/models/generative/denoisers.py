@@ -19,11 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful.blocks.attention import MultiHeadAttention
-from lawful.blocks.convolution_matrix import SAME, Convolution
 from lawful.blocks.embedding import TimeEmbedding
 from lawful.blocks.feed_forward import FeedForward
-from lawful.blocks.linear import Dense
-from lawful.blocks.normalization import GroupNorm, LayerNorm
 from lawful.blocks.vision import (
     AdaptiveNorm,
     ConditionalResBlock,
@@ -68,8 +65,8 @@ class _Block(nn.Module):
 
     def __init__(self, d: int) -> None:
         super().__init__()
-        self.norm, self.up, self.modulated = LayerNorm(d), Dense(d, d), AdaptiveNorm(d, condition=d)
-        self.down = zero_init(Dense(d, d))
+        self.norm, self.up, self.modulated = nn.LayerNorm(d), nn.Linear(d, d), AdaptiveNorm(d, condition_dim=d)
+        self.down = zero_init(nn.Linear(d, d))
 
     def forward(self, x: Float[Tensor, "n d"], e: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         return x + self.down(F.silu(self.modulated(self.up(self.norm(x)), e)))
@@ -99,9 +96,9 @@ class TimeMLP(nn.Module):
         self.config, d = config, config.width
         entries = math.prod(config.shape)
         self.embedding = TimeEmbedding(d, num_classes=config.classes)
-        self.stem = Dense(entries, d)
+        self.stem = nn.Linear(entries, d)
         self.layers = nn.ModuleList(_Block(d) for _ in range(config.depth))
-        self.norm, self.head = LayerNorm(d), zero_init(Dense(d, config.outputs or entries))
+        self.norm, self.head = nn.LayerNorm(d), zero_init(nn.Linear(d, config.outputs or entries))
 
     def forward(
         self, x: Float[Tensor, "n *shape"], c: Float[Tensor, " n"], labels: Int[Tensor, " n"] | None = None
@@ -124,7 +121,7 @@ def _time_mlp_claims() -> Iterator[Claim]:
     inputs = (shape("n 2"), shape("n"))
 
     def equation(x: Tensor, c: Tensor) -> Tensor:
-        def dense(layer: Dense, x: Tensor) -> Tensor:
+        def dense(layer: nn.Linear, x: Tensor) -> Tensor:
             return torch.einsum("oi,ni->no", layer.weight, x) + layer.bias
 
         def norm(layer: nn.Module, x: Tensor) -> Tensor:
@@ -194,10 +191,11 @@ class UNet(nn.Module):
         sizes = [config.width * m for m in config.multiples]
 
         def block(c: int, out: int) -> ConditionalResBlock:
-            return ConditionalResBlock(c, out, condition=d, dims=dims)
+            return ConditionalResBlock(c, out, condition_dim=d, num_dims=dims)
 
         self.embedding, self.halve = TimeEmbedding(d, num_classes=config.classes), Downsample()
-        self.stem = Convolution(config.shape[0], config.width, kernel=(3,) * dims, padding=SAME)
+        conv = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[dims]
+        self.stem = conv(config.shape[0], config.width, 3, padding=1)
         self.down, self.up, kept, c = nn.ModuleList(), nn.ModuleList(), [config.width], config.width
         for size in sizes:
             level = nn.ModuleList()
@@ -207,15 +205,15 @@ class UNet(nn.Module):
                 kept.append(c)
             self.down.append(level)
         self.middle = nn.ModuleList([block(c, c), block(c, c)])
-        self.attention = SpatialAttention(c, heads=config.heads) if config.heads else nn.Identity()
+        self.attention = SpatialAttention(c, num_heads=config.heads) if config.heads else nn.Identity()
         for number, size in reversed([*enumerate(sizes)]):
             level = nn.ModuleList()
             for _ in range(config.depth + (number == 0)):
                 level.append(block(c + kept.pop(), size))
                 c = size
             self.up.append(level)
-        self.norm = GroupNorm(gcd(8, c), c)
-        self.head = zero_init(Convolution(c, config.shape[0], kernel=(3,) * dims, padding=SAME))
+        self.norm = nn.GroupNorm(gcd(8, c), c)
+        self.head = zero_init(conv(c, config.shape[0], 3, padding=1))
 
     def forward(
         self, x: Float[Tensor, "n c *space"], c: Float[Tensor, " n"], labels: Int[Tensor, " n"] | None = None
@@ -293,7 +291,7 @@ class _Layer(nn.Module):
     def __init__(self, d: int, heads: int) -> None:
         super().__init__()
         self.attention, self.feed_forward = MultiHeadAttention(d, num_heads=heads), FeedForward(d, activation=F.gelu)
-        self.modulation = zero_init(Dense(d, 6 * d))
+        self.modulation = zero_init(nn.Linear(d, 6 * d))
 
     def forward(self, x: Float[Tensor, "n t d"], e: Float[Tensor, "n d"]) -> Float[Tensor, "n t d"]:
         scale, shift, gate, scale_2, shift_2, gate_2 = self.modulation(e)[:, None].chunk(6, -1)
@@ -327,11 +325,11 @@ class PatchTransformer(nn.Module):
             raise ValueError(f"sizes of at least 1 were wanted: got {config}")
         super().__init__()
         self.config, d = config, config.width
-        self.patches = Patches(config.shape, patch=config.patch)
+        self.patches = Patches(config.shape, patch_size=config.patch)
         self.embedding = TimeEmbedding(d, num_classes=config.classes)
-        self.stem, self.places = Dense(self.patches.d, d), nn.Parameter(0.1 * torch.randn(self.patches.count, d))
+        self.stem, self.places = nn.Linear(self.patches.dim, d), nn.Parameter(0.1 * torch.randn(self.patches.num_patches, d))
         self.layers = nn.ModuleList(_Layer(d, config.heads) for _ in range(config.depth))
-        self.modulation, self.head = zero_init(Dense(d, 2 * d)), zero_init(Dense(d, self.patches.d))
+        self.modulation, self.head = zero_init(nn.Linear(d, 2 * d)), zero_init(nn.Linear(d, self.patches.dim))
 
     def forward(
         self, x: Float[Tensor, "n c *space"], c: Float[Tensor, " n"], labels: Int[Tensor, " n"] | None = None

@@ -244,10 +244,10 @@ def _flow_claims() -> Iterator[Claim]:
     """The laws that flows obey."""
     x = torch.tensor([[1.0, -2.0], [3.0, 4.0], [2.0, 0.5]])
     plain = Flow(
-        ComposedTransform([AutoregressiveTransform(2, transform=AffineTransform(), hidden=[])]), shape=(2,)
+        ComposedTransform([AutoregressiveTransform(2, transform=AffineTransform(), hidden_dims=[])]), shape=(2,)
     ).fit(x)
     two = ComposedTransform(
-        [CouplingTransform(2, transform=AffineTransform(bound=1.0), hidden=[4], condition=2, activation=torch.tanh)]
+        [CouplingTransform(2, transform=AffineTransform(bound=1.0), hidden_dims=[4], condition_dim=2, activation=torch.tanh)]
     )
     classes = Flow(two, shape=(2,), base=LOGISTIC, classes=2).fit(x, labels=torch.tensor([0, 1, 1]))
     with torch.no_grad():
@@ -315,11 +315,11 @@ def spline_flow(
     blocks = [
         AutoregressiveTransform(
             d,
-            transform=RationalQuadraticSpline(bins=bins, box=box),
+            transform=RationalQuadraticSpline(num_bins=bins, bound=box),
             order=_order(d, i),
-            hidden=hidden,
-            condition=classes,
-            encoding=FourierEncoding(count=waves, box=box),
+            hidden_dims=hidden,
+            condition_dim=classes,
+            encoding=FourierEncoding(num_frequencies=waves, bound=box),
             dropout=dropout,
         )
         for i in range(layers)
@@ -359,7 +359,7 @@ def autoregressive_flow(
     d = math.prod(shape)
     blocks = [
         AutoregressiveTransform(
-            d, transform=AffineTransform(), order=_order(d, i), hidden=hidden, condition=classes, dropout=dropout
+            d, transform=AffineTransform(), order=_order(d, i), hidden_dims=hidden, condition_dim=classes, dropout=dropout
         )
         for i in range(layers)
     ]
@@ -396,9 +396,9 @@ def level_flow(
     """
     block = AutoregressiveTransform(
         math.prod(shape),
-        transform=DiscretizedLogistic(levels=levels, components=components),
-        hidden=hidden,
-        condition=classes,
+        transform=DiscretizedLogistic(num_levels=levels, num_components=components),
+        hidden_dims=hidden,
+        condition_dim=classes,
         encoding=LevelEncoding(levels),
         dropout=dropout,
     )
@@ -433,7 +433,7 @@ def coupling_flow(
     d, blocks = math.prod(shape), list[nn.Module]()
     for i in range(layers):
         chosen = AffineTransform() if transform is None else transform
-        coupling = CouplingTransform(d, transform=chosen, changed=range(i % 2, d, 2), hidden=hidden, condition=classes)
+        coupling = CouplingTransform(d, transform=chosen, transformed=range(i % 2, d, 2), hidden_dims=hidden, condition_dim=classes)
         blocks += [ActNorm(d), InvertibleLinear(d), coupling]
     return Flow(ComposedTransform(blocks), shape=shape, classes=classes)
 
@@ -456,7 +456,7 @@ def nice(shape: tuple[int, ...], *, classes: int = 0, layers: int = 4, hidden: S
     """
     d = math.prod(shape)
     blocks = [
-        CouplingTransform(d, transform=ShiftTransform(), changed=range(i % 2, d, 2), hidden=hidden, condition=classes)
+        CouplingTransform(d, transform=ShiftTransform(), transformed=range(i % 2, d, 2), hidden_dims=hidden, condition_dim=classes)
         for i in range(layers)
     ]
     return Flow(ComposedTransform([*blocks, DiagonalScale(d)]), shape=shape, base=LOGISTIC, classes=classes)

@@ -11,20 +11,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm
 
 from lawful.blocks import Standardize
 from lawful.blocks.linear import Activation
 from lawful.blocks.modes import eval_mode
-from lawful.blocks.normalization import SpectralNorm
 from lawful.functions import identity
 from lawful.functions.random import normal_noise
 from lawful.laws import Claim, agreement, batch_independence, shape
 from lawful.models.generative.autoencoder import ActivationModule, CNNAutoencoderConfig, cnn_decoder, cnn_encoder
 from lawful.models.generative.protocols import LabelPlanes, beside, one_hot_labels, sample_labels
-from lawful.models.mlp import MLP, MLPConfig
+from lawful.models.mlp import MLP
 
 Wrap = Callable[[nn.Module], nn.Module]
-"""What is done to each layer of a critic: nothing, or `SpectralNorm`."""
+"""What is done to each layer of a critic: nothing, or `spectral_norm`."""
 
 
 def leaky(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -161,17 +161,17 @@ def mlp_gan(config: MLPGANConfig, *, wrap: Wrap = unwrapped) -> GAN:
 
     Args:
         config: The sizes.
-        wrap: What is done to each layer of the critic, such as `SpectralNorm`.
+        wrap: What is done to each layer of the critic, such as `spectral_norm`.
 
     Examples:
-        >>> mlp_gan(MLPGANConfig(shape=(1, 4, 4)), wrap=SpectralNorm).sample(3).shape
+        >>> mlp_gan(MLPGANConfig(shape=(1, 4, 4)), wrap=spectral_norm).sample(3).shape
         torch.Size([3, 1, 4, 4])
     """
     d = math.prod(config.shape)
-    sizes = partial(MLPConfig, hidden=config.hidden, activation=config.activation)
-    generator = MLP(sizes(d_in=config.latent + config.classes, d_out=d, output=config.output))
-    critic = MLP(sizes(d_in=d + config.classes, d_out=1))
-    critic.layers = nn.Sequential(*(wrap(layer) for layer in critic.layers))
+    network = partial(MLP, hidden_dims=config.hidden, activation=config.activation)
+    generator = network(config.latent + config.classes, d, output_activation=config.output)
+    critic = network(d + config.classes, 1)
+    critic.layers = nn.ModuleList(wrap(layer) for layer in critic.layers)
     return GAN(
         generator,
         nn.Sequential(nn.Flatten(), critic),
@@ -206,7 +206,7 @@ def cnn_gan(config: CNNGANConfig, *, wrap: Wrap = unwrapped) -> GAN:
 
     Args:
         config: The sizes.
-        wrap: What is done to each layer of the critic with weights, such as `SpectralNorm`.
+        wrap: What is done to each layer of the critic with weights, such as `spectral_norm`.
 
     Examples:
         >>> cnn_gan(CNNGANConfig(shape=(1, 8, 8), width=4)).sample(3).shape
@@ -228,7 +228,7 @@ def cnn_gan(config: CNNGANConfig, *, wrap: Wrap = unwrapped) -> GAN:
 
 def claims() -> Iterator[Claim]:
     """The laws that a GAN obeys."""
-    model = mlp_gan(MLPGANConfig(shape=(2, 2), latent=3, hidden=(5,)), wrap=SpectralNorm).eval()
+    model = mlp_gan(MLPGANConfig(shape=(2, 2), latent=3, hidden=(5,)), wrap=spectral_norm).eval()
     model.fit_normalizer(torch.arange(16.0).reshape(4, 2, 2))
     images = cnn_gan(CNNGANConfig(shape=(1, 4, 4), latent=2, width=2, halvings=1)).eval()
 
