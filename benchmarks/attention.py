@@ -35,7 +35,7 @@ from lawful.functions.attention import (
     Mask,
     fused_attention,
     reference_attention,
-    window_attention,
+    sliding_window_attention,
 )
 
 HEADS, SIZE = 4, 32
@@ -55,11 +55,11 @@ def padded(q: Tensor) -> Mask:
 
 KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "PyTorch, full mask": masked,
-    "window_attention": lambda q, k, v: window_attention(q, k, v, mask=WINDOW),
-    "plain_attention": lambda q, k, v: reference_attention(q, k, v, mask=padded(q)),
+    "sliding_window_attention": lambda q, k, v: sliding_window_attention(q, k, v, mask=WINDOW),
+    "reference_attention": lambda q, k, v: reference_attention(q, k, v, mask=padded(q)),
     "fused_attention": lambda q, k, v: fused_attention(q, k, v, mask=padded(q)),
-    "Chunked": lambda q, k, v: ChunkedAttention()(q, k, v, mask=padded(q)),
-    "Linear": lambda q, k, v: LinearAttention()(q, k, v, mask=padded(q)),
+    "ChunkedAttention": lambda q, k, v: ChunkedAttention()(q, k, v, mask=padded(q)),
+    "LinearAttention": lambda q, k, v: LinearAttention()(q, k, v, mask=padded(q)),
 }
 
 
@@ -146,7 +146,7 @@ def window() -> None:
     print(f"\nA causal window of {WINDOW.window}: seconds and MB, and how many times less than with a full mask\n")
     print("| n | full mask, s | MB | window, s | MB | faster | leaner |\n|---|---|---|---|---|---|---|")
     for n in (1024, 2048, 4096, 8192):
-        (s0, m0), (s1, m1) = apart("PyTorch, full mask", n), apart("window_attention", n, 3)
+        (s0, m0), (s1, m1) = apart("PyTorch, full mask", n), apart("sliding_window_attention", n, 3)
         print(f"| {n} | {s0:.3f} | {m0:.1f} | {s1:.3f} | {m1:.1f} | {s0 / s1:.1f} | {m0 / m1:.1f} |", flush=True)
 
 

@@ -18,7 +18,7 @@ from measure import compare, seconds
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from lawful.blocks import MultiHeadAttention
-from lawful.functions.attention import LinearAttention, Mask, window_attention
+from lawful.functions.attention import LinearAttention, Mask, SlidingWindowAttention
 from lawful.inference import GREEDY, SamplingConfig, generate
 from lawful.models.generation import PromptReader
 from lawful.models.gpt2_weights import GPT2, gpt2_config
@@ -74,7 +74,7 @@ def flat() -> None:
     kinds: dict[str, DecoderConfig] = {
         "full": DecoderConfig(vocab=65),
         "window of 64": DecoderConfig(
-            vocab=65, mask=window, attention=partial(rotary_attention, kernel=window_attention)
+            vocab=65, mask=window, attention=partial(rotary_attention, kernel=SlidingWindowAttention())
         ),
         "linear": DecoderConfig(vocab=65, attention=partial(MultiHeadAttention, num_heads=4, kernel=LinearAttention())),
     }

@@ -26,9 +26,9 @@ from lawful.functions.attention import (
     ChunkedAttention,
     LinearAttention,
     Mask,
+    SlidingWindowAttention,
     fused_attention,
     reference_attention,
-    window_attention,
 )
 from lawful.functions.tap import open_recorder
 from lawful.laws import Claim, Draw, Equal, Map, Statement, agreement, law, shape, tokens
@@ -48,7 +48,7 @@ class Recorder:
     def wants(self, name):
         return name in self.names or name in self.edits
 
-    def heard(self, name, x):
+    def on_value(self, name, x):
         self.seen[name] = x
         return self.edits[name](x) if name in self.edits else x
 
@@ -112,8 +112,8 @@ KERNELS = {
     "plain": (reference_attention, CAUSAL),
     "fused": (None, CAUSAL),
     "fused window": (None, Mask(causal=True, window=3)),
-    "chunked": (ChunkedAttention(size=2), CAUSAL),
-    "window": (window_attention, Mask(causal=True, window=3)),
+    "chunked": (ChunkedAttention(2), CAUSAL),
+    "window": (SlidingWindowAttention(), Mask(causal=True, window=3)),
     "linear": (LinearAttention(), CAUSAL),
 }
 OPTIONS = {
@@ -324,7 +324,7 @@ def test_cross_attention_with_biases_between_given_positions():
 
 def test_cross_attention_ignores_the_window_kernel():
     torch.manual_seed(0)
-    near = MultiHeadAttention(8, context_dim=6, kernel=window_attention)
+    near = MultiHeadAttention(8, context_dim=6, kernel=SlidingWindowAttention())
     far = MultiHeadAttention(8, context_dim=6)
     far.load_state_dict(near.state_dict())
     x, y = torch.randn(2, 3, 8), torch.randn(2, 9, 6)

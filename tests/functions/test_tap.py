@@ -41,7 +41,7 @@ class Hears:
         self.asked.append(name)
         return name in self.names
 
-    def heard(self, name, x):
+    def on_value(self, name, x):
         self.found[name] = x
         return x
 

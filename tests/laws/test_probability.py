@@ -53,7 +53,7 @@ def swapped(p, q):
     return -relative_entropy(p, q)
 
 
-def jensen_shannon(p, q):
+def js_divergence(p, q):
     m = (p + q) / 2
     return (relative_entropy(p, m) + relative_entropy(q, m)) / 2
 
@@ -121,7 +121,7 @@ KEPT = {
     "sign: a divergence": (non_negativity(), (X, X), of_logits),
     "sign: a norm": (non_negativity(), X, lambda x: x.norm(dim=-1)),
     "divergence: Kullback-Leibler": (divergence(), PAIR, relative_entropy),
-    "divergence: Jensen-Shannon": (divergence(), PAIR, jensen_shannon),
+    "divergence: Jensen-Shannon": (divergence(), PAIR, js_divergence),
     "divergence: total variation": (divergence(), PAIR, total_variation),
     "divergence: one number for all rows": (divergence(), PAIR, torch_divergence),
     "Gibbs: cross-entropy": (gibbs_inequality(), PAIR, cross_entropy),

@@ -158,6 +158,8 @@ def attend_with_cache(
         group: Index of the head group in the cache.
         suffix: Suffix of the names of the taps.
     """
+    if isinstance(kernel, SlidingWindowAttention):
+        mask = kernel.restrict(mask)
     explicit = dropout > 0 or is_recorded("scores" + suffix, "pattern" + suffix)
     if isinstance(cache, KVCache):
         k, v = cache.get(group) if k is None or v is None else cache.append(k, v, group)
@@ -206,7 +208,7 @@ class MultiHeadAttention(nn.Module):
             size.
         rotary: Rotary position embedding; a sequence with one per head size if the sizes differ.
         position_bias: Module that returns a bias of the scores from positions, such as `ALiBi`.
-        kernel: Attention function: `fused_attention`, `window_attention`, `LinearAttention()`, ...
+        kernel: Attention function: `fused_attention`, `SlidingWindowAttention(128)`, `LinearAttention()`, ...
         value_residual: Module that mixes the values with those of the first layer, such as `WeightedSum`.
         dropout: Dropout probability of the attention weights, in training mode.
         bias: Whether the projections have a bias.
@@ -322,6 +324,8 @@ class MultiHeadAttention(nn.Module):
         """
         if not self.is_cross_attention and hasattr(self.kernel, "cache"):
             return self.kernel.cache()
+        if window is None and isinstance(self.kernel, SlidingWindowAttention):
+            window = self.kernel.window
         return KVCache(window=window)
 
     @property

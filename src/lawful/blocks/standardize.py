@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lawful.functions import standardize
-from lawful.functions.whitening import RunningMoments, squares
+from lawful.functions.whitening import RunningMoments, sum_of_squares
 from lawful.laws import Claim, agreement, invertibility, shape
 
 
@@ -49,9 +49,9 @@ class Standardize(nn.Module):
         self._check(x, x.dim() - 1)
         shared = [axis for axis, n in enumerate(self.mean.shape, start=1) if n == 1]
         rows = x.double().movedim(shared, [*range(1, len(shared) + 1)]).reshape(-1, *self.mean.shape)
-        moments = RunningMoments.of(rows, scatters=squares)
+        moments = RunningMoments.from_data(rows, sum_of_squares)
         self.mean.copy_(moments.mean)
-        self.std.copy_((moments.scatter / moments.n).sqrt())
+        self.std.copy_((moments.scatter / moments.count).sqrt())
         if not (self.mean.isfinite().all() and self.std.isfinite().all()):
             raise ValueError(f"mean and std must be finite in {self.mean.dtype}: the data are too large or not finite")
         self.std.masked_fill_(self.std == 0, 1.0)

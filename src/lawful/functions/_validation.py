@@ -1,4 +1,4 @@
-"""What functions ask of a matrix, and whether anything can be seen of its values."""
+"""Checks of arguments, shared by functions, groups, losses and inference."""
 
 from __future__ import annotations
 
@@ -9,28 +9,44 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
-def matrix(a: Tensor) -> Tensor:
-    """Returns the matrix, a batch of them in front or not, or says that it is none of real numbers."""
+def check_matrix(a: Tensor) -> Tensor:
+    """Returns `a` if it is a matrix, or a batch of matrices, of real numbers.
+
+    Raises:
+        TypeError: If it has fewer than two dimensions or another dtype.
+    """
     if a.dim() < 2 or not a.is_floating_point():
-        raise TypeError(f"a matrix of real numbers is wanted: got {a.dtype} of shape {tuple(a.shape)}")
+        raise TypeError(f"expected a real matrix of shape (*batch, m, n), got {a.dtype} of shape {tuple(a.shape)}")
     return a
 
 
-def square(a: Tensor) -> Tensor:
-    """Returns the matrix if it has as many rows as columns, or says that it has not."""
-    if matrix(a).shape[-2] != a.shape[-1]:
-        raise TypeError(f"a square matrix is wanted: got {a.shape[-2]} x {a.shape[-1]}")
+def check_square(a: Tensor) -> Tensor:
+    """Returns `a` if it is a square matrix, or a batch of square matrices.
+
+    Raises:
+        TypeError: If it is not a real square matrix.
+    """
+    if check_matrix(a).shape[-2] != a.shape[-1]:
+        raise TypeError(f"expected a square matrix, got shape {tuple(a.shape)}")
     return a
 
 
-def where_values_are_seen(check: Callable[..., Answer]) -> Callable[..., Answer | None]:
-    """Makes a check of values one that passes where none can be looked at: in compiled code and in `torch.vmap`."""
+def check_same_size(x: Tensor, y: Tensor, *, dim: int = -1) -> None:
+    """Raises ValueError if `x` and `y` differ in size along `dim`; size 1 is not broadcast."""
+    dim = dim if dim < 0 else dim - max(x.dim(), y.dim())
+    sizes = [t.shape[dim] if t.dim() >= -dim else 1 for t in (x, y)]
+    if sizes[0] != sizes[1]:
+        raise ValueError(f"expected vectors of equal size along dim {dim}, got {tuple(x.shape)} and {tuple(y.shape)}")
+
+
+def unless_traced(check: Callable[..., T]) -> Callable[..., T | None]:
+    """Makes a check of values return None where values are not available: under `torch.compile` and `torch.vmap`."""
 
     @wraps(check)
-    def checked(*args: Any) -> Answer | None:
+    def checked(*args: Any) -> T | None:
         if torch.compiler.is_compiling():
             return None
         try:
@@ -43,7 +59,7 @@ def where_values_are_seen(check: Callable[..., Answer]) -> Callable[..., Answer 
     return checked
 
 
-@where_values_are_seen
+@unless_traced
 def any_true(mask: Tensor) -> bool:
-    """Says whether anything is true; not so where values cannot be looked at."""
+    """Returns whether any entry is True; falsy where values are not available."""
     return bool(mask.any())

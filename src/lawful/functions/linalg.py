@@ -1,70 +1,51 @@
-"""Norms and distances: how long, and how far apart.
-
-The dot product, and the angle that it measures.
-Projections: the closest point on a line, and in a subspace.
-Two more ways to multiply matrices, and the matrix of all dot products.
-Least squares: the x that brings Ax closest to b, by QR, by the normal equations, and with a penalty.
-"""
+"""Linear algebra that PyTorch lacks: norms with finite derivatives, projections, least squares, QR constructions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
-from lawful.functions._validation import any_true, matrix
+from lawful.functions._validation import any_true, check_matrix, check_same_size, check_square
 from lawful.laws import (
-    AtMost,
     Claim,
-    Draw,
-    Equal,
-    Map,
-    Statement,
-    agreement,
-    associativity,
-    boundedness,
-    cauchy_schwarz,
-    commutativity,
     convexity,
-    derivative,
     finiteness,
     gradient,
     homogeneity,
     idempotence,
     invariance,
-    law,
     linearity,
     metric,
+    orthonormality,
     scale_invariance,
-    second_order_gradient,
     shape,
-    symmetry,
     transformed,
     triangle_inequality,
 )
 
 
-def norm(x: Float[Tensor, "*shape"], *, p: float | int = 2, axis: int = -1) -> Float[Tensor, "*rest"]:
-    r"""Measures the length of vectors.
+def norm(x: Float[Tensor, "*shape"], *, p: float | int = 2, dim: int = -1) -> Float[Tensor, "*rest"]:
+    r"""Vector norm with finite first and second derivatives.
 
     $$\lVert x \rVert_p = \Big( \sum_i |x_i|^p \Big)^{1/p}, \qquad \lVert x \rVert_\infty = \max_i |x_i|$$
 
-    For $p < 1$ the triangle inequality fails, and $p$ is refused. Where there is no derivative (at $x = 0$, and for
-    $p < 2$ where an entry is 0) the first and the second are taken to be 0 there, so that no NaN reaches a gradient
-    or a penalty on it.
+    Where the norm has no derivative (at $x = 0$, and for $p < 2$ where an entry is 0), the first and second derivatives
+    are 0, so that no NaN reaches a gradient or a gradient penalty; those of `torch.linalg.vector_norm` are not always
+    finite.
 
-    The powers are formed as they stand: $|x_i|^p$ and their sum are to be neither too large nor too small for a
-    number, which in float32 and for $p = 2$ are lengths from $10^{-19}$ to $10^{19}$. Beyond, divide by the largest
-    entry first.
+    Powers are not rescaled: in float32 and for $p = 2$, norms from $10^{-19}$ to $10^{19}$ are accurate. Outside this
+    range divide by the largest entry first.
 
     Args:
-        x: The vectors $x$.
-        p: The exponent $p$, at least 1; `math.inf` for the largest entry.
-        axis: The axis that $i$ runs over.
+        x: Vectors along `dim`.
+        p: Exponent $p$, at least 1; `math.inf` for the maximum norm.
+        dim: Dimension to reduce.
 
     Examples:
         >>> norm(torch.tensor([3.0, -4.0]))
@@ -73,18 +54,69 @@ def norm(x: Float[Tensor, "*shape"], *, p: float | int = 2, axis: int = -1) -> F
         tensor(7.)
     """
     if not p >= 1:
-        raise ValueError(f"p is at least 1: got {p}")
+        raise ValueError(f"p must be at least 1, got {p}")
     if p == 1 or p >= 3:
-        return torch.linalg.vector_norm(x, p, axis)
-    total = torch.linalg.vecdot(x, x, dim=axis) if p == 2 else _power(x, p).sum(axis)
+        return torch.linalg.vector_norm(x, p, dim)
+    total = torch.linalg.vecdot(x, x, dim=dim) if p == 2 else _abs_power(x, p).sum(dim)
     zero = total == 0
     return total.masked_fill(zero, 1.0).pow(1 / p).masked_fill(zero, 0.0)
 
 
-def of_size_one(x: Tensor) -> Tensor:
+def _abs_power(x: Tensor, p: float) -> Tensor:
+    """Returns |x|^p, with derivatives that are 0 at 0."""
+    zero = x == 0
+    return x.masked_fill(zero, 1.0).abs().pow(p).masked_fill(zero, 0.0)
+
+
+def distance(
+    x: Float[Tensor, "*#shape"], y: Float[Tensor, "*#shape"], *, p: float | int = 2, dim: int = -1
+) -> Float[Tensor, "*rest"]:
+    r"""Distance between vectors, with finite derivatives at $x = y$.
+
+    $$d_p(x, y) = \lVert x - y \rVert_p$$
+
+    Args:
+        x: Vectors along `dim`.
+        y: Vectors of the same size.
+        p: Exponent $p$, at least 1; `math.inf` for the largest difference.
+        dim: Dimension to reduce.
+
+    Examples:
+        >>> distance(torch.tensor([1.0, 1.0]), torch.tensor([4.0, 5.0]))
+        tensor(5.)
+    """
+    check_same_size(x, y, dim=dim)
+    return norm(x - y, p=p, dim=dim)
+
+
+def angle(x: Float[Tensor, "*#batch d"], y: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*batch"]:
+    r"""Angle between vectors, from 0 to $\pi$.
+
+    $$\theta = 2 \operatorname{atan2}\big( \lVert u - v \rVert, \lVert u + v \rVert \big),
+    \qquad u = \frac{x}{\lVert x \rVert}, \quad v = \frac{y}{\lVert y \rVert}$$
+
+    The arc cosine would lose half of the digits near 0 and $\pi$, and has no derivative there. The angle with 0 is
+    $\pi / 2$. Vectors of any length are accurate.
+
+    Args:
+        x: Vectors $x$.
+        y: Vectors $y$.
+
+    Examples:
+        >>> angle(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 5.0]))
+        tensor(1.5708)
+    """
+    check_same_size(x, y)
+    u, v = _unit_vector(x), _unit_vector(y)
+    apart, together = norm(u - v), norm(u + v)
+    zero = (apart == 0) & (together == 0)
+    return 2 * torch.atan2(apart.masked_fill(zero, 1.0), together.masked_fill(zero, 1.0))
+
+
+def _rescale(x: Tensor) -> Tensor:
     """Divides vectors by their largest entry, so that squares neither over- nor underflow.
 
-    To the gradient the divisor is a constant: what is said of the result is to depend on the direction alone.
+    The divisor is a constant for the gradient: use it only in functions of the direction.
     """
     if not x.shape[-1]:
         return x
@@ -92,200 +124,11 @@ def of_size_one(x: Tensor) -> Tensor:
     return x / size.masked_fill((size == 0) | size.isinf(), 1.0)
 
 
-def _power(x: Tensor, p: float) -> Tensor:
-    """Returns |x|^p, with derivatives that are 0 at 0."""
-    zero = x == 0
-    return x.masked_fill(zero, 1.0).abs().pow(p).masked_fill(zero, 0.0)
-
-
-def distance(
-    x: Float[Tensor, "*#shape"],
-    y: Float[Tensor, "*#shape"],
-    *,
-    p: float | int = 2,
-    axis: int = -1,
-) -> Float[Tensor, "*rest"]:
-    r"""Measures how far apart vectors are.
-
-    $$d_p(x, y) = \lVert x - y \rVert_p$$
-
-    Args:
-        x: The vectors $x$.
-        y: The vectors $y$.
-        p: The exponent $p$, at least 1; `math.inf` for the largest difference.
-        axis: The axis of the vectors.
-
-    Examples:
-        >>> distance(torch.tensor([1.0, 1.0]), torch.tensor([4.0, 5.0]))
-        tensor(5.)
-    """
-    check_vectors(x, y, axis=axis)
-    return norm(x - y, p=p, axis=axis)
-
-
-def check_vectors(x: Tensor, y: Tensor, *, axis: int = -1) -> None:
-    """Refuses vectors of different sizes, along the axis of both: one entry is not spread over many."""
-    axis = axis if axis < 0 else axis - max(x.dim(), y.dim())
-    sizes = [t.shape[axis] if t.dim() >= -axis else 1 for t in (x, y)]
-    if sizes[0] != sizes[1]:
-        raise ValueError(f"vectors of one size were wanted: got shapes {tuple(x.shape)} and {tuple(y.shape)}")
-
-
-def frobenius(x: Float[Tensor, "*batch m n"]) -> Float[Tensor, "*batch"]:
-    r"""Measures the length of a matrix, as if it were one long vector.
-
-    $$\lVert X \rVert_F = \sqrt{\sum_{ij} x_{ij}^2} = \sqrt{\operatorname{tr} X^\mathsf{T} X}$$
-
-    Args:
-        x: The matrices $X$.
-
-    Examples:
-        >>> frobenius(torch.ones(2, 2))
-        tensor(2.)
-    """
-    return norm(x.flatten(-2))
-
-
-def _direction(x: Tensor, p: float | int) -> Tensor:
-    """The derivative of the norm as books have it, for 1 < p < ∞; 0 at 0."""
-    power = (x.abs() / x.abs().pow(p).sum(-1, keepdim=True).pow(1 / p)).pow(p - 1)
-    return (x.sign() * power).nan_to_num(0.0)
-
-
-def _norms_claims() -> Iterator[Claim]:
-    """The laws that norms and distances obey."""
-    for p in (1, 1.5, 2, 3, math.inf):
-
-        def equation(x: Tensor, p: float = p) -> Tensor:
-            return x.abs().amax(-1) if p == math.inf else x.abs().pow(p).sum(-1).pow(1 / p)
-
-        of, name = partial(norm, p=p), f"norm({p=})"
-        yield Claim(agreement(other=equation), of, shape("b n"), name)
-        if 1 < p <= 2:
-            yield Claim(finiteness(), of, shape("b 4"), name)
-            yield Claim(derivative(formula=partial(_direction, p=p)), of, shape("b 4"), name)
-        if p in (1, 2, math.inf):
-            yield Claim(metric(), partial(distance, p=p), (shape("b 4"), shape("b 4")), f"distance({p=})")
-
-    def along(x: Tensor, y: Tensor) -> Tensor:
-        return torch.stack([distance(x, y, p=p, axis=-2) for p in (1.5, 2, 3)])
-
-    def written_out(x: Tensor, y: Tensor) -> Tensor:
-        return torch.stack([(x - y).abs().pow(p).sum(-2).pow(1 / p) for p in (1.5, 2, 3)])
-
-    yield Claim(agreement(other=written_out), along, (shape("b 3 2"), shape("b 3 2")), "distance(axis=-2)")
-    away = transformed(lambda x: torch.where(x < 0, x - 0.5, x + 0.5), "b 4")
-    largest = agreement(other=lambda x: torch.cat([x / x.abs().amax(-1, keepdim=True), torch.zeros_like(x)]))
-    yield Claim(largest, lambda x: of_size_one(torch.cat([x, 0 * x])), away, "of_size_one")
-    turned = invariance(sample=lambda draw: torch.linalg.qr(draw.normal(4, 4)).Q, act=lambda q, x: x @ q)
-    for law in (homogeneity(), convexity(), second_order_gradient(), turned):
-        yield Claim(law, norm, shape("b 4"))
-    yield Claim(second_order_gradient(), partial(norm, p=1.5), away, "norm(p=1.5)")
-    trace = agreement(other=lambda x: (x.mT @ x).diagonal(0, -2, -1).sum(-1).sqrt())
-    for law in (trace, convexity(), turned):
-        yield Claim(law, frobenius, shape("b 3 4"))
-
-
-def dot(x: Float[Tensor, "*#batch d"], y: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*batch"]:
-    r"""Multiplies entry by entry and adds up: a similarity.
-
-    $$x \cdot y = \sum_i x_i y_i = \lVert x \rVert \, \lVert y \rVert \cos \theta$$
-
-    Args:
-        x: The vectors $x$, along the last axis.
-        y: The vectors $y$.
-
-    Examples:
-        >>> dot(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
-        tensor(11.)
-    """
-    check_vectors(x, y)
-    return torch.linalg.vecdot(x, y)
-
-
-def cosine_similarity(x: Float[Tensor, "*#batch d"], y: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*batch"]:
-    r"""Measures the similarity of two directions: the cosine of the angle between them.
-
-    $$\cos \theta = \frac{x \cdot y}{\lVert x \rVert \, \lVert y \rVert}$$
-
-    There is no $\epsilon$, so that vectors of any length have a direction; only 0 has none, and the cosine is then 0.
-
-    Args:
-        x: The vectors $x$, along the last axis.
-        y: The vectors $y$.
-
-    Examples:
-        >>> cosine_similarity(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 5.0]))
-        tensor(0.)
-    """
-    x, y = of_size_one(x), of_size_one(y)
-    squares = dot(x, x) * dot(y, y)
-    return dot(x, y) / squares.masked_fill(squares == 0, 1.0).sqrt()
-
-
-def angle(x: Float[Tensor, "*#batch d"], y: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*batch"]:
-    r"""Measures the angle between two directions, from 0 to $\pi$.
-
-    $$\theta = 2 \operatorname{atan2}\big( \lVert u - v \rVert, \lVert u + v \rVert \big),
-    \qquad u = \frac{x}{\lVert x \rVert}, \quad v = \frac{y}{\lVert y \rVert}$$
-
-    The arc cosine would lose half of the digits near 0 and $\pi$, and has no derivative there. The angle with 0 is
-    taken to be a right one.
-
-    Args:
-        x: The vectors $x$, along the last axis.
-        y: The vectors $y$.
-
-    Examples:
-        >>> angle(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 5.0]))
-        tensor(1.5708)
-    """
-    check_vectors(x, y)
-    u, v = _direction_dot(x), _direction_dot(y)
-    apart, together = norm(u - v), norm(u + v)
-    none = (apart == 0) & (together == 0)
-    return 2 * torch.atan2(apart.masked_fill(none, 1.0), together.masked_fill(none, 1.0))
-
-
-def _direction_dot(x: Tensor) -> Tensor:
-    x = of_size_one(x)
+def _unit_vector(x: Tensor) -> Tensor:
+    """Returns vectors of length 1; 0 stays 0."""
+    x = _rescale(x)
     length = norm(x).unsqueeze(-1)
     return x / length.masked_fill(length == 0, 1.0)
-
-
-def _on_circle(angle: Tensor) -> Tensor:
-    return torch.stack([angle.cos(), angle.sin()], -1)
-
-
-def _dot_claims() -> Iterator[Claim]:
-    """The laws that the dot product, the cosine and the angle obey."""
-    pair = (shape("b 4"), shape("b 4"))
-    turned = invariance(sample=lambda draw: torch.linalg.qr(draw.normal(4, 4)).Q, act=lambda q, x: x @ q, input=(0, 1))
-    for law in (linearity(input=0), commutativity(), cauchy_schwarz(), turned):
-        yield Claim(law, dot, pair)
-    yield Claim(agreement(other=lambda x, y: (x * y).sum(-1)), dot, (shape("b n"), shape("b n")))
-    lengths = agreement(other=lambda x, y: (x * x).sum(-1).sqrt() * (y * y).sum(-1).sqrt() * cosine_similarity(x, y))
-    yield Claim(lengths, dot, pair)
-    yield Claim(
-        agreement(other=lambda a, b: dot(_on_circle(a), _on_circle(b))),
-        lambda a, b: (a - b).cos(),
-        (shape("b"), shape("b")),
-        "cos(a - b) = cos a cos b + sin a sin b",
-    )
-    for similarity in (cosine_similarity, angle):
-        yield Claim(scale_invariance(input=0), similarity, pair)
-        yield Claim(finiteness(), similarity, pair)
-    yield Claim(boundedness(low=-1.0, high=1.0), cosine_similarity, pair)
-    yield Claim(triangle_inequality(), angle, pair)
-    yield Claim(agreement(other=cosine_similarity), lambda x, y: angle(x, y).cos(), pair, "cos(angle)")
-
-    def corners(x: Tensor) -> Tensor:
-        return torch.stack(
-            [angle(0 * x, x), angle(0 * x, 0 * x), angle(1 + x.abs(), 2 + 2 * x.abs()), cosine_similarity(0 * x, x)], -1
-        )
-
-    right = agreement(other=lambda x: (x.new_tensor([1, 1, 0, 0]) * torch.pi / 2).expand(len(x), 4))
-    yield Claim(right, corners, shape("b 4"), name="angle with 0, and with a multiple")
 
 
 def project(x: Float[Tensor, "*#batch d"], onto: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*batch d"]:
@@ -293,32 +136,33 @@ def project(x: Float[Tensor, "*#batch d"], onto: Float[Tensor, "*#batch d"]) -> 
 
     $$\operatorname{proj}_a x = \frac{a \cdot x}{a \cdot a} \, a$$
 
-    The line through $a = 0$ is a point, and the projection is 0.
+    The projection onto $a = 0$ is 0.
 
     Args:
-        x: The vectors $x$, along the last axis.
-        onto: The vectors $a$.
+        x: Vectors $x$.
+        onto: Vectors $a$.
 
     Examples:
         >>> project(torch.tensor([3.0, 4.0]), torch.tensor([2.0, 0.0]))
         tensor([3., 0.])
     """
-    onto = of_size_one(onto)
-    square = dot(onto, onto).unsqueeze(-1)
-    return dot(x, onto).unsqueeze(-1) / square.masked_fill(square == 0, 1.0) * onto
+    check_same_size(x, onto)
+    onto = _rescale(onto)
+    square = torch.linalg.vecdot(onto, onto).unsqueeze(-1)
+    return torch.linalg.vecdot(x, onto).unsqueeze(-1) / square.masked_fill(square == 0, 1.0) * onto
 
 
 def project_onto_columns(x: Float[Tensor, "*#batch d"], a: Float[Tensor, "*#batch d k"]) -> Float[Tensor, "*batch d"]:
-    r"""Projects vectors onto the subspace that the columns of a matrix span.
+    r"""Projects vectors onto the column space of a matrix.
 
     $$\operatorname{proj}_A x = A A^+ x, \qquad A A^+ = A (A^\mathsf{T} A)^{-1} A^\mathsf{T}
-    \text{ where the columns are independent}$$
+    \text{ if the columns are independent}$$
 
-    The pseudo-inverse $A^+$ serves dependent columns too: they span less, and the projection is onto that.
+    Dependent columns are allowed, since $A^+$ is the pseudoinverse.
 
     Args:
-        x: The vectors $x$, along the last axis.
-        a: The matrices $A$.
+        x: Vectors $x$.
+        a: Matrices $A$.
 
     Examples:
         >>> project_onto_columns(torch.tensor([1.0, 2.0, 3.0]), torch.eye(3)[:, :2])
@@ -327,335 +171,412 @@ def project_onto_columns(x: Float[Tensor, "*#batch d"], a: Float[Tensor, "*#batc
     return (a @ (torch.linalg.pinv(a) @ x.unsqueeze(-1))).squeeze(-1)
 
 
-@law("Aᵀ f(x, A) = Aᵀ x, and f(A c, A) = A c", discover_with=None)
-def orthogonal_projection(f: Callable[..., Tensor], x: Tensor, a: Tensor, *, draw: Draw) -> Statement:
-    """What is left over is at right angles to the columns, and what is in their span stays as it is.
-
-    Satisfied by: least squares; projections onto lines and subspaces.
-    Broken by: adding up the projections onto columns that are not at right angles.
-    """
-    inside = (a @ draw.normal(*a.shape[:-2], a.shape[-1], 1)).squeeze(-1)
-    left = (a.mT @ f(x, a).unsqueeze(-1), f(inside, a))
-    return Equal(left, (a.mT @ x.unsqueeze(-1), inside), names=("Aᵀ x", "A c"))
+_Matrix = Float[Tensor, "*#batch m n"]
+_Vector = Float[Tensor, "*#batch m"]
+_Solution = Float[Tensor, "*#out n"]
 
 
-def _projection_claims() -> Iterator[Claim]:
-    """The laws that projections obey."""
-    pair = (shape("b 4"), shape("b 4"))
-    for rule in (idempotence(input=0), linearity(input=0), finiteness()):
-        yield Claim(rule, project, pair)
-    yield Claim(orthogonal_projection(), lambda x, a: project(x, a[..., 0]), (shape("b 4"), shape("b 4 1")), "project")
-    yield Claim(agreement(other=lambda x, a: project_onto_columns(x, a.unsqueeze(-1))), project, pair)
-    columns = (shape("b 4"), shape("b 4 k:1..3"))
-    for rule in (idempotence(input=0), linearity(input=0), orthogonal_projection()):
-        yield Claim(rule, project_onto_columns, columns)
-
-
-Sizes = int | Sequence[int]
-
-
-def matmul_by_outer_products(
-    a: Float[Tensor, "*#batch m n"], b: Float[Tensor, "*#batch n p"]
-) -> Float[Tensor, "*batch m p"]:
-    r"""Multiplies matrices as a sum of outer products: columns of the first with rows of the second.
-
-    $$A B = \sum_{k=1}^n A_{:,k} \, B_{k,:}$$
-
-    All $n$ terms are in memory at once; `@` is the way to multiply in earnest.
-
-    Args:
-        a: The matrices $A$.
-        b: The matrices $B$.
-
-    Examples:
-        >>> matmul_by_outer_products(torch.ones(2, 3), torch.ones(3, 2))
-        tensor([[3., 3.],
-                [3., 3.]])
-    """
-    from lawful.functions.tensors import outer
-
-    _check_inner(a, b)
-    return outer(a.mT, b).sum(-3)
-
-
-def matmul_by_blocks(
-    a: Float[Tensor, "*#batch m n"],
-    b: Float[Tensor, "*#batch n p"],
-    *,
-    rows: Sizes,
-    inner: Sizes,
-    columns: Sizes,
-) -> Float[Tensor, "*batch m p"]:
-    r"""Multiplies matrices block by block, as if the blocks were numbers.
-
-    $$(A B)_{rt} = \sum_a A_{ra} B_{at}, \qquad A = (A_{ra}), \quad B = (B_{at})$$
-
-    Args:
-        a: The matrices $A$.
-        b: The matrices $B$.
-        rows: The sizes of the blocks of $A$'s rows, as a list that adds up to $m$; or one size for all of them, of
-            which the last may be smaller.
-        inner: The sizes for $A$'s columns, which are $B$'s rows.
-        columns: The sizes for $B$'s columns.
-
-    Examples:
-        >>> matmul_by_blocks(torch.ones(2, 3), torch.ones(3, 2), rows=1, inner=[1, 2], columns=2)
-        tensor([[3., 3.],
-                [3., 3.]])
-    """
-    _check_inner(a, b)
-    left = [
-        row.split(_sizes(inner, a.shape[-1], "inner"), -1) for row in a.split(_sizes(rows, a.shape[-2], "rows"), -2)
-    ]
-    right = [
-        column.split(_sizes(inner, b.shape[-2], "inner"), -2)
-        for column in b.split(_sizes(columns, b.shape[-1], "columns"), -1)
-    ]
-    blocks = [[reduce(torch.add, map(torch.matmul, row, column)) for column in right] for row in left]
-    return torch.cat([torch.cat(row, -1) for row in blocks], -2)
-
-
-def _check_inner(a: Tensor, b: Tensor) -> None:
-    if min(a.dim(), b.dim()) < 2 or a.shape[-1] != b.shape[-2]:
-        raise ValueError(f"A is to have as many columns as B has rows: got {tuple(a.shape)} and {tuple(b.shape)}")
-
-
-def _sizes(sizes: Sizes, total: int, name: str) -> int | list[int]:
-    if isinstance(sizes, int):
-        if sizes < 1:
-            raise ValueError(f"{name} is at least 1: got {sizes}")
-        return sizes
-    if not sizes or sum(sizes) != total:
-        raise ValueError(f"{name} is to add up to {total}: got {list(sizes)}")
-    return list(sizes)
-
-
-def gram(x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n n"]:
-    r"""Takes all dot products between the rows of a matrix.
-
-    $$G_{ij} = x_i \cdot x_j, \qquad G = X X^\mathsf{T}$$
-
-    The Gram matrix says all of $X$ but how it is turned: every function of $X$ that no orthogonal map changes is a
-    function of it.
-
-    Args:
-        x: The matrices $X$, a vector a row.
-
-    Examples:
-        >>> gram(torch.tensor([[1.0, 0.0], [1.0, 2.0]]))
-        tensor([[1., 1.],
-                [1., 5.]])
-    """
-    return x @ x.mT
-
-
-@law("vᵀ f(x) v ≥ 0", discover_with=None)
-def positive_semidefiniteness(f: Callable[..., Tensor], x: Tensor, *, draw: Draw) -> Statement:
-    """The output is a matrix, or a batch of them, whose quadratic form is never negative.
-
-    Satisfied by: Gram matrices, covariances, kernels.
-    Broken by: a matrix of distances; a product of queries with other keys.
-    """
-    g = f(x)
-    v = draw.normal(*g.shape[:-1], 1)
-    form = v.mT @ g @ v
-    return AtMost(torch.zeros_like(form), form)
-
-
-def _matmul_claims() -> Iterator[Claim]:
-    """The laws that matrix products obey."""
-    pair = (shape("b m n"), shape("b n p"))
-    yield Claim(agreement(other=torch.matmul), matmul_by_outer_products, pair)
-    yield Claim(associativity(), matmul_by_outer_products, (shape("3 3"), shape("3 3")))
-    even = partial(matmul_by_blocks, rows=2, inner=2, columns=2)
-    yield Claim(agreement(other=torch.matmul), even, pair, "matmul_by_blocks(2, 2, 2)")
-    uneven = partial(matmul_by_blocks, rows=[1, 3], inner=[3, 2], columns=[2, 1])
-    fixed = (shape("b 4 5"), shape("b 5 3"))
-    yield Claim(agreement(other=torch.matmul), uneven, fixed, "matmul_by_blocks([1, 3], [3, 2], [2, 1])")
-    turned = invariance(sample=lambda draw: torch.linalg.qr(draw.normal(4, 4)).Q, act=lambda q, x: x @ q)
-    rows = agreement(other=lambda x: (x.unsqueeze(-2) * x.unsqueeze(-3)).sum(-1))
-    for rule in (rows, symmetry(), positive_semidefiniteness(), turned):
-        yield Claim(rule, gram, shape("b n 4"))
-
-
-Matrix = Float[Tensor, "*#batch m n"]
-Vector = Float[Tensor, "*#batch m"]
-Solution = Float[Tensor, "*#out n"]
-
-
-def _rows(a: Tensor, b: Tensor) -> None:
-    if matrix(a).shape[-2] != b.shape[-1]:
-        raise ValueError(f"A is to have a row for each entry of b: got {tuple(a.shape)} and {tuple(b.shape)}")
-
-
-def _independent(dependent: Tensor) -> None:
-    if any_true(dependent):
-        raise ValueError(
-            "the columns of A are to be independent: got a matrix that is singular to working precision"
-            " (pinv(A) @ b is the shortest of its many solutions, ridge one with a penalty)"
-        )
-
-
-def solve_by_qr(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Solves for the closest vector, and says of which matrices a column is nothing beside what others make of it.
-
-    That is judged column by column, so that units make no difference.
-    """
-    from lawful.functions.decompositions import qr
-
-    q, r = qr(a)
-    x = torch.linalg.solve_triangular(r, q.mT @ b[..., None], upper=True)[..., 0]
-    rest, whole = r.diagonal(dim1=-2, dim2=-1).abs(), r.abs().sum(-2)
-    return x, (rest <= max(a.shape[-2:]) * torch.finfo(a.dtype).eps * whole).any(-1)
-
-
-def least_squares(a: Matrix, b: Vector) -> Solution:
-    r"""Finds the vector that brings $A x$ closest to $b$, by QR.
+def least_squares(a: _Matrix, b: _Vector) -> _Solution:
+    r"""Solves a least-squares problem by QR.
 
     $$\min_x \lVert A x - b \rVert_2, \qquad R x = Q^\top b, \quad A = Q R$$
 
-    At the solution the residual is at right angles to all columns: $A^\top (A x - b) = 0$. Batches broadcast, so that
-    one matrix serves many right sides. Dependent columns are refused, whatever their units; NaN passes through.
+    The residual is orthogonal to all columns: $A^\top (A x - b) = 0$. Batch dimensions broadcast, so that one matrix
+    serves many right sides. NaN propagates.
 
     Args:
-        a: The matrix $A$, at least as many rows as columns.
-        b: The right side $b$.
+        a: Matrix $A$, with independent columns.
+        b: Right side $b$.
 
     Returns:
-        $x$.
+        Solution $x$.
+
+    Raises:
+        ValueError: If the columns are dependent, whatever their units. `torch.linalg.pinv(a) @ b` is then the solution
+            of least norm.
 
     Examples:
         >>> least_squares(torch.tensor([[1.0], [1.0]]), torch.tensor([1.0, 3.0]))
         tensor([2.])
     """
-    _rows(a, b)
+    _check_rows(a, b)
     x, dependent = solve_by_qr(a, b)
-    _independent(dependent)
+    _check_independent(dependent)
     return x
 
 
-def normal_equations(a: Matrix, b: Vector) -> Solution:
-    r"""Finds the vector that brings $A x$ closest to $b$, from the equations that say so.
+def normal_equations(a: _Matrix, b: _Vector) -> _Solution:
+    r"""Solves a least-squares problem by Cholesky factorization of the normal equations.
 
     $$A^\top A x = A^\top b, \qquad A^\top A = L L^\top$$
 
-    Fewer operations than QR where $A$ is tall, but the condition number is squared: half of the digits go sooner, and
-    columns count as dependent at the square root of the precision. Columns are brought to a common size first.
+    Cheaper than QR for a tall $A$, but the condition number is squared: columns count as dependent at the square root
+    of the precision. Columns are rescaled first.
 
     Args:
-        a: The matrix $A$, with independent columns.
-        b: The right side $b$.
+        a: Matrix $A$, with independent columns.
+        b: Right side $b$.
 
     Returns:
-        $x$.
+        Solution $x$.
+
+    Raises:
+        ValueError: If the columns are dependent.
 
     Examples:
         >>> normal_equations(torch.tensor([[1.0], [1.0]]), torch.tensor([1.0, 3.0]))
         tensor([2.])
     """
-    _rows(a, b)
-    top = a.detach().abs().amax(-2, keepdim=True)
-    unit = torch.where(top > 0, top, 1.0)
+    _check_rows(a, b)
+    largest = a.detach().abs().amax(-2, keepdim=True)
+    unit = torch.where(largest > 0, largest, 1.0)
     scaled = a / unit
-    factor, failed = torch.linalg.cholesky_ex(scaled.mT @ scaled)
-    rest, whole = factor.diagonal(dim1=-2, dim2=-1), factor.abs().sum(-1)
-    lost = rest <= (max(a.shape[-2:]) * torch.finfo(a.dtype).eps) ** 0.5 * whole
-    _independent(((failed > 0) | lost.any(-1)) & a.isfinite().all(-1).all(-1))
+    factor, info = torch.linalg.cholesky_ex(scaled.mT @ scaled)
+    diagonal, row_sums = factor.diagonal(dim1=-2, dim2=-1), factor.abs().sum(-1)
+    lost = diagonal <= (max(a.shape[-2:]) * torch.finfo(a.dtype).eps) ** 0.5 * row_sums
+    _check_independent(((info > 0) | lost.any(-1)) & a.isfinite().all(-1).all(-1))
     return torch.cholesky_solve(scaled.mT @ b[..., None], factor)[..., 0] / unit[..., 0, :]
 
 
-def ridge(a: Matrix, b: Vector, *, penalty: float | Float[Tensor, "*#batch"]) -> Solution:
-    r"""Finds the vector that brings $A x$ close to $b$ and stays short itself.
+def ridge(a: _Matrix, b: _Vector, *, penalty: float | Float[Tensor, "*#batch"]) -> _Solution:
+    r"""Solves a least-squares problem with an L2 penalty.
 
     $$\min_x \lVert A x - b \rVert_2^2 + \lambda \lVert x \rVert_2^2, \qquad
     \begin{pmatrix} A \\ \sqrt{\lambda} 1 \end{pmatrix} x \approx \begin{pmatrix} b \\ 0 \end{pmatrix}$$
 
-    Solved as the larger system, by QR, which keeps the digits that $(A^\top A + \lambda 1)^{-1} A^\top b$ loses. Any
-    $A$ will do, wide or singular; as $\lambda \to 0$ the solution tends to $A^+ b$. Where $A$ is singular and
-    $\sqrt\lambda$ is lost in the rounding of $A$, the penalty is refused.
+    QR of the stacked system keeps the digits that $(A^\top A + \lambda 1)^{-1} A^\top b$ loses. $A$ may be wide or
+    singular; as $\lambda \to 0$ the solution tends to $A^+ b$.
 
     Args:
-        a: The matrix $A$.
-        b: The right side $b$.
-        penalty: $\lambda$, above 0.
+        a: Matrix $A$.
+        b: Right side $b$.
+        penalty: Penalty $\lambda$, finite and greater than 0.
 
     Returns:
-        $x$.
+        Solution $x$.
+
+    Raises:
+        ValueError: If the penalty is not positive, or if $A$ is singular and $\sqrt\lambda$ is below its rounding error.
 
     Examples:
         >>> ridge(torch.tensor([[1.0], [1.0]]), torch.tensor([1.0, 3.0]), penalty=2.0)
         tensor([1.])
     """
-    _rows(a, b)
+    _check_rows(a, b)
     weight = torch.as_tensor(penalty, dtype=a.dtype, device=a.device)
     if any_true(~((weight > 0) & weight.isfinite())):
-        raise ValueError(f"penalty is to be finite and above 0: got {penalty}")
+        raise ValueError(f"penalty must be finite and greater than 0, got {penalty}")
     n = a.shape[-1]
     batch = torch.broadcast_shapes(a.shape[:-2], weight.shape)
-    damped = weight.sqrt()[..., None, None] * torch.eye(n, dtype=a.dtype, device=a.device)
-    larger = torch.cat([a.expand(*batch, *a.shape[-2:]), damped.expand(*batch, n, n)], -2)
-    x, dependent = solve_by_qr(larger, torch.cat([b, b.new_zeros(*b.shape[:-1], n)], -1))
+    damping = weight.sqrt()[..., None, None] * torch.eye(n, dtype=a.dtype, device=a.device)
+    stacked = torch.cat([a.expand(*batch, *a.shape[-2:]), damping.expand(*batch, n, n)], -2)
+    x, dependent = solve_by_qr(stacked, torch.cat([b, b.new_zeros(*b.shape[:-1], n)], -1))
     if any_true(dependent):
         raise ValueError(
-            f"the root of the penalty is to be more than the rounding of a singular A: got penalty={penalty}"
-            " (pinv(A) @ b is the limit of small ones)"
+            f"penalty={penalty} is below the rounding error of a singular A: "
+            "increase it, or use torch.linalg.pinv(A) @ b"
         )
     return x
 
 
-@law("Aᵀ A x = Aᵀ b", every_input=True, discover_with=None)
-def residual_at_right_angles(f: Map, a: Tensor, b: Tensor) -> Statement:
-    """What is left of b is at right angles to the columns of A: no other x comes closer."""
-    return Equal(a.mT @ (a @ f(a, b)[..., None]), a.mT @ b[..., None], exercised=True)
+def _check_rows(a: Tensor, b: Tensor) -> None:
+    if check_matrix(a).shape[-2] != b.shape[-1]:
+        shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
+        raise ValueError(f"expected A of shape (*batch, m, n) and b of shape (*batch, m), got {shapes}")
 
 
-def _least_squares_claims() -> Iterator[Claim]:
-    """The laws that least squares obey."""
-    from lawful.functions.decompositions import pinv, well_conditioned
+def _check_independent(dependent: Tensor) -> None:
+    if any_true(dependent):
+        raise ValueError(
+            "the columns of A must be independent, got a matrix that is singular to working precision: "
+            "use torch.linalg.pinv(A) @ b for the solution of least norm, or ridge"
+        )
 
-    tall, wide = transformed(well_conditioned, "b 4 3"), transformed(well_conditioned, "b 2 3")
 
-    def pseudo_inverse_solution(a: Tensor, b: Tensor) -> Tensor:
-        return (pinv(a) @ b[..., None])[..., 0]
+def solve_by_qr(a: Float[Tensor, "*#batch m n"], b: Float[Tensor, "*#batch m"]) -> tuple[Tensor, Tensor]:
+    """Solves least-squares problems by QR, and returns which matrices have dependent columns.
 
-    def closed_form(a: Tensor, b: Tensor) -> Tensor:
-        gram = a.mT @ a + 0.5 * torch.eye(a.shape[-1]).to(a)
-        return torch.linalg.solve(gram, a.mT @ b[..., None])[..., 0]
+    Dependence is decided column by column, so that the units of the columns do not matter.
 
-    def half(a: Tensor, b: Tensor) -> Tensor:
-        return ridge(a, b, penalty=0.5)
+    Args:
+        a: Matrices, at least as many rows as columns.
+        b: Right sides.
 
-    def little(a: Tensor, b: Tensor) -> Tensor:
-        return ridge(a, b, penalty=1e-8)
+    Returns:
+        Solutions, and a boolean tensor that marks the matrices with dependent columns.
+    """
+    q, r = qr(a)
+    x = torch.linalg.solve_triangular(r, q.mT @ b[..., None], upper=True)[..., 0]
+    diagonal, column_sums = r.diagonal(dim1=-2, dim2=-1).abs(), r.abs().sum(-2)
+    return x, (diagonal <= max(a.shape[-2:]) * torch.finfo(a.dtype).eps * column_sums).any(-1)
 
-    for solve in (least_squares, normal_equations):
-        yield Claim(residual_at_right_angles(), solve, (tall, shape("b 4")))
-        yield Claim(agreement(other=pseudo_inverse_solution), solve, (tall, shape("b 4")))
-        yield Claim(gradient(), solve, (tall, shape("b 4")))
-    for solve in (least_squares, normal_equations):
 
-        def in_units(a: Tensor, b: Tensor, solve: Callable[..., Tensor] = solve) -> Tensor:
-            units = a.new_tensor([1e-6, 1.0, 1e6])
-            return solve(a * units, b) * units
+_QR = tuple[Float[Tensor, "*batch m n"], Float[Tensor, "*batch n n"]]
 
-        def refused(a: Tensor, b: Tensor, solve: Callable[..., Tensor] = solve) -> Tensor:
-            try:
-                return 0 * solve(torch.cat([a[..., :1], 3 * a[..., :1]], -1), b).sum()
-            except ValueError:
-                return b.new_ones(())
 
-        name = solve.__name__
-        yield Claim(agreement(other=solve), in_units, (tall, shape("b 4")), name=f"{name}, in other units")
-        yield Claim(agreement(other=lambda a, b: b.new_ones(())), refused, (tall, shape("b 4")), f"{name}, dependent")
-    yield Claim(agreement(other=closed_form), half, (wide, shape("b 2")), name="ridge(penalty=0.5)")
-    limit = agreement(other=pseudo_inverse_solution, rtol=1e-4)
-    yield Claim(limit, little, (wide, shape("b 2")), name="ridge(penalty=1e-8)")
+def qr(a: Float[Tensor, "*batch m n"]) -> _QR:
+    r"""QR decomposition with a non-negative diagonal of $R$.
+
+    $$A = Q R, \qquad Q^\top Q = 1, \quad R_{ij} = 0 \text{ for } i > j, \quad R_{ii} \ge 0$$
+
+    `torch.linalg.qr` with this choice of signs, which makes the factors of a matrix with independent columns unique.
+    The derivative requires independent columns.
+
+    Args:
+        a: Matrix $A$, at least as many rows as columns.
+
+    Returns:
+        $Q$ and $R$.
+
+    Examples:
+        >>> q, r = qr(torch.tensor([[-3.0, 0.0], [4.0, 5.0]]))
+        >>> r
+        tensor([[5., 4.],
+                [0., 3.]])
+    """
+    return _positive_diagonal(*torch.linalg.qr(_check_tall(a)))
+
+
+def modified_gram_schmidt(a: Float[Tensor, "*batch m n"]) -> _QR:
+    r"""QR decomposition by the modified Gram-Schmidt process.
+
+    $$R_{jj} = \lVert v_j \rVert, \quad q_j = v_j / R_{jj}, \quad R_{ji} = q_j^\top v_i, \quad
+    v_i \leftarrow v_i - R_{ji} q_j \quad (i > j), \qquad v = A \text{ initially}$$
+
+    Orthogonality of $Q$ is lost in proportion to the condition number of $A$. A dependent column gives NaN, or an
+    arbitrary column if rounding left a remainder; `householder_qr` and `givens_qr` have neither problem.
+
+    Reference:
+        Björck, *Solving linear least squares problems by Gram-Schmidt orthogonalization*, 1967.
+
+    Args:
+        a: Matrix $A$, with independent columns.
+
+    Returns:
+        $Q$ and $R$.
+
+    Examples:
+        >>> q, r = modified_gram_schmidt(torch.tensor([[3.0, 1.0], [4.0, 0.0]]))
+        >>> r
+        tensor([[5.0000, 0.6000],
+                [0.0000, 0.8000]])
+    """
+    remaining, columns, rows = _check_tall(a), [], []
+    if not a.shape[-1]:
+        return qr(a)
+    for j in range(a.shape[-1]):
+        q = _normalize(remaining[..., 0])
+        row = torch.einsum("...m,...mn->...n", q, remaining)
+        remaining = remaining[..., 1:] - q[..., None] * row[..., None, 1:]
+        columns.append(q)
+        rows.append(F.pad(row, (j, 0)))
+    return torch.stack(columns, -1), torch.stack(rows, -2)
+
+
+def householder_qr(a: Float[Tensor, "*batch m n"]) -> _QR:
+    r"""QR decomposition by Householder reflections.
+
+    $$H = 1 - \frac{v v^\top}{1 + |u_1|}, \quad u = \frac{x}{\lVert x \rVert}, \quad
+    v = u + \operatorname{sign}(u_1) e_1, \qquad H x = -\operatorname{sign}(u_1) \lVert x \rVert e_1$$
+
+    The sign avoids cancellation. Dependent columns are allowed: $R$ has a 0 on its diagonal and $Q$ stays orthonormal.
+
+    Reference:
+        Householder, *Unitary triangularization of a nonsymmetric matrix*, 1958.
+
+    Args:
+        a: Matrix $A$, at least as many rows as columns.
+
+    Returns:
+        $Q$ and $R$.
+
+    Examples:
+        >>> q, r = householder_qr(torch.tensor([[3.0, 5.0], [4.0, 0.0]]))
+        >>> r
+        tensor([[5., 3.],
+                [0., 4.]])
+    """
+    return _eliminate(a, _reflect)
+
+
+def givens_qr(a: Float[Tensor, "*batch m n"]) -> _QR:
+    r"""QR decomposition by Givens rotations, each of which sets one entry to 0.
+
+    $$\begin{pmatrix} c & s \\ -s & c \end{pmatrix} \begin{pmatrix} x \\ y \end{pmatrix}
+    = \begin{pmatrix} \sqrt{x^2 + y^2} \\ 0 \end{pmatrix}, \qquad c = \frac{x}{\sqrt{x^2 + y^2}}, \quad
+    s = \frac{y}{\sqrt{x^2 + y^2}}$$
+
+    It takes $n (2m - n - 1) / 2$ rotations. Dependent columns are allowed.
+
+    Reference:
+        Givens, *Computation of plane unitary rotations transforming a general matrix to triangular form*, 1958.
+
+    Args:
+        a: Matrix $A$, at least as many rows as columns.
+
+    Returns:
+        $Q$ and $R$.
+
+    Examples:
+        >>> q, r = givens_qr(torch.tensor([[3.0, 0.0], [4.0, 5.0]]))
+        >>> r
+        tensor([[5., 4.],
+                [0., 3.]])
+    """
+    return _eliminate(a, _rotate)
+
+
+def _check_tall(a: Tensor) -> Tensor:
+    m, n = check_matrix(a).shape[-2:]
+    if m < n:
+        raise ValueError(f"expected at least as many rows as columns, got a {m} x {n} matrix")
+    return a
+
+
+def _normalize(x: Tensor) -> Tensor:
+    """Returns unit vectors; the largest entry is divided out first, so that squares neither over- nor underflow."""
+    return F.normalize(x / x.detach().abs().amax(-1, keepdim=True), dim=-1, eps=0.0)
+
+
+def _positive_diagonal(q: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    """Flips columns of Q and rows of R where the diagonal of R is negative."""
+    sign = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(r.dtype)
+    return q * sign[..., None, :], r * sign[..., None]
+
+
+def _eliminate(a: Tensor, clear: Callable[[Tensor, int], Tensor]) -> tuple[Tensor, Tensor]:
+    """Eliminates [A 1] column by column below the diagonal, to [R Qᵀ].
+
+    `clear(rows, j)` applies an orthogonal matrix to the rows such that column j is 0 in all but the first.
+    """
+    m, n = _check_tall(a).shape[-2:]
+    if not n:
+        return qr(a)
+    remaining = torch.cat([a, torch.eye(m).to(a).expand(*a.shape[:-1], m)], dim=-1)
+    rows = []
+    for j in range(n):
+        remaining = clear(remaining, j)
+        rows.append(remaining[..., 0, :])
+        remaining = remaining[..., 1:, :]
+    r, q = torch.stack(rows, -2).split([n, m], dim=-1)
+    return _positive_diagonal(q.mT, r.triu())
+
+
+def _reflect(rows: Tensor, j: int) -> Tensor:
+    x = rows[..., j]
+    first = torch.eye(1, x.shape[-1]).to(x)[0]
+    u = _normalize(torch.where((x == 0).all(-1, keepdim=True), first, x))
+    v = u + torch.where(u[..., :1] < 0, -first, first)
+    scale = 1 + u[..., 0, None, None].abs()
+    return rows - v[..., None] * torch.einsum("...m,...mn->...n", v, rows)[..., None, :] / scale
+
+
+def _rotate(rows: Tensor, j: int) -> Tensor:
+    first, *others = rows.unbind(-2)
+    rotated = []
+    for other in others:
+        x, y = first[..., j, None], other[..., j, None]
+        x = torch.where((x == 0) & (y == 0), torch.ones_like(x), x)
+        c, s = x / torch.hypot(x, y), y / torch.hypot(x, y)
+        first, other = c * first + s * other, c * other - s * first
+        rotated.append(other)
+    return torch.stack([first, *rotated], -2)
+
+
+def gram_determinant(a: Float[Tensor, "*batch m n"]) -> Float[Tensor, "*batch"]:
+    r"""Determinant of the Gram matrix: the squared volume spanned by the columns.
+
+    $$\det A^\top A = (\det R)^2 = \prod_i R_{ii}^2, \qquad A = Q R$$
+
+    $A^\top A$, whose condition number is the square of that of $A$, is never formed. At dependent columns the volume
+    and its gradient are 0; second derivatives require independent columns.
+
+    Args:
+        a: Matrix $A$, at least as many rows as columns.
+
+    Examples:
+        >>> gram_determinant(torch.tensor([[3.0], [4.0]]))
+        tensor(25.)
+    """
+    singular = (qr(a.detach())[1].diagonal(dim1=-2, dim2=-1) == 0).any(-1)
+    identity = torch.eye(*a.shape[-2:], dtype=a.dtype, device=a.device)
+    volume = qr(torch.where(singular[..., None, None], identity, a))[1].diagonal(dim1=-2, dim2=-1).prod(-1)
+    return torch.where(singular, 0.0, volume.square())
+
+
+def characteristic_polynomial(a: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch k"]:
+    r"""Coefficients of the characteristic polynomial, from $\lambda^n$ to $\lambda^0$ (Faddeev-LeVerrier).
+
+    $$\det(\lambda 1 - A) = \sum_{k=0}^n c_k \lambda^{n-k}, \qquad M_1 = 1, \quad c_k = -\tfrac{1}{k}
+    \operatorname{tr} A M_k, \quad M_{k+1} = A M_k + c_k 1$$
+
+    No eigenvalue is computed, so the gradient is finite at repeated eigenvalues. Coefficients cancel for large $n$: for
+    eigenvalues use `torch.linalg.eigvals`.
+
+    Reference:
+        Faddeev and Sominsky, *Problems in Higher Algebra*, 1949.
+
+    Args:
+        a: Matrix $A$.
+
+    Returns:
+        $c_0 = 1, \dots, c_n$.
+
+    Examples:
+        >>> characteristic_polynomial(torch.tensor([[2.0, 0.0], [0.0, 3.0]]))
+        tensor([ 1., -5.,  6.])
+    """
+    n = check_square(a).shape[-1]
+    identity = torch.eye(n, dtype=a.dtype, device=a.device).expand_as(a)
+    m, coefficients = identity, [a.new_ones(a.shape[:-2])]
+    for k in range(1, n + 1):
+        product = a @ m
+        coefficients.append(-product.diagonal(dim1=-2, dim2=-1).sum(-1) / k)
+        m = product + coefficients[-1][..., None, None] * identity
+    return torch.stack(coefficients, -1)
+
+
+def well_conditioned(x: Float[Tensor, "*batch m n"]) -> Float[Tensor, "*batch m n"]:
+    """Maps any matrix to one of full rank, with singular values between 0.1 and 1.9: an input for laws of inverses.
+
+    The result is a reflection plus a perturbation below its smallest singular value. The reflection has entries of both
+    signs and a negative determinant.
+
+    Args:
+        x: Any matrix.
+
+    Examples:
+        >>> torch.linalg.matrix_rank(well_conditioned(torch.zeros(3, 2)))
+        tensor(2)
+    """
+    m, n = x.shape[-2:]
+    v = torch.arange(1, max(m, n) + 1).to(x)
+    reflection = torch.eye(len(v)).to(x) - 2 * torch.outer(v, v) / v.square().sum()
+    return reflection[:m, :n] + 0.9 * x / (1 + torch.linalg.matrix_norm(x, keepdim=True))
 
 
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _norms_claims()
-    yield from _dot_claims()
-    yield from _projection_claims()
-    yield from _matmul_claims()
-    yield from _least_squares_claims()
+    """Laws of norms, projections, least squares and QR."""
+    vector, pair = shape("b 4"), (shape("b 4"), shape("b 4"))
+    rotated = invariance(sample=lambda draw: torch.linalg.qr(draw.normal(4, 4)).Q, act=lambda q, x: x @ q)
+    for law in (homogeneity(), convexity(), finiteness(), rotated):
+        yield Claim(law, norm, vector)
+    for p in (1, 2, math.inf):
+        yield Claim(metric(), partial(distance, p=p), pair, f"distance(p={p})")
+    for law in (scale_invariance(input=0), triangle_inequality(), finiteness()):
+        yield Claim(law, angle, pair)
+    for law in (idempotence(input=0), linearity(input=0)):
+        yield Claim(law, project, pair)
+        yield Claim(law, project_onto_columns, (vector, shape("b 4 k:1..3")))
+    tall = transformed(well_conditioned, "b 4 3")
+    for solve in (least_squares, normal_equations, partial(ridge, penalty=0.5)):
+        name = getattr(solve, "__name__", "ridge(penalty=0.5)")
+        yield Claim(linearity(input=1), solve, (tall, vector), name)
+        yield Claim(gradient(), solve, (tall, vector), name)
+    for decompose in (qr, modified_gram_schmidt, householder_qr, givens_qr):
+        yield Claim(orthonormality(), decompose, tall)
+        yield Claim(gradient(), decompose, tall)
+    similar = invariance(
+        sample=lambda draw: well_conditioned(draw.normal(3, 3)), act=lambda s, a: s @ a @ torch.linalg.inv(s)
+    )
+    yield Claim(similar, characteristic_polynomial, transformed(well_conditioned, "b 3 3"))

@@ -1,11 +1,4 @@
-"""The inverse root of a covariance, with a gradient that equal variances do not spoil.
-
-Tall matrices in pieces that stay in the cache.
-Mean and spread of data, gathered batch by batch.
-The whitening matrices of a covariance: by principal axes, closest to the data, triangular.
-Standardising: every feature brought to mean 0 and variance 1.
-Whitening: data turned and stretched until no two features are correlated.
-"""
+"""Standardization and whitening, on tensors and on streams of batches."""
 
 from __future__ import annotations
 
@@ -20,27 +13,21 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lawful.laws import (
-    AtMost,
     Claim,
-    Draw,
-    Equal,
-    Map,
-    Statement,
     agreement,
-    boundedness,
     gradient,
-    law,
     permutation_equivariance,
     scale_invariance,
-    second_order_gradient,
     shape,
     shift_invariance,
+    symmetry,
     transformed,
+    whiteness,
 )
 
 
 class _Lyapunov(torch.autograd.Function):
-    """X with S X + X S = B, for S = V diag(roots) Vᵀ; where two roots add up to 0, nothing."""
+    """Solves S X + X S = B for S = V diag(roots) Vᵀ; 0 where two roots sum to 0."""
 
     generate_vmap_rule = True
 
@@ -62,9 +49,9 @@ class _Lyapunov(torch.autograd.Function):
 
 
 class _InverseRoot(torch.autograd.Function):
-    """R = A^{-1/2}: with S = A R its derivative is dR = -R X R, S X + X S = dA, in which no difference is divided by.
+    """R = A^{-1/2}, with the derivative dR = -R X R, where S X + X S = dA and S = A R.
 
-    Where A has no variance, R keeps it so to first order.
+    It divides by no difference of eigenvalues. The null space of A is preserved to first order.
     """
 
     generate_vmap_rule = True
@@ -90,16 +77,16 @@ class _InverseRoot(torch.autograd.Function):
 
 
 def inverse_root(a: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
-    r"""Returns the symmetric $R$ with $R A R = 1$, of a symmetric positive definite $A$.
+    r"""Inverse square root of a symmetric positive semidefinite matrix.
 
     $$A^{-1/2} = V \Lambda^{-1/2} V^\mathsf{T}, \qquad A = V \Lambda V^\mathsf{T}$$
 
-    Eigenvalues below rounding, $d$ times the precision times the largest, count as 0, and so do their inverses.
-    Derivatives are right where eigenvalues coincide too, unlike those of the decomposition. Of a matrix without full
-    rank the first one is right, along matrices of the same rank.
+    Eigenvalues up to $d$ times the machine epsilon times the largest count as 0, and so do their inverses. First and
+    second derivatives are correct at repeated eigenvalues, unlike those of an eigendecomposition. For a singular matrix
+    the first derivative is correct along matrices of the same rank.
 
     Args:
-        a: The matrix $A$.
+        a: Matrix $A$.
 
     Examples:
         >>> inverse_root(torch.tensor([[4.0, 0.0], [0.0, 0.25]]))
@@ -109,81 +96,38 @@ def inverse_root(a: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
     return _InverseRoot.apply(a)[0]
 
 
-def _inverse_root_claims() -> Iterator[Claim]:
-    """The laws that the inverse root obeys."""
-
-    def definite(x: Tensor) -> Tensor:
-        x = x.tanh()
-        return x @ x.mT + torch.eye(x.shape[-1]).to(x)
-
-    def both_sides(a: Tensor) -> Tensor:
-        return inverse_root(a) @ a @ inverse_root(a)
-
-    def one(a: Tensor) -> Tensor:
-        return torch.eye(a.shape[-1]).to(a).expand_as(a)
-
-    def by_svd(a: Tensor) -> Tensor:
-        axes, values, _ = torch.linalg.svd(a)
-        return axes * values.rsqrt()[..., None, :] @ axes.mT
-
-    yield Claim(agreement(other=one), both_sides, transformed(definite, "b 3 3"), name="R A R = 1")
-    yield Claim(agreement(other=by_svd), inverse_root, transformed(definite, "b 3 3"))
-    yield Claim(gradient(), lambda x: inverse_root(definite(x)), transformed(torch.tanh, "b 3 3"), name="inverse_root")
-
-    def flat(x: Tensor) -> Tensor:
-        factor = x.tanh() + torch.tensor([[3.0, 0.0], [0.0, 3.0], [3.0, -3.0]]).to(x)
-        return factor @ factor.mT
-
-    def pseudo_inverse(a: Tensor) -> Tensor:
-        return inverse_root(a) @ inverse_root(a)
-
-    rank_two = transformed(flat, "b 3 2")
-    inverted = agreement(other=lambda a: torch.linalg.pinv(a, rtol=1e-4, hermitian=True))
-    yield Claim(inverted, pseudo_inverse, rank_two, name="R R = A⁺ at rank 2 of 3")
-    yield Claim(
-        gradient(), lambda x: inverse_root(flat(x)), transformed(torch.tanh, "b 3 2"), name="inverse_root at rank 2"
-    )
-
-    def nearly_one(x: Tensor) -> Tensor:
-        return inverse_root(one(x) + (x + x.mT) / 9)
-
-    for law in (gradient(), second_order_gradient()):
-        yield Claim(law, nearly_one, transformed(torch.zeros_like, "b 2 2"), name="inverse_root at 1")
+_CHUNK_ENTRIES = 2**18  # two megabytes of float64
 
 
-ENTRIES = 2**18
-"""How many entries a piece has: two megabytes of float64."""
+def _chunks(x: Tensor) -> tuple[Tensor, ...]:
+    """Splits a tensor along its first dimension into views that fit the cache."""
+    return x.split(max(1, _CHUNK_ENTRIES // max(1, x[:1].numel())))
 
 
-def pieces(x: Tensor) -> tuple[Tensor, ...]:
-    """Splits a tensor along its first axis into views of at most `ENTRIES` entries, or one row each."""
-    return x.split(max(1, ENTRIES // max(1, x[:1].numel())))
-
-
-def for_numpy(*tensors: Tensor) -> bool:
-    """Says whether NumPy may work on the memory of tensors: of one type that it has, with no gradient asked for."""
+def _numpy_compatible(*tensors: Tensor) -> bool:
+    """Returns whether NumPy can work on the memory of the tensors: one real dtype, on the CPU, without gradient."""
     kinds = {(x.dtype, x.device.type, x.requires_grad) for x in tensors}
     return len(kinds) == 1 and kinds <= {(dtype, "cpu", False) for dtype in (torch.float32, torch.float64)}
 
 
-def row_by_row(function: Callable[..., Any], x: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
-    """Returns `function(x, mean, factor)`, of the shape of `x`, computed by NumPy in pieces where that can be.
+def _apply_rowwise(function: Callable[..., Any], x: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
+    """Returns `function(x, mean, factor)`, of the shape of `x`, in chunks by NumPy where possible.
 
-    NumPy allocates large arrays in huge pages, and PyTorch does not: that is half of the time.
+    NumPy allocates large arrays in huge pages and PyTorch does not, which saves half of the time.
     """
-    if x.dim() == mean.dim() or not for_numpy(x, mean, factor):
+    if x.dim() == mean.dim() or not _numpy_compatible(x, mean, factor):
         return function(x, mean, factor)
     y = torch.from_numpy(np.empty(x.shape, dtype=x.numpy().dtype))
     with np.errstate(over="ignore", invalid="ignore"):
-        for rows, out in zip(pieces(x), pieces(y), strict=True):
+        for rows, out in zip(_chunks(x), _chunks(y), strict=True):
             out.numpy()[...] = function(rows.numpy(), mean.numpy(), factor.numpy())
     return y
 
 
-def centred(x: Tensor, axes: Sequence[int]) -> Tensor:
-    """Takes the mean over the axes away; where nothing varies, exactly 0 is left.
+def _center(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Subtracts the mean over the dimensions; constants give exactly 0.
 
-    The first entry is taken away before the mean is formed, so that the mean of equal numbers does not round.
+    The first entry is subtracted before the mean is computed, so that the mean of equal numbers does not round.
     """
     first = x.detach()
     for axis in axes:
@@ -192,17 +136,24 @@ def centred(x: Tensor, axes: Sequence[int]) -> Tensor:
     return off - off.mean(tuple(axes), keepdim=True)
 
 
-def squares(x: Float[Tensor, "n ..."]) -> Float[Tensor, ...]:
-    r"""Sums the squares of each feature, $\sum_n x_{nd}^2$."""
+def sum_of_squares(x: Float[Tensor, "n ..."]) -> Float[Tensor, ...]:
+    r"""Sum of squares of each feature, $\sum_n x_{nd}^2$.
+
+    Args:
+        x: Centered data.
+    """
     return x.square().sum(0)
 
 
-def products(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
-    r"""Sums the products of all pairs of features, $X^\mathsf{T} X$.
+def sum_of_products(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
+    r"""Sum of products of all pairs of features, $X^\mathsf{T} X$.
 
-    NumPy knows that a matrix times itself is symmetric, and computes half of it.
+    NumPy computes only half of the symmetric product.
+
+    Args:
+        x: Centered data.
     """
-    if not for_numpy(x):
+    if not _numpy_compatible(x):
         return x.mT @ x
     rows = x.numpy()
     with np.errstate(over="ignore", invalid="ignore"):
@@ -211,148 +162,96 @@ def products(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
 
 @dataclass(frozen=True, eq=False)
 class RunningMoments:
-    r"""Counts data, and keeps their mean $\mu$ and their scatter $S$, squares or products of what is off the mean.
-
-    Two parts of the data become one without a second look at either, and without cancellation:
+    r"""Count, mean $\mu$ and scatter $S$ of data, merged over batches without cancellation.
 
     $$\mu = \mu_a + \tfrac{n_b}{n} \delta, \qquad S = S_a + S_b + \tfrac{n_a n_b}{n} \, \delta \delta^\mathsf{T},
     \qquad \delta = \mu_b - \mu_a$$
 
-    No gradient passes. A feature that never varies has a scatter of exactly 0.
+    Moments carry no gradient. A constant feature has a scatter of exactly 0.
 
     Reference:
         Chan, Golub and LeVeque, *Updating formulae and a pairwise algorithm for computing sample variances*, 1979.
 
     Args:
-        n: How many rows there were.
-        mean: $\mu$.
-        scatter: $S$.
-        scatters: What $S$ sums: `squares`, for each feature, or `products`, for each pair.
+        count: Number of rows.
+        mean: Mean $\mu$.
+        scatter: Scatter $S$.
+        scatter_fn: `sum_of_squares` (per feature) or `sum_of_products` (per pair of features).
 
     Examples:
-        >>> found = RunningMoments.of(torch.tensor([[0.0], [2.0]]), scatters=squares)
-        >>> found.merge(RunningMoments.of(torch.tensor([[4.0]]), scatters=squares)).mean
+        >>> moments = RunningMoments.from_data(torch.tensor([[0.0], [2.0]]), sum_of_squares)
+        >>> moments.merge(RunningMoments.from_data(torch.tensor([[4.0]]), sum_of_squares)).mean
         tensor([2.])
     """
 
-    n: int
+    count: int
     mean: Tensor
     scatter: Tensor
-    scatters: Callable[[Tensor], Tensor]
+    scatter_fn: Callable[[Tensor], Tensor]
 
     @classmethod
-    def of(cls, x: Float[Tensor, "n ..."], *, scatters: Callable[[Tensor], Tensor]) -> RunningMoments:
-        """Reads a batch, one row for each sample; refuses numbers that are not finite.
+    def from_data(cls, x: Float[Tensor, "n ..."], scatter_fn: Callable[[Tensor], Tensor]) -> RunningMoments:
+        """Computes the moments of data, one row per sample, in one pass around an estimate of the mean.
 
-        One pass measures from a guess of the mean, which is that of some rows; the rest of the way is made up for.
+        Raises:
+            ValueError: If an entry or its square is not finite, or if squares underflow.
         """
         if not x.is_floating_point():
-            raise TypeError(f"real numbers were wanted: got {x.dtype}")
+            raise TypeError(f"expected a floating-point dtype, got {x.dtype}")
         if x.dim() == 0 or x.numel() == 0:
-            raise ValueError(f"at least one row and one feature were wanted: got shape {tuple(x.shape)}")
+            raise ValueError(f"expected at least one row and one feature, got shape {tuple(x.shape)}")
         x, first = x.detach(), x[0].detach()
         guess = first + (x[:: max(1, len(x) // 256)] - first).mean(0)
-        sums, scatter = torch.zeros_like(first), torch.zeros_like(scatters(first[None]))
-        parts = pieces(x)
-        room = torch.empty_like(parts[0])
-        for part in parts:
-            off = torch.sub(part, guess, out=room[: len(part)])
-            sums, scatter = sums + off.sum(0), scatter + scatters(off)
+        sums, scatter = torch.zeros_like(first), torch.zeros_like(scatter_fn(first[None]))
+        chunks = _chunks(x)
+        buffer = torch.empty_like(chunks[0])
+        for chunk in chunks:
+            off = torch.sub(chunk, guess, out=buffer[: len(chunk)])
+            sums, scatter = sums + off.sum(0), scatter + scatter_fn(off)
         shift = sums / len(x)
-        found = cls(len(x), guess + shift, scatter - scatters(shift[None]) * len(x), scatters)
-        if not (found.mean.isfinite().all() and found.scatter.isfinite().all()):
-            raise ValueError("finite numbers, with finite squares, were wanted: got NaN, infinite or huge ones")
-        spread = found.scatter if found.scatter.shape == first.shape else found.scatter.diagonal()
-        none = spread == 0
-        if bool(none.any()) and bool((x[:, none] != first[none]).any()):
-            raise ValueError("numbers with squares above 0 were wanted: got differences whose squares vanish")
-        return found
+        moments = cls(len(x), guess + shift, scatter - scatter_fn(shift[None]) * len(x), scatter_fn)
+        if not (moments.mean.isfinite().all() and moments.scatter.isfinite().all()):
+            raise ValueError("expected finite data with finite squares, got NaN, infinite or too large entries")
+        variances = moments.scatter if moments.scatter.shape == first.shape else moments.scatter.diagonal()
+        constant = variances == 0
+        if bool(constant.any()) and bool((x[:, constant] != first[constant]).any()):
+            raise ValueError("expected data whose squares do not underflow, got differences too small to square")
+        return moments
 
     @classmethod
-    def over(cls, batches: Iterable[Tensor], *, scatters: Callable[[Tensor], Tensor]) -> RunningMoments:
-        """Reads batch after batch, of any sizes, and keeps none."""
-        parts = (cls.of(batch, scatters=scatters) for batch in batches)
+    def from_batches(cls, batches: Iterable[Tensor], scatter_fn: Callable[[Tensor], Tensor]) -> RunningMoments:
+        """Computes the moments of a stream of batches of any sizes."""
+        parts = (cls.from_data(batch, scatter_fn) for batch in batches)
         first = next(parts, None)
         if first is None:
-            raise ValueError("at least one batch was wanted: got none")
+            raise ValueError("expected at least one batch, got none")
         return reduce(RunningMoments.merge, parts, first)
 
     def merge(self, other: RunningMoments) -> RunningMoments:
-        """Returns the moments of both parts of the data."""
-        if self.scatters is not other.scatters:
-            kinds = f"{self.scatters.__name__} and {other.scatters.__name__}"
-            raise ValueError(f"moments of one kind were wanted: got {kinds}")
+        """Returns the moments of the union of the data."""
+        if self.scatter_fn is not other.scatter_fn:
+            names = f"{self.scatter_fn.__name__} and {other.scatter_fn.__name__}"
+            raise ValueError(f"expected moments with the same scatter_fn, got {names}")
         if self.mean.shape != other.mean.shape:
-            raise ValueError(f"features of shape {tuple(self.mean.shape)} were wanted: got {tuple(other.mean.shape)}")
-        n, delta = self.n + other.n, other.mean - self.mean
-        between = self.scatters(delta[None]) * (self.n * other.n / n)
+            raise ValueError(f"expected features of shape {tuple(self.mean.shape)}, got {tuple(other.mean.shape)}")
+        count, delta = self.count + other.count, other.mean - self.mean
+        between = self.scatter_fn(delta[None]) * (self.count * other.count / count)
         return RunningMoments(
-            n, self.mean + delta * (other.n / n), self.scatter + other.scatter + between, self.scatters
+            count, self.mean + delta * (other.count / count), self.scatter + other.scatter + between, self.scatter_fn
         )
 
 
-def _moments_claims() -> Iterator[Claim]:
-    """The laws that moments obey: a stream gives what the whole gives."""
-
-    def streamed(x: Tensor) -> tuple[Tensor, Tensor]:
-        found = RunningMoments.over(x.split(3), scatters=products)
-        return found.mean, found.scatter / found.n
-
-    def equation(x: Tensor) -> tuple[Tensor, Tensor]:
-        mean = x.mean(0)
-        return mean, (x - mean).mT @ (x - mean) / len(x)
-
-    yield Claim(agreement(other=lambda x: x - x.mean(0)), lambda x: centred(x, (0,)), shape("n 3"), name="centred")
-    both = agreement(other=lambda x: x - x.mean((0, 2), keepdim=True))
-    yield Claim(both, lambda x: centred(x, (0, 2)), shape("n 3 2"), name="centred, two axes")
-
-    def squared(x: Tensor) -> Tensor:
-        found = RunningMoments.over(x.split(2), scatters=squares)
-        return torch.stack([found.mean, found.scatter, torch.full_like(found.mean, found.n)])
-
-    def one_by_one(x: Tensor) -> Tensor:
-        mean = x.mean(0)
-        return torch.stack([mean, (x - mean).square().sum(0), torch.full_like(mean, len(x))])
-
-    def many(x: Tensor) -> Tensor:
-        return x[torch.arange(600) % 6]
-
-    def all_at_once(x: Tensor) -> Tensor:
-        found = RunningMoments.of(many(x), scatters=products)
-        return torch.cat([found.mean[None], found.scatter / found.n])
-
-    def repeated(x: Tensor) -> Tensor:
-        return torch.cat([part[None] if part.dim() == 1 else part for part in equation(x)])
-
-    def varying(x: Tensor) -> Tensor:
-        return (centred(x.expand(7, 3), (0,)) != 0).any().to(x)
-
-    yield Claim(agreement(other=one_by_one), squared, shape("n:1..5 3"), name="Moments.over: squares")
-    yield Claim(agreement(other=repeated), all_at_once, shape("6 2"), name="Moments.of 600 rows")
-    yield Claim(
-        agreement(other=lambda x: x.new_zeros(())), varying, shape("3"), name="centred: constants give exactly 0"
-    )
-    for i, part in enumerate(("mean", "covariance")):
-
-        def one(x: Tensor, i: int = i) -> Tensor:
-            return streamed(x)[i]
-
-        def other(x: Tensor, i: int = i) -> Tensor:
-            return equation(x)[i]
-
-        yield Claim(agreement(other=other), one, shape("n:1..8 3"), name=f"Moments.over: {part}")
-
-
 def pca_whitening(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
-    r"""Whitens along the principal axes, the direction of most variance first.
+    r"""PCA whitening matrix: columns along the principal axes, largest variance first.
 
     $$W = V \Lambda^{-1/2}, \qquad \Sigma = V \Lambda V^\mathsf{T}$$
 
-    Eigenvalues below rounding, $d$ times the precision times the largest, count as 0, and their columns are 0. An
-    eigenvector has no sign of its own: its largest entry is positive, but for the last one, by which $\det V = 1$.
+    Use it as `whiten(x, method=pca_whitening)`. Eigenvalues up to $d$ times the machine epsilon times the largest count
+    as 0, and their columns are 0. Signs: the largest entry of every eigenvector is positive, except for the last one,
+    whose sign makes $\det V = 1$.
 
     Args:
-        covariance: $\Sigma$, symmetric and positive semidefinite.
+        covariance: Covariance $\Sigma$.
 
     Examples:
         >>> pca_whitening(torch.tensor([[4.0, 0.0], [0.0, 1.0]]))
@@ -368,49 +267,54 @@ def pca_whitening(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*ba
 
 
 def zca_whitening(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
-    r"""Whitens with the symmetric matrix, which of all whitening matrices moves the data least.
+    r"""ZCA whitening matrix: the symmetric one, which changes the data least.
 
     $$W = \Sigma^{-1/2} = V \Lambda^{-1/2} V^\mathsf{T}, \qquad \Sigma = V \Lambda V^\mathsf{T}$$
 
-    It is `inverse_root`, whose derivatives are right where variances are equal.
+    Use it as `whiten(x, method=zca_whitening)`. Derivatives are correct at equal variances (`inverse_root`).
 
     Args:
-        covariance: $\Sigma$, symmetric and positive semidefinite.
+        covariance: Covariance $\Sigma$.
 
     Examples:
         >>> zca_whitening(torch.tensor([[1.0, 0.0], [0.0, 4.0]]))
         tensor([[1.0000, 0.0000],
                 [0.0000, 0.5000]])
     """
-    return inverse_root(_finite(covariance))
+    return inverse_root(_check_covariance(covariance))
 
 
-def cholesky(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
-    r"""Whitens feature after feature: each by itself and those before it, as Gram and Schmidt do.
+def cholesky_whitening(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
+    r"""Cholesky whitening matrix: upper triangular, so that each output depends on its feature and the previous ones.
 
     $$W = L^{-\mathsf{T}}, \qquad \Sigma = L L^\mathsf{T}$$
 
-    $L$ is lower triangular, $W$ upper triangular. A feature that those before it determine, up to rounding, gets a
-    column of 0. How large the features are makes no difference to this.
+    Use it as `whiten(x, method=cholesky_whitening)`. A feature that is a linear combination of the previous ones, up to
+    rounding and whatever its units, gets a column of 0.
 
     Args:
-        covariance: $\Sigma$, symmetric and positive semidefinite.
+        covariance: Covariance $\Sigma$.
 
     Examples:
-        >>> cholesky(torch.tensor([[4.0, 2.0], [2.0, 2.0]]))
+        >>> cholesky_whitening(torch.tensor([[4.0, 2.0], [2.0, 2.0]]))
         tensor([[ 0.5000, -0.5000],
                 [ 0.0000,  1.0000]])
     """
-    lower = _lower(_finite(covariance))
+    lower = _lower(_check_covariance(covariance))
     kept = lower.diagonal(dim1=-2, dim2=-1) > 0
     full = lower + torch.diag_embed((~kept).to(lower))
     one = torch.eye(lower.shape[-1]).to(lower).expand_as(lower)
     return torch.linalg.solve_triangular(full, one, upper=False).mT * kept[..., None, :]
 
 
-def _finite(covariance: Tensor) -> Tensor:
+def _check_covariance(covariance: Tensor) -> Tensor:
+    if covariance.dim() < 2 or covariance.shape[-1] != covariance.shape[-2]:
+        raise ValueError(
+            f"expected a covariance of shape (*batch, d, d), got {tuple(covariance.shape)}: "
+            "to whiten data use whiten(x)"
+        )
     if not covariance.isfinite().all():
-        raise ValueError("a finite covariance was wanted: got NaN or infinite entries")
+        raise ValueError("expected a finite covariance, got NaN or infinite entries")
     return covariance
 
 
@@ -419,14 +323,14 @@ def _rounding(covariance: Tensor) -> float:
 
 
 def _axes(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """The principal axes, of the largest variance first, and what makes each variance 1: 0 where there is none."""
-    values, axes = torch.linalg.eigh(_finite(covariance))
-    none = values <= _rounding(covariance) * values[..., -1:]
-    return axes.flip(-1), values.masked_fill(none, torch.inf).rsqrt().flip(-1)[..., None, :]
+    """Returns the principal axes, largest variance first, and the inverse standard deviations; 0 for variance 0."""
+    values, axes = torch.linalg.eigh(_check_covariance(covariance))
+    zero = values <= _rounding(covariance) * values[..., -1:]
+    return axes.flip(-1), values.masked_fill(zero, torch.inf).rsqrt().flip(-1)[..., None, :]
 
 
 def _lower(covariance: Tensor) -> Tensor:
-    """The Cholesky factor; the column of a feature that those before it determine is 0."""
+    """Returns the Cholesky factor; the column of a linearly dependent feature is 0."""
     floor = _rounding(covariance) * covariance.diagonal(dim1=-2, dim2=-1)
     lower, failed = torch.linalg.cholesky_ex(covariance)
     if bool((failed == 0).all() & (lower.diagonal(dim1=-2, dim2=-1).square() > floor).all()):
@@ -440,128 +344,63 @@ def _lower(covariance: Tensor) -> Tensor:
     return torch.stack(columns, -1).tril()
 
 
-def _rotations_claims() -> Iterator[Claim]:
-    """The laws that whitening matrices obey."""
-
-    def covariances(x: Tensor) -> Tensor:
-        return x @ x.mT / (1 + x.square().sum((-1, -2), keepdim=True)) + torch.diag(torch.tensor([0.5, 1.0, 2.0])).to(x)
-
-    def flat_covariances(x: Tensor) -> Tensor:
-        factor = x.tanh() + torch.tensor([[3.0, 0.0], [0.0, 3.0], [3.0, -3.0]]).to(x)
-        return factor @ factor.mT
-
-    inputs, flat = transformed(covariances, "b 3 3"), transformed(flat_covariances, "b 3 2")
-    for rotation in (pca_whitening, zca_whitening, cholesky):
-
-        def whitened(covariance: Tensor, rotation: Callable[[Tensor], Tensor] = rotation) -> Tensor:
-            return rotation(covariance).mT @ covariance @ rotation(covariance)
-
-        def restored(covariance: Tensor, rotation: Callable[[Tensor], Tensor] = rotation) -> Tensor:
-            return covariance @ rotation(covariance) @ rotation(covariance).mT @ covariance
-
-        name = rotation.__name__
-        yield Claim(agreement(other=_ones), whitened, inputs, name=f"{name}: Wᵀ Σ W = 1")
-        yield Claim(agreement(other=torch.clone), restored, flat, name=f"{name}: Σ W Wᵀ Σ = Σ at rank 2 of 3")
-
-    def volume(covariance: Tensor) -> Tensor:
-        return torch.linalg.det(pca_whitening(covariance))
-
-    def from_variances(covariance: Tensor) -> Tensor:
-        return torch.linalg.det(covariance).rsqrt()
-
-    yield Claim(agreement(other=from_variances), volume, inputs, name="pca: det W > 0")
-
-    def lengths(covariance: Tensor) -> Tensor:
-        return pca_whitening(covariance).mT @ pca_whitening(covariance)
-
-    def inverse_variances(covariance: Tensor) -> Tensor:
-        return torch.diag_embed(1 / torch.linalg.svdvals(covariance))
-
-    yield Claim(agreement(other=inverse_variances), lengths, inputs, name="pca: Wᵀ W = 1 / Λ")
-    yield Claim(agreement(other=_by_svd), zca_whitening, inputs)
-
-    def beyond_opposite(covariance: Tensor) -> Tensor:
-        columns = pca_whitening(covariance)[..., :-1]
-        return columns.amax(-2) + columns.amin(-2)
-
-    yield Claim(boundedness(low=0.0), beyond_opposite, inputs, name="pca: the largest entry of a column is positive")
-
-    def triangular(covariance: Tensor) -> Tensor:
-        return torch.linalg.inv(torch.linalg.cholesky(covariance)).mT.triu()
-
-    yield Claim(agreement(other=triangular), cholesky, inputs, name="cholesky: W is triangular")
-
-    def turn(covariance: Tensor) -> Tensor:
-        between = torch.linalg.solve(zca_whitening(covariance), pca_whitening(covariance))
-        return between.mT @ between
-
-    yield Claim(agreement(other=_ones), turn, inputs, name="pca is zca, turned")
-
-
-def _by_svd(covariance: Tensor) -> Tensor:
-    axes, variances, _ = torch.linalg.svd(covariance)
-    return axes * variances.rsqrt()[..., None, :] @ axes.mT
-
-
-def _ones(covariance: Tensor) -> Tensor:
-    return torch.eye(covariance.shape[-1]).to(covariance).expand_as(covariance)
-
-
-def standardize(x: Float[Tensor, "*shape"], *, axes: Sequence[int] = (0,), eps: float = 0.0) -> Float[Tensor, "*shape"]:
-    r"""Takes the mean away and divides by the standard deviation (the z-score).
+def standardize(
+    x: Float[Tensor, "*shape"], *, dim: int | Sequence[int] = 0, eps: float = 0.0
+) -> Float[Tensor, "*shape"]:
+    r"""Standardizes data to mean 0 and variance 1 (z-score).
 
     $$z_{nd} = \frac{x_{nd} - \mu_d}{\sqrt{\sigma_d^2 + \epsilon}}, \qquad
     \mu_d = \tfrac{1}{N} \sum_n x_{nd}, \quad \sigma_d^2 = \tfrac{1}{N} \sum_n (x_{nd} - \mu_d)^2$$
 
-    Where nothing varies there is no unit to measure in: the result is exactly 0, and so is its gradient. How large
-    the numbers are makes no difference: squares are those of parts of the largest one.
+    Constants give exactly 0, with gradient 0. Data of any magnitude are accurate: squares are taken relative to the
+    largest entry.
 
     Args:
-        x: The data, with samples along the axes and any features along the others.
-        axes: The axes that $n$ runs over.
-        eps: $\epsilon$, not negative.
+        x: Data.
+        dim: Dimension or dimensions of the samples.
+        eps: Constant $\epsilon$ added to the variance.
 
     Examples:
         >>> standardize(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
         tensor([[-1.,  0.],
                 [ 1.,  0.]])
     """
-    if x.numel() == 0 or not axes:
-        raise ValueError(f"entries, and an axis to run over, were wanted: got shape {tuple(x.shape)}, axes {axes}")
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    if x.numel() == 0 or not dims:
+        raise ValueError(f"expected a non-empty tensor and at least one dim, got shape {tuple(x.shape)}, dim={dim}")
     _check_eps(eps)
-    off, axes = centred(x, axes), tuple(axes)
-    size = off.detach().abs().amax(axes, keepdim=True)
-    none = size == 0
-    size = size.clamp_min(eps**0.5).masked_fill(none, 1.0)
+    off = _center(x, dims)
+    size = off.detach().abs().amax(dims, keepdim=True)
+    constant = size == 0
+    size = size.clamp_min(eps**0.5).masked_fill(constant, 1.0)
     off = off / size
-    variance = off.square().mean(axes, keepdim=True) + eps / size / size
-    return off * variance.masked_fill(none, torch.inf).rsqrt()
+    variance = off.square().mean(dims, keepdim=True) + eps / size / size
+    return off * variance.masked_fill(constant, torch.inf).rsqrt()
 
 
 def _check_eps(eps: float) -> None:
     if not eps >= 0:
-        raise ValueError(f"eps is not negative: got {eps}")
+        raise ValueError(f"eps must not be negative, got {eps}")
 
 
-def _unit(variance: Tensor, eps: float) -> Tensor:
-    """What makes the variance 1: 0 where nothing varies."""
+def _inverse_std(variance: Tensor, eps: float) -> Tensor:
+    """Returns the inverse standard deviation; 0 for constants."""
     _check_eps(eps)
     return (variance + eps).masked_fill(variance == 0, torch.inf).rsqrt()
 
 
 @dataclass(frozen=True, eq=False)
 class Standardizer:
-    r"""Standardises new data as the data that it was fitted to, and back.
+    r"""Standardizer: fitted to data or to a stream of batches, applied to new data.
 
     $$z = (x - \mu) / \sqrt{\sigma^2 + \epsilon}, \qquad x = z \sqrt{\sigma^2 + \epsilon} + \mu$$
 
-    Samples lie along the first axis. A constant feature comes out as exactly 0, whatever it is in new data, and the
-    inverse gives the constant. Data so small that their squares vanish are refused, as are huge ones. `fit` and
-    `update` let no gradient pass, `transform` and `inverse` do.
+    Samples are along the first dimension. A constant feature is transformed to exactly 0, and back to the constant.
+    Gradients flow through `transform` and `inverse_transform`, not through `fit` and `update`.
 
     Args:
-        moments: Count, mean and squares of the data, from `fit`, or from `RunningMoments.over` a stream.
-        eps: $\epsilon$, not negative.
+        moments: Moments with `sum_of_squares`, from `fit` or from `RunningMoments.from_batches`.
+        eps: Constant $\epsilon$ added to the variance.
 
     Examples:
         >>> fitted = Standardizer.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
@@ -576,129 +415,81 @@ class Standardizer:
 
     def __post_init__(self) -> None:
         if self.moments.scatter.shape != self.mean.shape:
-            raise ValueError(f"moments with squares were wanted: got {self.moments.scatters.__name__}")
-        if self.moments.n < 2:
-            raise ValueError(f"a spread wants at least 2 rows: got {self.moments.n}")
-        _unit(self.variance, self.eps)
+            raise ValueError(f"expected moments with sum_of_squares, got {self.moments.scatter_fn.__name__}")
+        if self.moments.count < 2:
+            raise ValueError(f"expected at least 2 rows, got {self.moments.count}")
+        _inverse_std(self.variance, self.eps)
 
     @classmethod
     def fit(cls, x: Float[Tensor, "n ..."], *, eps: float = 0.0) -> Standardizer:
-        """Reads the data, which are to be finite."""
-        return cls(RunningMoments.of(x, scatters=squares), eps)
+        """Fits mean and variance to data."""
+        return cls(RunningMoments.from_data(x, sum_of_squares), eps)
 
     def update(self, batch: Float[Tensor, "n ..."]) -> Standardizer:
-        """Returns the one that has read a further batch too."""
-        return replace(self, moments=self.moments.merge(RunningMoments.of(batch, scatters=squares)))
+        """Returns a new standardizer, fitted to a further batch as well."""
+        return replace(self, moments=self.moments.merge(RunningMoments.from_data(batch, sum_of_squares)))
 
     @property
     def mean(self) -> Float[Tensor, ...]:
-        r"""$\mu$."""
+        r"""Mean $\mu$."""
         return self.moments.mean
 
     @property
     def variance(self) -> Float[Tensor, ...]:
-        r"""$\sigma^2$."""
-        return self.moments.scatter / self.moments.n
+        r"""Variance $\sigma^2$."""
+        return self.moments.scatter / self.moments.count
 
     @property
     def constant(self) -> Bool[Tensor, ...]:
-        """Which features never varied."""
+        """Which features are constant."""
         return self.moments.scatter == 0
 
     def transform(self, x: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-        """Standardises rows, or a single one."""
+        """Standardizes rows, or a single row."""
         self._check(x)
-        return row_by_row(lambda x, mean, unit: (x - mean) * unit, x, self.mean, _unit(self.variance, self.eps))
+        return _apply_rowwise(
+            lambda x, mean, unit: (x - mean) * unit, x, self.mean, _inverse_std(self.variance, self.eps)
+        )
 
-    def inverse(self, z: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-        """Undoes `transform`."""
+    def inverse_transform(self, z: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Inverts `transform`."""
         self._check(z)
         root = (self.variance + self.eps).sqrt().masked_fill(self.constant, 0.0)
-        return row_by_row(lambda z, mean, root: z * root + mean, z, self.mean, root)
+        return _apply_rowwise(lambda z, mean, root: z * root + mean, z, self.mean, root)
 
     def _check(self, x: Tensor) -> None:
         if x.shape[max(0, x.dim() - self.mean.dim()) :] != self.mean.shape:
-            raise ValueError(f"features of shape {tuple(self.mean.shape)} were wanted: got shape {tuple(x.shape)}")
+            raise ValueError(f"expected features of shape {tuple(self.mean.shape)}, got x of shape {tuple(x.shape)}")
 
 
-def _standardize_claims() -> Iterator[Claim]:
-    """The laws that standardising obeys."""
-    data = shape("n:2..6 3")
-    yield Claim(shift_invariance(axis=0), standardize, data)
-    yield Claim(scale_invariance(axis=0), standardize, data)
-    yield Claim(permutation_equivariance(axis=0), standardize, data)
-
-    def equation(x: Tensor) -> Tensor:
-        z = (x - x.mean(0)) / x.var(0, correction=0).sqrt()
-        return torch.where((x == x[0]).all(0), 0.0, z)
-
-    def over_both(x: Tensor) -> Tensor:
-        return standardize(x, axes=(0, 1), eps=0.1)
-
-    def lifted_equation(x: Tensor) -> Tensor:
-        return (x - x.mean()) / (x.var(correction=0) + 0.1).sqrt()
-
-    yield Claim(agreement(other=equation), standardize, data)
-    yield Claim(agreement(other=lifted_equation), over_both, data, name="standardize(axes=(0, 1), eps=0.1)")
-
-    def streamed(x: Tensor) -> Tensor:
-        return Standardizer.fit(x[:2], eps=0.1).update(x[2:]).transform(x)
-
-    def and_back(x: Tensor) -> Tensor:
-        fitted = Standardizer.fit(x)
-        return fitted.inverse(fitted.transform(x))
-
-    yield Claim(agreement(other=partial(standardize, eps=0.1)), streamed, shape("n:3..8 3"), name="Standardizer.update")
-    yield Claim(agreement(other=torch.clone), and_back, data, name="Standardizer.inverse")
-
-    def beside_five(x: Tensor) -> Tensor:
-        steps = torch.arange(len(x)).to(x)[:, None]
-        return torch.cat([x.tanh() + 3 * steps, 5 + 0 * steps], -1)
-
-    def of_new(x: Tensor) -> Tensor:
-        fitted, new = Standardizer.fit(x, eps=0.1), x + 1
-        return torch.cat(
-            [fitted.transform(new), fitted.inverse(new), fitted.constant.to(x)[None], fitted.variance[None]]
-        )
-
-    def written_out(x: Tensor) -> Tensor:
-        variance, varies, new = x.var(0, correction=0), x.new_tensor([1, 1, 0]), x + 1
-        z, y = (new - x.mean(0)) / (variance + 0.1).sqrt(), new * (variance + 0.1).sqrt()
-        return torch.cat([varies * z, varies * y + x.mean(0), 1 - varies[None], variance[None]])
-
-    constant = transformed(beside_five, "n:2..6 2")
-    yield Claim(agreement(other=written_out), of_new, constant, name="Standardizer(eps=0.1), a constant feature")
+_Method = Callable[[Tensor], Tensor]
 
 
-Rotation = Callable[[Tensor], Tensor]
-r"""From a covariance $\Sigma$ to a $W$ with $W^\mathsf{T} \Sigma W = 1$: `pca`, `zca`, `cholesky` or another."""
-
-
-def _lifted(covariance: Tensor, eps: float) -> Tensor:
+def _regularize(covariance: Tensor, eps: float) -> Tensor:
     if not eps >= 0:
-        raise ValueError(f"eps is not negative: got {eps}")
+        raise ValueError(f"eps must not be negative, got {eps}")
     return covariance + eps * torch.eye(covariance.shape[-1]).to(covariance)
 
 
 def whiten(
-    x: Float[Tensor, "*batch n d"], *, rotation: Rotation = zca_whitening, eps: float = 0.0
+    x: Float[Tensor, "*batch n d"], *, method: _Method = zca_whitening, eps: float = 0.0
 ) -> Float[Tensor, "*batch n d"]:
-    r"""Makes the covariance of the data the identity.
+    r"""Whitens data: mean 0 and identity covariance.
 
     $$Z = (X - \mu) \, W, \qquad W^\mathsf{T} (\Sigma + \epsilon) \, W = 1, \qquad
     \Sigma = \tfrac{1}{N} (X - \mu)^\mathsf{T} (X - \mu)$$
 
-    Any $W$ times an orthogonal matrix is another: `rotation` says which one is meant. Directions without variance
-    come out as 0. The gradient of `pca_whitening` is that of an eigendecomposition, with no value where eigenvalues coincide;
-    `zca_whitening` has one there too, and `cholesky` wherever the data have full rank.
+    $W$ is unique up to an orthogonal factor, which `method` chooses. Directions without variance give 0. The gradient
+    of `pca_whitening` is undefined at repeated eigenvalues; `zca_whitening` has one there, and `cholesky_whitening`
+    wherever the covariance has full rank.
 
     Reference:
         Kessy, Lewin and Strimmer, *Optimal Whitening and Decorrelation*, 2018.
 
     Args:
-        x: The data $X$, a row for each sample.
-        rotation: From the covariance to $W$: `pca_whitening`, `zca_whitening` or `cholesky`.
-        eps: $\epsilon$, not negative: small directions are stretched less.
+        x: Data $X$, one row per sample.
+        method: Function from the covariance to $W$: `pca_whitening`, `zca_whitening` or `cholesky_whitening`.
+        eps: Constant $\epsilon$ added to the variances.
 
     Examples:
         >>> x = torch.tensor([[0.0, 0.0], [2.0, 2.0], [4.0, 0.0], [2.0, -2.0]])
@@ -708,193 +499,116 @@ def whiten(
                 [0., 1.]])
     """
     if x.dim() < 2 or x.shape[-2] < 2 or x.numel() == 0:
-        raise ValueError(f"at least 2 rows and 1 feature were wanted: got shape {tuple(x.shape)}")
+        raise ValueError(f"expected at least 2 rows and 1 feature, got shape {tuple(x.shape)}")
     if not x.isfinite().all():
-        raise ValueError("finite numbers were wanted: got NaN or infinite ones")
-    off = centred(x, (-2,))
-    return off @ rotation(_lifted(off.mT @ off / x.shape[-2], eps))
+        raise ValueError("expected finite data, got NaN or infinite entries")
+    off = _center(x, (-2,))
+    return off @ method(_regularize(off.mT @ off / x.shape[-2], eps))
 
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    r"""Whitens new data as the data that it was fitted to, and back.
+    r"""Whitening transform: fitted to data or to a stream of batches, applied to new data.
 
     $$z = (x - \mu) \, W, \qquad x = z \, W^\mathsf{T} (\Sigma + \epsilon) + \mu$$
 
-    The second is the inverse since $W^\mathsf{T} (\Sigma + \epsilon) \, W = 1$. Where the data have no variance,
-    `transform` gives 0 and `inverse` gives the mean, so that the data come back all the same; `rank` says how many
-    directions there are besides. An $\epsilon$ above 0 keeps every direction. $\Sigma$ divides by $N$ (scikit-learn's
-    PCA by $N - 1$). `fit` and `update` let no gradient pass, `transform` and `inverse` do.
+    Directions without variance give 0 and are restored to the mean; `rank` counts the others. With $\epsilon > 0$
+    every direction is kept. $\Sigma$ divides by $N$ (scikit-learn's PCA by $N - 1$). Gradients flow through `transform`
+    and `inverse_transform`, not through `fit` and `update`.
 
     Args:
-        moments: Count, mean and products of the data, from `fit`, or from `RunningMoments.over` a stream.
-        rotation: From the covariance to $W$: `pca_whitening`, `zca_whitening` or `cholesky`.
-        eps: $\epsilon$, not negative.
+        moments: Moments with `sum_of_products`, from `fit` or from `RunningMoments.from_batches`.
+        method: Function from the covariance to $W$: `pca_whitening`, `zca_whitening` or `cholesky_whitening`.
+        eps: Constant $\epsilon$ added to the variances.
 
     Examples:
         >>> fitted = Whitening.fit(torch.tensor([[0.0, 0.0], [2.0, 2.0]]))
-        >>> fitted.rank, fitted.inverse(fitted.transform(torch.tensor([[4.0, 4.0]]))).round(decimals=4)
+        >>> fitted.rank, fitted.inverse_transform(fitted.transform(torch.tensor([[4.0, 4.0]]))).round(decimals=4)
         (1, tensor([[4., 4.]]))
         >>> fitted.update(torch.tensor([[0.0, 1.0]])).rank
         2
     """
 
     moments: RunningMoments
-    rotation: Rotation = zca_whitening
+    method: _Method = zca_whitening
     eps: float = 0.0
 
     def __post_init__(self) -> None:
         if self.moments.scatter.shape != (*self.moments.mean.shape, *self.moments.mean.shape):
-            raise ValueError(f"moments with products were wanted: got {self.moments.scatters.__name__}")
-        if self.moments.n < 2:
-            raise ValueError(f"a covariance wants at least 2 rows: got {self.moments.n}")
-        _lifted(self.covariance, self.eps)
+            raise ValueError(f"expected moments with sum_of_products, got {self.moments.scatter_fn.__name__}")
+        if self.moments.count < 2:
+            raise ValueError(f"expected at least 2 rows, got {self.moments.count}")
+        _regularize(self.covariance, self.eps)
 
     @classmethod
-    def fit(cls, x: Float[Tensor, "n d"], *, rotation: Rotation = zca_whitening, eps: float = 0.0) -> Whitening:
-        """Reads the data, which are to be finite."""
+    def fit(cls, x: Float[Tensor, "n d"], *, method: _Method = zca_whitening, eps: float = 0.0) -> Whitening:
+        """Fits mean and covariance to data."""
         if x.dim() != 2:
-            raise ValueError(f"a row for each sample was wanted: got shape {tuple(x.shape)}")
-        return cls(RunningMoments.of(x, scatters=products), rotation, eps)
+            raise ValueError(f"expected x of shape (n, d), got {tuple(x.shape)}")
+        return cls(RunningMoments.from_data(x, sum_of_products), method, eps)
 
     def update(self, batch: Float[Tensor, "n d"]) -> Whitening:
-        """Returns the one that has read a further batch too."""
-        return replace(self, moments=self.moments.merge(RunningMoments.of(batch, scatters=products)))
+        """Returns a new transform, fitted to a further batch as well."""
+        return replace(self, moments=self.moments.merge(RunningMoments.from_data(batch, sum_of_products)))
 
     @property
     def mean(self) -> Float[Tensor, " d"]:
-        r"""$\mu$."""
+        r"""Mean $\mu$."""
         return self.moments.mean
 
     @property
     def covariance(self) -> Float[Tensor, "d d"]:
-        r"""$\Sigma$."""
-        return self.moments.scatter / self.moments.n
+        r"""Covariance $\Sigma$."""
+        return self.moments.scatter / self.moments.count
 
     @cached_property
     def weight(self) -> Float[Tensor, "d d"]:
-        r"""$W$."""
-        return self.rotation(_lifted(self.covariance, self.eps))
+        r"""Whitening matrix $W$."""
+        return self.method(_regularize(self.covariance, self.eps))
 
     @cached_property
-    def weight_back(self) -> Float[Tensor, "d d"]:
-        r"""$W^\mathsf{T} (\Sigma + \epsilon)$, the inverse of $W$ on what it keeps."""
-        return self.weight.mT @ _lifted(self.covariance, self.eps)
+    def inverse_weight(self) -> Float[Tensor, "d d"]:
+        r"""Inverse $W^\mathsf{T} (\Sigma + \epsilon)$ of $W$, on the directions with variance."""
+        return self.weight.mT @ _regularize(self.covariance, self.eps)
 
     @cached_property
     def rank(self) -> int:
-        """How many directions are kept: the trace of the projection onto them."""
-        return round(float((self.weight @ self.weight_back).trace()))
+        """Number of directions with variance: the trace of the projection onto them."""
+        return round(float((self.weight @ self.inverse_weight).trace()))
 
     def transform(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
-        """Whitens rows, or a single one."""
+        """Whitens rows, or a single row."""
         self._check(x)
-        return row_by_row(lambda x, mean, weight: (x - mean) @ weight, x, self.mean, self.weight)
+        return _apply_rowwise(lambda x, mean, weight: (x - mean) @ weight, x, self.mean, self.weight)
 
-    def inverse(self, z: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
-        """Undoes `transform`."""
+    def inverse_transform(self, z: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+        """Inverts `transform`."""
         self._check(z)
-        return row_by_row(lambda z, mean, weight: z @ weight + mean, z, self.mean, self.weight_back)
+        return _apply_rowwise(lambda z, mean, weight: z @ weight + mean, z, self.mean, self.inverse_weight)
 
     def _check(self, x: Tensor) -> None:
         if x.shape[-1:] != self.mean.shape:
-            raise ValueError(f"{self.mean.numel()} features were wanted: got shape {tuple(x.shape)}")
-
-
-def _flatness(x: Tensor) -> Tensor:
-    """The least standard deviation along a principal axis, as a part of the largest: 0 for data of lower rank."""
-    spread = torch.linalg.svdvals(x - x.mean(-2, keepdim=True))
-    return spread[-1:] / spread[:1].clamp_min(torch.finfo(x.dtype).tiny)
-
-
-@law("[1 f(x)]ᵀ [1 f(x)] / n = 1", discover_with=None)
-def whiteness(f: Map, x: Tensor, *, draw: Draw) -> Statement:
-    """The columns of the output have mean 0, variance 1 and no correlation.
-
-    The domain leaves out data that are, or almost are, of lower rank.
-
-    Satisfied by: whitening.
-    Broken by: standardising; whitening with an eps.
-    """
-    draw.assume(_flatness(x) > 0.1)
-    y = f(x)
-    beside = torch.cat([torch.ones_like(y[:, :1]), y], -1)
-    moments = beside.mT @ beside / len(y)
-    return Equal(moments, torch.eye(len(moments)).to(y), exercised=True)
-
-
-@law("‖f(x) - x‖ ≤ ‖f(x) R - x‖, R orthogonal", discover_with=None)
-def least_change(f: Map, x: Tensor, *, draw: Draw) -> Statement:
-    """No rotation or reflection of the output is closer to the input, taken from its mean.
-
-    Satisfied by: ZCA-whitening; the orthogonal factor of a polar decomposition.
-    Broken by: PCA- and Cholesky-whitening.
-    """
-    y, off = f(x), x - x.mean(-2, keepdim=True)
-    turn = torch.linalg.qr(draw.normal(y.shape[-1], y.shape[-1])).Q
-    return AtMost((y - off).square().sum(), (y @ turn - off).square().sum())
-
-
-def _whiten_claims() -> Iterator[Claim]:
-    """The laws that whitening obeys."""
-
-    def flattened(x: Tensor) -> Tensor:
-        return torch.cat([x, 2 * x[..., :1] - x[..., 1:] + 1], -1)
-
-    data, flat = shape("n:4..7 3"), transformed(flattened, "n:4..7 2")
-    for rotation in (pca_whitening, zca_whitening, cholesky):
-        subject = partial(whiten, rotation=rotation)
-        yield Claim(whiteness(), subject, data, name=f"whiten(rotation={rotation.__name__})")
-
-        def and_back(x: Tensor, rotation: Rotation = rotation) -> Tensor:
-            fitted = Whitening.fit(x, rotation=rotation)
-            return fitted.inverse(fitted.transform(x))
-
-        name = f"Whitening.inverse, rotation={rotation.__name__}"
-        yield Claim(agreement(other=torch.clone), and_back, flat, name=f"{name}, rank 2 of 3")
-    yield Claim(least_change(), whiten, data, name="whiten(rotation=zca)")
-
-    def orthonormal(x: Tensor) -> Tensor:
-        q, r = torch.linalg.qr(x - x.mean(0))
-        return q * r.diagonal().sign() * len(x) ** 0.5
-
-    def gram_schmidt(x: Tensor) -> Tensor:
-        return whiten(x, rotation=cholesky)
-
-    far = agreement(other=orthonormal).excluding(_flatness, radius=0.1)
-    yield Claim(far, gram_schmidt, data, name="whiten(rotation=cholesky)")
-
-    def lifted(x: Tensor) -> Tensor:
-        return whiten(x, eps=0.5)
-
-    def streamed(x: Tensor) -> Tensor:
-        return Whitening.fit(x[:2], eps=0.5).update(x[2:]).transform(x)
-
-    def equation(x: Tensor) -> Tensor:
-        u, s, v = torch.linalg.svd(x - x.mean(0), full_matrices=False)
-        return u * (s / (s.square() / len(x) + 0.5).sqrt()) @ v
-
-    yield Claim(agreement(other=equation), lifted, data, name="whiten(eps=0.5)")
-    yield Claim(agreement(other=equation), streamed, data, name="Whitening.update(eps=0.5)")
-
-    def known(x: Tensor) -> Tensor:
-        fitted, lifted = Whitening.fit(x), Whitening.fit(x, eps=0.5)
-        ranks = x.new_tensor([[fitted.rank, lifted.rank, 0]])
-        return torch.cat([ranks, fitted.covariance, fitted.transform(x), lifted.inverse(lifted.transform(x + 1))])
-
-    def expected(x: Tensor) -> Tensor:
-        return torch.cat([x.new_tensor([[2, 3, 0]]), x.mT.cov(correction=0), whiten(x), x + 1])
-
-    def plane(x: Tensor) -> Tensor:
-        return flattened(x.tanh() + x.new_tensor([[3.0, 0.0], [0.0, 3.0], [-3.0, 0.0], [0.0, -3.0]]))
-
-    yield Claim(agreement(other=expected), known, transformed(plane, "4 2"), name="Whitening, rank 2 of 3")
+            raise ValueError(f"expected {self.mean.numel()} features, got x of shape {tuple(x.shape)}")
 
 
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _inverse_root_claims()
-    yield from _moments_claims()
-    yield from _rotations_claims()
-    yield from _standardize_claims()
-    yield from _whiten_claims()
+    """Laws of standardization and whitening."""
+    data = shape("n:4..7 3")
+    for law in (shift_invariance(axis=0), scale_invariance(axis=0), permutation_equivariance(axis=0)):
+        yield Claim(law, standardize, shape("n:2..6 3"))
+    for method in (pca_whitening, zca_whitening, cholesky_whitening):
+        yield Claim(whiteness(), partial(whiten, method=method), data, name=f"whiten(method={method.__name__})")
+
+        def round_trip(x: Tensor, method: _Method = method) -> Tensor:
+            fitted = Whitening.fit(x, method=method)
+            return fitted.inverse_transform(fitted.transform(x))
+
+        name = f"inverse_transform(transform(x)), method={method.__name__}"
+        yield Claim(agreement(other=torch.clone), round_trip, data, name=name)
+
+    def root_of_definite(x: Tensor) -> Tensor:
+        return inverse_root(x @ x.mT + torch.eye(3).to(x))
+
+    bounded = transformed(torch.tanh, "b 3 3")
+    yield Claim(symmetry(), root_of_definite, bounded, name="inverse_root")
+    yield Claim(gradient(), root_of_definite, bounded, name="inverse_root")

@@ -11,7 +11,7 @@ from lawful.laws.algebra import (
     inverse_element,
     involution,
 )
-from lawful.laws.bounds import boundedness, convexity, finiteness, lipschitz, monotonicity
+from lawful.laws.bounds import boundedness, convex_combination, convexity, finiteness, lipschitz, monotonicity
 from lawful.laws.densities import density_integrates_to_one, reparameterized_gradient, samples_follow_density, score
 from lawful.laws.dependence import (
     batch_independence,
@@ -88,9 +88,13 @@ from lawful.laws.masking import fully_masked_row_is_finite, masked_positions_hav
 from lawful.laws.metric import (
     cauchy_schwarz,
     identity_of_indiscernibles,
+    isometric_action,
     isometry,
+    left_invariance,
     metric,
     orthonormality,
+    positive_semidefiniteness,
+    separation,
     symmetry,
     triangle_inequality,
 )
@@ -107,10 +111,13 @@ from lawful.laws.probability import (
     divergence,
     dropout_scaling,
     gibbs_inequality,
+    infinite_off_support,
     non_negativity,
+    pinsker_inequality,
     sums_to_one,
     unbiasedness,
     variance_preservation,
+    whiteness,
 )
 from lawful.laws.statements import (
     AtMost,
@@ -196,6 +203,7 @@ __all__ = [
     "chunk_consistency",
     "commutativity",
     "compile_agreement",
+    "convex_combination",
     "convexity",
     "density_integrates_to_one",
     "derivative",
@@ -222,14 +230,17 @@ __all__ = [
     "identity_of_indiscernibles",
     "implied_laws",
     "index_along",
+    "infinite_off_support",
     "invariance",
     "inverse_element",
     "invertibility",
     "involution",
+    "isometric_action",
     "isometry",
     "kink_at",
     "law",
     "layout_independence",
+    "left_invariance",
     "linearity",
     "lipschitz",
     "locality",
@@ -248,7 +259,9 @@ __all__ = [
     "permutation_equivariance",
     "permutation_invariance",
     "piecewise_affinity",
+    "pinsker_inequality",
     "positions_matter",
+    "positive_semidefiniteness",
     "probabilities",
     "ragged_batches",
     "recurrence",
@@ -261,6 +274,7 @@ __all__ = [
     "scale_invariance",
     "score",
     "second_order_gradient",
+    "separation",
     "shape",
     "shift_invariance",
     "sparse_agreement",
@@ -279,4 +293,5 @@ __all__ = [
     "up_to",
     "variance_preservation",
     "weight_sharing",
+    "whiteness",
 ]

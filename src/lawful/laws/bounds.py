@@ -118,3 +118,15 @@ def _vector_jacobian_product(f: Map, x: Tensor, c: Tensor, default: Tensor) -> T
         y = f(leaf)
         found = torch.autograd.grad(y, leaf, c, allow_unused=True)[0] if y.requires_grad else None
     return found if found is not None and bool(found.isfinite().all()) and float(found.norm()) > 0 else default
+
+
+@law("min_j v_j ≤ f(q, k, v)_i ≤ max_j v_j", discover_with=None)
+def convex_combination(f: Map, q: Tensor, k: Tensor, v: Tensor) -> Statement:
+    """Every output of attention lies between the smallest and the largest value, entry by entry.
+
+    Satisfied by: softmax attention; kernel regression.
+    Broken by: weights that are negative or do not sum to one; a residual connection.
+    """
+    y = f(q, k, v)
+    low, high = v.amin(-2, keepdim=True), v.amax(-2, keepdim=True)
+    return AtMost((low.expand_as(y), y), (y, high.expand_as(y)), names=("min v", "y"))

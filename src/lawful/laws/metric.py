@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -82,6 +84,47 @@ def isometry(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     return Equal((f(x) - f(y)).norm(dim=-1), (x - y).norm(dim=-1), exercised=x.shape[-1] > 1)
 
 
+@law("d(g, g) = 0, and d(g, h) > 0 for g ≠ h")
+def separation(f: Map, g: Tensor, h: Tensor) -> Statement:
+    """The distance is zero between equal elements, and only between them.
+
+    Pairs that are closer than 1e-3 are excluded. Unlike `identity_of_indiscernibles`, it changes no single entry, so
+    that elements of a group stay elements.
+
+    Satisfied by: the angle between rotations; the number of transpositions between permutations.
+    Broken by: a distance that ignores reflections.
+    """
+    same, apart = f(g, g), f(g, h)
+    gap = (g - h).abs() > 1e-3
+    far = gap.flatten(apart.dim()).any(-1) if gap.dim() > apart.dim() else gap
+    return Equal((same, (apart > 0) | ~far), (torch.zeros_like(same), torch.ones_like(far)), exercised=True)
+
+
+@law("d(gh, gk) = d(h, k)", discover_with=None)
+def left_invariance(
+    f: Map, h: Tensor, k: Tensor, *, compose: Callable[[Tensor, Tensor], Tensor], draw: Draw
+) -> Statement:
+    """The distance does not change if both elements are composed with a third one from the left.
+
+    Satisfied by: the angle between rotations; a word length of h⁻¹k.
+    Broken by: the difference of Euler angles; a word length of hk⁻¹, which is right-invariant.
+    """
+    g = draw.like(h)
+    return Equal(f(compose(g, h), compose(g, k)), f(h, k))
+
+
+@law("‖g·x - g·y‖ = ‖x - y‖", discover_with=None)
+def isometric_action(f: Map, g: Tensor, x: Tensor, *, draw: Draw) -> Statement:
+    """Every group element preserves the distances between vectors, along the last axis.
+
+    Satisfied by: rotations, reflections, translations, permutations.
+    Broken by: a scaling; a shear.
+    """
+    y = draw.like(x)
+    moved, plain = f(g, x) - f(g, y), x - y
+    return Equal(torch.linalg.vector_norm(moved, dim=-1), torch.linalg.vector_norm(plain, dim=-1), exercised=True)
+
+
 def _require_matrix(y: Tensor) -> Tensor:
     if y.dim() < 2:
         raise Inapplicable(f"expected a matrix or a batch of matrices, got shape {tuple(y.shape)}")
@@ -113,3 +156,16 @@ def orthonormality(f: Map, *xs: Tensor) -> Statement:
         raise Inapplicable(f"expected at most as many columns as rows, got shape {tuple(y.shape)}")
     gram = y.mT @ y
     return Equal(gram, torch.eye(gram.shape[-1]).to(gram).expand_as(gram), exercised=True)
+
+
+@law("vᵀ f(x) v ≥ 0", discover_with=None)
+def positive_semidefiniteness(f: Map, *xs: Tensor, draw: Draw) -> Statement:
+    """The output is a positive semidefinite matrix, or a batch of them.
+
+    Satisfied by: Gram matrices, covariances, kernel matrices.
+    Broken by: a distance matrix; queries times other keys.
+    """
+    y = _require_matrix(f(*xs))
+    v = draw.normal(*y.shape[:-1], 1)
+    form = v.mT @ y @ v
+    return AtMost(torch.zeros_like(form), form)

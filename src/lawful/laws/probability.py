@@ -144,3 +144,47 @@ def variance_preservation(
     weights = torch.stack([f.with_seed(seed + n)(x) for n in range(many)])
     outputs = activation((weights * rows).flatten(2).sum(-1)).square()
     return HasMean(outputs.flatten(), ratio * x[0].square().mean())
+
+
+@law("D(p, q) = ∞ ⇔ p_i > 0, q_i = 0 for some i", discover_with=None)
+def infinite_off_support(f: Map, p: Tensor, q: Tensor) -> Statement:
+    """The output is infinite exactly where an outcome with probability 0 under q has positive probability under p.
+
+    Satisfied by: the Kullback-Leibler divergence, cross-entropy.
+    Broken by: an eps inside the logarithm; 0 log 0 that is infinite or NaN.
+    """
+    impossible = ((p > 0) & (q == 0)).any(-1)
+    y = f(p, q)
+    return Equal(
+        (y.isposinf().to(p), y.isfinite().to(p)),
+        (impossible.to(p), (~impossible).to(p)),
+        exercised=bool(impossible.any()),
+    )
+
+
+@law("2 f(p, q)² ≤ KL(p, q)", discover_with=None)
+def pinsker_inequality(f: Map, p: Tensor, q: Tensor) -> Statement:
+    """Distributions with a small Kullback-Leibler divergence are close in the metric `f`.
+
+    Satisfied by: total variation.
+    Broken by: the L1 distance, which is twice the total variation.
+    """
+    kl = (torch.xlogy(p, p) - torch.xlogy(p, q)).sum(-1)
+    return AtMost(2 * f(p, q).square(), kl)
+
+
+@law("[1 f(x)]ᵀ [1 f(x)] / n = 1", discover_with=None)
+def whiteness(f: Map, x: Tensor, *, draw: Draw) -> Statement:
+    """The columns of the output have mean 0, variance 1 and no correlation.
+
+    Inputs with a nearly singular covariance are excluded.
+
+    Satisfied by: PCA, ZCA and Cholesky whitening.
+    Broken by: standardization; whitening with an eps.
+    """
+    spread = torch.linalg.svdvals(x - x.mean(-2, keepdim=True))
+    draw.assume(spread[-1:] > 0.1 * spread[:1])
+    y = f(x)
+    columns = torch.cat([torch.ones_like(y[:, :1]), y], -1)
+    moments = columns.mT @ columns / len(y)
+    return Equal(moments, torch.eye(len(moments)).to(y), exercised=True)

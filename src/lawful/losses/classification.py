@@ -11,7 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from lawful.functions._validation import where_values_are_seen
+from lawful.functions._validation import unless_traced
 from lawful.laws import (
     Claim,
     agreement,
@@ -23,7 +23,7 @@ from lawful.laws import (
     shift_invariance,
     tokens,
 )
-from lawful.losses.reduction import Reduce, each
+from lawful.losses.reduction import Reducer, each
 
 _NO_CLASS = torch.iinfo(torch.long).min
 """What PyTorch is to ignore: no class at all, so that it refuses every one that is not there."""
@@ -34,7 +34,7 @@ def cross_entropy(
     target: Shaped[Tensor, "*target"],
     *,
     smoothing: float = 0.0,
-    reduce: Reduce = torch.mean,
+    reduce: Reducer = torch.mean,
 ) -> Tensor:
     r"""Measures how surprising the right class is to a prediction.
 
@@ -78,7 +78,7 @@ def cross_entropy(
 
 
 def binary_cross_entropy(
-    logits: Float[Tensor, "*batch"], target: Shaped[Tensor, "*target"], *, reduce: Reduce = torch.mean
+    logits: Float[Tensor, "*batch"], target: Shaped[Tensor, "*target"], *, reduce: Reducer = torch.mean
 ) -> Tensor:
     r"""Measures how surprising a yes or no is to a prediction: the logistic loss.
 
@@ -107,7 +107,7 @@ def focal_loss(
     target: Shaped[Tensor, "*target"],
     *,
     gamma: float = 2.0,
-    reduce: Reduce = torch.mean,
+    reduce: Reducer = torch.mean,
 ) -> Tensor:
     r"""Measures surprise, and counts examples less that are easy already.
 
@@ -160,7 +160,7 @@ def _check_classes(logits: Tensor, target: Tensor) -> None:
         raise ValueError(f"classes of shape {tuple(logits.shape[:-1])} were wanted: got {tuple(target.shape)}")
 
 
-@where_values_are_seen
+@unless_traced
 def _check_range(target: Tensor, c: int) -> None:
     least, most = (int(bound) for bound in target.aminmax())
     if least < 0 or most >= c:
@@ -173,7 +173,7 @@ def _check_probabilities(logits: Tensor, target: Tensor) -> None:
     _check_distributions(target)
 
 
-@where_values_are_seen
+@unless_traced
 def _check_distributions(p: Tensor) -> None:
     if bool((p < 0).any()):
         raise ValueError(f"probabilities are not negative: got {float(p.min())}")
@@ -184,7 +184,7 @@ def _check_distributions(p: Tensor) -> None:
         raise ValueError(f"probabilities add up to 1 along the last axis: got {worst:g}")
 
 
-@where_values_are_seen
+@unless_traced
 def _check_truth(target: Tensor) -> None:
     if bool(((target < 0) | (target > 1)).any()):
         raise ValueError(f"targets from 0 to 1 were wanted: got {float(target.min())} to {float(target.max())}")

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.functions._validation import where_values_are_seen
+from lawful.functions._validation import unless_traced
 from lawful.laws import AtMost, Claim, Map, Statement, agreement, law, shape
 
-Reduce = Callable[[Tensor], Tensor]
+Reducer = Callable[[Tensor], Tensor]
 """From the losses of the examples to one number: `torch.mean`, `torch.sum`, `worst_case`, `weighted(w)`; or `each`."""
 
 
@@ -41,14 +41,14 @@ def worst_case(losses: Float[Tensor, "*batch"]) -> Float[Tensor, ""]:
     return losses.amax()
 
 
-def weighted(weights: Float[Tensor, "*batch"]) -> Reduce:
+def weighted_mean(weights: Float[Tensor, "*batch"]) -> Reducer:
     r"""Makes the mean in which some examples count more, $\sum_i w_i \ell_i / \sum_i w_i$.
 
     Args:
         weights: $w_i$, not negative, and not all 0.
 
     Examples:
-        >>> weighted(torch.tensor([1.0, 3.0]))(torch.tensor([4.0, 0.0]))
+        >>> weighted_mean(torch.tensor([1.0, 3.0]))(torch.tensor([4.0, 0.0]))
         tensor(1.)
     """
     _check_weights(weights)
@@ -66,7 +66,7 @@ def dataset_loss(
     batches: Iterable[tuple[Any, Tensor]],
     *,
     loss: Callable[..., Tensor],
-    reduce: Reduce = torch.mean,
+    reduce: Reducer = torch.mean,
 ) -> Tensor:
     r"""Computes the loss of a model over a whole data set, such as the training loss or the test loss.
 
@@ -98,7 +98,7 @@ def dataset_loss(
     return reduce(torch.cat(losses))
 
 
-@where_values_are_seen
+@unless_traced
 def _check_weights(weights: Tensor) -> None:
     if weights.numel() == 0:
         raise ValueError("at least one weight was wanted: got none")
@@ -134,7 +134,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(agreement(other=lambda x: x.sort().values[-1]), worst_case, shape("n"))
 
     def uneven(x: Tensor) -> Tensor:
-        return weighted(torch.arange(1, 4).to(x))(x)
+        return weighted_mean(torch.arange(1, 4).to(x))(x)
 
     yield Claim(means_lie_between, uneven, shape("3"), name="weighted([1, 2, 3])")
     yield Claim(

@@ -169,7 +169,7 @@ def _is_same(f: Any, g: Any) -> bool:
 
 def _differences(model: Decoder) -> Iterator[str]:
     """What a decoder has that GPT-2 lacks, or lacks that GPT-2 has."""
-    if not model.mask.is_triangle:
+    if not model.mask.is_lower_triangular:
         yield f"expected a causal mask, got {model.mask}"
     if not isinstance(model.positions, LearnedPositions):
         yield f"expected LearnedPositions, got {_name(model.positions)}"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from lawful.functions import pinv, ridge
+from lawful.functions import ridge
 from lawful.laws import Claim, boundedness, convexity, linearity, shape, sums_to_one
 
 
@@ -84,7 +84,7 @@ def solve_linear(
         raise ValueError("x and y must be finite, got NaN or infinite entries")
     x, y = x.double(), y.double()
     a, b = x - x.mean(0), y - y.mean(0)
-    weight = ridge(a, b.mT, penalty=penalty) if penalty else (pinv(a) @ b).mT
+    weight = ridge(a, b.mT, penalty=penalty) if penalty else (torch.linalg.pinv(a) @ b).mT
     layer.weight.copy_(weight)
     layer.bias.copy_(y.mean(0) - weight @ x.mean(0))
 

@@ -1,4 +1,4 @@
-"""The options of a transformer: every ingredient can be left out, so that it can be said what each is worth."""
+"""Options of a transformer, and the models that they build."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Literal, TypeVar
 
+import torch
 from torch import nn
+from torch.nn import functional as F
 
+from lawful._json import Config, MaxLength, Range
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward, GatedFeedForward
-from lawful.blocks.normalization import LayerNorm, RMSNorm
 from lawful.blocks.positions import PAIRS, ALiBi, LearnedPositions, RotaryEmbedding, SinusoidalPositions, T5RelativeBias
 from lawful.blocks.residual import WeightedSum, post_norm, pre_norm, sandwich_norm
-from lawful.functions.activations import gelu, relu, squared_relu
+from lawful.functions.activations import squared_relu
 from lawful.functions.attention import CAUSAL, Mask
 from lawful.models.transformer import (
     Decoder,
@@ -28,195 +30,201 @@ from lawful.models.transformer import (
     zero_init_outputs,
 )
 from lawful.recipes.model_size import check_parameter_count
-from lawful.recipes.optimization import Dropped, NotNegative
-from lawful.training import MaxLength, Range, validate
+from lawful.recipes.optimization import NonNegative, Probability
 
-M = TypeVar("M", bound=nn.Module)
-Make = Callable[[int], nn.Module]
-NORMS: dict[str, Make] = {"rms": RMSNorm, "layer": LayerNorm, "plain": partial(LayerNorm, affine=False)}
-RESIDUALS = {"pre": pre_norm, "post": post_norm, "sandwich": sandwich_norm}
-ACTIVATIONS = {"squared-relu": squared_relu, "relu": relu, "gelu": gelu}
+_M = TypeVar("_M", bound=nn.Module)
+_Factory = Callable[[int], nn.Module]
+_NORMS: dict[str, _Factory] = {
+    "rms": partial(nn.RMSNorm, eps=1e-6),
+    "layer": nn.LayerNorm,
+    "layer-no-affine": partial(nn.LayerNorm, elementwise_affine=False),
+}
+_RESIDUALS = {"pre": pre_norm, "post": post_norm, "sandwich": sandwich_norm}
+_ACTIVATIONS = {"squared-relu": squared_relu, "relu": torch.relu, "gelu": F.gelu}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transformer:
-    """What a transformer is made of."""
+class TransformerConfig(Config):
+    """Architecture of the transformer."""
 
-    width: Annotated[int, Range(1, 10**5)] = 64
-    """The width of the stream."""
-    depth: Annotated[int, Range(1, 1000)] = 1
-    """How often the star of the order repeats."""
-    order: Annotated[str, MaxLength(1000)] = "(sf)*"
-    """The order of the sublayers: s attends, f feeds forward, h does so by half a step; (sf)* repeats."""
-    heads: Annotated[int, Range(1, 1000)] = 4
-    """The heads of an attention layer."""
-    head_size: Annotated[int, Range(0, 10**5)] = 0
-    """The size of a head; 0 for the width by the heads."""
-    hidden: Annotated[int, Range(0, 10**6)] = 0
-    """The features of a feed-forward layer; 0 for four times the width."""
-    feed_forward: Literal["squared-relu", "relu", "gelu", "swiglu"] = "squared-relu"
-    """What a feed-forward layer does to its features."""
-    positions: Literal["rotary", "learned", "sinusoidal", "alibi", "buckets", "none"] = "rotary"
-    """How a token knows where it stands."""
-    window: Annotated[int, Range(0, 10**9)] = 0
-    """How many tokens each one sees, itself included; 0 for all."""
-    query_key_norm: bool = True
-    """Whether queries and keys are normalised."""
-    norm: Literal["plain", "layer", "rms"] = "plain"
-    """What normalises the stream, queries and keys: plain is a layer norm without weights."""
-    residual: Literal["pre", "post", "sandwich"] = "pre"
-    """Where the norm of a sublayer stands."""
+    dim: Annotated[int, Range(1, 10**5)] = 64
+    """Width of the residual stream."""
+    num_layers: Annotated[int, Range(1, 1000)] = 1
+    """Number of layers (repeats of the `*` group of the layer pattern)."""
+    layer_pattern: Annotated[str, MaxLength(1000)] = "(sf)*"
+    """Sublayers: s self-attention, f feed-forward, h feed-forward with half a step."""
+    num_heads: Annotated[int, Range(1, 1000)] = 4
+    """Number of attention heads."""
+    head_dim: Annotated[int, Range(0, 10**5)] = 0
+    """Size of a head; 0 means dim / num_heads."""
+    hidden_dim: Annotated[int, Range(0, 10**6)] = 0
+    """Hidden size of the feed-forward blocks; 0 means 4 * dim."""
+    activation: Literal["squared-relu", "relu", "gelu", "swiglu"] = "squared-relu"
+    """Activation of the feed-forward blocks."""
+    positions: Literal["rotary", "learned", "sinusoidal", "alibi", "t5", "none"] = "rotary"
+    """Position embedding or position bias."""
+    attention_window: Annotated[int, Range(0, 10**9)] = 0
+    """Sliding attention window, in tokens; 0 means no window."""
+    qk_norm: bool = True
+    """Normalize queries and keys."""
+    norm: Literal["layer-no-affine", "layer", "rms"] = "layer-no-affine"
+    """Norm of the residual stream, queries and keys."""
+    norm_position: Literal["pre", "post", "sandwich"] = "pre"
+    """Position of the norm of a sublayer."""
     ngrams: Annotated[tuple[Annotated[int, Range(2, 16)], ...], MaxLength(8)] = (2, 3, 4)
-    """The lengths of the runs of tokens that have a table of vectors, added to those of the tokens."""
-    rows: Annotated[int, Range(1, 10**8)] = 8192
-    """The most rows of such a table; where there are more runs than rows, they share them."""
-    table_width: Annotated[int, Range(0, 10**5)] = 0
-    """The width of such a table, which fills the first entries of a vector; 0 for all."""
-    table_dropout: Annotated[float, Range(0, 0.99)] = 0.0
-    """The share of vectors of pairs that is left out in training; of triples twice as many, and so on up to 0.9."""
-    entry_norm: bool = True
-    """Whether what is embedded is normalised before the first sublayer."""
-    shortcut: bool = True
-    """Whether what is embedded is mixed into the stream before later layers and the head."""
+    """Lengths of the n-grams with an embedding, which is added to that of the tokens."""
+    ngram_rows: Annotated[int, Range(1, 10**8)] = 8192
+    """Rows of each n-gram embedding table (hashed when there are more n-grams)."""
+    ngram_dim: Annotated[int, Range(0, 10**5)] = 0
+    """Width of the n-gram embeddings, at most dim; 0 means dim."""
+    ngram_dropout: Annotated[float, Range(0, 0.99)] = 0.0
+    """Dropout probability of bigram embeddings; twice as much for trigrams, and so on up to 0.9."""
+    embedding_norm: bool = True
+    """Normalize the embeddings."""
+    embedding_skip: bool = True
+    """Mix the embeddings into the residual stream before later layers and the head."""
     value_residual: bool = False
-    """Whether the values of the first attention layer are mixed into those of later ones."""
-    zero_outputs: bool = True
-    """Whether all that writes into the stream, and the head, begins at 0."""
-    tied: bool = False
-    """Whether the head has the weights of the embedding."""
-    softcap: NotNegative = 0.0
-    """The bound of the scores; 0 for none."""
-    dropout: Dropped = 0.0
-    """The share of what is added to the stream that is dropped in training."""
+    """Mix the values of the first attention layer into those of later ones."""
+    zero_init_outputs: bool = True
+    """Initialize output projections and the head to zero."""
+    tie_embeddings: bool = False
+    """Share the weights of the embedding and the head."""
+    logit_softcap: NonNegative = 0.0
+    """Bound of the logits by a scaled tanh; 0 disables."""
+    dropout: Probability = 0.0
+    """Dropout probability of each sublayer's output."""
 
     def __post_init__(self) -> None:
-        validate(self)
-        if not self.head_size and self.width % self.heads:
-            raise ValueError(f"heads are to divide the width: got width {self.width}, heads {self.heads}")
-        if self.positions == "rotary" and self.size % 2:
-            raise ValueError(f"rotary positions want heads of an even size: got {self.size}")
-        if self.table_width > self.width:
-            raise ValueError(f"tables are at most as wide as the stream: got {self.table_width}, width {self.width}")
+        super().__post_init__()
+        if not self.head_dim and self.dim % self.num_heads:
+            raise ValueError(f"num_heads must divide dim: got dim={self.dim}, num_heads={self.num_heads}")
+        if self.positions == "rotary" and self._head_dim % 2:
+            raise ValueError(f"rotary positions need an even head_dim, got {self._head_dim}")
+        if self.ngram_dim > self.dim:
+            raise ValueError(f"ngram_dim must be at most dim: got ngram_dim={self.ngram_dim}, dim={self.dim}")
 
-    @property
-    def size(self) -> int:
-        """The size of a head."""
-        return self.head_size or self.width // self.heads
-
-    def decoder(self, vocab: int, *, context: int) -> Decoder:
+    def build_decoder(self, vocab_size: int, *, context_length: int) -> Decoder:
         """Builds a decoder."""
-        mask = CAUSAL & Mask(window=self.window or None)
-        return built(lambda: self.new_decoder(vocab, context=context, order=self.order, mask=mask))
+        mask = CAUSAL & Mask(window=self.attention_window or None)
+        return _checked(lambda: self._decoder(vocab_size, context_length, self.layer_pattern, mask))
 
-    def encoder(self, vocab: int, *, context: int) -> Encoder:
-        """Builds an encoder."""
-        return built(lambda: self.new_encoder(vocab, context=context))
+    def build_encoder(
+        self, vocab_size: int, *, context_length: int, final_norm: type[nn.Module] | None = None
+    ) -> Encoder:
+        """Builds an encoder; `final_norm` replaces the norm of its output."""
+        return _checked(lambda: self._encoder(vocab_size, context_length, final_norm))
 
-    def encoder_decoder(self, vocab: int, *, context: int) -> EncoderDecoder:
+    def build_encoder_decoder(self, vocab_size: int, *, context_length: int) -> EncoderDecoder:
         """Builds an encoder-decoder with one vocabulary."""
 
         def build() -> EncoderDecoder:
-            source = self.new_encoder(vocab, context=context)
-            target = self.new_decoder(vocab, context=context, order=self.order.replace("s", "sc"), mask=CAUSAL)
+            source = self._encoder(vocab_size, context_length, None)
+            target = self._decoder(vocab_size, context_length, self.layer_pattern.replace("s", "sc"), CAUSAL)
             return EncoderDecoder(source, target)
 
-        return built(build)
+        return _checked(build)
 
-    # ------------------------------------------------------------ the parts
+    @property
+    def _head_dim(self) -> int:
+        return self.head_dim or self.dim // self.num_heads
 
-    def new_decoder(self, vocab: int, *, context: int, order: str, mask: Mask) -> Decoder:
+    def _decoder(self, vocab_size: int, context_length: int, layer_pattern: str, mask: Mask) -> Decoder:
         return decoder(
-            vocab_size=vocab,
-            dim=self.width,
-            num_layers=self.depth,
-            layer_pattern=order,
-            context_length=context,
+            vocab_size=vocab_size,
+            dim=self.dim,
+            num_layers=self.num_layers,
+            layer_pattern=layer_pattern,
+            context_length=context_length,
             dropout=float(self.dropout),
-            attention=partial(self.attention, causal=True),
-            feed_forward=self.feeding,
-            norm=NORMS[self.norm],
-            residual=RESIDUALS[self.residual],
-            positions=self.placing(context),
+            attention=partial(self._attention, causal=True),
+            feed_forward=self._feed_forward,
+            norm=_NORMS[self.norm],
+            residual=_RESIDUALS[self.norm_position],
+            positions=self._position_embedding(context_length),
             mask=mask,
-            tie_embeddings=self.tied,
-            extras=self.extras(),
-            init=zero_init_outputs if self.zero_outputs else gpt2_init,
+            tie_embeddings=self.tie_embeddings,
+            extras=self._extras(),
+            init=zero_init_outputs if self.zero_init_outputs else gpt2_init,
         )
 
-    def new_encoder(self, vocab: int, *, context: int, final_norm: type[nn.Module] | None = None) -> Encoder:
+    def _encoder(self, vocab_size: int, context_length: int, final_norm: type[nn.Module] | None) -> Encoder:
         return encoder(
-            vocab_size=vocab,
-            dim=self.width,
-            num_layers=self.depth,
-            layer_pattern=self.order,
-            context_length=context,
+            vocab_size=vocab_size,
+            dim=self.dim,
+            num_layers=self.num_layers,
+            layer_pattern=self.layer_pattern,
+            context_length=context_length,
             dropout=float(self.dropout),
-            attention=self.attention,
-            feed_forward=self.feeding,
-            norm=NORMS[self.norm],
-            residual=RESIDUALS[self.residual],
-            positions=self.placing(context),
-            mask=Mask(window=self.window or None),
-            extras=replace(self.extras(), final_norm=final_norm),
-            init=zero_init_outputs if self.zero_outputs else gpt2_init,
+            attention=self._attention,
+            feed_forward=self._feed_forward,
+            norm=_NORMS[self.norm],
+            residual=_RESIDUALS[self.norm_position],
+            positions=self._position_embedding(context_length),
+            mask=Mask(window=self.attention_window or None),
+            extras=replace(self._extras(), final_norm=final_norm),
+            init=zero_init_outputs if self.zero_init_outputs else gpt2_init,
         )
 
-    def attention(self, d: int, *, context_dim: int | None = None, causal: bool = False) -> MultiHeadAttention:
-        """An attention layer; one that reads a memory knows no positions."""
-        own = context is None
-        biases: dict[str, Callable[[], nn.Module]] = {
-            "alibi": lambda: ALiBi(self.heads),
-            "buckets": lambda: T5RelativeBias(self.heads, bidirectional=not causal),
-        }
+    def _attention(self, dim: int, *, context_dim: int | None = None, causal: bool = False) -> MultiHeadAttention:
+        """An attention layer; cross-attention has no positions."""
+        positions = self.positions if context_dim is None else "none"
+        bias = None
+        if positions == "alibi":
+            bias = ALiBi(self.num_heads)
+        elif positions == "t5":
+            bias = T5RelativeBias(self.num_heads, bidirectional=not causal)
         return MultiHeadAttention(
-            d,
-            num_heads=self.heads,
-            head_dim=self.size,
+            dim,
+            num_heads=self.num_heads,
+            head_dim=self._head_dim,
             context_dim=context_dim,
-            qk_norm=NORMS[self.norm] if self.query_key_norm else False,
-            rotary=RotaryEmbedding(self.size, layout=PAIRS) if own and self.positions == "rotary" else None,
-            position_bias=biases[self.positions]() if own and self.positions in biases else None,
+            qk_norm=_NORMS[self.norm] if self.qk_norm else False,
+            rotary=RotaryEmbedding(self._head_dim, layout=PAIRS) if positions == "rotary" else None,
+            position_bias=bias,
             bias=False,
         )
 
-    def feeding(self, d: int) -> nn.Module:
-        """A feed-forward layer."""
-        if self.feed_forward == "swiglu":
-            return GatedFeedForward(d, hidden_dim=self.hidden or None)
-        return FeedForward(d, hidden_dim=self.hidden or None, activation=ACTIVATIONS[self.feed_forward], bias=False)
+    def _feed_forward(self, dim: int) -> nn.Module:
+        hidden_dim = self.hidden_dim or None
+        if self.activation == "swiglu":
+            return GatedFeedForward(dim, hidden_dim=hidden_dim)
+        return FeedForward(dim, hidden_dim=hidden_dim, activation=_ACTIVATIONS[self.activation], bias=False)
 
-    def placing(self, context: int) -> Make | None:
-        """What is added to the tokens for their positions."""
+    def _position_embedding(self, context_length: int) -> _Factory | None:
         match self.positions:
             case "learned":
-                return partial(LearnedPositions, context)
+                return partial(LearnedPositions, context_length)
             case "sinusoidal":
                 return SinusoidalPositions
         return None
 
-    def table(self, n: int) -> Callable[[int, int], NGramEmbedding]:
-        """Makes the table of the runs of n tokens."""
-        dropout = min(0.9, self.table_dropout * (n - 1))
-        return partial(NGramEmbedding, n=n, num_rows=self.rows, table_dim=self.table_width or None, dropout=dropout)
+    def _ngram_embedding(self, n: int) -> Callable[[int, int], NGramEmbedding]:
+        dropout = min(0.9, self.ngram_dropout * (n - 1))
+        return partial(
+            NGramEmbedding, n=n, num_rows=self.ngram_rows, table_dim=self.ngram_dim or None, dropout=dropout
+        )
 
-    def extras(self) -> TransformerExtras:
+    def _extras(self) -> TransformerExtras:
         return TransformerExtras(
-            ngrams=tuple(map(self.table, self.ngrams)),
-            embedding_norm=NORMS[self.norm] if self.entry_norm else None,
-            embedding_skip=WeightedSum if self.shortcut else None,
+            ngrams=tuple(map(self._ngram_embedding, self.ngrams)),
+            embedding_norm=_NORMS[self.norm] if self.embedding_norm else None,
+            embedding_skip=WeightedSum if self.embedding_skip else None,
             value_residual=WeightedSum if self.value_residual else None,
-            softcap=float(self.softcap) or None,
+            softcap=float(self.logit_softcap) or None,
         )
 
 
-def decoder_of(model: nn.Module) -> Decoder:
-    """The model, which is to be a decoder."""
+def as_decoder(model: nn.Module) -> Decoder:
+    """Returns the model, typed as a decoder.
+
+    Raises:
+        TypeError: If the model is not a decoder.
+    """
     if not isinstance(model, Decoder):
-        raise TypeError(f"a decoder was wanted: got {type(model).__name__}")
+        raise TypeError(f"expected a Decoder, got {type(model).__name__}")
     return model
 
 
-def built(build: Callable[[], M]) -> M:
-    """Builds a model, after counting its weights without memory for them."""
+def _checked(build: Callable[[], _M]) -> _M:
     check_parameter_count([build])
     return build()

@@ -8,7 +8,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from lawful.blocks.attention import MultiHeadAttention
-from lawful.functions.attention import CAUSAL, LinearAttention, Mask, window_attention
+from lawful.functions.attention import CAUSAL, LinearAttention, Mask, SlidingWindowAttention
 from lawful.inference import GREEDY, SamplingConfig, beam_search, generate, perplexity, token_log_probs
 from lawful.models.gpt2_weights import GPT2, gpt2_config
 from lawful.models.transformer import Decoder, DecoderConfig, rotary_attention
@@ -74,7 +74,7 @@ KINDS = {
         d=16,
         depth=2,
         mask=Mask(causal=True, window=4),
-        attention=partial(rotary_attention, kernel=window_attention),
+        attention=partial(rotary_attention, kernel=SlidingWindowAttention()),
     ),
     "linear": DecoderConfig(
         vocab=11, d=16, depth=2, attention=partial(MultiHeadAttention, num_heads=2, kernel=LinearAttention())

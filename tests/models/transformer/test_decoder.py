@@ -36,10 +36,10 @@ from lawful.functions.attention import (
     ChunkedAttention,
     LinearAttention,
     Mask,
+    SlidingWindowAttention,
     fused_attention,
     masked_softmax,
     reference_attention,
-    window_attention,
 )
 from lawful.models.gpt2_weights import gpt2_config
 from lawful.models.transformer import Decoder, DecoderConfig, TransformerExtras, rotary_attention
@@ -100,9 +100,9 @@ HEADS = {
 KERNELS = {
     "plain": (reference_attention, None),
     "fused": (fused_attention, None),
-    "chunked": (ChunkedAttention(size=3), None),
+    "chunked": (ChunkedAttention(3), None),
     "masked window": (fused_attention, 3),
-    "window": (window_attention, 3),
+    "window": (SlidingWindowAttention(), 3),
     "linear": (LinearAttention(), None),
 }
 RESIDUALS = (pre_norm, post_norm, sandwich_norm)
@@ -372,7 +372,7 @@ def test_attention_by_a_bilinear_form_serves_and_has_a_cache(kernel):
     torch.manual_seed(0)
 
     def attention(d):
-        return SimilarityAttention(SymmetricForm(d, heads=2), d, kernel=kernel)
+        return SimilarityAttention(SymmetricForm(d, num_heads=2), d, kernel=kernel)
 
     model, there = Decoder(replace(SMALL, attention=attention)), torch.arange(9) >= torch.tensor([[0], [4]])
     full, cache = model(TOKENS), model.cache()
@@ -393,7 +393,7 @@ def test_no_texts_and_empty_ones(shape):
 
 
 def test_a_window_before_attention_to_a_memory():
-    attention = partial(rotary_attention, heads=2, kernel=window_attention)
+    attention = partial(rotary_attention, heads=2, kernel=SlidingWindowAttention())
     config = replace(SMALL, order="(scf)*", attention=attention, mask=Mask(causal=True, window=3))
     near, memory = made(config), torch.randn(2, 6, D, dtype=torch.float64)
     far = Decoder(replace(config, attention=partial(rotary_attention, heads=2))).double()

@@ -1,4 +1,4 @@
-"""Attention: values averaged by how similar their keys are to a query."""
+"""Attention functions and masks."""
 
 from lawful.functions.attention.dense import (
     Bias,
@@ -6,14 +6,21 @@ from lawful.functions.attention.dense import (
     apply_weights,
     attention_scores,
     attention_weights,
+    check_kv_heads,
     fused_attention,
     masked_softmax,
     reference_attention,
+    single_head,
 )
-from lawful.functions.attention.linear import LinearAttention, LinearAttentionState, elu_features
-from lawful.functions.attention.lookup import kernel_regression, look_up, self_attention
-from lawful.functions.attention.masks import CAUSAL, NO_MASK, Mask
-from lawful.functions.attention.sparse import ChunkedAttention, SlidingWindowAttention, window_attention
+from lawful.functions.attention.linear import LinearAttention, LinearAttentionState, elu_features, linear_attention
+from lawful.functions.attention.lookup import kernel_regression, self_attention, soft_lookup
+from lawful.functions.attention.masks import CAUSAL, NO_MASK, Mask, query_key_positions
+from lawful.functions.attention.sparse import (
+    ChunkedAttention,
+    SlidingWindowAttention,
+    chunked_attention,
+    sliding_window_attention,
+)
 
 __all__ = [
     "CAUSAL",
@@ -28,12 +35,17 @@ __all__ = [
     "apply_weights",
     "attention_scores",
     "attention_weights",
+    "check_kv_heads",
+    "chunked_attention",
     "elu_features",
     "fused_attention",
     "kernel_regression",
-    "look_up",
+    "linear_attention",
     "masked_softmax",
+    "query_key_positions",
     "reference_attention",
     "self_attention",
-    "window_attention",
+    "single_head",
+    "sliding_window_attention",
+    "soft_lookup",
 ]

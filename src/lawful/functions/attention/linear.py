@@ -1,4 +1,4 @@
-"""Linear attention: a sum of features in place of a softmax, in time linear in the length."""
+"""Linear attention: feature maps instead of a softmax, in time linear in the length."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from lawful.functions.attention.dense import Bias, between_values, single_head
+from lawful.functions.attention.dense import Bias, check_kv_heads, single_head
 from lawful.functions.attention.masks import CAUSAL, NO_MASK, Mask
-from lawful.laws import Claim, agreement, cached_decoding, causality, fully_masked_row_is_finite, shape
-from lawful.laws import mask as mask_of
+from lawful.laws import Claim, cached_decoding, causality, convex_combination, fully_masked_row_is_finite, shape
+from lawful.laws import mask as mask_input
 
 
 def elu_features(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    r"""Makes every number positive: the exponential linear unit, plus 1.
+    r"""Positive feature map: ELU plus 1.
 
     $$\phi(x) = \begin{cases} x + 1 & x > 0 \\ e^x & \text{else} \end{cases}$$
 
-    Written so, small features keep their digits, which adding 1 to $e^x - 1$ would lose.
+    Small features keep the digits that adding 1 to $e^x - 1$ would lose.
 
     Args:
-        x: The numbers.
+        x: Queries or keys.
 
     Examples:
         >>> elu_features(torch.tensor([-1.0, 0.0, 2.0]))
@@ -33,24 +33,52 @@ def elu_features(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return torch.where(x > 0, x + 1, x.clamp_max(0).exp())
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinearAttention:
-    r"""Averages the values by a similarity that is a dot product of features, and so can be summed up beforehand.
+def linear_attention(
+    q: Float[Tensor, "*batch h t k"],
+    k: Float[Tensor, "*batch g s k"],
+    v: Float[Tensor, "*batch g s v"],
+    *,
+    feature_map: Callable[[Tensor], Tensor] = elu_features,
+    mask: Mask = NO_MASK,
+    scale: float | None = None,
+    chunk_size: int = 64,
+) -> Float[Tensor, "*batch h t v"]:
+    r"""Linear attention.
 
     $$y_i = \frac{\sum_j \phi(q_i) \cdot \phi(k_j) \, v_j}{\sum_j \phi(q_i) \cdot \phi(k_j)}
     = \frac{\phi(q_i)^\top S_i}{\phi(q_i)^\top z_i}, \qquad S_i = \sum_j \phi(k_j) \, v_j^\top, \quad
     z_i = \sum_j \phi(k_j)$$
 
-    Under a causal mask $S_i$ and $z_i$ are sums up to the query, a recurrence: between chunks it runs over sums, within
-    a chunk all pairs are compared. A query that sees no key gives 0. Features are to be positive, so that nothing is
-    divided by 0.
+    Under a causal mask $S_i$ and $z_i$ are running sums: recurrent between chunks, all pairs within a chunk. A query
+    without visible keys gives 0.
 
     Reference:
         Katharopoulos, Vyas, Pappas and Fleuret, *Transformers are RNNs*, 2020.
 
     Args:
-        features: $\phi$, along the last axis, whose size it may change.
-        chunk: The number of queries in a chunk.
+        q: Queries.
+        k: Keys.
+        v: Values.
+        feature_map: Feature map $\phi$ along the last dimension, whose size it may change. Must be positive.
+        mask: Causal mask, prefix and padding; other rules are not supported.
+        scale: Factor of the queries.
+        chunk_size: Number of queries per chunk.
+
+    Examples:
+        >>> q, k, v = torch.randn(3, 2, 4, 10, 8)
+        >>> linear_attention(q, k, v, mask=CAUSAL).shape
+        torch.Size([2, 4, 10, 8])
+    """
+    return LinearAttention(feature_map, chunk_size)(q, k, v, mask=mask, scale=scale)
+
+
+@dataclass(frozen=True)
+class LinearAttention:
+    """`linear_attention` as the kernel of an attention layer: `MultiHeadAttention(64, kernel=LinearAttention())`.
+
+    Args:
+        feature_map: Feature map along the last dimension, whose size it may change. Must be positive.
+        chunk_size: Number of queries per chunk.
 
     Examples:
         >>> q, k, v = torch.randn(3, 2, 4, 10, 8)
@@ -58,8 +86,8 @@ class LinearAttention:
         torch.Size([2, 4, 10, 8])
     """
 
-    features: Callable[[Tensor], Tensor] = elu_features
-    chunk: int = 64
+    feature_map: Callable[[Tensor], Tensor] = elu_features
+    chunk_size: int = 64
 
     def __call__(
         self,
@@ -71,40 +99,46 @@ class LinearAttention:
         bias: Tensor | Bias | None = None,
         scale: float | None = None,
     ) -> Float[Tensor, "*batch h t v"]:
-        """Averages the values; the mask may be causal, with a prefix, and padded; a scale multiplies the queries."""
-        return self.with_sums(q, k, v, mask=mask, bias=bias, scale=scale)[0]
+        """Computes attention; see `linear_attention`. A bias is not supported."""
+        return self.attend_with_state(q, k, v, mask=mask, bias=bias, scale=scale)[0]
 
-    def with_sums(
+    def attend_with_state(
         self,
         q: Float[Tensor, "*batch h t k"],
         k: Float[Tensor, "*batch g s k"],
         v: Float[Tensor, "*batch g s v"],
         *,
-        sums: Float[Tensor, "*batch g f w"] | None = None,
+        state: Float[Tensor, "*batch g f w"] | None = None,
         mask: Mask = NO_MASK,
         bias: Tensor | Bias | None = None,
         scale: float | None = None,
     ) -> tuple[Float[Tensor, "*batch h t v"], Float[Tensor, "*batch g f w"]]:
-        """Averages the values, after those of which the sums are given, and returns the sums over all of them.
+        """Computes attention to new and earlier keys, and returns the new state.
 
-        The last column of the sums is $z$, the others are $S$.
+        Args:
+            q: Queries.
+            k: New keys.
+            v: New values.
+            state: Sums over earlier keys: $S$, and $z$ as its last column. None if there are no earlier keys.
+            mask: Which of the new keys each query sees.
+            bias: Not supported; must be None.
+            scale: Factor of the queries.
         """
-        _check(mask, bias)
+        _check_supported(mask, bias)
         (h, t), (g, s) = q.shape[-3:-1], k.shape[-3:-1]
-        if h % g:
-            raise ValueError(f"the heads of keys must divide those of queries: got h={h}, g={g}")
+        check_kv_heads(h, g)
         mask.check(t, s)
-        mask = mask.reduced(t, s)
-        q, k = self.features(q if scale is None else q * scale), self.features(k)
+        mask = mask.simplify(t, s)
+        q, k = self.feature_map(q if scale is None else q * scale), self.feature_map(k)
         if mask.padding is not None:
             k = k * mask.padding[..., None, :, None]
         q, k, v = q.unflatten(-3, (g, h // g)), k.unsqueeze(-3), F.pad(v, (0, 1), value=1.0).unsqueeze(-3)
         early = max(s - t, mask.prefix) if mask.causal else s
         before = k[..., :early, :].mT @ v[..., :early, :]
-        before = before if sums is None else before + sums.unsqueeze(-3)
+        before = before if state is None else before + state.unsqueeze(-3)
         if mask.causal:
             k = F.pad(k[..., early:, :], (0, 0, early - (s - t), 0))
-            y, after = _running(q, k, F.pad(v, (0, 0, t - s, 0)), before, self.chunk)
+            y, after = _causal_sums(q, k, F.pad(v, (0, 0, t - s, 0)), before, self.chunk_size)
         else:
             y, after = q @ before, before
         weight = y[..., -1:]
@@ -120,7 +154,7 @@ class LinearAttention:
         bias: Tensor | Bias | None = None,
         scale: float | None = None,
     ) -> Float[Tensor, "*batch h t s"]:
-        """Returns the weight of each value in each average: a table that the averages themselves do without."""
+        """Returns the attention weights, which the attention itself never forms."""
         values = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device).expand(*k.shape[:-1], k.shape[-2])
         return self(q, k, values, mask=mask, bias=bias, scale=scale)
 
@@ -172,7 +206,7 @@ class LinearAttentionState:
             group: Index of the head group, in a layer whose heads differ in size. The first one counts the tokens.
         """
         before = self.sums[group] if group < len(self.sums) else None
-        y, after = self.kernel.with_sums(q, k, v, sums=before, mask=mask, bias=bias, scale=scale)
+        y, after = self.kernel.attend_with_state(q, k, v, state=before, mask=mask, bias=bias, scale=scale)
         self.sums[group : group + 1] = [after]
         if group == 0:
             self.length += k.shape[-2]
@@ -201,15 +235,15 @@ class LinearAttentionState:
         return sum(sums.nbytes for sums in self.sums)
 
 
-def _check(mask: Mask, bias: object) -> None:
-    unknown = [name for name in ("window", "documents", "pairs") if getattr(mask, name) is not None]
-    unknown += ["bias"] if bias is not None else []
-    if unknown:
-        raise ValueError(f"linear attention knows causal masks, prefixes and padding: got {', '.join(unknown)}")
+def _check_supported(mask: Mask, bias: object) -> None:
+    unsupported = [name for name in ("window", "documents", "pairs") if getattr(mask, name) is not None]
+    unsupported += ["bias"] if bias is not None else []
+    if unsupported:
+        raise ValueError(f"linear attention supports causal masks, prefixes and padding, got {', '.join(unsupported)}")
 
 
-def _running(q: Tensor, k: Tensor, v: Tensor, before: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """What each query finds in the sums up to it, and the sums at the end."""
+def _causal_sums(q: Tensor, k: Tensor, v: Tensor, before: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Returns the product of each query with the sums up to it, and the final sums."""
     t = q.shape[-2]
     size = min(size, max(t, 1))
     chunks = -(-t // size)
@@ -220,56 +254,25 @@ def _running(q: Tensor, k: Tensor, v: Tensor, before: Tensor, size: int) -> tupl
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that linear attention obeys."""
-    kernel = LinearAttention(chunk=2)
-    heads = shape("b 4 t 2"), shape("b 2 s 2"), shape("b 2 s 3")
+    """Laws of linear attention."""
+    kernel = LinearAttention(chunk_size=2)
 
-    def quadratic(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        k, v = (torch.stack([x[:, 0], x[:, 0], x[:, 1], x[:, 1]], 1) for x in (k, v))
-        q, k = (torch.nn.functional.elu(x) + 1 for x in (q, k))
-        weights = torch.einsum("bhtk,bhsk->bhts", q, k)
-        seen = mask.dense(weights.shape[-2], weights.shape[-1])
-        weights = weights if seen is None else weights * seen.unsqueeze(-3)
-        total = weights.sum(-1, keepdim=True)
-        return torch.einsum("bhts,bhsv->bhtv", weights / torch.where(total > 0, total, 1.0), v)
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return kernel(q.tanh(), k.tanh(), v)  # features of very negative keys underflow to 0
 
-    masks = NO_MASK, CAUSAL, Mask(causal=True, prefix=2)
-
-    def padded(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def over_masks(q: Tensor, k: Tensor, v: Tensor, present: Tensor) -> Tensor:
-            there = Mask(padding=present)
-            return torch.stack([f(q, k, v, mask=mask) for seen in masks for mask in (seen, seen & there)])
-
-        return over_masks
-
-    yield Claim(agreement(other=padded(quadratic)), padded(kernel), (*heads, mask_of("b s")), name="Linear, over masks")
-    scaled = agreement(other=lambda q, k, v: quadratic(q / 3, k, v, NO_MASK))
-    yield Claim(scaled, lambda q, k, v: kernel(q, k, v, scale=1 / 3), heads, name="Linear, scaled")
-
-    def causal(x: Tensor) -> Tensor:
+    def attend_causal(x: Tensor) -> Tensor:
         return single_head(kernel, x, x, x, mask=CAUSAL)
+
+    def attend_padded(x: Tensor, valid: Tensor) -> Tensor:
+        return single_head(kernel, x, x, x, mask=CAUSAL & Mask(padding=valid))
 
     def step(x: Tensor, state: LinearAttentionState | None) -> tuple[Tensor, LinearAttentionState]:
         state = state or kernel.cache()
         x = x.unsqueeze(-3)
         return state.attend(x, x, x).squeeze(-3), state
 
-    def hidden(x: Tensor, present: Tensor) -> Tensor:
-        return single_head(kernel, x, x, x, mask=CAUSAL & Mask(padding=present))
-
-    yield Claim(causality(), causal, shape("b t 3"), name="Linear, causal")
-    yield Claim(cached_decoding(step=step), causal, shape("b t 3"), name="LinearAttentionState")
-    yield Claim(fully_masked_row_is_finite(), hidden, (shape("b t 3"), mask_of("b t")), name="Linear, padded")
-
-    def moderate(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return kernel(q.tanh(), k.tanh(), v)  # the features of far negative keys are 0 in any precision
-
-    def weighed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        weights = kernel.weights(q, k, mask=CAUSAL, scale=0.5)
-        return torch.einsum("bhts,bhsv->bhtv", weights, torch.stack([v[:, n // 2] for n in range(4)], 1))
-
-    average = agreement(other=lambda q, k, v: kernel(q, k, v, mask=CAUSAL, scale=0.5))
-    yield Claim(average, weighed, heads, name="Linear.weights")
-    yield Claim(between_values(), moderate, (shape("b 2 t 2"), shape("b 2 s 2"), shape("b 2 s 3")), name="Linear")
-    features = agreement(other=lambda x: x.clamp_min(0) + x.clamp_max(0).exp())
-    yield Claim(features, elu_features, shape("b n"))
+    yield Claim(convex_combination(), attend, (shape("b 2 t 2"), shape("b 2 s 2"), shape("b 2 s 3")), "LinearAttention")
+    yield Claim(causality(), attend_causal, shape("b t 3"), name="LinearAttention, causal")
+    yield Claim(cached_decoding(step=step), attend_causal, shape("b t 3"), name="LinearAttentionState")
+    padded = (shape("b t 3"), mask_input("b t"))
+    yield Claim(fully_masked_row_is_finite(), attend_padded, padded, name="LinearAttention, padded")
