@@ -1,16 +1,17 @@
+from collections.abc import Iterator
+
 import pytest
 import torch
 
 from lawful.blocks import (
     BilinearForm,
-    HeadSpec,
     MultiHeadAttention,
     SemidefiniteForm,
     SimilarityAttention,
     SymmetricForm,
 )
-from lawful.blocks.attention import ov_factors, qk_factors
 from lawful.functions.attention import CAUSAL
+from lawful.laws import Claim, agreement, shape
 
 
 def randn(*shape, seed=0):
@@ -18,11 +19,11 @@ def randn(*shape, seed=0):
 
 
 def test_a_form_of_low_rank_is_multi_head_attention():
-    theirs = MultiHeadAttention(6, heads=2, bias=False).double()
-    ours = SimilarityAttention(BilinearForm(6, heads=2), 6, bias=False).double()
+    theirs = MultiHeadAttention(6, num_heads=2, bias=False).double()
+    ours = SimilarityAttention(BilinearForm(6, num_heads=2), 6, bias=False).double()
     ours.value, ours.out = theirs.value, theirs.out
     with torch.no_grad():
-        ours.form.weight.copy_(torch.stack([theirs.qk(head) for head in range(2)]) * (6 / 3) ** 0.5)
+        ours.form.weight.copy_(torch.stack([theirs.qk_matrix(head) for head in range(2)]) * (6 / 3) ** 0.5)
     x = randn(2, 5, 6)
     torch.testing.assert_close(ours(x, mask=CAUSAL), theirs(x, mask=CAUSAL))
 
@@ -33,17 +34,45 @@ def test_a_semidefinite_form_has_no_negative_eigenvalue():
     assert torch.linalg.eigvalsh(SymmetricForm(5).double()(x, x)).min() < 0
 
 
-def test_factors_have_the_rank_of_the_head():
-    layer = MultiHeadAttention(8, heads=[HeadSpec(count=2, groups=1, key=2, value=3), HeadSpec(key=4)], context=5)
-    assert [tuple(f.shape) for f in qk_factors(layer, 1)] == [(8, 2), (2, 5)]
-    assert [tuple(f.shape) for f in ov_factors(layer, 2)] == [(8, 4), (4, 5)]
-    assert torch.linalg.matrix_rank(layer.ov(0)) == 3
-    with pytest.raises(IndexError, match="heads from 0 to 2 were wanted: got 3"):
-        layer.qk(3)
+def test_invalid_sizes_are_rejected():
+    with pytest.raises(ValueError, match="num_heads must divide dim: got dim=8, num_heads=3"):
+        SimilarityAttention(SymmetricForm(8, num_heads=3), 8)
+    with pytest.raises(ValueError, match="num_heads=0"):
+        BilinearForm(8, num_heads=0)
 
 
-def test_errors_say_what_was_wanted_and_what_came():
-    with pytest.raises(ValueError, match="heads must divide d: got d=8, heads=3"):
-        SimilarityAttention(SymmetricForm(8, heads=3), 8)
-    with pytest.raises(ValueError, match="heads=0"):
-        BilinearForm(8, heads=0)
+def claims() -> Iterator[Claim]:
+    """Second derivations of bilinear forms and their attention."""
+    form, symmetric, positive = (
+        BilinearForm(3, num_heads=2, context_dim=4),
+        SymmetricForm(3),
+        SemidefiniteForm(3, rank=2),
+    )
+
+    def by_entries(x, y):
+        return torch.einsum("bti,hij,bsj->bhts", x, form.weight, y)
+
+    def by_halves(x, y):
+        one, other = (torch.einsum(f"bti,h{w},bsj->bhts", x, symmetric.weight, y) for w in ("ij", "ji"))
+        return (one + other) / 2
+
+    def by_map(x, y):
+        return torch.einsum("bti,hri,hrj,bsj->bhts", x, positive.weight, positive.weight, y)
+
+    two, same = (shape("b t 3"), shape("b s 4")), (shape("b t 3"), shape("b s 3"))
+    for f, other, inputs in ((form, by_entries, two), (symmetric, by_halves, same), (positive, by_map, same)):
+        yield Claim(agreement(other=other), f, inputs)
+    for similarity, value_dim, k, size in (
+        (BilinearForm(4, num_heads=2), None, 4, 2),
+        (SymmetricForm(4, num_heads=2), None, 4, 2),
+        (SemidefiniteForm(4, num_heads=2, rank=3), 3, 3, 3),
+    ):
+        layer = SimilarityAttention(similarity, 4, value_dim=value_dim)
+
+        def equation(x, layer=layer, k=k, size=size):
+            weights = (layer.form(x, x) / k**0.5).softmax(-1)
+            values = layer.value(x).split(size, dim=-1)
+            return layer.out(torch.cat([weights[:, h] @ values[h] for h in range(2)], dim=-1))
+
+        name = f"SimilarityAttention({type(similarity).__name__})"
+        yield Claim(agreement(other=equation), layer, shape("b t 4"), name=name)

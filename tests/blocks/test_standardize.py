@@ -1,9 +1,13 @@
+from collections.abc import Iterator
+
 import pytest
 import torch
 from safetensors.torch import load, save
 from sklearn.preprocessing import StandardScaler
 
 from lawful.blocks import Standardize
+from lawful.functions import standardize
+from lawful.laws import Claim, agreement, linearity, shape
 
 
 def data(*sizes, dtype=torch.float32):
@@ -35,7 +39,7 @@ def test_an_axis_of_size_one_is_shared():
     assert layer(x[0]).shape == (3, 4, 5)
 
 
-def test_before_a_fit_it_does_nothing():
+def test_identity_before_fit():
     x = data(2, 3)
     assert torch.equal(Standardize(3)(x), x)
 
@@ -48,27 +52,39 @@ def test_it_is_saved_with_its_moments():
     assert not list(layer.parameters())
 
 
-def test_one_example_has_no_spread():
+def test_one_example():
     assert torch.equal(Standardize(2).fit(torch.tensor([[3.0, 4.0]]))(torch.tensor([4.0, 4.0])), torch.tensor([1.0, 0]))
 
 
-def test_a_spread_too_small_for_the_layer_is_none():
+def test_an_underflowing_std_is_1():
     layer = Standardize(1).fit(torch.tensor([[0.0], [1e-60]], dtype=torch.float64))
     assert layer.std.item() == 1
 
 
-def test_errors_say_what_was_wanted_and_what_came():
-    with pytest.raises(ValueError, match=r"features of shape \(3,\) were wanted: got shape \(5, 2\)"):
+def test_invalid_data_are_rejected():
+    with pytest.raises(ValueError, match=r"expected features of shape \(3,\), got a tensor of shape \(5, 2\)"):
         Standardize(3)(torch.zeros(5, 2))
-    with pytest.raises(ValueError, match=r"features of shape \(3,\) were wanted: got shape \(2, 5, 3\)"):
+    with pytest.raises(ValueError, match=r"expected features of shape \(3,\), got a tensor of shape \(2, 5, 3\)"):
         Standardize(3).fit(torch.zeros(2, 5, 3))
-    with pytest.raises(ValueError, match=r"features of shape \(3, 1\) were wanted: got shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"expected features of shape \(3, 1\), got a tensor of shape \(3,\)"):
         Standardize((3, 1))(torch.zeros(3))
-    with pytest.raises(ValueError, match="got NaN, infinite or huge"):
+    with pytest.raises(ValueError, match="expected finite data"):
         Standardize(1).fit(torch.tensor([[0.0], [torch.nan]]))
-    with pytest.raises(ValueError, match=r"within the range of torch\.float32"):
+    with pytest.raises(ValueError, match=r"must be finite in torch\.float32"):
         Standardize(1).fit(torch.tensor([[0.0], [1e60]], dtype=torch.float64))
-    with pytest.raises(ValueError, match=r"at least 1 were wanted: got \(0,\)"):
+    with pytest.raises(ValueError, match=r"sizes of at least 1, got \(0,\)"):
         Standardize(0)
     with pytest.raises(ValueError, match="at least one row"):
         Standardize(2).fit(torch.zeros(0, 2))
+
+
+def claims() -> Iterator[Claim]:
+    """Second derivations of standardization."""
+    layer = Standardize(3).fit(torch.tensor([[1.0, -2.0, 7.0], [3.0, 4.0, 7.0]]))
+    yield Claim(linearity(), lambda x: layer(x) - layer(torch.zeros_like(x)), shape("b 3"), name="linear part")
+
+    def channels(x):
+        return Standardize((2, 1)).to(x).fit(x)(x)
+
+    both = agreement(other=lambda x: standardize(x, dim=(0, 2)))
+    yield Claim(both, channels, shape("n:2..4 2 t:1..3"), name="Standardize((2, 1)).fit")

@@ -1,4 +1,4 @@
-"""Blocks that torch.nn lacks: attention, position schemes, residual forms, flows, dropout and normalization variants."""
+"""Blocks that torch.nn lacks: attention, positions, residual forms, flows, dropout and normalization variants."""
 
 from lawful.blocks.attention import (
     HeadGroup,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.blocks import softcap
+from lawful.functions import softcap
 
 
 def test_equals_numpy():
@@ -12,5 +12,5 @@ def test_equals_numpy():
 
 @pytest.mark.parametrize("cap", [0.0, -1.0, float("nan")])
 def test_a_cap_is_positive(cap):
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="cap must be greater than 0"):
         softcap(torch.zeros(2), cap=cap)
