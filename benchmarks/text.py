@@ -123,7 +123,7 @@ def lawful(path: str, *, steps: int, seed: int, without: str) -> list[tuple[int,
     """Trains by `lawful train text` with its defaults, but for the number of steps and what is left out."""
     from lawful.recipes import TextRecipe
     from lawful.training import TrainerConfig, train
-    from lawful.training.checkpoint import seed as seeded
+    from lawful.training import seed_everything as seeded
 
     model, learning = LEFT_OUT[without]
     engine = TrainerConfig(seed=seed, threads=1, laws=0)

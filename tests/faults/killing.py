@@ -1,8 +1,8 @@
-"""Kills trainings at chosen moments, resumes them, and compares what is left with a run that nobody disturbed.
+"""Kills trainings at chosen events, resumes them, and compares them with an uninterrupted run.
 
     python -m tests.faults.killing FOLDER --points 20
 
-Everything is done in children of one process without threads, so that a child costs milliseconds.
+Every training is a fork of one process without threads, so that it costs milliseconds.
 """
 
 import argparse
@@ -20,20 +20,18 @@ from pathlib import Path
 
 import torch
 
-from lawful.training.run import Run
-from lawful.training.trainer import train
+from lawful.training import Run, train
 from tests.faults import trainings
-from tests.faults.trainings import Game
+from tests.faults.trainings import GANRecipe
 
 CALLS = ("fsync", "rename", "replace", "mkdir", "unlink", "rmdir", "truncate")
-"""What writing is made of."""
+"""System calls that write."""
 
 
-class Reaper:
-    """Counts the events of this process, and ends it at one of them.
+class Killer:
+    """Counts the events of this process, and kills it at one of them.
 
-    At the end everything that was written but not flushed to disk may be lost, as when the power fails; so flushing
-    need only be noted, not done.
+    As in a power failure, data that was not flushed to disk may be lost. `fsync` is therefore only recorded.
     """
 
     def __init__(self, folder, *, at=None, power=False, record=None):
@@ -44,24 +42,24 @@ class Reaper:
             self.on_disk[path.stat().st_ino] = path.stat().st_size
         for name in CALLS:
             self.watch(os, name)
-        for name in ("deceive", "tell_apart", "disturbed", "shorten"):
+        for name in ("generator_loss", "discriminator_loss", "add_noise", "clip_weights"):
             self.watch(trainings, name)
-        self.watch(trainings.Shuffled, "batch")
-        self.watch(trainings.Players, "forward")
-        self.watch(Game, "finish")
-        self.watch(Game, "setup")
+        self.watch(trainings.ShuffledBatches, "batch")
+        self.watch(trainings.TinyGAN, "forward")
+        self.watch(GANRecipe, "finish")
+        self.watch(GANRecipe, "setup")
 
     def watch(self, owner, name):
         true = getattr(owner, name)
 
-        def watched(*args, **kwargs):
+        def counted(*args, **kwargs):
             self.event(name)
             if name != "fsync":
                 return true(*args, **kwargs)
             status = os.fstat(args[0])
             self.on_disk[status.st_ino] = status.st_size
 
-        setattr(owner, name, watched)
+        setattr(owner, name, counted)
 
     def event(self, name):
         if self.record is not None:
@@ -81,7 +79,7 @@ class Reaper:
 
 
 def child(body):
-    """Runs a function in a child with its output shut; returns the child's id."""
+    """Runs a function in a silent fork; returns its process id."""
     if pid := os.fork():
         return pid
     try:
@@ -94,13 +92,13 @@ def child(body):
     os._exit(0)
 
 
-def session(folder, game, **reaper):
-    """Trains in `folder`: anew, or from where it was left."""
-    begun = folder / "game-001"
+def session(folder, recipe, **options):
+    """Starts or resumes the training in `folder`."""
+    begun = folder / "gan-001"
 
     def body():
-        Reaper(folder, **reaper)
-        train(game, output_dir=folder, resume=Run(begun) if (begun / "config.json").is_file() else None)
+        Killer(folder, **options)
+        train(recipe, output_dir=folder, resume=Run(begun) if (begun / "config.json").is_file() else None)
 
     if begun.is_dir() and not (begun / "config.json").is_file():
         os.rename(begun, folder / f"never-{time.monotonic_ns()}")
@@ -108,46 +106,46 @@ def session(folder, game, **reaper):
 
 
 def outcome(folder):
-    """Everything that a run left, but for times."""
-    run = Run(folder / "game-001")
+    """Returns everything in a run except times."""
+    run = Run(folder / "gan-001")
     states = {}
     for step in run.checkpoints.steps():
-        place = run.checkpoints.at(step)
-        facts = json.loads((place / "facts.json").read_text())
-        del facts["progress"]["seconds"]
-        states[step] = (facts, {path.name: path.read_bytes() for path in place.glob("*.safetensors")})
-    metrics = [{k: v for k, v in line.items() if k != "time"} for line in run.metrics()]
+        place = run.checkpoints.path(step)
+        metadata = json.loads((place / "metadata.json").read_text())
+        del metadata["progress"]["seconds"]
+        states[step] = (metadata, {path.name: path.read_bytes() for path in place.glob("*.safetensors")})
+    metrics = [{k: v for k, v in line.items() if k != "time"} for line in run.metrics]
     results = {k: v for k, v in run.results.items() if k != "seconds"}
     weights = (run.path / "model.safetensors").read_bytes()
     left = sorted(str(p.relative_to(run.path)) for p in run.path.rglob("*"))
     return {"states": states, "metrics": metrics, "results": results, "weights": weights, "files": left}
 
 
-def differences(folder, wanted):
+def differences(folder, expected):
     got = outcome(folder)
-    log = (folder / "game-001" / "log.txt").read_text(errors="replace")
-    found = [f"{name} differ" for name in wanted if got[name] != wanted[name]]
-    return found + [line for line in log.splitlines() if "set aside" in line]
+    log = (folder / "gan-001" / "log.txt").read_text(errors="replace")
+    found = [f"{name} differ" for name in expected if got[name] != expected[name]]
+    return found + [line for line in log.splitlines() if "using the checkpoint before" in line]
 
 
-def waited(pid):
+def wait(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def undisturbed(folder, game):
-    """Runs a game to its end; returns what it left and the names of its events."""
+def uninterrupted(folder, recipe):
+    """Runs a recipe to its end; returns its outcome and the names of its events."""
     record = folder / "events"
     folder.mkdir(parents=True)
     descriptor = os.open(record, os.O_WRONLY | os.O_CREAT)
     begun = time.monotonic()
-    if code := waited(session(folder, game, record=descriptor)):
-        raise SystemExit(f"the undisturbed run failed with {code}")
+    if code := wait(session(folder, recipe, record=descriptor)):
+        raise SystemExit(f"the uninterrupted run failed with {code}")
     os.close(descriptor)
     return outcome(folder), record.read_text().split(), time.monotonic() - begun
 
 
 def at_random(events, seed):
-    """Plans of kills without end: each is a list of moments, after which a last session runs to the end."""
+    """Yields random lists of kills; after each list, a last session runs to the end."""
     draw = random.Random(seed)
     while True:
         n = draw.choice((1, 1, 2, 3))
@@ -155,9 +153,9 @@ def at_random(events, seed):
 
 
 def in_a_save(events):
-    """Plans of one kill: at each event of the first save that removes an older one."""
+    """Returns one kill for each event of the first save that removes an older checkpoint."""
     removed = events.index("rmdir")
-    first = max(i for i in range(removed) if events[i] == "shorten") + 1
+    first = max(i for i in range(removed) if events[i] == "clip_weights") + 1
     last = events.index("batch", removed)
     return [[(at, at % 2)] for at in range(first, last + 1)]
 
@@ -172,36 +170,36 @@ def main():
     torch.set_num_threads(1)
     options.folder.mkdir(parents=True, exist_ok=True)
     with redirect_stdout(io.StringIO()):
-        train(Game(steps=5), output_dir=options.folder / "warm")  # what is imported at first use is then in every child
-    games = [Game(), Game(patience=2)]
-    wanted = [undisturbed(options.folder / f"undisturbed{i}", game) for i, game in enumerate(games)]
-    told = {"events": [len(events) for _, events, _ in wanted], "kills": 0, "failures": [], "where": Counter()}
-    told["steps"] = [max(line["step"] for line in left["metrics"]) for left, _, _ in wanted]
-    plans = in_a_save(wanted[0][1]) if options.save else at_random(len(wanted[0][1]), options.seed)
+        train(GANRecipe(steps=5), output_dir=options.folder / "warm")  # imports everything before forking
+    recipes = [GANRecipe(), GANRecipe(patience=2)]
+    expected = [uninterrupted(options.folder / f"uninterrupted{i}", recipe) for i, recipe in enumerate(recipes)]
+    summary = {"events": [len(events) for _, events, _ in expected], "kills": 0, "failures": [], "where": Counter()}
+    summary["steps"] = [max(line["step"] for line in left["metrics"]) for left, _, _ in expected]
+    plans = in_a_save(expected[0][1]) if options.save else at_random(len(expected[0][1]), options.seed)
     for number, plan in enumerate(plans):
-        which = 0 if options.save else number % len(games)
-        left, events, seconds = wanted[which]
+        which = 0 if options.save else number % len(recipes)
+        left, events, seconds = expected[which]
         folder = options.folder / f"killed{number}"
         folder.mkdir()
         for at, kind in plan:
             at, by_clock = at % len(events), 0 < kind < 0.2
-            pid = session(folder, games[which], at=None if by_clock else at, power=kind > 0.6)
+            pid = session(folder, recipes[which], at=None if by_clock else at, power=kind > 0.6)
             if by_clock:
                 time.sleep(seconds * at / len(events))
                 os.kill(pid, signal.SIGKILL)
-            code = waited(pid)
+            code = wait(pid)
             if code not in (0, -signal.SIGKILL):
-                told["failures"].append(f"{plan}: a session failed with {code}")
-            told["kills"] += code == -signal.SIGKILL
-            told["where"]["clock" if by_clock else events[at]] += code == -signal.SIGKILL
-        if code := waited(session(folder, games[which])):
-            told["failures"].append(f"{plan}: the last session failed with {code}")
+                summary["failures"].append(f"{plan}: a session failed with {code}")
+            summary["kills"] += code == -signal.SIGKILL
+            summary["where"]["clock" if by_clock else events[at]] += code == -signal.SIGKILL
+        if code := wait(session(folder, recipes[which])):
+            summary["failures"].append(f"{plan}: the last session failed with {code}")
         else:
-            told["failures"] += [f"{plan}: {text}" for text in differences(folder, left)]
+            summary["failures"] += [f"{plan}: {text}" for text in differences(folder, left)]
             shutil.rmtree(folder)
-        if not options.save and told["kills"] >= options.points:
+        if not options.save and summary["kills"] >= options.points:
             break
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(summary) + "\n")
 
 
 if __name__ == "__main__":

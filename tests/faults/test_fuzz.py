@@ -1,4 +1,4 @@
-"""Files that nobody vouches for: a result or a `ValueError`, whatever the bytes."""
+"""Fuzzing of files: reading returns a result or raises a `ValueError`, whatever the bytes."""
 
 import importlib.util
 import json
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lawful import _json as config
 from lawful.training.setup import TrainerConfig
 from tests.faults.fuzz.strategies import VALUES, forged, mutated, some
-from tests.faults.fuzz.targets import SEEDS, TARGETS, Kept
+from tests.faults.fuzz.targets import SEEDS, TARGETS, StoredCheckpoint
 from tests.scripts import ROOT
 
 CASES = pytest.mark.parametrize("cases", [80, pytest.param(2000, marks=pytest.mark.long)])
@@ -70,7 +70,7 @@ def test_any_lines_for_the_metrics(cases):
 
 @pytest.fixture(scope="module")
 def kept():
-    made = Kept()
+    made = StoredCheckpoint()
     yield made
     made.close()
 
@@ -96,9 +96,9 @@ def test_any_facts_of_a_checkpoint(kept, cases):
     @some(cases)
     @given(VALUES, st.data())
     def tried(value, data):
-        facts = forged(json.loads(kept.whole["facts.json"]), value, data.draw)
+        metadata = forged(json.loads(kept.whole["metadata.json"]), value, data.draw)
         with suppress(ValueError):
-            kept.read("facts.json", json.dumps(facts).encode(), sealed=True)
+            kept.read("metadata.json", json.dumps(metadata).encode(), sealed=True)
 
     tried()
 
@@ -113,9 +113,9 @@ def test_a_size_that_is_only_claimed_takes_no_memory(kept):
     (name,) = (name for name in kept.whole if name.endswith("safetensors"))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for data in claims:
-        with pytest.raises(ValueError, match="cannot be read"):
+        with pytest.raises(ValueError, match="cannot read"):
             kept.read(name, data, sealed=True)
-        with pytest.raises(ValueError, match="cannot be read"):
+        with pytest.raises(ValueError, match="cannot read"):
             TARGETS["weights"](data)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 

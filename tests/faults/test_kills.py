@@ -9,7 +9,7 @@ from tests.scripts import ROOT
 
 
 def killed(folder, *options):
-    """Runs `killing.py` in a process of its own, which may fork, and returns what it tells."""
+    """Runs `killing.py` in its own process, which may fork, and returns its summary."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.faults.killing", str(folder), *options],
         cwd=ROOT,
@@ -22,20 +22,20 @@ def killed(folder, *options):
     return json.loads(done.stdout)
 
 
-def test_a_run_killed_anywhere_and_resumed_equals_one_that_was_not(tmp_path):
-    told = killed(tmp_path, "--points", "20")
-    assert told["kills"] >= 20
-    assert told["failures"] == []
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(tmp_path):
+    summary = killed(tmp_path, "--points", "20")
+    assert summary["kills"] >= 20
+    assert summary["failures"] == []
 
 
-def test_a_run_killed_at_each_event_of_a_save_equals_one_that_was_not(tmp_path):
-    told = killed(tmp_path, "--save")
-    assert {"mkdir", "fsync", "rename", "unlink", "rmdir"} <= told["where"].keys()
-    assert told["failures"] == []
+def test_kills_at_each_event_of_a_save(tmp_path):
+    summary = killed(tmp_path, "--save")
+    assert {"mkdir", "fsync", "rename", "unlink", "rmdir"} <= summary["where"].keys()
+    assert summary["failures"] == []
 
 
 @pytest.mark.long
 def test_two_hundred_kills(tmp_path):
-    told = killed(tmp_path, "--points", "200", "--seed", "1")
-    assert told["kills"] >= 200
-    assert told["failures"] == []
+    summary = killed(tmp_path, "--points", "200", "--seed", "1")
+    assert summary["kills"] >= 200
+    assert summary["failures"] == []

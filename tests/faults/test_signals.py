@@ -1,4 +1,4 @@
-"""Ctrl-C, with real signals to a real process."""
+"""Signals and exit codes, in a real process."""
 
 import os
 import subprocess
@@ -7,58 +7,72 @@ import textwrap
 
 import pytest
 
-from lawful.training.run import Run
+from lawful.training import Run
 from tests.scripts import ROOT
 
 SCRIPT = """
     import os, signal, sys, time
-    from lawful.training.errors import TrainingFailed
-    from lawful.training.run import Run
-    from lawful.training.trainer import train
-    from tests.faults.test_disk import ENGINE, small
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is begun without it
-    folder, signals = sys.argv[1], [signal.Signals[name] for name in sys.argv[2:]]
-    def interrupt():
-        for number in signals:
-            os.kill(os.getpid(), number)
-            time.sleep(0.01)
+    from lawful.training import Run, TrainingFailed, train
+    from tests.faults.test_disk import TRAINER, make_setup, refusing
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts without it
+    uninterrupted = train(make_setup(), trainer=TRAINER, output_dir=sys.argv[1] + "/uninterrupted")
+    for case in ("SIGINT", "SIGTERM", "SIGINT SIGINT"):
+        folder, signals = sys.argv[1] + "/" + case, [signal.Signals[name] for name in case.split()]
+        def interrupt():
+            for number in signals:
+                os.kill(os.getpid(), number)
+                time.sleep(0.01)
+        print("CASE", case)
+        try:
+            run = train(make_setup(at=4, do=interrupt), trainer=TRAINER, output_dir=folder)
+            print("returned", run.status)
+        except TrainingFailed as failed:
+            print("failed", failed)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        run = train(make_setup(), trainer=TRAINER, resume=Run(folder + "/linear-001"))
+        assert (run.path / "model.safetensors").read_bytes() == (uninterrupted.path / "model.safetensors").read_bytes()
     try:
-        run = train(small(at=4, do=interrupt), trainer=ENGINE, output_dir=folder)
-        print("returned", run.state)
+        train(make_setup(at=5, do=refusing(28, None)), trainer=TRAINER, output_dir=sys.argv[1])
     except TrainingFailed as failed:
-        print("failed", failed)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signals.clear()
-    whole = train(small(), trainer=ENGINE, output_dir=folder + "/whole")
-    run = train(small(), trainer=ENGINE, resume=Run(folder + "/linear-001"))
-    assert (run.path / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
+        sys.exit(str(failed))
 """
 
 
-def signalled(folder, *names):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(SCRIPT), str(folder), *names],
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    """Runs all cases in one process; returns its output by case, its result and the folder."""
+    folder = tmp_path_factory.mktemp("signals")
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(SCRIPT), str(folder)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "500"},
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    cases = dict(text.split("\n", 1) for text in result.stdout.split("CASE ")[1:])
+    assert len(cases) == 3, result.stderr
+    return cases, result, folder
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_once_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, name):
-    said = signalled(tmp_path, name)
-    assert "stopping after this step; once more to stop at once" in said
-    assert f"stopped after step 5; go on with: lawful train --resume {tmp_path / 'linear-001'}" in said
-    assert "returned at step 5" in said
-    assert "going on after step 5" in said
-    assert Run(tmp_path / "linear-001").state == "finished"
+def test_one_signal_finishes_the_step_and_saves(process, name):
+    cases, _, folder = process
+    assert "stopping after this step; press Ctrl-C again to stop immediately" in cases[name]
+    assert f"stopped after step 5; resume with: lawful train --resume {folder / name / 'linear-001'}" in cases[name]
+    assert "returned at step 5" in cases[name]
+    assert "resuming after step 5" in cases[name]
+    assert Run(folder / name / "linear-001").status == "finished"
 
 
-def test_twice_stops_at_once(tmp_path):
-    said = signalled(tmp_path, "SIGINT", "SIGINT")
-    assert "failed stopped at once\nthe checkpoint of step 4 is kept; go on with: lawful train --resume" in said
-    assert "going on after step 4" in said
+def test_two_signals_stop_immediately(process):
+    output = process[0]["SIGINT SIGINT"]
+    assert "failed interrupted\nthe checkpoint of step 4 is saved; resume with: lawful train --resume" in output
+    assert "resuming after step 4" in output
+
+
+def test_a_failure_ends_a_script_with_its_message(process):
+    _, result, _ = process
+    assert result.returncode == 1
+    assert "no space left on the disk\nthe checkpoint of step 4 is saved" in result.stderr
+    assert "Traceback" not in result.stderr

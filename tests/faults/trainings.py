@@ -10,71 +10,70 @@ import torch
 from torch import nn
 
 from lawful.data.batches import ShuffledBatches
-from lawful.training.recipe import Recipe
-from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
+from lawful.training import OptimizerStep, Recipe, TrainerConfig, TrainingSetup
 
-ENGINE = TrainerConfig(seed=3, threads=1, checkpoint_every=5, keep_checkpoints=2, law_cases=0)
+TRAINER = TrainerConfig(seed=3, threads=1, checkpoint_every=5, keep_checkpoints=2, law_cases=0)
 
 
-class Players(nn.Module):
-    """Two players: one draws points, the other tells them from those of the data."""
+class TinyGAN(nn.Module):
+    """A small GAN with dropout, BatchNorm and buffers."""
 
     def __init__(self):
         super().__init__()
-        self.maker = nn.Sequential(nn.Linear(2, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.2), nn.Linear(6, 2))
-        self.judge = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Dropout(0.3), nn.Linear(5, 1))
+        self.generator = nn.Sequential(nn.Linear(2, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.2), nn.Linear(6, 2))
+        self.discriminator = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Dropout(0.3), nn.Linear(5, 1))
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.register_buffer("passing", torch.zeros(2), persistent=False)
 
     def forward(self, x):
         self.calls += 1
         self.passing.copy_(x.mean(0))
-        return self.maker(x)
+        return self.generator(x)
 
 
-def deceive(model, batch):
+def generator_loss(model, batch):
     made = model(torch.randn(len(batch[0]), 2))
-    loss = nn.functional.softplus(-model.judge(made)).mean()
+    loss = nn.functional.softplus(-model.discriminator(made)).mean()
     return {"loss": loss, "spread": made.detach().std()}
 
 
-def tell_apart(model, batch):
+def discriminator_loss(model, batch):
     with torch.no_grad():
         made = model(torch.randn(len(batch[0]), 2))
-    true, false = model.judge(batch[0]), model.judge(made)
+    true, false = model.discriminator(batch[0]), model.discriminator(made)
     return nn.functional.softplus(-true).mean() + nn.functional.softplus(false).mean()
 
 
-def disturbed(batch):
-    """Draws from each of the random states."""
+def add_noise(batch):
+    """Uses the random generators of PyTorch, NumPy and Python."""
     x = batch[0] + 0.1 * torch.randn_like(batch[0]) + random.gauss(0, 0.01) + float(np.random.normal(0, 0.01))
     return (x, *batch[1:])
 
 
-def shorten(model):
+def clip_weights(model):
     with torch.no_grad():
-        model.judge[0].weight.renorm_(2, 0, 1.0)
+        model.discriminator[0].weight.renorm_(2, 0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Game(Recipe[None]):
-    """Two optimizers with memory, a schedule, dropout, noise, accumulation, an average, evaluations."""
+class GANRecipe(Recipe[None]):
+    """Two optimizers with state, a schedule, dropout, noise, accumulation, EMA, evaluations."""
 
-    name: ClassVar[str] = "game"
+    name: ClassVar[str] = "gan"
 
     patience: int | None = None
     steps: int = 24
-    seed: int = ENGINE.seed
-    threads: int = ENGINE.threads
-    checkpoint_every: int = ENGINE.checkpoint_every
-    keep_checkpoints: int = ENGINE.keep_checkpoints
-    law_cases: int = ENGINE.law_cases
+    seed: int = TRAINER.seed
+    threads: int = TRAINER.threads
+    checkpoint_every: int = TRAINER.checkpoint_every
+    keep_checkpoints: int = TRAINER.keep_checkpoints
+    law_cases: int = TRAINER.law_cases
 
     def setup(self) -> TrainingSetup[None]:
-        model = Players()
+        model = TinyGAN()
         x = torch.randn(42, 2).cumsum(1)
-        maker = torch.optim.AdamW(model.maker.parameters(), lr=0.02, weight_decay=0.1)
-        judge = torch.optim.SGD(model.judge.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+        generator = torch.optim.AdamW(model.generator.parameters(), lr=0.02, weight_decay=0.1)
+        discriminator = torch.optim.SGD(model.discriminator.parameters(), lr=0.1, momentum=0.9, nesterov=True)
 
         def evaluate(model: nn.Module) -> Mapping[str, float]:
             made = model(torch.randn(30, 2))
@@ -84,17 +83,22 @@ class Game(Recipe[None]):
             model=model,
             optimizer_steps=[
                 OptimizerStep(
-                    name="maker", loss_fn=deceive, optimizer=maker, schedule=lambda step: 1 / (1 + step / 10)
+                    name="generator",
+                    loss_fn=generator_loss,
+                    optimizer=generator,
+                    schedule=lambda step: 1 / (1 + step / 10),
                 ),
-                OptimizerStep(name="judge", loss_fn=tell_apart, optimizer=judge, grad_clip_norm=1.0),
+                OptimizerStep(
+                    name="discriminator", loss_fn=discriminator_loss, optimizer=discriminator, grad_clip_norm=1.0
+                ),
             ],
-            batches=ShuffledBatches(x, size=6, seed=1),
+            batches=ShuffledBatches(x, batch_size=6, seed=1),
             steps=self.steps,
             evaluate=evaluate,
             eval_every=4,
             patience=self.patience,
-            augment=disturbed,
-            constrain=shorten,
+            augment=add_noise,
+            constrain=clip_weights,
             ema_decay=0.8,
             grad_accumulation_steps=3,
         )

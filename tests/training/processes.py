@@ -1,7 +1,7 @@
-"""Runs trainings on several processes, as torchrun does but forked, so that PyTorch is imported once.
+"""Runs trainings in several forked processes, as torchrun does, so that PyTorch is imported once.
 
-Usage: `python processes.py JOBS`, a JSON list of jobs. Of each it prints, as a line of JSON, what its processes said
-and the codes that they ended with. Under torchrun it is one process of the first job.
+Usage: `python processes.py JOBS`, a JSON list of jobs. For each job it prints a line of JSON with output and exit
+codes of its processes. Under torchrun, it is one process of the first job.
 """
 
 import faulthandler
@@ -14,20 +14,16 @@ import tempfile
 from pathlib import Path
 
 import torch
-import torch._dynamo  # which every optimizer imports: once, before the processes part
+import torch._dynamo  # every optimizer imports it: import it once, before forking
 from torch import nn
 
 from lawful.data.batches import ShuffledBatches
-from lawful.optim import adamw, muon_with_adamw
-from lawful.optim.max_norm import max_norm
-from lawful.training.errors import TrainingFailed
-from lawful.training.run import Run
-from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
-from lawful.training.trainer import train
+from lawful.optim import adamw, max_norm, muon_with_adamw
+from lawful.training import OptimizerStep, Run, TrainerConfig, TrainingFailed, TrainingSetup, train
 
 
 class Net(nn.Module):
-    """Blocks in a list, sizes that three does not divide, and an objective that is not the forward pass."""
+    """Blocks in a list, sizes that three does not divide, and a loss that does not call `forward`."""
 
     def __init__(self, *, dropout=0.0, norm=False):
         super().__init__()
@@ -47,8 +43,8 @@ class Net(nn.Module):
         return self.score(x)
 
 
-class Deadly:
-    """Batches, of which one sends a signal to a process that asks for it."""
+class SignalingBatches:
+    """Batches that send a signal to one process at one step."""
 
     def __init__(self, batches, *, at, rank, number):
         self.batches, self.at, self.rank, self.number = batches, at, rank, number
@@ -62,12 +58,12 @@ class Deadly:
         return self.batches.batch(step)
 
 
-def plan(job):
+def make_setup(job):
     torch.manual_seed(0)
     x = torch.randn(98, 4, dtype=torch.float64)
     y = x.sum(1, keepdim=True).sin()
-    if "poisoned" in job:
-        x[job["poisoned"]] = torch.nan
+    if "nan_row" in job:
+        x[job["nan_row"]] = torch.nan
     model = Net(dropout=job.get("dropout", 0.0), norm=job.get("norm", False)).double()
     if job.get("tied"):
         model.blocks[1][0].weight = model.blocks[0][0].weight
@@ -84,37 +80,43 @@ def plan(job):
     def second(model, batch):
         return model.embed(batch[0]).square().mean()
 
-    make = {"adamw": lambda m: adamw(m.parameters(), lr=0.01), "muon": lambda m: muon_with_adamw(m, lr=0.01)}
-    make["sgd"] = lambda m: torch.optim.SGD(m.parameters(), lr=0.05)
-    turns = [OptimizerStep(loss_fn=loss, optimizer=make[job.get("optimizer", "adamw")](model), grad_clip_norm=job.get("clip"))]
-    if job.get("players"):
-        turns = [
+    optimizers = {"adamw": lambda m: adamw(m.parameters(), lr=0.01), "muon": lambda m: muon_with_adamw(m, lr=0.01)}
+    optimizers["sgd"] = lambda m: torch.optim.SGD(m.parameters(), lr=0.05)
+    steps = [
+        OptimizerStep(
+            loss_fn=loss, optimizer=optimizers[job.get("optimizer", "adamw")](model), grad_clip_norm=job.get("clip")
+        )
+    ]
+    if job.get("two_optimizers"):
+        steps = [
             OptimizerStep(name="one", loss_fn=loss, optimizer=torch.optim.Adam(model.blocks.parameters(), lr=0.01)),
             OptimizerStep(name="two", loss_fn=second, optimizer=torch.optim.Adam(model.embed.parameters(), lr=0.01)),
         ]
-    batches = ShuffledBatches(x, y, size=32, seed=0)
+    batches = ShuffledBatches(x, y, batch_size=32, seed=0)
     if "signal" in job:
         at, rank, name = job["signal"]
-        batches = Deadly(batches, at=at, rank=rank, number=getattr(signal, name))
+        batches = SignalingBatches(batches, at=at, rank=rank, number=getattr(signal, name))
     return TrainingSetup(
         model=model,
-        optimizer_steps=turns,
+        optimizer_steps=steps,
         batches=batches,
         steps=job.get("steps", 12),
         evaluate=lambda m: {"loss": float(nn.functional.mse_loss(m(x[:20]), y[:20]))},
         eval_every=5,
-        grad_accumulation_steps=job.get("accumulate", 1),
-        ema_decay=job.get("average"),
-        constrain=(lambda m: max_norm(m, at_most=0.8)) if job.get("constrain") else None,
+        grad_accumulation_steps=job.get("grad_accumulation_steps", 1),
+        ema_decay=job.get("ema_decay"),
+        constrain=(lambda m: max_norm(m, limit=0.8)) if job.get("constrain") else None,
     )
 
 
 def work(job):
-    """What one process does."""
-    engine = TrainerConfig(parallel=job.get("parallel", "data"), checkpoint_every=job.get("save", 1000), law_cases=0, threads=1)
+    """Trains in one process."""
+    trainer = TrainerConfig(
+        parallel=job.get("parallel", "data"), checkpoint_every=job.get("checkpoint_every", 1000), law_cases=0, threads=1
+    )
     resume = Run(job["resume"]) if "resume" in job else None
     try:
-        run = train(plan(job), trainer=engine, output_dir=job["folder"], resume=resume)
+        run = train(make_setup(job), trainer=trainer, output_dir=job["folder"], resume=resume)
         print("RUN", run.path)
         return 0
     except TrainingFailed as error:
@@ -155,12 +157,12 @@ def run(job):
     outs = [tempfile.TemporaryFile("w+") for _ in range(size)]  # noqa: SIM115
     pids = [start(rank, size, port, job, out) for rank, out in enumerate(outs)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-    said = []
+    output = []
     for out in outs:
         out.seek(0)
-        said.append(out.read())
+        output.append(out.read())
         out.close()
-    return {"codes": codes, "said": said}
+    return {"codes": codes, "output": output}
 
 
 if __name__ == "__main__":

@@ -5,42 +5,42 @@ from lawful.training.run import Run, runs
 
 
 def test_runs_are_numbered_and_listed(tmp_path):
-    made = [Run.create(tmp_path / "a", "mlp", {"threads": 1}) for _ in range(2)]
-    assert [run.path.name for run in made] == ["mlp-001", "mlp-002"]
+    created = [Run.create(tmp_path / "a", "mlp", {"threads": 1}) for _ in range(2)]
+    assert [run.path.name for run in created] == ["mlp-001", "mlp-002"]
     (tmp_path / "a" / "mlp-041").mkdir()
     assert Run.create(tmp_path / "a", "mlp", {}).path.name == "mlp-042"
     (tmp_path / "a" / "mlp-001" / "config.json").write_text("[]")
     assert [run.path.name for run in runs(tmp_path / "a")] == ["mlp-002", "mlp-042"]
-    assert (made[0].state, made[0].metrics(), made[0].results) == ("not begun", [], {})
+    assert (created[0].status, created[0].metrics, created[0].results) == ("not started", [], {})
 
 
-def test_what_is_kept_comes_back(tmp_path):
+def test_weights_and_results_round_trip(tmp_path):
     run = Run.create(tmp_path, "mlp", {"threads": 2})
-    run.keep_weights({"a": torch.ones(2), "turned": torch.arange(6.0).view(2, 3).T})
-    run.keep_results({"accuracy": {"value": 0.5, "low": 0.4, "high": 0.6}})
+    run.save_weights({"a": torch.ones(2), "turned": torch.arange(6.0).view(2, 3).T})
+    run.save_results({"accuracy": {"value": 0.5, "low": 0.4, "high": 0.6}})
     again = Run(run.path)
     assert again.config == {"threads": 2}
     assert torch.equal(again.weights()["turned"], torch.arange(6.0).view(2, 3).T)
     assert again.results["accuracy"]["low"] == 0.4
-    assert again.state == "finished"
+    assert again.status == "finished"
     assert repr(again) == f"Run('{run.path}')"
 
 
-def test_errors_say_what_there_is(tmp_path):
+def test_errors_name_the_run(tmp_path):
     run = Run.create(tmp_path, "mlp", {})
-    with pytest.raises(FileNotFoundError, match=r"there is no run at .*mlp-009: .* holds mlp-001"):
+    with pytest.raises(FileNotFoundError, match=r"there is no run at .*mlp-009: .* has mlp-001"):
         Run(tmp_path / "mlp-009")
-    with pytest.raises(FileNotFoundError, match="holds no runs"):
+    with pytest.raises(FileNotFoundError, match="has no runs"):
         Run(tmp_path / "none" / "x")
-    with pytest.raises(FileNotFoundError, match=r"is no run: it has no config.json"):
+    with pytest.raises(FileNotFoundError, match=r"is not a run: it has no config\.json"):
         Run(tmp_path)
     with pytest.raises(ValueError, match="has no weights yet"):
         run.weights()
     (run.path / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"model.safetensors of .* cannot be read"):
+    with pytest.raises(ValueError, match=r"cannot read model.safetensors of"):
         run.weights()
     (run.path / "results.json").write_text("3")
-    with pytest.raises(ValueError, match=r"results.json of .* is an object: got int"):
+    with pytest.raises(ValueError, match=r"must be a JSON object, got int"):
         _ = run.results
     (run.path / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config.json is not JSON"):

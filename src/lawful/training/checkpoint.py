@@ -1,8 +1,4 @@
-"""Checkpoints: tensors and facts, each with a checksum, of which the newest sound one is used.
-
-The whole state of a training as tensors and JSON: weights, optimizers, random states.
-Tensors in several files, each with the parts that one process held; read back for any number of processes.
-"""
+"""Checkpoints without pickle: safetensors and JSON with checksums, sharded tensors, and the state they hold."""
 
 from __future__ import annotations
 
@@ -28,230 +24,222 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lawful import _json as config
-from lawful.training import storage as files
-from lawful.training.world import SingleProcess
+from lawful import _json
+from lawful.training.storage import _atomic_folder, _fsync_file, _remove_folder, _temporary_path
 
-SUMS = "checksums.json"
-LARGEST = 1 << 26
-"""The largest file of facts, in bytes."""
+_CHECKSUMS, _METADATA = "checksums.json", "metadata.json"
+_MAX_METADATA_BYTES = 1 << 26
 
-
-ALONE = SingleProcess()
-
-
-def whole(name: str, shape: Sequence[int]) -> None:
-    """Has every tensor read whole."""
+_Tensors = dict[str, Tensor]
+_Metadata = dict[str, Any]
+_ShardedLike = Callable[[str, Sequence[int]], Tensor | None]
+"""Maps the name and shape of a tensor to the DTensor whose placement it takes, or to None for a plain tensor."""
 
 
-class Damaged(ValueError):
-    """A checkpoint that is not what was written."""
+def _unsharded(name: str, shape: Sequence[int]) -> None:
+    """Loads every tensor as a plain tensor."""
+
+
+class CorruptCheckpointError(ValueError):
+    """A checkpoint is incomplete or differs from what was written."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a training after a step."""
+    """The state of a training after a step: tensors, and JSON values as metadata."""
 
     step: int
     tensors: Mapping[str, Tensor]
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
-    def copied(self) -> Checkpoint:
-        """Returns it with tensors of its own, on the processor, that later steps do not change."""
+    def copy_to_cpu(self) -> Checkpoint:
+        """Returns a copy that later training steps do not change."""
         tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.tensors.items()}
-        return Checkpoint(self.step, tensors, deepcopy(self.facts))
+        return Checkpoint(self.step, tensors, deepcopy(self.metadata))
 
 
 class Checkpoints:
-    """A folder of checkpoints, `step-00000100` and so on.
+    """A folder of checkpoints `step-00000100`, ...
 
-    Each is written to a sibling, flushed to disk and renamed, so that a crash leaves the ones before. It holds
-    `facts.json`, a file of tensors for each process that wrote, such as `tensors-1-of-1.safetensors`, and a checksum
-    of each.
+    A checkpoint is written to a temporary folder, flushed to disk and renamed, so that a crash leaves the previous
+    ones intact. It holds `metadata.json`, one file of tensors per process such as `tensors-1-of-1.safetensors`, and
+    `checksums.json`.
 
     Args:
-        folder: Where they are.
+        folder: The folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def steps(self) -> list[int]:
-        """The steps at which there are checkpoints."""
+        """Returns the steps that have a checkpoint."""
         names = {path.name for path in self.folder.glob("step-*")}
         numbers = (int(match[1]) for name in names if (match := re.fullmatch(r"step-([0-9]{8,18})", name)))
-        return sorted(step for step in numbers if self.at(step).name in names)
+        return sorted(step for step in numbers if self.path(step).name in names)
 
-    def at(self, step: int) -> Path:
+    def path(self, step: int) -> Path:
+        """Returns the folder of a step's checkpoint."""
         return self.folder / f"step-{step:08d}"
 
-    def write(
-        self, checkpoint: Checkpoint, *, keep: int, best: int | None = None, world: SingleProcess = ALONE
+    def save(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        keep: int,
+        best: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        barrier: Callable[[], None] = lambda: None,
     ) -> None:
-        """Adds a checkpoint, and removes all but the last `keep` and the best; every process of a world calls it."""
-        facts = config.dump(checkpoint.facts).encode()
-        if len(facts) > LARGEST:
-            raise ValueError(f"the facts of a checkpoint have at most {LARGEST} bytes: got {len(facts)}")
-        path, first = self.at(checkpoint.step), world.rank == 0
-        with files.new_folder(path) if first else nullcontext(files.sibling_of(path)) as folder:
-            world.wait()
-            own = folder / file_name(world.rank, world.size)
-            write_tensors(own, checkpoint.tensors)
-            files.flush_file(own)
-            world.wait()
-            if first:
-                (folder / "facts.json").write_bytes(facts)
-                seal(folder)
-        if first:
-            self.prune(keep=keep, best=best)
-        world.wait()
+        """Writes a checkpoint. Every process calls it with its own tensors.
 
-    def prune(self, *, keep: int, best: int | None) -> None:
-        """Removes all but the last `keep` and the best."""
-        steps = self.steps()
-        for step in steps[:-keep]:
-            if step != best:
-                files.remove(self.at(step))
+        Args:
+            checkpoint: The checkpoint.
+            keep: Number of checkpoints to keep besides the best.
+            best: Step of the best checkpoint.
+            rank: Rank of the process. Rank 0 writes the metadata.
+            world_size: Number of processes.
+            barrier: Waits for all processes.
+        """
+        metadata = _json.dump(checkpoint.metadata).encode()
+        if len(metadata) > _MAX_METADATA_BYTES:
+            raise ValueError(f"checkpoint metadata has {len(metadata)} bytes, the limit is {_MAX_METADATA_BYTES}")
+        path = self.path(checkpoint.step)
+        with _atomic_folder(path) if rank == 0 else nullcontext(_temporary_path(path)) as folder:
+            barrier()
+            own = folder / _file_name(rank, world_size)
+            _save_tensors(own, checkpoint.tensors)
+            _fsync_file(own)
+            barrier()
+            if rank == 0:
+                (folder / _METADATA).write_bytes(metadata)
+                _write_checksums(folder)
+        if rank == 0:
+            for step in self.steps()[:-keep]:
+                if step != best:
+                    _remove_folder(self.path(step))
+        barrier()
 
-    def read(self, step: int, *, like: Like = whole) -> Checkpoint:
-        """Reads a checkpoint, whole, or the parts of its tensors that this process is to hold.
+    def load(self, step: int, *, sharded_like: _ShardedLike = _unsharded) -> Checkpoint:
+        """Loads the checkpoint of a step.
+
+        Args:
+            step: The step.
+            sharded_like: Which tensors to load as shards of a DTensor.
 
         Raises:
-            Damaged: where it is not what was written.
+            CorruptCheckpointError: If the checkpoint is not what was written.
         """
-        folder = self.at(step)
-        verify(folder)
+        folder = self.path(step)
+        _verify_checksums(folder)
         try:
-            facts = config.load(folder / "facts.json", largest=LARGEST)
-            tensors = read(_files(folder), like)
+            metadata = _json.load(folder / _METADATA, largest=_MAX_METADATA_BYTES)
+            tensors = _load_tensors(_tensor_files(folder), sharded_like)
         except PermissionError:
             raise
         except (ValueError, OSError, SafetensorError) as error:
-            raise Damaged(f"checkpoint {folder.name} cannot be read: {error}") from None
-        if not isinstance(facts, dict):
-            raise Damaged(f"checkpoint {folder.name}: facts.json is an object: got {type(facts).__name__}")
-        return Checkpoint(step, tensors, facts)
+            raise CorruptCheckpointError(f"cannot read checkpoint {folder.name}: {error}") from None
+        if not isinstance(metadata, dict):
+            kind = type(metadata).__name__
+            raise CorruptCheckpointError(f"checkpoint {folder.name}: {_METADATA} must be a JSON object, got {kind}")
+        return Checkpoint(step, tensors, metadata)
 
-    def newest(self, *, damaged: list[str] | None = None, like: Like = whole) -> Checkpoint | None:
-        """Reads the newest checkpoint that is sound, and puts what was wrong with newer ones into `damaged`."""
+    def load_newest(
+        self, *, corrupt: list[str] | None = None, sharded_like: _ShardedLike = _unsharded
+    ) -> Checkpoint | None:
+        """Loads the newest intact checkpoint, and appends what is wrong with newer ones to `corrupt`."""
         for step in reversed(self.steps()):
             try:
-                return self.read(step, like=like)
-            except Damaged as error:
-                if damaged is not None:
-                    damaged.append(str(error))
+                return self.load(step, sharded_like=sharded_like)
+            except CorruptCheckpointError as error:
+                if corrupt is not None:
+                    corrupt.append(str(error))
         return None
 
     def set_aside(self, *, after: int) -> None:
-        """Renames the checkpoints after a step to `….damaged`, so that they do not stand among those to come."""
+        """Renames the checkpoints after a step to `*.corrupt`."""
         for step in self.steps():
             if step > after:
-                aside = self.at(step).with_suffix(".damaged")
+                aside = self.path(step).with_suffix(".corrupt")
                 shutil.rmtree(aside, ignore_errors=True)
-                self.at(step).rename(aside)
+                self.path(step).rename(aside)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes a file of tensors.
+def _write_checksums(folder: Path) -> None:
+    checksums = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
+    (folder / _CHECKSUMS).write_text(_json.dump(checksums), encoding="utf-8")
 
-    Raises:
-        OSError: where the system refuses; the library says so in words only.
-    """
+
+def _verify_checksums(folder: Path) -> None:
+    """Raises `CorruptCheckpointError` with the first file that is missing, unknown or altered."""
     try:
-        held, metadata = laid_out(tensors)
-        save_file(held, path, metadata=metadata)
-    except SafetensorError as error:
-        told = re.search(r"os error (\d+)", str(error))
-        number = int(told[1]) if told else errno.EIO
-        raise OSError(number, os.strerror(number), str(path)) from error
-
-
-def _files(folder: Path) -> list[Path]:
-    """The files of tensors, one for each process that wrote."""
-    there = {path.name for path in folder.glob("tensors-*.safetensors")}
-    names = [file_name(rank, len(there)) for rank in range(len(there))]
-    if not names or there != set(names):
-        raise ValueError(f"its files of tensors are not one for each process: got {sorted(there)}")
-    return [folder / name for name in names]
-
-
-def seal(folder: Path) -> None:
-    """Writes the checksums of a folder's files."""
-    sums = {path.name: _sum(path) for path in sorted(folder.iterdir())}
-    (folder / SUMS).write_text(config.dump(sums), encoding="utf-8")
-
-
-def verify(folder: Path) -> None:
-    """Compares a folder's files with their checksums.
-
-    Raises:
-        Damaged: which file is missing, cut off or altered.
-    """
-    try:
-        sums = config.load(folder / SUMS)
+        checksums = _json.load(folder / _CHECKSUMS)
     except PermissionError:
         raise
     except (ValueError, OSError) as error:
-        raise Damaged(f"checkpoint {folder.name} has no readable {SUMS}: {error}") from None
-    if not isinstance(sums, dict) or not sums:
-        raise Damaged(f"checkpoint {folder.name}: {SUMS} lists no files")
-    there = {path.name for path in folder.iterdir() if path.is_file()} - {SUMS}
-    if odd := sorted(there ^ sums.keys()):
-        how = f"is not in {SUMS}" if odd[0] in there else f"is missing, and {SUMS} lists it"
-        raise Damaged(f"checkpoint {folder.name}: {odd[0]!r} {how}")
-    for name, wanted in sums.items():
-        if _sum(folder / name) != wanted:
-            raise Damaged(f"checkpoint {folder.name}: {name} is not what was written (its checksum differs)")
+        raise CorruptCheckpointError(f"checkpoint {folder.name} has no readable {_CHECKSUMS}: {error}") from None
+    if not isinstance(checksums, dict) or not checksums:
+        raise CorruptCheckpointError(f"checkpoint {folder.name}: {_CHECKSUMS} lists no files")
+    files = {path.name for path in folder.iterdir() if path.is_file()} - {_CHECKSUMS}
+    if different := sorted(files ^ checksums.keys()):
+        name = different[0]
+        reason = f"is not listed in {_CHECKSUMS}" if name in files else "is missing"
+        raise CorruptCheckpointError(f"checkpoint {folder.name}: {name!r} {reason}")
+    for name, checksum in checksums.items():
+        if _sha256(folder / name) != checksum:
+            raise CorruptCheckpointError(f"checkpoint {folder.name}: the checksum of {name} does not match")
 
 
-def _sum(path: Path) -> str:
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-Tensors = dict[str, Tensor]
-Facts = dict[str, Any]
+# ------------------------------------------------------------ state of modules, optimizers and random generators
 
 
-def plain(tensors: Mapping[str, Tensor]) -> Tensors:
-    """Returns tensors as a file holds them: on the processor, each with memory of its own."""
-    seen: set[int] = set()
-    found = {}
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
-            tensor = tensor.clone()
-        seen.add(tensor.untyped_storage().data_ptr())
-        found[name] = tensor
-    return found
+def seed_everything(seed: int) -> None:
+    """Seeds the global random generators of PyTorch, NumPy and Python."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
 
 
-def module_state(module: nn.Module) -> Tensors:
-    """Returns every parameter and buffer by its name, a shared one once."""
+@contextmanager
+def preserve_rng() -> Iterator[None]:
+    """Restores the global random states of PyTorch (on every device), NumPy and Python on exit."""
+    tensors, metadata = _rng_state()
+    try:
+        yield
+    finally:
+        _load_rng_state(tensors, metadata)
+
+
+def module_state(module: nn.Module) -> _Tensors:
+    """Returns all parameters and buffers by name, shared ones once, non-persistent buffers too."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def names_of(module: nn.Module) -> dict[int, str]:
-    """The name of each parameter, by its `id`."""
-    return {id(p): name for name, p in module.named_parameters()}
-
-
 def load_module_state(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copies tensors into the parameters and buffers of those names.
+    """Copies tensors into the parameters and buffers of a module.
+
+    Args:
+        module: The module.
+        tensors: Tensors as returned by `module_state`.
 
     Raises:
-        ValueError: where a name, a shape or a type differs; nothing is copied then.
+        ValueError: If a name, shape or dtype differs. Nothing is copied then.
     """
     own = module_state(module)
-    if lacking := sorted(own.keys() ^ tensors.keys()):
-        which = "the checkpoint lacks" if lacking[0] in own else "the model lacks"
-        raise ValueError(f"{which} {lacking[0]!r}: it is of another model")
+    if different := sorted(own.keys() ^ tensors.keys()):
+        reason = "is missing in the checkpoint" if different[0] in own else "is not in the model"
+        raise ValueError(f"the checkpoint is of another model: {different[0]!r} {reason}")
     for name, tensor in tensors.items():
         if own[name].shape != tensor.shape or own[name].dtype != tensor.dtype:
             raise ValueError(
-                f"{name!r} is {own[name].dtype} {list(own[name].shape)}: "
-                f"the checkpoint has {tensor.dtype} {list(tensor.shape)}"
+                f"the checkpoint is of another model: expected {name!r} of {own[name].dtype} {list(own[name].shape)}, "
+                f"got {tensor.dtype} {list(tensor.shape)}"
             )
     with torch.no_grad():
         for name, tensor in tensors.items():
@@ -259,9 +247,9 @@ def load_module_state(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 @contextmanager
-def module_kept(module: nn.Module) -> Iterator[None]:
-    """Leaves buffers and modes as they were before, and no gradients."""
-    held = [(part, dict(part._buffers)) for part in module.modules()]
+def _preserve_module(module: nn.Module) -> Iterator[None]:
+    """Restores buffers and train/eval modes on exit, and clears gradients."""
+    registered = [(part, dict(part._buffers)) for part in module.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     modes = [(part, part.training) for part in module.modules()]
     try:
@@ -270,7 +258,7 @@ def module_kept(module: nn.Module) -> Iterator[None]:
         module.zero_grad()
         for part, mode in modes:
             part.training = mode
-        for part, own in held:
+        for part, own in registered:
             part._buffers.update(own)
         with torch.no_grad():
             for buffer, before in buffers:
@@ -278,127 +266,148 @@ def module_kept(module: nn.Module) -> Iterator[None]:
                     buffer.copy_(before)
 
 
-def of_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> tuple[Tensors, Facts]:
-    """Returns what an optimizer remembers of each parameter, and its settings.
-
-    A tensor is named `parameter.key`. Numbers and lists are among the facts; a tensor within a list, such as a
-    preconditioner, is named `parameter.key/0`, and stands in the list as `{"tensor": "parameter.key/0"}`.
-
-    Args:
-        optimizer: The optimizer.
-        names: The name of each parameter, by its `id`.
-
-    Raises:
-        ValueError: where a parameter has no name, or something is remembered that neither file can hold.
-    """
-    tensors: Tensors = {}
-
-    def laid_out(value: Any, at: str) -> Any:
-        if isinstance(value, Tensor):
-            tensors[at] = value
-            return {"tensor": at}
-        if isinstance(value, list | tuple):
-            return [laid_out(item, f"{at}/{i}") for i, item in enumerate(value)]
-        if not _simple(value):
-            raise ValueError(f"an optimizer remembers tensors, finite numbers and lists: got {value!r} at {at}")
-        return value
-
-    memories = {name: optimizer.state[p] for name, p in named(optimizer, names).items() if p in optimizer.state}
-    numbers = {
-        f"{name}.{key}": laid_out(value, f"{name}.{key}")
-        for name, memory in memories.items()
-        for key, value in memory.items()
-    }
-    numbers = {at: value for at, value in numbers.items() if value != {"tensor": at}}
-    settings = [{k: v for k, v in group.items() if _simple(v)} for group in optimizer.param_groups]
-    return tensors, {"kind": type(optimizer).__name__, "numbers": numbers, "groups": settings}
+def _contiguous_copies(tensors: Mapping[str, Tensor]) -> _Tensors:
+    """Returns tensors as safetensors needs them: contiguous, on the CPU, without shared memory."""
+    storages: set[int] = set()
+    copies = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in storages or storage.nbytes() != tensor.nbytes:
+            tensor = tensor.clone()
+        storages.add(tensor.untyped_storage().data_ptr())
+        copies[name] = tensor
+    return copies
 
 
-def put_into_optimizer(
-    optimizer: torch.optim.Optimizer, names: Mapping[int, str], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
-) -> None:
-    """Gives an optimizer its memory and settings back.
+def _parameter_names(module: nn.Module) -> dict[int, str]:
+    """Returns the name of each parameter by its `id`."""
+    return {id(p): name for name, p in module.named_parameters()}
+
+
+def _named_parameters(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> dict[str, Tensor]:
+    """Returns the parameters of an optimizer by name.
 
     Raises:
-        ValueError: where they are of another optimizer.
-    """
-    kind, numbers, groups = facts.get("kind"), facts.get("numbers"), facts.get("groups")
-    if kind != type(optimizer).__name__ or not isinstance(numbers, dict) or not isinstance(groups, list):
-        raise ValueError(f"the optimizer is {type(optimizer).__name__}: the checkpoint has {kind!r}")
-    if len(groups) != len(optimizer.param_groups):
-        raise ValueError(f"{len(optimizer.param_groups)} groups of parameters were wanted: got {len(groups)}")
-    for group, settings in zip(optimizer.param_groups, groups, strict=True):
-        _set(group, settings)
-    by_name, within_lists = named(optimizer, names), set[str]()
-
-    def built(value: Any) -> Any:
-        if isinstance(value, dict):
-            at = value.get("tensor")
-            if at not in tensors:
-                raise ValueError(f"the checkpoint lacks a tensor of the optimizer: {at!r}")
-            within_lists.add(at)
-            return tensors[at].clone()
-        return [built(item) for item in value] if isinstance(value, list) else value
-
-    memory = {at: built(value) for at, value in numbers.items()}
-    memory |= {at: tensor for at, tensor in tensors.items() if at not in within_lists}
-    for at, value in memory.items():
-        name, _, key = at.rpartition(".")
-        if name not in by_name:
-            raise ValueError(f"the optimizer has no parameter {name!r}: the checkpoint is of another model")
-        parameter = by_name[name]
-        if isinstance(value, Tensor):
-            counts = key == "step" and not _counts_on_device(optimizer, parameter)
-            value = value.clone() if counts else _beside(parameter, value)
-        optimizer.state[parameter][key] = value
-
-
-def named(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> dict[str, Tensor]:
-    """Returns the parameters of an optimizer by their names.
-
-    Raises:
-        ValueError: where one has none: it is not of the model, and nobody would keep it.
+        ValueError: If the optimizer has a parameter that does not belong to the model.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for p in parameters:
         if id(p) not in names:
-            raise ValueError(f"an optimizer changes parameters of the model: got another, of shape {list(p.shape)}")
+            raise ValueError(f"the optimizer has a parameter of shape {list(p.shape)} that is not in the model")
     return {names[id(p)]: p for p in parameters}
 
 
-def _beside(parameter: Tensor, value: Tensor) -> Tensor:
-    """Copies a tensor to the device of a parameter, and to its layout if the shape is the same."""
+def _optimizer_state(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> tuple[_Tensors, _Metadata]:
+    """Returns the tensors and the other values of an optimizer's state.
+
+    A tensor is named `parameter.key`. A tensor in a list, such as a preconditioner, is named `parameter.key/0`, and the
+    list holds `{"tensor": "parameter.key/0"}`.
+
+    Args:
+        optimizer: The optimizer.
+        names: The name of each parameter by its `id`.
+
+    Raises:
+        ValueError: If a parameter has no name or a value cannot be stored.
+    """
+    tensors: _Tensors = {}
+
+    def encode(value: Any, key: str) -> Any:
+        if isinstance(value, Tensor):
+            tensors[key] = value
+            return {"tensor": key}
+        if isinstance(value, list | tuple):
+            return [encode(item, f"{key}/{i}") for i, item in enumerate(value)]
+        if not _is_json(value):
+            raise ValueError(f"cannot save the optimizer state {key}: {value!r} is not a tensor, finite number or list")
+        return value
+
+    states = {
+        name: optimizer.state[p] for name, p in _named_parameters(optimizer, names).items() if p in optimizer.state
+    }
+    values = {
+        f"{name}.{key}": encode(value, f"{name}.{key}")
+        for name, state in states.items()
+        for key, value in state.items()
+    }
+    values = {key: value for key, value in values.items() if value != {"tensor": key}}
+    groups = [{k: v for k, v in group.items() if _is_json(v)} for group in optimizer.param_groups]
+    return tensors, {"class": type(optimizer).__name__, "values": values, "groups": groups}
+
+
+def _load_optimizer_state(
+    optimizer: torch.optim.Optimizer, names: Mapping[int, str], tensors: Mapping[str, Tensor], metadata: _Metadata
+) -> None:
+    """Restores an optimizer's state and options.
+
+    Raises:
+        ValueError: If the state is of another optimizer.
+    """
+    kind, values, groups = metadata.get("class"), metadata.get("values"), metadata.get("groups")
+    if kind != type(optimizer).__name__ or not isinstance(values, dict) or not isinstance(groups, list):
+        raise ValueError(f"the checkpoint is of another optimizer: expected {type(optimizer).__name__}, got {kind!r}")
+    if len(groups) != len(optimizer.param_groups):
+        raise ValueError(f"expected {len(optimizer.param_groups)} parameter groups, got {len(groups)}")
+    for group, options in zip(optimizer.param_groups, groups, strict=True):
+        _load_group_options(group, options)
+    parameters, in_lists = _named_parameters(optimizer, names), set[str]()
+
+    def decode(value: Any) -> Any:
+        if isinstance(value, dict):
+            key = value.get("tensor")
+            if key not in tensors:
+                raise ValueError(f"the checkpoint has no tensor {key!r} of the optimizer state")
+            in_lists.add(key)
+            return tensors[key].clone()
+        return [decode(item) for item in value] if isinstance(value, list) else value
+
+    state = {key: decode(value) for key, value in values.items()}
+    state |= {key: tensor for key, tensor in tensors.items() if key not in in_lists}
+    for path, value in state.items():
+        name, _, key = path.rpartition(".")
+        if name not in parameters:
+            raise ValueError(f"the checkpoint is of another model: the optimizer has no parameter {name!r}")
+        parameter = parameters[name]
+        if isinstance(value, Tensor):
+            step_on_cpu = key == "step" and not _step_is_on_device(optimizer, parameter)
+            value = value.clone() if step_on_cpu else _copy_like(parameter, value)
+        optimizer.state[parameter][key] = value
+
+
+def _copy_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """Copies a tensor to the device of a parameter, and to its memory layout if the shapes are equal."""
     if value.shape != parameter.shape:
         return value.to(parameter.device, copy=True)
     return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
-def _counts_on_device(optimizer: torch.optim.Optimizer, parameter: Tensor) -> bool:
-    """PyTorch keeps the number of steps beside the parameter only for its captured and fused kernels."""
+def _step_is_on_device(optimizer: torch.optim.Optimizer, parameter: Tensor) -> bool:
+    """Returns whether `torch.optim` keeps the step count on the device: only for capturable and fused kernels."""
     group = next(g for g in optimizer.param_groups if any(p is parameter for p in g["params"]))
     return bool(group.get("capturable") or group.get("fused"))
 
 
-def _set(group: dict[str, Any], settings: Mapping[str, Any]) -> None:
-    """Sets the settings of a group that it has, if they are of the same type."""
-    for key, value in settings.items() if isinstance(settings, dict) else ():
+def _load_group_options(group: dict[str, Any], options: Any) -> None:
+    """Sets the options that the parameter group has, if their types match."""
+    for key, value in options.items() if isinstance(options, dict) else ():
         if key not in group or key == "params":
             continue
         value = tuple(value) if isinstance(group[key], tuple) and isinstance(value, list) else value
-        numbers = all(type(v) in (int, float) for v in (value, group[key]))
-        if type(value) is not type(group[key]) and not numbers:
-            raise ValueError(f"the optimizer's {key} is {group[key]!r}: the checkpoint has {value!r}")
+        both_numbers = all(type(v) in (int, float) for v in (value, group[key]))
+        if type(value) is not type(group[key]) and not both_numbers:
+            raise ValueError(f"the optimizer has {key}={group[key]!r}, the checkpoint {key}={value!r}")
         group[key] = value
 
 
-def _simple(value: Any) -> bool:
-    """Says whether JSON holds a value exactly."""
+def _is_json(value: Any) -> bool:
+    """Returns whether JSON represents a value exactly."""
     if isinstance(value, tuple | list):
-        return all(map(_simple, value))
+        return all(map(_is_json, value))
     return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
 
 
-def of_randomness() -> tuple[Tensors, Facts]:
+def _rng_state() -> tuple[_Tensors, _Metadata]:
     """Returns the random states of PyTorch on every device, of NumPy and of Python."""
     version, numbers, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = cast("tuple[str, np.ndarray, int, int, float]", np.random.get_state())
@@ -414,17 +423,12 @@ def of_randomness() -> tuple[Tensors, Facts]:
     return tensors, {"python": [version, gauss], "numpy": [kind, position, has_gauss, cached]}
 
 
-def put_into_randomness(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Puts every random state back.
-
-    Raises:
-        ValueError: where one is none.
-    """
+def _load_rng_state(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     try:
         torch.set_rng_state(tensors["torch"].clone())
-        version, gauss = facts["python"]
+        version, gauss = metadata["python"]
         random.setstate((version, tuple(tensors["python"].tolist()), gauss))
-        kind, position, has_gauss, cached = facts["numpy"]
+        kind, position, has_gauss, cached = metadata["numpy"]
         np.random.set_state((kind, tensors["numpy"].numpy().astype(np.uint32), position, has_gauss, cached))
         for i in range(torch.cuda.device_count()):
             if f"cuda.{i}" in tensors:
@@ -432,114 +436,93 @@ def put_into_randomness(tensors: Mapping[str, Tensor], facts: Mapping[str, Any])
         if "mps" in tensors and torch.backends.mps.is_available():
             torch.mps.set_rng_state(tensors["mps"].clone())
     except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise ValueError(f"the checkpoint has no random states that can be used: {error}") from error
+        raise ValueError(f"the checkpoint has no valid random states: {error}") from error
 
 
-@contextmanager
-def preserve_rng() -> Iterator[None]:
-    """Leaves every random state as it was before."""
-    tensors, facts = of_randomness()
-    try:
-        yield
-    finally:
-        put_into_randomness(tensors, facts)
+def _section(metadata: Mapping[str, Any], name: str) -> _Metadata:
+    """Returns the object `name` of the metadata, or raises a ValueError."""
+    if not isinstance(section := metadata.get(name), dict):
+        raise ValueError(f"the checkpoint is of another training: its metadata has no {name!r}")
+    return section
 
 
-def part(facts: Mapping[str, Any], name: str) -> Facts:
-    """Returns the facts of a name.
-
-    Raises:
-        ValueError: where there are none.
-    """
-    if not isinstance(found := facts.get(name), dict):
-        raise ValueError(f"the checkpoint has no facts of {name!r}: it is of another training")
-    return found
-
-
-def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> Tensors:
-    """Returns tensors with a prefix to their names."""
+def _add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> _Tensors:
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
-def strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> Tensors:
-    """Returns the tensors of a prefix, without it."""
+def _strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> _Tensors:
+    """Returns the tensors whose names have the prefix, without it."""
     return {name[len(prefix) + 1 :]: t for name, t in tensors.items() if name.startswith(prefix + ".")}
 
 
-def seed(number: int) -> None:
-    """Sets every random state."""
-    torch.manual_seed(number)
-    np.random.seed(number % 2**32)
-    random.seed(number)
+# ------------------------------------------------------------ sharded tensors
+#
+# Each process writes the rows that it holds. `torch.distributed.checkpoint` with its safetensors storage is not used:
+# it does not notice missing rows, and builds each file in memory.
+
+_SHARDS = "shards"
 
 
-Like = Callable[[str, Sequence[int]], Tensor | None]
-"""From a tensor's name and shape to the shared-out tensor that it is to be like; nothing for a whole one."""
-
-PARTS = "parts"
+def _file_name(rank: int, world_size: int) -> str:
+    return f"tensors-{rank + 1}-of-{world_size}.safetensors"
 
 
-def file_name(rank: int, size: int) -> str:
-    """Returns the name of the file of a process."""
-    return f"tensors-{rank + 1}-of-{size}.safetensors"
+def _tensor_files(folder: Path) -> list[Path]:
+    """Returns the tensor files of all processes, or raises a ValueError if one is missing."""
+    names = {path.name for path in folder.glob("tensors-*.safetensors")}
+    expected = [_file_name(rank, len(names)) for rank in range(len(names))]
+    if not expected or names != set(expected):
+        raise ValueError(f"expected one tensor file per process, got {sorted(names)}")
+    return [folder / name for name in expected]
 
 
-def is_shared(tensor: Tensor) -> bool:
-    """Says whether each process holds a part of a tensor, without importing PyTorch's `DTensor`, which takes long."""
+def _is_sharded(tensor: Tensor) -> bool:
+    """Returns whether a tensor is a DTensor, without the slow import of `torch.distributed.tensor`."""
     return hasattr(tensor, "placements")
 
 
-def local(tensor: Tensor) -> Tensor:
-    """Returns what this process holds of a tensor."""
-    return tensor.to_local() if is_shared(tensor) else tensor  # type: ignore[not-callable]
+def _local(tensor: Tensor) -> Tensor:
+    """Returns this process's shard of a DTensor, or the tensor itself."""
+    return tensor.to_local() if _is_sharded(tensor) else tensor  # type: ignore[not-callable]
 
 
-def full(tensor: Tensor) -> Tensor:
-    """Returns a whole tensor; for one that is shared out every process must ask."""
-    return tensor.full_tensor() if is_shared(tensor) else tensor  # type: ignore[not-callable]
+def _full(tensor: Tensor) -> Tensor:
+    """Returns the full tensor. For a DTensor, every process must call it."""
+    return tensor.full_tensor() if _is_sharded(tensor) else tensor  # type: ignore[not-callable]
 
 
-def laid_out(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Returns what a file holds of tensors, and the metadata of its header.
-
-    The metadata has, as JSON, the shape of the whole and where the part begins for each tensor that is shared out.
-    """
-    parts: dict[str, dict[str, list[int]]] = {}
-    held: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        own = local(tensor.detach())
-        if is_shared(tensor):
-            if tensor.numel() and not own.numel():
-                continue
-            parts[name] = {"shape": list(tensor.shape), "offsets": [_rows(tensor)[0]] + [0] * (tensor.dim() - 1)}
-        held[name] = own
-    return plain(held), {PARTS: json.dumps(parts)}
-
-
-def read(paths: Sequence[Path], like: Like) -> dict[str, Tensor]:
-    """Assembles every tensor, or the part of it that this process is to hold.
-
-    Args:
-        paths: The files of all the processes that wrote.
-        like: Which tensors are shared out now, and how.
+def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes this process's shards to a file.
 
     Raises:
-        ValueError: where a header is not what `laid_out` gives, or parts do not make a whole.
+        OSError: If the file cannot be written; safetensors reports the error number in its message only.
     """
-    with ExitStack() as stack:
-        pieces: dict[str, list[_Piece]] = {}
-        for path in paths:
-            file = stack.enter_context(safe_open(path, framework="pt"))
-            for name, piece in _pieces(file):
-                pieces.setdefault(name, []).append(piece)
-        for name, found in pieces.items():
-            _check(name, found)
-        return {name: _assembled(found, like(name, found[0].shape)) for name, found in pieces.items()}
+    try:
+        shards, metadata = _to_shards(tensors)
+        save_file(shards, path, metadata=metadata)
+    except SafetensorError as error:
+        match = re.search(r"os error (\d+)", str(error))
+        number = int(match[1]) if match else errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _to_shards(tensors: Mapping[str, Tensor]) -> tuple[_Tensors, dict[str, str]]:
+    """Returns the content of a tensor file, and its header with the full shape and the offset of each shard."""
+    header: dict[str, dict[str, list[int]]] = {}
+    shards: _Tensors = {}
+    for name, tensor in tensors.items():
+        own = _local(tensor.detach())
+        if _is_sharded(tensor):
+            if tensor.numel() and not own.numel():
+                continue
+            header[name] = {"shape": list(tensor.shape), "offsets": [_row_range(tensor)[0]] + [0] * (tensor.dim() - 1)}
+        shards[name] = own
+    return _contiguous_copies(shards), {_SHARDS: json.dumps(header)}
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """A part of a tensor in a file: rows of the whole, from an offset on."""
+class _Shard:
+    """Rows of a tensor, in a file."""
 
     slice: Any
     shape: tuple[int, ...]
@@ -547,61 +530,78 @@ class _Piece:
     rows: int
 
 
-def _pieces(file: Any) -> Iterator[tuple[str, _Piece]]:
-    parts = config.parse((file.metadata() or {}).get(PARTS, "{}").encode(), name="what a header says of parts")
-    if not isinstance(parts, dict):
-        raise ValueError("its parts are no JSON object")
+def _load_tensors(paths: Sequence[Path], sharded_like: _ShardedLike) -> _Tensors:
+    """Assembles every tensor, or this process's shard of it, from the files of all processes.
+
+    Raises:
+        ValueError: If a header is invalid, or shards overlap or are missing.
+    """
+    with ExitStack() as stack:
+        shards: dict[str, list[_Shard]] = {}
+        for path in paths:
+            file = stack.enter_context(safe_open(path, framework="pt"))
+            for name, shard in _read_shards(file):
+                shards.setdefault(name, []).append(shard)
+        for name, found in shards.items():
+            _check_shards(name, found)
+        return {name: _assemble(found, sharded_like(name, found[0].shape)) for name, found in shards.items()}
+
+
+def _read_shards(file: Any) -> Iterator[tuple[str, _Shard]]:
+    header = _json.parse((file.metadata() or {}).get(_SHARDS, "{}").encode(), name="the header of a tensor file")
+    if not isinstance(header, dict):
+        raise ValueError("the header of a tensor file is not a JSON object")
     names = set(file.keys())
-    if strange := parts.keys() - names:
-        raise ValueError(f"there is no tensor {min(strange)!r} for a part of that name")
+    if unknown := header.keys() - names:
+        raise ValueError(f"the header of a tensor file names the unknown tensor {min(unknown)!r}")
     for name in names:
         slice_ = file.get_slice(name)
         own = tuple(slice_.get_shape())
-        if name not in parts:
-            yield name, _Piece(slice_, own, 0, own[0] if own else 1)
+        if name not in header:
+            yield name, _Shard(slice_, own, 0, own[0] if own else 1)
             continue
-        shape, offsets = _numbers(name, parts[name], "shape"), _numbers(name, parts[name], "offsets")
-        fits = len(shape) == len(offsets) == len(own) >= 1 and shape[1:] == own[1:] and not any(offsets[1:])
-        if not fits or offsets[0] + own[0] > shape[0]:
-            raise ValueError(f"a part of {name!r} of shape {own} at {offsets} is not inside a whole of shape {shape}")
-        yield name, _Piece(slice_, shape, offsets[0], own[0])
+        shape, offsets = _read_sizes(name, header[name], "shape"), _read_sizes(name, header[name], "offsets")
+        matches = len(shape) == len(offsets) == len(own) >= 1 and shape[1:] == own[1:] and not any(offsets[1:])
+        if not matches or offsets[0] + own[0] > shape[0]:
+            raise ValueError(f"the shard of {name!r} of shape {own} at {offsets} is not inside the shape {shape}")
+        yield name, _Shard(slice_, shape, offsets[0], own[0])
 
 
-def _numbers(name: str, part: Any, key: str) -> tuple[int, ...]:
-    found = part.get(key) if isinstance(part, dict) else None
-    if not isinstance(found, list) or not all(type(n) is int and 0 <= n < 2**63 for n in found):
-        raise ValueError(f"the {key} of the part of {name!r} is a list of numbers: got {str(found)[:60]}")
-    return tuple(found)
+def _read_sizes(name: str, entry: Any, key: str) -> tuple[int, ...]:
+    sizes = entry.get(key) if isinstance(entry, dict) else None
+    if not isinstance(sizes, list) or not all(type(n) is int and 0 <= n < 2**63 for n in sizes):
+        raise ValueError(f"{key} of the shard of {name!r} must be a list of sizes, got {str(sizes)[:60]}")
+    return tuple(sizes)
 
 
-def _check(name: str, pieces: list[_Piece]) -> None:
-    """Refuses parts that overlap, or leave a gap: what is then allocated is as large as what the files hold."""
-    first = pieces[0]
-    pieces.sort(key=lambda piece: piece.offset)
-    if any(p.shape != first.shape or p.slice.get_dtype() != first.slice.get_dtype() for p in pieces):
-        raise ValueError(f"the parts of {name!r} are of different wholes")
-    if not first.shape and len(pieces) > 1:
-        raise ValueError(f"{name!r} is there {len(pieces)} times")
+def _check_shards(name: str, shards: list[_Shard]) -> None:
+    """Raises a ValueError if shards overlap or leave a gap, before anything of the claimed size is allocated."""
+    first = shards[0]
+    shards.sort(key=lambda shard: shard.offset)
+    if any(s.shape != first.shape or s.slice.get_dtype() != first.slice.get_dtype() for s in shards):
+        raise ValueError(f"the shards of {name!r} have different shapes or dtypes")
+    if not first.shape and len(shards) > 1:
+        raise ValueError(f"the scalar {name!r} has {len(shards)} shards")
     row = 0
-    for piece in pieces if prod(first.shape) else ():
-        if piece.offset != row:
-            raise ValueError(f"the parts of {name!r} do not make a whole: one begins at row {piece.offset}, not {row}")
-        row += piece.rows
+    for shard in shards if prod(first.shape) else ():
+        if shard.offset != row:
+            raise ValueError(f"expected a shard of {name!r} at row {row}, got row {shard.offset}")
+        row += shard.rows
     if first.shape and prod(first.shape) and row != first.shape[0]:
-        raise ValueError(f"the parts of {name!r} do not make a whole: {row} of {first.shape[0]} rows are there")
+        raise ValueError(f"the shards of {name!r} have {row} of {first.shape[0]} rows")
 
 
-def _assembled(pieces: list[_Piece], like: Tensor | None) -> Tensor:
-    shape = pieces[0].shape
+def _assemble(shards: list[_Shard], like: Tensor | None) -> Tensor:
+    shape = shards[0].shape
     if like is None or like.shape != shape:
-        return _span(pieces, 0, shape[0] if shape else 1)
+        return _read_rows(shards, 0, shape[0] if shape else 1)
     from torch.distributed.tensor import DTensor
 
     if not isinstance(like, DTensor):
-        raise TypeError(f"a part is to be like a shared-out tensor: got {type(like).__name__}")
-    start, stop = _rows(like)
+        raise TypeError(f"sharded_like must return a DTensor, got {type(like).__name__}")
+    start, stop = _row_range(like)
     return DTensor.from_local(
-        _span(pieces, start, stop).to(like.device),
+        _read_rows(shards, start, stop).to(like.device),
         like.device_mesh,
         like.placements,
         shape=like.shape,
@@ -609,24 +609,23 @@ def _assembled(pieces: list[_Piece], like: Tensor | None) -> Tensor:
     )
 
 
-def _span(pieces: list[_Piece], start: int, stop: int) -> Tensor:
-    """The rows from `start` to `stop`, out of the parts that have them."""
-    if not pieces[0].shape:
-        return pieces[0].slice[...]
-    found = []
-    for piece in pieces:
-        low, high = max(start, piece.offset), min(stop, piece.offset + piece.rows)
+def _read_rows(shards: list[_Shard], start: int, stop: int) -> Tensor:
+    if not shards[0].shape:
+        return shards[0].slice[...]
+    rows = []
+    for shard in shards:
+        low, high = max(start, shard.offset), min(stop, shard.offset + shard.rows)
         if low < high:
-            found.append(piece.slice[low - piece.offset : high - piece.offset])
-    if not found:
-        found = [pieces[0].slice[0:0]]
-    return torch.cat(found) if len(found) > 1 else found[0]
+            rows.append(shard.slice[low - shard.offset : high - shard.offset])
+    if not rows:
+        rows = [shards[0].slice[0:0]]
+    return torch.cat(rows) if len(rows) > 1 else rows[0]
 
 
-def _rows(tensor: Any) -> tuple[int, int]:
-    """The first row of a shared-out tensor that this process holds, and the one after its last."""
+def _row_range(tensor: Any) -> tuple[int, int]:
+    """Returns the first row of a DTensor that this process holds, and the row after the last."""
     if len(tensor.placements) != 1 or not tensor.placements[0].is_shard(0):
-        raise ValueError(f"tensors are shared out by rows, over one axis of processes: got {tensor.placements}")
+        raise ValueError(f"expected a DTensor sharded along rows of a one-dimensional mesh, got {tensor.placements}")
     length, size = tensor.shape[0], tensor.device_mesh.size()
     start = min(tensor.device_mesh.get_local_rank() * -(-length // size), length)
     return start, start + len(tensor.to_local())

@@ -1,24 +1,29 @@
-"""What went wrong, in a sentence."""
+"""Errors of a training, and the messages that users see."""
 
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
 
 import torch
 
-from lawful.training.loop import NonFiniteError
-from lawful.training.run import Run
+if TYPE_CHECKING:
+    from lawful.training.run import Run
 
-NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed")
-"""How PyTorch says it, on one device and another, where it has no exception of its own."""
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed")
+"""Messages of out-of-memory errors for which PyTorch has no exception of its own."""
+
+
+class NonFiniteError(ArithmeticError):
+    """The loss, a gradient or a weight is NaN or infinite."""
 
 
 class TrainingFailed(RuntimeError):
-    """A training that ended before its time: what went wrong, and how to go on.
+    """A training stopped early. The message says why and how to resume.
 
     Args:
-        message: The sentence.
-        run: The run, where its folder was made.
+        message: The message.
+        run: The run, if its folder was created.
     """
 
     def __init__(self, message: str, *, run: Run | None = None) -> None:
@@ -27,31 +32,31 @@ class TrainingFailed(RuntimeError):
 
 
 def user_message(error: BaseException) -> str | None:
-    """Says in a sentence what a user can mend; of a fault of the program it says nothing."""
+    """Returns a message for errors that a user can fix, and None for bugs."""
     if isinstance(error, TrainingFailed | NonFiniteError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
-        return "stopped at once"
+        return "interrupted"
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:
-        return _of_system(error)
+        return _system_message(error)
     if isinstance(error, torch.OutOfMemoryError | MemoryError | OSError) or (
-        isinstance(error, RuntimeError) and any(words in str(error).lower() for words in NO_MEMORY)
+        isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _OUT_OF_MEMORY)
     ):
-        return "there is not enough memory for a step: a smaller batch, or accumulate, needs less"
+        return "out of memory: lower --batch-size or raise --grad-accumulation-steps"
     return None
 
 
-def _of_system(error: OSError) -> str:
+def _system_message(error: OSError) -> str:
     if error.errno is None:
         return str(error)
-    sentences = {
-        errno.ENOSPC: "the disk is full",
-        errno.EDQUOT: "the disk quota is used up",
-        errno.EFBIG: "a file grew larger than is allowed",
-        errno.EROFS: "the folder can only be read",
-        errno.EACCES: "the folder or file is not ours to use",
-        errno.EPERM: "the folder or file is not ours to use",
-        errno.ENOENT: "a file or folder is gone, or never was",
+    messages = {
+        errno.ENOSPC: "no space left on the disk",
+        errno.EDQUOT: "disk quota exceeded",
+        errno.EFBIG: "file too large",
+        errno.EROFS: "read-only file system",
+        errno.EACCES: "permission denied",
+        errno.EPERM: "permission denied",
+        errno.ENOENT: "no such file or folder",
     }
-    sentence = sentences.get(error.errno, f"the system reports: {error.strerror}")
-    return f"{sentence}: {error.filename}" if error.filename else sentence
+    message = messages.get(error.errno, str(error.strerror))
+    return f"{message}: {error.filename}" if error.filename else message

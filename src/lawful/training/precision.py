@@ -1,4 +1,4 @@
-"""Lower precision and compiling: what a device can do, and one line where it cannot."""
+"""Autocast, gradient scaling and torch.compile, with a fallback where the device does not support them."""
 
 from __future__ import annotations
 
@@ -11,60 +11,62 @@ from torch import Tensor, nn
 from lawful.training.setup import TrainerConfig
 
 
-class Precision:
-    """The numbers that a step computes with.
-
-    In float16 small gradients vanish, so that the loss is multiplied by a factor before the backward pass, and a
-    step with infinite gradients is left out and the factor lowered.
+class _Precision:
+    """Autocast of the forward pass, and gradient scaling in float16.
 
     Args:
-        trainer: The options.
-        say: Where to say what could not be had.
+        config: Trainer options.
+        say: Prints a message.
     """
 
-    def __init__(self, trainer: TrainerConfig, say: Callable[[str], None]) -> None:
-        self.device, self.kind = trainer.device, getattr(torch, trainer.precision)
-        if self.kind != torch.float32 and not self._works():
-            say(f"{trainer.precision} does not work on {trainer.device}: float32 is used")
-            self.kind = torch.float32
-        scaled = self.kind == torch.float16
-        self.scaler = torch.amp.GradScaler(self.device) if scaled else None
+    def __init__(self, config: TrainerConfig, say: Callable[[str], None]) -> None:
+        self.device, self.dtype = config.device, getattr(torch, config.precision)
+        if self.dtype != torch.float32 and not self._is_supported():
+            say(f"{config.precision} is not supported on {config.device}: using float32")
+            self.dtype = torch.float32
+        self.scaler = torch.amp.GradScaler(self.device) if self.dtype == torch.float16 else None
 
-    def _works(self) -> bool:
+    def _is_supported(self) -> bool:
         try:
-            with torch.autocast(self.device, dtype=self.kind):
-                return (torch.ones(2, 2, device=self.device) @ torch.ones(2, 2, device=self.device)).dtype == self.kind
+            with torch.autocast(self.device, dtype=self.dtype):
+                x = torch.ones(2, 2, device=self.device)
+                return (x @ x).dtype == self.dtype
         except (RuntimeError, ValueError, NotImplementedError):
             return False
 
     def autocast(self) -> AbstractContextManager[object]:
-        return nullcontext() if self.kind == torch.float32 else torch.autocast(self.device, dtype=self.kind)
+        """Returns the autocast context of the forward pass."""
+        return nullcontext() if self.dtype == torch.float32 else torch.autocast(self.device, dtype=self.dtype)
 
     def backward(self, loss: Tensor) -> None:
+        """Computes gradients of the (scaled) loss."""
         (self.scaler.scale(loss) if self.scaler else loss).backward()
 
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divides the gradients by the loss scale."""
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer)
+
     def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Takes an optimizer step; in float16, skips it if a gradient is infinite."""
         if self.scaler is None:
             optimizer.step()
         else:
             self.scaler.step(optimizer)
 
-    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.scaler is not None:
-            self.scaler.unscale_(optimizer)
-
-    def end_of_step(self) -> None:
+    def update(self) -> None:
+        """Updates the loss scale after all optimizer steps."""
         if self.scaler is not None:
             self.scaler.update()
 
 
-def compiled(model: nn.Module, trial: Callable[[], object], say: Callable[[str], None]) -> None:
-    """Compiles a model in place, if a trial with it runs.
+def _compile(model: nn.Module, trial: Callable[[], object], say: Callable[[str], None]) -> None:
+    """Compiles a model in place, and falls back to eager mode if a trial step fails.
 
     Args:
-        model: The model, which stays the same object with the same names.
-        trial: What calls it once, and leaves no trace.
-        say: Where to say that it could not be compiled.
+        model: The model; its parameter names stay the same.
+        trial: Runs the model once without side effects.
+        say: Prints a message.
     """
     try:
         model.compile()
@@ -73,4 +75,4 @@ def compiled(model: nn.Module, trial: Callable[[], object], say: Callable[[str],
         model._compiled_call_impl = None
         torch.compiler.reset()
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        say(f"the model cannot be compiled and runs as it is: {reason[:200]}")
+        say(f"torch.compile failed, training in eager mode: {reason[:200]}")

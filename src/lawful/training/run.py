@@ -1,4 +1,4 @@
-"""A run: one folder with everything that a training made."""
+"""`Run`: the folder of one training."""
 
 from __future__ import annotations
 
@@ -6,48 +6,52 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import Tensor
 
-from lawful import _json as config
-from lawful.training import storage as files
-from lawful.training import storage as journal
-from lawful.training.checkpoint import Checkpoints
+from lawful import _json
+from lawful.training.checkpoint import Checkpoints, _contiguous_copies
+from lawful.training.storage import (
+    _fsync_folder,
+    _read_last_metrics,
+    _read_metrics,
+    _to_json_lines,
+    _write_file,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RUNS = Path("runs")
-"""Where runs are unless a place is named."""
+"""Default folder of runs."""
 
 
 class Run:
-    """The folder of a training: `config.json`, `model.safetensors`, `state/`, `metrics.jsonl` and what it shows.
+    """The folder of a training: configuration, weights, checkpoints, metrics, results and report.
 
-    Opening a run reads JSON and tensors, and executes nothing.
+    Opening a run reads JSON and safetensors files only; no code is executed.
 
     Args:
         path: The folder.
 
     Raises:
-        FileNotFoundError: where there is no run.
-        ValueError: where its `config.json` is none.
+        FileNotFoundError: If there is no run.
+        ValueError: If `config.json` is invalid.
     """
 
     def __init__(self, path: Path | str) -> None:
         self.path, self.interrupted = Path(path), False
         if not self.path.is_dir():
-            raise FileNotFoundError(f"there is no run at {self.path}: {_others(self.path.parent)}")
+            raise FileNotFoundError(f"there is no run at {self.path}: {_list_names(self.path.parent)}")
         if not (self.path / "config.json").is_file():
-            raise FileNotFoundError(f"{self.path} is no run: it has no config.json")
-        found = config.load(self.path / "config.json")
-        if not isinstance(found, dict):
-            raise ValueError(f"config.json of {self.path} is an object: got {type(found).__name__}")
-        self.config: dict[str, Any] = found
+            raise FileNotFoundError(f"{self.path} is not a run: it has no config.json")
+        self.config: dict[str, Any] = self._load_object("config.json")
 
     @classmethod
-    def create(cls, folder: Path | str, name: str, facts: Mapping[str, Any]) -> Run:
-        """Makes a new folder `name-001`, or the next number that is free, and writes its configuration."""
+    def create(cls, folder: Path | str, name: str, config: Mapping[str, Any]) -> Run:
+        """Creates the folder `name-001`, or the next free number, and writes `config.json`."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         numbered = re.compile(re.escape(name) + "-([0-9]{1,9})")
@@ -62,8 +66,8 @@ class Run:
         try:
             for inner in ("state", "figures", "samples"):
                 (path / inner).mkdir()
-            files.write(path / "config.json", config.dump(facts))
-            files.flush_folder(folder)
+            _write_file(path / "config.json", _json.dump(config))
+            _fsync_folder(folder)
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -73,99 +77,107 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """Metrics of every step, from `metrics.jsonl`."""
+        return list(_read_metrics(self.path / "metrics.jsonl"))
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """Results of the trained model; empty until training has finished."""
+        return self._load_object("results.json") if (self.path / "results.json").is_file() else {}
+
+    @property
+    def report(self) -> Path:
+        """Path of the HTML report."""
+        return self.path / "report.html"
+
+    @property
     def figures(self) -> Path:
+        """Folder of the figures."""
         return self.path / "figures"
 
     @property
     def samples(self) -> Path:
+        """Folder of the samples."""
         return self.path / "samples"
 
     @property
-    def report(self) -> Path:
-        return self.path / "report.html"
-
-    @property
     def log(self) -> Path:
+        """Path of the log file."""
         return self.path / "log.txt"
 
     @property
     def checkpoints(self) -> Checkpoints:
+        """Checkpoints of the run."""
         return Checkpoints(self.path / "state")
 
     @property
-    def results(self) -> dict[str, Any]:
-        """The figures of the trained model; empty until the training has ended."""
-        path = self.path / "results.json"
-        found = config.load(path) if path.is_file() else {}
-        if not isinstance(found, dict):
-            raise ValueError(f"results.json of {self.path} is an object: got {type(found).__name__}")
-        return found
+    def status(self) -> str:
+        """Progress of the run: `finished`, `at step 300`, `2 members trained` or `not started`."""
+        if (self.path / "results.json").is_file():
+            return "finished"
+        if members := runs(self.path / "members"):
+            return f"{sum(run.status == 'finished' for run in members)} members trained"
+        last = _read_last_metrics(self.path / "metrics.jsonl")
+        return f"at step {last['step']}" if last else "not started"
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """The figures of every step; a last line that a crash cut off is left out."""
-        return list(journal.lines(self.path / "metrics.jsonl"))
-
-    def keep_metrics(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        files.write(self.path / "metrics.jsonl", journal.written(lines))
-
-    def keep_results(self, results: Mapping[str, Any]) -> None:
-        files.write(self.path / "results.json", config.dump(results))
-
-    def keep_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        """Writes `model.safetensors`."""
-        files.write(
-            self.path / "model.safetensors", save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-        )
+    @property
+    def summary(self) -> str:
+        """The first test results in one line."""
+        test = self.results.get("test")
+        results = test.items() if isinstance(test, dict) else ()
+        values = {name: result.get("value") for name, result in results if isinstance(result, dict)}
+        texts = [f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float)]
+        while len(", ".join(texts)) > 120:
+            texts.pop()
+        return ", ".join(texts)
 
     def weights(self) -> dict[str, Tensor]:
-        """Returns the weights of the trained model, or of the newest checkpoint while it is being trained.
+        """Returns the weights of the trained model, or of the newest checkpoint if training has not finished.
 
         Raises:
-            ValueError: where there are none that can be read.
+            ValueError: If there are no readable weights.
         """
         path = self.path / "model.safetensors"
         if path.is_file():
             try:
                 return load_file(path)
             except (SafetensorError, OSError) as error:
-                raise ValueError(f"model.safetensors of {self.path} cannot be read: {error}") from None
-        found = self.checkpoints.newest()
-        if found is None and (members := runs(self.path / "members")):
-            done = sum(run.state == "finished" for run in members)
-            advice = f"go on with: lawful train --resume {self.path}; {members[0].path} is one of them"
-            raise ValueError(f"{self.path} is the average of several models, of which {done} are trained: {advice}")
-        if found is None:
+                raise ValueError(f"cannot read model.safetensors of {self.path}: {error}") from None
+        checkpoint = self.checkpoints.load_newest()
+        if checkpoint is None and (members := runs(self.path / "members")):
+            raise ValueError(
+                f"{self.path} is an ensemble with {self.status}, and has no weights yet. "
+                f"Resume it with: lawful train --resume {self.path}, or use a member such as {members[0].path}"
+            )
+        if checkpoint is None:
             raise ValueError(f"{self.path} has no weights yet")
-        kept = "average." if any(name.startswith("average.") for name in found.tensors) else "model."
-        return {name.removeprefix(kept): t for name, t in found.tensors.items() if name.startswith(kept)}
+        prefix = "ema." if any(name.startswith("ema.") for name in checkpoint.tensors) else "model."
+        return {name.removeprefix(prefix): t for name, t in checkpoint.tensors.items() if name.startswith(prefix)}
 
-    @property
-    def summary(self) -> str:
-        """Its first results on the test, in a line."""
-        test = self.results.get("test")
-        found = test.items() if isinstance(test, dict) else ()
-        values = {name: value.get("value") for name, value in found if isinstance(value, dict)}
-        said = [f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float)]
-        while len(", ".join(said)) > 120:
-            said.pop()
-        return ", ".join(said)
+    def save_metrics(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Writes `metrics.jsonl`."""
+        _write_file(self.path / "metrics.jsonl", _to_json_lines(lines))
 
-    @property
-    def state(self) -> str:
-        """What became of it: `finished`, `at step 300`, or `2 members done`."""
-        if (self.path / "results.json").is_file():
-            return "finished"
-        if members := runs(self.path / "members"):
-            return f"{sum(run.state == 'finished' for run in members)} members done"
-        last = journal.last(self.path / "metrics.jsonl")
-        return f"at step {last['step']}" if last else "not begun"
+    def save_results(self, results: Mapping[str, Any]) -> None:
+        """Writes `results.json`."""
+        _write_file(self.path / "results.json", _json.dump(results))
+
+    def save_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Writes `model.safetensors`."""
+        _write_file(self.path / "model.safetensors", save(_contiguous_copies(tensors)))
+
+    def _load_object(self, name: str) -> dict[str, Any]:
+        value = _json.load(self.path / name)
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} of {self.path} must be a JSON object, got {type(value).__name__}")
+        return value
 
 
 def runs(folder: Path | str = RUNS) -> list[Run]:
-    """Lists the runs of a folder, the oldest first."""
-    found = list(Path(folder).glob("*/config.json"))
+    """Returns the runs of a folder, oldest first."""
     opened = []
-    for path in sorted(found, key=lambda p: (p.stat().st_mtime, p)):
+    for path in sorted(Path(folder).glob("*/config.json"), key=lambda p: (p.stat().st_mtime, p)):
         try:
             opened.append(Run(path.parent))
         except (ValueError, OSError):
@@ -173,6 +185,6 @@ def runs(folder: Path | str = RUNS) -> list[Run]:
     return opened
 
 
-def _others(folder: Path) -> str:
+def _list_names(folder: Path) -> str:
     names = [run.path.name for run in runs(folder)] if folder.is_dir() else []
-    return f"{folder} holds {', '.join(names[-5:])}" if names else f"{folder} holds no runs"
+    return f"{folder} has {', '.join(names[-5:])}" if names else f"{folder} has no runs"

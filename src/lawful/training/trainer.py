@@ -1,34 +1,47 @@
-"""How many threads to compute with: the number that is fastest here and now.
-
-One sitting of a training, from the first step or the last checkpoint to the report.
-Training a recipe, an ensemble of it, or any model of one's own.
-"""
+"""`train`: trains a recipe, an ensemble of recipes, or any model, in a run folder."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from lawful import _json as config
+from lawful import _json
 from lawful.blocks.modes import eval_mode
-from lawful.optim.ema import EMA
-from lawful.training import checkpoint as state
-from lawful.training import storage as files
-from lawful.training import storage as journal
-from lawful.training.allocation import keep_memory
-from lawful.training.checkpoint import seed
-from lawful.training.distributed import join
+from lawful.optim import EMA
+from lawful.training.checkpoint import (
+    Checkpoint,
+    Checkpoints,
+    _add_prefix,
+    _is_sharded,
+    _load_optimizer_state,
+    _load_rng_state,
+    _named_parameters,
+    _optimizer_state,
+    _parameter_names,
+    _preserve_module,
+    _rng_state,
+    _section,
+    _strip_prefix,
+    load_module_state,
+    module_state,
+    preserve_rng,
+    seed_everything,
+)
+from lawful.training.distributed import _join, _SingleProcess
 from lawful.training.errors import TrainingFailed, user_message
-from lawful.training.loggers import Logger, TensorBoard, Terminal, Trackers
-from lawful.training.loop import Loop, Progress, handle_signals
-from lawful.training.precision import Precision, compiled
+from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, _Loggers
+from lawful.training.loop import _handle_signals, _Outcome, _Progress, _TrainingLoop
+from lawful.training.precision import _compile, _Precision
 from lawful.training.recipe import (
     Recipe,
     changed_option,
@@ -37,317 +50,10 @@ from lawful.training.recipe import (
     run_name,
     with_trainer_config,
 )
-from lawful.training.report import outcome, write_report
+from lawful.training.report import _outcome, write_report
 from lawful.training.run import RUNS, Run, runs
 from lawful.training.setup import TrainerConfig, TrainingSetup
-from lawful.training.snapshots import CheckpointWriter, Snapshots
-from lawful.training.storage import MetricsLog
-from lawful.training.world import SingleProcess
-
-ENOUGH = 2.0
-"""Seconds that measuring takes at most, but for the steps that are begun."""
-
-
-def candidates() -> list[int]:
-    """1, 2, 4 and so on up to what the machine has, or the environment allows."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    allowed = os.environ.get("OMP_NUM_THREADS", "")
-    most = min(cores, int(allowed)) if allowed.isdigit() and int(allowed) else cores
-    return sorted({min(2**k, most) for k in range(most.bit_length() + 1)})
-
-
-def fastest(step: Callable[[], object], *, among: list[int], steps: int = 5) -> tuple[int, dict[int, float]]:
-    """Returns the number of threads with which a step is fastest, and the seconds of a step with each.
-
-    More threads are taken only if they save a tenth.
-
-    Args:
-        step: What is timed; it leaves no trace.
-        among: The numbers to try.
-        steps: How often each is timed, after one that is not.
-    """
-    took: dict[int, float] = {}
-    begun = time.perf_counter()
-    for threads in among:
-        torch.set_num_threads(threads)
-        times = []
-        for _ in range(1 + steps):
-            start = time.perf_counter()
-            step()
-            times.append(time.perf_counter() - start)
-            if time.perf_counter() - begun > ENOUGH and len(times) > 1:
-                break
-        took[threads] = median(times[1:])
-    best = among[0]
-    for threads in among:
-        if took[threads] < 0.9 * took[best]:
-            best = threads
-    torch.set_num_threads(best)
-    return best, took
-
-
-class TrainingSession:
-    """One sitting of a training: what `train` does, in order."""
-
-    def __init__(
-        self,
-        recipe: Recipe | TrainingSetup,
-        trainer: TrainerConfig,
-        folder: Path,
-        resume: Run | None,
-        trackers: list[Logger],
-        stack: ExitStack,
-        outer: Run | None = None,
-    ) -> None:
-        self.recipe, self.trainer, self.folder, self.stack, self.outer = recipe, trainer, folder, stack, outer
-        self.run, self.world = resume, SingleProcess()
-        self.begun, self.progress = False, Progress()
-        self.terminal = Terminal()
-        self.trackers = Trackers([self.terminal, *trackers], self.say)
-
-    def meet(self) -> None:
-        """Joins the processes that train together; the first of them speaks and writes."""
-        if self.trainer.device != "cpu" and not getattr(torch, self.trainer.device).is_available():
-            raise ValueError(f"this machine has no device {self.trainer.device} that PyTorch can use: take cpu")
-        self.world = join(self.trainer)
-        if self.world.size > 1:
-            self.stack.enter_context(handle_signals(self.say))
-        if self.world.rank:
-            self.trackers.told.clear()
-
-    def go(self) -> Run:
-        failed = True
-        try:
-            self.meet()
-            seed(self.trainer.seed)
-            self.training = self.recipe if isinstance(self.recipe, TrainingSetup) else self.recipe.setup()
-            self.training.model.to(self.trainer.device)
-            self.prepare()
-            self.begun = True
-            ending = self.fit()
-            run = self.stopped() if ending == "stopped" else self.finish(ending)
-            failed = False
-            return run
-        except (Exception, KeyboardInterrupt) as error:
-            sentence = str(error) if isinstance(error, ValueError) and not self.begun else user_message(error)
-            sentence = self.world.went_wrong(error, sentence, step=self.progress.step + 1)
-            self.keep_word_of(error, sentence)
-            if sentence is None:
-                raise
-            raise TrainingFailed(self.with_advice(sentence), run=self.run) from error
-        finally:
-            self.trackers.close()
-            self.world.leave(failed=failed)
-
-    # ------------------------------------------------------------ before the first step
-
-    def prepare(self) -> None:
-        """Chooses the threads, makes or reads the folder, and takes up where a checkpoint is."""
-        if keep_memory():
-            self.terminal.note("the memory of tensors is kept from step to step")
-        names = state.names_of(self.training.model)
-        for turn in self.training.optimizer_steps:
-            state.named(turn.optimizer, names)
-        self.precision = Precision(self.trainer, self.say)
-        self.loop = Loop(
-            self.training,
-            progress=self.progress,
-            precision=self.precision,
-            world=self.world,
-            device=self.trainer.device,
-        )
-        if self.training.ema_decay:
-            self.loop.average = EMA(self.training.model, decay=self.training.ema_decay)
-        self.snapshots = Snapshots(self.loop, seed=self.trainer.seed)
-        if self.world.rank:
-            self.snapshots.begin_stream()
-        threads = self.threads()
-        if self.run is None:
-            self.run = self.made(threads)
-            self.hold(self.run)
-        else:
-            self.hold(self.run)
-            self.take_up(self.run)
-        if self.trainer.compile:
-            compiled(self.training.model, self.trial, self.say)
-        if self.trainer.tensorboard and self.world.rank == 0:
-            self.trackers.told.append(TensorBoard())
-        self.trackers.start(self.run, self.training)
-        for note in self.training.warnings:
-            self.say(f"note: {note}")
-        processes = f"{self.world.size} processes ({self.trainer.parallel}), " if self.world.size > 1 else ""
-        self.say(f"{self.run.path}: {self.training.steps} steps on {self.trainer.device}, {processes}{threads} threads")
-
-    def hold(self, run: Run) -> None:
-        """Keeps other trainings from the folder."""
-        if self.world.rank == 0:
-            self.stack.enter_context(files.held(run.path / "config.json"))
-
-    def made(self, threads: int) -> Run:
-        """Makes the folder, in the first process, and opens it in every one."""
-        if self.world.rank:
-            return Run(str(self.world.first(None)))
-        facts = run_config(self.recipe, self.training, threads=threads, trainer=self.trainer)
-        run = Run.create(self.folder, run_name(self.recipe), facts)
-        self.world.first(str(run.path))
-        return run
-
-    def threads(self) -> int:
-        """Sets the number of threads: that of the run that goes on, the one wanted, or the fastest."""
-        chosen = self.run.config.get("threads") if self.run else self.trainer.threads
-        if chosen and not (type(chosen) is int and 1 <= chosen <= 1024):
-            raise ValueError(f"threads in config.json is from 1 to 1024: got {chosen!r}")
-        if not chosen and self.world.size > 1:
-            chosen = torch.get_num_threads()
-        if not chosen:
-            among = candidates()
-            chosen, took = fastest(self.trial, among=among) if len(among) > 1 else (among[0], {})
-            if took:
-                times = ", ".join(f"{n}: {1000 * seconds:.2g} ms" for n, seconds in took.items())
-                self.say(f"threads measured: {times}; {chosen} is used")
-        torch.set_num_threads(chosen)
-        return chosen
-
-    def trial(self) -> None:
-        """Computes a gradient as a step does, and leaves no trace in weights, buffers, modes or random states."""
-        with state.preserve_rng(), state.module_kept(self.training.model):
-            self.loop.begin()
-            batch, weight = self.world.share(self.training.batches.batch(0))
-            batch = tuple(t.to(self.trainer.device) for t in batch)
-            batch = self.training.augment(batch) if self.training.augment else batch
-            for index in range(len(self.training.optimizer_steps)):
-                self.loop.gradient(index, batch, weight)
-
-    def take_up(self, run: Run) -> None:
-        """Puts the newest sound checkpoint into the model, the optimizers and the random states."""
-        if run.config.get("data", "") != self.training.data_fingerprint:
-            raise ValueError(f"the data of {run.path} has changed since it was begun: it cannot be gone on with")
-        if (name := changed_option(self.recipe, run)) is not None:
-            raise ValueError(f"{run.path} was begun with another {name}: it goes on with the same options only")
-        damaged: list[str] = []
-        found, like = None, self.world.like
-        if self.world.rank == 0:
-            files.sweep(run.path)
-            files.sweep(run.path / "state")
-            found = run.checkpoints.newest(damaged=damaged, like=like)
-            run.checkpoints.set_aside(after=found.step if found else -1)
-        step = self.world.first(str(found.step) if found else None)
-        if self.world.rank and step:
-            found = run.checkpoints.read(int(step), like=like)
-        for sentence in damaged:
-            self.say(f"{sentence}; it is set aside, and the one before is used")
-        if found is None:
-            self.say(f"{run.path} has no {'sound ' if damaged else ''}checkpoint: it begins at the first step")
-            return
-        self.snapshots.put_back(found)
-        self.say(f"going on after step {self.progress.step}")
-
-    # ------------------------------------------------------------ the steps
-
-    def fit(self) -> str:
-        run = self.opened
-        if self.world.rank == 0:
-            self.journal = MetricsLog(
-                run.path / "metrics.jsonl", step=self.progress.step, seconds=self.progress.seconds
-            )
-            self.stack.callback(self.journal.close)
-        self.kept = CheckpointWriter(run.checkpoints, self.loop, keep=self.trainer.keep_checkpoints, first=self.flush)
-        with handle_signals(self.say) as wish:
-            ending = self.loop.run(log=self.log, save=self.save, every=self.trainer.checkpoint_every, wish=wish)
-        self.kept.write_held()
-        return ending
-
-    def log(self, step: int, figures: dict[str, float]) -> None:
-        if self.world.rank == 0:
-            self.journal.log(step, figures)
-            self.trackers.log(step, figures)
-
-    def flush(self) -> None:
-        if self.world.rank == 0:
-            self.journal.flush()
-
-    def save(self, due: bool) -> None:
-        """Keeps a checkpoint of everything."""
-        self.loop.check()
-        self.kept.save(self.snapshots.take(), due=due)
-
-    @property
-    def opened(self) -> Run:
-        if self.run is None:
-            raise RuntimeError("the run's folder is made before its first step")
-        return self.run
-
-    # ------------------------------------------------------------ after the last step
-
-    def stopped(self) -> Run:
-        """Says how to go on, and writes the report of what there is."""
-        self.opened.interrupted = True
-        self.say(f"stopped after step {self.progress.step}; go on with: {self.how_to_go_on()}")
-        if self.world.rank == 0:
-            write_report(self.opened)
-        return self.opened
-
-    def finish(self, ending: str) -> Run:
-        """Puts the best weights back, keeps them, and writes results and report."""
-        run, training = self.opened, self.training
-        if ending == "patience":
-            self.say(f"no better for {training.patience} evaluations: stopped after step {self.progress.step}")
-        self.put_best_back()
-        model = self.world.whole()
-        if self.world.rank:
-            return run
-        training = self.training = replace(training, model=model.cpu())
-        run.keep_weights(state.plain(training.model.state_dict()))
-        with eval_mode(training.model):
-            results = {} if isinstance(self.recipe, TrainingSetup) else self.recipe.finish(run, training)
-            verdicts = check_trained_model(training, self.trainer)
-        run.keep_results({"steps": self.progress.step, "seconds": round(self.progress.seconds, 3), **results})
-        write_report(run, verdicts=verdicts)
-        self.say(f"report: {run.report}")
-        return run
-
-    def put_best_back(self) -> None:
-        """Gives the model the weights of the best evaluation, where patience asks for them, or the last average."""
-        record, average = self.progress.record, self.loop.average
-        best = record.step
-        if self.training.patience is not None and best is not None and best != self.progress.step:
-            try:
-                found = self.opened.checkpoints.read(best, like=self.world.like)
-                kept = "average" if average is not None else "model"
-                state.load_module_state(self.training.model, state.strip_prefix(kept, found.tensors))
-                self.say(f"the weights of step {best} are kept, the best ({self.training.monitor} {record.best:.4g})")
-                return
-            except ValueError as error:
-                self.say(f"{error}; the last weights are kept in place of the best")
-        if average is not None:
-            state.load_module_state(self.training.model, average.tensors)
-
-    # ------------------------------------------------------------ words
-
-    def say(self, text: str) -> None:
-        if self.world.rank == 0:
-            self.terminal.say(text)
-
-    def how_to_go_on(self) -> str:
-        return f"{self.world.command} train --resume {(self.outer or self.opened).path}"
-
-    def keep_word_of(self, error: BaseException, sentence: str | None) -> None:
-        """Writes to the log what went wrong, and the report of what there is; on a full disk neither can be."""
-        if self.run is None or self.world.rank or not self.run.path.is_dir():
-            return
-        with suppress(Exception):
-            self.terminal.note(f"failed: {sentence or f'{type(error).__name__}: {error}'}")
-            write_report(self.run)
-
-    def with_advice(self, sentence: str) -> str:
-        if self.run is None:
-            return sentence
-        if not self.run.path.is_dir():
-            return f"{sentence}\nthe folder {self.run.path} is gone, and its checkpoints with it"
-        steps = self.run.checkpoints.steps()
-        if not steps:
-            return f"{sentence}\nno checkpoint was written yet"
-        return f"{sentence}\nthe checkpoint of step {steps[-1]} is kept; go on with: {self.how_to_go_on()}"
+from lawful.training.storage import _average_metrics, _lock, _MetricsLog, _remove_unfinished
 
 
 def train(
@@ -356,93 +62,539 @@ def train(
     trainer: TrainerConfig | None = None,
     output_dir: Path | str = RUNS,
     resume: Run | Path | str | None = None,
-    trackers: Iterable[Logger] = (),
+    loggers: Iterable[Logger] = (),
 ) -> Run:
-    """Trains a recipe, or any model with its objective and data, and keeps everything in a folder.
+    """Trains a recipe, or a model of your own, and returns its run.
 
-    Ctrl-C ends it after the step, with a checkpoint; `resume` goes on from the newest checkpoint and gives the
-    weights that an uninterrupted run gives, bit by bit.
+    Ctrl-C stops after the current step and saves a checkpoint. A resumed run ends with the same weights as an
+    uninterrupted one, bit for bit.
 
     Args:
-        recipe: A recipe, or a `TrainingSetup` with your own model, objective, data and optimizer.
-        trainer: How it is run; a recipe has its own.
+        recipe: A recipe, or a `TrainingSetup` with your own model, loss, data and optimizer.
+        trainer: Trainer options. Defaults to those of the recipe.
         output_dir: Folder in which the run's folder is created.
-        resume: The run to go on with, or its folder, rather than a new one.
-        trackers: Whom to tell the figures of every step, besides the terminal and `metrics.jsonl`.
+        resume: Run to resume, or its folder.
+        loggers: Receive the metrics of every step, besides the console and `metrics.jsonl`.
 
     Raises:
-        TrainingFailed: what went wrong, and how to go on.
+        TrainingFailed: If training stopped early. The message says why and how to resume.
     """
     if trainer is not None and isinstance(recipe, Recipe):
         recipe = with_trainer_config(recipe, trainer)
     run = Run(resume) if isinstance(resume, Path | str) else resume
-    own = trainer or (recipe if isinstance(recipe, Recipe) else TrainerConfig())
+    config = trainer or (recipe if isinstance(recipe, Recipe) else TrainerConfig())
     if isinstance(recipe, Recipe) and recipe.ensemble_members():
-        return _train_members(recipe, own, Path(output_dir), run, list(trackers))
-    return _train(recipe, own, Path(output_dir), run, list(trackers))
+        return _train_ensemble(recipe, config, Path(output_dir), run, list(loggers))
+    return _train_one(recipe, config, Path(output_dir), run, list(loggers))
 
 
-def _train(
+def _train_one(
     recipe: Recipe | TrainingSetup,
-    trainer: TrainerConfig,
-    folder: Path,
+    config: TrainerConfig,
+    output_dir: Path,
     resume: Run | None,
-    trackers: list[Logger],
-    outer: Run | None = None,
+    loggers: list[Logger],
+    ensemble: Run | None = None,
 ) -> Run:
     with ExitStack() as stack:
-        stack.enter_context(state.preserve_rng())
+        stack.enter_context(preserve_rng())
         stack.callback(torch.set_num_threads, torch.get_num_threads())
-        return TrainingSession(recipe, trainer, folder, resume, trackers, stack, outer).go()
+        return _TrainingSession(recipe, config, output_dir, resume, loggers, stack, ensemble).run_to_end()
 
 
-def _train_members(
-    recipe: Recipe, trainer: TrainerConfig, folder: Path, resume: Run | None, trackers: list[Logger]
+class _TrainingSession:
+    """Runs one training process: set up or resume, loop, report."""
+
+    def __init__(
+        self,
+        recipe: Recipe | TrainingSetup,
+        config: TrainerConfig,
+        output_dir: Path,
+        resume: Run | None,
+        loggers: list[Logger],
+        stack: ExitStack,
+        ensemble: Run | None = None,
+    ) -> None:
+        self.recipe, self.config, self.output_dir, self.stack = recipe, config, output_dir, stack
+        self.run, self.ensemble = resume, ensemble
+        self.processes = _SingleProcess()
+        self.started, self.progress = False, _Progress()
+        self.console = ConsoleLogger()
+        self.loggers = _Loggers([self.console, *loggers], self.say)
+
+    def run_to_end(self) -> Run:
+        failed = True
+        try:
+            self.join_processes()
+            seed_everything(self.config.seed)
+            self.setup = self.recipe if isinstance(self.recipe, TrainingSetup) else self.recipe.setup()
+            self.setup.model.to(self.config.device)
+            self.prepare()
+            self.started = True
+            outcome = self.run_loop()
+            run = self.interrupt() if outcome == "interrupted" else self.finish(outcome)
+            failed = False
+            return run
+        except (Exception, KeyboardInterrupt) as error:
+            is_option_error = isinstance(error, ValueError | ImportError) and not self.started
+            message = str(error) if is_option_error else user_message(error)
+            message = self.processes.failure_message(error, message, step=self.progress.step + 1)
+            self.log_failure(error, message)
+            if message is None:
+                raise
+            raise TrainingFailed(self.with_resume_advice(message), run=self.run) from error
+        finally:
+            self.loggers.close()
+            self.processes.close(failed=failed)
+
+    # ------------------------------------------------------------ before the first step
+
+    def join_processes(self) -> None:
+        """Joins the process group. Only rank 0 prints and writes."""
+        device = self.config.device
+        if device != "cpu" and not getattr(torch, device).is_available():
+            raise ValueError(f"PyTorch finds no device {device!r} on this machine: use device='cpu'")
+        self.processes = _join(self.config)
+        if self.processes.world_size > 1:
+            self.stack.enter_context(_handle_signals(self.say))
+        if self.processes.rank:
+            self.loggers.active.clear()
+
+    def prepare(self) -> None:
+        """Chooses the number of threads, creates or opens the run, and restores a checkpoint."""
+        if _keep_freed_memory():
+            self.console.note("freed memory is kept for the next step")
+        names = _parameter_names(self.setup.model)
+        for step in self.setup.optimizer_steps:
+            _named_parameters(step.optimizer, names)
+        if self.config.tensorboard and self.processes.rank == 0:
+            self.loggers.active.append(TensorBoardLogger())
+        self.loop = _TrainingLoop(
+            self.setup,
+            progress=self.progress,
+            precision=_Precision(self.config, self.say),
+            processes=self.processes,
+            device=self.config.device,
+        )
+        if self.setup.ema_decay:
+            self.loop.ema = EMA(self.setup.model, decay=self.setup.ema_decay)
+        self.state = _LoopState(self.loop, seed=self.config.seed)
+        if self.processes.rank:
+            self.state.seed_process()
+        threads = self.choose_threads()
+        if self.run is None:
+            self.run = self.create_run(threads)
+            self.lock_run(self.run)
+        else:
+            self.lock_run(self.run)
+            self.restore(self.run)
+        if self.config.compile:
+            _compile(self.setup.model, self.trial_step, self.say)
+        self.loggers.start(self.run, self.setup)
+        for warning in self.setup.warnings:
+            self.say(f"warning: {warning}")
+        world_size = self.processes.world_size
+        processes = f"{world_size} processes ({self.config.parallel}), " if world_size > 1 else ""
+        self.say(f"{self.run.path}: {self.setup.steps} steps on {self.config.device}, {processes}{threads} threads")
+
+    def lock_run(self, run: Run) -> None:
+        """Keeps other trainings out of the run's folder."""
+        if self.processes.rank == 0:
+            self.stack.enter_context(_lock(run.path / "config.json"))
+
+    def create_run(self, threads: int) -> Run:
+        """Creates the run's folder on rank 0, and opens it in every process."""
+        if self.processes.rank:
+            return Run(str(self.processes.first_text(None)))
+        config = run_config(self.recipe, self.setup, threads=threads, trainer=self.config)
+        run = Run.create(self.output_dir, run_name(self.recipe), config)
+        self.processes.first_text(str(run.path))
+        return run
+
+    def choose_threads(self) -> int:
+        """Sets the number of threads: that of the resumed run, the option, or the fastest."""
+        threads = self.run.config.get("threads") if self.run else self.config.threads
+        if threads and not (type(threads) is int and 1 <= threads <= 1024):
+            raise ValueError(f"threads in config.json must be from 1 to 1024, got {threads!r}")
+        if not threads and self.processes.world_size > 1:
+            threads = torch.get_num_threads()
+        if not threads:
+            candidates = _thread_counts()
+            threads, seconds = _fastest(self.trial_step, candidates) if len(candidates) > 1 else (candidates[0], {})
+            if seconds:
+                times = ", ".join(f"{n}: {1000 * value:.2g} ms" for n, value in seconds.items())
+                self.say(f"time per step by number of threads: {times}; using {threads}")
+        torch.set_num_threads(threads)
+        return threads
+
+    def trial_step(self) -> None:
+        """Computes the gradients of a step without side effects."""
+        with preserve_rng(), _preserve_module(self.setup.model):
+            self.loop.prepare_model()
+            batch, weight = self.processes.shard_batch(self.setup.batches.batch(0))
+            batch = tuple(t.to(self.config.device) for t in batch)
+            batch = self.setup.augment(batch) if self.setup.augment else batch
+            for index in range(len(self.setup.optimizer_steps)):
+                self.loop.compute_gradient(index, batch, weight)
+
+    def restore(self, run: Run) -> None:
+        """Loads the newest intact checkpoint."""
+        if run.config.get("data", "") != self.setup.data_fingerprint:
+            raise ValueError(f"cannot resume {run.path}: its data has changed")
+        if (name := changed_option(self.recipe, run)) is not None:
+            raise ValueError(f"cannot resume {run.path}: option {name!r} differs from its config.json")
+        corrupt: list[str] = []
+        checkpoint, sharded_like = None, self.processes.sharded_like
+        if self.processes.rank == 0:
+            _remove_unfinished(run.path)
+            _remove_unfinished(run.path / "state")
+            checkpoint = run.checkpoints.load_newest(corrupt=corrupt, sharded_like=sharded_like)
+            run.checkpoints.set_aside(after=checkpoint.step if checkpoint else -1)
+        step = self.processes.first_text(str(checkpoint.step) if checkpoint else None)
+        if self.processes.rank and step:
+            checkpoint = run.checkpoints.load(int(step), sharded_like=sharded_like)
+        for message in corrupt:
+            self.say(f"{message}; using the checkpoint before it")
+        if checkpoint is None:
+            self.say(f"{run.path} has no {'intact ' if corrupt else ''}checkpoint: starting from the first step")
+            return
+        self.state.restore(checkpoint)
+        self.say(f"resuming after step {self.progress.step}")
+
+    # ------------------------------------------------------------ the steps
+
+    def run_loop(self) -> _Outcome:
+        run = self.opened_run
+        if self.processes.rank == 0:
+            path, progress = run.path / "metrics.jsonl", self.progress
+            self.metrics_log = _MetricsLog(path, step=progress.step, seconds=progress.seconds)
+            self.stack.callback(self.metrics_log.close)
+        self.writer = _CheckpointWriter(
+            run.checkpoints, self.loop, keep=self.config.keep_checkpoints, before_save=self.flush
+        )
+        with _handle_signals(self.say) as stop:
+            outcome = self.loop.run(
+                log=self.log, save=self.save, checkpoint_every=self.config.checkpoint_every, stop=stop
+            )
+        self.writer.save_pending()
+        return outcome
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        if self.processes.rank == 0:
+            self.metrics_log.log(step, metrics)
+            self.loggers.log(step, metrics)
+
+    def flush(self) -> None:
+        if self.processes.rank == 0:
+            self.metrics_log.flush()
+
+    def save(self, due: bool) -> None:
+        self.loop.check_weights()
+        self.writer.save(self.state.capture(), due=due)
+
+    @property
+    def opened_run(self) -> Run:
+        if self.run is None:
+            raise RuntimeError("the run has not been created yet")
+        return self.run
+
+    # ------------------------------------------------------------ after the last step
+
+    def interrupt(self) -> Run:
+        """Prints how to resume, and writes the report."""
+        self.opened_run.interrupted = True
+        self.say(f"stopped after step {self.progress.step}; resume with: {self.resume_command()}")
+        if self.processes.rank == 0:
+            write_report(self.opened_run)
+        return self.opened_run
+
+    def finish(self, outcome: _Outcome) -> Run:
+        """Restores the best weights, and writes weights, results and report."""
+        run = self.opened_run
+        if outcome == "early_stopping":
+            self.say(f"no improvement in {self.setup.patience} evaluations: stopped after step {self.progress.step}")
+        self.restore_best_weights()
+        model = self.processes.full_model()
+        if self.processes.rank:
+            return run
+        setup = self.setup = replace(self.setup, model=model.cpu())
+        run.save_weights(setup.model.state_dict())
+        with eval_mode(setup.model):
+            results = {} if isinstance(self.recipe, TrainingSetup) else self.recipe.finish(run, setup)
+            verdicts = check_trained_model(setup, self.config)
+        run.save_results({"steps": self.progress.step, "seconds": round(self.progress.seconds, 3), **results})
+        write_report(run, verdicts=verdicts)
+        self.say(f"report: {run.report}")
+        return run
+
+    def restore_best_weights(self) -> None:
+        """Loads the weights of the best evaluation if there is a patience, and otherwise the last average."""
+        early_stopping, ema = self.progress.early_stopping, self.loop.ema
+        best = early_stopping.best_step
+        if self.setup.patience is not None and best is not None and best != self.progress.step:
+            try:
+                checkpoint = self.opened_run.checkpoints.load(best, sharded_like=self.processes.sharded_like)
+                prefix = "ema" if ema is not None else "model"
+                load_module_state(self.setup.model, _strip_prefix(prefix, checkpoint.tensors))
+                self.say(f"restored the best weights, of step {best} ({self.setup.monitor} {early_stopping.best:.4g})")
+                return
+            except ValueError as error:
+                self.say(f"{error}; keeping the last weights instead of the best")
+        if ema is not None:
+            load_module_state(self.setup.model, ema.tensors)
+
+    # ------------------------------------------------------------ messages
+
+    def say(self, text: str) -> None:
+        if self.processes.rank == 0:
+            self.console.say(text)
+
+    def resume_command(self) -> str:
+        return f"{self.processes.command} train --resume {(self.ensemble or self.opened_run).path}"
+
+    def log_failure(self, error: BaseException, message: str | None) -> None:
+        """Writes the failure to the log, and the report, if the disk allows it."""
+        if self.run is None or self.processes.rank or not self.run.path.is_dir():
+            return
+        with suppress(Exception):
+            self.console.note(f"failed: {message or f'{type(error).__name__}: {error}'}")
+            write_report(self.run)
+
+    def with_resume_advice(self, message: str) -> str:
+        if self.run is None:
+            return message
+        if not self.run.path.is_dir():
+            return f"{message}\nthe folder {self.run.path} with its checkpoints no longer exists"
+        steps = self.run.checkpoints.steps()
+        if not steps:
+            return f"{message}\nno checkpoint has been saved yet"
+        return f"{message}\nthe checkpoint of step {steps[-1]} is saved; resume with: {self.resume_command()}"
+
+
+# ------------------------------------------------------------ checkpoints of the loop
+
+_BEST_SECONDS = 5.0
+"""Shortest time between two checkpoints of better evaluations."""
+
+
+class _CheckpointWriter:
+    """Writes checkpoints. A best one that follows another within seconds waits in memory.
+
+    Args:
+        checkpoints: Where to write.
+        loop: The loop.
+        keep: Number of checkpoints to keep besides the best.
+        before_save: Called before each checkpoint.
+    """
+
+    def __init__(
+        self, checkpoints: Checkpoints, loop: _TrainingLoop, *, keep: int, before_save: Callable[[], None]
+    ) -> None:
+        self.checkpoints, self.loop, self.keep, self.before_save = checkpoints, loop, keep, before_save
+        self.pending: Checkpoint | None = None
+        self.saved_at = -_BEST_SECONDS
+
+    def save(self, checkpoint: Checkpoint, *, due: bool) -> None:
+        """Saves a checkpoint, at once if it is due."""
+        if not due and self.loop.processes.world_size == 1 and time.monotonic() < self.saved_at + _BEST_SECONDS:
+            self.pending = checkpoint.copy_to_cpu()
+            return
+        self.save_pending()
+        self._save(checkpoint)
+
+    def save_pending(self) -> None:
+        """Saves the checkpoint that waits in memory, if it is still the best."""
+        if self.pending is not None and self.pending.step == self.loop.progress.early_stopping.best_step:
+            self._save(self.pending)
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        self.before_save()
+        processes = self.loop.processes
+        self.checkpoints.save(
+            checkpoint,
+            keep=self.keep,
+            best=self.loop.progress.early_stopping.best_step,
+            rank=processes.rank,
+            world_size=processes.world_size,
+            barrier=processes.barrier,
+        )
+        self.pending, self.saved_at = None, time.monotonic()
+
+
+class _LoopState:
+    """Captures and restores the state of a loop: weights, EMA, optimizers, scaler, progress and random states.
+
+    Rank 0 saves what all processes share; every process saves its random state and its shards.
+
+    Args:
+        loop: The loop.
+        seed: Seed of a process that no checkpoint knows.
+    """
+
+    def __init__(self, loop: _TrainingLoop, *, seed: int) -> None:
+        self.loop, self.seed, self.processes = loop, seed, loop.processes
+        self.names = _parameter_names(loop.setup.model)
+
+    def capture(self) -> Checkpoint:
+        """Returns the current state."""
+        loop = self.loop
+        tensors = _add_prefix("model", module_state(loop.setup.model))
+        metadata: dict[str, Any] = {"progress": asdict(loop.progress)}
+        if loop.ema is not None:
+            tensors |= _add_prefix("ema", loop.ema.tensors)
+        for index, step in enumerate(loop.setup.optimizer_steps):
+            key = f"optimizer{index}"
+            state, metadata[key] = _optimizer_state(step.optimizer, self.names)
+            tensors |= _add_prefix(key, state)
+        metadata["scaler"] = loop.precision.scaler.state_dict() if loop.precision.scaler else None
+        rng, metadata["rng"] = _rng_state()
+        if rank := self.processes.rank:
+            tensors = {name: tensor for name, tensor in tensors.items() if _is_sharded(tensor)}
+            rng["metadata"] = torch.tensor([*_json.dump(metadata["rng"]).encode()], dtype=torch.uint8)
+        tensors |= _add_prefix(f"rng{rank or ''}", rng)
+        return Checkpoint(loop.progress.step, tensors, metadata)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Restores the state of a checkpoint."""
+        loop, tensors, metadata = self.loop, checkpoint.tensors, checkpoint.metadata
+        load_module_state(loop.setup.model, _strip_prefix("model", tensors))
+        if loop.ema is not None:
+            loop.ema.load_state_dict(_strip_prefix("ema", tensors))
+        for index, step in enumerate(loop.setup.optimizer_steps):
+            key = f"optimizer{index}"
+            state = _strip_prefix(key, tensors)
+            _load_optimizer_state(step.optimizer, self.names, state, _section(metadata, key))
+        if loop.precision.scaler is not None and metadata.get("scaler"):
+            loop.precision.scaler.load_state_dict(_section(metadata, "scaler"))
+        setup, progress = loop.setup, _json.from_json(_Progress, metadata.get("progress"), at="progress")
+        progress.early_stopping = replace(
+            progress.early_stopping, patience=setup.patience, higher_is_better=setup.higher_is_better
+        )
+        vars(loop.progress).update(vars(progress))
+        self._restore_rng(tensors, metadata)
+
+    def _restore_rng(self, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+        rank = self.processes.rank
+        own = _strip_prefix(f"rng{rank or ''}", tensors)
+        if not own:
+            self.seed_process()
+            return
+        if rank:
+            data = bytes(own.pop("metadata", torch.zeros(0)).to(torch.uint8).flatten().tolist())
+            metadata = {"rng": _json.parse(data, name=f"the random state of process {rank}")}
+        _load_rng_state(own, _section(metadata, "rng"))
+
+    def seed_process(self) -> None:
+        """Seeds a process that has no saved random state."""
+        seed_everything(hash((self.seed, self.processes.rank, self.loop.progress.step)) % 2**63)
+
+
+# ------------------------------------------------------------ ensembles
+
+
+def _train_ensemble(
+    recipe: Recipe, config: TrainerConfig, output_dir: Path, resume: Run | None, loggers: list[Logger]
 ) -> Run:
-    """Trains each member in a run of its own inside the run, those that are not finished, and then their average."""
+    """Trains each member that is not finished in a run inside the run, and combines them."""
     run = resume
     try:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ValueError("an ensemble is trained by one process: each member may have several, one after the other")
-        with state.preserve_rng():
-            state.seed(trainer.seed)
-            training = recipe.setup()
+            raise ValueError("torchrun cannot train an ensemble: train it in one process")
+        with preserve_rng():
+            seed_everything(config.seed)
+            setup = recipe.setup()
         if run is None:
-            run = Run.create(folder, recipe.name, run_config(recipe, training, threads=0, trainer=trainer))
+            run = Run.create(output_dir, recipe.name, run_config(recipe, setup, threads=0, trainer=config))
         elif (name := changed_option(recipe, run)) is not None:
-            raise ValueError(f"{run.path} was begun with another {name}: it goes on with the same options only")
-        terminal, members = Terminal(run=run), recipe.ensemble_members()
-        terminal.say(f"{run.path}: {recipe.name}, {len(members)} members")
-        models, done = [], []
+            raise ValueError(f"cannot resume {run.path}: option {name!r} differs from its config.json")
+        console, members = ConsoleLogger(run=run), recipe.ensemble_members()
+        console.say(f"{run.path}: {recipe.name}, {len(members)} members")
+        models, trained = [], []
         for number, member in enumerate(members, 1):
-            terminal.say(f"member {number} of {len(members)}, with seed {member.seed}")
-            found = _member(member, run, trackers)
-            terminal.note(f"{found.path}: {outcome(found.metrics(), found.results)}")
-            if found.interrupted:
+            console.say(f"member {number} of {len(members)}, seed {member.seed}")
+            member_run = _train_member(member, run, loggers)
+            console.note(f"{member_run.path}: {_outcome(member_run.metrics, member_run.results)}")
+            if member_run.interrupted:
                 run.interrupted = True
                 return run
-            model = member.build_model(found.config["model"])
-            model.load_state_dict(found.weights())
+            model = member.build_model(member_run.config["model"])
+            model.load_state_dict(member_run.weights())
             models.append(model.eval())
-            done.append(found)
-        training = replace(training, model=recipe.combine(models))
-        run.keep_weights(state.plain(training.model.state_dict()))
-        run.keep_metrics(journal.averaged(member.metrics() for member in done))
-        results = recipe.finish(run, training)
-        verdicts = check_trained_model(training, trainer)
-        run.keep_results({"members": len(models), **results})
+            trained.append(member_run)
+        setup = replace(setup, model=recipe.combine(models))
+        run.save_weights(setup.model.state_dict())
+        run.save_metrics(_average_metrics(member.metrics for member in trained))
+        results = recipe.finish(run, setup)
+        verdicts = check_trained_model(setup, config)
+        run.save_results({"members": len(models), **results})
         write_report(run, verdicts=verdicts)
-        terminal.say(f"report: {run.report}")
+        console.say(f"report: {run.report}")
     except (ValueError, OSError) as error:
-        advice = f"\ngo on with: lawful train --resume {run.path}" if run else ""
+        advice = f"\nresume with: lawful train --resume {run.path}" if run else ""
         raise TrainingFailed(f"{user_message(error) or error}{advice}", run=run) from error
     return run
 
 
-def _member(member: Recipe, run: Run, trackers: list[Logger]) -> Run:
-    """Trains a member, or goes on with it, unless it is finished."""
-    place = run.path / "members"
-    found = next((other for other in runs(place) if other.config.get("options") == config.to_json(member)), None)
-    if found is not None and found.state == "finished":
-        return found
-    return _train(member, member, place, found, trackers, run)
+def _train_member(member: Recipe, ensemble: Run, loggers: list[Logger]) -> Run:
+    """Trains or resumes a member, unless it is finished."""
+    folder, options = ensemble.path / "members", _json.to_json(member)
+    run = next((run for run in runs(folder) if run.config.get("options") == options), None)
+    if run is not None and run.status == "finished":
+        return run
+    return _train_one(member, member, folder, run, loggers, ensemble)
+
+
+# ------------------------------------------------------------ threads and memory
+
+_MEASURE_SECONDS = 2.0
+"""Time limit for measuring the number of threads."""
+
+
+def _thread_counts() -> list[int]:
+    """Returns 1, 2, 4, ... up to the number of cores, or OMP_NUM_THREADS."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    largest = min(cores, int(limit)) if limit.isdigit() and int(limit) else cores
+    return sorted({min(2**k, largest) for k in range(largest.bit_length() + 1)})
+
+
+def _fastest(step: Callable[[], object], counts: Sequence[int], *, steps: int = 5) -> tuple[int, dict[int, float]]:
+    """Returns the fastest number of threads, and the seconds per step with each. More threads must save 10 %.
+
+    Args:
+        step: A step without side effects.
+        counts: Numbers of threads to try.
+        steps: Number of timed steps for each, after one that is not timed.
+    """
+    seconds: dict[int, float] = {}
+    start = time.perf_counter()
+    for count in counts:
+        torch.set_num_threads(count)
+        times = []
+        for _ in range(1 + steps):
+            begin = time.perf_counter()
+            step()
+            times.append(time.perf_counter() - begin)
+            if time.perf_counter() - start > _MEASURE_SECONDS and len(times) > 1:
+                break
+        seconds[count] = median(times[1:])
+    best = counts[0]
+    for count in counts:
+        if seconds[count] < 0.9 * seconds[best]:
+            best = count
+    torch.set_num_threads(best)
+    return best, seconds
+
+
+def _keep_freed_memory() -> bool:
+    """Tells glibc to keep freed memory, and returns whether it does.
+
+    A step frees and allocates the same sizes over and over. By default glibc returns large blocks to the system, which
+    then clears every page again. Results do not change.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):  # another C library
+        return False
+    trim_threshold, mmap_threshold = -1, -3
+    return bool(mallopt(mmap_threshold, 2**30)) and bool(mallopt(trim_threshold, 2**31 - 1))

@@ -1,4 +1,4 @@
-"""What is fed with bytes that nobody vouches for: each gives a result, or a `ValueError` that says why not."""
+"""Fuzz targets: each returns a result or raises a `ValueError`, whatever the bytes."""
 
 import io
 import shutil
@@ -15,11 +15,11 @@ from lawful import _json as config
 from lawful.data.images import read_images
 from lawful.data.tables import read_delimited, read_parquet
 from lawful.training import checkpoint as state
-from lawful.training.checkpoint import Checkpoint, Checkpoints, seal
-from lawful.training.loop import Progress
+from lawful.training.checkpoint import Checkpoint, Checkpoints, _write_checksums
+from lawful.training.loop import _Progress
 from lawful.training.run import Run
 from lawful.training.setup import TrainerConfig
-from lawful.training.storage import MetricsLog, lines
+from lawful.training.storage import _MetricsLog, _read_metrics
 
 
 def parsed_config(data):
@@ -43,11 +43,11 @@ def read_metrics(data):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "metrics.jsonl"
         path.write_bytes(data)
-        before = [line for line in lines(path) if line["step"] <= 5]
-        journal = MetricsLog(path, step=5)
+        before = [line for line in _read_metrics(path) if line["step"] <= 5]
+        journal = _MetricsLog(path, step=5)
         journal.log(6, {"loss": 1.0})
         journal.close()
-        steps = [line["step"] for line in lines(path)]
+        steps = [line["step"] for line in _read_metrics(path)]
         assert steps == [line["step"] for line in before] + [6]
 
 
@@ -57,36 +57,38 @@ def small():
 
 
 def checkpoint():
-    """A sound checkpoint, as `train` writes it."""
+    """Returns an intact checkpoint, as `train` saves it."""
     model, optimizer, names = small()
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    memory, facts = state.of_optimizer(optimizer, names)
-    randomness, numbers = state.of_randomness()
-    tensors = state.add_prefix("model", state.module_state(model)) | state.add_prefix("optimizer0", memory)
-    tensors |= state.add_prefix("random", randomness)
-    return Checkpoint(1, state.plain(tensors), {"optimizer0": facts, "random": numbers, "progress": {"step": 1}})
+    memory, metadata = state._optimizer_state(optimizer, names)
+    randomness, numbers = state._rng_state()
+    tensors = state._add_prefix("model", state.module_state(model)) | state._add_prefix("optimizer0", memory)
+    tensors |= state._add_prefix("rng", randomness)
+    return Checkpoint(
+        1, state._contiguous_copies(tensors), {"optimizer0": metadata, "rng": numbers, "progress": {"step": 1}}
+    )
 
 
-def restored(found):
-    """Puts a checkpoint where `train` puts it."""
+def restore(found):
+    """Restores a checkpoint as `train` does."""
     model, optimizer, names = small()
     with state.preserve_rng():
-        state.load_module_state(model, state.strip_prefix("model", found.tensors))
-        memory = state.strip_prefix("optimizer0", found.tensors)
-        state.put_into_optimizer(optimizer, names, memory, state.part(found.facts, "optimizer0"))
-        config.from_json(Progress, found.facts.get("progress"))
-        state.put_into_randomness(state.strip_prefix("random", found.tensors), state.part(found.facts, "random"))
+        state.load_module_state(model, state._strip_prefix("model", found.tensors))
+        memory = state._strip_prefix("optimizer0", found.tensors)
+        state._load_optimizer_state(optimizer, names, memory, state._section(found.metadata, "optimizer0"))
+        config.from_json(_Progress, found.metadata.get("progress"))
+        state._load_rng_state(state._strip_prefix("rng", found.tensors), state._section(found.metadata, "rng"))
 
 
-class Kept:
+class StoredCheckpoint:
     """A checkpoint on disk, of which one file at a time is replaced."""
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp())
         self.checkpoints = Checkpoints(self.folder)
-        self.checkpoints.write(checkpoint(), keep=1)
-        self.path = self.checkpoints.at(1)
+        self.checkpoints.save(checkpoint(), keep=1)
+        self.path = self.checkpoints.path(1)
         self.whole = {path.name: path.read_bytes() for path in self.path.iterdir()}
 
     def read(self, name, data, *, sealed):
@@ -95,8 +97,8 @@ class Kept:
             (self.path / file).write_bytes(data if file == name else whole)
         if sealed and name != "checksums.json":
             (self.path / "checksums.json").unlink()
-            seal(self.path)
-        restored(self.checkpoints.read(1))
+            _write_checksums(self.path)
+        restore(self.checkpoints.load(1))
 
     def close(self):
         shutil.rmtree(self.folder)
@@ -106,9 +108,9 @@ _kept = []
 
 
 def read_checkpoint(data):
-    """Tensors, facts or checksums, as the first byte says."""
+    """Tensors, metadata or checksums, as the first byte says."""
     if not _kept:
-        _kept.append(Kept())
+        _kept.append(StoredCheckpoint())
     name = sorted(_kept[0].whole)[data[0] % 3 if data else 0]
     _kept[0].read(name, data[1:], sealed=bool(data) and data[0] >= 128)
 
@@ -175,10 +177,16 @@ TARGETS = {
 }
 
 SEEDS = {
-    "config": [b'{"seed": 3, "device": "cpu"}', b'{"sede": 3}', b'{"seed": 1e999}', b'{"save": 0}', b"[" * 3000],
+    "config": [
+        b'{"seed": 3, "device": "cpu"}',
+        b'{"sede": 3}',
+        b'{"seed": 1e999}',
+        b'{"checkpoint_every": 0}',
+        b"[" * 3000,
+    ],
     "run": [b'{"recipe": null, "threads": 1}', b"[]", b'{"a": 1, "a": 2}', b"\xff"],
     "metrics": [b'{"step": 1, "loss": 2.0}\n{"step": 2, "lo', b'{"step": NaN}\n', b'{"step": 1' + b"0" * 5000 + b"}\n"],
-    "checkpoint": [bytes([kind]) + b'{"facts.json": "0"}' for kind in (0, 1, 2, 129, 130, 131)],
+    "checkpoint": [bytes([kind]) + b'{"metadata.json": "0"}' for kind in (0, 1, 2, 129, 130, 131)],
     "weights": [save({"a": torch.ones(2)}), b"\xff" * 8 + b"{}", (60).to_bytes(8, "little") + b'{"a":{"dtype":"F32"}}'],
     "table": [b"a,b\n1,2\n3,4\n", b'"a\n', b"a;b\n1;2", b"\xef\xbb\xbfa\n1\n", b"a,a\n1\n1,2,3\n"],
     "picture": [PICTURE, picture("jpeg"), PICTURE[:40], b"\x89PNG\r\n\x1a\n"],

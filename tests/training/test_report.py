@@ -6,32 +6,43 @@ import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful.checking.verdict import Counterexample, Value, Verdict
-from lawful.training.report import command, outcome, write_report
+from lawful.training.report import (
+    _chart_html,
+    _charts,
+    _Curve,
+    _envelope,
+    _outcome,
+    _smooth,
+    _train_command,
+    write_report,
+)
 
 VOID = {"meta", "img", "input", "link", "br", "hr"}
 NASTY = "<script>alert('x')</script>"
 
 
 class Folder:
-    """A run as the report sees it."""
+    """The part of a run that the report uses."""
 
     def __init__(self, path, config):
         self.path, self.config, self.results = path, config, {}
         self.figures, self.samples, self.report = path / "figures", path / "samples", path / "report.html"
         self.lines = []
 
+    @property
     def metrics(self):
         return self.lines
 
 
 class Page(HTMLParser):
-    """Reads a page, and notes whatever is not nested as it should be."""
+    """Parses a page and records nesting errors."""
 
     def __init__(self, text):
         super().__init__()
@@ -103,8 +114,8 @@ def curve(steps):
 
 
 def realistic(path):
-    options = {"data": f"{NASTY}.csv", "hidden": [64, 32], "rate": 0.003, "engine": {"seed": 3, "compile": False}}
-    defaults = {"data": "digits", "hidden": [64, 32], "rate": 0.001, "engine": {"seed": 0, "compile": False}}
+    options = {"data": f"{NASTY}.csv", "hidden": [64, 32], "rate": 0.003, "seed": 3, "compile": False}
+    defaults = {"data": "digits", "hidden": [64, 32], "rate": 0.001, "seed": 0, "compile": False}
     run = Folder(path, {"recipe": "classify", "options": options, "defaults": defaults})
     run.config |= {"model": {"classes": ["cat", NASTY]}, "lawful": "0.1.0", "torch": "2.13.0", "threads": 2}
     run.lines = list(curve(5000))
@@ -139,30 +150,30 @@ def run(tmp_path):
     return realistic(tmp_path)
 
 
-def test_a_page_has_everything(run):
+def test_sections_of_the_report(run):
     page = read(run, verdicts())
     headings = {"Results", "Learning curves", "Figures", "Samples", "Laws", "Configuration", "Environment"}
     assert headings <= set(page.texts)
-    said = page.text
-    assert "Finished after 5,000 steps in 0:10: test accuracy 0.9755 (0.963 to 0.984)." in said
-    assert "12 rows of the test data are in the training data too" in said
-    assert "Confusion matrix" in said
-    assert "Not shown here: broken.png" in said
-    assert "1 held, 1 refuted" in said
-    assert "lawful train --resume" in said
+    text = page.text
+    assert "Finished after 5,000 steps in 0:10: test accuracy 0.9755 (0.963 to 0.984)." in text
+    assert "12 rows of the test data are in the training data too" in text
+    assert "Confusion matrix" in text
+    assert "Not shown here: broken.png" in text
+    assert "1 held, 1 refuted" in text
+    assert "lawful train --resume" in text
     assert all(image["alt"] for image in page.all("img"))
     assert all(drawing["aria-label"] for drawing in page.all("svg"))
     assert {box["id"] for box in page.all("input")} == {label["for"] for label in page.all("label")}
 
 
-def test_what_differs_from_the_defaults_comes_first(run):
-    said = read(run).text
-    assert said.index("engine.seed") < said.index("The other options") < said.index("hidden")
-    again = re.search(r"lawful train classify .*? --seed 3(?= )", said)[0]
+def test_changed_options_come_first(run):
+    text = read(run).text
+    assert text.index("seed") < text.index("Options with default values") < text.index("hidden")
+    again = re.search(r"lawful train classify .*? --seed 3(?= )", text)[0]
     assert shlex.split(again)[3:] == ["--data", f"{NASTY}.csv", "--rate", "0.003", "--seed", "3"]
 
 
-def test_nothing_of_a_file_becomes_html(run):
+def test_all_content_is_escaped(run):
     run.path = run.path / '"><script>alert(1)</script>'
     run.config["recipe"] = run.config["lawful"] = run.config["options"][f'"{NASTY}'] = NASTY
     run.lines.append({"step": 5001, f"{NASTY}/loss": 1.0, f'"{NASTY}': 2.0, f"validation/{NASTY}": 3.0})
@@ -175,7 +186,7 @@ def test_nothing_of_a_file_becomes_html(run):
     assert "\x1b" not in page.text
 
 
-def test_the_page_may_neither_reach_the_network_nor_run_what_is_not_its_own(run):
+def test_content_security_policy(run):
     read(run)
     text = run.report.read_text(encoding="utf-8")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
@@ -189,22 +200,22 @@ def test_the_page_may_neither_reach_the_network_nor_run_what_is_not_its_own(run)
         assert f"{kind}-src 'sha256-{b64encode(sha256(inner.encode()).digest()).decode()}'" in policy
 
 
-def test_a_run_that_has_not_begun_gives_a_page(tmp_path):
+def test_a_run_that_has_not_started(tmp_path):
     page = read(Folder(tmp_path, {}))
-    assert "Not begun: there are no steps yet." in page.text
-    assert "There are no metrics yet." in page.text
+    assert "Not started." in page.text
+    assert "No metrics yet." in page.text
     assert not page.all("img")
 
 
-def test_a_run_that_has_not_ended_gives_a_page(run):
+def test_a_run_that_has_not_finished(run):
     run.results = {}
-    assert "Not finished, after 5,000 steps in 0:10: loss" in read(run).text
+    assert "Stopped after 5,000 steps in 0:10: loss" in read(run).text
 
 
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, -math.inf, "nan", 0.0, -3.5, 1e308, 5e-324, 10**400, True, None, "text", []]
 )
-def test_any_figure_is_survived(tmp_path, value):
+def test_any_metric(tmp_path, value):
     run = Folder(tmp_path, {})
     run.lines = [{"step": step, "loss": value, "learning_rate": value} for step in (0, 0, 7, 10**400)]
     read(run)
@@ -228,13 +239,13 @@ JSON = st.recursive(
     results=st.dictionaries(KEYS, JSON),
     lines=st.lists(st.fixed_dictionaries({"step": st.integers()}, optional={"loss": JSON, "time": JSON, "a/b": JSON})),
 )
-def test_whatever_the_files_hold_there_is_a_page(tmp_path_factory, config, results, lines):
+def test_any_json(tmp_path_factory, config, results, lines):
     run = Folder(tmp_path_factory.mktemp("run"), config)
     run.results, run.lines = results, lines
     read(run)
 
 
-def test_a_page_is_bounded(run):
+def test_the_size_of_the_report_is_limited(run):
     run.lines = list(curve(20000))
     for line in run.lines:
         line |= {f"figure{i}": 0.1 for i in range(3)}
@@ -248,24 +259,24 @@ def test_a_page_is_bounded(run):
     assert run.report.stat().st_size < 5e6
     assert "large.png (5,243 kB)" in page.text
     assert "Not shown here: sound.wav (1 kB), 36.txt (100 kB)" in page.text
-    assert "99,506 more are not shown" in page.text
-    assert "Not or not all drawn: extra" in page.text
+    assert "99,506 more rows" in page.text
+    assert "Not shown: extra" in page.text
 
 
-def test_what_a_link_leads_to_is_left_out(run, tmp_path):
+def test_symbolic_links_are_skipped(run, tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text("a secret")
     (run.samples / "link.txt").symlink_to(secret)
     assert "a secret" not in read(run).text
 
 
-def test_text_that_has_no_code_is_replaced(run):
+def test_surrogates_are_replaced(run):
     run.config["options"]["data"] = "\ud800"
     run.results["warnings"] = "\udfff one sentence"
     assert "one sentence" in read(run).text
 
 
-def test_the_page_before_stays_if_the_new_one_cannot_be_written(run, monkeypatch):
+def test_the_report_is_written_atomically(run, monkeypatch):
     write_report(run)
     before = run.report.read_bytes()
 
@@ -279,29 +290,140 @@ def test_the_page_before_stays_if_the_new_one_cannot_be_written(run, monkeypatch
     assert [path.name for path in run.path.glob("report*")] == ["report.html"]
 
 
-def test_a_training_of_ones_own_is_taken_up_in_python(tmp_path):
+def test_a_custom_setup_is_resumed_in_python(tmp_path):
     run = Folder(tmp_path, {"recipe": None, "options": {}})
-    assert f"lawful.train(training, resume=Run('{tmp_path}'))" in read(run).text
+    assert f"lawful.train(setup, resume='{tmp_path}')" in read(run).text
 
 
-def test_commands_are_those_of_the_command_line():
+def test_train_command():
     options = {"weight_decay": None, "on": True, "model": {"no_bias": False}, "empty": []}
-    wanted = "lawful train r --weight-decay None --on --no-no-bias --empty"
-    assert command({"recipe": "r", "options": options}) == wanted
+    expected = "lawful train r --weight-decay None --on --no-no-bias --empty"
+    assert _train_command({"recipe": "r", "options": options}) == expected
 
 
-def test_the_outcome_names_the_figure_of_the_test_first():
+def test_the_outcome_names_a_test_metric_first():
     test = {"loss": 1.0, "accuracy": {"value": 1, "low": 0, "high": 1}}
     results = {"steps": 3, "validation": {"accuracy": 0.5}, "test": test}
-    assert outcome([{"step": 3}], results) == "Finished after 3 steps: test accuracy 1 (0 to 1)."
-    assert outcome([{"step": 3, "loss": 2.0}], {"steps": 3}) == "Finished after 3 steps: loss 2."
+    assert _outcome([{"step": 3}], results) == "Finished after 3 steps: test accuracy 1 (0 to 1)."
+    assert _outcome([{"step": 3, "loss": 2.0}], {"steps": 3}) == "Finished after 3 steps: loss 2."
 
 
-def test_a_real_run_gives_a_page(tmp_path):
-    from lawful.training.run import Run
+def test_a_real_run(tmp_path):
+    from lawful.training import Run
 
     run = Run.create(tmp_path, "classify", {"recipe": "classify", "options": {"steps": 3}, "torch": torch.__version__})
     lines = [{"step": 1, "loss": 2.0, "time": 0.1}, {"step": 2, "loss": 1.0, "time": 0.2}]
     (run.path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"step": 3, "lo')
-    run.keep_results({"test": {"accuracy": {"value": 0.5, "low": 0.4, "high": 0.6}}})
+    run.save_results({"test": {"accuracy": {"value": 0.5, "low": 0.4, "high": 0.6}}})
     assert "test accuracy 0.5 (0.4 to 0.6)" in read(run).text
+
+
+def noisy(n, seed=0):
+    values = np.random.default_rng(seed).normal(size=n)
+    return [(step, float(y)) for step, y in enumerate(values)]
+
+
+def test_metrics_of_one_name_share_a_chart_and_the_loss_is_first():
+    lines = [
+        {"step": 1, "learning_rate": 0.1, "accuracy": 0.1, "loss": 3.0, "time": 0.1},
+        {"step": 2, "validation/accuracy": 0.2, "validation/loss": 2.0, "note": "text", "on": True},
+        {"step": 2, "loss": 1.0},
+    ]
+    found = _charts(lines)
+    assert list(found) == ["loss", "accuracy", "learning_rate"]
+    assert found["loss"] == [_Curve("training", [(1, 3.0), (2, 1.0)]), _Curve("validation", [(2, 2.0)])]
+
+
+def test_the_second_line_of_a_step_counts():
+    lines = [{"step": step, "loss": float(step)} for step in (1, 2, 3)] + [{"step": 2, "loss": -2.0}]
+    assert _charts(lines)["loss"][0].points == [(1, 1.0), (2, -2.0), (3, 3.0)]
+
+
+@pytest.mark.parametrize("n", [10, 2000, 2001, 5000, 100003])
+def test_envelope_keeps_the_extremes(n):
+    points = noisy(n)
+    kept = _envelope(points)
+    assert len(kept) <= 2000
+    assert set(kept) <= set(points)
+    assert kept == sorted(kept)
+    values = [y for _, y in points]
+    assert (min(y for _, y in kept), max(y for _, y in kept)) == (min(values), max(values))
+
+
+def test_envelope_keeps_gaps():
+    points = [(step, math.nan if 4000 <= step < 6000 else 1.0) for step in range(10000)]
+    assert {step // 2000 for step, y in _envelope(points) if math.isnan(y)} == {2}
+
+
+def test_smoothing_matches_a_running_mean():
+    points = noisy(1000)
+    smoothed = np.array([y for _, y in _smooth(points)])
+    expected = np.convolve([y for _, y in points], np.full(21, 1 / 21), mode="valid")
+    np.testing.assert_allclose(smoothed[10:-10], expected, atol=1e-12)
+    assert smoothed[0] == points[0][1]
+    np.testing.assert_allclose(smoothed[-1], np.mean([y for _, y in points[-11:]]))
+
+
+def test_smoothing_of_many_points():
+    points = [(step, 10.0 ** (10 - 25 * step / 20000)) for step in range(20001)]
+    smoothed = _smooth(points)
+    assert len(smoothed) == 1000
+    assert (smoothed[0], smoothed[-1][0]) == (points[0], 20000)
+    for step, y in smoothed[:-20]:
+        assert 0.9 < y / points[step][1] < 1.2
+
+
+def test_smoothing_skips_values_that_are_not_finite():
+    assert _smooth([(0, 1.0), (1, math.nan), (2, math.inf), (3, 2.0)]) == [(0, 1.0), (3, 1.5)]
+    assert _smooth([]) == []
+
+
+def layer(page, kind):
+    return re.search(f"<g class={kind}>(.*?)</g>(?=<g class=l|<line)", page)[1]
+
+
+def places(path):
+    return np.array([[float(x) for x in pair.split(",")] for pair in re.findall(r"[\d.]+,[\d.]+", path)])
+
+
+@pytest.mark.parametrize("kind", ["linear", "log"])
+def test_positions_of_curves(kind):
+    points = [(step, 10.0 ** -(step / 10)) for step in range(1, 31)]
+    page = _chart_html("loss", [_Curve("training", points)], number=0)
+    at = places(re.search(r'class="curve s0" d="([^"]*)"', layer(page, kind))[1])
+    values = np.array([math.log10(y) if kind == "log" else y for _, y in points])
+    for axis, expected in ((0, np.arange(1, 31)), (1, values)):
+        slope, start = np.polyfit(expected, at[:, axis], 1)
+        np.testing.assert_allclose(at[:, axis], slope * expected + start, atol=0.1)
+        assert slope > 0 if axis == 0 else slope < 0
+    assert (at >= 0).all()
+    assert (at <= (720, 300)).all()
+    assert "checked" in page
+
+
+def test_ticks():
+    page = _chart_html(
+        "accuracy", [_Curve("validation", [(step, step / 1000) for step in range(100, 901, 100)])], number=0
+    )
+    found = re.findall(r'class=y [^>]*y="([\d.]+)">([^<]*)<', layer(page, "linear"))
+    ticks = [(float(y), float(text)) for y, text in found]
+    assert [value for _, value in ticks] == [0.2, 0.4, 0.6, 0.8]
+    np.testing.assert_allclose(np.diff([y for y, _ in ticks]), np.diff([y for y, _ in ticks])[0], atol=0.11)
+
+
+def test_no_log_scale_for_negative_values():
+    page = _chart_html("loss", [_Curve("training", [(1, 1.0), (2, 0.0), (3, -1.0)])], number=0)
+    assert "logarithmic" not in page
+
+
+def test_gaps():
+    page = _chart_html("loss", [_Curve("training", [(1, 3.0), (2, math.nan), (3, math.inf), (4, 2.0)])], number=0)
+    assert "2 not finite, the first at step 2" in page
+    assert re.search(r'class="curve s0" d="([^"]*)"', page)[1].count("M") == 2
+    assert "No finite values" in _chart_html("loss", [_Curve("training", [(1, math.nan)])], number=0)
+
+
+def test_extreme_values():
+    for values in ((5e-324, 1e-300), (1e300, -1e300), (1e300, 1e-300), (1e16, 1e16 + 2)):
+        points = [(step, values[step % 2]) for step in range(100)]
+        assert "nan" not in _chart_html("loss", [_Curve("training", points)], number=0)
