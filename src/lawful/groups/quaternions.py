@@ -1,7 +1,4 @@
-"""Unit quaternions, real part first: the rotations of space, each of them twice.
-
-SU(2): unit quaternions written as complex matrices.
-"""
+"""The double cover of SO(3): unit quaternions (real part first), and SU(2), the same group as complex matrices."""
 
 from __future__ import annotations
 
@@ -11,63 +8,34 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Generator, Tensor
 
-from lawful.groups import group as matrices
-from lawful.groups.group import LieGroup, axioms, distances, sized, smooth_axioms
-from lawful.groups.so3 import (
+from lawful.groups._helpers import (
+    check_last_axes,
+    exp_claims,
+    group_claims,
+    rotation_left_jacobian,
+    rotation_left_jacobian_inverse,
+    safe_norm,
+    shorten,
+)
+from lawful.groups.group import LieGroup
+from lawful.groups.rotation_conversions import (
     axis_angle_to_quaternion,
-    canonical,
-    length,
+    canonical_quaternion,
+    quaternion_product,
     quaternion_to_axis_angle,
     quaternion_to_matrix,
     skew,
-    turn_mean,
-    turn_mean_inverse,
-    within,
 )
-from lawful.laws import (
-    Claim,
-    agreement,
-    associativity,
-    homomorphism,
-    invertibility,
-    linearity,
-    second_order_gradient,
-    shape,
-    transformed,
-)
-
-
-def quaternion_product(p: Float[Tensor, "*#batch 4"], q: Float[Tensor, "*#batch 4"]) -> Float[Tensor, "*batch 4"]:
-    r"""Multiplies quaternions, real part first.
-
-    $$(a, u)(b, v) = (ab - u \cdot v,\; a v + b u + u \times v), \qquad i^2 = j^2 = k^2 = ijk = -1$$
-
-    Args:
-        p: The quaternion $(a, u)$.
-        q: The quaternion $(b, v)$.
-
-    Examples:
-        >>> quaternion_product(torch.tensor([0.0, 1.0, 0.0, 0.0]), torch.tensor([0.0, 0.0, 1.0, 0.0]))
-        tensor([0., 0., 0., 1.])
-    """
-    a, b, c, d = sized(p, 4).unbind(-1)
-    e, f, g, h = sized(q, 4).unbind(-1)
-    parts = [
-        a * e - b * f - c * g - d * h,
-        a * f + b * e + c * h - d * g,
-        a * g - b * h + c * e + d * f,
-        a * h + b * g - c * f + d * e,
-    ]
-    return torch.stack(parts, dim=-1)
+from lawful.laws import Claim, homomorphism, linearity, second_order_gradient, shape, transformed
 
 
 class UnitQuaternions(LieGroup):
-    r"""Multiplies quaternions of length 1, and turns vectors by $x \mapsto q x q^{-1}$.
+    r"""Unit quaternions, which rotate vectors by $x \mapsto q x q^{-1}$.
 
-    The algebra is the rotation vectors of SO(3): `exp` takes half the angle, $\exp(v) = e^{v / 2}$, so that the
-    rotation of $\exp(v)$ is that of `SO3().exp(v)`. As $q$ and $-q$ turn alike but are two elements, `log` returns the
-    $v$, $\lVert v \rVert \le 2\pi$, that leads to $q$ itself: along $x$ for $q = -1$, which all directions lead to.
-    Where only the rotation matters, `quaternion_to_axis_angle` gives the shorter one, and `canonical` the sign.
+    Coordinates of the algebra are rotation vectors: $\exp(v) = e^{v / 2}$ is the same rotation as `SO3().exp(v)`. $q$
+    and $-q$ are the same rotation but different elements. `log` returns the $v$, $\lVert v \rVert \le 2\pi$, with
+    $\exp(v) = q$; at $q = -1$, where every direction has this property, it returns $2 \pi$ along the first axis. For
+    the shortest rotation vector, use `quaternion_to_axis_angle`.
 
     Examples:
         >>> group = UnitQuaternions()
@@ -78,26 +46,26 @@ class UnitQuaternions(LieGroup):
 
     @property
     def dim(self) -> int:
-        """3, as of SO(3)."""
+        """3, as for SO(3)."""
         return 3
 
     def identity(
         self, *batch: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> Float[Tensor, "*batch 4"]:
-        """Returns $1$, a batch of copies of it if sizes are given."""
+        """Returns $1$, repeated to the batch shape."""
         return torch.eye(4, dtype=dtype, device=device)[0].repeat(*batch, 1)
 
     def compose(self, g: Float[Tensor, "*#batch 4"], h: Float[Tensor, "*#batch 4"]) -> Float[Tensor, "*batch 4"]:
-        """Returns $gh$: first $h$, then $g$."""
+        """Returns $gh$: $h$ acts first, then $g$."""
         return quaternion_product(g, h)
 
     def inverse(self, g: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
         """Returns the conjugate."""
-        return torch.cat([sized(g, 4)[..., :1], -g[..., 1:]], dim=-1)
+        return torch.cat([check_last_axes(g, 4)[..., :1], -g[..., 1:]], dim=-1)
 
     def act(self, g: Float[Tensor, "*#batch 4"], x: Float[Tensor, "*#batch 3"]) -> Float[Tensor, "*batch 3"]:
-        r"""Turns the vectors in the last axis of $x$: $g x g^{-1} = x + 2 u \times (u \times x + w x)$."""
-        w, u, x = torch.broadcast_tensors(sized(g, 4)[..., :1], g[..., 1:], sized(x, 3))
+        r"""Rotates the vectors in the last axis of $x$: $g x g^{-1} = x + 2 u \times (u \times x + w x)$."""
+        w, u, x = torch.broadcast_tensors(check_last_axes(g, 4)[..., :1], g[..., 1:], check_last_axes(x, 3))
         return x + 2 * torch.linalg.cross(u, torch.linalg.cross(u, x) + w * x)
 
     def sample(
@@ -107,36 +75,36 @@ class UnitQuaternions(LieGroup):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> Float[Tensor, "*batch 4"]:
-        """Draws uniformly (Haar): the directions of normally distributed quaternions."""
+        """Samples uniformly (Haar measure): normalized normal vectors."""
         normal = torch.randn(*batch, 4, generator=generator, dtype=dtype, device=device)
         return normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True)
 
     def distance(self, g: Float[Tensor, "*#batch 4"], h: Float[Tensor, "*#batch 4"]) -> Float[Tensor, "*batch"]:
-        r"""Returns twice the arc between them on the sphere, 0 to $2\pi$: the angle that leads from one to the other.
+        r"""Returns the angle of the rotation from $g$ to $h$, in $[0, 2\pi]$: twice the arc on the sphere.
 
-        Composing from either side does not change it.
+        The metric is bi-invariant.
         """
-        return 4 * torch.atan2(length(g - h), length(g + h))
+        return 4 * torch.atan2(safe_norm(g - h), safe_norm(g + h))
 
     def hat(self, v: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 4"]:
-        """Writes $v$ as the quaternion $v / 2$ without real part."""
-        return torch.cat([torch.zeros_like(sized(v, 3)[..., :1]), v / 2], dim=-1)
+        """Returns the quaternion $(0, v / 2)$."""
+        return torch.cat([torch.zeros_like(check_last_axes(v, 3)[..., :1]), v / 2], dim=-1)
 
     def vee(self, a: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 3"]:
-        """Reads $v$ off a quaternion: twice what is not its real part."""
-        return 2 * sized(a, 4)[..., 1:]
+        """Returns twice the imaginary part."""
+        return 2 * check_last_axes(a, 4)[..., 1:]
 
     def exp(self, v: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 4"]:
-        r"""Turns about $v$ by the angle $\lVert v \rVert$: $e^{v / 2}$."""
+        r"""Returns the rotation about $v$ by the angle $\lVert v \rVert$: $e^{v / 2}$."""
         return axis_angle_to_quaternion(v)
 
     def log(self, g: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 3"]:
-        r"""Returns the rotation vector that leads to $g$, $\lVert v \rVert \le 2\pi$."""
+        r"""Returns the rotation vector $v$ with $\exp(v) = g$, $\lVert v \rVert \le 2\pi$."""
         v = quaternion_to_axis_angle(g)
-        angle = length(v)[..., None]
+        angle = safe_norm(v)[..., None]
         first = torch.eye(3, dtype=v.dtype, device=v.device)[0]
         axis = torch.where(angle > 0, v / torch.where(angle > 0, angle, 1.0), -first)
-        opposite = (canonical(g) * g).sum(-1, keepdim=True) < 0
+        opposite = (canonical_quaternion(g) * g).sum(-1, keepdim=True) < 0
         return torch.where(opposite, v - 2 * torch.pi * axis, v)
 
     def adjoint(self, g: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 3 3"]:
@@ -144,61 +112,19 @@ class UnitQuaternions(LieGroup):
         return quaternion_to_matrix(g)
 
     def left_jacobian(self, v: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 3 3"]:
-        r"""Returns $J$ with $\exp(v + \delta) \approx \exp(J \delta) \exp(v)$, as of SO(3)."""
-        return turn_mean(skew(v), square=v.square().sum(-1))
+        r"""Returns $J$ with $\exp(v + \delta) \approx \exp(J \delta) \exp(v)$, as for SO(3)."""
+        return rotation_left_jacobian(skew(v), angle_squared=v.square().sum(-1))
 
     def left_jacobian_inverse(self, v: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 3 3"]:
-        r"""Returns $J^{-1}$ with $\log(\exp(\delta) \exp(v)) \approx v + J^{-1} \delta$, as of SO(3)."""
-        return turn_mean_inverse(skew(v), square=v.square().sum(-1))
+        r"""Returns $J^{-1}$ with $\log(\exp(\delta) \exp(v)) \approx v + J^{-1} \delta$, as for SO(3)."""
+        return rotation_left_jacobian_inverse(skew(v), angle_squared=v.square().sum(-1))
 
 
-def _quaternions_claims() -> Iterator[Claim]:
-    """The laws that unit quaternions obey."""
-    group = UnitQuaternions()
-    element, vector, near = transformed(group.exp, "b 3"), shape("b 3"), transformed(lambda v: 2 * within(v), "b 3")
-    yield from axioms(group, element, vector)
-    yield from distances(group, element)
-
-    def modulus(q: Tensor) -> Tensor:
-        return q.square().sum(-1)
-
-    def conjugation(g: Tensor, x: Tensor) -> Tensor:
-        turned = group.compose(group.compose(g, group.hat(x)), group.inverse(g))
-        return group.vee(turned)
-
-    def way(v: Tensor) -> Tensor:
-        return group.distance(group.exp(v), group.identity().to(v))
-
-    yield Claim(agreement(other=length), way, near, name="UnitQuaternions.distance")
-    yield Claim(associativity(), quaternion_product, (shape("b 4"), shape("b 4")))
-    yield Claim(homomorphism(operation=quaternion_product, into=torch.mul), modulus, shape("b 4"), name="|q|²")
-    yield Claim(homomorphism(operation=quaternion_product, into=torch.matmul), quaternion_to_matrix, element)
-    yield Claim(agreement(other=conjugation), group.act, (element, vector), name="UnitQuaternions.act")
-    yield Claim(invertibility(inverse=group.log), group.exp, near, name="UnitQuaternions.exp")
-
-    def product_with(g: Tensor) -> Tensor:
-        """The adjoint, a column for each direction of the algebra."""
-        basis = group.hat(torch.eye(3, dtype=g.dtype, device=g.device))
-        g = g[..., None, :]
-        return group.vee(quaternion_product(quaternion_product(g, basis), group.inverse(g))).mT
-
-    def mean(v: Tensor) -> Tensor:
-        return matrices.exp_mean(skew(v))
-
-    def there_and_back(v: Tensor) -> Tensor:
-        return (group.left_jacobian_inverse(v) @ mean(v) @ v[..., None])[..., 0]
-
-    yield Claim(agreement(other=product_with), group.adjoint, element, name="UnitQuaternions.adjoint")
-    yield Claim(agreement(other=mean), group.left_jacobian, near, name="UnitQuaternions.left_jacobian")
-    yield Claim(agreement(other=torch.clone), there_and_back, near, name="UnitQuaternions.left_jacobian_inverse")
-    yield Claim(second_order_gradient(), group.exp, vector, name="UnitQuaternions.exp")
-
-
-UNIT = UnitQuaternions()
+_QUATERNIONS = UnitQuaternions()
 
 
 def quaternion_to_complex_matrix(q: Float[Tensor, "*batch 4"]) -> Complex[Tensor, "*batch 2 2"]:
-    r"""Writes quaternions as complex matrices, which add and multiply as they do.
+    r"""Converts quaternions to complex 2 x 2 matrices, which add and multiply in the same way.
 
     $$a + b\mathbf{i} + c\mathbf{j} + d\mathbf{k} \;\mapsto\;
     \begin{bmatrix} a + id & -b - ic \\ b - ic & a - id \end{bmatrix}, \qquad
@@ -209,38 +135,37 @@ def quaternion_to_complex_matrix(q: Float[Tensor, "*batch 4"]) -> Complex[Tensor
     The determinant is $a^2 + b^2 + c^2 + d^2$.
 
     Args:
-        q: The quaternion $(a, b, c, d)$.
+        q: Quaternion $(a, b, c, d)$.
 
     Examples:
         >>> quaternion_to_complex_matrix(torch.tensor([0.0, 0.0, 0.0, 1.0])) + 0.0
         tensor([[0.+1.j, 0.+0.j],
                 [0.+0.j, 0.-1.j]])
     """
-    a, b, c, d = sized(q, 4).unbind(-1)
+    a, b, c, d = check_last_axes(q, 4).unbind(-1)
     real, imaginary = torch.stack([a, -b, b, a], dim=-1), torch.stack([d, -c, -c, -d], dim=-1)
     return torch.complex(real, imaginary).unflatten(-1, (2, 2))
 
 
 def complex_matrix_to_quaternion(m: Complex[Tensor, "*batch 2 2"]) -> Float[Tensor, "*batch 4"]:
-    """Reads the quaternion off such a matrix: the inverse of `quaternion_to_complex_matrix`.
+    """Converts complex 2 x 2 matrices to quaternions. Inverse of `quaternion_to_complex_matrix`.
 
     Args:
-        m: The matrix; of others the nearest one of that form is taken.
+        m: Matrix. It is projected to the nearest one that represents a quaternion.
 
     Examples:
         >>> complex_matrix_to_quaternion(torch.eye(2, dtype=torch.complex64)) + 0.0
         tensor([1., 0., 0., 0.])
     """
-    w, x, y, z = sized(m, 2, 2).flatten(-2).unbind(-1)
+    w, x, y, z = check_last_axes(m, 2, 2).flatten(-2).unbind(-1)
     return torch.stack([(w + z).real, (y - x).real, -(x + y).imag, (w - z).imag], dim=-1) / 2
 
 
 class SU2(LieGroup):
-    r"""Turns complex vectors of two entries: $\mathrm{SU}(2) = \{ U : U^* U = 1, \det U = 1 \}$.
+    r"""The special unitary group: $\mathrm{SU}(2) = \{ U \in \mathbb{C}^{2 \times 2} : U^* U = 1, \det U = 1 \}$.
 
-    The matrices of `quaternion_to_complex_matrix`, with the algebra of `UnitQuaternions`: rotation vectors, with
-    $\hat v = \tfrac12 (v_1 \mathbf{i} + v_2 \mathbf{j} + v_3 \mathbf{k})$. So $\exp(v)$ turns space as `SO3().exp(v)`
-    does, and `log`, `distance` and the Jacobians are those of the quaternion.
+    It is isomorphic to `UnitQuaternions` by `quaternion_to_complex_matrix`, with the same algebra of rotation vectors:
+    $\hat v = \tfrac12 (v_1 \mathbf{i} + v_2 \mathbf{j} + v_3 \mathbf{k})$.
 
     Examples:
         >>> SU2().exp(torch.tensor([0.0, 0.0, 2 * torch.pi])).real.round(decimals=3) + 0.0
@@ -250,28 +175,28 @@ class SU2(LieGroup):
 
     @property
     def dim(self) -> int:
-        """3, as of SO(3)."""
+        """3, as for SO(3)."""
         return 3
 
     def identity(
         self, *batch: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> Complex[Tensor, "*batch 2 2"]:
-        """Returns the unit matrix, a batch of copies of it if sizes are given; of a real type, as `sample`."""
+        """Returns the identity matrix, repeated to the batch shape. A real `dtype` selects the complex one."""
         return torch.eye(2, dtype=(dtype or torch.get_default_dtype()).to_complex(), device=device).repeat(*batch, 1, 1)
 
     def compose(
         self, g: Complex[Tensor, "*#batch 2 2"], h: Complex[Tensor, "*#batch 2 2"]
     ) -> Complex[Tensor, "*batch 2 2"]:
-        """Returns $gh$: first $h$, then $g$."""
-        return sized(g, 2, 2) @ sized(h, 2, 2)
+        """Returns $gh$: $h$ acts first, then $g$."""
+        return check_last_axes(g, 2, 2) @ check_last_axes(h, 2, 2)
 
     def inverse(self, g: Complex[Tensor, "*batch 2 2"]) -> Complex[Tensor, "*batch 2 2"]:
         r"""Returns $g^{-1} = g^*$."""
-        return sized(g, 2, 2).mH
+        return check_last_axes(g, 2, 2).mH
 
     def act(self, g: Complex[Tensor, "*#batch 2 2"], x: Complex[Tensor, "*#batch 2"]) -> Complex[Tensor, "*batch 2"]:
-        """Multiplies the complex vectors in the last axis of $x$."""
-        return (sized(g, 2, 2) @ sized(x, 2)[..., None])[..., 0]
+        """Multiplies the complex vectors in the last axis of $x$ by $g$."""
+        return (check_last_axes(g, 2, 2) @ check_last_axes(x, 2)[..., None])[..., 0]
 
     def sample(
         self,
@@ -280,69 +205,49 @@ class SU2(LieGroup):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> Complex[Tensor, "*batch 2 2"]:
-        """Draws uniformly (Haar), as unit quaternions are drawn; of a real type, complex numbers of its precision."""
+        """Samples uniformly (Haar measure). A real `dtype` selects the complex one of the same precision."""
         real = None if dtype is None else dtype.to_real()
-        return quaternion_to_complex_matrix(UNIT.sample(*batch, generator=generator, dtype=real, device=device))
+        return quaternion_to_complex_matrix(_QUATERNIONS.sample(*batch, generator=generator, dtype=real, device=device))
 
     def distance(self, g: Complex[Tensor, "*#batch 2 2"], h: Complex[Tensor, "*#batch 2 2"]) -> Float[Tensor, "*batch"]:
-        r"""Returns the angle of the rotation from one to the other, 0 to $2\pi$."""
-        return UNIT.distance(complex_matrix_to_quaternion(g), complex_matrix_to_quaternion(h))
+        r"""Returns the angle of the rotation from $g$ to $h$, in $[0, 2\pi]$."""
+        return _QUATERNIONS.distance(complex_matrix_to_quaternion(g), complex_matrix_to_quaternion(h))
 
     def hat(self, v: Float[Tensor, "*batch 3"]) -> Complex[Tensor, "*batch 2 2"]:
-        r"""Writes $v$ as $\tfrac12 (v_1 \mathbf{i} + v_2 \mathbf{j} + v_3 \mathbf{k})$."""
-        return quaternion_to_complex_matrix(UNIT.hat(v))
+        r"""Returns $\tfrac12 (v_1 \mathbf{i} + v_2 \mathbf{j} + v_3 \mathbf{k})$."""
+        return quaternion_to_complex_matrix(_QUATERNIONS.hat(v))
 
     def vee(self, a: Complex[Tensor, "*batch 2 2"]) -> Float[Tensor, "*batch 3"]:
-        """Reads $v$ off a matrix of the algebra."""
-        return UNIT.vee(complex_matrix_to_quaternion(a))
+        """Returns the coordinates of a matrix of the algebra."""
+        return _QUATERNIONS.vee(complex_matrix_to_quaternion(a))
 
     def exp(self, v: Float[Tensor, "*batch 3"]) -> Complex[Tensor, "*batch 2 2"]:
-        r"""Follows the direction $v$: $e^{\hat v}$."""
-        return quaternion_to_complex_matrix(UNIT.exp(v))
+        r"""Returns $e^{\hat v}$."""
+        return quaternion_to_complex_matrix(_QUATERNIONS.exp(v))
 
     def log(self, g: Complex[Tensor, "*batch 2 2"]) -> Float[Tensor, "*batch 3"]:
-        r"""Returns the rotation vector that leads to $g$, $\lVert v \rVert \le 2\pi$."""
-        return UNIT.log(complex_matrix_to_quaternion(g))
+        r"""Returns the rotation vector $v$ with $\exp(v) = g$, $\lVert v \rVert \le 2\pi$."""
+        return _QUATERNIONS.log(complex_matrix_to_quaternion(g))
 
     def adjoint(self, g: Complex[Tensor, "*batch 2 2"]) -> Float[Tensor, "*batch 3 3"]:
         r"""Returns the rotation matrix of $v \mapsto (g \hat v g^{-1})^\vee$."""
-        return UNIT.adjoint(complex_matrix_to_quaternion(g))
+        return _QUATERNIONS.adjoint(complex_matrix_to_quaternion(g))
 
     def left_jacobian(self, v: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 3 3"]:
-        r"""Returns $J$ with $\exp(v + \delta) \approx \exp(J \delta) \exp(v)$, as of SO(3)."""
-        return UNIT.left_jacobian(v)
+        r"""Returns $J$ with $\exp(v + \delta) \approx \exp(J \delta) \exp(v)$, as for SO(3)."""
+        return _QUATERNIONS.left_jacobian(v)
 
     def left_jacobian_inverse(self, v: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 3 3"]:
-        r"""Returns $J^{-1}$ with $\log(\exp(\delta) \exp(v)) \approx v + J^{-1} \delta$, as of SO(3)."""
-        return UNIT.left_jacobian_inverse(v)
-
-
-def _su2_claims() -> Iterator[Claim]:
-    """The laws that SU(2) obeys, and quaternions as complex matrices."""
-    group = SU2()
-
-    def squared_length(q: Tensor) -> Tensor:
-        return q.square().sum(-1).to(q.dtype.to_complex())
-
-    def determinant(q: Tensor) -> Tensor:
-        m = quaternion_to_complex_matrix(q)
-        return m[..., 0, 0] * m[..., 1, 1] - m[..., 0, 1] * m[..., 1, 0]
-
-    for law in (linearity(), homomorphism(operation=quaternion_product, into=torch.matmul)):
-        yield Claim(law, quaternion_to_complex_matrix, shape("b 4"))
-    yield Claim(agreement(other=squared_length), determinant, shape("b 4"), name="det of quaternion_to_complex_matrix")
-    element, vectors = transformed(group.exp, "b 3"), transformed(torch.view_as_complex, "b 2 2")
-
-    def written_out(g: Tensor, x: Tensor) -> Tensor:
-        return g[..., 0] * x[..., :1] + g[..., 1] * x[..., 1:]
-
-    yield Claim(agreement(other=written_out), group.act, (element, vectors), name="SU2.act")
-    yield from axioms(group, element, vectors)
-    yield from distances(group, element)
-    yield from smooth_axioms(group, transformed(lambda v: 2 * within(v), "b 3"))
+        r"""Returns $J^{-1}$ with $\log(\exp(\delta) \exp(v)) \approx v + J^{-1} \delta$, as for SO(3)."""
+        return _QUATERNIONS.left_jacobian_inverse(v)
 
 
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _quaternions_claims()
-    yield from _su2_claims()
+    """Laws of unit quaternions, SU(2), and quaternions as complex matrices."""
+    quaternions, unitary = UnitQuaternions(), SU2()
+    for group, vector in ((quaternions, shape("b 3")), (unitary, transformed(torch.view_as_complex, "b 2 2"))):
+        yield from group_claims(group, transformed(group.exp, "b 3"), vector)
+        yield from exp_claims(group, transformed(lambda v: 2 * shorten(v), "b 3"))
+    yield Claim(second_order_gradient(), quaternions.exp, shape("b 3"), name="UnitQuaternions.exp")
+    for law in (linearity(), homomorphism(operation=quaternion_product, into=torch.matmul)):
+        yield Claim(law, quaternion_to_complex_matrix, shape("b 4"))

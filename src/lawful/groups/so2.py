@@ -1,7 +1,4 @@
-"""U(1): the unit circle in the complex plane, and complex numbers as matrices.
-
-SO(2): the rotations of the plane, as matrices.
-"""
+"""Rotations of the plane: SO(2) as matrices, U(1) as complex numbers, and complex numbers as matrices."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Generator, Tensor
 
-from lawful.groups.group import LieGroup, axioms, distances, rigidity, sized, smooth_axioms
-from lawful.groups.so3 import length, within
+from lawful.groups._helpers import check_last_axes, exp_claims, group_claims, shorten
+from lawful.groups.group import LieGroup
 from lawful.laws import (
     Claim,
-    agreement,
     commutativity,
     homomorphism,
     invertibility,
+    isometric_action,
     linearity,
     orthonormality,
     shape,
@@ -27,15 +24,15 @@ from lawful.laws import (
 
 
 def complex_to_matrix(z: Complex[Tensor, "*batch"]) -> Float[Tensor, "*batch 2 2"]:
-    r"""Writes complex numbers as real matrices, which add and multiply as they do.
+    r"""Converts complex numbers to real 2 x 2 matrices, which add and multiply in the same way.
 
     $$a + b i \;\mapsto\; \begin{bmatrix} a & -b \\ b & a \end{bmatrix}, \qquad
     \det = a^2 + b^2 = \lvert z \rvert^2$$
 
-    Of a unit number $e^{i \theta}$ it is the rotation of the plane by $\theta$.
+    A unit number $e^{i \theta}$ becomes the rotation by $\theta$.
 
     Args:
-        z: The numbers $z = a + b i$.
+        z: Complex numbers $z = a + b i$.
 
     Examples:
         >>> complex_to_matrix(torch.tensor(1 + 2j))
@@ -46,21 +43,20 @@ def complex_to_matrix(z: Complex[Tensor, "*batch"]) -> Float[Tensor, "*batch 2 2
 
 
 def matrix_to_complex(m: Float[Tensor, "*batch 2 2"]) -> Complex[Tensor, "*batch"]:
-    """Reads the complex numbers off such matrices, from their first column: the inverse of `complex_to_matrix`.
+    """Converts matrices to complex numbers, read from the first column. Inverse of `complex_to_matrix`.
 
     Args:
-        m: The matrices.
+        m: Matrices.
     """
     return torch.complex(m[..., 0, 0], m[..., 1, 0])
 
 
 class Circle(LieGroup):
-    r"""Multiplies unit complex numbers, and turns complex vectors by them.
+    r"""The circle group U(1): complex numbers of absolute value 1.
 
     $$\mathrm{U}(1) = \{ z \in \mathbb{C} : \lvert z \rvert = 1 \}, \qquad \exp(\theta) = e^{i \theta}$$
 
-    An element is a complex number; `complex_to_matrix` makes it a rotation of the plane. `log` gives the angle, from
-    $-\pi$ to $\pi$.
+    `complex_to_matrix` maps an element to a rotation of the plane. `log` returns the angle in $[-\pi, \pi]$.
 
     Examples:
         >>> group = Circle()
@@ -70,17 +66,17 @@ class Circle(LieGroup):
 
     @property
     def dim(self) -> int:
-        """1: the angle."""
+        """1."""
         return 1
 
     def identity(
         self, *batch: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> Tensor:
-        """Returns 1, a batch of it if sizes are given; of a real type, the complex numbers of its precision."""
+        """Returns 1, repeated to the batch shape. A real `dtype` selects the complex one of the same precision."""
         return torch.ones(batch, dtype=_complex(dtype), device=device)
 
     def compose(self, g: Complex[Tensor, "*#batch"], h: Complex[Tensor, "*#batch"]) -> Complex[Tensor, "*batch"]:
-        """Returns the product: the angles add."""
+        """Returns the product $gh$."""
         return g * h
 
     def inverse(self, g: Complex[Tensor, "*batch"]) -> Complex[Tensor, "*batch"]:
@@ -88,7 +84,7 @@ class Circle(LieGroup):
         return g.conj().resolve_conj()
 
     def act(self, g: Complex[Tensor, "*#batch"], x: Complex[Tensor, "*#batch d"]) -> Complex[Tensor, "*batch d"]:
-        """Multiplies the complex vectors in the last axis of $x$."""
+        """Multiplies the complex vectors in the last axis of $x$ by $g$."""
         return g[..., None] * x
 
     def sample(
@@ -98,26 +94,26 @@ class Circle(LieGroup):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> Tensor:
-        """Draws uniformly on the circle."""
+        """Samples uniformly on the circle."""
         turns = torch.rand(*batch, 1, generator=generator, dtype=_complex(dtype).to_real(), device=device)
         return self.exp(2 * torch.pi * turns)
 
     def distance(self, g: Complex[Tensor, "*#batch"], h: Complex[Tensor, "*#batch"]) -> Float[Tensor, "*batch"]:
-        """Returns the angle between two elements, the shorter way round."""
+        r"""Returns the angle between elements, in $[0, \pi]$."""
         sine, cosine = g.real * h.imag - g.imag * h.real, g.real * h.real + g.imag * h.imag
         return torch.atan2(sine, cosine).abs()
 
     def hat(self, v: Float[Tensor, "*batch 1"]) -> Complex[Tensor, "*batch 1 1"]:
-        r"""Writes the angle as a matrix of one imaginary entry, $i \theta$."""
-        return torch.complex(torch.zeros_like(sized(v, 1)), v)[..., None]
+        r"""Returns the 1 x 1 matrix $i \theta$."""
+        return torch.complex(torch.zeros_like(check_last_axes(v, 1)), v)[..., None]
 
     def vee(self, a: Complex[Tensor, "*batch 1 1"]) -> Float[Tensor, "*batch 1"]:
-        """Reads the angle off."""
-        return sized(a, 1, 1)[..., 0].imag
+        """Returns the angle."""
+        return check_last_axes(a, 1, 1)[..., 0].imag
 
     def exp(self, v: Float[Tensor, "*batch 1"]) -> Complex[Tensor, "*batch"]:
         r"""Returns $\cos \theta + i \sin \theta$."""
-        angle = sized(v, 1)[..., 0]
+        angle = check_last_axes(v, 1)[..., 0]
         return torch.complex(angle.cos(), angle.sin())
 
     def log(self, g: Complex[Tensor, "*batch"]) -> Float[Tensor, "*batch 1"]:
@@ -125,80 +121,27 @@ class Circle(LieGroup):
         return g.angle()[..., None]
 
     def adjoint(self, g: Complex[Tensor, "*batch"]) -> Float[Tensor, "*batch 1 1"]:
-        """Returns the unit matrix: the order of turns makes no difference."""
+        """Returns 1: the group is commutative."""
         return torch.ones_like(g.real)[..., None, None]
 
     def left_jacobian(self, v: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch 1 1"]:
-        """Returns the unit matrix."""
-        return torch.ones_like(sized(v, 1))[..., None]
+        """Returns the identity matrix."""
+        return torch.ones_like(check_last_axes(v, 1))[..., None]
 
 
 def _complex(dtype: torch.dtype | None) -> torch.dtype:
     return (dtype or torch.get_default_dtype()).to_complex()
 
 
-def _circle_claims() -> Iterator[Claim]:
-    """The laws that the circle and the matrices of complex numbers obey."""
-    group = Circle()
-
-    def paired(x: Tensor) -> Tensor:
-        return torch.complex(x[..., 0], x[..., 1])
-
-    number, vector = transformed(paired, "b 2"), transformed(paired, "b 3 2")
-    element = transformed(group.exp, "b 1")
-    yield from axioms(group, element, vector)
-    yield from distances(group, element)
-    yield Claim(commutativity(), group.compose, (element, element), name="Circle.compose")
-    yield Claim(rigidity(), group.act, (element, vector), name="Circle.act")
-    yield Claim(homomorphism(operation=torch.add, into=group.compose), group.exp, shape("b 1"), name="Circle.exp")
-    yield Claim(invertibility(inverse=group.exp), group.log, element, name="Circle.log")
-    yield Claim(homomorphism(operation=torch.mul), torch.abs, number, name="|z w|")
-
-    def exponential(v: Tensor) -> Tensor:
-        return torch.linalg.matrix_exp(group.hat(v))[..., 0, 0]
-
-    def further(v: Tensor, w: Tensor) -> Tensor:
-        return group.compose(group.exp((group.left_jacobian(v) @ w[..., None])[..., 0]), group.exp(v))
-
-    def conjugation(g: Tensor, v: Tensor) -> Tensor:
-        return group.vee(g[..., None, None] * group.hat(v) * group.inverse(g)[..., None, None])
-
-    def adjoint(g: Tensor, v: Tensor) -> Tensor:
-        return (group.adjoint(g) @ v[..., None])[..., 0]
-
-    angle = shape("b 1")
-    yield Claim(agreement(other=exponential), group.exp, angle, name="Circle.exp")
-    yield Claim(agreement(other=further), lambda v, w: group.exp(v + w), (angle, angle), name="Circle.left_jacobian")
-    yield Claim(agreement(other=conjugation), adjoint, (element, angle), name="Circle.adjoint")
-
-    yield Claim(homomorphism(operation=torch.mul, into=torch.matmul), complex_to_matrix, number)
-    yield Claim(linearity(), lambda x: complex_to_matrix(paired(x)), shape("b 2"), name="complex_to_matrix")
-    yield Claim(invertibility(inverse=matrix_to_complex), complex_to_matrix, number)
-
-    def determinant(z: Tensor) -> Tensor:
-        return torch.linalg.det(complex_to_matrix(z))
-
-    yield Claim(agreement(other=lambda z: z.abs().square()), determinant, number, name="det of complex_to_matrix")
-
-    def turned(v: Tensor, x: Tensor) -> Tensor:
-        return (complex_to_matrix(group.exp(v)) @ x[..., None])[..., 0]
-
-    def written_out(v: Tensor, x: Tensor) -> Tensor:
-        c, s = v.cos()[..., 0], v.sin()[..., 0]
-        return torch.stack([c * x[..., 0] - s * x[..., 1], s * x[..., 0] + c * x[..., 1]], -1)
-
-    yield Claim(agreement(other=written_out), turned, (shape("b 1"), shape("b 2")), name="complex_to_matrix of a turn")
-
-
 class SO2(LieGroup):
-    r"""Turns vectors of the plane, against the clock.
+    r"""Rotation matrices of the plane, counterclockwise.
 
     $$R_\theta = \begin{bmatrix} \cos\theta & -\sin\theta \\ \sin\theta & \cos\theta \end{bmatrix}, \qquad
     R_\theta R_\beta = R_{\theta + \beta} = R_\beta R_\theta$$
 
-    The algebra is the angles, an axis of size 1. `log` returns the angle in $(-\pi, \pi]$, of matrices that are not
-    quite rotations that of the nearest one; derivatives of `exp` and `log` are right everywhere, those at half turns
-    being of the branch that ends in $\pi$.
+    The coordinate of the algebra is the angle. `log` returns it in $(-\pi, \pi]$; for a matrix that is not exactly a
+    rotation, it is the angle of the nearest one. Derivatives of `exp` and `log` are accurate everywhere; at $\pi$
+    they are those of the branch that ends there.
 
     Examples:
         >>> SO2().exp(torch.tensor([torch.pi / 2])).round(decimals=3) + 0.0
@@ -208,26 +151,26 @@ class SO2(LieGroup):
 
     @property
     def dim(self) -> int:
-        """1, the angle."""
+        """1."""
         return 1
 
     def identity(
         self, *batch: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> Float[Tensor, "*batch 2 2"]:
-        """Returns the unit matrix, a batch of copies of it if sizes are given."""
+        """Returns the identity matrix, repeated to the batch shape."""
         return torch.eye(2, dtype=dtype, device=device).repeat(*batch, 1, 1)
 
     def compose(self, g: Float[Tensor, "*#batch 2 2"], h: Float[Tensor, "*#batch 2 2"]) -> Float[Tensor, "*batch 2 2"]:
-        """Returns $gh$: first $h$, then $g$, or the other way round."""
-        return sized(g, 2, 2) @ sized(h, 2, 2)
+        """Returns $gh = hg$."""
+        return check_last_axes(g, 2, 2) @ check_last_axes(h, 2, 2)
 
     def inverse(self, g: Float[Tensor, "*batch 2 2"]) -> Float[Tensor, "*batch 2 2"]:
         r"""Returns $g^{-1} = g^\top$."""
-        return sized(g, 2, 2).mT
+        return check_last_axes(g, 2, 2).mT
 
     def act(self, g: Float[Tensor, "*#batch 2 2"], x: Float[Tensor, "*#batch 2"]) -> Float[Tensor, "*batch 2"]:
-        """Turns the vectors in the last axis of $x$."""
-        return (sized(g, 2, 2) @ sized(x, 2)[..., None])[..., 0]
+        """Rotates the vectors in the last axis of $x$."""
+        return (check_last_axes(g, 2, 2) @ check_last_axes(x, 2)[..., None])[..., 0]
 
     def sample(
         self,
@@ -236,77 +179,59 @@ class SO2(LieGroup):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> Float[Tensor, "*batch 2 2"]:
-        """Draws uniformly (Haar): an angle between 0 and a full turn."""
+        """Samples uniformly (Haar measure)."""
         return self.exp(2 * torch.pi * torch.rand(*batch, 1, generator=generator, dtype=dtype, device=device))
 
     def distance(self, g: Float[Tensor, "*#batch 2 2"], h: Float[Tensor, "*#batch 2 2"]) -> Float[Tensor, "*batch"]:
-        r"""Returns the angle between two rotations, 0 to $\pi$; its derivative is 0 at equal rotations."""
+        r"""Returns the angle between rotations, in $[0, \pi]$. The gradient is set to 0 at equal rotations."""
         return self.log(self.compose(self.inverse(g), h))[..., 0].abs()
 
     def hat(self, v: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch 2 2"]:
-        r"""Writes the angle $\theta$ as $\theta \begin{bmatrix} 0 & -1 \\ 1 & 0 \end{bmatrix}$."""
-        theta = sized(v, 1)[..., 0]
+        r"""Returns $\theta \begin{bmatrix} 0 & -1 \\ 1 & 0 \end{bmatrix}$."""
+        theta = check_last_axes(v, 1)[..., 0]
         zero = torch.zeros_like(theta)
         return torch.stack([zero, -theta, theta, zero], dim=-1).unflatten(-1, (2, 2))
 
     def vee(self, a: Float[Tensor, "*batch 2 2"]) -> Float[Tensor, "*batch 1"]:
-        """Reads the angle off the skew-symmetric part of a matrix."""
-        return (sized(a, 2, 2)[..., 1, :1] - a[..., 0, 1:]) / 2
+        """Returns the angle of the skew-symmetric part of a matrix."""
+        return (check_last_axes(a, 2, 2)[..., 1, :1] - a[..., 0, 1:]) / 2
 
     def exp(self, v: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch 2 2"]:
-        """Turns by the angle $v$."""
-        theta = sized(v, 1)[..., 0]
+        """Returns the rotation by the angle $v$."""
+        theta = check_last_axes(v, 1)[..., 0]
         cosine, sine = theta.cos(), theta.sin()
         return torch.stack([cosine, -sine, sine, cosine], dim=-1).unflatten(-1, (2, 2))
 
     def log(self, g: Float[Tensor, "*batch 2 2"]) -> Float[Tensor, "*batch 1"]:
         r"""Returns the angle, in $(-\pi, \pi]$."""
-        cosine = (sized(g, 2, 2)[..., 0, :1] + g[..., 1, 1:]) / 2
-        return torch.atan2(self.vee(g) + 0.0, cosine)  # a sine of -0 would give -π
+        cosine = (check_last_axes(g, 2, 2)[..., 0, :1] + g[..., 1, 1:]) / 2
+        return torch.atan2(self.vee(g) + 0.0, cosine)  # atan2(-0.0, -1) is -π
 
     def adjoint(self, g: Float[Tensor, "*batch 2 2"]) -> Float[Tensor, "*batch 1 1"]:
         """Returns 1: the group is commutative."""
-        return torch.ones_like(sized(g, 2, 2)[..., :1, :1])
+        return torch.ones_like(check_last_axes(g, 2, 2)[..., :1, :1])
 
     def left_jacobian(self, v: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch 1 1"]:
         r"""Returns 1: $\exp(v + \delta) = \exp(\delta) \exp(v)$."""
-        return torch.ones_like(sized(v, 1)[..., None])
-
-
-def _so2_claims() -> Iterator[Claim]:
-    """The laws that SO(2) obeys."""
-    group = SO2()
-    element, vector, angle = transformed(group.exp, "b 1"), shape("b 2"), shape("b 1")
-    yield from axioms(group, element, vector)
-    yield from smooth_axioms(group, transformed(within, "b 1"))
-    yield from distances(group, element)
-
-    def unit_number(v: Tensor) -> Tensor:
-        return complex_to_matrix(torch.polar(torch.ones_like(v), v)[..., 0])
-
-    def complex_product(g: Tensor, x: Tensor) -> Tensor:
-        z = torch.view_as_complex(g[..., 0].contiguous()) * torch.view_as_complex(x.contiguous())
-        return torch.view_as_real(z)
-
-    def way(v: Tensor) -> Tensor:
-        return group.distance(group.exp(v), group.identity().to(v))
-
-    yield Claim(homomorphism(operation=torch.add, into=torch.matmul), group.exp, angle, name="SO2.exp")
-    yield Claim(agreement(other=unit_number), group.exp, angle, name="SO2.exp")
-    yield Claim(orthonormality(), group.exp, angle, name="SO2.exp")
-    yield Claim(commutativity(), group.compose, (element, element), name="SO2.compose")
-    yield Claim(agreement(other=complex_product), group.act, (element, vector), name="SO2.act")
-    yield Claim(agreement(other=length), way, transformed(within, "b 1"), name="SO2.distance")
-
-    def drawn(x: Tensor) -> Tensor:
-        many = group.sample(80, 50, generator=torch.Generator().manual_seed(0)).flatten(0, 1).to(x)
-        return torch.cat([many.mean(0), many.square().mean(0)])
-
-    uniform = agreement(other=lambda x: torch.cat([x.new_zeros(2, 2), x.new_full((2, 2), 0.5)]), rtol=0.1)
-    yield Claim(uniform, drawn, shape("1"), name="SO2.sample")
+        return torch.ones_like(check_last_axes(v, 1)[..., None])
 
 
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _circle_claims()
-    yield from _so2_claims()
+    """Laws of U(1), SO(2) and complex numbers as matrices."""
+
+    def to_complex(x: Tensor) -> Tensor:
+        return torch.complex(x[..., 0], x[..., 1])
+
+    number, vector, angle = transformed(to_complex, "b 2"), transformed(to_complex, "b 3 2"), shape("b 1")
+    circle, rotations = Circle(), SO2()
+    for group, x in ((circle, vector), (rotations, shape("b 2"))):
+        name, element = type(group).__name__, transformed(group.exp, "b 1")
+        yield from group_claims(group, element, x)
+        yield from exp_claims(group, transformed(shorten, "b 1"))
+        yield Claim(commutativity(), group.compose, (element, element), name=f"{name}.compose")
+        yield Claim(homomorphism(operation=torch.add, into=group.compose), group.exp, angle, name=f"{name}.exp")
+        yield Claim(isometric_action(), group.act, (element, x), name=f"{name}.act")
+    yield Claim(orthonormality(), rotations.exp, angle, name="SO2.exp")
+    yield Claim(homomorphism(operation=torch.mul, into=torch.matmul), complex_to_matrix, number)
+    yield Claim(linearity(), lambda x: complex_to_matrix(to_complex(x)), shape("b 2"), name="complex_to_matrix")
+    yield Claim(invertibility(inverse=matrix_to_complex), complex_to_matrix, number)

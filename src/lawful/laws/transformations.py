@@ -124,7 +124,10 @@ def _group_action(
     dtype = torch.float64 if hasattr(group, "exp") else None
 
     def sample_element(draw: Draw) -> Tensor:
-        return group.sample(generator=torch.Generator().manual_seed(draw.integer(0, 2**31 - 1)), dtype=dtype)
+        g = group.sample(generator=torch.Generator().manual_seed(draw.integer(0, 2**31 - 1)), dtype=dtype)
+        if not isinstance(g, Tensor):
+            raise TypeError(f"group must have tensors as elements, got {group!r}: check its factors one by one")
+        return g
 
     def act_on_axis(g: Tensor, x: Tensor) -> Tensor:
         dtype = x.dtype.to_complex() if g.is_complex() else x.dtype if g.is_floating_point() else g.dtype

@@ -1,13 +1,28 @@
-"""Rotations with translations, of the plane and of space."""
+"""SE(2) and SE(3)."""
 
+from collections.abc import Iterator
+from inspect import unwrap
 from math import pi
 from typing import NamedTuple
 
 import pytest
 import torch
 
-from lawful.groups import SE2, SE3, SO2, SO3, LieGroup
-from lawful.groups.group import bracket, exp_mean
+from lawful.groups import (
+    SE2,
+    SE3,
+    SO2,
+    SO3,
+    LieGroup,
+    axis_angle_to_matrix,
+    bracket_matrix,
+    homogeneous_matrix,
+    phi1,
+    rigid_act,
+    rigid_inverse,
+    rotation_and_translation,
+)
+from lawful.laws import Claim, agreement, shape, transformed
 
 
 class Motions(NamedTuple):
@@ -41,7 +56,7 @@ def reference(motions):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_exp_and_log_undo_each_other(dtype, motions):
+def test_log_inverts_exp(dtype, motions):
     G, d = motions.group, motions.d
     v, eps = directions(motions, dtype), torch.finfo(dtype).eps
     g = G.exp(v)
@@ -56,8 +71,8 @@ def test_derivatives(dtype, motions):
     G, d = motions.group, motions.d
     v, eps = directions(motions, dtype, ANGLES[::2], n=1), torch.finfo(dtype).eps
     for order in (torch.func.jacrev, lambda f: torch.func.jacrev(torch.func.jacrev(f))):
-        wanted = torch.func.vmap(order(reference(motions)))(v.double())
-        assert (torch.func.vmap(order(G.exp))(v) - wanted).abs().max() <= 100 * eps
+        expected = torch.func.vmap(order(reference(motions)))(v.double())
+        assert (torch.func.vmap(order(G.exp))(v) - expected).abs().max() <= 100 * eps
     inside = v[:, d:].double().norm(dim=-1) < pi - 1e-5
     slope = torch.func.vmap(torch.func.jacrev(lambda v: G.log(G.exp(v))))(v)
     assert (slope - torch.eye(G.dim, dtype=dtype))[inside].abs().max() <= 200 * eps
@@ -70,23 +85,23 @@ def test_derivatives(dtype, motions):
 def test_jacobians(dtype, motions):
     G = motions.group
     v, eps = directions(motions, dtype), torch.finfo(dtype).eps
-    wanted = exp_mean(bracket(v.double(), hat=G.hat, vee=G.vee))
-    assert (G.left_jacobian(v) - wanted).abs().max() <= 40 * eps
-    assert (G.left_jacobian_inverse(v) - torch.linalg.inv(wanted)).abs().max() <= 100 * eps
-    other = exp_mean(bracket(-v.double(), hat=G.hat, vee=G.vee))
+    expected = phi1(bracket_matrix(v.double(), hat=G.hat, vee=G.vee))
+    assert (G.left_jacobian(v) - expected).abs().max() <= 40 * eps
+    assert (G.left_jacobian_inverse(v) - torch.linalg.inv(expected)).abs().max() <= 100 * eps
+    other = phi1(bracket_matrix(-v.double(), hat=G.hat, vee=G.vee))
     assert (G.right_jacobian(v) - other).abs().max() <= 40 * eps
     step = 1e-6 * torch.randn(v.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     here = v.double()
     moved = G.log(G.compose(G.exp(here + step), G.inverse(G.exp(here))))
-    torch.testing.assert_close(moved, (wanted @ step[..., None])[..., 0], rtol=0, atol=1e-10)
+    torch.testing.assert_close(moved, (expected @ step[..., None])[..., 0], rtol=0, atol=1e-10)
 
 
 def test_acts_on_points_as_on_homogeneous_ones(motions):
     G, d = motions.group, motions.d
     g = G.sample(20, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     x = torch.randn(20, d, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    wanted = (g @ torch.cat([x, torch.ones(20, 1)], dim=-1)[..., None])[:, :d, 0]
-    torch.testing.assert_close(G.act(g, x), wanted)
+    expected = (g @ torch.cat([x, torch.ones(20, 1)], dim=-1)[..., None])[:, :d, 0]
+    torch.testing.assert_close(G.act(g, x), expected)
     torch.testing.assert_close(G.inverse(g), torch.linalg.inv(g))
     torch.testing.assert_close(G.vee(G.hat(directions(motions, torch.float64))), directions(motions, torch.float64))
     rotation = g[:, :d, :d]
@@ -114,3 +129,50 @@ def test_shapes(motions):
     ):
         with pytest.raises((ValueError, TypeError)):
             call()
+
+
+def test_splits_into_rotation_and_translation():
+    g = torch.Generator().manual_seed(0)
+    r, t = SO3().sample(4, generator=g, dtype=torch.float64), torch.randn(4, 3, generator=g, dtype=torch.float64)
+    m = homogeneous_matrix(r, t)
+    torch.testing.assert_close(rotation_and_translation(m), (r, t))
+    torch.testing.assert_close(rigid_inverse(m), torch.linalg.inv(m))
+    torch.testing.assert_close(rigid_act(m, t), torch.einsum("nij,nj->ni", r, t) + t)
+
+
+def test_one_rotation_for_many_translations():
+    assert homogeneous_matrix(torch.eye(2), torch.zeros(5, 2)).shape == (5, 3, 3)
+    assert homogeneous_matrix(torch.eye(2).expand(5, 2, 2), torch.zeros(2)).shape == (5, 3, 3)
+
+
+def test_wrong_shapes_raise():
+    with pytest.raises(ValueError, match=r"\(\*batch, 2, 2\), got \(3, 3\)"):
+        unwrap(homogeneous_matrix)(torch.eye(3), torch.zeros(2))
+    with pytest.raises(ValueError, match=r"\(\*batch, 2\), got \(3,\)"):
+        unwrap(rigid_act)(torch.eye(3), torch.zeros(3))
+    with pytest.raises((ValueError, TypeError)):
+        rigid_inverse(torch.zeros(2, 4))
+
+
+def claims() -> Iterator[Claim]:
+    """Second derivations of homogeneous matrices."""
+
+    def motion(v):
+        return homogeneous_matrix(axis_angle_to_matrix(v[..., :3]), v[..., 3:])
+
+    def homogeneous_product(g, x):
+        return (g @ torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)[..., None])[..., :-1, 0]
+
+    element = transformed(motion, "b 6")
+    yield Claim(agreement(other=torch.linalg.inv), rigid_inverse, element)
+    yield Claim(agreement(other=homogeneous_product), rigid_act, (element, shape("b 3")))
+
+    def moments(x):
+        samples = SE2().sample(80, 50, generator=torch.Generator().manual_seed(0)).flatten(0, 1).to(x)
+        return torch.cat([samples.mean(0), samples.square().mean(0)])
+
+    def expected(x):
+        squares = [[0.5, 0.5, 1.0], [0.5, 0.5, 1.0], [0.0, 0.0, 1.0]]
+        return torch.cat([x.new_tensor([[0, 0, 0], [0, 0, 0], [0, 0, 1]]), x.new_tensor(squares)])
+
+    yield Claim(agreement(other=expected, rtol=0.1), moments, shape("1"), name="SE2.sample")

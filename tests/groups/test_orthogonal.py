@@ -1,4 +1,7 @@
+"""O(d): accuracy, derivatives, uniform samples."""
+
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -6,9 +9,8 @@ import torch
 from scipy import linalg
 from scipy.stats import ks_2samp
 
-from lawful.groups.orthogonal import Orthogonal
-from lawful.groups.so2 import SO2
-from lawful.groups.so3 import SO3
+from lawful.groups import SO2, SO3, Orthogonal
+from lawful.laws import Claim, agreement, shape, transformed
 
 PI = math.pi
 
@@ -47,7 +49,7 @@ def test_log_equals_scipy(d):
     torch.testing.assert_close(group.hat(group.log(g)), expected, rtol=0, atol=1e-12)
 
 
-def test_equals_so3_and_so2_where_nothing_is_reflected():
+def test_equals_so3_and_so2_for_rotations():
     for group, other in ((Orthogonal(3), SO3()), (Orthogonal(2), SO2())):
         v = normal(10, group.dim)
         g = group.exp(v)
@@ -79,7 +81,7 @@ def test_equals_so3_and_so2_where_nothing_is_reflected():
         (8, [PI, PI, PI, PI]),
     ],
 )
-def test_exp_of_log_returns_at_every_angle(d, angles, dtype):
+def test_exp_inverts_log_at_every_angle(d, angles, dtype):
     group, g = Orthogonal(d), turned(angles, d, 200, dtype)
     v = group.log(g)
     few = 10 * torch.finfo(dtype).eps
@@ -91,7 +93,7 @@ def test_exp_of_log_returns_at_every_angle(d, angles, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("d", [2, 3, 4, 5, 6])
-def test_exp_and_log_undo_each_other_to_ten_units_in_the_last_place(d, dtype):
+def test_log_inverts_exp_to_ten_units_in_the_last_place(d, dtype):
     group, few = Orthogonal(d), 10 * torch.finfo(dtype).eps
     h = group.sample(500, generator=seeded(), dtype=dtype)
     g = h @ h
@@ -104,7 +106,7 @@ def test_exp_and_log_undo_each_other_to_ten_units_in_the_last_place(d, dtype):
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own, in forward mode
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-9, 1e-4, 1.0])
 @pytest.mark.parametrize("d", [2, 3, 4])
-def test_log_of_exp_returns_with_its_derivatives(d, scale):
+def test_log_of_exp_is_the_identity_with_its_derivatives(d, scale):
     group = Orthogonal(d)
     v = scale * torch.nn.functional.normalize(normal(group.dim), dim=-1)
 
@@ -142,9 +144,9 @@ def test_half_turns_in_every_plane_have_finite_values_and_gradients():
         assert g.grad.isfinite().all()
 
 
-def test_log_refuses_reflections_and_passes_nan_on():
+def test_log_raises_for_reflections_and_propagates_nan():
     group = Orthogonal(3)
-    with pytest.raises(ValueError, match="determinant is 1: got -1"):
+    with pytest.raises(ValueError, match="got determinant -1"):
         group.log(torch.stack([torch.eye(3), -torch.eye(3)]))
     assert group.log(torch.full((2, 3, 3), torch.nan)).isnan().all()
 
@@ -169,7 +171,7 @@ def test_samples_are_uniform(d):
         assert (trace.square().mean() - 1).abs() < 3 * bound  # the trace has mean 0 and variance 1 for every d
 
 
-def test_a_turn_does_not_change_what_samples_look_like():
+def test_samples_are_invariant():
     """Two-sample Kolmogorov-Smirnov: an entry of samples, and of others that a fixed element was composed with."""
     group = Orthogonal(3)
     g, h = group.sample(2, 5000, generator=seeded(5), dtype=torch.float64)
@@ -195,12 +197,12 @@ def test_one_element_acts_on_many_points():
     torch.testing.assert_close(group.act(g[0], x), x @ g[0].mT)
 
 
-def test_errors_say_what_was_wanted_and_what_came():
-    with pytest.raises(ValueError, match="at least 1: got 0"):
+def test_invalid_arguments_raise():
+    with pytest.raises(ValueError, match="at least 1, got 0"):
         Orthogonal(0)
-    with pytest.raises(ValueError, match=r"size 3: got shape \(2, 4\)"):
+    with pytest.raises(ValueError, match=r"\(\*batch, 3\), got \(2, 4\)"):
         Orthogonal(3).hat(torch.zeros(2, 4))
-    with pytest.raises(ValueError, match=r"size 3 x 3: got shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"\(\*batch, 3, 3\), got \(2, 2\)"):
         Orthogonal(3).log(torch.eye(2))
 
 
@@ -208,3 +210,52 @@ def test_log_runs_under_vmap():
     group = Orthogonal(4)
     g = group.exp(normal(3, 6) / 3)
     torch.testing.assert_close(torch.func.vmap(group.log)(g), group.log(g))
+
+
+def claims() -> Iterator[Claim]:
+    """Second derivations of O(4)."""
+    group, spatial, v = Orthogonal(4), Orthogonal(3), shape("b 6")
+    element = transformed(lambda x: torch.linalg.qr(x)[0], "b 4 4")
+
+    def rotation(v):
+        return group.exp(v.tanh())
+
+    def round_trip(v, c):
+        """The logarithm of the exponential, and its vector-Jacobian product."""
+        with torch.enable_grad():
+            v = v.tanh().detach().requires_grad_()
+            w = group.log(group.exp(v))
+            return torch.stack([w.detach(), *torch.autograd.grad(w, v, c.tanh())])
+
+    def identity(v, c):
+        return torch.stack([v.tanh(), c.tanh()])
+
+    few = shape("b:1..3 6")
+    yield Claim(agreement(other=identity), round_trip, (few, few), name="Orthogonal.log of exp and its gradient")
+
+    def by_adjoint(g, v):
+        return group.exp((group.adjoint(g) @ v.tanh()[..., None])[..., 0])
+
+    def by_conjugation(g, v):
+        return g @ rotation(v) @ g.mT
+
+    yield Claim(agreement(other=by_conjugation), by_adjoint, (element, v), name="Orthogonal.adjoint")
+
+    def cross_product(v, x):
+        return torch.linalg.cross(v, x, dim=-1)
+
+    def by_hat(v, x):
+        return spatial.act(spatial.hat(v), x)
+
+    yield Claim(agreement(other=cross_product), by_hat, (shape("b 3"), shape("b 3")), name="Orthogonal(3).hat")
+
+    def derivative_of_exp(v, w):
+        """The derivative of exp along w, a corner of an exponential of twice the size, moved to the identity."""
+        a, b = group.hat(v.tanh()), group.hat(w.tanh())
+        both = torch.cat([torch.cat([a, b], -1), torch.cat([torch.zeros_like(a), a], -1)], -2)
+        return group.vee(torch.linalg.matrix_exp(both)[..., :4, 4:] @ rotation(v).mT)
+
+    def jacobian(v, w):
+        return (group.left_jacobian(v.tanh()) @ w.tanh()[..., None])[..., 0]
+
+    yield Claim(agreement(other=derivative_of_exp), jacobian, (v, v), name="Orthogonal.left_jacobian")
