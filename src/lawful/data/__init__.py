@@ -12,7 +12,7 @@ from lawful.data.batches import (
 )
 from lawful.data.builtin import BUILTIN, digits, mnist1d, moons, sine, sklearn_table
 from lawful.data.dataset import Arrays, SupervisedDataset, fingerprint
-from lawful.data.densities import Boxes, Density, Gaussian, Mixture, checkerboard, grid, ring, two_moons
+from lawful.data.densities import UniformBoxes, Density, gaussian_density, GaussianMixture, checkerboard, grid, ring, two_moons
 from lawful.data.dequantizer import Dequantizer
 from lawful.data.images import ImageEncoding, list_images, read_images, read_unlabeled_images
 from lawful.data.loading import (
@@ -40,7 +40,7 @@ __all__ = [
     "BPETokenizer",
     "Batch",
     "BatchSource",
-    "Boxes",
+    "UniformBoxes",
     "ByteTokenizer",
     "CharTokenizer",
     "Column",
@@ -51,11 +51,11 @@ __all__ = [
     "Dequantizer",
     "Encoded",
     "Encodings",
-    "Gaussian",
+    "gaussian_density",
     "ImageEncoding",
     "Leak",
     "LoadedDataset",
-    "Mixture",
+    "GaussianMixture",
     "PairBatches",
     "Pairs",
     "SequentialBatches",

@@ -1,12 +1,11 @@
-"""Generative models: from PCA to diffusion, under one contract."""
+"""Generative models: PCA, autoencoders, VAE, flows, GAN and diffusion."""
 
 from lawful.models.generative.autoencoder import (
     Autoencoder,
     AutoencoderSampler,
-    CNNAutoencoderConfig,
+    Corruption,
     GaussianCorruption,
     MaskingCorruption,
-    MLPAutoencoderConfig,
     cnn_autoencoder,
     cnn_decoder,
     cnn_encoder,
@@ -15,33 +14,27 @@ from lawful.models.generative.autoencoder import (
 )
 from lawful.models.generative.chart import Chart
 from lawful.models.generative.continuous_flow import ContinuousFlow, VelocityField
-from lawful.models.generative.denoisers import (
-    PatchTransformer,
-    PatchTransformerConfig,
-    TimeMLP,
-    TimeMLPConfig,
-    UNet,
-    UNetConfig,
-)
+from lawful.models.generative.denoisers import ConditionalNetwork, PatchTransformer, TimeMLP, UNet
 from lawful.models.generative.diffusion import (
     DiffusionModel,
     DiffusionSampling,
     NoisyClassifier,
     PreconditionedDenoiser,
+    noise_condition,
 )
 from lawful.models.generative.flow import (
     LOGISTIC,
     NORMAL,
     UNIFORM,
-    Base,
+    BaseDistribution,
     Flow,
-    autoregressive_flow,
-    coupling_flow,
-    level_flow,
+    discretized_flow,
+    maf,
     nice,
+    real_nvp,
     spline_flow,
 )
-from lawful.models.generative.gan import GAN, CNNGANConfig, MLPGANConfig, cnn_gan, mlp_gan
+from lawful.models.generative.gan import GAN, LayerWrapper, cnn_gan, mlp_gan
 from lawful.models.generative.likelihoods import (
     BernoulliLikelihood,
     DecoderLikelihood,
@@ -50,15 +43,21 @@ from lawful.models.generative.likelihoods import (
     HeteroscedasticGaussianLikelihood,
 )
 from lawful.models.generative.pca import PCA
-from lawful.models.generative.protocols import LabelPlanes, SupportsELBO, SupportsLogProb, SupportsSample, unconditional
+from lawful.models.generative.protocols import (
+    LabelChannels,
+    SupportsELBO,
+    SupportsLogProb,
+    SupportsLogProbEstimate,
+    SupportsSample,
+    sample_labels,
+)
 from lawful.models.generative.vae import (
     VAE,
     CategoricalLatent,
-    CNNVAEConfig,
     GaussianLatent,
     LatentDistribution,
     LatentUsage,
-    MLPVAEConfig,
+    Relaxation,
     cnn_vae,
     linear_vae,
     mlp_vae,
@@ -73,14 +72,13 @@ __all__ = [
     "VAE",
     "Autoencoder",
     "AutoencoderSampler",
-    "Base",
+    "BaseDistribution",
     "BernoulliLikelihood",
-    "CNNAutoencoderConfig",
-    "CNNGANConfig",
-    "CNNVAEConfig",
     "CategoricalLatent",
     "Chart",
+    "ConditionalNetwork",
     "ContinuousFlow",
+    "Corruption",
     "DecoderLikelihood",
     "DiffusionModel",
     "DiffusionSampling",
@@ -90,39 +88,37 @@ __all__ = [
     "GaussianLatent",
     "GaussianLikelihood",
     "HeteroscedasticGaussianLikelihood",
-    "LabelPlanes",
+    "LabelChannels",
     "LatentDistribution",
     "LatentUsage",
-    "MLPAutoencoderConfig",
-    "MLPGANConfig",
-    "MLPVAEConfig",
+    "LayerWrapper",
     "MaskingCorruption",
     "NoisyClassifier",
     "PatchTransformer",
-    "PatchTransformerConfig",
     "PreconditionedDenoiser",
+    "Relaxation",
     "SupportsELBO",
     "SupportsLogProb",
+    "SupportsLogProbEstimate",
     "SupportsSample",
     "TimeMLP",
-    "TimeMLPConfig",
     "UNet",
-    "UNetConfig",
     "VelocityField",
-    "autoregressive_flow",
     "cnn_autoencoder",
     "cnn_decoder",
     "cnn_encoder",
     "cnn_gan",
     "cnn_vae",
-    "coupling_flow",
-    "level_flow",
+    "discretized_flow",
     "linear_autoencoder",
     "linear_vae",
+    "maf",
     "mlp_autoencoder",
     "mlp_gan",
     "mlp_vae",
     "nice",
+    "noise_condition",
+    "real_nvp",
+    "sample_labels",
     "spline_flow",
-    "unconditional",
 ]

@@ -1,8 +1,4 @@
-"""Base densities of flows: what the data are turned into, with a formula and a sampler each.
-
-Normalising flows: data turned into noise by an invertible map, so that their density is known exactly.
-Well-known flows, built of the blocks.
-"""
+"""Normalizing flows: base distributions, the model and factories of common architectures."""
 
 from __future__ import annotations
 
@@ -33,455 +29,442 @@ from lawful.blocks.flows import (
     UnivariateTransform,
 )
 from lawful.blocks.modes import eval_mode
-from lawful.functions.estimate import LogProbEstimate
-from lawful.functions.random import categorical_noise, normal_noise, uniform_noise
+from lawful.functions.random import normal_noise, resolve_seed, uniform_noise
 from lawful.laws import (
     Claim,
-    agreement,
     batch_independence,
     density_integrates_to_one,
     samples_follow_density,
     shape,
     transformed,
 )
-from lawful.models.generative.protocols import finite, unconditional
+from lawful.models.generative.protocols import (
+    _check_finite,
+    _check_shape,
+    _check_sizes,
+    _class_frequencies,
+    _one_hot_labels,
+    _sample_shape,
+    sample_labels,
+)
 
-Noise = Callable[..., Tensor]
+_MAX_ROWS = 2048  # samples that pass through the inverse at once
 
 
-class Base(NamedTuple):
-    """Holds a density of vectors with independent entries.
+class BaseDistribution(NamedTuple):
+    """Base distribution of a flow, with independent entries.
 
     Examples:
-        >>> NORMAL.log_density(torch.zeros(1, 2)).exp(), 1 / (2 * math.pi)
+        >>> NORMAL.log_prob(torch.zeros(1, 2)).exp(), 1 / (2 * math.pi)
         (tensor([0.1592]), 0.15915494309189535)
     """
 
-    log_density: Callable[[Float[Tensor, "n d"]], Float[Tensor, " n"]]
-    """The log-density of each row."""
-    noise: Noise
-    """Draws rows, as `normal_noise` does: `noise(n, d, seed=..., first=..., dtype=..., device=...)`."""
+    log_prob: Callable[[Float[Tensor, "n d"]], Float[Tensor, " n"]]
+    """Log-density of each row."""
+    sample: Callable[..., Tensor]
+    """Draws rows with the arguments of `normal_noise`: `sample(n, d, seed=..., first=..., dtype=..., device=...)`."""
 
 
-def _normal(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+def _normal_log_prob(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     return -0.5 * z.square().sum(-1) - 0.5 * math.log(2 * math.pi) * z.shape[-1]
 
 
-def _uniform(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+def _uniform_log_prob(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     inside = (z.abs() <= 1).all(-1)
     return torch.where(inside, -math.log(2) * z.shape[-1], -math.inf).to(z.dtype)
 
 
-def _logistic(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+def _logistic_log_prob(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     return -(z + 2 * F.softplus(-z)).sum(-1)
 
 
-def _uniform_noise(n: int, d: int, **kept: object) -> Tensor:
-    return 2 * uniform_noise(n, d, **kept) - 1  # pyrefly: ignore [bad-argument-type]
+def _uniform_sample(n: int, d: int, **options: object) -> Tensor:
+    return 2 * uniform_noise(n, d, **options) - 1  # pyrefly: ignore [bad-argument-type]
 
 
-def _logistic_noise(n: int, d: int, **kept: object) -> Tensor:
-    return torch.logit(uniform_noise(n, d, **kept))  # pyrefly: ignore [bad-argument-type]
+def _logistic_sample(n: int, d: int, **options: object) -> Tensor:
+    return torch.logit(uniform_noise(n, d, **options))  # pyrefly: ignore [bad-argument-type]
 
 
-NORMAL = Base(_normal, normal_noise)
-r"""$N(0, 1)$ in each entry."""
-LOGISTIC = Base(_logistic, _logistic_noise)
-r"""$e^{-z} / (1 + e^{-z})^2$ in each entry; its tails are heavier, and its gradients bounded."""
-UNIFORM = Base(_uniform, _uniform_noise)
-"""Even on the box from -1 to 1, and 0 outside."""
-
-
-def _bases_claims() -> Iterator[Claim]:
-    """The laws that base densities obey."""
-
-    def of(base: Base) -> Callable[[int], Tensor]:
-        return lambda n: base.noise(n, 2, seed=int(torch.randint(2**31, ())))
-
-    for name, base in (("NORMAL", NORMAL), ("LOGISTIC", LOGISTIC), ("UNIFORM", UNIFORM)):
-        support = (-1.0, 1.0) if base is UNIFORM else None
-        for law in (samples_follow_density, density_integrates_to_one):
-            kept = law(sample=of(base), log_prob=base.log_density, support=support)
-            yield Claim(kept, base.log_density, shape("n 2"), name=name)
-
-
-_ROWS = 2048
+NORMAL = BaseDistribution(_normal_log_prob, normal_noise)
+r"""Standard normal distribution $N(0, 1)$."""
+LOGISTIC = BaseDistribution(_logistic_log_prob, _logistic_sample)
+r"""Logistic distribution $e^{-z} / (1 + e^{-z})^2$: heavier tails and bounded gradients."""
+UNIFORM = BaseDistribution(_uniform_log_prob, _uniform_sample)
+"""Uniform distribution on [-1, 1]."""
 
 
 class Flow(nn.Module):
-    r"""Turns examples into noise of a known density, by invertible blocks.
+    r"""Normalizing flow: an invertible transform of the data to a base distribution.
 
     $$\log p(x) = \log p_0\bigl(f(z)\bigr) + \log \Bigl|\det \frac{\partial f}{\partial z}\Bigr| - \sum_i \log \sigma_i,
     \qquad z = \frac{x - \mu}{\sigma}$$
 
-    The standardising layer (`units`) is part of the flow, so that densities are those of the data in their own units.
-    Examples of any shape are flattened. A flow of several classes is conditional: the blocks see which class it is.
-    Where no labels are given its density is that of the mixture of its classes, as frequent as in the data.
+    The normalizer is part of the flow: densities are in the units of the data. Examples of any shape are flattened. A
+    conditional flow passes one-hot labels to its transform; without labels its density is the mixture of the classes,
+    weighted by their training frequencies.
 
     Reference:
         Papamakarios, Nalisnick, Rezende, Mohamed and Lakshminarayanan, *Normalizing Flows for Probabilistic Modeling
         and Inference*, 2021.
 
     Args:
-        blocks: $f$; of a conditional flow, with a condition of as many entries as there are classes.
-        shape: The shape of an example.
-        base: $p_0$.
-        classes: How many classes there are; 0 without labels.
+        transform: Invertible transform $f$; a conditional one takes `num_classes` condition features.
+        base: Base distribution $p_0$.
+        shape: Shape of an example.
+        num_classes: Number of classes; 0 for an unconditional flow.
 
     Examples:
         >>> flow = Flow(ComposedTransform([AutoregressiveTransform(2, transform=AffineTransform())]), shape=(2,))
-        >>> flow = flow.fit(torch.tensor([[1.0, 5.0], [3.0, 5.5]]))
-        >>> flow.log_prob(torch.tensor([[2.0, 5.0]])).value.shape, flow.sample(3).shape
+        >>> flow = flow.fit_normalizer(torch.tensor([[1.0, 5.0], [3.0, 5.5]]))
+        >>> flow.log_prob(torch.tensor([[2.0, 5.0]])).shape, flow.sample(3).shape
         (torch.Size([1]), torch.Size([3, 2]))
     """
 
     frequencies: Tensor
 
     def __init__(
-        self, blocks: ComposedTransform, *, shape: tuple[int, ...], base: Base = NORMAL, classes: int = 0
+        self,
+        transform: ComposedTransform,
+        base: BaseDistribution = NORMAL,
+        *,
+        shape: tuple[int, ...],
+        num_classes: int = 0,
     ) -> None:
-        if not shape or min(shape) < 1 or classes < 0:
-            raise ValueError(f"sizes of at least 1 and no fewer than 0 classes were wanted: got {shape} and {classes}")
+        _check_sizes(shape, num_classes)
         super().__init__()
-        self.shape, self.base, self.classes = tuple(shape), base, classes
-        self.units, self.blocks = Standardize(math.prod(shape)), blocks
-        self.register_buffer("frequencies", torch.full((classes,), 1 / max(1, classes)))
+        self.shape, self.base, self.num_classes = tuple(shape), base, num_classes
+        self.normalizer, self.transform = Standardize(math.prod(shape)), transform
+        self.register_buffer("frequencies", torch.full((num_classes,), 1 / max(1, num_classes)))
 
     @torch.no_grad()
-    def fit(self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None) -> Flow:
-        """Reads the data's moments, how frequent classes are, and what blocks begin with; it trains nothing."""
+    def fit_normalizer(self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None) -> Flow:
+        """Fits the normalizer, the class frequencies and data-dependent initializations such as `ActNorm`'s."""
         condition = self._condition(labels, len(x))
-        if self.classes and labels is not None:
-            self.frequencies.copy_(torch.bincount(labels, minlength=self.classes) / len(labels))
+        if labels is not None:
+            self.frequencies.copy_(_class_frequencies(labels, self.num_classes))
         rows = self._rows(x)
-        self.units.fit(rows)
-        self.blocks.fit(self.units(rows), condition)
+        self.normalizer.fit(rows)
+        self.transform.fit(self.normalizer(rows), condition)
         return self
 
     @torch.no_grad()
-    def within(self, low: float, high: float) -> Flow:
-        """Takes the data's units from a range instead: it becomes the interval from -1 to 1."""
+    def set_normalizer_range(self, low: float, high: float) -> Flow:
+        """Normalizes the interval [low, high] to [-1, 1], without data."""
         if not -math.inf < low < high < math.inf:
-            raise ValueError(f"low is below high, both finite: got {low} and {high}")
-        self.units.mean.fill_((low + high) / 2)
-        self.units.std.fill_((high - low) / 2)
+            raise ValueError(f"expected finite low < high, got low={low}, high={high}")
+        self.normalizer.mean.fill_((low + high) / 2)
+        self.normalizer.std.fill_((high - low) / 2)
         return self
 
     def encode(
         self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Turns examples into noise, and returns the log-determinants."""
-        z, log_det = self.blocks(self.units(self._rows(x)), self._condition(labels, len(x)))
-        return z, log_det - self.units.std.log().sum()
+        """Maps examples to the base distribution; returns latents and log-determinants."""
+        z, log_det = self.transform(self.normalizer(self._rows(x)), self._condition(labels, len(x)))
+        return z, log_det - self.normalizer.std.log().sum()
 
     @torch.no_grad()
     def decode(self, z: Float[Tensor, "n d"], *, labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, "n *shape"]:
-        """Turns noise into examples."""
+        """Maps latents to examples."""
         condition = self._condition(labels, len(z))
         with eval_mode(self):
-            x, _ = self.blocks.inverse(z, condition)
-        return self.units.inverse(x).reshape(len(z), *self.shape)
+            x, _ = self.transform.inverse(z, condition)
+        return self.normalizer.inverse(x).reshape(len(z), *self.shape)
 
-    def log_density(
-        self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None
-    ) -> Float[Tensor, " n"]:
-        r"""$\log p(x)$, or $\log p(x \mid \text{label})$, which lets gradients pass."""
-        if self.classes and labels is None:
-            each = [self.log_density(x, labels=torch.full((len(x),), c, device=x.device)) for c in range(self.classes)]
-            return torch.logsumexp(torch.stack(each, -1) + self.frequencies.log(), -1)
+    def log_prob(self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, " n"]:
+        r"""Returns $\log p(x)$ or $\log p(x \mid \text{label})$ of each example, in nats; differentiable."""
+        _check_finite(x)
+        if self.num_classes and labels is None:
+            classes = [torch.full((len(x),), c, device=x.device) for c in range(self.num_classes)]
+            joint = torch.stack([self.log_prob(x, labels=c) for c in classes], -1) + self.frequencies.log()
+            return joint.logsumexp(-1)
         z, log_det = self.encode(x, labels=labels)
-        return self.base.log_density(z) + log_det
-
-    @torch.no_grad()
-    def log_prob(
-        self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None, seed: int = 0
-    ) -> LogProbEstimate:
-        """Returns the log-density of each example, in nats; exact."""
-        finite(x)
-        parts = [None] * -(-len(x) // _ROWS) if labels is None else labels.split(_ROWS)
-        with eval_mode(self):
-            found = [self.log_density(a, labels=b) for a, b in zip(x.split(_ROWS), parts, strict=False) if len(a)]
-        value = torch.cat(found) if found else x.new_zeros(0)
-        if bool(value.isnan().any()):
-            raise ValueError(f"the flow gives NaN for {int(value.isnan().sum())} of {len(x)} examples: it has diverged")
-        return LogProbEstimate.exact(value, evaluations=self.classes if self.classes and labels is None else 1)
+        return self.base.log_prob(z) + log_det
 
     @torch.no_grad()
     def sample(
-        self, n: int, seed: int = 0, *, first: int = 0, labels: Int[Tensor, " n"] | None = None
-    ) -> Float[Tensor, "n *shape"]:
-        """Draws examples; without labels those of a conditional flow have classes as frequent as in the data."""
-        mean = self.units.mean
-        z = self.base.noise(n, len(mean), seed=seed, first=first, dtype=mean.dtype, device=mean.device)
-        if self.classes and labels is None:
-            labels = categorical_noise(n, self.frequencies.double(), seed=seed, stream=1, first=first).to(mean.device)
+        self,
+        n: int | Sequence[int],
+        seed: int | None = None,
+        *,
+        first: int = 0,
+        labels: Int[Tensor, "*n"] | None = None,
+    ) -> Float[Tensor, "*n *shape"]:
+        """Draws samples: `sample(100)` or `sample((100,))`.
+
+        Args:
+            n: Number of samples, or a shape.
+            seed: Random seed. None draws one from torch's generator.
+            first: Index of the first sample of the seed.
+            labels: Class of each sample. Defaults to classes drawn by their training frequencies.
+        """
+        mean, seed, sample_shape = self.normalizer.mean, resolve_seed(seed), _sample_shape(n)
+        n = math.prod(sample_shape)
+        z = self.base.sample(n, len(mean), seed=seed, first=first, dtype=mean.dtype, device=mean.device)
+        if labels is None:
+            labels = sample_labels(n, self.frequencies, seed=seed, stream=1, first=first)
+        elif labels.dim() > 1:
+            labels = labels.flatten()
         if not n:
-            return z.reshape(0, *self.shape)
-        given = [None] * -(-n // _ROWS) if labels is None else labels.split(_ROWS)
-        drawn = torch.cat([self.decode(a, labels=b) for a, b in zip(z.split(_ROWS), given, strict=True)])
-        if not bool(drawn.isfinite().all()):
-            raise ValueError("the flow draws NaN or infinite numbers: it has diverged")
-        return drawn
+            return z.reshape(*sample_shape, *self.shape)
+        parts = [None] * -(-n // _MAX_ROWS) if labels is None else labels.split(_MAX_ROWS)
+        x = torch.cat([self.decode(a, labels=b) for a, b in zip(z.split(_MAX_ROWS), parts, strict=True)])
+        if not bool(x.isfinite().all()):
+            raise ValueError("samples are NaN or infinite: the flow has diverged")
+        return x.reshape(*sample_shape, *self.shape)
 
     def _condition(self, labels: Tensor | None, n: int) -> Tensor | None:
-        if not self.classes:
-            return unconditional(labels)
-        if labels is None:
-            raise ValueError(f"labels were wanted: the flow is of {self.classes} classes")
-        if tuple(labels.shape) != (n,):
-            raise ValueError(f"a label for each of {n} examples was wanted: got shape {tuple(labels.shape)}")
-        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
-            raise ValueError(f"labels are from 0 to {self.classes - 1}: got {int(labels.min())} to {int(labels.max())}")
-        return F.one_hot(labels.long(), self.classes).to(self.units.mean.dtype)
+        return _one_hot_labels(labels, n, num_classes=self.num_classes, dtype=self.normalizer.mean.dtype)
 
     def _rows(self, x: Tensor) -> Tensor:
-        if tuple(x.shape[1:]) != self.shape:
-            raise ValueError(f"examples of shape {self.shape} were wanted: got shape {tuple(x.shape)}")
+        _check_shape(x, self.shape)
         return x.reshape(len(x), math.prod(self.shape))
 
 
-def _flow_claims() -> Iterator[Claim]:
-    """The laws that flows obey."""
-    x = torch.tensor([[1.0, -2.0], [3.0, 4.0], [2.0, 0.5]])
-    plain = Flow(
-        ComposedTransform([AutoregressiveTransform(2, transform=AffineTransform(), hidden_dims=[])]), shape=(2,)
-    ).fit(x)
-    two = ComposedTransform(
-        [CouplingTransform(2, transform=AffineTransform(bound=1.0), hidden_dims=[4], condition_dim=2, activation=torch.tanh)]
-    )
-    classes = Flow(two, shape=(2,), base=LOGISTIC, classes=2).fit(x, labels=torch.tensor([0, 1, 1]))
-    with torch.no_grad():
-        for i, p in enumerate([*plain.blocks.parameters(), *classes.blocks.parameters()]):
-            p.copy_(0.7 * torch.sin(torch.arange(p.numel()).reshape(p.shape) + i + 1.0))
-
-    def gaussian(y: Tensor) -> Tensor:
-        """An affine autoregressive flow of one layer without hidden units is conditionally Gaussian."""
-        z = (y - x.mean(0).to(y)) / x.std(0, correction=0).to(y)
-        u = plain.get_submodule("blocks.0.network")(z)
-        scale, shift = torch.exp(2 * torch.tanh(u[..., 0] / 2)), u[..., 1]
-        spread = x.std(0, correction=0).to(y) / scale
-        centre = x.mean(0).to(y) - spread * shift
-        return torch.distributions.Normal(centre, spread).log_prob(y).sum(-1)
-
-    yield Claim(
-        agreement(other=gaussian), lambda y: plain.log_density(y), transformed(torch.tanh, "n 2"), name="Flow, affine"
-    )
-
-    def sampled(flow: Flow) -> Callable[[int], Tensor]:
-        return lambda n: flow.sample(n, seed=int(torch.randint(2**31, ())))
-
-    def scored(flow: Flow) -> Callable[[Tensor], Tensor]:
-        return lambda y: flow.log_prob(y.to(flow.units.mean)).value
-
-    for law, flow, name in (
-        (samples_follow_density, plain, "Flow"),
-        (density_integrates_to_one, plain, "Flow"),
-        (density_integrates_to_one, classes, "Flow of two classes"),
-    ):
-        yield Claim(law(sample=sampled(flow), log_prob=scored(flow)), scored(flow), shape("n 2"), name=name)
-
-
 def spline_flow(
-    shape: tuple[int, ...],
+    dim: int | tuple[int, ...],
     *,
-    classes: int = 0,
-    layers: int = 2,
-    hidden: Sequence[int] = (64, 64),
-    bins: int = 16,
-    box: float = 3.0,
-    waves: int = 8,
+    num_classes: int = 0,
+    num_layers: int = 2,
+    hidden_dims: Sequence[int] = (64, 64),
+    num_bins: int = 16,
+    bound: float = 3.0,
+    num_frequencies: int = 8,
     dropout: float = 0.0,
 ) -> Flow:
-    """Builds an autoregressive flow of splines, each layer in the opposite order of the one before.
+    """Builds an autoregressive neural spline flow; layers alternate the order of the features.
 
     Reference:
         Durkan, Bekasov, Murray and Papamakarios, *Neural Spline Flows*, 2019.
 
     Args:
-        shape: The shape of an example.
-        classes: How many classes there are; 0 without labels.
-        layers: The number of autoregressive layers.
-        hidden: The widths of the hidden layers of each network.
-        bins: The pieces of a spline.
-        box: Where splines end, in standard deviations.
-        waves: The sines and cosines of each entry that networks see.
-        dropout: The share of units that is dropped in training.
+        dim: Number of features, or the shape of an example.
+        num_classes: Number of classes; 0 for an unconditional flow.
+        num_layers: Number of autoregressive layers.
+        hidden_dims: Hidden widths of each network.
+        num_bins: Number of bins of a spline.
+        bound: Splines act on [-bound, bound], in standard deviations.
+        num_frequencies: Number of Fourier features of each input of a network.
+        dropout: Dropout probability.
 
     Examples:
-        >>> spline_flow((2,), hidden=[8]).log_density(torch.zeros(3, 2)).shape
+        >>> flow = spline_flow(dim=2, hidden_dims=[8])
+        >>> flow.log_prob(torch.zeros(3, 2)).shape
         torch.Size([3])
     """
+    shape = _as_shape(dim)
     d = math.prod(shape)
-    blocks = [
+    layers = [
         AutoregressiveTransform(
             d,
-            transform=RationalQuadraticSpline(num_bins=bins, bound=box),
-            order=_order(d, i),
-            hidden_dims=hidden,
-            condition_dim=classes,
-            encoding=FourierEncoding(num_frequencies=waves, bound=box),
+            transform=RationalQuadraticSpline(num_bins=num_bins, bound=bound),
+            order=_feature_order(d, i),
+            hidden_dims=hidden_dims,
+            condition_dim=num_classes,
+            encoding=FourierEncoding(num_frequencies=num_frequencies, bound=bound),
             dropout=dropout,
         )
-        for i in range(layers)
+        for i in range(num_layers)
     ]
-    return Flow(ComposedTransform(blocks), shape=shape, classes=classes)
+    return Flow(ComposedTransform(layers), shape=shape, num_classes=num_classes)
 
 
-def autoregressive_flow(
-    shape: tuple[int, ...],
+def maf(
+    dim: int | tuple[int, ...],
     *,
-    classes: int = 0,
-    layers: int = 5,
-    hidden: Sequence[int] = (64, 64),
+    num_classes: int = 0,
+    num_layers: int = 5,
+    hidden_dims: Sequence[int] = (64, 64),
     dropout: float = 0.0,
 ) -> Flow:
-    r"""Builds a masked autoregressive flow (MAF), each layer in the opposite order of the one before.
+    r"""Builds a masked autoregressive flow; layers alternate the order of the features.
 
     $$z_i = e^{s_i} x_i + t_i, \qquad |s_i| \le 2, \qquad
     x_i \mid x_1, \dots, x_{i - 1} \sim N\bigl(-e^{-s_i} t_i, \; e^{-2 s_i}\bigr)$$
 
-    is one layer, with $s_i$ and $t_i$ of the entries before: a chain of Gaussians. Several are more than Gaussians.
+    is one layer, where $s_i$ and $t_i$ depend on the earlier features.
 
     Reference:
-        Papamakarios, Pavlakou and Murray, *Masked AutoregressiveTransform Flow for Density Estimation*, 2017.
+        Papamakarios, Pavlakou and Murray, *Masked Autoregressive Flow for Density Estimation*, 2017.
 
     Args:
-        shape: The shape of an example.
-        classes: How many classes there are; 0 without labels.
-        layers: The number of autoregressive layers.
-        hidden: The widths of the hidden layers of each network.
-        dropout: The share of units that is dropped in training.
+        dim: Number of features, or the shape of an example.
+        num_classes: Number of classes; 0 for an unconditional flow.
+        num_layers: Number of autoregressive layers.
+        hidden_dims: Hidden widths of each network.
+        dropout: Dropout probability.
 
     Examples:
-        >>> [block.order for block in autoregressive_flow((3,), layers=2).blocks]
+        >>> [layer.order for layer in maf(dim=3, num_layers=2).transform]
         [(0, 1, 2), (2, 1, 0)]
     """
+    shape = _as_shape(dim)
     d = math.prod(shape)
-    blocks = [
+    layers = [
         AutoregressiveTransform(
-            d, transform=AffineTransform(), order=_order(d, i), hidden_dims=hidden, condition_dim=classes, dropout=dropout
+            d,
+            transform=AffineTransform(),
+            order=_feature_order(d, i),
+            hidden_dims=hidden_dims,
+            condition_dim=num_classes,
+            dropout=dropout,
         )
-        for i in range(layers)
+        for i in range(num_layers)
     ]
-    return Flow(ComposedTransform(blocks), shape=shape, classes=classes)
+    return Flow(ComposedTransform(layers), shape=shape, num_classes=num_classes)
 
 
-def level_flow(
-    shape: tuple[int, ...],
+def discretized_flow(
+    dim: int | tuple[int, ...],
     *,
-    levels: int,
+    num_levels: int,
     low: float = 0.0,
     high: float = 1.0,
-    classes: int = 0,
-    hidden: Sequence[int] = (1024,),
-    components: int = 10,
+    num_classes: int = 0,
+    hidden_dims: Sequence[int] = (1024,),
+    num_components: int = 10,
     dropout: float = 0.5,
 ) -> Flow:
-    """Builds an autoregressive flow of dequantized levels, whose density is constant on the cell of each level.
+    """Builds an autoregressive flow of dequantized levels; its density is constant on the cell of each level.
 
     Args:
-        shape: The shape of an example.
-        levels: How many levels there are.
-        low: Where the cells begin, half a cell below the lowest level.
-        high: Where they end.
-        classes: How many classes there are; 0 without labels.
-        hidden: The widths of the hidden layers of the network.
-        components: The logistics that the probabilities of levels are mixed of.
-        dropout: The share of units that is dropped in training.
+        dim: Number of features, or the shape of an example.
+        num_levels: Number of levels.
+        low: Lower end of the cells, half a cell below the lowest level.
+        high: Upper end of the cells.
+        num_classes: Number of classes; 0 for an unconditional flow.
+        hidden_dims: Hidden widths of the network.
+        num_components: Number of logistic mixture components.
+        dropout: Dropout probability.
 
     Examples:
-        >>> flow = level_flow((8, 8), levels=17, low=-0.5, high=16.5, hidden=[8])
-        >>> bool(flow.log_density(torch.full((1, 8, 8), 17.0)).isneginf())
+        >>> flow = discretized_flow((8, 8), num_levels=17, low=-0.5, high=16.5, hidden_dims=[8])
+        >>> bool(flow.log_prob(torch.full((1, 8, 8), 17.0)).isneginf())
         True
     """
-    block = AutoregressiveTransform(
+    shape = _as_shape(dim)
+    layer = AutoregressiveTransform(
         math.prod(shape),
-        transform=DiscretizedLogistic(num_levels=levels, num_components=components),
-        hidden_dims=hidden,
-        condition_dim=classes,
-        encoding=LevelEncoding(levels),
+        transform=DiscretizedLogistic(num_levels=num_levels, num_components=num_components),
+        hidden_dims=hidden_dims,
+        condition_dim=num_classes,
+        encoding=LevelEncoding(num_levels),
         dropout=dropout,
     )
-    return Flow(ComposedTransform([block]), shape=shape, base=UNIFORM, classes=classes).within(low, high)
+    flow = Flow(ComposedTransform([layer]), UNIFORM, shape=shape, num_classes=num_classes)
+    return flow.set_normalizer_range(low, high)
 
 
-def coupling_flow(
-    shape: tuple[int, ...],
+def real_nvp(
+    dim: int | tuple[int, ...],
     *,
     transform: UnivariateTransform | None = None,
-    classes: int = 0,
-    layers: int = 8,
-    hidden: Sequence[int] = (64, 64),
+    num_classes: int = 0,
+    num_layers: int = 8,
+    hidden_dims: Sequence[int] = (64, 64),
 ) -> Flow:
-    """Builds a flow of couplings, each after a scale fitted to the data and a learnt linear map.
+    """Builds a RealNVP: affine couplings, each after an `ActNorm` and a learned linear map as in Glow.
 
     Reference:
         Dinh, Sohl-Dickstein and Bengio, *Density estimation using Real NVP*, 2017; Kingma and Dhariwal, *Glow:
         Generative Flow with Invertible 1x1 Convolutions*, 2018.
 
     Args:
-        shape: The shape of an example, of 2 numbers or more.
-        transform: What couplings apply: `AffineTransform()`, which is bounded, unless given.
-        classes: How many classes there are; 0 without labels.
-        layers: The number of couplings.
-        hidden: The widths of the hidden layers of each network.
+        dim: Number of features, at least 2, or the shape of an example.
+        transform: Transform of the couplings. Defaults to the bounded `AffineTransform()`.
+        num_classes: Number of classes; 0 for an unconditional flow.
+        num_layers: Number of couplings.
+        hidden_dims: Hidden widths of each network.
 
     Examples:
-        >>> len(coupling_flow((4,), layers=2).blocks)
+        >>> len(real_nvp(dim=4, num_layers=2).transform)
         6
     """
-    d, blocks = math.prod(shape), list[nn.Module]()
-    for i in range(layers):
-        chosen = AffineTransform() if transform is None else transform
-        coupling = CouplingTransform(d, transform=chosen, transformed=range(i % 2, d, 2), hidden_dims=hidden, condition_dim=classes)
-        blocks += [ActNorm(d), InvertibleLinear(d), coupling]
-    return Flow(ComposedTransform(blocks), shape=shape, classes=classes)
+    shape = _as_shape(dim)
+    d, layers = math.prod(shape), list[nn.Module]()
+    transform = AffineTransform() if transform is None else transform
+    for i in range(num_layers):
+        coupling = CouplingTransform(
+            d, transform=transform, transformed=range(i % 2, d, 2), hidden_dims=hidden_dims, condition_dim=num_classes
+        )
+        layers += [ActNorm(d), InvertibleLinear(d), coupling]
+    return Flow(ComposedTransform(layers), shape=shape, num_classes=num_classes)
 
 
-def nice(shape: tuple[int, ...], *, classes: int = 0, layers: int = 4, hidden: Sequence[int] = (64, 64)) -> Flow:
-    """Builds NICE: additive couplings, which keep all volumes, and a scale for each entry at the end.
+def nice(
+    dim: int | tuple[int, ...], *, num_classes: int = 0, num_layers: int = 4, hidden_dims: Sequence[int] = (64, 64)
+) -> Flow:
+    """Builds a NICE flow: volume-preserving additive couplings and a final diagonal scale.
 
     Reference:
         Dinh, Krueger and Bengio, *NICE: Non-linear Independent Components Estimation*, 2015.
 
     Args:
-        shape: The shape of an example, of 2 numbers or more.
-        classes: How many classes there are; 0 without labels.
-        layers: The number of couplings.
-        hidden: The widths of the hidden layers of each network.
+        dim: Number of features, at least 2, or the shape of an example.
+        num_classes: Number of classes; 0 for an unconditional flow.
+        num_layers: Number of couplings.
+        hidden_dims: Hidden widths of each network.
 
     Examples:
-        >>> nice((2,), layers=1).blocks[1]
+        >>> nice(dim=2, num_layers=1).transform[1]
         DiagonalScale()
     """
+    shape = _as_shape(dim)
     d = math.prod(shape)
-    blocks = [
-        CouplingTransform(d, transform=ShiftTransform(), transformed=range(i % 2, d, 2), hidden_dims=hidden, condition_dim=classes)
-        for i in range(layers)
+    couplings = [
+        CouplingTransform(
+            d,
+            transform=ShiftTransform(),
+            transformed=range(i % 2, d, 2),
+            hidden_dims=hidden_dims,
+            condition_dim=num_classes,
+        )
+        for i in range(num_layers)
     ]
-    return Flow(ComposedTransform([*blocks, DiagonalScale(d)]), shape=shape, base=LOGISTIC, classes=classes)
+    transform = ComposedTransform([*couplings, DiagonalScale(d)])
+    return Flow(transform, LOGISTIC, shape=shape, num_classes=num_classes)
 
 
-def _order(d: int, layer: int) -> range:
-    """The order of d entries in a layer: as they come, and in the next layer back."""
+def _as_shape(dim: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (dim,) if isinstance(dim, int) else tuple(dim)
+
+
+def _feature_order(d: int, layer: int) -> range:
+    """The order of the features: ascending in even layers, descending in odd ones."""
     return range(d)[:: (-1) ** layer]
 
 
-def _flows_claims() -> Iterator[Claim]:
-    """The laws that flows obey."""
-    for name, flow in (
-        ("spline_flow", spline_flow((2,), hidden=[4], bins=2, waves=1)),
-        ("autoregressive_flow", autoregressive_flow((2,), layers=2, hidden=[4])),
-        ("level_flow", level_flow((3,), levels=3, low=-9.0, high=9.0, hidden=[4], components=2)),
-        ("coupling_flow", coupling_flow((2,), layers=1, hidden=[4])),
-        ("nice", nice((2,), layers=2, hidden=[4])),
-    ):
-        near = transformed(torch.tanh, f"n {flow.shape[0]}")
-        yield Claim(replace(batch_independence(), cases=10), flow.eval().log_density, near, name=name)
-
-
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _bases_claims()
-    yield from _flow_claims()
-    yield from _flows_claims()
+    """Base distributions and flows are densities; examples do not mix."""
+    for name, base in (("NORMAL", NORMAL), ("LOGISTIC", LOGISTIC), ("UNIFORM", UNIFORM)):
+
+        def sample(n: int, base: BaseDistribution = base) -> Tensor:
+            return base.sample(n, 2, seed=resolve_seed(None))
+
+        support = (-1.0, 1.0) if base is UNIFORM else None
+        for law in (samples_follow_density, density_integrates_to_one):
+            density = law(sample=sample, log_prob=base.log_prob, support=support)
+            yield Claim(density, base.log_prob, shape("n 2"), name=name)
+    for name, flow in (
+        ("spline_flow", spline_flow(2, hidden_dims=[4], num_bins=2, num_frequencies=1)),
+        ("maf", maf(2, num_layers=2, hidden_dims=[4])),
+        (
+            "discretized_flow",
+            discretized_flow(3, num_levels=3, low=-9.0, high=9.0, hidden_dims=[4], num_components=2),
+        ),
+        ("real_nvp", real_nvp(2, num_layers=1, hidden_dims=[4])),
+        ("nice", nice(2, num_layers=2, hidden_dims=[4])),
+    ):
+        inputs = transformed(torch.tanh, f"n {flow.shape[0]}")
+        yield Claim(replace(batch_independence(), cases=10), flow.eval().log_prob, inputs, name=name)
+    for name, flow in (
+        ("spline_flow", spline_flow(2, hidden_dims=[8], num_bins=4)),
+        ("nice", nice(2, hidden_dims=[8])),
+    ):
+
+        def log_prob(x: Tensor, flow: Flow = flow) -> Tensor:
+            return flow.eval().log_prob(x.to(flow.normalizer.mean)).detach()
+
+        density = samples_follow_density(sample=lambda n, flow=flow: flow.sample(n), log_prob=log_prob)
+        yield Claim(density, log_prob, shape("n 2"), name=name)

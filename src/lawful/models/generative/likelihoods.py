@@ -1,13 +1,9 @@
-"""Likelihoods: what the output of a decoder says of an example, in the units of the data.
-
-The likelihood of levels: the share of each cell under a mixture of logistics.
-"""
+"""Decoder likelihoods p(x | z): Gaussian, Bernoulli and discretized logistic."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -18,50 +14,51 @@ from torch.nn import functional as F
 from lawful.blocks import Standardize
 from lawful.data.dequantizer import Dequantizer
 from lawful.functions.random import normal_noise, uniform_noise
-from lawful.laws import Claim, agreement, shape, transformed
+from lawful.laws import Claim, batch_independence, transformed
 
-LOG_2PI = math.log(2 * math.pi)
+_LOG_2PI = math.log(2 * math.pi)
 
 
 @runtime_checkable
 class DecoderLikelihood(Protocol):
-    r"""Reads the output of a decoder as a distribution $p(x \mid z)$ of examples."""
+    r"""Distribution $p(x \mid z)$ of examples, parameterized by the output of a decoder."""
 
-    outputs: int
-    """How many numbers a decoder puts out for an example."""
+    num_params: int
+    """Size of the decoder's output."""
 
-    def fit(self, x: Float[Tensor, "n *shape"]) -> DecoderLikelihood:
-        """Reads the units of the training data."""
+    def fit_normalizer(self, x: Float[Tensor, "n *shape"]) -> DecoderLikelihood:
+        """Fits the normalizer, or checks the range of the data."""
         ...
 
-    def inputs(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
-        """Returns examples as an encoder sees them."""
+    def normalize(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Returns the encoder's inputs."""
         ...
 
-    def log_prob(self, x: Float[Tensor, "n *shape"], y: Float[Tensor, "*m n o"]) -> Float[Tensor, "*m n"]:
-        r"""Returns $\log p(x \mid z)$ in nats, summed over entries."""
+    def log_prob(self, x: Float[Tensor, "n *shape"], params: Float[Tensor, "*m n p"]) -> Float[Tensor, "*m n"]:
+        r"""Returns $\log p(x \mid z)$ of each example, in nats."""
         ...
 
-    def mean(self, y: Float[Tensor, "n o"]) -> Float[Tensor, "n *shape"]:
-        """Returns the mean."""
+    def mean(self, params: Float[Tensor, "n p"]) -> Float[Tensor, "n *shape"]:
+        """Returns the mean, in the units of the data."""
         ...
 
-    def sample(self, y: Float[Tensor, "n o"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
-        """Draws examples."""
+    def sample(self, params: Float[Tensor, "n p"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
+        """Draws examples, in the units of the data."""
         ...
 
 
 class GaussianLikelihood(nn.Module):
-    r"""Takes each entry as Gaussian around the output of the decoder, with a noise of its own that is learned.
+    r"""Gaussian likelihood with a learned noise of each entry.
 
     $$p(x \mid z) = \prod_j \mathcal{N} \bigl(x_j; \; s_j y_j(z) + m_j, \; (s_j \rho_j)^2\bigr)$$
 
-    $m$ and $s$ are mean and deviation of the data, so that the networks see standard units and the density is one in
-    the units of the data. $\rho$ is kept above `least`: an entry that never varies would have an infinite density.
+    $m$ and $s$ are the mean and standard deviation of the data (`normalizer`): the networks see normalized data, and
+    the density is in the units of the data. $\rho$ is at least `min_std`, since a constant entry would have an
+    infinite density.
 
     Args:
-        shape: The shape of an example.
-        least: The least noise, in deviations of the data.
+        shape: Shape of an example.
+        min_std: Minimum noise, in standard deviations of the data.
 
     Examples:
         >>> likelihood = GaussianLikelihood((2,))
@@ -71,88 +68,91 @@ class GaussianLikelihood(nn.Module):
 
     log_noise: nn.Parameter
 
-    def __init__(self, shape: tuple[int, ...], *, least: float = 1e-3) -> None:
+    def __init__(self, shape: tuple[int, ...], *, min_std: float = 1e-3) -> None:
         super().__init__()
-        if not 0 < least < 1:
-            raise ValueError(f"least is between 0 and 1: got {least}")
-        self.shape, self.units, self.least = shape, Standardize(shape), least
-        self.outputs = math.prod(shape)
+        if not 0 < min_std < 1:
+            raise ValueError(f"expected 0 < min_std < 1, got {min_std}")
+        self.shape, self.normalizer, self.min_std = shape, Standardize(shape), min_std
+        self.num_params = math.prod(shape)
         self.log_noise = nn.Parameter(torch.zeros(shape))
 
-    def fit(self, x: Float[Tensor, "n *shape"]) -> GaussianLikelihood:
-        """Reads mean and deviation of the training data; constant entries take the smallest deviation of others."""
-        self.units.fit(x)
-        never = (x == x[:1]).all(0)
-        if bool(never.any()) and not bool(never.all()):
-            self.units.std.masked_fill_(never, float(self.units.std[~never].min()))
+    def fit_normalizer(self, x: Float[Tensor, "n *shape"]) -> GaussianLikelihood:
+        """Fits the mean and standard deviation; constant entries get the smallest standard deviation of the others."""
+        self.normalizer.fit(x)
+        constant = (x == x[:1]).all(0)
+        if bool(constant.any()) and not bool(constant.all()):
+            self.normalizer.std.masked_fill_(constant, float(self.normalizer.std[~constant].min()))
         return self
 
-    def read(self, y: Float[Tensor, "*m o"]) -> tuple[Tensor, Tensor]:
-        """Returns the mean and the deviation of each entry, in the units of the data."""
-        noise = self.log_noise.exp().clamp_min(self.least)
-        return self.units.inverse(y.unflatten(-1, self.shape)), self.units.std * noise
+    def mean_and_std(self, params: Float[Tensor, "*m p"]) -> tuple[Tensor, Tensor]:
+        """Returns the mean and standard deviation of each entry, in the units of the data."""
+        noise = self.log_noise.exp().clamp_min(self.min_std)
+        return self.normalizer.inverse(params.unflatten(-1, self.shape)), self.normalizer.std * noise
 
-    def inputs(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
-        """Standardises."""
-        return self.units(x)
+    def normalize(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Returns normalized examples."""
+        return self.normalizer(x)
 
-    def log_prob(self, x: Float[Tensor, "n *shape"], y: Float[Tensor, "*m n o"]) -> Float[Tensor, "*m n"]:
+    def log_prob(self, x: Float[Tensor, "n *shape"], params: Float[Tensor, "*m n p"]) -> Float[Tensor, "*m n"]:
         r"""Returns $\log p(x \mid z)$."""
-        mean, std = self.read(y)
-        off, axes = (x - mean) / std, [*range(-len(self.shape), 0)]
-        return -(off.square().sum(axes) / 2 + std.log().sum(axes) + math.prod(self.shape) * LOG_2PI / 2)
+        mean, std = self.mean_and_std(params)
+        z, axes = (x - mean) / std, [*range(-len(self.shape), 0)]
+        return -(z.square().sum(axes) / 2 + std.log().sum(axes) + math.prod(self.shape) * _LOG_2PI / 2)
 
-    def mean(self, y: Float[Tensor, "n o"]) -> Float[Tensor, "n *shape"]:
-        """Returns the mean of each entry."""
-        return self.read(y)[0]
+    def mean(self, params: Float[Tensor, "n p"]) -> Float[Tensor, "n *shape"]:
+        """Returns the mean."""
+        return self.mean_and_std(params)[0]
 
-    def sample(self, y: Float[Tensor, "n o"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
+    def sample(self, params: Float[Tensor, "n p"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
         """Adds noise to the mean."""
-        mean, std = self.read(y)
-        noise = normal_noise(len(y), *self.shape, seed=seed, stream=stream, first=first, dtype=y.dtype, device=y.device)
+        mean, std = self.mean_and_std(params)
+        noise = normal_noise(
+            len(params), *self.shape, seed=seed, stream=stream, first=first, dtype=params.dtype, device=params.device
+        )
         return mean + std * noise
 
 
 class HeteroscedasticGaussianLikelihood(GaussianLikelihood):
-    r"""Takes each entry as Gaussian with a noise that the decoder says too, so that it depends on the code.
+    r"""Gaussian likelihood whose noise is an output of the decoder.
 
     $$p(x \mid z) = \prod_j \mathcal{N} \bigl(x_j; \; s_j y_j(z) + m_j, \; s_j^2 \rho_j(z)^2\bigr), \qquad
-    \rho = \text{least} + \log(1 + e^{r(z)} (e - 1)), \quad (y, r) = \text{output}$$
+    \rho = \rho_\text{min} + \log(1 + e^{r(z)} (e - 1)), \quad (y, r) = \text{params}$$
 
-    It suits data whose noise is bounded from below, such as levels that are spread over cells: blank pixels are sure.
+    It suits data with a bounded noise, such as dequantized levels.
 
     Args:
-        shape: The shape of an example.
-        least: The least noise, in deviations of the data.
+        shape: Shape of an example.
+        min_std: Minimum noise $\rho_\text{min}$, in standard deviations of the data.
 
     Examples:
-        >>> HeteroscedasticGaussianLikelihood((2,)).outputs
+        >>> HeteroscedasticGaussianLikelihood((2,)).num_params
         4
     """
 
-    def __init__(self, shape: tuple[int, ...], *, least: float = 1e-3) -> None:
-        super().__init__(shape, least=least)
+    def __init__(self, shape: tuple[int, ...], *, min_std: float = 1e-3) -> None:
+        super().__init__(shape, min_std=min_std)
         del self.log_noise
-        self.outputs = 2 * math.prod(shape)
+        self.num_params = 2 * math.prod(shape)
 
-    def read(self, y: Float[Tensor, "*m o"]) -> tuple[Tensor, Tensor]:
-        """Returns the mean and the deviation of each entry, in the units of the data."""
-        mean, noise = (half.unflatten(-1, self.shape) for half in y.chunk(2, -1))
-        return self.units.inverse(mean), self.units.std * (self.least + F.softplus(noise + math.log(math.e - 1)))
+    def mean_and_std(self, params: Float[Tensor, "*m p"]) -> tuple[Tensor, Tensor]:
+        """Returns the mean and standard deviation of each entry, in the units of the data."""
+        mean, noise = (half.unflatten(-1, self.shape) for half in params.chunk(2, -1))
+        std = self.min_std + F.softplus(noise + math.log(math.e - 1))
+        return self.normalizer.inverse(mean), self.normalizer.std * std
 
 
 class BernoulliLikelihood(nn.Module):
-    r"""Takes each entry as a coin: above the middle or not, with the output of the decoder as its logit.
+    r"""Bernoulli likelihood of binarized entries; the decoder's output is the logit.
 
     $$b_j = [x_j > \tfrac12 (\text{low} + \text{high})], \qquad
     p(b \mid z) = \prod_j \operatorname{sigmoid}(y_j)^{b_j} \operatorname{sigmoid}(-y_j)^{1 - b_j}$$
 
-    It is the probability of bits: of values between, only the side counts, and values beyond the ends are refused.
+    Values outside [low, high] raise an error.
 
     Args:
-        shape: The shape of an example.
-        low: What a 0 is in the data.
-        high: What a 1 is.
+        shape: Shape of an example.
+        low: Value of a 0 in the data.
+        high: Value of a 1 in the data.
 
     Examples:
         >>> BernoulliLikelihood((2,), high=16.0).log_prob(torch.tensor([[3.0, 16.0]]), torch.zeros(1, 2)).exp()
@@ -162,198 +162,146 @@ class BernoulliLikelihood(nn.Module):
     def __init__(self, shape: tuple[int, ...], *, low: float = 0.0, high: float = 1.0) -> None:
         super().__init__()
         if not -math.inf < low < high < math.inf:
-            raise ValueError(f"low is below high, both finite: got {low} and {high}")
-        self.shape, self.low, self.high, self.outputs = shape, low, high, math.prod(shape)
+            raise ValueError(f"expected finite low < high, got low={low}, high={high}")
+        self.shape, self.low, self.high, self.num_params = shape, low, high, math.prod(shape)
 
-    def fit(self, x: Float[Tensor, "n *shape"]) -> BernoulliLikelihood:
-        """Looks whether the data lie between the ends."""
-        self.inputs(x)
+    def fit_normalizer(self, x: Float[Tensor, "n *shape"]) -> BernoulliLikelihood:
+        """Checks the range of the data."""
+        self.normalize(x)
         return self
 
-    def inputs(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
-        """Returns the bits."""
+    def normalize(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Returns the binarized examples."""
         low, high = (float(end) for end in x.aminmax()) if x.numel() else (self.low, self.high)
         if not self.low <= low <= high <= self.high:
-            span = f"{low:g} to {high:g}"
-            raise ValueError(f"values from {self.low:g} to {self.high:g} were wanted, for bits: got {span}")
+            raise ValueError(f"expected values from {self.low:g} to {self.high:g}, got {low:g} to {high:g}")
         return (x > (self.low + self.high) / 2).to(x.dtype)
 
-    def log_prob(self, x: Float[Tensor, "n *shape"], y: Float[Tensor, "*m n o"]) -> Float[Tensor, "*m n"]:
+    def log_prob(self, x: Float[Tensor, "n *shape"], params: Float[Tensor, "*m n p"]) -> Float[Tensor, "*m n"]:
         r"""Returns $\log p(b \mid z)$."""
-        return -F.softplus(torch.where(self.inputs(x).flatten(1) > 0, -y, y)).sum(-1)
+        return -F.softplus(torch.where(self.normalize(x).flatten(1) > 0, -params, params)).sum(-1)
 
-    def mean(self, y: Float[Tensor, "n o"]) -> Float[Tensor, "n *shape"]:
-        """Returns the probabilities of a 1, between the two values."""
-        return self.low + (self.high - self.low) * y.sigmoid().unflatten(-1, self.shape)
+    def mean(self, params: Float[Tensor, "n p"]) -> Float[Tensor, "n *shape"]:
+        """Returns the probability of a 1, scaled to [low, high]."""
+        return self.low + (self.high - self.low) * params.sigmoid().unflatten(-1, self.shape)
 
-    def sample(self, y: Float[Tensor, "n o"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
-        """Draws bits."""
-        u = uniform_noise(*y.shape, seed=seed, stream=stream, first=first, dtype=y.dtype, device=y.device)
-        bits = (u < y.sigmoid()).to(y.dtype).unflatten(-1, self.shape)
+    def sample(self, params: Float[Tensor, "n p"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
+        """Draws binary examples."""
+        u = uniform_noise(
+            *params.shape, seed=seed, stream=stream, first=first, dtype=params.dtype, device=params.device
+        )
+        bits = (u < params.sigmoid()).to(params.dtype).unflatten(-1, self.shape)
         return self.low + (self.high - self.low) * bits
 
 
-def _likelihoods_claims() -> Iterator[Claim]:
-    """The laws that likelihoods obey."""
-    data = torch.tensor([[0.0, 1.0, 5.0], [2.0, 7.0, 5.0]])
-    gaussian, varying = (kind((3,)).fit(data) for kind in (GaussianLikelihood, HeteroscedasticGaussianLikelihood))
-    near = (transformed(torch.tanh, "n 3"), transformed(torch.tanh, "2 n 3"))
-
-    def units(x: Tensor) -> tuple[Tensor, Tensor]:
-        """Deviations and means of the data, the constant feature with the least of the deviations."""
-        return x.new_tensor([1.0, 3.0, 1.0]), x.new_tensor([1.0, 4.0, 5.0])
-
-    def by_torch(x: Tensor, y: Tensor) -> Tensor:
-        s, m = units(x)
-        noise = s * gaussian.log_noise.exp().clamp_min(1e-3)
-        return torch.distributions.Normal(y * s + m, noise).log_prob(x).sum(-1)
-
-    def density(x: Tensor, y: Tensor) -> Tensor:
-        return gaussian.to(x).log_prob(x, y)
-
-    def sure(x: Tensor, y: Tensor) -> Tensor:
-        s, m = units(x)
-        noise = 1e-3 + (1 + y[..., 3:].exp() * (math.e - 1)).log()
-        return torch.distributions.Normal(y[..., :3] * s + m, s * noise).log_prob(x).sum(-1)
-
-    def varied(x: Tensor, y: Tensor) -> Tensor:
-        return varying.to(x).log_prob(x, y)
-
-    yield Claim(agreement(other=by_torch), density, near, name="GaussianLikelihood")
-    both = (near[0], transformed(torch.tanh, "2 n 6"))
-    yield Claim(agreement(other=sure), varied, both, name="VaryingGaussianLikelihood")
-    bits = BernoulliLikelihood((3,), low=-1.0, high=3.0)
-
-    def coins(x: Tensor, y: Tensor) -> Tensor:
-        p = y.sigmoid()
-        return torch.where(x > 1, p.log(), (1 - p).log()).sum(-1)
-
-    wide = transformed(lambda x: 1 + 2 * x.tanh(), "n 3")
-    yield Claim(agreement(other=coins), bits.log_prob, (wide, near[1]), name="BernoulliLikelihood")
-    logistic = agreement(other=lambda y: 4 / (1 + (-y).exp()) - 1)
-    yield Claim(logistic, bits.mean, shape("n 3"), name="BernoulliLikelihood.mean")
-
-
 class DiscretizedLogisticLikelihood(nn.Module):
-    r"""Takes each entry as one of several levels, with what a mixture of logistics gives to its cell.
+    r"""Discretized mixture of logistics over the levels of quantized data.
 
     $$P(k \mid z) = \sum_m \pi_m \Bigl[\sigma \Bigl(\frac{t_k + h - \mu_m}{s_m}\Bigr) -
     \sigma \Bigl(\frac{t_k - h - \mu_m}{s_m}\Bigr)\Bigr], \qquad p(x \mid z) = \prod_j \frac{P(k_j \mid z)}{w}$$
 
-    The levels $t_k$ go from -1 to 1 and are $2h$ apart; the outermost cells reach to infinity, so that blank and full
-    pixels can be sure. The density is constant on each cell of width $w$, in the units of the data: a `Dequantizer`
-    turns it into the bits of the levels themselves, with no gap. The logarithm of a difference of sigmoids is
-    $\log \sigma(a) + \log \sigma(-b) + \log(1 - e^{b - a})$: no digits are lost far from a middle.
+    The levels $t_k$ range from -1 to 1, $2h$ apart; the outermost cells extend to infinity. The density is constant on
+    each cell of width $w$, in the units of the data, so that a `Dequantizer` converts it to the exact bits of the
+    levels. The logarithm of a difference of sigmoids is $\log \sigma(a) + \log \sigma(-b) + \log(1 - e^{b - a})$, which
+    is accurate far from the means.
 
     Reference:
         Salimans, Karpathy, Chen and Kingma, *PixelCNN++*, 2017.
 
     Args:
-        shape: The shape of an example.
-        levels: The levels of the data.
-        components: How many logistics are mixed.
+        shape: Shape of an example.
+        dequantizer: Levels of the data.
+        num_components: Number of mixture components.
 
     Examples:
         >>> likelihood = DiscretizedLogisticLikelihood((2,), Dequantizer(levels=17))
-        >>> likelihood.outputs, likelihood.log_prob(torch.zeros(1, 2), torch.zeros(1, 18)).shape
+        >>> likelihood.num_params, likelihood.log_prob(torch.zeros(1, 2), torch.zeros(1, 18)).shape
         (18, torch.Size([1]))
     """
 
-    middles: Tensor
+    initial_means: Tensor
 
-    def __init__(self, shape: tuple[int, ...], levels: Dequantizer, *, components: int = 3) -> None:
+    def __init__(self, shape: tuple[int, ...], dequantizer: Dequantizer, *, num_components: int = 3) -> None:
         super().__init__()
-        if components < 1:
-            raise ValueError(f"at least 1 component was wanted: got {components}")
-        self.shape, self.levels, self.components = shape, levels, components
-        self.outputs = 3 * components * math.prod(shape)
-        middles = torch.linspace(-1, 1, components + 2)[1:-1]
-        self.register_buffer("middles", middles.reshape(-1, *[1] * len(shape)), persistent=False)
+        if num_components < 1:
+            raise ValueError(f"expected num_components >= 1, got {num_components}")
+        self.shape, self.dequantizer, self.num_components = shape, dequantizer, num_components
+        self.num_params = 3 * num_components * math.prod(shape)
+        means = torch.linspace(-1, 1, num_components + 2)[1:-1]
+        self.register_buffer("initial_means", means.reshape(-1, *[1] * len(shape)), persistent=False)
 
     @property
-    def reach(self) -> float:
-        """$h$, half of what two levels are apart."""
-        return 1 / (self.levels.levels - 1)
+    def half_step(self) -> float:
+        """$h$, half the distance of two levels."""
+        return 1 / (self.dequantizer.levels - 1)
 
-    def fit(self, x: Float[Tensor, "n *shape"]) -> DiscretizedLogisticLikelihood:
-        """Looks whether the data lie in cells."""
-        self.inputs(x)
+    def fit_normalizer(self, x: Float[Tensor, "n *shape"]) -> DiscretizedLogisticLikelihood:
+        """Checks the range of the data."""
+        self.normalize(x)
         return self
 
-    def inputs(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
-        """Returns the levels, from -1 to 1: where in their cells values are makes no difference."""
-        low, high = self.levels.support
-        least, most = (float(end) for end in x.aminmax()) if x.numel() else (low, high)
-        slack = 1e-3 * self.levels.width
-        if not low - slack <= least <= most <= high + slack:
-            raise ValueError(f"values from {low:g} to {high:g} were wanted, for levels: got {least:g} to {most:g}")
-        place = ((x - self.levels.low) / self.levels.width).round().clamp(0, self.levels.levels - 1)
-        return 2 * self.reach * place - 1
+    def normalize(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+        """Returns the nearest levels, scaled to [-1, 1]."""
+        cells = self.dequantizer
+        low, high = cells.support
+        x_min, x_max = (float(end) for end in x.aminmax()) if x.numel() else (low, high)
+        slack = 1e-3 * cells.width
+        if not low - slack <= x_min <= x_max <= high + slack:
+            raise ValueError(f"expected values from {low:g} to {high:g}, got {x_min:g} to {x_max:g}")
+        level = ((x - cells.low) / cells.width).round().clamp(0, cells.levels - 1)
+        return 2 * self.half_step * level - 1
 
-    def read(self, y: Float[Tensor, "*m o"]) -> tuple[Tensor, Tensor, Tensor]:
-        r"""Returns $\log \pi$, $\mu$ and $\log s$, each of the components before the shape; none is far below $h$."""
-        weights, means, scales = y.unflatten(-1, (3, self.components, *self.shape)).unbind(-len(self.shape) - 2)
-        axis = -len(self.shape) - 1
-        return weights.log_softmax(axis), means + self.middles, (scales - 1).clamp(math.log(self.reach) - 3, 7)
-
-    def log_prob(self, x: Float[Tensor, "n *shape"], y: Float[Tensor, "*m n o"]) -> Float[Tensor, "*m n"]:
+    def log_prob(self, x: Float[Tensor, "n *shape"], params: Float[Tensor, "*m n p"]) -> Float[Tensor, "*m n"]:
         r"""Returns $\log p(x \mid z)$."""
-        d = len(self.shape)
-        weights, means, scales = self.read(y)
-        t, inverse = self.inputs(x).unsqueeze(-d - 1), (-scales).exp()
-        lowest, highest = t < self.reach - 1, t > 1 - self.reach
-        logs = torch.where(highest, 0.0, F.logsigmoid((t + self.reach - means) * inverse))
-        logs = logs + torch.where(lowest, 0.0, F.logsigmoid((means + self.reach - t) * inverse))
-        inside = (-torch.expm1(-2 * self.reach * inverse)).log()
-        logs = weights + logs + torch.where(lowest | highest, 0.0, inside)
-        each = logs.logsumexp(-d - 1).sum([*range(-d, 0)])
-        return each - math.prod(self.shape) * math.log(self.levels.width)
+        d, h = len(self.shape), self.half_step
+        log_weights, means, log_scales = self._mixture(params)
+        t, inverse = self.normalize(x).unsqueeze(-d - 1), (-log_scales).exp()
+        lowest, highest = t < h - 1, t > 1 - h
+        logs = torch.where(highest, 0.0, F.logsigmoid((t + h - means) * inverse))
+        logs = logs + torch.where(lowest, 0.0, F.logsigmoid((means + h - t) * inverse))
+        inside = (-torch.expm1(-2 * h * inverse)).log()
+        logs = log_weights + logs + torch.where(lowest | highest, 0.0, inside)
+        log_probs = logs.logsumexp(-d - 1).sum([*range(-d, 0)])
+        return log_probs - math.prod(self.shape) * math.log(self.dequantizer.width)
 
-    def mean(self, y: Float[Tensor, "n o"]) -> Float[Tensor, "n *shape"]:
-        r"""Returns the mean of the logistics, cut off at the ends: that of the levels to within half a step.
+    def mean(self, params: Float[Tensor, "n p"]) -> Float[Tensor, "n *shape"]:
+        r"""Returns the mean of the logistics censored to [-1, 1], which is within half a step of the levels' mean.
 
         $$-1 + \sum_m \pi_m s_m \Bigl[\log(1 + e^{(\mu_m + 1) / s_m}) - \log(1 + e^{(\mu_m - 1) / s_m})\Bigr]$$
         """
-        weights, means, scales = self.read(y)
-        above, below = (F.softplus((means + end) * (-scales).exp()) for end in (1, -1))
-        t = (weights.exp() * scales.exp() * (above - below)).sum(1) - 1
-        return self.levels.low + (t + 1) / 2 * (self.levels.high - self.levels.low)
+        log_weights, means, log_scales = self._mixture(params)
+        above, below = (F.softplus((means + end) * (-log_scales).exp()) for end in (1, -1))
+        t = (log_weights.exp() * log_scales.exp() * (above - below)).sum(1) - 1
+        return self.dequantizer.low + (t + 1) / 2 * (self.dequantizer.high - self.dequantizer.low)
 
-    def sample(self, y: Float[Tensor, "n o"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
-        """Draws levels, and a place in the cell of each."""
-        weights, means, scales = self.read(y)
-        u = uniform_noise(len(y), 3, *self.shape, seed=seed, stream=stream, first=first, dtype=y.dtype, device=y.device)
-        which = (u[:, :1] > weights.exp().cumsum(1)[:, :-1]).sum(1, keepdim=True)
-        mean, scale = (z.gather(1, which).squeeze(1) for z in (means, scales.exp()))
+    def sample(self, params: Float[Tensor, "n p"], *, seed: int, stream: int, first: int) -> Float[Tensor, "n *shape"]:
+        """Draws levels, and a uniform position in the cell of each."""
+        log_weights, means, log_scales = self._mixture(params)
+        u = uniform_noise(
+            len(params), 3, *self.shape, seed=seed, stream=stream, first=first, dtype=params.dtype, device=params.device
+        )
+        component = (u[:, :1] > log_weights.exp().cumsum(1)[:, :-1]).sum(1, keepdim=True)
+        mean, scale = (z.gather(1, component).squeeze(1) for z in (means, log_scales.exp()))
         t = mean + scale * u[:, 1].logit()
-        place = ((t + 1) / (2 * self.reach)).round().clamp(0, self.levels.levels - 1)
-        return self.levels.low + self.levels.width * (place + u[:, 2] - 0.5)
+        level = ((t + 1) / (2 * self.half_step)).round().clamp(0, self.dequantizer.levels - 1)
+        return self.dequantizer.low + self.dequantizer.width * (level + u[:, 2] - 0.5)
 
-
-def _level_likelihood_claims() -> Iterator[Claim]:
-    """The laws that the likelihood of levels obeys."""
-    levels = Dequantizer(levels=4, low=2.0, high=5.0)
-    model = DiscretizedLogisticLikelihood((2,), levels, components=2)
-    outputs = transformed(lambda y: y.tanh() / 2, "n 12")
-
-    def inner(y: Tensor) -> Tensor:
-        return model.to(y).log_prob(y.new_tensor([[3.0, 5.0]]).expand(len(y), 2), y)
-
-    def written_out(y: Tensor) -> Tensor:
-        weights, means, scales = y.unflatten(-1, (3, 2, 2)).unbind(1)
-        means, scales = means + y.new_tensor([[-1 / 3], [1 / 3]]), (scales - 1).exp()
-        upper, lower = (((y.new_tensor(t) - means) / scales).sigmoid() for t in ([0.0, 9e9], [-2 / 3, 2 / 3]))
-        return (weights.softmax(1) * (upper - lower)).sum(1).log().sum(1)
-
-    yield Claim(replace(agreement(other=written_out), cases=20), inner, outputs, name="LevelLikelihood.log_prob")
-
-    def moved(y: Tensor) -> Tensor:
-        return model.to(y).log_prob(y.new_tensor([[3.4, 4.6]]).expand(len(y), 2), y)
-
-    yield Claim(replace(agreement(other=inner), cases=10), moved, outputs, name="LevelLikelihood, constant on cells")
+    def _mixture(self, params: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        r"""$\log \pi$, $\mu$ and $\log s$, (*m, components, *shape); scales are bounded from below, relative to $h$."""
+        axis = -len(self.shape) - 1
+        weights, means, scales = params.unflatten(-1, (3, self.num_components, *self.shape)).unbind(axis - 1)
+        log_scales = (scales - 1).clamp(math.log(self.half_step) - 3, 7)
+        return weights.log_softmax(axis), means + self.initial_means, log_scales
 
 
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _likelihoods_claims()
-    yield from _level_likelihood_claims()
+    """Examples do not mix."""
+    inputs = transformed(torch.sigmoid, "n 3")
+    for likelihood in (
+        GaussianLikelihood((3,)),
+        HeteroscedasticGaussianLikelihood((3,)),
+        BernoulliLikelihood((3,)),
+        DiscretizedLogisticLikelihood((3,), Dequantizer(levels=4)),
+    ):
+        params = transformed(torch.tanh, f"n {likelihood.num_params}")
+        yield Claim(batch_independence(), likelihood.log_prob, (inputs, params), name=type(likelihood).__name__)

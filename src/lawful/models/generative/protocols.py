@@ -1,12 +1,9 @@
-"""What a generative model promises: samples, and likelihoods or bounds on them, in the units of the data.
-
-How networks are told labels: as a 1 among 0s, beside numbers or as planes beside channels.
-"""
+"""Protocols of generative models, sample shapes and class labels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -14,135 +11,186 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lawful.functions._validation import unless_traced
 from lawful.functions.estimate import LogProbEstimate
 from lawful.functions.random import categorical_noise
-from lawful.laws import Claim, agreement, shape
+from lawful.laws import Claim, batch_independence, shape
 
 
 @runtime_checkable
 class SupportsSample(Protocol):
-    """Draws samples; sample $i$ of a seed has the same noise whatever the others are."""
+    """A model that draws samples; with a seed, sample $i$ does not depend on the number of samples."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a sample."""
+        """Shape of a sample."""
         ...
 
     def sample(
-        self, n: int, seed: int = 0, *, first: int = 0, labels: Int[Tensor, " n"] | None = None
-    ) -> Float[Tensor, "n *shape"]:
-        """Draws the samples `first` to `first + n - 1` of a seed, each of its label where the model knows labels."""
+        self,
+        n: int | Sequence[int],
+        seed: int | None = None,
+        *,
+        first: int = 0,
+        labels: Int[Tensor, "*n"] | None = None,
+    ) -> Float[Tensor, "*n *shape"]:
+        """Draws samples.
+
+        Args:
+            n: Number of samples, or a shape such as `(100,)`.
+            seed: Random seed. None draws one from torch's generator.
+            first: Index of the first sample of the seed.
+            labels: Class of each sample, for conditional models.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsLogProb(Protocol):
-    """Knows how probable an example is."""
+    """A model with an exact density."""
 
-    def log_prob(
-        self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None, seed: int = 0
-    ) -> LogProbEstimate:
+    def log_prob(self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, " n"]:
         """Returns the log-density of each example, in nats."""
         ...
 
 
 @runtime_checkable
-class SupportsELBO(Protocol):
-    """Knows how probable an example is at least."""
+class SupportsLogProbEstimate(Protocol):
+    """A model whose density is estimated, with a standard error."""
 
-    def elbo(
+    def log_prob_estimate(
         self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None, seed: int = 0
     ) -> LogProbEstimate:
-        """Returns a lower bound on the log-density of each example, in nats."""
+        """Returns an estimate of the log-density of each example, in nats."""
         ...
 
 
-def finite(x: Float[Tensor, "n *shape"]) -> None:
-    """Refuses examples that have no likelihood."""
+@runtime_checkable
+class SupportsELBO(Protocol):
+    """A model with a lower bound on the log-density."""
+
+    def elbo(self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, " n"]:
+        """Returns a one-sample estimate of the lower bound of each example, in nats."""
+        ...
+
+    def elbo_estimate(
+        self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None, seed: int = 0
+    ) -> LogProbEstimate:
+        """Returns an estimate of the lower bound of each example, in nats."""
+        ...
+
+
+def _sample_shape(n: int | Sequence[int]) -> tuple[int, ...]:
+    """The shape of a batch of samples."""
+    sample_shape = (n,) if isinstance(n, int) else tuple(n)
+    if min(sample_shape, default=0) < 0:
+        raise ValueError(f"expected n >= 0 or a sample shape, got {n}")
+    return sample_shape
+
+
+def _check_shape(x: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(x.shape[1:]) != shape:
+        sizes = ", ".join(map(str, shape))
+        raise ValueError(f"expected x of shape (n, {sizes}), got {tuple(x.shape)}")
+
+
+@unless_traced
+def _check_finite(x: Tensor) -> None:
     if not bool(x.isfinite().all()):
-        raise ValueError("finite examples were wanted: got NaN or infinite ones")
+        raise ValueError("expected finite examples, got NaN or infinity")
 
 
-def unconditional(labels: Tensor | None) -> None:
-    """Refuses labels, for a model that knows none."""
+def _check_sizes(shape: tuple[int, ...], num_classes: int = 0) -> None:
+    if not shape or min(shape) < 1:
+        raise ValueError(f"expected a shape of sizes >= 1, got {shape}")
+    if num_classes < 0:
+        raise ValueError(f"expected num_classes >= 0, got {num_classes}")
+
+
+def _check_unlabeled(labels: Tensor | None) -> None:
+    """Rejects labels for an unconditional model."""
     if labels is not None:
-        raise ValueError("this model knows no labels: it was fitted without")
+        raise ValueError("the model is unconditional (num_classes=0): it takes no labels")
 
 
-def one_hot_labels(
-    labels: Int[Tensor, " n"] | None, n: int, *, classes: int, like: Tensor
+def _check_labels(labels: Tensor, n: int, num_classes: int) -> None:
+    if tuple(labels.shape) != (n,):
+        raise ValueError(f"expected labels of shape ({n},), got {tuple(labels.shape)}")
+    if n and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+        low, high = int(labels.min()), int(labels.max())
+        raise ValueError(f"expected labels from 0 to {num_classes - 1}, got {low} to {high}")
+
+
+def _one_hot_labels(
+    labels: Int[Tensor, " n"] | None, n: int, *, num_classes: int, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "n c"] | None:
-    """Returns labels as a 1 among 0s, and nothing for a model that knows none.
+    """Returns validated one-hot labels, or None for an unconditional model.
 
     Args:
-        labels: The labels.
-        n: How many were wanted.
-        classes: How many classes the model knows; 0 for none.
-        like: The precision is that of this.
+        labels: Class of each example.
+        n: Number of examples.
+        num_classes: Number of classes of the model; 0 if it is unconditional.
+        dtype: Data type. Defaults to torch's default.
 
     Examples:
-        >>> one_hot_labels(torch.tensor([1, 0]), 2, classes=3, like=torch.zeros(1))
+        >>> _one_hot_labels(torch.tensor([1, 0]), 2, num_classes=3)
         tensor([[0., 1., 0.],
                 [1., 0., 0.]])
     """
-    if not classes:
-        return unconditional(labels)
+    if not num_classes:
+        return _check_unlabeled(labels)
     if labels is None:
-        raise ValueError(f"labels were wanted: the model is of {classes} classes")
-    if len(labels) != n:
-        raise ValueError(f"a label for each of {n} examples was wanted: got {len(labels)}")
-    if n and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        raise ValueError(f"labels are from 0 to {classes - 1}: got {int(labels.min())} to {int(labels.max())}")
-    return F.one_hot(labels.long(), classes).to(like.dtype)
+        raise ValueError(f"labels are required: the model is conditional (num_classes={num_classes})")
+    _check_labels(labels, n, num_classes)
+    return F.one_hot(labels.long(), num_classes).to(torch.get_default_dtype() if dtype is None else dtype)
 
 
-def beside(x: Float[Tensor, "n *shape"], labels: Float[Tensor, "n c"] | None) -> Float[Tensor, "n ..."]:
-    """Puts labels after the flattened entries of examples; without labels, examples stay as they are."""
+def _append_labels(x: Float[Tensor, "n *shape"], labels: Float[Tensor, "n c"] | None) -> Float[Tensor, "n ..."]:
+    """Flattens examples and appends their one-hot labels; returns `x` without labels."""
     return x if labels is None else torch.cat([x.flatten(1), labels], 1)
 
 
+def _class_frequencies(labels: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, " c"]:
+    """Returns the relative frequency of each class."""
+    return torch.bincount(labels, minlength=num_classes) / len(labels)
+
+
 def sample_labels(
-    n: int, frequencies: Float[Tensor, " c"], *, seed: int, stream: int, first: int
+    n: int, frequencies: Float[Tensor, " c"], *, seed: int, stream: int = 1, first: int = 0
 ) -> Int[Tensor, " n"] | None:
-    """Draws labels as often as they are frequent; none for a model that knows none."""
+    """Draws labels by their class frequencies; returns None for an unconditional model."""
     if not len(frequencies):
         return None
-    drawn = categorical_noise(n, frequencies.double().cpu(), seed=seed, stream=stream, first=first)
-    return drawn.to(frequencies.device)
+    labels = categorical_noise(n, frequencies.double().cpu(), seed=seed, stream=stream, first=first)
+    return labels.to(frequencies.device)
 
 
-class LabelPlanes(nn.Module):
-    """Makes a channel of each label, the same everywhere, of what `beside` put together.
+class LabelChannels(nn.Module):
+    """Turns the output of `_append_labels` into an example with one constant channel per class.
 
     Args:
-        shape: The shape of an example, channels first.
-        classes: How many classes there are.
+        shape: Shape of an example, channels first.
+        num_classes: Number of classes.
 
     Examples:
-        >>> LabelPlanes((1, 2, 2), 3)(torch.tensor([[5.0, 6.0, 7.0, 8.0, 0.0, 1.0, 0.0]]))[0, :, 0]
+        >>> LabelChannels((1, 2, 2), 3)(torch.tensor([[5.0, 6.0, 7.0, 8.0, 0.0, 1.0, 0.0]]))[0, :, 0]
         tensor([[5., 6.],
                 [0., 0.],
                 [1., 1.],
                 [0., 0.]])
     """
 
-    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+    def __init__(self, shape: tuple[int, ...], num_classes: int) -> None:
         super().__init__()
-        self.shape, self.classes = shape, classes
+        self.shape, self.num_classes = shape, num_classes
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n ..."]:
-        """Sets labels beside the channels."""
+        """Appends the labels to the channels."""
         d, (_, *space) = math.prod(self.shape), self.shape
-        planes = x[:, d:].reshape(len(x), self.classes, *[1] * len(space)).expand(-1, -1, *space)
-        return torch.cat([x[:, :d].reshape(len(x), *self.shape), planes], 1)
+        channels = x[:, d:].reshape(len(x), self.num_classes, *[1] * len(space)).expand(-1, -1, *space)
+        return torch.cat([x[:, :d].reshape(len(x), *self.shape), channels], 1)
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that labels beside examples obey."""
-    planes = LabelPlanes((2, 3), 2)
-
-    def one_by_one(x: Tensor) -> Tensor:
-        rows = [torch.cat([row[:6].reshape(2, 3), row[6:].repeat_interleave(3).reshape(2, 3)]) for row in x]
-        return torch.stack(rows)
-
-    yield Claim(agreement(other=one_by_one), planes, shape("n 8"), name="LabelPlanes")
+    """Examples do not mix."""
+    yield Claim(batch_independence(), LabelChannels((2, 3), 2), shape("n 8"), name="LabelChannels")

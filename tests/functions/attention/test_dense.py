@@ -122,7 +122,7 @@ def test_a_bias_can_be_learned(kernel):
             torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS.values(), partial(window_attention, mask=Mask(causal=True, window=50))])
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), partial(sliding_window_attention, mask=Mask(causal=True, window=50))])
 def test_a_few_queries_over_many_keys_see_what_they_see_in_the_full_pass(kernel):
     q, k, v = qkv(9, 9)
     call = partial(kernel, mask=CAUSAL) if not isinstance(kernel, partial) else kernel
@@ -179,7 +179,7 @@ def test_errors_say_what_was_wanted_and_what_came():
         with pytest.raises(ValueError, match="got h=4, g=3"):
             kernel(q, k, v)
     with pytest.raises(ValueError, match="a mask with a window: got none"):
-        window_attention(q, q, q, mask=CAUSAL)
+        sliding_window_attention(q, q, q, mask=CAUSAL)
     with pytest.raises(ValueError, match="size must be at least 1: got 0"):
         ChunkedAttention(size=0)
     with pytest.raises(ValueError, match="block must be at least 1: got -1"):
