@@ -15,6 +15,8 @@ from pathlib import Path
 
 import torch
 import torch._dynamo  # every optimizer imports it: import it once, before forking
+import torch.distributed.fsdp
+import torch.distributed.tensor
 from torch import nn
 
 from lawful.data.batches import ShuffledBatches

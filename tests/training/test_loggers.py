@@ -249,7 +249,7 @@ def test_the_cursor_is_restored_after_an_error(tmp_path, error):
     os.close(master)
     assert process.wait() != 0
     assert b"step 1 of 5" in output
-    assert output.rindex(b"\x1b[?25h") > said.rindex(b"\x1b[?25l")
+    assert output.rindex(b"\x1b[?25h") > output.rindex(b"\x1b[?25l")
 
 
 def test_a_shared_console_is_restored(tmp_path):

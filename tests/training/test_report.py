@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful.checking.verdict import Counterexample, Value, Verdict
+from lawful.checking.verdict import Counterexample, TensorValue, Verdict
 from lawful.training.report import (
     _chart_html,
     _charts,
@@ -138,7 +138,7 @@ def realistic(path):
 
 
 def verdicts():
-    inputs = (Value("x", "float64", (1, 2, 1), [[[0.0], [1.0]]]),)
+    inputs = (TensorValue("x", "float64", (1, 2, 1), [[[0.0], [1.0]]]),)
     found = Counterexample("differs", inputs, index=(0, 0, 0), left=0.5, right=0.0, noise=1e-16, times=5e15, case=3)
     formula = "f(x)_{<=t} does not depend on x_{>t}"
     past = Verdict("refuted", "causality", formula, "Mean", cases=20, counterexample=found)

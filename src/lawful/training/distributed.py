@@ -251,11 +251,12 @@ class _MultiProcess(_SingleProcess, ABC):
     def _exit_reasons(self) -> dict[int, str]:
         """Returns the reasons of the processes that ended, by rank."""
         reasons, deadline = {self.rank: ""}, time.monotonic() + _EXIT_NOTE_SECONDS
-        for rank in range(self.world_size):
-            key = f"exit/{rank}"
-            with suppress(RuntimeError):  # the process was killed, or the store with it
-                self.store.wait([key], timedelta(seconds=max(0.05, deadline - time.monotonic())))
-                reasons[rank] = self.store.get(key).decode()
+        with suppress(RuntimeError):  # the store is lost too
+            while len(reasons) < self.world_size and time.monotonic() < deadline:
+                for rank in range(self.world_size):
+                    if rank not in reasons and self.store.check([f"exit/{rank}"]):
+                        reasons[rank] = self.store.get(f"exit/{rank}").decode()
+                time.sleep(0.05)
         return reasons
 
     def close(self, *, failed: bool) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from lawful.checking.formatting import number
+from lawful.checking.formatting import format_number
 
 if TYPE_CHECKING:
     from lawful.training.run import Run
@@ -309,7 +309,7 @@ class ConsoleLogger:
         if last <= first or now <= then:
             return []
         speed = (last - first) / (now - then)
-        texts = [f"{number(speed)} steps/s" if speed >= 1 else f"{number(1 / speed)} s/step"]
+        texts = [f"{format_number(speed)} steps/s" if speed >= 1 else f"{format_number(1 / speed)} s/step"]
         if self._total is not None and self._step < self._total:
             texts.append(f"{_format_duration((self._total - self._step) / speed)} left")
         return texts
@@ -318,7 +318,7 @@ class ConsoleLogger:
         """Returns the step and its metrics, and the validation metrics since the last line."""
         metrics = dict(self._latest) | (self._validation if self._validation_step > self._printed_step else {})
         self._printed_step = self._step
-        texts = [f"{name} {number(value)}" for name, value in metrics.items()]
+        texts = [f"{name} {format_number(value)}" for name, value in metrics.items()]
         more = [f"and {len(texts) - _MAX_METRICS} more"] if len(texts) > _MAX_METRICS else []
         return "  ".join([self._position(), *texts[:_MAX_METRICS], *more, *self._speed()])
 
@@ -326,14 +326,14 @@ class ConsoleLogger:
         """Returns the rows of the live display."""
         width = max(0, min(_WIDTH, self.console.width - 60))
         done = round(width * min(1.0, self._step / self._total)) if self._total else 0
-        history = f"{number(self._losses[-1])} {_sparkline(self._losses)}" if self._losses else "-"
+        history = f"{format_number(self._losses[-1])} {_sparkline(self._losses)}" if self._losses else "-"
         others = [k for k in self._latest if k != self._name and not k.startswith(_VALIDATION)]
         rows = [
             ["━" * done + "─" * (width - done), self._position(), *self._speed()],
-            [f"{self._name} {history}", *(f"{name} {number(self._latest[name])}" for name in others)],
+            [f"{self._name} {history}", *(f"{name} {format_number(self._latest[name])}" for name in others)],
         ]
         if self._validation:
-            validation = [f"{name} {number(value)}" for name, value in self._validation.items()]
+            validation = [f"{name} {format_number(value)}" for name, value in self._validation.items()]
             rows.append([*validation, f"(step {self._validation_step:,})"])
         texts = [Text(self._printable("  ".join(filter(None, row))), no_wrap=True, overflow="crop") for row in rows]
         texts[0].stylize("cyan", 0, done)

@@ -18,7 +18,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from lawful.checking.formatting import details, number, one_line, summary
+from lawful.checking.formatting import format_number, report_summary, verdict_details, verdict_line
 from lawful.checking.verdict import Report, Verdict
 from lawful.training.loggers import _format_duration
 from lawful.training.storage import _write_file
@@ -486,7 +486,7 @@ def _format(leaf: Any) -> str:
     if isinstance(leaf, Mapping) and "value" in leaf:
         return _format(leaf["value"])
     if isinstance(leaf, float):
-        return number(leaf)
+        return format_number(leaf)
     return leaf if isinstance(leaf, str) else json.dumps(leaf, ensure_ascii=False, default=str)
 
 
@@ -537,14 +537,14 @@ def _laws_html(verdicts: Sequence[Verdict]) -> str:
     if not verdicts:
         return ""
     total = Report(tuple(verdicts), seconds=sum(v.seconds for v in verdicts))
-    return f"<p>{_escape(summary(total))}</p>" + "".join(map(_law_html, verdicts))
+    return f"<p>{_escape(report_summary(total))}</p>" + "".join(map(_law_html, verdicts))
 
 
 def _law_html(verdict: Verdict) -> str:
     line = (
-        f"<span class='status {_escape(verdict.status)}'>{_escape(verdict.status)}</span> {_escape(one_line(verdict))}"
+        f"<span class='status {_escape(verdict.status)}'>{_escape(verdict.status)}</span> {_escape(verdict_line(verdict))}"
     )
-    lines = [verdict.formula, *(line for line in details(verdict) if line != verdict.formula)]
+    lines = [verdict.formula, *(line for line in verdict_details(verdict) if line != verdict.formula)]
     state = " open" if verdict.failed else ""
     return f"<details{state}><summary>{line}</summary><pre>{_escape(chr(10).join(lines))}</pre></details>"
 
