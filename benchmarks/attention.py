@@ -1,13 +1,12 @@
-"""What attention costs: a layer against its peers, the window against a mask, and how time and memory grow.
+"""Time and memory of attention: a layer against its peers, a window against a full mask, growth with length.
 
-Run `python benchmarks/attention.py`, or name some of the tables: `python benchmarks/attention.py window`. All is in
-float32, on one thread, forward and backward. `layer` is a whole layer of multi-head attention against
-`torch.nn.MultiheadAttention` and x-transformers' `Attention` of the same sizes, without biases, which run in turn in
-one process; the peers' outputs with the same weights are checked to be ours. In the other tables every row
-takes the output's sum back to queries, keys and values, in processes of its own: one for
-the processor time, the best of some runs, and one for the memory. That is what the largest resident size of the
-process (`ru_maxrss`) grew by, less the inputs; tensors there are returned to the system as soon as they are freed
-(`MALLOC_MMAP_THRESHOLD_`), so that it is what is needed at once and not what an allocator holds back.
+Run `python benchmarks/attention.py`, or name some tables: `python benchmarks/attention.py window`. Everything runs in
+float32 on one thread, forward and backward. `layer` compares `MultiHeadAttention` with `torch.nn.MultiheadAttention`
+and x-transformers' `Attention` of the same sizes, without bias, in turn in one process; the outputs with the same
+weights are checked to be equal. In the other tables each row differentiates the sum of the output with respect to
+queries, keys and values, in processes of its own: one for the processor time (the best of some runs), one for the
+memory, which is the growth of the peak resident size (`ru_maxrss`) without the inputs; freed tensors are returned to
+the system at once (`MALLOC_MMAP_THRESHOLD_`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from torch.utils.checkpoint import checkpoint
 from lawful.blocks import MultiHeadAttention
 from lawful.functions.attention import (
     CAUSAL,
-    NO_MASK,
     ChunkedAttention,
     LinearAttention,
     Mask,
@@ -42,29 +40,29 @@ HEADS, SIZE = 4, 32
 WINDOW = Mask(causal=True, window=128)
 
 
-def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def full_mask_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """PyTorch's attention with the window as a full mask."""
     n = q.shape[-2]
-    seen = torch.ones(n, n, dtype=torch.bool).tril_().triu_(1 - WINDOW.window)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    visible = torch.ones(n, n, dtype=torch.bool).tril_().triu_(1 - WINDOW.window)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
 
 
-def padded(q: Tensor) -> Mask:
+def padded_mask(q: Tensor) -> Mask:
     return CAUSAL & Mask(padding=torch.ones(q.shape[0], q.shape[-2], dtype=torch.bool))
 
 
 KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "PyTorch, full mask": masked,
+    "PyTorch, full mask": full_mask_attention,
     "sliding_window_attention": lambda q, k, v: sliding_window_attention(q, k, v, mask=WINDOW),
-    "reference_attention": lambda q, k, v: reference_attention(q, k, v, mask=padded(q)),
-    "fused_attention": lambda q, k, v: fused_attention(q, k, v, mask=padded(q)),
-    "ChunkedAttention": lambda q, k, v: ChunkedAttention()(q, k, v, mask=padded(q)),
-    "LinearAttention": lambda q, k, v: LinearAttention()(q, k, v, mask=padded(q)),
+    "reference_attention": lambda q, k, v: reference_attention(q, k, v, mask=padded_mask(q)),
+    "fused_attention": lambda q, k, v: fused_attention(q, k, v, mask=padded_mask(q)),
+    "ChunkedAttention": lambda q, k, v: ChunkedAttention()(q, k, v, mask=padded_mask(q)),
+    "LinearAttention": lambda q, k, v: LinearAttention()(q, k, v, mask=padded_mask(q)),
 }
 
 
-def measured(name: str, n: int, runs: int) -> tuple[float, float]:
-    """The seconds of a forward and backward pass, and the MB it needed beyond its inputs, in this process."""
+def measure_here(name: str, n: int, runs: int) -> tuple[float, float]:
+    """Returns the seconds of a forward and backward pass and its memory in MB, measured in this process."""
     torch.manual_seed(0)
 
     def work(n: int) -> float:
@@ -81,16 +79,16 @@ def measured(name: str, n: int, runs: int) -> tuple[float, float]:
     return seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10 - inputs
 
 
-def apart(name: str, n: int, runs: int = 1) -> tuple[float, float]:
-    """The same, each in a process of its own."""
+def measure_in_processes(name: str, n: int, runs: int = 1) -> tuple[float, float]:
+    """Measures time and memory in one process each."""
 
-    def started(runs: int, **settings: str) -> tuple[float, float]:
+    def run(runs: int, **settings: str) -> tuple[float, float]:
         command = [sys.executable, __file__, "--one", json.dumps([name, n, runs])]
         environment = os.environ | settings
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
         return tuple(json.loads(done.stdout))
 
-    return started(runs)[0], started(1, MALLOC_MMAP_THRESHOLD_="65536")[1]
+    return run(runs)[0], run(1, MALLOC_MMAP_THRESHOLD_="65536")[1]
 
 
 LAYERS = ((12, 64, 128, 4), (8, 256, 256, 8), (1, 1024, 256, 8), (4, 128, 768, 12))
@@ -98,7 +96,7 @@ LAYERS = ((12, 64, 128, 4), (8, 256, 256, 8), (1, 1024, 256, 8), (4, 128, 768, 1
 
 
 def layers(d: int, heads: int, causal: bool, n: int) -> dict[str, tuple[nn.Module, Callable[[Tensor], Tensor]]]:
-    """Our layer, PyTorch's and x-transformers', with one set of weights."""
+    """Our layer, PyTorch's and x-transformers', with the same weights."""
     from x_transformers.x_transformers import Attention  # here: importing it would hide the memory of the other tables
 
     ours = MultiHeadAttention(d, num_heads=heads, bias=False)
@@ -110,21 +108,20 @@ def layers(d: int, heads: int, causal: bool, n: int) -> dict[str, tuple[nn.Modul
         torchs.out_proj.weight.copy_(weights[3])
         for name, weight in zip(("to_q", "to_k", "to_v", "to_out"), weights, strict=True):
             theirs.get_submodule(name).weight.copy_(weight)
-    mask = CAUSAL if causal else NO_MASK
-    unseen = nn.Transformer.generate_square_subsequent_mask(n) if causal else None
+        hidden = nn.Transformer.generate_square_subsequent_mask(n) if causal else None
     return {
-        "lawful": (ours, lambda x: ours(x, mask=mask)),
+        "lawful": (ours, lambda x: ours(x, is_causal=causal)),
         "nn.MultiheadAttention": (
             torchs,
-            lambda x: torchs(x, x, x, attn_mask=unseen, is_causal=causal, need_weights=False)[0],
+            lambda x: torchs(x, x, x, attn_mask=hidden, is_causal=causal, need_weights=False)[0],
         ),
         "x-transformers": (theirs, theirs),
     }
 
 
 def layer() -> None:
-    print("\nA layer of self-attention: milliseconds of both, the ratio, and its middle half\n")
-    print("| batch, n, width, heads, mask, peer | lawful | peer | ratio | middle half |\n|---|---|---|---|---|")
+    print("\nA layer of self-attention: milliseconds, ratio, interquartile range\n")
+    print("| batch, n, width, heads, mask, peer | lawful | peer | ratio | interquartile range |\n|---|---|---|---|---|")
     for batch, n, d, heads in LAYERS:
         for causal in (False, True):
             torch.manual_seed(0)
@@ -143,10 +140,13 @@ def layer() -> None:
 
 
 def window() -> None:
-    print(f"\nA causal window of {WINDOW.window}: seconds and MB, and how many times less than with a full mask\n")
-    print("| n | full mask, s | MB | window, s | MB | faster | leaner |\n|---|---|---|---|---|---|---|")
+    print(f"\nA causal window of {WINDOW.window}: seconds and MB, and the factor saved against a full mask\n")
+    print("| n | full mask, s | MB | window, s | MB | speedup | memory factor |\n|---|---|---|---|---|---|---|")
     for n in (1024, 2048, 4096, 8192):
-        (s0, m0), (s1, m1) = apart("PyTorch, full mask", n), apart("sliding_window_attention", n, 3)
+        (s0, m0), (s1, m1) = (
+            measure_in_processes("PyTorch, full mask", n),
+            measure_in_processes("sliding_window_attention", n, 3),
+        )
         print(f"| {n} | {s0:.3f} | {m0:.1f} | {s1:.3f} | {m1:.1f} | {s0 / s1:.1f} | {m0 / m1:.1f} |", flush=True)
 
 
@@ -154,7 +154,7 @@ def curve(title: str, names: list[str], lengths: tuple[int, ...]) -> None:
     print(f"\n{title}\n")
     print("| n |" + "".join(f" {name}, s | MB |" for name in names) + "\n|---|" + "---|---|" * len(names))
     for n in lengths:
-        found = [apart(name, n) for name in names]
+        found = [measure_in_processes(name, n) for name in names]
         print(f"| {n} |" + "".join(f" {s:.3f} | {m:.1f} |" for s, m in found), flush=True)
 
 
@@ -163,21 +163,23 @@ TABLES: dict[str, Callable[[], None]] = {
     "window": window,
     "chunked": lambda: curve(
         "Exact attention under a causal and padded mask",
-        ["plain_attention", "fused_attention", "Chunked"],
+        ["reference_attention", "fused_attention", "ChunkedAttention"],
         (1024, 2048, 4096, 8192),
     ),
-    "linear": lambda: curve("Linear attention, causal and padded", ["Linear"], (2048, 4096, 8192, 16384, 32768)),
+    "linear": lambda: curve(
+        "Linear attention, causal and padded", ["LinearAttention"], (2048, 4096, 8192, 16384, 32768)
+    ),
 }
 
 
-def main(wanted: list[str]) -> None:
+def main(names: list[str]) -> None:
     torch.set_num_threads(1)
-    if wanted[:1] == ["--one"]:
-        print(json.dumps(measured(*json.loads(wanted[1]))))
+    if names[:1] == ["--one"]:
+        print(json.dumps(measure_here(*json.loads(names[1]))))
         return
     print(f"torch {torch.__version__}, one thread, forward and backward; kernels have {HEADS} heads of {SIZE}")
     for name, table in TABLES.items():
-        if not wanted or name in wanted:
+        if not names or name in names:
             table()
 
 

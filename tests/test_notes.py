@@ -21,7 +21,7 @@ NOTES = (
     "Deep learning notes",
 )
 HEADER, RULE = ["what", "in lawful"], ["---", "---"]
-NAME = re.compile(r"`(lawful[^`]*)`")
+NAME = re.compile(r"`((?:lawful|torch)\b[^`]*)`")
 LATER = {
     "attention",
     "circuits",

@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from lawful import check, shape
-from lawful.blocks import SAME, BatchNorm, Bilinear, Convolution, Dense, MaxPool
 from lawful.functions import cross_entropy, kl_divergence
 from lawful.laws import (
     additivity,
@@ -64,17 +63,17 @@ def deep_network():
 
 def dead_layer():
     """Never active: what comes in is not negative, and its parameters are."""
-    layer = Dense(2, 2, activation=torch.relu)
+    layer = nn.Linear(2, 2)
     nn.init.uniform_(layer.weight, -1.0, -0.5)
     nn.init.uniform_(layer.bias, -1.0, -0.5)
-    return nn.Sequential(nn.ReLU(), layer)
+    return nn.Sequential(nn.ReLU(), layer, nn.ReLU())
 
 
 def half_distance(x, y):
     return (x - y).abs().sqrt().sum(-1) ** 2
 
 
-BILINEAR = Bilinear((2, 2), 1, bias=False)
+BILINEAR = nn.Bilinear(2, 2, 1, bias=False)
 
 
 def scores(x):
@@ -101,24 +100,24 @@ DENIED = {
     "the loss of a deep network is convex": (convexity(), loss_of_a_deep_network, shape("4")),
     "ReLU is additive": (additivity(), torch.relu, shape("b 2")),
     "ReLU is bounded": (boundedness(high=1e3), torch.relu, shape("b 2")),
-    "an affine map is linear": (linearity(), Dense(2, 2), shape("b 2")),
-    "an affine map is additive": (additivity(), Dense(2, 2), shape("b 2")),
+    "an affine map is linear": (linearity(), nn.Linear(2, 2), shape("b 2")),
+    "an affine map is additive": (additivity(), nn.Linear(2, 2), shape("b 2")),
     "a network with an activation is linear": (linearity(), deep_network(), shape("b 2")),
-    "a dense layer is local": (locality(radius=1, axis=-1), Dense(4, 4), shape("b 4")),
+    "a dense layer is local": (locality(radius=1, axis=-1), nn.Linear(4, 4), shape("b 4")),
     "softmax acts entry by entry": (locality(radius=0, axis=-1), partial(torch.softmax, dim=-1), shape("b 4")),
     "dead units learn": (every_parameter_receives_a_gradient(), dead_layer(), shape("b 2")),
-    "max pooling is linear": (linearity(), MaxPool((2,)), shape("b 1 4")),
+    "max pooling is linear": (linearity(), nn.MaxPool1d(2), shape("b 1 4")),
     "every convolution is causal": (
         causality(time=2),
-        Convolution(1, 1, kernel=(3,), padding=SAME),
+        nn.Conv1d(1, 1, 3, padding=1),
         shape("b 1 4"),
     ),
     "convolution is equivariant to rotation": (
         equivariance(sample=quarter_turns, act=turn),
-        Convolution(1, 1, kernel=(3, 3), padding=SAME),
+        nn.Conv2d(1, 1, 3, padding=1),
         shape("b 1 3 3"),
     ),
-    "a batch norm keeps samples apart": (batch_independence(), BatchNorm(2), shape("b:2..3 2")),
+    "a batch norm keeps samples apart": (batch_independence(), nn.BatchNorm1d(2), shape("b:2..3 2")),
     "scores through a matrix are symmetric": (symmetry(), scores, shape("b 3 2")),
     "scores through a matrix are not negative": (non_negativity(), scores, shape("b 3 2")),
 }

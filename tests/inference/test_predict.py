@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.blocks import Dropout, monte_carlo
+from lawful.blocks import monte_carlo
 from lawful.functions import identity
 from lawful.inference import class_spread, mc_dropout_predict, predict, value_spread
 from lawful.models import MLP, MLPConfig
@@ -10,7 +10,7 @@ from lawful.models import MLP, MLPConfig
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 16), nn.BatchNorm1d(16), nn.ReLU(), Dropout(0.5), nn.Linear(16, 4))
+    return nn.Sequential(nn.Linear(3, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 4))
 
 
 def inputs(n=11):
@@ -48,7 +48,7 @@ def test_only_dropout_is_random():
     model, x = network(), inputs()
     found = mc_dropout_predict(model, x, samples=5)
     assert (found.std(0) > 0).any()
-    model[3] = Dropout(0.0)
+    model[3] = nn.Dropout(0.0)
     torch.testing.assert_close(mc_dropout_predict(model, x, samples=3), predict(model, x).expand(3, -1, -1))
 
 

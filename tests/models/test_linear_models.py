@@ -1,10 +1,11 @@
 import pytest
 import torch
+from torch import nn
 from sklearn import linear_model
 from sklearn.preprocessing import PolynomialFeatures
 from torch.nn import functional as F
 
-from lawful.blocks import Dense, Standardize
+from lawful.blocks import Standardize
 from lawful.models import (
     LinearRegression,
     LinearRegressionConfig,
@@ -141,4 +142,4 @@ def test_errors_say_what_was_wanted_and_what_came(unchecked):
         Monomials(2, degree=2)(torch.zeros(5, 3))
     for outputs, targets, wanted in ((None, y, "no targets"), (Standardize(2), None, "targets")):
         with pytest.raises(ValueError, match=f"^{wanted} were wanted"):
-            Standardized(Dense(3, 2), inputs=Standardize(3), outputs=outputs).fit(x, targets)
+            Standardized(nn.Linear(3, 2), inputs=Standardize(3), outputs=outputs).fit(x, targets)

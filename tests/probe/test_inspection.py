@@ -46,7 +46,10 @@ def test_circuits_of_low_rank_have_the_values_of_the_full_matrices():
     torch.manual_seed(0)
     layer = MultiHeadAttention(12, heads=[HeadSpec(count=2, key=3, value=4), HeadSpec(count=2, groups=1, key=5)])
     for head in range(4):
-        for circuit, full in ((qk_circuit(layer, head), layer.qk_matrix(head)), (ov_circuit(layer, head), layer.ov_matrix(head))):
+        for circuit, full in (
+            (qk_circuit(layer, head), layer.qk_matrix(head)),
+            (ov_circuit(layer, head), layer.ov_matrix(head)),
+        ):
             matrix = full.detach().double().numpy()
             rank = circuit.left.shape[1]
             assert np.allclose(circuit.singular_values().detach(), np.linalg.svd(matrix)[1][:rank], atol=1e-5)

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.blocks import RMSNorm
 from lawful.blocks.attention import HeadSpec, MultiHeadAttention
 from lawful.blocks.residual import ReZero, LayerScale, WeightedSum, post_norm, sandwich_norm
 from lawful.models.transformer import Decoder, DecoderConfig, TransformerExtras
@@ -111,7 +110,7 @@ def test_a_model_without_heads_and_one_without_anatomy_are_refused():
 
 
 def test_the_terms_of_subsets_of_any_residual_network_sum_to_it():
-    model, x = decoder(order="(sf)*", norm=RMSNorm), TOKENS
+    model, x = decoder(order="(sf)*", norm=nn.RMSNorm), TOKENS
     names = [f"layers.{i}.added" for i in range(4)]
     outputs = subnetworks(lambda: model(x), model, names)
     assert len(outputs) == 16

@@ -213,7 +213,9 @@ def test_edits_ablate_steer_and_resample():
         resample_ablation()(x[:1])
 
 
-@pytest.mark.parametrize("heads", [[HeadSpec(4, count=2)], [HeadSpec(count=2, key=3), HeadSpec(count=1, key=2, value=5)]])
+@pytest.mark.parametrize(
+    "heads", [[HeadSpec(4, count=2)], [HeadSpec(count=2, key=3), HeadSpec(count=1, key=2, value=5)]]
+)
 def test_the_pattern_of_fused_attention_and_heads_that_add_up(heads):
     torch.manual_seed(0)
     layer, x = MultiHeadAttention(8, heads=heads), torch.randn(2, 5, 8)

@@ -51,10 +51,10 @@ class Counting(nn.Module):
 
     def __init__(self, vocab):
         super().__init__()
-        self.vocab = vocab
+        self.vocab_size = vocab
 
     def cache(self, padding=None):
         return Kept(padding)
 
     def forward(self, tokens, *, cache=None):
-        return 50.0 * nn.functional.one_hot((tokens + 1) % self.vocab, self.vocab).double()
+        return 50.0 * nn.functional.one_hot((tokens + 1) % self.vocab_size, self.vocab_size).double()

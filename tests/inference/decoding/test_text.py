@@ -8,7 +8,7 @@ from lawful.models.generation import GREEDY, SamplingConfig
 from tests.inference.decoding.small import Counting, Decaying
 
 LETTERS = CharTokenizer("\nabcde")
-PAIRS = BPETokenizer.trained(["ab abc aé aéé bc"] * 5, vocab=262)
+PAIRS = BPETokenizer.train(["ab abc aé aéé bc"] * 5, vocab_size=262)
 
 
 def shown(tokenizer, tokens, stop=()):
@@ -52,14 +52,14 @@ def test_a_possible_stop_string_waits():
 
 
 def test_writing_gives_pieces_and_never_what_no_text_has():
-    model = Decaying(vocab=LETTERS.vocab)
+    model = Decaying(vocab=LETTERS.vocab_size)
     parts = list(stream_text(model, LETTERS, "ab", tokens=200, sampling=SamplingConfig(temperature=5.0)))
     assert len("".join(parts)) == 200
     assert set("".join(parts)) <= set(LETTERS.alphabet)
 
 
 def test_prompts_together_are_as_alone():
-    model = Decaying(vocab=LETTERS.vocab)
+    model = Decaying(vocab=LETTERS.vocab_size)
     prompts = ["ab", "a", "ecdba", ""]
     together = generate_text(model, LETTERS, prompts, tokens=30, sampling=GREEDY, stop=["ce"])
     assert together == [
@@ -68,7 +68,7 @@ def test_prompts_together_are_as_alone():
 
 
 def test_stop_strings_and_stop_tokens():
-    model = Counting(LETTERS.vocab)
+    model = Counting(LETTERS.vocab_size)
     options = {"tokens": 20, "sampling": GREEDY}
     assert "".join(stream_text(model, LETTERS, "a", stop=["de"], **options)) == "bc"
     assert generate_text(model, LETTERS, ["a", "b", "d"], stop=["de", 0], **options) == ["bc", "c", "e"]
@@ -76,7 +76,7 @@ def test_stop_strings_and_stop_tokens():
 
 
 def test_an_empty_prompt_stands_for_the_end_of_a_line():
-    model = Decaying(vocab=LETTERS.vocab)
+    model = Decaying(vocab=LETTERS.vocab_size)
     empty, line = ("".join(stream_text(model, LETTERS, prompt, tokens=9)) for prompt in ("", "\n"))
     assert empty == line
     with pytest.raises(ValueError, match="an empty prompt stands for the end of a line, which is not in the alphabet"):
@@ -84,13 +84,13 @@ def test_an_empty_prompt_stands_for_the_end_of_a_line():
 
 
 def test_unknown_characters_are_read_as_one_token():
-    model = Decaying(vocab=LETTERS.vocab)
+    model = Decaying(vocab=LETTERS.vocab_size)
     strange, stranger = (generate_text(model, LETTERS, [prompt], tokens=9) for prompt in ("ab!", "ab€"))
     assert strange == stranger
 
 
 def test_errors_say_what_was_wanted():
-    model = Decaying(vocab=LETTERS.vocab)
+    model = Decaying(vocab=LETTERS.vocab_size)
     with pytest.raises(ValueError, match="a stop string has at least one character"):
         next(stream_text(model, LETTERS, "a", stop=[""]))
     with pytest.raises(ValueError, match="at least one prompt was wanted: got none"):

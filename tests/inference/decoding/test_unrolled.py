@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
-from lawful.blocks import GatedFeedForward, LayerNorm, RMSNorm
+from lawful.blocks import GatedFeedForward
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.functions.attention import Mask
 from lawful.models.generation import PromptReader, unrolled
@@ -46,7 +47,7 @@ def test_it_gives_what_the_full_pass_gives(position, kernel, heads, residual, or
     function, window = KERNELS[kernel]
     config = replace(
         SMALL,
-        attention=partial(attention, heads=HEADS[heads], kernel=function, norm=RMSNorm, **given),
+        attention=partial(attention, heads=HEADS[heads], kernel=function, norm=nn.RMSNorm, **given),
         positions=added,
         mask=Mask(causal=True, window=window),
         residual=residual,
@@ -81,7 +82,7 @@ def test_prompts_of_unequal_lengths_give_what_each_gives_alone(positions, window
 
 
 def test_any_norm_and_any_feed_forward():
-    model = made(replace(SMALL, norm=LayerNorm, feed_forward=GatedFeedForward))
+    model = made(replace(SMALL, norm=nn.LayerNorm, feed_forward=GatedFeedForward))
     same(stepped(model, TOKENS, first=1), model(TOKENS)[:, 1:])
 
 

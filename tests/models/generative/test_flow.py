@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from lawful.blocks import RationalQuadraticSpline
-from lawful.data import Dequantizer, Gaussian, ring
+from lawful.data import Dequantizer, gaussian_density, ring
 from lawful.models.generative import (
     ContinuousFlow,
     SupportsLogProb,
     SupportsSample,
     VelocityField,
-    autoregressive_flow,
-    coupling_flow,
-    level_flow,
+    maf,
+    real_nvp,
+    discretized_flow,
     nice,
     spline_flow,
 )
@@ -20,13 +20,13 @@ from lawful.optim import adam
 
 FLOWS = {
     "spline_flow": lambda **kept: spline_flow((2,), hidden=[8], bins=4, waves=2, **kept),
-    "autoregressive_flow": lambda **kept: autoregressive_flow((2,), layers=2, hidden=[8], **kept),
-    "coupling_flow": lambda **kept: coupling_flow((2,), layers=2, hidden=[8], **kept),
-    "spline couplings": lambda **kept: coupling_flow(
-        (2,), layers=2, hidden=[8], transform=RationalQuadraticSpline(bins=4), **kept
+    "autoregressive_flow": lambda **kept: maf((2,), layers=2, hidden=[8], **kept),
+    "coupling_flow": lambda **kept: real_nvp((2,), layers=2, hidden=[8], **kept),
+    "spline couplings": lambda **kept: real_nvp(
+        (2,), layers=2, hidden=[8], transform=RationalQuadraticSpline(num_bins=4), **kept
     ),
     "nice": lambda **kept: nice((2,), layers=2, hidden=[8], **kept),
-    "level_flow": lambda **kept: level_flow((2,), levels=5, low=-4.0, high=4.0, hidden=[8], components=2, **kept),
+    "level_flow": lambda **kept: discretized_flow((2,), levels=5, low=-4.0, high=4.0, hidden=[8], components=2, **kept),
 }
 
 
@@ -80,7 +80,7 @@ def test_with_labels_the_density_is_conditional_and_without_the_mixture(name):
 
 
 def test_one_affine_autoregressive_layer_is_a_chain_of_gaussians():
-    flow = stirred(autoregressive_flow((3,), layers=1, hidden=[8])).double()
+    flow = stirred(maf((3,), layers=1, hidden=[8])).double()
     x = torch.randn(4, 3, dtype=torch.float64)
     chain = torch.zeros(4, dtype=torch.float64)
     for i in range(3):
@@ -92,7 +92,7 @@ def test_one_affine_autoregressive_layer_is_a_chain_of_gaussians():
 
 
 def test_an_affine_autoregressive_flow_by_its_jacobian():
-    flow = stirred(autoregressive_flow((3,), layers=2, hidden=[8], classes=2)).double()
+    flow = stirred(maf((3,), layers=2, hidden=[8], classes=2)).double()
     flow.fit(3 * torch.randn(20, 3, dtype=torch.float64) + 1, labels=torch.arange(20) % 2)
     x, labels = torch.randn(4, 3, dtype=torch.float64), torch.tensor([0, 1, 1, 0])
     rows = range(4)
@@ -107,7 +107,7 @@ def test_an_affine_autoregressive_flow_by_its_jacobian():
 
 
 def test_scales_of_an_affine_autoregressive_flow_stay_bounded():
-    flow = autoregressive_flow((3,), layers=2, hidden=[8])
+    flow = maf((3,), layers=2, hidden=[8])
     with torch.no_grad():
         for p in flow.parameters():
             p.copy_(1e3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(0)))
@@ -117,9 +117,9 @@ def test_scales_of_an_affine_autoregressive_flow_stay_bounded():
 
 def test_a_flow_finds_a_gaussian():
     torch.manual_seed(0)
-    target = Gaussian(torch.tensor([5.0, -1.0]), torch.tensor([[4.0, 1.2], [1.2, 1.0]]))
+    target = gaussian_density(torch.tensor([5.0, -1.0]), torch.tensor([[4.0, 1.2], [1.2, 1.0]]))
     x = target.sample(2000, seed=0).float()
-    flow = coupling_flow((2,), layers=2, hidden=[16]).fit(x)
+    flow = real_nvp((2,), layers=2, hidden=[16]).fit(x)
     optimizer = adam(flow.parameters(), lr=1e-2)
     for step in range(60):
         optimizer.zero_grad()
@@ -149,14 +149,14 @@ def test_the_default_flow_learns_the_ring(seed):
 def test_levels_have_the_same_bits_wherever_in_their_cells():
     pixels = Dequantizer(levels=17)
     low, high = pixels.support
-    flow = stirred(level_flow((1, 2, 2), levels=17, low=low, high=high, hidden=[8])).eval()
+    flow = stirred(discretized_flow((1, 2, 2), levels=17, low=low, high=high, hidden=[8])).eval()
     levels = torch.tensor([[[[0.0, 1.0], [0.5, 0.25]]]])
     found = [flow.log_prob(pixels.dequantized(levels, seed=seed)).value for seed in range(3)]
     torch.testing.assert_close(found[0], found[1])
     torch.testing.assert_close(found[0], found[2])
     every = torch.cartesian_prod(*[torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])] * 2)
     few = Dequantizer(levels=5)
-    flow = stirred(level_flow((2,), levels=5, low=few.support[0], high=few.support[1], hidden=[8])).eval()
+    flow = stirred(discretized_flow((2,), levels=5, low=few.support[0], high=few.support[1], hidden=[8])).eval()
     bits = few.bits_per_dimension(flow.log_prob(every).value, 2)
     assert float((2 ** (-2 * bits)).sum()) == pytest.approx(1, abs=1e-4)
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
-from lawful.blocks import SpectralNorm
 from lawful.losses.gan import MINIMAX, NON_SATURATING, WASSERSTEIN, gradient_penalty, r1_penalty
 from lawful.models.generative import GAN, CNNGANConfig, MLPGANConfig, SupportsSample, cnn_gan, mlp_gan
 
@@ -25,24 +25,24 @@ def test_samples_belong_to_their_seed_and_number():
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 7, 5), (2, 9)])
 def test_images_and_series_of_any_size(shape):
-    model = cnn_gan(CNNGANConfig(shape=shape, latent=4, width=3), wrap=SpectralNorm)
+    model = cnn_gan(CNNGANConfig(shape=shape, latent=4, width=3), wrap=spectral_norm)
     x = model.sample(3)
     assert x.shape == (3, *shape)
     assert model.critic_scores(x).shape == (3,)
-    wrapped = [layer for layer in model.critic_net if isinstance(layer, SpectralNorm)]
+    wrapped = [layer for layer in model.critic_net if isinstance(layer, spectral_norm)]
     assert len(wrapped) == 3
 
 
 def test_a_normalised_critic_has_slope_one_at_most():
     torch.manual_seed(0)
-    model = mlp_gan(MLPGANConfig(shape=(4,), hidden=(16, 16)), wrap=SpectralNorm).eval()
+    model = mlp_gan(MLPGANConfig(shape=(4,), hidden=(16, 16)), wrap=spectral_norm).eval()
     x = torch.randn(50, 4, requires_grad=True)
     (slope,) = torch.autograd.grad(model.critic_scores(x).sum(), x)
     assert float(slope.norm(dim=1).max()) <= 1 + 1e-5
 
 
 def test_the_largest_singular_value_follows_the_weight():
-    ours = SpectralNorm(nn.Linear(5, 4))
+    ours = spectral_norm(nn.Linear(5, 4))
     optimizer = torch.optim.SGD(ours.parameters(), 0.1)
     for _ in range(30):
         loss = (ours(torch.randn(8, 5)) - 1).square().mean()
@@ -88,9 +88,9 @@ def test_bad_sizes_are_refused_with_a_sentence():
     with pytest.raises(ValueError, match="latent and a shape of at least 1 were wanted: got 0"):
         GAN(nn.Identity(), nn.Identity(), shape=(2,), latent=0)
     with pytest.raises(TypeError, match="a layer with a matrix `weight` was wanted: got ReLU"):
-        SpectralNorm(nn.ReLU())
+        spectral_norm(nn.ReLU())
     with pytest.raises(ValueError, match="constant is above 0"):
-        SpectralNorm(nn.Linear(2, 2), constant=0.0)
+        spectral_norm(nn.Linear(2, 2), constant=0.0)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "cnn"])
@@ -100,7 +100,7 @@ def test_both_players_are_told_labels(kind):
         model = mlp_gan(MLPGANConfig(shape=(1, 4, 4), latent=2, hidden=(8,), classes=3, output=torch.tanh))
     else:
         model = cnn_gan(
-            CNNGANConfig(shape=(1, 4, 4), latent=2, width=2, classes=3, output=torch.tanh), wrap=SpectralNorm
+            CNNGANConfig(shape=(1, 4, 4), latent=2, width=2, classes=3, output=torch.tanh), wrap=spectral_norm
         )
     labels = torch.tensor([0, 2, 2, 2])
     model.fit_normalizer(torch.randn(4, 1, 4, 4), labels=labels).within(2.0, 5.0).eval()

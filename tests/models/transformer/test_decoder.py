@@ -9,14 +9,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from lawful.blocks import (
-    Dropout,
-    Embedding,
     ReZero,
     GatedFeedForward,
-    LayerNorm,
     LayerScale,
     NGramEmbedding,
-    RMSNorm,
     WeightedSum,
     post_norm,
     pre_norm,
@@ -130,7 +126,7 @@ def test_the_cache_gives_what_the_full_pass_gives(position, kernel, heads, resid
     function, window = KERNELS[kernel]
     config = replace(
         SMALL,
-        attention=partial(attention, heads=HEADS[heads], kernel=function, norm=RMSNorm, **given),
+        attention=partial(attention, heads=HEADS[heads], kernel=function, norm=nn.RMSNorm, **given),
         positions=added,
         mask=Mask(causal=True, window=window),
         residual=residual,
@@ -164,11 +160,11 @@ EXTRAS = {
     "ngrams": TransformerExtras(ngrams=(NGramEmbedding,)),
     "hashed": TransformerExtras(ngrams=(partial(NGramEmbedding, n=2), partial(NGramEmbedding, n=4, num_rows=5))),
     "shortcut": TransformerExtras(shortcut=WeightedSum),
-    "value embedding": TransformerExtras(value_residual=WeightedSum, value_embedding=Embedding),
+    "value embedding": TransformerExtras(value_residual=WeightedSum, value_embedding=nn.Embedding),
     "softcap": TransformerExtras(softcap=2.0),
     "layer scale": TransformerExtras(gate=LayerScale),
     "gate": TransformerExtras(gate=lambda d: ReZero()),
-    "entry": TransformerExtras(entry=RMSNorm),
+    "entry": TransformerExtras(entry=nn.RMSNorm),
     "last": TransformerExtras(last=nn.Identity),
     "all": TransformerExtras(
         ngrams=(NGramEmbedding,),
@@ -176,7 +172,7 @@ EXTRAS = {
         value_residual=WeightedSum,
         softcap=2.0,
         gate=LayerScale,
-        entry=LayerNorm,
+        entry=nn.LayerNorm,
     ),
 }
 
@@ -284,9 +280,9 @@ def test_attention_only_is_an_order():
 
 
 def test_any_norm_and_any_feed_forward():
-    model = Decoder(replace(SMALL, norm=LayerNorm, feed_forward=GatedFeedForward))
+    model = Decoder(replace(SMALL, norm=nn.LayerNorm, feed_forward=GatedFeedForward))
     assert isinstance(model.layers[1].block, GatedFeedForward)
-    assert isinstance(model.norm, LayerNorm)
+    assert isinstance(model.norm, nn.LayerNorm)
     assert model(TOKENS).isfinite().all()
 
 
@@ -314,8 +310,8 @@ def test_it_learns_to_copy():
 def test_dropout_acts_in_training_only():
     torch.manual_seed(0)
     model = Decoder(gpt2_config(vocab=VOCAB, d=D, depth=2, heads=2, context=9, dropout=0.5))
-    assert isinstance(model.entry, Dropout)
-    assert isinstance(model.layers[0].gate, Dropout)
+    assert isinstance(model.entry, nn.Dropout)
+    assert isinstance(model.layers[0].gate, nn.Dropout)
     assert not torch.equal(model(TOKENS), model(TOKENS))
     model.eval()
     assert torch.equal(model(TOKENS), model(TOKENS))

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.blocks import Dropout
 from lawful.inference.beam_search import beam_search, beam_searches
 from lawful.models.generation import GREEDY, generate
 from lawful.models.transformer import (
@@ -65,7 +64,7 @@ def test_several_targets_of_one_source():
 
 
 def test_it_is_decoded_in_evaluation_mode_and_put_back():
-    model = made(entry=lambda d: Dropout(0.5))
+    model = made(entry=lambda d: nn.Dropout(0.5))
     given = together(model).train()
     assert torch.equal(generate(given, STARTS, tokens=4), generate(given, STARTS, tokens=4))
     assert model.training

@@ -3,14 +3,14 @@ import pytest
 import torch
 from matplotlib.collections import LineCollection
 
-from lawful.losses.regularization import on_a_grid, on_a_line
+from lawful.losses.regularization import grid_positions, line_positions
 from lawful.probe.figures import Network, as_svg, laid_out
 
 W = [torch.tensor([[1.0, -0.5], [0.0, 0.25], [2.0, 1e-9]]), torch.tensor([[-1.0, 1.0, 0.5]])]
 
 
 def test_each_weight_that_can_be_seen_is_a_line_in_the_colour_of_its_sign():
-    figure = laid_out(Network(weights=W), places=[on_a_line(n) for n in (2, 3, 1)])
+    figure = laid_out(Network(weights=W), places=[line_positions(n) for n in (2, 3, 1)])
     first, second = (c for c in figure.axes[0].collections if isinstance(c, LineCollection))
     assert len(first.get_segments()) == 4
     assert len(second.get_segments()) == 3
@@ -22,12 +22,12 @@ def test_each_weight_that_can_be_seen_is_a_line_in_the_colour_of_its_sign():
 
 def test_ends_are_named_as_they_are_placed():
     network = Network(weights=W, inputs=("b", "a"), outputs=("$5",), title="after")
-    text = as_svg(laid_out(network, network, places=[on_a_grid(n) for n in (2, 3, 1)]))
+    text = as_svg(laid_out(network, network, places=[grid_positions(n) for n in (2, 3, 1)]))
     assert text.count("<svg") == 1
 
 
 def test_what_does_not_fit_is_refused():
-    places = [on_a_line(n) for n in (2, 3, 1)]
+    places = [line_positions(n) for n in (2, 3, 1)]
     with pytest.raises(ValueError, match=r"weights of shapes \[\(3, 2\), \(1, 3\)\] were wanted"):
         laid_out(Network(weights=W[:1]), places=places)
     with pytest.raises(ValueError, match="at least one network"):

@@ -4,9 +4,10 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 import transformers
 
-from lawful.blocks import FeedForward, GatedFeedForward, HeadSpec, MultiHeadAttention, RMSNorm, post_norm
+from lawful.blocks import FeedForward, GatedFeedForward, HeadSpec, MultiHeadAttention, post_norm
 from lawful.blocks.positions import ALiBi, RotaryEmbedding, SinusoidalPositions
 from lawful.blocks.residual import LayerScale, WeightedSum
 from lawful.functions.activations import squared_relu
@@ -168,7 +169,7 @@ def attention(**options):
         (attention(heads=[HeadSpec(count=3, key=2, value=4)]), "heads but alike ones"),
         ({"feed_forward": partial(FeedForward, activation=squared_relu)}, "activation relu_squared"),
         ({"feed_forward": GatedFeedForward}, "feed-forward block but FeedForward: got GatedFeedForward"),
-        ({"norm": RMSNorm}, "norm but a layer norm with weights: got RMSNorm"),
+        ({"norm": nn.RMSNorm}, "norm but a layer norm with weights: got RMSNorm"),
         ({"residual": post_norm}, "residual but pre_norm"),
         ({"extras": TransformerExtras(softcap=5.0)}, "softcap"),
         ({"extras": TransformerExtras(shortcut=WeightedSum)}, "shortcut"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.blocks import FeedForward, LayerNorm, post_norm, pre_norm
+from lawful.blocks import FeedForward, post_norm, pre_norm
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.functions.attention import CAUSAL, Mask
 from lawful.models.transformer import (
@@ -21,7 +21,7 @@ from lawful.models.weight_mapping import TORCH_DECODER, TORCH_ENCODER, TORCH_TRA
 VOCAB, D, HEADS = 7, 8, 2
 
 
-def parts(first, *, last=LayerNorm, bias=True):
+def parts(first, *, last=nn.LayerNorm, bias=True):
     return {
         "vocab": VOCAB,
         "d": D,

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from lawful.blocks import Standardize
-from lawful.data import Mixture
-from lawful.losses.diffusion import LogNormal, stratified
+from lawful.data import GaussianMixture
+from lawful.losses.diffusion import LogNormal, stratified_uniform
 from lawful.models.generative import (
     DiffusionModel,
     DiffusionSampling,
@@ -27,7 +27,7 @@ from lawful.solvers.diffusion import (
     VELOCITY,
     Ancestral,
     Heun,
-    Likelihood,
+    ProbabilityFlowLikelihood,
     ProbabilityFlow,
     edm,
     preconditioned,
@@ -61,7 +61,7 @@ class Exact(nn.Module):
         return (self.denoised(y, ratio, labels) - y / length**2) * length / ratio + 0 * self.anchor
 
 
-PAIR = Mixture.of(means=torch.tensor([[0.9, 0.0], [-0.9, 0.3]]).double(), scale=0.3)
+PAIR = GaussianMixture.of(means=torch.tensor([[0.9, 0.0], [-0.9, 0.3]]).double(), scale=0.3)
 
 
 def exact(**options):
@@ -76,7 +76,7 @@ def test_keeps_the_contract():
 
 @pytest.mark.parametrize("label", [None, 1])
 def test_likelihoods_are_those_of_the_density(label):
-    truth = PAIR if label is None else Mixture.of(means=PAIR.means[label][None], scale=0.3)
+    truth = PAIR if label is None else GaussianMixture.of(means=PAIR.means[label][None], scale=0.3)
     x = truth.sample(9)
     found = exact().log_prob(x, labels=None if label is None else torch.full((9,), label))
     assert (found.value - truth.log_prob(x)).abs().max() < 5e-2
@@ -156,7 +156,9 @@ def test_a_few_steps_of_training_lower_the_loss(path, predicts):
     torch.manual_seed(0)
     x = torch.randn(128, 1).expand(128, 2)
     core = TimeMLP(TimeMLPConfig(shape=(2,), width=16, depth=1))
-    model = DiffusionModel(core, shape=(2,), path=path, predicts=predicts, likelihood=Likelihood(steps=2)).fit(x)
+    model = DiffusionModel(
+        core, shape=(2,), path=path, predicts=predicts, likelihood=ProbabilityFlowLikelihood(steps=2)
+    ).fit(x)
     optimizer, losses = adamw(model.parameters(), lr=1e-2), []
     for _ in range(50):
         torch.manual_seed(1)
@@ -178,7 +180,7 @@ def test_a_noisy_classifier_learns_bayes_and_guides():
     for seed in range(60):
         x, y = PAIR.sample(256, seed), PAIR.components(256, seed)
         optimizer.zero_grad()
-        t = levels.times(stratified(256), path)
+        t = levels.times(stratified_uniform(256), path)
         classifier.loss(x, y, t, noise=torch.randn_like(x)).backward()
         optimizer.step()
     x, t = PAIR.noised(1.0, 0.6).sample(200, 9), torch.tensor(0.6).double()
@@ -211,7 +213,9 @@ def test_a_diverged_network_is_told_and_does_not_hang():
 
 def test_other_units_are_noticed():
     core = UNet(UNetConfig(shape=(1, 2, 2), width=2, heads=0))
-    model = DiffusionModel(core, shape=(1, 2, 2), likelihood=Likelihood(steps=1)).fit(torch.rand(9, 1, 2, 2))
+    model = DiffusionModel(core, shape=(1, 2, 2), likelihood=ProbabilityFlowLikelihood(steps=1)).fit(
+        torch.rand(9, 1, 2, 2)
+    )
     with pytest.warns(UserWarning, match="0 to 255"):
         model.log_prob(255 * torch.rand(3, 1, 2, 2))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lawful.models.generative.denoisers import (
-    Conditioned,
+    ConditionalNetwork,
     PatchTransformer,
     PatchTransformerConfig,
     TimeMLP,
@@ -27,7 +27,7 @@ NETWORKS = {
 def test_all_parameters_learn_and_labels_matter(name, shape):
     torch.manual_seed(0)
     network = NETWORKS[name](shape)
-    assert isinstance(network, Conditioned)
+    assert isinstance(network, ConditionalNetwork)
     x, c, labels = torch.randn(4, *shape), torch.randn(4), torch.tensor([0, 1, 2, 3])
     assert torch.equal(network(x, c), torch.zeros_like(x))
     for p in network.parameters():
