@@ -34,9 +34,9 @@ from types import FrameType, ModuleType
 import torch
 
 import lawful
-from lawful.checking.check import SearchBudget, judge_law, seeded
-from lawful.checking.module_state import preserve_global_state
-from lawful.checking.targets import claims_in
+from lawful.checking.check import SearchBudget, judge_law, seeded_claims
+from lawful.checking._module_state import preserve_global_state
+from lawful.checking.targets import find_claims
 
 EFFORT = SearchBudget(cases=30, shrinks=0)
 ROOT = Path(lawful.__file__).parent
@@ -479,7 +479,7 @@ def failures(name: str, source: str, seconds: float) -> str:
     try:
         with at_most(seconds), preserve_global_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for claim in seeded(fresh(name, source).claims(), EFFORT.seed):
+            for claim in seeded_claims(fresh(name, source).claims(), EFFORT.seed):
                 status = judge_law(claim.law, claim.target, claim.inputs, claim.label, EFFORT).status
                 if status not in ("held", "waived"):
                     return status
@@ -512,7 +512,7 @@ def grades_of(name: str, file: Path, most: int) -> tuple[int, dict[Mutant, str]]
 def modules(wanted: Iterable[str]) -> Iterator[tuple[str, Path]]:
     """The modules of lawful that have claims, but for those that judge."""
     endings = tuple(f".{name}" for name in wanted)
-    for name, _ in claims_in(lawful):
+    for name, _ in find_claims(lawful):
         if not name.startswith(JUDGES) and (not endings or name.endswith(endings)):
             yield name, Path(sys.modules[name].__file__ or "")
 

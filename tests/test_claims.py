@@ -3,10 +3,10 @@
 import importlib
 from collections.abc import Iterator
 
-from lawful.checking.targets import claims_in
+from lawful.checking.targets import find_claims
 from lawful.laws import Claim
 
 
 def claims() -> Iterator[Claim]:
-    for _, function in claims_in(importlib.import_module("lawful")):
+    for _, function in find_claims(importlib.import_module("lawful")):
         yield from function()

@@ -192,7 +192,7 @@ def test_interrupt(monkeypatch, capfd):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lawful.cli.check.run", interrupted)
+    monkeypatch.setattr("lawful.cli.check.run_request", interrupted)
     assert lawful(capfd, "check") == (2, "lawful: interrupted\n")
 
 
@@ -200,7 +200,7 @@ def test_internal_error(monkeypatch, capfd):
     def broken(*_):
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("lawful.cli.check.run", broken)
+    monkeypatch.setattr("lawful.cli.check.run_request", broken)
     assert lawful(capfd, "check") == (3, "lawful: internal error: ZeroDivisionError: ours\n")
 
 

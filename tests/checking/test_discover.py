@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import lawful
 from lawful import mask, shape
-from lawful.checking.discover import candidates
+from lawful.checking.discover import candidate_laws
 from lawful.laws.implications import implied_laws
 
 BTD, BC, BCT = shape("b t 8"), shape("b 8"), shape("b 4 t")
@@ -191,14 +191,14 @@ def test_what_had_nothing_to_say_says_why(relu):
 
 
 def test_every_law_is_tried_over_every_axis_it_could_speak_of():
-    laws = {str(law) for law in candidates(BTD)}
+    laws = {str(law) for law in candidate_laws(BTD)}
     assert {f"permutation_equivariance(axis={n})" for n in range(3)} <= laws
     assert {"causality(time=1)", "causality(time=2)", "batch_independence(batch=0)"} <= laws
     assert {"causality(time=0)", "batch_independence(batch=1)"}.isdisjoint(laws)
 
 
 def test_implications_are_of_laws_that_are_tried():
-    laws = {str(law): law for law in candidates(BTD)}
+    laws = {str(law): law for law in candidate_laws(BTD)}
     for law in laws.values():
         assert str(law) not in implied_laws(law)
     for stronger in ("linearity()", "permutation_equivariance(axis=1)", "locality(radius=0, axis=1)"):

@@ -42,8 +42,8 @@ BTD, POINTS = shape("b t 8"), shape("b n 3")
 def _seeded(monkeypatch):
     """Seeds; and what matters here is that a fault is found, not how small it is made."""
     torch.manual_seed(0)
-    monkeypatch.setattr("lawful.checking.search.SHRINKS", 5)
-    monkeypatch.setattr("lawful.checking.search.STEPS", 5)
+    monkeypatch.setattr("lawful.checking._search.SHRINKS", 5)
+    monkeypatch.setattr("lawful.checking._search.STEPS", 5)
 
 
 # ---------------------------------------------------------------- faults

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import lawful
-from lawful.checking.compare import judge, judge_samples
+from lawful.checking._compare import judge, judge_samples
 from lawful.checking.verdict import Report, Verdict
 from lawful.laws import AtMost, BitwiseEqual, Equal, Finite, FollowsCDF, causality, law, linearity
 

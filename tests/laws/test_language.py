@@ -277,7 +277,7 @@ class Counter(nn.Module):
 
 @law("f after f.start = 1 is f + 1")
 def shifted(f: Map, x: Tensor) -> Statement:
-    return Equal(f.modified(lambda module: setattr(module, "start", 1.0), "{f}.start = 1.0")(x), f(x) + 1)
+    return Equal(f.modified(lambda module: setattr(module, "start", 1.0))(x), f(x) + 1)
 
 
 @law("f through a wrapper is 2 f")

@@ -11,6 +11,7 @@ from lawful.laws import (
     isometry,
     metric,
     orthonormality,
+    positive_semidefiniteness,
     symmetry,
     triangle_inequality,
 )
@@ -136,6 +137,7 @@ X, PAIR, TALL = shape("b t 4"), (shape("b t 4"), shape("b t 4")), shape("b n:4..
 PROBABILITIES = (probabilities("b 5"), probabilities("b 5"))
 
 KEPT = {
+    "positive semidefinite: a Gram matrix": (positive_semidefiniteness(), shape("b n 4"), lambda x: x @ x.mT),
     "isometry: a permutation": (isometry(), X, lambda x: x.flip(-1)),
     "isometry: a translation": (isometry(), X, lambda x: x + 1),
     "isometry: into more dimensions": (isometry(), X, lambda x: torch.cat([0.6 * x, 0.8 * x], -1)),
@@ -157,6 +159,7 @@ KEPT = {
     "frame: whitening": (orthonormality(), spread, whitened),
 }
 BROKEN = {
+    "positive semidefinite: distances": (positive_semidefiniteness(), shape("b n:2..4 4"), lambda x: torch.cdist(x, x)),
     "isometry: a scaling": (isometry(), X, lambda x: 1.01 * x),
     "isometry: sorting": (isometry(), X, lambda x: x.sort(-1).values),
     "triangle: a squared distance": (triangle_inequality(), PAIR, squared),

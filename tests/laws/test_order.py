@@ -9,7 +9,14 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from lawful import shape, tokens
-from lawful.laws import boundedness, convexity, finiteness, lipschitz, monotonicity
+from lawful.laws import (
+    boundedness,
+    convex_combination,
+    convexity,
+    finiteness,
+    lipschitz,
+    monotonicity,
+)
 from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
 torch.manual_seed(0)
@@ -63,7 +70,10 @@ rotation = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q
 spectral = parametrizations.spectral_norm(nn.Linear(4, 4), n_power_iterations=100).eval()
 orthogonal = parametrizations.orthogonal(nn.Linear(4, 4))
 
+QKV = (shape("b t 3"), shape("b s 3"), shape("b s 2"))
+
 KEPT = {
+    "between values: attention": (convex_combination(), QKV, F.scaled_dot_product_attention),
     "convex: jointly": (convexity(input=(0, 1)), (X, X), lambda x, y: (x - y).abs()),
     "finite: softmax": (finiteness(), X, lambda x: x.softmax(-1)),
     "finite: an eps inside the root": (
@@ -96,6 +106,7 @@ KEPT = {
     "slope: another constant": (lipschitz(constant=3.0), X, lambda x: 3 * x.sin()),
 }
 BROKEN = {
+    "between values: weights that do not sum to one": (convex_combination(), QKV, lambda q, k, v: (q @ k.mT).exp() @ v),
     "convex: in each, not jointly": (convexity(input=(0, 1)), (X, X), torch.mul),
     "finite: no eps": (finiteness(), X, lambda x: x / x.square().mean(-1, keepdim=True).sqrt()),
     "finite: an exponential": (finiteness(), X, torch.exp),

@@ -10,10 +10,13 @@ from lawful.laws import (
     divergence,
     dropout_scaling,
     gibbs_inequality,
+    infinite_off_support,
     non_negativity,
+    pinsker_inequality,
     sums_to_one,
     unbiasedness,
     variance_preservation,
+    whiteness,
 )
 from tests.laws.drivers import test_broken, test_kept  # noqa: F401
 
@@ -111,7 +114,29 @@ def variance_as_deviation(x):
     return torch.randn_like(x) / x.shape[1]
 
 
+def l1_distance(p, q):
+    return (p - q).abs().sum(-1)
+
+
+def clamped_cross_entropy(p, q):
+    return -(p * (q + 1e-8).log()).sum(-1)
+
+
+def whitened(x):
+    u = torch.linalg.svd(x - x.mean(0), full_matrices=False).U
+    return u * len(x) ** 0.5
+
+
+def standardized(x):
+    return (x - x.mean(0)) / x.std(0, correction=0)
+
+
+SIMPLEX, DATA = (probabilities("b 4"), probabilities("b 4")), shape("n:4..7 3")
+
 KEPT = {
+    "off support: Kullback-Leibler": (infinite_off_support(), SIMPLEX, relative_entropy),
+    "Pinsker: total variation": (pinsker_inequality(), SIMPLEX, total_variation),
+    "white: PCA whitening": (whiteness(), DATA, whitened),
     "sum: softmax": (sums_to_one(), X, lambda x: x.softmax(-1)),
     "sum: over another axis": (sums_to_one(axis=1), X, lambda x: x.softmax(1)),
     "sum: attention weights": (sums_to_one(output=1), X, Weights()),
@@ -142,6 +167,9 @@ KEPT = {
     ),
 }
 BROKEN = {
+    "off support: eps inside the logarithm": (infinite_off_support(), SIMPLEX, clamped_cross_entropy),
+    "Pinsker: L1 distance": (pinsker_inequality(), SIMPLEX, l1_distance),
+    "white: standardization": (whiteness(), DATA, standardized),
     "sum: softmax over another axis": (sums_to_one(), X, lambda x: x.softmax(1)),
     "sum: attention weights over the queries": (sums_to_one(output=1), X, Weights(over=-2)),
     "sum: dropout on the weights": (sums_to_one(output=1), X, Weights(dropout=0.5)),

@@ -1,20 +1,21 @@
-"""Verdicts and reports: plain data, that prints, and that reads and writes JSON."""
+"""Verdicts, reports and discoveries: plain data that prints as text and converts to and from JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 Status = Literal["held", "refuted", "vacuous", "inapplicable", "waived", "error"]
 
-FAILING: tuple[Status, ...] = ("refuted", "error")
+_FAILED: tuple[Status, ...] = ("refuted", "error")
 
 
 class LawRefuted(AssertionError):
-    """Laws were refuted, or could not be judged: the message is their verdicts."""
+    """Raised if laws are refuted or cannot be checked; the message contains the verdicts."""
 
     def __init__(self, *verdicts: Verdict) -> None:
         super().__init__("\n\n".join(map(str, verdicts)))
@@ -22,7 +23,7 @@ class LawRefuted(AssertionError):
 
 
 @dataclass(frozen=True)
-class Value:
+class TensorValue:
     """A tensor of a counterexample: its values as nested lists, or None if there are too many to print."""
 
     name: str
@@ -36,38 +37,43 @@ class Counterexample:
     """The smallest case found that breaks a law."""
 
     kind: str
-    """How: differs, exceeds, not finite, changed, shapes differ, does not follow, averages otherwise; or raised,
-    for an error."""
-    inputs: tuple[Value, ...]
-    drawn: tuple[Value, ...] = ()
-    """What the law drew besides: the values that replace others, a direction, a group element."""
-    bindings: Mapping[str, Any] = field(default_factory=dict)
+    """How it fails: "differs", "exceeds", "not finite", "changed", "shapes differ", "wrong distribution",
+    "wrong mean", or "raised" for an error."""
+    inputs: tuple[TensorValue, ...]
+    drawn: tuple[TensorValue, ...] = ()
+    """Tensors that the law drew: replaced values, a direction, a group element."""
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    """Named choices of the law, such as a position."""
     output: int = 0
+    """Index of the compared tensor, if the law compares several."""
     name: str = ""
-    """What the law calls the output, if it has several with names."""
+    """Name of the compared tensor, if the law names them."""
     index: tuple[int, ...] = ()
+    """Entry with the largest difference."""
     left: float | None = None
     right: float | None = None
     residual64: float | None = None
     residual32: float | None = None
     noise: float | None = None
-    times: float | None = None
-    """The residual as a multiple of the noise floor."""
+    """Noise floor: the measured effect of rounding."""
+    noise_ratio: float | None = None
+    """The residual divided by the noise floor."""
     mode: str = ""
-    setting: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     case: int = 0
+    """Number of the first case that failed."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """A standalone script: its text with literals only, or with the larger tensors in a file beside it."""
+    """A standalone reproduction script: all values as literals, or large tensors in a file beside it."""
 
     text: str
-    brief: str = ""
+    short_text: str = ""
     tensors: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def write(self, path: Path | str) -> None:
-        """Writes the script, and a safetensors file beside it if any of its tensors is large."""
+        """Writes the script and, if it has large tensors, a safetensors file beside it."""
         path = Path(path)
         if not self.tensors:
             path.write_text(self.text, encoding="utf-8")
@@ -76,12 +82,12 @@ class Script:
 
         beside = str(path).removesuffix(".py") + ".safetensors"
         save_file({name: x.contiguous() for name, x in self.tensors.items()}, beside)
-        path.write_text(self.brief, encoding="utf-8")
+        path.write_text(self.short_text, encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found about one law and one map."""
+    """The result for one law and one target."""
 
     status: Status
     law: str
@@ -90,46 +96,52 @@ class Verdict:
     reason: str = ""
     cases: int = 0
     worst: float | None = None
-    """The largest residual of a law that held, as a multiple of the noise floor."""
+    """Largest residual of a law that held, divided by the noise floor."""
     rtol: float | None = None
     notes: tuple[str, ...] = ()
     counterexample: Counterexample | None = None
     seconds: float = 0.0
-    usage: bool = False
-    """Whether an error is the fault of the question: a law or a parameter that does not exist or fit."""
+    usage_error: bool = False
+    """Whether an error comes from the request: an unknown law or parameter, or one that does not fit."""
     file: str = ""
+    """File that defines the target, if known."""
     line: int = 0
-    """Where the map is defined, as far as that is known."""
-    repro: Script | None = field(default=None, repr=False, compare=False)
-    trace: str = field(default="", repr=False, compare=False)
-    """The traceback of an error, for those who ask for it."""
+    traceback: str = field(default="", repr=False, compare=False)
+    make_script: Callable[[], Script] | None = field(default=None, repr=False, compare=False)
+    """Builds the reproduction script; `script` calls it."""
 
     @property
     def failed(self) -> bool:
-        return self.status in FAILING
+        """Whether the law was refuted or could not be checked."""
+        return self.status in _FAILED
 
     def script(self, path: Path | str | None = None) -> str:
-        """Returns a standalone script that shows the counterexample with nothing but torch and the module.
+        """Returns a standalone script that reproduces the counterexample with torch and the module alone.
 
-        With a path it is written there too, with larger tensors in a safetensors file beside it.
+        The script is built by running the counterexample again, so call this before you change the module.
+
+        Args:
+            path: File to write the script to. Large tensors go to a safetensors file beside it.
+
+        Raises:
+            ValueError: If no single case refutes the law, or the failure does not repeat.
         """
-        if self.repro is None:
-            raise ValueError(
-                f"there is a script for a law that one case refutes, every time: {self.law} is {self.status}"
-            )
+        if self.make_script is None:
+            raise ValueError(f"no script for {self.law}, which is {self.status}: it needs a counterexample")
+        script = self.make_script()
         if path is not None:
-            self.repro.write(path)
-        return self.repro.text
+            script.write(path)
+        return script.text
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the verdict as JSON data; numbers that are not finite become strings."""
-        shown = {name: value for name, value in vars(self).items() if name not in ("repro", "trace")}
+        """Returns the verdict as JSON data; NaN and infinity become strings."""
+        shown = {name: value for name, value in vars(self).items() if name not in ("make_script", "traceback")}
         shown["counterexample"] = asdict(self.counterexample) if self.counterexample else None
-        return plain(shown)
+        return _to_json(shown)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
-        """Reads back what `to_json` wrote."""
+        """Restores a verdict from `to_json`."""
         values = dict(data)
         values["notes"] = tuple(values.get("notes", ()))
         for name in ("worst", "seconds"):
@@ -137,22 +149,33 @@ class Verdict:
         if (found := values.get("counterexample")) is not None:
             found = dict(found)
             for name in ("inputs", "drawn"):
-                found[name] = tuple(Value(v["name"], v["dtype"], tuple(v["shape"]), v["values"]) for v in found[name])
-            for name in ("left", "right", "residual64", "residual32", "noise", "times"):
+                found[name] = tuple(
+                    TensorValue(v["name"], v["dtype"], tuple(v["shape"]), v["values"]) for v in found[name]
+                )
+            for name in ("left", "right", "residual64", "residual32", "noise", "noise_ratio"):
                 found[name] = _number(found[name])
-            found["index"], found["setting"] = tuple(found["index"]), tuple(found["setting"])
+            found["index"], found["settings"] = tuple(found["index"]), tuple(found["settings"])
             values["counterexample"] = Counterexample(**found)
         return cls(**values)
 
     def __str__(self) -> str:
-        from lawful.checking.formatting import verdict_text
+        from lawful.checking.formatting import format_verdict
 
-        return verdict_text(self)
+        return format_verdict(self)
 
 
 @dataclass(frozen=True)
 class Report:
-    """The verdicts of a check."""
+    """The verdicts of a check.
+
+    Examples:
+        >>> from torch import nn
+        >>> from lawful import check, shape
+        >>> from lawful.laws import causality, linearity
+        >>> report = check(nn.Linear(4, 4, bias=False), causality(time=1), linearity(), inputs=shape("b t 4"))
+        >>> report.passed, len(report), report["causality"].status
+        (True, 2, 'held')
+    """
 
     verdicts: tuple[Verdict, ...]
     seconds: float = 0.0
@@ -168,59 +191,141 @@ class Report:
         """Returns the verdict on a law: `report["causality"]` or `report["causality(time=1)"]`.
 
         Raises:
-            KeyError: If no verdict, or more than one, has that name; the message lists the names.
+            KeyError: If no verdict or more than one matches; the message lists the names.
         """
-        found = [v for v in self.verdicts if v.law == name] or [
-            v for v in self.verdicts if v.law.partition("(")[0] == name
-        ]
+        found = [v for v in self.verdicts if v.law == name]
+        found = found or [v for v in self.verdicts if v.law.partition("(")[0] == name]
         if len(found) == 1:
             return found[0]
-        names = ", ".join(f"{v.law} on {v.target}" for v in found or self.verdicts)
-        raise KeyError(f"{name!r} matches {len(found)} verdicts; the report has {names}")
+        names = ", ".join(dict.fromkeys(v.law for v in found or self.verdicts))
+        raise KeyError(f"{name!r} matches {len(found)} verdicts of: {names}")
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was refuted, nothing failed, and at least one law held."""
+        """Whether at least one law held, and none was refuted or raised an error."""
         return not any(v.failed for v in self.verdicts) and any(v.status == "held" for v in self.verdicts)
 
     @property
     def failures(self) -> tuple[Verdict, ...]:
-        """The verdicts about laws that did not hold and were not waived."""
+        """The verdicts on laws that neither held nor were waived."""
         return tuple(v for v in self.verdicts if v.status not in ("held", "waived"))
 
     def raise_for_refuted(self) -> None:
-        """Raises `LawRefuted`, with the counterexamples, if a law was refuted or could not be judged."""
+        """Raises `LawRefuted` with the counterexamples if a law was refuted or could not be checked."""
         failed = [v for v in self.verdicts if v.failed]
         if failed:
             raise LawRefuted(*failed)
 
     @property
     def exit_code(self) -> int:
-        """As pytest's: 0 held, 1 refuted or error, 4 a question that makes no sense, 5 nothing was checked."""
+        """Exit code as in pytest: 0 held, 1 refuted or error, 4 usage error, 5 nothing was checked."""
         failed = [v for v in self.verdicts if v.failed]
         if failed:
-            return 4 if all(v.usage for v in failed) else 1
+            return 4 if all(v.usage_error for v in failed) else 1
         return 0 if any(v.status == "held" for v in self.verdicts) else 5
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the report as JSON data, in the form that the documentation of the command line gives."""
+        """Returns the report as JSON data, in the format that `docs/command-line.md` describes."""
         verdicts = [v.to_json() for v in self.verdicts]
         return {"version": 1, "seed": self.seed, "seconds": round(self.seconds, 3), "verdicts": verdicts}
 
     def __str__(self) -> str:
-        from lawful.checking.formatting import report_text
+        from lawful.checking.formatting import format_report
 
-        return report_text(self)
+        return format_report(self)
 
 
-def plain(value: Any) -> Any:
-    """Makes JSON data of nested values: tuples become lists, numbers that are not finite become strings."""
+@dataclass(frozen=True)
+class DiscoveredLaw:
+    """The verdict on a law that `discover` tried, and the laws that follow."""
+
+    verdict: Verdict
+    implied: tuple[str, ...] = ()
+    """For a law that held, the weaker laws that it implies; for a refuted law, the stronger laws that fail with it."""
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The laws that a map satisfies, those that it breaks, and those that do not apply."""
+
+    target: str
+    held: tuple[DiscoveredLaw, ...]
+    refuted: tuple[DiscoveredLaw, ...]
+    not_applicable: tuple[DiscoveredLaw, ...]
+    claims: str
+    """Python source of a `claims()` function with the laws that held."""
+    seconds: float = 0.0
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Returns the rows of the table: status, law and details."""
+        rows = [("held", row.verdict.law, _discovery_details(row)) for row in self.held]
+        rows += [("refuted", row.verdict.law, _discovery_details(row)) for row in self.refuted]
+        reasons: dict[str, list[str]] = {}
+        for row in self.not_applicable:
+            reasons.setdefault(row.verdict.reason or row.verdict.status, []).append(row.verdict.law.partition("(")[0])
+        return rows + [("n/a", ", ".join(dict.fromkeys(laws)), reason) for reason, laws in reasons.items()]
+
+    @property
+    def summary(self) -> str:
+        """The number of laws that held, were refuted and did not apply, and the time."""
+        counts = [sum(1 + len(row.implied) for row in rows) for rows in (self.held, self.refuted, self.not_applicable)]
+        return f"{counts[0]} held, {counts[1]} refuted, {counts[2]} not applicable in {self.seconds:.1f} s"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the discovery as JSON data."""
+        rows = {
+            kind: [{"verdict": row.verdict.to_json(), "implied": list(row.implied)} for row in getattr(self, kind)]
+            for kind in ("held", "refuted", "not_applicable")
+        }
+        return {"version": 1, "target": self.target, **rows, "claims": self.claims, "seconds": round(self.seconds, 3)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Discovery:
+        """Restores a discovery from `to_json`."""
+        rows = {
+            kind: tuple(DiscoveredLaw(Verdict.from_json(row["verdict"]), tuple(row["implied"])) for row in data[kind])
+            for kind in ("held", "refuted", "not_applicable")
+        }
+        return cls(data["target"], **rows, claims=data["claims"], seconds=data["seconds"])
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max((len(law) for status, law, _ in rows if status != "n/a"), default=0)
+        table = [f"{status:<8} {law:<{width}}  {details}".rstrip() for status, law, details in rows]
+        return "\n".join([self.target, *table, self.summary])
+
+
+def _discovery_details(row: DiscoveredLaw) -> str:
+    from lawful.checking.formatting import counterexample_summary
+
+    held = row.verdict.status == "held"
+    if held:
+        details = [note for note in row.verdict.notes if note.startswith("tested with the current weights")]
+    else:
+        details = [counterexample_summary(row.verdict)]
+    if row.implied:
+        details.append(("implies " if held else "also refutes ") + _list_laws(row.implied))
+    return "; ".join(details)
+
+
+def _list_laws(laws: tuple[str, ...]) -> str:
+    """Lists laws; those that differ only in a radius or a border are listed once."""
+    kinds: dict[str, list[str]] = {}
+    for law in laws:
+        kinds.setdefault(re.sub(r"(radius|border)=\d+", "", law), []).append(law)
+    return ", ".join(
+        similar[0] + (f" and {len(similar) - 1} larger" if similar[1:] else "") for similar in kinds.values()
+    )
+
+
+def _to_json(value: Any) -> Any:
+    """Converts tuples to lists, and NaN and infinity to strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
+        return {str(key): _to_json(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(part) for part in value]
+        return [_to_json(part) for part in value]
     return value
 
 

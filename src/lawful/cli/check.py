@@ -16,136 +16,139 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-from lawful.checking.formatting import COLOURS, details, one_line, summary
-from lawful.checking.formatting import sarif as as_sarif
-from lawful.checking.isolation import Job, Result, run
+from lawful.checking.formatting import STATUS_COLORS, report_summary, to_sarif, verdict_details, verdict_line
+from lawful.checking.isolation import CheckRequest, CheckResult, run_request
 from lawful.checking.verdict import Verdict
 from lawful.cli.console import INTERNAL, USAGE, say
 
-Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
-
-
-File = Annotated[str | None, tyro.conf.arg(metavar="FILE")]
+_Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
+_File = Annotated[str | None, tyro.conf.arg(metavar="FILE")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
-    """How long to look for a counterexample, and from where."""
+class SearchFlags:
+    """Limits of the search for a counterexample."""
 
     cases: int = 100
-    """How many cases to try for each law."""
+    """Number of cases per law."""
     seed: int = 0
-    """The same seed gives the same counterexample."""
+    """Random seed; the same seed gives the same counterexample."""
     timeout: float = 60.0
-    """Seconds after which a law is given up."""
+    """Seconds per law."""
 
     @property
-    def wrong(self) -> str:
-        """What cannot be, or nothing."""
+    def error(self) -> str:
+        """The message for an invalid value; empty if all are valid."""
         if self.cases < 1:
-            return f"--cases is at least 1: got {self.cases}"
-        return f"--timeout is above 0: got {self.timeout:g}" if self.timeout <= 0 else ""
+            return f"--cases must be at least 1, got {self.cases}"
+        return f"--timeout must be positive, got {self.timeout:g}" if self.timeout <= 0 else ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
-    """What to write to files."""
+class OutputFlags:
+    """Files to write."""
 
-    json: File = None
-    """Write the report as JSON to this file (`-` for standard output)."""
-    sarif: File = None
-    """Write what failed as SARIF, which code hosts show beside the code, to this file."""
-    script: File = None
-    """Write a standalone script that shows the counterexample to this file."""
+    json: _File = None
+    """Write the report as JSON (`-` for standard output)."""
+    sarif: _File = None
+    """Write failures as SARIF, which code hosts show next to the code."""
+    script: _File = None
+    """Write a standalone script that reproduces the counterexample."""
 
 
-USUAL, SHORT, NOTHING = Search(), Search(cases=30), Written()
+_CHECK_SEARCH, _DISCOVER_SEARCH, _NO_OUTPUT = SearchFlags(), SearchFlags(cases=30), OutputFlags()
 
 
 def check(
     target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")] = None,
-    law: Annotated[Repeated, tyro.conf.arg(metavar="NAME:key=value")] = (),
-    input: Annotated[Repeated, tyro.conf.arg(metavar='"b t 16"')] = (),
-    search: tyro.conf.OmitArgPrefixes[Search] = USUAL,
-    written: tyro.conf.OmitArgPrefixes[Written] = NOTHING,
+    law: Annotated[_Repeated, tyro.conf.arg(metavar="NAME:key=value")] = (),
+    input: Annotated[_Repeated, tyro.conf.arg(metavar='"b t 16"')] = (),
+    search: tyro.conf.OmitArgPrefixes[SearchFlags] = _CHECK_SEARCH,
+    output: tyro.conf.OmitArgPrefixes[OutputFlags] = _NO_OUTPUT,
     jobs: int = 0,
     debug: tyro.conf.FlagCreatePairsOff[bool] = False,
 ) -> int:
-    """Find out whether a module or function keeps the laws that it promises.
+    """Check whether a module or function satisfies laws, and find the smallest counterexample if not.
 
     Args:
-        target: `package.module:Name` or `path/file.py:Name`: a class, factory, instance or function. Without
-            `:Name`, every claim of that module; without a target, every claim of lawful.
-        law: A law, such as `causality:time=1`; give it again for another. `lawful laws` lists them.
-        input: What the target takes: `"b t 16"`, `"tokens(b t, vocab_size=65)"`, `"mask(b t)"`, each with `name=`
-            before it or not; give it again for another.
-        search: How long to look, and from where.
-        written: What to write to files.
-        jobs: How many processes share the claims of a module; as many as there are cores unless given.
+        target: `package.module:Name` or `path/file.py:Name`: a class, factory, instance or function. Without `:Name`,
+            all claims of the module. Without a target, all claims of lawful.
+        law: Law to check, such as `causality:time=1`; repeat for more laws. `lawful laws` lists them. Defaults to a
+            standard set for any layer.
+        input: Input of the target: `"b t 16"`, `"tokens(b t, vocab_size=65)"`, `"mask(b t)"`, with an optional `name=`
+            in front; repeat for more inputs.
+        search: Limits of the search.
+        output: Files to write.
+        jobs: Number of processes for the claims of a module; 0 uses all cores.
         debug: Show tracebacks.
     """
-    if search.wrong:
-        say(f"error: {search.wrong}")
+    if search.error:
+        say(f"error: {search.error}")
         return USAGE
-    console = Console(stderr=written.json == "-", highlight=False, soft_wrap=True)
-    one = written.script is not None or (target is not None and ":" in target)
-    workers = 1 if one else jobs or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
-    limits = search.cases, search.seed, search.timeout
-    job = Job(target, list(law), list(input), *limits, written.script, workers=workers)
-    result = _watched(job, console, lambda verdict: print_verdict(verdict, console))
-    if written.json:
-        _write_json({**result.report.to_json(), "exit_code": result.exit_code}, result, written.json)
-    if written.sarif:
-        _write(as_sarif(verdict for verdict in result.report if verdict.failed), written.sarif)
-    _print_end(result, console, debug)
+    console = Console(stderr=output.json == "-", highlight=False, soft_wrap=True)
+    one_process = output.script is not None or (target is not None and ":" in target)
+    request = CheckRequest(
+        target,
+        list(law),
+        list(input),
+        search.cases,
+        search.seed,
+        search.timeout,
+        output.script,
+        num_workers=1 if one_process else jobs or min(8, _num_cores()),
+    )
+    result = _run_with_progress(request, console, lambda verdict: _print_verdict(verdict, console))
+    if output.json:
+        _write_json({**result.report.to_json(), "exit_code": result.exit_code, "errors": result.errors}, output.json)
+    if output.sarif:
+        _write_json(to_sarif(verdict for verdict in result.report if verdict.failed), output.sarif)
+    _print_errors(result, console, debug)
     if result.report.verdicts:
-        console.print(Text(summary(result.report)))
-    elif not (result.usage or result.failed or result.internal):
-        say("nothing was checked: there are no claims")
+        console.print(Text(report_summary(result.report)))
+    elif not result.errors:
+        say("nothing was checked: the module has no claims")
     return result.exit_code
 
 
 def discover(
     target: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")],
-    input: Annotated[Repeated, tyro.conf.arg(metavar='"b t 16"')] = (),
+    input: Annotated[_Repeated, tyro.conf.arg(metavar='"b t 16"')] = (),
     as_claims: tyro.conf.FlagCreatePairsOff[bool] = False,
-    search: tyro.conf.OmitArgPrefixes[Search] = SHORT,
-    json: File = None,
+    search: tyro.conf.OmitArgPrefixes[SearchFlags] = _DISCOVER_SEARCH,
+    json: _File = None,
     debug: tyro.conf.FlagCreatePairsOff[bool] = False,
 ) -> int:
-    """Find out which laws a module or function obeys: every law is tried over every axis it could speak of.
+    """Try every law with every axis on a module or function, and report which hold.
 
     Args:
         target: `package.module:Name` or `path/file.py:Name`: a class, factory, instance or function.
-        input: What the target takes, as for `lawful check`; give it again for another.
-        as_claims: Print Python that declares what held, ready for a test file, rather than the table.
-        search: How long to look, and from where.
-        json: Write what was found as JSON to this file (`-` for standard output).
+        input: Input of the target, as in `lawful check`; repeat for more inputs.
+        as_claims: Print Python code with the laws that hold, for a test file, instead of the table.
+        search: Limits of the search.
+        json: Write the result as JSON (`-` for standard output).
         debug: Show tracebacks.
     """
-    if search.wrong:
-        say(f"error: {search.wrong}")
+    if search.error:
+        say(f"error: {search.error}")
         return USAGE
     console = Console(stderr=as_claims or json == "-", highlight=False, soft_wrap=True)
-    limits = search.cases, search.seed, search.timeout
-    result = _watched(Job(target, [], list(input), *limits, discover=True), console)
+    request = CheckRequest(target, [], list(input), search.cases, search.seed, search.timeout, discover=True)
+    result = _run_with_progress(request, console)
     found = result.discovery
     if json and found is not None:
-        _write_json(found.to_json(), result, json)
-    _print_end(result, console, debug)
+        _write_json({**found.to_json(), "errors": result.errors}, json)
+    _print_errors(result, console, debug)
     if found is None or not found.held:
-        broken = next((v for v in result.report if v.status == "error"), None)
-        if broken is not None:
-            print_verdict(broken, console)
+        error = next((v for v in result.report if v.status == "error"), None)
+        if error is not None:
+            _print_verdict(error, console)
         return result.exit_code or INTERNAL
     if as_claims:
-        print(found.as_claims(), end="")
-        console.print(Text(found.summary))
-        return 0
-    table = Table.grid(padding=(0, 2))
-    for status, stated, said in found.lines():
-        table.add_row(Text(status, style=f"bold {COLOURS.get(status, 'yellow')}"), Text(stated), Text(said))
-    if console.is_terminal:
+        print(found.claims, end="")
+    elif console.is_terminal:
+        table = Table.grid(padding=(0, 2))
+        for status, law, details in found.rows():
+            table.add_row(Text(status, style=f"bold {STATUS_COLORS.get(status, 'yellow')}"), Text(law), Text(details))
         console.print(table)
     else:
         console.print(Text("\n".join(str(found).splitlines()[1:-1])))
@@ -153,8 +156,14 @@ def discover(
     return 0
 
 
-def _watched(job: Job, console: Console, tell: Callable[[Verdict], None] = lambda verdict: None) -> Result:
-    """Runs a job, with a progress bar on a terminal, and tells the verdicts as they come."""
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _run_with_progress(
+    request: CheckRequest, console: Console, on_verdict: Callable[[Verdict], None] = lambda verdict: None
+) -> CheckResult:
+    """Runs a request with a progress bar on a terminal."""
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -169,41 +178,35 @@ def _watched(job: Job, console: Console, tell: Callable[[Verdict], None] = lambd
 
         def listen(kind: str, value: Any) -> None:
             if kind == "started":
-                bar.update(task, description=escape(value), completed=0, total=job.cases)
+                bar.update(task, description=escape(value), completed=0, total=request.cases)
             elif kind == "progress":
                 bar.update(task, completed=value)
             elif kind == "verdict":
-                tell(value)
+                on_verdict(value)
 
-        return run(job, listen)
-
-
-def print_verdict(verdict: Verdict, console: Console) -> None:
-    """Prints a verdict, its status in colour on a terminal."""
-    line = Text(f"{verdict.status:<12}", style=f"bold {COLOURS[verdict.status]}")
-    console.print(line + Text(f" {one_line(verdict)}"))
-    for detail in details(verdict):
-        console.print(Text(f"    {detail}"))
+        return run_request(request, listen)
 
 
-def _print_end(result: Result, console: Console, debug: bool) -> None:
+def _print_verdict(verdict: Verdict, console: Console) -> None:
+    status = Text(f"{verdict.status:<12}", style=f"bold {STATUS_COLORS[verdict.status]}")
+    console.print(status + Text(f" {verdict_line(verdict)}"))
+    for line in verdict_details(verdict):
+        console.print(Text(f"    {line}"))
+
+
+def _print_errors(result: CheckResult, console: Console, debug: bool) -> None:
     if debug:
-        for trace in result.traces:
+        for trace in result.tracebacks:
             console.print(Text(trace))
     for path in result.scripts:
         console.print(Text(f"wrote {path}"))
-    if sentence := result.usage or result.failed:
-        say(f"error: {sentence}")
-    elif result.internal:
-        say(f"internal error: {result.internal}" + ("" if debug else " (--debug shows where)"))
+    if message := result.usage_error or result.target_error:
+        say(f"error: {message}")
+    elif result.internal_error:
+        say(f"internal error: {result.internal_error}" + ("" if debug else " (use --debug for the traceback)"))
 
 
-def _write_json(data: dict[str, Any], result: Result, path: str) -> None:
-    errors = {kind: getattr(result, kind) for kind in ("usage", "failed", "internal") if getattr(result, kind)}
-    _write({**data, "errors": errors}, path)
-
-
-def _write(data: dict[str, Any], path: str) -> None:
+def _write_json(data: dict[str, Any], path: str) -> None:
     text = json.dumps(data, indent=2, ensure_ascii=False)
     if path == "-":
         print(text)
@@ -212,12 +215,12 @@ def _write(data: dict[str, Any], path: str) -> None:
 
 
 def laws(name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None) -> int:
-    """List the laws; with a name: its formula, who keeps it, who breaks it, and its parameters.
+    """List all laws, or show one: formula, examples and parameters.
 
     Args:
-        name: A law of the list.
+        name: Name of a law.
     """
-    from lawful.checking.targets import UsageError, law, laws_by_kind, laws_by_name
+    from lawful.checking.targets import UsageError, laws_by_kind, laws_by_name, parse_law
 
     console = Console(highlight=False, soft_wrap=True)
     if name is None:
@@ -227,7 +230,7 @@ def laws(name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar
                 console.print(Text(f"  {law_name:<35} {known.formula}\n      {known.summary}"))
         return 0
     try:
-        known = laws_by_name().get(name) or law(name)
+        known = laws_by_name().get(name) or parse_law(name)
     except UsageError as error:
         say(f"error: {error}")
         return USAGE
@@ -238,7 +241,13 @@ def laws(name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar
     console.print(Text("Parameters:"))
     for key, parameter in known.signature.items():
         default = "required" if parameter.default is parameter.empty else f"default {parameter.default!r}"
-        console.print(Text(f"  {key}: {parameter.annotation} ({default})"))
-    console.print(Text("  input, output: which input and output it speaks of (default: the first)"))
-    console.print(Text(f"  rtol: relative tolerance (default {known.rtol})"))
+        console.print(Text(f"  {key}: {_type_name(parameter.annotation)} ({default})"))
+    console.print(Text("  input, output: the input and output that the law is about (default: the first)"))
+    console.print(Text(f"  rtol: tolerance relative to the largest entry of the output (default {known.rtol})"))
     return 0
+
+
+def _type_name(annotation: Any) -> str:
+    """Returns an annotation as text, without private names."""
+    text = str(annotation)
+    return {"Axis": "axis"}.get(text, text.replace("_", "")) if text.startswith("_") or text == "Axis" else text

@@ -1,23 +1,18 @@
-"""One case: every choice that was made in it, so that it can be run again in another precision or made smaller.
-
-The values that inputs are filled with: the styles that hide bugs, and how tensors lie in memory.
-Examples as inputs: what of them varies.
-"""
+"""Random inputs: sizes, values in the styles that reveal bugs, memory layouts, and the record of all choices."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Generator, Tensor
 
-from lawful.checking.compare import RoundingNoise, paused
-from lawful.checking.trace import OperationTrace
+from lawful.checking._compare import RoundingNoise
 from lawful.laws._tree import leaves, transform
 from lawful.laws.inputs import (
     AxisSize,
@@ -34,46 +29,49 @@ from lawful.laws.interfaces import Draw, RejectCase
 from lawful.laws.law import Law
 
 Pick = Callable[[int, int], int]
-"""Picks an integer between two bounds, both included."""
+"""Returns an integer between two bounds, both included."""
 
 SAMPLES = 2000
-SPECIAL = (1, 2, 3, 4, 5, 8, 9, 16, 17, 24, 32, 33, 48, 64, 65, 80)
+"""Number of samples that a statistical law draws."""
+
+_SPECIAL_SIZES = (1, 2, 3, 4, 5, 8, 9, 16, 17, 24, 32, 33, 48, 64, 65, 80)
 """Sizes at which blocks, windows and strides begin or end."""
-SEEDS = 0x5EED0000
-"""Added to the seeds of drawn tensors, which are then independent of what a map draws from the global state."""
+
+_SEED_OFFSET = 0x5EED0000
+"""Added to the seeds of drawn tensors, so that they are independent of the global random state."""
 
 
 @dataclass
 class DrawnTensor:
-    """A tensor that was drawn, in float64; NaN stands for the entry of the input that it replaces."""
+    """A drawn tensor in float64. In a replacement, NaN stands for an unchanged entry."""
 
     value: Tensor
     domain: Domain
     replaces: bool = False
     label: str = ""
     shown: Tensor | None = None
-    """What it came to: for a replacement the entries that differ from what they replace, NaN elsewhere."""
+    """The value for the report: for a replacement the entries that changed, NaN elsewhere."""
     dtype: torch.dtype = torch.float64
 
 
 @dataclass
 class CaseRecord:
-    """The choices of a case, in order."""
+    """The choices of a case, in order, so that it can be replayed or shrunk."""
 
     integers: list[int] = field(default_factory=list)
     tensors: list[DrawnTensor] = field(default_factory=list)
-    bindings: dict[str, int] = field(default_factory=dict)
+    choices: dict[str, Any] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     extreme: bool = False
     observed: dict[str, float] = field(default_factory=dict)
 
 
 def replay(record: CaseRecord) -> Pick:
-    """Picks what was picked before; a choice that no longer fits discards the case."""
-    left = iter(record.integers)
+    """Returns the recorded choices again; a choice out of range rejects the case."""
+    remaining = iter(record.integers)
 
     def pick(low: int, high: int) -> int:
-        value = next(left, None)
+        value = next(remaining, None)
         if value is None or not low <= value <= high:
             raise RejectCase
         return value
@@ -81,14 +79,27 @@ def replay(record: CaseRecord) -> Pick:
     return pick
 
 
+class Tracer(Protocol):
+    """Observer of a run, from which the reproduction script is written."""
+
+    def pause(self) -> AbstractContextManager[None]:
+        """Ignores operations."""
+        ...
+
+    def suggest_name(self, x: Tensor, name: str) -> None:
+        """Names a tensor in case it becomes a constant of the script."""
+
+
 class CaseDraw(Draw):
-    """Draws from a source of integers, and records what it gave.
+    """Draws from a source of integers and records the choices.
 
     Args:
-        pick: The source: Hypothesis, or an earlier record.
-        dtype: The precision of the run.
-        given: The tensors to give in place of those that would be drawn, from an earlier record.
-        noise: Moves the last bits of what is given.
+        pick: The source: random bytes, Hypothesis, or an earlier record.
+        dtype: Precision of the run.
+        tensors: Tensors of an earlier record to use instead of new ones.
+        noise: Perturbs the last bits of drawn tensors.
+        samples: Number of samples of a statistical law.
+        tracer: Observer of the run.
     """
 
     def __init__(
@@ -97,16 +108,16 @@ class CaseDraw(Draw):
         dtype: torch.dtype,
         device: torch.device,
         *,
-        given: list[DrawnTensor] | None = None,
+        tensors: list[DrawnTensor] | None = None,
         noise: RoundingNoise | None = None,
         samples: int = SAMPLES,
-        trace: OperationTrace | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
-        self.pick, self.dtype, self.device, self.given, self.noise = pick, dtype, device, given, noise
-        self.samples, self.trace = samples, trace
+        self.pick, self.dtype, self.device, self.tensors, self.noise = pick, dtype, device, tensors, noise
+        self.samples, self.tracer = samples, tracer
         self.record = CaseRecord()
-        self.domains: list[tuple[Tensor, Domain, Tensor]] = []  # what was given, and the numbers it was made of
-        self.build: Callable[[Draw], Any] = lambda draw: ()
+        self.domains: list[tuple[Tensor, Domain, Tensor]] = []  # the tensor, its domain, and the real numbers behind it
+        self.draw_all: Callable[[], Any] = lambda: ()
         self.labels: dict[int, str] = {}
         self.drawn = 0
 
@@ -116,34 +127,34 @@ class CaseDraw(Draw):
         value = self.pick(low, high)
         self.record.integers.append(value)
         if name:
-            self.record.bindings[name] = value
+            self.record.choices[name] = value
         return value
 
     def choice(self, options: Any, name: str = "") -> Any:
         found = options[self.integer(0, len(options) - 1)]
         if name:
-            self.record.bindings[name] = found
+            self.record.choices[name] = found
         return found
 
     def observe(self, name: str, value: float) -> None:
         self.record.observed[name] = max(float(value), self.record.observed.get(name, float(value)))
 
     def normal(self, *shape: int) -> Tensor:
-        return self._give(Reals(), shape, style=0)
+        return self._draw(Reals(), shape, style=0)
 
     def values(self, *shape: int) -> Tensor:
-        return self._give(Reals(), shape)
+        return self._draw(Reals(), shape)
 
-    def of(self, domain: Domain, shape: tuple[int, ...]) -> Tensor:
-        """Draws a tensor of a domain, and remembers which it is."""
-        return self._give(domain, shape)
+    def from_domain(self, domain: Domain, shape: tuple[int, ...]) -> Tensor:
+        """Draws a tensor of a domain."""
+        return self._draw(domain, shape)
 
     def like(self, x: Tensor, where: Tensor | None = None) -> Tensor:
         domain, source = self._origin(x)
-        return self._give(domain, tuple(source.shape), keep=x, where=where)
+        return self._draw(domain, tuple(source.shape), keep=x, where=where)
 
     def _origin(self, x: Tensor) -> tuple[Domain, Tensor]:
-        """The domain that a tensor is of, and the real numbers that it was made of, or itself."""
+        """Returns the domain of a tensor, and the real numbers it was computed from, or itself."""
         for known, domain, source in self.domains:
             if known is x:
                 return domain, source
@@ -152,14 +163,14 @@ class CaseDraw(Draw):
     def inputs(self) -> tuple[Tensor, ...]:
         sizes = dict(self.record.sizes)
         before = len(self.record.tensors)
-        found = tuple(leaves(self.build(self)).values())
+        found = tuple(leaves(self.draw_all()).values())
         self.record.sizes = sizes
         for drawn, name in zip(self.record.tensors[before:], self.labels.values(), strict=False):
-            drawn.label = f"another {name}"
+            drawn.label = f"other {name}"
         return found
 
     def permutation(self, n: int) -> Tensor:
-        """A shift of some positions, shrinking to a swap of neighbours, then shuffled or not."""
+        """Draws a swap of neighbors or a random permutation."""
         if n < 2:
             raise RejectCase
         if self.boolean():
@@ -170,14 +181,14 @@ class CaseDraw(Draw):
             i = self.integer(0, n - 2)
             order = torch.arange(n)
             order[i], order[i + 1] = i + 1, i
-        self.record.bindings["π"] = order.tolist()  # pyrefly: ignore
+        self.record.choices["π"] = order.tolist()
         return order.to(self.device)
 
     def _generator(self) -> torch.Generator:
-        self.drawn += 1  # so that two tensors of one shape are never the same by their seeds
-        return torch.Generator().manual_seed(SEEDS + (self.drawn << 20) + self.integer(0, 2**16))
+        self.drawn += 1  # two tensors of the same shape never share a seed
+        return torch.Generator().manual_seed(_SEED_OFFSET + (self.drawn << 20) + self.integer(0, 2**16))
 
-    def _give(
+    def _draw(
         self,
         domain: Domain,
         shape: tuple[int, ...],
@@ -185,15 +196,15 @@ class CaseDraw(Draw):
         keep: Tensor | None = None,
         where: Tensor | None = None,
     ) -> Tensor:
-        if self.trace is None:
-            with paused(self.noise) if self.noise is not None else nullcontext():
-                return self._make(domain, shape, style, keep, where)
-        with self.trace.pause():
-            x = self._make(domain, shape, style, keep, where)
-            self.trace.suggest(x, self.record.tensors[-1].label or "drawn")
+        if self.tracer is None:
+            with self.noise.pause() if self.noise is not None else nullcontext():
+                return self._draw_unobserved(domain, shape, style, keep, where)
+        with self.tracer.pause():
+            x = self._draw_unobserved(domain, shape, style, keep, where)
+            self.tracer.suggest_name(x, self.record.tensors[-1].label or "drawn")
             return x
 
-    def _make(
+    def _draw_unobserved(
         self,
         domain: Domain,
         shape: tuple[int, ...],
@@ -201,24 +212,24 @@ class CaseDraw(Draw):
         keep: Tensor | None,
         where: Tensor | None,
     ) -> Tensor:
-        chosen = self.integer(0, styles(domain) - 1) if style is None else style
+        chosen = self.integer(0, _num_styles(domain) - 1) if style is None else style
         generator = self._generator()
-        if self.given is None:
-            value, extreme = fill(domain, shape, chosen, generator)
+        if self.tensors is None:
+            value, extreme = _fill(domain, shape, chosen, generator)
             self.record.extreme |= extreme
         else:
-            value = self._given(shape)
+            value = self._recorded_tensor(shape)
         drawn = DrawnTensor(value, domain, keep is not None)
         self.record.tensors.append(drawn)
         x = value.to(self.device, self.dtype if value.is_floating_point() else value.dtype)
         if self.noise is not None and not isinstance(domain, TransformedDomain):
-            x = self.noise.move_input(x)
+            x = self.noise.perturb_input(x)
         if keep is not None and x.is_floating_point():
             x = torch.where(x.isnan(), self._origin(keep)[1], x)
         source = x
         if isinstance(domain, TransformedDomain):
             x = domain.function(x).detach()
-            x = x if self.noise is None else self.noise.move_input(x)
+            x = x if self.noise is None else self.noise.perturb_input(x)
         if keep is not None and where is not None:
             x = torch.where(where, x, keep.detach())
             x = x / x.sum(-1, keepdim=True) if isinstance(domain, Simplex) else x
@@ -233,16 +244,16 @@ class CaseDraw(Draw):
             drawn.shown = x
         return x
 
-    def _given(self, shape: tuple[int, ...]) -> Tensor:
+    def _recorded_tensor(self, shape: tuple[int, ...]) -> Tensor:
         position = len(self.record.tensors)
-        given = self.given or []
-        if position >= len(given) or tuple(given[position].value.shape) != shape:
+        tensors = self.tensors or []
+        if position >= len(tensors) or tuple(tensors[position].value.shape) != shape:
             raise RejectCase
-        return given[position].value
+        return tensors[position].value
 
 
-def draw_sizes(inputs: Any, draw: CaseDraw, most: Mapping[str, int]) -> dict[str, int]:
-    """Draws the sizes of all letters, up to those in `most`: one of them may be long, the others are small."""
+def _draw_sizes(inputs: Any, draw: CaseDraw, max_sizes: Mapping[str, int]) -> dict[str, int]:
+    """Draws the sizes of all letters, up to `max_sizes`. One of them may be large, the others are small."""
     letters: dict[str, tuple[int, ...]] = {}
     for described in leaves(inputs, Input).values():
         for axis in described.axes:
@@ -251,146 +262,145 @@ def draw_sizes(inputs: Any, draw: CaseDraw, most: Mapping[str, int]) -> dict[str
                 letters[axis.letter] = tuple(n for n in axis.options if not options or n in options) or options
     free = [letter for letter, options in letters.items() if not options]
     longest = draw.integer(0, len(free) - 1) if len(free) > 1 else 0
-    reach = (4, 17, 80)[draw.integer(0, 2)] if free else 0
+    limit = (4, 17, 80)[draw.integer(0, 2)] if free else 0
     special = bool(free) and draw.boolean()
     sizes = {}
     for letter, options in letters.items():
         if options:
-            options = tuple(n for n in sorted(options) if n <= most.get(letter, n))
+            options = tuple(n for n in sorted(options) if n <= max_sizes.get(letter, n))
             sizes[letter] = options[draw.integer(0, len(options) - 1)]
         else:
-            high = reach if letter == free[longest] else 4
-            high = min(high, most.get(letter, high))
-            likely = [n for n in SPECIAL if n <= high]
-            sizes[letter] = draw.choice(likely) if special else draw.integer(1, high)
+            high = limit if letter == free[longest] else 4
+            high = min(high, max_sizes.get(letter, high))
+            special_sizes = [n for n in _SPECIAL_SIZES if n <= high]
+            sizes[letter] = draw.choice(special_sizes) if special else draw.integer(1, high)
     return sizes
 
 
-def build(inputs: Any, draw: CaseDraw, most: Mapping[str, int] = MappingProxyType({})) -> Any:
-    """Draws the inputs: of a description, in sizes up to `most`, or by calling a function of the draw."""
+def draw_inputs(inputs: Any, draw: CaseDraw, max_sizes: Mapping[str, int] = MappingProxyType({})) -> Any:
+    """Draws the inputs from descriptions, in sizes up to `max_sizes`, or by calling a function of the draw."""
     if callable(inputs) and not isinstance(inputs, Input):
-        made = inputs(draw)
-        return transform(made, lambda _, x: x.to(draw.device, draw.dtype if x.is_floating_point() else x.dtype))
-    sizes = draw_sizes(inputs, draw, most)
+        return transform(inputs(draw), lambda _, x: x.to(draw.device, draw.dtype if x.is_floating_point() else x.dtype))
+    sizes = _draw_sizes(inputs, draw, max_sizes)
     draw.record.sizes = sizes
     return transform(
         inputs,
-        lambda _, i: draw.of(i.domain, tuple(sizes[a.letter] if a.letter else a.number for a in i.axes)),
+        lambda _, i: draw.from_domain(i.domain, tuple(sizes[a.letter] if a.letter else a.number for a in i.axes)),
         Input,
     )
 
 
-Shape = tuple[int, ...]
+_Shape = tuple[int, ...]
 
 
-def _normal(shape: Shape, g: Generator) -> Tensor:
+def _normal(shape: _Shape, g: Generator) -> Tensor:
     return torch.randn(shape, generator=g, dtype=torch.float64)
 
 
-def _positive(shape: Shape, g: Generator) -> Tensor:
+def _positive(shape: _Shape, g: Generator) -> Tensor:
     return torch.rand(shape, generator=g, dtype=torch.float64)
 
 
-def _repeated(shape: Shape, g: Generator) -> Tensor:
-    """One slice of the last axis, the same everywhere."""
+def _repeated(shape: _Shape, g: Generator) -> Tensor:
+    """Repeats one slice of the last axis."""
     return _normal(shape[-1:], g).expand(shape).clone()
 
 
-def _one_hot(shape: Shape, g: Generator) -> Tensor:
+def _one_hot(shape: _Shape, g: Generator) -> Tensor:
     if not shape:
         return torch.ones((), dtype=torch.float64)
     hot = torch.randint(shape[-1], shape[:-1], generator=g)
     return torch.nn.functional.one_hot(hot, shape[-1]).double()
 
 
-def _peaky(shape: Shape, g: Generator) -> Tensor:
-    """One entry thirty times the others."""
+def _peaky(shape: _Shape, g: Generator) -> Tensor:
+    """Multiplies one entry by 30."""
     x = _normal(shape, g)
     x.reshape(-1)[int(torch.randint(max(x.numel(), 1), (1,), generator=g))] *= 30
     return x
 
 
-def _whole(shape: Shape, g: Generator) -> Tensor:
-    """Small whole numbers, with many ties."""
+def _small_integers(shape: _Shape, g: Generator) -> Tensor:
+    """Draws small integers, with many ties."""
     return torch.randint(-3, 4, shape, generator=g).double()
 
 
-def _far(shape: Shape, g: Generator) -> Tensor:
-    """Far from the origin."""
+def _far(shape: _Shape, g: Generator) -> Tensor:
+    """Draws values far from 0."""
     return _normal(shape, g) + 50
 
 
-def _zero_slices(shape: Shape, g: Generator) -> Tensor:
-    """Some slices of the last axis zero."""
+def _zero_slices(shape: _Shape, g: Generator) -> Tensor:
+    """Sets some slices of the last axis to zero."""
     x = _normal(shape, g)
     return x * torch.randint(0, 2, (*shape[:-1], 1) if shape else (), generator=g)
 
 
-def _zero(shape: Shape, g: Generator) -> Tensor:
+def _zero(shape: _Shape, g: Generator) -> Tensor:
     return torch.zeros(shape, dtype=torch.float64)
 
 
-def _level(shape: Shape, g: Generator) -> Tensor:
-    """Constant along the last axis."""
+def _constant_rows(shape: _Shape, g: Generator) -> Tensor:
+    """Draws values that are constant along the last axis."""
     return _normal((*shape[:-1], 1) if shape else (), g).expand(shape).clone()
 
 
-def _tiny(shape: Shape, g: Generator) -> Tensor:
+def _tiny(shape: _Shape, g: Generator) -> Tensor:
     return _normal(shape, g) * 1e-6
 
 
-def _huge(shape: Shape, g: Generator) -> Tensor:
+def _huge(shape: _Shape, g: Generator) -> Tensor:
     return _normal(shape, g) * 1e6
 
 
-ORDINARY = (_normal, _normal, _normal, _positive, _repeated, _one_hot, _peaky, _whole, _far)
-EXTREME = (_zero_slices, _zero, _level, _tiny, _huge)
-STYLES = ORDINARY + EXTREME
+_ORDINARY = (_normal, _normal, _normal, _positive, _repeated, _one_hot, _peaky, _small_integers, _far)
+_EXTREME = (_zero_slices, _zero, _constant_rows, _tiny, _huge)
+_STYLES = _ORDINARY + _EXTREME
 
 
-def reals(shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
-    """Draws real numbers in a style, and says whether the style is extreme; each fits float32 exactly."""
-    return STYLES[style](shape, g).float().double(), style >= len(ORDINARY)
+def _draw_reals(shape: _Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
+    """Draws real numbers that are exact in float32; returns them and whether the style is extreme."""
+    return _STYLES[style](shape, g).float().double(), style >= len(_ORDINARY)
 
 
-SIMPLEX_STYLES = 5
+_SIMPLEX_STYLES = 5
 
 
-def simplex(shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
-    """Draws probabilities: even, uneven, all but certain, the same everywhere, or (extreme) with zeros."""
+def _draw_simplex(shape: _Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
+    """Draws probabilities: smooth, peaked, nearly one-hot, uniform, or (extreme) with zeros."""
     x = _normal(shape, g) * (1.0, 3.0, 10.0, 0.0, 1.0)[style]
     if style == 4:
         x = x.masked_fill((x < 0) & (x < x.amax(-1, keepdim=True)), -torch.inf)
     return x.softmax(-1), style == 4
 
 
-MASK_STYLES = 4
+_MASK_STYLES = 4
 
 
-def bits(shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
-    """Draws a mask: all there, a prefix there, any, or (extreme) any with an empty row."""
+def _draw_mask(shape: _Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
+    """Draws a mask: all valid, a valid prefix, random, or (extreme) random with a fully masked row."""
     x = torch.rand(shape, generator=g)
     if not shape or style == 0:
         return torch.ones(shape, dtype=torch.bool), False
     if style == 1:
         count = torch.randint(1, shape[-1] + 1, (*shape[:-1], 1), generator=g)
         return (torch.arange(shape[-1]) < count).expand(shape).clone(), False
-    there = x > 0.4
+    valid = x > 0.4
     if style == 2:
-        return there | (x == x.amax(-1, keepdim=True)), False
-    rows = there.reshape(-1, shape[-1])
+        return valid | (x == x.amax(-1, keepdim=True)), False
+    rows = valid.reshape(-1, shape[-1])
     rows[int(torch.randint(rows.shape[0], (1,), generator=g))] = False
     return rows.reshape(shape), True
 
 
-def like_example(example: Tensor, shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
-    """Draws values as an example has them: itself, cut or repeated to the shape; its entries at random; real
-    numbers of its size where it has both signs.
+def _draw_like_example(example: Tensor, shape: _Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
+    """Draws values like an example: the example cropped or repeated to the shape, its entries in random order, or
+    real numbers of its scale if it has both signs.
     """
     if example.numel() == 0:
         return example.new_zeros(shape), False
     if example.dtype is torch.bool:
-        return bits(shape, style % MASK_STYLES, g)
+        return _draw_mask(shape, style % _MASK_STYLES, g)
     flat = example.reshape(-1)
     if style == 0:
         x = example
@@ -401,38 +411,37 @@ def like_example(example: Tensor, shape: Shape, style: int, g: Generator) -> tup
         low, high = int(flat.min()), int(flat.max())
         return torch.randint(low, high + 1, shape, generator=g).to(example.dtype), False
     if example.is_floating_point() and (flat < 0).any() and (flat > 0).any():
-        x, extreme = reals(shape, style, g)
+        x, extreme = _draw_reals(shape, style, g)
         return x * float(flat.double().std().nan_to_num(1.0) or 1.0), extreme
     return flat[torch.randint(flat.numel(), shape, generator=g)], False
 
 
-def styles(domain: Domain) -> int:
-    """How many styles a domain has."""
+def _num_styles(domain: Domain) -> int:
     if isinstance(domain, TokenDomain):
         return 1
     if isinstance(domain, Simplex):
-        return SIMPLEX_STYLES
-    return MASK_STYLES if isinstance(domain, BoolDomain) else len(STYLES)
+        return _SIMPLEX_STYLES
+    return _MASK_STYLES if isinstance(domain, BoolDomain) else len(_STYLES)
 
 
-def fill(domain: Domain, shape: Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
-    """Draws the entries of an input, and says whether they are extreme."""
+def _fill(domain: Domain, shape: _Shape, style: int, g: Generator) -> tuple[Tensor, bool]:
+    """Draws the entries of an input; returns them and whether they are extreme."""
     if isinstance(domain, TokenDomain):
         return torch.randint(domain.vocab_size, shape, generator=g), False
     if isinstance(domain, BoolDomain):
-        return bits(shape, style, g)
+        return _draw_mask(shape, style, g)
     if isinstance(domain, Simplex):
-        return simplex(shape, style, g)
+        return _draw_simplex(shape, style, g)
     if isinstance(domain, ExampleDomain):
-        return like_example(domain.example, shape, style, g)
-    return reals(shape, style, g)
+        return _draw_like_example(domain.example, shape, style, g)
+    return _draw_reals(shape, style, g)
 
 
 LAYOUTS = ("contiguous", "transposed", "strided")
 
 
-def lay(x: Tensor, layout: str) -> Tensor:
-    """Returns a copy of `x` that lies otherwise in memory; differentiable."""
+def copy_with_layout(x: Tensor, layout: str) -> Tensor:
+    """Returns a differentiable copy of `x` with a memory layout."""
     if layout == "transposed" and x.dim() >= 2:
         return x.transpose(-1, -2).clone(memory_format=torch.contiguous_format).transpose(-1, -2)
     if layout == "strided" and x.dim() >= 1:
@@ -441,20 +450,22 @@ def lay(x: Tensor, layout: str) -> Tensor:
 
 
 def describe_inputs(inputs: Any, law: Law) -> tuple[Any, bool]:
-    """Makes descriptions of examples: their batch axis and the axes that the law names vary.
+    """Converts example tensors to descriptions whose batch axis and the law's axes have variable sizes.
 
-    Returns the descriptions and whether any size of an example varies.
+    Returns the descriptions, and whether any size of an example varies.
     """
     if inputs is None:
         return (), False
     if callable(inputs) and not isinstance(inputs, Input):
         return inputs, False
     if isinstance(inputs, str):
-        raise TypeError(f'inputs is a description, an example or a function: write lawful.shape("{inputs}")')
+        raise TypeError(f'expected a description, an example or a function: write inputs=lawful.shape("{inputs}")')
     found = transform(inputs, lambda _, x: Input.from_value(x), (Input, Tensor))
     examples = leaves(inputs, Tensor)
     if not leaves(found, Input) and inputs not in ((), {}):
-        raise TypeError(f"inputs is a description, an example or a function of the draw: got {type(inputs).__name__}")
+        raise TypeError(
+            f"inputs must be a description, an example tensor or a function of a Draw, got {type(inputs).__name__}"
+        )
     if not examples:
         return found, False
     first = next(iter(examples.values()))
@@ -474,8 +485,8 @@ def describe_inputs(inputs: Any, law: Law) -> tuple[Any, bool]:
     return transform(found, vary, Input), bool(varying)
 
 
-def fixed(inputs: Any) -> Any:
-    """The same descriptions, with examples in their own sizes."""
+def fix_example_sizes(inputs: Any) -> Any:
+    """Returns the descriptions with the original sizes of the examples."""
 
     def fix(_: str, described: Input) -> Input:
         if not isinstance(described.domain, ExampleDomain):

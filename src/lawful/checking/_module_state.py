@@ -1,4 +1,4 @@
-"""The state of the modules behind a map: put into a precision, put back before every call, restored at the end."""
+"""The state of the modules under test: cast to a dtype, reset before every call, restored at the end."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from lawful.checking.compare import RoundingNoise
+from lawful.checking._compare import RoundingNoise
 
 _CONTAINERS = (dict, list, set)
 
 
-def modules_behind(target: Any) -> list[nn.Module]:
-    """Finds the modules that a callable is, belongs to, holds, or closes over."""
+def find_modules(target: Any) -> list[nn.Module]:
+    """Returns the modules that a callable is, belongs to, holds, or closes over."""
     found: list[nn.Module] = []
     seen: set[int] = set()
 
@@ -41,7 +41,7 @@ def modules_behind(target: Any) -> list[nn.Module]:
         elif inspect.isfunction(value):
             try:
                 names = inspect.getclosurevars(value)
-            except ValueError:  # a cell that is not filled yet
+            except ValueError:  # an empty closure cell
                 return
             defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
             for part in (*names.nonlocals.values(), *names.globals.values(), *defaults):
@@ -60,8 +60,8 @@ def modules_behind(target: Any) -> list[nn.Module]:
 class ModuleSnapshot:
     """Everything in some modules that a call may change.
 
-    While a check runs, every tensor of the modules holds a working copy in the precision of the run; the
-    caller's own storage is set aside, untouched, and put back by `restore`.
+    During a check every tensor of the modules holds a working copy in the dtype of the run. The original storage is
+    not touched, and `restore` puts it back.
     """
 
     def __init__(self, roots: list[nn.Module]) -> None:
@@ -74,9 +74,9 @@ class ModuleSnapshot:
         self.named = self.parameters | {
             name: p for root in roots[:1] for name, p in root.named_parameters(remove_duplicate=False)
         }
-        """The parameters of the first module by all their names: one that is shared has several."""
+        """The parameters of the first module by all their names; a shared parameter has several."""
         self.modes = [m.training for m in self.modules]
-        self.structure = [(vars(m), dict(vars(m)), _contents(vars(m))) for m in self.modules]
+        self.structure = [(vars(m), dict(vars(m)), _copy_containers(vars(m))) for m in self.modules]
         self.generators = [
             (g, g.get_state()) for m in self.modules for g in vars(m).values() if isinstance(g, torch.Generator)
         ]
@@ -85,15 +85,16 @@ class ModuleSnapshot:
         self.originals = [t.data for t in self.tensors]
         self.grads = [(p, p.grad, p.requires_grad) for p in self.parameters.values()]
         self.working = list(self.originals)
-        self.plain = {
+        self.degenerate = {
             name: kind
             for name, p in self.parameters.items()
-            if p.requires_grad and (kind := degenerate(p.data)) is not None
+            if p.requires_grad and (kind := _degenerate_kind(p.data)) is not None
         }
-        self.restless = False
-        """Whether calls have been seen to leave something behind."""
-        self.native = False
-        """Whether every tensor keeps the type that it came in."""
+        """The parameters that are zero, one, constant or the identity."""
+        self.changed_by_calls = False
+        """Whether any call has changed the state."""
+        self.keep_dtypes = False
+        """Whether every tensor keeps its own dtype."""
         self._prepared: dict[tuple[torch.dtype, int, bool], list[Tensor]] = {}
         for p, _, _ in self.grads:
             p.grad = None
@@ -103,39 +104,39 @@ class ModuleSnapshot:
         return self.originals[0].device if self.originals else torch.device("cpu")
 
     @property
-    def trains(self) -> bool:
-        """Whether any of the modules came in training mode."""
+    def was_training(self) -> bool:
+        """Whether any of the modules was in training mode."""
         return any(self.modes)
 
     def set_mode(self, training: bool) -> None:
-        """Puts the modules into evaluation mode, or leaves each in the mode that it came in."""
-        for (live, shallow, _), came in zip(self.structure, self.modes, strict=True):
-            live["training"] = shallow["training"] = training and came
+        """Puts the modules into eval mode, or back into their original mode."""
+        for (live, shallow, _), original in zip(self.structure, self.modes, strict=True):
+            live["training"] = shallow["training"] = training and original
 
     def prepare(self, dtype: torch.dtype, seed: int, *, noise: RoundingNoise | None = None) -> None:
-        """Puts every tensor into a precision; with a seed other than 0, parameters that are plain are re-randomised."""
-        key = (dtype, seed, self.native)
+        """Casts every tensor to a dtype. A seed other than 0 re-randomizes degenerate parameters."""
+        key = (dtype, seed, self.keep_dtypes)
         if key not in self._prepared:
-            self._prepared[key] = self._copies(dtype, seed)
+            self._prepared[key] = self._working_copies(dtype, seed)
         self.working = self._prepared[key]
         if noise is not None:
             self.working = [
-                noise.move(w, dtype=original.dtype) if w.is_floating_point() else w
+                noise.perturb(w, dtype=original.dtype) if w.is_floating_point() else w
                 for w, original in zip(self.working, self.originals, strict=True)
             ]
         for i in range(len(self.tensors)):
             self._write(i)
 
-    def _copies(self, dtype: torch.dtype, seed: int) -> list[Tensor]:
+    def _working_copies(self, dtype: torch.dtype, seed: int) -> list[Tensor]:
         originals = {id(t): data for t, data in zip(self.tensors, self.originals, strict=True)}
-        seen: Counter[Any] = Counter()
-        for name, kind in self.plain.items() if seed else ():
+        counts: Counter[Any] = Counter()
+        for name, kind in self.degenerate.items() if seed else ():
             key, root = id(self.parameters[name]), name.partition(": ")[0] if ": " in name else ""
-            alike = (kind, tuple(originals[key].shape))
-            seen[root, alike] += 1  # two modules that came alike stay alike
-            generator = torch.Generator().manual_seed(crc32(repr((seed, alike, seen[root, alike])).encode()))
-            originals[key] = _randomised(originals[key], kind, generator)
-        if self.native:
+            group = (kind, tuple(originals[key].shape))
+            counts[root, group] += 1  # two modules with equal parameters stay equal
+            generator = torch.Generator().manual_seed(crc32(repr((seed, group, counts[root, group])).encode()))
+            originals[key] = _randomize(originals[key], kind, generator)
+        if self.keep_dtypes:
             return [data.clone() for data in originals.values()]
         complex_type = torch.complex128 if dtype is torch.float64 else torch.complex64
         return [
@@ -147,37 +148,36 @@ class ModuleSnapshot:
         self.tensors[i].data = self.working[i].clone()
 
     def reset(self) -> None:
-        """Puts back what the last call has changed: buffers, attributes, containers, parameters."""
+        """Undoes what the last call changed: buffers, attributes, containers, parameters."""
         for live, shallow, contents in self.structure:
             if not _same_items(live, shallow):
                 live.clear()
                 live.update(shallow)
-                self.restless = True
+                self.changed_by_calls = True
             for container, copy in contents:
                 if (container or copy) and not _same_items(container, copy):
                     _refill(container, copy)
-                    self.restless = True
-        for i, (tensor, wanted) in enumerate(zip(self.tensors, self.working, strict=True)):
-            kept = tensor.shape == wanted.shape and tensor.dtype == wanted.dtype and torch.equal(tensor, wanted)
-            if not kept:
+                    self.changed_by_calls = True
+        for i, (tensor, working) in enumerate(zip(self.tensors, self.working, strict=True)):
+            if tensor.shape != working.shape or tensor.dtype != working.dtype or not torch.equal(tensor, working):
                 self._write(i)
-                self.restless = True
+                self.changed_by_calls = True
         for generator, state in self.generators:
             generator.set_state(state)
 
     def cast(self, dtype: torch.dtype) -> None:
-        """Puts the real numbers of the modules into another type, until the next reset."""
+        """Casts floating-point tensors to a dtype until the next reset."""
         for tensor in self.tensors:
             if tensor.is_floating_point():
                 tensor.data = tensor.data.to(dtype)
 
     def reseed(self, seed: int) -> None:
-        """Starts the generators that the modules hold from another state."""
+        """Seeds the generators that the modules hold."""
         for generator, _ in self.generators:
             generator.manual_seed(seed)
 
     def restore(self) -> None:
-        """Puts everything back as the caller had it."""
+        """Restores the original state."""
         self.reset()
         self.set_mode(True)
         for tensor, data in zip(self.tensors, self.originals, strict=True):
@@ -187,7 +187,7 @@ class ModuleSnapshot:
             p.grad = grad
 
 
-def _contents(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:
+def _copy_containers(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:
     return [(v, v.copy()) for v in attributes.values() if isinstance(v, _CONTAINERS)]
 
 
@@ -214,8 +214,8 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
             yield from _tensors(part, depth + 1)
 
 
-def degenerate(p: Tensor) -> str | None:
-    """Says how a parameter is plain (zero, one, the identity, one constant), or None if it is not."""
+def _degenerate_kind(p: Tensor) -> str | None:
+    """Returns "zero", "one", "identity" or "constant" for a parameter with such values, else None."""
     if not p.is_floating_point() or p.numel() == 0:
         return None
     if (p == 0).all():
@@ -223,18 +223,18 @@ def degenerate(p: Tensor) -> str | None:
     if (p == 1).all():
         return "one"
     if p.dim() == 2 and p.numel() > 1 and torch.equal(p, torch.eye(*p.shape, dtype=p.dtype, device=p.device)):
-        return "the identity"
+        return "identity"
     return "constant" if p.numel() > 1 and (p == p.reshape(-1)[0]).all() else None
 
 
-def _randomised(p: Tensor, kind: str, generator: torch.Generator) -> Tensor:
-    if kind in ("zero", "the identity"):
+def _randomize(p: Tensor, kind: str, generator: torch.Generator) -> Tensor:
+    if kind in ("zero", "identity"):
         return p + torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p) * 0.5
     return p * (0.5 + torch.rand(p.shape, generator=generator, dtype=torch.float64).to(p))
 
 
 def seed_all(seed: int) -> None:
-    """Starts every global random state anew."""
+    """Seeds the global generators of torch, Python and NumPy."""
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
@@ -244,9 +244,9 @@ def seed_all(seed: int) -> None:
 
 @contextmanager
 def preserve_global_state() -> Iterator[None]:
-    """Works on one thread, and puts the random states, the default type and the gradient mode back at the end.
+    """Runs on one thread, and restores random states, default dtype, gradient mode and threads on exit.
 
-    The tensors of a check are small: further threads would only wait for each other.
+    The tensors of a check are small: more threads would only wait for each other.
     """
     states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None

@@ -1,0 +1,360 @@
+"""The module or function under test as a `Map`: every call starts from the same state, on copies of the inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from lawful._suggest import did_you_mean
+from lawful.checking._module_state import ModuleSnapshot, seed_all
+from lawful.checking._strategies import Tracer, copy_with_layout
+from lawful.laws._tree import Key, leaves, transform
+from lawful.laws.interfaces import RejectCase
+from lawful.laws.law import ALL, ExcludedRegion, Inapplicable, Law
+
+
+class MapRaised(Exception):
+    """The map raised an exception, or returned something other than tensors."""
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+    @classmethod
+    def from_error(cls, error: BaseException) -> MapRaised:
+        first_line = (str(error).strip() or "without a message").splitlines()[0]
+        return cls(f"{type(error).__name__}: {first_line}", error)
+
+
+class InExcludedRegion(RejectCase):
+    """An input is in a region that the law excludes."""
+
+
+class NotContiguous(Exception):
+    """The map does not accept non-contiguous tensors: a limitation, not a fault."""
+
+
+def select_output(output: Any, key: Any) -> Any:
+    """Returns the first tensor of an output, all of them (`ALL`), or the one with a key."""
+    if isinstance(output, int | float | complex) and not isinstance(output, bool):
+        output = torch.tensor(output)
+    found = leaves(output)
+    if not found:
+        kind = "None" if output is None else f"a {type(output).__name__} without tensors"
+        raise MapRaised(f"expected the map to return a tensor or a structure of tensors, got {kind}")
+    for x in found.values():
+        if x.is_nested or x.layout is not torch.strided:
+            raise MapRaised("expected the map to return dense tensors, got a nested or sparse tensor")
+    if key is ALL:
+        return tuple(found.values())
+    if key is None:
+        return next(iter(found.values()))
+    if str(key) in found:
+        return found[str(key)]
+    if isinstance(key, int) and 0 <= key < len(found):
+        return list(found.values())[key]
+    if isinstance(key, str) and isinstance(getattr(output, key, None), Tensor):
+        return getattr(output, key)
+    known = [name or "a single tensor" for name in found]
+    raise ValueError(f"the map has no output {key!r}{did_you_mean(str(key), known)} Outputs: {', '.join(known)}")
+
+
+def input_paths(law: Law, arguments: Any, names: list[str]) -> tuple[str, ...]:
+    """Returns the paths of the law's inputs; `names` are the positional arguments of the map."""
+    found = list(leaves(arguments))
+    names = names if isinstance(arguments, tuple) else []
+    if law.input is ALL:
+        return tuple(found)
+    if law.input is None:
+        arity = 1 if law.arity is None else law.arity
+        if len(found) < arity:
+            raise ValueError(f"{law.name} needs {arity} inputs, got {len(found)}")
+        return tuple(found[:arity])
+    keys = law.input if isinstance(law.input, tuple) else (law.input,)
+    paths = []
+    for key in keys:
+        if isinstance(key, int) and str(key) not in found and 0 <= key < len(found):
+            path = found[key]
+        else:
+            path = str(names.index(key)) if key in names else str(key)
+        if path not in found:
+            known = [names[int(p)] if p.isdigit() and int(p) < len(names) else p for p in found]
+            raise ValueError(f"no input {key!r}{did_you_mean(str(key), known)} Inputs: {', '.join(known)}")
+        paths.append(path)
+    if law.arity is not None and len(paths) != law.arity:
+        raise ValueError(f"{law.name} needs {law.arity} inputs, but input={law.input!r} names {len(paths)}")
+    return tuple(paths)
+
+
+def argument_names(target: Any) -> list[str]:
+    """Returns the names of the positional arguments of a map, if it has a signature."""
+    function = target.forward if isinstance(target, nn.Module) else target
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
+
+
+def input_names(arguments: Any, names: list[str]) -> dict[str, str]:
+    """Returns the name of every input by path: that in the map's signature, or x."""
+    found = list(leaves(arguments))
+    if not isinstance(arguments, tuple):
+        return {path: path for path in found}
+    shown = {}
+    for path in found:
+        head, _, rest = path.partition(".")
+        name = names[int(head)] if int(head) < len(names) else "x" if len(found) == 1 else f"x{head}"
+        shown[path] = f"{name}.{rest}" if rest else name
+    return shown
+
+
+@dataclass(frozen=True)
+class CallSettings:
+    """Settings of the calls of a case."""
+
+    training: bool = False
+    layout: str = "contiguous"
+    grad: bool = False
+    weights_seed: int = 0
+    """Seed for re-randomized weights; 0 leaves the weights unchanged."""
+    seed: int = 0
+    """Random seed of the calls, unless the law sets one."""
+
+
+@dataclass
+class CallLog:
+    """Records whether anything differed between the calls of a statement."""
+
+    first: tuple[Any, ...] | None = None
+    varied: bool = False
+    trained: bool = False
+    count: int = 0
+    final_random_states: set[bytes] = field(default_factory=set)
+    """Random states after the calls in training mode."""
+
+    def add(self, training: bool, *signature: Any) -> None:
+        self.trained |= training
+        self.count += 1
+        signature = (training, *signature)
+        if self.first is None:
+            self.first = signature
+        elif not self.varied:
+            self.varied = not all(_equal(a, b) for a, b in zip(self.first, signature, strict=True))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        comparable = a.shape == b.shape and a.dtype == b.dtype and a.layout == b.layout
+        return comparable and torch.equal(a.detach(), b.detach())
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    return a is b or (isinstance(a, int | str | bool) and a == b)
+
+
+class CallTracer(Tracer, Protocol):
+    """Observer of the calls of a map, from which the reproduction script is written."""
+
+    def record_call(
+        self, f: BoundMap, inputs: Sequence[Any], output: Any, found: Any, *, call_index: int | None = None
+    ) -> None:
+        """Records a call; `call_index` is its number in a sequence of calls without a reset."""
+
+    def record_inputs_after(self, f: BoundMap, inputs: Sequence[Any], after: Sequence[Any]) -> None:
+        """Records a call whose inputs are compared afterwards."""
+
+    def record_parameters_after(self, f: BoundMap, inputs: Sequence[Any], after: Mapping[str, Tensor]) -> None:
+        """Records a call whose parameters are compared afterwards."""
+
+
+@dataclass(frozen=True)
+class BoundMap:
+    """Implements `Map` for a module or function."""
+
+    target: Any
+    function: Callable[..., Any]
+    arguments: Any
+    input_paths: tuple[str, ...]
+    output_key: Key | Any
+    state: ModuleSnapshot
+    settings: CallSettings
+    calls: CallLog = field(default_factory=CallLog)
+    seed: int = 0
+    parameter_values: tuple[tuple[str, Tensor], ...] = ()
+    """Parameters with other values than those of the module."""
+    own_arguments: bool = False
+    """Whether the function takes the inputs alone, without the other drawn arguments."""
+    changes: tuple[Callable[[Any], object], ...] = ()
+    """Functions that are applied to the target before a call."""
+    origin: tuple[tuple[str, Any], ...] = ()
+    """How `function` derives from the target: ("method", name), ("function", other), ("wrapper", wrapper)."""
+    dtype: torch.dtype | None = None
+    """Precision of the call, if it is not that of the run."""
+    exclusions: tuple[ExcludedRegion, ...] = ()
+    call_count: list[int] | None = None
+    """Number of calls without a reset; None if every call is reset."""
+    tracer: CallTracer | None = None
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self._call(inputs)[1]
+
+    def call_sequence(self, *calls: tuple[Any, ...]) -> list[Any]:
+        f = self.stateful() if len(calls) > 1 else self
+        return [f._call(inputs)[1] for inputs in calls]
+
+    def stateful(self) -> BoundMap:
+        return dataclasses.replace(self, call_count=[0])
+
+    def raw_output(self, *inputs: Any) -> Any:
+        return self._call(inputs, all_tensors=True)[0]
+
+    def _call(self, inputs: tuple[Any, ...], all_tensors: bool = False) -> tuple[Any, Any]:
+        """Returns the raw output, and the output that the law is about."""
+        call_index = None
+        if self.call_count is not None:
+            call_index = self.call_count[0]
+            self.call_count[0] += 1
+        if not call_index:
+            self._reset()
+        output, _ = self._run(inputs)
+        found = tuple(leaves(output).values()) if all_tensors else select_output(output, self.output_key)
+        if self.tracer is not None:
+            self.tracer.record_call(self, inputs, output, found, call_index=call_index)
+        return output, found
+
+    def arguments_for(self, *inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return self._all_arguments(inputs)
+
+    def _all_arguments(
+        self, inputs: tuple[Any, ...], copy: Callable[[Tensor], Tensor] = lambda x: x
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns the arguments of a call: the inputs, and copies of the other drawn arguments."""
+        full = inputs if self.own_arguments else self.place(inputs, copy)
+        return ((), full) if isinstance(full, dict) else (full, {})
+
+    def inputs_after(self, *inputs: Any) -> tuple[Any, ...]:
+        self._reset()
+        _, passed = self._run(inputs)
+        if self.tracer is not None:
+            self.tracer.record_inputs_after(self, inputs, passed)
+        return passed
+
+    def drawn_inputs(self) -> list[Tensor]:
+        """Returns the drawn inputs of the law."""
+        drawn = leaves(self.arguments)
+        return [drawn[path] for path in self.input_paths]
+
+    def place(self, inputs: Sequence[Any], copy: Callable[[Tensor], Tensor] = lambda x: x) -> Any:
+        """Returns the drawn arguments, or copies of them, with the law's inputs replaced."""
+        if type(self.arguments) is tuple and self.input_paths == tuple(map(str, range(len(self.arguments)))):
+            return tuple(inputs)  # the usual case: the law is about all arguments
+        placed = dict(zip(self.input_paths, inputs, strict=True))
+        return transform(self.arguments, lambda path, x: placed[path] if path in placed else copy(x))
+
+    def output(self, key: Key) -> BoundMap:
+        return dataclasses.replace(self, output_key=key)
+
+    def method(self, method: str | Callable[..., Any]) -> BoundMap:
+        if not isinstance(method, str):
+            return dataclasses.replace(self.with_function(method), own_arguments=True)
+        if not hasattr(self.target, method):
+            raise Inapplicable(f"{type(self.target).__name__} has no method {method!r}")
+        function = getattr(self.target, method)
+        origin = (("method", method),)
+        return dataclasses.replace(self, function=function, output_key=None, own_arguments=True, origin=origin)
+
+    def with_function(self, function: Callable[..., Any]) -> BoundMap:
+        return dataclasses.replace(self, function=function, output_key=None, origin=(("function", function),))
+
+    def wrapped(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> BoundMap:
+        return dataclasses.replace(self, function=wrapper(self.function), origin=(*self.origin, ("wrapper", wrapper)))
+
+    def modified(self, change: Callable[[Any], object]) -> BoundMap:
+        return dataclasses.replace(self, changes=(*self.changes, change))
+
+    def cast(self, dtype: torch.dtype) -> BoundMap:
+        return dataclasses.replace(self, dtype=dtype)
+
+    def with_layout(self, layout: str) -> BoundMap:
+        return dataclasses.replace(self, settings=dataclasses.replace(self.settings, layout=layout))
+
+    def eval(self) -> BoundMap:
+        return dataclasses.replace(self, settings=dataclasses.replace(self.settings, training=False))
+
+    def with_seed(self, seed: int) -> BoundMap:
+        return dataclasses.replace(self, seed=seed)
+
+    def parameters_after(self, *inputs: Any) -> dict[str, Tensor]:
+        self._reset()
+        self._run(inputs)
+        with self._untraced():
+            after = {name: p.detach().clone() for name, p in self.state.parameters.items()}
+        if self.tracer is not None:
+            self.tracer.record_parameters_after(self, inputs, after)
+        return after
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        return {name: p for name, p in self.state.parameters.items() if p.requires_grad}
+
+    def with_parameters(self, values: Mapping[str, Tensor]) -> BoundMap:
+        return dataclasses.replace(self, parameter_values=tuple(values.items()))
+
+    def _reset(self) -> None:
+        self.state.reset()
+        self.state.set_mode(self.settings.training)
+        if self.dtype is not None:
+            self.state.cast(self.dtype)
+        seed = self.seed or self.settings.seed
+        seed_all(seed)
+        if seed:
+            self.state.reseed(seed)
+        with self._untraced():
+            for change in self.changes:
+                try:
+                    change(self.target)
+                except Inapplicable:
+                    raise
+                except Exception as error:
+                    raise MapRaised.from_error(error) from error
+
+    def _run(self, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """Calls the function on copies of the inputs; returns its output, and the copies after the call."""
+        settings = (self.settings.training, self.function, self.seed, self.dtype, self.settings.layout)
+        with self._untraced():
+            self.calls.add(*settings, self.changes, self.parameter_values, inputs)
+            if any((e.distance(*inputs) < e.radius).any() for e in self.exclusions):
+                raise InExcludedRegion
+            passed = tuple(self._copy(x) if isinstance(x, Tensor) else self._copy_tree(x) for x in inputs)
+            args, kwargs = self._all_arguments(passed, self._copy)
+        for name, value in self.parameter_values:  # they stay until the next reset, for the backward pass
+            self.state.named[name].data = value if self.dtype is None else value.to(self.dtype)
+        try:
+            with self._untraced(), torch.set_grad_enabled(torch.is_grad_enabled() or self.settings.grad):
+                output = self.function(*args, **kwargs)
+        except (Exception, SystemExit) as error:
+            if isinstance(error, RuntimeError) and self.settings.layout != "contiguous" and "view" in str(error):
+                raise NotContiguous from error
+            raise MapRaised.from_error(error) from error
+        if self.settings.training:
+            self.calls.final_random_states.add(torch.get_rng_state().numpy().tobytes())
+        return output, passed
+
+    def _untraced(self) -> AbstractContextManager[None]:
+        return self.tracer.pause() if self.tracer is not None else nullcontext()
+
+    def _copy(self, x: Tensor) -> Tensor:
+        """Returns a copy of an input in the layout and dtype of the call."""
+        if self.dtype is not None and x.is_floating_point():
+            x = x.to(self.dtype)
+        return x if x.layout is not torch.strided else copy_with_layout(x, self.settings.layout)
+
+    def _copy_tree(self, tree: Any) -> Any:
+        return transform(tree, lambda _, x: self._copy(x))

@@ -1,0 +1,397 @@
+"""Runs one case of a law: in both precisions, against the noise floor, and judges it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from lawful.checking._bound_map import (
+    BoundMap,
+    CallLog,
+    CallSettings,
+    CallTracer,
+    InExcludedRegion,
+    MapRaised,
+    NotContiguous,
+    argument_names,
+    input_names,
+    input_paths,
+)
+from lawful.checking._compare import (
+    SECOND_RATE,
+    STATISTICAL_FAILURES,
+    Deterministic,
+    Finding,
+    RoundingNoise,
+    Statistical,
+    dtype_name,
+    judge,
+    judge_samples,
+    measure_noise,
+)
+from lawful.checking._module_state import ModuleSnapshot, find_modules, seed_all
+from lawful.checking._strategies import (
+    LAYOUTS,
+    SAMPLES,
+    CaseDraw,
+    CaseRecord,
+    DrawnTensor,
+    Pick,
+    draw_inputs,
+    replay,
+)
+from lawful.laws._tree import leaves
+from lawful.laws.inputs import Input
+from lawful.laws.interfaces import RejectCase
+from lawful.laws.law import Inapplicable, Law
+from lawful.laws.statements import AtMost, Equal, Finite, Occurs, Statement
+
+
+class LawRaised(Exception):
+    """The law cannot be evaluated: it does not fit the inputs (`usage_error`), or it raised an exception."""
+
+    def __init__(self, message: str, usage_error: bool = False) -> None:
+        super().__init__(message)
+        self.usage_error = usage_error
+
+
+_Result = TypeVar("_Result")
+
+
+def _attribute_errors_to_law(function: Callable[[], _Result]) -> _Result:
+    """Converts exceptions of the law to `LawRaised`; those of the map pass through."""
+    try:
+        return function()
+    except (RejectCase, Inapplicable, MapRaised, NotContiguous):
+        raise
+    except ValueError as error:
+        raise LawRaised(str(error), usage_error=True) from error
+    except Exception as error:
+        raise LawRaised(f"the law raised {type(error).__name__}: {error}") from error
+
+
+@dataclass
+class CaseRun:
+    """A statement, with the choices and settings of the case."""
+
+    statement: Statement
+    record: CaseRecord
+    settings: CallSettings
+    exercised: bool
+    arguments: Any
+    names: dict[str, str]
+    """Name of every input by path."""
+    num_inputs: int
+    """Number of drawn tensors that are inputs; the law drew the others."""
+    trained: bool = False
+    """Whether any call was in training mode."""
+    several_calls: bool = False
+    uneven_randomness: bool = False
+    """Whether calls in training mode drew different numbers of random values."""
+
+
+@dataclass
+class Outcome:
+    """The finding in the main precision, and its run."""
+
+    finding: Finding
+    run: CaseRun
+
+
+_NOISE_RUNS = 3
+"""Number of noise measurements before a residual counts as a fault."""
+
+_CLEAR_RATIO = 1e6
+"""A residual of this many times the noise needs no further noise measurement."""
+
+_JUMP = 1e-3
+"""Noise above this fraction of the output is a tie or a branch that rounding decides; the case is excused."""
+
+_FLOAT32_RUNS = 10
+"""After this many ordinary cases that are finite in float32, the others are not run in float32."""
+
+_BATCH_NORM_ERROR = "Expected more than 1 value per channel when training"
+_DTYPE_ERROR = re.compile(r"dtype|scalar type|Double|Float|float64|float32", re.I)
+
+
+class CaseRunner:
+    """Runs cases of a law on a map.
+
+    Attributes:
+        precision: The main precision: float64, unless the map does not run in it.
+        counts: Number of cases that were not finite, excused or excluded.
+        notes: Notes for the report.
+        max_sizes: Largest size of each letter; empty for no limit.
+        occurred: The events of an `Occurs` statement, and whether each occurred.
+        observed: Largest values of the numbers that the law observed.
+    """
+
+    def __init__(self, law: Law, target: Any, inputs: Any, *, rerandomize_weights: bool = True) -> None:
+        self.law, self.target, self.inputs = law, target, inputs
+        helpers = [value for value in law.values.values() if callable(value)]
+        roots = {id(m): m for source in (target, *helpers) for m in find_modules(source)}
+        if any(is_lazy(p) for m in roots.values() for p in m.parameters()):
+            raise LawRaised("the module has uninitialized lazy parameters: call it once before the check", True)
+        self.state = ModuleSnapshot(list(roots.values()))
+        self.names = argument_names(target)
+        self.precision: torch.dtype = torch.float64
+        self.effective_precision: torch.dtype | None = None
+        self.second_precision: torch.dtype | None = torch.float32
+        self.float32_runs = 0.0
+        self.contiguous_only = self.eval_only = False
+        self.rerandomize_weights = rerandomize_weights and law.any_weights and bool(self.state.degenerate)
+        self.counts: Counter[str] = Counter()
+        self.notes: dict[str, None] = {}
+        self.worst = 0.0
+        self.occurred: dict[str, bool] = {}
+        self.observed: dict[str, float] = {}
+        self.max_sizes: dict[str, int] = {}
+        self.seed = 0
+
+    def fresh_copy(self) -> CaseRunner:
+        """Returns a runner with the same settings and a new snapshot of the modules."""
+        copy = CaseRunner(self.law, self.target, self.inputs, rerandomize_weights=self.rerandomize_weights)
+        for name in ("precision", "effective_precision", "second_precision", "contiguous_only", "eval_only"):
+            setattr(copy, name, getattr(self, name))
+        copy.rerandomize_weights = self.rerandomize_weights
+        copy.state.keep_dtypes, copy.state.changed_by_calls = self.state.keep_dtypes, self.state.changed_by_calls
+        return copy
+
+    def run(
+        self,
+        pick: Pick,
+        dtype: torch.dtype,
+        *,
+        tensors: list[DrawnTensor] | None = None,
+        noise: RoundingNoise | None = None,
+        samples: int = SAMPLES,
+        tracer: CallTracer | None = None,
+    ) -> CaseRun:
+        """Draws the inputs, prepares the modules, and evaluates the law."""
+        draw = CaseDraw(pick, dtype, self.state.device, tensors=tensors, noise=noise, samples=samples, tracer=tracer)
+        torch.set_default_dtype(dtype)
+        settings = self._draw_settings(draw)
+        arguments = self._draw_arguments(draw, self.max_sizes)
+        draw.draw_all = lambda: draw_inputs(self.inputs, draw)
+        self.state.prepare(dtype, settings.weights_seed, noise=noise)
+        calls = CallLog()
+        f = BoundMap(
+            self.target,
+            self.target,
+            arguments,
+            _attribute_errors_to_law(lambda: input_paths(self.law, arguments, self.names)),
+            self.law.output,
+            self.state,
+            settings,
+            calls,
+            exclusions=self.law.exclusions,
+            tracer=tracer,
+        )
+        names = input_names(arguments, self.names)
+        draw.labels = {id(x): names[path] for path, x in leaves(arguments).items()}
+        if tracer is not None:
+            for path, x in leaves(arguments).items():
+                tracer.suggest_name(x, names[path])
+        num_inputs = len(draw.record.tensors)
+        options: dict[str, Any] = self.law.values | ({"draw": draw} if self.law.takes_draw else {})
+        with noise or tracer or nullcontext(), torch.set_grad_enabled(False):  # pyrefly: ignore
+            statement = _attribute_errors_to_law(lambda: self.law.function(f, *f.drawn_inputs(), **options))
+        if not isinstance(statement, Statement):
+            kind = type(statement).__name__
+            raise LawRaised(f"a law must return a statement, such as Equal(left, right), got {kind}")
+        return CaseRun(
+            statement,
+            draw.record,
+            settings,
+            calls.varied if statement.exercised is None else statement.exercised,
+            arguments,
+            names,
+            num_inputs,
+            trained=calls.trained,
+            several_calls=calls.count > 1,
+            uneven_randomness=len(calls.final_random_states) > 1,
+        )
+
+    def _draw_arguments(self, draw: CaseDraw, max_sizes: dict[str, int]) -> tuple[Any, ...] | dict[str, Any]:
+        if callable(self.inputs) and not isinstance(self.inputs, Input):
+            seed_all(0)  # a function of the draw may use global generators
+        else:
+            torch.default_generator.manual_seed(0)
+        arguments = draw_inputs(self.inputs, draw, max_sizes)
+        return arguments if isinstance(arguments, tuple | dict) else (arguments,)
+
+    def redraw_inputs(self, record: CaseRecord) -> CaseRun | None:
+        """Draws the inputs of a case again, without calling the map."""
+        draw = CaseDraw(replay(record), self.precision, self.state.device)
+        try:
+            settings = self._draw_settings(draw)
+            arguments = self._draw_arguments(draw, {})
+        except RejectCase:
+            return None
+        return CaseRun(Finite(()), draw.record, settings, False, arguments, input_names(arguments, self.names), 0)
+
+    def _draw_settings(self, draw: CaseDraw) -> CallSettings:
+        training = self.state.was_training and draw.choice((True, False)) and not self.eval_only
+        grad = draw.choice((True, False))
+        layout = LAYOUTS[max(0, draw.integer(0, 5) - 3)]
+        weights_seed = draw.integer(1, 3) if self.rerandomize_weights and draw.boolean() else 0
+        return CallSettings(training, "contiguous" if self.contiguous_only else layout, grad, weights_seed, self.seed)
+
+    def examine(self, pick: Pick, tensors: list[DrawnTensor] | None = None) -> Outcome:
+        """Runs and judges one case; raises `RejectCase` if it does not test the law."""
+        try:
+            run = self.run(pick, self.precision, tensors=tensors)
+        except NotContiguous:
+            self.contiguous_only = True
+            self.notes["tested with contiguous tensors only: the map uses view"] = None
+            raise RejectCase from None
+        except MapRaised as error:
+            if _BATCH_NORM_ERROR in str(error):
+                self.notes["cases with a single value per channel skipped: batch norm in training mode"] = None
+                raise RejectCase from None
+            if self.state.keep_dtypes or not _DTYPE_ERROR.search(str(error)):
+                raise
+            self._lower_precision()
+            raise RejectCase from None
+        except InExcludedRegion:
+            self.counts["excluded"] += 1
+            raise
+        if isinstance(run.statement, Occurs):
+            for name, occurred in zip(run.statement.names, run.statement.occurred, strict=True):
+                self.occurred[name] = self.occurred.get(name, False) or bool(occurred)
+            return Outcome(Finding(compared=len(run.statement.names)), run)
+        if isinstance(run.statement, Statistical):
+            return Outcome(self._judge_samples(run, run.statement), run)
+        finding = self.judge(run, run.statement)
+        if not finding.failed and self.second_precision is not None:
+            finding = self._judge_in_second_precision(run) or finding
+        return Outcome(finding, run)
+
+    def _judge_samples(self, run: CaseRun, statement: Statistical) -> Finding:
+        """Tests samples; those that fail are drawn again, ten times as many, and tested at a stricter rate."""
+        finding = judge_samples(statement)
+        if finding.kind in STATISTICAL_FAILURES:
+            larger = self.run(replay(run.record), self.precision, samples=10 * SAMPLES).statement
+            if isinstance(larger, Statistical):
+                return judge_samples(larger, SECOND_RATE)
+        return finding
+
+    def _lower_precision(self) -> None:
+        """Switches to float32, then to the original dtypes of the parameters."""
+        if self.precision is torch.float64:
+            self.precision, self.second_precision = torch.float32, None
+            self.notes["tested in float32 only: the map does not run in float64"] = None
+        else:
+            self.state.keep_dtypes = True
+            self.notes["tested in the dtypes of the parameters: the map does not run in others"] = None
+
+    def judge(self, run: CaseRun, statement: Deterministic) -> Finding:
+        """Judges a run in the main precision, and against the noise if the residual may be rounding."""
+        rtol = self.law.rtol or 0.0
+        finding = judge(statement, self.effective_precision or self.precision, rtol)
+        exact = isinstance(statement, Equal) and statement.exact
+        if exact and run.uneven_randomness:
+            raise self._skip_training_mode()
+        if finding.kind in ("differs", "exceeds"):
+            if run.trained and run.several_calls and not exact and self._is_random(run):
+                raise self._skip_training_mode()
+            if not (isinstance(statement, AtMost) and statement.ignore_noise):
+                finding = self._judge_against_noise(run, statement, rtol)
+        if finding.kind == "not finite" and not self._must_be_finite(run):
+            self.counts["not finite"] += 1
+            raise RejectCase
+        return finding
+
+    def _skip_training_mode(self) -> RejectCase:
+        """Switches to eval mode: random numbers do not follow the law's changes of the inputs."""
+        self.eval_only = True
+        self.notes["tested in eval mode only: the map is random in training mode"] = None
+        return RejectCase()
+
+    def _judge_against_noise(self, run: CaseRun, statement: Deterministic, rtol: float) -> Finding:
+        noises: list[float] = []
+        lowest = self.effective_precision or self.precision
+        for seed in range(_NOISE_RUNS):
+            mode = RoundingNoise(seed)
+            try:
+                perturbed = self.run(replay(run.record), self.precision, tensors=run.record.tensors, noise=mode)
+            except (RejectCase, MapRaised):
+                continue
+            found = measure_noise(statement, perturbed.statement)
+            noises = [max(pair) for pair in zip(noises, found, strict=True)] if noises else found
+            if torch.finfo(mode.lowest).eps > torch.finfo(lowest).eps:
+                lowest = mode.lowest
+            if judge(statement, lowest, rtol, noises or None).noise_ratio > _CLEAR_RATIO:
+                break
+        if lowest is not self.precision and self.effective_precision is not lowest:
+            self.effective_precision = lowest
+            self.notes[f"judged in {dtype_name(lowest)}: the map computes in it internally"] = None
+        finding = judge(statement, lowest, rtol, noises or None)
+        if not finding.failed and finding.noise > _JUMP * finding.largest:
+            if not self._is_repeatable(run):
+                return judge(statement, lowest, rtol)
+            self.counts["excused"] += 1
+            run.exercised = False
+        return finding
+
+    def _is_random(self, run: CaseRun) -> bool:
+        """Returns whether another seed changes the statement, as with dropout."""
+        again = self._run_again(run, seed=1)
+        return again is not None and any(measure_noise(run.statement, again.statement))
+
+    def _is_repeatable(self, run: CaseRun) -> bool:
+        """Returns whether the case gives the same result again; else the map has its own randomness."""
+        again = self._run_again(run)
+        return again is not None and not any(measure_noise(run.statement, again.statement))
+
+    def _run_again(self, run: CaseRun, seed: int = 0) -> CaseRun | None:
+        self.seed = seed
+        try:
+            return self.run(replay(run.record), self.precision, tensors=run.record.tensors)
+        except (RejectCase, MapRaised):
+            return None
+        finally:
+            self.seed = 0
+
+    def _judge_in_second_precision(self, run: CaseRun) -> Finding | None:
+        """Runs the case in float32: a residual there is rounding, but NaN or infinity is a fault."""
+        if self.second_precision is None or self.float32_runs >= _FLOAT32_RUNS or not self._must_be_finite(run):
+            return None
+        try:
+            again = self.run(replay(run.record), self.second_precision, tensors=run.record.tensors)
+        except RejectCase:
+            return None
+        except MapRaised as error:
+            if _DTYPE_ERROR.search(str(error)):
+                self.second_precision = None
+                self.notes["tested in float64 only: the map does not run in float32"] = None
+                return None
+            raise
+        if not isinstance(again.statement, Deterministic):
+            return None
+        finding = judge(again.statement, self.second_precision, self.law.rtol or 0.0)
+        fails = finding.kind == "not finite"
+        self.float32_runs = -math.inf if fails else self.float32_runs + 1  # smaller cases must fail in the same way
+        return finding if fails else None
+
+    def _must_be_finite(self, run: CaseRun) -> bool:
+        """Returns whether NaN is a fault: not for extreme inputs or random weights, unless the law says so."""
+        everywhere = isinstance(run.statement, Finite) and run.statement.include_extremes
+        return everywhere or not (run.record.extreme or run.settings.weights_seed)
+
+    def second_residual(self, run: CaseRun) -> float:
+        """Returns the residual of a case in float32; NaN if there is none."""
+        if self.second_precision is not None:
+            with suppress(RejectCase, MapRaised):
+                statement = self.run(replay(run.record), self.second_precision, tensors=run.record.tensors).statement
+                if isinstance(statement, Deterministic):
+                    return judge(statement, self.second_precision).residual
+        return math.nan
