@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from lawful import optim
+from lawful.optim import muon as muon_module
 from lawful.optim import newton_schulz
 
 
@@ -142,3 +143,63 @@ def test_momentum_warmup_resumes_from_the_state(tools):
             p.grad = torch.ones_like(p)
         one.step()
     tools.assert_close(other, whole, torch.float64)
+
+
+def iterate(x, steps=5, dtype=torch.float64):
+    """The iteration, written out."""
+    y = x.to(dtype) / x.to(dtype).norm()
+    y = y.T if len(y) > y.shape[1] else y
+    for _ in range(steps):
+        g = y @ y.T
+        y = 3.4445 * y + (-4.7750 * g + 2.0315 * g @ g) @ y
+    return y.T if x.shape[0] > x.shape[1] else y
+
+
+def with_spectrum(m, n, low):
+    """A matrix with singular values from 1 to 10**low."""
+    torch.manual_seed(0)
+    k = min(m, n)
+    u, v = (torch.linalg.qr(torch.randn(size, k, dtype=torch.float64)).Q for size in (m, n))
+    return ((u * torch.logspace(0, low, k, dtype=torch.float64)) @ v.T).float()
+
+
+@pytest.mark.parametrize("low", [0, -6])
+@pytest.mark.parametrize("shape", [(3, 5), (64, 64), (64, 128), (130, 64), (300, 300), (257, 600)])
+def test_newton_schulz_agrees_with_float64(shape, low):
+    x = with_spectrum(*shape, low)
+    for steps in (1, 4, 5, 7):  # the error of float32 grows by 3.4 per step for tiny singular values
+        exact, direct = iterate(x, steps), iterate(x, steps, torch.float32)
+        error, usual = (torch.linalg.matrix_norm(y - exact) for y in (newton_schulz(x, steps=steps), direct))
+        assert error < 1e-4 + 10 * usual
+
+
+def test_newton_schulz_of_batches():
+    x = torch.randn(2, 3, 70, 200)
+    y = newton_schulz(x)
+    for i, j in ((0, 0), (1, 2)):
+        torch.testing.assert_close(y[i, j], newton_schulz(x[i, j]), atol=1e-5, rtol=1e-4)
+    assert not newton_schulz(torch.zeros(80, 300)).any()
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_default_dtype(monkeypatch, native):
+    monkeypatch.setattr(muon_module, "_has_bfloat16_instructions", lambda device: native)
+    dtype = muon_module._newton_schulz_dtype
+    assert dtype(torch.zeros(2, 2)) == torch.float32
+    assert dtype(torch.zeros(512, 512, dtype=torch.float64)) == torch.float64
+    assert dtype(torch.zeros(512, 256)) == (torch.bfloat16 if native else torch.float32)
+
+
+@pytest.mark.parametrize("native", [pytest.param(True, marks=pytest.mark.long), False])
+def test_large_matrices_match_pytorch(monkeypatch, native):
+    monkeypatch.setattr(muon_module, "_has_bfloat16_instructions", lambda device: native)
+    torch.manual_seed(0)
+    shapes = [(16, 16), (16, 64), (64, 16), (272, 288)]
+    ours, theirs = ([nn.Parameter(torch.ones(shape)) for shape in shapes] for _ in range(2))
+    for p, q in zip(ours, theirs, strict=True):
+        p.grad = torch.randn_like(p)
+        q.grad = p.grad.clone()
+    optim.Muon(ours, lr=0.1).step()
+    torch.optim.Muon(theirs, lr=0.1).step()
+    for p, q in zip(ours, theirs, strict=True):
+        assert float(((p - q).norm() / (q - 0.99).norm()).detach()) < 3e-2

@@ -95,10 +95,12 @@ class Chain(torch.optim.Optimizer):
                 if kernel and _can_fuse(params, grads, group):
                     kernel(grads, context)
                     continue
-                updates = grads
-                for transform in transforms:
+                updates, (end, lr, decay) = grads, _in_place_tail(transforms, group)
+                for transform in transforms[:end]:
                     updates = transform(updates, context)
-                torch._foreach_add_(params, updates)
+                if decay:
+                    torch._foreach_mul_(params, 1 - lr * decay)
+                torch._foreach_add_(params, updates, alpha=-lr)
         return loss
 
     def _states(self, params: list[Tensor], transforms: Sequence[GradientTransform]) -> list[dict[str, Tensor]]:
@@ -144,6 +146,19 @@ def _group_by_device_and_dtype(params: list[Tensor]) -> Iterable[tuple[list[Tens
         pair[0].append(p)
         pair[1].append(grad)
     return groups.values()
+
+
+def _in_place_tail(transforms: Sequence[GradientTransform], options: Mapping[str, Any]) -> tuple[int, float, float]:
+    """Returns the end of the transforms before a final learning rate and weight decay, and these two.
+
+    They are applied to the parameters in place, without a scaled copy of the updates.
+    """
+    end = len(transforms)
+    if not end or not isinstance(transforms[-1], ScaleByLearningRate):
+        return end, -1.0, 0.0
+    if end > 1 and isinstance(transforms[-2], AddDecayedWeights):
+        return end - 2, options["lr"], options["weight_decay"]
+    return end - 1, options["lr"], 0.0
 
 
 def _can_fuse(params: list[Tensor], grads: list[Tensor], options: Mapping[str, Any]) -> bool:
