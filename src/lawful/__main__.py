@@ -1,4 +1,4 @@
-"""`python -m lawful` is `lawful`."""
+"""`python -m lawful` runs the command line."""
 
 import sys
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib.metadata import version
 
 import tyro
 
 from lawful.cli.check import check, discover, laws
 from lawful.cli.console import INTERNAL, INTERRUPTED, USAGE, say
-from lawful.cli.generate import complete, sample, score
+from lawful.cli.generate import generate, inpaint, sample, score
 from lawful.cli.train import predict, runs, train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns the exit code, as pytest's are."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Runs a command and returns its exit code."""
+    args = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if given[:1] == ["train"]:  # whose options are those of the recipe
-            return train(given[1:])
+        if args == ["--version"]:
+            print(f"lawful {version('lawful')}")
+            return 0
+        if args[:1] == ["train"]:  # its options depend on the recipe
+            return train(args[1:])
         return tyro.extras.subcommand_cli_from_dict(
             {
                 "check": check,
@@ -28,26 +32,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "train": _train,
                 "runs": runs,
                 "predict": predict,
+                "generate": generate,
                 "sample": sample,
                 "score": score,
-                "complete": complete,
+                "inpaint": inpaint,
             },
             prog="lawful",
-            description="The building blocks of modern machine learning, each with the laws it obeys.",
-            args=given,
+            description="Building blocks of modern machine learning on PyTorch, with the laws they satisfy.",
+            args=args,
         )
-    except SystemExit as ended:  # tyro has shown its help, or what is wrong with the arguments
-        return 0 if not ended.code else USAGE
+    except SystemExit as exit:  # tyro has printed help or an error
+        return 0 if not exit.code else USAGE
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
     except Exception as error:
         say(f"internal error: {type(error).__name__}: {error}")
-        if "--debug" in given:
+        if "--debug" in args:
             traceback.print_exc()
         return INTERNAL
 
 
 def _train() -> int:
-    """Train a recipe on your data or built-in data, or go on with a run; lawful train --help lists the recipes."""
+    """Train a recipe on your data or on built-in data. lawful train --help lists the recipes."""
     return USAGE

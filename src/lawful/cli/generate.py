@@ -1,11 +1,7 @@
-"""`lawful sample`.
-
-`lawful score` and `lawful complete`, and what `lawful sample` does with a generative model.
-"""
+"""`lawful generate`, `lawful sample`, `lawful score` and `lawful inpaint`."""
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,145 +9,116 @@ from typing import Annotated
 
 import tyro
 
-from lawful.cli.console import USAGE, say
+from lawful.cli.console import USAGE, say, write_output
+
+_Run = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+_File = Annotated[str, tyro.conf.arg(metavar="FILE")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingFlags:
-    """How each token is drawn."""
+    """How tokens are sampled."""
 
     temperature: float = 1.0
-    """How bold it is: 0 takes the most probable token, 1 draws as the model says."""
+    """Softmax temperature; 0 is greedy."""
     top_k: int = 0
-    """How many tokens may come, the most probable; 0 for all."""
+    """Sample from the k most probable tokens; 0 means all."""
     top_p: float = 1.0
-    """The probability that the tokens which may come have together."""
+    """Sample from the most probable tokens with this total probability."""
     min_p: float = 0.0
-    """The least probability of a token, as a share of the largest."""
+    """Smallest probability of a token, relative to the most probable one."""
     repetition_penalty: float = 1.0
-    """What the scores of tokens that are there already are divided by; 1 for nothing."""
+    """Divide the logits of repeated tokens by this; 1 disables."""
 
 
-AS_THE_MODEL_SAYS = DecodingFlags()
+_DEFAULT_DECODING = DecodingFlags()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Samples:
-    """Which samples of a generative model are drawn, and where they go."""
-
-    n: int = 16
-    """A generative model: how many samples."""
-    label: str | None = None
-    """A conditional one: the label that they have."""
-    guidance: float | None = None
-    """Diffusion: how strongly samples are led to the label, 1 for as it was learnt; by default as in the run."""
-    steps: int | None = None
-    """Diffusion: in how many steps samples are drawn; by default as in the run."""
-    out: Annotated[str, tyro.conf.arg(metavar="FILE")] | None = None
-    """A generative model: the .png, .npy or .csv file to write; by default CSV to standard output, images to a file."""
-
-
-SIXTEEN = Samples()
-
-
-def sample(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+def generate(
+    run: _Run,
     prompt: str = "",
-    tokens: int = 256,
-    drawing: tyro.conf.OmitArgPrefixes[DecodingFlags] = AS_THE_MODEL_SAYS,
-    seed: int = 0,
+    max_new_tokens: int = 256,
+    decoding: tyro.conf.OmitArgPrefixes[DecodingFlags] = _DEFAULT_DECODING,
+    num_beams: int = 1,
     stop: Annotated[
         tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="[STR [STR ...]]")
     ] = (),
-    beams: int = 1,
-    samples: tyro.conf.OmitArgPrefixes[Samples] = SIXTEEN,
+    seed: int = 0,
 ) -> int:
-    """Let a trained run write, on where the prompt ends or what the prompt becomes; or draw samples of its data.
+    """Generate text with a trained run: continue a prompt, translate it, or forecast its numbers.
 
     Args:
-        run: The folder of the run.
-        prompt: The text to begin with.
-        tokens: How many tokens to write, at most.
-        drawing: How each token is drawn.
-        seed: What the draws begin from.
-        stop: Texts that end it, and are not shown.
-        beams: How many continuations are searched for a probable one; 1 draws instead.
-        samples: Which samples of a generative model are drawn.
+        run: Folder of the run.
+        prompt: Text to start from.
+        max_new_tokens: Largest number of new tokens.
+        decoding: How tokens are sampled.
+        num_beams: Number of beams of beam search; 1 samples.
+        stop: Strings that end the text; they are not printed.
+        seed: Random seed.
     """
-    pass
-
-    if generates(run):
-        usual = {"prompt": "", "tokens": 256, "drawing": AS_THE_MODEL_SAYS, "stop": (), "beams": 1}
-        asked = {"prompt": prompt, "tokens": tokens, "drawing": drawing, "stop": stop, "beams": beams}
-        for name, value in asked.items():
-            if value != usual[name]:
-                said = "how tokens are drawn" if name == "drawing" else name
-                say(f"error: {said} is for a run of text: {run} is of a generative model, which takes n, label and out")
-                return USAGE
-        return sampled(run, seed=seed, **asdict(samples))
     from lawful.models.generation import SamplingConfig
-    from lawful.recipes.generate import sample as written
-    from lawful.recipes.generate import tokenizer_of
-    from lawful.training import Run
+    from lawful.recipes.generate import generate_from_run, load_tokenizer
     from lawful.training.errors import user_message
-    from lawful.training.loggers import without_controls
+    from lawful.training.loggers import strip_control_characters
 
     try:
-        if samples != SIXTEEN:
-            named = ", ".join(asdict(samples))
-            raise ValueError(f"{named} are for a run of a generative model: {Run(run).path} is none")
-        top_k = drawing.top_k
-        sampling = SamplingConfig(**{**asdict(drawing), "top_k": top_k or None})
-        pieces = written(run, prompt, tokens=tokens, sampling=sampling, stop=sum(stop, ()), seed=seed, beams=beams)
-        tokenizer = tokenizer_of(run)
-        if unknown := tokenizer.unknown(prompt):
-            say(f"note: the run knows no {', '.join(map(ascii, unknown[:10]))}: read as an unknown character")
-        if top_k > tokenizer.vocab:
-            say(f"note: top-k {top_k} is above the vocabulary, which has {tokenizer.vocab} tokens: all may come")
-        clean = without_controls if sys.stdout.isatty() else str
-        encoding = sys.stdout.encoding or "utf-8"
+        pieces = generate_from_run(
+            run,
+            prompt,
+            max_new_tokens=max_new_tokens,
+            sampling=SamplingConfig(**{**asdict(decoding), "top_k": decoding.top_k or None}),
+            stop=sum(stop, ()),
+            seed=seed,
+            num_beams=num_beams,
+        )
+        tokenizer = load_tokenizer(run)
+        if unknown := tokenizer.unknown_characters(prompt):
+            say(f"warning: unknown characters in the prompt: {', '.join(map(ascii, unknown[:10]))}")
+        if decoding.top_k > tokenizer.vocab_size:
+            say(f"warning: --top-k {decoding.top_k} exceeds the vocabulary of {tokenizer.vocab_size} tokens")
         for piece in pieces:
-            sys.stdout.write(clean(piece).encode(encoding, "replace").decode(encoding))
-            sys.stdout.flush()
-        sys.stdout.write("\n")
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            write_output(strip_control_characters(piece) if sys.stdout.isatty() else piece)
+        write_output("\n")
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE
     return 0
 
 
-def generates(run: str) -> bool:
-    """Whether a folder has a run of a generative model; where there is no run, what is asked next says so."""
-    from lawful.training import Run
-
-    try:
-        facts = Run(run).config.get("model")
-    except (ValueError, OSError):
-        return False
-    return isinstance(facts, dict) and "form" in facts
-
-
-def sampled(
-    run: str, *, n: int, seed: int, label: str | None, guidance: float | None, steps: int | None, out: str | None
+def sample(
+    run: _Run,
+    n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 16,
+    output: _File | None = None,
+    label: str | None = None,
+    guidance_scale: float | None = None,
+    steps: int | None = None,
+    seed: int = 0,
 ) -> int:
-    """Draws samples of a generative model to a file, or as CSV to standard output."""
-    from lawful.recipes.generate import as_csv, drawn, opened, save_samples
-    from lawful.training import Run
+    """Draw samples from a trained generative model.
+
+    Args:
+        run: Folder of the run.
+        n: Number of samples.
+        output: File to write: .png, .npy or .csv. Defaults to CSV on standard output, or a PNG in the run for images.
+        label: Class to sample from, for conditional models.
+        guidance_scale: Guidance scale of a diffusion model. Defaults to that of the run.
+        steps: Sampling steps of a diffusion model. Defaults to those of the run.
+        seed: Random seed.
+    """
+    from lawful.recipes.generate import draw_samples, load_generative_model, samples_csv, save_samples
     from lawful.training.errors import user_message
+    from lawful.training.run import Run
 
     try:
-        of = opened(run)
-        x = drawn(of, n=n, seed=seed, label=label, guidance=guidance, steps=steps)
-        if out is None and len(of.form.shape) == 1:
-            _write(as_csv(x, of.form))
+        loaded = load_generative_model(run)
+        x = draw_samples(loaded, n, seed=seed, label=label, guidance_scale=guidance_scale, steps=steps)
+        if output is None and len(loaded.spec.shape) == 1:
+            write_output(samples_csv(x, loaded.spec))
             return 0
-        named = f"{seed}" if label is None else f"{seed}, {Path(label).name}"
-        path = Path(out) if out else Run(run).samples / f"samples of seed {named}.png"
+        name = f"samples, seed {seed}" + ("" if label is None else f", {Path(label).name}")
+        path = Path(output) if output else Run(run).samples / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_samples(x, path, of.form)
+        save_samples(x, path, loaded.spec)
         print(f"{n} samples: {path}", file=sys.stderr)
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
@@ -160,77 +127,69 @@ def sampled(
 
 
 def score(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: _Run,
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
-    out: Annotated[str, tyro.conf.arg(metavar="FILE")] = "-",
+    output: _File = "-",
+    num_samples: int = 1,
     seed: int = 0,
-    draws: int = 1,
 ) -> int:
-    """Score data with a trained generative model: a CSV line for each row, with the nats that it is given.
+    """Score data with a trained generative model: the log-likelihood of each row, as CSV.
 
-    What is least probable is named on standard error: it is least like the data of the run.
+    The most unusual rows are printed to standard error.
 
     Args:
-        run: The folder of the run.
-        data: Data of the kind that it was trained on: a file, a folder of images, or built-in data.
-        out: The CSV file to write; `-` for standard output.
-        seed: What noise begins from.
-        draws: Over how many draws of noise each score is averaged, where it has some.
+        run: Folder of the run.
+        data: Data in the format of the training data: a file, a folder of images, or built-in data.
+        output: CSV file to write; `-` for standard output.
+        num_samples: Number of noise samples that a score is averaged over.
+        seed: Random seed of the noise.
     """
-    from lawful.recipes.generate import score as scored
+    from lawful.recipes.generate import score as score_data
     from lawful.training.errors import user_message
 
     try:
-        found = scored(run, data, seed=seed, draws=draws)
-        if out == "-":
-            _write(found.csv())
+        table = score_data(run, data, seed=seed, num_samples=num_samples)
+        if output == "-":
+            write_output(table.csv())
         else:
-            Path(out).write_text(found.csv(), encoding="utf-8")
+            Path(output).write_text(table.csv(), encoding="utf-8")
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE
-    print(found.summary, file=sys.stderr)
+    print(table.summary, file=sys.stderr)
     return 0
 
 
-def complete(
-    given: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN] IMAGE")],
+def inpaint(
+    inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN] IMAGE")],
     mask: Annotated[str, tyro.conf.arg(metavar="MASK")],
-    out: Annotated[str, tyro.conf.arg(metavar="FILE")] = "completed.png",
+    output: _File = "inpainted.png",
     seed: int = 0,
 ) -> int:
-    """Fill in the missing part of an image: by a trained model, or without a run by the image's own patches.
+    """Fill in the missing part of an image: with a trained diffusion model, or with patches of the image.
 
     Args:
-        given: The folder of a run of images, if there is one, and the image.
-        mask: An image of the same size, white where the image is missing.
-        out: The PNG file to write.
-        seed: What is drawn begins from.
+        inputs: Folder of a run (optional) and the image.
+        mask: Image of the same size, white where the image is missing.
+        output: PNG file to write.
+        seed: Random seed.
     """
-    from lawful.recipes.generate import by_model, by_patches, opened, write_image
+    from lawful.recipes.generate import inpaint as inpaint_image
+    from lawful.recipes.generate import inpaint_with_model, load_generative_model, save_image
     from lawful.training.errors import user_message
 
     try:
-        if len(given) not in (1, 2):
-            raise ValueError(
-                f"lawful complete takes an image, or a run and an image: got {' '.join(given) or 'nothing'}"
-            )
-        if Path(out).suffix.lower() != ".png":
-            raise ValueError(f"the completed image is written as .png: got {out}")
-        of = opened(given[0]) if len(given) == 2 else None
-        x = by_patches(given[-1], mask, seed=seed) if of is None else by_model(of, given[-1], mask, seed=seed)
-        write_image(x, Path(out), of)
+        if len(inputs) not in (1, 2):
+            raise ValueError(f"expected an image, or a run and an image, got {' '.join(inputs) or 'nothing'}")
+        if Path(output).suffix.lower() != ".png":
+            raise ValueError(f"--output must be a .png file, got {output}")
+        if len(inputs) == 2:
+            loaded = load_generative_model(inputs[0])
+            save_image(inpaint_with_model(loaded, inputs[1], mask=mask, seed=seed), Path(output), loaded.spec)
+        else:
+            save_image(inpaint_image(None, inputs[0], mask=mask, seed=seed), Path(output))
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE
-    print(f"completed: {out}", file=sys.stderr)
+    print(f"inpainted: {output}", file=sys.stderr)
     return 0
-
-
-def _write(text: str) -> None:
-    """Writes to standard output, as far as somebody reads."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

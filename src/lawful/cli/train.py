@@ -2,81 +2,230 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import field, fields, is_dataclass, make_dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from lawful.cli.console import FAILED, INTERRUPTED, USAGE, say
+from lawful.cli.console import FAILED, INTERRUPTED, USAGE, say, write_output
+
+# ---------------------------------------------------------------- lawful train
 
 
 def train(arguments: Sequence[str]) -> int:
-    """Train a recipe, or go on with a run."""
+    """Trains a recipe, or resumes a run."""
     from lawful._suggest import did_you_mean
-    from lawful.recipes import RECIPES, recipe_of
-    from lawful.training import Recipe, Run, TrainingFailed
+    from lawful.recipes.registry import RECIPES, recipe_of
+    from lawful.training import Run, TrainingFailed
     from lawful.training import train as start
 
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(_recipes(RECIPES))
+        print(_list_recipes(RECIPES))
         return 0 if arguments else USAGE
+    run, output_dir = None, Path("runs")
     try:
-        run = None
         if any(word.partition("=")[0] == "--resume" for word in arguments):
             words = [part for word in arguments for part in word.split("=", 1)]
             if len(words) != 2 or words[0] != "--resume":
-                said = " ".join(arguments)
-                say(f"error: lawful train --resume RUN takes the folder of a run and nothing else: got {said}")
+                got = " ".join(arguments)
+                say(f"error: lawful train --resume RUN takes no other arguments, got {got}")
                 return USAGE
             run = Run(words[1])
-            recipe: Recipe = recipe_of(run)
+            recipe, output_dir = recipe_of(run), run.path.parent
         elif arguments[0] not in RECIPES:
-            say(f"error: there is no recipe {arguments[0]!r}{did_you_mean(arguments[0], RECIPES)}")
+            say(f"error: unknown recipe {arguments[0]!r}{did_you_mean(arguments[0], RECIPES)}")
             return USAGE
         else:
-            kind = tyro.conf.OmitArgPrefixes[RECIPES[arguments[0]]]
-            with _optional_values():
-                recipe = tyro.cli(kind, prog=f"lawful train {arguments[0]}", args=list(arguments[1:]))
+            recipe, output_dir = parse_recipe(RECIPES[arguments[0]], arguments[1:])
     except (ValueError, OSError) as error:
         say(f"error: {error}")
         return USAGE
     try:
-        ended = start(recipe, resume=run, folder=run.path.parent if run else Path("runs"))
+        finished = start(recipe, resume=run, output_dir=output_dir)
     except TrainingFailed as error:
         say(f"error: {error}")
         return INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else FAILED
-    if ended.interrupted:
+    if finished.interrupted:
         return INTERRUPTED
     if not int(os.environ.get("RANK", "0")):
-        if ended.summary:
-            print(f"test: {ended.summary}")
+        if finished.summary:
+            print(f"test: {finished.summary}")
         for name in ("validation", "mean absolute error", "baselines"):
-            if said := _figures(ended.results.get(name)):
-                print(f"{name}: {said}")
+            if line := _format_numbers(finished.results.get(name)):
+                print(f"{name}: {line}")
     return 0
 
 
-def _figures(found: Any) -> str:
-    """The numbers of a result in a line."""
-    numbers = found.items() if isinstance(found, dict) else ()
+def _format_numbers(results: Any) -> str:
+    numbers = results.items() if isinstance(results, dict) else ()
     return ", ".join(f"{name} {value:.4g}" for name, value in numbers if isinstance(value, int | float))
 
 
+def _list_recipes(recipes: typing.Mapping[str, Any]) -> str:
+    lines = ["usage: lawful train RECIPE [OPTIONS]", "       lawful train --resume RUN", "", "recipes:"]
+    for name, kind in recipes.items():
+        lines.append(f"  {name:<16} {(kind.__doc__ or '').strip().splitlines()[0]}")
+    return "\n".join([*lines, "", "lawful train RECIPE --help shows the options of a recipe"])
+
+
+# ---------------------------------------------------------------- options of a recipe
+
+
+def parse_recipe(kind: type[Any], arguments: Sequence[str]) -> tuple[Any, Path]:
+    """Parses the options of a recipe and `--output-dir`.
+
+    A field that is a tagged union, such as `model`, becomes `--model NAME` with the options of that member.
+
+    Raises:
+        ValueError: If an option is invalid, or belongs to another member of a union.
+    """
+    from lawful._json import union_members
+
+    hints, defaults = typing.get_type_hints(kind, include_extras=True), kind()
+    unions = {name: union_members(hint) for name, hint in hints.items() if len(union_members(hint)) > 1}
+    unions = {name: members for name, members in unions.items() if any(f.name == name for f in fields(kind))}
+    chosen = {name: _choose(name, members, getattr(defaults, name), arguments) for name, members in unions.items()}
+    _check_flags(unions, chosen, {f.name for f in fields(kind)}, arguments)
+
+    docs, groups = _field_docs(kind), []
+    for title, names in _groups(kind):
+        entries = []
+        for name in names:
+            if name in unions:
+                options = tuple(member.name for member in unions[name])
+                summaries = "; ".join(f"{m.name}: {_summary(m)[0].lower() + _summary(m)[1:]}" for m in unions[name])
+                kind_of_name = Annotated[Literal[options], tyro.conf.arg(help=f"{docs.get(name, '')} {summaries}")]  # type: ignore[valid-type]
+                entries.append((name, kind_of_name, chosen[name].name))
+            else:
+                entries.append(
+                    (name, Annotated[hints[name], tyro.conf.arg(help=docs.get(name, ""))], getattr(defaults, name))
+                )
+        groups.append((title, _dataclass(title, entries)))
+    specs = [
+        (f"{name}_{spec.name}".replace("-", "_"), type(spec), spec) for name, spec in chosen.items() if fields(spec)
+    ]
+    top = [(title, group, group()) for title, group in groups]
+    output = ("output_dir", Annotated[str, tyro.conf.arg(help="Folder for the runs.")], "runs")
+    options_type = _dataclass("options", [*top, *specs, output], doc=kind.__doc__)
+    with _optional_values():
+        parsed = tyro.cli(
+            tyro.conf.OmitArgPrefixes[options_type],
+            prog=f"lawful train {kind.name}",
+            description=kind.__doc__,
+            args=list(arguments),
+        )
+    values = {f.name: getattr(getattr(parsed, title), f.name) for title, group in groups for f in fields(group)}
+    given = {f"{name}_{spec.name}".replace("-", "_"): name for name, spec in chosen.items()}
+    values |= dict(chosen.items()) | {name: getattr(parsed, key) for key, name in given.items() if hasattr(parsed, key)}
+    return kind(**values), Path(parsed.output_dir)
+
+
+def _dataclass(name: str, entries: Sequence[tuple[str, Any, Any]], *, doc: str | None = "") -> type[Any]:
+    made = make_dataclass(
+        name,
+        [(key, hint, field(default_factory=lambda value=value: value)) for key, hint, value in entries],
+        kw_only=True,
+    )
+    made.__doc__ = doc
+    return made
+
+
+def _choose(name: str, members: Sequence[Any], default: Any, arguments: Sequence[str]) -> Any:
+    """The member of a union that `--name NAME` selects, with its default options."""
+    flags = (f"--{name}", f"--{name.replace('_', '-')}")
+    for i, word in enumerate(arguments):
+        flag, equals, value = word.partition("=")
+        if flag in flags:
+            selected = value if equals else (list(arguments[i + 1 :]) or [""])[0]
+            found = [member for member in members if member.name == selected]
+            if found:
+                return default if isinstance(default, found[0]) else found[0]()
+    return default
+
+
+def _check_flags(unions: dict[str, Any], chosen: dict[str, Any], own: set[str], arguments: Sequence[str]) -> None:
+    """Refuses an option of a union member that was not chosen, and says which member has it."""
+    known = own | {f.name for spec in chosen.values() for f in fields(spec)}
+    for word in arguments:
+        flag = word.partition("=")[0]
+        option = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+        if not flag.startswith("--") or option in known:
+            continue
+        for name, members in unions.items():
+            having = [member.name for member in members if any(f.name == option for f in fields(member))]
+            if having:
+                selector = f"--{name.replace('_', '-')}"
+                raise ValueError(f"{flag} needs {selector} {' or '.join(having)}, got {selector} {chosen[name].name}")
+
+
+def _groups(kind: type[Any]) -> Iterator[tuple[str, list[str]]]:
+    """The options of a recipe, grouped by the class that declares them: its own first, the trainer's last."""
+    from lawful.training import Recipe, TrainerConfig
+
+    def configs(cls: type[Any]) -> Iterator[type[Any]]:
+        for base in cls.__bases__:
+            if base is Recipe:
+                yield TrainerConfig
+            elif is_dataclass(base) and issubclass(base, Recipe):
+                yield from configs(base)
+            elif is_dataclass(base) and fields(base):
+                yield base
+
+    grouped: dict[str, list[str]] = {}
+    taken: set[str] = set()
+    for base in dict.fromkeys(configs(kind)):
+        names = [f.name for f in fields(base) if f.name not in taken]
+        taken.update(names)
+        grouped.setdefault(_title(base), []).extend(names)
+    yield "recipe", [f.name for f in fields(kind) if f.name not in taken]
+    yield from sorted(grouped.items(), key=lambda item: item[0] == "trainer")
+
+
+def _title(config: type[Any]) -> str:
+    name = config.__name__.removesuffix("Config")
+    return next((word.lower() for word in ("Data", "Optimization") if name.endswith(word)), name.lower())
+
+
+def _summary(cls: type[Any]) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+def _field_docs(cls: type[Any]) -> dict[str, str]:
+    """The docstrings under the fields of a dataclass and its bases."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if not is_dataclass(base):
+            continue
+        try:
+            body = ast.parse(inspect.cleandoc(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
+        except (OSError, SyntaxError, TypeError):
+            continue
+        for statement, following in pairwise(body):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[name] = " ".join(text.split())
+    return docs
+
+
 def _optional_values() -> ConstructorRegistry:
-    """Shows a value that may be left open as `INT`, and not as `{None}|INT`."""
+    """Shows an optional value as `INT`, not as `{None}|INT`."""
     registry = ConstructorRegistry()
 
     @registry.primitive_rule
     def optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        kinds = get_args(info.type)
+        kinds = typing.get_args(info.type)
         inner = [kind for kind in kinds if kind is not NoneType]
         if NoneType not in kinds or len(inner) != 1:
             return None
@@ -86,40 +235,36 @@ def _optional_values() -> ConstructorRegistry:
         return replace(
             spec,
             is_instance=lambda value: value is None or spec.is_instance(value),
-            str_from_instance=lambda value: ["unset"] if value is None else spec.str_from_instance(value),
+            str_from_instance=lambda value: ["auto"] if value is None else spec.str_from_instance(value),
         )
 
     return registry
 
 
-def _recipes(recipes: dict[str, Any]) -> str:
-    lines = ["usage: lawful train RECIPE [--field value]...", "       lawful train --resume RUN", "", "recipes:"]
-    for name, kind in recipes.items():
-        lines.append(f"  {name:<16} {(kind.__doc__ or '').strip().splitlines()[0]}")
-    return "\n".join([*lines, "", "lawful train RECIPE --help shows its fields"])
+# ---------------------------------------------------------------- lawful runs, lawful predict
 
 
 def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")] = "runs") -> int:
-    """List the runs of a folder: what each trained, how far it is, what it came to.
+    """List the runs of a folder with their recipe, status and result.
 
     Args:
-        folder: Where the runs are.
+        folder: Folder of the runs.
     """
-    from lawful.training import runs as found
+    from lawful.training import runs as list_runs
 
-    listed = found(folder)
+    listed = list_runs(folder)
     if not listed:
-        say(f"there are no runs in {folder}")
+        say(f"{folder} has no runs")
         return 0
     table = Table(box=None, pad_edge=False)
-    for heading in ("run", "recipe", "state", "result"):
+    for heading in ("run", "recipe", "status", "result"):
         table.add_column(heading, overflow="fold")
     for run in listed:
         try:
-            told = run.state, run.summary
+            columns = run.status, run.summary
         except (ValueError, OSError) as error:
-            told = "damaged", str(error)
-        table.add_row(str(run.path), str(run.config.get("recipe") or "-"), *told)
+            columns = "damaged", str(error)
+        table.add_row(str(run.path), str(run.config.get("recipe") or "-"), *columns)
     Console(highlight=False, markup=False).print(table)
     return 0
 
@@ -128,32 +273,32 @@ def predict(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     output: Annotated[str, tyro.conf.arg(metavar="FILE")] = "-",
-    samples: int = 0,
+    num_samples: int = 0,
     seed: int = 0,
 ) -> int:
-    """Predict with a trained run: a CSV line for each row, with probabilities and, where it can be had, an uncertainty.
+    """Predict new data with a trained run: one CSV row per example, with probabilities and uncertainty.
 
     Args:
-        run: The folder of the run.
-        data: New data of the kind that it was trained on: a file, a folder of images or texts, or built-in data.
-        output: The CSV file to write; `-` for standard output.
-        samples: How often each row is predicted with dropout on, for the uncertainty; 0 for 32 where there is dropout.
-        seed: What those random numbers begin from.
+        run: Folder of the run.
+        data: New data in the format of the training data: a file, a folder of images or texts, or built-in data.
+        output: CSV file to write; `-` for standard output.
+        num_samples: Number of dropout samples for the uncertainty; 0 means 32 for models with dropout.
+        seed: Random seed of the dropout samples.
     """
     from lawful.recipes.predict import predictions
     from lawful.training.errors import user_message
 
     try:
-        if samples < 0:
-            raise ValueError(f"samples is at least 0: got {samples}")
-        found = predictions(run, data, samples=samples, seed=seed)
+        if num_samples < 0:
+            raise ValueError(f"--num-samples must be at least 0, got {num_samples}")
+        table = predictions(run, data, num_samples=num_samples, seed=seed)
         if output == "-":
-            sys.stdout.write(found.csv())
+            write_output(table.csv())
         else:
-            Path(output).write_text(found.csv(), encoding="utf-8")
+            Path(output).write_text(table.csv(), encoding="utf-8")
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE
-    if found.summary:
-        print(found.summary, file=sys.stderr)
+    if table.summary:
+        print(table.summary, file=sys.stderr)
     return 0

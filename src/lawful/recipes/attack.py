@@ -1,171 +1,168 @@
-"""Attack: how far a classifier can be led astray by changes of its inputs that are hard to see."""
+"""Adversarial attacks: the accuracy of a classifier under perturbations of its inputs."""
 
 from __future__ import annotations
 
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from lawful import _json as config
+from lawful._json import MaxLength, Range, from_json, to_json
 from lawful.data import ShuffledBatches
 from lawful.inference import predict
-from lawful.inference.attacks import FGSM, PGD, CarliniWagner, DeepFool, WorstCaseAttack, margin, robust_accuracy
-from lawful.inference.attacks import Attack as Attacking
+from lawful.inference.attacks import (
+    FGSM,
+    PGD,
+    Attack,
+    CarliniWagner,
+    DeepFool,
+    WorstCaseAttack,
+    margin,
+    robust_accuracy,
+)
 from lawful.inference.metrics import accuracy
 from lawful.probe import figures
-from lawful.recipes.classify import NORMS, ClassifyRecipe, Measured, Measuring, Units
-from lawful.recipes.data import Sizes
-from lawful.recipes.optimization import NotNegative
-from lawful.recipes.supervised import Supervised
-from lawful.training import MaxLength, Range, Run, TrainingSetup, from_json, validate
+from lawful.recipes.classify import NORMS, AttackUnits, ClassifyRecipe, NormalizedClassifier, NormName
+from lawful.recipes.data import DataSplits, ExampleSpec
+from lawful.recipes.optimization import NonNegative
+from lawful.recipes.supervised import ClassifierSpec, CNNSpec
+from lawful.training import Run, TrainingSetup
 
-SHARES = (0.02, 0.05, 0.1, 0.2)
-"""The sizes of changes unless they are given: shares of the range of an entry, times what follows."""
-REACH = {"linf": lambda d: 1.0, "l2": lambda d: math.sqrt(d) / 2, "l1": lambda d: d / 20}
-"""How long a change of d entries is beside the change of one, so that the default sizes are alike in effect."""
+_DEFAULT_SIZES = (0.02, 0.05, 0.1, 0.2)
+"""Default sizes of perturbations, as fractions of the range of an entry, times the factor below."""
+_SIZE_FACTORS = {"linf": lambda d: 1.0, "l2": lambda d: math.sqrt(d) / 2, "l1": lambda d: d / 20}
+"""Factor of the default sizes for d entries, so that the norms have comparable effects."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackRecipe(ClassifyRecipe):
-    """Attack a classifier, that of a run or one that is trained first, and measure what is left of its accuracy."""
+    """Attack a classifier (a trained run or a new one) and measure its robust accuracy."""
 
     name: ClassVar[str] = "attack"
 
-    model: Literal["mlp", "cnn", "logistic", "thresholded", "nearest"] = "cnn"
-    """Without a run, what is trained: a perceptron; a convolutional network; logistic regression."""
+    model: ClassifierSpec = field(default_factory=CNNSpec)
+    """Model architecture, if no run is given."""
     run: Annotated[str, MaxLength(4096)] = ""
-    """The folder of a run of `classify`, to attack its classifier on its test data; by default one is trained."""
-    by: Literal["pgd", "fgsm", "momentum", "deepfool", "carlini-wagner", "worst"] = "pgd"
-    """Projected gradient; its first step; with momentum; the nearest border; the shortest change; the worst of some."""
-    eps: Annotated[tuple[NotNegative, ...], MaxLength(100)] = ()
-    """The sizes of changes, in units of the data (of a table: in deviations); by default shares of the range."""
-    norm: Measured = "linf"
-    """What sizes are measured in: the largest change of an entry, the Euclidean length, the sum of absolute changes."""
-    steps: Annotated[int, Range(1, 10**6)] = 40
-    """How many gradients an attack takes."""
-    examples: Annotated[int, Range(1, 10**7)] = 500
-    """How many of the test examples are attacked."""
+    """Folder of a run of `classify` to attack. By default a classifier is trained first."""
+    attack: Literal["pgd", "fgsm", "momentum", "deepfool", "carlini-wagner", "worst"] = "pgd"
+    """Attack. momentum is PGD with momentum; worst takes the strongest of three for each example."""
+    eps: Annotated[tuple[NonNegative, ...], MaxLength(100)] = ()
+    """Sizes of the perturbations, in units of the data (tables: std). Defaults to fractions of the range."""
+    norm: NormName = "linf"
+    """Norm of the perturbations."""
+    attack_steps: Annotated[int, Range(1, 10**6)] = 40
+    """Gradient steps of an attack."""
+    num_examples: Annotated[int, Range(1, 10**7)] = 500
+    """Number of test examples to attack."""
 
     def __post_init__(self) -> None:
-        validate(self)
         super().__post_init__()
-        if self.by in ("deepfool", "carlini-wagner") and self.norm == "l1":
-            raise ValueError(f"{self.by} is for the norms l2 and linf: got l1")
-        if self.by == "carlini-wagner" and self.norm != "l2":
-            raise ValueError("carlini-wagner is for the norm l2: say --norm l2")
-        if not self.run and self.model in ("nearest", "thresholded"):
-            raise ValueError(f"an attack follows gradients: the model {self.model} has none that lead anywhere")
+        if self.attack == "deepfool" and self.norm == "l1":
+            raise ValueError("attack deepfool supports norm l2 and linf, got l1")
+        if self.attack == "carlini-wagner" and self.norm != "l2":
+            raise ValueError(f"attack carlini-wagner needs norm l2, got {self.norm}")
+        if not self.run and self.model.closed_form:
+            raise ValueError(f"attacks need gradients: model {self.model.name} has none, choose mlp, cnn or logistic")
 
-    def training(self) -> Supervised:
-        """Trains a classifier, or takes that of a run, which needs no steps."""
+    def setup(self) -> TrainingSetup[DataSplits]:
+        """Trains a classifier, or loads that of a run."""
         if not self.run:
-            return super().training()
+            return super().setup()
         from lawful.recipes.registry import load, recipe_of
 
         run = Run(self.run)
         recipe = recipe_of(run)
         if not isinstance(recipe, ClassifyRecipe):
-            raise ValueError(f"an attack is for classifiers: {self.run} is a run of {recipe.name}")
-        parts = recipe.given.parts("classify")
-        sizes = Sizes.of(parts.train)
-        return Supervised(
+            raise ValueError(f"expected a run of classify, got {self.run} of {recipe.name}")
+        splits = recipe.load_splits("classify")
+        return TrainingSetup(
             model=load(run),
-            turns=[],
-            batches=ShuffledBatches(parts.train.inputs, parts.train.targets, size=64, seed=0),
+            optimizer_steps=[],
+            batches=ShuffledBatches(splits.train.inputs, splits.train.targets, batch_size=64, seed=0),
             steps=0,
-            described={
-                "encoding": parts.encoding.to_json(),
-                "sizes": sizes,
-                "classifier": {"recipe": recipe.name, "options": config.to_json(recipe)},
+            model_config={
+                "encoding": splits.encoding.to_json(),
+                "example_spec": ExampleSpec.of(splits.train),
+                "classifier": {"recipe": recipe.name, "options": to_json(recipe)},
             },
-            fingerprint=parts.fingerprint,
-            notes=parts.notes,
-            parts=parts,
+            data_fingerprint=splits.fingerprint,
+            warnings=splits.warnings,
+            data=splits,
         )
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the classifier of a run, before its weights are put in."""
-        found = facts.get("classifier")
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the classifier of a run, without its weights."""
+        found = model_config.get("classifier")
         if not self.run or not isinstance(found, dict):
-            return super().restored(facts)
+            return super().build_model(model_config)
         kind = AttackRecipe if found.get("recipe") == self.name else ClassifyRecipe
         options = {**found.get("options", {}), **({"run": ""} if kind is AttackRecipe else {})}
-        return from_json(kind, options, at="model.classifier.options").restored(facts)
+        return from_json(kind, options, at="model.classifier.options").build_model(model_config)
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Attacks the classifier at each size, and beside it changes inputs at random by as much."""
-        if not isinstance(training, Supervised):
-            return {}
-        parts, model = training.parts, training.model
-        units = Units.of(parts.train.inputs)
-        x, y = units.measured(parts.test.inputs[: self.examples]), parts.test.targets[: self.examples]
-        classifier, d = Measuring(model, units), math.prod(x.shape[1:])
-        span = units.box.span if math.isfinite(units.box.high) else 1.0
-        sizes = self.eps or tuple(round(share * span * REACH[self.norm](d), 4) for share in SHARES)
+    def finish(self, run: Run, setup: TrainingSetup[DataSplits]) -> Mapping[str, Any]:
+        """Measures the accuracy under attacks of each size, beside random noise of the same size."""
+        splits = setup.data
+        units = AttackUnits.of(splits.train.inputs)
+        x, y = units.normalize(splits.test.inputs[: self.num_examples]), splits.test.targets[: self.num_examples]
+        classifier, d = NormalizedClassifier(setup.model, units), math.prod(x.shape[1:])
+        span = units.bounds.span if math.isfinite(units.bounds.high) else 1.0
+        sizes = self.eps or tuple(round(size * span * _SIZE_FACTORS[self.norm](d), 4) for size in _DEFAULT_SIZES)
         clean = accuracy(predict(classifier, x), y)
-        attacked = [robust_accuracy(classifier, x, y, attack=self.attack(eps, units)) for eps in sizes]
-        noisy = [PGD(eps=eps, norm=NORMS[self.norm], steps=0, box=units.box) for eps in sizes]
-        random = [robust_accuracy(classifier, x, y, attack=noise) for noise in noisy]
-        chance, named = float(torch.bincount(y).max()) / len(y), [f"eps {eps:g}" for eps in sizes]
-        self.drawn(run, classifier, x, y, self.attack(sizes[len(sizes) // 2], units), parts.test.classes or ())
-        curve: dict[str, list[float]] = {self.by: [clean.value, *(found.value for found in attacked)]}
+        attacked = [robust_accuracy(classifier, x, y, attack=self._build_attack(eps, units)) for eps in sizes]
+        noises = [PGD(eps=eps, norm=NORMS[self.norm], steps=0, box=units.bounds) for eps in sizes]
+        random = [robust_accuracy(classifier, x, y, attack=noise) for noise in noises]
+        chance, names = float(torch.bincount(y).max()) / len(y), [f"eps {eps:g}" for eps in sizes]
+        middle = self._build_attack(sizes[len(sizes) // 2], units)
+        self._plot_examples(run, classifier, x, y, middle, splits.test.classes or ())
+        curve: dict[str, list[float]] = {self.attack: [clean.value, *(found.value for found in attacked)]}
         curve["random noise"] = [clean.value, *(found.value for found in random)]
-        drawn = figures.robustness_curve([0.0, *sizes], curve, distance=self.norm, chance=chance)
-        figures.save(drawn, run.figures / "robust accuracy.png")
+        figure = figures.robustness_curve([0.0, *sizes], curve, distance=self.norm, chance=chance)
+        figures.save(figure, run.figures / "robust accuracy.png")
         with (run.samples / "robust accuracy.csv").open("w", encoding="utf-8", newline="") as file:
             rows = zip([0.0, *sizes], *curve.values(), strict=True)
-            csv.writer(file).writerows([["size", *curve], *rows])
+            csv.writer(file).writerows([["eps", *curve], *rows])
         return {
             "test": {"accuracy": clean.json()}
-            | {f"robust, {eps}": found.json() for eps, found in zip(named, attacked, strict=True)},
-            "baselines": {f"random noise, {eps}": found.value for eps, found in zip(named, random, strict=True)}
-            | {"the commonest class": chance},
-            "measured in": f"{self.norm}, of {'standard deviations' if x.dim() == 2 else 'the units of the data'}",
+            | {f"robust, {name}": found.json() for name, found in zip(names, attacked, strict=True)},
+            "baselines": {f"random noise, {name}": found.value for name, found in zip(names, random, strict=True)}
+            | {"most frequent class": chance},
+            "units of eps": f"{self.norm}, in {'standard deviations' if x.dim() == 2 else 'units of the data'}",
             "examples": {"attacked": len(x)},
-            "warnings": list(parts.notes),
+            "warnings": list(splits.warnings),
         }
 
-    def attack(self, eps: float, units: Units) -> Attacking:
-        """The attack of a size."""
-        norm, box = NORMS[self.norm], units.box
-        plain = PGD(eps=eps, norm=norm, steps=self.steps, enough=0.0, box=box, seed=self.engine.seed)
-        match self.by:
+    def _build_attack(self, eps: float, units: AttackUnits) -> Attack:
+        norm, box, steps = NORMS[self.norm], units.bounds, self.attack_steps
+        pgd = PGD(eps=eps, norm=norm, steps=steps, enough=0.0, box=box, seed=self.seed)
+        match self.attack:
             case "pgd":
-                return plain
+                return pgd
             case "fgsm":
                 return FGSM(eps=eps, norm=norm, box=box)
             case "momentum":
-                return PGD(eps=eps, norm=norm, steps=self.steps, momentum=1.0, start=0.0, enough=0.0, box=box)
+                return PGD(eps=eps, norm=norm, steps=steps, momentum=1.0, start=0.0, enough=0.0, box=box)
             case "deepfool":
-                return DeepFool(eps=eps, norm=norm, steps=self.steps, box=box)
+                return DeepFool(eps=eps, norm=norm, steps=steps, box=box)
             case "carlini-wagner":
-                return CarliniWagner(eps=eps, steps=self.steps, box=box)
+                return CarliniWagner(eps=eps, steps=steps, box=box)
             case "worst":
-                other = PGD(eps=eps, norm=norm, steps=self.steps, gain=margin, enough=0.0, box=box, seed=1)
-                return WorstCaseAttack((FGSM(eps=eps, norm=norm, box=box), plain, other))
+                other = PGD(eps=eps, norm=norm, steps=steps, gain=margin, enough=0.0, box=box, seed=1)
+                return WorstCaseAttack((FGSM(eps=eps, norm=norm, box=box), pgd, other))
 
-    def drawn(
-        self,
-        run: Run,
-        classifier: nn.Module,
-        x: torch.Tensor,
-        y: torch.Tensor,
-        attack: Attacking,
-        names: tuple[str, ...],
+    def _plot_examples(
+        self, run: Run, classifier: nn.Module, x: Tensor, y: Tensor, attack: Attack, names: tuple[str, ...]
     ) -> None:
-        """Draws some examples before and after the attack, where they are images or series."""
+        """Plots images or series before and after the attack."""
         if x.dim() < 3:
             return
-        near = attack(classifier, x[:64], y[:64])
-        before, after = (predict(classifier, part).argmax(1) for part in (x[:64], near))
+        adversarial = attack(classifier, x[:64], y[:64])
+        before, after = (predict(classifier, part).argmax(1) for part in (x[:64], adversarial))
         fooled = ((before == y[:64]) & (after != y[:64])).nonzero()[:, 0][:8]
-        chosen = fooled if len(fooled) else torch.arange(min(8, len(near)))
-        said = [[names[int(k)] for k in classes[chosen]] for classes in (before, after)]
-        figures.save(
-            figures.adversarial_examples(x[chosen], near[chosen], said[0], said[1]), run.figures / "examples.png"
-        )
+        chosen = fooled if len(fooled) else torch.arange(min(8, len(adversarial)))
+        labels = [[names[int(k)] for k in classes[chosen]] for classes in (before, after)]
+        figure = figures.adversarial_examples(x[chosen], adversarial[chosen], labels[0], labels[1])
+        figures.save(figure, run.figures / "examples.png")

@@ -1,15 +1,8 @@
-"""How the examples of a step are varied, so that a model does not learn them by heart.
-
-Robustness: adversarial training, and the units in which inputs are attacked.
-What a model has to beat: the commonest class, the mean, and the nearest examples.
-What a classifier came to: its figures with their intervals, and pictures of them.
-Classify: from examples with classes to a classifier, its figures and its report.
-"""
+"""Classification: augmentation, adversarial training, baselines, evaluation and the recipe."""
 
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,11 +11,12 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from lawful.blocks import CIRCULAR, SAME, Standardize
+from lawful._json import Config, Range
+from lawful.blocks import Standardize
 from lawful.data import Augment, Batch, SupervisedDataset, compose, cutout, gaussian_noise, random_flip, random_shift
-from lawful.functions.activations import identity
-from lawful.inference import activity, dead_units, ood_confidence, predict
+from lawful.inference import activation_frequency, dead_units, ood_confidence, predict
 from lawful.inference.attacks import FREE, L1, L2, PGD, InputBounds, LInf, Norm, robust_accuracy
 from lawful.inference.ensemble import mean_log_probabilities, mean_probabilities
 from lawful.inference.metrics import (
@@ -33,230 +27,221 @@ from lawful.inference.metrics import (
     negative_log_likelihood,
     per_class,
     reliability,
-    root_mean_squared_error,
 )
 from lawful.laws import Claim, batch_independence, shape, sums_to_one
-from lawful.losses.classification import cross_entropy
-from lawful.models import (
-    MLP,
-    KNearest,
-    KNearestClassifier,
-    KNearestConfig,
-    MLPConfig,
-    ResidualCNN,
-    ResidualCNNConfig,
-    SoftmaxRegression,
-    SoftmaxRegressionConfig,
-    Standardized,
-    ThresholdedRegression,
-    ThresholdedRegressionConfig,
-)
-from lawful.models.linear import one_hot
+from lawful.models import KNearestClassifier
 from lawful.probe import figures
-from lawful.recipes.data import Sizes
-from lawful.recipes.optimization import Dropped, Fraction, NotNegative, Suited
-from lawful.recipes.supervised import Members, Supervised, drawn, fit_moments, prepared, single, used
-from lawful.training import MaxLength, Range, Run, TrainingSetup, validate
+from lawful.recipes.data import DataSplits, ExampleSpec
+from lawful.recipes.optimization import Fraction, NonNegative
+from lawful.recipes.supervised import (
+    ClassifierSpec,
+    MLPSpec,
+    SupervisedRecipe,
+    ThresholdedSpec,
+    build_checked,
+    build_classifier,
+    combine_members,
+    fit_normalizer,
+)
+from lawful.training import Run, TrainingSetup
+
+# ---------------------------------------------------------------- augmentation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Augmentation:
-    """How the examples of a step are varied at random."""
+class AugmentationConfig(Config):
+    """Random augmentation of the training examples."""
 
-    shift: Annotated[int, Range(0, 10**4)] = 0
-    """The most pixels or positions by which images and series are moved."""
-    flip: bool = False
-    """Whether images and series are mirrored, half of the time, along their last axis."""
+    random_shift: Annotated[int, Range(0, 10**4)] = 0
+    """Maximum random shift of images and series, in pixels or time steps."""
+    random_flip: bool = False
+    """Flip images and series along the last axis with probability 0.5."""
     cutout: Annotated[int, Range(0, 10**4)] = 0
-    """The width of a square that is cut out of an image, or of a stretch of a series."""
-    noise: NotNegative = 0.0
-    """The standard deviation of noise that is added to every input, in units of the data."""
+    """Side of the random square that is cut out of an image, or length of the interval in a series."""
+    noise_std: NonNegative = 0.0
+    """Standard deviation of the Gaussian noise added to the inputs, in units of the data."""
 
-    def __post_init__(self) -> None:
-        validate(self)
-
-    def of(self, train: SupervisedDataset) -> Augment | None:
-        """What is done to a batch of such examples, if anything.
+    def augmentation(self, train: SupervisedDataset) -> Augment | None:
+        """Returns the augmentation of a batch, or None.
 
         Raises:
-            ValueError: where rows of a table were to be moved, mirrored or cut.
+            ValueError: If rows of a table are to be shifted, flipped or cut out.
         """
         axes = train.inputs.dim() - 2
-        if axes < 1 and (self.shift or self.flip or self.cutout):
+        if axes < 1 and (self.random_shift or self.random_flip or self.cutout):
             example = tuple(train.inputs.shape[1:])
-            raise ValueError(f"shift, flip and cutout are for images and series: these examples have shape {example}")
-        steps = [random_shift(self.shift, axes=axes)] if self.shift else []
-        steps += [random_flip()] if self.flip else []
+            raise ValueError(
+                f"random_shift, random_flip and cutout need images or series, got examples of shape {example}"
+            )
+        steps = [random_shift(self.random_shift, axes=axes)] if self.random_shift else []
+        steps += [random_flip()] if self.random_flip else []
         steps += [cutout(self.cutout, axes=axes)] if self.cutout else []
-        steps += [gaussian_noise(self.noise)] if self.noise else []
+        steps += [gaussian_noise(self.noise_std)] if self.noise_std else []
         return compose(*steps) if steps else None
 
 
+# ---------------------------------------------------------------- adversarial robustness
+
 NORMS: dict[str, Norm] = {"linf": LInf(), "l2": L2(), "l1": L1()}
-Measured = Literal["linf", "l2", "l1"]
+"""Norms of perturbations."""
+NormName = Literal["linf", "l2", "l1"]
+"""Name of a norm."""
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
-    """What a change of inputs is measured in: standard deviations of a table's columns, else the data's own units."""
+class AttackUnits:
+    """Units of perturbations: standard deviations for the columns of a table, else the units of the data."""
 
     shift: Tensor
     scale: Tensor
-    box: InputBounds
-    """Where inputs lie: images between the least and the largest value that was seen, others anywhere."""
+    bounds: InputBounds
+    """Range of the inputs: that of the training data for images, unbounded otherwise."""
 
     @classmethod
-    def of(cls, inputs: Float[Tensor, "n ..."]) -> Units:
+    def of(cls, inputs: Float[Tensor, "n ..."]) -> AttackUnits:
+        """Reads the units from training inputs."""
         if inputs.dim() == 2:
             scale = inputs.std(0, correction=0)
             return cls(inputs.mean(0), torch.where(scale > 0, scale, 1.0), FREE)
-        least, most = float(inputs.min()), float(inputs.max())
-        box = InputBounds(least, most) if least >= 0 and most > least else FREE
-        return cls(torch.zeros(()), torch.ones(()), box)
+        low, high = float(inputs.min()), float(inputs.max())
+        bounds = InputBounds(low, high) if low >= 0 and high > low else FREE
+        return cls(torch.zeros(()), torch.ones(()), bounds)
 
-    def measured(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-        """Inputs in these units; what lies outside the box, in new data, is moved to its border."""
-        return self.box.clamp((x - self.shift.to(x)) / self.scale.to(x))
+    def normalize(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+        """Converts inputs to these units, clamped to the bounds."""
+        return self.bounds.clamp((x - self.shift.to(x)) / self.scale.to(x))
 
-    def raw(self, z: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+    def denormalize(self, z: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+        """Converts inputs back to the units of the data."""
         return z * self.scale.to(z) + self.shift.to(z)
 
 
-class Measuring(nn.Module):
-    """A classifier that takes inputs in other units than its own."""
+class NormalizedClassifier(nn.Module):
+    """A classifier for inputs in `AttackUnits`."""
 
-    def __init__(self, model: nn.Module, units: Units) -> None:
+    def __init__(self, model: nn.Module, units: AttackUnits) -> None:
         super().__init__()
         self.model, self.units = model, units
 
     def forward(self, z: Float[Tensor, "n ..."]) -> Float[Tensor, "n c"]:
-        return self.model(self.units.raw(z))
+        return self.model(self.units.denormalize(z))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Robustness:
-    """Whether a classifier is trained on the worst inputs close to the examples, rather than on these."""
+class AdversarialConfig(Config):
+    """Adversarial training."""
 
-    adversarial: NotNegative = 0.0
-    """How far inputs are moved in training so that they fool, in units of the data (tables: deviations); 0 for not."""
-    distance: Measured = "linf"
-    """What that is measured in: the largest change of an entry, the Euclidean length, the sum of absolute changes."""
-    attack_steps: Annotated[int, Range(1, 10**4)] = 7
-    """How many gradients the attack of each training step takes."""
+    adversarial_eps: NonNegative = 0.0
+    """Size of adversarial perturbations in training, in units of the data (tables: std); 0 disables."""
+    adversarial_norm: NormName = "linf"
+    """Norm of adversarial perturbations in training."""
+    adversarial_steps: Annotated[int, Range(1, 10**4)] = 7
+    """PGD steps per training step."""
 
-    def __post_init__(self) -> None:
-        validate(self)
-
-    def attacked(self, model: nn.Module, batch: Batch, units: Units | None) -> Batch:
-        """The batch with its inputs moved to where they fool the model as it is; the model is not changed."""
-        if not self.adversarial or units is None or not model.training:
+    def perturb(self, model: nn.Module, batch: Batch, units: AttackUnits) -> Batch:
+        """Returns the batch with adversarial inputs, in training mode."""
+        if not self.adversarial_eps or not model.training:
             return batch
         x, y = batch
-        seed = int(torch.randint(2**31, ()))
-        attack = PGD(eps=self.adversarial, norm=NORMS[self.distance], steps=self.attack_steps, box=units.box, seed=seed)
-        return units.raw(attack(Measuring(model, units), units.measured(x), y)), y
+        attack = PGD(
+            eps=self.adversarial_eps,
+            norm=NORMS[self.adversarial_norm],
+            steps=self.adversarial_steps,
+            box=units.bounds,
+            seed=int(torch.randint(2**31, ())),
+        )
+        return units.denormalize(attack(NormalizedClassifier(model, units), units.normalize(x), y)), y
 
-    def tested(
-        self, model: nn.Module, train: SupervisedDataset, test: SupervisedDataset, *, most: int = 500
+    def robust_test_accuracy(
+        self, model: nn.Module, splits: DataSplits, *, num_examples: int = 500
     ) -> dict[str, float]:
-        """The accuracy on some test examples under a longer attack of the same distance, with its interval."""
-        units = Units.of(train.inputs)
-        attack = PGD(eps=self.adversarial, norm=NORMS[self.distance], enough=0.0, box=units.box)
-        x, y = units.measured(test.inputs[:most]), test.targets[:most]
-        return robust_accuracy(Measuring(model, units), x, y, attack=attack).json()
+        """Returns the accuracy under a longer attack of the same size, with its confidence interval."""
+        units = AttackUnits.of(splits.train.inputs)
+        attack = PGD(eps=self.adversarial_eps, norm=NORMS[self.adversarial_norm], enough=0.0, box=units.bounds)
+        x, y = units.normalize(splits.test.inputs[:num_examples]), splits.test.targets[:num_examples]
+        return robust_accuracy(NormalizedClassifier(model, units), x, y, attack=attack).json()
 
 
-MOST = 20_000
-"""The examples that the nearest ones are looked for among, at most."""
+# ---------------------------------------------------------------- baselines
+
+MAX_NEIGHBOR_EXAMPLES = 20_000
+"""Largest number of training examples of the nearest-neighbor baseline."""
 
 
-def of_classes(train: SupervisedDataset, test: SupervisedDataset) -> dict[str, dict[str, float]]:
-    """The accuracy of always saying the commonest class, and of asking the five nearest examples."""
-    classes = len(train.classes or ())
-    counts = train.targets.bincount(minlength=classes)
-    always = one_hot(counts.argmax().expand(len(test)), classes=classes)
-    x, y, asked = _near(train, test)
-    config = KNearestConfig(n=len(x), d=x.shape[1], outputs=classes, k=min(5, len(x)))
-    near = KNearestClassifier(config).fit(x, y)(asked).exp()
+def classification_baselines(train: SupervisedDataset, test: SupervisedDataset) -> dict[str, dict[str, float]]:
+    """Returns the accuracy of the most frequent class and of the 5 nearest neighbors."""
+    num_classes = len(train.classes or ())
+    counts = train.targets.bincount(minlength=num_classes)
+    majority = F.one_hot(counts.argmax().expand(len(test)), num_classes).to(torch.get_default_dtype())
+    x, y, queries = neighbor_inputs(train, test)
+    neighbors = KNearestClassifier(*x.shape, num_classes, k=min(5, len(x))).fit(x, y)(queries).exp()
     return {
-        "commonest class": accuracy(always, test.targets).json(),
-        "5 nearest examples": accuracy(near, test.targets).json(),
-    }
-
-
-def of_numbers(train: SupervisedDataset, test: SupervisedDataset) -> dict[str, dict[str, float]]:
-    """The error of always saying the mean, and of asking the five nearest examples."""
-    always = train.targets.mean(0).expand_as(test.targets)
-    x, y, asked = _near(train, test)
-    config = KNearestConfig(n=len(x), d=x.shape[1], outputs=y.shape[1], k=min(5, len(x)))
-    near = KNearest(config).fit(x, y)(asked)
-    return {
-        "mean": root_mean_squared_error(always, test.targets).json(),
-        "5 nearest examples": root_mean_squared_error(near, test.targets).json(),
+        "most frequent class": accuracy(majority, test.targets).json(),
+        "5 nearest neighbors": accuracy(neighbors, test.targets).json(),
     }
 
 
 @torch.no_grad()
-def _near(train: SupervisedDataset, test: SupervisedDataset) -> tuple[Tensor, Tensor, Tensor]:
-    """Standardised inputs and their targets, and the inputs that are asked for."""
-    some = train.take(torch.arange(min(len(train), MOST)))
+def neighbor_inputs(train: SupervisedDataset, test: SupervisedDataset) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns standardized training inputs, their targets, and standardized test inputs, as rows."""
+    some = train.take(torch.arange(min(len(train), MAX_NEIGHBOR_EXAMPLES)))
     scale = Standardize(tuple(train.inputs.shape[1:])).fit(some.inputs)
     return scale(some.inputs).flatten(1), some.targets, scale(test.inputs).flatten(1)
 
 
-RATES = ("precision", "recall", "f1")
-SHOWN = 200
-"""The rows of the sample of predictions."""
+# ---------------------------------------------------------------- evaluation
+
+_RATES = ("precision", "recall", "f1")
+_PREDICTION_ROWS = 200
+"""Rows of the file with test predictions."""
 
 
-def evaluate_classifier(run: Run, training: Supervised) -> dict[str, Any]:
-    """Measures a classifier on the examples that it was not trained on, and draws what it does."""
-    model, parts = training.model, training.parts
-    names = parts.test.classes or ()
-    p = predict(model, parts.test.inputs)
-    counts = confusion_matrix(p, parts.test.targets)
+def evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict[str, Any]:
+    """Evaluates a classifier on the test split and writes figures and tables."""
+    test = splits.test
+    names = test.classes or ()
+    p = predict(model, test.inputs)
+    counts = confusion_matrix(p, test.targets)
     scores = [score.json() for score in per_class(counts)]
-    bins = [bin.json() for bin in reliability(p, parts.test.targets)]
-    test = figures_of(p, parts.test.targets)
-    results: dict[str, Any] = {"test": test}
-    for part in ("validation", "train"):
-        examples = getattr(parts, part)
-        if examples is not None:
-            results[part] = {"accuracy": accuracy(predict(model, examples.inputs), examples.targets).json()}
-    results["baseline accuracy"] = of_classes(parts.train, parts.test)
-    results["per class"] = {str(name): score["f1"] for name, score in zip(names, scores, strict=True)}
-    results["examples"] = parts.counts
-    drawn = {
-        "confusion": figures.confusion(counts, names=names),
-        "calibration": figures.reliability_diagram(bins, error=test["calibration error"]),
-        "per class": figures.class_bars(scores, names=names),
-        "confidence far from the data": _rays(model, training),
+    bins = [bin.json() for bin in reliability(p, test.targets)]
+    metrics = classification_metrics(p, test.targets)
+    results: dict[str, Any] = {"test": metrics}
+    for name, part in (("validation", splits.validation), ("train", splits.train)):
+        if part is not None:
+            results[name] = {"accuracy": accuracy(predict(model, part.inputs), part.targets).json()}
+    results["baseline accuracy"] = classification_baselines(splits.train, test)
+    results["F1 per class"] = {str(name): score["f1"] for name, score in zip(names, scores, strict=True)}
+    results["examples"] = splits.counts
+    rays = ood_confidence(model, splits.train.inputs)
+    plots = {
+        "confusion": figures.confusion_matrix(counts, names=names),
+        "calibration": figures.reliability_diagram(bins, error=metrics["calibration error"]),
+        "per class": figures.class_scores(scores, names=names),
+        "confidence far from the data": figures.confidence_along_rays(
+            rays.distance, rays.confidence, classes=len(names)
+        ),
     }
-    if dead := _dead(model, training):
+    if dead := dead_units(activation_frequency(model, splits.train.inputs)):
         results["dead units"] = {layer: n for layer, (n, _) in dead.items()}
-        drawn["dead units"] = figures.dead_unit_bars(dead)
-    if parts.test.inputs.dim() > 2 and int((p.argmax(-1) != parts.test.targets).sum()):
-        drawn["surest mistakes"] = figures.mistakes(parts.test.inputs, p, parts.test.targets, names=names)
-    if parts.test.inputs.shape[1:] == (2,):
-        axes = parts.test.columns or ("first input", "second input")
-        drawn["decision regions"] = figures.decision_regions(
-            lambda x: predict(model, x),
-            parts.test.inputs,
-            parts.test.targets,
-            names=names,
-            axes_names=(axes[0], axes[1]),
+        plots["dead units"] = figures.dead_unit_bars(dead)
+    if test.inputs.dim() > 2 and int((p.argmax(-1) != test.targets).sum()):
+        plots["most confident mistakes"] = figures.mistakes(test.inputs, p, test.targets, names=names)
+    if test.inputs.shape[1:] == (2,):
+        axes = test.columns or ("first input", "second input")
+        plots["decision regions"] = figures.decision_regions(
+            lambda x: predict(model, x), test.inputs, test.targets, names=names, axes_names=(axes[0], axes[1])
         )
-    for name, figure in drawn.items():
+    for name, figure in plots.items():
         figures.save(figure, run.figures / f"{name}.png")
-    for name, rows in tables(p, parts.test.targets, names, counts, scores).items():
+    for name, rows in _tables(p, test.targets, names, counts, scores).items():
         with (run.samples / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(rows)
-    results["warnings"] = list(parts.notes)
+    results["warnings"] = list(splits.warnings)
     return results
 
 
-def figures_of(p: Tensor, labels: Tensor) -> dict[str, Any]:
-    """The figures of probabilities, each with its interval."""
+def classification_metrics(p: Tensor, labels: Tensor) -> dict[str, Any]:
+    """Returns metrics of predicted probabilities, with confidence intervals."""
     return {
         "accuracy": accuracy(p, labels).json(),
         "negative log-likelihood": negative_log_likelihood(p, labels).json(),
@@ -265,206 +250,96 @@ def figures_of(p: Tensor, labels: Tensor) -> dict[str, Any]:
     }
 
 
-def _rays(model: nn.Module, training: Supervised) -> Any:
-    found = ood_confidence(model, training.parts.train.inputs)
-    return figures.confidence_along_rays(
-        found.distance, found.confidence, classes=len(training.parts.test.classes or ())
-    )
-
-
-def _dead(model: nn.Module, training: Supervised) -> Mapping[str, tuple[int, int]]:
-    """The dead units of each layer; of an ensemble, or a model without units, none are told."""
-    return dead_units(activity(model, training.parts.train.inputs))
-
-
-def tables(
+def _tables(
     p: Tensor, labels: Tensor, names: tuple[str, ...], counts: Tensor, scores: list[dict[str, Any]]
 ) -> dict[str, list[list[object]]]:
-    """The predictions of some examples, the confusion matrix and the figures of each class, with their headings."""
-    said = [(row.argmax(), label, row.max()) for row, label in zip(p[:SHOWN], labels[:SHOWN], strict=True)]
-    matrix = zip(names, counts.tolist(), strict=True)
-    rates = [(score["support"], [f"{score[rate]['value']:.4f}" for rate in RATES]) for score in scores]
+    """Some predictions, the confusion matrix and the scores of each class, as rows with a header."""
+    some = zip(p[:_PREDICTION_ROWS], labels[:_PREDICTION_ROWS], strict=True)
+    predictions = [[names[int(label)], names[int(row.argmax())], f"{float(row.max()):.4f}"] for row, label in some]
+    matrix = [[name, *row] for name, row in zip(names, counts.tolist(), strict=True)]
+    rates = [
+        [name, *(f"{score[rate]['value']:.4f}" for rate in _RATES), score["support"]]
+        for name, score in zip(names, scores, strict=True)
+    ]
     return {
-        "test predictions": [
-            ["true", "predicted", "probability"],
-            *([names[int(label)], names[int(best)], f"{float(sure):.4f}"] for best, label, sure in said),
-        ],
-        "confusion matrix": [["true", *names], *([name, *row] for name, row in matrix)],
-        "per class": [
-            ["class", *RATES, "examples"],
-            *([name, *values, support] for name, (support, values) in zip(names, rates, strict=True)),
-        ],
+        "test predictions": [["true", "predicted", "probability"], *predictions],
+        "confusion matrix": [["true", *names], *matrix],
+        "per class": [["class", *_RATES, "examples"], *rates],
     }
 
 
-Width = Annotated[int, Range(1, 10**6)]
-SUITED: dict[str, Suited] = {"cnn": {"epochs": 20, "learning_rate": 1e-2}}
-"""What a model is trained with unless it is said; `benchmarks/supervised.py` measures it."""
-ONLY = {
-    "hidden": ("mlp",),
-    "width": ("cnn",),
-    "depth": ("cnn",),
-    "kernel": ("cnn",),
-    "dropout": ("mlp", "cnn"),
-    "neighbours": ("nearest",),
-    "order": ("nearest",),
-}
-"""The models that an option is for."""
-USUAL: Suited = {"epochs": 60, "learning_rate": 3e-3}
+# ---------------------------------------------------------------- the recipe
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyRecipe(Members):
-    """Train a classifier on a table, on images, on series or on built-in data."""
+class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
+    """Train a classifier on a table, images, series or built-in data."""
 
     name: ClassVar[str] = "classify"
 
-    model: Literal["mlp", "cnn", "logistic", "thresholded", "nearest"] = "mlp"
-    """A perceptron; a residual convolutional network; logistic or (a bad idea) thresholded regression; neighbours."""
-    hidden: Annotated[tuple[Width, ...], MaxLength(100)] = (256,)
-    """mlp: the width of each hidden layer."""
-    width: Width = 32
-    """cnn: the channels of the residual stream."""
-    depth: Annotated[int, Range(0, 1000)] = 3
-    """cnn: the number of residual blocks."""
-    kernel: Annotated[int, Range(0, 99)] = 0
-    """cnn: the taps of a convolution along each axis, an odd number; 0 for 3 on images and 5 on series."""
-    dropout: Dropped = 0.3
-    """mlp and cnn: the share of units that is dropped in training; predictions then have an uncertainty too."""
-    neighbours: Annotated[int, Range(1, 10**6)] = 5
-    """nearest: how many examples are asked."""
-    order: Annotated[float, Range(1, 1e6)] = 2.0
-    """nearest: the exponent of the distance."""
-    augmentation: Augmentation = field(default_factory=Augmentation)
-    smoothing: Fraction = 0.03
-    """How much of the target is spread over all classes."""
-    robustness: Robustness = field(default_factory=Robustness)
+    model: ClassifierSpec = field(default_factory=MLPSpec)
+    """Model architecture."""
+    label_smoothing: Fraction = 0.03
+    """Label smoothing."""
+    combine_with: Literal["probabilities", "log-probabilities"] = "probabilities"
+    """What an ensemble averages over its members."""
 
     def __post_init__(self) -> None:
-        validate(self)
-        used(self, ONLY)
-        if self.robustness.adversarial and self.model in ("nearest", "thresholded"):
-            raise ValueError(f"adversarial training follows gradients: the model {self.model} is fitted without")
-        if self.model == "thresholded" and self.learning.members > 1 and self.learning.combine != "probabilities":
-            raise ValueError("thresholded members rule classes out, and may agree on none: combine probabilities")
+        super().__post_init__()
+        if self.adversarial_eps and self.model.closed_form:
+            raise ValueError(f"adversarial training needs gradients: model {self.model.name} is fitted in closed form")
+        if isinstance(self.model, ThresholdedSpec) and self.num_members > 1 and self.combine_with != "probabilities":
+            raise ValueError("an ensemble of thresholded models needs combine_with='probabilities'")
 
-    def training(self) -> Supervised:
-        """Reads the examples and builds the classifier."""
-        parts = self.given.parts("classify")
-        model = single(self.of_sizes, Sizes.of(parts.train))
-        fit_moments(model, parts.train)
-        fitted = self.model in ("nearest", "thresholded")
-        if fitted:
-            self.solve(model, drawn(parts.train, self.learning, self.engine))
-        return prepared(
+    def setup(self) -> TrainingSetup[DataSplits]:
+        """Loads the examples and builds the classifier."""
+        splits = self.load_splits("classify")
+        sizes = ExampleSpec.of(splits.train)
+        model = fit_normalizer(build_checked(partial(build_classifier, self.model, sizes)), splits.train)
+        return self.supervised_setup(
             model,
-            parts,
-            learning=self.learning.suited(**SUITED.get(self.model, USUAL)),
-            engine=self.engine,
-            objective=partial(self.objective, units=Units.of(parts.train.inputs)),
-            evaluate=evaluated,
-            claims=partial(self.claims, sizes=Sizes.of(parts.train)),
-            augment=self.augmentation.of(parts.train),
-            fitted=fitted,
+            splits,
+            spec=self.model,
+            loss_fn=partial(self._loss, units=AttackUnits.of(splits.train.inputs)),
+            evaluate=_evaluate,
+            claims=partial(self._claims, sizes=sizes),
+            augment=self.augmentation(splits.train),
         )
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Measures the classifier on the test, and draws what it does."""
-        if not isinstance(training, Supervised):
-            return {}
-        results = evaluate_classifier(run, training)
-        if self.robustness.adversarial:
-            results["robust accuracy"] = self.robustness.tested(
-                training.model, training.parts.train, training.parts.test
-            )
+    def finish(self, run: Run, setup: TrainingSetup[DataSplits]) -> Mapping[str, Any]:
+        """Evaluates the classifier on the test split and writes figures."""
+        results = evaluate_classifier(run, setup.model, setup.data)
+        if self.adversarial_eps:
+            results["robust accuracy"] = self.robust_test_accuracy(setup.model, setup.data)
         return results
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run, before its weights are put in."""
-        sizes = Sizes.described(facts)
-        return self.combined([single(self.of_sizes, sizes) for _ in range(self.learning.members)])
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the model of a run, without its weights."""
+        build = partial(build_classifier, self.model, ExampleSpec.from_config(model_config))
+        return self.combine([build_checked(build) for _ in range(self.num_members)])
 
-    def combined(self, models: Sequence[nn.Module]) -> nn.Module:
-        """Makes one model of the members of an ensemble."""
-        return self.together(
-            models, mean_probabilities if self.learning.combine == "probabilities" else mean_log_probabilities
-        )
+    def combine(self, models: Sequence[nn.Module]) -> nn.Module:
+        """Combines the members of an ensemble."""
+        probabilities = self.combine_with == "probabilities"
+        return combine_members(models, mean_probabilities if probabilities else mean_log_probabilities)
 
-    # ------------------------------------------------------------ the model
+    def _loss(self, model: nn.Module, batch: Batch, units: AttackUnits) -> dict[str, Tensor]:
+        """Cross-entropy and accuracy, on adversarial inputs in adversarial training."""
+        x, y = self.perturb(model, batch, units)
+        logits = model(x)
+        correct = (logits.detach().argmax(-1) == y).float().mean()
+        return {"loss": F.cross_entropy(logits, y, label_smoothing=self.label_smoothing), "accuracy": correct}
 
-    def of_sizes(self, sizes: Sizes) -> Standardized:
-        """One classifier that takes raw inputs."""
-        d = math.prod(sizes.shape)
-        if self.model == "cnn":
-            return Standardized(self.convolutional(sizes), inputs=Standardize(of_channels(sizes.shape)))
-        core: nn.Module
-        match self.model:
-            case "mlp":
-                core = MLP(MLPConfig(d_in=d, d_out=sizes.outputs, hidden=self.hidden, dropout=self.dropout))
-            case "logistic":
-                core = SoftmaxRegression(SoftmaxRegressionConfig(d=d, classes=sizes.outputs))
-            case "thresholded":
-                core = ThresholdedRegression(ThresholdedRegressionConfig(d=d, classes=sizes.outputs))
-            case "nearest":
-                k = min(self.neighbours, sizes.examples)
-                facts = KNearestConfig(
-                    n=sizes.examples, d=d, outputs=sizes.outputs, k=k, order=float(self.order), smoothing=0.1
-                )
-                core = KNearestClassifier(facts)
-        return Standardized(nn.Sequential(nn.Flatten(1), core), inputs=Standardize(of_channels(sizes.shape)))
-
-    def convolutional(self, sizes: Sizes) -> nn.Module:
-        if len(sizes.shape) < 2:
-            raise ValueError(
-                f"a cnn takes images or series: these examples have shape {sizes.shape}; model mlp takes them"
-            )
-        series = len(sizes.shape) == 2
-        return ResidualCNN(
-            ResidualCNNConfig(
-                channels=sizes.shape[0],
-                classes=sizes.outputs,
-                width=self.width,
-                depth=self.depth,
-                kernel=self.kernel or (5 if series else 3),
-                padding=CIRCULAR if series else SAME,
-                dims=len(sizes.shape) - 1,
-                dropout=self.dropout,
-            )
-        )
-
-    def solve(self, model: Standardized, train: SupervisedDataset) -> None:
-        """Fits a model that has a closed form, on standardised inputs."""
-        x = model.inputs(train.inputs).flatten(1)
-        core = model.get_submodule("model.1")
-        if isinstance(core, KNearestClassifier | ThresholdedRegression):
-            core.fit(x, train.targets)
-
-    # ------------------------------------------------------------ how it learns
-
-    def objective(self, model: nn.Module, batch: Batch, units: Units | None = None) -> dict[str, Tensor]:
-        """The surprise at the right classes, of inputs that are attacked if they are to be, and the accuracy."""
-        x, y = self.robustness.attacked(model, batch, units)
-        scores = model(x)
-        right = (scores.detach().argmax(-1) == y).float().mean()
-        return {"loss": cross_entropy(scores, y, smoothing=self.smoothing), "accuracy": right}
-
-    def claims(self, model: nn.Module, sizes: Sizes) -> Iterator[Claim]:
-        """What any classifier is to keep: examples do not mix, probabilities add up to 1."""
-        example = shape(" ".join(map(str, ("b", *sizes.shape))))
-        yield Claim(batch_independence(), model, example, name=self.model)
-        yield Claim(
-            sums_to_one(axis=-1), nn.Sequential(model, nn.Softmax(-1)), example, name=f"{self.model}, probabilities"
-        )
-
-
-def of_channels(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The moments of an example: one for each column of a table, or for each channel of an image or a series."""
-    return (shape[0], *[1] * len(shape[1:]))
+    def _claims(self, model: nn.Module, sizes: ExampleSpec) -> Iterator[Claim]:
+        """A classifier treats examples independently and returns probabilities."""
+        example, name = shape(" ".join(map(str, ("b", *sizes.shape)))), self.model.name
+        yield Claim(batch_independence(), model, example, name=name)
+        yield Claim(sums_to_one(axis=-1), nn.Sequential(model, nn.Softmax(-1)), example, name=f"{name}, probabilities")
 
 
 @torch.no_grad()
-def evaluated(model: nn.Module, examples: SupervisedDataset) -> dict[str, float]:
-    """The loss and the accuracy on examples."""
-    scores = predict(model, examples.inputs, link=identity)
-    right = (scores.argmax(-1) == examples.targets).double().mean()
-    return {"loss": float(cross_entropy(scores, examples.targets)), "accuracy": float(right)}
+def _evaluate(model: nn.Module, examples: SupervisedDataset) -> dict[str, float]:
+    """Cross-entropy and accuracy on a dataset."""
+    logits = predict(model, examples.inputs, link=lambda logits: logits)
+    correct = (logits.argmax(-1) == examples.targets).double().mean()
+    return {"loss": float(F.cross_entropy(logits, examples.targets)), "accuracy": float(correct)}

@@ -1,8 +1,4 @@
-"""What a classifier of texts has to beat: counting words, and counting runs of letters.
-
-The pooled encoder: a classifier of texts.
-Classify text: from texts with labels to a classifier, beside counting words and letters.
-"""
+"""Text classification: bag-of-words baselines, the pooled encoder and the recipe."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -18,332 +14,338 @@ from typing import Annotated, Any, ClassVar
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from lawful.blocks import Dense, Dropout
+from lawful._json import Config, MaxLength, Range, from_json
 from lawful.data import Batch, ShuffledBatches, split_indices
 from lawful.data.text import Tokenizer, pad_sequences, tokenizer_from_json
-from lawful.data.text.labeled import Labelled, Texts, read_labelled, read_texts
+from lawful.data.text.labeled import LabeledTexts, NewTexts, read_labeled_texts, read_texts
 from lawful.functions.attention import Mask
 from lawful.inference.metrics import accuracy
 from lawful.laws import Claim, agreement, batch_independence, sums_to_one, tokens
-from lawful.losses.classification import cross_entropy
-from lawful.models import SoftmaxRegression, SoftmaxRegressionConfig
+from lawful.models import SoftmaxRegression
 from lawful.models.transformer import Encoder
 from lawful.optim import adamw, linear_schedule
-from lawful.recipes.optimization import Descent, Dropped, Fraction
-from lawful.recipes.text import Kind, for_bpe, tokenizer_of
-from lawful.recipes.transformer import Transformer, built
-from lawful.training import MaxLength, Range, Run, TrainerConfig, TrainingSetup, from_json, validate
+from lawful.recipes.optimization import (
+    Decay,
+    Fraction,
+    LearningRates,
+    PositiveInt,
+    Probability,
+    TransformerOptimizationConfig,
+)
+from lawful.recipes.text import CharTokenizerSpec, TokenizerSpec, train_tokenizer
+from lawful.recipes.transformer import TransformerConfig
+from lawful.training import Recipe, Run, TrainingSetup
 
-FEATURES, LONGEST, STEPS = 4096, 3, 150
-"""The numbers of a bag, the letters of the longest run, and the steps of the regression."""
+# ---------------------------------------------------------------- baselines
+
+_BAG_SIZE, _MAX_NGRAM, _BAG_STEPS = 4096, 3, 150
+"""Features of a bag, longest character n-gram, and training steps of the baseline."""
 
 
-def letters(text: str) -> list[str]:
-    """The runs of one to three letters.
+def character_ngrams(text: str) -> list[str]:
+    """Returns the character n-grams of length 1 to 3.
 
     Examples:
-        >>> letters("abc")
+        >>> character_ngrams("abc")
         ['a', 'b', 'c', 'ab', 'bc', 'abc']
     """
-    return [text[i : i + n] for n in range(1, LONGEST + 1) for i in range(len(text) - n + 1)]
+    return [text[i : i + n] for n in range(1, _MAX_NGRAM + 1) for i in range(len(text) - n + 1)]
 
 
-def words(text: str) -> list[str]:
-    """The words.
+def split_words(text: str) -> list[str]:
+    """Returns the words of a text.
 
     Examples:
-        >>> words("a cat, and milk")
+        >>> split_words("a cat, and milk")
         ['a', 'cat', 'and', 'milk']
     """
     return re.findall(r"\w+", text)
 
 
-def bag(texts: Sequence[str], *, parts: Callable[[str], list[str]], most: int = 5000) -> Float[Tensor, "n k"]:
-    """Counts the parts of each text, in small letters; a number is the logarithm of 1 and the count.
-
-    Parts share the numbers by a checksum.
+def hashed_bag(
+    texts: Sequence[str], *, split: Callable[[str], list[str]], max_characters: int = 5000
+) -> Float[Tensor, "n k"]:
+    """Returns log(1 + count) of the hashed features of each text, in lower case.
 
     Args:
-        texts: The texts.
-        parts: What is counted: `letters`, `words`.
-        most: The letters of a text that are looked at.
+        texts: Texts.
+        split: Splits a text into features: `character_ngrams` or `split_words`.
+        max_characters: Number of characters to read of each text.
     """
-    found = torch.zeros(len(texts), FEATURES)
-    for row, text in enumerate(text[:most].lower() for text in texts):
-        places = [zlib.crc32(part.encode("utf-8", "replace")) % FEATURES for part in parts(text)]
-        found[row] = torch.bincount(torch.tensor(places, dtype=torch.int64), minlength=FEATURES).float()
-    return found.log1p()
+    counts = torch.zeros(len(texts), _BAG_SIZE)
+    for row, text in enumerate(text[:max_characters].lower() for text in texts):
+        columns = [zlib.crc32(part.encode("utf-8", "replace")) % _BAG_SIZE for part in split(text)]
+        counts[row] = torch.bincount(torch.tensor(columns, dtype=torch.int64), minlength=_BAG_SIZE).float()
+    return counts.log1p()
 
 
-def bag_accuracy(train: Labelled, test: Labelled, *, parts: Callable[[str], list[str]]) -> float:
-    r"""The accuracy of a softmax regression on bags, in which what few texts have counts more.
+def bag_baseline(train: LabeledTexts, test: LabeledTexts, *, split: Callable[[str], list[str]]) -> float:
+    r"""Returns the accuracy of a softmax regression on TF-IDF features.
 
-    The weight of a part is $1 + \log \frac{1 + n}{1 + n_i}$, where $n_i$ of $n$ texts have it; a bag has length 1.
+    A feature that $n_i$ of $n$ texts have is weighted by $1 + \log \frac{1 + n}{1 + n_i}$; rows have norm 1.
     """
-    counts, y = bag(train.texts, parts=parts), torch.tensor(train.labels)
-    rare = 1 + ((1 + len(counts)) / (1 + (counts > 0).sum(0))).log()
+    counts, y = hashed_bag(train.texts, split=split), torch.tensor(train.labels)
+    idf = 1 + ((1 + len(counts)) / (1 + (counts > 0).sum(0))).log()
 
-    def weighed(x: Tensor) -> Tensor:
-        return torch.nn.functional.normalize(x * rare, dim=1)
+    def tf_idf(x: Tensor) -> Tensor:
+        return F.normalize(x * idf, dim=1)
 
-    x = weighed(counts)
+    x = tf_idf(counts)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
-        model = SoftmaxRegression(SoftmaxRegressionConfig(d=FEATURES, classes=len(train.classes)))
-    optimizer, falling = adamw(model.parameters(), lr=0.1, weight_decay=1e-3), linear_schedule(steps=STEPS)
-    for step in range(STEPS):
-        optimizer.param_groups[0]["lr"] = 0.1 * falling(step)
+        model = SoftmaxRegression(_BAG_SIZE, len(train.classes))
+    optimizer, schedule = adamw(model.parameters(), lr=0.1, weight_decay=1e-3), linear_schedule(steps=_BAG_STEPS)
+    for step in range(_BAG_STEPS):
+        optimizer.param_groups[0]["lr"] = 0.1 * schedule(step)
         optimizer.zero_grad()
-        cross_entropy(model(x), y).backward()
+        F.cross_entropy(model(x), y).backward()
         optimizer.step()
     with torch.no_grad():
-        said = model(weighed(bag(test.texts, parts=parts))).argmax(-1)
-    return float((said == torch.tensor(test.labels)).double().mean())
+        predicted = model(tf_idf(hashed_bag(test.texts, split=split))).argmax(-1)
+    return float((predicted == torch.tensor(test.labels)).double().mean())
 
 
-BAGS = {"bag of words": words, "bag of runs of letters": letters}
-"""What is counted, by name."""
+_BAGS = {"bag of words": split_words, "bag of character n-grams": character_ngrams}
 
 
-class Pooled(nn.Module):
-    r"""Averages the vectors that an encoder gives to the tokens of a text, and scores the classes.
+# ---------------------------------------------------------------- the model
+
+
+class PooledEncoder(nn.Module):
+    r"""Text classifier: the mean of the encoder's outputs, and a linear layer.
 
     $$y = W \frac{1}{n} \sum_{i \le n} x_i + b$$
 
-    Tokens that are padding are not seen, and not counted. In training others are left out of the average, at random: a
-    class is then to be told from any part of a text, and few texts are harder to learn by heart.
+    Padding is masked. In training, random tokens are left out of the mean, so that the class can be predicted from any
+    part of a text.
 
     Args:
-        encoder: What gives $x$.
-        classes: The number of classes.
-        padding: The token that stands where there is none.
-        hide: The probability that a token is left out of the average in training.
+        encoder: Encoder with outputs $x$.
+        num_classes: Number of classes.
+        padding: Padding id.
+        token_dropout: Probability of leaving a token out of the mean in training.
 
     Examples:
-        >>> import torch
-        >>> from lawful.models import encoder
-        >>> model = Pooled(encoder(vocab_size=5, dim=8, num_layers=1), classes=3, padding=4)
+        >>> from lawful.models.transformer import encoder
+        >>> model = PooledEncoder(encoder(vocab_size=5, dim=8, num_layers=1), num_classes=3, padding=4)
         >>> model(torch.tensor([[1, 2, 3], [1, 4, 4]])).shape
         torch.Size([2, 3])
     """
 
-    def __init__(self, encoder: Encoder, *, classes: int, padding: int, hide: float = 0.0) -> None:
+    def __init__(self, encoder: Encoder, *, num_classes: int, padding: int, token_dropout: float = 0.0) -> None:
         super().__init__()
-        self.encoder, self.padding, self.hide = encoder, padding, Dropout(hide)
-        self.head = Dense(encoder.dim, classes)
+        self.encoder, self.padding, self.token_dropout = encoder, padding, nn.Dropout(token_dropout)
+        self.head = nn.Linear(encoder.dim, num_classes)
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b classes"]:
-        """The scores of the classes."""
-        there = tokens != self.padding
-        counted = self.hide(there.float()) > 0
-        x = self.encoder(tokens, mask=Mask(padding=there)).masked_fill(~counted[..., None], 0.0)
+        """Returns the logits of the classes."""
+        valid = tokens != self.padding
+        counted = self.token_dropout(valid.float()) > 0
+        x = self.encoder(tokens, mask=Mask(padding=valid)).masked_fill(~counted[..., None], 0.0)
         return self.head(x.sum(1) / counted.sum(1, keepdim=True).clamp_min(1))
 
 
-LAYOUT = 2
-"""How a classifier is put together: since 2 there is no norm before its average."""
+class PaddedBatches:
+    """Shuffled batches of token sequences of different lengths, padded.
+
+    Args:
+        rows: Tokens of each text.
+        labels: Class of each text.
+        padding: Padding id.
+        batch_size: Number of texts per batch.
+        seed: Random seed of the shuffling.
+    """
+
+    def __init__(
+        self, rows: Sequence[Sequence[int]], labels: Sequence[int], *, padding: int, batch_size: int, seed: int
+    ) -> None:
+        self._rows, self._labels, self._padding = rows, torch.tensor(labels), padding
+        self._indices = ShuffledBatches(torch.arange(len(rows)), batch_size=batch_size, seed=seed)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def batch(self, step: int) -> Batch:
+        """Returns the batch of a step."""
+        (indices,) = self._indices.batch(step)
+        return pad_sequences((self._rows[i] for i in indices.tolist()), self._padding), self._labels[indices]
+
+
+# ---------------------------------------------------------------- the recipe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sized:
-    """What a classifier of texts has to know of its data."""
+class TextSpec(Config):
+    """Classes and columns of the training texts; saved in `config.json`."""
 
     classes: Annotated[tuple[str, ...], MaxLength(10_000)]
+    """Class names."""
     text: Annotated[str, MaxLength(4096)] | None = None
-    """The column of the texts, of a table."""
+    """Column with the texts."""
     target: Annotated[str, MaxLength(4096)] | None = None
-    """That of the classes."""
-    layout: int = 1
-    """How the classifier is put together."""
+    """Column with the classes."""
 
-    def __post_init__(self) -> None:
-        validate(self)
+    @classmethod
+    def from_config(cls, model_config: Mapping[str, Any]) -> TextSpec:
+        """Reads the specification from the configuration of a run, and validates it."""
+        return from_json(cls, model_config.get("text_spec"), at="model.text_spec")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Classifying(TrainingSetup):
-    """A training together with its texts."""
+@dataclass(frozen=True)
+class LabeledTextData:
+    """Training and test texts, and their tokenizer."""
 
-    train: Labelled
-    test: Labelled
+    train: LabeledTexts
+    test: LabeledTexts
     tokenizer: Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyTextRecipe:
-    """Train a classifier of texts on a table, on a folder for each class or on built-in paragraphs."""
+class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[LabeledTextData]):
+    """Train a text classifier on a table, on one folder per class or on built-in paragraphs."""
 
     name: ClassVar[str] = "classify-text"
+    default_learning_rates: ClassVar[LearningRates] = LearningRates(muon=0.002)
 
     data: Annotated[str, MaxLength(4096)] = "topics"
-    """A CSV or TSV file, a folder with a folder of text files for each class, or topics: paragraphs of Python's own."""
+    """CSV or TSV file, folder with one folder of text files per class, or topics: parts of Python's reference."""
     text: Annotated[str, MaxLength(4096)] | None = None
-    """The column with the texts; by default that of the longest."""
+    """Column with the texts. Defaults to the column with the longest texts."""
     target: Annotated[str, MaxLength(4096)] | None = None
-    """The column with the classes; by default the last of the others."""
-    test: Annotated[float, Range(0.01, 0.9)] = 0.2
-    """The share of the texts that is for the test alone."""
-    tokenizer: Kind = "characters"
-    """What a token is."""
-    vocab: Annotated[int, Range(256, 16_384)] = 2048
-    """bpe: the number of tokens."""
-    context: Annotated[int, Range(1, 10**5)] = 256
-    """The tokens that are read of a text, the first ones."""
-    hide: Dropped = 0.5
-    """The share of the tokens of a text that is left out of its average in training."""
-    smoothing: Fraction = 0.05
-    """How much of the target is spread over all classes."""
-    transformer: Transformer = field(
-        default_factory=lambda: Transformer(
-            width=32, order="f*", ngrams=(2, 3, 4, 5), rows=32768, entry_norm=False, shortcut=False, zero_outputs=False
-        )
-    )
-    learning: Descent = field(
-        default_factory=lambda: Descent(epochs=8, batch=32, learning_rate=0.002, beta1=0.9, beta2=0.99)
-    )
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
+    """Column with the classes. Defaults to the last other column."""
+    test_fraction: Annotated[float, Range(0.01, 0.9)] = 0.2
+    """Fraction of the texts used for the test."""
+    tokenizer: TokenizerSpec = field(default_factory=CharTokenizerSpec)
+    """Tokenizer."""
+    context_length: Annotated[int, Range(1, 10**5)] = 256
+    """Number of tokens to read of a text, from its start."""
+    token_dropout: Probability = 0.5
+    """Probability of leaving a token out of the mean over a text in training."""
+    label_smoothing: Fraction = 0.05
+    """Label smoothing."""
+    dim: Annotated[int, Range(1, 10**5)] = 32
+    layer_pattern: Annotated[str, MaxLength(1000)] = "f*"
+    ngrams: Annotated[tuple[Annotated[int, Range(2, 16)], ...], MaxLength(8)] = (2, 3, 4, 5)
+    ngram_rows: Annotated[int, Range(1, 10**8)] = 32768
+    embedding_norm: bool = False
+    embedding_skip: bool = False
+    zero_init_outputs: bool = False
+    steps: PositiveInt | None = None
+    epochs: Annotated[int, Range(1, 10**7)] | None = None
+    """Number of passes over the training data. Defaults to 8, unless `steps` is given."""
+    betas: tuple[Decay, Decay] | None = (0.9, 0.99)
 
-    def __post_init__(self) -> None:
-        validate(self)
-        for_bpe(self.tokenizer, vocab=self.vocab, default=type(self).vocab)
-
-    def training(self) -> Classifying:
+    def setup(self) -> TrainingSetup[LabeledTextData]:
         """Reads the texts and builds the classifier."""
-        found = read_labelled(self.data, text=self.text, target=self.target)
-        kept, asked = split_indices(
-            len(found), fractions=(1 - self.test, self.test), labels=torch.tensor(found.labels), classes=found.classes
+        texts = read_labeled_texts(self.data, text=self.text, target=self.target)
+        rows = split_indices(
+            len(texts),
+            fractions=(1 - self.test_fraction, self.test_fraction),
+            labels=torch.tensor(texts.labels),
+            classes=texts.classes,
         )
-        train, test = found.take(kept.tolist()), found.take(asked.tolist())
+        train, test = (texts.take(part.tolist()) for part in rows)
         if not len(train) or not len(test):
-            raise ValueError(f"{found.name} has too few texts to hold some back: {len(found)}")
-        tokenizer = tokenizer_of(self.tokenizer, train.texts, vocab=self.vocab)
-        model = self.model(tokenizer, classes=len(found.classes))
-        rows, size, seed = self.rows(tokenizer, train.texts), self.learning.batch, self.engine.seed
-        batches = Rows(rows, train.labels, fill=tokenizer.vocab, size=size, seed=seed)
-        steps = self.learning.length(len(batches))
-        text, target = found.columns or (None, None)
-        sizes = Sized(classes=found.classes, text=text, target=target, layout=LAYOUT)
-        return Classifying(
+            raise ValueError(f"{texts.name} has {len(texts)} texts, too few for a training and a test split")
+        tokenizer = train_tokenizer(self.tokenizer, train.texts)
+        model = self._build(tokenizer, num_classes=len(texts.classes))
+        batches = PaddedBatches(
+            self._token_rows(tokenizer, train.texts),
+            train.labels,
+            padding=tokenizer.vocab_size,
+            batch_size=self.batch_size or 32,
+            seed=self.seed,
+        )
+        optimization = self if self.steps else self.with_defaults(epochs=8)
+        steps = optimization.num_steps(len(batches))
+        text, target = texts.columns or (None, None)
+        return TrainingSetup(
             model=model,
-            turns=[self.learning.turn(model, self.objective, steps=steps)],
+            optimizer_steps=[self.optimizer_step(model, self._loss, steps=steps)],
             batches=batches,
             steps=steps,
-            accumulate=self.learning.accumulate,
-            average=self.learning.average or None,
-            claims=partial(model_claims, vocab=tokenizer.vocab),
-            described={"tokenizer": tokenizer.to_json(), "sizes": sizes},
-            fingerprint=found.fingerprint,
-            train=train,
-            test=test,
-            tokenizer=tokenizer,
+            grad_accumulation_steps=self.grad_accumulation_steps,
+            ema_decay=self.ema_decay or None,
+            claims=partial(_claims, vocab_size=tokenizer.vocab_size),
+            model_config={
+                "tokenizer": tokenizer.to_json(),
+                "text_spec": TextSpec(classes=texts.classes, text=text, target=target),
+            },
+            data_fingerprint=texts.fingerprint,
+            data=LabeledTextData(train, test, tokenizer),
         )
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Measures the classifier on the test, beside the commonest class and bags."""
-        if not isinstance(training, Classifying):
-            return {}
-        train, test, tokenizer = training.train, training.test, training.tokenizer
+    def finish(self, run: Run, setup: TrainingSetup[LabeledTextData]) -> Mapping[str, Any]:
+        """Evaluates the classifier on the test texts, beside baselines, and writes its mistakes."""
+        train, test = setup.data.train, setup.data.test
         labels = torch.tensor(test.labels)
-        scores = self.scores(training.model, tokenizer, test.texts)
-        said = scores.argmax(-1)
-        wrong = [i for i in range(len(test)) if said[i] != labels[i]][:20]
+        logits = self._predict_logits(setup.model, setup.data.tokenizer, test.texts)
+        predicted = logits.argmax(-1)
+        wrong = [i for i in range(len(test)) if predicted[i] != labels[i]][:20]
         lines = [
-            f"{test.classes[test.labels[i]]}, taken for {test.classes[int(said[i])]}: {test.texts[i][:300]}"
+            f"{test.classes[test.labels[i]]}, predicted {test.classes[int(predicted[i])]}: {test.texts[i][:300]}"
             for i in wrong
         ]
         (run.samples / "mistakes.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8", errors="replace")
-        commonest, _ = Counter(train.labels).most_common(1)[0]
+        most_frequent, _ = Counter(train.labels).most_common(1)[0]
         return {
-            "test": {"accuracy": accuracy(scores.softmax(-1), labels).json()},
+            "test": {"accuracy": accuracy(logits.softmax(-1), labels).json()},
             "baselines": {
-                "commonest class": float((labels == commonest).double().mean()),
-                **{name: bag_accuracy(train, test, parts=parts) for name, parts in BAGS.items()},
+                "most frequent class": float((labels == most_frequent).double().mean()),
+                **{name: bag_baseline(train, test, split=split) for name, split in _BAGS.items()},
             },
             "texts": {"train": len(train), "test": len(test), "classes": len(test.classes)},
-            "parameters": sum(p.numel() for p in training.model.parameters()),
+            "parameters": sum(p.numel() for p in setup.model.parameters()),
         }
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run, before its weights are put in."""
-        sizes = from_json(Sized, facts.get("sizes"), at="model.sizes")
-        if sizes.layout != LAYOUT:
-            raise ValueError("the run is of an earlier classify-text, which averaged texts otherwise: train it again")
-        return self.model(tokenizer_from_json(facts.get("tokenizer")), classes=len(sizes.classes))
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the model of a run, without its weights."""
+        spec = TextSpec.from_config(model_config)
+        return self._build(tokenizer_from_json(model_config.get("tokenizer")), num_classes=len(spec.classes))
 
-    def encoded(self, source: str | Path, facts: Mapping[str, Any]) -> tuple[Int[Tensor, "n t"], Texts]:
-        """Reads new texts, and the tokens of them, as a run has them."""
-        sizes = from_json(Sized, facts.get("sizes"), at="model.sizes")
-        new = read_texts(source, classes=sizes.classes, text=sizes.text, target=sizes.target)
-        tokenizer = tokenizer_from_json(facts.get("tokenizer"))
-        return pad_sequences(self.rows(tokenizer, new.texts), tokenizer.vocab), new
+    def load_texts(self, source: str | Path, model_config: Mapping[str, Any]) -> tuple[Int[Tensor, "n t"], NewTexts]:
+        """Reads new texts and tokenizes them as the run does."""
+        spec = TextSpec.from_config(model_config)
+        new = read_texts(source, classes=spec.classes, text=spec.text, target=spec.target)
+        tokenizer = tokenizer_from_json(model_config.get("tokenizer"))
+        return pad_sequences(self._token_rows(tokenizer, new.texts), tokenizer.vocab_size), new
 
-    # ------------------------------------------------------------ the parts
+    def _build(self, tokenizer: Tokenizer, *, num_classes: int) -> PooledEncoder:
+        """An encoder without a final norm, so that uninformative tokens can be small in the mean."""
+        padding = tokenizer.vocab_size
+        encoder = self.build_encoder(padding + 1, context_length=self.context_length, final_norm=nn.Identity)
+        return PooledEncoder(encoder, num_classes=num_classes, padding=padding, token_dropout=self.token_dropout)
 
-    def model(self, tokenizer: Tokenizer, *, classes: int) -> Pooled:
-        """An encoder whose vectors are averaged; the token after the last stands where there is none.
-
-        There is no norm before the average, so that a token that says nothing of the class can be small.
-        """
-
-        def build() -> Pooled:
-            encoder = self.transformer.new_encoder(tokenizer.vocab + 1, context=self.context, final_norm=nn.Identity)
-            return Pooled(encoder, classes=classes, padding=tokenizer.vocab, hide=self.hide)
-
-        return built(build)
-
-    def rows(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        """The first tokens of each text."""
-        return [tokenizer.encode(text[: 64 * self.context])[: self.context] or [tokenizer.vocab] for text in texts]
+    def _token_rows(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """The first tokens of each text; one padding token for an empty text."""
+        length = self.context_length
+        return [tokenizer.encode(text[: 64 * length])[:length] or [tokenizer.vocab_size] for text in texts]
 
     @torch.no_grad()
-    def scores(self, model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str]) -> Float[Tensor, "n classes"]:
-        """The scores of texts, in evaluation mode."""
-        rows, device = self.rows(tokenizer, texts), next(model.parameters()).device
-        parts = [pad_sequences(rows[i : i + 64], tokenizer.vocab) for i in range(0, len(rows), 64)]
+    def _predict_logits(
+        self, model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str]
+    ) -> Float[Tensor, "n classes"]:
+        rows, device = self._token_rows(tokenizer, texts), next(model.parameters()).device
+        parts = [pad_sequences(rows[i : i + 64], tokenizer.vocab_size) for i in range(0, len(rows), 64)]
         return torch.cat([model(part.to(device)).cpu() for part in parts])
 
-    def objective(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The surprise at the right classes, and how often they are the likeliest."""
+    def _loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy and accuracy."""
         x, y = batch
-        scores = model(x)
-        right = (scores.detach().argmax(-1) == y).float().mean()
-        return {"loss": cross_entropy(scores, y, smoothing=self.smoothing), "accuracy": right}
+        logits = model(x)
+        correct = (logits.detach().argmax(-1) == y).float().mean()
+        return {"loss": F.cross_entropy(logits, y, label_smoothing=self.label_smoothing), "accuracy": correct}
 
 
-class Rows:
-    """Cuts rows of unequal lengths into batches, in each epoch in another order, those that are short filled up.
+def _claims(model: nn.Module, *, vocab_size: int) -> Iterator[Claim]:
+    """A text classifier treats texts independently, ignores padding and returns probabilities."""
 
-    Args:
-        rows: The tokens of each text.
-        labels: The class of each.
-        fill: What stands where there is no token.
-        size: The texts of a batch.
-        seed: What the orders depend on.
-    """
+    def padded(x: Int[Tensor, "b t"]) -> Tensor:
+        return model(F.pad(x, (0, 3), value=vocab_size))
 
-    def __init__(
-        self, rows: Sequence[Sequence[int]], labels: Sequence[int], *, fill: int, size: int, seed: int
-    ) -> None:
-        self.rows, self.labels, self.fill = rows, torch.tensor(labels), fill
-        self._order = ShuffledBatches(torch.arange(len(rows)), size=size, seed=seed)
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def batch(self, step: int) -> Batch:
-        """The texts that the order of the epoch has at this step."""
-        (chosen,) = self._order.batch(step)
-        return pad_sequences((self.rows[i] for i in chosen.tolist()), self.fill), self.labels[chosen]
-
-
-def model_claims(model: nn.Module, *, vocab: int) -> Iterator[Claim]:
-    """What a classifier of texts is to keep: they do not mix, filling up changes nothing, probabilities add up to 1."""
-
-    def filled(x: Int[Tensor, "b t"]) -> Tensor:
-        return model(nn.functional.pad(x, (0, 3), value=vocab))
-
-    text = tokens("b t:1..8", vocab_size=vocab)
+    text = tokens("b t:1..8", vocab_size=vocab_size)
     yield Claim(batch_independence(), model, text, name="classify-text")
-    yield Claim(agreement(other=filled), model, text, name="classify-text, filled up")
+    yield Claim(agreement(other=padded), model, text, name="classify-text, padded")
     yield Claim(sums_to_one(axis=-1), nn.Sequential(model, nn.Softmax(-1)), text, name="classify-text, probabilities")

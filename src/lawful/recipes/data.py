@@ -19,7 +19,7 @@ from lawful.data import (
     Density,
     Dequantizer,
     Encodings,
-    Mixture,
+    GaussianMixture,
     SupervisedDataset,
     TableEncoding,
     checkerboard,
@@ -37,11 +37,11 @@ from lawful.data import (
     table_of,
     two_moons,
 )
-from lawful.data.dataset import Arrays, finite
-from lawful.data.images import PARTS, Images, pictures, read_images, read_pictures
-from lawful.data.loading import ARRAYS, resolve_path, table_at
+from lawful.data.dataset import Arrays, _to_finite
+from lawful.data.images import _SPLIT_NAMES, ImageEncoding, list_images, read_images, read_unlabeled_images
+from lawful.data.loading import read_table, resolve_path
 from lawful.data.table_encoding import Task
-from lawful.data.tables import INPUTS, TARGETS, Table, Values, find_arrays
+from lawful.data.tables import _INPUT_NAMES, _TARGET_NAMES, ColumnValues, Table, _find_arrays
 
 _Path = Annotated[str, MaxLength(4096)]
 _Columns = Annotated[tuple[str, ...], MaxLength(10_000)]
@@ -236,7 +236,7 @@ class DataSpec:
         match self.encoding:
             case TableEncoding():
                 return (len(self.encoding.names),)
-            case Images():
+            case ImageEncoding():
                 return self.encoding.channels, self.encoding.height, self.encoding.width
             case Arrays():
                 return self.encoding.shape
@@ -274,7 +274,7 @@ class DataSpec:
                 raise ValueError(f"{source} has other columns, shapes or classes than the training data of the run")
             return NewData(x, labels, None)
         x, labels = load_like(source, self.encoding)
-        files = tuple(pictures(Path(source))) if isinstance(self.encoding, Images) else None
+        files = tuple(list_images(Path(source))) if isinstance(self.encoding, ImageEncoding) else None
         return NewData(x, labels if self.classes else None, files)
 
     def label_index(self, label: str | int) -> int:
@@ -343,9 +343,9 @@ def _load_density(name: str, *, n: int, seed: int) -> RawObservations:
     """Samples of a two-dimensional density, labeled by the component that they come from."""
     density = DENSITIES[name]()
     labels, target = None, _NO_LABELS
-    if isinstance(density, Mixture) and name in ("ring", "moons"):
+    if isinstance(density, GaussianMixture) and name in ("ring", "moons"):
         parts = 2 if name == "moons" else len(density.weights)
-        labels = density.components(n, seed) * parts // len(density.weights)
+        labels = density.sample_components(n, seed) * parts // len(density.weights)
         target = Column("label", tuple(map(str, range(parts))))
     encoding = TableEncoding(_POINT_COLUMNS, target)
     return RawObservations(density.sample(n, seed).float(), labels, encoding, None, density)
@@ -353,12 +353,12 @@ def _load_density(name: str, *, n: int, seed: int) -> RawObservations:
 
 def _load_images(root: Path, *, size: tuple[int, int] | None) -> RawObservations:
     """Images of a folder, labeled by subfolder if there are several."""
-    folders = [f.name for f in root.iterdir() if f.is_dir() and not f.name.startswith(".") and pictures(f)]
-    if len(folders) > 1 and not {name.lower() for name in folders} <= PARTS:
+    folders = [f.name for f in root.iterdir() if f.is_dir() and not f.name.startswith(".") and list_images(f)]
+    if len(folders) > 1 and not {name.lower() for name in folders} <= _SPLIT_NAMES:
         examples, encoding = read_images(root, size=size)
         x, labels = examples.inputs, examples.targets
     else:
-        x, encoding = read_pictures(root, size=size)
+        x, encoding = read_unlabeled_images(root, size=size)
         labels = None
     steps = x * 255
     is_8_bit = bool(((steps - steps.round()).abs() < 1e-3).all())
@@ -368,11 +368,11 @@ def _load_images(root: Path, *, size: tuple[int, int] | None) -> RawObservations
 def _load_arrays(path: Path) -> RawObservations | None:
     """The array `x` of a NumPy file with its labels `y`; None if the file has columns."""
     arrays = read_arrays(path)
-    found = find_arrays(arrays, ("", *INPUTS))
+    found = _find_arrays(arrays, ("", *_INPUT_NAMES))
     if len(found) != 1 or found[0].ndim < 2 or found[0].dtype.names:
         return None
     x, classes, labels, notes = found[0], None, None, []
-    if y := find_arrays(arrays, TARGETS):
+    if y := _find_arrays(arrays, _TARGET_NAMES):
         if y[0].ndim == 1 and y[0].dtype.kind in "iuUb" and 1 < len(np.unique(y[0])) <= 1000:
             table = table_of({"x": np.arange(len(y[0])), "y": y[0]}, name=path.name)
             encoding, table, _ = fit_table_encoding(table, task="classify")
@@ -388,14 +388,14 @@ def _load_arrays(path: Path) -> RawObservations | None:
     top = {"u": 255.0 if x.dtype.itemsize == 1 else 0.0, "b": 1.0}.get(x.dtype.kind, 0.0)
     levels = Dequantizer(levels=int(top) + 1, high=top) if top else None
     return RawObservations(
-        finite(x, name=path.name), labels, Arrays(tuple(x.shape[1:]), classes), levels, None, tuple(notes)
+        _to_finite(x, name=path.name), labels, Arrays(tuple(x.shape[1:]), classes), levels, None, tuple(notes)
     )
 
 
 def _load_table(table: Table, *, labels: str | None, ignore: tuple[str, ...], drop_missing: bool) -> RawObservations:
     """Rows of a table. Every column except the labels is part of the observation."""
     if labels is None:
-        table = replace(table, columns={**table.columns, _NO_LABELS.name: Values(None, np.zeros(len(table)))})
+        table = replace(table, columns={**table.columns, _NO_LABELS.name: ColumnValues(None, np.zeros(len(table)))})
     encoding, kept, notes = fit_table_encoding(
         table,
         target=labels or _NO_LABELS.name,
@@ -448,9 +448,14 @@ def load_observations(
         return RawObservations(*_load_builtin(source), Dequantizer(levels=17) if source == "digits" else None)
     if folder:
         return _load_images(path, size=size)
-    if path.suffix.lower() in ARRAYS and labels is None and not ignore and (arrays := _load_arrays(path)) is not None:
+    if (
+        path.suffix.lower() in (".npy", ".npz")
+        and labels is None
+        and not ignore
+        and (arrays := _load_arrays(path)) is not None
+    ):
         return arrays
-    return _load_table(table_at(path), labels=labels, ignore=ignore, drop_missing=drop_missing)
+    return _load_table(read_table(path), labels=labels, ignore=ignore, drop_missing=drop_missing)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -511,7 +516,7 @@ class GenerativeSplits:
 
     def dequantized(self, x: Tensor, *, seed: int = 0) -> Tensor:
         """Adds uniform noise to discrete data; returns continuous data unchanged."""
-        return x if self.dequantizer is None else self.dequantizer.dequantized(x, seed=seed)
+        return x if self.dequantizer is None else self.dequantizer.dequantize(x, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -584,14 +589,18 @@ class GenerativeDataConfig(DataConfig):
         """Checks the range of the values and returns their levels."""
         low, high = float(raw.x.min()), float(raw.x.max())
         if self.value_range and not self.value_range[0] <= low <= high <= self.value_range[1]:
-            hint = ": these look like 8-bit values, 0 to 255" if low >= 0 and 1 < high <= 255 >= self.value_range[1] else ""
+            hint = (
+                ": these look like 8-bit values, 0 to 255"
+                if low >= 0 and 1 < high <= 255 >= self.value_range[1]
+                else ""
+            )
             expected = f"{self.value_range[0]:g} to {self.value_range[1]:g}"
             raise ValueError(f"{self.data} has values from {low:g} to {high:g}, expected {expected}{hint}")
         if not self.data_levels:
             return raw.dequantizer
         least, most = self.value_range or (low, high)
         dequantizer = Dequantizer(levels=self.data_levels, low=least, high=most)
-        dequantizer.dequantized(raw.x[:1000])
+        dequantizer.dequantize(raw.x[:1000])
         return dequantizer
 
     def _split_rows(self, raw: RawObservations) -> dict[str, Tensor]:

@@ -1,7 +1,4 @@
-"""The options of a diffusion: its path, what its network predicts, and how noise levels are trained on.
-
-Diffusion: a network that denoises, and what it draws, scores and completes.
-"""
+"""Diffusion models: noise paths, networks and the recipe."""
 
 from __future__ import annotations
 
@@ -15,37 +12,44 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lawful._json import Config, Range, Tagged
 from lawful.blocks import Standardize
-from lawful.data import Batch, ShuffledBatches
+from lawful.data import Batch
 from lawful.functions.random import normal_noise
 from lawful.laws import Claim, batch_independence, shape
-from lawful.losses.diffusion import LogNormal, LogUniform, NoiseLevelDistribution, Steps, UniformInTime, stratified
+from lawful.losses.diffusion import (
+    DiscreteTime,
+    LogNormal,
+    LogUniform,
+    NoiseLevelDistribution,
+    UniformTime,
+    stratified_uniform,
+)
 from lawful.models.generative import (
     DiffusionModel,
     DiffusionSampling,
     NoisyClassifier,
     PatchTransformer,
-    PatchTransformerConfig,
     TimeMLP,
-    TimeMLPConfig,
     UNet,
-    UNetConfig,
 )
-from lawful.optim import adamw, cosine_schedule
 from lawful.probe import figures
-from lawful.recipes.data import DataSpec, GenerativeData, GenerativeSplits
-from lawful.recipes.flow import spread
-from lawful.recipes.generative_eval import (
-    PICTURES,
-    POINTS,
+from lawful.recipes.data import DataSpec, GenerativeSplits
+from lawful.recipes.generative import (
+    LOG_LIKELIHOOD,
+    MAX_EVAL_EXAMPLES,
+    NUM_IMAGES,
+    NUM_POINTS,
+    GenerativeRecipe,
     density_baselines,
-    figures_of,
-    held_out,
+    evaluate_likelihood,
+    image_grid,
+    likelihood_metrics,
     log_likelihood,
-    pictures_figure,
     samples_figure,
 )
 from lawful.recipes.model_size import check_parameter_count
+from lawful.recipes.optimization import Decay, Fraction, NonNegative
 from lawful.solvers.diffusion import (
     DENOISED,
     FLOW,
@@ -53,8 +57,8 @@ from lawful.solvers.diffusion import (
     SCORE,
     VELOCITY,
     GaussianPath,
-    Likelihood,
     Prediction,
+    ProbabilityFlowLikelihood,
     cosine_path,
     ddpm_path,
     edm,
@@ -64,9 +68,9 @@ from lawful.solvers.diffusion import (
     variance_exploding,
     variance_preserving,
 )
-from lawful.training import OptimizerStep, Range, Run, TrainerConfig, TrainingSetup, validate
+from lawful.training import Run, TrainingSetup
 
-PATHS: dict[str, Callable[[], GaussianPath]] = {
+_PATHS: dict[str, Callable[[], GaussianPath]] = {
     "edm": edm,
     "ve": variance_exploding,
     "vp": variance_preserving,
@@ -75,307 +79,359 @@ PATHS: dict[str, Callable[[], GaussianPath]] = {
     "cosine": cosine_path,
     "rectified": rectified,
 }
-PREDICTIONS = {"noise": NOISE, "denoised": DENOISED, "velocity": VELOCITY, "flow": FLOW, "score": SCORE}
+_PREDICTIONS = {"noise": NOISE, "denoised": DENOISED, "velocity": VELOCITY, "flow": FLOW, "score": SCORE}
+
+
+# ---------------------------------------------------------------- options
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiffusionConfig:
-    """How data become noise, and what is learned of it."""
+class LogNormalLevelsSpec(Config, Tagged):
+    """Log-normal noise levels, as in EDM."""
+
+    name: ClassVar[str] = "log-normal"
+
+    noise_level_mean: Annotated[float, Range(-20, 20)] = -1.2
+    """Mean of the log noise level, relative to the standard deviation of the data."""
+    noise_level_std: Annotated[float, Range(0.01, 20)] = 1.4
+    """Standard deviation of the log noise level."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogUniformLevelsSpec(Config, Tagged):
+    """Uniform in the log noise level."""
+
+    name: ClassVar[str] = "log-uniform"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UniformTimeSpec(Config, Tagged):
+    """Uniform in time."""
+
+    name: ClassVar[str] = "uniform"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscreteTimeSpec(Config, Tagged):
+    """The 1000 discrete steps of DDPM."""
+
+    name: ClassVar[str] = "discrete"
+
+
+NoiseLevelsSpec = LogNormalLevelsSpec | LogUniformLevelsSpec | UniformTimeSpec | DiscreteTimeSpec
+"""Distributions of the noise levels in training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffusionConfig(Config):
+    """Noise path, prediction target and noise levels."""
 
     path: Literal["edm", "ve", "vp", "sub-vp", "ddpm", "cosine", "rectified"] = "edm"
-    """The path from data to noise."""
-    predicts: Literal["f", "noise", "denoised", "velocity", "flow", "score"] = "f"
-    """What the network predicts, and its error counts in: EDM's F, or another; flow is flow matching."""
-    levels: Literal["log-normal", "log-uniform", "uniform", "steps"] = "log-normal"
-    """How training is spread over noise levels: log-normal, as EDM; even in logarithm or time; DDPM's 1000 steps."""
-    level_mean: Annotated[float, Range(-20, 20)] = -1.2
-    """log-normal: the mean of the logarithm of the noise, in deviations of the data."""
-    level_std: Annotated[float, Range(0.01, 20)] = 1.4
-    """log-normal: its standard deviation."""
+    """Noise path: variance exploding (edm, ve), variance preserving (vp, ddpm, cosine) or rectified flow."""
+    prediction: Literal["edm", "noise", "denoised", "velocity", "flow", "score"] = "edm"
+    """What the network predicts: EDM's preconditioned target, noise, data, v, flow matching velocity or score."""
+    noise_levels: NoiseLevelsSpec = field(default_factory=LogNormalLevelsSpec)
+    """Distribution of the noise levels in training."""
 
     def __post_init__(self) -> None:
-        validate(self)
-        if self.predicts in ("noise", "score") and self.path in ("cosine", "rectified"):
+        super().__post_init__()
+        if self.prediction in ("noise", "score") and self.path in ("cosine", "rectified"):
             raise ValueError(
-                f"the {self.path} path ends in noise alone, where {self.predicts} says nothing of the data: predict f, "
-                "denoised, velocity or flow"
+                f"path {self.path} ends in pure noise, where prediction={self.prediction} does not determine the data: "
+                "use edm, denoised, velocity or flow"
             )
 
-    def along(self) -> GaussianPath:
-        """The path."""
-        return PATHS[self.path]()
+    def build_path(self) -> GaussianPath:
+        """Builds the noise path."""
+        return _PATHS[self.path]()
 
-    def prediction(self, sigma_data: float) -> Prediction:
-        """What the network predicts."""
-        return preconditioned(sigma_data) if self.predicts == "f" else PREDICTIONS[self.predicts]
+    def build_prediction(self, sigma_data: float) -> Prediction:
+        """Builds the prediction target."""
+        return preconditioned(sigma_data) if self.prediction == "edm" else _PREDICTIONS[self.prediction]
 
-    def spread(self) -> NoiseLevelDistribution:
-        """How training is spread over noise levels."""
-        match self.levels:
-            case "log-normal":
-                return LogNormal(mean=self.level_mean, std=self.level_std)
-            case "log-uniform":
+    def build_noise_levels(self) -> NoiseLevelDistribution:
+        """Builds the distribution of the noise levels."""
+        match self.noise_levels:
+            case LogNormalLevelsSpec(noise_level_mean=mean, noise_level_std=std):
+                return LogNormal(mean=mean, std=std)
+            case LogUniformLevelsSpec():
                 return LogUniform()
-            case "uniform":
-                return UniformInTime()
-            case "steps":
-                return Steps()
+            case UniformTimeSpec():
+                return UniformTime()
+            case DiscreteTimeSpec():
+                return DiscreteTime()
 
 
-SUITED: dict[str, dict[str, Any]] = {
-    "mlp": {"width": 128, "depth": 3, "steps": 2000, "batch": 512, "learning_rate": 3e-3},
-    "unet": {"width": 32, "depth": 1, "steps": 1000, "batch": 64, "learning_rate": 2e-3},
-    "transformer": {"width": 64, "depth": 4, "steps": 1000, "batch": 64, "learning_rate": 2e-3},
-}
-"""What a network has unless it is said."""
-FINE = 0.25
-"""Where the steps of a likelihood are, in deviations of the data: at fine noise, since the cells of levels are fine. On
-digits 16 steps are off by 0.002 bits per dimension with it, and by 0.02 with 1."""
-MOST = 2000
-"""How many observations are evaluated during the training."""
+class NetworkSpec(Config, Tagged):
+    """Base class of the network specifications."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Diffusing(TrainingSetup):
-    """A training of a score model, with its data."""
-
-    seen: GenerativeSplits
+    steps: ClassVar[int] = 1000
+    """Default number of training steps."""
+    batch_size: ClassVar[int] = 64
+    """Default batch size."""
+    learning_rate: ClassVar[float] = 2e-3
+    """Default learning rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiffusionRecipe:
-    """Train a diffusion model: samples, likelihoods and completions of tables, series, images and points."""
+class AutoNetworkSpec(NetworkSpec):
+    """U-Net for images and series, else MLP."""
+
+    name: ClassVar[str] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeMLPSpec(NetworkSpec):
+    """Residual MLP, for vectors."""
+
+    name: ClassVar[str] = "mlp"
+    steps: ClassVar[int] = 2000
+    batch_size: ClassVar[int] = 512
+    learning_rate: ClassVar[float] = 3e-3
+
+    dim: Annotated[int, Range(1, 10**5)] = 128
+    """Width of the network."""
+    num_layers: Annotated[int, Range(1, 1000)] = 3
+    """Number of residual blocks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UNetSpec(NetworkSpec):
+    """U-Net, for images and series."""
+
+    name: ClassVar[str] = "unet"
+
+    channels: Annotated[int, Range(1, 10**5)] = 32
+    """Channels at full resolution."""
+    num_blocks: Annotated[int, Range(1, 1000)] = 1
+    """Residual blocks per resolution."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchTransformerSpec(NetworkSpec):
+    """Transformer on patches of images and series."""
+
+    name: ClassVar[str] = "transformer"
+
+    dim: Annotated[int, Range(1, 10**5)] = 64
+    """Width of the transformer."""
+    num_layers: Annotated[int, Range(1, 1000)] = 4
+    """Number of layers."""
+    patch_size: Annotated[int, Range(1, 10**4)] = 2
+    """Side of a patch."""
+
+
+DenoiserSpec = AutoNetworkSpec | TimeMLPSpec | UNetSpec | PatchTransformerSpec
+"""Networks of the diffusion recipe."""
+_LIKELIHOOD_SCALE = 0.25
+"""Noise level, in standard deviations of the data, at which the steps of a likelihood are dense. On digits 16 steps
+have an error of 0.002 bits per dimension with it, and of 0.02 with 1."""
+
+
+# ---------------------------------------------------------------- the recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
+    """Train a diffusion model: samples, likelihoods and inpainting of tables, series, images and points."""
 
     name: ClassVar[str] = "diffusion"
 
-    network: Literal["suited", "mlp", "unet", "transformer"] = "suited"
-    """suited: a U-Net for images and series, else a perceptron; or a transformer of patches."""
-    width: Annotated[int, Range(1, 10**5)] | None = None
-    """The width of the network; by default what suits it."""
-    depth: Annotated[int, Range(1, 1000)] | None = None
-    """mlp, transformer: its layers; unet: the blocks at each size."""
-    patch: Annotated[int, Range(1, 10**4)] = 2
-    """transformer: the side of a patch."""
+    model: DenoiserSpec = field(default_factory=AutoNetworkSpec)
+    """Denoising network."""
     conditional: bool = False
-    """Whether the model is told the labels of the data; it then draws with or without."""
-    unlabelled: Annotated[float, Range(0, 1)] = 0.15
-    """conditional: the share of examples whose label is hidden, which the model without labels learns from."""
+    """Condition the network on the labels, for classifier-free guidance."""
+    label_dropout: Annotated[float, Range(0, 1)] = 0.15
+    """Probability of dropping a label in training of a conditional model."""
     classifier: bool = False
-    """Whether a classifier of noisy data is trained beside a model without labels, and guides its samples to them."""
-    guidance: Annotated[float, Range(0, 1000)] = 1.0
-    """conditional, classifier: how strongly labels count in samples; 1 is as they are in the data, more exaggerates."""
-    noising: DiffusionConfig = field(default_factory=DiffusionConfig)
-    steps: Annotated[int, Range(1, 10**8)] | None = None
-    """How often the weights move; by default what suits the network."""
-    batch: Annotated[int, Range(1, 10**6)] | None = None
-    """Observations in a step."""
-    learning_rate: Annotated[float, Range(0, 1e3)] | None = None
-    """The length of a step, at its longest."""
-    average: Annotated[float, Range(0, 0.9999999)] = 0.995
-    """The decay of a moving average of the weights, which is what is kept; 0 for none."""
-    draws: Annotated[int, Range(1, 10**5)] = 32
-    """The steps from noise to a sample."""
-    scored: Annotated[int, Range(1, 10**7)] = 64
-    """How many observations of the test the likelihood is found of, at the end."""
-    given: GenerativeData = field(default_factory=GenerativeData)
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
+    """Train a classifier of noisy data beside an unconditional model, for classifier guidance."""
+    guidance_scale: Annotated[float, Range(0, 1000)] = 1.0
+    """Guidance scale of conditional samples; 1 samples the conditional distribution."""
+    sampling_steps: Annotated[int, Range(1, 10**5)] = 32
+    """Number of sampling steps."""
+    num_scored: Annotated[int, Range(1, 10**7)] = 64
+    """Number of test observations whose likelihood is computed at the end."""
+    weight_decay: NonNegative = 0.0
+    warmup_ratio: Fraction = 0.05
+    grad_clip_norm: NonNegative = 1.0
+    ema_decay: Decay = 0.995
+    num_evals: Annotated[int, Range(1, 10**6)] | None = 10
 
     def __post_init__(self) -> None:
-        validate(self)
+        super().__post_init__()
         if self.conditional and self.classifier:
-            raise ValueError("labels are for the model, conditional, or for a classifier: say one of the two")
-        if self.guidance != 1 and not self.labelled:
-            raise ValueError("guidance is towards labels: say conditional, or classifier")
-        if self.patch != type(self).patch and self.network != "transformer":
-            raise ValueError(f"patch is for the network transformer: the network is {self.network}")
+            raise ValueError("conditional and classifier exclude each other: set one of them")
+        if self.guidance_scale != 1 and not self._labeled:
+            raise ValueError(f"guidance_scale={self.guidance_scale:g} needs conditional=True or classifier=True")
 
-    def suited(self, form: DataSpec) -> DiffusionRecipe:
-        """Fills in what was left to the network and the data."""
-        flat = len(form.shape) == 1
-        network = self.network if self.network != "suited" else "mlp" if flat else "unet"
-        if flat and network != "mlp":
-            raise ValueError(f"a {network} takes images or series: these have shape {form.shape}; network mlp does")
-        if self.labelled and not form.classes:
-            raise ValueError(
-                f"a {'classifier' if self.classifier else 'conditional model'} wants labels: there are none"
-            )
-        suits = {name: value for name, value in SUITED[network].items() if getattr(self, name) is None}
-        return replace(self, network=network, **suits)
-
-    def training(self) -> Diffusing:
-        """Reads the data and builds the model."""
-        seen = self.given.parts()
-        asked = self.suited(seen.form)
-        model = asked.built(seen.form)
-        model.fit(seen.train if seen.dequantizer is None else seen.dequantizer.dequantized(seen.train))
-        steps, size = asked.steps or 1, min(asked.batch or 1, len(seen.train))
-        optimizer = adamw(model.parameters(), lr=asked.learning_rate or 0.0, betas=(0.9, 0.99), weight_decay=0.0)
-        labels = seen.train_labels if self.labelled else None
-        tensors = (seen.train,) if labels is None else (seen.train, labels)
-        return Diffusing(
-            model=model,
-            turns=[
-                OptimizerStep(
-                    objective=self.objective,
-                    optimizer=optimizer,
-                    schedule=cosine_schedule(steps=steps, warmup_steps=steps // 20),
-                    clip=1.0,
-                )
+    def setup(self) -> TrainingSetup[GenerativeSplits]:
+        """Loads the observations and builds the model."""
+        splits = self.load_splits()
+        recipe = self._resolved(splits.spec)
+        model = recipe._build(splits.spec)
+        model.fit_normalizer(splits.dequantized(splits.train))
+        return recipe.generative_setup(
+            model,
+            splits,
+            optimizer_steps=lambda steps: [
+                recipe.optimizer_step(model, self._loss, steps=steps, params=model.parameters())
             ],
-            batches=ShuffledBatches(*tensors, size=size, seed=self.engine.seed),
-            steps=steps,
-            evaluate=partial(self.evaluated, seen=seen),
-            every=max(1, steps // 10),
-            augment=None if seen.dequantizer is None else partial(spread, levels=seen.dequantizer),
-            average=self.average or None,
-            claims=partial(model_claims, of=seen.shape),
-            described=seen.described,
-            fingerprint=seen.fingerprint,
-            notes=seen.notes,
-            seen=seen,
+            evaluate=partial(self._evaluate, splits=splits),
+            claims=partial(_claims, observation_shape=splits.shape),
+            labels=splits.train_labels if self._labeled else None,
         )
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run, before its weights are put in."""
-        form = DataSpec.described(facts)
-        return self.suited(form).built(form)
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the model of a run, without its weights."""
+        spec = DataSpec.from_config(model_config)
+        return self._resolved(spec)._build(spec)
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Measures the likelihood of some of the test, beside simple densities, and draws samples."""
-        if not isinstance(training, Diffusing) or not isinstance(model := training.model, DiffusionModel):
-            return {}
-        whole, n = training.seen, self.scored
-        labels = None if whole.test_labels is None else whole.test_labels[:n]
-        seen = replace(whole, test=whole.test[:n], test_labels=labels)
-        nats = log_likelihood(model, seen.test, dequantizer=seen.dequantizer)
-        found = figures_of(nats, dims=math.prod(seen.shape), dequantizer=seen.dequantizer, bound=False)
+    def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
+        """Evaluates the likelihood of test observations, beside simple densities, and draws samples."""
+        splits, model, n = setup.data, _as_diffusion(setup.model), self.num_scored
+        labels = None if splits.test_labels is None else splits.test_labels[:n]
+        scored = replace(splits, test=splits.test[:n], test_labels=labels)
+        nats = log_likelihood(model, scored.test, dequantizer=splits.dequantizer)
+        dim = math.prod(splits.shape)
+        metrics = likelihood_metrics(nats, dim=dim, dequantizer=splits.dequantizer, is_bound=False)
         if self.conditional:
-            found["log-likelihood, labels known"] = held_out(model, seen, labels=labels)["log-likelihood"]
-        if model.guide is not None:
-            found["accuracy of the classifier, a little noise added"] = recognised(model, whole)
-        told = whole.test_labels if self.conditional else None
-        self.draw(run, model, whole)
+            conditional = evaluate_likelihood(model, scored, labels=labels)
+            metrics["log-likelihood given the labels"] = conditional[LOG_LIKELIHOOD]
+        if model.classifier is not None:
+            metrics["accuracy of the classifier at noise level 0.1"] = classifier_accuracy(model, splits)
+        test_labels = splits.test_labels if self.conditional else None
+        self._plot(run, model, splits)
         return {
-            "test": {**found, "denoising error": self.lost(model, whole.test, told, whole)},
-            "baselines": density_baselines(seen),
-            "scored": len(seen.test),
-            "evaluations for a score": nats.evaluations,
-            "standard error of a score, nats": float(nats.error.mean()),
-            "examples": whole.counts,
+            "test": {**metrics, "denoising error": self._fixed_noise_loss(model, splits.test, test_labels, splits)},
+            "baselines": density_baselines(scored),
+            "scored": len(scored.test),
+            "network evaluations per likelihood": nats.evaluations,
+            "standard error of a likelihood, nats": float(nats.error.mean()),
+            "examples": splits.counts,
             "parameters": sum(p.numel() for p in model.parameters()),
-            "warnings": list(whole.notes),
+            "warnings": list(splits.warnings),
         }
 
-    # ------------------------------------------------------------ the model
-
-    def built(self, form: DataSpec) -> DiffusionModel:
-        """The model of data of a form; everything is said by now."""
-        check_parameter_count([partial(self.network_of, form)])
-        return self.sized(form)
-
-    def guide_of(self, form: DataSpec) -> NoisyClassifier | None:
-        """The classifier that guides, if one does."""
-        if not self.classifier:
-            return None
-        network = TimeMLP(TimeMLPConfig(shape=form.shape, outputs=len(form.classes)))
-        return NoisyClassifier(network, path=self.noising.along())
-
-    def network_of(self, form: DataSpec) -> nn.Module:
-        """The network of data of a form."""
-        sizes = {"shape": form.shape, "classes": self.classes_of(form)}
-        width, depth = self.width or 1, self.depth or 1
-        match self.network:
-            case "unet":
-                return UNet(UNetConfig(**sizes, width=width, depth=depth, heads=1))
-            case "transformer":
-                heads = math.gcd(4, width)
-                return PatchTransformer(
-                    PatchTransformerConfig(**sizes, width=width, depth=depth, patch=self.patch, heads=heads)
-                )
-            case _:
-                return TimeMLP(TimeMLPConfig(**sizes, width=width, depth=depth))
-
-    def sized(self, form: DataSpec) -> DiffusionModel:
-        flat = len(form.shape) == 1
-        return DiffusionModel(
-            self.network_of(form),
-            shape=form.shape,
-            path=self.noising.along(),
-            predicts=self.noising.prediction,
-            classes=self.classes_of(form),
-            units=Standardize(form.shape if flat else (form.shape[0], *[1] * len(form.shape[1:]))),
-            drawing=DiffusionSampling(steps=self.draws, guidance=self.guidance, classifier=self.guide_of(form)),
-            likelihood=Likelihood(probes=4, scale=FINE),
-        )
-
     @property
-    def labelled(self) -> bool:
-        """Whether labels are learnt."""
+    def _labeled(self) -> bool:
         return self.conditional or self.classifier
 
-    def classes_of(self, form: DataSpec) -> int:
-        return len(form.classes) if self.conditional else 0
+    def _resolved(self, spec: DataSpec) -> DiffusionRecipe:
+        """The recipe with the network and the optimization options for the data."""
+        vectors, model = len(spec.shape) == 1, self.model
+        if isinstance(model, AutoNetworkSpec):
+            model = TimeMLPSpec() if vectors else UNetSpec()
+        if vectors and not isinstance(model, TimeMLPSpec):
+            raise ValueError(f"model {model.name} needs images or series, got shape {spec.shape}: use model mlp")
+        if self._labeled and not spec.classes:
+            option = "classifier" if self.classifier else "conditional"
+            raise ValueError(f"{option}=True needs labels, {self.data} has none")
+        recipe = replace(self, model=model).with_defaults(
+            batch_size=model.batch_size, learning_rate=model.learning_rate
+        )
+        return recipe if recipe.epochs else recipe.with_defaults(steps=model.steps)
 
-    # ------------------------------------------------------------ how it learns, and what it shows
+    def _build(self, spec: DataSpec) -> DiffusionModel:
+        check_parameter_count([partial(self._build_network, spec)])
+        channels = (spec.shape[0], *[1] * len(spec.shape[1:]))
+        return DiffusionModel(
+            self._build_network(spec),
+            shape=spec.shape,
+            path=self.build_path(),
+            prediction=self.build_prediction,
+            num_classes=len(spec.classes) if self.conditional else 0,
+            normalizer=Standardize(spec.shape if len(spec.shape) == 1 else channels),
+            sampling=DiffusionSampling(
+                steps=self.sampling_steps, guidance_scale=self.guidance_scale, classifier=self._build_classifier(spec)
+            ),
+            likelihood=ProbabilityFlowLikelihood(num_probes=4, scale=_LIKELIHOOD_SCALE),
+        )
 
-    def objective(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The error of what the network predicts, at noise levels that are drawn."""
-        if not isinstance(model, DiffusionModel):
-            raise TypeError(f"a score model was wanted: got {type(model).__name__}")
-        x, labels, levels = batch[0], batch[1] if len(batch) > 1 else None, self.noising.spread()
-        if model.guide is None or labels is None:
-            return model.loss(x, labels, levels=levels, unlabelled=self.unlabelled)
-        z, t = model.units(x), levels.times(stratified(len(x)), model.core.path)
-        return model.loss(x, levels=levels) + model.guide.loss(z, labels, t, noise=torch.randn_like(z))
+    def _build_classifier(self, spec: DataSpec) -> NoisyClassifier | None:
+        if not self.classifier:
+            return None
+        return NoisyClassifier(TimeMLP(spec.shape, out_dim=len(spec.classes)), path=self.build_path())
 
-    def lost(self, model: nn.Module, x: Tensor, labels: Tensor | None, seen: GenerativeSplits) -> float:
-        """The error on data that are not trained on, with noise that is always the same."""
-        x = x[:MOST] if seen.dequantizer is None else seen.dequantizer.dequantized(x[:MOST], seed=1)
-        given = (x, labels[:MOST]) if self.labelled and labels is not None else (x,)
+    def _build_network(self, spec: DataSpec) -> nn.Module:
+        num_classes = len(spec.classes) if self.conditional else 0
+        match self.model:
+            case UNetSpec(channels=channels, num_blocks=num_blocks):
+                return UNet(spec.shape, channels=channels, num_blocks=num_blocks, num_heads=1, num_classes=num_classes)
+            case PatchTransformerSpec(dim=dim, num_layers=num_layers, patch_size=patch_size):
+                return PatchTransformer(
+                    spec.shape,
+                    dim=dim,
+                    num_layers=num_layers,
+                    patch_size=patch_size,
+                    num_heads=math.gcd(4, dim),
+                    num_classes=num_classes,
+                )
+            case TimeMLPSpec(dim=dim, num_layers=num_layers):
+                return TimeMLP(spec.shape, dim=dim, num_layers=num_layers, num_classes=num_classes)
+        raise ValueError(f"model {self.model.name} has no network")
+
+    def _loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Denoising error at random noise levels, plus the loss of the classifier."""
+        diffusion, noise_levels = _as_diffusion(model), self.build_noise_levels()
+        x, labels = batch[0], batch[1] if len(batch) > 1 else None
+        if diffusion.classifier is None or labels is None:
+            return diffusion.loss(x, labels, noise_levels=noise_levels, label_dropout=self.label_dropout)
+        z, t = diffusion.normalizer(x), noise_levels.times(stratified_uniform(len(x)), diffusion.path)
+        classifier_loss = partial(diffusion.classifier.loss, z, labels, t)
+        return diffusion.loss(x, noise_levels=noise_levels) + classifier_loss(noise=torch.randn_like(z))
+
+    def _fixed_noise_loss(self, model: nn.Module, x: Tensor, labels: Tensor | None, splits: GenerativeSplits) -> float:
+        """Denoising error with the same noise at every evaluation."""
+        x = splits.dequantized(x[:MAX_EVAL_EXAMPLES], seed=1)
+        batch = (x, labels[:MAX_EVAL_EXAMPLES]) if self._labeled and labels is not None else (x,)
         with torch.random.fork_rng(devices=()), torch.no_grad():
             torch.manual_seed(1)
-            return float(self.objective(model, given))
+            return float(self._loss(model, batch))
 
-    def evaluated(self, model: nn.Module, seen: GenerativeSplits) -> dict[str, float]:
-        """The denoising error on the validation."""
-        labels = seen.train_labels if seen.validation is None else seen.validation_labels
-        return {"loss": self.lost(model, seen.held_out, labels, seen)}
+    def _evaluate(self, model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
+        return {"loss": self._fixed_noise_loss(model, splits.held_out, splits.held_out_labels, splits)}
 
-    def draw(self, run: Run, model: DiffusionModel, seen: GenerativeSplits) -> None:
-        """Draws samples; of each label where the model knows labels; in the plane the ways to them, and the score."""
-        flat, seed = len(seen.shape) == 1, self.engine.seed
-        x = model.sample(POINTS if flat else PICTURES, seed)
+    def _plot(self, run: Run, model: DiffusionModel, splits: GenerativeSplits) -> None:
+        """Writes samples, samples per label, and for points the sampling trajectories and the score."""
+        vectors = len(splits.shape) == 1
+        x = model.sample(NUM_POINTS if vectors else NUM_IMAGES, self.seed)
         np.save(run.samples / "samples.npy", x.cpu().numpy(), allow_pickle=False)
-        drawn = {"samples": samples_figure(x, seen)}
-        if self.labelled and not flat:
-            labels = torch.arange(len(seen.classes))[:10].repeat_interleave(4)
-            of_each = model.sample(len(labels), seed, labels=labels)
-            drawn["samples of labels"] = pictures_figure(of_each, seen, labels=labels)
-        if seen.shape == (2,):
-            drawn["trajectories"] = figures.trajectories(model.trajectory(60, seed), data=seen.test)
-            low, high = float(seen.test.min()), float(seen.test.max())
-            drawn["score"] = figures.score_field(model.score, low=low, high=high, title="score, a little noise added")
-        for name, figure in drawn.items():
+        plots = {"samples": samples_figure(x, splits)}
+        if self._labeled and not vectors:
+            labels = torch.arange(len(splits.classes))[:10].repeat_interleave(4)
+            samples = model.sample(len(labels), self.seed, labels=labels)
+            plots["samples per label"] = image_grid(samples, splits, labels=labels)
+        if splits.shape == (2,):
+            plots["trajectories"] = figures.trajectories(model.trajectory(60, self.seed), data=splits.test)
+            low, high = float(splits.test.min()), float(splits.test.max())
+            plots["score"] = figures.score_field(model.score, low=low, high=high, title="score at noise level 0.1")
+        for name, figure in plots.items():
             figures.save(figure, run.figures / f"{name}.png")
 
 
 @torch.no_grad()
-def recognised(model: DiffusionModel, seen: GenerativeSplits, *, ratio: float = 0.1) -> float:
-    """The share of the test whose label the classifier that guides finds, through noise of so many deviations."""
-    if model.guide is None or seen.test_labels is None:
+def classifier_accuracy(model: DiffusionModel, splits: GenerativeSplits, *, noise_level: float = 0.1) -> float:
+    """Returns the accuracy of the guidance classifier on noisy test observations."""
+    if model.classifier is None or splits.test_labels is None:
         return math.nan
-    z, t = model.units(seen.test), model.core.path.time_of(torch.tensor(ratio, dtype=torch.float64))
+    z, t = model.normalizer(splits.test), model.path.time_of(torch.tensor(noise_level, dtype=torch.float64))
     noise = normal_noise(len(z), *z.shape[1:], seed=1, dtype=z.dtype)
-    found = model.guide(model.core.path.noised(z, noise, t), t).argmax(-1)
-    return float((found == seen.test_labels).double().mean())
+    predicted = model.classifier(model.path.add_noise(z, noise, t), t).argmax(-1)
+    return float((predicted == splits.test_labels).double().mean())
 
 
-def model_claims(model: nn.Module, *, of: tuple[int, ...]) -> Iterator[Claim]:
-    """What a score model is to keep: observations do not mix."""
-    if isinstance(model, DiffusionModel):
-        example = shape(" ".join(map(str, ("b", *of))))
+def _claims(model: nn.Module, *, observation_shape: tuple[int, ...]) -> Iterator[Claim]:
+    """The denoiser treats observations independently."""
+    diffusion = _as_diffusion(model)
 
-        def denoised(x: Tensor) -> Tensor:
-            return model.denoiser()(x, torch.tensor(0.5, dtype=torch.float64))
+    def denoise(x: Tensor) -> Tensor:
+        return diffusion.denoise()(x, torch.tensor(0.5, dtype=torch.float64))
 
-        yield Claim(batch_independence(), denoised, example, name="denoised")
+    example = shape(" ".join(map(str, ("b", *observation_shape))))
+    yield Claim(batch_independence(), denoise, example, name="denoiser")
+
+
+def _as_diffusion(model: nn.Module) -> DiffusionModel:
+    if not isinstance(model, DiffusionModel):
+        raise TypeError(f"expected a DiffusionModel, got {type(model).__name__}")
+    return model

@@ -1,13 +1,10 @@
-"""A family of models that are trained side by side, in one loop.
-
-Double descent: a whole family of models, from too small to far too large, trained side by side.
-"""
+"""Double descent: models from too small to far too large, trained side by side on noisy labels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,231 +12,226 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from lawful._json import Range
 from lawful.data import Batch, ShuffledBatches, SupervisedDataset, fingerprint, mnist1d, noisy_labels
 from lawful.inference.metrics.intervals import wilson
 from lawful.laws import Claim, batch_independence, shape
-from lawful.losses.classification import cross_entropy
-from lawful.models import MLP, MLPConfig
-from lawful.models.cnn import StridedCNN, StridedCNNConfig
-from lawful.optim import sgd
+from lawful.models import MLP, StridedCNN
 from lawful.probe import figures
 from lawful.recipes.model_size import check_parameter_count
-from lawful.training import OptimizerStep, Range, Run, TrainerConfig, TrainingSetup, validate
+from lawful.recipes.optimization import Decay, NonNegative, OptimizationConfig, PositiveInt
+from lawful.training import Recipe, Run, TrainingSetup
 
 
-class Family(nn.Module):
-    """Runs models side by side on the same inputs."""
+class ModelFamily(nn.Module):
+    """Runs several models on the same inputs."""
 
     def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
 
     def forward(self, x: Float[Tensor, "b *shape"]) -> Float[Tensor, "b m classes"]:
-        """The scores of every member."""
+        """Returns the logits of every model."""
         return torch.stack([member(x) for member in self.members], dim=1)
 
 
-def objective(model: nn.Module, batch: Batch) -> Tensor:
-    """The sum of the losses of all members, so that each has the gradient of its own."""
-    x, y = batch
-    scores = model(x)
-    members = scores.shape[1]
-    return members * cross_entropy(scores.flatten(0, 1), y.repeat_interleave(members))
-
-
-@torch.no_grad()
-def wrong(model: nn.Module, x: Float[Tensor, "n *shape"], labels: Int[Tensor, " n"]) -> list[float]:
-    """The share of wrong answers of every member."""
-    device = next(model.parameters()).device
-    answers = torch.cat([model(part.to(device)).argmax(-1) for part in x.split(2000)])
-    return (answers.cpu() != labels[:, None]).double().mean(0).tolist()
-
-
-LARGEST = {"mlp": 300, "cnn": 100}
-FITTED = 0.005
-"""The training error below which a model is said to fit the training data."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured(TrainingSetup):
-    """A training with the examples whose errors are counted."""
+@dataclass(frozen=True)
+class NoisySplits:
+    """Training examples with noisy labels and test examples with true labels."""
 
     train: SupervisedDataset
     test: SupervisedDataset
 
 
+_LARGEST = {"mlp": 300, "cnn": 100}
+_FIT_THRESHOLD = 0.005
+"""Training error below which a model fits the training data."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class DoubleDescentRecipe:
-    """Train models of many sizes on MNIST-1D with wrong labels: the test error falls, rises and falls again."""
+class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
+    """Train models of many sizes on MNIST-1D with noisy labels: the test error falls, rises and falls again."""
 
     name: ClassVar[str] = "double-descent"
 
     model: Literal["mlp", "cnn"] = "mlp"
-    """A perceptron with two hidden layers, or a network of three strided convolutions."""
-    capacities: Annotated[int, Range(1, 200)] = 20
-    """How many sizes, evenly spaced on a logarithmic scale; those that round to the same are trained once."""
+    """MLP with two hidden layers, or CNN with three strided convolutions."""
+    num_sizes: Annotated[int, Range(1, 200)] = 20
+    """Number of model sizes, on a logarithmic grid."""
     smallest: Annotated[int, Range(1, 10**5)] = 2
-    """The fewest hidden units of a layer, or channels."""
+    """Smallest number of hidden units or channels."""
     largest: Annotated[int, Range(1, 10**5)] | None = None
-    """The most of them; by default 300 units or 100 channels."""
-    seeds: Annotated[int, Range(1, 100)] = 1
-    """How many models of each size, each with other first weights: the ensemble whose errors are averaged."""
-    epochs: Annotated[int, Range(1, 10**7)] = 500
-    """How often every example is seen."""
-    every: Annotated[int, Range(1, 10**7)] = 2
-    """Epochs from one count of the errors to the next."""
-    noise: Annotated[float, Range(0, 1)] = 0.15
-    """The share of the training labels that are wrong."""
-    samples: Annotated[int, Range(20, 10**7)] = 16_000
-    """The number of examples."""
-    train: Annotated[float, Range(0.01, 0.99)] = 0.25
-    """The share of them that is trained on; the others, with the right labels, are the test."""
-    batch: Annotated[int, Range(1, 10**9)] = 100
-    """Examples in a step."""
-    learning_rate: Annotated[float, Range(0, 1e30)] = 0.01
-    """The length of a step."""
-    momentum: Annotated[float, Range(0, 1)] = 0.9
-    """How much of the last step is in the next."""
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
+    """Largest number of hidden units or channels. Defaults to 300 units or 100 channels."""
+    num_seeds: Annotated[int, Range(1, 100)] = 1
+    """Number of models per size, with different initial weights; their errors are averaged."""
+    label_noise: Annotated[float, Range(0, 1)] = 0.15
+    """Fraction of the training labels that are wrong."""
+    num_examples: Annotated[int, Range(20, 10**7)] = 16_000
+    """Number of examples."""
+    train_fraction: Annotated[float, Range(0.01, 0.99)] = 0.25
+    """Fraction of the examples to train on; the rest is the test."""
+    eval_every_epochs: Annotated[int, Range(1, 10**7)] = 2
+    """Epochs between evaluations."""
+    epochs: Annotated[int, Range(1, 10**7)] | None = 500
+    batch_size: PositiveInt | None = 100
+    optimizer: Literal["adamw", "adam", "sgd", "muon", "lion"] = "sgd"
+    learning_rate: NonNegative | None = 0.01
+    momentum: Decay | None = 0.9
+    weight_decay: NonNegative = 0.0
+    schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "constant"
 
     def __post_init__(self) -> None:
-        validate(self)
-        if self.smallest > self.most:
-            raise ValueError(f"smallest is at most largest: got {self.smallest} and {self.most}")
-
-    @property
-    def most(self) -> int:
-        return LARGEST[self.model] if self.largest is None else self.largest
+        super().__post_init__()
+        if self.smallest > self._largest:
+            raise ValueError(f"smallest must be at most largest, got {self.smallest} and {self._largest}")
 
     @property
     def widths(self) -> list[int]:
-        """The sizes, from the smallest to the largest."""
-        return np.unique(np.geomspace(self.smallest, self.most, self.capacities).round(9).astype(int)).tolist()
+        """Numbers of hidden units or channels, in increasing order."""
+        return np.unique(np.geomspace(self.smallest, self._largest, self.num_sizes).round(9).astype(int)).tolist()
 
-    def training(self) -> Measured:
-        """Makes the examples and builds the family."""
-        examples = mnist1d(samples=self.samples)
-        parts = torch.arange(len(examples)).tensor_split([int(self.train * len(examples))])
-        right, test = (examples.take(part) for part in parts)
-        labels = noisy_labels(right.targets, classes=10, fraction=self.noise, seed=self.engine.seed)
-        train = replace(right, targets=labels)
-        family = self.family()
-        optimizer = sgd(family.parameters(), lr=self.learning_rate, momentum=self.momentum)
-        batches = ShuffledBatches(train.inputs, train.targets, size=self.batch, seed=self.engine.seed)
-        return Measured(
-            model=family,
-            turns=[OptimizerStep(objective=objective, optimizer=optimizer)],
+    def setup(self) -> TrainingSetup[NoisySplits]:
+        """Loads the examples and builds all models."""
+        examples = mnist1d(samples=self.num_examples)
+        rows = torch.arange(len(examples)).tensor_split([int(self.train_fraction * len(examples))])
+        clean, test = (examples.take(part) for part in rows)
+        labels = noisy_labels(clean.targets, classes=10, fraction=self.label_noise, seed=self.seed)
+        splits = NoisySplits(replace(clean, targets=labels), test)
+        model = self._build_family()
+        inputs = splits.train.inputs
+        batches = ShuffledBatches(inputs, labels, batch_size=self.batch_size or 100, seed=self.seed)
+        steps = self.num_steps(len(batches))
+        return TrainingSetup(
+            model=model,
+            optimizer_steps=[self.optimizer_step(model, family_loss, steps=steps, params=model.parameters())],
             batches=batches,
-            steps=self.epochs * len(batches),
-            evaluate=lambda model: self.evaluated(model, train, test),
-            every=self.every * len(batches),
-            watch=None,
-            claims=self.claims,
-            fingerprint=fingerprint(train.inputs, labels, test.inputs, test.targets),
-            train=train,
-            test=test,
+            steps=steps,
+            evaluate=partial(self._evaluate, splits=splits),
+            eval_every=self.eval_every_epochs * len(batches),
+            monitor=None,
+            ema_decay=self.ema_decay or None,
+            grad_accumulation_steps=self.grad_accumulation_steps,
+            claims=self._claims,
+            data_fingerprint=fingerprint(inputs, labels, test.inputs, test.targets),
+            data=splits,
         )
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Draws the errors over the capacity and over the epochs, and returns those of the last."""
-        if not isinstance(training, Measured) or not isinstance(training.model, Family):
-            return {}
-        lines = [line for line in run.metrics() if f"validation/{self.labels[0]}/test error" in line]
-        errors = {part: self.table(lines, part) for part in ("train error", "test error")}
-        sizes = [sum(p.numel() for p in m.parameters()) for m in training.model.members][: len(self.widths)]
+    def finish(self, run: Run, setup: TrainingSetup[NoisySplits]) -> Mapping[str, Any]:
+        """Plots the errors over model size and epochs, and returns the final errors."""
+        lines = [line for line in run.metrics if f"validation/{self._labels[0]}/test error" in line]
+        errors = {part: self._error_table(lines, part) for part in ("train error", "test error")}
+        members = setup.model.get_submodule("members")
+        sizes = [sum(p.numel() for p in member.parameters()) for member in members.children()][: len(self.widths)]
         final = {part: table[-1] for part, table in errors.items()}
-        fits = np.flatnonzero(final["train error"].mean(0) < FITTED)
+        fits = np.flatnonzero(final["train error"].mean(0) < _FIT_THRESHOLD)
         threshold = None if not len(fits) else sizes[fits[0]]
         figures.save(
             figures.double_descent(sizes, final["train error"], final["test error"], threshold=threshold),
-            run.figures / "error over capacity.png",
+            run.figures / "error over model size.png",
         )
         over_time = errors["test error"].mean(1).T
-        epochs = [line["step"] / len(training.batches) for line in lines]
+        epochs = [line["step"] / len(setup.batches) for line in lines]
         figures.save(figures.epoch_double_descent(epochs, sizes, over_time), run.figures / "error over epochs.png")
-        margin = 2 * math.sqrt(0.5 / len(training.test))
-        counts = {"train error": len(training.train), "test error": len(training.test)}
+        splits = setup.data
+        margin = 2 * math.sqrt(0.5 / len(splits.test))
+        counts = {"train error": len(splits.train), "test error": len(splits.test)}
         return {
-            **{part: self.named(table, counts[part]) for part, table in final.items()},
+            **{part: self._errors_by_width(table, counts[part]) for part, table in final.items()},
             "parameters": dict(zip(map(str, self.widths), sizes, strict=True)),
-            "smallest that fits": None if threshold is None else str(self.widths[fits[0]]),
-            "double descent over capacity": descents(final["test error"].mean(0), self.widths, margin=margin),
-            "double descent over epochs, largest model": descents(*steadied(over_time[-1], epochs), margin=margin),
+            "smallest model that fits": None if threshold is None else str(self.widths[fits[0]]),
+            "double descent over model size": find_double_descent(
+                final["test error"].mean(0), self.widths, margin=margin
+            ),
+            "double descent over epochs, largest model": find_double_descent(
+                *_smooth(over_time[-1], epochs), margin=margin
+            ),
         }
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the family of a run, before its weights are put in."""
-        return self.family()
-
-    # ------------------------------------------------------------ the family
-
-    def family(self) -> Family:
-        """All models: every size with the first seed, then with the next.
-
-        Raises:
-            ValueError: where they have too many weights.
-        """
-        check_parameter_count([partial(self.member, width) for width in self.widths], copies=self.seeds)
-        return Family([self.member(width) for _ in range(self.seeds) for width in self.widths])
-
-    def member(self, width: int) -> nn.Module:
-        """One model."""
-        if self.model == "cnn":
-            return StridedCNN(StridedCNNConfig(width=width))
-        return nn.Sequential(nn.Flatten(1), MLP(MLPConfig(d_in=40, d_out=10, hidden=(width, width))))
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the models of a run, without their weights."""
+        return self._build_family()
 
     @property
-    def labels(self) -> list[str]:
-        """What the members are called in the metrics."""
-        kind = "units" if self.model == "mlp" else "channels"
-        several = [f", {seed}" for seed in range(self.seeds)] if self.seeds > 1 else [""]
-        return [f"{width} {kind}{seed}" for seed in several for width in self.widths]
+    def _largest(self) -> int:
+        return _LARGEST[self.model] if self.largest is None else self.largest
 
-    def claims(self, model: nn.Module) -> Iterator[Claim]:
-        """What the models are to keep: examples do not mix."""
-        largest = model.get_submodule(f"members.{len(self.widths) - 1}")
-        yield Claim(batch_independence(), largest, shape("b 1 40"), name=self.labels[len(self.widths) - 1])
+    def _build_family(self) -> ModelFamily:
+        """Builds every size with the first seed, then with the next."""
+        check_parameter_count([partial(self._build_member, width) for width in self.widths], copies=self.num_seeds)
+        return ModelFamily([self._build_member(width) for _ in range(self.num_seeds) for width in self.widths])
 
-    # ------------------------------------------------------------ its errors
+    def _build_member(self, width: int) -> nn.Module:
+        if self.model == "cnn":
+            return StridedCNN(width)
+        return nn.Sequential(nn.Flatten(1), MLP(40, 10, hidden_dims=(width, width)))
 
-    def evaluated(self, model: nn.Module, train: SupervisedDataset, test: SupervisedDataset) -> dict[str, float]:
-        """The share of wrong answers of every member; the last weights are those to keep, whatever it is."""
-        found = {}
-        for part, examples in (("train error", train), ("test error", test)):
-            errors = wrong(model, examples.inputs, examples.targets)
-            found |= {f"{label}/{part}": error for label, error in zip(self.labels, errors, strict=True)}
-        return found
+    @property
+    def _labels(self) -> list[str]:
+        """Names of the models in the metrics."""
+        unit = "units" if self.model == "mlp" else "channels"
+        seeds = [f", seed {seed}" for seed in range(self.num_seeds)] if self.num_seeds > 1 else [""]
+        return [f"{width} {unit}{seed}" for seed in seeds for width in self.widths]
 
-    def table(self, lines: Sequence[Mapping[str, Any]], part: str) -> np.ndarray:
-        """The errors by evaluation, seed and size."""
-        rows = [[line[f"validation/{label}/{part}"] for label in self.labels] for line in lines]
-        return np.array(rows).reshape(len(lines), self.seeds, len(self.widths))
+    def _claims(self, model: nn.Module) -> Iterator[Claim]:
+        """The largest model treats examples independently."""
+        index = len(self.widths) - 1
+        largest = model.get_submodule(f"members.{index}")
+        yield Claim(batch_independence(), largest, shape("b 1 40"), name=self._labels[index])
 
-    def named(self, errors: np.ndarray, examples: int) -> dict[str, Any]:
-        """Errors by size, the mean over the seeds, each with its interval."""
-        hits = (errors.mean(0) * examples).round().astype(int).tolist()
-        return {str(width): wilson(n, examples).json() for width, n in zip(self.widths, hits, strict=True)}
+    def _evaluate(self, model: nn.Module, splits: NoisySplits) -> dict[str, float]:
+        metrics = {}
+        for part, examples in (("train error", splits.train), ("test error", splits.test)):
+            errors = error_rates(model, examples.inputs, examples.targets)
+            metrics |= {f"{label}/{part}": error for label, error in zip(self._labels, errors, strict=True)}
+        return metrics
+
+    def _error_table(self, lines: Sequence[Mapping[str, Any]], part: str) -> np.ndarray:
+        """Errors by evaluation, seed and size."""
+        rows = [[line[f"validation/{label}/{part}"] for label in self._labels] for line in lines]
+        return np.array(rows).reshape(len(lines), self.num_seeds, len(self.widths))
+
+    def _errors_by_width(self, errors: np.ndarray, num_examples: int) -> dict[str, Any]:
+        """Mean errors over the seeds with confidence intervals, by width."""
+        counts = (errors.mean(0) * num_examples).round().astype(int).tolist()
+        return {str(width): wilson(n, num_examples).json() for width, n in zip(self.widths, counts, strict=True)}
 
 
-def steadied(errors: np.ndarray, at: Sequence[float]) -> tuple[np.ndarray, Sequence[float]]:
-    """Averages each error with its two neighbours on both sides, as steps of descent make them jump."""
+def family_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """Returns the sum of the cross-entropies of all models, so that each has its own gradient."""
+    x, y = batch
+    logits = model(x)
+    members = logits.shape[1]
+    return members * F.cross_entropy(logits.flatten(0, 1), y.repeat_interleave(members))
+
+
+@torch.no_grad()
+def error_rates(model: nn.Module, x: Float[Tensor, "n *shape"], labels: Int[Tensor, " n"]) -> list[float]:
+    """Returns the error rate of every model."""
+    device = next(model.parameters()).device
+    predictions = torch.cat([model(part.to(device)).argmax(-1) for part in x.split(2000)])
+    return (predictions.cpu() != labels[:, None]).double().mean(0).tolist()
+
+
+def _smooth(errors: np.ndarray, at: Sequence[float]) -> tuple[np.ndarray, Sequence[float]]:
+    """Moving average over five evaluations."""
     return (np.convolve(errors, np.full(5, 0.2), mode="valid"), at[2:-2]) if len(errors) > 4 else (errors, at)
 
 
-def descents(errors: np.ndarray | Sequence[float], at: Sequence[float], *, margin: float) -> dict[str, Any]:
-    """Finds the first descent of errors, the peak after it and the second descent.
+def find_double_descent(errors: np.ndarray | Sequence[float], at: Sequence[float], *, margin: float) -> dict[str, Any]:
+    """Finds the first descent, the peak and the second descent of a sequence of errors.
 
     Args:
-        errors: The errors, from the smallest model or the first epoch on.
-        at: The sizes or the epochs.
-        margin: How far errors rise to the peak, and fall from it, if that is not chance.
+        errors: Errors, from the smallest model or the first epoch on.
+        at: Model sizes or epochs.
+        margin: Smallest significant rise to the peak and fall from it.
 
     Examples:
-        >>> found = descents([0.6, 0.4, 0.5, 0.3], [2, 4, 8, 16], margin=0.05)
+        >>> found = find_double_descent([0.6, 0.4, 0.5, 0.3], [2, 4, 8, 16], margin=0.05)
         >>> found["first"], found["peak"], found["second"], found["peak error"]
         (4, 8, 16, 0.5)
-        >>> descents([0.6, 0.4, 0.3], [2, 4, 8], margin=0.05)
+        >>> find_double_descent([0.6, 0.4, 0.3], [2, 4, 8], margin=0.05)
         {'found': False}
     """
     y = np.asarray(errors)
@@ -247,6 +239,6 @@ def descents(errors: np.ndarray | Sequence[float], at: Sequence[float], *, margi
     peak = int(np.minimum(rise, fall).argmax())
     if min(rise[peak], fall[peak]) <= margin:
         return {"found": False}
-    places = {"first": int(y[:peak].argmin()), "peak": peak, "second": peak + int(y[peak:].argmin())}
-    there = {"found": True} | {name: at[i] for name, i in places.items()}
-    return there | {f"{name} error": float(y[i]) for name, i in places.items()}
+    indices = {"first": int(y[:peak].argmin()), "peak": peak, "second": peak + int(y[peak:].argmin())}
+    found = {"found": True} | {name: at[i] for name, i in indices.items()}
+    return found | {f"{name} error": float(y[i]) for name, i in indices.items()}

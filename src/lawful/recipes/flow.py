@@ -1,228 +1,304 @@
-"""Flow: an invertible map from the data to noise, which gives every observation its exact density."""
+"""Normalizing flows: invertible maps from data to noise, with exact densities."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lawful.data import Batch, Dequantizer, ShuffledBatches
+from lawful._json import Config, Range, Tagged
+from lawful.data import Batch
 from lawful.laws import Claim, batch_independence, transformed
 from lawful.models.generative import (
     ContinuousFlow,
+    Flow,
     VelocityField,
-    autoregressive_flow,
-    coupling_flow,
-    level_flow,
+    discretized_flow,
+    maf,
     nice,
+    real_nvp,
     spline_flow,
 )
-from lawful.models.generative import Flow as Invertible
-from lawful.optim import adamw, cosine_schedule
-from lawful.recipes.data import DataSpec, GenerativeData, GenerativeSplits
-from lawful.recipes.generative_eval import density_baselines, draw_labels, draw_samples, held_out, log_likelihood
+from lawful.recipes.data import DataSpec, GenerativeSplits
+from lawful.recipes.generative import (
+    MAX_EVAL_EXAMPLES,
+    GenerativeRecipe,
+    density_baselines,
+    evaluate_likelihood,
+    log_likelihood,
+    save_label_samples,
+    save_samples_figure,
+)
 from lawful.recipes.model_size import check_parameter_count
-from lawful.training import MaxLength, OptimizerStep, Range, Run, TrainerConfig, TrainingSetup, validate
+from lawful.recipes.optimization import Decay, Probability
+from lawful.recipes.supervised import HiddenDims
+from lawful.training import Run, TrainingSetup
 
-Model = Invertible | ContinuousFlow
-Width = Annotated[int, Range(1, 10**5)]
-SUITED: dict[str, dict[str, Any]] = {
-    "levels": {"hidden": (1024,), "dropout": 0.5, "steps": 1260, "batch": 64, "learning_rate": 5e-3},
-    "spline": {"hidden": (64, 64), "dropout": 0.0, "steps": 2000, "batch": 512, "learning_rate": 1e-2},
-    "continuous": {"hidden": (64, 64), "dropout": 0.0, "steps": 500, "batch": 256, "learning_rate": 5e-3},
-}
-"""What a model has unless it is said; `benchmarks/generative.py densities digits` measures it."""
-USUAL: dict[str, Any] = {"hidden": (64, 64), "dropout": 0.0, "steps": 2000, "batch": 256, "learning_rate": 2e-3}
-MOST = 2000
-"""How many observations are evaluated during the training."""
+_NumLayers = Annotated[int, Range(1, 1000)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fitted(TrainingSetup):
-    """A training of a flow, with its data."""
+class FlowSpec(Config, Tagged):
+    """Base class of the flow specifications."""
 
-    parts: GenerativeSplits
+    steps: ClassVar[int] = 2000
+    """Default number of training steps."""
+    batch_size: ClassVar[int] = 256
+    """Default batch size."""
+    learning_rate: ClassVar[float] = 2e-3
+    """Default learning rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowRecipe:
-    """Train a normalising flow: samples and exact log-densities of tables, series, images and points."""
+class AutoFlowSpec(FlowSpec):
+    """Discretized flow for discrete data, else spline flow."""
+
+    name: ClassVar[str] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplineFlowSpec(FlowSpec):
+    """Autoregressive rational-quadratic splines."""
+
+    name: ClassVar[str] = "spline"
+    batch_size: ClassVar[int] = 512
+    learning_rate: ClassVar[float] = 1e-2
+
+    num_layers: _NumLayers = 2
+    """Number of layers."""
+    hidden_dims: HiddenDims = (64, 64)
+    """Width of each hidden layer."""
+    num_bins: Annotated[int, Range(1, 500)] = 16
+    """Number of bins of a spline."""
+    dropout: Probability = 0.0
+    """Dropout probability."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscretizedFlowSpec(FlowSpec):
+    """Autoregressive mixture of discretized logistics, for discrete data."""
+
+    name: ClassVar[str] = "discretized"
+    steps: ClassVar[int] = 1260
+    batch_size: ClassVar[int] = 64
+    learning_rate: ClassVar[float] = 5e-3
+
+    hidden_dims: HiddenDims = (1024,)
+    """Width of each hidden layer."""
+    dropout: Probability = 0.5
+    """Dropout probability."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoregressiveFlowSpec(FlowSpec):
+    """Masked autoregressive flow (MAF)."""
+
+    name: ClassVar[str] = "maf"
+
+    num_layers: _NumLayers = 5
+    """Number of layers."""
+    hidden_dims: HiddenDims = (64, 64)
+    """Width of each hidden layer."""
+    dropout: Probability = 0.0
+    """Dropout probability."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealNVPSpec(FlowSpec):
+    """Affine coupling layers (RealNVP)."""
+
+    name: ClassVar[str] = "real-nvp"
+
+    num_layers: _NumLayers = 8
+    """Number of layers."""
+    hidden_dims: HiddenDims = (64, 64)
+    """Width of each hidden layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NICESpec(FlowSpec):
+    """Additive coupling layers (NICE)."""
+
+    name: ClassVar[str] = "nice"
+
+    num_layers: _NumLayers = 4
+    """Number of layers."""
+    hidden_dims: HiddenDims = (64, 64)
+    """Width of each hidden layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuousFlowSpec(FlowSpec):
+    """Continuous normalizing flow: a neural ODE."""
+
+    name: ClassVar[str] = "continuous"
+    steps: ClassVar[int] = 500
+    learning_rate: ClassVar[float] = 5e-3
+
+    hidden_dims: HiddenDims = (64, 64)
+    """Width of each hidden layer."""
+
+
+FlowModelSpec = (
+    AutoFlowSpec
+    | SplineFlowSpec
+    | DiscretizedFlowSpec
+    | AutoregressiveFlowSpec
+    | RealNVPSpec
+    | NICESpec
+    | ContinuousFlowSpec
+)
+"""Models of the flow recipe."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowRecipe(GenerativeRecipe):
+    """Train a normalizing flow: samples and exact log-densities of tables, series, images and points."""
 
     name: ClassVar[str] = "flow"
 
-    model: Literal["suited", "spline", "levels", "autoregressive", "affine", "nice", "continuous"] = "suited"
-    """suited: levels if there are any, else spline; autoregressive: MAF; affine, nice: couplings; continuous: ODE."""
+    model: FlowModelSpec = field(default_factory=AutoFlowSpec)
+    """Flow architecture."""
     conditional: bool = False
-    """Whether the flow is told the labels of the data."""
-    layers: Annotated[int, Range(0, 1000)] = 0
-    """spline, autoregressive, affine, nice: the number of layers; 0 for what suits the model."""
-    hidden: Annotated[tuple[Width, ...], MaxLength(20)] = ()
-    """The width of each hidden layer of a network; by default what suits the model."""
-    bins: Annotated[int, Range(1, 500)] = 16
-    """spline: its pieces."""
-    dropout: Annotated[float, Range(0, 0.99)] | None = None
-    """spline, levels, autoregressive: the share of units that is dropped in training."""
-    steps: Annotated[int, Range(1, 10**8)] | None = None
-    """How often the weights move; by default what suits the model, and no more than 100 times over the data."""
-    batch: Annotated[int, Range(1, 10**6)] | None = None
-    """Observations in a step."""
-    learning_rate: Annotated[float, Range(0, 1)] | None = None
-    """The length of a step, at its longest; it falls along half a cosine to 0."""
-    weight_decay: Annotated[float, Range(0, 1e6)] = 1e-2
-    """How strongly weights are pulled to 0."""
-    average: Annotated[float, Range(0, 0.9999999)] = 0.98
-    """The decay of a moving average of the weights, which is what is kept; 0 for none."""
+    """Condition the flow on the labels."""
+    ema_decay: Decay = 0.98
     patience: Annotated[int, Range(0, 10**6)] = 20
-    """How many evaluations, of which there are 20, without a better one end the training; the best is kept; 0: none."""
-    given: GenerativeData = field(default_factory=GenerativeData)
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
 
     def __post_init__(self) -> None:
-        validate(self)
-        if self.conditional and self.model == "continuous":
-            raise ValueError("a continuous flow takes no labels: choose another model, or leave conditional out")
+        super().__post_init__()
+        if self.conditional and isinstance(self.model, ContinuousFlowSpec):
+            raise ValueError("model continuous does not support conditional=True: choose another model")
 
-    def suited(self, form: DataSpec) -> FlowRecipe:
-        """Fills in what was left to the model and the data."""
-        model = self.model if self.model != "suited" else "spline" if form.dequantizer is None else "levels"
-        if model == "levels" and form.dequantizer is None:
-            raise ValueError("the data have no levels: say how many there are, or choose the model spline")
-        if self.conditional and not form.classes:
-            raise ValueError("a conditional flow wants labels: the data have none")
-        suits = SUITED.get(model, USUAL)
-        return replace(self, model=model, **{k: v for k, v in suits.items() if getattr(self, k) in (None, ())})
-
-    def training(self) -> Fitted:
-        """Reads the data and builds the flow."""
-        parts = self.given.parts()
-        asked = self.suited(parts.form)
-        model, labels = asked.built(parts.form), parts.train_labels if self.conditional else None
-        if asked.model != "levels":
-            train = parts.train if parts.dequantizer is None else parts.dequantizer.dequantized(parts.train)
-            model.fit(train, **({} if labels is None else {"labels": labels}))
-        elif isinstance(model, Invertible) and labels is not None:
-            model.frequencies.copy_(torch.bincount(labels, minlength=model.classes) / len(labels))
-        tensors = (parts.train,) if labels is None else (parts.train, labels)
-        batches = ShuffledBatches(*tensors, size=min(asked.batch or 1, len(parts.train)), seed=self.engine.seed)
-        steps = self.steps or min(asked.steps or 1, 100 * len(batches))
-        optimizer = adamw(model.parameters(), lr=asked.learning_rate or 0.0, betas=(0.9, 0.99), weight_decay=self.weight_decay)
-        patience = 0 if parts.validation is None else self.patience
-        return Fitted(
-            model=model,
-            turns=[
-                OptimizerStep(
-                    objective=surprise, optimizer=optimizer, schedule=cosine_schedule(steps=steps, warmup_steps=steps // 50)
-                )
-            ],
-            batches=batches,
-            steps=steps,
-            evaluate=partial(self.evaluated, parts=parts),
-            every=max(1, steps // 20),
-            patience=patience or None,
-            augment=None if parts.dequantizer is None else partial(spread, levels=parts.dequantizer),
-            average=self.average or None,
-            claims=partial(model_claims, shape_of=parts.shape),
-            described=parts.described,
-            fingerprint=parts.fingerprint,
-            notes=parts.notes,
-            parts=parts,
+    def setup(self) -> TrainingSetup[GenerativeSplits]:
+        """Loads the observations and builds the flow."""
+        splits = self.load_splits()
+        recipe = self._resolved(splits.spec)
+        model, labels = recipe._build(splits.spec), splits.train_labels if self.conditional else None
+        if not isinstance(recipe.model, DiscretizedFlowSpec):
+            model.fit_normalizer(splits.dequantized(splits.train), **({} if labels is None else {"labels": labels}))
+        elif isinstance(model, Flow) and labels is not None:
+            model.frequencies.copy_(torch.bincount(labels, minlength=model.num_classes) / len(labels))
+        return recipe.generative_setup(
+            model,
+            splits,
+            optimizer_steps=lambda steps: [recipe.optimizer_step(model, _loss, steps=steps, params=model.parameters())],
+            evaluate=partial(self._evaluate, splits=splits),
+            claims=partial(_claims, observation_shape=splits.shape),
+            labels=labels,
+            max_epochs=100 if self.steps is None and self.epochs is None else None,
         )
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run, before its weights are put in."""
-        form = DataSpec.described(facts)
-        return self.suited(form).built(form)
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the model of a run, without its weights."""
+        spec = DataSpec.from_config(model_config)
+        return self._resolved(spec)._build(spec)
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Measures the density of the test, beside simple densities, and draws samples."""
-        if not isinstance(training, Fitted) or not isinstance(training.model, Model):
-            return {}
-        parts, model = training.parts, training.model
-        found = held_out(model, parts, labels=parts.test_labels if self.conditional else None)
-        if parts.density is not None and not self.conditional:
-            truth = parts.density.log_prob(parts.test.double()).mean()
-            found["KL from the density"] = float(truth - log_likelihood(model, parts.test).value.mean())
-        draw_samples(run, model, parts, seed=self.engine.seed)
-        if self.conditional and len(parts.shape) > 1:
-            draw_labels(run, model, parts, seed=self.engine.seed)
+    def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
+        """Evaluates the density on the test split, beside simple densities, and draws samples."""
+        splits, model = setup.data, _as_flow(setup.model)
+        metrics = evaluate_likelihood(model, splits, labels=splits.test_labels if self.conditional else None)
+        if splits.density is not None and not self.conditional:
+            truth = splits.density.log_prob(splits.test.double()).mean()
+            metrics["KL from the true density"] = float(truth - log_likelihood(model, splits.test).value.mean())
+        save_samples_figure(run, model, splits, seed=self.seed)
+        if self.conditional and len(splits.shape) > 1:
+            save_label_samples(run, model, splits, seed=self.seed)
         return {
-            "test": found,
-            "baselines": density_baselines(parts),
-            "examples": parts.counts,
+            "test": metrics,
+            "baselines": density_baselines(splits),
+            "examples": splits.counts,
             "parameters": sum(p.numel() for p in model.parameters()),
-            "warnings": list(parts.notes),
+            "warnings": list(splits.warnings),
         }
 
-    # ------------------------------------------------------------ the model
+    def _resolved(self, spec: DataSpec) -> FlowRecipe:
+        """The recipe with the model and the optimization options for the data."""
+        model = self.model
+        if isinstance(model, AutoFlowSpec):
+            model = SplineFlowSpec() if spec.dequantizer is None else DiscretizedFlowSpec()
+        if isinstance(model, DiscretizedFlowSpec) and spec.dequantizer is None:
+            raise ValueError("model discretized needs discrete data: set data_levels, or choose model spline")
+        if self.conditional and not spec.classes:
+            raise ValueError(f"conditional=True needs labels, {self.data} has none")
+        recipe = replace(self, model=model).with_defaults(
+            batch_size=model.batch_size, learning_rate=model.learning_rate
+        )
+        return recipe if recipe.epochs else recipe.with_defaults(steps=model.steps)
 
-    def built(self, form: DataSpec) -> Model:
-        """The flow of data of a form; everything is said by now."""
-        check_parameter_count([partial(self.sized, form)])
-        return self.sized(form)
+    def _build(self, spec: DataSpec) -> Flow | ContinuousFlow:
+        check_parameter_count([partial(self._build_flow, spec)])
+        return self._build_flow(spec)
 
-    def sized(self, form: DataSpec) -> Model:
-        classes = len(form.classes) if self.conditional else 0
-        hidden, dropout = self.hidden, self.dropout or 0.0
+    def _build_flow(self, spec: DataSpec) -> Flow | ContinuousFlow:
+        num_classes = len(spec.classes) if self.conditional else 0
         match self.model:
-            case "levels":
-                levels = form.dequantizer or Dequantizer(levels=2)
+            case DiscretizedFlowSpec(hidden_dims=hidden, dropout=dropout) if spec.dequantizer is not None:
+                levels = spec.dequantizer
                 low, high = levels.support
-                found = level_flow(form.shape, levels=levels.levels, classes=classes, hidden=hidden, dropout=dropout)
-                return found if found.units.mean.is_meta else found.within(low, high)
-            case "autoregressive":
-                layers = self.layers or 5
-                return autoregressive_flow(form.shape, classes=classes, layers=layers, hidden=hidden, dropout=dropout)
-            case "affine":
-                return coupling_flow(form.shape, classes=classes, layers=self.layers or 8, hidden=hidden)
-            case "nice":
-                return nice(form.shape, classes=classes, layers=self.layers or 4, hidden=hidden)
-            case "continuous":
-                return ContinuousFlow(VelocityField(int(np.prod(form.shape)), hidden=hidden), shape=form.shape, steps=8)
-            case _:
-                return spline_flow(
-                    form.shape,
-                    classes=classes,
-                    layers=self.layers or 2,
-                    hidden=hidden,
-                    bins=self.bins,
-                    dropout=dropout,
+                return discretized_flow(
+                    spec.shape,
+                    num_levels=levels.levels,
+                    low=low,
+                    high=high,
+                    num_classes=num_classes,
+                    hidden_dims=hidden,
+                    dropout=float(dropout),
                 )
+            case AutoregressiveFlowSpec(num_layers=layers, hidden_dims=hidden, dropout=dropout):
+                return maf(
+                    spec.shape, num_classes=num_classes, num_layers=layers, hidden_dims=hidden, dropout=float(dropout)
+                )
+            case RealNVPSpec(num_layers=layers, hidden_dims=hidden):
+                return real_nvp(spec.shape, num_classes=num_classes, num_layers=layers, hidden_dims=hidden)
+            case NICESpec(num_layers=layers, hidden_dims=hidden):
+                return nice(spec.shape, num_classes=num_classes, num_layers=layers, hidden_dims=hidden)
+            case ContinuousFlowSpec(hidden_dims=hidden):
+                return ContinuousFlow(
+                    VelocityField(math.prod(spec.shape), hidden_dims=hidden), shape=spec.shape, steps=8
+                )
+            case SplineFlowSpec(num_layers=layers, hidden_dims=hidden, num_bins=bins, dropout=dropout):
+                return spline_flow(
+                    spec.shape,
+                    num_classes=num_classes,
+                    num_layers=layers,
+                    hidden_dims=hidden,
+                    num_bins=bins,
+                    dropout=float(dropout),
+                )
+        raise ValueError(f"model {self.model.name} does not fit data of shape {spec.shape}")
 
-    def evaluated(self, model: nn.Module, parts: GenerativeSplits) -> dict[str, float]:
-        """The mean surprise at data that are not trained on, in nats."""
-        labels = parts.train_labels if parts.validation is None else parts.validation_labels
-        given = labels[:MOST] if self.conditional and labels is not None else None
-        found = log_likelihood(model, parts.held_out[:MOST], dequantizer=parts.dequantizer, labels=given)
-        return {"loss": -float(found.value.mean())}
+    def _evaluate(self, model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
+        """Negative log-likelihood of held-out observations, in nats."""
+        labels = splits.held_out_labels
+        given = labels[:MAX_EVAL_EXAMPLES] if self.conditional and labels is not None else None
+        x = splits.held_out[:MAX_EVAL_EXAMPLES]
+        nats = log_likelihood(model, x, dequantizer=splits.dequantizer, labels=given)
+        return {"loss": -float(nats.value.mean())}
 
 
-def surprise(model: nn.Module, batch: Batch) -> Tensor:
-    """The mean surprise at a batch, in nats."""
-    if isinstance(model, ContinuousFlow):
-        return -model.log_density(batch[0]).mean()
-    if not isinstance(model, Invertible):
-        raise TypeError(f"a flow was wanted: got {type(model).__name__}")
-    return -model.log_density(batch[0], labels=batch[1] if len(batch) > 1 else None).mean()
+def _loss(model: nn.Module, batch: Batch) -> Tensor:
+    """Negative log-likelihood of a batch, in nats."""
+    flow = _as_flow(model)
+    return -flow.log_prob(batch[0], labels=batch[1] if len(batch) > 1 else None).mean()
 
 
-def spread(batch: Batch, levels: Dequantizer) -> Batch:
-    """Puts the levels of a batch somewhere in their cells."""
-    x, *labels = batch
-    return (x + levels.width * (torch.rand_like(x) - 0.5), *labels)
+def _claims(model: nn.Module, observation_shape: tuple[int, ...]) -> Iterator[Claim]:
+    """A flow treats observations independently."""
+    flow = _as_flow(model)
+    normalizer = flow.normalizer
+
+    def in_range(x: Tensor) -> Tensor:
+        return normalizer.inverse(x.tanh().flatten(1)).reshape(x.shape)
+
+    example = transformed(in_range, " ".join(map(str, ("b", *observation_shape))))
+    yield Claim(batch_independence(), flow.log_prob, example, name="log density")
 
 
-def model_claims(model: nn.Module, shape_of: tuple[int, ...]) -> Iterator[Claim]:
-    """What a flow is to keep: observations do not mix."""
-    if isinstance(model, Model):
-        units = model.units
-
-        def inside(x: Tensor) -> Tensor:
-            return units.inverse(x.tanh().flatten(1)).reshape(x.shape)
-
-        example = transformed(inside, " ".join(map(str, ("b", *shape_of))))
-        yield Claim(batch_independence(), model.log_density, example, name="log-density")
+def _as_flow(model: nn.Module) -> Flow | ContinuousFlow:
+    if not isinstance(model, Flow | ContinuousFlow):
+        raise TypeError(f"expected a Flow or ContinuousFlow, got {type(model).__name__}")
+    return model

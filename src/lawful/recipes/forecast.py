@@ -1,14 +1,10 @@
-"""What a forecast has to beat: the last value, the last season, a line with seasons, and a linear map of the past.
-
-Series as digits of text, and series of many kinds to learn from.
-Forecast: a language model of digits says how a series goes on, beside simple rules.
-"""
+"""Forecasting: a language model over digits continues a series; simple forecasts are its baselines."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -17,131 +13,129 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from lawful._json import MaxLength, Range
 from lawful.data import Batch, fingerprint, make_generator, read_delimited
 from lawful.data.text import CharTokenizer, Tokenizer
-from lawful.losses.classification import cross_entropy
 from lawful.models.generation import SamplingConfig, generate
-from lawful.probe import figures
-from lawful.probe.figures.training import forecast_band
-from lawful.recipes.optimization import Descent
-from lawful.recipes.text import GenerationRequest, model_claims, objective
-from lawful.recipes.transformer import Transformer, decoder_of
-from lawful.training import MaxLength, Range, Run, TrainerConfig, TrainingSetup, validate
+from lawful.recipes.optimization import PositiveInt, TransformerOptimizationConfig
+from lawful.recipes.text import GenerationRequest, language_model_claims, next_token_loss
+from lawful.recipes.transformer import TransformerConfig, as_decoder
+from lawful.training import Recipe, Run, TrainingSetup
 
-RIDGE = 1e-3
-"""The penalty on squared weights of the linear rule."""
-SHRUNK = 0.1
-"""The penalty on the squared slope of a line, and on the squared deviations of a season from it."""
+# ---------------------------------------------------------------- baselines
+
+_LINEAR_RIDGE = 1e-3
+"""Ridge penalty of the linear forecast."""
+_TREND_RIDGE = 0.1
+"""Ridge penalty of the slope and of the seasonal component."""
 
 
-def naive(
+def last_value_forecast(
     series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
 ) -> Float[Tensor, "k horizon"]:
-    """The last value goes on."""
+    """Repeats the last value."""
     return history[:, -1:].expand(-1, horizon)
 
 
-def seasonal_naive(
+def last_season_forecast(
     series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
 ) -> Float[Tensor, "k horizon"]:
-    """The last season comes again.
+    """Repeats the last season.
 
     Examples:
-        >>> seasonal_naive(torch.zeros(1), torch.tensor([[1.0, 2.0, 3.0]]), 3, 2)
+        >>> last_season_forecast(torch.zeros(1), torch.tensor([[1.0, 2.0, 3.0]]), 3, 2)
         tensor([[2., 3., 2.]])
     """
     return history[:, -season:].repeat(1, -(-horizon // season))[:, :horizon]
 
 
-def continued(history: Float[Tensor, "k t"], horizon: int, season: int) -> Float[Tensor, "k all"]:
-    r"""Fits a line and a season that may grow to each history, and goes on: what is expected of it, and after it.
+def fit_trend_and_season(history: Float[Tensor, "k t"], horizon: int, season: int) -> Float[Tensor, "k all"]:
+    r"""Fits a linear trend and a growing seasonal component to each history; returns the fit and its continuation.
 
     $$\hat x_t = \bar x + a \, u_t + (1 + g \, u_t) \, s_{t \bmod p}$$
 
-    $u$ rises from -1 to 1 over the history and on after it. The line and the season are those of least squares without
-    growth, with the penalty $\lambda (a^2 + \lVert s \rVert^2)$; the growth is that of least squares of what these
-    leave, with $\lambda \lVert g s \rVert^2$. A history that has not two seasons has a line alone.
+    $u$ rises from -1 to 1 over the history and continues after it. Trend and season are fitted by ridge regression
+    with the penalty $\lambda (a^2 + \lVert s \rVert^2)$, without growth; then the growth is fitted to the residual,
+    with $\lambda \lVert g s \rVert^2$. A history shorter than two seasons has a trend only.
 
     Args:
-        history: $x$.
-        horizon: How many values come after it.
-        season: $p$.
+        history: Values $x$.
+        horizon: Number of values after the history.
+        season: Period $p$.
 
     Examples:
-        >>> continued(torch.tensor([[0.0, 5.0] * 50]), 3, 2)[0, -3:].round()
+        >>> fit_trend_and_season(torch.tensor([[0.0, 5.0] * 50]), 3, 2)[0, -3:].round()
         tensor([0., 5., 0.])
     """
     t, x = history.shape[1], history.double()
-    place = torch.arange(t + horizon, dtype=torch.float64)
-    line = (2 * place - t + 1) / max(1, t - 1)
-    phases = (
-        torch.eye(season, dtype=torch.float64)[place.long() % season] if 1 < season <= t // 2 else line[:, None][:, :0]
-    )
-    every = torch.cat([line[:, None], phases], dim=1)
-    gram = every[:t].T @ every[:t] + SHRUNK * torch.eye(every.shape[1], dtype=torch.float64)
+    index = torch.arange(t + horizon, dtype=torch.float64)
+    trend = (2 * index - t + 1) / max(1, t - 1)
+    seasonal = 1 < season <= t // 2
+    phases = torch.eye(season, dtype=torch.float64)[index.long() % season] if seasonal else trend[:, None][:, :0]
+    features = torch.cat([trend[:, None], phases], dim=1)
+    gram = features[:t].T @ features[:t] + _TREND_RIDGE * torch.eye(features.shape[1], dtype=torch.float64)
     mean = x.mean(1, keepdim=True)
-    weights = torch.linalg.solve(gram, every[:t].T @ (x - mean).T)
-    found, growing = mean + (every @ weights).T, (phases @ weights[1:]).T * line
-    size = growing[:, :t].square().sum(1, keepdim=True) + SHRUNK * weights[1:].square().sum(0)[:, None]
-    growth = ((x - found[:, :t]) * growing[:, :t]).sum(1, keepdim=True) / torch.where(size > 0, size, 1.0)
-    return (found + growth * growing).to(history.dtype)
+    weights = torch.linalg.solve(gram, features[:t].T @ (x - mean).T)
+    fit, growing = mean + (features @ weights).T, (phases @ weights[1:]).T * trend
+    norm = growing[:, :t].square().sum(1, keepdim=True) + _TREND_RIDGE * weights[1:].square().sum(0)[:, None]
+    growth = ((x - fit[:, :t]) * growing[:, :t]).sum(1, keepdim=True) / torch.where(norm > 0, norm, 1.0)
+    return (fit + growth * growing).to(history.dtype)
 
 
-def line_and_season(
+def trend_and_season_forecast(
     series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
 ) -> Float[Tensor, "k horizon"]:
-    """A line and a season that fit the history go on, the season growing as it grew."""
-    return continued(history, horizon, season)[:, -horizon:]
+    """Continues the linear trend and the growing season of the history."""
+    return fit_trend_and_season(history, horizon, season)[:, -horizon:]
 
 
-def linear(
+def linear_forecast(
     series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
 ) -> Float[Tensor, "k horizon"]:
-    """An affine map of the history to what follows, by least squares with a small penalty, on what is trained on.
-
-    Each window is seen from its last value, so that a series may rise.
-    """
+    """Ridge regression from the history, relative to its last value, fitted on the training series."""
     windows = series.unfold(0, history.shape[1] + horizon, 1)
     past, future = windows.split([history.shape[1], horizon], dim=1)
-    size = past.std().clamp_min(1e-12)
+    scale = past.std().clamp_min(1e-12)
 
-    def seen(x: Tensor) -> Tensor:
-        return torch.nn.functional.pad((x[:, :-1] - x[:, -1:]) / size, (0, 1), value=1.0)
+    def features(x: Tensor) -> Tensor:
+        return F.pad((x[:, :-1] - x[:, -1:]) / scale, (0, 1), value=1.0)
 
-    x, y = seen(past), (future - past[:, -1:]) / size
-    gram = x.T @ x + RIDGE * len(x) * torch.eye(x.shape[1], dtype=x.dtype)
+    x, y = features(past), (future - past[:, -1:]) / scale
+    gram = x.T @ x + _LINEAR_RIDGE * len(x) * torch.eye(x.shape[1], dtype=x.dtype)
     weights = torch.linalg.solve(gram, x.T @ y)
-    return history[:, -1:] + size * (seen(history) @ weights)
+    return history[:, -1:] + scale * (features(history) @ weights)
 
 
-Rule = Callable[[Tensor, Tensor, int, int], Tensor]
-RULES: dict[str, Rule] = {
-    "last value": naive,
-    "last season": seasonal_naive,
-    "line and season": line_and_season,
-    "linear": linear,
+BASELINES: dict[str, Callable[[Tensor, Tensor, int, int], Tensor]] = {
+    "last value": last_value_forecast,
+    "last season": last_season_forecast,
+    "trend and season": trend_and_season_forecast,
+    "linear regression": linear_forecast,
 }
-"""The rules by name: from the series that is trained on, histories, the horizon and the season."""
+"""Baseline forecasts, called with the training series, histories, the horizon and the season."""
 
 
-DIGITS = CharTokenizer("0123456789,;")
-"""The letters of a series: a semicolon ends its history."""
-COMMA, END = 10, 11
-MARGIN = 1.0
-"""How far a series may go beyond its history, as a share of the range of that, on either side."""
-SEASONAL, OWN = 0.7, 0.5
-"""The share of drawn series that have the season that is asked for, and of windows that are of the series, at last."""
+# ---------------------------------------------------------------- series as digits
+
+_DIGITS = CharTokenizer("0123456789,;")
+"""Characters of a series; a semicolon ends the history."""
+_COMMA, _END = 10, 11
+_MARGIN = 1.0
+"""How far values may leave the range of the history, as a fraction of that range."""
+_SEASONAL_FRACTION, _OWN_FRACTION = 0.7, 0.5
+"""Fraction of synthetic series with the given season; fraction of a batch from the user's series."""
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
-    r"""Maps numbers to whole ones from 0 to $10^k - 1$, by the range of a history.
+class DigitScale:
+    r"""Quantizes values to integers from 0 to $10^k - 1$, by the range of a history.
 
     $$n = \operatorname{round}\Bigl((10^k - 1) \frac{x - a}{b - a}\Bigr), \qquad
     a = \min h - m \, r, \; b = \max h + m \, r, \; r = \max h - \min h$$
 
-    with the margin $m = 1$; what lies beyond is clipped. A history that does not change has $r = 1$.
+    with the margin $m = 1$; values beyond are clipped. A constant history has $r = 1$.
     """
 
     low: Float[Tensor, "n 1"]
@@ -149,55 +143,54 @@ class Scale:
     digits: int
 
     @classmethod
-    def of(cls, history: Float[Tensor, "n t"], *, digits: int) -> Scale:
-        """The scale of each history."""
+    def of(cls, history: Float[Tensor, "n t"], *, digits: int) -> DigitScale:
+        """Returns the scale of each history."""
         low, high = history.amin(-1, keepdim=True), history.amax(-1, keepdim=True)
-        reach = torch.where(high > low, high - low, 1.0)
-        return cls(low - MARGIN * reach, high + MARGIN * reach, digits)
+        span = torch.where(high > low, high - low, 1.0)
+        return cls(low - _MARGIN * span, high + _MARGIN * span, digits)
 
-    def levels(self, x: Float[Tensor, "n t"]) -> Int[Tensor, "n t"]:
-        """Numbers as whole ones."""
-        most = 10**self.digits - 1
-        return (most * (x - self.low) / (self.high - self.low)).round().clamp(0, most).long()
+    def quantize(self, x: Float[Tensor, "n t"]) -> Int[Tensor, "n t"]:
+        """Converts values to integers."""
+        top = 10**self.digits - 1
+        return (top * (x - self.low) / (self.high - self.low)).round().clamp(0, top).long()
 
-    def values(self, levels: Int[Tensor, "n t"]) -> Float[Tensor, "n t"]:
-        """Whole numbers as they were, but for the rounding."""
+    def dequantize(self, levels: Int[Tensor, "n t"]) -> Float[Tensor, "n t"]:
+        """Converts integers to values."""
         return self.low + (self.high - self.low) * levels / (10**self.digits - 1)
 
 
-def written(levels: Int[Tensor, "n t"], *, digits: int) -> Int[Tensor, "n m"]:
-    """The tokens of whole numbers: so many digits each, and a comma after each.
+def digits_to_tokens(levels: Int[Tensor, "n t"], *, digits: int) -> Int[Tensor, "n m"]:
+    """Converts integers to tokens: the digits of each and a comma.
 
     Examples:
-        >>> written(torch.tensor([[7, 42]]), digits=2)
+        >>> digits_to_tokens(torch.tensor([[7, 42]]), digits=2)
         tensor([[ 0,  7, 10,  4,  2, 10]])
     """
     powers = 10 ** torch.arange(digits - 1, -1, -1)
-    each = levels[..., None] // powers % 10
-    return torch.nn.functional.pad(each, (0, 1), value=COMMA).flatten(1)
+    return F.pad(levels[..., None] // powers % 10, (0, 1), value=_COMMA).flatten(1)
 
 
-def read_back(tokens: Int[Tensor, "n m"], *, digits: int) -> Int[Tensor, "n t"]:
-    """The whole numbers of tokens; -1 for what is not so many digits and a comma.
+def tokens_to_digits(tokens: Int[Tensor, "n m"], *, digits: int) -> Int[Tensor, "n t"]:
+    """Converts tokens to integers; -1 for tokens that are not digits and a comma.
 
     Examples:
-        >>> read_back(torch.tensor([[0, 7, 10, 4, 10, 10]]), digits=2)
+        >>> tokens_to_digits(torch.tensor([[0, 7, 10, 4, 10, 10]]), digits=2)
         tensor([[ 7, -1]])
     """
-    each = tokens.unflatten(1, (-1, digits + 1))
+    groups = tokens.unflatten(1, (-1, digits + 1))
     powers = 10 ** torch.arange(digits - 1, -1, -1)
-    sound = (each[..., :-1] < 10).all(-1) & (each[..., -1] == COMMA)
-    return torch.where(sound, (each[..., :-1] * powers).sum(-1), -1)
+    valid = (groups[..., :-1] < 10).all(-1) & (groups[..., -1] == _COMMA)
+    return torch.where(valid, (groups[..., :-1] * powers).sum(-1), -1)
 
 
-def synthetic(count: int, length: int, *, generator: torch.Generator, season: int = 1) -> Float[Tensor, "n t"]:
-    """Draws series of many kinds: trends, repeated patterns that may grow, waves, walks and noise, in random parts.
+def synthetic_series(count: int, length: int, *, generator: torch.Generator, season: int = 1) -> Float[Tensor, "n t"]:
+    """Draws random series: trends, growing seasonal patterns, waves, autoregressive walks and noise.
 
     Args:
-        count: How many.
-        length: The values of each.
-        generator: What they depend on.
-        season: After how many values most of the patterns repeat, unless it is 1; the others do so after any number.
+        count: Number of series.
+        length: Number of values of each.
+        generator: Random generator.
+        season: Period of most patterns; the others, and all if it is 1, have random periods.
     """
     t = torch.arange(length)
 
@@ -207,292 +200,329 @@ def synthetic(count: int, length: int, *, generator: torch.Generator, season: in
     def uniform() -> Tensor:
         return torch.rand(count, 1, generator=generator)
 
-    def part(share: float) -> Tensor:
-        """A random size of a part that is there in a share of the series."""
-        return (uniform() < share) * uniform()
+    def amplitude(probability: float) -> Tensor:
+        """Random amplitude of a component that is present with a probability."""
+        return (uniform() < probability) * uniform()
 
     other = torch.randint(3, max(4, length // 2), (count, 1), generator=generator)
-    period = torch.where((uniform() < SEASONAL) & (season > 1), season, other)
+    period = torch.where((uniform() < _SEASONAL_FRACTION) & (season > 1), season, other)
     pattern = normal(count, length).gather(1, t % period)
     wave = torch.sin(2 * torch.pi * (t / period + uniform()))
-    kept = uniform() ** 0.3
+    decay = uniform() ** 0.3
     walk = torch.zeros(count, length)
     for i, shock in enumerate(normal(count, length).unbind(1)):
-        walk[:, i] = (kept[:, 0] * walk[:, i - 1] if i else 0.0) + shock
-    trend, growth = normal(count, 1) * t / length, 1 + 0.5 * part(0.5) * t / length
+        walk[:, i] = (decay[:, 0] * walk[:, i - 1] if i else 0.0) + shock
+    trend, growth = normal(count, 1) * t / length, 1 + 0.5 * amplitude(0.5) * t / length
     return (
-        2 * part(0.6) * trend
-        + growth * (part(0.5) * pattern + 2 * part(0.5) * wave)
-        + part(0.4) * walk / (1 - kept.square() + 1 / length).rsqrt()
-        + 0.3 * part(0.8) * normal(count, length)
+        2 * amplitude(0.6) * trend
+        + growth * (amplitude(0.5) * pattern + 2 * amplitude(0.5) * wave)
+        + amplitude(0.4) * walk / (1 - decay.square() + 1 / length).rsqrt()
+        + 0.3 * amplitude(0.8) * normal(count, length)
         + 1e-3 * normal(count, length)
     )
 
 
-def seasonal(*, length: int = 400, seed: int = 0) -> np.ndarray:
-    """A series that rises, repeats itself every twelve values, and is a little noisy: it grows as it repeats.
+def seasonal_series(*, length: int = 400, seed: int = 0) -> np.ndarray:
+    """Returns a noisy series with a trend and a growing season of period 12.
 
     Examples:
-        >>> seasonal().shape
+        >>> seasonal_series().shape
         (400,)
     """
     t = torch.arange(length, dtype=torch.float64)
     noise = torch.randn(length, generator=make_generator(seed), dtype=torch.float64)
-    shape = torch.sin(2 * torch.pi * t / 12) + 0.5 * torch.cos(4 * torch.pi * t / 12)
-    return (100 + 0.2 * t + (10 + 0.02 * t) * shape + 2 * noise).numpy()
+    pattern = torch.sin(2 * torch.pi * t / 12) + 0.5 * torch.cos(4 * torch.pi * t / 12)
+    return (100 + 0.2 * t + (10 + 0.02 * t) * pattern + 2 * noise).numpy()
 
 
-SERIES: dict[str, Callable[[], np.ndarray]] = {"seasonal": seasonal}
-"""The series that need no file."""
+SERIES: dict[str, Callable[[], np.ndarray]] = {"seasonal": seasonal_series}
+"""Built-in series."""
 
 
 def read_series(source: str, *, column: str | None = None) -> Float[Tensor, " n"]:
-    """Reads a series: built in, or a column of a table, by default the last that has numbers."""
+    """Reads a built-in series or a column of a table, by default the last numeric one."""
     if source in SERIES:
         return torch.from_numpy(SERIES[source]())
     path = Path(source)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {source!r}; built in: {', '.join(SERIES)}")
+        raise FileNotFoundError(f"file {source!r} does not exist; built-in series: {', '.join(SERIES)}")
     if not path.stat().st_size:
-        raise ValueError(f"{path.name} is empty: a series was wanted")
+        raise ValueError(f"{path.name} is empty")
     columns = read_delimited(path).columns
     if column is not None and column not in columns:
-        raise ValueError(f"{path.name} has no column {column!r}: it has {', '.join(columns)}")
+        raise ValueError(f"{path.name} has no column {column!r}, it has {', '.join(columns)}")
     numeric = {name: values.numbers for name, values in columns.items() if values.numbers is not None}
     name = column or next(reversed(numeric), None)
     if name is None or name not in numeric:
         raise ValueError(f"{path.name} has no numbers in {'any column' if name is None else f'column {name!r}'}")
     values = torch.from_numpy(np.asarray(numeric[name], dtype=np.float64))
     if not values.isfinite().all():
-        at = int((~values.isfinite()).nonzero()[0, 0])
-        raise ValueError(f"a series has a number at every place: column {name!r} has none at row {at + 1}")
+        row = int((~values.isfinite()).nonzero()[0, 0])
+        raise ValueError(f"a series needs a number in every row, column {name!r} has none in row {row + 1}")
     return values
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesWindow:
-    """What a model of digits reads and writes of a window: what a line and a season leave of it."""
+    """Tokenizes a window: the digits of the residual of trend and season."""
 
     history: int
-    """The values that are read, by which a window is scaled."""
+    """Number of values in the history."""
     horizon: int
-    """The values that follow."""
+    """Number of values to forecast."""
     season: int
-    """After how many values the series repeats itself."""
+    """Period of the series."""
     digits: int
-    """The digits of a value."""
+    """Digits per value."""
 
     @property
-    def tokens(self) -> int:
-        """The tokens of a window."""
+    def num_tokens(self) -> int:
+        """Number of tokens of a window."""
         return (self.history + self.horizon) * (self.digits + 1)
 
-    def read(self, history: Float[Tensor, "n t"]) -> tuple[Int[Tensor, "n m"], Float[Tensor, "n h"], Scale]:
-        """The tokens of histories, what a line and a season expect after them, and the scale of what these leave."""
-        expected, t = continued(history, self.horizon, self.season), history.shape[1]
-        left = history - expected[:, :t]
-        scale = Scale.of(left, digits=self.digits)
-        tokens = written(scale.levels(left), digits=self.digits)
-        tokens[:, -1] = END
-        return tokens, expected[:, t:], scale
+    def encode_history(
+        self, history: Float[Tensor, "n t"]
+    ) -> tuple[Int[Tensor, "n m"], Float[Tensor, "n h"], DigitScale]:
+        """Returns the tokens of histories, the trend and season after them, and the scale of the residuals."""
+        fit, t = fit_trend_and_season(history, self.horizon, self.season), history.shape[1]
+        residual = history - fit[:, :t]
+        scale = DigitScale.of(residual, digits=self.digits)
+        tokens = digits_to_tokens(scale.quantize(residual), digits=self.digits)
+        tokens[:, -1] = _END
+        return tokens, fit[:, t:], scale
 
-    def whole(self, windows: Float[Tensor, "n t"]) -> Int[Tensor, "n m"]:
-        """The tokens of histories and of what follows them."""
-        read, expected, scale = self.read(windows[:, : self.history])
-        after = scale.levels(windows[:, self.history :] - expected)
-        return torch.cat([read, written(after, digits=self.digits)], dim=1)
+    def encode(self, windows: Float[Tensor, "n t"]) -> Int[Tensor, "n m"]:
+        """Returns the tokens of histories and the values after them."""
+        history, expected, scale = self.encode_history(windows[:, : self.history])
+        future = scale.quantize(windows[:, self.history :] - expected)
+        return torch.cat([history, digits_to_tokens(future, digits=self.digits)], dim=1)
 
 
-class Windows:
-    """Gives windows of series as tokens: drawn ones for the first steps, then half of them of one series.
+class SeriesBatches:
+    """Batches of tokenized windows: synthetic series in the first steps, then a mixture with one series.
 
     Args:
         series: The series.
-        window: How windows are written.
-        size: The windows of a batch.
-        seed: What they depend on.
-        drawn: For how many steps all series are drawn.
-        own: The share of windows of the series after these.
+        window: Tokenizer of windows.
+        batch_size: Number of windows per batch.
+        seed: Random seed.
+        synthetic_steps: Number of steps with synthetic series only.
+        own_fraction: Fraction of windows of the series in the later steps.
     """
 
     def __init__(
-        self, series: Float[Tensor, " n"], window: SeriesWindow, *, size: int, seed: int, drawn: int, own: float = OWN
+        self,
+        series: Float[Tensor, " n"],
+        window: SeriesWindow,
+        *,
+        batch_size: int,
+        seed: int,
+        synthetic_steps: int,
+        own_fraction: float = _OWN_FRACTION,
     ) -> None:
-        self.length = window.history + window.horizon
-        self.windows, self.window = series.unfold(0, self.length, 1), window
-        self.size, self.seed, self.drawn, self.own = size, seed, drawn, own
+        self._length, self._window = window.history + window.horizon, window
+        self._windows = series.unfold(0, self._length, 1)
+        self._batch_size, self._seed = batch_size, seed
+        self._synthetic_steps, self._own_fraction = synthetic_steps, own_fraction
 
     def __len__(self) -> int:
-        return max(1, len(self.windows) // self.size)
+        return max(1, len(self._windows) // self._batch_size)
 
     def batch(self, step: int) -> Batch:
-        """The windows of a step, as tokens, and the token after each."""
-        generator = make_generator(self.seed, step)
-        own = 0 if step < self.drawn else max(1, round(self.own * self.size))
-        chosen = torch.randint(len(self.windows), (own,), generator=generator)
-        drawn = synthetic(self.size - own, self.length, generator=generator, season=self.window.season)
-        tokens = self.window.whole(torch.cat([self.windows[chosen], drawn.double()]))
+        """Returns the input and target tokens of a step."""
+        generator = make_generator(self._seed, step)
+        own = 0 if step < self._synthetic_steps else max(1, round(self._own_fraction * self._batch_size))
+        rows = torch.randint(len(self._windows), (own,), generator=generator)
+        season = self._window.season
+        drawn = synthetic_series(self._batch_size - own, self._length, generator=generator, season=season)
+        tokens = self._window.encode(torch.cat([self._windows[rows], drawn.double()]))
         return tokens[:, :-1], tokens[:, 1:]
 
 
+# ---------------------------------------------------------------- the recipe
+
 QUANTILES = (0.1, 0.5, 0.9)
-SHOWN = 3
-"""How many horizons of a history are drawn."""
-WIDTH, WIDEST = "widening", 10.0
-"""The buffer of a model by which its bands are wider than the quantiles of its draws, and the most that it may be."""
+"""Quantiles of a forecast."""
+_PLOTTED_HORIZONS = 3
+_BAND_SCALE, _MAX_BAND_SCALE = "band_scale", 10.0
+"""Buffer of the model that scales its prediction intervals, and its largest value."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecasting(TrainingSetup):
-    """A training together with its series."""
+class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Tensor]):
+    """Train a language model over digits to forecast a series: on synthetic series, then also on yours.
 
-    series: Tensor
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForecastRecipe:
-    """Train a language model of digits to go on with a series: on drawn series of many kinds, and on yours.
-
-    Zero-shot means: after the drawn series, and before the first value of yours is trained on.
+    Its zero-shot error is measured after the synthetic series, before training on yours.
     """
 
     name: ClassVar[str] = "forecast"
 
     data: Annotated[str, MaxLength(4096)] = "seasonal"
-    """A CSV or TSV file, or seasonal: a built-in series."""
+    """CSV or TSV file, or seasonal: a built-in series."""
     column: Annotated[str, MaxLength(4096)] | None = None
-    """The column with the series; by default the last that has numbers."""
+    """Column with the series. Defaults to the last numeric column."""
     season: Annotated[int, Range(1, 10**6)] = 12
-    """After how many values the series repeats itself; 1 for never."""
+    """Period of the series; 1 for none."""
     history: Annotated[int, Range(2, 10**4)] = 96
-    """The values that are read: at least two seasons."""
+    """Number of past values that the model reads, at least two seasons."""
     horizon: Annotated[int, Range(1, 10**4)] = 12
-    """The values that are forecast."""
+    """Number of values to forecast."""
     digits: Annotated[int, Range(1, 6)] = 2
-    """The digits of what a line and a season leave of a value, by the range of that in the history."""
-    train_on: Literal["both", "drawn", "series"] = "both"
-    """Half of the steps on drawn series, and half on those and yours; or all on one kind."""
-    tests: Annotated[int, Range(1, 10**4)] = 5
-    """How many horizons at the end of the series are not trained on, and forecast."""
-    calibrate_on: Annotated[int, Range(0, 10**4)] = 5
-    """How many horizons before these are not trained on: they say which weights are kept, and how wide a band is."""
-    samples: Annotated[int, Range(1, 10**4)] = 100
-    """How often each forecast is drawn; quantiles are those of the draws."""
-    transformer: Transformer = field(default_factory=lambda: Transformer(width=32, depth=2, ngrams=(2, 3)))
-    learning: Descent = field(default_factory=lambda: Descent(steps=300, batch=16))
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
+    """Digits per value, relative to the range of the history."""
+    train_on: Literal["both", "synthetic", "series"] = "both"
+    """Train on synthetic series and then on both, on synthetic series only, or on the given series only."""
+    test_horizons: Annotated[int, Range(1, 10**4)] = 5
+    """Number of horizons at the end of the series used for the test."""
+    calibration_horizons: Annotated[int, Range(0, 10**4)] = 5
+    """Number of horizons before the test that select the best weights and calibrate the prediction intervals."""
+    num_samples: Annotated[int, Range(1, 10**4)] = 100
+    """Number of samples per forecast, for its quantiles."""
+    dim: Annotated[int, Range(1, 10**5)] = 32
+    num_layers: Annotated[int, Range(1, 1000)] = 2
+    ngrams: Annotated[tuple[Annotated[int, Range(2, 16)], ...], MaxLength(8)] = (2, 3)
+    steps: PositiveInt | None = 300
+    batch_size: PositiveInt | None = 16
 
     def __post_init__(self) -> None:
-        validate(self)
+        super().__post_init__()
         if self.season > 1 and 2 * self.season > self.history:
-            raise ValueError(f"a history has at least two seasons: got {self.history} values, seasons of {self.season}")
+            raise ValueError(f"history must be at least 2 * season: got history={self.history}, season={self.season}")
+        if self.epochs is not None:
+            raise ValueError("forecast draws synthetic series without end: set steps instead of epochs")
 
-    def training(self) -> Forecasting:
+    def setup(self) -> TrainingSetup[Tensor]:
         """Reads the series and builds the model."""
         series = read_series(self.data, column=self.column)
-        held, window = self.horizon * (self.tests + self.calibrate_on), self.history + self.horizon
-        if len(series) < held + window:
+        held_out = self.horizon * (self.test_horizons + self.calibration_horizons)
+        window = self.history + self.horizon
+        if len(series) < held_out + window:
             raise ValueError(
-                f"{self.data} is too short: of its {len(series)} values {held} are kept for the test and for the band, "
-                f"and a history of {self.history} with a horizon of {self.horizon} takes {window} more; give fewer "
-                "tests, calibrate on fewer, or read a shorter history"
+                f"{self.data} has {len(series)} values, at least {held_out + window} are needed ({held_out} for test "
+                f"and calibration, {window} for a window): lower test_horizons, calibration_horizons or history"
             )
-        if self.learning.epochs is not None:
-            raise ValueError("series are drawn without end: give steps, not epochs")
-        model, steps = self.restored({}), self.learning.steps
-        every = max(1, steps // 4)
-        drawn = {"both": 2 * every, "drawn": steps, "series": 0}[self.train_on]
-        return Forecasting(
+        model, steps = self.build_model({}), self.num_steps(1)
+        eval_every = max(1, steps // 4)
+        calibrate = bool(self.calibration_horizons)
+        return TrainingSetup(
             model=model,
-            turns=[self.learning.turn(model, objective, steps=steps)],
-            batches=Windows(
-                series[:-held],
-                self.window,
-                size=self.learning.batch,
-                seed=self.engine.seed,
-                drawn=drawn,
-                own=1.0 if self.train_on == "series" else OWN,
+            optimizer_steps=[self.optimizer_step(model, next_token_loss, steps=steps)],
+            batches=SeriesBatches(
+                series[:-held_out],
+                self._window,
+                batch_size=self.batch_size or 16,
+                seed=self.seed,
+                synthetic_steps={"both": 2 * eval_every, "synthetic": steps, "series": 0}[self.train_on],
+                own_fraction=1.0 if self.train_on == "series" else _OWN_FRACTION,
             ),
             steps=steps,
-            evaluate=lambda model: self.measured(model, series),
-            every=every,
-            watch="loss" if self.calibrate_on else None,
-            patience=steps if self.calibrate_on else None,
-            average=self.learning.average or None,
-            accumulate=self.learning.accumulate,
-            claims=partial(model_claims, vocab=DIGITS.vocab, context=self.window.tokens),
-            described={"tokenizer": DIGITS.to_json()},
-            fingerprint=fingerprint(series),
-            series=series,
+            evaluate=lambda model: self._evaluate(model, series),
+            eval_every=eval_every,
+            monitor="loss" if calibrate else None,
+            patience=steps if calibrate else None,
+            ema_decay=self.ema_decay or None,
+            grad_accumulation_steps=self.grad_accumulation_steps,
+            claims=partial(
+                language_model_claims, vocab_size=_DIGITS.vocab_size, context_length=self._window.num_tokens
+            ),
+            model_config={"tokenizer": _DIGITS.to_json()},
+            data_fingerprint=fingerprint(series),
+            data=series,
         )
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Measures the forecasts beside simple rules, and draws what comes after the end of the series."""
-        if not isinstance(training, Forecasting):
-            return {}
-        series, model = training.series, training.model
-        known = series[: -self.tests * self.horizon]
-        if self.calibrate_on:
-            before, after = self.tested(known, self.calibrate_on)
-            model.get_buffer(WIDTH).fill_(widening(self.forecast(model, before), after))
-            run.keep_weights(model.state_dict())
-        before, after = self.tested(series, self.tests)
+    def finish(self, run: Run, setup: TrainingSetup[Tensor]) -> Mapping[str, Any]:
+        """Measures forecasts beside the baselines, and forecasts the values after the series."""
+        from lawful.probe import figures
+        from lawful.probe.figures import forecast_band
+
+        series, model = setup.data, setup.model
+        known = series[: -self.test_horizons * self.horizon]
+        if self.calibration_horizons:
+            before, after = self._last_windows(known, self.calibration_horizons)
+            model.get_buffer(_BAND_SCALE).fill_(conformal_scale(self.forecast(model, before), after))
+            run.save_weights(model.state_dict())
+        before, after = self._last_windows(series, self.test_horizons)
         low, median, high = self.forecast(model, before).unbind(0)
-        rules = {name: rule(known, before, self.horizon, self.season) for name, rule in RULES.items()}
-        ahead = self.forecast(model, series[None, -self.history :])[:, 0]
-        rows = [",".join(f"{value:.6g}" for value in row) for row in ahead.T.tolist()]
-        head = ",".join(f"quantile {q}" for q in QUANTILES)
-        (run.samples / "forecast.csv").write_text("\n".join([f"step,{head}", *numbered(rows)]) + "\n", "utf-8")
-        shown = before[-1, -SHOWN * self.horizon :]
-        figures.save(
-            forecast_band(shown, (low[-1], median[-1], high[-1]), truth=after[-1]), run.figures / "forecast.png"
-        )
-        learnt = float((median - after).abs().mean())
-        zero = [line.get("validation/error") for line in run.metrics() if line.get("step") == 2 * training.every]
-        losses = [(line["validation/loss"], line["step"]) for line in run.metrics() if "validation/loss" in line]
-        trained = {"both": {"zero-shot": zero[0] if zero else None, "trained": learnt}}
+        baselines = {name: rule(known, before, self.horizon, self.season) for name, rule in BASELINES.items()}
+        future = self.forecast(model, series[None, -self.history :])[:, 0]
+        lines = ["step," + ",".join(f"quantile {q}" for q in QUANTILES)]
+        lines += [
+            ",".join([str(step), *(f"{value:.6g}" for value in row)]) for step, row in enumerate(future.T.tolist(), 1)
+        ]
+        (run.samples / "forecast.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        recent = before[-1, -_PLOTTED_HORIZONS * self.horizon :]
+        figure = forecast_band(recent, (low[-1], median[-1], high[-1]), truth=after[-1])
+        figures.save(figure, run.figures / "forecast.png")
+        error = float((median - after).abs().mean())
+        metrics = run.metrics
+        zero_shot = [line.get("validation/error") for line in metrics if line.get("step") == 2 * setup.eval_every]
+        losses = [(line["validation/loss"], line["step"]) for line in metrics if "validation/loss" in line]
+        errors = {
+            "both": {"zero-shot": zero_shot[0] if zero_shot else None, "trained": error},
+            "synthetic": {"zero-shot": error},
+            "series": {"trained": error},
+        }[self.train_on]
         return {
             "mean absolute error": {
-                **trained.get(self.train_on, {"zero-shot" if self.train_on == "drawn" else "trained": learnt}),
-                **{name: float((found - after).abs().mean()) for name, found in rules.items()},
+                **errors,
+                **{name: float((forecast - after).abs().mean()) for name, forecast in baselines.items()},
             },
-            "share within the quantiles 0.1 and 0.9": float(((low <= after) & (after <= high)).double().mean()),
-            "step of the weights that are kept": min(losses)[1] if losses else self.learning.steps,
-            "widening of the band": float(model.get_buffer(WIDTH)),
-            "values": {"trained on": len(known) - self.calibrate_on * self.horizon, "tested": after.numel()},
+            "coverage of the 80 % interval": float(((low <= after) & (after <= high)).double().mean()),
+            "step of the best weights": min(losses)[1] if losses else setup.steps,
+            "scale of the intervals": float(model.get_buffer(_BAND_SCALE)),
+            "values": {"train": len(known) - self.calibration_horizons * self.horizon, "test": after.numel()},
             "parameters": sum(p.numel() for p in model.parameters()),
         }
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run, before its weights are put in."""
-        if facts.get("tokenizer", DIGITS.to_json()) != DIGITS.to_json():
-            raise ValueError("the run is of an earlier forecast, which wrote series otherwise: train it again")
-        model = self.transformer.decoder(DIGITS.vocab, context=self.window.tokens)
-        model.register_buffer(WIDTH, torch.ones(()))
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the model of a run, without its weights."""
+        if model_config.get("tokenizer", _DIGITS.to_json()) != _DIGITS.to_json():
+            raise ValueError("the run has another tokenizer of digits: train it again")
+        model = self.build_decoder(_DIGITS.vocab_size, context_length=self._window.num_tokens)
+        model.register_buffer(_BAND_SCALE, torch.ones(()))
         return model
 
-    def write(self, model: nn.Module, tokenizer: Tokenizer, prompt: str, asked: GenerationRequest) -> Iterator[str]:
-        """Goes on with the numbers of a prompt: a line for each value, with its quantiles."""
+    def generate(
+        self, model: nn.Module, tokenizer: Tokenizer, prompt: str, request: GenerationRequest
+    ) -> Iterator[str]:
+        """Forecasts the numbers of a prompt: one line of quantiles per value."""
         try:
             values = torch.tensor([float(word) for word in prompt.replace(",", " ").split()], dtype=torch.float64)
         except ValueError:
-            raise ValueError(f"the prompt is to be numbers with commas between: got {prompt[:100]!r}") from None
+            raise ValueError(f"prompt must be numbers separated by commas, got {prompt[:100]!r}") from None
         if len(values) < 2 or not values.isfinite().all():
-            raise ValueError(f"the prompt is to have at least 2 finite numbers: got {len(values)}")
-        found = self.forecast(model, values[None, -self.history :], seed=asked.seed)[:, 0]
+            raise ValueError(f"prompt must have at least 2 finite numbers, got {len(values)}")
+        quantiles = self.forecast(model, values[None, -self.history :], seed=request.seed)[:, 0]
         yield "  ".join(f"quantile {q}" for q in QUANTILES)
-        for row in found.T.tolist():
+        for row in quantiles.T.tolist():
             yield "\n" + "  ".join(f"{value:.6g}" for value in row)
 
-    # ------------------------------------------------------------ the parts
+    def forecast(
+        self, model: nn.Module, history: Float[Tensor, "n t"], *, seed: int = 0
+    ) -> Float[Tensor, "quantiles n h"]:
+        """Returns the quantiles of the values after each history. Samples that are not numbers are ignored."""
+        tokens, expected, scale = self._window.encode_history(history)
+        sampled = generate(
+            as_decoder(model),
+            tokens.repeat_interleave(self.num_samples, 0),
+            max_new_tokens=self.horizon * (self.digits + 1),
+            sampling=SamplingConfig(suppress_tokens=_DIGITS.reserved_ids),
+            seed=seed,
+        )
+        levels = tokens_to_digits(sampled.cpu(), digits=self.digits).view(len(history), self.num_samples, self.horizon)
+        residuals = scale.dequantize(levels.clamp_min(0).flatten(1)).view_as(levels)
+        values, invalid = expected[:, None] + residuals, (levels < 0).any(-1, keepdim=True)
+        values = values.masked_fill(invalid & ~invalid.all(1, keepdim=True), torch.nan)
+        quantiles = values.double().nanquantile(torch.tensor(QUANTILES, dtype=torch.float64), dim=1)
+        return quantiles[1] + model.get_buffer(_BAND_SCALE).cpu() * (quantiles - quantiles[1])
 
     @property
-    def window(self) -> SeriesWindow:
-        """How a window is written."""
+    def _window(self) -> SeriesWindow:
         return SeriesWindow(history=self.history, horizon=self.horizon, season=self.season, digits=self.digits)
 
-    def tested(self, series: Float[Tensor, " n"], count: int) -> tuple[Float[Tensor, "k t"], Float[Tensor, "k h"]]:
-        """So many histories and what came after them, at the end of a series."""
+    def _last_windows(
+        self, series: Float[Tensor, " n"], count: int
+    ) -> tuple[Float[Tensor, "k t"], Float[Tensor, "k h"]]:
+        """The last histories of a series and the values after them."""
         starts = [len(series) - (k + 1) * self.horizon for k in reversed(range(count))]
         return (
             torch.stack([series[start - self.history : start] for start in starts]),
@@ -500,62 +530,40 @@ class ForecastRecipe:
         )
 
     @torch.no_grad()
-    def measured(self, model: nn.Module, series: Float[Tensor, " n"]) -> dict[str, float]:
-        """The error of the medians of the test; and, which is watched, the surprise at what the band is found on."""
-        before, after = self.tested(series, self.tests)
-        found = {"error": float((self.forecast(model, before)[1] - after).abs().mean())}
-        if self.calibrate_on:
-            length = self.history + self.calibrate_on * self.horizon
-            held = series[: -self.tests * self.horizon][-length:].unfold(0, self.history + self.horizon, 1)
-            tokens = self.window.whole(held).to(next(model.parameters()).device)
-            ahead = self.horizon * (self.digits + 1)
-            found["loss"] = float(cross_entropy(model(tokens[:, :-1])[:, -ahead:], tokens[:, -ahead:]))
-        return found
-
-    def forecast(
-        self, model: nn.Module, history: Float[Tensor, "n t"], *, seed: int = 0
-    ) -> Float[Tensor, "quantiles n h"]:
-        """The quantiles of what comes after each history; draws that are no numbers are left out."""
-        read, expected, scale = self.window.read(history)
-        drawn = generate(
-            decoder_of(model),
-            read.repeat_interleave(self.samples, 0),
-            max_new_tokens=self.horizon * (self.digits + 1),
-            sampling=SamplingConfig(suppress_tokens=DIGITS.reserved),
-            seed=seed,
-        )
-        levels = read_back(drawn.cpu(), digits=self.digits).view(len(history), self.samples, self.horizon)
-        left = scale.values(levels.clamp_min(0).flatten(1)).view_as(levels)
-        values, unsound = expected[:, None] + left, (levels < 0).any(-1, keepdim=True)
-        values = values.masked_fill(unsound & ~unsound.all(1, keepdim=True), torch.nan)
-        found = values.double().nanquantile(torch.tensor(QUANTILES, dtype=torch.float64), dim=1)
-        return found[1] + model.get_buffer(WIDTH).cpu() * (found - found[1])
+    def _evaluate(self, model: nn.Module, series: Float[Tensor, " n"]) -> dict[str, float]:
+        """Mean absolute error of the test medians, and the cross-entropy of the calibration values."""
+        before, after = self._last_windows(series, self.test_horizons)
+        metrics = {"error": float((self.forecast(model, before)[1] - after).abs().mean())}
+        if self.calibration_horizons:
+            length = self.history + self.calibration_horizons * self.horizon
+            calibration = series[: -self.test_horizons * self.horizon][-length:]
+            windows = calibration.unfold(0, self.history + self.horizon, 1)
+            tokens = self._window.encode(windows).to(next(model.parameters()).device)
+            num_future = self.horizon * (self.digits + 1)
+            logits = model(tokens[:, :-1])[:, -num_future:]
+            metrics["loss"] = float(F.cross_entropy(logits.flatten(0, 1), tokens[:, -num_future:].flatten()))
+        return metrics
 
 
-def widening(found: Float[Tensor, "quantiles n h"], after: Float[Tensor, "n h"]) -> float:
-    r"""By how much a band about its median is to be wider, so that its share of what came lies in it.
+def conformal_scale(quantiles: Float[Tensor, "quantiles n h"], after: Float[Tensor, "n h"]) -> float:
+    r"""Returns the factor by which prediction intervals must be scaled to have their nominal coverage.
 
     $$c = \text{the } \lceil 0.8 \, (n + 1) \rceil \text{th smallest of }
     \max\Bigl(\frac{y_i - m_i}{h_i - m_i}, \frac{m_i - y_i}{m_i - l_i}\Bigr)$$
 
-    with the median $m$ and the quantiles $l$ and $h$; of another $y$ that is like these, the band from
-    $m - c \, (m - l)$ to $m + c \, (h - m)$ then holds at least 80 % on average. At most it is ten times as wide.
+    with the median $m$ and the quantiles $l$ and $h$. The interval from $m - c \, (m - l)$ to $m + c \, (h - m)$ covers
+    an exchangeable $y$ with probability at least 80 %. The factor is at most 10.
 
     Reference:
         Romano, Patterson and Candès, *Conformalized Quantile Regression*, 2019.
 
     Examples:
         >>> band = torch.tensor([-1.0, 0.0, 1.0]).view(3, 1, 1).expand(3, 1, 9)
-        >>> widening(band, torch.tensor([[1.0, -2.0, 3.0, -4.0, 5.0, -6.0, 7.0, -8.0, 9.0]]))
+        >>> conformal_scale(band, torch.tensor([[1.0, -2.0, 3.0, -4.0, 5.0, -6.0, 7.0, -8.0, 9.0]]))
         8.0
     """
-    low, median, high = found.unbind(0)
-    tiny = torch.finfo(found.dtype).tiny
+    low, median, high = quantiles.unbind(0)
+    tiny = torch.finfo(quantiles.dtype).tiny
     scores = torch.maximum((after - median) / (high - median + tiny), (median - after) / (median - low + tiny))
     rank = math.ceil((QUANTILES[2] - QUANTILES[0]) * (after.numel() + 1))
-    return min(WIDEST, float(scores.flatten().sort().values[min(rank, after.numel()) - 1]))
-
-
-def numbered(rows: list[str]) -> list[str]:
-    """Rows with their numbers, from 1."""
-    return [f"{number},{row}" for number, row in enumerate(rows, 1)]
+    return min(_MAX_BAND_SCALE, float(scores.flatten().sort().values[min(rank, after.numel()) - 1]))

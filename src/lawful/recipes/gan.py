@@ -1,7 +1,4 @@
-"""What a frozen classifier sees in samples: features to compare with those of data, and classes.
-
-Gan: a generator and a critic play against each other until samples look like the data.
-"""
+"""Generative adversarial networks: a generator and a critic, with metrics of sample quality."""
 
 from __future__ import annotations
 
@@ -12,319 +9,319 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-
+from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm
 
+from lawful._json import Config, MaxLength, Range, Tagged
 from lawful.blocks import Standardize
-from lawful.data import Batch, Gaussian, Mixture, ShuffledBatches
+from lawful.data import Batch, GaussianMixture, gaussian_density
 from lawful.functions import identity
 from lawful.inference.metrics import class_coverage, frechet_distance, mmd, mode_coverage, neighbor_coverage
 from lawful.inference.metrics.samples import gaussian_kernel, median_width
 from lawful.laws import Claim, batch_independence, shape
-from lawful.losses.classification import cross_entropy
-from lawful.losses.gan import HINGE, MINIMAX, NON_SATURATING, WASSERSTEIN, Game, gradient_penalty, r1_penalty
+from lawful.losses.gan import HINGE, MINIMAX, NON_SATURATING, WASSERSTEIN, GANLoss, gradient_penalty, r1_penalty
 from lawful.models import MLP
-from lawful.models.generative import GAN, CNNGANConfig, MLPGANConfig, cnn_gan, mlp_gan
-from lawful.models.generative.gan import unwrapped
-from lawful.models.generative.protocols import sample_labels
+from lawful.models.generative import GAN, cnn_gan, mlp_gan, sample_labels
 from lawful.optim import adamw
-from lawful.recipes.data import DataSpec, GenerativeData, GenerativeSplits
-from lawful.recipes.generative_eval import draw_labels, draw_samples
+from lawful.recipes.data import DataSpec, GenerativeSplits
+from lawful.recipes.generative import GenerativeRecipe, save_label_samples, save_samples_figure
 from lawful.recipes.model_size import check_parameter_count
-from lawful.training import MaxLength, OptimizerStep, Range, Run, TrainerConfig, TrainingSetup, validate
+from lawful.recipes.optimization import Decay, Fraction, NonNegative
+from lawful.recipes.supervised import HiddenDims
+from lawful.training import OptimizerStep, Run, TrainingSetup
 
-HIDDEN, STEPS, BATCH, RATE = (128, 32), 600, 128, 3e-3
+# ---------------------------------------------------------------- a classifier that judges samples
+
+_JUDGE_DIMS, _JUDGE_STEPS, _JUDGE_BATCH_SIZE, _JUDGE_LEARNING_RATE = (128, 32), 600, 128, 3e-3
 
 
 @dataclass(frozen=True)
 class FeatureClassifier:
-    """A small classifier of the training data, which is not trained on any sample."""
+    """A small classifier of the training data; its features compare samples with data."""
 
-    units: Standardize
-    below: nn.Module
-    """From examples in standard units to 32 features."""
-    last: nn.Module
-    """From features to classes."""
-    classes: int
+    normalizer: Standardize
+    backbone: nn.Module
+    """Maps standardized examples to 32 features."""
+    head: nn.Module
+    """Maps features to logits."""
+    num_classes: int
 
     @torch.no_grad()
     def features(self, x: Tensor) -> Tensor:
-        """What the last layer sees of examples."""
-        return self.below(self.units(x.float()).flatten(1))
+        """Returns the features before the last layer."""
+        return self.backbone(self.normalizer(x.float()).flatten(1))
 
-    def named(self, x: Tensor) -> Tensor:
-        """The class of each example."""
-        return self.last(self.features(x)).argmax(-1)
+    def predict(self, x: Tensor) -> Tensor:
+        """Returns the class of each example."""
+        return self.head(self.features(x)).argmax(-1)
 
-    def compared(self, x: Tensor, data: Tensor, *, labels: Tensor | None) -> dict[str, float]:
-        """Figures of samples beside data, and of their labels where these were asked for."""
-        seen = class_coverage(self.named(x), classes=self.classes)
-        found = {"classes covered": seen.covered}
-        if min(len(x), len(data)) > HIDDEN[-1]:
-            found["Fréchet distance in features"] = frechet_distance(self.features(x), self.features(data))
+    def metrics(self, x: Tensor, data: Tensor, *, labels: Tensor | None) -> dict[str, float]:
+        """Returns metrics of samples beside data, and the label accuracy of conditional samples."""
+        metrics = {"classes covered": class_coverage(self.predict(x), classes=self.num_classes).covered}
+        if min(len(x), len(data)) > _JUDGE_DIMS[-1]:
+            metrics["Fréchet distance of features"] = frechet_distance(self.features(x), self.features(data))
         if labels is not None:
-            found["of the label asked for"] = float((self.named(x) == labels).double().mean())
-        return found
+            metrics["label accuracy"] = float((self.predict(x) == labels).double().mean())
+        return metrics
 
 
-def judge(seen: GenerativeSplits, *, seed: int = 0) -> FeatureClassifier | None:
-    """Trains a classifier on the training data; none where they have no labels, or where their density is known."""
-    y = seen.train_labels
-    if y is None or seen.density is not None or len(seen.classes) < 2:
+def train_feature_classifier(splits: GenerativeSplits, *, seed: int = 0) -> FeatureClassifier | None:
+    """Trains a classifier on the training data; None without labels or with a known density."""
+    y = splits.train_labels
+    if y is None or splits.density is not None or len(splits.classes) < 2:
         return None
-    x = seen.train
-    units = Standardize((1,) * (x.dim() - 1) if x.dim() > 2 else x.shape[1:]).fit(x)
-    rows = units(x).flatten(1)
+    x, num_classes = splits.train, len(splits.classes)
+    normalizer = Standardize((1,) * (x.dim() - 1) if x.dim() > 2 else x.shape[1:]).fit(x)
+    rows = normalizer(x).flatten(1)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        model = MLP(rows.shape[1], len(seen.classes), hidden_dims=HIDDEN)
-        optimizer = adamw(model.parameters(), lr=RATE)
-        for _ in range(STEPS):
-            some = torch.randint(len(rows), (BATCH,))
+        model = MLP(rows.shape[1], num_classes, hidden_dims=_JUDGE_DIMS)
+        optimizer = adamw(model.parameters(), lr=_JUDGE_LEARNING_RATE)
+        for _ in range(_JUDGE_STEPS):
+            some = torch.randint(len(rows), (_JUDGE_BATCH_SIZE,))
             optimizer.zero_grad()
-            cross_entropy(model(rows[some]), y[some]).backward()
+            F.cross_entropy(model(rows[some]), y[some]).backward()
             optimizer.step()
-    layers = [*model.eval().requires_grad_(False).layers]
-    return FeatureClassifier(units, nn.Sequential(*layers[:-1]), layers[-1], len(seen.classes))
+    model.eval().requires_grad_(False)
+    *hidden, head = model.layers
+    backbone = nn.Sequential(*(module for layer in hidden for module in (layer, nn.ReLU())))
+    return FeatureClassifier(normalizer, backbone, head, num_classes)
 
 
-GAMES: dict[str, Game] = {
+# ---------------------------------------------------------------- the recipe
+
+_GAN_LOSSES: dict[str, GANLoss] = {
     "minimax": MINIMAX,
     "non-saturating": NON_SATURATING,
     "wasserstein": WASSERSTEIN,
     "hinge": HINGE,
 }
-MOST, NEIGHBOURS = 2000, 5
-"""How many samples figures are measured on, and how far the balls reach that tell what is covered."""
-POINTS: dict[str, Any] = {
-    "hidden": (128, 128, 128),
-    "penalty": 0.1,
-    "steps": 6000,
-    "batch": 256,
-    "learning_rate": 1e-3,
-}
-IMAGES: dict[str, Any] = {"hidden": (256, 256), "penalty": 1.0, "steps": 4000, "batch": 64, "learning_rate": 5e-4}
-"""What rows of numbers, and images and series, have unless it is said; chosen on a part of the training data."""
-SHOWN = ("Fréchet distance in features", "modes covered", "mmd")
-"""Figures that are told of the training data and of a Gaussian too."""
-
-Width = Annotated[int, Range(1, 10**4)]
-NotNegative = Annotated[float, Range(0, 1e6)]
+_MAX_SAMPLES, _NUM_NEIGHBORS = 2000, 5
+_BASELINE_METRICS = ("Fréchet distance of features", "modes covered", "mmd")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Played(TrainingSetup):
-    """A training of two players, with the data that they play over."""
+class MLPGANSpec(Config, Tagged):
+    """Fully connected generator and critic."""
 
-    parts: GenerativeSplits
+    name: ClassVar[str] = "mlp"
+
+    hidden_dims: Annotated[HiddenDims, MaxLength(20)] = ()
+    """Width of each hidden layer. Defaults to 128 128 128 for vectors and 256 256 for images and series."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GANRecipe:
-    """Train a generator and a critic against each other, and report how much of the data samples cover."""
+class CNNGANSpec(Config, Tagged):
+    """Convolutional generator and critic, for images and series."""
+
+    name: ClassVar[str] = "cnn"
+
+    channels: Annotated[int, Range(1, 10**4)] = 32
+    """Channels after the critic's first convolution; each downsampling doubles them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GANRecipe(GenerativeRecipe):
+    """Train a generative adversarial network, and measure how well its samples cover the data."""
 
     name: ClassVar[str] = "gan"
 
-    model: Literal["mlp", "cnn"] = "mlp"
-    """Both players as perceptrons, or, for images and series, as convolutional networks."""
-    latent: Annotated[int, Range(1, 10**4)] = 16
-    """The size of the noise that a sample is made of."""
-    hidden: Annotated[tuple[Width, ...], MaxLength(20)] = ()
-    """mlp: the width of each hidden layer, of both players; by default what suits points, or images and series."""
-    width: Width = 32
-    """cnn: the channels after the critic's first convolution; each halving doubles them."""
-    game: Literal["non-saturating", "minimax", "wasserstein", "hinge"] = "non-saturating"
-    """What the players lower."""
-    penalty: NotNegative | None = None
-    """How strongly the critic is kept smooth: at the data, or, in the game wasserstein, at slope 1 between both."""
+    model: MLPGANSpec | CNNGANSpec = field(default_factory=MLPGANSpec)
+    """Architecture of generator and critic."""
+    data: Annotated[str, MaxLength(4096)] = "ring"
+    latent_dim: Annotated[int, Range(1, 10**4)] = 16
+    """Dimension of the generator's noise."""
+    gan_loss: Literal["non-saturating", "minimax", "wasserstein", "hinge"] = "non-saturating"
+    """Loss of generator and critic."""
+    gradient_penalty: Annotated[float, Range(0, 1e6)] | None = None
+    """Weight of the gradient penalty: WGAN-GP for wasserstein, else R1. Defaults to 0.1 for vectors, 1 for images."""
     conditional: bool = False
-    """Whether both players are told the labels of the data."""
-    spectral: bool = False
-    """Whether each layer of the critic is divided by its largest singular value."""
-    steps: Annotated[int, Range(1, 10**8)] | None = None
-    """How often both players move."""
-    batch: Annotated[int, Range(2, 10**6)] | None = None
-    """Observations, and samples, in a step."""
-    learning_rate: Annotated[float, Range(0, 1)] | None = None
-    """The length of the generator's steps."""
-    critic_rate: Annotated[float, Range(0, 1)] = 1e-3
-    """The length of the critic's."""
-    average: Annotated[float, Range(0, 0.9999999)] = 0.995
-    """The decay of a moving average of the weights, which is what is kept: the players circle, their mean does less."""
-    given: GenerativeData = field(default_factory=partial(GenerativeData, data="ring"))
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
+    """Condition generator and critic on the labels."""
+    spectral_norm: bool = False
+    """Apply spectral normalization to the critic."""
+    critic_learning_rate: Annotated[float, Range(0, 1)] = 1e-3
+    """Learning rate of the critic."""
+    weight_decay: NonNegative = 0.0
+    betas: tuple[Decay, Decay] | None = (0.5, 0.99)
+    schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "constant"
+    warmup_ratio: Fraction = 0.0
+    ema_decay: Decay = 0.995
 
-    def __post_init__(self) -> None:
-        validate(self)
-
-    def suited(self, form: DataSpec) -> GANRecipe:
-        """Fills in what was left to the data."""
-        suits = POINTS if len(form.shape) == 1 else IMAGES
-        return replace(self, **{name: value for name, value in suits.items() if getattr(self, name) in (None, ())})
-
-    def training(self) -> Played:
-        """Reads the data and builds both players."""
-        parts = self.given.parts()
-        return self.suited(parts.form).playing(parts)
-
-    def playing(self, parts: GenerativeSplits) -> Played:
-        """Builds both players; everything is said by now."""
-        if self.conditional and parts.train_labels is None:
-            raise ValueError("a conditional model wants labels: the data have none")
-        if (least := min(len(parts.held_out), len(parts.test))) < 2:
-            raise ValueError(f"samples are compared with at least 2 observations of each part: one has {least}")
-        labels, levels = parts.train_labels if self.conditional else None, parts.dequantizer
-        model = self.built(parts.form).fit_normalizer(parts.train, labels=labels)
+    def setup(self) -> TrainingSetup[GenerativeSplits]:
+        """Loads the observations and builds generator and critic."""
+        splits = self.load_splits()
+        if self.conditional and splits.train_labels is None:
+            raise ValueError(f"conditional=True needs labels, {self.data} has none")
+        if (smallest := min(len(splits.held_out), len(splits.test))) < 2:
+            raise ValueError(f"every split needs at least 2 observations to compare samples with, got {smallest}")
+        recipe = self._resolved(splits.spec)
+        labels, levels = splits.train_labels if self.conditional else None, splits.dequantizer
+        model = recipe._build(splits.spec).fit_normalizer(splits.train, labels=labels)
         if levels is not None:
-            model.within(levels.low, levels.high)
-        tensors = (parts.train,) if labels is None else (parts.train, labels)
-        batches = ShuffledBatches(*tensors, batch_size=min(self.batch or 1, len(parts.train)), seed=self.engine.seed)
-        steps = self.steps or 1
-        faster = partial(adamw, beta1=0.5, beta2=0.99, decay=0.0)
-        players = (("critic", self.criticised, model.critic_net, self.critic_rate),)
-        players += (("generator", self.generated, model.generator, self.learning_rate or 0.0),)
-        turns = [
-            OptimizerStep(objective=objective, optimizer=faster(player.parameters(), lr=rate), name=name)
-            for name, objective, player, rate in players
-        ]
-        return Played(
-            model=model,
-            turns=turns,
-            batches=batches,
-            steps=steps,
-            evaluate=partial(self.evaluated, parts=parts),
-            every=max(1, steps // 20),
-            watch="mmd",
-            average=self.average or None,
-            claims=partial(self.claims, parts=parts),
-            described=parts.described,
-            fingerprint=parts.fingerprint,
-            notes=parts.notes,
-            parts=parts,
+            model.set_normalizer_range(levels.low, levels.high)
+        return recipe.generative_setup(
+            model,
+            splits,
+            optimizer_steps=partial(recipe._optimizer_steps, model),
+            evaluate=partial(_evaluate, splits=splits),
+            claims=partial(self._claims, observation_shape=splits.shape),
+            labels=labels,
+            monitor="mmd",
+            dequantize=False,
         )
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run, before its weights are put in."""
-        form = DataSpec.described(facts)
-        return self.suited(form).built(form)
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the model of a run, without its weights."""
+        spec = DataSpec.from_config(model_config)
+        return self._resolved(spec)._build(spec)
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Measures samples against the test, beside the training data and a Gaussian."""
-        if not isinstance(training, Played) or not isinstance(training.model, GAN):
-            return {}
-        parts, model = training.parts, training.model.eval()
-        n = min(MOST, 4 * len(parts.test))
-        labels = sample_labels(n, model.frequencies, seed=self.engine.seed, stream=1, first=0)
-        drawn = model.sample(n, self.engine.seed, labels=labels).cpu()
-        flat = parts.train.flatten(1).double()
-        normal = Gaussian(flat.mean(0), flat.T.cov() + 1e-9 * torch.eye(flat.shape[1], dtype=torch.float64))
-        kinds = {
-            "samples": (drawn, labels),
-            "training data": (parts.train[:MOST], parts.train_labels if self.conditional else None),
-            "a Gaussian": (normal.sample(n), None),
+    def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
+        """Compares samples with the test split, beside the training data and a Gaussian."""
+        splits, model = setup.data, _as_gan(setup.model).eval()
+        n = min(_MAX_SAMPLES, 4 * len(splits.test))
+        labels = sample_labels(n, model.frequencies, seed=self.seed, stream=1, first=0)
+        samples = model.sample(n, self.seed, labels=labels).cpu()
+        rows = splits.train.flatten(1).double()
+        gaussian = gaussian_density(rows.mean(0), rows.T.cov() + 1e-9 * torch.eye(rows.shape[1], dtype=torch.float64))
+        compared = {
+            "samples": (samples, labels),
+            "training data": (splits.train[:_MAX_SAMPLES], splits.train_labels if self.conditional else None),
+            "Gaussian": (gaussian.sample(n, seed=0), None),
         }
-        seen_by = judge(parts)
-        found = {name: self.compared(*kind, parts, seen_by) for name, kind in kinds.items()}
-        draw_samples(run, model, parts, seed=self.engine.seed)
-        if self.conditional and len(parts.shape) > 1:
-            draw_labels(run, model, parts, seed=self.engine.seed)
-        watched = [name for name in SHOWN if name in found["samples"]]
+        classifier = train_feature_classifier(splits)
+        metrics = {name: _sample_metrics(*pair, splits, classifier) for name, pair in compared.items()}
+        save_samples_figure(run, model, splits, seed=self.seed)
+        if self.conditional and len(splits.shape) > 1:
+            save_label_samples(run, model, splits, seed=self.seed)
+        shown = [name for name in _BASELINE_METRICS if name in metrics["samples"]]
         return {
-            "test": {name: {"value": value} for name, value in found["samples"].items()},
-            "baselines": {f"{kind}, {name}": found[kind][name] for kind in (*kinds,)[1:] for name in watched},
-            "floor (training data)": found["training data"],
-            "baseline (a Gaussian)": found["a Gaussian"],
-            "examples": parts.counts,
+            "test": {name: {"value": value} for name, value in metrics["samples"].items()},
+            "baselines": {
+                f"{kind}, {name}": metrics[kind][name] for kind in ("training data", "Gaussian") for name in shown
+            },
+            "metrics of the training data": metrics["training data"],
+            "metrics of a Gaussian": metrics["Gaussian"],
+            "examples": splits.counts,
             "parameters": sum(p.numel() for p in model.parameters()),
-            "warnings": list(parts.notes),
+            "warnings": list(splits.warnings),
         }
 
-    # ------------------------------------------------------------ the players
+    def _resolved(self, spec: DataSpec) -> GANRecipe:
+        """The recipe with the options for vectors, or for images and series."""
+        vectors, model = len(spec.shape) == 1, self.model
+        if isinstance(model, MLPGANSpec) and not model.hidden_dims:
+            model = MLPGANSpec(hidden_dims=(128, 128, 128) if vectors else (256, 256))
+        recipe = replace(self, model=model).with_defaults(
+            gradient_penalty=0.1 if vectors else 1.0,
+            batch_size=256 if vectors else 64,
+            learning_rate=1e-3 if vectors else 5e-4,
+        )
+        return recipe if recipe.epochs else recipe.with_defaults(steps=6000 if vectors else 4000)
 
-    def built(self, form: DataSpec) -> GAN:
-        """Both players, for data of a form."""
-        check_parameter_count([partial(self.sized, form)])
-        return self.sized(form)
+    def _build(self, spec: DataSpec) -> GAN:
+        check_parameter_count([partial(self._build_gan, spec)])
+        return self._build_gan(spec)
 
-    def sized(self, form: DataSpec) -> GAN:
-        wrap = spectral_norm if self.spectral else unwrapped
-        facts = {
-            "shape": form.shape,
-            "latent": self.latent,
-            "classes": len(form.classes) if self.conditional else 0,
-            "output": identity if form.dequantizer is None else torch.tanh,
-        }
-        if self.model == "cnn":
-            if len(form.shape) not in (2, 3):
-                raise ValueError(f"a cnn takes images or series: these have shape {form.shape}; model mlp takes them")
-            return cnn_gan(CNNGANConfig(**facts, width=self.width), wrap=wrap)
-        return mlp_gan(MLPGANConfig(**facts, hidden=self.hidden), wrap=wrap)
+    def _build_gan(self, spec: DataSpec) -> GAN:
+        wrap_critic = spectral_norm if self.spectral_norm else None
+        num_classes = len(spec.classes) if self.conditional else 0
+        output_activation = identity if spec.dequantizer is None else torch.tanh
+        if isinstance(self.model, CNNGANSpec):
+            if len(spec.shape) not in (2, 3):
+                raise ValueError(f"model cnn needs images or series, got shape {spec.shape}: use model mlp")
+            return cnn_gan(
+                spec.shape,
+                latent_dim=self.latent_dim,
+                channels=self.model.channels,
+                num_classes=num_classes,
+                output_activation=output_activation,
+                wrap_critic=wrap_critic,
+            )
+        return mlp_gan(
+            spec.shape,
+            latent_dim=self.latent_dim,
+            hidden_dims=self.model.hidden_dims,
+            num_classes=num_classes,
+            output_activation=output_activation,
+            wrap_critic=wrap_critic,
+        )
 
-    def criticised(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The critic's loss, with the penalty on its slope."""
-        player, labels = of(model), batch[1] if len(batch) > 1 else None
-        real, critic = player.inputs(batch[0]), partial(player.critic_scores, labels=labels)
+    def _optimizer_steps(self, model: GAN, steps: int) -> list[OptimizerStep]:
+        critic = replace(self, learning_rate=self.critic_learning_rate).optimizer_step(
+            model.critic, self._critic_loss, steps=steps, params=model.critic.parameters()
+        )
+        generator = self.optimizer_step(
+            model.generator, self._generator_loss, steps=steps, params=model.generator.parameters()
+        )
+        return [replace(critic, name="critic"), replace(generator, name="generator")]
+
+    def _critic_loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Loss of the critic with its gradient penalty."""
+        gan, labels = _as_gan(model), batch[1] if len(batch) > 1 else None
+        real, critic = gan.normalizer(batch[0]), partial(gan.critic_scores, labels=labels)
         with torch.no_grad():
-            fake = player.generate(torch.randn(len(real), self.latent).to(real), labels=labels)
+            fake = gan.generate(torch.randn(len(real), self.latent_dim).to(real), labels=labels)
         both = None if labels is None else torch.cat([labels, labels])
-        scores = player.critic_scores(torch.cat([real, fake]), labels=both)
-        loss = GAMES[self.game].critic(scores[: len(real)], scores[len(real) :])
-        if not self.penalty:
+        scores = gan.critic_scores(torch.cat([real, fake]), labels=both)
+        loss = _GAN_LOSSES[self.gan_loss].critic(scores[: len(real)], scores[len(real) :])
+        if not self.gradient_penalty:
             return {"loss": loss}
-        if self.game == "wasserstein":
-            slope = gradient_penalty(critic, real, fake, torch.rand(len(real)).to(real))
+        if self.gan_loss == "wasserstein":
+            penalty = gradient_penalty(critic, real, fake, torch.rand(len(real)).to(real))
         else:
-            slope = r1_penalty(critic, real)
-        return {"loss": loss + self.penalty * slope, "slope": slope}
+            penalty = r1_penalty(critic, real)
+        return {"loss": loss + self.gradient_penalty * penalty, "gradient_penalty": penalty}
 
-    def generated(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The generator's loss."""
-        player, labels = of(model), batch[1] if len(batch) > 1 else None
-        z = torch.randn(len(batch[0]), self.latent).to(batch[0])
-        return GAMES[self.game].generator(player.critic_scores(player.generate(z, labels=labels), labels=labels))
+    def _generator_loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        gan, labels = _as_gan(model), batch[1] if len(batch) > 1 else None
+        z = torch.randn(len(batch[0]), self.latent_dim).to(batch[0])
+        scores = gan.critic_scores(gan.generate(z, labels=labels), labels=labels)
+        return _GAN_LOSSES[self.gan_loss].generator(scores)
 
-    # ------------------------------------------------------------ what came of it
-
-    def evaluated(self, model: nn.Module, parts: GenerativeSplits) -> dict[str, float]:
-        """How far samples are from data that were not trained on."""
-        data = parts.held_out[:MOST]
-        drawn = of(model).sample(min(MOST, len(data))).cpu()
-        return {"mmd": self.distance(drawn, data)}
-
-    def distance(self, x: Tensor, data: Tensor) -> float:
-        rows = data.flatten(1)
-        return mmd(x.flatten(1), rows, kernel=partial(gaussian_kernel, width=median_width(rows) / 4))
-
-    def compared(
-        self, x: Tensor, labels: Tensor | None, parts: GenerativeSplits, seen_by: FeatureClassifier | None
-    ) -> dict[str, float]:
-        """Figures of samples beside the test: small distances, and how much is covered."""
-        x, data = x.reshape(-1, *parts.shape), parts.test[:MOST]
-        found = {} if seen_by is None else seen_by.compared(x, data, labels=None if labels is None else labels[:MOST])
-        found["mmd"] = self.distance(x.to(data), data)
-        if min(len(x), len(data)) > NEIGHBOURS:
-            near = neighbor_coverage(data.flatten(1), x.flatten(1), k=NEIGHBOURS)
-            found |= {"precision": near.precision, "coverage": near.coverage}
-        if min(len(x), len(data)) > data[0].numel():
-            found["Fréchet distance"] = frechet_distance(x.flatten(1), data.flatten(1))
-        if isinstance(parts.density, Mixture) and len(parts.density.weights) <= 64:
-            scale = float(parts.density.covariances[0].diagonal().max().sqrt())
-            modes = mode_coverage(x.flatten(1), parts.density.means, scale=scale)
-            found |= {"modes covered": modes.covered, "samples in a mode": modes.good}
-            if modes.good:
-                found["KL over modes"] = modes.divergence()
-        return found
-
-    def claims(self, model: nn.Module, parts: GenerativeSplits) -> Iterator[Claim]:
-        """What the players are to keep: examples do not mix."""
-        example = shape(" ".join(map(str, ("b", *parts.shape))))
+    def _claims(self, model: nn.Module, observation_shape: tuple[int, ...]) -> Iterator[Claim]:
+        """Generator and critic treat examples independently."""
         if not self.conditional:
-            yield Claim(batch_independence(), of(model).critic_scores, example, name="critic")
-            yield Claim(batch_independence(), of(model).generate, shape(f"b {self.latent}"), name="generator")
+            gan, example = _as_gan(model), shape(" ".join(map(str, ("b", *observation_shape))))
+            yield Claim(batch_independence(), gan.critic_scores, example, name="critic")
+            yield Claim(batch_independence(), gan.generate, shape(f"b {self.latent_dim}"), name="generator")
 
 
-def of(model: nn.Module) -> GAN:
-    """The model as what it is."""
+def _evaluate(model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
+    """Maximum mean discrepancy between samples and held-out observations."""
+    data = splits.held_out[:_MAX_SAMPLES]
+    samples = _as_gan(model).sample(min(_MAX_SAMPLES, len(data)), seed=0).cpu()
+    return {"mmd": _mmd(samples, data)}
+
+
+def _mmd(x: Tensor, data: Tensor) -> float:
+    rows = data.flatten(1)
+    return mmd(x.flatten(1), rows, kernel=partial(gaussian_kernel, width=median_width(rows) / 4))
+
+
+def _sample_metrics(
+    x: Tensor, labels: Tensor | None, splits: GenerativeSplits, classifier: FeatureClassifier | None
+) -> dict[str, float]:
+    """Distances between samples and the test split, and coverage."""
+    x, data = x.reshape(-1, *splits.shape), splits.test[:_MAX_SAMPLES]
+    metrics: dict[str, float] = {}
+    if classifier is not None:
+        metrics |= classifier.metrics(x, data, labels=None if labels is None else labels[:_MAX_SAMPLES])
+    metrics["mmd"] = _mmd(x.to(data), data)
+    if min(len(x), len(data)) > _NUM_NEIGHBORS:
+        neighbors = neighbor_coverage(data.flatten(1), x.flatten(1), k=_NUM_NEIGHBORS)
+        metrics |= {"precision": neighbors.precision, "coverage": neighbors.coverage}
+    if min(len(x), len(data)) > data[0].numel():
+        metrics["Fréchet distance"] = frechet_distance(x.flatten(1), data.flatten(1))
+    if isinstance(splits.density, GaussianMixture) and len(splits.density.weights) <= 64:
+        scale = float(splits.density.covariances[0].diagonal().max().sqrt())
+        modes = mode_coverage(x.flatten(1), splits.density.means, scale=scale)
+        metrics |= {"modes covered": modes.covered, "samples near a mode": modes.good}
+        if modes.good:
+            metrics["KL over modes"] = modes.divergence()
+    return metrics
+
+
+def _as_gan(model: nn.Module) -> GAN:
     if not isinstance(model, GAN):
-        raise TypeError(f"a GAN was wanted: got {type(model).__name__}")
+        raise TypeError(f"expected a GAN, got {type(model).__name__}")
     return model

@@ -1,87 +1,81 @@
-"""Formulas to learn: what a network that is laid out well shows the structure of.
-
-Modular: networks that learn formulas with few and short connections, so that their parts can be seen.
-"""
+"""Brain-inspired modular training: networks with few and short connections, on formulas with known structure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from lawful._json import MaxLength, Range
 from lawful.data import Batch, SequentialBatches, fingerprint
 from lawful.inference import Ensemble
-from lawful.inference.ensemble import mean
+from lawful.inference.ensemble import mean_values
 from lawful.inference.metrics.intervals import bootstrap
 from lawful.laws import Claim, batch_independence, shape
-from lawful.losses.regression import squared_error
-from lawful.losses.regularization import affine_layers, on_a_grid, on_a_line
-from lawful.models import MLP, MLPConfig, SpatialMLP
-from lawful.optim import adamw
+from lawful.losses.regularization import affine_layers, grid_positions, line_positions
+from lawful.models import MLP, SpatialMLP
 from lawful.probe import figures
 from lawful.recipes.model_size import check_parameter_count
-from lawful.training import MaxLength, OptimizerStep, Range, Run, TrainerConfig, TrainingSetup, seeded, validate
+from lawful.recipes.optimization import NonNegative, OptimizationConfig, PositiveInt
+from lawful.training import Recipe, Run, TrainingSetup
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormulaTask:
-    """A formula to learn, and how its authors trained it."""
+    """Formulas to learn, and the settings of the paper."""
 
-    inputs: int
+    in_dim: int
     formulas: tuple[str, ...]
     values: Callable[[Tensor], tuple[Tensor, ...]]
-    """From the columns to the values of the formulas."""
-    hidden: tuple[int, ...] = (20, 20)
-    rise: float = 10.0
-    """By how much the penalty counts more from a quarter of the steps on."""
-    fall: float = 10.0
-    """By how much it counts less from three quarters on."""
+    """Maps the input columns to the values of the formulas."""
+    hidden_dims: tuple[int, ...] = (20, 20)
+    increase: float = 10.0
+    """Factor of the penalty after a quarter of the steps."""
+    decrease: float = 10.0
+    """Divisor of the penalty after three quarters of the steps."""
     published: float
-    """The test loss that the authors got, with one seed and 100 test examples."""
+    """Test loss of the paper, with one seed and 100 test examples."""
 
 
 TASKS: Mapping[str, FormulaTask] = {
     "independence": FormulaTask(
-        inputs=4,
+        in_dim=4,
         formulas=("(a + c)³", "b² + sin πd"),
         values=lambda x: ((x[0] + x[2]) ** 3, x[1] ** 2 + (torch.pi * x[3]).sin()),
         published=7.4e-3,
     ),
     "feature-sharing": FormulaTask(
-        inputs=3,
+        in_dim=3,
         formulas=("a²", "a² + b²", "a² + b² + c²"),
         values=lambda x: tuple(x.square().cumsum(0)),
         published=8.5e-5,
     ),
     "compositionality": FormulaTask(
-        inputs=4,
+        in_dim=4,
         formulas=("√((a - b)² + (c - d)²)",),
         values=lambda x: (torch.hypot(x[0] - x[1], x[2] - x[3]),),
-        hidden=(20, 20, 20, 20),
-        rise=3.0,
-        fall=1.0,
+        hidden_dims=(20, 20, 20, 20),
+        increase=3.0,
+        decrease=1.0,
         published=1.3e-3,
     ),
 }
-"""The three formulas of the paper."""
+"""The three tasks of the paper."""
+
+_NUM_TEST_EXAMPLES = 10_000
+_CONNECTION_THRESHOLD = 0.01
+"""Smallest size of a connection, relative to the largest weight of its layer."""
 
 
-TESTS = 10_000
-"""The number of test examples."""
-SEEN = 0.01
-"""How large a weight is, relative to the largest of its layer, to count as a connection."""
-
-Width = Annotated[int, Range(1, 10**4)]
-NotNegative = Annotated[float, Range(0, 1e30)]
-
-
-class Counting(SpatialMLP):
-    """A laid-out network that knows how many steps it has been trained for: swaps and the penalty depend on it."""
+class CountingSpatialMLP(SpatialMLP):
+    """A `SpatialMLP` that counts training steps: swaps and the penalty depend on them."""
 
     steps: Tensor
 
@@ -90,170 +84,152 @@ class Counting(SpatialMLP):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Watched(TrainingSetup):
-    """A training that remembers the model before its first step, and its examples."""
+@dataclass(frozen=True)
+class ModularData:
+    """The network before training, and the examples."""
 
-    before: Counting
+    initial_model: CountingSpatialMLP
     train: Batch
     test: Batch
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModularRecipe:
-    """Train a network on a formula so that few and short connections are left: Brain-Inspired Modular Training."""
+class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
+    """Train a network on a formula with few and short connections: Brain-Inspired Modular Training."""
 
     name: ClassVar[str] = "modular"
 
     task: Literal["independence", "feature-sharing", "compositionality"] = "independence"
-    """(a + c)³ and b² + sin πd, which share nothing; a², a² + b² and a² + b² + c²; or the distance of two points."""
-    hidden: Annotated[tuple[Width, ...] | None, MaxLength(100)] = None
-    """The width of each hidden layer; by default that of the paper, 20 in two layers or in four."""
-    steps: Annotated[int, Range(1, 10**8)] = 20_000
-    """The number of steps, each on all examples."""
-    examples: Annotated[int, Range(1, 10**7)] = 100
-    """The number of training examples, drawn evenly from -1 to 1."""
-    learning_rate: NotNegative = 2e-3
-    """The length of a step."""
-    penalty: NotNegative = 1e-3
-    """The factor of the penalty in the first quarter of the steps; it is raised for the half that follows."""
-    swap: Annotated[int, Range(0, 10**8)] = 200
-    """Steps from one round of swaps to the next; 0 for none."""
-    most: Annotated[int, Range(1, 10**4)] = 5
-    """How many units of a layer, those with the largest weights, look for another place in a round."""
-    places: Literal["line", "grid"] = "line"
-    """How the units of a layer are placed."""
-    gap: Annotated[float, Range(0, 1e6)] = 0.1
-    """How far a layer is above the one before; layers are 1 wide."""
-    order: Annotated[float, Range(1, 1e6)] = 1.0
-    """The exponent of the distance: 2 is the Euclidean one, 1 that of the paper's code."""
-    seeds: Annotated[int, Range(1, 100)] = 1
-    """How many networks, each with first weights and examples of its own; what they say is averaged."""
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
+    """(a + c)³ and b² + sin πd; a², a² + b² and a² + b² + c²; or the distance of two points."""
+    hidden_dims: Annotated[tuple[Annotated[int, Range(1, 10**4)], ...] | None, MaxLength(100)] = None
+    """Width of each hidden layer. Defaults to that of the paper: 20, in two or four layers."""
+    num_examples: Annotated[int, Range(1, 10**7)] = 100
+    """Number of training examples, uniform in [-1, 1]. Each step uses all of them."""
+    locality_penalty: NonNegative = 1e-3
+    """Weight of the penalty on long connections in the first quarter of the steps; it rises afterwards."""
+    swap_every: Annotated[int, Range(0, 10**8)] = 200
+    """Steps between swaps of units; 0 disables."""
+    swap_candidates: Annotated[int, Range(1, 10**4)] = 5
+    """Units per layer that try other positions at a swap, those with the largest weights."""
+    layout: Literal["line", "grid"] = "line"
+    """Positions of the units of a layer."""
+    layer_gap: Annotated[float, Range(0, 1e6)] = 0.1
+    """Distance between layers; a layer has width 1."""
+    distance_order: Annotated[float, Range(1, 1e6)] = 1.0
+    """Exponent of the distance; 2 is Euclidean, 1 is that of the paper's code."""
+    num_members: Annotated[int, Range(1, 100)] = 1
+    """Number of networks in the ensemble, with consecutive seeds."""
+    steps: PositiveInt | None = 20_000
+    learning_rate: NonNegative | None = 2e-3
+    weight_decay: NonNegative = 0.0
+    schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "constant"
 
     def __post_init__(self) -> None:
-        validate(self)
-        if self.swap and self.engine.parallel == "sharded":
-            raise ValueError("swaps want whole weights: parallel is data, or swap is 0: got sharded")
+        super().__post_init__()
+        if self.swap_every and self.parallel == "sharded":
+            raise ValueError("swaps need complete weights: use parallel=data or swap_every=0")
 
-    def training(self) -> Watched:
+    def setup(self) -> TrainingSetup[ModularData]:
         """Draws the examples and builds the network."""
-        model = self.built()
-        train, test = self.drawn()
-        optimizer = adamw(model.parameters(), lr=self.learning_rate, weight_decay=0.0)
+        check_parameter_count([self._build_network])
+        model = self._build_network()
+        train, test = self._draw_examples()
+        steps = self.num_steps(1)
+        step = self.optimizer_step(model, partial(self._loss, steps=steps), steps=steps, params=model.parameters())
 
-        def constrain(model: nn.Module) -> None:
-            if not isinstance(model, Counting):
-                raise TypeError(f"a laid-out network was wanted: got {type(model).__name__}")
-            model.steps += 1
-            if self.swap and int(model.steps) % self.swap == 0:
-                model.swap(most=self.most, optimizer=optimizer)
+        def swap(model: nn.Module) -> None:
+            network = _spatial(model)
+            network.steps += 1
+            if self.swap_every and int(network.steps) % self.swap_every == 0:
+                network.swap(max_swaps=self.swap_candidates, optimizer=step.optimizer)
 
-        return Watched(
+        return TrainingSetup(
             model=model,
-            turns=[OptimizerStep(objective=self.objective, optimizer=optimizer)],
-            batches=SequentialBatches(*train, size=self.examples),
-            steps=self.steps,
-            evaluate=lambda model: self.evaluated(model, test),
-            every=max(1, min(200, self.steps // 10)),
-            watch=None,
-            constrain=constrain,
-            claims=self.claims,
-            fingerprint=fingerprint(*train, *test),
-            before=deepcopy(model),
-            train=train,
-            test=test,
+            optimizer_steps=[step],
+            batches=SequentialBatches(*train, batch_size=self.num_examples),
+            steps=steps,
+            evaluate=partial(_evaluate, test=test),
+            eval_every=max(1, min(200, steps // 10)),
+            monitor=None,
+            constrain=swap,
+            ema_decay=self.ema_decay or None,
+            grad_accumulation_steps=self.grad_accumulation_steps,
+            claims=self._claims,
+            data_fingerprint=fingerprint(*train, *test),
+            data=ModularData(deepcopy(model), train, test),
         )
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Draws the network before and after, and returns its losses beside the published one."""
-        if not isinstance(training, Watched):
-            return {}
-        before, after = training.before.cpu(), training.model.cpu()
-        losses = self.tested(after, training.test)
-        if not isinstance(after, Counting):  # an ensemble, whose members have been drawn
+    def finish(self, run: Run, setup: TrainingSetup[ModularData]) -> Mapping[str, Any]:
+        """Plots the network before and after training, and returns its losses beside the published one."""
+        before, after = setup.data.initial_model.cpu(), setup.model.cpu()
+        losses = self._test_losses(after, setup.data.test)
+        if not isinstance(after, CountingSpatialMLP):  # an ensemble: its members have figures of their own
             return losses
-        drawn = [self.network(model, title) for model, title in ((before, "before"), (after, "after"))]
-        figures.save(figures.laid_out(*drawn, places=after.places), run.figures / "network.png")
+        networks = [self._network_figure(model, title) for model, title in ((before, "before"), (after, "after"))]
+        figures.save(figures.network_diagram(*networks, positions=after.places), run.figures / "network.png")
         with torch.no_grad():
-            x, y = training.train
+            x, y = setup.data.train
             return {
-                "train loss": float(squared_error(after(x), y)),
+                "train loss": float(F.mse_loss(after(x), y)),
                 **losses,
                 "penalty": {"before": float(before.locality()), "after": float(after.locality())},
-                "connections": {"before": connections(before), "after": connections(after)},
+                "connections": {"before": count_connections(before), "after": count_connections(after)},
             }
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run, before its weights are put in."""
-        check_parameter_count([self.sized], copies=self.seeds)
-        return self.combined([self.sized() for _ in range(self.seeds)])
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the model of a run, without its weights."""
+        check_parameter_count([self._build_network], copies=self.num_members)
+        return self.combine([self._build_network() for _ in range(self.num_members)])
 
-    def members(self) -> list[ModularRecipe]:
-        """The recipes of the members; none where there is one network only."""
-        return [] if self.seeds == 1 else seeded(replace(self, seeds=1), self.seeds)
+    def ensemble_members(self) -> Sequence[ModularRecipe]:
+        """Returns the recipes of the members of an ensemble, or nothing for one network."""
+        return [] if self.num_members == 1 else replace(self, num_members=1).with_seeds(self.num_members)
 
-    def combined(self, models: Sequence[nn.Module]) -> nn.Module:
-        """Makes one model of the members of an ensemble."""
-        return models[0] if len(models) == 1 else Ensemble(models, average=mean)
+    def combine(self, models: Sequence[nn.Module]) -> nn.Module:
+        """Combines the members of an ensemble."""
+        return models[0] if len(models) == 1 else Ensemble(models, average=mean_values)
 
-    # ------------------------------------------------------------ the parts
-
-    def built(self) -> Counting:
-        """The network with its units at their first places."""
-        check_parameter_count([self.sized])
-        return self.sized()
-
-    def sized(self) -> Counting:
+    def _build_network(self) -> CountingSpatialMLP:
         task = TASKS[self.task]
-        hidden = task.hidden if self.hidden is None else self.hidden
-        sizes = MLPConfig(d_in=task.inputs, d_out=len(task.formulas), hidden=hidden, activation=nn.functional.silu)
-        place = on_a_line if self.places == "line" else on_a_grid
-        return Counting(MLP(sizes), place=place, gap=self.gap, order=self.order)
+        hidden_dims = task.hidden_dims if self.hidden_dims is None else self.hidden_dims
+        mlp = MLP(task.in_dim, len(task.formulas), hidden_dims=hidden_dims, activation=F.silu)
+        place = line_positions if self.layout == "line" else grid_positions
+        return CountingSpatialMLP(mlp, place=place, gap=self.layer_gap, order=self.distance_order)
 
-    def drawn(self) -> tuple[Batch, Batch]:
-        """Examples to train on and to test with; those of a seed are the ones that the authors' code draws."""
+    def _draw_examples(self) -> tuple[Batch, Batch]:
+        """Training and test examples, the same as those of the paper's code for a seed."""
         task = TASKS[self.task]
-        random = np.random.RandomState(self.engine.seed % 2**32)
-        x = 2 * torch.from_numpy(random.rand(self.examples + TESTS, task.inputs)) - 1
+        random = np.random.RandomState(self.seed % 2**32)
+        x = 2 * torch.from_numpy(random.rand(self.num_examples + _NUM_TEST_EXAMPLES, task.in_dim)) - 1
         y = torch.stack(task.values(x.T), dim=1)
-        (x, x_test), (y, y_test) = (part.float().split([self.examples, TESTS]) for part in (x, y))
+        sizes = [self.num_examples, _NUM_TEST_EXAMPLES]
+        (x, x_test), (y, y_test) = (part.float().split(sizes) for part in (x, y))
         return (x, y), (x_test, y_test)
 
-    def strength(self, step: int) -> float:
-        """The factor of the penalty at a step."""
-        task, quarter = TASKS[self.task], self.steps // 4
-        risen = self.penalty * (task.rise if step >= quarter else 1.0)
-        return risen / (task.fall if step >= 3 * self.steps // 4 else 1.0)
+    def _penalty_weight(self, step: int, steps: int) -> float:
+        task = TASKS[self.task]
+        weight = self.locality_penalty * (task.increase if step >= steps // 4 else 1.0)
+        return weight / (task.decrease if step >= 3 * steps // 4 else 1.0)
 
-    def objective(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The squared error and the penalty, which spares biases until three quarters of the steps are done."""
-        if not isinstance(model, Counting):
-            raise TypeError(f"a laid-out network was wanted: got {type(model).__name__}")
-        (x, y), step = batch, int(model.steps)
-        error, penalty = squared_error(model(x), y), model.locality(bias=step >= 3 * self.steps // 4)
-        return {"loss": error + self.strength(step) * penalty, "error": error, "penalty": penalty}
+    def _loss(self, model: nn.Module, batch: Batch, steps: int) -> dict[str, Tensor]:
+        """Mean squared error with the locality penalty, which includes biases in the last quarter of the steps."""
+        (x, y), network = batch, _spatial(model)
+        step = int(network.steps)
+        error, penalty = F.mse_loss(model(x), y), network.locality(bias=step >= 3 * steps // 4)
+        return {"loss": error + self._penalty_weight(step, steps) * penalty, "error": error, "penalty": penalty}
 
     @torch.no_grad()
-    def tested(self, model: nn.Module, test: Batch) -> dict[str, Any]:
-        """The loss on the test, beside the published one."""
+    def _test_losses(self, model: nn.Module, test: Batch) -> dict[str, Any]:
         x, y = test
         errors = (model(x) - y).square().mean(1)
         return {
             "test loss": bootstrap(torch.mean, errors).json(),
-            "test loss, first 100": float(errors[:100].mean()),
+            "test loss, first 100 examples": float(errors[:100].mean()),
             "published test loss, 100 examples": TASKS[self.task].published,
         }
 
-    @torch.no_grad()
-    def evaluated(self, model: nn.Module, test: Batch) -> dict[str, float]:
-        """The error on the test."""
-        x, y = (tensor.to(model.get_buffer("steps").device) for tensor in test)
-        return {"error": float(squared_error(model(x), y))}
-
-    def network(self, model: SpatialMLP, title: str) -> figures.Network:
-        """The network as it is drawn, with its ends named as they are placed."""
-        inputs, outputs = ("abcd", TASKS[self.task].formulas)
+    def _network_figure(self, model: SpatialMLP, title: str) -> figures.Network:
+        inputs, outputs = "abcd", TASKS[self.task].formulas
         return figures.Network(
             weights=[layer.weight for layer in affine_layers(model)],
             inputs=[inputs[i] for i in model.inputs],
@@ -261,12 +237,24 @@ class ModularRecipe:
             title=title,
         )
 
-    def claims(self, model: nn.Module) -> Iterator[Claim]:
-        """What the network is to keep: examples do not mix."""
-        yield Claim(batch_independence(), model, shape(f"b {TASKS[self.task].inputs}"), name=self.task)
+    def _claims(self, model: nn.Module) -> Iterator[Claim]:
+        """The network treats examples independently."""
+        yield Claim(batch_independence(), model, shape(f"b {TASKS[self.task].in_dim}"), name=self.task)
 
 
-def connections(model: SpatialMLP) -> int:
-    """How many weights are not small beside the largest of their layer."""
+def count_connections(model: SpatialMLP) -> int:
+    """Counts the weights that are at least 1 % of the largest weight of their layer."""
     weights = [layer.weight.detach().abs() for layer in affine_layers(model)]
-    return sum(int((w > SEEN * w.max()).sum()) for w in weights)
+    return sum(int((w > _CONNECTION_THRESHOLD * w.max()).sum()) for w in weights)
+
+
+@torch.no_grad()
+def _evaluate(model: nn.Module, test: Batch) -> dict[str, float]:
+    x, y = (tensor.to(model.get_buffer("steps").device) for tensor in test)
+    return {"error": float(F.mse_loss(model(x), y))}
+
+
+def _spatial(model: nn.Module) -> CountingSpatialMLP:
+    if not isinstance(model, CountingSpatialMLP):
+        raise TypeError(f"expected a CountingSpatialMLP, got {type(model).__name__}")
+    return model

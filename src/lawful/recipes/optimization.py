@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lawful import optim
 from lawful._json import Config, Range
 from lawful.data.batches import Batch
-from lawful.losses.regularization import elastic_net, l1, l2, penalty
+from lawful.losses.regularization import elastic_net_penalty, l1_penalty, l2_penalty, parameter_penalty
 from lawful.optim.schedules import Schedule
 from lawful.training.setup import LossFunction, OptimizerStep
 
@@ -41,7 +41,7 @@ class OptimizationConfig(Config):
     """Number of passes over the training data, instead of `steps`."""
     batch_size: PositiveInt | None = None
     """Examples per step. Defaults to a value for the model."""
-    optimizer: Literal["adamw", "adam", "sgd", "momentum", "nesterov", "muon", "lion"] = "adamw"
+    optimizer: Literal["adamw", "adam", "sgd", "muon", "lion"] = "adamw"
     """Optimizer. Muon updates matrices and leaves the other parameters to AdamW."""
     learning_rate: NonNegative | None = None
     """Peak learning rate. Defaults to a value for the model."""
@@ -49,6 +49,10 @@ class OptimizationConfig(Config):
     """Weight decay: decoupled for adamw, lion and muon, else added to the gradient."""
     betas: tuple[Decay, Decay] | None = None
     """Betas of Adam, AdamW and Lion. Defaults to those of the optimizer."""
+    momentum: Decay | None = None
+    """Momentum. Defaults to 0 for sgd and 0.95 for muon."""
+    nesterov: bool = False
+    """Nesterov momentum for sgd."""
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "cosine"
     """Learning rate schedule. one-cycle has its own warmup and final learning rate."""
     warmup_steps: Annotated[int, Range(0, 10**9)] | None = None
@@ -97,7 +101,8 @@ class OptimizationConfig(Config):
         lr, weight_decay = self.learning_rate or 0.0, self.weight_decay
         betas: dict[str, Any] = {} if self.betas is None else {"betas": self.betas}
         if self.optimizer == "muon":
-            return optim.muon_with_adamw(model, lr=lr, adam_lr=lr, weight_decay=weight_decay)
+            momentum = 0.95 if self.momentum is None else self.momentum
+            return optim.muon_with_adamw(model, lr=lr, adam_lr=lr, momentum=momentum, weight_decay=weight_decay)
         groups = list(_decay_groups(model) if params is None else params)
         match self.optimizer:
             case "adamw":
@@ -105,11 +110,8 @@ class OptimizationConfig(Config):
             case "adam":
                 return optim.adam(groups, lr=lr, weight_decay=weight_decay, **betas)
             case "sgd":
-                return optim.sgd(groups, lr=lr, momentum=0.0, weight_decay=weight_decay)
-            case "momentum":
-                return optim.momentum(groups, lr=lr, weight_decay=weight_decay)
-            case "nesterov":
-                return optim.sgd(groups, lr=lr, momentum=0.9, nesterov=True, weight_decay=weight_decay)
+                momentum = self.momentum or 0.0
+                return optim.sgd(groups, lr=lr, momentum=momentum, nesterov=self.nesterov, weight_decay=weight_decay)
             case "lion":
                 return optim.Lion(groups, lr=lr, weight_decay=weight_decay, **betas)
 
@@ -119,16 +121,18 @@ class OptimizationConfig(Config):
         warmup, floor = min(warmup, steps - 1), self.min_lr_ratio
         match self.schedule:
             case "constant":
-                return optim.with_warmup(optim.constant, steps=warmup)
+                return optim.with_warmup(optim.constant_schedule(), warmup_steps=warmup)
             case "cosine":
-                return optim.cosine_schedule(steps=steps, warmup=warmup, floor=floor)
+                return optim.cosine_schedule(steps=steps, warmup_steps=warmup, min_lr_ratio=floor)
             case "linear":
-                return optim.linear(steps=steps, warmup=warmup, floor=floor)
+                return optim.linear_schedule(steps=steps, warmup_steps=warmup, min_lr_ratio=floor)
             case "one-cycle":
-                return optim.one_cycle(steps=max(2, steps))
+                return optim.one_cycle_schedule(steps=max(2, steps))
             case "warmup-stable-decay":
-                cooldown = min(max(1, warmup), steps - warmup)
-                return optim.warmup_stable_decay(steps=steps, warmup=warmup, cooldown=cooldown, floor=floor)
+                decay_steps = min(max(1, warmup), steps - warmup)
+                return optim.warmup_stable_decay_schedule(
+                    steps=steps, warmup_steps=warmup, decay_steps=decay_steps, min_lr_ratio=floor
+                )
 
 
 def _decay_groups(model: nn.Module) -> list[dict[str, Any]]:
@@ -180,24 +184,24 @@ class RegularizationConfig(Config):
         """
         if self.penalty == "none":
             return loss_fn
-        penalty(model, l2, on=self.penalty_params)
+        parameter_penalty(model, l2_penalty, pattern=self.penalty_params)
         rho: Callable[[Tensor], Tensor] = {
-            "l1": l1,
-            "l2": l2,
-            "elastic-net": partial(elastic_net, alpha=float(self.l1_ratio)),
+            "l1": l1_penalty,
+            "l2": l2_penalty,
+            "elastic-net": partial(elastic_net_penalty, alpha=float(self.l1_ratio)),
         }[self.penalty]
 
         def penalized_loss(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
             output = loss_fn(model, batch)
             metrics = {"loss": output} if isinstance(output, Tensor) else dict(output)
-            added = penalty(model, rho, on=self.penalty_params)
+            added = parameter_penalty(model, rho, pattern=self.penalty_params)
             return {**metrics, "loss": metrics["loss"] + self.penalty_weight * added, "penalty": added}
 
         return penalized_loss
 
     def constraint(self) -> Callable[[nn.Module], None] | None:
         """Returns the function that clips weight norms after a step."""
-        return partial(optim.max_norm, at_most=self.max_norm, on=self.max_norm_params) if self.max_norm else None
+        return partial(optim.max_norm, limit=self.max_norm, params=self.max_norm_params) if self.max_norm else None
 
 
 class LearningRates(NamedTuple):
@@ -230,8 +234,6 @@ class TransformerOptimizationConfig(OptimizationConfig):
     """Learning rate of the n-gram embeddings. Defaults to a value for the recipe, or to that of the embeddings."""
     head_learning_rate: NonNegative | None = None
     """Learning rate of the output head. Defaults to a value for the recipe, or to that of the embeddings."""
-    momentum: Decay = 0.95
-    """Momentum of Muon."""
     momentum_warmup_ratio: Fraction = 0.0
     """Fraction of the steps in which Muon's momentum rises by 0.1 to `momentum`."""
     betas: tuple[Decay, Decay] | None = (0.8, 0.95)
@@ -255,13 +257,13 @@ class TransformerOptimizationConfig(OptimizationConfig):
             "*head.*": default.head if self.head_learning_rate is None else self.head_learning_rate,
             "*": adam_lr,
         }
-        warmup, initial = int(self.momentum_warmup_ratio * steps), max(0.0, self.momentum - 0.1)
-        rising = optim.WarmupMomentum(self.momentum, initial_momentum=initial, warmup_steps=warmup)
+        momentum, warmup = 0.95 if self.momentum is None else self.momentum, int(self.momentum_warmup_ratio * steps)
+        rising = optim.WarmupMomentum(momentum, initial_momentum=max(0.0, momentum - 0.1), warmup_steps=warmup)
         return optim.muon_with_adamw(
             model,
             lr=lr,
             adam_lr={pattern: rate for pattern, rate in rates.items() if rate is not None},
-            momentum=rising if warmup else self.momentum,
+            momentum=rising if warmup else momentum,
             betas=self.betas or (0.8, 0.95),
             eps=1e-10,
             weight_decay=self.weight_decay,

@@ -1,4 +1,4 @@
-"""PCA: a flat space near the data, and the Gaussian that they have around it."""
+"""Principal component analysis: a linear subspace near the data with a Gaussian density."""
 
 from __future__ import annotations
 
@@ -6,180 +6,182 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from lawful._json import whole
+from lawful._json import Config, Range, Tagged, whole
 from lawful.data import ShuffledBatches
-from lawful.functions import pca_axes, randomized_pca_axes
+from lawful.functions import pca_axes
 from lawful.inference.metrics.intervals import bootstrap
 from lawful.laws import Claim, batch_independence, density_integrates_to_one, idempotence, shape
 from lawful.models.generative import PCA
 from lawful.probe import figures
-from lawful.recipes.data import DataSpec, GenerativeData, GenerativeSplits
-from lawful.recipes.generative_eval import by_units, codes_figure, density_baselines, draw_samples, held_out, mean_error
-from lawful.recipes.model_size import MOST
-from lawful.training import Range, Run, TrainerConfig, TrainingSetup, validate
-
-SHOWN = 8
-"""How many observations are drawn beside what is rebuilt of them."""
+from lawful.recipes.data import DataSpec, GenerativeDataConfig, GenerativeSplits
+from lawful.recipes.generative import (
+    NUM_RECONSTRUCTIONS,
+    density_baselines,
+    evaluate_likelihood,
+    latents_figure,
+    mean_baseline,
+    pca_baseline,
+    powers_of_two,
+    save_samples_figure,
+)
+from lawful.recipes.model_size import MAX_PARAMETERS
+from lawful.training import Recipe, Run, TrainingSetup
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observing(TrainingSetup):
-    """A training together with the observations that it was made of."""
+class ExactPCASpec(Config, Tagged):
+    """All data at once, by an SVD."""
 
-    seen: GenerativeSplits
+    name: ClassVar[str] = "exact"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PCARecipe:
-    """Train PCA: the axes along which data vary most, with a density, samples and the error of what is rebuilt."""
+class RandomizedPCASpec(Config, Tagged):
+    """Randomized SVD, for many features."""
+
+    name: ClassVar[str] = "randomized"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncrementalPCASpec(Config, Tagged):
+    """Batch by batch, for large data."""
+
+    name: ClassVar[str] = "incremental"
+
+    batch_size: Annotated[int, Range(1, 10**8)] = 1024
+    """Observations per batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
+    """Fit PCA: principal components, reconstructions, a density and samples."""
 
     name: ClassVar[str] = "pca"
 
-    components: Annotated[int, Range(0, 10**6)] = 0
-    """How many axes are kept; 0 for as many as give the validation the best score, 8 where there is none."""
-    how: Literal["exact", "randomised", "streaming"] = "exact"
-    """All the data at once; a few random directions first, for many features; or batch by batch, for much data."""
-    batch: Annotated[int, Range(1, 10**8)] = 1024
-    """streaming: observations at once."""
-    given: GenerativeData = field(default_factory=GenerativeData)
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
+    num_components: Annotated[int, Range(0, 10**6)] = 0
+    """Number of components. 0 selects the best on the validation data, or 8 without validation data."""
+    algorithm: ExactPCASpec | RandomizedPCASpec | IncrementalPCASpec = field(default_factory=ExactPCASpec)
+    """How the components are computed."""
 
-    def __post_init__(self) -> None:
-        validate(self)
-        if self.batch != type(self).batch and self.how != "streaming":
-            raise ValueError(f"batch is for how streaming: how is {self.how}")
-
-    def training(self) -> Observing:
-        """Reads the observations and finds the axes, which takes no steps."""
-        seen = self.given.parts()
-        train = continuous(seen, seen.train, seed=1)
-        model = self.fitted(train, self.chosen(seen, train))
-        return Observing(
+    def setup(self) -> TrainingSetup[GenerativeSplits]:
+        """Loads the observations and computes the components; there are no training steps."""
+        splits = self.load_splits()
+        train = splits.dequantized(splits.train, seed=1)
+        model = self._fit(train, self._choose_components(splits, train))
+        return TrainingSetup(
             model=model,
-            turns=[],
-            batches=ShuffledBatches(train, size=len(train), seed=self.engine.seed),
+            optimizer_steps=[],
+            batches=ShuffledBatches(train, batch_size=len(train), seed=self.seed),
             steps=0,
-            claims=partial(model_claims, of=seen.shape),
-            described={**seen.described, "components": model.components},
-            fingerprint=seen.fingerprint,
-            notes=seen.notes,
-            seen=seen,
+            claims=partial(_claims, observation_shape=splits.shape),
+            model_config={**splits.model_config, "num_components": len(model.components)},
+            data_fingerprint=splits.fingerprint,
+            warnings=splits.warnings,
+            data=splits,
         )
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Measures the density and what is rebuilt of the test, and draws both."""
-        if not isinstance(training, Observing) or not isinstance(model := training.model, PCA):
-            return {}
-        seen = training.seen
-        errors = (model(seen.test) - seen.test).square().flatten(1).sum(1)
-        units = powers(math.prod(seen.shape))
-        rebuilt, mean = by_units(seen, units), mean_error(seen)
-        draw_samples(run, model, seen, seed=self.engine.seed)
-        drawn = {"error by units": figures.bottleneck({"PCA": pairs(rebuilt)}, mean=mean)}
-        if model.components > 1:
-            share = [f"{100 * float(part):.0f} % of the variance" for part in model.explained[:2]]
-            names = (f"first component, {share[0]}", f"second, {share[1]}")
-            drawn["codes"] = codes_figure(model.project(seen.test), seen, names=names)
-        if len(seen.shape) > 1:
-            some = seen.test[:SHOWN]
-            drawn["rebuilt"] = figures.reconstructions(some, model(some), names=("data", "rebuilt"))
-            drawn["components"] = figures.samples_grid(model.axes.T[:16].unflatten(1, seen.shape))
-        for name, figure in drawn.items():
+    def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
+        """Evaluates the density and the reconstructions on the test split, and writes figures."""
+        splits, model = setup.data, _as_pca(setup.model)
+        errors = (model(splits.test) - splits.test).square().flatten(1).sum(1)
+        by_dim, mean = pca_baseline(splits, powers_of_two(math.prod(splits.shape))), mean_baseline(splits)
+        save_samples_figure(run, model, splits, seed=self.seed)
+        curve = [(int(k), error) for k, error in by_dim.items()]
+        plots = {"error by latent dimension": figures.bottleneck_curve({"PCA": curve}, mean=mean)}
+        if len(model.components) > 1:
+            percent = [f"{100 * float(ratio):.0f} % of the variance" for ratio in model.explained_variance_ratio[:2]]
+            names = (f"first component, {percent[0]}", f"second component, {percent[1]}")
+            plots["latents"] = latents_figure(model.transform(splits.test), splits, names=names)
+        if len(splits.shape) > 1:
+            some = splits.test[:NUM_RECONSTRUCTIONS]
+            plots["reconstructions"] = figures.reconstructions(some, model(some), names=("data", "reconstruction"))
+            plots["components"] = figures.sample_grid(model.components[:16].unflatten(1, splits.shape))
+        for name, figure in plots.items():
             figures.save(figure, run.figures / f"{name}.png")
         return {
-            "test": {**held_out(model, seen), "squared error": bootstrap(torch.mean, errors.double()).json()},
-            "baselines": {**density_baselines(seen), "the mean, squared error": mean},
-            "components": model.components,
-            "explained variance": float(model.explained.sum()),
-            "squared error by units": rebuilt,
-            "examples": seen.counts,
-            "warnings": list(seen.notes),
+            "test": {
+                **evaluate_likelihood(model, splits),
+                "squared error": bootstrap(torch.mean, errors.double()).json(),
+            },
+            "baselines": {**density_baselines(splits), "mean, squared error": mean},
+            "components": len(model.components),
+            "explained variance ratio": float(model.explained_variance_ratio.sum()),
+            "squared error by latent dimension": by_dim,
+            "examples": splits.counts,
+            "warnings": list(splits.warnings),
         }
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run, before its state is put in."""
-        form = DataSpec.described(facts)
-        d = math.prod(form.shape)
-        components = whole(facts.get("components"), 0, d, where="model.components")
-        if d * components > MOST:
-            raise ValueError(f"at most {MOST:,} weights were wanted: these sizes give {d * components:,}")
-        return PCA.standard(form.shape, components=components)
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the model of a run, without its weights."""
+        spec = DataSpec.from_config(model_config)
+        dim = math.prod(spec.shape)
+        components = whole(model_config.get("num_components"), 0, dim, where="model.num_components")
+        if dim * components > MAX_PARAMETERS:
+            raise ValueError(f"the model has {dim * components:,} weights, at most {MAX_PARAMETERS:,} are supported")
+        return PCA(n_components=components, shape=spec.shape)
 
-    # ------------------------------------------------------------ the parts
+    def _fit(self, train: Tensor, num_components: int) -> PCA:
+        match self.algorithm:
+            case ExactPCASpec():
+                return PCA(n_components=num_components).fit(train)
+            case RandomizedPCASpec():
+                return PCA(n_components=num_components, svd_solver="randomized", seed=self.seed).fit(train)
+            case IncrementalPCASpec():
+                return PCA(n_components=num_components).fit_batches(train.split(self.algorithm.batch_size))
 
-    def fitted(self, train: Tensor, components: int) -> PCA:
-        """The model with so many axes."""
-        match self.how:
-            case "exact":
-                return PCA.fit(train, axes=partial(pca_axes, components=components))
-            case "randomised":
-                axes = partial(randomized_pca_axes, components=components, seed=self.engine.seed)
-                return PCA.fit(train, axes=axes)
-            case "streaming":
-                return PCA.over(train.split(self.batch), components=components)
-
-    def chosen(self, seen: GenerativeSplits, train: Tensor) -> int:
-        """How many axes are kept: as many as were asked for, or as score best on the validation."""
-        most = min(math.prod(seen.shape), len(train) - 1)
-        if self.components > most:
+    def _choose_components(self, splits: GenerativeSplits, train: Tensor) -> int:
+        """The given number of components, or the one with the best likelihood of the validation data."""
+        largest = min(math.prod(splits.shape), len(train) - 1)
+        if self.num_components > largest:
             raise ValueError(
-                f"components are at most {most}, of {len(train)} observations of shape {seen.shape}: "
-                f"got {self.components}"
+                f"num_components must be at most {largest} for {len(train)} observations of shape {splits.shape}, "
+                f"got {self.num_components}"
             )
-        if self.components or seen.validation is None or self.how != "exact":
-            return self.components or min(8, most)
-        return best(train.flatten(1).double(), continuous(seen, seen.validation, seed=2).flatten(1).double())
+        if self.num_components or splits.validation is None or not isinstance(self.algorithm, ExactPCASpec):
+            return self.num_components or min(8, largest)
+        validation = splits.dequantized(splits.validation, seed=2)
+        return best_num_components(train.flatten(1).double(), validation.flatten(1).double())
 
 
-def best(train: Tensor, validation: Tensor) -> int:
-    """The number of axes under which other data are most probable."""
-    found, d = pca_axes(train), train.shape[1]
-    off = validation - found.mean
-    along, total = (off @ found.axes).square().mean(0), float(off.square().sum(1).mean())
+def best_num_components(train: Tensor, validation: Tensor) -> int:
+    """Returns the number of components of probabilistic PCA with the largest validation likelihood."""
+    fit, d = pca_axes(train), train.shape[1]
+    centered = validation - fit.mean
+    along, total = (centered @ fit.components.mT).square().mean(0), float(centered.square().sum(1).mean())
     scores = []
-    for k in range(1, len(found.variances) + 1):
-        kept = found.variances[:k]
-        left = (found.total - float(kept.sum())) / (d - k) if k < d else 0.0
-        noise = max(left, 1e-6 * found.total / d)
+    for k in range(1, len(fit.explained_variance) + 1):
+        kept = fit.explained_variance[:k]
+        rest = (fit.total_variance - float(kept.sum())) / (d - k) if k < d else 0.0
+        noise = max(rest, 1e-6 * fit.total_variance / d)
         across = (total - float(along[:k].sum())) / noise + (d - k) * math.log(noise)
         scores.append(-across - float((along[:k] / kept + kept.log()).sum()))
     return 1 + max(range(len(scores)), key=scores.__getitem__)
 
 
-def continuous(seen: GenerativeSplits, x: Tensor, *, seed: int) -> Tensor:
-    """Observations with their levels, if they have some, spread over cells."""
-    return x if seen.dequantizer is None else seen.dequantizer.dequantized(x, seed=seed)
+def _as_pca(model: nn.Module) -> PCA:
+    if not isinstance(model, PCA):
+        raise TypeError(f"expected a PCA, got {type(model).__name__}")
+    return model
 
 
-def powers(most: int) -> list[int]:
-    """1, 2, 4, ... as far as a number."""
-    return [2**i for i in range(most.bit_length()) if 2**i <= most]
+def _claims(model: nn.Module, *, observation_shape: tuple[int, ...]) -> Iterator[Claim]:
+    """PCA is a projection with a density, and treats observations independently."""
+    pca = _as_pca(model)
+    example = shape(" ".join(map(str, ("b", *observation_shape))))
+    yield Claim(idempotence(), model, example, name="reconstruction")
+    yield Claim(batch_independence(), pca.log_prob, example, name="log density")
+    if observation_shape == (2,):
 
+        def sample(n: int) -> Tensor:
+            return pca.sample(n, seed=int(torch.randint(2**31, ())))
 
-def pairs(errors: Mapping[str, float]) -> list[tuple[int, float]]:
-    """Numbers of units and errors."""
-    return [(int(k), error) for k, error in errors.items()]
+        def log_prob(x: Tensor) -> Tensor:
+            return pca.log_prob(x)
 
-
-def model_claims(model: nn.Module, *, of: tuple[int, ...]) -> Iterator[Claim]:
-    """What PCA is to keep: what is rebuilt stays, and observations do not mix."""
-    if isinstance(model, PCA):
-        example = shape(" ".join(map(str, ("b", *of))))
-
-        yield Claim(idempotence(), model, example, name="rebuilt twice")
-        yield Claim(batch_independence(), model.log_density, example, name="log-density")
-        if of == (2,):
-
-            def sampled(n: int) -> Tensor:
-                return model.sample(n, seed=int(torch.randint(2**31, ())))
-
-            def log_prob(x: Tensor) -> Tensor:
-                return model.log_density(x)
-
-            whole = density_integrates_to_one(sample=sampled, log_prob=log_prob)
-            yield Claim(whole, log_prob, example, name="density")
+        law = density_integrates_to_one(sample=sample, log_prob=log_prob)
+        yield Claim(law, log_prob, example, name="density")

@@ -108,7 +108,10 @@ def _samples(
     if any(isinstance(m, RANDOM_MODULES) and getattr(m, "p", 0.0) > 0 for m in model.modules()):
         each = -(-(num_samples or _DROPOUT_SAMPLES) // len(members))
         return torch.cat(
-            [mc_dropout_predict(member, x, num_samples=each, seed=seed, batch_size=batch, link=link) for member in members]
+            [
+                mc_dropout_predict(member, x, num_samples=each, seed=seed, batch_size=batch, link=link)
+                for member in members
+            ]
         )
     if num_samples:
         raise ValueError(f"num_samples needs a model with dropout, got num_samples={num_samples} for one without")

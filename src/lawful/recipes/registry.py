@@ -1,92 +1,110 @@
-"""The recipes by name, and the way back from a run to its recipe and model."""
+"""The recipes by name, and how a run is turned back into its recipe and model."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from lawful._json import from_json
 from lawful._suggest import did_you_mean
-from lawful.recipes.attack import AttackRecipe
-from lawful.recipes.autoencode import AutoencodeRecipe
-from lawful.recipes.classify import ClassifyRecipe
-from lawful.recipes.classify_text import ClassifyTextRecipe
-from lawful.recipes.diffusion import DiffusionRecipe
-from lawful.recipes.double_descent import DoubleDescentRecipe
-from lawful.recipes.flow import FlowRecipe
-from lawful.recipes.forecast import ForecastRecipe
-from lawful.recipes.gan import GANRecipe
-from lawful.recipes.modular import ModularRecipe
-from lawful.recipes.pca import PCARecipe
-from lawful.recipes.regress import RegressRecipe
-from lawful.recipes.sort import SortRecipe
-from lawful.recipes.text import TextRecipe
-from lawful.recipes.translate import TranslateRecipe
-from lawful.recipes.vae import VAERecipe
-from lawful.training import Recipe, Run, from_json
 from lawful.training.checkpoint import load_module_state, module_state
+from lawful.training.recipe import Recipe
+from lawful.training.run import Run
 
-KINDS = (
-    ClassifyRecipe,
-    RegressRecipe,
-    DoubleDescentRecipe,
-    ModularRecipe,
-    TextRecipe,
-    TranslateRecipe,
-    ClassifyTextRecipe,
-    ForecastRecipe,
-    SortRecipe,
-    PCARecipe,
-    AutoencodeRecipe,
-    VAERecipe,
-    FlowRecipe,
-    DiffusionRecipe,
-    GANRecipe,
-    AttackRecipe,
+
+class RecipeRegistry(MutableMapping[str, type[Recipe[Any]]]):
+    """Recipes by name. Built-in recipes are imported on first use.
+
+    Args:
+        locations: Module and class of each built-in recipe, as "module:Class".
+    """
+
+    def __init__(self, locations: dict[str, str]) -> None:
+        self._recipes: dict[str, str | type[Recipe[Any]]] = dict(locations)
+
+    def __getitem__(self, name: str) -> type[Recipe[Any]]:
+        recipe = self._recipes[name]
+        if isinstance(recipe, str):
+            module, _, attribute = recipe.partition(":")
+            recipe = self._recipes[name] = getattr(importlib.import_module(module), attribute)
+        return recipe
+
+    def __setitem__(self, name: str, recipe: type[Recipe[Any]]) -> None:
+        self._recipes[name] = recipe
+
+    def __delitem__(self, name: str) -> None:
+        del self._recipes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._recipes)
+
+    def __len__(self) -> int:
+        return len(self._recipes)
+
+
+RECIPES = RecipeRegistry(
+    {
+        "classify": "lawful.recipes.classify:ClassifyRecipe",
+        "regress": "lawful.recipes.regress:RegressRecipe",
+        "text": "lawful.recipes.text:TextRecipe",
+        "translate": "lawful.recipes.translate:TranslateRecipe",
+        "classify-text": "lawful.recipes.classify_text:ClassifyTextRecipe",
+        "forecast": "lawful.recipes.forecast:ForecastRecipe",
+        "pca": "lawful.recipes.pca:PCARecipe",
+        "autoencode": "lawful.recipes.autoencode:AutoencodeRecipe",
+        "vae": "lawful.recipes.vae:VAERecipe",
+        "flow": "lawful.recipes.flow:FlowRecipe",
+        "diffusion": "lawful.recipes.diffusion:DiffusionRecipe",
+        "gan": "lawful.recipes.gan:GANRecipe",
+        "attack": "lawful.recipes.attack:AttackRecipe",
+        "double-descent": "lawful.recipes.double_descent:DoubleDescentRecipe",
+        "modular": "lawful.recipes.modular:ModularRecipe",
+    }
 )
-RECIPES: dict[str, Any] = {kind.name: kind for kind in KINDS}
-"""Every recipe, by the name that the command line calls it."""
+"""Every recipe by its name on the command line. Add your own with `RECIPES["name"] = MyRecipe`."""
 
 
-def recipe_of(run: Run) -> Recipe:
-    """Reads the recipe of a run from its configuration, which nobody vouches for.
+def recipe_of(run: Run) -> Recipe[Any]:
+    """Reads the recipe of a run from its configuration, and validates it.
 
     Raises:
-        ValueError: where it names no recipe, or has options that the recipe has not.
+        ValueError: If the configuration names no known recipe, or has invalid options.
     """
     name = run.config.get("recipe")
     if name is None:
         raise ValueError(
-            f"{run.path} was trained from Python, without a recipe: go on with lawful.train(training, resume=run)"
+            f"{run.path} was trained from Python without a recipe: resume with lawful.train(setup, resume=run)"
         )
     if not isinstance(name, str) or name not in RECIPES:
-        raise ValueError(f"config.json names no recipe: got {str(name)[:60]!r}; {did_you_mean(name, RECIPES)}")
+        raise ValueError(f"config.json has an unknown recipe {str(name)[:60]!r}{did_you_mean(name, RECIPES)}")
     return from_json(RECIPES[name], run.config.get("options", {}), at="options")
 
 
 def load(run: Run | Path | str) -> nn.Module:
-    """Returns the trained model of a run, in evaluation mode.
+    """Loads the trained model of a run, in eval mode.
 
     Args:
         run: A run of a recipe, or its folder.
 
     Raises:
-        ValueError: where the weights do not fit the configuration.
+        ValueError: If the weights do not fit the configuration.
     """
     run = run if isinstance(run, Run) else Run(run)
-    facts = run.config.get("model")
+    model_config = run.config.get("model")
     with torch.random.fork_rng(devices=()):
-        model = recipe_of(run).restored(facts if isinstance(facts, dict) else {})
+        model = recipe_of(run).build_model(model_config if isinstance(model_config, dict) else {})
     weights = run.weights()
     try:
-        if weights.keys() == module_state(model).keys():  # a checkpoint has shared weights once, and all buffers
+        if weights.keys() == module_state(model).keys():  # a checkpoint stores shared weights once, and all buffers
             load_module_state(model, weights)
         else:
             model.load_state_dict(weights)
     except (RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"the weights of {run.path} do not fit its configuration: {str(error).splitlines()[-1].strip()}"
-        ) from None
+        reason = str(error).splitlines()[-1].strip()
+        raise ValueError(f"the weights of {run.path} do not fit its configuration: {reason}") from None
     return model.eval()

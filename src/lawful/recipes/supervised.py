@@ -11,28 +11,21 @@ import torch
 from torch import nn
 
 from lawful._json import Config, MaxLength, Range, Tagged
-from lawful.blocks import CIRCULAR, SAME, Standardize
+from lawful.blocks import Standardize
 from lawful.data import Augment, ShuffledBatches, SupervisedDataset, bootstrap_indices
 from lawful.inference import Ensemble
 from lawful.inference.ensemble import Average
 from lawful.laws import Claim
 from lawful.models import (
+    CNN,
     MLP,
     KNearest,
     KNearestClassifier,
-    KNearestConfig,
     LinearRegression,
-    LinearRegressionConfig,
-    MLPConfig,
     PolynomialRegression,
-    PolynomialRegressionConfig,
-    ResidualCNN,
-    ResidualCNNConfig,
     SoftmaxRegression,
-    SoftmaxRegressionConfig,
     Standardized,
     ThresholdedRegression,
-    ThresholdedRegressionConfig,
 )
 from lawful.recipes.data import DataSplits, ExampleSpec, SupervisedDataConfig
 from lawful.recipes.model_size import check_parameter_count
@@ -170,38 +163,32 @@ def build_classifier(spec: ClassifierSpec, sizes: ExampleSpec) -> Standardized:
     dim, core = math.prod(sizes.shape), None
     match spec:
         case MLPSpec():
-            core = MLP(MLPConfig(d_in=dim, d_out=sizes.out_dim, hidden=spec.hidden_dims, dropout=spec.dropout))
+            core = MLP(dim, sizes.out_dim, hidden_dims=spec.hidden_dims, dropout=float(spec.dropout))
         case LogisticSpec():
-            core = SoftmaxRegression(SoftmaxRegressionConfig(d=dim, classes=sizes.out_dim))
+            core = SoftmaxRegression(dim, sizes.out_dim)
         case ThresholdedSpec():
-            core = ThresholdedRegression(ThresholdedRegressionConfig(d=dim, classes=sizes.out_dim))
+            core = ThresholdedRegression(dim, sizes.out_dim)
         case KNNSpec():
             k = min(spec.num_neighbors, sizes.num_examples)
-            core = KNearestClassifier(
-                KNearestConfig(
-                    n=sizes.num_examples, d=dim, outputs=sizes.out_dim, k=k, order=float(spec.p), smoothing=0.1
-                )
-            )
+            core = KNearestClassifier(sizes.num_examples, dim, sizes.out_dim, k=k, p=float(spec.p), smoothing=0.1)
         case CNNSpec():
-            return Standardized(_build_cnn(spec, sizes), inputs=Standardize(channels))
-    return Standardized(nn.Sequential(nn.Flatten(1), core), inputs=Standardize(channels))
+            return Standardized(_build_cnn(spec, sizes), normalizer=Standardize(channels))
+    return Standardized(nn.Sequential(nn.Flatten(1), core), normalizer=Standardize(channels))
 
 
 def _build_cnn(spec: CNNSpec, sizes: ExampleSpec) -> nn.Module:
     if len(sizes.shape) < 2:
         raise ValueError(f"model cnn needs images or series, got examples of shape {sizes.shape}: use model mlp")
     series = len(sizes.shape) == 2
-    return ResidualCNN(
-        ResidualCNNConfig(
-            channels=sizes.shape[0],
-            classes=sizes.out_dim,
-            width=spec.channels,
-            depth=spec.num_layers,
-            kernel=spec.kernel_size or (5 if series else 3),
-            padding=CIRCULAR if series else SAME,
-            dims=len(sizes.shape) - 1,
-            dropout=spec.dropout,
-        )
+    return CNN(
+        sizes.shape[0],
+        sizes.out_dim,
+        channels=spec.channels,
+        num_blocks=spec.num_layers,
+        kernel_size=spec.kernel_size or (5 if series else 3),
+        padding_mode="circular" if series else "zeros",
+        spatial_dims=len(sizes.shape) - 1,
+        dropout=spec.dropout,
     )
 
 
@@ -211,16 +198,16 @@ def build_regressor(spec: RegressorSpec, sizes: ExampleSpec) -> Standardized:
     core: nn.Module
     match spec:
         case MLPRegressorSpec():
-            core = MLP(MLPConfig(d_in=dim, d_out=out_dim, hidden=spec.hidden_dims, dropout=float(spec.dropout)))
+            core = MLP(dim, out_dim, hidden_dims=spec.hidden_dims, dropout=float(spec.dropout))
         case LinearSpec():
-            core = LinearRegression(LinearRegressionConfig(d_in=dim, d_out=out_dim))
+            core = LinearRegression(dim, out_dim)
         case PolynomialSpec():
-            core = PolynomialRegression(PolynomialRegressionConfig(d_in=dim, d_out=out_dim, degree=spec.degree))
+            core = PolynomialRegression(dim, out_dim, degree=spec.degree)
         case KNNSpec():
             k = min(spec.num_neighbors, sizes.num_examples)
-            core = KNearest(KNearestConfig(n=sizes.num_examples, d=dim, outputs=out_dim, k=k, order=float(spec.p)))
+            core = KNearest(sizes.num_examples, dim, out_dim, k=k, p=float(spec.p))
     flat = nn.Sequential(nn.Flatten(1), core)
-    return Standardized(flat, inputs=Standardize(sizes.shape), outputs=Standardize(out_dim))
+    return Standardized(flat, normalizer=Standardize(sizes.shape), output_normalizer=Standardize(out_dim))
 
 
 def build_checked(build: Callable[[], Standardized]) -> Standardized:
@@ -231,8 +218,8 @@ def build_checked(build: Callable[[], Standardized]) -> Standardized:
 
 def fit_closed_form(model: Standardized, spec: ModelSpec, train: SupervisedDataset) -> None:
     """Fits a model that has a closed form, on standardized inputs and targets."""
-    x, y, core = model.inputs(train.inputs).flatten(1), train.targets, model.get_submodule("model.1")
-    y = y if model.outputs is None else model.outputs(y)
+    x, y, core = model.normalizer(train.inputs).flatten(1), train.targets, model.get_submodule("model.1")
+    y = y if model.output_normalizer is None else model.output_normalizer(y)
     if isinstance(core, KNearest | KNearestClassifier | ThresholdedRegression):
         core.fit(x, y)
     elif isinstance(core, LinearRegression | PolynomialRegression) and isinstance(spec, LinearSpec | PolynomialSpec):
@@ -242,7 +229,7 @@ def fit_closed_form(model: Standardized, spec: ModelSpec, train: SupervisedDatas
 @torch.no_grad()
 def fit_normalizer(model: Standardized, train: SupervisedDataset) -> Standardized:
     """Fits the mean and standard deviation of the training examples."""
-    return model.fit(train.inputs, None if model.outputs is None else train.targets)
+    return model.fit_normalizer(train.inputs, None if model.output_normalizer is None else train.targets)
 
 
 _S = TypeVar("_S", bound="SupervisedRecipe")

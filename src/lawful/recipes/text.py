@@ -1,9 +1,4 @@
-"""What a language model has to beat: counting which token comes after which.
-
-The tokenizer of a recipe whose texts are many.
-What a trained model of text is asked to write.
-Text: a language model of any text, its samples and its report.
-"""
+"""Language modeling: n-gram baseline, tokenizers, generation and the recipe."""
 
 from __future__ import annotations
 
@@ -11,190 +6,225 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from lawful.data import Batch
+from lawful._json import Config, MaxLength, Range, Tagged
+from lawful.data.batches import Batch
 from lawful.data.text import (
     BPETokenizer,
     ByteTokenizer,
     CharTokenizer,
+    Corpus,
     ShuffledWindows,
     Tokenizer,
     read_text,
     tokenize_corpus,
     tokenizer_from_json,
 )
-from lawful.data.text.corpus import Corpus as Read
 from lawful.inference.beam_search import beam_search
 from lawful.inference.likelihood import token_log_probs
 from lawful.inference.text import StreamingDetokenizer, generate_text, stream_text
 from lawful.laws import Claim, batch_independence, cached_decoding, causality, tokens
-from lawful.losses.classification import cross_entropy
-from lawful.models.generation import CausalLM, SamplingConfig
+from lawful.models.generation import SamplingConfig
 from lawful.models.transformer import Decoder
-from lawful.probe import figures, record
-from lawful.recipes.optimization import Descent
-from lawful.recipes.transformer import Transformer, decoder_of
-from lawful.training import MaxLength, Range, Recipe, Run, TrainerConfig, TrainingSetup, validate
+from lawful.recipes.optimization import (
+    Decay,
+    EvaluationConfig,
+    LearningRates,
+    TransformerOptimizationConfig,
+)
+from lawful.recipes.transformer import TransformerConfig, as_decoder
+from lawful.training import Recipe, Run, TrainingSetup
 
-MOST, PART = 2**22, 2**18
-"""The tokens that are counted, and those that are predicted, at most; and of the latter, at a time."""
+# ---------------------------------------------------------------- n-gram baseline
+
+_MAX_TOKENS, _CHUNK = 2**22, 2**18
+"""Largest number of tokens that are counted or predicted, and number of tokens predicted at a time."""
 
 
-def ngram_baseline(train: Shaped[Tensor, " n"], test: Shaped[Tensor, " m"], *, vocab: int, orders: int) -> list[float]:
-    r"""Measures the surprise, in nats a token, of predicting by counts of runs of 1, 2, ... tokens.
+def ngram_baseline(
+    train: Shaped[Tensor, " n"], test: Shaped[Tensor, " m"], *, vocab_size: int, max_order: int
+) -> list[float]:
+    r"""Returns the cross-entropy of interpolated n-gram models, in nats per token, for n = 1, 2, ...
 
     $$p_n(x \mid h) = \frac{c(h x) + |h \cdot| \, p_{n-1}(x \mid h')}{c(h) + |h \cdot|}, \qquad p_0 = \frac{1}{V}$$
 
-    $c$ counts runs in the training text, $h$ is the $n - 1$ tokens before $x$, $h'$ the last $n - 2$ of them, and
-    $|h \cdot|$ is how many different tokens came after $h$. Where $h$ was never seen, $p_n = p_{n-1}$.
+    $c$ counts n-grams in the training text, $h$ is the $n - 1$ tokens before $x$, $h'$ the last $n - 2$ of them, and
+    $|h \cdot|$ the number of distinct tokens after $h$. For an unseen $h$, $p_n = p_{n-1}$.
 
     Reference:
         Witten and Bell, *The Zero-Frequency Problem*, 1991.
 
     Args:
-        train: The tokens that are counted.
-        test: The tokens that are predicted, all but the first.
-        vocab: $V$, the number of tokens.
-        orders: The longest run, as far as its number fits 63 bits.
+        train: Training tokens.
+        test: Tokens to predict, all except the first.
+        vocab_size: Vocabulary size $V$.
+        max_order: Largest n; orders with $V^n \ge 2^{63}$ are skipped.
 
     Examples:
         >>> ids = torch.tensor([0, 1] * 500)
-        >>> [round(nats, 2) for nats in ngram_baseline(ids, ids, vocab=2, orders=2)]
+        >>> [round(nats, 2) for nats in ngram_baseline(ids, ids, vocab_size=2, max_order=2)]
         [0.69, 0.0]
     """
-    train, test = train[:MOST].long(), test[:MOST].long()
-    p = torch.full((len(test) - 1,), 1 / vocab, dtype=torch.float64)
-    found = []
-    for n in range(1, orders + 1):
-        if vocab**n >= 2**63:
+    train, test = train[:_MAX_TOKENS].long(), test[:_MAX_TOKENS].long()
+    p = torch.full((len(test) - 1,), 1 / vocab_size, dtype=torch.float64)
+    losses = []
+    for n in range(1, max_order + 1):
+        if vocab_size**n >= 2**63:
             break
-        runs = runs_of(train, n, vocab)
-        runs.numpy().sort()  # in place, without the places that torch.sort would give as well
-        runs, times = runs.unique_consecutive(return_counts=True)
-        heads, kinds = (runs // vocab).unique_consecutive(return_counts=True)
-        totals = times.cumsum(0)[kinds.cumsum(0) - 1].diff(prepend=times.new_zeros(1))
-        for first in range(max(n - 2, 0), len(p), PART):  # those with fewer tokens before keep what shorter runs say
-            shorter = p[first : first + PART]
-            asked = runs_of(test[first + 2 - n : first + 1 + len(shorter)], n, vocab)
-            seen, before = looked_up(asked, runs, times), asked // vocab
-            total, kind = looked_up(before, heads, totals), looked_up(before, heads, kinds)
-            shorter.copy_(torch.where(total > 0, (seen + kind * shorter) / (total + kind).clamp_min(1), shorter))
-        found.append(float(-p.log().mean()))
-    return found
+        ngrams = _ngram_ids(train, n, vocab_size)
+        ngrams.numpy().sort()  # in place, without the indices that torch.sort would return
+        ngrams, counts = ngrams.unique_consecutive(return_counts=True)
+        contexts, distinct = (ngrams // vocab_size).unique_consecutive(return_counts=True)
+        totals = counts.cumsum(0)[distinct.cumsum(0) - 1].diff(prepend=counts.new_zeros(1))
+        for first in range(max(n - 2, 0), len(p), _CHUNK):  # tokens with a shorter context keep the lower order
+            shorter = p[first : first + _CHUNK]
+            queries = _ngram_ids(test[first + 2 - n : first + 1 + len(shorter)], n, vocab_size)
+            count, context = _look_up(queries, ngrams, counts), queries // vocab_size
+            total, kinds = _look_up(context, contexts, totals), _look_up(context, contexts, distinct)
+            mixed = (count + kinds * shorter) / (total + kinds).clamp_min(1)
+            shorter.copy_(torch.where(total > 0, mixed, shorter))
+        losses.append(float(-p.log().mean()))
+    return losses
 
 
-def runs_of(tokens: Int[Tensor, " n"], length: int, vocab: int) -> Int[Tensor, " m"]:
-    """The number of each run of tokens, the first digit being the oldest token."""
+def _ngram_ids(tokens: Int[Tensor, " n"], length: int, vocab_size: int) -> Int[Tensor, " m"]:
+    """Encodes each n-gram as one number; the first token is the most significant digit."""
     m = max(len(tokens) - length + 1, 0)
-    found = tokens[:m].clone()
+    ids = tokens[:m].clone()
     for i in range(1, length):
-        found.mul_(vocab).add_(tokens[i : i + m])
-    return found
+        ids.mul_(vocab_size).add_(tokens[i : i + m])
+    return ids
 
 
-def looked_up(keys: Int[Tensor, " n"], known: Int[Tensor, " k"], values: Int[Tensor, " k"]) -> Int[Tensor, " n"]:
-    """The values of keys, 0 for those that are not known; these are in order."""
+def _look_up(keys: Int[Tensor, " n"], known: Int[Tensor, " k"], values: Int[Tensor, " k"]) -> Int[Tensor, " n"]:
+    """Values of keys in a sorted table; 0 for missing keys."""
     if not len(known):
         return values.new_zeros(len(keys))
-    place = torch.searchsorted(known, keys).clamp_max(len(known) - 1)
-    return torch.where(known[place] == keys, values[place], 0)
+    index = torch.searchsorted(known, keys).clamp_max(len(known) - 1)
+    return torch.where(known[index] == keys, values[index], 0)
 
 
-def bits(nats: float) -> float:
-    """Nats as bits."""
-    return nats / math.log(2)
+# ---------------------------------------------------------------- tokenizers
 
 
-Kind = Literal["characters", "bytes", "bpe"]
+@dataclass(frozen=True, kw_only=True)
+class AutoTokenizerSpec(Config, Tagged):
+    """Characters, or bytes if there are more than 256 distinct characters."""
+
+    name: ClassVar[str] = "auto"
 
 
-def tokenizer_of(kind: Kind, texts: Sequence[str], *, vocab: int) -> Tokenizer:
-    """Finds the tokenizer of a kind in what is trained on.
+@dataclass(frozen=True, kw_only=True)
+class CharTokenizerSpec(Config, Tagged):
+    """One token per character."""
 
-    Args:
-        kind: What a token is.
-        texts: What is trained on.
-        vocab: bpe: the number of tokens.
+    name: ClassVar[str] = "characters"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByteTokenizerSpec(Config, Tagged):
+    """One token per byte."""
+
+    name: ClassVar[str] = "bytes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BPETokenizerSpec(Config, Tagged):
+    """Byte pair encoding."""
+
+    name: ClassVar[str] = "bpe"
+
+    vocab_size: Annotated[int, Range(256, 16_384)] = 1024
+    """Vocabulary size."""
+
+
+TokenizerSpec = CharTokenizerSpec | ByteTokenizerSpec | BPETokenizerSpec
+"""Tokenizers of recipes with many texts."""
+
+
+def train_tokenizer(spec: TokenizerSpec, texts: Sequence[str]) -> Tokenizer:
+    """Trains a tokenizer on texts.
 
     Examples:
-        >>> tokenizer_of("characters", ["abba"], vocab=0).encode("ab")
+        >>> train_tokenizer(CharTokenizerSpec(), ["abba"]).encode("ab")
         [0, 1]
     """
-    match kind:
-        case "characters":
-            return CharTokenizer.of(texts)
-        case "bytes":
+    match spec:
+        case CharTokenizerSpec():
+            return CharTokenizer.train(texts)
+        case ByteTokenizerSpec():
             return ByteTokenizer()
-        case "bpe":
-            return BPETokenizer.trained(texts, vocab=vocab)
+        case BPETokenizerSpec():
+            return BPETokenizer.train(texts, vocab_size=spec.vocab_size)
 
 
-def for_bpe(kind: Kind, *, vocab: int, default: int) -> None:
-    """Refuses a number of tokens where they are not found in the texts."""
-    if vocab != default and kind != "bpe":
-        raise ValueError(f"vocab is for the tokenizer bpe: the tokenizer is {kind}")
+# ---------------------------------------------------------------- generation
 
-
-AS_IT_SAYS = SamplingConfig()
-"""Draws each token as the model says."""
+DEFAULT_SAMPLING = SamplingConfig()
+"""Samples from the distribution of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationRequest:
-    """How much is to be written, and how."""
+    """Options of text generation."""
 
-    tokens: int = 256
-    """The most tokens."""
-    sampling: SamplingConfig = AS_IT_SAYS
-    """How each is drawn."""
+    max_new_tokens: int = 256
+    """Largest number of new tokens."""
+    sampling: SamplingConfig = DEFAULT_SAMPLING
+    """How tokens are sampled."""
     stop: tuple[str, ...] = ()
-    """Texts that end it, and are not shown."""
+    """Strings that end the text; they are not returned."""
     seed: int = 0
-    """What the draws depend on."""
-    beams: int = 1
-    """How many continuations are searched for a probable one; 1 draws instead."""
+    """Random seed."""
+    num_beams: int = 1
+    """Beams of beam search; 1 samples."""
 
     def __post_init__(self) -> None:
-        if self.tokens < 1 or self.beams < 1:
-            raise ValueError(f"tokens and beams are at least 1: got {self.tokens} and {self.beams}")
+        for name in ("max_new_tokens", "num_beams"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not -(2**63) <= self.seed < 2**63:
-            raise ValueError(f"a seed has 64 bits: got {self.seed}")
-        if self.beams > 1 and self.sampling != AS_IT_SAYS:
+            raise ValueError(f"seed must be a 64-bit integer, got {self.seed}")
+        if self.num_beams > 1 and self.sampling != DEFAULT_SAMPLING:
             raise ValueError(
-                "beams look for the most probable text, and draw none: they go without a temperature, top-k, top-p, "
-                "min-p and a repetition penalty"
+                "beam search does not sample: num_beams excludes temperature, top_k, top_p, min_p and "
+                "repetition_penalty"
             )
 
 
 @runtime_checkable
-class TextGenerator(Recipe, Protocol):
-    """A recipe whose models write text."""
+class TextGenerator(Protocol):
+    """A recipe whose models generate text."""
 
-    def write(self, model: nn.Module, tokenizer: Tokenizer, prompt: str, asked: GenerationRequest) -> Iterator[str]:
-        """Gives the text to a prompt, piece by piece."""
+    def generate(
+        self, model: nn.Module, tokenizer: Tokenizer, prompt: str, request: GenerationRequest
+    ) -> Iterator[str]:
+        """Yields the generated text piece by piece."""
         ...
 
 
-LETTERS = 256
-"""The most different characters of a text that is read by characters unless it is said."""
-MEASURED, AT_LAST = 2**18, 2**23
-"""The tokens of the validation text that are measured on the way, and at the end, at most."""
-LOGITS = 2**22
-"""The scores of a batch that is measured, at most: a large vocabulary has fewer windows at a time."""
-SAMPLES, LENGTH = 3, 400
-"""How many texts are written at the end, and their tokens."""
-SHOWN = 24
-"""The tokens whose attention is drawn."""
+# ---------------------------------------------------------------- the recipe
+
+_MAX_CHARACTERS = 256
+"""Largest number of distinct characters for which tokenizer=auto chooses characters."""
+_EVAL_TOKENS, _FINAL_EVAL_TOKENS = 2**18, 2**23
+"""Largest number of validation tokens during training and at the end."""
+_MAX_LOGITS = 2**22
+"""Largest number of logits of an evaluation batch."""
+_NUM_SAMPLES, _SAMPLE_TOKENS = 3, 400
+_ATTENTION_TOKENS = 24
+"""Number of tokens in the attention figures."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading(TrainingSetup):
-    """A training together with the text that it was made of."""
+@dataclass(frozen=True)
+class TextData:
+    """Training and validation tokens, and their tokenizer."""
 
     train: Tensor
     validation: Tensor
@@ -202,185 +232,188 @@ class Reading(TrainingSetup):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextRecipe:
-    """Train a language model on a text file, a folder of them or built-in text."""
+class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationConfig, Recipe[TextData]):
+    """Train a language model on a text file, a folder of text files or built-in text."""
 
     name: ClassVar[str] = "text"
+    default_learning_rates: ClassVar[LearningRates] = LearningRates(ngram=0.03, head=0.02)
 
     data: Annotated[str, MaxLength(4096)] = "python"
-    """A text file, a folder of them, or python: the English reference that ships with Python."""
-    validation: Annotated[float, Range(0.001, 0.9)] = 0.1
-    """The share of the text, at its end, that is not trained on."""
-    tokenizer: Literal["auto", "characters", "bytes", "bpe"] = "auto"
-    """What a token is; auto: a character, or where there are too many different ones a byte."""
-    vocab: Annotated[int, Range(256, 16_384)] = 1024
-    """bpe: the number of tokens."""
-    context: Annotated[int, Range(1, 10**6)] = 64
-    """The tokens that are read at once."""
-    transformer: Transformer = field(
-        default_factory=lambda: Transformer(
-            width=96, depth=2, heads=2, head_size=32, rows=7168, table_width=64, table_dropout=0.12
-        )
-    )
-    learning: Descent = field(default_factory=lambda: Descent(table_rate=0.03, head_rate=0.02, beta1=0.7))
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
+    """Text file, folder of text files, or python: the reference that ships with Python."""
+    validation_fraction: Annotated[float, Range(0.001, 0.9)] = 0.1
+    """Fraction of the text, at its end, used for validation."""
+    tokenizer: AutoTokenizerSpec | TokenizerSpec = field(default_factory=AutoTokenizerSpec)
+    """Tokenizer."""
+    context_length: Annotated[int, Range(1, 10**6)] = 64
+    """Number of tokens in a training window, and largest context of the model."""
+    dim: Annotated[int, Range(1, 10**5)] = 96
+    num_layers: Annotated[int, Range(1, 1000)] = 2
+    num_heads: Annotated[int, Range(1, 1000)] = 2
+    head_dim: Annotated[int, Range(0, 10**5)] = 32
+    ngram_rows: Annotated[int, Range(1, 10**8)] = 7168
+    ngram_dim: Annotated[int, Range(0, 10**5)] = 64
+    ngram_dropout: Annotated[float, Range(0, 0.99)] = 0.12
+    betas: tuple[Decay, Decay] | None = (0.7, 0.95)
+    num_evals: Annotated[int, Range(1, 10**6)] | None = 5
 
     def __post_init__(self) -> None:
-        validate(self)
+        super().__post_init__()
         if not self.data:
-            raise ValueError("data is a file, a folder or a name: got an empty text")
-        if self.vocab != type(self).vocab and self.tokenizer != "bpe":
-            raise ValueError(f"vocab is for the tokenizer bpe: the tokenizer is {self.tokenizer}")
+            raise ValueError("data must be a file, a folder or a built-in text, got an empty string")
 
-    def training(self) -> Reading:
-        """Reads the text and builds the model."""
-        text = read_text(self.data)
-        tokenizer = self.tokenizer_of(text)
-        found = tokenize_corpus(text, tokenizer)
-        train, validation = found.split(fraction=1 - self.validation)
-        if len(train) <= self.context or len(validation) < 2:
+    def setup(self) -> TrainingSetup[TextData]:
+        """Reads and tokenizes the text and builds the model."""
+        corpus = read_text(self.data)
+        tokenizer = self._train_tokenizer(corpus)
+        tokenized = tokenize_corpus(corpus, tokenizer)
+        train, validation = tokenized.split(fraction=1 - self.validation_fraction)
+        if len(train) <= self.context_length or len(validation) < 2:
             raise ValueError(
-                f"{text.name} is too short: of its {len(found):,} tokens {len(train):,} are to train on and "
-                f"{len(validation):,} to validate with; a context of {self.context} takes at least {self.context + 1} "
-                "and 2"
+                f"{corpus.name} is too short: context_length={self.context_length} needs at least "
+                f"{self.context_length + 1} training and 2 validation tokens, got {len(train):,} and "
+                f"{len(validation):,}"
             )
-        model = self.transformer.decoder(tokenizer.vocab, context=self.context)
-        batches = ShuffledWindows(train, context=self.context, size=self.learning.batch, seed=self.engine.seed)
-        steps = self.learning.length(len(batches))
-        return Reading(
+        model = self.build_decoder(tokenizer.vocab_size, context_length=self.context_length)
+        batches = ShuffledWindows(
+            train, context_length=self.context_length, batch_size=self.batch_size or 32, seed=self.seed
+        )
+        steps = self.num_steps(len(batches))
+        return TrainingSetup(
             model=model,
-            turns=[self.learning.turn(model, objective, steps=steps)],
+            optimizer_steps=[self.optimizer_step(model, next_token_loss, steps=steps)],
             batches=batches,
             steps=steps,
-            evaluate=lambda model: {"loss": self.loss(model, validation[:MEASURED])},
-            every=self.learning.every(steps),
-            average=self.learning.average or None,
-            accumulate=self.learning.accumulate,
-            claims=partial(model_claims, vocab=tokenizer.vocab, context=self.context),
-            described={"tokenizer": tokenizer.to_json()},
-            fingerprint=found.fingerprint,
-            notes=text.notes,
-            train=train,
-            validation=validation,
-            tokenizer=tokenizer,
+            evaluate=lambda model: {"loss": self._evaluate(model, validation[:_EVAL_TOKENS])},
+            eval_every=self.eval_every(steps, steps_per_epoch=len(batches)),
+            patience=self.patience or None,
+            ema_decay=self.ema_decay or None,
+            grad_accumulation_steps=self.grad_accumulation_steps,
+            claims=partial(language_model_claims, vocab_size=tokenizer.vocab_size, context_length=self.context_length),
+            model_config={"tokenizer": tokenizer.to_json()},
+            data_fingerprint=tokenized.fingerprint,
+            warnings=corpus.notes,
+            data=TextData(train, validation, tokenizer),
         )
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Measures the model on the whole validation text, beside counting, and lets it write."""
-        if not isinstance(training, Reading):
-            return {}
-        model, tokenizer, validation = training.model, training.tokenizer, training.validation[:AT_LAST]
-        loss = self.loss(model, validation)
-        lengths = torch.tensor([len(piece) for piece in tokenizer.pieces])
-        size = sum(int(lengths[part.long()].sum()) for part in validation[1:].split(MEASURED))
-        per_byte = (len(validation) - 1) / size
-        orders = ngram_baseline(training.train, validation, vocab=tokenizer.vocab, orders=5)
-        self.draw(run, decoder_of(model), tokenizer, validation)
-        for number, written in enumerate(self.written(decoder_of(model), tokenizer), 1):
-            (run.samples / f"sample_{number}.txt").write_text(written, encoding="utf-8")
+    def finish(self, run: Run, setup: TrainingSetup[TextData]) -> Mapping[str, Any]:
+        """Evaluates the model on the whole validation text, beside n-gram models, and writes samples."""
+        model, tokenizer = as_decoder(setup.model), setup.data.tokenizer
+        train, validation = setup.data.train, setup.data.validation[:_FINAL_EVAL_TOKENS]
+        loss = self._evaluate(model, validation)
+        lengths = torch.tensor([len(piece) for piece in tokenizer.token_bytes])
+        num_bytes = sum(int(lengths[part.long()].sum()) for part in validation[1:].split(_EVAL_TOKENS))
+        bits_per_byte = loss / math.log(2) * (len(validation) - 1) / num_bytes
+        baselines = ngram_baseline(train, validation, vocab_size=tokenizer.vocab_size, max_order=5)
+        self._plot_attention(run, model, tokenizer, validation)
+        samples = generate_text(
+            model,
+            tokenizer,
+            [self._default_prompt(tokenizer)] * _NUM_SAMPLES,
+            max_new_tokens=_SAMPLE_TOKENS,
+            sampling=SamplingConfig(temperature=0.8),
+            seed=self.seed,
+        )
+        for number, sample in enumerate(samples, 1):
+            (run.samples / f"sample_{number}.txt").write_text(sample, encoding="utf-8")
         return {
-            "validation": {"loss": loss, "bits per byte": bits(loss) * per_byte, "perplexity": math.exp(loss)},
-            "baselines": {f"counts of {n} tokens, loss": nats for n, nats in enumerate(orders, 1)},
-            "tokens": {"train": len(training.train), "validation": len(validation), "vocabulary": tokenizer.vocab},
+            "validation": {"loss": loss, "bits per byte": bits_per_byte, "perplexity": math.exp(loss)},
+            "baselines": {f"{n}-gram model, loss": nats for n, nats in enumerate(baselines, 1)},
+            "tokens": {"train": len(train), "validation": len(validation), "vocabulary": tokenizer.vocab_size},
             "parameters": sum(p.numel() for p in model.parameters()),
         }
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run, before its weights are put in."""
-        return self.transformer.decoder(tokenizer_from_json(facts.get("tokenizer")).vocab, context=self.context)
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the model of a run, without its weights."""
+        tokenizer = tokenizer_from_json(model_config.get("tokenizer"))
+        return self.build_decoder(tokenizer.vocab_size, context_length=self.context_length)
 
-    def write(self, model: nn.Module, tokenizer: Tokenizer, prompt: str, asked: GenerationRequest) -> Iterator[str]:
-        """Writes on where a prompt ends."""
-        if asked.beams > 1:
-            read = tokenizer.encode(prompt or self.start(tokenizer))
-            best, *_ = beam_search(decoder_of(model), read, max_new_tokens=asked.tokens, num_beams=asked.beams)
-            pieces = StreamingDetokenizer(tokenizer, stop=asked.stop)
-            yield "".join([*map(pieces.push, best.tokens), pieces.close()])
+    def generate(
+        self, model: nn.Module, tokenizer: Tokenizer, prompt: str, request: GenerationRequest
+    ) -> Iterator[str]:
+        """Continues a prompt."""
+        prompt = prompt or self._default_prompt(tokenizer)
+        if request.num_beams > 1:
+            best, *_ = beam_search(
+                as_decoder(model),
+                tokenizer.encode(prompt),
+                max_new_tokens=request.max_new_tokens,
+                num_beams=request.num_beams,
+            )
+            detokenizer = StreamingDetokenizer(tokenizer, stop=request.stop)
+            yield "".join([*map(detokenizer.push, best.tokens), detokenizer.close()])
             return
         yield from stream_text(
-            decoder_of(model),
+            as_decoder(model),
             tokenizer,
-            prompt or self.start(tokenizer),
-            max_new_tokens=asked.tokens,
-            sampling=asked.sampling,
-            stop=asked.stop,
-            seed=asked.seed,
+            prompt,
+            max_new_tokens=request.max_new_tokens,
+            sampling=request.sampling,
+            stop=request.stop,
+            seed=request.seed,
         )
-
-    # ------------------------------------------------------------ the parts
 
     @staticmethod
-    def start(tokenizer: Tokenizer) -> str:
-        """What a text without a prompt begins after: the end of a line, where there is one."""
-        return "\n" if not tokenizer.unknown("\n") else tokenizer.decode([0])
+    def _default_prompt(tokenizer: Tokenizer) -> str:
+        """A newline, or the first token if the tokenizer has no newline."""
+        return "\n" if not tokenizer.unknown_characters("\n") else tokenizer.decode([0])
 
-    def tokenizer_of(self, text: Read) -> Tokenizer:
-        """The tokenizer: an alphabet is that of the whole text, byte pairs are found in what is trained on."""
-        if self.tokenizer == "bytes":
+    def _train_tokenizer(self, corpus: Corpus) -> Tokenizer:
+        """Characters are those of the whole text; BPE is trained on the training text."""
+        auto = isinstance(self.tokenizer, AutoTokenizerSpec)
+        if isinstance(self.tokenizer, ByteTokenizerSpec):
             return ByteTokenizer()
-        if self.tokenizer == "bpe":
-            return BPETokenizer.trained(
-                first(text.chunks(), size=int((1 - self.validation) * text.size)), vocab=self.vocab
-            )
-        letters: set[str] = set()
-        for chunk in text.chunks():
-            letters.update(chunk)
-            if self.tokenizer == "auto" and len(letters) > LETTERS:
+        if isinstance(self.tokenizer, BPETokenizerSpec):
+            train = _first_chunks(corpus.chunks(), num_bytes=int((1 - self.validation_fraction) * corpus.size))
+            return BPETokenizer.train(train, vocab_size=self.tokenizer.vocab_size)
+        characters: set[str] = set()
+        for chunk in corpus.chunks():
+            characters.update(chunk)
+            if auto and len(characters) > _MAX_CHARACTERS:
                 return ByteTokenizer()
-        return CharTokenizer.of(["".join(sorted(letters))])
+        return CharTokenizer.train(["".join(sorted(characters))])
 
-    def loss(self, model: nn.Module, ids: Tensor) -> float:
-        """The surprise at each token but the first, in nats, read in windows that do not overlap."""
-        decoder = decoder_of(model)
-        batch = max(1, min(64, LOGITS // (self.context * decoder.vocab_size)))
-        return float(-token_log_probs(decoder, ids, batch_size=batch).mean(dtype=torch.float64))
+    def _evaluate(self, model: nn.Module, ids: Tensor) -> float:
+        """Mean cross-entropy per token, in nats, over windows that do not overlap."""
+        decoder = as_decoder(model)
+        batch_size = max(1, min(64, _MAX_LOGITS // (self.context_length * decoder.vocab_size)))
+        return float(-token_log_probs(decoder, ids, batch_size=batch_size).mean(dtype=torch.float64))
 
-    def draw(self, run: Run, model: Decoder, tokenizer: Tokenizer, ids: Tensor) -> None:
-        """Draws where the heads of each attention layer look, on the first tokens of the validation text."""
-        read = ids[: min(SHOWN, self.context)].long()
-        names = [repr(tokenizer.decode([token]))[1:-1].replace(" ", "␣") for token in read.tolist()]
-        for number in (i for i, letter in enumerate(model.layer_pattern) if letter == "s"):
-            name = f"layers.{number}.block.pattern"
-            with torch.no_grad(), record(model, name) as tape:
-                model(read[None])
-            figures.save(
-                figures.attention_pattern(tape[name][0], tokens=names), run.figures / f"attention_{number}.png"
-            )
+    def _plot_attention(self, run: Run, model: Decoder, tokenizer: Tokenizer, ids: Tensor) -> None:
+        """Plots the attention patterns of each layer on the first tokens of the validation text."""
+        from lawful.probe import figures, record
 
-    def written(self, model: CausalLM, tokenizer: Tokenizer) -> list[str]:
-        """Texts that the model writes."""
-        return generate_text(
-            model,
-            tokenizer,
-            [self.start(tokenizer)] * SAMPLES,
-            max_new_tokens=LENGTH,
-            sampling=SamplingConfig(temperature=0.8),
-            seed=self.engine.seed,
-        )
+        prompt = ids[: min(_ATTENTION_TOKENS, self.context_length)].long()
+        names = [repr(tokenizer.decode([token]))[1:-1].replace(" ", "␣") for token in prompt.tolist()]
+        for layer in (i for i, letter in enumerate(model.layer_pattern) if letter == "s"):
+            name = f"layers.{layer}.block.pattern"
+            with torch.no_grad(), record(model, name) as cache:
+                model(prompt[None])
+            figure = figures.attention_pattern(cache[name][0], tokens=names)
+            figures.save(figure, run.figures / f"attention_{layer}.png")
 
 
-def objective(model: nn.Module, batch: Batch) -> Tensor:
-    """The surprise at the next token."""
+def next_token_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """Mean next-token cross-entropy, in nats."""
     inputs, targets = batch
-    return cross_entropy(model(inputs), targets)
+    return F.cross_entropy(model(inputs).flatten(0, -2), targets.flatten().long())
 
 
-def model_claims(model: nn.Module, *, vocab: int, context: int) -> Iterator[Claim]:
-    """What a language model is to keep: nothing is seen before it comes, a cache changes nothing, texts do not mix."""
-    decoder = decoder_of(model)
+def language_model_claims(model: nn.Module, *, vocab_size: int, context_length: int) -> Iterator[Claim]:
+    """A language model is causal, decodes with a cache as without, and treats texts independently."""
+    decoder = as_decoder(model)
 
     def step(piece: Tensor, cache: Any) -> tuple[Tensor, Any]:
         cache = decoder.cache() if cache is None else cache
         return decoder(piece, cache=cache), cache
 
+    prompt = tokens(f"b t:1..{min(context_length, 8)}", vocab_size=vocab_size)
     for law in (causality(time=1), cached_decoding(step=step), batch_independence()):
-        yield Claim(law, model, tokens(f"b t:1..{min(context, 8)}", vocab_size=vocab), name="text")
+        yield Claim(law, model, prompt, name="text")
 
 
-def first(chunks: Iterable[str], *, size: int) -> Iterator[str]:
-    """The first chunks, with about so many bytes."""
+def _first_chunks(chunks: Iterable[str], *, num_bytes: int) -> Iterator[str]:
     for chunk in chunks:
-        if size <= 0:
+        if num_bytes <= 0:
             return
         yield chunk
-        size -= len(chunk.encode("utf-8", "replace"))
+        num_bytes -= len(chunk.encode("utf-8", "replace"))

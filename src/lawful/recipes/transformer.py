@@ -200,9 +200,7 @@ class TransformerConfig(Config):
 
     def _ngram_embedding(self, n: int) -> Callable[[int, int], NGramEmbedding]:
         dropout = min(0.9, self.ngram_dropout * (n - 1))
-        return partial(
-            NGramEmbedding, n=n, num_rows=self.ngram_rows, table_dim=self.ngram_dim or None, dropout=dropout
-        )
+        return partial(NGramEmbedding, n=n, num_rows=self.ngram_rows, table_dim=self.ngram_dim or None, dropout=dropout)
 
     def _extras(self) -> TransformerExtras:
         return TransformerExtras(

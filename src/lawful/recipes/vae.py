@@ -1,9 +1,9 @@
-"""VAE: codes that are drawn, a lower bound on the likelihood of the data, and samples."""
+"""Variational autoencoders: latents, samples and lower bounds on the likelihood."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from lawful.data import Batch, Dequantizer, ShuffledBatches
-from lawful.functions import LogProbEstimate
+from lawful._json import Config, Range, Tagged
+from lawful.data import Batch, Dequantizer
 from lawful.inference.metrics.intervals import bootstrap
 from lawful.laws import Claim, batch_independence, shape
 from lawful.losses.variational import gumbel_softmax, straight_through_gumbel
@@ -20,256 +20,284 @@ from lawful.models.generative import (
     VAE,
     BernoulliLikelihood,
     CategoricalLatent,
-    CNNVAEConfig,
     DecoderLikelihood,
     DiscretizedLogisticLikelihood,
     GaussianLatent,
     GaussianLikelihood,
     HeteroscedasticGaussianLikelihood,
-    MLPVAEConfig,
     cnn_vae,
     mlp_vae,
 )
-from lawful.optim import adamw, cosine_schedule
 from lawful.probe import figures
-from lawful.recipes.data import DataSpec, GenerativeData, GenerativeSplits
-from lawful.recipes.flow import spread
-from lawful.recipes.generative_eval import BOUND, codes_figure, density_baselines, draw_labels, draw_samples, figures_of
+from lawful.recipes.data import DataSpec, GenerativeSplits
+from lawful.recipes.generative import (
+    LOWER_BOUND,
+    MAX_EVAL_EXAMPLES,
+    NUM_RECONSTRUCTIONS,
+    GenerativeRecipe,
+    density_baselines,
+    latents_figure,
+    likelihood_metrics,
+    save_label_samples,
+    save_samples_figure,
+    score_batches,
+)
 from lawful.recipes.model_size import check_parameter_count
-from lawful.recipes.pca import SHOWN, Observing
-from lawful.training import MaxLength, OptimizerStep, Range, Run, TrainerConfig, TrainingSetup, validate
-
-Width = Annotated[int, Range(1, 10**5)]
-MOST, ROWS = 2000, 256
-"""How many observations are evaluated during the training, and how many go through the model at once."""
+from lawful.recipes.optimization import NonNegative, PositiveInt, Probability
+from lawful.recipes.supervised import HiddenDims
+from lawful.training import Run, TrainingSetup
 
 
 @dataclass(frozen=True, kw_only=True)
-class VAERecipe:
-    """Train a variational autoencoder: codes, samples, and lower bounds on log-likelihoods."""
+class MLPVAESpec(Config, Tagged):
+    """Fully connected layers, for any data."""
+
+    name: ClassVar[str] = "mlp"
+
+    hidden_dims: HiddenDims = ()
+    """Width of each hidden layer of the encoder; the decoder mirrors it. Defaults to 512 for images, else 128 128."""
+    dropout: Probability | None = None
+    """Dropout probability. Defaults to 0.2 for images and series, else 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CNNVAESpec(Config, Tagged):
+    """Convolutions, for images and series."""
+
+    name: ClassVar[str] = "cnn"
+
+    channels: Annotated[int, Range(1, 10**5)] = 32
+    """Channels after the first convolution; each downsampling doubles them."""
+    num_downsamples: Annotated[int, Range(1, 20)] = 2
+    """Number of times the resolution is halved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianLatentSpec(Config, Tagged):
+    """Gaussian latents."""
+
+    name: ClassVar[str] = "gaussian"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoricalLatentSpec(Config, Tagged):
+    """Categorical latents, trained by Gumbel-softmax."""
+
+    name: ClassVar[str] = "categorical"
+
+    num_categories: Annotated[int, Range(2, 10**5)] = 8
+    """Number of categories of each latent."""
+    gumbel_temperature: Annotated[float, Range(1e-3, 1e3)] = 0.67
+    """Temperature of the Gumbel-softmax."""
+    straight_through: bool = False
+    """Decode one-hot samples, with the gradient of the relaxed ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VAERecipe(GenerativeRecipe):
+    """Train a variational autoencoder: latents, samples and lower bounds on log-likelihoods."""
 
     name: ClassVar[str] = "vae"
 
-    model: Literal["mlp", "cnn"] = "mlp"
-    """Dense layers, for any data; or convolutions, for images and series."""
-    decoder: Literal["suited", "gaussian", "varying", "levels", "bernoulli"] = "suited"
-    """suited: levels where the data have some, else gaussian; varying: noise that varies with the code; or bits."""
-    codes: Literal["gaussian", "categorical"] = "gaussian"
-    """Numbers; or choices, trained by Gumbel-softmax."""
-    latent: Annotated[int, Range(1, 10**5)] = 16
-    """The numbers, or the choices, of a code."""
-    choices: Annotated[int, Range(2, 10**5)] = 8
-    """categorical: among how many each choice is."""
-    temperature: Annotated[float, Range(1e-3, 1e3)] = 0.67
-    """categorical: that of the relaxation in training."""
-    relaxed: Literal["softmax", "straight-through"] = "softmax"
-    """categorical: whether the decoder sees a mixture in training, or a choice with the gradient of the mixture."""
+    model: MLPVAESpec | CNNVAESpec = field(default_factory=MLPVAESpec)
+    """Architecture of encoder and decoder."""
+    latent: GaussianLatentSpec | CategoricalLatentSpec = field(default_factory=GaussianLatentSpec)
+    """Distribution of the latents."""
+    latent_dim: Annotated[int, Range(1, 10**5)] = 16
+    """Number of latents."""
+    likelihood: Literal["auto", "gaussian", "heteroscedastic", "discretized-logistic", "bernoulli"] = "auto"
+    """Likelihood of the decoder. auto: discretized-logistic for discrete data, else gaussian."""
     conditional: bool = False
-    """Whether the model is told the labels of the data."""
-    hidden: Annotated[tuple[Width, ...], MaxLength(20)] = ()
-    """mlp: the width of each hidden layer of the encoder; the decoder has them in reverse. By default what suits."""
-    dropout: Annotated[float, Range(0, 0.99)] | None = None
-    """mlp: the share of hidden units that is dropped in training; by default 0.2 for images and series, else none."""
-    width: Width = 32
-    """cnn: the channels after the first convolution; each halving doubles them."""
-    halvings: Annotated[int, Range(1, 20)] = 2
-    """cnn: how often an image is halved."""
+    """Condition encoder and decoder on the labels."""
     beta: Annotated[float, Range(0, 1e6)] = 1.0
-    """The weight of what codes say in training; bounds are always those of 1."""
-    free: Annotated[float, Range(0, 1e6)] = 0.0
-    """Nats that each unit of a code may say at no cost in training: free bits."""
-    importance: Annotated[int, Range(1, 10**5)] = 64
-    """By how many codes the tighter bound of the test is taken."""
-    steps: Annotated[int, Range(1, 10**8)] = 1500
-    """How often the weights move."""
-    batch: Annotated[int, Range(1, 10**6)] = 64
-    """Observations in a step."""
-    learning_rate: Annotated[float, Range(0, 1)] = 2e-3
-    """The length of a step, at its longest; it falls along half a cosine to 0."""
-    weight_decay: Annotated[float, Range(0, 1e6)] = 1e-2
-    """How strongly weights are pulled to 0."""
-    patience: Annotated[int, Range(0, 10**6)] = 0
-    """How many evaluations, of which there are 20, without a better one end the training; 0 for all steps."""
-    given: GenerativeData = field(default_factory=GenerativeData)
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
+    """Weight of the KL divergence in training. Reported bounds use 1."""
+    free_bits: Annotated[float, Range(0, 1e6)] = 0.0
+    """Free bits: KL divergence of each latent, in nats, that is not penalized in training."""
+    num_importance_samples: Annotated[int, Range(1, 10**5)] = 64
+    """Samples of the importance-weighted bound (IWAE) on the test data."""
+    steps: PositiveInt | None = 1500
+    batch_size: PositiveInt | None = 64
+    learning_rate: NonNegative | None = 2e-3
 
     def __post_init__(self) -> None:
-        validate(self)
-        if self.patience and not self.given.validation:
-            raise ValueError("patience wants observations to choose by: give validation a share above 0")
+        super().__post_init__()
+        if self.patience and not self.validation_fraction:
+            raise ValueError("patience needs validation data: set validation_fraction above 0")
 
-    def training(self) -> Observing:
-        """Reads the observations and builds the model."""
-        seen = self.given.parts()
-        if self.conditional and seen.train_labels is None:
-            raise ValueError("a conditional model wants labels: the data have none")
-        ends, notes = Dequantizer(levels=2), seen.notes
-        if self.decoder == "bernoulli":
-            ends = seen.dequantizer or ends
-            middle = (ends.low + ends.high) / 2
-            notes = (*notes, f"bits: values above {middle:g} are 1, others 0; all nats are those of bits")
-            seen = replace(seen, form=replace(seen.form, dequantizer=None), notes=notes)
-        described = {**seen.described, "ends": [ends.low, ends.high]}
-        model = self.built(seen.form, ends.low, ends.high)
-        levels, labels = seen.dequantizer, seen.train_labels if self.conditional else None
-        model.fit_normalizer(seen.train if levels is None else levels.dequantized(seen.train), labels=labels)
-        tensors = (seen.train,) if labels is None else (seen.train, labels)
-        optimizer = adamw(model.parameters(), lr=self.learning_rate, betas=(0.9, 0.99), weight_decay=self.weight_decay)
-        schedule = cosine_schedule(steps=self.steps, warmup_steps=self.steps // 50)
-        objective = partial(loss, beta=self.beta, free=self.free)
-        return Observing(
-            model=model,
-            turns=[OptimizerStep(objective=objective, optimizer=optimizer, schedule=schedule)],
-            batches=ShuffledBatches(*tensors, size=min(self.batch, len(seen.train)), seed=self.engine.seed),
-            steps=self.steps,
-            evaluate=partial(self.evaluated, seen=seen),
-            every=max(1, self.steps // 20),
-            patience=self.patience or None,
-            augment=None if levels is None else partial(spread, levels=levels),
-            claims=partial(model_claims, of=seen.shape),
-            described=described,
-            fingerprint=seen.fingerprint,
-            notes=notes,
-            seen=seen,
+    def setup(self) -> TrainingSetup[GenerativeSplits]:
+        """Loads the observations and builds the model."""
+        splits = self.load_splits()
+        if self.conditional and splits.train_labels is None:
+            raise ValueError(f"conditional=True needs labels, {self.data} has none")
+        ends = Dequantizer(levels=2)
+        if self.likelihood == "bernoulli":
+            ends = splits.dequantizer or ends
+            threshold = (ends.low + ends.high) / 2
+            note = f"values above {threshold:g} are binarized to 1, others to 0; nats refer to the binary data"
+            spec = replace(splits.spec, dequantizer=None)
+            splits = replace(splits, spec=spec, warnings=(*splits.warnings, note))
+        model = self._build(splits.spec, ends.low, ends.high)
+        labels = splits.train_labels if self.conditional else None
+        model.fit_normalizer(splits.dequantized(splits.train), labels=labels)
+        loss = partial(_loss, beta=self.beta, free_bits=self.free_bits)
+        return self.generative_setup(
+            model,
+            splits,
+            optimizer_steps=lambda steps: [self.optimizer_step(model, loss, steps=steps, params=model.parameters())],
+            evaluate=partial(self._evaluate, splits=splits),
+            claims=partial(_claims, observation_shape=splits.shape),
+            labels=labels,
+            model_config={"value_range": [ends.low, ends.high]},
         )
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run, before its weights are put in."""
-        ends = facts.get("ends")
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Rebuilds the model of a run, without its weights."""
+        ends = model_config.get("value_range")
         if not (isinstance(ends, list) and len(ends) == 2 and all(type(v) in (int, float) for v in ends)):
-            raise ValueError(f"ends are two numbers: got {str(ends)[:60]}")
-        return self.built(DataSpec.described(facts), float(ends[0]), float(ends[1]))
+            raise ValueError(f"model.value_range in config.json must be two numbers, got {str(ends)[:60]}")
+        return self._build(DataSpec.from_config(model_config), float(ends[0]), float(ends[1]))
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Measures the bounds of the test and what the codes say, beside simple densities, and draws them."""
-        if not isinstance(training, Observing) or not isinstance(model := training.model, VAE):
-            return {}
-        seen, model = training.seen, model.eval()
-        labels, levels = seen.test_labels if self.conditional else None, seen.dequantizer
-        test = seen.test if levels is None else levels.dequantized(seen.test)
-        plain = by_rows(model.elbo, test, labels)
-        tight = by_rows(partial(model.iwae, k=self.importance), test, labels)
-        found = figures_of(plain, dims=math.prod(seen.shape), dequantizer=levels, bound=True)
-        found[BOUND] = with_error(plain.value)
-        found[f"{BOUND}, IWAE-{self.importance}"] = with_error(tight.value)
-        activity = model.active_units(test, labels=labels)
-        draw_samples(run, model, seen, seed=self.engine.seed)
-        if self.conditional and len(seen.shape) > 1:
-            draw_labels(run, model, seen, seed=self.engine.seed)
-        self.draw(run, model, test, labels, seen)
+    def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
+        """Evaluates the bounds on the test split and the use of the latents, and writes figures."""
+        splits, model = setup.data, _as_vae(setup.model).eval()
+        labels = splits.test_labels if self.conditional else None
+        test = splits.dequantized(splits.test)
+        elbo = score_batches(model.elbo_estimate, test, labels)
+        iwae = score_batches(partial(model.iwae_estimate, num_samples=self.num_importance_samples), test, labels)
+        dim = math.prod(splits.shape)
+        metrics = likelihood_metrics(elbo, dim=dim, dequantizer=splits.dequantizer, is_bound=True)
+        metrics[LOWER_BOUND] = _with_standard_error(elbo.value)
+        metrics[f"{LOWER_BOUND}, IWAE-{self.num_importance_samples}"] = _with_standard_error(iwae.value)
+        usage = model.active_units(test, labels=labels)
+        save_samples_figure(run, model, splits, seed=self.seed)
+        if self.conditional and len(splits.shape) > 1:
+            save_label_samples(run, model, splits, seed=self.seed)
+        self._plot(run, model, test, labels, splits)
+        binary = self.likelihood == "bernoulli"
         return {
-            "test": found,
-            "baselines": of_coins(model, seen) if self.decoder == "bernoulli" else density_baselines(seen),
-            "active units": {
-                "active": int(activity.active.sum()),
-                "of": len(activity.active),
-                "nats of each": [round(v, 4) for v in activity.nats.tolist()],
+            "test": metrics,
+            "baselines": bernoulli_baseline(model, splits) if binary else density_baselines(splits),
+            "active latents": {
+                "active": int(usage.active.sum()),
+                "of": len(usage.active),
+                "KL divergence of each, nats": [round(v, 4) for v in usage.kl.tolist()],
             },
-            "examples": seen.counts,
+            "examples": splits.counts,
             "parameters": sum(p.numel() for p in model.parameters()),
-            "warnings": list(training.notes),
+            "warnings": list(splits.warnings),
         }
 
-    # ------------------------------------------------------------ the model
+    def _build(self, spec: DataSpec, low: float, high: float) -> VAE:
+        check_parameter_count([partial(self._build_vae, spec, low, high)])
+        return self._build_vae(spec, low, high)
 
-    def built(self, form: DataSpec, low: float, high: float) -> VAE:
-        """The model of data of a form, whose bits, if they are bits, are told apart in the middle of the ends."""
-        check_parameter_count([partial(self.sized, form, low, high)])
-        return self.sized(form, low, high)
+    def _build_vae(self, spec: DataSpec, low: float, high: float) -> VAE:
+        num_classes, images = len(spec.classes) if self.conditional else 0, len(spec.shape) > 1
+        latent, likelihood = self._build_latent(), self._build_likelihood(spec, low, high)
+        if isinstance(self.model, CNNVAESpec):
+            if len(spec.shape) not in (2, 3):
+                raise ValueError(f"model cnn needs images or series, got shape {spec.shape}: use model mlp")
+            return cnn_vae(
+                spec.shape,
+                latent_dim=self.latent_dim,
+                channels=self.model.channels,
+                num_downsamples=self.model.num_downsamples,
+                num_classes=num_classes,
+                latent=latent,
+                likelihood=likelihood,
+            )
+        dropout = 0.2 * images if self.model.dropout is None else self.model.dropout
+        hidden_dims = self.model.hidden_dims or ((512,) if images else (128, 128))
+        return mlp_vae(
+            spec.shape,
+            latent_dim=self.latent_dim,
+            hidden_dims=hidden_dims,
+            num_classes=num_classes,
+            dropout=dropout,
+            latent=latent,
+            likelihood=likelihood,
+        )
 
-    def sized(self, form: DataSpec, low: float, high: float) -> VAE:
-        classes, images = len(form.classes) if self.conditional else 0, len(form.shape) > 1
-        codes = GaussianLatent(self.latent)
-        if self.codes == "categorical":
-            relaxed = straight_through_gumbel if self.relaxed == "straight-through" else gumbel_softmax
-            codes = CategoricalLatent(self.latent, classes=self.choices, temperature=self.temperature, relaxed=relaxed)
-        facts = {"shape": form.shape, "latent": self.latent, "classes": classes}
-        likelihood = self.likelihood(form, low, high)
-        if self.model == "cnn":
-            if len(form.shape) not in (2, 3):
-                raise ValueError(f"a cnn takes images or series: these have shape {form.shape}; model mlp takes them")
-            sizes = CNNVAEConfig(**facts, width=self.width, halvings=self.halvings)
-            return cnn_vae(sizes, codes=codes, likelihood=likelihood)
-        dropout = 0.2 * images if self.dropout is None else self.dropout
-        hidden = self.hidden or ((512,) if images else (128, 128))
-        return mlp_vae(MLPVAEConfig(**facts, hidden=hidden, dropout=dropout), codes=codes, likelihood=likelihood)
+    def _build_latent(self) -> GaussianLatent | CategoricalLatent:
+        match self.latent:
+            case GaussianLatentSpec():
+                return GaussianLatent(self.latent_dim)
+            case CategoricalLatentSpec() as spec:
+                relaxation = straight_through_gumbel if spec.straight_through else gumbel_softmax
+                return CategoricalLatent(
+                    self.latent_dim,
+                    num_categories=spec.num_categories,
+                    temperature=spec.gumbel_temperature,
+                    relaxation=relaxation,
+                )
 
-    def likelihood(self, form: DataSpec, low: float, high: float) -> DecoderLikelihood:
-        """What entries are taken as."""
-        levels, decoder = form.dequantizer, self.decoder
-        if decoder == "suited":
-            decoder = "gaussian" if levels is None else "levels"
-        match decoder:
+    def _build_likelihood(self, spec: DataSpec, low: float, high: float) -> DecoderLikelihood:
+        levels, likelihood = spec.dequantizer, self.likelihood
+        if likelihood == "auto":
+            likelihood = "gaussian" if levels is None else "discretized-logistic"
+        match likelihood:
             case "bernoulli":
-                return BernoulliLikelihood(form.shape, low=low, high=high)
-            case "levels":
+                return BernoulliLikelihood(spec.shape, low=low, high=high)
+            case "discretized-logistic":
                 if levels is None:
-                    raise ValueError("the data have no levels: say how many there are, or choose the decoder gaussian")
-                return DiscretizedLogisticLikelihood(form.shape, levels)
-            case "varying":
-                return HeteroscedasticGaussianLikelihood(form.shape)
+                    raise ValueError("likelihood discretized-logistic needs discrete data: set data_levels")
+                return DiscretizedLogisticLikelihood(spec.shape, levels)
+            case "heteroscedastic":
+                return HeteroscedasticGaussianLikelihood(spec.shape)
             case _:
-                return GaussianLikelihood(form.shape)
+                return GaussianLikelihood(spec.shape)
 
-    def evaluated(self, model: nn.Module, seen: GenerativeSplits) -> dict[str, float]:
-        """The negative bound of observations that are not trained on, in nats."""
-        x, levels = seen.held_out[:MOST], seen.dequantizer
-        labels = seen.train_labels if seen.validation is None else seen.validation_labels
-        given = labels[:MOST] if self.conditional and labels is not None else None
-        y = x if levels is None else levels.dequantized(x)
-        return {"loss": -float(by_rows(partial(_vae(model).elbo, draws=2), y, given).value.mean())}
+    def _evaluate(self, model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
+        """Negative ELBO of held-out observations, in nats."""
+        x = splits.dequantized(splits.held_out[:MAX_EVAL_EXAMPLES])
+        labels = splits.held_out_labels
+        given = labels[:MAX_EVAL_EXAMPLES] if self.conditional and labels is not None else None
+        elbo = score_batches(partial(_as_vae(model).elbo_estimate, num_samples=2), x, given)
+        return {"loss": -float(elbo.value.mean())}
 
     @torch.no_grad()
-    def draw(self, run: Run, model: VAE, test: Tensor, labels: Tensor | None, seen: GenerativeSplits) -> None:
-        """Draws what is rebuilt of the test, and the two coordinates of its codes that vary most."""
-        if len(seen.shape) > 1:
-            few = None if labels is None else labels[:SHOWN]
-            rows = (seen.test[:SHOWN], model.reconstruct(test[:SHOWN], labels=few))
-            figures.save(figures.reconstructions(*rows, names=("data", "rebuilt")), run.figures / "rebuilt.png")
-        if self.latent > 1:
+    def _plot(self, run: Run, model: VAE, test: Tensor, labels: Tensor | None, splits: GenerativeSplits) -> None:
+        """Plots reconstructions and the two latents with the largest variance."""
+        if len(splits.shape) > 1:
+            n = NUM_RECONSTRUCTIONS
+            rebuilt = model(test[:n], labels=None if labels is None else labels[:n])
+            figure = figures.reconstructions(splits.test[:n], rebuilt, names=("data", "reconstruction"))
+            figures.save(figure, run.figures / "reconstructions.png")
+        if self.latent_dim > 1:
             z = model.encode(test, labels=labels)
             two = z.var(0).topk(2).indices
-            names = (f"coordinate {int(two[0]) + 1} of the code", f"coordinate {int(two[1]) + 1}")
-            figures.save(codes_figure(z[:, two], seen, names=names), run.figures / "codes.png")
+            names = (f"latent {int(two[0]) + 1}", f"latent {int(two[1]) + 1}")
+            figures.save(latents_figure(z[:, two], splits, names=names), run.figures / "latents.png")
 
 
-def loss(model: nn.Module, batch: Batch, *, beta: float, free: float) -> Tensor:
-    """The negative bound of a batch, in nats."""
-    return _vae(model).loss(batch[0], labels=batch[1] if len(batch) > 1 else None, beta=beta, free=free)
+def bernoulli_baseline(model: VAE, splits: GenerativeSplits) -> dict[str, float]:
+    """Returns the mean log-likelihood of independent Bernoulli features, with add-one smoothing."""
+    train, test = (model.likelihood.normalize(x).flatten(1).double() for x in (splits.train, splits.test))
+    p = (train.sum(0) + 1) / (len(train) + 2)
+    nats = (test * p.log() + (1 - test) * (1 - p).log()).sum(1).mean()
+    return {"independent Bernoulli features": float(nats)}
 
 
-def by_rows(bound: Callable[..., LogProbEstimate], x: Tensor, labels: Tensor | None) -> LogProbEstimate:
-    """The bound of observations, a part of them at a time."""
-    parts = [
-        bound(x[i : i + ROWS], labels=None if labels is None else labels[i : i + ROWS], seed=i)
-        for i in range(0, len(x), ROWS)
-    ]
-    value, error = (torch.cat([part.double() for part in found]) for found in list(zip(*parts, strict=True))[:2])
-    return LogProbEstimate(value, error, parts[0].evaluations)
+def _loss(model: nn.Module, batch: Batch, *, beta: float, free_bits: float) -> Tensor:
+    """Negative ELBO of a batch, in nats."""
+    return _as_vae(model).loss(batch[0], labels=batch[1] if len(batch) > 1 else None, beta=beta, free_bits=free_bits)
 
 
-def with_error(nats: Tensor) -> dict[str, float]:
-    """The mean with its interval and its standard error over observations."""
+def _with_standard_error(nats: Tensor) -> dict[str, float]:
     return {**bootstrap(torch.mean, nats).json(), "standard error": float(nats.std() / len(nats) ** 0.5)}
 
 
-def of_coins(model: VAE, seen: GenerativeSplits) -> dict[str, float]:
-    """The mean log-likelihood of the bits of the test where each is a coin of its own, 1 added to each side."""
-    train, test = (model.likelihood.inputs(x).flatten(1).double() for x in (seen.train, seen.test))
-    p = (train.sum(0) + 1) / (len(train) + 2)
-    return {"a coin for each feature": float((test * p.log() + (1 - test) * (1 - p).log()).sum(1).mean())}
-
-
-def model_claims(model: nn.Module, *, of: tuple[int, ...]) -> Iterator[Claim]:
-    """What the model is to keep: observations do not mix on the way out of their codes."""
-    vae = _vae(model)
-    if not vae.classes:
-        yield Claim(batch_independence(), vae.decode, shape(f"b {vae.codes.size}"), name="decoded")
+def _claims(model: nn.Module, *, observation_shape: tuple[int, ...]) -> Iterator[Claim]:
+    """A VAE treats observations independently."""
+    vae = _as_vae(model)
+    if not vae.num_classes:
+        yield Claim(batch_independence(), vae.decode, shape(f"b {vae.latent.dim}"), name="decoder")
         if isinstance(vae.likelihood, GaussianLikelihood):
-            yield Claim(batch_independence(), vae, shape(" ".join(map(str, ("b", *of)))), name="rebuilt")
+            example = shape(" ".join(map(str, ("b", *observation_shape))))
+            yield Claim(batch_independence(), vae, example, name="reconstruction")
 
 
-def _vae(model: nn.Module) -> VAE:
+def _as_vae(model: nn.Module) -> VAE:
     if not isinstance(model, VAE):
-        raise TypeError(f"a VAE was wanted: got {type(model).__name__}")
+        raise TypeError(f"expected a VAE, got {type(model).__name__}")
     return model

@@ -103,11 +103,3 @@ def check_trained_model(setup: TrainingSetup[Any], trainer: TrainerConfig) -> li
     if setup.claims is None or not trainer.law_cases:
         return []
     return list(check_claims(setup.claims(setup.model), cases=trainer.law_cases))
-
-
-# Until all recipes extend Recipe.
-Ensembled = Recipe
-
-
-def seeded(recipe: Any, count: int) -> list[Any]:
-    return [replace(recipe, engine=replace(recipe.engine, seed=recipe.engine.seed + i)) for i in range(count)]

@@ -10,11 +10,11 @@ from typing import Annotated, Any, ClassVar
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lawful.data import Batch, make_generator
 from lawful.data.text import CharTokenizer, Tokenizer
 from lawful.inference.metrics.intervals import bootstrap
-from lawful.losses.classification import cross_entropy
 from lawful.models.generation import GREEDY, generate
 from lawful.recipes.optimization import Descent
 from lawful.recipes.text import GenerationRequest, model_claims
@@ -62,7 +62,7 @@ class SortRecipe:
             higher_is_better=True,
             average=self.learning.average or None,
             accumulate=self.learning.accumulate,
-            claims=partial(model_claims, vocab=self.tokenizer.vocab, context=2 * self.length),
+            claims=partial(model_claims, vocab=self.tokenizer.vocab_size, context=2 * self.length),
             described={"tokenizer": self.tokenizer.to_json()},
             fingerprint=f"{self.length} of {self.kinds}",
         )
@@ -83,11 +83,11 @@ class SortRecipe:
 
     def restored(self, facts: Mapping[str, Any]) -> nn.Module:
         """Builds the model of a run, before its weights are put in."""
-        return self.transformer.decoder(self.tokenizer.vocab, context=2 * self.length)
+        return self.transformer.decoder(self.tokenizer.vocab_size, context=2 * self.length)
 
     def write(self, model: nn.Module, tokenizer: Tokenizer, prompt: str, asked: GenerationRequest) -> Iterator[str]:
         """Sorts the digits of a prompt."""
-        if len(prompt) != self.length or tokenizer.unknown(prompt):
+        if len(prompt) != self.length or tokenizer.unknown_characters(prompt):
             known = f"{self.length} digits from 0 to {self.kinds - 1}"
             raise ValueError(f"the prompt is to be {known}: got {prompt[:100]!r}")
         found = generate(
@@ -114,11 +114,12 @@ class SortRecipe:
     def objective(self, model: nn.Module, batch: Batch) -> Tensor:
         """The surprise at the digits in order, after those of the list."""
         inputs, targets = batch
-        return cross_entropy(model(inputs)[:, self.length - 1 :], targets)
+        return F.cross_entropy(model(inputs)[:, self.length - 1 :].flatten(0, 1), targets.flatten())
 
     def right(self, model: nn.Module, lists: Int[Tensor, "n length"]) -> Bool[Tensor, " n"]:
         """Which lists the model sorts without a mistake."""
-        found = [generate(decoder_of(model), part, max_new_tokens=self.length, sampling=GREEDY) for part in lists.split(1000)]
+        decoder = decoder_of(model)
+        found = [generate(decoder, part, max_new_tokens=self.length, sampling=GREEDY) for part in lists.split(1000)]
         return (torch.cat(found).cpu() == lists.sort(-1).values).all(-1)
 
 

@@ -1,0 +1,352 @@
+"""What generative recipes share: the training setup, likelihoods, baselines and figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lawful._json import Range
+from lawful.blocks.modes import eval_mode
+from lawful.data import Batch, Dequantizer, ShuffledBatches
+from lawful.functions import LogProbEstimate
+from lawful.inference.metrics.intervals import bootstrap
+from lawful.laws import Claim
+from lawful.models.generative import PCA, SupportsELBO, SupportsLogProb, SupportsLogProbEstimate, SupportsSample
+from lawful.probe import figures
+from lawful.recipes.data import GenerativeDataConfig, GenerativeSplits
+from lawful.recipes.optimization import Decay, EvaluationConfig, Fraction, OptimizationConfig
+from lawful.training import OptimizerStep, Recipe, Run, TrainingSetup
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MAX_EVAL_EXAMPLES = 2000
+"""Largest number of observations that are evaluated during training."""
+_BATCH_SIZE = 256
+"""Observations that are scored at a time."""
+LOG_LIKELIHOOD, LOWER_BOUND, BITS = "log-likelihood", "lower bound", "bits per dimension"
+
+
+# ---------------------------------------------------------------- training
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfig, Recipe[GenerativeSplits]):
+    """Base class of generative recipes that are trained by gradient descent."""
+
+    betas: tuple[Decay, Decay] | None = (0.9, 0.99)
+    schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "cosine"
+    warmup_ratio: Fraction = 0.02
+    num_evals: Annotated[int, Range(1, 10**6)] | None = 20
+
+    def generative_setup(
+        self,
+        model: nn.Module,
+        splits: GenerativeSplits,
+        *,
+        optimizer_steps: Callable[[int], Sequence[OptimizerStep]],
+        evaluate: Callable[[nn.Module], Mapping[str, float]],
+        claims: Callable[[nn.Module], Iterable[Claim]],
+        labels: Tensor | None = None,
+        monitor: str = "loss",
+        max_epochs: int | None = None,
+        dequantize: bool = True,
+        model_config: Mapping[str, Any] | None = None,
+    ) -> TrainingSetup[GenerativeSplits]:
+        """Builds the training setup of a model.
+
+        Args:
+            model: Model, with fitted normalizer.
+            splits: Observations.
+            optimizer_steps: Returns the losses and optimizers for a number of steps.
+            evaluate: Returns validation metrics.
+            claims: Returns the laws of the trained model.
+            labels: Training labels of a conditional model.
+            monitor: Validation metric that selects the best weights.
+            max_epochs: Largest number of epochs of the default `steps`.
+            dequantize: Add uniform noise to discrete data in training.
+            model_config: Additional entries of `TrainingSetup.model_config`.
+        """
+        tensors = (splits.train,) if labels is None else (splits.train, labels)
+        batch_size = min(self.batch_size or 1, len(splits.train))
+        batches = ShuffledBatches(*tensors, batch_size=batch_size, seed=self.seed)
+        steps = self.num_steps(len(batches))
+        if max_epochs is not None:
+            steps = min(steps, max_epochs * len(batches))
+        levels = splits.dequantizer if dequantize else None
+        return TrainingSetup(
+            model=model,
+            optimizer_steps=optimizer_steps(steps),
+            batches=batches,
+            steps=steps,
+            evaluate=evaluate,
+            eval_every=self.eval_every(steps, steps_per_epoch=len(batches)),
+            monitor=monitor,
+            patience=None if splits.validation is None else self.patience or None,
+            augment=None if levels is None else partial(add_uniform_noise, levels=levels),
+            ema_decay=self.ema_decay or None,
+            grad_accumulation_steps=self.grad_accumulation_steps,
+            claims=claims,
+            model_config={**splits.model_config, **(model_config or {})},
+            data_fingerprint=splits.fingerprint,
+            warnings=splits.warnings,
+            data=splits,
+        )
+
+
+def add_uniform_noise(batch: Batch, levels: Dequantizer) -> Batch:
+    """Dequantizes the observations of a batch with PyTorch's global generator."""
+    x, *labels = batch
+    return (x + levels.width * (torch.rand_like(x) - 0.5), *labels)
+
+
+# ---------------------------------------------------------------- likelihoods
+
+
+def log_likelihood(
+    model: object,
+    x: Tensor,
+    *,
+    dequantizer: Dequantizer | None = None,
+    labels: Tensor | None = None,
+    seed: int = 0,
+    batch_size: int = _BATCH_SIZE,
+) -> LogProbEstimate:
+    """Returns the log-likelihood of each observation, or a lower bound, in nats and in the units of the data.
+
+    Discrete data are dequantized; the noise of row i depends on the seed and i only.
+
+    Args:
+        model: Model with a likelihood or a lower bound.
+        x: Observations, `n *shape`.
+        dequantizer: Quantization levels of discrete data.
+        labels: Labels for a conditional model.
+        seed: Random seed of the noise.
+        batch_size: Number of observations per batch.
+
+    Raises:
+        ValueError: If the model has no likelihood, or returns a value that is not finite.
+
+    Examples:
+        >>> from lawful.models.generative import PCA
+        >>> log_likelihood(PCA(shape=(2,)), torch.zeros(3, 2)).value.shape
+        torch.Size([3])
+    """
+    y = x if dequantizer is None else dequantizer.dequantize(x, seed=seed)
+    match model:
+        case SupportsLogProbEstimate():
+            score = model.log_prob_estimate
+        case SupportsLogProb():
+            score = partial(_exact, model)
+        case SupportsELBO():
+            score = model.elbo_estimate
+        case _:
+            raise ValueError(f"{type(model).__name__} has no likelihood: it only draws samples")
+    estimate = score_batches(score, y, labels, seed=seed, batch_size=batch_size)
+    if not bool(estimate.value.isfinite().all()):
+        row = int(estimate.value.isfinite().logical_not().nonzero()[0])
+        raise ValueError(f"the model gives row {row} the log-likelihood {float(estimate.value[row])}, expected finite")
+    return estimate
+
+
+@torch.no_grad()
+def _exact(model: SupportsLogProb, x: Tensor, *, labels: Tensor | None, seed: int) -> LogProbEstimate:
+    with eval_mode(model):
+        return LogProbEstimate.exact(model.log_prob(x, labels=labels))
+
+
+def has_density(model: object) -> bool:
+    """Returns whether a model has a log-density or an estimate of it, not only a lower bound."""
+    return isinstance(model, SupportsLogProb | SupportsLogProbEstimate)
+
+
+def score_batches(
+    score: Callable[..., LogProbEstimate],
+    x: Tensor,
+    labels: Tensor | None,
+    *,
+    seed: int = 0,
+    batch_size: int = _BATCH_SIZE,
+) -> LogProbEstimate:
+    """Applies a score to observations batch by batch, in float64."""
+    parts = [
+        score(
+            x[i : i + batch_size],
+            labels=None if labels is None else labels[i : i + batch_size],
+            seed=seed + i,
+        )
+        for i in range(0, len(x), batch_size)
+    ]
+    value = torch.cat([part.value.detach().double() for part in parts])
+    error = torch.cat([part.error.detach().double() for part in parts])
+    return LogProbEstimate(value, error, max(part.evaluations for part in parts))
+
+
+def likelihood_metrics(
+    nats: LogProbEstimate, *, dim: int, dequantizer: Dequantizer | None, is_bound: bool
+) -> dict[str, Any]:
+    """Returns the mean log-likelihood in nats, and in bits per dimension for discrete data, with intervals."""
+    metrics = {LOWER_BOUND if is_bound else LOG_LIKELIHOOD: bootstrap(torch.mean, nats.value).json()}
+    if dequantizer is not None:
+        metrics[BITS] = bootstrap(torch.mean, dequantizer.bits_per_dim(nats.value, dim)).json()
+    return metrics
+
+
+def evaluate_likelihood(
+    model: object,
+    splits: GenerativeSplits,
+    *,
+    labels: Tensor | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Returns the log-likelihood of the test split, for the results of a run.
+
+    Args:
+        model: Model with a likelihood or a lower bound.
+        splits: Observations.
+        labels: Test labels for a conditional model.
+        seed: Random seed of the noise.
+    """
+    nats = log_likelihood(model, splits.test, dequantizer=splits.dequantizer, labels=labels, seed=seed)
+    dim, is_bound = math.prod(splits.shape), not has_density(model)
+    return likelihood_metrics(nats, dim=dim, dequantizer=splits.dequantizer, is_bound=is_bound)
+
+
+# ---------------------------------------------------------------- baselines
+
+_MAX_COVARIANCE_DIM = 4096
+
+
+def density_baselines(splits: GenerativeSplits) -> dict[str, float]:
+    """Returns the mean log-likelihood of simple densities on the test split, in nats or in bits per dimension.
+
+    The baselines are an independent Gaussian per feature, a full Gaussian, and the true density if it is known; for
+    discrete data also a histogram per feature, which beats a Gaussian if most pixels are blank.
+    """
+    dim, levels = math.prod(splits.shape), splits.dequantizer
+    train = splits.dequantized(splits.train, seed=1)
+    nats = {"independent Gaussians": _independent_gaussians(train, splits)}
+    if dim <= _MAX_COVARIANCE_DIM:
+        nats["Gaussian"] = float(log_likelihood(PCA().fit(train), splits.test, dequantizer=levels).value.mean())
+    if splits.density is not None:
+        nats["true density"] = float(splits.density.log_prob(splits.test.double()).mean())
+    if levels is None:
+        return nats
+    bits = {f"{name}, {BITS}": levels.bits_per_dim(value, dim) for name, value in nats.items()}
+    return {**bits, f"histogram per feature, {BITS}": histogram_baseline(splits, levels)}
+
+
+def _independent_gaussians(train: Tensor, splits: GenerativeSplits) -> float:
+    rows = train.flatten(1).double()
+    variance = rows.var(0, correction=0)
+    variance = variance.clamp_min(1e-6 * float(variance.mean()))
+    test = splits.dequantized(splits.test)
+    deviation = (test.flatten(1).double() - rows.mean(0)).square() / variance
+    return float(-0.5 * (deviation + (2 * math.pi * variance).log()).sum(1).mean())
+
+
+def histogram_baseline(splits: GenerativeSplits, levels: Dequantizer) -> float:
+    """Returns the bits per dimension of a histogram of each feature, with add-one smoothing."""
+    k = levels.levels
+    train, test = (((x.flatten(1) - levels.low) / levels.width).round().long() for x in (splits.train, splits.test))
+    bits = 0.0
+    for column, queries in zip(train.T, test.T, strict=True):
+        frequency = (column.bincount(minlength=k) + 1.0) / (len(column) + k)
+        bits -= float(frequency.log2()[queries].mean())
+    return bits / train.shape[1]
+
+
+def mean_baseline(splits: GenerativeSplits) -> float:
+    """Returns the mean squared error of the training mean, summed over the features."""
+    return float((splits.test - splits.train.mean(0)).square().flatten(1).sum(1).double().mean())
+
+
+@torch.no_grad()
+def pca_baseline(splits: GenerativeSplits, dims: list[int]) -> dict[str, float]:
+    """Returns the reconstruction error of PCA for each latent dimension."""
+    pca = PCA().fit(splits.train)
+    centered = (splits.test.flatten(1) - pca.mean).double()
+    explained = (centered @ pca.components.double().T).square().mean(0).cumsum(0)
+    total = float(centered.square().sum(1).mean())
+    return {str(k): max(0.0, total - float(explained[min(k, len(explained)) - 1])) for k in dims}
+
+
+def powers_of_two(largest: int) -> list[int]:
+    """Returns 1, 2, 4, ... up to a number."""
+    return [2**i for i in range(largest.bit_length()) if 2**i <= largest]
+
+
+# ---------------------------------------------------------------- figures
+
+NUM_POINTS, NUM_IMAGES = 2000, 32
+"""Number of samples of vectors, and of images or series."""
+NUM_RECONSTRUCTIONS = 8
+"""Number of reconstructions in a figure."""
+
+
+@torch.no_grad()
+def save_samples_figure(run: Run, model: SupportsSample, splits: GenerativeSplits, *, seed: int = 0) -> Tensor:
+    """Draws samples and writes them to `samples/samples.npy` and a figure.
+
+    Args:
+        run: The run.
+        model: Model to sample from.
+        splits: Observations, shown beside points.
+        seed: Random seed.
+    """
+    vectors = len(splits.shape) == 1
+    x = model.sample(NUM_POINTS if vectors else NUM_IMAGES, seed)
+    np.save(run.samples / "samples.npy", x.cpu().numpy(), allow_pickle=False)
+    density = None
+    if splits.shape == (2,) and isinstance(model, SupportsLogProb):
+        density = model.log_prob
+    figures.save(samples_figure(x, splits, log_prob=density), run.figures / "samples.png")
+    return x
+
+
+@torch.no_grad()
+def save_label_samples(run: Run, model: SupportsSample, splits: GenerativeSplits, *, seed: int = 0) -> None:
+    """Writes a figure with four samples of each of the first ten labels.
+
+    Args:
+        run: The run.
+        model: Conditional model.
+        splits: Observations, for the names of the labels.
+        seed: Random seed.
+    """
+    labels = torch.arange(min(10, len(splits.classes))).repeat_interleave(4)
+    x = model.sample(len(labels), seed, labels=labels)
+    figure = figures.sample_grid(x, titles=[splits.classes[i] for i in labels])
+    figures.save(figure, run.figures / "samples per label.png")
+
+
+def samples_figure(
+    x: Tensor, splits: GenerativeSplits, *, log_prob: Callable[[Tensor], Tensor] | None = None
+) -> Figure:
+    """Plots samples beside data: points in the two columns with the largest variance, or a grid of images."""
+    if len(splits.shape) != 1 or splits.shape[0] < 2:
+        return image_grid(x[:NUM_IMAGES], splits)
+    columns = splits.train.var(0).topk(2).indices.sort().values
+    clouds = [part[:, columns] for part in (splits.test, x)]
+    return figures.point_clouds(*clouds, names=("data", "samples"), log_prob=log_prob)
+
+
+def image_grid(x: Tensor, splits: GenerativeSplits, *, labels: Tensor | None = None) -> Figure:
+    """Plots samples as a grid, in the levels and the range of the data, titled by label."""
+    quantized = x if splits.dequantizer is None else splits.dequantizer.quantize(x)
+    titles = [] if labels is None else [splits.classes[i] for i in labels]
+    value_range = (float(splits.train.min()), float(splits.train.max()))
+    return figures.sample_grid(quantized, titles=titles, value_range=value_range)
+
+
+def latents_figure(z: Tensor, splits: GenerativeSplits, *, names: tuple[str, str]) -> Figure:
+    """Plots the latents of the test split, colored by label."""
+    labeled = splits.test_labels is not None
+    return figures.latent_map(z, labels=splits.test_labels, names=splits.classes if labeled else None, axes_names=names)
