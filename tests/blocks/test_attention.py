@@ -53,7 +53,7 @@ class Recorder:
         return self.edits[name](x) if name in self.edits else x
 
 
-def copied(theirs):
+def with_torch_weights(theirs):
     """Our layer with the weights of `nn.MultiheadAttention`."""
     context = None if theirs.kdim == theirs.embed_dim else theirs.kdim
     ours = MultiHeadAttention(theirs.embed_dim, num_heads=theirs.num_heads, context_dim=context).double()
@@ -82,7 +82,7 @@ def test_equals_torch(causal):
     theirs, x = random_torch(8, 2), randn(3, 5, 8)
     hidden = torch.ones(5, 5, dtype=torch.bool).triu(1) if causal else None
     wanted, weights = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
-    ours = copied(theirs)
+    ours = with_torch_weights(theirs)
     torch.testing.assert_close(ours(x, mask=CAUSAL if causal else NO_MASK), wanted)
     recorder = Recorder("pattern")
     with open_recorder(recorder):
@@ -98,7 +98,7 @@ def test_cross_attention_and_padding_equal_torch():
         torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1], [0, 1, 1, 0]]).bool(),
     )
     wanted, _ = theirs(x, y, y, key_padding_mask=~there)
-    torch.testing.assert_close(copied(theirs)(x, y, mask=Mask(padding=there)), wanted)
+    torch.testing.assert_close(with_torch_weights(theirs)(x, y, mask=Mask(padding=there)), wanted)
 
 
 def test_heads_that_share_keys_equal_torch_with_groups():

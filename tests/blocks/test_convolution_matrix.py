@@ -21,26 +21,26 @@ from lawful.blocks import (
 from lawful.laws import Claim, agreement, commutativity, shape
 
 
-def drawn(*sizes, seed=0):
+def randn(*sizes, seed=0):
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 3), (3, 5), (4, 4)])
 def test_equals_numpy(n, m):
-    f, g = drawn(n), drawn(m, seed=1)
+    f, g = randn(n), randn(m, seed=1)
     torch.testing.assert_close(convolve(f, g), torch.from_numpy(np.convolve(f, g, mode="full")))
 
 
 @pytest.mark.parametrize("num_dims", [1, 2, 3])
 def test_equals_scipy(num_dims):
-    f, g = drawn(*(4, 3, 5)[:num_dims]), drawn(*(2, 3, 2)[:num_dims], seed=1)
+    f, g = randn(*(4, 3, 5)[:num_dims]), randn(*(2, 3, 2)[:num_dims], seed=1)
     torch.testing.assert_close(
         convolve(f, g, num_dims=num_dims), torch.from_numpy(scipy.signal.convolve(f.numpy(), g.numpy()))
     )
 
 
 def test_batches_broadcast():
-    f, g = drawn(2, 1, 4), drawn(3, 2, seed=1)
+    f, g = randn(2, 1, 4), randn(3, 2, seed=1)
     y = convolve(f, g)
     assert y.shape == (2, 3, 5)
     torch.testing.assert_close(y[1, 2], convolve(f[1, 0], g[2]))
@@ -69,7 +69,7 @@ def test_an_empty_batch_gives_an_empty_batch(f, g, out):
 
 def test_conv_layers_are_cross_correlations():
     layer = nn.Conv1d(1, 1, 3, bias=False).double()
-    x = drawn(1, 1, 7)
+    x = randn(1, 1, 7)
     expected = scipy.signal.correlate(x[0, 0].numpy(), layer.weight[0, 0].detach().numpy(), mode="valid")
     torch.testing.assert_close(layer(x)[0, 0].detach(), torch.from_numpy(expected))
     torch.testing.assert_close(layer(x)[0, 0], convolve(x[0, 0], layer.weight[0, 0].flip(0))[2:-2])
@@ -243,24 +243,24 @@ def test_recovers_the_kernel_of_torch_layers():
 
 @pytest.mark.parametrize("n", [4, 5])
 def test_recovers_any_circulant_matrix(n):
-    matrix = torch.from_numpy(scipy.linalg.circulant(drawn(n).double().numpy()))
-    x = drawn(3, 1, n).double()
+    matrix = torch.from_numpy(scipy.linalg.circulant(randn(n).double().numpy()))
+    x = randn(3, 1, n).double()
     torch.testing.assert_close(conv_from_linear_map(matrix, (1, n))(x)[:, 0], x[:, 0] @ matrix.mT)
 
 
 def test_recovers_any_toeplitz_matrix():
-    matrix = torch.from_numpy(scipy.linalg.toeplitz(drawn(5).numpy(), drawn(5, seed=1).numpy()))
-    x = drawn(3, 1, 5)
+    matrix = torch.from_numpy(scipy.linalg.toeplitz(randn(5).numpy(), randn(5, seed=1).numpy()))
+    x = randn(3, 1, 5)
     torch.testing.assert_close(conv_from_linear_map(matrix, (1, 5), **SAME)(x)[:, 0], x[:, 0] @ matrix.mT)
 
 
 def test_a_product_in_the_spectrum_is_a_convolution():
-    spectrum = drawn(5, 8).float()
+    spectrum = randn(5, 8).float()
 
     def filtered(x):
         return torch.fft.ifft2(torch.fft.fft2(x) * torch.fft.fft2(spectrum)).real
 
-    x = drawn(2, 1, 5, 8).float()
+    x = randn(2, 1, 5, 8).float()
     torch.testing.assert_close(conv_from_linear_map(filtered, (1, 5, 8))(x), filtered(x), rtol=1e-4, atol=1e-4)
 
 
@@ -314,7 +314,7 @@ def test_says_along_which_axis():
 def test_half_precision_is_linear_enough_and_keeps_small_taps(dtype):
     layer = nn.Conv1d(1, 1, 5, padding=2, padding_mode="circular", bias=False).to(dtype)
     for seed in range(5):
-        weight = drawn(1, 1, 5, seed=seed)
+        weight = randn(1, 1, 5, seed=seed)
         weight[..., 0] = 0.01
         layer.weight.data = weight.to(dtype)
         assert conv_from_linear_map(layer, (1, 6)).weight.equal(layer.weight)

@@ -18,6 +18,7 @@ from lawful.functions.attention import (
     CAUSAL,
     NO_MASK,
     Bias,
+    ChunkedAttention,
     Kernel,
     LinearAttentionState,
     Mask,
@@ -26,8 +27,9 @@ from lawful.functions.attention import (
     attention_scores,
     fused_attention,
     masked_softmax,
+    reference_attention,
 )
-from lawful.functions.tap import is_recorded, tap
+from lawful.functions.tap import is_recorded, is_recording, tap
 from lawful.laws import (
     Claim,
     cached_decoding,
@@ -164,13 +166,15 @@ def attend_with_cache(
     if isinstance(cache, KVCache):
         k, v = cache.get(group) if k is None or v is None else cache.append(k, v, group)
         mask = crop_mask(mask, k.shape[-2], total=cache.length)
-    elif isinstance(cache, LinearAttentionState):
+    if k is None or v is None:
+        raise ValueError("expected keys and values, or a KVCache that holds them")
+    if isinstance(cache, LinearAttentionState):
         if explicit:
             raise LookupError("LinearAttentionState stores no keys: attention weights are unavailable with this cache")
         t = q.shape[-2]
         total = cache.length if group else cache.length + t  # the first group has advanced the length
         return cache.attend(q, k, v, mask=crop_mask(mask, t, total=total), bias=bias, group=group)
-    elif cache is not None:
+    if cache is not None and not isinstance(cache, KVCache):
         raise TypeError(f"cache must be a KVCache or a LinearAttentionState, got {type(cache).__name__}")
     if not explicit:
         return kernel(q, k, v, mask=mask, bias=bias)
@@ -302,6 +306,10 @@ class MultiHeadAttention(nn.Module):
         if is_causal:
             mask = CAUSAL if mask is NO_MASK else mask & CAUSAL
         cross = self.is_cross_attention or context is not None
+        if isinstance(cache, KVCache) and x.dim() == 3 and x.shape[1] == 1 and not cross and cache.length:
+            y = self._decode(x, mask, cache, position_ids, first_values)
+            if y is not None:
+                return y
         if cross or x.dim() < 2 or x.shape[-1] != self.dim or position_ids is not None or mask.prefix:
             self._check_inputs(x, context, mask, cache, position_ids)
         positions = position_ids if position_ids is not None else 0 if cache is None or cross else cache.length
@@ -369,14 +377,69 @@ class MultiHeadAttention(nn.Module):
         return out[:, head], value[kv_head]
 
     def qk_matrix(self, head: int) -> Float[Tensor, "d e"]:
-        r"""Returns the QK matrix $(W^Q_h)^\top W^K_h$ of a head: its scores, times $\sqrt{k}$, as a bilinear form."""
+        r"""Returns the QK matrix $(W^Q_h)^\top W^K_h$ of a head, the bilinear form of its scores times $\sqrt{k}$."""
         left, right = self.qk_factors(head)
         return left @ right
 
     def ov_matrix(self, head: int) -> Float[Tensor, "d e"]:
-        """Returns the OV matrix $W^O_h W^V_h$ of a head: what it writes, as a linear map of what it attends to."""
+        """Returns the OV matrix $W^O_h W^V_h$ of a head, the linear map from its input to its output."""
         left, right = self.ov_factors(head)
         return left @ right
+
+    def _decode(
+        self,
+        x: Float[Tensor, "b 1 d"],
+        mask: Mask,
+        cache: KVCache,
+        position_ids: Tensor | None,
+        first_values: list[Tensor] | None,
+    ) -> Float[Tensor, "b 1 d"] | None:
+        """Attends from one new token per row, with one fused projection and no mask but padding.
+
+        The result is that of the general path, with less overhead. Returns None where that is needed.
+        """
+        if torch.is_grad_enabled() or is_recording():
+            return None
+        if mask is not NO_MASK:
+            rules = mask.prefix or mask.documents is not None or mask.pairs is not None
+            if rules or mask.window not in (None, cache.window):
+                return None
+        if cache.decode_weights is None:
+            cache.decode_weights = _decode_weights(self) or False
+        if cache.decode_weights is False:
+            return None
+        weight, bias, out_weight, out_bias, h, g, key_dim, value_dim, query_norm, key_norm, rotary = (
+            cache.decode_weights
+        )
+        b = x.shape[0]
+        q, k, v = F.linear(x, weight, bias).split_with_sizes((h * key_dim, g * key_dim, g * value_dim), 2)
+        if first_values is not None:
+            v = self._mix_values(v, first_values)
+        q, k = q.view(b, h, 1, key_dim), k.view(b, g, 1, key_dim)
+        if query_norm is not None:
+            q, k = query_norm(q), key_norm(k)
+        if rotary is not None:
+            positions = cache.length if position_ids is None else position_ids
+            q, k = rotary(q, positions), rotary(k, positions)
+        keys, values = cache.append_token(k, v.view(b, g, 1, value_dim))
+        added = None
+        if mask.padding is not None or self.position_bias is not None:
+            added = self._decode_bias(mask, keys.shape[2], x)
+        if g != h:
+            q = q.view(b, g, h // g, key_dim)
+            added = None if added is None else added.expand(b, h, 1, -1).reshape(b, g, h // g, -1)
+        z = F.scaled_dot_product_attention(q, keys, values, attn_mask=added)
+        return F.linear(z.view(b, 1, h * value_dim), out_weight, out_bias)
+
+    def _decode_bias(self, mask: Mask, s: int, x: Tensor) -> Float[Tensor, "#b #h 1 s"]:
+        """What is added to the scores of one query over the last s keys: the padding mask and the position bias."""
+        added = x.new_zeros(1, 1, 1, s)
+        if mask.padding is not None:
+            added = added.masked_fill(~mask.padding[:, None, None, -s:], -torch.inf)
+        if self.position_bias is not None:
+            ids = torch.arange(s, device=x.device)
+            added = added + self.position_bias(ids[-1:], ids)
+        return added
 
     def _attend(
         self,
@@ -504,6 +567,36 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(
                 f"position_ids cannot be combined with a cache and {name}, which uses the cache's positions"
             )
+
+
+_MAX_FUSED = 2**18  # weights above which one product costs as much as three
+
+
+def _decode_weights(layer: MultiHeadAttention) -> tuple[Any, ...] | None:
+    """The fused projection and the sizes of a layer, for `_decode`; None if the layer needs the general path."""
+    projections: list[Any] = [layer.query, layer.key, layer.value, layer.out]
+    kernel, group = layer.kernel, layer.head_groups[0]
+    softmax = kernel in (fused_attention, reference_attention)
+    softmax = softmax or isinstance(kernel, ChunkedAttention | SlidingWindowAttention)
+    if (
+        not softmax
+        or len(layer.head_groups) > 1
+        or group.key_dim != group.value_dim
+        or (layer.dropout and layer.training)
+    ):
+        return None
+    for projection in projections:
+        weight = projection.weight if type(projection) is nn.Linear else None
+        if weight is None or weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.float64):
+            return None
+        if projection._forward_hooks or projection._forward_pre_hooks:
+            return None
+    weights, biases = [p.weight for p in projections[:3]], [p.bias for p in projections[:3]]
+    if sum(weight.numel() for weight in weights) > _MAX_FUSED or len({bias is None for bias in biases}) > 1:
+        return None
+    weight, bias = torch.cat(weights), None if biases[0] is None else torch.cat(biases)
+    sizes = group.num_heads, group.num_kv_heads, group.key_dim, group.value_dim
+    return weight, bias, layer.out.weight, layer.out.bias, *sizes, layer.query_norm, layer.key_norm, layer.rotary
 
 
 def _uniform_heads(dim: int, num_heads: int, num_kv_heads: int | None, head_dim: int | None) -> HeadSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -350,7 +350,7 @@ def conv_from_linear_map(
             )
         kernel.append(k)
         pads = [before + int(offset[0]), k - before - 1 - int(offset[-1]), *pads]
-    amount = padding if padding in ("same", "valid") else tuple(pad_sides(k)[0] for k in kernel)
+    amount: Any = padding if padding in ("same", "valid") else tuple(pad_sides(k)[0] for k in kernel)
     with torch.device("meta"):  # no random numbers are drawn
         conv = _LAYERS[dims](
             size[0],
@@ -358,7 +358,7 @@ def conv_from_linear_map(
             tuple(kernel),
             padding=amount,
             padding_mode=padding_mode,
-            bias=False,  # pyrefly: ignore
+            bias=False,
         )
     conv.weight = nn.Parameter(F.pad(w, pads))
     return conv
@@ -447,7 +447,7 @@ def claims() -> Iterator[Claim]:
 
     yield Claim(agreement(other=dense), conv, shape("b 2 3 4"), name="conv_to_matrix")
 
-    def recovered(x: Tensor) -> Tensor:
+    def from_linear_map(x: Tensor) -> Tensor:
         return conv_from_linear_map(conv, (2, 3, 4), kernel_size=(3, 2))(x)
 
-    yield Claim(agreement(other=recovered), conv, shape("b 2 3 4"), name="conv_from_linear_map")
+    yield Claim(agreement(other=from_linear_map), conv, shape("b 2 3 4"), name="conv_from_linear_map")

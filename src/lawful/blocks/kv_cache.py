@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -57,6 +57,7 @@ class KVCache:
         if window is not None and window < 1:
             raise ValueError(f"window must be at least 1, got {window}")
         self.window, self.length = window, 0
+        self.decode_weights: Any = None  # set by the layer at its first decode step
         self._buffers: list[_Buffer] = []
 
     def append(
@@ -76,6 +77,22 @@ class KVCache:
         self.length = buffer.length
         return found
 
+    def append_token(
+        self, k: Float[Tensor, "b g 1 k"], v: Float[Tensor, "b g 1 v"]
+    ) -> tuple[Float[Tensor, "b g s k"], Float[Tensor, "b g s v"]]:
+        """Adds one token per row to a cache that has read some, without gradients: `append` with less overhead."""
+        buffer = self._buffers[0]
+        end, keys, values = buffer.end, buffer.keys, buffer.values
+        if keys is None or values is None or end >= buffer.capacity or k.shape[:-2] != keys.shape[:-2]:
+            return self.append(k, v)
+        keys.narrow(-2, end, 1).copy_(k)
+        values.narrow(-2, end, 1).copy_(v)
+        buffer.end, buffer.length = end + 1, buffer.length + 1
+        self.length = buffer.length
+        if self.window is None or end < self.window:
+            return keys.narrow(-2, 0, end + 1), values.narrow(-2, 0, end + 1)
+        return buffer.last(self.window)
+
     def get(self, group: int = 0) -> tuple[Float[Tensor, "*batch g s k"], Float[Tensor, "*batch g s v"]]:
         """Returns the keys and values of a head group."""
         if group >= len(self._buffers):
@@ -86,6 +103,7 @@ class KVCache:
         """Returns the cache of the given rows of the batch, for beam search."""
         selected = KVCache(window=self.window)
         selected.length, selected._buffers = self.length, [buffer.select(rows) for buffer in self._buffers]
+        selected.decode_weights = self.decode_weights
         return selected
 
     def trim(self, length: int) -> None:

@@ -447,7 +447,9 @@ def claims() -> Iterator[Claim]:
         T5RelativeBias(2, num_buckets=8, max_distance=20, bidirectional=False),
     ):
 
-        def biased(x: Tensor, p: Tensor, bias: nn.Module = bias) -> Tensor:
+        def scores_with_bias(x: Tensor, p: Tensor, bias: nn.Module = bias) -> Tensor:
             return x + bias(p, p)
 
-        yield Claim(relative_position_only(), biased, (shape("2 t t"), tokens("t", vocab_size=24)), name=str(bias))
+        yield Claim(
+            relative_position_only(), scores_with_bias, (shape("2 t t"), tokens("t", vocab_size=24)), name=str(bias)
+        )

@@ -69,9 +69,10 @@ class Residual(nn.Module):
             x: Input.
             function: Called instead of the block, when that takes more than $x$: `partial(layer.block, mask=mask)`.
         """
-        y = _same_shape(self.block if function is None else function, x if self.norm is None else self.norm(x))
+        norm, gate = self.norm, self.gate
+        y = _same_shape(self.block if function is None else function, x if norm is None else norm(x))
         y = y if self.branch_norm is None else self.branch_norm(y)
-        y = y if self.gate is None else self.gate(y)
+        y = y if gate is None else gate(y)
         y = x + tap("added", y if self.scale == 1 else self.scale * y)
         return y if self.output_norm is None else self.output_norm(y)
 

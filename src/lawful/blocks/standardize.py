@@ -81,8 +81,8 @@ def claims() -> Iterator[Claim]:
     """Laws of standardization."""
     layer = Standardize(3).fit(torch.tensor([[1.0, -2.0, 7.0], [3.0, 4.0, 7.0]]))
 
-    def fitted(x: Tensor) -> Tensor:
+    def fit_and_apply(x: Tensor) -> Tensor:
         return Standardize(3).to(x).fit(x)(x)
 
     yield Claim(invertibility(), layer, shape("b 3"))
-    yield Claim(agreement(other=standardize), fitted, shape("n:2..6 3"), name="Standardize.fit")
+    yield Claim(agreement(other=standardize), fit_and_apply, shape("n:2..6 3"), name="Standardize.fit")

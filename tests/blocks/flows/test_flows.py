@@ -73,7 +73,7 @@ def test_an_additive_coupling_has_log_determinant_0():
     assert bool((perturbed(CouplingTransform(6, transform=ShiftTransform()))(randn(8, 6))[1] == 0).all())
 
 
-def test_a_masked_network_sees_only_what_came_before_also_with_a_condition():
+def test_a_masked_network_sees_only_earlier_entries():
     network = perturbed(MaskedNetwork([2, 0, 1], num_outputs=2, hidden_dims=[6, 5], condition_dim=1))
     x, c = randn(1, 3), randn(1, 1)
     seen = torch.func.jacrev(lambda x: network(x, c))(x)[0, :, :, 0].abs().sum(1) > 0
@@ -101,7 +101,7 @@ def test_the_lu_form_starts_as_a_rotation():
     torch.testing.assert_close(w @ w.T, torch.eye(5), atol=1e-5, rtol=0)
 
 
-def test_fit_standardises_what_arrives_and_a_constant_stays_finite():
+def test_fit_standardizes_the_data_of_each_layer():
     both = ComposedTransform([ActNorm(2), PermutationTransform([1, 0]), ActNorm(2)])
     x = torch.stack([torch.linspace(3, 9, 50), torch.full((50,), 4.0)], -1)
     y, log_det = both.fit(x)(x)

@@ -16,13 +16,13 @@ TRANSFORMS = [
 ]
 
 
-def given(*shape, seed=0):
+def randn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda m: type(m).__name__)
 def test_inverse_with_the_negative_log_derivative(transform):
-    x, u = given(200).mul(0.4).clamp(-0.99, 0.99), 2 * given(200, transform.num_parameters, seed=1)
+    x, u = randn(200).mul(0.4).clamp(-0.99, 0.99), 2 * randn(200, transform.num_parameters, seed=1)
     y, log_derivative = transform.forward(x, u)
     again, back = transform.inverse(y, u)
     torch.testing.assert_close(again, x, atol=1e-6, rtol=0)
@@ -31,21 +31,21 @@ def test_inverse_with_the_negative_log_derivative(transform):
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda m: type(m).__name__)
 def test_the_log_derivative_equals_autograd(transform):
-    x, u = given(50).mul(0.4).clamp(-0.99, 0.99).requires_grad_(), given(50, transform.num_parameters, seed=1)
+    x, u = randn(50).mul(0.4).clamp(-0.99, 0.99).requires_grad_(), randn(50, transform.num_parameters, seed=1)
     y, log_derivative = transform.forward(x, u)
     (slope,) = torch.autograd.grad(y.sum(), x)
     torch.testing.assert_close(log_derivative, slope.log())
 
 
 def test_a_shift_has_log_derivative_0():
-    assert bool((ShiftTransform().forward(given(9), given(9, 1))[1] == 0).all())
+    assert bool((ShiftTransform().forward(randn(9), randn(9, 1))[1] == 0).all())
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3])
 def test_a_spline_has_finite_gradients_everywhere(size):
     spline = RationalQuadraticSpline(num_bins=8)
     x = torch.tensor([-1e6, -3.0, -3.0 - 1e-7, 0.0, 3.0, 3.1, 1e6]).requires_grad_()
-    u = (size * given(7, spline.num_parameters).float()).requires_grad_()
+    u = (size * randn(7, spline.num_parameters).float()).requires_grad_()
     y, log_derivative = spline.forward(x, u)
     found = torch.autograd.grad(y.sum() + log_derivative.sum(), (x, u))
     assert all(bool(part.isfinite().all()) for part in (y, log_derivative, *found))
@@ -54,13 +54,13 @@ def test_a_spline_has_finite_gradients_everywhere(size):
 
 
 def test_a_spline_has_linear_tails():
-    spline, u = RationalQuadraticSpline(num_bins=4), given(1, 13).expand(3, 13)
+    spline, u = RationalQuadraticSpline(num_bins=4), randn(1, 13).expand(3, 13)
     y, log_derivative = spline.forward(torch.tensor([3.0, 4.0, 9.0], dtype=torch.float64), u)
     torch.testing.assert_close(y - y[0], torch.tensor([0.0, 1.0, 6.0], dtype=torch.float64) * log_derivative[0].exp())
 
 
 def test_the_density_is_constant_on_each_level():
-    levels, u = DiscretizedLogistic(num_levels=4, num_components=2), given(1, 6).expand(64, 6)
+    levels, u = DiscretizedLogistic(num_levels=4, num_components=2), randn(1, 6).expand(64, 6)
     _, log_derivative = levels.forward(torch.linspace(-1, 1, 65, dtype=torch.float64)[:-1] + 1 / 64, u)
     density = log_derivative.reshape(4, 16).exp() / 2
     torch.testing.assert_close(density, density[:, :1].expand(4, 16))

@@ -312,12 +312,12 @@ def claims() -> Iterator[Claim]:
     """Laws of masked networks and autoregressive transforms."""
     network = MaskedNetwork([0, 1, 2, 3], num_outputs=2, hidden_dims=[7, 9])
 
-    def shifted(x: Tensor) -> Tensor:
+    def next_outputs(x: Tensor) -> Tensor:
         """At each entry the outputs of the next one, which may see it; at the last those of the first."""
         return network(x).roll(-1, 1)
 
     yield Claim(causality(time=1), network, shape("n 4"))
-    yield Claim(causality(time=1), shifted, shape("n 4"), name="MaskedNetwork, strictly causal")
+    yield Claim(causality(time=1), next_outputs, shape("n 4"), name="MaskedNetwork, strictly causal")
     yield Claim(batch_independence(), network, shape("n 4"))
     transform = AutoregressiveTransform(3, transform=AffineTransform(bound=1.0), hidden_dims=[5], order=[2, 0, 1])
     for law in (log_determinant(), invertibility()):
