@@ -3,12 +3,12 @@
 import torch
 
 from lawful.solvers.diffusion import (
-    AdaptiveFlow,
+    AdaptiveProbabilityFlow,
     Ancestral,
     AnnealedLangevin,
-    Corrector,
     ExponentialMultistep,
     Heun,
+    LangevinCorrector,
     PredictorCorrector,
     ProbabilityFlow,
     ReverseSDE,
@@ -32,26 +32,26 @@ PATHS = (
     cosine_path(),
     rectified(),
 )
-ENDLESS = ("cosine", "rectified")
-CERTAIN = {
+PURE_NOISE = ("cosine", "rectified")
+DETERMINISTIC = {
     **{f"Exponential {order}": ExponentialMultistep(order=order) for order in (1, 2, 3, 4)},
     "Exponential, no correction": ExponentialMultistep(order=2, correction=0),
     "Heun": Heun(),
     "ProbabilityFlow": ProbabilityFlow(),
     "ProbabilityFlow, Dormand-Prince": ProbabilityFlow(tableau=DORMAND_PRINCE),
     "ProbabilityFlow, Heun": ProbabilityFlow(tableau=HEUN),
-    "AdaptiveFlow": AdaptiveFlow(rtol=1e-3, atol=1e-3),
-    "Ancestral, no chance": Ancestral(chance=0.0),
+    "AdaptiveProbabilityFlow": AdaptiveProbabilityFlow(rtol=1e-3, atol=1e-3),
+    "Ancestral, eta=0": Ancestral(eta=0.0),
 }
-CHANCY = {
-    "Heun, churn": Heun(churn=10.0, high=20.0),
+STOCHASTIC = {
+    "Heun, churn": Heun(churn=10.0, churn_max=20.0),
     "ReverseSDE": ReverseSDE(),
     "Ancestral": Ancestral(),
-    "AnnealedLangevin": AnnealedLangevin(corrector=Corrector(steps=5, ratio=0.3)),
+    "AnnealedLangevin": AnnealedLangevin(corrector=LangevinCorrector(steps=5, snr=0.3)),
     "PredictorCorrector": PredictorCorrector(predictor=Ancestral()),
     "PredictorCorrector, SDE": PredictorCorrector(),
 }
-SAMPLERS = CERTAIN | CHANCY
+SAMPLERS = DETERMINISTIC | STOCHASTIC
 
 
 def of_density(density, path):
@@ -60,7 +60,7 @@ def of_density(density, path):
     def denoise(x, t):
         if t.dim():
             return torch.cat([denoise(row[None], time) for row, time in zip(x, t, strict=True)])
-        return density.denoised(x, float(path.alpha(t)), float(path.sigma(t)))
+        return density.denoise(x, float(path.alpha(t)), float(path.sigma(t)))
 
     return denoise
 

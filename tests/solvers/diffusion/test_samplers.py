@@ -1,43 +1,56 @@
 import itertools
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
+from math import exp, log, pi, sqrt
 
 import pytest
 import torch
+from torch import Tensor
 
 from lawful.data.densities import ring
 from lawful.functions.random import normal_noise
+from lawful.laws import Claim, agreement, batch_independence, samples_follow_density, shape, transformed
 from lawful.solvers.diffusion import (
     DENOISED,
     FLOW,
     NOISE,
     SCORE,
     VELOCITY,
-    AdaptiveFlow,
+    AdaptiveProbabilityFlow,
     Ancestral,
-    Corrector,
+    AnnealedLangevin,
     ExponentialMultistep,
     Heun,
+    LangevinCorrector,
+    PredictorCorrector,
+    ProbabilityFlow,
     ReverseSDE,
     Sampler,
+    SamplingContext,
     convert,
+    ddim_step,
+    ddpm_path,
     denoiser,
     edm,
+    expand_like,
+    exponential_step_weights,
     initial_noise,
     karras_grid,
     langevin,
-    logarithmic,
+    log_grid,
     preconditioned,
     rectified,
     saturating_log_grid,
     variance_preserving,
 )
 from tests.solvers.diffusion.analytic import (
-    CERTAIN,
-    CHANCY,
-    ENDLESS,
+    DETERMINISTIC,
     PATHS,
+    PURE_NOISE,
     SAMPLERS,
+    STOCHASTIC,
     gaussian_end,
     of_density,
     of_gaussian,
@@ -52,17 +65,17 @@ def predicting(kind, path):
     exact = of_gaussian(path)
 
     def network(x, t):
-        return convert(exact(x, t), x, t, path, given=DENOISED, to=kind)
+        return convert(exact(x, t), x, t, path, source=DENOISED, target=kind)
 
-    return denoiser(network, path, predicts=kind)
+    return denoiser(network, path, prediction=kind)
 
 
 @cache
 def led(name, path, kind):
     """Where two steps lead some noise, the same of each path in its own units."""
-    grid = logarithmic(path, 2, low=0.1, high=30.0)
+    grid = log_grid(path, 2, low=0.1, high=30.0)
     x = 30 * path.alpha(grid[0]) * normal_noise(2, 2, seed=1, dtype=torch.float64)
-    sampler = AdaptiveFlow(rtol=0.1, atol=0.1) if name == "AdaptiveFlow" else SAMPLERS[name]
+    sampler = AdaptiveProbabilityFlow(rtol=0.1, atol=0.1) if name == "AdaptiveProbabilityFlow" else SAMPLERS[name]
     return sampler(predicting(kind, path), x, path, grid, seed=1)
 
 
@@ -82,12 +95,12 @@ def test_every_path_sampler_and_prediction(path, name):
     ids=lambda value: getattr(value, "name", value),
 )
 def test_samples_follow_the_data(name, path):
-    sampler, steps = SAMPLERS[name], 50 if name in CHANCY else 20
-    grid = logarithmic(path, steps, low=0.01, high=30.0)
-    x = initial_noise(path, grid, 600, 2, seed=1, spread=0.6)
+    sampler, steps = SAMPLERS[name], 50 if name in STOCHASTIC else 20
+    grid = log_grid(path, steps, low=0.01, high=30.0)
+    x = initial_noise(path, grid, 600, 2, seed=1, data_std=0.6)
     found = sampler(of_gaussian(path), x, path, grid, seed=1)
-    if name in CERTAIN:
-        tolerance = 0.06 if name not in ("Exponential 1", "Heun", "Ancestral, no chance") else 0.25
+    if name in DETERMINISTIC:
+        tolerance = 0.06 if name not in ("Exponential 1", "Heun", "Ancestral, eta=0") else 0.25
         torch.testing.assert_close(found, gaussian_end(x, path, grid[0]), atol=tolerance, rtol=0)
     else:
         assert abs(float(found.mean()) - 0.5) < 0.08
@@ -106,23 +119,23 @@ def test_one_step_works_on_every_path_and_is_the_denoised_value(name):
             torch.testing.assert_close(found, of_gaussian(path)(x, grid[0]))
 
 
-@pytest.mark.parametrize("path", [p for p in PATHS if p.name in ENDLESS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [p for p in PATHS if p.name in PURE_NOISE], ids=lambda path: path.name)
 @pytest.mark.parametrize("name", [name for name in SAMPLERS if "SDE" not in name])
-def test_paths_may_begin_at_noise_alone(path, name):
-    grid = saturating_log_grid(path, 30 if name in CHANCY else 12, low=0.01)
+def test_paths_may_start_at_pure_noise(path, name):
+    grid = saturating_log_grid(path, 30 if name in STOCHASTIC else 12, low=0.01)
     x = initial_noise(path, grid, 300, 2)
     found = SAMPLERS[name](of_gaussian(path), x, path, grid)
     assert abs(float(found.mean()) - 0.5) < 0.1
     if name != "AnnealedLangevin":  # it would need more steps where there is little but noise
         assert abs(float(found.std()) / 0.6 - 1) < 0.2
-    with pytest.raises(ValueError, match="noise does not tell denoised at t="):
-        SAMPLERS[name](denoiser(lambda x, t: x, path, predicts=NOISE), x, path, grid)
+    with pytest.raises(ValueError, match="cannot convert noise to denoised at t="):
+        SAMPLERS[name](denoiser(lambda x, t: x, path, prediction=NOISE), x, path, grid)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_sample_does_not_depend_on_its_batch(name):
     path, sampler = variance_preserving(), SAMPLERS[name]
-    grid = logarithmic(path, 3, high=30.0)
+    grid = log_grid(path, 3, high=30.0)
     many = sampler(of_gaussian(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=7)
     few = sampler(of_gaussian(path), initial_noise(path, grid, 2, 2, 3, seed=7), path, grid, seed=7)
     late = sampler(of_gaussian(path), initial_noise(path, grid, 2, 2, 3, seed=7, first=3), path, grid, seed=7, first=3)
@@ -130,7 +143,7 @@ def test_a_sample_does_not_depend_on_its_batch(name):
     torch.testing.assert_close(late, many[3:], rtol=1e-12, atol=1e-12)
     again = sampler(of_gaussian(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=7)
     assert torch.equal(again, many)
-    if name in CHANCY:
+    if name in STOCHASTIC:
         other = sampler(of_gaussian(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=8)
         assert not torch.allclose(other, many)
 
@@ -138,7 +151,7 @@ def test_a_sample_does_not_depend_on_its_batch(name):
 @pytest.mark.parametrize(("order", "correction"), [(1, 0), (2, 0), (3, 0), (4, 0), (3, 3), (4, 4)])
 def test_the_measured_order_of_the_exponential_sampler(order, correction):
     path, target = edm(), ring(radius=1.0, scale=0.4)
-    x = initial_noise(path, logarithmic(path, 2), 64, 2)
+    x = initial_noise(path, log_grid(path, 2), 64, 2)
     sampler = ExponentialMultistep(order=order, correction=correction)
 
     def end(steps, sampler):
@@ -160,73 +173,75 @@ def test_the_default_follows_a_ring_of_modes():
 
 
 def test_langevin_draws_from_its_density():
-    x = langevin(lambda x: 1 - x, torch.zeros(4000, 1), steps=60, size=0.1)
+    x = langevin(lambda x: 1 - x, torch.zeros(4000, 1), steps=60, step_size=0.1)
     assert abs(float(x.mean()) - 1) < 0.06
     assert abs(float(x.var()) - 1 / (1 - 0.05)) < 0.1  # the variance of the discrete chain
     sizes = torch.tensor([0.1, 0.2])
-    both = langevin(lambda x: -x, torch.ones(2, 1), steps=5, size=sizes, seed=3)
-    alone = langevin(lambda x: -x, torch.ones(1, 1), steps=5, size=0.2, seed=3, first=1)
+    both = langevin(lambda x: -x, torch.ones(2, 1), steps=5, step_size=sizes, seed=3)
+    alone = langevin(lambda x: -x, torch.ones(1, 1), steps=5, step_size=0.2, seed=3, first=1)
     torch.testing.assert_close(both[1:], alone)
 
 
-def test_as_many_sizes_as_samples(unchecked):
-    with pytest.raises(ValueError, match="one for each of 3 samples, is wanted: got 2"):
-        langevin(lambda x: x, torch.ones(3, 2), steps=1, size=torch.ones(2))
+def test_one_step_size_per_sample(unchecked):
+    with pytest.raises(ValueError, match=r"one per sample \(3\), got 2"):
+        langevin(lambda x: x, torch.ones(3, 2), steps=1, step_size=torch.ones(2))
 
 
-def test_things_that_are_samplers():
+def test_samplers_satisfy_the_protocol():
     for sampler in SAMPLERS.values():
         assert isinstance(sampler, Sampler)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_a_denoiser_that_diverges_is_told_and_nothing_hangs(name):
+def test_a_diverging_denoiser_raises(name):
     path = edm()
-    grid = logarithmic(path, 5)
+    grid = log_grid(path, 5)
     x = initial_noise(path, grid, 3, 2)
-    with pytest.raises(ValueError, match="gives NaN or infinity for 3 of 3 samples at t=80 of the EDM path"):
+    with pytest.raises(ValueError, match="returns NaN or infinity for 3 of 3 samples at t=80 of the EDM path"):
         SAMPLERS[name](lambda x, t: x * math.nan, x, path, grid)
     with pytest.raises(ValueError, match="NaN or infinity for 1 of 3"):
         SAMPLERS[name](lambda x, t: torch.where(torch.arange(3)[:, None] == 1, math.inf, x), x, path, grid)
-    if name in CERTAIN:
-        with pytest.raises((ValueError, RuntimeError), match=r"NaN or infinity|do not do|no step is short enough"):
+    if name in DETERMINISTIC:
+        with pytest.raises((ValueError, RuntimeError), match=r"NaN or infinity|max_evaluations=|step size vanishes"):
             SAMPLERS[name](lambda x, t: -(x**9) * 1e30, x, path, grid)
-    with pytest.raises(ValueError, match=r"keep the shape \(3, 2\): got \(3, 1\)"):
+    with pytest.raises(ValueError, match=r"return shape \(3, 2\), got \(3, 1\)"):
         SAMPLERS[name](lambda x, t: x[:, :1], x, path, grid)
-    with pytest.raises(ValueError, match="begin with finite numbers"):
+    with pytest.raises(ValueError, match="expected finite initial samples"):
         SAMPLERS[name](lambda x, t: x, x * math.nan, path, grid)
-    with pytest.raises(ValueError, match="times that go down"):
+    with pytest.raises(ValueError, match="strictly decreasing times"):
         SAMPLERS[name](lambda x, t: x, x, path, grid.flip(0))
-    with pytest.raises(ValueError, match="two times or more"):
+    with pytest.raises(ValueError, match="at least 2 times"):
         SAMPLERS[name](lambda x, t: x, x, path, grid[:1])
     with pytest.raises(TypeError):
         SAMPLERS[name](lambda x, t: x, x.long(), path, grid)
 
 
-def test_bad_settings_are_refused():
+def test_invalid_settings():
     for wrong in (
         lambda: ExponentialMultistep(order=5),
         lambda: ExponentialMultistep(order=0),
         lambda: ExponentialMultistep(correction=-1),
         lambda: Heun(churn=-1.0),
-        lambda: Heun(low=2.0, high=1.0),
-        lambda: ReverseSDE(chance=-0.1),
-        lambda: Ancestral(chance=1.5),
-        lambda: Corrector(steps=0),
-        lambda: Corrector(ratio=0.0),
-        lambda: langevin(lambda x: x, torch.ones(1, 1), steps=0, size=0.1),
-        lambda: langevin(lambda x: x, torch.ones(1, 1), steps=1, size=-0.1),
-        lambda: langevin(lambda x: x * math.nan, torch.ones(1, 1), steps=1, size=0.1),
-        lambda: langevin(lambda x: x[:, :1], torch.ones(1, 2), steps=1, size=0.1),
+        lambda: Heun(churn_min=2.0, churn_max=1.0),
+        lambda: ReverseSDE(eta=-0.1),
+        lambda: Ancestral(eta=1.5),
+        lambda: LangevinCorrector(steps=0),
+        lambda: LangevinCorrector(snr=0.0),
+        lambda: langevin(lambda x: x, torch.ones(1, 1), steps=0, step_size=0.1),
+        lambda: langevin(lambda x: x, torch.ones(1, 1), steps=1, step_size=-0.1),
+        lambda: langevin(lambda x: x * math.nan, torch.ones(1, 1), steps=1, step_size=0.1),
+        lambda: langevin(lambda x: x[:, :1], torch.ones(1, 2), steps=1, step_size=0.1),
     ):
-        with pytest.raises(ValueError, match=r"wanted|at least|NaN|keep the shape"):
+        with pytest.raises(ValueError, match=r"expected|NaN"):
             wrong()
     path = rectified()
     grid = saturating_log_grid(path, 3)
     with pytest.raises(ValueError, match=r"reverse SDE is singular at t=1 of the rectified path"):
         ReverseSDE()(of_gaussian(path), initial_noise(path, grid, 2, 2), path, grid)
-    with pytest.raises(RuntimeError, match="20 evaluations do not do"):
-        AdaptiveFlow(most=20)(of_gaussian(edm()), 80 * normal_noise(2, 2, seed=0), edm(), karras_grid(edm(), 2))
+    with pytest.raises(RuntimeError, match="max_evaluations=20"):
+        AdaptiveProbabilityFlow(max_evaluations=20)(
+            of_gaussian(edm()), 80 * normal_noise(2, 2, seed=0), edm(), karras_grid(edm(), 2)
+        )
 
 
 def test_samples_of_any_shape_and_precision():
@@ -238,3 +253,221 @@ def test_samples_of_any_shape_and_precision():
             found = sampler(of_gaussian(path), x, path, grid)
             assert found.shape == x.shape
             assert found.dtype == torch.float64
+
+
+def _sampling_claims() -> Iterator[Claim]:
+    """The laws that beginnings and the simplest step obey."""
+    path = variance_preserving()
+    t, s = torch.tensor([0.6, 0.2], dtype=torch.float64)
+
+    def known(x: Tensor, noise: Tensor) -> Tensor:
+        return ddim_step(path.add_noise(x, noise, t), x, path, t, s)
+
+    there = agreement(other=lambda x, noise: path.add_noise(x, noise, s))
+    yield Claim(there, known, (shape("n 2"), shape("n 2")), name="towards, where the data are known")
+    yield Claim(
+        agreement(other=lambda x, d: d),
+        lambda x, d: ddim_step(x, d, path, t, 0 * s),
+        (shape("n 2"), shape("n 2")),
+        name="towards the data",
+    )
+    grid = torch.tensor([0.3, 0.0], dtype=torch.float64)
+    variance = float(path.sigma(0.3) ** 2 + 4 * path.alpha(0.3) ** 2)
+
+    def log_prob(x: Tensor) -> Tensor:
+        return -0.5 * (x.square() / variance + log(2 * pi * variance)).sum(-1)
+
+    drawn = samples_follow_density(
+        sample=lambda n: initial_noise(path, grid, n, 2, seed=int(torch.randint(2**31, ())), data_std=2.0),
+        log_prob=log_prob,
+    )
+    yield Claim(drawn, log_prob, shape("2"), name="begin")
+
+
+def _heun_claims() -> Iterator[Claim]:
+    """The laws that Heun's sampler obeys."""
+    path = edm()
+    grid = torch.tensor([3.0, 1.0, 0.2, 0.0], dtype=torch.float64)
+
+    def by_hand(x: Tensor, churn: float, seed: int = 4) -> Tensor:
+        """Algorithm 2 of Karras et al."""
+        sigmas = grid.tolist()
+        for i, (sigma, end) in enumerate(itertools.pairwise(sigmas)):
+            more = sigma * (1 + min(churn / 3, sqrt(2) - 1))
+            noise = normal_noise(len(x), *x.shape[1:], seed=seed, stream=1 + i, dtype=torch.float64).to(x)
+            x = x + sqrt(more**2 - sigma**2) * noise
+            d = (x - (x / (1 + more)).sin()) / more
+            ahead = x + (end - more) * d
+            if end:
+                d = (d + (ahead - (ahead / (1 + end)).sin()) / end) / 2
+            x = x + (end - more) * d
+        return x
+
+    for churn in (0.0, 0.6, 9.0):
+
+        def ours(x: Tensor, churn: float = churn) -> Tensor:
+            return Heun(churn=churn)(lambda x, t: (x / (1 + t)).sin(), x, path, grid, seed=4).to(x)
+
+        other = replace(agreement(other=lambda x, churn=churn: by_hand(x, churn)), cases=8)
+        yield Claim(other, ours, shape("n 2"), name=f"Heun, churn {churn:g}")
+
+
+def _exponential_claims() -> Iterator[Claim]:
+    """The laws that the exponential sampler obeys."""
+    path = variance_preserving()
+    ratios = [3.0, 5.0, 6.0, 20.0]
+
+    def weighed(x: Tensor) -> Tensor:
+        return x @ x.new_tensor(exponential_step_weights(ratios, 3.0, 0.5))
+
+    def integral(x: Tensor) -> Tensor:
+        """The integral of a cubic through the values, by a fine midpoint rule."""
+        edges = torch.linspace(log(0.5), log(3.0), 5001, dtype=torch.float64)
+        at = (edges[1:] + edges[:-1]) / 2
+        nodes = torch.tensor(ratios, dtype=torch.float64).log()
+        powers = torch.linalg.solve(torch.stack([nodes**k for k in range(4)], 1), x.double().T)
+        values = powers.T @ torch.stack([at**k for k in range(4)])
+        return (values * (0.5 * (-at).exp()) * (edges[1] - edges[0])).sum(-1).to(x)
+
+    yield Claim(replace(agreement(other=integral), rtol=1e-5, cases=10), weighed, shape("n 4"), name="step_weights")
+
+    def extrapolated(x: Tensor) -> Tensor:
+        return x @ x.new_tensor(exponential_step_weights([0.1, 0.2], 0.1, 0.0))
+
+    even = agreement(other=lambda x: (4 * x[:, 0] - x[:, 1]) / 3)
+    yield Claim(even, extrapolated, shape("n 2"), name="step_weights to the data")
+    grid = torch.tensor([0.9, 0.5, 0.2, 0.0], dtype=torch.float64)
+
+    def ddim(x: Tensor) -> Tensor:
+        return ExponentialMultistep(order=1, correction=0)(lambda x, t: x.sin(), x, path, grid).to(x)
+
+    def by_hand(x: Tensor) -> Tensor:
+        for t, s in itertools.pairwise(grid):
+            x = ddim_step(x, x.sin(), path, t, s)
+        return x
+
+    yield Claim(replace(agreement(other=by_hand), cases=20), ddim, shape("n 2"), name="Exponential of order 1")
+    for order in (2, 4):
+
+        def known(x: Tensor, order: int = order) -> Tensor:
+            return ExponentialMultistep(order=order)(lambda x, t: 0 * x + 2, x, path, grid[:3]).to(x)
+
+        exactly = agreement(other=lambda x: ddim_step(x, 0 * x + 2, path, grid[0], grid[2]))
+        yield Claim(replace(exactly, cases=20), known, shape("n 2"), name=f"Exponential({order}), known data")
+    yield Claim(
+        replace(batch_independence(), cases=10),
+        lambda x: ExponentialMultistep()(lambda x, t: x.sin(), x, path, grid).to(x),
+        shape("n 2"),
+        name="Exponential",
+    )
+
+
+def _probability_flow_claims() -> Iterator[Claim]:
+    """The laws that the probability flow obeys."""
+    path = variance_preserving()
+    grid = torch.linspace(0.9, 0.1, 9, dtype=torch.float64)
+
+    def denoise(x: Tensor, t: Tensor) -> Tensor:
+        """Gaussian data of mean 1 and variance 1/4."""
+        level = path.at(t)
+        a, s = expand_like(level.alpha, x), expand_like(level.sigma, x)
+        return (s.square() + a * x / 4) / (s.square() + a.square() / 4)
+
+    def exactly(x: Tensor) -> Tensor:
+        """Where the flow of Gaussian data leads: quantiles keep their place."""
+        (a, b), (s, q) = path.alpha(grid[[0, -1]]).tolist(), path.sigma(grid[[0, -1]]).tolist()
+        return b + (x - a) * sqrt((q**2 + b**2 / 4) / (s**2 + a**2 / 4))
+
+    for name, sampler in (("ProbabilityFlow", ProbabilityFlow()), ("AdaptiveFlow", AdaptiveProbabilityFlow(scale=1.0))):
+
+        def led(x: Tensor, sampler: ProbabilityFlow | AdaptiveProbabilityFlow = sampler) -> Tensor:
+            return sampler(denoise, x, path, grid).to(x)
+
+        near = transformed(torch.tanh, "n:1..3 2")
+        yield Claim(replace(agreement(other=exactly), rtol=1e-3, cases=4), led, near, name=name)
+        yield Claim(replace(batch_independence(), cases=2), led, transformed(torch.tanh, "n:2..3 2"), name=name)
+
+
+def _stochastic_claims() -> Iterator[Claim]:
+    """The laws that stochastic steps obey."""
+    path, chain = variance_preserving(), ddpm_path([0.1, 0.3, 0.2])
+    three = (shape("n 2"),) * 3
+
+    def ancestral(x: Tensor, d: Tensor, noise: Tensor) -> Tensor:
+        t, s = torch.tensor([3.0, 2.0], dtype=torch.float64)
+        return Ancestral().step(x, d, noise, chain, t, s)
+
+    def ddpm(x: Tensor, d: Tensor, noise: Tensor) -> Tensor:
+        """Equations 6 and 7 of Ho et al., from step 3 to step 2."""
+        beta, before, here = 0.2, 0.9 * 0.7, 0.9 * 0.7 * 0.8
+        mean = sqrt(before) * beta / (1 - here) * d + sqrt(1 - beta) * (1 - before) / (1 - here) * x
+        return mean + sqrt((1 - before) / (1 - here) * beta) * noise
+
+    yield Claim(agreement(other=ddpm), ancestral, three, name="Ancestral, DDPM")
+    t, s = torch.tensor([0.6, 0.5], dtype=torch.float64)
+    yield Claim(
+        agreement(other=lambda x, d, noise: ddim_step(x, d, path, t, s)),
+        lambda x, d, noise: Ancestral(eta=0.0).step(x, d, noise, path, t, s),
+        three,
+        name="Ancestral without eta, DDIM",
+    )
+    for eta in (0.0, 1.0):
+
+        def euler(x: Tensor, d: Tensor, noise: Tensor, eta: float = eta) -> Tensor:
+            return ReverseSDE(eta=eta).step(x, d, noise, path, t, s)
+
+        def by_hand(x: Tensor, d: Tensor, noise: Tensor, eta: float = eta) -> Tensor:
+            beta, b = 0.1 + 19.9 * 0.6, 0.06 + 9.95 * 0.36
+            score = (exp(-b / 2) * d - x) / (1 - exp(-b))
+            drift = -beta / 2 * x - (1 + eta) / 2 * beta * score
+            return x - 0.1 * drift + eta * sqrt(0.1 * beta) * noise
+
+        yield Claim(agreement(other=by_hand), euler, three, name=f"ReverseSDE, eta {eta:g}")
+
+
+def _langevin_claims() -> Iterator[Claim]:
+    """The laws that Langevin dynamics obey."""
+    path = variance_preserving()
+    t = torch.tensor(0.4, dtype=torch.float64)
+    grid = torch.tensor([0.9, 0.4, 0.0], dtype=torch.float64)
+
+    def twice(x: Tensor) -> Tensor:
+        return langevin(lambda x: x.cos(), x, steps=2, step_size=torch.linspace(0.1, 0.2, len(x)), seed=3).to(x)
+
+    def by_hand(x: Tensor) -> Tensor:
+        size = torch.linspace(0.1, 0.2, len(x)).to(x)[:, None]
+        for i in (1, 2):
+            noise = normal_noise(len(x), 2, seed=3, stream=i, dtype=torch.float64).to(x)
+            x = x + size * x.cos() + (2 * size).sqrt() * noise
+        return x
+
+    yield Claim(agreement(other=by_hand), twice, shape("n 2"), name="langevin")
+
+    def corrected(x: Tensor) -> Tensor:
+        walk, state = SamplingContext.create(lambda x, t: x.sin(), x, path, grid, seed=3)
+        return LangevinCorrector(snr=0.3).correct(walk, state, t, 5).to(x)
+
+    def written(x: Tensor) -> Tensor:
+        a, s = path.alpha(t).to(x), path.sigma(t).to(x)
+        score = (a * x.sin() - x) / s**2
+        size = 2 * 0.09 * torch.minimum(s**2, 18 / score.square().sum(1, keepdim=True))
+        noise = normal_noise(len(x), 2, seed=3, stream=6, dtype=torch.float64).to(x)
+        return x + size * score + (2 * size).sqrt() * noise
+
+    yield Claim(agreement(other=written), corrected, shape("n 2"), name="Corrector")
+    for sampler in (AnnealedLangevin(corrector=LangevinCorrector(steps=2)), PredictorCorrector()):
+
+        def led(x: Tensor, sampler: AnnealedLangevin | PredictorCorrector = sampler) -> Tensor:
+            return sampler(lambda x, t: x.sin(), x, path, grid).to(x)
+
+        yield Claim(replace(batch_independence(), cases=10), led, shape("n 2"), name=type(sampler).__name__)
+
+
+def claims() -> Iterator[Claim]:
+    """Second derivations of samplers."""
+    yield from _sampling_claims()
+    yield from _heun_claims()
+    yield from _exponential_claims()
+    yield from _probability_flow_claims()
+    yield from _stochastic_claims()
+    yield from _langevin_claims()
