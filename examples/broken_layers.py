@@ -1,6 +1,6 @@
-"""Five layers, each with a fault that training does not show, and what each of them claims.
+"""Five layers with faults that training does not show.
 
-Run `lawful check examples/broken_layers.py`: every claim is refuted, with the smallest input that shows it.
+Run `lawful check examples/broken_layers.py`. Every claim is refuted, with the smallest counterexample.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from lawful.laws import Claim, batch_independence, causality, determinism, log_d
 
 
 class LeakyAttention(nn.Module):
-    """Causal self-attention over summaries of blocks: the summary of a block reaches its own first token."""
+    """Causal self-attention plus block means: the mean of a block reaches the block's first token."""
 
-    def __init__(self, d: int = 16, block: int = 4) -> None:
+    def __init__(self, dim: int = 16, block: int = 4) -> None:
         super().__init__()
-        self.qkv, self.out, self.block = nn.Linear(d, 3 * d), nn.Linear(d, d), block
+        self.qkv, self.out, self.block = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim), block
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.qkv(x).chunk(3, dim=-1)
@@ -32,7 +32,7 @@ class LeakyAttention(nn.Module):
 
 
 class MixedBatch(nn.Module):
-    """Pools over time by a reshape that has batch and time the wrong way round."""
+    """Pools over time with a reshape that swaps batch and time."""
 
     def forward(self, x: Tensor) -> Tensor:
         b, t, d = x.shape
@@ -40,22 +40,22 @@ class MixedBatch(nn.Module):
 
 
 class AlwaysDropping(nn.Module):
-    """Drops out in evaluation too: the function is not told the mode."""
+    """Applies dropout in eval mode too: F.dropout is not passed `training`."""
 
-    def __init__(self, d: int = 8) -> None:
+    def __init__(self, dim: int = 8) -> None:
         super().__init__()
-        self.linear = nn.Linear(d, d)
+        self.linear = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.dropout(self.linear(x).relu(), 0.1)
 
 
 class InPlaceResidual(nn.Module):
-    """Adds to its input in place, so that the caller's tensor changes."""
+    """Adds to its input in place and changes the caller's tensor."""
 
-    def __init__(self, d: int = 8) -> None:
+    def __init__(self, dim: int = 8) -> None:
         super().__init__()
-        self.linear = nn.Linear(d, d)
+        self.linear = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         x += self.linear(x).tanh()
@@ -63,9 +63,9 @@ class InPlaceResidual(nn.Module):
 
 
 class Coupling(nn.Module):
-    """An affine coupling layer with the sign of its log-determinant wrong.
+    """Affine coupling layer whose log-determinant has the wrong sign.
 
-    It starts as the identity, with a log-determinant of 0, where the sign does not show.
+    At initialization it is the identity, where the sign does not show.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Coupling(nn.Module):
 
 
 def claims() -> Iterator[Claim]:
-    """What the layers promise, and do not keep."""
+    """Laws that the layers should satisfy, and break."""
     yield Claim(causality(time=1), LeakyAttention(), shape("b t 16"))
     yield Claim(batch_independence(), MixedBatch(), shape("b t 4"))
     yield Claim(determinism(), AlwaysDropping(), shape("b 8"))
