@@ -86,10 +86,10 @@ def run() -> None:
     streamed = PCA.over(digits.split(100), components=61)
     exact = PCA.fit(digits)
     off = float((streamed.variances / exact.variances - 1).abs().max())
-    by_moments = Whitening.fit(digits, rotation=zca_whitening)
+    by_moments = Whitening.fit(digits, method=zca_whitening)
     same = float((by_moments.transform(digits) - exact.zca(digits)).abs().max())
     print(f"\ndigits, batches of 100: variances of PCA.over off by {off:.1e} of themselves at most.")
-    print(f"digits: PCA.zca and Whitening(rotation=zca), from the covariance, differ by {same:.1e} at most.")
+    print(f"digits: PCA.zca and Whitening(method=zca_whitening), from the covariance, differ by {same:.1e} at most.")
 
 
 if __name__ == "__main__":

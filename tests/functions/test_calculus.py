@@ -1,3 +1,5 @@
+"""Derivative identities."""
+
 import pytest
 import torch
 
@@ -6,21 +8,23 @@ from lawful.functions import DERIVATIVE_IDENTITIES, DerivativeIdentity
 from lawful.laws import Claim, derivative, shape
 
 
-def test_every_identity_has_a_formula_of_its_own():
+def test_formulas_are_unique():
     formulas = [row.formula for row in DERIVATIVE_IDENTITIES]
     assert len(set(formulas)) == len(formulas)
 
 
 @pytest.mark.parametrize("row", DERIVATIVE_IDENTITIES, ids=lambda row: row.formula)
-def test_equals_a_central_difference(row):
+def test_gradient_equals_a_central_difference(row):
     generator = torch.Generator().manual_seed(0)
 
-    def filled(described):
+    def sample(described):
         x = torch.randn([axis.number or 2 for axis in described.axes], generator=generator, dtype=torch.float64)
         kind = type(described.domain).__name__
-        return x.softmax(-1) if kind == "Simplex" else described.domain.function(x) if kind == "Made" else x
+        return (
+            x.softmax(-1) if kind == "Simplex" else described.domain.function(x) if kind == "TransformedDomain" else x
+        )
 
-    x, *rest = (filled(described) for described in row.inputs)
+    x, *rest = (sample(described) for described in row.inputs)
     step = 1e-5
     direction = torch.randn(x.shape, generator=generator, dtype=torch.float64)
     if x.dim() == 2 and torch.allclose(x.sum(-1), torch.ones(2, dtype=torch.float64)):
@@ -31,19 +35,19 @@ def test_equals_a_central_difference(row):
     )
 
 
-def test_an_identity_of_ones_own_is_a_claim():
+def test_an_identity_makes_a_claim():
     row = DerivativeIdentity("(x³)' = 3x²", lambda x: x**3, lambda x: 3 * x**2, (shape("b"),))
     claim = Claim(derivative(formula=row.gradient), row.function, row.inputs, row.formula)
     assert claim.label == "(x³)' = 3x²"
 
 
-def test_an_identity_that_is_false_is_refuted():
+def test_a_false_identity_is_refuted():
     row = DerivativeIdentity("(x³)' = 2x²", lambda x: x**3, lambda x: 2 * x**2, (shape("b"),))
     found = lawful.check(row.function, derivative(formula=row.gradient), inputs=row.inputs, cases=20)
     assert found.verdicts[0].status == "refuted"
 
 
-def test_errors():
+def test_identities_are_frozen_and_complete():
     with pytest.raises(TypeError, match="gradient"):
         DerivativeIdentity("(x³)' = 3x²", lambda x: x**3)
     with pytest.raises(AttributeError, match="formula"):

@@ -35,7 +35,9 @@ def test_equals_scikit_learn(solver, components, n):
     theirs = torch.from_numpy(peer.components_)
     torch.testing.assert_close(pca.components.mT @ pca.components, theirs.mT @ theirs)
     torch.testing.assert_close(pca.total_variance, float(x.var(0, correction=0).sum()))
-    torch.testing.assert_close(pca.residual_variance, max(0.0, pca.total_variance - float(pca.explained_variance.sum())))
+    torch.testing.assert_close(
+        pca.residual_variance, max(0.0, pca.total_variance - float(pca.explained_variance.sum()))
+    )
 
 
 def test_incremental_is_more_accurate_than_scikit_learn():

@@ -4,7 +4,14 @@ import torch
 from scipy import stats
 from scipy.special import ndtri
 
-from lawful.functions import LogProbEstimate, categorical_noise, integer_noise, normal_noise, resolve_seed, uniform_noise
+from lawful.functions import (
+    LogProbEstimate,
+    categorical_noise,
+    integer_noise,
+    normal_noise,
+    resolve_seed,
+    uniform_noise,
+)
 
 
 @pytest.mark.parametrize("draw", [uniform_noise, normal_noise])

@@ -1,3 +1,5 @@
+"""Taps and recorders."""
+
 import subprocess
 import sys
 
@@ -6,11 +8,12 @@ import torch
 from torch import nn
 
 from lawful.functions import is_recorded, open_recorder, tap
+from lawful.laws import Claim, agreement, shape
 
 COMPILED = """
 import torch
 from torch import nn
-from lawful.functions import tap, tapped
+from lawful.functions import is_recorded, tap
 
 class Block(nn.Module):
     def __init__(self):
@@ -18,7 +21,7 @@ class Block(nn.Module):
         self.map = nn.Linear(3, 3)
     def forward(self, x):
         y = tap("mapped", self.map(x))
-        return tap("sum", x + y) if not tapped("scores") else x
+        return tap("sum", x + y) if not is_recorded("scores") else x
 
 block, x = Block(), torch.randn(2, 3)
 compiled = torch.compile(block, fullgraph=True, backend="eager")
@@ -26,14 +29,14 @@ assert torch.equal(compiled(x), block(x))
 assert list(block.state_dict()) == ["map.weight", "map.bias"]
 
 from lawful.probe import record
-with record(compiled, "mapped", edit={"map": torch.zeros_like}) as tape:
+with record(compiled, "mapped", edits={"map": torch.zeros_like}) as cache:
     assert torch.equal(compiled(x), x)
-assert torch.equal(tape["mapped"], torch.zeros(2, 3)), tape
+assert torch.equal(cache["mapped"], torch.zeros(2, 3)), cache
 assert torch.equal(compiled(x), block(x))
 """
 
 
-class Hears:
+class RecordAll:
     def __init__(self, *names):
         self.names, self.asked, self.found = names, [], {}
 
@@ -46,15 +49,15 @@ class Hears:
         return x
 
 
-def test_a_tap_is_the_very_same_tensor_and_keeps_its_gradient():
+def test_a_tap_returns_the_same_tensor():
     x = torch.ones(2, requires_grad=True)
     assert tap("x", x) is x
-    with open_recorder(Hears()):
+    with open_recorder(RecordAll()):
         assert tap("x", x) is x
 
 
-def test_every_open_recorder_is_asked_for_every_name():
-    one, other = Hears("a"), Hears("b")
+def test_every_recorder_is_asked_for_every_name():
+    one, other = RecordAll("a"), RecordAll("b")
     with open_recorder(one), open_recorder(other):
         assert is_recorded("a", "b")
         assert not is_recorded("c")
@@ -62,16 +65,16 @@ def test_every_open_recorder_is_asked_for_every_name():
     assert not is_recorded("a")
 
 
-def test_a_recorder_is_closed_when_the_block_raises():
-    hears = Hears("a")
-    with pytest.raises(ZeroDivisionError), open_recorder(hears):
+def test_a_recorder_closes_when_the_block_raises():
+    recorder = RecordAll("a")
+    with pytest.raises(ZeroDivisionError), open_recorder(recorder):
         1 / 0  # noqa: B018
     tap("a", torch.ones(1))
-    assert not hears.found
+    assert not recorder.found
 
 
-def test_recorders_may_close_in_any_order():
-    one, other = Hears(), Hears()
+def test_recorders_close_in_any_order():
+    one, other = RecordAll(), RecordAll()
     first, second = open_recorder(one), open_recorder(other)
     first.__enter__()
     second.__enter__()
@@ -82,7 +85,7 @@ def test_recorders_may_close_in_any_order():
     assert list(other.found) == ["x"]
 
 
-def test_it_leaves_no_trace_in_the_state_dict():
+def test_a_tap_leaves_no_trace_in_the_state_dict():
     class Block(nn.Linear):
         def forward(self, x):
             return tap("y", super().forward(x))
@@ -91,5 +94,43 @@ def test_it_leaves_no_trace_in_the_state_dict():
 
 
 @pytest.mark.long
-def test_it_compiles_whole_and_a_compiled_model_can_be_recorded():
+def test_a_tap_compiles_and_a_compiled_model_can_be_recorded():
     subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", COMPILED], check=True, timeout=300)
+
+
+class AffineEdit:
+    """Replaces the values of one name by a x + b."""
+
+    def __init__(self, name, a, b):
+        self.name, self.a, self.b = name, a, b
+
+    def wants(self, name):
+        return name == self.name
+
+    def on_value(self, name, x):
+        return self.a * x + self.b if self.wants(name) else x
+
+
+def claims():
+    """Edits of nested recorders."""
+
+    def block(x):
+        y = tap("square", x * x)
+        return tap("sum", x + y) + (100 if is_recorded("sum", "difference") else 0)
+
+    def edited(x):
+        with (
+            open_recorder(AffineEdit("square", 2.0, 0.0)),
+            open_recorder(AffineEdit("square", 1.0, 3.0)),
+            open_recorder(AffineEdit("sum", -1.0, 0.0)),
+        ):
+            return block(x)
+
+    def after_editing(x):
+        edited(x)
+        return block(x)
+
+    plain = agreement(other=lambda x: x + x * x)
+    yield Claim(plain, block, shape("b 4"), name="no recorder open")
+    yield Claim(agreement(other=lambda x: 100 - (x + 2 * x**2 + 3)), edited, shape("b 4"), name="three recorders open")
+    yield Claim(plain, after_editing, shape("b 4"), name="recorders closed again")

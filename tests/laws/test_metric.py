@@ -15,7 +15,7 @@ from lawful.laws import (
     symmetry,
     triangle_inequality,
 )
-from tests.laws.drivers import test_broken, test_kept  # noqa: F401
+from tests.laws.drivers import test_broken, test_satisfied  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -136,7 +136,7 @@ def directions(draw):
 X, PAIR, TALL = shape("b t 4"), (shape("b t 4"), shape("b t 4")), shape("b n:4..6 4")
 PROBABILITIES = (probabilities("b 5"), probabilities("b 5"))
 
-KEPT = {
+SATISFIED = {
     "positive semidefinite: a Gram matrix": (positive_semidefiniteness(), shape("b n 4"), lambda x: x @ x.mT),
     "isometry: a permutation": (isometry(), X, lambda x: x.flip(-1)),
     "isometry: a translation": (isometry(), X, lambda x: x + 1),
@@ -176,12 +176,12 @@ BROKEN = {
     "frame: learned entries": (orthonormality(), shape("b 4"), Learned()),
 }
 INAPPLICABLE = {
-    "isometry: a number": (isometry(), X, torch.sum, "a vector for each vector was wanted: got () for"),
-    "symmetric: a number": (symmetry(), X, torch.sum, "a matrix, or a batch of them, was wanted: got shape ()"),
-    "symmetric: not square": (symmetry(), shape("b 3 4"), torch.relu, "a square matrix was wanted: got shape"),
+    "isometry: a number": (isometry(), X, torch.sum, "expected one output vector per input vector, got () for"),
+    "symmetric: a number": (symmetry(), X, torch.sum, "expected a matrix or a batch of matrices, got shape ()"),
+    "symmetric: not square": (symmetry(), shape("b 3 4"), torch.relu, "expected a square matrix, got shape"),
     "frame: more columns than rows": (orthonormality(), shape("b 3 4"), torch.relu, "at most as many columns as rows"),
 }
-SHOWN = ["triangle: a squared distance", "symmetric: attention weights", "frame: columns of length 1"]
+SCRIPTS = ["triangle: a squared distance", "symmetric: attention weights", "frame: columns of length 1"]
 
 
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)

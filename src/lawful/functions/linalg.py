@@ -256,7 +256,7 @@ def ridge(a: _Matrix, b: _Vector, *, penalty: float | Float[Tensor, "*#batch"]) 
         Solution $x$.
 
     Raises:
-        ValueError: If the penalty is not positive, or if $A$ is singular and $\sqrt\lambda$ is below its rounding error.
+        ValueError: If the penalty is not positive, or if $A$ is singular and $\sqrt\lambda$ is below its rounding.
 
     Examples:
         >>> ridge(torch.tensor([[1.0], [1.0]]), torch.tensor([1.0, 3.0]), penalty=2.0)

@@ -69,6 +69,16 @@ def is_recorded(*names: str) -> bool:
     return any(wanted)
 
 
+def is_recording() -> bool:
+    """Returns whether any recorder is open.
+
+    Examples:
+        >>> is_recording()
+        False
+    """
+    return bool(_recorders)
+
+
 @contextmanager
 def open_recorder(recorder: Recorder) -> Iterator[None]:
     """Context manager that keeps a recorder open.
