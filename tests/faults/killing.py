@@ -160,30 +160,17 @@ def in_a_save(events):
     return [[(at, at % 2)] for at in range(first, last + 1)]
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--points", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--save", action="store_true", help="kill at each event of one save rather than at random")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    options.folder.mkdir(parents=True, exist_ok=True)
-    with redirect_stdout(io.StringIO()):
-        train(GANRecipe(steps=5), output_dir=options.folder / "warm")  # imports everything before forking
-    recipes = [GANRecipe(), GANRecipe(patience=2)]
-    expected = [uninterrupted(options.folder / f"uninterrupted{i}", recipe) for i, recipe in enumerate(recipes)]
-    summary = {"events": [len(events) for _, events, _ in expected], "kills": 0, "failures": [], "where": Counter()}
-    summary["steps"] = [max(line["step"] for line in left["metrics"]) for left, _, _ in expected]
-    plans = in_a_save(expected[0][1]) if options.save else at_random(len(expected[0][1]), options.seed)
+def run_plans(folder, plans, recipes, expected, *, kills=None):
+    """Kills and resumes trainings by plans, until there are enough kills; returns what happened."""
+    summary = {"kills": 0, "failures": [], "where": Counter()}
     for number, plan in enumerate(plans):
-        which = 0 if options.save else number % len(recipes)
-        left, events, seconds = expected[which]
-        folder = options.folder / f"killed{number}"
-        folder.mkdir()
+        which = number % len(recipes)
+        outcome, events, seconds = expected[which]
+        place = folder / f"killed{number}"
+        place.mkdir(parents=True)
         for at, kind in plan:
             at, by_clock = at % len(events), 0 < kind < 0.2
-            pid = session(folder, recipes[which], at=None if by_clock else at, power=kind > 0.6)
+            pid = session(place, recipes[which], at=None if by_clock else at, power=kind > 0.6)
             if by_clock:
                 time.sleep(seconds * at / len(events))
                 os.kill(pid, signal.SIGKILL)
@@ -192,13 +179,34 @@ def main():
                 summary["failures"].append(f"{plan}: a session failed with {code}")
             summary["kills"] += code == -signal.SIGKILL
             summary["where"]["clock" if by_clock else events[at]] += code == -signal.SIGKILL
-        if code := wait(session(folder, recipes[which])):
+        if code := wait(session(place, recipes[which])):
             summary["failures"].append(f"{plan}: the last session failed with {code}")
         else:
-            summary["failures"] += [f"{plan}: {text}" for text in differences(folder, left)]
-            shutil.rmtree(folder)
-        if not options.save and summary["kills"] >= options.points:
+            summary["failures"] += [f"{plan}: {text}" for text in differences(place, outcome)]
+            shutil.rmtree(place)
+        if kills is not None and summary["kills"] >= kills:
             break
+    return summary
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--points", type=int, default=20, help="number of kills at random events")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--save", action="store_true", help="kill at each event of one save, too")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with redirect_stdout(io.StringIO()):
+        train(GANRecipe(steps=5), output_dir=options.folder / "warm")  # imports everything before forking
+    recipes = [GANRecipe(), GANRecipe(patience=2)]
+    expected = [uninterrupted(options.folder / f"uninterrupted{i}", recipe) for i, recipe in enumerate(recipes)]
+    events = expected[0][1]
+    plans = at_random(len(events), options.seed)
+    summary = {"random": run_plans(options.folder / "random", plans, recipes, expected, kills=options.points)}
+    if options.save:
+        summary["save"] = run_plans(options.folder / "save", in_a_save(events), recipes[:1], expected)
     sys.stdout.write(json.dumps(summary) + "\n")
 
 

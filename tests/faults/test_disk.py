@@ -31,7 +31,7 @@ def make_setup(*, steps=8, at=None, do=None, width=4):
 
     turn = OptimizerStep(loss_fn=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.Adam(model.parameters()))
     return TrainingSetup(
-        model=model, optimizer_steps=[turn], batches=Watched(torch.randn(9, width), size=4, seed=0), steps=steps
+        model=model, optimizer_steps=[turn], batches=Watched(torch.randn(9, width), batch_size=4, seed=0), steps=steps
     )
 
 
