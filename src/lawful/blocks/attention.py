@@ -394,9 +394,9 @@ class MultiHeadAttention(nn.Module):
         position_ids: Tensor | None,
         first_values: list[Tensor] | None,
     ) -> Float[Tensor, "b 1 d"] | None:
-        """Attends from one new token per row, with one fused projection and no mask but padding.
+        """Attends from one new token per row: the general path with one fused projection and less overhead.
 
-        The result is that of the general path, with less overhead. Returns None where that is needed.
+        Returns None if the general path is needed.
         """
         if torch.is_grad_enabled() or is_recording():
             return None
@@ -404,42 +404,40 @@ class MultiHeadAttention(nn.Module):
             rules = mask.prefix or mask.documents is not None or mask.pairs is not None
             if rules or mask.window not in (None, cache.window):
                 return None
-        if cache.decode_weights is None:
-            cache.decode_weights = _decode_weights(self) or False
-        if cache.decode_weights is False:
+        fused = cache.fused_projection
+        if fused is None or fused.is_stale():
+            fused = cache.fused_projection = _FusedProjection(self)
+        if fused.sizes is None:
             return None
-        weight, bias, out_weight, out_bias, h, g, key_dim, value_dim, query_norm, key_norm, rotary = (
-            cache.decode_weights
-        )
-        b = x.shape[0]
-        q, k, v = F.linear(x, weight, bias).split_with_sizes((h * key_dim, g * key_dim, g * value_dim), 2)
+        b, (h, g, key_dim, value_dim), split = x.shape[0], fused.sizes, fused.split
+        q, k, v = F.linear(x, fused.weight, fused.bias).split_with_sizes(split, 2)
         if first_values is not None:
             v = self._mix_values(v, first_values)
         q, k = q.view(b, h, 1, key_dim), k.view(b, g, 1, key_dim)
-        if query_norm is not None:
-            q, k = query_norm(q), key_norm(k)
-        if rotary is not None:
+        if fused.query_norm is not None and fused.key_norm is not None:
+            q, k = fused.query_norm(q), fused.key_norm(k)
+        if fused.rotary is not None:
             positions = cache.length if position_ids is None else position_ids
-            q, k = rotary(q, positions), rotary(k, positions)
+            q, k = fused.rotary(q, positions), fused.rotary(k, positions)
         keys, values = cache.append_token(k, v.view(b, g, 1, value_dim))
-        added = None
+        bias = None
         if mask.padding is not None or self.position_bias is not None:
-            added = self._decode_bias(mask, keys.shape[2], x)
-        if g != h:
+            bias = self._decode_bias(mask, keys.shape[2], x)
+        if g != h:  # query heads that share keys are rows of one head
             q = q.view(b, g, h // g, key_dim)
-            added = None if added is None else added.expand(b, h, 1, -1).reshape(b, g, h // g, -1)
-        z = F.scaled_dot_product_attention(q, keys, values, attn_mask=added)
-        return F.linear(z.view(b, 1, h * value_dim), out_weight, out_bias)
+            bias = None if bias is None else bias.expand(b, h, 1, -1).reshape(b, g, h // g, -1)
+        z = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias)
+        return F.linear(z.view(b, 1, h * value_dim), fused.out_weight, fused.out_bias)
 
     def _decode_bias(self, mask: Mask, s: int, x: Tensor) -> Float[Tensor, "#b #h 1 s"]:
-        """What is added to the scores of one query over the last s keys: the padding mask and the position bias."""
-        added = x.new_zeros(1, 1, 1, s)
+        """Bias of the scores of one query over the last s keys: padding mask and position bias."""
+        bias = x.new_zeros(1, 1, 1, s)
         if mask.padding is not None:
-            added = added.masked_fill(~mask.padding[:, None, None, -s:], -torch.inf)
+            bias = bias.masked_fill(~mask.padding[:, None, None, -s:], -torch.inf)
         if self.position_bias is not None:
-            ids = torch.arange(s, device=x.device)
-            added = added + self.position_bias(ids[-1:], ids)
-        return added
+            positions = torch.arange(s, device=x.device)
+            bias = bias + self.position_bias(positions[-1:], positions)
+        return bias
 
     def _attend(
         self,
@@ -569,34 +567,55 @@ class MultiHeadAttention(nn.Module):
             )
 
 
-_MAX_FUSED = 2**18  # weights above which one product costs as much as three
+_MAX_FUSED_WEIGHTS = 2**18  # above this one product costs as much as three
+_SOFTMAX_KERNELS = ChunkedAttention | SlidingWindowAttention
 
 
-def _decode_weights(layer: MultiHeadAttention) -> tuple[Any, ...] | None:
-    """The fused projection and the sizes of a layer, for `_decode`; None if the layer needs the general path."""
-    projections: list[Any] = [layer.query, layer.key, layer.value, layer.out]
-    kernel, group = layer.kernel, layer.head_groups[0]
-    softmax = kernel in (fused_attention, reference_attention)
-    softmax = softmax or isinstance(kernel, ChunkedAttention | SlidingWindowAttention)
-    if (
-        not softmax
-        or len(layer.head_groups) > 1
-        or group.key_dim != group.value_dim
-        or (layer.dropout and layer.training)
-    ):
-        return None
-    for projection in projections:
-        weight = projection.weight if type(projection) is nn.Linear else None
-        if weight is None or weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.float64):
-            return None
-        if projection._forward_hooks or projection._forward_pre_hooks:
-            return None
-    weights, biases = [p.weight for p in projections[:3]], [p.bias for p in projections[:3]]
-    if sum(weight.numel() for weight in weights) > _MAX_FUSED or len({bias is None for bias in biases}) > 1:
-        return None
-    weight, bias = torch.cat(weights), None if biases[0] is None else torch.cat(biases)
-    sizes = group.num_heads, group.num_kv_heads, group.key_dim, group.value_dim
-    return weight, bias, layer.out.weight, layer.out.bias, *sizes, layer.query_norm, layer.key_norm, layer.rotary
+class _FusedProjection:
+    """Query, key and value projections of a layer as one matrix, for `_decode`; `sizes` is None if they do not fuse."""
+
+    __slots__ = (
+        *("weight", "bias", "out_weight", "out_bias", "sizes", "split", "query_norm", "key_norm", "rotary"),
+        *("parameters", "versions"),
+    )
+
+    def __init__(self, layer: MultiHeadAttention) -> None:
+        projections: list[Any] = [layer.query, layer.key, layer.value, layer.out]
+        group = layer.head_groups[0]
+        self.sizes: tuple[int, int, int, int] | None = None
+        self.parameters: list[Tensor] = [p for m in projections if type(m) is nn.Linear for p in m.parameters()]
+        if not self._can_fuse(layer, projections):
+            self.parameters, self.versions = [], []
+            return
+        self.versions = [p._version for p in self.parameters]
+        biases = [m.bias for m in projections[:3]]
+        self.weight = torch.cat([m.weight for m in projections[:3]])
+        self.bias = None if biases[0] is None else torch.cat(biases)
+        self.out_weight, self.out_bias = layer.out.weight, layer.out.bias
+        self.sizes = group.num_heads, group.num_kv_heads, group.key_dim, group.value_dim
+        self.split = [layer.query_sizes[0], layer.key_sizes[0], layer.value_sizes[0]]
+        self.query_norm, self.key_norm, self.rotary = layer.query_norm, layer.key_norm, layer.rotary
+
+    def _can_fuse(self, layer: MultiHeadAttention, projections: list[Any]) -> bool:
+        kernel, group = layer.kernel, layer.head_groups[0]
+        softmax = kernel in (fused_attention, reference_attention) or isinstance(kernel, _SOFTMAX_KERNELS)
+        return (
+            softmax
+            and len(layer.head_groups) == 1
+            and group.key_dim == group.value_dim
+            and not (layer.dropout and layer.training)
+            and all(type(m) is nn.Linear and not m._forward_hooks and not m._forward_pre_hooks for m in projections)
+            and len({m.bias is None for m in projections[:3]}) == 1
+            and sum(m.weight.numel() for m in projections[:3]) <= _MAX_FUSED_WEIGHTS
+            and all(
+                p.device.type == "cpu" and p.dtype in (torch.float32, torch.float64) and not p.is_inference()
+                for p in self.parameters
+            )
+        )
+
+    def is_stale(self) -> bool:
+        """Whether the parameters have changed since they were fused."""
+        return any([p._version != v for p, v in zip(self.parameters, self.versions, strict=True)])
 
 
 def _uniform_heads(dim: int, num_heads: int, num_kv_heads: int | None, head_dim: int | None) -> HeadSpec:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lawful.blocks._call import call
 from lawful.blocks.linear import Activation
 from lawful.functions.activations import swiglu
 from lawful.laws import Claim, hidden_unit_permutation, hidden_unit_rescaling, locality, shape
@@ -44,7 +45,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         """Maps the last axis."""
-        return self.down(self.activation(self.up(x)))
+        return call(self.down, self.activation(call(self.up, x)))
 
     def extra_repr(self) -> str:
         return "" if isinstance(self.activation, nn.Module) else f"activation={_name(self.activation)}"
@@ -89,7 +90,7 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         """Maps the last axis."""
-        return self.down(self.gating(self.up(x), self.gate(x)))
+        return call(self.down, self.gating(call(self.up, x), call(self.gate, x)))
 
     def extra_repr(self) -> str:
         return f"gating={_name(self.gating)}"

@@ -57,7 +57,7 @@ class KVCache:
         if window is not None and window < 1:
             raise ValueError(f"window must be at least 1, got {window}")
         self.window, self.length = window, 0
-        self.decode_weights: Any = None  # set by the layer at its first decode step
+        self.fused_projection: Any = None  # set by the layer at its first decode step
         self._buffers: list[_Buffer] = []
 
     def append(
@@ -80,7 +80,7 @@ class KVCache:
     def append_token(
         self, k: Float[Tensor, "b g 1 k"], v: Float[Tensor, "b g 1 v"]
     ) -> tuple[Float[Tensor, "b g s k"], Float[Tensor, "b g s v"]]:
-        """Adds one token per row to a cache that has read some, without gradients: `append` with less overhead."""
+        """Adds one token per row to a non-empty cache, without gradients: `append` with less overhead."""
         buffer = self._buffers[0]
         end, keys, values = buffer.end, buffer.keys, buffer.values
         if keys is None or values is None or end >= buffer.capacity or k.shape[:-2] != keys.shape[:-2]:
@@ -103,7 +103,7 @@ class KVCache:
         """Returns the cache of the given rows of the batch, for beam search."""
         selected = KVCache(window=self.window)
         selected.length, selected._buffers = self.length, [buffer.select(rows) for buffer in self._buffers]
-        selected.decode_weights = self.decode_weights
+        selected.fused_projection = self.fused_projection
         return selected
 
     def trim(self, length: int) -> None:

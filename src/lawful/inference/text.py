@@ -91,7 +91,7 @@ def stream_text(
     """Generates text after a prompt, and yields it piece by piece.
 
     Reserved tokens, such as the unknown token, are not generated. Characters of the prompt that the tokenizer does not
-    know become the unknown token; `tokenizer.unknown_characters(prompt)` lists them. An empty prompt stands for a newline.
+    know become the unknown token; `tokenizer.unknown_characters(prompt)` lists them. An empty prompt means a newline.
 
     Args:
         model: Language model.

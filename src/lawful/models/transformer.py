@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lawful.blocks._call import call, forward_of
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward
@@ -193,17 +194,17 @@ class TransformerBackbone(nn.Module):
                 if mask.padding is not None and getattr(layer.block, "uses_absolute_positions", False):
                     if position_ids is None:
                         position_ids = _position_ids(mask.padding, cache.length if cache else 0, tokens.shape[-1])
-                    x = layer(x, partial(layer.block, position_ids=position_ids, **attend))
+                    x = forward_of(layer)(x, partial(forward_of(layer.block), position_ids=position_ids, **attend))
                 else:
-                    x = layer(x, partial(layer.block, **attend))
+                    x = forward_of(layer)(x, partial(forward_of(layer.block), **attend))
             elif kind == "c":
                 cached = {} if memory_caches is None else {"cache": next(memory_caches)}
                 x = layer(x, partial(layer.block, context=memory, mask=memory_mask, **cached))
             else:
-                x = layer(x)
+                x = forward_of(layer)(x)
         if cache is not None:
             cache.advance(tokens)
-        return self.norm(x if skips is None else next(skips)(x, x0))
+        return call(self.norm, x if skips is None else next(skips)(x, x0))
 
 
 def _position_ids(padding: Bool[Tensor, "*#batch s"], start: int, t: int) -> Int[Tensor, "*#batch t"]:
@@ -226,7 +227,7 @@ def _mask_with_cache(mask: Mask, cache: DecoderCache, t: int) -> Mask:
             raise ValueError(f"a prefix mask (prefix={mask.prefix}) needs rows of equal length, got padded rows")
         return mask & Mask(padding=valid)
     alone = t == 1 and not mask.prefix and mask.padding is mask.documents is mask.pairs is None
-    return NO_MASK if alone and mask.window == cache.window else mask
+    return NO_MASK if alone and mask.window in (None, cache.window) else mask
 
 
 class Decoder(TransformerBackbone, GenerationMixin):
@@ -280,7 +281,7 @@ class Decoder(TransformerBackbone, GenerationMixin):
         """Applies the output head to the output of `encode_tokens`."""
         if self.head is None:
             raise TypeError("a decoder needs a head: pass nn.Linear(dim, vocab_size)")
-        y = self.head(x)
+        y = call(self.head, x)
         return y if self.softcap is None else softcap(y, cap=self.softcap)
 
     def cache(self, padding: Bool[Tensor, "b t"] | None = None) -> DecoderCache:
