@@ -101,7 +101,7 @@ def test_a_chain_repeats_from_the_same_random_state_and_changes_nothing_given():
         (lambda: cutout(0), "at least 1: got 0"),
         (lambda: mixup(0.0), "alpha is above 0: got 0.0"),
         (lambda: mixup(1.0)((torch.zeros(2, 2), torch.tensor([0, 1]))), "say how many classes"),
-        (lambda: random_shift(1, axes=2)((torch.zeros(2, 3),)), r"more than 2 axes were wanted: got shape \(2, 3\)"),
+        (lambda: random_shift(1, axes=2)((torch.zeros(2, 3),)), r"expected inputs with more than 2 axes, got shape \(2, 3\)"),
     ],
 )
 def test_errors_say_what_was_wanted_and_what_came(make, said):

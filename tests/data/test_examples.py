@@ -40,13 +40,13 @@ def test_seeds_do_not_collide():
 def test_errors_say_what_was_wanted_and_what_came():
     x, y = torch.zeros(3, 2), torch.tensor([0, 1, 1])
     assert len(SupervisedDataset(inputs=x, targets=y, classes=("a", "b"), columns=("p", "q"))) == 3
-    with pytest.raises(ValueError, match="each with its target, was wanted: got 3 and 2"):
+    with pytest.raises(ValueError, match="equal, non-zero lengths: got 3 and 2"):
         SupervisedDataset(inputs=x, targets=y[:2], classes=("a", "b"))
-    with pytest.raises(ValueError, match=r"1 columns are named: got inputs of shape \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"for 1 column names, got \(3, 2\)"):
         SupervisedDataset(inputs=x, targets=y, classes=("a", "b"), columns=("p",))
-    with pytest.raises(ValueError, match="from 0 to 0: got one outside"):
+    with pytest.raises(ValueError, match="between 0 and 0"):
         SupervisedDataset(inputs=x, targets=y, classes=("a",))
-    with pytest.raises(ValueError, match=r"integer targets n were wanted: got torch\.float32"):
+    with pytest.raises(ValueError, match=r"expected int64 targets of shape \(n,\), got torch\.float32"):
         SupervisedDataset(inputs=x, targets=y.float(), classes=("a", "b"))
-    with pytest.raises(ValueError, match="real targets n m were wanted"):
+    with pytest.raises(ValueError, match="expected float targets"):
         SupervisedDataset(inputs=x, targets=torch.zeros(3))

@@ -47,7 +47,7 @@ def test_one_in_colours_makes_all_have_colours(root):
 
 def test_images_are_resized_on_demand(root):
     save(root / "dog" / "9.png", np.full((8, 8), 51, dtype=np.uint8))
-    with pytest.raises(ValueError, match=r"9.png is 8 x 8, others are 5 x 4: give a size for all"):
+    with pytest.raises(ValueError, match=r"9\.png is 8 x 8, expected 5 x 4: set size to resize all images"):
         read_images(root)
     data = load_dataset(root, size=(6, 7))
     assert data.examples.inputs.shape == (7, 1, 6, 7)
@@ -88,7 +88,7 @@ def test_new_images_are_read_in_the_same_way(root, tmp_path):
 def test_a_broken_image_is_named(root, content):
     whole = (root / "cat" / "0.png").read_bytes()
     (root / "cat" / "7.png").write_bytes(whole[: len(whole) // 2] if content is None else content)
-    with pytest.raises(ValueError, match=r"the image .*7\.png cannot be read"):
+    with pytest.raises(ValueError, match=r"cannot read image .*7\.png: image file is truncated"):
         read_images(root)
 
 
@@ -110,10 +110,10 @@ def test_every_altered_image_is_read_or_named(root):
 
 def test_a_bomb_is_refused_before_it_is_decoded(root):
     Image.new("1", (20_000, 5_000)).save(root / "cat" / "bomb.png")
-    with pytest.raises(ValueError, match=r"bomb\.png cannot be read"):
+    with pytest.raises(ValueError, match=r"cannot read image .*bomb\.png: Image size \(100000000 pixels\) exceeds limit of 89478485 pixels, could be deco"):
         read_images(root, size=(4, 4))
     Image.new("1", (10_000, 5_001)).save(root / "cat" / "bomb.png")
-    with pytest.raises(ValueError, match=r"bomb\.png cannot be read: it has 10000 x 5001 pixels: at most 50000000"):
+    with pytest.raises(ValueError, match=r"cannot read image .*bomb\.png: it has 10000 x 5001 pixels, at most 50000000 are allowed"):
         read_images(root, size=(4, 4))
 
 
@@ -124,9 +124,9 @@ def test_all_together_are_bounded(root, monkeypatch):
 
 
 def test_folders_that_are_no_classes_are_refused(tmp_path, root):
-    with pytest.raises(ValueError, match="a folder of images for each class"):
+    with pytest.raises(ValueError, match=r"cat must have one folder of images per class, such as cat/1\.png: no folder has images"):
         read_images(root / "cat")
-    with pytest.raises(ValueError, match=r"at least 2 classes were wanted: .* has the one folder 'pets'"):
+    with pytest.raises(ValueError, match="test_folders_that_are_no_class0 must have at least 2 classes, got only 'pets'"):
         read_images(tmp_path)
     (root / "cat").rename(root / "train")
     (root / "dog").rename(root / "test")

@@ -30,9 +30,9 @@ def test_just_a_fraction_of_labels_becomes_wrong(fraction):
 
 def test_errors_say_what_was_wanted_and_what_came():
     labels = torch.zeros(3, dtype=torch.int64)
-    with pytest.raises(ValueError, match=r"from 0 to 1: got 1\.5"):
+    with pytest.raises(ValueError, match=r"fraction must lie between 0 and 1, got 1\.5"):
         noisy_labels(labels, classes=2, fraction=1.5, seed=0)
-    with pytest.raises(ValueError, match="at least 2 classes: got 1"):
+    with pytest.raises(ValueError, match="classes must be at least 2, got 1"):
         noisy_labels(labels, classes=1, fraction=0.5, seed=0)
-    with pytest.raises(ValueError, match="at least 1 example was wanted: got 0"):
+    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
         bootstrap_indices(0, seed=0)

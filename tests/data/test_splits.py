@@ -51,7 +51,7 @@ def test_a_regression_is_split_too():
 
 def test_errors_say_what_was_wanted_and_what_came():
     few = SupervisedDataset(inputs=torch.zeros(21, 1), targets=torch.tensor([0] * 20 + [1]), classes=("many", "few"))
-    with pytest.raises(ValueError, match="class 'few' has 1 of 21 examples: 2 parts need at least 2"):
+    with pytest.raises(ValueError, match="class 'few' has 1 of 21 examples, a split into 2 needs 2"):
         split(few, fractions=(0.5, 0.5))
     rare = SupervisedDataset(
         inputs=torch.zeros(22, 1), targets=torch.tensor([0] * 19 + [1] * 3), classes=("many", "few")
@@ -59,7 +59,7 @@ def test_errors_say_what_was_wanted_and_what_came():
     with pytest.warns(UserWarning, match=r"part \d of 3 has no example of class 'few'"):
         split(rare, fractions=(0.8, 0.1, 0.1))
     for fractions in ((0.5, 0.6), (), (1.5, -0.5), (float("nan"), 0.5)):
-        with pytest.raises(ValueError, match="add up to 1 were wanted: got"):
+        with pytest.raises(ValueError, match="must be positive and sum to 1, got"):
             split(rare, fractions=fractions)
     with pytest.raises(ValueError, match="3 examples are too few"):
         split_indices(3, fractions=(0.9, 0.05, 0.05))

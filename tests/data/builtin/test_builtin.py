@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn import datasets
 
-from lawful.data import BUILTIN, bundled, digits, load_dataset, mnist1d, moons, sine
+from lawful.data import BUILTIN, sklearn_table, digits, load_dataset, mnist1d, moons, sine
 
 
 @pytest.mark.parametrize(("samples", "seed"), [(300, 42), (110, 0)])
@@ -29,7 +29,7 @@ def test_mnist1d_leaves_the_random_state_of_numpy_alone():
     data = mnist1d(samples=100)
     assert np.random.get_state()[1].tolist() == before
     assert data.targets.bincount().tolist() == [10] * 10
-    with pytest.raises(ValueError, match="at least 10 samples were wanted: got 9"):
+    with pytest.raises(ValueError, match="samples must be at least 10, got 9"):
         mnist1d(samples=9)
 
 
@@ -42,7 +42,7 @@ def test_digits_are_those_of_scikit_learn():
 
 @pytest.mark.parametrize("name", ["iris", "wine", "breast-cancer", "diabetes"])
 def test_tables_are_those_of_scikit_learn(name):
-    examples, encoding = bundled(name)
+    examples, encoding = sklearn_table(name)
     x, y = getattr(datasets, f"load_{name.replace('-', '_')}")(return_X_y=True)
     scale = x.std(0) if name == "diabetes" else 1
     found = examples.inputs.double().numpy()
@@ -68,10 +68,10 @@ def test_a_sine_has_its_noise():
     data = sine(samples=5000, noise=0.3)
     rest = data.targets - torch.sin(2 * torch.pi * data.inputs)
     assert abs(float(rest.std()) - 0.3) < 0.02
-    with pytest.raises(ValueError, match="at least 2 samples"):
+    with pytest.raises(ValueError, match="samples must be at least 2"):
         sine(samples=1)
-    with pytest.raises(ValueError, match="the tables are iris"):
-        bundled("california")
+    with pytest.raises(ValueError, match="name must be one of iris"):
+        sklearn_table("california")
 
 
 @pytest.mark.parametrize("name", BUILTIN)

@@ -89,8 +89,8 @@ def test_missing_values_are_nan_and_underscores_are_no_numbers():
     [
         (b"", "data.csv is empty"),
         (b"\n  \n\n", "data.csv is empty"),
-        (b"a,b\n", "has a header and no rows: 'a', 'b'"),
-        (b"a,b\n1,2\n3\n", "line 3 of data.csv has 1 fields: 2 were wanted, as in line 1"),
+        (b"a,b\n", r"data\.csv has a header but no rows: 'a', 'b'"),
+        (b"a,b\n1,2\n3\n", "line 3 of data.csv has 1 fields, expected 2 as in line 1"),
         (b"a,b\n1,2\n\n3,4,5\n", "line 4 of data.csv has 3 fields"),
         (b"a,b,a\n1,2,3\n", r"two columns 'a', the 1\. and the 3\.: rename one"),
         (b"a,b\n1,caf\xe9\n", "data.csv is not UTF-8 text: .*0xe9"),
@@ -106,7 +106,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(tmp_path, content, said):
 
 
 def test_columns_with_neither_a_name_nor_values_are_no_table():
-    with pytest.raises(ValueError, match="no column with a name and values"):
+    with pytest.raises(ValueError, match="no named column with values"):
         table(",\n,\n", header=True)
 
 

@@ -20,7 +20,7 @@ def test_the_target_is_the_last_column_or_the_one_that_is_named():
 def test_rows_with_missing_values_are_dropped_only_if_asked():
     read = table("a,b,y\n1,,3\n,x,4\n5,x,6\n7,z,8\n")
     with pytest.raises(
-        ValueError, match=r"missing in line 3 of data.csv, column 'a', the first of 2: fill them in, or drop"
+        ValueError, match=r"missing value at line 3 of data.csv, column 'a', the first of 2: fill them in, or set"
     ):
         fit_table_encoding(read)
     encoding, rest, notes = fit_table_encoding(read, drop_missing=True)
@@ -51,15 +51,15 @@ def test_constant_and_empty_columns_are_reported():
     [
         ("a,price\n1,2\n3,4\n", {"target": "prize"}, "no column 'prize': did you mean price? It has 'a', 'price'"),
         ("a,b\n1,2\n3,4\n", {"ignore": ("c",)}, "no column 'c'"),
-        ("a,b\n1,2\n3,4\n", {"ignore": ("b",)}, "the target 'b' cannot be ignored"),
+        ("a,b\n1,2\n3,4\n", {"ignore": ("b",)}, "ignore must not contain the target 'b'"),
         ("a\n1\n2\n", {}, "a target and another column with"),
-        ("a,b\n1,\n2,\n", {}, "another column with values were wanted"),
-        ("a,b\n1,2\n", {}, "data.csv has 1 complete rows: at least 2 were wanted"),
+        ("a,b\n1,\n2,\n", {}, "another column with values"),
+        ("a,b\n1,2\n", {}, "data.csv has 1 complete rows, expected at least 2"),
         ("a,b\n1,\n2,3\n", {"drop_missing": True}, "has 1 complete rows"),
-        ("a,b\ninf,1\n2,3\n", {}, "a finite number of 32 bits was wanted in line 2 of data.csv, column 'a': got inf"),
-        ("a,b\n1,1e300\n2,3\n", {}, r"line 2 of data.csv, column 'b': got 1e\+300"),
-        ("a,b\n1,x\n2,x\n", {}, "the target 'b' of data.csv has the one class 'x': at least 2 were wanted"),
-        ("a,b\n1,x\n2,y\n", {"task": "regress"}, "a number was wanted in line 2 of data.csv, column 'b': got 'x'"),
+        ("a,b\ninf,1\n2,3\n", {}, "line 2 of data.csv, column 'a': expected a finite float32 number, got inf"),
+        ("a,b\n1,1e300\n2,3\n", {}, r"line 2 of data\.csv, column 'b': expected a finite float32 number, got 1e\+300"),
+        ("a,b\n1,x\n2,x\n", {}, "target 'b' of data.csv has only the class 'x', expected at least 2"),
+        ("a,b\n1,x\n2,y\n", {"task": "regress"}, "line 2 of data.csv, column 'b': expected a number, got 'x'"),
         (
             'a,b\n"1,5",1\n"2,5",2\n',
             {},

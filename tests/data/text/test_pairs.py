@@ -16,11 +16,11 @@ def test_pairs_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "pairs.tsv is empty: pairs of texts were wanted"),
-        (b"one\tun\ntwo\n", "line 2 of pairs.tsv is to have two texts with a tab between"),
+        (b"", "pairs.tsv has no pairs"),
+        (b"one\tun\ntwo\n", "line 2 of pairs.tsv: expected two texts separated by a tab"),
         (b"one\t\n", "line 1 of"),
         (b"\tun\n", "line 1 of"),
-        (b"\xff\tun\n", "pairs.tsv is not text in UTF-8"),
+        (b"\xff\tun\n", "pairs.tsv is not UTF-8 text"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_line(tmp_path, content, sentence):
@@ -35,7 +35,7 @@ def test_batches_are_padded_and_shifted_by_one():
     source = PairBatches(pairs, ByteTokenizer(), batch_size=2, seed=0)
     marks = source.special_tokens
     assert marks == SpecialTokens(256)
-    read, given, wanted = source.of([0, 1])
+    read, given, wanted = source.collate([0, 1])
     assert read.tolist() == [[97, marks.padding, marks.padding], [98, 99, 100]]
     assert given.tolist() == [[marks.start, 120, 121, 122], [marks.start, 119, marks.padding, marks.padding]]
     assert wanted.tolist() == [[120, 121, 122, marks.end], [119, marks.end, marks.padding, marks.padding]]
@@ -57,7 +57,7 @@ def test_a_split_shares_no_source():
     assert not set(train.sources) & set(held.sources)
     assert len(train) + len(held) == 3000
     assert 0.15 < len(held) / 3000 < 0.35
-    with pytest.raises(ValueError, match="too few distinct sources, 1"):
+    with pytest.raises(ValueError, match="too few distinct sources to split: got 1"):
         Pairs(("a", "a"), ("b", "b")).split()
 
 
@@ -85,11 +85,11 @@ def test_dates_are_the_same_day():
 
 def test_errors_say_what_was_wanted():
     state = torch.get_rng_state()
-    with pytest.raises(ValueError, match="samples are at least 1: got 0"):
+    with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         dates(samples=0)
-    with pytest.raises(ValueError, match="2 to 10 digits were wanted: got 6 and 11"):
+    with pytest.raises(ValueError, match="digits between 2 and 10: got 6 and 11"):
         sorting(digits=11)
-    with pytest.raises(ValueError, match="at least one pair was wanted, each text with its target: got 1 and 0"):
+    with pytest.raises(ValueError, match="equal, non-zero lengths: got 1 and 0"):
         Pairs(("a",), ())
     dates(samples=3)
     assert (torch.get_rng_state() == state).all()

@@ -60,12 +60,12 @@ def test_a_folder_is_all_its_text_files_in_order(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "text.txt is empty: a text was wanted"),
-        (b"abc\x00def", "text.txt is not text: byte 3 is zero"),
-        (b"ab\xffcd", r"text.txt is not text in UTF-8: byte 2 is 0xff \(invalid start byte\)"),
+        (b"", "text.txt is empty"),
+        (b"abc\x00def", "text.txt is not text: byte 3 is NUL"),
+        (b"ab\xffcd", r"text.txt is not UTF-8 text: byte 2 is 0xff \(invalid start byte\)"),
         (b"\xef\xbb\xbfab\xffcd", "byte 5 is 0xff"),
         ("aé".encode()[:2], "byte 1 is 0xc3"),
-        (b"\xff\xfea\x00", "not text"),
+        (b"\xff\xfea\x00", r"text\.txt is not text: byte 3 is NUL"),
     ],
 )
 @pytest.mark.parametrize("size", [1, 2, 1000])
@@ -79,10 +79,10 @@ def test_what_is_not_there(tmp_path):
     write(tmp_path, b"x", "novel.txt")
     with pytest.raises(FileNotFoundError, match=r"novl.txt'?: did you mean novel.txt\?"):
         read_text(tmp_path / "novl.txt")
-    with pytest.raises(FileNotFoundError, match="Built in: python"):
+    with pytest.raises(FileNotFoundError, match="Built-in texts: python"):
         read_text("nothing-of-this-name")
     (tmp_path / "none").mkdir()
-    with pytest.raises(ValueError, match="has no text files: it is empty"):
+    with pytest.raises(ValueError, match="has no text files"):
         read_text(tmp_path / "none")
 
 

@@ -64,7 +64,7 @@ def test_a_split_is_by_position():
     assert first.tolist() + rest.tolist() == tokens.ids.tolist()
     assert len(first) == 27
     assert len(tokens.split(fraction=0.5)[0]) == 15
-    with pytest.raises(ValueError, match="between 0 and 1: got 1"):
+    with pytest.raises(ValueError, match="between 0 and 1, got 1"):
         tokens.split(fraction=1)
 
 

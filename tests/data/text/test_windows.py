@@ -68,19 +68,19 @@ def test_an_evaluation_predicts_every_token_but_the_first_once(n, context, size)
 
 def test_errors_say_what_was_wanted_and_what_came():
     tokens = torch.arange(5)
-    with pytest.raises(ValueError, match="a window of context 8 takes 9 tokens: the text has 5; give a longer"):
+    with pytest.raises(ValueError, match="context_length=8 needs at least 9 tokens, got 5: use a longer"):
         ShuffledWindows(tokens, context_length=8, batch_size=2, seed=0)
-    with pytest.raises(ValueError, match="the text has 1"):
+    with pytest.raises(ValueError, match="tokens, got 1"):
         ShuffledWindows(tokens[:1], context_length=1, batch_size=2, seed=0)
-    with pytest.raises(ValueError, match="context and size are at least 1: got 0 and 2"):
+    with pytest.raises(ValueError, match="context_length and batch_size must be at least 1, got 0 and 2"):
         ShuffledWindows(tokens, context_length=0, batch_size=2, seed=0)
     with pytest.raises(ValueError, match="got 2 and 0"):
         SequentialWindows(tokens, context_length=2, batch_size=0)
-    with pytest.raises(ValueError, match="at least 2 tokens were wanted, one to read and one to predict: got 1"):
+    with pytest.raises(ValueError, match="expected at least 2 tokens, one input and one target, got 1"):
         SequentialWindows(tokens[:1], context_length=2, batch_size=1)
     for source in (
         ShuffledWindows(tokens, context_length=2, batch_size=1, seed=0),
         SequentialWindows(tokens, context_length=2, batch_size=1),
     ):
-        with pytest.raises(IndexError, match="counted from 0: got -1"):
+        with pytest.raises(IndexError, match="step must be non-negative, got -1"):
             source.batch(-1)
