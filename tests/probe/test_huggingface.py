@@ -1,11 +1,11 @@
-"""Models of Hugging Face, loaded from disk: looked into as they are, and read as a decoder of this library."""
+"""Hugging Face models from disk: probed as they are, and loaded as a decoder of this library."""
 
 import pytest
 import torch
 from torch import nn
 
 from lawful.inference.likelihood import token_log_probs
-from lawful.models.gpt2_weights import read_gpt2
+from lawful.models import GPT2
 from lawful.probe import (
     activation_patching,
     attribution_patching,
@@ -13,6 +13,7 @@ from lawful.probe import (
     head_scores,
     layer_attribution,
     logit_lens,
+    patch,
     path_expansion,
     paths_by_length,
     qk_circuit,
@@ -45,20 +46,20 @@ def theirs(folder, request):
 TOKENS = torch.tensor([[1, 5, 3, 5, 1], [2, 2, 9, 16, 0]])
 
 
-def test_patterns_of_fused_attention_are_those_that_the_eager_one_returns(folder):
+def test_recorded_patterns_of_sdpa_equal_those_of_eager_attention(folder):
     fused, eager = (
         transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation=kind).eval()
         for kind in ("sdpa", "eager")
     )
-    with torch.no_grad(), record(fused, "transformer.h.*.attn.pattern") as tape:
+    with torch.no_grad(), record(fused, "transformer.h.*.attn.pattern") as cache:
         fused(TOKENS)
-        wanted = eager(TOKENS, output_attentions=True).attentions
-    assert len(tape) == 2
-    for i, pattern in enumerate(wanted):
-        assert torch.allclose(tape[f"transformer.h.{i}.attn.pattern"], pattern, atol=1e-5)
+        expected = eager(TOKENS, output_attentions=True).attentions
+    assert len(cache) == 2
+    for i, pattern in enumerate(expected):
+        assert torch.allclose(cache[f"transformer.h.{i}.attn.pattern"], pattern, atol=1e-5)
 
 
-def test_the_lens_and_the_layers_add_up_without_conversion(theirs):
+def test_lens_and_layer_attribution_work_without_conversion(theirs):
     with torch.no_grad():
         logits = theirs(TOKENS).logits
         lens = logit_lens(theirs, TOKENS)
@@ -69,30 +70,35 @@ def test_the_lens_and_the_layers_add_up_without_conversion(theirs):
 
 
 def test_modules_can_be_edited(theirs):
-    with torch.no_grad(), record(theirs, "transformer.ln_f.input", edit={"transformer.h.?.mlp": zero_ablation}) as tape:
+    with (
+        torch.no_grad(),
+        record(theirs, "transformer.ln_f.input", edits={"transformer.h.?.mlp": zero_ablation}) as cache,
+    ):
         changed = theirs(TOKENS).logits
     assert not torch.allclose(changed, theirs(TOKENS).logits)
-    assert tape["transformer.ln_f.input"].shape == (2, 5, 12)
+    assert cache["transformer.ln_f.input"].shape == (2, 5, 12)
 
 
-def test_read_as_a_decoder_heads_and_paths_add_up_to_their_logits(folder, theirs):
-    model = read_gpt2(folder).eval()
+def test_loaded_as_a_decoder_heads_and_paths_sum_to_the_logits(folder, theirs):
+    model = GPT2.from_pretrained(folder).eval()
     with torch.no_grad():
-        wanted = theirs(TOKENS).logits[:, -1]
+        expected = theirs(TOKENS).logits[:, -1]
         heads, paths = head_attribution(model, TOKENS), path_expansion(model, TOKENS)
         lengths = paths_by_length(model, TOKENS)
     for parts in (heads, paths, lengths):
-        assert torch.allclose(parts.sum(), wanted, atol=1e-4)
+        assert torch.allclose(parts.sum(), expected, atol=1e-4)
     assert [name for name in heads.names if name.startswith("layers.2.")] == [
         *(f"layers.2.head.{i}" for i in range(3)), "layers.2.rest",
     ]  # fmt: skip
-    assert len(paths) == (1 + 3) * (1 + 3) + (1 + 3) + 1 + 1  # from the embedding, each feed-forward block, the biases
+    assert (
+        len(paths) == (1 + 3) * (1 + 3) + (1 + 3) + 1 + 1
+    )  # paths from the embedding and each feed-forward block, and the bias
     assert "layers.1 → 2.1" in paths.names
 
 
-def test_heads_of_theirs_are_scored_and_patched_by_their_patterns(folder):
+def test_heads_are_scored_and_patched(folder):
     model = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="sdpa").eval()
-    scores = head_scores(model, repeated_random_tokens(vocab=17, period=5, batch=3), period=5, names="*.attn.pattern")
+    scores = head_scores(model, repeated_random_tokens(vocab_size=17, period=5, batch_size=3), period=5)
     assert {name: s.shape for name, s in scores["induction"].items()} == {
         f"transformer.h.{i}.attn.pattern": (3,) for i in range(2)
     }
@@ -103,12 +109,12 @@ def test_heads_of_theirs_are_scored_and_patched_by_their_patterns(folder):
     assert all(exact[name].shape == estimated[name].shape == (3,) for name in exact)
 
 
-def test_edits_and_patches_take_the_first_of_a_tuple(folder):
+def test_edits_apply_to_the_first_entry_of_a_tuple(folder):
     model = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="sdpa").eval()
     with torch.no_grad():
-        with record(model, edit={"transformer.h.0.attn": zero_ablation}):
+        with patch(model, {"transformer.h.0.attn": zero_ablation}):
             one = model(TOKENS).logits
-        with record(model, edit={"transformer.h.0.attn.c_proj": zero_ablation}):
+        with patch(model, {"transformer.h.0.attn.c_proj": zero_ablation}):
             other = model(TOKENS).logits
     assert torch.equal(one, other)
     clean, corrupted = TOKENS, TOKENS.roll(1, 0)
@@ -121,23 +127,23 @@ def test_edits_and_patches_take_the_first_of_a_tuple(folder):
             torch.testing.assert_close(effect, tensors[f"{name}.c_proj"])
 
 
-def test_what_a_model_has_not_is_said(folder):
+def test_missing_names_raise(folder):
     fused, eager = (
         transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation=kind).eval()
         for kind in ("sdpa", "eager")
     )
-    sentence = r'did not come up \(.*attn_implementation="sdpa"\)'
-    with pytest.raises(LookupError, match=sentence), record(eager, "*.pattern"):
+    message = r'did not occur \(.*attn_implementation="sdpa"\)'
+    with pytest.raises(LookupError, match=message), record(eager, "*.pattern"):
         eager(TOKENS)
-    sentence = r"near names: transformer\.h\.0\.attn\.pattern"
-    with pytest.raises(LookupError, match=sentence), record(fused, "transformer.h.0.attn.patern"):
+    message = r"did you mean transformer\.h\.0\.attn\.pattern"
+    with pytest.raises(LookupError, match=message), record(fused, "transformer.h.0.attn.patern"):
         fused(TOKENS)
-    with pytest.raises(LookupError, match=r"read_gpt2 reads a GPT-2 so"):
+    with pytest.raises(LookupError, match=r"GPT2\.from_pretrained"):
         head_attribution(fused, TOKENS)
-    with pytest.raises(TypeError, match=r"a MultiHeadAttention was wanted .*: got GPT2Attention"):
+    with pytest.raises(TypeError, match=r"must be a lawful\.blocks\.MultiHeadAttention, got GPT2Attention"):
         qk_circuit(fused.transformer.h[0].attn, 0)
 
 
-def test_their_texts_are_as_probable_as_ours(folder, theirs):
-    ours, text = read_gpt2(folder), [1, 5, 3, 5, 1, 2]
+def test_log_probs_agree_with_the_converted_model(folder, theirs):
+    ours, text = GPT2.from_pretrained(folder), [1, 5, 3, 5, 1, 2]
     assert torch.allclose(token_log_probs(theirs, text), token_log_probs(ours, text), atol=1e-4)

@@ -1,14 +1,10 @@
-"""A matrix as the product of two thin ones: its eigenvalues, singular values and norm at the price of the rank.
-
-Circuits: what a head looks for, what it moves, and which heads read what others wrote.
-Heads as linear maps: what attention does to the stream while its pattern is held.
-Head detectors: previous-token, duplicate-token and induction heads, by where they look.
-"""
+"""Attention circuits: QK and OV matrices, composition scores, heads as linear maps, and head detectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -16,21 +12,19 @@ from torch import Tensor, nn
 
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.functions.activations import identity
-from lawful.functions.attention import Mask
-from lawful.laws import Claim, agreement, boundedness, linearity, shape, transformed
+from lawful.laws import Claim, boundedness, shape, transformed
 from lawful.probe.model_layout import frozen_norm
 from lawful.probe.record import ActivationCache, record
-from lawful.probe.toy_models import induction_model
 
 
 @dataclass(frozen=True, eq=False)
 class FactoredMatrix:
-    r"""Holds a matrix of low rank by its factors.
+    r"""A low-rank matrix in factored form.
 
     $$M = L R, \qquad L \in \mathbb{R}^{m \times r},\; R \in \mathbb{R}^{r \times n}$$
 
-    The circuits of a head are such matrices: $d \times d$, or tokens by tokens, of the rank of a head. $M$ itself is
-    never formed.
+    The circuits of a head are such matrices: $d \times d$, or vocabulary by vocabulary, with the rank of the head. The
+    methods cost as much as the rank, and never form $M$.
 
     Examples:
         >>> FactoredMatrix(torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0, 4.0]])).matrix
@@ -46,296 +40,224 @@ class FactoredMatrix:
     def __post_init__(self) -> None:
         if self.left.dim() != 2 or self.right.dim() != 2 or self.left.shape[1] != self.right.shape[0]:
             shapes = tuple(self.left.shape), tuple(self.right.shape)
-            raise ValueError(f"factors of shapes (m, r) and (r, n) were wanted: got {shapes[0]} and {shapes[1]}")
+            raise ValueError(f"expected factors of shapes (m, r) and (r, n), got {shapes[0]} and {shapes[1]}")
 
     @property
     def matrix(self) -> Float[Tensor, "m n"]:
-        """$M$, written out."""
+        """The full matrix $M$."""
         return self.left @ self.right
 
     @property
-    def transposed(self) -> FactoredMatrix:
+    def transpose(self) -> FactoredMatrix:
         r"""$M^\top$."""
         return FactoredMatrix(self.right.mT, self.left.mT)
 
     def __matmul__(self, other: FactoredMatrix) -> FactoredMatrix:
-        """The product with another one."""
+        """Returns the product with another factored matrix."""
         return FactoredMatrix(self.left, self.right @ other.left @ other.right)
 
     def norm(self) -> Float[Tensor, ""]:
         r"""Returns the Frobenius norm, $\sqrt{\operatorname{tr}(L^\top L \, R R^\top)}$."""
-        return _triangle(self.left).matmul(_triangle(self.right.mT).mT).norm()
+        return _qr_r(self.left).matmul(_qr_r(self.right.mT).mT).norm()
 
     def singular_values(self) -> Float[Tensor, "r"]:
-        r"""Returns the $r$ largest singular values, those of the product of the triangles of $L$ and $R^\top$."""
-        return torch.linalg.svdvals(_triangle(self.left) @ _triangle(self.right.mT).mT)
+        r"""Returns the $r$ largest singular values, from the QR decompositions of $L$ and $R^\top$."""
+        return torch.linalg.svdvals(_qr_r(self.left) @ _qr_r(self.right.mT).mT)
 
     def eigenvalues(self) -> Complex[Tensor, "r"]:
-        """Returns the eigenvalues that may differ from 0, those of the small matrix $R L$, the largest first."""
+        """Returns the nonzero eigenvalues, which are those of $R L$, sorted by decreasing absolute value."""
         if self.left.shape[0] != self.right.shape[1]:
-            raise ValueError(f"a square matrix has eigenvalues: got {self.left.shape[0]} x {self.right.shape[1]}")
-        found = torch.linalg.eigvals(self.right @ self.left)
-        return found[found.abs().argsort(descending=True)]
+            raise ValueError(f"expected a square matrix, got {self.left.shape[0]} x {self.right.shape[1]}")
+        values = torch.linalg.eigvals(self.right @ self.left)
+        return values[values.abs().argsort(descending=True)]
 
 
-def _triangle(x: Tensor) -> Tensor:
-    """The triangle of the QR decomposition, which has the lengths and angles of the columns."""
+def _qr_r(x: Tensor) -> Tensor:
+    """Returns R of the QR decomposition."""
     return torch.linalg.qr(x, mode="r").R
 
 
-def _factored_claims() -> Iterator[Claim]:
-    """The laws that factored matrices obey."""
-    pair = shape("5 2"), shape("2 5")
-
-    def norm(x: Tensor, y: Tensor) -> Tensor:
-        return FactoredMatrix(x, y).norm()
-
-    def singular(x: Tensor, y: Tensor) -> Tensor:
-        return FactoredMatrix(x, y).singular_values()
-
-    def powers(x: Tensor, y: Tensor) -> Tensor:
-        values = FactoredMatrix(x, y).eigenvalues()
-        return torch.stack([(values**k).sum().real for k in (1, 2, 3)])
-
-    def traces(x: Tensor, y: Tensor) -> Tensor:
-        m = x @ y
-        return torch.stack([m.trace(), (m @ m).trace(), (m @ m @ m).trace()])
-
-    def products(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        a, b = FactoredMatrix(x, y), FactoredMatrix(y.mT, x.mT)
-        return (a @ b).matrix, a.transposed.matrix
-
-    yield Claim(agreement(other=lambda x, y: (x @ y).square().sum().sqrt()), norm, pair, name="norm")
-    yield Claim(agreement(other=lambda x, y: torch.linalg.svdvals(x @ y)[:2]), singular, pair, name="singular values")
-    yield Claim(agreement(other=traces), powers, pair, name="sums of powers of eigenvalues are traces")
-    written = agreement(other=lambda x, y: (x @ y @ y.mT @ x.mT, (x @ y).mT))
-    yield Claim(written, products, pair, name="products and transposes")
-
-
 def vocab_circuit(
-    circuit: FactoredMatrix, into: Float[Tensor, "vocab d"], out: Float[Tensor, "vocab d"] | None = None
+    circuit: FactoredMatrix, embedding: Float[Tensor, "vocab d"], unembedding: Float[Tensor, "vocab d"] | None = None
 ) -> FactoredMatrix:
-    r"""Sees a circuit of a head from token to token, through the embedding and the unembedding.
+    r"""Returns a circuit in the basis of tokens, through the embedding and the unembedding.
 
     $$W_E^\top M_{QK} W_E \qquad \text{or} \qquad W_U M_{OV} W_E$$
 
-    Of a QK circuit, entry $(i, j)$ is how much token $i$ wants to look at token $j$; of an OV circuit, how much the
-    logit of $i$ rises where $j$ is looked at. Norms, and positions, are left out.
+    Entry $(i, j)$ of a QK circuit is the attention score of query token $i$ and key token $j$; of an OV circuit, the
+    change of the logit of $i$ when the head attends to $j$. Norms and positions are ignored.
 
     Args:
-        circuit: $M$, such as `attention.qk_matrix(head)` or `attention.ov_matrix(head)` by their factors.
-        into: $W_E$, a row for each token, by which the right side is read.
-        out: The rows by which the left side is read: $W_U$ for OV; those of `into` unless given.
+        circuit: Circuit $M$, from `qk_circuit` or `ov_circuit`.
+        embedding: $W_E$, one row per token.
+        unembedding: $W_U$ for an OV circuit. Defaults to `embedding`, for a QK circuit.
 
     Examples:
         >>> one = torch.eye(3)
         >>> vocab_circuit(FactoredMatrix(one, one), 2 * one, one).matrix.diagonal()
         tensor([2., 2., 2.])
     """
-    return FactoredMatrix((into if out is None else out) @ circuit.left, circuit.right @ into.mT)
+    return FactoredMatrix(
+        (embedding if unembedding is None else unembedding) @ circuit.left, circuit.right @ embedding.mT
+    )
 
 
-def copying(circuit: FactoredMatrix) -> Float[Tensor, ""]:
-    r"""Scores how far an OV circuit from tokens to tokens copies: 1 where all eigenvalues are positive.
+def copying_score(circuit: FactoredMatrix) -> Float[Tensor, ""]:
+    r"""Returns the copying score of an OV circuit: 1 if all eigenvalues are positive.
 
     $$\frac{\sum_i \lambda_i}{\sum_i |\lambda_i|}$$
 
-    A positive eigenvalue is a mix of tokens that raises its own logits; -1 is a head that lowers what it looks at.
+    An eigenvector with a positive eigenvalue is a mixture of tokens that raises its own logits.
 
     Reference:
         Elhage et al., *A Mathematical Framework for Transformer Circuits*, 2021.
 
     Args:
-        circuit: The OV circuit, of `vocab_circuit`.
+        circuit: OV circuit in the basis of tokens, from `vocab_circuit`.
 
     Examples:
-        >>> copying(FactoredMatrix(torch.eye(2), torch.diag(torch.tensor([3.0, -1.0]))))
+        >>> copying_score(FactoredMatrix(torch.eye(2), torch.diag(torch.tensor([3.0, -1.0]))))
         tensor(0.5000)
     """
     values = circuit.eigenvalues()
     return values.real.sum() / values.abs().sum()
 
 
-def composition(reader: FactoredMatrix, writer: FactoredMatrix) -> Float[Tensor, ""]:
-    r"""Scores how much of what one matrix writes another reads.
+def composition_score(reader: FactoredMatrix, writer: FactoredMatrix) -> Float[Tensor, ""]:
+    r"""Returns how much of the output of one matrix another one reads.
 
     $$\frac{\lVert A B \rVert_F}{\lVert A \rVert_F \, \lVert B \rVert_F}$$
 
-    For random matrices of width $d$ it is near $1 / \sqrt{d}$; it is 0 where $A$ reads nothing that $B$ writes.
+    It is about $1 / \sqrt{d}$ for random matrices of width $d$, and 0 if $A B = 0$.
 
     Reference:
         Elhage et al., *A Mathematical Framework for Transformer Circuits*, 2021.
 
     Args:
-        reader: $A$.
-        writer: $B$.
+        reader: Matrix $A$.
+        writer: Matrix $B$.
 
     Examples:
         >>> one = torch.eye(4)
-        >>> composition(FactoredMatrix(one, one), FactoredMatrix(one, one))
+        >>> composition_score(FactoredMatrix(one, one), FactoredMatrix(one, one))
         tensor(0.5000)
     """
     return (reader @ writer).norm() / (reader.norm() * writer.norm())
 
 
 def q_composition(qk: FactoredMatrix, ov: FactoredMatrix) -> Float[Tensor, ""]:
-    r"""Scores how much of what a head writes a later head reads for its queries: $M_{QK}^\top$ after $M_{OV}$.
+    r"""Q-composition score of the queries of a later head with the output of an earlier head.
 
     Args:
-        qk: The QK circuit of the later head: queries on the left, keys on the right.
-        ov: The OV circuit of the earlier head.
+        qk: QK circuit of the later head.
+        ov: OV circuit of the earlier head.
 
     Examples:
         >>> e = torch.eye(2)
-        >>> qk = FactoredMatrix(e[:, :1], e[1:])  # queries are read from the first direction, keys from the second
+        >>> qk = FactoredMatrix(e[:, :1], e[1:])  # queries read the first direction, keys the second
         >>> q_composition(qk, FactoredMatrix(e[:, :1], e[:1])), q_composition(qk, FactoredMatrix(e[:, 1:], e[:1]))
         (tensor(1.), tensor(0.))
     """
-    return composition(qk.transposed, ov)
+    return composition_score(qk.transpose, ov)
 
 
 def k_composition(qk: FactoredMatrix, ov: FactoredMatrix) -> Float[Tensor, ""]:
-    r"""Scores how much of what a head writes a later head reads for its keys: $M_{QK}$ after $M_{OV}$.
+    r"""K-composition score of the keys of a later head with the output of an earlier head.
 
     Args:
-        qk: The QK circuit of the later head: queries on the left, keys on the right.
-        ov: The OV circuit of the earlier head.
+        qk: QK circuit of the later head.
+        ov: OV circuit of the earlier head.
 
     Examples:
         >>> e = torch.eye(2)
-        >>> qk = FactoredMatrix(e[:, :1], e[1:])  # queries are read from the first direction, keys from the second
+        >>> qk = FactoredMatrix(e[:, :1], e[1:])  # queries read the first direction, keys the second
         >>> k_composition(qk, FactoredMatrix(e[:, :1], e[:1])), k_composition(qk, FactoredMatrix(e[:, 1:], e[:1]))
         (tensor(0.), tensor(1.))
     """
-    return composition(qk, ov)
+    return composition_score(qk, ov)
 
 
 def v_composition(later: FactoredMatrix, earlier: FactoredMatrix) -> Float[Tensor, ""]:
-    r"""Scores how much of what a head writes a later head moves on: one $M_{OV}$ after another.
+    r"""V-composition score of the values of a later head with the output of an earlier head.
 
     Args:
-        later: The OV circuit of the later head.
-        earlier: The OV circuit of the earlier head.
+        later: OV circuit of the later head.
+        earlier: OV circuit of the earlier head.
 
     Examples:
         >>> e = torch.eye(2)
         >>> v_composition(FactoredMatrix(e[:, :1], e[1:]), FactoredMatrix(e[:, 1:], e[:1]))
         tensor(1.)
     """
-    return composition(later, earlier)
+    return composition_score(later, earlier)
 
 
-def _circuits_claims() -> Iterator[Claim]:
-    """The laws that circuits obey."""
-    head, four = (shape("4 2"), shape("2 4")), (shape("4 2"), shape("2 4"), shape("4 2"), shape("2 4"))
-
-    def scores(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        one, other = FactoredMatrix(a, b), FactoredMatrix(c, d)
-        return torch.stack([score(one, other) for score in (q_composition, k_composition, v_composition)])
-
-    def written(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        products = (b.mT @ a.mT @ c @ d, a @ b @ c @ d, a @ b @ c @ d)
-        size = (a @ b).square().sum().sqrt() * (c @ d).square().sum().sqrt()
-        return torch.stack([p.square().sum().sqrt() / size for p in products])
-
-    def token_to_token(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        table = torch.linspace(-1, 2, 20).to(a).view(5, 4)
-        return vocab_circuit(FactoredMatrix(a, b), table, 2 - table).matrix, vocab_circuit(
-            FactoredMatrix(a, b), table
-        ).matrix
-
-    def by_hand(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        table = torch.linspace(-1, 2, 20).to(a).view(5, 4)
-        return (2 - table) @ a @ b @ table.mT, table @ a @ b @ table.mT
-
-    def copies(a: Tensor, b: Tensor) -> Tensor:
-        return copying(FactoredMatrix(a, b))
-
-    def of_a_square(a: Tensor) -> Tensor:
-        """A symmetric matrix without negative eigenvalues, and its opposite."""
-        return torch.stack([copying(FactoredMatrix(a, a.mT)), copying(FactoredMatrix(-a, a.mT))])
-
-    ones = agreement(other=lambda a: a.new_tensor([1.0, -1.0]))
-    yield Claim(agreement(other=by_hand), token_to_token, head, name="from token to token")
-    yield Claim(agreement(other=written).excluding(_smallest), scores, four, name="composition scores")
-    yield Claim(boundedness(low=0.0, high=1.0, input=(0, 1, 2, 3)).excluding(_smallest), scores, four, name="scores")
-    yield Claim(boundedness(low=-1.0, high=1.0).excluding(_smallest), copies, head, name="copying")
-    yield Claim(ones.excluding(_smallest), of_a_square, shape("4 2"), name="copying, eigenvalues of one sign")
-
-
-def _smallest(*xs: Tensor) -> Tensor:
-    """How far the factors are from 0, where there is no score."""
-    return torch.stack([x.norm() for x in xs]).min()
-
-
-def _own(attention: nn.Module) -> MultiHeadAttention:
+def _check_attention(attention: nn.Module) -> MultiHeadAttention:
     if not isinstance(attention, MultiHeadAttention):
-        came = type(attention).__name__
-        raise TypeError(f"a MultiHeadAttention was wanted (read_gpt2 makes them of a GPT-2): got {came}")
+        raise TypeError(f"attention must be a lawful.blocks.MultiHeadAttention, got {type(attention).__name__}")
     return attention
 
 
 def qk_circuit(attention: MultiHeadAttention, head: int) -> FactoredMatrix:
-    r"""Returns what a head looks for, $M_{QK} = (W^Q)^\top W^K$: queries on the left, keys on the right.
+    r"""Returns the QK circuit of a head, $M_{QK} = (W^Q)^\top W^K$: queries on the left, keys on the right.
 
     Args:
-        attention: The layer.
-        head: The number of the head.
+        attention: Attention layer.
+        head: Index of the head.
 
     Examples:
         >>> qk_circuit(MultiHeadAttention(8, num_heads=2), 1).left.shape
         torch.Size([8, 4])
     """
-    return FactoredMatrix(*_own(attention).qk_factors(head))
+    return FactoredMatrix(*_check_attention(attention).qk_factors(head))
 
 
 def ov_circuit(attention: MultiHeadAttention, head: int) -> FactoredMatrix:
-    r"""Returns what a head moves, $M_{OV} = W^O W^V$: from where it looks, on the right, to the stream, on the left.
+    r"""Returns the OV circuit of a head, $M_{OV} = W^O W^V$.
 
     Args:
-        attention: The layer.
-        head: The number of the head.
+        attention: Attention layer.
+        head: Index of the head.
 
     Examples:
         >>> ov_circuit(MultiHeadAttention(8, num_heads=2), 1).right.shape
         torch.Size([4, 8])
     """
-    return FactoredMatrix(*_own(attention).ov_factors(head))
+    return FactoredMatrix(*_check_attention(attention).ov_factors(head))
 
 
 @dataclass(frozen=True, eq=False)
 class LinearHeads:
-    r"""Holds the heads of a layer with their patterns, as linear maps of the stream.
+    r"""The heads of a layer as linear maps of the residual stream, with their attention patterns frozen.
 
     $$h(x) = A_h \, n(x) \, (W^O_h W^V_h)^\top, \qquad n(x) = \gamma \odot P x / \sigma$$
     """
 
     pattern: Float[Tensor, "*batch h t s"]
-    """$A$."""
+    """Attention pattern $A$."""
     circuits: tuple[FactoredMatrix, ...]
-    """$W^O_h W^V_h$."""
+    """OV circuits $W^O_h W^V_h$."""
     constant: Float[Tensor, "*batch t d"]
-    """What the layer adds whatever the stream is: its biases."""
-    scaled: Callable[[Tensor], Tensor]
-    """$n$, the linear part of the norm before the heads."""
-    way: Callable[[Tensor], Tensor] = identity
-    """The linear map that what the heads find passes into the stream, such as a gate."""
+    """Output of the layer that does not depend on the residual stream: its biases."""
+    norm: Callable[[Tensor], Tensor]
+    """Linear part $n$ of the norm before the heads."""
+    branch: Callable[[Tensor], Tensor] = identity
+    """Linear map from the output of the heads to the residual stream, such as a gate."""
 
     @property
-    def count(self) -> int:
-        """The number of heads."""
+    def num_heads(self) -> int:
+        """Number of heads."""
         return len(self.circuits)
 
-    def each(self, x: Float[Tensor, "n *batch t d"]) -> Float[Tensor, "h n *batch t d"]:
-        """What each head makes of each of several streams."""
-        x = self.scaled(x)
-        patterns = self.pattern.unbind(-3)
-        found = [self.way(a @ (x @ m.right.mT) @ m.left.mT) for a, m in zip(patterns, self.circuits, strict=True)]
-        return torch.stack(found)
+    def per_head(self, x: Float[Tensor, "n *batch t d"]) -> Float[Tensor, "h n *batch t d"]:
+        """Applies each head to each of several residual streams."""
+        x = self.norm(x)
+        heads = zip(self.pattern.unbind(-3), self.circuits, strict=True)
+        return torch.stack([self.branch(a @ (x @ m.right.mT) @ m.left.mT) for a, m in heads])
 
-    def together(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """What all heads make of a stream, or of several."""
-        return self.each(x).sum(0)
+    def __call__(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Applies the sum of all heads."""
+        return self.per_head(x).sum(0)
 
 
 def linear_heads(
@@ -344,235 +266,258 @@ def linear_heads(
     norm: nn.Module,
     x: Float[Tensor, "*batch t d"],
 ) -> LinearHeads:
-    """Turns the heads of a layer into linear maps, with their patterns and the norm before them held.
+    """Linearizes the heads of a layer by freezing their attention patterns and the norm before them.
 
     Args:
-        attention: The layer.
-        pattern: Its pattern in some run.
-        norm: The norm before it.
-        x: The stream before that, in the same run.
+        attention: Attention layer.
+        pattern: Its recorded attention pattern.
+        norm: Norm before the layer.
+        x: Residual stream before the norm, of the same forward pass.
     """
     linear, shift = frozen_norm(norm, x)
     circuits = tuple(ov_circuit(attention, head) for head in range(pattern.shape[-3]))
     constant = torch.zeros_like(x) if attention.out.bias is None else attention.out.bias.expand_as(x)
     for head, (weights, circuit) in enumerate(zip(pattern.unbind(-3), circuits, strict=True)):
-        moved = shift @ circuit.right.mT + _value_bias(attention, head, x)
-        constant = constant + weights @ moved @ circuit.left.mT
+        value_shift = shift @ circuit.right.mT + _value_bias(attention, head, x)
+        constant = constant + weights @ value_shift @ circuit.left.mT
     return LinearHeads(pattern, circuits, constant, linear)
 
 
 def _value_bias(attention: MultiHeadAttention, head: int, x: Tensor) -> Tensor:
-    """The bias of the values of a head."""
+    """Returns the value bias of a head."""
     if attention.value.bias is None:
         return x.new_zeros(())
-    for one, part in zip(attention.head_groups, attention.value.bias.split(attention.value_sizes), strict=True):
-        if head < one.count:
-            return part.unflatten(0, (one.groups, -1))[head * one.groups // one.count]
-        head -= one.count
-    raise IndexError(f"there is no head {head}")
+    biases = attention.value.bias.split(attention.value_sizes)
+    for group, bias in zip(attention.head_groups, biases, strict=True):
+        if head < group.num_heads:
+            return bias.unflatten(0, (group.num_kv_heads, -1))[head * group.num_kv_heads // group.num_heads]
+        head -= group.num_heads
+    raise IndexError("head is out of range")
 
 
-def pattern_of(tape: ActivationCache, name: str) -> Float[Tensor, "*batch h t s"]:
-    """Returns the pattern of all heads of a layer, also where heads of different sizes are in several sets.
+def layer_pattern(cache: ActivationCache, name: str) -> Float[Tensor, "*batch h t s"]:
+    """Returns the attention pattern of all heads of a layer, which may be in several groups of different sizes.
 
     Args:
-        tape: What was recorded: `pattern*` of the layer.
-        name: The name of the layer.
+        cache: Recorded activations, with `pattern*` of the layer.
+        name: Name of the attention module.
     """
-    found = [tape[key] for key in tape if key.startswith(f"{name}.pattern")]
+    found = [cache[key] for key in cache if key.startswith(f"{name}.pattern")]
     if not found:
-        raise KeyError(f"no pattern of {name} was recorded: ask for {name}.pattern*")
+        raise KeyError(f"no pattern of {name} was recorded: record {name}.pattern*")
     return torch.cat(found, dim=-3)
 
 
-def _heads_claims() -> Iterator[Claim]:
-    """The laws that heads obey as linear maps."""
-    for heads, norm in ((2, nn.LayerNorm(4)), (1, nn.RMSNorm(4)), (4, nn.Identity())):
-        attention = MultiHeadAttention(4, heads=heads)
-
-        def frozen(x: Tensor, attention: MultiHeadAttention, norm: nn.Module) -> LinearHeads:
-            with record(attention, "pattern") as tape:
-                attention(norm(x), mask=_some(x))
-            return linear_heads(attention, tape["pattern"], norm, x)
-
-        def rebuilt(x: Tensor, attention: MultiHeadAttention = attention, norm: nn.Module = norm) -> Tensor:
-            held = frozen(x, attention, norm)
-            return held.together(x) + held.constant
-
-        def direct(x: Tensor, attention: MultiHeadAttention = attention, norm: nn.Module = norm) -> Tensor:
-            return attention(norm(x), mask=_some(x))
-
-        def elsewhere(x: Tensor, attention: MultiHeadAttention = attention, norm: nn.Module = norm) -> Tensor:
-            return frozen(torch.linspace(-1, 1, x[0].numel()).to(x).view_as(x[0]), attention, norm).together(x)
-
-        name = f"{heads} heads after {type(norm).__name__}"
-        yield Claim(replace(agreement(other=direct), cases=40), rebuilt, shape("b t 4"), name=name)
-        yield Claim(replace(linearity(), cases=40), elsewhere, shape("b t 4"), name=name)
-
-
-def _some(x: Tensor) -> Mask:
-    """A causal mask without the first key, so that the first query sees nothing."""
-    there = torch.arange(x.shape[-2], device=x.device) > 0
-    return Mask(causal=True, padding=there.expand(x.shape[:-1]))
-
-
-def attention_at_offset(pattern: Float[Tensor, "*batch t s"], by: int, *, start: int = 0) -> Float[Tensor, "*batch"]:
-    r"""Returns how much attention goes, on average, to the position a number of steps before.
+def attention_at_offset(
+    pattern: Float[Tensor, "*batch t s"], offset: int, *, start: int = 0
+) -> Float[Tensor, "*batch"]:
+    r"""Returns the mean attention to the position a fixed offset before the query.
 
     $$\frac{1}{|\{t\}|} \sum_{t \ge \max(t_0, n)} A_{t, t - n}$$
 
     Args:
-        pattern: $A$, over as many keys as queries.
-        by: $n$, the steps.
-        start: $t_0$, the first position that counts.
+        pattern: Attention pattern $A$, with as many keys as queries.
+        offset: Offset $n$.
+        start: First query position $t_0$ of the mean.
 
     Examples:
         >>> attention_at_offset(torch.eye(4), 0), attention_at_offset(torch.eye(4), 1)
         (tensor(1.), tensor(0.))
     """
     t, s = pattern.shape[-2:]
-    if t != s or not 0 <= by < t or start >= t:
-        raise ValueError(f"a pattern of more than {max(by, start)} queries and as many keys was wanted: got {t} x {s}")
-    return pattern.diagonal(-by, -2, -1)[..., max(start - by, 0) :].mean(-1)
+    if t != s or not 0 <= offset < t or start >= t:
+        raise ValueError(f"expected a square pattern of size above {max(offset, start)}, got {t} x {s}")
+    return pattern.diagonal(-offset, -2, -1)[..., max(start - offset, 0) :].mean(-1)
 
 
-def previous_token(pattern: Float[Tensor, "*batch t s"], period: int) -> Float[Tensor, "*batch"]:
-    """Scores a head by how much it looks at the token before: 1 for a previous-token head.
+def previous_token_score(pattern: Float[Tensor, "*batch t s"], period: int) -> Float[Tensor, "*batch"]:
+    """Returns the mean attention to the previous token: 1 for a previous-token head.
 
     Args:
-        pattern: Its pattern, on any sequence.
-        period: After how many tokens the sequence repeats; it does not matter here.
+        pattern: Attention pattern.
+        period: Unused; all detectors have the same signature.
 
     Examples:
-        >>> previous_token(torch.eye(4).roll(-1, 1), 2)
+        >>> previous_token_score(torch.eye(4).roll(-1, 1), 2)
         tensor(1.)
     """
     return attention_at_offset(pattern, 1)
 
 
-def duplicate_token(pattern: Float[Tensor, "*batch t s"], period: int) -> Float[Tensor, "*batch"]:
-    """Scores a head by how much it looks, in the repetition of a sequence, at the same token before.
+def duplicate_token_score(pattern: Float[Tensor, "*batch t s"], period: int) -> Float[Tensor, "*batch"]:
+    """Returns the mean attention to the previous occurrence of the same token, in a repeated sequence.
 
     Args:
-        pattern: Its pattern on a sequence that repeats.
-        period: After how many tokens it repeats.
+        pattern: Attention pattern on a repeated sequence.
+        period: Number of tokens after which it repeats.
 
     Examples:
-        >>> duplicate_token(torch.eye(4).roll(-2, 1), 2)
+        >>> duplicate_token_score(torch.eye(4).roll(-2, 1), 2)
         tensor(1.)
     """
     return attention_at_offset(pattern, period, start=period)
 
 
-def induction(pattern: Float[Tensor, "*batch t s"], period: int) -> Float[Tensor, "*batch"]:
-    """Scores a head by how much it looks, in the repetition of a sequence, at what came after the same token before.
+def induction_score(pattern: Float[Tensor, "*batch t s"], period: int) -> Float[Tensor, "*batch"]:
+    """Returns the mean attention to the token after the previous occurrence of the same token, in a repeated sequence.
 
     Reference:
         Olsson et al., *In-context Learning and Induction Heads*, 2022.
 
     Args:
-        pattern: Its pattern on a sequence that repeats.
-        period: After how many tokens it repeats.
+        pattern: Attention pattern on a repeated sequence.
+        period: Number of tokens after which it repeats.
 
     Examples:
-        >>> induction(torch.eye(6).roll(-2, 1), 3)
+        >>> induction_score(torch.eye(6).roll(-2, 1), 3)
         tensor(1.)
     """
     return attention_at_offset(pattern, period - 1, start=period)
 
 
-Detector = Callable[[Tensor, int], Tensor]
-DETECTORS: tuple[Detector, ...] = (previous_token, duplicate_token, induction)
+DETECTORS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "previous_token": previous_token_score,
+    "duplicate_token": duplicate_token_score,
+    "induction": induction_score,
+}
+"""Scores of attention patterns, by the kind of head."""
 
 
 def repeated_random_tokens(
-    *, vocab: int, period: int = 16, batch: int = 8, times: int = 2, seed: int = 0
+    *, vocab_size: int, period: int = 16, batch_size: int = 8, repeats: int = 2, seed: int = 0
 ) -> Int[Tensor, "b t"]:
-    """Returns random sequences of tokens, each of them repeated.
+    """Returns repeated random sequences of tokens.
 
-    No token comes up twice in a period where the vocabulary is large enough.
+    Tokens are distinct within a period if the vocabulary is large enough.
 
     Args:
-        vocab: The number of tokens.
-        period: The length of what is repeated.
-        batch: The number of sequences.
-        times: How often each is said.
-        seed: What they are drawn from.
+        vocab_size: Number of tokens in the vocabulary.
+        period: Length of the repeated part.
+        batch_size: Number of sequences.
+        repeats: Number of repetitions.
+        seed: Random seed.
 
     Examples:
-        >>> x = repeated_random_tokens(vocab=9, period=4, batch=1)
+        >>> x = repeated_random_tokens(vocab_size=9, period=4, batch_size=1)
         >>> x.shape, bool((x[:, :4] == x[:, 4:]).all())
         (torch.Size([1, 8]), True)
     """
     generator = torch.Generator().manual_seed(seed)
-    orders = torch.rand(batch, max(vocab, period), generator=generator).argsort(-1)[:, :period] % vocab
-    return orders.repeat(1, times)
+    order = torch.rand(batch_size, max(vocab_size, period), generator=generator).argsort(-1)[:, :period]
+    return (order % vocab_size).repeat(1, repeats)
 
 
 @torch.no_grad()
-def head_scores(
-    model: nn.Module, tokens: Int[Tensor, "b t"], *, period: int, names: str = "*pattern*"
-) -> dict[str, dict[str, Float[Tensor, "h"]]]:
-    """Scores every head of a model by every detector, on sequences that repeat.
+def attention_patterns(model: nn.Module, inputs: Any) -> dict[str, Float[Tensor, "*batch h t s"]]:
+    """Returns the attention pattern of every attention layer, by its name.
 
     Args:
-        model: Any model of tokens whose patterns can be recorded.
-        tokens: The sequences, such as `repeated_random_tokens` makes.
-        period: After how many tokens they repeat.
-        names: The names of the patterns.
-
-    Returns:
-        For each detector, for each name, a score of each head.
+        model: Any model with `MultiHeadAttention` or PyTorch's fused attention.
+        inputs: Input of the model, or a dict of its keyword arguments.
 
     Examples:
-        >>> scores = head_scores(induction_model(vocab=8, context=8), repeated_random_tokens(vocab=8, period=4), period=4)
+        >>> from lawful.probe import induction_model
+        >>> model = induction_model(vocab_size=5, context_length=8)
+        >>> patterns = attention_patterns(model, torch.tensor([[1, 2, 3]]))
+        >>> {name: tuple(pattern.shape) for name, pattern in patterns.items()}
+        {'layers.0.block.pattern': (1, 2, 3, 3), 'layers.1.block.pattern': (1, 2, 3, 3)}
+    """
+    with record(model, "*pattern*") as cache:
+        model(**inputs) if isinstance(inputs, dict) else model(inputs)
+    return dict(cache)
+
+
+def head_scores(
+    model: nn.Module, tokens: Int[Tensor, "b t"], *, period: int
+) -> dict[str, dict[str, Float[Tensor, "h"]]]:
+    """Scores every head of a model by every detector, on repeated sequences.
+
+    Args:
+        model: A language model.
+        tokens: Repeated sequences, such as those of `repeated_random_tokens`.
+        period: Number of tokens after which they repeat.
+
+    Returns:
+        Scores of the heads, by detector and by the name of the pattern.
+
+    Examples:
+        >>> from lawful.probe import induction_model
+        >>> model = induction_model(vocab_size=8, context_length=8)
+        >>> scores = head_scores(model, repeated_random_tokens(vocab_size=8, period=4), period=4)
         >>> scores["previous_token"]["layers.0.block.pattern"][0] > 0.99
         tensor(True)
-        >>> scores["induction"]["layers.1.block.pattern"][1] > 0.99
-        tensor(True)
     """
-    with record(model, names) as tape:
-        model(tokens)
+    patterns = attention_patterns(model, tokens)
     return {
-        detector.__name__: {name: _of_heads(detector(tape[name], period)) for name in tape} for detector in DETECTORS
+        kind: {name: _mean_over_batch(score(pattern, period)) for name, pattern in patterns.items()}
+        for kind, score in DETECTORS.items()
     }
 
 
-def _of_heads(scores: Float[Tensor, "*batch h"]) -> Float[Tensor, "h"]:
+def find_induction_heads(
+    model: nn.Module,
+    *,
+    threshold: float = 0.4,
+    vocab_size: int | None = None,
+    period: int | None = None,
+    seed: int = 0,
+) -> list[tuple[str, int, float]]:
+    """Finds induction heads by their `induction_score` on repeated random tokens.
+
+    Args:
+        model: A language model.
+        threshold: Smallest score of an induction head.
+        vocab_size: Number of tokens. Defaults to that of the model.
+        period: Length of the repeated part. Defaults to 16, or half of the context length if that is less.
+        seed: Random seed of the tokens.
+
+    Returns:
+        Name of the attention module, index of the head, and score, sorted by decreasing score.
+
+    Examples:
+        >>> from lawful.probe import induction_model
+        >>> heads = find_induction_heads(induction_model(vocab_size=8, context_length=16))
+        >>> [(name, head) for name, head, score in heads]
+        [('layers.1.block', 1)]
+    """
+    config = getattr(model, "config", None)
+    vocab_size = vocab_size or getattr(model, "vocab_size", None) or getattr(config, "vocab_size", None)
+    if vocab_size is None:
+        raise ValueError("vocab_size is needed for a model without the attribute vocab_size")
+    period = period or min(16, (getattr(model, "context_length", None) or 32) // 2)
+    tokens = repeated_random_tokens(vocab_size=vocab_size, period=period, seed=seed)
+    device = next((p.device for p in model.parameters()), tokens.device)
+    scores = head_scores(model, tokens.to(device), period=period)["induction"]
+    heads = [
+        (name.rpartition(".")[0], head, score)
+        for name, values in scores.items()
+        for head, score in enumerate(values.tolist())
+        if score >= threshold
+    ]
+    return sorted(heads, key=lambda found: -found[2])
+
+
+def _mean_over_batch(scores: Float[Tensor, "*batch h"]) -> Float[Tensor, "h"]:
     return scores.reshape(-1, scores.shape[-1]).mean(0)
 
 
-def _detectors_claims() -> Iterator[Claim]:
-    """The laws that detectors obey."""
-    patterns = transformed(lambda x: x.softmax(-1), "b 6 6")
-
-    def written(a: Tensor, steps: int, first: int) -> Tensor:
-        return torch.stack([a[:, t, t - steps] for t in range(first, 6)]).mean(0)
-
-    for f, steps, first in ((previous_token, 1, 1), (duplicate_token, 3, 3), (induction, 2, 3)):
-
-        def of_three(a: Tensor, f: Detector = f) -> Tensor:
-            return f(a, 3)
-
-        def by_hand(a: Tensor, steps: int = steps, first: int = first) -> Tensor:
-            return written(a, steps, first)
-
-        yield Claim(agreement(other=by_hand), of_three, patterns, name=f.__name__)
-    yield Claim(boundedness(low=0.0, high=1.0), lambda a: induction(a, 3), patterns, name="induction")
-
-    def found(x: Tensor) -> Tensor:
-        n = len(x)
-        model = induction_model(vocab=n, context=2 * n)
-        scores = head_scores(model, repeated_random_tokens(vocab=n, period=n, batch=2, seed=n), period=n)
-        first, second = (f"layers.{i}.block.pattern" for i in range(2))
-        return torch.stack([scores["previous_token"][first][0], scores["induction"][second][1]]).to(x)
-
-    yield Claim(agreement(other=lambda x: x.new_ones(2)), found, shape("n:3..6"), name="a model built to be found")
-
-
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _factored_claims()
-    yield from _circuits_claims()
-    yield from _heads_claims()
-    yield from _detectors_claims()
+    """Scores are bounded."""
+    factors = (shape("4 2"), shape("2 4"), shape("4 2"), shape("2 4"))
+
+    def compositions(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+        one, other = FactoredMatrix(a, b), FactoredMatrix(c, d)
+        return torch.stack([score(one, other) for score in (q_composition, k_composition, v_composition)])
+
+    def copying(a: Tensor, b: Tensor) -> Tensor:
+        return copying_score(FactoredMatrix(a, b))
+
+    def smallest_norm(*xs: Tensor) -> Tensor:
+        return torch.stack([x.norm() for x in xs]).min()
+
+    bounded = boundedness(low=0.0, high=1.0, input=(0, 1, 2, 3)).excluding(smallest_norm)
+    yield Claim(bounded, compositions, factors, name="composition scores")
+    yield Claim(boundedness(low=-1.0, high=1.0).excluding(smallest_norm), copying, factors[:2], name="copying_score")
+    pattern = transformed(lambda x: x.softmax(-1), "b 6 6")
+    for kind, score in DETECTORS.items():
+        yield Claim(boundedness(low=0.0, high=1.0), lambda a, score=score: score(a, 3), pattern, name=f"{kind}_score")

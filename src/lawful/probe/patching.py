@@ -1,4 +1,4 @@
-"""Patching: which intermediates carry the difference between two inputs."""
+"""Activation patching: which activations cause the difference between the outputs of two inputs."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import torch
 from torch import Tensor, nn
 
 from lawful.laws import Claim, agreement, shape
-from lawful.probe.record import ActivationCache, only, record, replaced
+from lawful.probe.record import ActivationCache, at_index, patch, record, replace_with
 
-Metric = Callable[[Any], Tensor]
-Effect = Callable[[Tensor, Tensor], Tensor]
-Inputs = Tensor | tuple[Any, ...]
+_Metric = Callable[[Any], Tensor]
+_Inputs = Tensor | tuple[Any, ...]
 
 
-def _run(model: nn.Module, x: Inputs) -> Any:
+def _call(model: nn.Module, x: _Inputs) -> Any:
     return model(*x) if isinstance(x, tuple) else model(x)
 
 
-def _recorded(model: nn.Module, x: Inputs, *names: str) -> tuple[ActivationCache, Any]:
-    with record(model, *names) as tape:
-        y = _run(model, x)
-    return tape, y
+def _record(model: nn.Module, x: _Inputs, name: str) -> tuple[ActivationCache, Any]:
+    with record(model, name) as cache:
+        y = _call(model, x)
+    return cache, y
 
 
 def _slices(value: Tensor, axis: int | None) -> list[Any]:
-    """The parts of a value: all of it, or the slices along an axis."""
+    """Returns the indices of the slices along an axis, or of the whole value."""
     if axis is None:
         return [...]
     before = (slice(None),) * (axis % value.dim())
@@ -36,28 +35,28 @@ def _slices(value: Tensor, axis: int | None) -> list[Any]:
 
 @torch.no_grad()
 def activation_patching(
-    model: nn.Module, clean: Inputs, corrupted: Inputs, *, names: str, metric: Metric, axis: int | None = None
+    model: nn.Module, clean: _Inputs, corrupted: _Inputs, *, names: str, metric: _Metric, axis: int | None = None
 ) -> dict[str, Tensor]:
-    r"""Measures what a metric gains when one intermediate of a corrupted run is as in the clean run.
+    r"""Measures how much a metric changes when an activation of a corrupted run is replaced by that of the clean run.
 
     $$m\bigl(f(x' \mid a \leftarrow a(x))\bigr) - m\bigl(f(x')\bigr)$$
 
-    Each intermediate, or each slice of it, costs a run.
+    Each activation, or each slice of it, costs one forward pass.
 
     Reference:
         Vig et al., *Investigating Gender Bias in Language Models Using Causal Mediation Analysis*, 2020;
         Meng et al., *Locating and Editing Factual Associations in GPT*, 2022.
 
     Args:
-        model: $f$.
-        clean: $x$; several arguments as a tuple.
-        corrupted: $x'$, of the shape of $x$.
-        names: The intermediates $a$, with `*` and `?`.
-        metric: $m$, from an output to a number.
-        axis: The axis, such as that of the heads or the positions, whose slices are patched one by one.
+        model: Model $f$.
+        clean: Clean input $x$; a tuple for several arguments.
+        corrupted: Corrupted input $x'$, of the same shape.
+        names: Activations $a$, with the wildcards `*` and `?`.
+        metric: Function $m$ from an output to a scalar, such as a logit difference.
+        axis: Axis of the activation, such as heads or positions, whose slices are patched one by one.
 
     Returns:
-        For each name a number, or one for each slice.
+        The effect of each activation, or of each slice.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())
@@ -65,42 +64,41 @@ def activation_patching(
         >>> effects["0"]
         tensor(0.)
     """
-    tape, _ = _recorded(model, clean, names)
-    base = metric(_run(model, corrupted))
+    cache, _ = _record(model, clean, names)
+    baseline = metric(_call(model, corrupted))
     effects = {}
-    for name in tape:
-        found = []
-        value = tape.tensor(name)
-        for part in _slices(value, axis):
-            with record(model, edit={name: only(part, replaced(value[part]))}):
-                found.append(metric(_run(model, corrupted)) - base)
-        effects[name] = found[0] if axis is None else torch.stack(found)
+    for name in cache:
+        value, changes = cache.tensor(name), []
+        for index in _slices(value, axis):
+            with patch(model, {name: at_index(index, replace_with(value[index]))}):
+                changes.append(metric(_call(model, corrupted)) - baseline)
+        effects[name] = changes[0] if axis is None else torch.stack(changes)
     return effects
 
 
 def attribution_patching(
-    model: nn.Module, clean: Inputs, corrupted: Inputs, *, names: str, metric: Metric, axis: int | None = None
+    model: nn.Module, clean: _Inputs, corrupted: _Inputs, *, names: str, metric: _Metric, axis: int | None = None
 ) -> dict[str, Tensor]:
-    r"""Estimates by a gradient what activation patching would measure, for all intermediates at once.
+    r"""Approximates activation patching by a gradient, for all activations at once.
 
     $$\Bigl\langle \frac{\partial\, m(f(x'))}{\partial a},\; a(x) - a(x') \Bigr\rangle$$
 
-    Two runs and one backward pass. It is exact where the model is affine in $a$ and so is the metric, as it is for
-    small differences; behind a softmax that is far from both, it may be wrong.
+    It costs two forward passes and one backward pass. It is exact if the metric is affine in $a$, and otherwise a
+    first-order approximation, which a saturated softmax can make wrong.
 
     Reference:
         Nanda, *Attribution Patching: Activation Patching At Industrial Scale*, 2023.
 
     Args:
-        model: $f$.
-        clean: $x$; several arguments as a tuple.
-        corrupted: $x'$, of the shape of $x$.
-        names: The intermediates $a$, with `*` and `?`.
-        metric: $m$, from an output to a number.
-        axis: The axis whose slices are told apart.
+        model: Model $f$.
+        clean: Clean input $x$; a tuple for several arguments.
+        corrupted: Corrupted input $x'$, of the same shape.
+        names: Activations $a$, with the wildcards `*` and `?`.
+        metric: Function $m$ from an output to a scalar, such as a logit difference.
+        axis: Axis of the activation whose slices are measured separately.
 
     Returns:
-        For each name a number, or one for each slice.
+        The effect of each activation, or of each slice.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())
@@ -109,39 +107,39 @@ def attribution_patching(
         tensor(0.)
     """
     with torch.no_grad():
-        tape, _ = _recorded(model, clean, names)
-    with torch.enable_grad(), record(model, names, edit={names: _leaf}) as other:
-        y = metric(_run(model, corrupted))
-    slopes = torch.autograd.grad(y, [other.tensor(name) for name in tape], allow_unused=True)
+        cache, _ = _record(model, clean, names)
+    with torch.enable_grad(), record(model, names, edits={names: _require_grad}) as corrupted_cache:
+        y = metric(_call(model, corrupted))
+    activations = [corrupted_cache.tensor(name) for name in cache]
     effects = {}
-    for name, slope in zip(tape, slopes, strict=True):
-        change = tape.tensor(name) - other.tensor(name).detach()
-        product = torch.zeros_like(change) if slope is None else slope * change
+    gradients = torch.autograd.grad(y, activations, allow_unused=True)
+    for name, activation, gradient in zip(cache, activations, gradients, strict=True):
+        change = cache.tensor(name) - activation.detach()
+        product = torch.zeros_like(change) if gradient is None else gradient * change
         effects[name] = product.sum() if axis is None else product.movedim(axis, 0).flatten(1).sum(1)
     return effects
 
 
-def _leaf(x: Tensor) -> Tensor:
-    """A value that a gradient can be taken by."""
+def _require_grad(x: Tensor) -> Tensor:
     return x if x.requires_grad else x.detach().requires_grad_()
 
 
 @torch.no_grad()
 def path_patching(
     model: nn.Module,
-    clean: Inputs,
-    corrupted: Inputs,
+    clean: _Inputs,
+    corrupted: _Inputs,
     *,
     sender: str,
     receivers: Sequence[str],
     frozen: str,
-    metric: Metric,
-    part: Any = ...,
+    metric: _Metric,
+    index: Any = ...,
 ) -> Tensor:
-    r"""Measures what a metric gains when a sender is as in the clean run, for given receivers and nobody else.
+    r"""Measures the effect of a sender on a metric through the direct paths to given receivers only.
 
-    Three runs: the receivers $r$ are found in a corrupted run whose sender $a$ is clean and whose other
-    intermediates $b$ are held as they were; then they are put into a corrupted run.
+    The receivers $r$ are recorded in a corrupted run in which the sender $a$ is clean and the other activations $b$
+    are frozen. They are then patched into a corrupted run.
 
     $$m\bigl(f(x' \mid r \leftarrow r(x' \mid a \leftarrow a(x),\, b \leftarrow b(x')))\bigr) - m\bigl(f(x')\bigr)$$
 
@@ -150,88 +148,55 @@ def path_patching(
         Goldowsky-Dill et al., *Localizing Model Behavior with Path Patching*, 2023.
 
     Args:
-        model: $f$.
-        clean: $x$; several arguments as a tuple.
-        corrupted: $x'$, of the shape of $x$.
-        sender: The name $a$.
-        receivers: The names $r$, such as the input of a later attention layer, or its queries.
-        frozen: The names $b$, with `*` and `?`, such as `layers.*.added`; the modules around the sender are left free.
-        metric: $m$, from an output to a number.
-        part: The part of the sender, as an index: one head.
+        model: Model $f$.
+        clean: Clean input $x$; a tuple for several arguments.
+        corrupted: Corrupted input $x'$, of the same shape.
+        sender: Name of the activation $a$.
+        receivers: Names of the activations $r$, such as the input of a later layer, or its queries.
+        frozen: Names of the activations $b$, with wildcards, such as `layers.*.added`. Modules that contain the sender
+            are not frozen.
+        metric: Function $m$ from an output to a scalar.
+        index: Index of the patched part of the sender, such as a head.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
-        >>> x, y = torch.ones(1, 2), torch.zeros(1, 2)
+        >>> x = torch.ones(1, 2)
         >>> path_patching(model, x, x, sender="0", receivers=["2.input"], frozen="0", metric=torch.sum)
         tensor(0.)
     """
-    tape, _ = _recorded(model, clean, sender)
-    held, y = _recorded(model, corrupted, frozen)
+    clean_cache, _ = _record(model, clean, sender)
+    frozen_cache, y = _record(model, corrupted, frozen)
     modules = dict(model.named_modules())
-    around = {name: name if name in modules else name.rpartition(".")[0] for name in held}
-    keep = {name: replaced(held.tensor(name)) for name in held if not f"{sender}.".startswith(f"{around[name]}.")}
-    edit = keep | {sender: only(part, replaced(tape.tensor(sender)[part]))}
-    with record(model, *receivers, edit=edit) as found:
-        _run(model, corrupted)
-    with record(model, edit={name: replaced(found.tensor(name)) for name in receivers}):
-        return metric(_run(model, corrupted)) - metric(y)
+    edits = {sender: at_index(index, replace_with(clean_cache.tensor(sender)[index]))}
+    for name in frozen_cache:
+        module = name if name in modules else name.rpartition(".")[0]
+        if not f"{sender}.".startswith(f"{module}."):
+            edits[name] = replace_with(frozen_cache.tensor(name))
+    with record(model, *receivers, edits=edits) as cache:
+        _call(model, corrupted)
+    with patch(model, {name: replace_with(cache.tensor(name)) for name in receivers}):
+        return metric(_call(model, corrupted)) - metric(y)
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that patching obeys."""
+    """Patching everything gives the clean output, and attribution patching is exact for linear models."""
     a, b = nn.Linear(3, 2), nn.Linear(2, 2)
-    linear, bent = nn.Sequential(a, b), nn.Sequential(a, nn.Tanh(), b)
+    linear, nonlinear = nn.Sequential(a, b), nn.Sequential(a, nn.Tanh(), b)
     pair = shape("b 3"), shape("b 3")
 
-    def measured(patching: Callable[..., dict[str, Tensor]], model: nn.Module, axis: int | None = None) -> Effect:
-        def effect(x: Tensor, y: Tensor) -> Tensor:
-            return patching(model, x, y, names="0", metric=_first, axis=axis)["0"]
+    def metric(y: Tensor) -> Tensor:
+        return y[..., 0].sum()
 
-        return effect
+    def patched_metric(x: Tensor, y: Tensor) -> Tensor:
+        effect = activation_patching(nonlinear, x, y, names="0", metric=metric)["0"]
+        return metric(nonlinear(y)) + effect
 
-    def units(x: Tensor, y: Tensor) -> Tensor:
-        """The effect of each hidden unit, by hand."""
-        return ((x - y) @ a.weight.mT * b.weight[0]).sum(0)
+    def exact(x: Tensor, y: Tensor) -> Tensor:
+        return activation_patching(linear, x, y, names="0", metric=metric, axis=-1)["0"]
 
-    def on_top(x: Tensor, y: Tensor) -> Tensor:
-        return bent(y)[:, 0].sum() + measured(activation_patching, bent)(x, y)
+    def approximate(x: Tensor, y: Tensor) -> Tensor:
+        return attribution_patching(linear, x, y, names="0", metric=metric, axis=-1)["0"]
 
-    def whole(x: Tensor, _: Tensor) -> Tensor:
-        return bent(x)[:, 0].sum()
-
-    def slope(x: Tensor, y: Tensor) -> Tensor:
-        return ((1 - a(y).tanh() ** 2) * b.weight[0] * ((x - y) @ a.weight.mT)).sum()
-
-    exact, estimated = (measured(patching, linear, -1) for patching in (activation_patching, attribution_patching))
-    yield Claim(agreement(other=units), exact, pair, name="activation patching of each unit, by hand")
-    yield Claim(agreement(other=exact), estimated, pair, name="attribution patching of a linear model")
-    yield Claim(agreement(other=whole), on_top, pair, name="patching all there is")
-    yield Claim(agreement(other=slope), measured(attribution_patching, bent), pair, name="the gradient, by hand")
-    two = _Branches()
-
-    def direct(x: Tensor, y: Tensor) -> Tensor:
-        return path_patching(two, x, y, sender="a", receivers=["c.input"], frozen="b", metric=_first)
-
-    def through_one(x: Tensor, y: Tensor) -> Tensor:
-        """What a gives to c itself, while what it gives to b stays."""
-        mixed = two.c(two.a(x) + two.b(two.a(y)))
-        return _first(mixed - two.c(two.a(y) + two.b(two.a(y))))
-
-    yield Claim(agreement(other=through_one), direct, pair, name="path_patching")
-
-
-def _first(y: Tensor) -> Tensor:
-    """The sum of the first entries of the outputs: an affine metric."""
-    return y[..., 0].sum()
-
-
-class _Branches(nn.Module):
-    """A small model in which a reaches c directly and through b."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b, self.c = (nn.Sequential(nn.Linear(3, 3), nn.Tanh()) for _ in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        a = self.a(x)
-        return self.c(a + self.b(a))
+    clean = agreement(other=lambda x, _: metric(nonlinear(x)))
+    yield Claim(clean, patched_metric, pair, name="activation_patching of a bottleneck")
+    yield Claim(agreement(other=exact), approximate, pair, name="attribution_patching of a linear model")

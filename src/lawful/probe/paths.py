@@ -1,7 +1,4 @@
-"""Path expansion: the logits as a sum over every path through the heads of a model.
-
-A residual network as an ensemble: what every subset of its blocks gives, and what each adds.
-"""
+"""Path expansion: the logits as a sum over paths through heads, and residual networks as ensembles of subnetworks."""
 
 from __future__ import annotations
 
@@ -13,14 +10,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lawful.blocks.attention import MultiHeadAttention
-from lawful.blocks.residual import Residual, residual_paths
-from lawful.functions.activations import identity
-from lawful.laws import Claim, agreement, shape, tokens
+from lawful.laws import Claim, agreement, tokens
 from lawful.probe.attribution import LogitContributions
-from lawful.probe.circuits import LinearHeads, linear_heads, pattern_of
-from lawful.probe.model_layout import ModelLayout, asked_of, frozen_norm, infer_layout, into_stream, mixed
-from lawful.probe.record import ActivationCache, record, zero_ablation
-from lawful.probe.toy_models import attention_only
+from lawful.probe.circuits import LinearHeads, layer_pattern, linear_heads
+from lawful.probe.model_layout import (
+    ModelLayout,
+    check_no_output_norm,
+    frozen_norm,
+    infer_layout,
+    linearize_branch,
+)
+from lawful.probe.record import ActivationCache, patch, record, zero_ablation
+from lawful.probe.toy_models import attention_only_model
 
 
 def path_expansion(
@@ -28,286 +29,226 @@ def path_expansion(
     inputs: Int[Tensor, "*batch t"],
     *,
     position: int = -1,
-    most: int = 4096,
-    anatomy: ModelLayout | None = None,
+    max_paths: int = 4096,
+    layout: ModelLayout | None = None,
 ) -> LogitContributions:
-    r"""Splits the logits at a position into what comes along each path through the heads.
+    r"""Splits the logits at a position into contributions of every path through the heads.
 
-    With its pattern $A$ held as it is, a head is a linear map of the stream, $h(x) = A x \, W_{OV}^\top$, and a layer
-    of heads either moves what comes or lets it pass. The product of the layers, written out, is a sum over paths:
+    With a frozen attention pattern $A$, a head is a linear map of the residual stream, $h(x) = A x \, W_{OV}^\top$. The
+    product of the layers expands into a sum over paths:
 
     $$\text{logits} = \Bigl(1 + \sum_h h_h^{(L)}\Bigr) \cdots \Bigl(1 + \sum_h h_h^{(1)}\Bigr) x_0 \, W_U^\top
       = \sum_{\text{paths}} h^{(\ell_m)} \cdots h^{(\ell_1)} x_0 \, W_U^\top$$
 
-    There are $\prod_\ell (1 + h_\ell)$ paths from the embedding, named by layer and head: `embedding → 0.1 → 1.0`.
-    Norms are held at their scale. What starts in the layers themselves is followed too: what a feed-forward block
-    adds, as it is, begins paths of its own; all biases together are one part, `bias`. Gates are part of their heads; a
-    shortcut (`Mix`) from the embedding scales all paths so far and adds to the shortest. The sum over all parts is the
-    logits; the patterns' own dependence on the stream is what the expansion does not show.
+    There are $\prod_\ell (1 + h_\ell)$ paths from the embedding, named by layer and head: `embedding → 0.1 → 1.0`. The
+    scales of norms are frozen. The output of a feed-forward block starts paths of its own; all biases together are the
+    part `bias`. Gates are part of their heads. A skip connection from the embedding (`WeightedSum`) scales all paths so
+    far and adds to the shortest one. The sum is the logits. The expansion does not show how patterns depend on the
+    residual stream.
 
     Reference:
         Elhage et al., *A Mathematical Framework for Transformer Circuits*, 2021.
 
     Args:
-        model: A decoder whose layers add to one stream, with `MultiHeadAttention`.
-        inputs: The tokens.
-        position: Where the logits are read.
-        most: How many paths there may be; `paths_by_length` has no such bound.
-        anatomy: Where the parts of the model are.
+        model: A decoder with `MultiHeadAttention`.
+        inputs: Tokens.
+        position: Position of the logits.
+        max_paths: Maximum number of paths; `paths_by_length` has no such limit.
+        layout: Names of the parts of the model.
 
     Examples:
-        >>> model, x = attention_only(vocab=5, d=4, depth=2, heads=2), torch.tensor([1, 2, 3])
-        >>> parts = path_expansion(model, x)
-        >>> parts.names[:5], len(parts)
+        >>> model, x = attention_only_model(vocab_size=5, dim=4), torch.tensor([1, 2, 3])
+        >>> contributions = path_expansion(model, x)
+        >>> contributions.names[:5], len(contributions)
         (('embedding', 'embedding → 0.0', 'embedding → 0.1', 'embedding → 1.0', 'embedding → 0.0 → 1.0'), 10)
-        >>> torch.allclose(parts.sum(), model(x)[-1], atol=1e-5)
+        >>> torch.allclose(contributions.sum(), model(x)[-1], atol=1e-5)
         True
     """
-    run = _frozen(model, inputs, anatomy or infer_layout(model))
-    count = run.count()
-    if count > most:
+    run = _freeze(model, inputs, layout or infer_layout(model))
+    count = run.num_paths()
+    if count > max_paths:
         raise ValueError(
-            f"there are {count:,} paths, more than most={most:,}: "
-            "merge those of equal length with paths_by_length, or look at fewer layers"
+            f"there are {count:,} paths, more than max_paths={max_paths:,}: use paths_by_length, or raise max_paths"
         )
     names, streams, bias = ["embedding"], run.start[None], torch.zeros_like(run.start)
     for i, layer in enumerate(run.layers):
-        streams, bias = run.mixed(i, streams, bias)
+        streams, bias = run.apply_skip(i, streams, bias)
         if isinstance(layer, LinearHeads):
-            moved = layer.each(streams)
-            names += [f"{name} → {i}.{h}" for h in range(layer.count) for name in names]
-            streams = torch.cat([streams, moved.flatten(0, 1)])
-            bias = bias + layer.together(bias) + layer.constant
+            outputs = layer.per_head(streams)
+            names += [f"{name} → {i}.{h}" for h in range(layer.num_heads) for name in names]
+            streams = torch.cat([streams, outputs.flatten(0, 1)])
+            bias = bias + layer(bias) + layer.constant
         else:
             names, streams = [*names, run.names[i]], torch.cat([streams, layer[None]])
-    return run.read(names, *run.mixed(len(run.layers), streams, bias), position)
+    return run.read_out(names, *run.apply_skip(len(run.layers), streams, bias), position)
 
 
 def paths_by_length(
-    model: nn.Module, inputs: Int[Tensor, "*batch t"], *, position: int = -1, anatomy: ModelLayout | None = None
+    model: nn.Module, inputs: Int[Tensor, "*batch t"], *, position: int = -1, layout: ModelLayout | None = None
 ) -> LogitContributions:
-    r"""Splits the logits at a position into what comes along the paths through 0, 1, 2, ... heads.
+    r"""Splits the logits at a position into contributions of paths through 0, 1, 2, ... heads.
 
     $$S_m \leftarrow S_m + \sum_h h_h(S_{m - 1})$$
 
-    layer by layer: paths of one length are added up on the way, so that the cost grows with the square of the depth
-    and not exponentially.
+    Paths of equal length are summed layer by layer: the cost grows with the square of the depth, not exponentially.
 
     Args:
-        model: A decoder whose layers add to one stream, with `MultiHeadAttention`.
-        inputs: The tokens.
-        position: Where the logits are read.
-        anatomy: Where the parts of the model are.
+        model: A decoder with `MultiHeadAttention`.
+        inputs: Tokens.
+        position: Position of the logits.
+        layout: Names of the parts of the model.
 
     Examples:
-        >>> model = attention_only(vocab=5, d=4, depth=3, heads=2)
+        >>> model = attention_only_model(vocab_size=5, dim=4, num_layers=3)
         >>> paths_by_length(model, torch.tensor([1, 2, 3])).names
         ('0 heads', '1 head', '2 heads', '3 heads', 'bias')
     """
-    run = _frozen(model, inputs, anatomy or infer_layout(model))
+    run = _freeze(model, inputs, layout or infer_layout(model))
     sums, bias = run.start[None], torch.zeros_like(run.start)
     for i, layer in enumerate(run.layers):
-        sums, bias = run.mixed(i, sums, bias)
+        sums, bias = run.apply_skip(i, sums, bias)
         if isinstance(layer, LinearHeads):
-            nothing = torch.zeros_like(bias)[None]
-            sums = torch.cat([sums, nothing]) + torch.cat([nothing, layer.together(sums)])
-            bias = bias + layer.together(bias) + layer.constant
+            zero = torch.zeros_like(bias)[None]
+            sums = torch.cat([sums, zero]) + torch.cat([zero, layer(sums)])
+            bias = bias + layer(bias) + layer.constant
         else:
             sums = torch.cat([sums[:1] + layer, sums[1:]])
     names = [f"{m} head{'' if m == 1 else 's'}" for m in range(len(sums))]
-    return run.read(names, *run.mixed(len(run.layers), sums, bias), position)
+    return run.read_out(names, *run.apply_skip(len(run.layers), sums, bias), position)
 
 
 @dataclass(frozen=True, eq=False)
-class _Frozen:
-    """A run of a model with its patterns and scales held: a linear map of the embedding, and what else is added."""
+class _FrozenRun:
+    """A forward pass with frozen patterns and scales: a linear map of the embedding, plus constants."""
 
     model: nn.Module
-    where: ModelLayout
+    layout: ModelLayout
     names: list[str]
     start: Tensor
     layers: list[LinearHeads | Tensor]
-    last: Tensor
-    mixes: dict[int, tuple[Tensor, Tensor]]
+    final: Tensor
+    skips: dict[int, tuple[Tensor, Tensor]]
 
-    def mixed(self, i: int, streams: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """The streams, that of the embedding first, and the biases after a shortcut before layer i, if there is one."""
-        if i not in self.mixes:
+    def apply_skip(self, i: int, streams: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Applies the skip connection from the embedding before layer i, if there is one. The embedding is stream 0."""
+        if i not in self.skips:
             return streams, bias
-        a, b = self.mixes[i]
+        a, b = self.skips[i]
         return torch.cat([a * streams[:1] + b * self.start, a * streams[1:]]), a * bias
 
-    def count(self) -> int:
-        """How many paths there are."""
+    def num_paths(self) -> int:
         paths = 1
         for layer in self.layers:
-            paths = paths * (1 + layer.count) if isinstance(layer, LinearHeads) else paths + 1
+            paths = paths * (1 + layer.num_heads) if isinstance(layer, LinearHeads) else paths + 1
         return paths
 
-    def read(self, names: list[str], streams: Tensor, bias: Tensor, position: int) -> LogitContributions:
-        """What parts of the last stream add to the logits."""
-        head = self.model.get_submodule(self.where.head)
-        linear, shift = frozen_norm(self.where.norm_of(self.model), self.last[..., position, :])
+    def read_out(self, names: list[str], streams: Tensor, bias: Tensor, position: int) -> LogitContributions:
+        """Maps terms of the final residual stream to logits."""
+        head = self.model.get_submodule(self.layout.head)
+        linear, shift = frozen_norm(self.layout.get_norm(self.model), self.final[..., position, :])
         constant = head(linear(bias[..., position, :]) + shift)
         zero = head(torch.zeros_like(shift))
         terms = head(linear(streams[..., position, :])) - zero
         return LogitContributions((*names, "bias"), torch.cat([terms, constant[None]]))
 
 
-def _frozen(model: nn.Module, inputs: Tensor, where: ModelLayout) -> _Frozen:
-    names = where.names(model)
-    blocks = [_attention(model.get_submodule(name)) for name in names]
+def _freeze(model: nn.Module, inputs: Tensor, layout: ModelLayout) -> _FrozenRun:
+    names = layout.layer_names(model)
+    blocks = [_attention_block(model.get_submodule(name)) for name in names]
     with_heads = [name for name, block in zip(names, blocks, strict=True) if block is not None]
     if not with_heads:
-        wanted = "a model with MultiHeadAttention was wanted (read_gpt2 makes one of a GPT-2)"
-        raise ValueError(f"{wanted}: none of {where.layers} has it")
-    asked = [f"{name}{end}" for name in names for end in ("", ".input")]
-    asked += [f"{name}.block{end}" for name in with_heads for end in ("", ".pattern*")]
-    with record(model, *asked, *asked_of(model), f"{where.reader}.input") as tape:
+        raise ValueError(f"path expansion needs lawful.blocks.MultiHeadAttention, and {layout.layers} has none")
+    recorded = [f"{name}{end}" for name in names for end in ("", ".input")]
+    recorded += [f"{name}.block{end}" for name in with_heads for end in ("", ".pattern*")]
+    with record(model, *recorded, *layout.embedding_skip_names(model), f"{layout.final_module}.input") as cache:
         model(inputs)
     layers: list[LinearHeads | Tensor] = []
-    mixes: dict[int, tuple[Tensor, Tensor]] = {}
-    for i, name in enumerate((*names, where.reader)):
-        before = tape[f"{name}.input"]
-        if i and before is not (after := tape[names[i - 1]]) and not torch.equal(before, after):
-            if (weights := mixed(model, tape, before)) is None:
+    skips: dict[int, tuple[Tensor, Tensor]] = {}
+    for i, name in enumerate((*names, layout.final_module)):
+        before = cache[f"{name}.input"]
+        if i and before is not (after := cache[names[i - 1]]) and not torch.equal(before, after):
+            if (weights := layout.embedding_skip_weights(model, cache, before)) is None:
                 raise ValueError(
-                    f"something between {names[i - 1]} and {name} changes the stream, which is no sum then"
+                    f"the residual stream changes between {names[i - 1]} and {name}: it is not a sum of paths"
                 )
-            mixes[i] = weights
+            skips[i] = weights
         if i < len(names):
-            layers.append(_linear(model.get_submodule(name), blocks[i], tape, name))
-    return _Frozen(model, where, names, tape[f"{names[0]}.input"], layers, tape[f"{where.reader}.input"], mixes)
+            layers.append(_linearize_layer(model.get_submodule(name), blocks[i], cache, name))
+    start, final = cache[f"{names[0]}.input"], cache[f"{layout.final_module}.input"]
+    return _FrozenRun(model, layout, names, start, layers, final, skips)
 
 
-def _linear(
-    layer: nn.Module, block: MultiHeadAttention | None, tape: ActivationCache, name: str
+def _linearize_layer(
+    layer: nn.Module, block: MultiHeadAttention | None, cache: ActivationCache, name: str
 ) -> LinearHeads | Tensor:
-    """The heads of a layer as linear maps of the stream; of a layer without any, what it added."""
-    before = tape[f"{name}.input"]
-    added = tape[name] - before
-    if isinstance(layer, Residual) and layer.output_norm is not None:
-        raise ValueError(f"{name} has a norm after the addition, through which the stream is no sum of paths")
+    """Returns the heads of a layer as linear maps of the residual stream; its output if it has no heads."""
+    before = cache[f"{name}.input"]
+    added = cache[name] - before
+    check_no_output_norm(layer, name)
     if block is None:
         return added
     norm = layer.norm if isinstance(layer.norm, nn.Module) else nn.Identity()
-    heads = linear_heads(block, pattern_of(tape, f"{name}.block"), norm, before)
-    way, constant = into_stream(layer, tape[f"{name}.block"], name=name)
-    heads = replace(heads, way=way, constant=way(heads.constant) + constant)
-    off = (heads.together(before[None])[0] + heads.constant - added).abs().max().item()
-    if not off <= 1e-3 * max(tape[name].abs().max().item(), 1e-30):
-        why = "its values are mixed with others" if block.value_residual is not None else "something else changes its values"
-        raise ValueError(f"{name} is not the sum of its heads (off by {off:.2g}): {why}")
+    heads = linear_heads(block, layer_pattern(cache, f"{name}.block"), norm, before)
+    branch, constant = linearize_branch(layer, cache[f"{name}.block"], name=name)
+    heads = replace(heads, branch=branch, constant=branch(heads.constant) + constant)
+    error = (heads(before[None])[0] + heads.constant - added).abs().max().item()
+    if not error <= 1e-3 * max(cache[name].abs().max().item(), 1e-30):
+        reason = "it has a value residual" if block.value_residual is not None else "something else changes its values"
+        raise ValueError(f"{name} is not the sum of its heads (error {error:.2g}): {reason}")
     return heads
 
 
-def _attention(layer: nn.Module) -> MultiHeadAttention | None:
+def _attention_block(layer: nn.Module) -> MultiHeadAttention | None:
     block = getattr(layer, "block", None)
     return block if isinstance(block, MultiHeadAttention) else None
 
 
-def _path_expansion_claims() -> Iterator[Claim]:
-    """The laws that path expansion obeys."""
-    for norm in (nn.Identity, nn.LayerNorm):
-        model = attention_only(vocab=5, d=4, depth=2, heads=2, norm=norm)
-
-        def residual_paths(x: Tensor, model: nn.Module = model) -> Tensor:
-            return path_expansion(model, x, position=1).sum()
-
-        def lengths(x: Tensor, model: nn.Module = model) -> Tensor:
-            return paths_by_length(model, x, position=1).sum()
-
-        def logits(x: Tensor, model: nn.Module = model) -> Tensor:
-            return model(x)[..., 1, :]
-
-        for f in (paths, lengths):
-            name = f"sum over {f.__name__}, {norm.__name__}"
-            yield Claim(replace(agreement(other=logits), cases=30), f, tokens("b t:2..4", vocab_size=5), name=name)
-    model = attention_only(vocab=5, d=4, depth=2, heads=2)
-
-    def grouped(x: Tensor) -> Tensor:
-        parts = path_expansion(model, x, position=1)
-        lengths = torch.tensor([name.count("→") for name in parts.names[:-1]])
-        return torch.stack([parts.logits[:-1][lengths == m].sum(0) for m in range(3)])
-
-    def merged(x: Tensor) -> Tensor:
-        return paths_by_length(model, x, position=1).logits[:-1]
-
-    def one_path(x: Tensor) -> Tensor:
-        return path_expansion(model, x, position=-1)["embedding → 0.1 → 1.0"]
-
-    def written(x: Tensor) -> Tensor:
-        weights = dict(model.named_parameters())
-        first, last = (
-            weights[f"layers.{i}.block.out.weight"][:, v] @ weights[f"layers.{i}.block.value.weight"][v]
-            for i, v in ((0, slice(2, 4)), (1, slice(2)))
-        )
-        with record(model, "layers.0.input", "layers.?.block.pattern") as tape:
-            model(x)
-        y = torch.einsum("bts,bsd,ed->bte", tape["layers.0.block.pattern"][:, 1], tape["layers.0.input"], first)
-        y = torch.einsum("bts,bsd,ed->bte", tape["layers.1.block.pattern"][:, 0], y, last)
-        return y[:, -1] @ model.head.weight.mT
-
-    def counted(x: Tensor) -> Tensor:
-        some = attention_only(vocab=5, d=6, depth=len(x), heads=3)
-        parts = path_expansion(some, torch.tensor([1, 2]))
-        return x.new_tensor([len(parts), len(set(parts.names))])
-
-    yield Claim(
-        replace(agreement(other=merged), cases=30), grouped, tokens("b t:2..4", vocab_size=5), name="paths of one length"
-    )
-    yield Claim(
-        replace(agreement(other=written), cases=30), one_path, tokens("b t:1..5", vocab_size=5), name="one path, written out"
-    )
-    number = agreement(other=lambda x: x.new_tensor([4 ** len(x) + 1] * 2))
-    yield Claim(number, counted, shape("n:1..3"), name="number of paths, and the biases")
-
-
 def subnetworks(
-    run: Callable[[], Tensor], model: nn.Module, names: Sequence[str], *, most: int = 1024
+    run: Callable[[], Tensor], model: nn.Module, names: Sequence[str], *, max_subsets: int = 1024
 ) -> Float[Tensor, "n ..."]:
-    r"""Returns what a model gives with every subset of its residual blocks, the others adding nothing.
+    r"""Returns the outputs of a model with every subset of its residual blocks; the others are zero-ablated.
 
-    The subsets $S$ are counted in binary: row 0 is without any of the blocks, row 1 with the first alone, row 3 with
-    the first two, the last row with all: the model itself.
+    Subsets are in binary order: row 0 has no block, row 1 the first, row 3 the first two, the last row all blocks.
 
     Reference:
         Veit, Wilber and Belongie, *Residual Networks Behave Like Ensembles of Relatively Shallow Networks*, 2016.
 
     Args:
-        run: Calls the model.
+        run: Function without arguments that calls the model and returns the output.
         model: The model.
-        names: What the blocks add: `layers.0.added`, or the names of modules on branches.
-        most: How many subsets there may be, $2^n$ for $n$ names.
+        names: Outputs of the blocks, such as `layers.0.added`.
+        max_subsets: Maximum number of subsets, $2^n$ for $n$ names.
 
     Examples:
+        >>> from lawful.blocks import Residual
         >>> model = nn.Sequential(Residual(nn.Identity()), Residual(nn.Identity()))
         >>> subnetworks(lambda: model(torch.ones(1)), model, ["0.block", "1.block"]).flatten()
         tensor([1., 2., 2., 4.])
     """
-    if 2 ** len(names) > most:
-        raise ValueError(f"{len(names)} blocks have {2 ** len(names):,} subsets, more than most={most:,}: name fewer")
+    count = 2 ** len(names)
+    if count > max_subsets:
+        raise ValueError(f"{len(names)} blocks have {count:,} subsets, more than max_subsets={max_subsets:,}")
     outputs = []
-    for subset in range(2 ** len(names)):
-        off = [name for i, name in enumerate(names) if not subset >> i & 1]
-        with record(model, edit=dict.fromkeys(off, zero_ablation)):
+    for subset in range(count):
+        ablated = [name for i, name in enumerate(names) if not subset >> i & 1]
+        with patch(model, dict.fromkeys(ablated, zero_ablation)):
             outputs.append(run())
     return torch.stack(outputs)
 
 
 def path_terms(outputs: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
-    r"""Returns what each subset of blocks adds that no smaller one does: the term of the path through just these.
+    r"""Returns the interaction terms of subsets of blocks (Möbius transform of the outputs of `subnetworks`).
 
     $$T(S) = \sum_{R \subseteq S} (-1)^{|S| - |R|} F(R), \qquad \sum_S T(S) = F(\text{all})$$
 
-    The sum is exact for any blocks. Where the blocks are linear, $T(S)$ is the path through the blocks of $S$, each
-    once: $f_2 f_1 x$. Otherwise it is their interaction, a finite difference of that order.
+    For linear blocks, $T(S)$ is the path through the blocks of $S$, such as $f_2 f_1 x$. Otherwise it is their
+    interaction, a finite difference of order $|S|$. The sum is exact for any blocks.
 
     Reference:
         Harsanyi, *A Simplified Bargaining Model for the n-Person Cooperative Game*, 1963.
 
     Args:
-        outputs: $F(S)$ for every subset, as `subnetworks` counts them.
+        outputs: Outputs $F(S)$ of all subsets, from `subnetworks`.
 
     Examples:
         >>> path_terms(torch.tensor([1.0, 2.0, 2.0, 4.0]))
@@ -315,7 +256,7 @@ def path_terms(outputs: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
     """
     count = len(outputs)
     if count < 1 or count & (count - 1):
-        raise ValueError(f"the outputs of all 2^n subsets were wanted: got {count}")
+        raise ValueError(f"expected 2^n outputs, one per subset, got {count}")
     terms, step = outputs, 1
     while step < count:
         pairs = terms.unflatten(0, (-1, 2, step))
@@ -324,35 +265,13 @@ def path_terms(outputs: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
     return terms
 
 
-def _ensemble_claims() -> Iterator[Claim]:
-    """The laws that the ensemble of paths obeys."""
-    maps = [nn.Linear(3, 3, bias=False) for _ in range(3)]
-    curves = [nn.Sequential(nn.Linear(3, 3, bias=False), nn.Tanh()) for _ in range(3)]
-    linear, bent = (nn.Sequential(*map(Residual, blocks)) for blocks in (maps, curves))
-    names = ["0.block", "1.block", "2.block"]
-
-    def terms(x: Tensor, model: nn.Module) -> Tensor:
-        return path_terms(subnetworks(lambda: model(x), model, names))
-
-    def summed(x: Tensor) -> Tensor:
-        return terms(x, bent).sum(0)
-
-    def written(x: Tensor) -> Tensor:
-        return residual_paths(maps, x)
-
-    def interaction(x: Tensor) -> Tensor:
-        return terms(x, bent)[3]
-
-    def difference(x: Tensor) -> Tensor:
-        f, g, _ = curves
-        return g(x + f(x)) - g(x)
-
-    yield Claim(agreement(other=bent), summed, shape("b 3"), name="the terms add up to the model")
-    yield Claim(agreement(other=written), lambda x: terms(x, linear), shape("b 3"), name="linear blocks: paths")
-    yield Claim(agreement(other=difference), interaction, shape("b 3"), name="the term of two blocks")
-
-
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _path_expansion_claims()
-    yield from _ensemble_claims()
+    """Path contributions sum to the logits."""
+    model = attention_only_model(vocab_size=5, dim=4, norm=nn.LayerNorm)
+    logits = replace(agreement(other=lambda x: model(x)[..., 1, :]), cases=30)
+    for function in (path_expansion, paths_by_length):
+
+        def total(x: Tensor, function: Callable[..., LogitContributions] = function) -> Tensor:
+            return function(model, x, position=1).sum()
+
+        yield Claim(logits, total, tokens("b t:2..4", vocab_size=5), name=f"sum of {function.__name__}")

@@ -244,7 +244,9 @@ class _Recorder:
         weights = [f"{path}.{name}".lstrip(".") for path in self.known for name in ("scores", "pattern")]
 
         def may_match(pattern: str) -> bool:
-            if not _has_wildcard(pattern):  # a misspelled name may be one of them: its error then suggests the right one
+            if not _has_wildcard(
+                pattern
+            ):  # a misspelled name may be one of them: its error then suggests the right one
                 return pattern not in self.known and not pattern.endswith("input")
             return any(_matches(name, pattern) for name in weights)
 
@@ -488,7 +490,7 @@ def claims() -> Iterator[Claim]:
     """Recording does not change the output, and edits end with the block."""
     model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
 
-    def recorded(x: Tensor) -> Tensor:
+    def record_all(x: Tensor) -> Tensor:
         with record(model):
             return model(x)
 
@@ -497,12 +499,12 @@ def claims() -> Iterator[Claim]:
             model(x)
         return model(x)
 
-    def tapped(x: Tensor) -> Tensor:
+    def explicit_attention(x: Tensor) -> Tensor:
         return tapped_attention(x, x.flip(-1), x.roll(1, -2), is_causal=True)
 
     def fused(x: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(x, x.flip(-1), x.roll(1, -2), is_causal=True)
 
-    yield Claim(agreement(other=model), recorded, shape("b 3"), name="a recorded model")
+    yield Claim(agreement(other=model), record_all, shape("b 3"), name="a recorded model")
     yield Claim(agreement(other=model), after_patch, shape("b 3"), name="a model after a patch")
-    yield Claim(agreement(other=fused), tapped, shape("b 2 3 4"), name="tapped_attention")
+    yield Claim(agreement(other=fused), explicit_attention, shape("b 2 3 4"), name="tapped_attention")

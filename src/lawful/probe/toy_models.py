@@ -1,4 +1,4 @@
-"""Small models to look into: random ones, and one with an induction head put there by hand."""
+"""Small models to take apart: random attention-only models, and one with a hand-built induction head."""
 
 from __future__ import annotations
 
@@ -14,141 +14,115 @@ from lawful.laws import Claim, agreement, transformed
 from lawful.models.transformer import Decoder, TransformerExtras, decoder
 
 
-def unchanged(d: int) -> nn.Module:
-    """Makes a norm that does nothing, for a model that is to be taken apart without norms.
-
-    Args:
-        d: The width.
-
-    Examples:
-        >>> unchanged(4)
-        Identity()
-    """
+def _no_norm(dim: int) -> nn.Module:
     return nn.Identity()
 
 
-def attention_only(
+def attention_only_model(
     *,
-    vocab: int,
-    d: int,
-    depth: int = 2,
-    heads: int = 2,
-    context: int = 16,
-    norm: Callable[[int], nn.Module] = unchanged,
+    vocab_size: int,
+    dim: int,
+    num_layers: int = 2,
+    num_heads: int = 2,
+    context_length: int = 16,
+    norm: Callable[[int], nn.Module] = _no_norm,
     extras: TransformerExtras | None = None,
 ) -> Decoder:
-    """Makes a decoder of attention layers alone, with learned positions, biases and random weights.
+    """Builds a decoder of attention layers only, with learned positions, biases and random weights.
 
     Args:
-        vocab: The number of tokens.
-        d: The width.
-        depth: The number of layers.
-        heads: The number of heads of each.
-        context: The number of positions.
-        norm: Makes the norms.
+        vocab_size: Number of tokens.
+        dim: Width of the residual stream.
+        num_layers: Number of layers.
+        num_heads: Number of heads of each layer.
+        context_length: Maximum number of tokens.
+        norm: Factory for the norms, called with the width. Defaults to no norms.
         extras: Optional parts.
 
     Examples:
-        >>> attention_only(vocab=5, d=4)(torch.tensor([1, 2, 3])).shape
+        >>> attention_only_model(vocab_size=5, dim=4)(torch.tensor([1, 2, 3])).shape
         torch.Size([3, 5])
     """
     return decoder(
-        vocab_size=vocab,
-        dim=d,
-        num_layers=depth,
+        vocab_size=vocab_size,
+        dim=dim,
+        num_layers=num_layers,
         layer_pattern="s*",
-        attention=partial(MultiHeadAttention, num_heads=heads),
+        attention=partial(MultiHeadAttention, num_heads=num_heads),
         norm=norm,
-        positions=partial(LearnedPositions, context),
+        positions=partial(LearnedPositions, context_length),
         extras=TransformerExtras() if extras is None else extras,
         init=None,
     )
 
 
-def induction_model(*, vocab: int, context: int, sharpness: float = 40.0) -> Decoder:
-    r"""Makes a decoder of two attention layers that goes on with what came before: after `a b ... a` it says `b`.
+def induction_model(*, vocab_size: int, context_length: int, sharpness: float = 40.0) -> Decoder:
+    r"""Builds a two-layer attention-only decoder that completes repetitions: after `a b ... a` it predicts `b`.
 
-    The stream has a place each for the token, the token before, the answer, and the position. Head 0 of the first
-    layer looks at the position before and writes its token into the second place. Head 1 of the second looks for
-    positions where that equals its own token, and writes the token it finds there into the third. The other heads do
-    nothing.
+    The residual stream has a one-hot subspace each for the token, the previous token, the prediction and the position.
+    Head 0 of the first layer attends to the previous position and copies its token to the second subspace. Head 1 of
+    the second layer attends to positions whose previous token equals the current token, and copies their token to the
+    third subspace. The other heads output zero.
 
     Reference:
-        Olsson et al., *In-context Learning and Induction HeadSpec*, 2022.
+        Olsson et al., *In-context Learning and Induction Heads*, 2022.
 
     Args:
-        vocab: The number of tokens.
-        context: The number of positions.
-        sharpness: How sure the heads are: the lead of a score, before the softmax.
+        vocab_size: Number of tokens.
+        context_length: Maximum number of tokens.
+        sharpness: Score of the attended position, before the softmax.
 
     Examples:
-        >>> model = induction_model(vocab=5, context=8)
+        >>> model = induction_model(vocab_size=5, context_length=8)
         >>> model(torch.tensor([3, 1, 4, 3])).argmax(-1)[-1]
         tensor(1)
     """
-    n, size, d = context, max(context, vocab), context + 3 * vocab
-    token, before, answer = (slice(i * vocab, (i + 1) * vocab) for i in range(3))
-    place, matched = slice(3 * vocab, d), slice(size, size + vocab)
+    n, size, dim = context_length, max(context_length, vocab_size), context_length + 3 * vocab_size
+    token, previous, prediction = (slice(i * vocab_size, (i + 1) * vocab_size) for i in range(3))
+    position, matched = slice(3 * vocab_size, dim), slice(size, size + vocab_size)
     model = decoder(
-        vocab_size=vocab,
-        dim=d,
+        vocab_size=vocab_size,
+        dim=dim,
         num_layers=2,
         layer_pattern="s*",
-        attention=partial(MultiHeadAttention, heads=[HeadSpec(size, vocab, count=2)], bias=False),
-        norm=unchanged,
+        attention=partial(MultiHeadAttention, heads=[HeadSpec(size, vocab_size, count=2)], bias=False),
+        norm=_no_norm,
         positions=partial(LearnedPositions, n),
         init=None,
     )
-    one, scale = torch.eye(vocab), sharpness * size**0.5
+    one, scale = torch.eye(vocab_size), sharpness * size**0.5
     weights = {
         "embedding": [(slice(None), token, one)],
-        "positions": [(slice(None), place, torch.eye(n))],
-        "head": [(slice(None), answer, one)],
-        "layers.0.block.query": [(slice(n), place, scale * torch.ones(n - 1).diag(1))],
-        "layers.0.block.key": [(slice(n), place, torch.eye(n))],
-        "layers.0.block.value": [(slice(vocab), token, one)],
-        "layers.0.block.out": [(before, slice(vocab), one)],
+        "positions": [(slice(None), position, torch.eye(n))],
+        "head": [(slice(None), prediction, one)],
+        "layers.0.block.query": [(slice(n), position, scale * torch.ones(n - 1).diag(1))],
+        "layers.0.block.key": [(slice(n), position, torch.eye(n))],
+        "layers.0.block.value": [(slice(vocab_size), token, one)],
+        "layers.0.block.out": [(previous, slice(vocab_size), one)],
         "layers.1.block.query": [(matched, token, scale * one)],
         "layers.1.block.key": [
-            (matched, before, one),
-            (matched, place.start, -torch.ones(vocab)),
-        ],  # none before the first
-        "layers.1.block.value": [(slice(vocab, None), token, one)],
-        "layers.1.block.out": [(answer, slice(vocab, None), one)],
+            (matched, previous, one),
+            (matched, position.start, -torch.ones(vocab_size)),  # the first position has no previous token
+        ],
+        "layers.1.block.value": [(slice(vocab_size, None), token, one)],
+        "layers.1.block.out": [(prediction, slice(vocab_size, None), one)],
     }
     with torch.no_grad():
-        for name, parts in weights.items():
+        for name, blocks in weights.items():
             weight = model.get_parameter(f"{name}.weight").zero_()
-            for rows, columns, values in parts:
+            for rows, columns, values in blocks:
                 weight[rows, columns] = values
     return model
 
 
-def repeated(x: Tensor) -> Tensor:
-    """Makes of random numbers an order of all tokens, and writes it twice.
-
-    Args:
-        x: A number for each token.
-
-    Examples:
-        >>> repeated(torch.tensor([[0.3, 0.1, 0.2]]))
-        tensor([[1, 2, 0, 1, 2, 0]])
-    """
-    return x.argsort(-1).repeat(*[1] * (x.dim() - 1), 2)
-
-
 def claims() -> Iterator[Claim]:
-    """The laws that the induction model obeys."""
+    """An induction model predicts the next token of a repeated sequence."""
 
-    def said(x: Tensor) -> Tensor:
-        """The logit of the token that comes next, from the second time that the sequence is read."""
-        tokens = repeated(x)
-        return (
-            induction_model(vocab=4, context=8)
-            .to(x)(tokens)[..., 4:-1, :]
-            .gather(-1, tokens[..., 5:, None])
-            .squeeze(-1)
-        )
+    def next_token_logit(x: Tensor) -> Tensor:
+        """The logit of the right next token, in the repetition of a random permutation of the tokens."""
+        tokens = x.argsort(-1).repeat(*[1] * (x.dim() - 1), 2)
+        logits = induction_model(vocab_size=4, context_length=8).to(x)(tokens)
+        return logits[..., 4:-1, :].gather(-1, tokens[..., 5:, None]).squeeze(-1)
 
-    sure = agreement(other=lambda x: torch.ones_like(x[..., 1:]))
-    yield Claim(sure, said, transformed(torch.tanh, "b 4"), name="an induction model goes on with what it has read")
+    certain = agreement(other=lambda x: torch.ones_like(x[..., 1:]))
+    yield Claim(certain, next_token_logit, transformed(torch.tanh, "b 4"), name="induction_model")

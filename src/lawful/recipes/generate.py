@@ -183,7 +183,7 @@ def draw_samples(
         labels = None if index is None else torch.full((size,), index)
         parts.append(model.sample(size, seed, first=first, labels=labels, **options).cpu())
     x, levels = torch.cat(parts), spec.dequantizer
-    return x if levels is None else levels.quantized(x)
+    return x if levels is None else levels.quantize(x)
 
 
 def save_samples(x: Tensor, path: Path, spec: Any) -> None:
@@ -328,7 +328,7 @@ def score(run: Run | Path | str, data: str | Path, *, seed: int = 0, num_samples
         evaluations = sum(estimate.evaluations for estimate in estimates)
         nats = LogProbEstimate(values.mean(0), values.std(0) / math.sqrt(num_samples), evaluations)
     levels = spec.dequantizer
-    bits = None if levels is None else levels.bits_per_dimension(nats.value, math.prod(spec.shape))
+    bits = None if levels is None else levels.bits_per_dim(nats.value, math.prod(spec.shape))
     return ScoreTable(nats, bits, None, not has_density(model), rows, has_files)
 
 
@@ -421,7 +421,7 @@ def _read_image_for(loaded: LoadedModel, image: str | Path) -> Tensor:
         levels = spec.dequantizer
         if x.shape[1] != spec.shape[0]:
             x = x.mean(1, keepdim=True).expand(1, spec.shape[0], -1, -1)
-        x = x if levels is None else levels.quantized(levels.low + (levels.high - levels.low) * x)
+        x = x if levels is None else levels.quantize(levels.low + (levels.high - levels.low) * x)
     if x.shape[1:] != spec.shape or len(x) != 1:
         raise ValueError(f"expected one image of shape {spec.shape}, got {image} of shape {tuple(x.shape)}")
     return x

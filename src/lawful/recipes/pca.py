@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lawful._json import Config, Range, Tagged, whole
+from lawful._json import Config, Range, Tagged, require_int
 from lawful.data import ShuffledBatches
 from lawful.functions import pca_axes
 from lawful.inference.metrics.intervals import bootstrap
@@ -120,7 +120,7 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
         """Rebuilds the model of a run, without its weights."""
         spec = DataSpec.from_config(model_config)
         dim = math.prod(spec.shape)
-        components = whole(model_config.get("num_components"), 0, dim, where="model.num_components")
+        components = require_int(model_config.get("num_components"), 0, dim, where="model.num_components")
         if dim * components > MAX_PARAMETERS:
             raise ValueError(f"the model has {dim * components:,} weights, at most {MAX_PARAMETERS:,} are supported")
         return PCA(n_components=components, shape=spec.shape)

@@ -1,3 +1,5 @@
+"""Figures of attention, classification and training: they draw without warnings, with labels, reproducibly."""
+
 import numpy as np
 import pytest
 import torch
@@ -5,9 +7,10 @@ import torch
 from lawful.probe.figures import (
     as_svg,
     attention_pattern,
-    class_bars,
+    class_scores,
     confidence_along_rays,
-    confusion,
+    confusion_matrix,
+    contribution_bars,
     dead_unit_bars,
     decision_regions,
     double_descent,
@@ -15,8 +18,7 @@ from lawful.probe.figures import (
     head_grid,
     learning_curves,
     mistakes,
-    part_bars,
-    predicted_and_true,
+    predicted_vs_actual,
     reliability_diagram,
     save,
 )
@@ -38,23 +40,23 @@ FIGURES = {
         {"train": (range(500), 1 / np.arange(1, 501)), "validation": ([0, 400], [1, 0.5])}
     ),
     "one point": lambda: learning_curves({"train": ([0], [1.0])}, best=0),
-    "losses that end": lambda: learning_curves({"train": ([0, 1, 2], [1.0, np.nan, np.inf])}),
-    "confusion": lambda: confusion(torch.tensor([[8, 2], [0, 5]])),
-    "confusion, empty class": lambda: confusion([[8, 2, 0], [1, 3, 0], [0, 0, 0]], names=["a", "b", "$c_"]),
-    "confusion, one class": lambda: confusion([[3]]),
-    "confusion, many": lambda: confusion(np.eye(100)),
+    "non-finite losses": lambda: learning_curves({"train": ([0, 1, 2], [1.0, np.nan, np.inf])}),
+    "confusion": lambda: confusion_matrix(torch.tensor([[8, 2], [0, 5]])),
+    "confusion, empty class": lambda: confusion_matrix([[8, 2, 0], [1, 3, 0], [0, 0, 0]], names=["a", "b", "$c_"]),
+    "confusion, one class": lambda: confusion_matrix([[3]]),
+    "confusion, many": lambda: confusion_matrix(np.eye(100)),
     "reliability": lambda: reliability_diagram([BIN, {**BIN, "low": 0.9, "high": 1.0, "confidence": 0.99}], error=HALF),
     "reliability, one": lambda: reliability_diagram([BIN]),
-    "bars": lambda: class_bars([SCORES, EMPTY], names=["first", "a long name of a class"]),
-    "bars, one class": lambda: class_bars([SCORES]),
-    "bars, many": lambda: class_bars([SCORES] * 40),
+    "bars": lambda: class_scores([SCORES, EMPTY], names=["first", "a long name of a class"]),
+    "bars, one class": lambda: class_scores([SCORES]),
+    "bars, many": lambda: class_scores([SCORES] * 40),
     "mistakes": lambda: mistakes(IMAGES, P, [1, 1, 0, 0]),
     "mistakes, none": lambda: mistakes(IMAGES, P, P.argmax(1)),
     "mistakes, series": lambda: mistakes(IMAGES[:, :1], P, [1, 1, 0, 2]),
-    "mistakes, colours": lambda: mistakes(np.stack([IMAGES] * 3, 1), P, [1, 0, 0, 2]),
-    "regression": lambda: predicted_and_true(torch.arange(9.0), torch.arange(9.0) + 1, unit="m"),
-    "regression, several": lambda: predicted_and_true(np.ones((5, 2)), np.zeros((5, 2)), names=["a", "b"]),
-    "regression, one": lambda: predicted_and_true([1.0], [1.0]),
+    "mistakes, color": lambda: mistakes(np.stack([IMAGES] * 3, 1), P, [1, 0, 0, 2]),
+    "regression": lambda: predicted_vs_actual(torch.arange(9.0), torch.arange(9.0) + 1, unit="m"),
+    "regression, several": lambda: predicted_vs_actual(np.ones((5, 2)), np.zeros((5, 2)), names=["a", "b"]),
+    "regression, one": lambda: predicted_vs_actual([1.0], [1.0]),
     "regions": lambda: decision_regions(halves, torch.eye(2), [0, 1], points=9),
     "regions, empty class": lambda: decision_regions(halves, torch.eye(2), [1, 1], points=9),
     "regions, one class": lambda: decision_regions(
@@ -71,14 +73,14 @@ FIGURES = {
     "heads": lambda: head_grid({"layers.0": torch.rand(4), "layers.1": [0.5]}, title="induction"),
     "heads, signed": lambda: head_grid({"layers.0": [-1.0, 2.0]}),
     "heads, zero": lambda: head_grid({"layers.0": [0.0]}),
-    "parts": lambda: part_bars([f"embedding → {i}.0" for i in range(40)], torch.randn(40)),
-    "parts, one": lambda: part_bars(["bias"], [0.0]),
+    "parts": lambda: contribution_bars([f"embedding → {i}.0" for i in range(40)], torch.randn(40)),
+    "parts, one": lambda: contribution_bars(["bias"], [0.0]),
     "epochs, one": lambda: epoch_double_descent([1], [5], [[0.2]]),
 }
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_it_draws_without_warnings_and_names_its_axes(name, tmp_path):
+def test_draws_without_warnings_and_labels_its_axes(name, tmp_path):
     figure = FIGURES[name]()
     save(figure, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
@@ -88,7 +90,7 @@ def test_it_draws_without_warnings_and_names_its_axes(name, tmp_path):
             assert axes.get_xlabel() or "reliability" in name
 
 
-def test_the_same_data_give_the_same_file_without_a_date(tmp_path):
+def test_files_are_reproducible(tmp_path):
     text = as_svg(FIGURES["units"]())
     assert text == as_svg(FIGURES["units"]())
     assert "dc:date" not in text
@@ -99,22 +101,22 @@ def test_the_same_data_give_the_same_file_without_a_date(tmp_path):
     assert (tmp_path / "a.svg").read_text(encoding="utf-8") == text
 
 
-def test_names_are_drawn_as_they_stand():
-    figure = confusion([[1, 0], [0, 1]], names=["costs $5 or $x^", "猫 <b>&"])
+def test_names_are_not_interpreted():
+    figure = confusion_matrix([[1, 0], [0, 1]], names=["costs $5 or $x^", "猫 <b>&"])
     text = as_svg(figure)
     assert "<b>" not in text
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [r"costs \$5 or \$x^", "猫 <b>&"]
 
 
-def test_labels_say_what_is_drawn():
-    axes = confusion([[8, 2], [0, 5]], names=["cat", "dog"]).axes[0]
+def test_labels():
+    axes = confusion_matrix([[8, 2], [0, 5]], names=["cat", "dog"]).axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted class", "true class")
     assert [text.get_text() for text in axes.texts] == ["8", "2", "0", "5"]
     axes = FIGURES["mistakes"]().axes
     assert [a.get_title() for a in axes if a.get_title()] == [
-        "is 1\nsaid 0, 90 %",
-        "is 0\nsaid 1, 70 %",
-        "is 0\nsaid 1, 60 %",
+        "true 1\npredicted 0, 90 %",
+        "true 0\npredicted 1, 70 %",
+        "true 0\npredicted 1, 60 %",
     ]
     bars = FIGURES["bars"]().axes[0]
     assert [text.get_text() for text in bars.get_legend().get_texts()] == ["precision", "recall", "F1"]
@@ -122,7 +124,7 @@ def test_labels_say_what_is_drawn():
     assert FIGURES["curves"]().axes[0].get_yscale() == "log"
 
 
-def test_the_drawn_numbers_are_those_that_were_given():
+def test_drawn_values():
     figure = double_descent([1, 10], [[0.5, 0.1], [0.3, 0.1]], [0.6, 0.9], threshold=5)
     train, test, line = figure.axes[0].lines
     np.testing.assert_allclose(train.get_ydata(), [0.4, 0.1])
@@ -132,26 +134,26 @@ def test_the_drawn_numbers_are_those_that_were_given():
     np.testing.assert_allclose(image.get_array(), [[0.8, 0.2], [0, 1]])
 
 
-def test_errors_say_what_was_wanted_and_what_came(tmp_path):
+def test_invalid_arguments_raise(tmp_path):
     for draw, match in (
-        (lambda: learning_curves({}), "at least one curve was wanted: got none"),
-        (lambda: learning_curves({"a": ([1], [1, 2])}), "of 'a': got 1 and 2"),
-        (lambda: confusion([[1, 2]]), r"square matrix of counts was wanted: got shape \(1, 2\)"),
-        (lambda: confusion([[1]], names=["a", "b"]), "1 names were wanted: got 2"),
-        (lambda: class_bars([]), "at least one class was wanted"),
-        (lambda: reliability_diagram([]), "at least one bin was wanted"),
-        (lambda: dead_unit_bars({}), "at least one layer was wanted"),
+        (lambda: learning_curves({}), "at least one curve, got none"),
+        (lambda: learning_curves({"a": ([1], [1, 2])}), "of 'a', got 1 and 2"),
+        (lambda: confusion_matrix([[1, 2]]), r"square matrix of counts, got shape \(1, 2\)"),
+        (lambda: confusion_matrix([[1]], names=["a", "b"]), "expected 1 names, got 2"),
+        (lambda: class_scores([]), "at least one class"),
+        (lambda: reliability_diagram([]), "at least one bin"),
+        (lambda: dead_unit_bars({}), "at least one layer"),
         (lambda: mistakes(IMAGES, P, [0]), r"\(4, 8, 8\), \(4, 3\) and \(1,\)"),
         (lambda: mistakes(np.ones((1, 2, 3, 3)), [[0.4, 0.6]], [0]), r"one or three channels.* got shape \(2, 3, 3\)"),
-        (lambda: predicted_and_true([1.0], [1.0, 2.0]), r"got shapes \(1,\) and \(2,\)"),
-        (lambda: decision_regions(halves, torch.eye(3), [0, 1, 1]), r"rows of two numbers.* got \(3, 3\)"),
+        (lambda: predicted_vs_actual([1.0], [1.0, 2.0]), r"got \(1,\) and \(2,\)"),
+        (lambda: decision_regions(halves, torch.eye(3), [0, 1, 1]), r"x of shape \(n, 2\).* got \(3, 3\)"),
         (lambda: confidence_along_rays([1, 2], [[0.5]], classes=2), r"got \(1, 1\)"),
-        (lambda: double_descent([1, 2], [0.1], [0.1, 0.2]), r"a train error for each of 2 capacities"),
-        (lambda: epoch_double_descent([1], [2], [[0.1, 0.2]]), r"errors of shape \(1, 1\) were wanted: got \(1, 2\)"),
-        (lambda: attention_pattern([1.0]), r"shape \(heads, queries, keys\) was wanted: got \(1,\)"),
-        (lambda: head_grid({}), "the scores of its heads were wanted: got none"),
-        (lambda: part_bars(["a"], [1.0, 2.0]), r"got 1 names, numbers of shape \(2,\)"),
-        (lambda: save(FIGURES["units"](), tmp_path / "a.pdf"), r"ends in \.svg or \.png was wanted: got 'a\.pdf'"),
+        (lambda: double_descent([1, 2], [0.1], [0.1, 0.2]), "one train error per capacity"),
+        (lambda: epoch_double_descent([1], [2], [[0.1, 0.2]]), r"errors of shape \(1, 1\), got \(1, 2\)"),
+        (lambda: attention_pattern([1.0]), r"shape \(heads, queries, keys\), got \(1,\)"),
+        (lambda: head_grid({}), "scores for each layer, got none"),
+        (lambda: contribution_bars(["a"], [1.0, 2.0]), r"got 1 names and values \(2,\)"),
+        (lambda: save(FIGURES["units"](), tmp_path / "a.pdf"), r"end in \.svg or \.png, got 'a\.pdf'"),
     ):
         with pytest.raises(ValueError, match=match):
             draw()

@@ -1,3 +1,5 @@
+"""Figures of generative models."""
+
 import numpy as np
 import pytest
 import torch
@@ -6,30 +8,30 @@ from lawful.data import ring
 from lawful.probe import figures
 
 
-def test_every_sample_is_drawn_in_one_range():
+def test_samples_share_a_range():
     x = torch.rand(5, 1, 8, 8)
-    figure = figures.samples_grid(x, columns=3, titles="abcde", between=(0.0, 2.0))
+    figure = figures.sample_grid(x, columns=3, titles="abcde", value_range=(0.0, 2.0))
     shown = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title() for axes in shown] == list("abcde")
     assert all(axes.images[0].get_clim() == (0.0, 2.0) for axes in shown)
     assert np.allclose(shown[3].images[0].get_array(), x[3, 0])
 
 
-def test_colours_and_series_and_rows_are_drawn():
-    colours = figures.samples_grid(torch.rand(2, 3, 4, 5))
-    assert colours.axes[0].images[0].get_array().shape == (4, 5, 3)
+def test_color_images_series_and_rows():
+    images = figures.sample_grid(torch.rand(2, 3, 4, 5))
+    assert images.axes[0].images[0].get_array().shape == (4, 5, 3)
     for x, lines in ((torch.rand(2, 1, 9), 1), (torch.rand(2, 3, 9), 3), (torch.rand(2, 9), 1)):
-        assert len(figures.samples_grid(x).axes[1].lines) == lines
+        assert len(figures.sample_grid(x).axes[1].lines) == lines
 
 
-def test_rows_are_in_the_range_of_the_data():
+def test_reconstructions_share_the_range_of_the_data():
     data = torch.rand(3, 1, 4, 4)
-    figure = figures.reconstructions(data, 10 * data, names=("data", "rebuilt"))
-    assert [axes.get_ylabel() for axes in figure.axes] == ["data", "", "", "rebuilt", "", ""]
+    figure = figures.reconstructions(data, 10 * data, names=("data", "output"))
+    assert [axes.get_ylabel() for axes in figure.axes] == ["data", "", "", "output", "", ""]
     assert len({axes.images[0].get_clim() for axes in figure.axes}) == 1
 
 
-def test_codes_have_the_colour_of_their_label():
+def test_latents_have_the_color_of_their_label():
     z, labels = torch.randn(40, 3), torch.arange(40) % 10
     figure = figures.latent_map(z, labels=labels, names=[f"label {k}" for k in range(10)])
     drawn = figure.axes[0].collections
@@ -40,9 +42,9 @@ def test_codes_have_the_colour_of_their_label():
     assert figures.latent_map(z).axes[0].get_legend() is None
 
 
-def test_ways_begin_at_noise_and_end_at_samples():
+def test_trajectories_start_at_noise_and_end_at_samples():
     paths = torch.randn(4, 7, 2)
-    axes = figures.trajectories(paths, data=torch.randn(9, 2), shown=5).axes[0]
+    axes = figures.trajectories(paths, data=torch.randn(9, 2), max_paths=5).axes[0]
     assert len(axes.lines) == 5
     data, noise, samples = axes.collections
     assert len(data.get_offsets()) == 9
@@ -50,8 +52,8 @@ def test_ways_begin_at_noise_and_end_at_samples():
     assert np.allclose(samples.get_offsets(), paths[-1, :5])
 
 
-def test_arrows_point_along_the_score_and_fit_between_each_other():
-    target = ring().noised(1.0, 0.3)
+def test_arrows_point_along_the_score_and_do_not_overlap():
+    target = ring().with_noise(1.0, 0.3)
     figure = figures.score_field(
         lambda x: target.score(x.double()), log_prob=lambda x: target.log_prob(x.double()), arrows=7, low=-2, high=2
     )
@@ -65,7 +67,7 @@ def test_arrows_point_along_the_score_and_fit_between_each_other():
     assert figure.axes[0].images[0].get_array().shape == (200, 200)
 
 
-def test_the_density_is_where_the_points_are():
+def test_the_density_matches_the_points():
     target = ring()
     x = target.sample(500)
     figure = figures.point_clouds(x, x, names=("data", "samples"), log_prob=lambda y: target.log_prob(y.double()))
@@ -76,23 +78,23 @@ def test_the_density_is_where_the_points_are():
     assert np.linalg.norm(target.means.numpy() - place, axis=1).min() < 0.1
 
 
-def test_the_bottleneck_has_a_line_for_each_model_and_one_for_the_mean():
-    axes = figures.bottleneck({"PCA": [(1, 4.0), (2, 3.0)], "autoencoder": [(2, 2.5)]}, mean=5.0).axes[0]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["the mean", "PCA", "autoencoder"]
+def test_the_bottleneck_curve_has_a_line_per_model_and_one_for_the_mean():
+    axes = figures.bottleneck_curve({"PCA": [(1, 4.0), (2, 3.0)], "autoencoder": [(2, 2.5)]}, mean=5.0).axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["mean", "PCA", "autoencoder"]
 
 
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: figures.samples_grid(torch.rand(0, 1, 2, 2)), "at least one example"),
-        (lambda: figures.reconstructions(torch.rand(2, 4), torch.rand(3, 4), names="ab"), "rows of one shape"),
+        (lambda: figures.sample_grid(torch.rand(0, 1, 2, 2)), "at least one example"),
+        (lambda: figures.reconstructions(torch.rand(2, 4), torch.rand(3, 4), names="ab"), "rows of equal shape"),
         (lambda: figures.latent_map(torch.rand(3, 1)), "at least two coordinates"),
-        (lambda: figures.latent_map(torch.rand(3, 2), labels=[0, 1]), "a label for each code"),
-        (lambda: figures.trajectories(torch.rand(1, 3, 2)), "at least two steps"),
-        (lambda: figures.score_field(lambda x: x, low=1.0, high=0.0), "low below high"),
-        (lambda: figures.point_clouds(torch.rand(3, 2), names=()), "a name for each cloud"),
+        (lambda: figures.latent_map(torch.rand(3, 2), labels=[0, 1]), "one label per latent"),
+        (lambda: figures.trajectories(torch.rand(1, 3, 2)), r"steps >= 2"),
+        (lambda: figures.score_field(lambda x: x, low=1.0, high=0.0), "low < high"),
+        (lambda: figures.point_clouds(torch.rand(3, 2), names=()), "one name per cloud"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(draw, message):
+def test_invalid_arguments_raise(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()

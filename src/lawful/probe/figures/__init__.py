@@ -1,11 +1,12 @@
-"""Figures: plain data in, a matplotlib figure out."""
+"""Figures: functions from plain data to matplotlib figures."""
 
-from lawful.probe.figures.attention import attention_pattern, head_grid, part_bars
+from lawful.probe.figures._style import as_svg, save
+from lawful.probe.figures.attention import attention_pattern, contribution_bars, head_grid
 from lawful.probe.figures.classification import (
     adversarial_examples,
-    class_bars,
+    class_scores,
     confidence_along_rays,
-    confusion,
+    confusion_matrix,
     dead_unit_bars,
     decision_regions,
     mistakes,
@@ -13,43 +14,49 @@ from lawful.probe.figures.classification import (
     robustness_curve,
 )
 from lawful.probe.figures.generative import (
-    bottleneck,
+    bottleneck_curve,
     latent_map,
     point_clouds,
     reconstructions,
-    samples_grid,
+    sample_grid,
     score_field,
     trajectories,
 )
-from lawful.probe.figures.image_grid import Network, laid_out
-from lawful.probe.figures.style import as_svg, save
-from lawful.probe.figures.training import double_descent, epoch_double_descent, learning_curves, predicted_and_true
+from lawful.probe.figures.network import Network, network_diagram
+from lawful.probe.figures.training import (
+    double_descent,
+    epoch_double_descent,
+    forecast_band,
+    learning_curves,
+    predicted_vs_actual,
+)
 
 __all__ = [
     "Network",
     "adversarial_examples",
     "as_svg",
     "attention_pattern",
-    "bottleneck",
-    "class_bars",
+    "bottleneck_curve",
+    "class_scores",
     "confidence_along_rays",
-    "confusion",
+    "confusion_matrix",
+    "contribution_bars",
     "dead_unit_bars",
     "decision_regions",
     "double_descent",
     "epoch_double_descent",
+    "forecast_band",
     "head_grid",
-    "laid_out",
     "latent_map",
     "learning_curves",
     "mistakes",
-    "part_bars",
+    "network_diagram",
     "point_clouds",
-    "predicted_and_true",
+    "predicted_vs_actual",
     "reconstructions",
     "reliability_diagram",
     "robustness_curve",
-    "samples_grid",
+    "sample_grid",
     "save",
     "score_field",
     "trajectories",

@@ -1,7 +1,4 @@
-"""Generative models in pictures: samples, codes, what is rebuilt.
-
-Densities of the plane in pictures: points, the way from noise to data, the score.
-"""
+"""Figures of generative models: samples, latents, reconstructions, and densities of the plane."""
 
 from __future__ import annotations
 
@@ -12,81 +9,81 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lawful.probe.figures.classification import draw_example
-from lawful.probe.figures.style import (
+from lawful.probe.figures._style import (
     BLUE,
-    GREY,
+    GRAY,
     MARKERS,
     ORANGE,
     PALETTE,
     SEQUENTIAL,
     Numbers,
-    array,
-    drawing,
-    labelled,
-    names_of,
-    words,
+    label_axes,
+    labels_or_indices,
+    new_figure,
+    shorten_label,
+    to_numpy,
 )
+from lawful.probe.figures.classification import draw_example
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def samples_grid(
-    x: Numbers, *, titles: Sequence[object] = (), columns: int = 8, between: tuple[float, float] | None = None
+def sample_grid(
+    x: Numbers, *, titles: Sequence[object] = (), columns: int = 8, value_range: tuple[float, float] | None = None
 ) -> Figure:
-    """Draws examples side by side, images or series; all in one range of values.
+    """Draws a grid of images or series in a common range of values.
 
     Args:
-        x: The examples: (n, c, h, w) with one or three channels, (n, c, t), or (n, d).
-        titles: What stands above each, if anything.
-        columns: How many stand in a row.
-        between: The range, such as that of the data; by default that of the examples.
+        x: Examples: (n, c, h, w) with one or three channels, (n, c, t), or (n, d).
+        titles: Title of each example.
+        columns: Number of columns.
+        value_range: Range of values. Defaults to that of the examples.
 
     Examples:
         >>> import torch
-        >>> len(samples_grid(torch.rand(5, 1, 8, 8), columns=3).axes)
+        >>> len(sample_grid(torch.rand(5, 1, 8, 8), columns=3).axes)
         6
     """
-    x = array(x)
+    x = to_numpy(x)
     if x.ndim < 2 or not len(x):
-        raise ValueError(f"at least one example was wanted: got shape {x.shape}")
+        raise ValueError(f"expected at least one example, got shape {x.shape}")
     columns = max(1, min(columns, len(x)))
     rows = -(-len(x) // columns)
-    figure, places = drawing(rows, columns, size=(columns, (1.25 if titles else 1.0) * rows))
-    draw = _of_one_range(x, between)
+    figure, places = new_figure(rows, columns, size=(columns, (1.25 if titles else 1.0) * rows))
+    draw = _example_drawer(x, value_range)
     for axes in np.ravel(places):
         axes.set_axis_off()
     for i, (axes, one) in enumerate(zip(np.ravel(places), x, strict=False)):
         draw(axes, one)
         if titles:
-            axes.set_title(words(titles[i], most=14), fontsize=10)
+            axes.set_title(shorten_label(titles[i], max_length=14), fontsize=10)
     return figure
 
 
 def reconstructions(*rows: Numbers, names: Sequence[object]) -> Figure:
-    """Draws examples above what becomes of them: corrupted, rebuilt, completed; all in the range of the first row.
+    """Draws rows of examples, such as data, corrupted and reconstructed, in the range of the first row.
 
     Args:
-        rows: The examples, and what became of each, in the same order.
-        names: What each row is called.
+        rows: Examples, and versions of them in the same order.
+        names: Names of the rows.
 
     Examples:
         >>> import torch
-        >>> figure = reconstructions(torch.rand(4, 1, 8, 8), torch.rand(4, 1, 8, 8), names=("data", "rebuilt"))
+        >>> figure = reconstructions(torch.rand(4, 1, 8, 8), torch.rand(4, 1, 8, 8), names=("data", "output"))
         >>> figure.axes[4].get_ylabel()
-        'rebuilt'
+        'output'
     """
-    parts = [array(row) for row in rows]
+    parts = [to_numpy(row) for row in rows]
     if not parts or len({part.shape for part in parts}) != 1 or len(names) != len(parts):
         shapes = [part.shape for part in parts]
-        raise ValueError(f"rows of one shape, and a name each, were wanted: got {shapes} and {len(names)} names")
+        raise ValueError(f"expected rows of equal shape and a name for each, got {shapes} and {len(names)} names")
     n = len(parts[0])
-    figure, places = drawing(len(parts), n, size=(n + 0.6, 1.1 * len(parts)))
-    draw = _of_one_range(parts[0])
+    figure, places = new_figure(len(parts), n, size=(n + 0.6, 1.1 * len(parts)))
+    draw = _example_drawer(parts[0])
     for axes_of, part, name in zip(
-        np.reshape(places, (len(parts), n)), parts, names_of(names, len(parts)), strict=True
+        np.reshape(places, (len(parts), n)), parts, labels_or_indices(names, len(parts)), strict=True
     ):
         for axes, one in zip(axes_of, part, strict=True):
             draw(axes, one)
@@ -105,13 +102,13 @@ def latent_map(
     names: Sequence[object] | None = None,
     axes_names: tuple[str, str] = ("first coordinate", "second coordinate"),
 ) -> Figure:
-    """Draws codes as points of a plane, coloured and marked by label.
+    """Draws latents as points of the plane, with colors and markers by label.
 
     Args:
-        z: The codes; of longer ones the first two coordinates.
-        labels: The labels, if there are some.
-        names: What these are called.
-        axes_names: What the coordinates are.
+        z: Latents; the first two coordinates are drawn.
+        labels: Labels.
+        names: Names of the labels.
+        axes_names: Labels of the axes.
 
     Examples:
         >>> import torch
@@ -119,68 +116,77 @@ def latent_map(
         >>> [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
         ['a', 'b', 'c']
     """
-    z = plane(z)
-    figure, axes = drawing(size=(8.0, 6.5))
+    z = _to_plane(z)
+    figure, axes = new_figure(size=(8.0, 6.5))
     size = 20.0 if len(z) < 2000 else 6.0
     if labels is None:
         axes.scatter(*z.T, s=size, color=BLUE, alpha=0.6, linewidths=0)
     else:
-        number = array(labels).astype(int)
+        number = to_numpy(labels).astype(int)
         if len(number) != len(z):
-            raise ValueError(f"a label for each code was wanted: got {len(number)} and {len(z)}")
+            raise ValueError(f"expected one label per latent, got {len(number)} labels and {len(z)} latents")
         many = int(number.max()) + 1 if names is None else len(names)
-        for k, name in enumerate(names_of(names, many)):
+        for k, name in enumerate(labels_or_indices(names, many)):
             if len(here := z[number == k]):
-                axes.scatter(*here.T, s=size, alpha=0.7, linewidths=0.3, label=name, **_marked(k, many))
+                axes.scatter(*here.T, s=size, alpha=0.7, linewidths=0.3, label=name, **_label_style(k, many))
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=11)
-    labelled(axes, x=axes_names[0], y=axes_names[1])
+    label_axes(axes, x=axes_names[0], y=axes_names[1])
     return figure
 
 
-def bottleneck(errors: dict[str, Sequence[tuple[int, float]]], *, mean: float, unit: str = "squared error") -> Figure:
-    """Draws the error of what is rebuilt against the number of units that the code has.
+def bottleneck_curve(
+    errors: dict[str, Sequence[tuple[int, float]]], *, mean: float, unit: str = "squared error"
+) -> Figure:
+    """Draws the reconstruction error against the latent dimension.
 
     Args:
-        errors: For each model, numbers of units and errors.
-        mean: The error of a code without units: of always saying the mean.
-        unit: What an error is.
+        errors: Pairs of latent dimension and error, by model.
+        mean: Error of predicting the mean.
+        unit: Label of the error.
 
     Examples:
-        >>> figure = bottleneck({"PCA": [(1, 4.0), (2, 2.0)]}, mean=5.0)
+        >>> figure = bottleneck_curve({"PCA": [(1, 4.0), (2, 2.0)]}, mean=5.0)
         >>> figure.axes[0].get_xlabel()
-        'units of the code'
+        'latent dimension'
     """
-    figure, axes = drawing()
-    axes.axhline(mean, color=GREY, linestyle=":", label="the mean")
+    figure, axes = new_figure()
+    axes.axhline(mean, color=GRAY, linestyle=":", label="mean")
     for i, (name, points) in enumerate(errors.items()):
-        axes.plot(*zip(*points, strict=True), color=PALETTE[i % 8], marker=MARKERS[i % 8], label=words(name, most=40))
+        axes.plot(
+            *zip(*points, strict=True),
+            color=PALETTE[i % 8],
+            marker=MARKERS[i % 8],
+            label=shorten_label(name, max_length=40),
+        )
     axes.set_xscale("log", base=2)
     units = sorted({k for points in errors.values() for k, _ in points})
     axes.set_xticks(units, [str(k) for k in units])
     axes.set_ylim(bottom=0)
-    labelled(axes, x="units of the code", y=unit)
+    label_axes(axes, x="latent dimension", y=unit)
     axes.legend(frameon=False, fontsize=11)
     return figure
 
 
-def plane(x: Numbers) -> np.ndarray:
-    """Points of the plane: the first two coordinates."""
-    found = array(x)
-    if found.ndim != 2 or found.shape[1] < 2 or not len(found):
-        raise ValueError(f"points with at least two coordinates were wanted: got shape {found.shape}")
-    return found[:, :2]
+def _to_plane(x: Numbers) -> np.ndarray:
+    """Returns the first two coordinates."""
+    points = to_numpy(x)
+    if points.ndim != 2 or points.shape[1] < 2 or not len(points):
+        raise ValueError(f"expected points with at least two coordinates, got shape {points.shape}")
+    return points[:, :2]
 
 
-def _marked(k: int, many: int) -> dict[str, Any]:
-    """A colour and a marker of a label: after eight of each, colours are paired with other markers."""
-    turn = k // len(PALETTE)
-    style = {"color": PALETTE[k % len(PALETTE)], "marker": MARKERS[(k + turn) % len(MARKERS)]}
-    return {**style, "edgecolors": "black" if many > len(PALETTE) and turn else "none"}
+def _label_style(k: int, many: int) -> dict[str, Any]:
+    """Returns the color and marker of a label; after eight labels, colors repeat with other markers."""
+    cycle = k // len(PALETTE)
+    style = {"color": PALETTE[k % len(PALETTE)], "marker": MARKERS[(k + cycle) % len(MARKERS)]}
+    return {**style, "edgecolors": "black" if many > len(PALETTE) and cycle else "none"}
 
 
-def _of_one_range(x: np.ndarray, between: tuple[float, float] | None = None) -> Callable[[Axes, np.ndarray], None]:
-    """What draws one example in the range of all of them: an image, a series, or a row as bars."""
-    low, high = (float(np.nanmin(x)), float(np.nanmax(x))) if between is None else between
+def _example_drawer(
+    x: np.ndarray, value_range: tuple[float, float] | None = None
+) -> Callable[[Axes, np.ndarray], None]:
+    """Returns a function that draws an example in the range of all of them."""
+    low, high = (float(np.nanmin(x)), float(np.nanmax(x))) if value_range is None else value_range
     high = high if high > low else low + 1.0
 
     def draw(axes: Axes, one: np.ndarray) -> None:
@@ -197,120 +203,122 @@ def _of_one_range(x: np.ndarray, between: tuple[float, float] | None = None) -> 
     return draw
 
 
-Field = Callable[[Tensor], Tensor]
+_Field = Callable[[Tensor], Tensor]
 
 
-def trajectories(paths: Numbers, *, data: Numbers | None = None, shown: int = 60) -> Figure:
-    """Draws the ways of samples through the plane, from noise (hollow) to where they end (full).
+def trajectories(paths: Numbers, *, data: Numbers | None = None, max_paths: int = 60) -> Figure:
+    """Draws the trajectories of samples in the plane, from noise (hollow) to samples (filled).
 
     Args:
-        paths: Where each sample is at each step: (steps, n, 2).
-        data: Points of the data, drawn below.
-        shown: How many ways are drawn.
+        paths: Positions of the samples at each step: (steps, n, 2).
+        data: Data points, drawn in the background.
+        max_paths: Maximum number of trajectories.
 
     Examples:
         >>> trajectories(torch.randn(4, 3, 2)).axes[0].get_xlabel()
         'x₁'
     """
-    paths = array(paths)
+    paths = to_numpy(paths)
     if paths.ndim != 3 or paths.shape[2] != 2 or len(paths) < 2:
-        raise ValueError(f"at least two steps of points of the plane were wanted: got shape {paths.shape}")
-    figure, axes = drawing(size=(7.0, 6.5))
+        raise ValueError(f"expected paths of shape (steps >= 2, n, 2), got {paths.shape}")
+    figure, axes = new_figure(size=(7.0, 6.5))
     if data is not None:
-        axes.scatter(*plane(data)[:5000].T, s=3, color=GREY, alpha=0.3, linewidths=0, label="data")
-    for path in paths[:, :shown].transpose(1, 0, 2):
+        axes.scatter(*_to_plane(data)[:5000].T, s=3, color=GRAY, alpha=0.3, linewidths=0, label="data")
+    for path in paths[:, :max_paths].transpose(1, 0, 2):
         axes.plot(*path.T, color=BLUE, linewidth=0.8, alpha=0.5)
-    axes.scatter(*paths[0, :shown].T, s=18, facecolors="white", edgecolors=BLUE, label="noise", zorder=3)
-    axes.scatter(*paths[-1, :shown].T, s=18, color=ORANGE, edgecolors="black", linewidths=0.5, label="sample", zorder=4)
-    labelled(axes, x="x₁", y="x₂")
+    axes.scatter(*paths[0, :max_paths].T, s=18, facecolors="white", edgecolors=BLUE, label="noise", zorder=3)
+    axes.scatter(
+        *paths[-1, :max_paths].T, s=18, color=ORANGE, edgecolors="black", linewidths=0.5, label="sample", zorder=4
+    )
+    label_axes(axes, x="x₁", y="x₂")
     axes.set_aspect("equal", adjustable="datalim")
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=11)
     return figure
 
 
 def score_field(
-    score: Field,
+    score: _Field,
     *,
-    log_prob: Field | None = None,
+    log_prob: _Field | None = None,
     low: float = -3.0,
     high: float = 3.0,
     arrows: int = 24,
     title: str = "",
 ) -> Figure:
-    """Draws the gradient of a log-density as arrows of the plane, above the density where it is known.
+    """Draws the score (gradient of a log-density) as arrows, over the density if it is given.
 
-    Long arrows are drawn shorter, as the root of their length: directions stay, and the short ones are seen.
+    The length of an arrow is the square root of the norm, so that small ones are visible.
 
     Args:
-        score: The gradient at points, from (n, 2) to (n, 2).
-        log_prob: The log-density of points, from (n, 2) to (n).
-        low: Where the plane begins, along both axes.
-        high: Where it ends.
-        arrows: How many there are along each side.
-        title: What stands above.
+        score: Maps points (n, 2) to scores (n, 2).
+        log_prob: Maps points (n, 2) to log-densities (n,).
+        low: Lower end of both axes.
+        high: Upper end of both axes.
+        arrows: Number of arrows along each axis.
+        title: Title.
 
     Examples:
         >>> score_field(lambda x: -x, log_prob=lambda x: -x.square().sum(-1) / 2, arrows=5).axes[0].get_ylabel()
         'x₂'
     """
     if not low < high or arrows < 2:
-        raise ValueError(f"low below high, and at least 2 arrows, were wanted: got {low}, {high} and {arrows}")
-    figure, axes = drawing(size=(7.0, 6.5))
+        raise ValueError(f"expected low < high and arrows >= 2, got {low}, {high} and {arrows}")
+    figure, axes = new_figure(size=(7.0, 6.5))
     if log_prob is not None:
         axes.imshow(
-            np.exp(_over(log_prob, low, high, 200).reshape(200, 200)),
+            np.exp(_evaluate_on_grid(log_prob, low, high, 200).reshape(200, 200)),
             origin="lower",
             extent=(low, high, low, high),
             cmap="Greys",
             alpha=0.7,
         )
     side = np.linspace(low, high, arrows)
-    field = _over(score, low, high, arrows).reshape(arrows * arrows, 2)
+    field = _evaluate_on_grid(score, low, high, arrows).reshape(arrows * arrows, 2)
     length = np.linalg.norm(field, axis=1, keepdims=True)
     drawn = field / np.sqrt(np.maximum(length, 1e-12))
     drawn *= (high - low) / arrows / (np.sqrt(length).max() or 1.0)
     here = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     axes.quiver(*here.T, *drawn.T, color=BLUE, angles="xy", scale_units="xy", scale=1.0, width=0.0025)
-    labelled(axes, x="x₁", y="x₂", title=title)
+    label_axes(axes, x="x₁", y="x₂", title=title)
     axes.set_aspect("equal")
     return figure
 
 
-def point_clouds(*clouds: Numbers, names: Sequence[object], log_prob: Field | None = None) -> Figure:
-    """Draws points of the plane side by side in one frame, such as data and samples, and the density of a model.
+def point_clouds(*clouds: Numbers, names: Sequence[object], log_prob: _Field | None = None) -> Figure:
+    """Draws point clouds of the plane side by side, such as data and samples, and a density.
 
     Args:
-        clouds: The points, (n, 2) each.
-        names: What each cloud is.
-        log_prob: A log-density, drawn last.
+        clouds: Points of shape (n, 2).
+        names: Names of the clouds.
+        log_prob: Log-density, drawn in the last panel.
 
     Examples:
         >>> figure = point_clouds(torch.randn(9, 2), torch.randn(9, 2), names=("data", "samples"))
         >>> [axes.get_title() for axes in figure.axes]
         ['data', 'samples']
     """
-    parts = [plane(cloud) for cloud in clouds]
+    parts = [_to_plane(cloud) for cloud in clouds]
     if len(names) != len(parts) or not parts:
-        raise ValueError(f"a name for each cloud was wanted: got {len(names)} and {len(parts)}")
+        raise ValueError(f"expected one name per cloud, got {len(names)} names and {len(parts)} clouds")
     low, high = parts[0].min(), parts[0].max()
     low, high = low - 0.1 * (high - low), high + 0.1 * (high - low)
     panels = len(parts) + (log_prob is not None)
-    figure, places = drawing(1, panels, size=(4.2 * panels, 4.4))
-    for axes, part, name in zip(np.atleast_1d(places), parts, names_of(names, len(parts)), strict=False):
+    figure, places = new_figure(1, panels, size=(4.2 * panels, 4.4))
+    for axes, part, name in zip(np.atleast_1d(places), parts, labels_or_indices(names, len(parts)), strict=False):
         axes.scatter(*part[:5000].T, s=4, color=BLUE, alpha=0.4, linewidths=0)
-        labelled(axes, x="x₁", y="x₂", title=name)
+        label_axes(axes, x="x₁", y="x₂", title=name)
     if log_prob is not None:
-        axes, p = np.atleast_1d(places)[-1], np.exp(_over(log_prob, low, high, 200).reshape(200, 200))
+        axes, p = np.atleast_1d(places)[-1], np.exp(_evaluate_on_grid(log_prob, low, high, 200).reshape(200, 200))
         axes.imshow(p, origin="lower", extent=(low, high, low, high), cmap=SEQUENTIAL)
-        labelled(axes, x="x₁", y="x₂", title="density of the model")
+        label_axes(axes, x="x₁", y="x₂", title="model density")
     for axes in np.atleast_1d(places):
         axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     return figure
 
 
-def _over(field: Field, low: float, high: float, points: int) -> np.ndarray:
-    """The values of a function on a grid of the plane."""
+def _evaluate_on_grid(field: _Field, low: float, high: float, points: int) -> np.ndarray:
+    """Evaluates a function on a grid of the plane."""
     side = torch.linspace(low, high, points)
     grid = torch.stack(torch.meshgrid(side, side, indexing="xy"), dim=-1).reshape(-1, 2)
     with torch.no_grad():
-        return array(torch.cat([field(part) for part in grid.split(4096)]))
+        return to_numpy(torch.cat([field(part) for part in grid.split(4096)]))

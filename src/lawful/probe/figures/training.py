@@ -1,9 +1,4 @@
-"""Learning curves: how a figure changes while a model trains.
-
-A regression against the truth, and what it leaves.
-A forecast: what was, what may come, and what came.
-Double descent: the test error that rises where a model just fits the data, and falls again.
-"""
+"""Learning curves, regression and forecast plots, and double descent."""
 
 from __future__ import annotations
 
@@ -13,42 +8,42 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lawful.probe.figures.style import (
+from lawful.probe.figures._style import (
     BLUE,
-    GREY,
+    GRAY,
     MARKERS,
     ORANGE,
     PALETTE,
     SEQUENTIAL,
     VERMILION,
     Numbers,
-    array,
-    drawing,
-    labelled,
-    names_of,
-    words,
+    label_axes,
+    labels_or_indices,
+    new_figure,
+    shorten_label,
+    to_numpy,
 )
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-DASHES = ("-", "--", "-.", ":")
+_DASHES = ("-", "--", "-.", ":")
 
 
 def learning_curves(
     curves: Mapping[str, tuple[Numbers, Numbers]], *, y: str = "loss", x: str = "step", best: float | None = None
 ) -> Figure:
-    """Draws curves over the steps of training; where train and validation part, the model begins to overfit.
+    """Draws learning curves. Overfitting starts where train and validation diverge.
 
-    Positive values that span more than a factor of 30 are drawn on a logarithmic scale. A curve with many points is
-    drawn faint, with its moving average on top.
+    The scale is logarithmic if positive values span more than a factor of 30. Long curves are drawn faint, with their
+    moving average on top.
 
     Args:
-        curves: The steps and the values of each curve, by its name: `train`, `validation`.
-        y: What the values are, with their unit.
-        x: What the steps are.
-        best: The step whose weights are kept.
+        curves: Steps and values of each curve, by name, such as `train` and `validation`.
+        y: Label of the values, with their unit.
+        x: Label of the steps.
+        best: Step of the best weights.
 
     Examples:
         >>> figure = learning_curves({"train": ([0, 1, 2], [3.0, 2.0, 1.0]), "validation": ([0, 2], [3.0, 2.0])})
@@ -56,94 +51,94 @@ def learning_curves(
         ('step', 'loss')
     """
     if not curves:
-        raise ValueError("at least one curve was wanted: got none")
-    figure, axes = drawing()
-    drawn = {name: (array(steps), array(values)) for name, (steps, values) in curves.items()}
-    styles = zip(cycle(PALETTE), cycle(DASHES), cycle(MARKERS))
-    for (name, (steps, values)), (colour, dash, marker) in zip(drawn.items(), styles, strict=False):
+        raise ValueError("expected at least one curve, got none")
+    figure, axes = new_figure()
+    arrays = {name: (to_numpy(steps), to_numpy(values)) for name, (steps, values) in curves.items()}
+    styles = zip(cycle(PALETTE), cycle(_DASHES), cycle(MARKERS))
+    for (name, (steps, values)), (color, dash, marker) in zip(arrays.items(), styles, strict=False):
         if len(steps) != len(values):
-            raise ValueError(f"as many steps as values were wanted of {name!r}: got {len(steps)} and {len(values)}")
+            raise ValueError(f"expected one value per step of {name!r}, got {len(steps)} and {len(values)}")
         if len(steps) > 200:
-            axes.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)
+            axes.plot(steps, values, color=color, alpha=0.25, linewidth=0.8)
             steps, values = _smooth(steps, values)
         few = {"marker": marker, "markersize": 4} if len(steps) < 40 else {}
-        axes.plot(steps, values, color=colour, linestyle=dash, linewidth=2, label=words(name, most=40), **few)
-    everything = np.concatenate([values for _, values in drawn.values()])
-    seen = everything[np.isfinite(everything)]
-    if len(seen) and seen.min() > 0 and seen.max() > 30 * seen.min():
+        axes.plot(
+            steps, values, color=color, linestyle=dash, linewidth=2, label=shorten_label(name, max_length=40), **few
+        )
+    all_values = np.concatenate([values for _, values in arrays.values()])
+    finite = all_values[np.isfinite(all_values)]
+    if len(finite) and finite.min() > 0 and finite.max() > 30 * finite.min():
         axes.set_yscale("log")
     if best is not None:
-        axes.axvline(best, color=GREY, linestyle=":", linewidth=1.5, label="weights that are kept")
-    labelled(axes, x=x, y=y)
+        axes.axvline(best, color=GRAY, linestyle=":", linewidth=1.5, label="best weights")
+    label_axes(axes, x=x, y=y)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=11, frameon=False)
     return figure
 
 
 def _smooth(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean over a window of a fiftieth of the points, at its middle."""
+    """Returns the moving average over a window of 1/50 of the points."""
     width = len(values) // 50 + 1
     kernel = np.ones(width) / width
     return np.convolve(steps, kernel, mode="valid"), np.convolve(values, kernel, mode="valid")
 
 
-def predicted_and_true(y: Numbers, target: Numbers, *, unit: str = "", names: list[str] | None = None) -> Figure:
-    """Draws predictions over the truth, and the residuals over the predictions.
-
-    Residuals without a pattern are noise; a bow or a fan is something that the model has not learnt.
+def predicted_vs_actual(y: Numbers, target: Numbers, *, unit: str = "", names: list[str] | None = None) -> Figure:
+    """Draws predictions against targets, and residuals against predictions.
 
     Args:
-        y: The predictions, of one target or of several.
-        target: The truth.
-        unit: The unit of the targets.
-        names: The names of the targets.
+        y: Predictions, of one target or several.
+        target: Targets.
+        unit: Unit of the targets.
+        names: Names of the targets.
 
     Examples:
-        >>> figure = predicted_and_true([1.0, 2.0], [1.5, 2.0], unit="kg")
+        >>> figure = predicted_vs_actual([1.0, 2.0], [1.5, 2.0], unit="kg")
         >>> [axes.get_xlabel() for axes in figure.axes]
-        ['true value [kg]', 'predicted value [kg]']
+        ['actual value [kg]', 'predicted value [kg]']
     """
-    said, true = array(y), array(target)
-    if said.shape != true.shape or not said.size:
-        raise ValueError(f"as many predictions as targets were wanted: got shapes {said.shape} and {true.shape}")
-    said, true = said.reshape(len(said), -1), true.reshape(len(true), -1)
-    names, suffix = names_of(names, said.shape[1]), f" [{unit}]" if unit else ""
-    figure, (left, right) = drawing(1, 2, size=(10.0, 5.0))
-    look = {"s": 14, "alpha": float(np.clip(60 / np.sqrt(said.size), 0.15, 0.8)), "linewidths": 0}
+    predicted, actual = to_numpy(y), to_numpy(target)
+    if predicted.shape != actual.shape or not predicted.size:
+        raise ValueError(f"expected predictions and targets of equal shape, got {predicted.shape} and {actual.shape}")
+    predicted, actual = predicted.reshape(len(predicted), -1), actual.reshape(len(actual), -1)
+    names, suffix = labels_or_indices(names, predicted.shape[1]), f" [{unit}]" if unit else ""
+    figure, (left, right) = new_figure(1, 2, size=(10.0, 5.0))
+    look = {"s": 14, "alpha": float(np.clip(60 / np.sqrt(predicted.size), 0.15, 0.8)), "linewidths": 0}
     for i, name in enumerate(names):
         style = {**look, "color": PALETTE[i % len(PALETTE)], "marker": MARKERS[i % len(MARKERS)]}
-        left.scatter(true[:, i], said[:, i], label=name, **style)
-        right.scatter(said[:, i], said[:, i] - true[:, i], **style)
-    ends = [min(true.min(), said.min()), max(true.max(), said.max())]
-    left.plot(ends, ends, color=GREY, linestyle="--", linewidth=1.5, zorder=0)
-    right.axhline(0, color=GREY, linestyle="--", linewidth=1.5, zorder=0)
-    labelled(left, x=f"true value{suffix}", y=f"predicted value{suffix}")
-    labelled(right, x=f"predicted value{suffix}", y=f"residual: predicted less true{suffix}")
+        left.scatter(actual[:, i], predicted[:, i], label=name, **style)
+        right.scatter(predicted[:, i], predicted[:, i] - actual[:, i], **style)
+    ends = [min(actual.min(), predicted.min()), max(actual.max(), predicted.max())]
+    left.plot(ends, ends, color=GRAY, linestyle="--", linewidth=1.5, zorder=0)
+    right.axhline(0, color=GRAY, linestyle="--", linewidth=1.5, zorder=0)
+    label_axes(left, x=f"actual value{suffix}", y=f"predicted value{suffix}")
+    label_axes(right, x=f"predicted value{suffix}", y=f"residual{suffix}")
     if len(names) > 1:
         left.legend(fontsize=11, frameon=False)
     return figure
 
 
 def forecast_band(history: Numbers, quantiles: tuple[Numbers, Numbers, Numbers], *, truth: Numbers) -> Figure:
-    """Draws the end of a series, the median of its forecast with a band around it, and what came.
+    """Draws a forecast: the end of the series, median, quantile band, and the actual values.
 
     Args:
-        history: The values that were read.
-        quantiles: The low quantile, the median and the high one of each value after them.
-        truth: The values after them.
+        history: Values before the forecast.
+        quantiles: Quantiles 0.1, 0.5 and 0.9 of each forecast value.
+        truth: Actual values.
 
     Examples:
         >>> forecast_band([1, 2, 3], ([3, 3], [4, 5], [5, 7]), truth=[4, 6]).axes[0].get_xlabel()
         'step'
     """
-    figure, axes = drawing()
-    past, (low, median, high), after = array(history), map(array, quantiles), array(truth)
+    figure, axes = new_figure()
+    past, (low, median, high), actual = to_numpy(history), map(to_numpy, quantiles), to_numpy(truth)
     ahead = np.arange(1, len(median) + 1)
-    axes.plot(np.arange(1 - len(past), 1), past, color=GREY, marker=".", label="read")
+    axes.plot(np.arange(1 - len(past), 1), past, color=GRAY, marker=".", label="history")
     axes.fill_between(ahead, low, high, color=BLUE, alpha=0.25, label="quantiles 0.1 to 0.9")
     axes.plot(ahead, median, color=BLUE, marker="o", label="median")
-    axes.plot(ahead, after, color=ORANGE, marker="D", linestyle="--", label="what came")
-    labelled(axes, x="step", y="value")
+    axes.plot(ahead, actual, color=ORANGE, marker="D", linestyle="--", label="actual")
+    label_axes(axes, x="step", y="value")
     axes.legend(frameon=False)
     return figure
 
@@ -157,35 +152,35 @@ def double_descent(
     x: str = "parameters",
     y: str = "error",
 ) -> Figure:
-    """Draws the errors over the capacity of the model, with the band between the seeds if there are several.
+    """Draws train and test error against the capacity of the model, with a band over seeds.
 
     Args:
-        capacity: The capacities of the models.
-        train: Their training errors, or a row of them for each seed.
-        test: Their test errors, likewise.
-        threshold: The capacity from which on the training data are fitted exactly.
-        x: What the capacities are.
-        y: What the errors are, with their unit.
+        capacity: Capacities of the models.
+        train: Training errors, or one row per seed.
+        test: Test errors, or one row per seed.
+        threshold: Interpolation threshold: smallest capacity that fits the training data exactly.
+        x: Label of the capacities.
+        y: Label of the errors, with their unit.
 
     Examples:
         >>> figure = double_descent([1, 10, 100], [0.5, 0.1, 0.0], [0.6, 0.9, 0.4], threshold=20)
         >>> [line.get_label() for line in figure.axes[0].lines]
-        ['train', 'test', 'fits the training data']
+        ['train', 'test', 'interpolation threshold']
     """
-    size = array(capacity)
-    figure, axes = drawing()
-    for name, errors, colour, dash in (("train", train, BLUE, "--"), ("test", test, VERMILION, "-")):
-        rows = np.atleast_2d(array(errors))
+    size = to_numpy(capacity)
+    figure, axes = new_figure()
+    for name, errors, color, dash in (("train", train, BLUE, "--"), ("test", test, VERMILION, "-")):
+        rows = np.atleast_2d(to_numpy(errors))
         if rows.shape[1] != len(size) or not rows.size:
-            raise ValueError(f"a {name} error for each of {len(size)} capacities was wanted: got {rows.shape}")
+            raise ValueError(f"expected one {name} error per capacity, {len(size)}, got shape {rows.shape}")
         if len(rows) > 1:
-            axes.fill_between(size, rows.min(0), rows.max(0), color=colour, alpha=0.2, linewidth=0)
-        axes.plot(size, rows.mean(0), color=colour, linestyle=dash, marker="o", markersize=4, linewidth=2, label=name)
+            axes.fill_between(size, rows.min(0), rows.max(0), color=color, alpha=0.2, linewidth=0)
+        axes.plot(size, rows.mean(0), color=color, linestyle=dash, marker="o", markersize=4, linewidth=2, label=name)
     if threshold is not None:
-        axes.axvline(threshold, color=GREY, linestyle=":", linewidth=2, label="fits the training data")
+        axes.axvline(threshold, color=GRAY, linestyle=":", linewidth=2, label="interpolation threshold")
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
-    labelled(axes, x=x, y=y)
+    label_axes(axes, x=x, y=y)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=11, frameon=False)
     return figure
@@ -200,15 +195,15 @@ def epoch_double_descent(
     y: str = "parameters",
     error: str = "test error",
 ) -> Figure:
-    """Draws the test error over the epochs, as a curve for each capacity and as a map of both.
+    """Draws the test error against epochs, as curves and as a map of epochs and capacities.
 
     Args:
-        epochs: The epochs, from 1 on.
-        capacity: The capacities of the models.
-        test: The test errors, a row for each capacity.
-        x: What the epochs are.
-        y: What the capacities are.
-        error: What the errors are, with their unit.
+        epochs: Epochs, from 1.
+        capacity: Capacities of the models.
+        test: Test errors, one row per capacity.
+        x: Label of the epochs.
+        y: Label of the capacities.
+        error: Label of the errors, with their unit.
 
     Examples:
         >>> figure = epoch_double_descent([1, 10], [5, 50], [[0.5, 0.3], [0.6, 0.2]])
@@ -217,30 +212,30 @@ def epoch_double_descent(
     """
     from matplotlib import colormaps
 
-    times, size, errors = array(epochs), array(capacity), array(test)
+    times, size, errors = to_numpy(epochs), to_numpy(capacity), to_numpy(test)
     if errors.shape != (len(size), len(times)) or not errors.size:
-        raise ValueError(f"errors of shape {(len(size), len(times))} were wanted: got {errors.shape}")
-    figure, (left, right) = drawing(1, 2, size=(11.0, 5.0))
+        raise ValueError(f"expected errors of shape {(len(size), len(times))}, got {errors.shape}")
+    figure, (left, right) = new_figure(1, 2, size=(11.0, 5.0))
     shown = np.unique(np.linspace(0, len(size) - 1, 6).round().astype(int))
     for i in shown:
-        colour = colormaps[SEQUENTIAL](0.9 * i / max(1, len(size) - 1))
-        left.plot(times, errors[i], color=colour, linewidth=2, label=f"{size[i]:,.0f}")
+        color = colormaps[SEQUENTIAL](0.9 * i / max(1, len(size) - 1))
+        left.plot(times, errors[i], color=color, linewidth=2, label=f"{size[i]:,.0f}")
     left.set_xscale("log")
     left.set_ylim(bottom=0)
     left.grid(alpha=0.25)
     left.legend(title=y, fontsize=10, frameon=False)
-    labelled(left, x=x, y=error)
-    image = right.pcolormesh(_edges(times), _edges(size), errors, cmap=SEQUENTIAL, rasterized=True)
+    label_axes(left, x=x, y=error)
+    image = right.pcolormesh(_cell_edges(times), _cell_edges(size), errors, cmap=SEQUENTIAL, rasterized=True)
     right.set_xscale("log")
     right.set_yscale("log")
-    labelled(right, x=x, y=y)
+    label_axes(right, x=x, y=y)
     figure.colorbar(image, ax=right).set_label(error, fontsize=12)
     return figure
 
 
-def _edges(centres: np.ndarray) -> np.ndarray:
-    """The borders of cells around positive numbers, half way between them on a logarithmic scale."""
-    logs = np.log(centres)
+def _cell_edges(centers: np.ndarray) -> np.ndarray:
+    """Returns the edges of cells around positive numbers, at their geometric means."""
+    logs = np.log(centers)
     middle = (logs[1:] + logs[:-1]) / 2
     first = logs[0] - ((middle[0] - logs[0]) if len(middle) else 0.5)
     last = logs[-1] + ((logs[-1] - middle[-1]) if len(middle) else 0.5)

@@ -1,4 +1,4 @@
-"""How figures look, and how they are saved: the same data always give the same file."""
+"""Style and saving of figures. The same data always give the same file."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 Numbers = Tensor | np.ndarray | Sequence[Any]
 Interval = Mapping[str, float]
-"""An estimate as it is written to a file: `value`, `low` and `high`."""
+"""A confidence interval as a mapping with `value`, `low` and `high`."""
 
-BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW, GREY = PALETTE = (
+BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW, GRAY = PALETTE = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#777777"),
 )
-"""The colours of Okabe and Ito, which look different to the colour-blind too."""
+"""The colorblind-safe palette of Okabe and Ito."""
 MARKERS = "osD^vPX*"
-"""One for each colour, so that nothing hangs on colours alone."""
+"""One marker per color, so that colors are never the only distinction."""
 SEQUENTIAL = "cividis"
-"""The colours of what has an order, and that look alike to all."""
+"""Sequential colormap that is perceptually uniform for all."""
 
 
-def drawing(
+def new_figure(
     rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (8.0, 5.0), heights: tuple[int, ...] | None = None
 ) -> tuple[Figure, Any]:
-    """Makes a figure, 800 pixels wide unless told otherwise, and its axes: one, a row of them, or a grid.
+    """Creates a figure and its axes: a single one, a row, or a grid. The default size is 800 x 500 pixels.
 
-    Rows of different heights share what is along them.
+    Rows with height ratios share the x-axis.
 
     Examples:
-        >>> figure, axes = drawing()
+        >>> figure, axes = new_figure()
         >>> figure.get_size_inches().tolist()
         [8.0, 5.0]
     """
@@ -48,8 +48,8 @@ def drawing(
     return figure, grid if rows > 1 and columns > 1 else grid.ravel() if grid.size > 1 else grid[0, 0]
 
 
-def labelled(axes: Axes, *, x: str, y: str, title: str = "") -> None:
-    """Names the axes, and takes away what is not needed around them."""
+def label_axes(axes: Axes, *, x: str, y: str, title: str = "") -> None:
+    """Sets the labels and the title, and removes the top and right spines."""
     axes.set_xlabel(x, fontsize=12)
     axes.set_ylabel(y, fontsize=12)
     axes.set_title(title, fontsize=13)
@@ -57,62 +57,62 @@ def labelled(axes: Axes, *, x: str, y: str, title: str = "") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def array(x: Numbers) -> np.ndarray:
-    """Returns plain numbers, wherever they come from.
+def to_numpy(x: Numbers) -> np.ndarray:
+    """Converts a tensor or a sequence to a NumPy array of floats.
 
     Examples:
         >>> import torch
-        >>> array(torch.ones(2, requires_grad=True))
+        >>> to_numpy(torch.ones(2, requires_grad=True))
         array([1., 1.])
     """
     return np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, dtype=float)
 
 
-def words(name: object, *, most: int = 18) -> str:
-    r"""Returns a name as text that is drawn as it stands, and not too long.
+def shorten_label(name: object, *, max_length: int = 18) -> str:
+    r"""Returns a label without mathtext, cut to a maximum length.
 
     Examples:
-        >>> words("costs $5"), words("a" * 30)
+        >>> shorten_label("costs $5"), shorten_label("a" * 30)
         ('costs \\$5', 'aaaaaaaaaaaaaaaaa…')
     """
     text = " ".join(str(name).split())
-    return (text if len(text) <= most else text[: most - 1] + "…").replace("$", r"\$")
+    return (text if len(text) <= max_length else text[: max_length - 1] + "…").replace("$", r"\$")
 
 
-def names_of(names: Sequence[object] | None, n: int) -> list[str]:
-    """Returns the names of classes, or their numbers."""
+def labels_or_indices(names: Sequence[object] | None, n: int) -> list[str]:
+    """Returns the names, or the indices if there are none."""
     if names is not None and len(names) != n:
-        raise ValueError(f"{n} names were wanted: got {len(names)}")
-    return [words(name) for name in (range(n) if names is None else names)]
+        raise ValueError(f"expected {n} names, got {len(names)}")
+    return [shorten_label(name) for name in (range(n) if names is None else names)]
 
 
 def as_svg(figure: Figure) -> str:
-    """Returns a figure as SVG text, with no date in it and no name that is drawn at random.
+    """Returns a figure as reproducible SVG text, without date and random ids.
 
     Examples:
-        >>> figure, axes = drawing()
+        >>> figure, axes = new_figure()
         >>> as_svg(figure) == as_svg(figure), "<svg" in as_svg(figure)
         (True, True)
     """
-    return _saved(figure, "svg", {"Date": None, "Creator": None}).decode()
+    return _render(figure, "svg", {"Date": None, "Creator": None}).decode()
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Writes a figure to a file, as `.svg` or `.png`; the same figure gives the same bytes."""
+    """Saves a figure as `.svg` or `.png`, reproducibly."""
     path = Path(path)
     if path.suffix == ".svg":
         path.write_text(as_svg(figure), encoding="utf-8", newline="\n")
     elif path.suffix == ".png":
-        path.write_bytes(_saved(figure, "png", {"Software": None}))
+        path.write_bytes(_render(figure, "png", {"Software": None}))
     else:
-        raise ValueError(f"a file that ends in .svg or .png was wanted: got {path.name!r}")
+        raise ValueError(f"path must end in .svg or .png, got {path.name!r}")
 
 
-def _saved(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
+def _render(figure: Figure, file_format: str, metadata: dict[str, None]) -> bytes:
     from matplotlib import rc_context
 
     file = io.BytesIO()
     with rc_context({"svg.hashsalt": "lawful", "svg.fonttype": "path"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(file, format=form, metadata=metadata)
+        figure.savefig(file, format=file_format, metadata=metadata)
     return file.getvalue()
