@@ -1,7 +1,4 @@
-"""Checks of values that come from a JSON file that nobody vouches for.
-
-Dataclasses as JSON, read from files that nobody vouches for.
-"""
+"""JSON from untrusted files: strict parsing, validation, and conversion to and from dataclasses."""
 
 from __future__ import annotations
 
@@ -17,67 +14,67 @@ from typing import Any, TypeVar
 
 from lawful._suggest import did_you_mean
 
-LETTERS = 10_000
-"""The most letters of a name."""
+MAX_TEXT_LENGTH = 10_000
+"""Maximum number of characters of a string."""
 
 
-def fields(value: object, names: Sequence[str], *, where: str) -> dict[str, Any]:
-    """Returns an object with just these fields.
+def require_fields(value: object, names: Sequence[str], *, where: str) -> dict[str, Any]:
+    """Returns an object that has exactly these fields.
 
     Examples:
-        >>> fields({"a": 1}, ("a",), where="it")
+        >>> require_fields({"a": 1}, ("a",), where="it")
         {'a': 1}
     """
     if not isinstance(value, dict):
-        raise ValueError(f"{where} is to be an object: got {type(value).__name__}")
+        raise ValueError(f"{where} must be an object, got {type(value).__name__}")
     for name in value:
         if name not in names:
-            raise ValueError(f"{where} has the unknown field {str(name)[:100]!r}{did_you_mean(str(name)[:100], names)}")
+            raise ValueError(f"{where} has an unknown field {str(name)[:100]!r}{did_you_mean(str(name)[:100], names)}")
     for name in names:
         if name not in value:
-            raise ValueError(f"{where} is to have the field {name!r}")
+            raise ValueError(f"{where} has no field {name!r}")
     return value
 
 
-def items(value: object, most: int, *, where: str) -> list[Any]:
-    """Returns a list with at least one item, and not too many."""
-    if not isinstance(value, list) or not 1 <= len(value) <= most:
-        came = f"{len(value)}" if isinstance(value, list) else type(value).__name__
-        raise ValueError(f"{where} is to be a list of 1 to {most} items: got {came}")
+def require_list(value: object, max_length: int, *, where: str) -> list[Any]:
+    """Returns a list with 1 to `max_length` items."""
+    if not isinstance(value, list) or not 1 <= len(value) <= max_length:
+        actual = f"{len(value)}" if isinstance(value, list) else type(value).__name__
+        raise ValueError(f"{where} must be a list of 1 to {max_length} items, got {actual}")
     return value
 
 
-def text(value: object, *, where: str) -> str:
-    """Returns a text, not empty and not too long."""
-    if not isinstance(value, str) or not 1 <= len(value) <= LETTERS:
-        came = f"{len(value)} letters" if isinstance(value, str) else type(value).__name__
-        raise ValueError(f"{where} is to be a text of 1 to {LETTERS} letters: got {came}")
+def require_text(value: object, *, where: str) -> str:
+    """Returns a string that is not empty and not too long."""
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_TEXT_LENGTH:
+        actual = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
+        raise ValueError(f"{where} must be a string of 1 to {MAX_TEXT_LENGTH} characters, got {actual}")
     return value
 
 
-def entry(value: object, known: Sequence[str], *, where: str) -> str:
-    """Returns one of the known words."""
+def require_choice(value: object, known: Sequence[str], *, where: str) -> str:
+    """Returns a string that is one of the options."""
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{where} is to be one of {', '.join(map(repr, known))}: got {str(value)[:100]!r}")
+        raise ValueError(f"{where} must be one of {', '.join(map(repr, known))}, got {str(value)[:100]!r}")
     return value
 
 
-def whole(value: object, low: int, high: int, *, where: str) -> int:
-    """Returns a whole number within bounds."""
+def require_int(value: object, low: int, high: int, *, where: str) -> int:
+    """Returns an integer from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f"{where} is to be a whole number from {low} to {high}: got {str(value)[:100]}")
+        raise ValueError(f"{where} must be an integer from {low} to {high}, got {str(value)[:100]}")
     return value
 
 
-LARGEST = 1 << 20
-"""The largest JSON file that is read, in bytes."""
+MAX_FILE_BYTES = 1 << 20
+"""Default maximum size of a JSON file."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that a field takes: `Annotated[int, Between(1, 1000)]`."""
+    """Bounds of a number, both included: `Annotated[int, Range(1, 1000)]`."""
 
     low: float
     high: float
@@ -88,7 +85,7 @@ class Range:
 
 @dataclass(frozen=True)
 class MaxLength:
-    """How many items a tuple has, or characters a text."""
+    """Maximum number of items of a tuple, or characters of a string."""
 
     length: int
 
@@ -126,60 +123,60 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: type[T], value: Any, *, at: str = "config") -> T:
-    """Returns the dataclass that JSON describes.
+    """Converts JSON data to a dataclass.
 
-    Every key is a field, and every value has the type and the bounds that the field states.
+    Every key must be a field, and every value must have the type and the bounds of the field.
 
     Args:
         kind: The dataclass.
-        value: What the JSON holds.
-        at: Where it stands, for messages.
+        value: JSON data.
+        at: Path of the value, for error messages.
 
     Raises:
-        ValueError: for an unknown key, a wrong type or a number out of bounds; it names the place.
+        ValueError: If a key is unknown, or a value has a wrong type or is out of bounds.
     """
     return _read(kind, value, at)
 
 
 def validate(value: Any, *, at: str = "") -> None:
-    """Refuses a dataclass with a field of another type than it states, or out of its bounds."""
+    """Raises a ValueError if a field of a dataclass has a wrong type or is out of bounds."""
     hints = typing.get_type_hints(type(value), include_extras=True)
     for field in dataclasses.fields(value):
         _check(hints[field.name], getattr(value, field.name), f"{at}.{field.name}" if at else field.name)
 
 
-def load(path: Path, *, largest: int = LARGEST) -> Any:
-    """Reads a JSON file: of a megabyte at most unless told, each key once, numbers finite.
+def load(path: Path, *, largest: int = MAX_FILE_BYTES) -> Any:
+    """Reads a JSON file: limited size, no duplicate keys, finite numbers.
 
     Raises:
-        ValueError: what is wrong, with the name of the file.
+        ValueError: If the file is invalid; the message contains its name.
     """
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path.name} is a file: got something else")
+        raise ValueError(f"{path.name} is not a file")
     with path.open("rb") as file:
         data = file.read(largest + 1)
     if len(data) > largest:
-        raise ValueError(f"{path.name} has at most {largest} bytes: got more")
+        raise ValueError(f"{path.name} is larger than {largest} bytes")
     return parse(data, name=path.name)
 
 
-def parse(data: bytes, *, name: str = "the text") -> Any:
-    """Reads JSON: UTF-8, each key once, numbers finite.
+def parse(data: bytes, *, name: str = "data") -> Any:
+    """Parses JSON: UTF-8, no duplicate keys, finite numbers.
 
     Args:
         data: The bytes.
-        name: What they are, for messages.
+        name: Name of the data, for error messages.
 
     Raises:
-        ValueError: what is wrong.
+        ValueError: If the data is invalid.
     """
     try:
-        found = json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_none, parse_float=_finite)
+        found = json.loads(data.decode("utf-8"), **_STRICT)
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
     except UnicodeEncodeError as error:
-        raise ValueError(f"{name} holds half a character: {error.reason}") from None
+        raise ValueError(f"{name} contains an invalid character: {error.reason}") from None
     except RecursionError:
         raise ValueError(f"{name} is nested too deeply") from None
     except ValueError as error:
@@ -188,31 +185,38 @@ def parse(data: bytes, *, name: str = "the text") -> Any:
 
 
 def dump(value: Any) -> str:
-    """Writes JSON that people read."""
+    """Returns indented JSON."""
     return json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {_shown(key)} stands there twice")
+            raise ValueError(f"duplicate key {_short(key)}")
         found[key] = value
     return found
 
 
-def _none(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+def _reject_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
 
 
-def _finite(text: str) -> float:
+def _finite_float(text: str) -> float:
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{_shown(text)} is too large a number")
+        raise ValueError(f"the number {_short(text)} is too large")
     return value
 
 
+_STRICT: dict[str, Any] = {
+    "object_pairs_hook": _unique_keys,
+    "parse_constant": _reject_constant,
+    "parse_float": _finite_float,
+}
+
+
 def _read(kind: Any, value: Any, at: str) -> Any:
-    """Makes of JSON what a field of that type holds, and refuses what it does not."""
+    """Converts JSON data to the type of a field."""
     bare = _bare(kind)
     options = [option for option in _options(bare) if option is not type(None)]
     if members := union_members(bare):
@@ -236,26 +240,26 @@ def _read_tagged(members: tuple[type[Tagged], ...], value: Any, at: str) -> Any:
     named = {member.name: member for member in members}
     name = value.get("name") if isinstance(value, dict) else None
     if name not in named:
-        raise ValueError(f"{at}.name must be one of {', '.join(named)}, got {_shown(name)}")
+        raise ValueError(f"{at}.name must be one of {', '.join(named)}, got {_short(name)}")
     return _read_dataclass(named[name], {key: entry for key, entry in value.items() if key != "name"}, at)
 
 
 def _read_dataclass(kind: Any, value: Any, at: str) -> Any:
     if not isinstance(value, dict):
-        raise ValueError(f"{at} is an object with the fields of {kind.__name__}: got {_shown(value)}")
+        raise ValueError(f"{at} must be an object with the fields of {kind.__name__}, got {_short(value)}")
     names = [field.name for field in dataclasses.fields(kind)]
     for key in value:
         if key not in names:
-            raise ValueError(f"{at} has no field {_shown(key)}{did_you_mean(key, names)}")
+            raise ValueError(f"{at} has no field {_short(key)}{did_you_mean(key, names)}")
     hints = typing.get_type_hints(kind, include_extras=True)
     given = {key: _read(hints[key], entry, f"{at}.{key}") for key, entry in value.items()}
-    missing = [field.name for field in dataclasses.fields(kind) if field.name not in given and _is_wanted(field)]
+    missing = [field.name for field in dataclasses.fields(kind) if field.name not in given and _is_required(field)]
     if missing:
-        raise ValueError(f"{at} wants {', '.join(missing)}")
+        raise ValueError(f"{at} has no {', '.join(missing)}")
     return kind(**given)
 
 
-def _is_wanted(field: dataclasses.Field[Any]) -> bool:
+def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
@@ -263,15 +267,15 @@ def _check(kind: Any, value: Any, at: str) -> None:
     bare, bounds = _bare(kind), _bounds(kind)
     matched = [option for option in _options(bare) if _is(option, value)]
     if not matched:
-        raise ValueError(f"{at} is {_named(bare)}: got {_shown(value)}")
+        raise ValueError(f"{at} must be {_type_name(bare)}, got {_short(value)}")
     if matched[0] is not bare:
         _check(matched[0], value, at)
     if (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, int) and abs(value) > 1 << 63):
-        raise ValueError(f"{at} is a finite number: got {_shown(value)}")
+        raise ValueError(f"{at} must be a finite number, got {_short(value)}")
     if isinstance(bounds, Range) and isinstance(value, int | float) and not bounds.low <= value <= bounds.high:
-        raise ValueError(f"{at} is {bounds}: got {_shown(value)}")
+        raise ValueError(f"{at} must be {bounds}, got {_short(value)}")
     if isinstance(bounds, MaxLength) and isinstance(value, tuple | str) and len(value) > bounds.length:
-        raise ValueError(f"{at} has at most {bounds.length} items: got {len(value)}")
+        raise ValueError(f"{at} must have at most {bounds.length} items, got {len(value)}")
     if dataclasses.is_dataclass(value):
         validate(value, at=at)
     if isinstance(value, tuple) and typing.get_origin(bare) is tuple:
@@ -280,12 +284,12 @@ def _check(kind: Any, value: Any, at: str) -> None:
 
 
 def _items(kind: Any, values: typing.Sequence[Any], at: str) -> list[tuple[Any, Any]]:
-    """The entries of a tuple, each with its type: `tuple[int, ...]` has any number of them, `tuple[int, int]` two."""
+    """Pairs the items of a tuple with their types; `tuple[int, ...]` has any number of items."""
     kinds = typing.get_args(kind)
     if kinds[-1] is Ellipsis:
         kinds = kinds[:1] * len(values)
     if len(kinds) != len(values):
-        raise ValueError(f"{at} has {len(kinds)} items: got {len(values)}")
+        raise ValueError(f"{at} must have {len(kinds)} items, got {len(values)}")
     return list(zip(kinds, values, strict=True))
 
 
@@ -319,18 +323,18 @@ def _is(kind: Any, value: Any) -> bool:
     return isinstance(value, type(None) if kind is None else kind)
 
 
-def _named(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return "one of " + ", ".join(map(str, typing.get_args(kind)))
     if typing.get_origin(kind) is tuple:
-        kinds = [_named(_bare(item)) for item in typing.get_args(kind) if item is not Ellipsis]
+        kinds = [_type_name(_bare(item)) for item in typing.get_args(kind) if item is not Ellipsis]
         return f"a list of {', '.join(dict.fromkeys(kinds))}"
     if len(_options(kind)) > 1:
-        return " or ".join(_named(_bare(option)) for option in _options(kind))
-    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+        return " or ".join(_type_name(_bare(option)) for option in _options(kind))
+    words = {int: "an integer", float: "a number", str: "a string", bool: "true or false", type(None): "null"}
     return words.get(kind, getattr(kind, "__name__", str(kind)))
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from lawful._json import entry, fields, items, text, whole
+from lawful._json import require_choice, require_fields, require_int, require_list, require_text
 from lawful.data.table_encoding import Column
 from lawful.data.tables import table_of
 
@@ -128,10 +128,10 @@ class Arrays:
         Raises:
             ValueError: If `value` is not what `to_json` returns.
         """
-        held = fields(value, ("kind", "shape", "classes"), where="encoding")
-        entry(held["kind"], ("arrays",), where="encoding.kind")
-        axes = items(held["shape"], 8, where="encoding.shape")
-        shape = tuple(whole(axis, 1, 2**31, where="encoding.shape") for axis in axes)
+        held = require_fields(value, ("kind", "shape", "classes"), where="encoding")
+        require_choice(held["kind"], ("arrays",), where="encoding.kind")
+        axes = require_list(held["shape"], 8, where="encoding.shape")
+        shape = tuple(require_int(axis, 1, 2**31, where="encoding.shape") for axis in axes)
         return cls(shape, _classes_from_json(held["classes"]))
 
 
@@ -140,7 +140,7 @@ def _classes_from_json(value: object) -> tuple[str, ...] | None:
     if value is None:
         return None
     where = "encoding.classes"
-    classes = tuple(text(name, where=where) for name in items(value, 100_000, where=where))
+    classes = tuple(require_text(name, where=where) for name in require_list(value, 100_000, where=where))
     if len(classes) < 2 or len(set(classes)) != len(classes):
         raise ValueError(f"{where} must have at least 2 distinct names")
     return classes

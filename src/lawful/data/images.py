@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful._json import entry, fields, whole
+from lawful._json import require_choice, require_fields, require_int
 from lawful.data.dataset import SupervisedDataset, _classes_from_json
 
 _MAX_PIXELS = 50_000_000
@@ -83,10 +83,10 @@ class ImageEncoding:
     @classmethod
     def from_json(cls, value: object) -> ImageEncoding:
         """Rebuilds the encoding from untrusted JSON. Raises ValueError if it is malformed."""
-        loaded = fields(value, ("kind", "height", "width", "channels", "classes", "resized"), where="encoding")
-        entry(loaded["kind"], ("images",), where="encoding.kind")
+        loaded = require_fields(value, ("kind", "height", "width", "channels", "classes", "resized"), where="encoding")
+        require_choice(loaded["kind"], ("images",), where="encoding.kind")
         height, width, channels = (
-            whole(loaded[name], 1, most, where=f"encoding.{name}")
+            require_int(loaded[name], 1, most, where=f"encoding.{name}")
             for name, most in (("height", 2**16), ("width", 2**16), ("channels", 3))
         )
         if channels == 2 or height * width > _MAX_PIXELS:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from lawful._json import entry, fields, items, text
+from lawful._json import require_choice, require_fields, require_list, require_text
 from lawful._suggest import did_you_mean
 from lawful.data.tables import ColumnValues, Table, _format_number, _parse_number
 
@@ -85,15 +85,15 @@ class Column:
     @classmethod
     def from_json(cls, value: object, *, where: str) -> Column:
         """Rebuilds the column from untrusted JSON. Raises ValueError if it is malformed."""
-        loaded = fields(value, ("name", "levels", "by_number"), where=where)
+        loaded = require_fields(value, ("name", "levels", "by_number"), where=where)
         levels, by_number = loaded["levels"], loaded["by_number"]
         if not isinstance(by_number, bool):
             raise ValueError(f"{where}.by_number must be true or false, got {str(by_number)[:100]}")
         if levels is not None:
             levels = tuple(
-                text(level, where=f"{where}.levels") for level in items(levels, _MAX_LEVELS, where=f"{where}.levels")
+                require_text(level, where=f"{where}.levels") for level in require_list(levels, _MAX_LEVELS, where=f"{where}.levels")
             )
-        column = cls(text(loaded["name"], where=f"{where}.name"), levels, by_number)
+        column = cls(require_text(loaded["name"], where=f"{where}.name"), levels, by_number)
         if by_number and any((n := _parse_number(level)) is None or not np.isfinite(n) for level in levels or ()):
             raise ValueError(f"{where}.levels must be finite numbers")
         if levels is not None and len(column.keys) != len(levels):
@@ -155,9 +155,9 @@ class TableEncoding:
     @classmethod
     def from_json(cls, value: object) -> TableEncoding:
         """Rebuilds the encoding from untrusted JSON. Raises ValueError if it is malformed."""
-        loaded = fields(value, ("kind", "columns", "target"), where="encoding")
-        entry(loaded["kind"], ("table",), where="encoding.kind")
-        listed = items(loaded["columns"], _MAX_WIDTH, where="encoding.columns")
+        loaded = require_fields(value, ("kind", "columns", "target"), where="encoding")
+        require_choice(loaded["kind"], ("table",), where="encoding.kind")
+        listed = require_list(loaded["columns"], _MAX_WIDTH, where="encoding.columns")
         columns = tuple(Column.from_json(c, where=f"encoding.columns[{i}]") for i, c in enumerate(listed))
         target = Column.from_json(loaded["target"], where="encoding.target")
         names = [column.name for column in (*columns, target)]

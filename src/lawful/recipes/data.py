@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lawful._json import Config, MaxLength, Range, fields, from_json, whole
+from lawful._json import Config, MaxLength, Range, from_json, require_fields, require_int
 from lawful.data import (
     BUILTIN,
     Column,
@@ -299,7 +299,7 @@ class DataSpec:
     @classmethod
     def from_json(cls, value: object) -> DataSpec:
         """Reads and validates the output of `to_json`."""
-        entries = fields(value, ("encoding", "dequantizer"), where="data_spec")
+        entries = require_fields(value, ("encoding", "dequantizer"), where="data_spec")
         return cls(encoding=encoding_from_json(entries["encoding"]), dequantizer=_dequantizer(entries["dequantizer"]))
 
     @classmethod
@@ -311,8 +311,8 @@ class DataSpec:
 def _dequantizer(value: object) -> Dequantizer | None:
     if value is None:
         return None
-    entries = fields(value, ("levels", "low", "high"), where="data_spec.dequantizer")
-    levels = whole(entries["levels"], 2, 2**31, where="data_spec.dequantizer.levels")
+    entries = require_fields(value, ("levels", "low", "high"), where="data_spec.dequantizer")
+    levels = require_int(entries["levels"], 2, 2**31, where="data_spec.dequantizer.levels")
     for name in ("low", "high"):
         if isinstance(entries[name], bool) or not isinstance(entries[name], int | float):
             raise ValueError(f"data_spec.dequantizer.{name} must be a number, got {str(entries[name])[:100]}")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lawful._json import entry, fields, whole
+from lawful._json import require_choice, require_fields, require_int
 from lawful.laws import Claim, agreement, tokens
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ class CharTokenizer:
     @classmethod
     def from_json(cls, value: object) -> CharTokenizer:
         """Rebuilds the tokenizer from untrusted JSON. Raises ValueError if it is malformed."""
-        loaded = fields(value, ("kind", "alphabet"), where="tokenizer")
-        entry(loaded["kind"], ("characters",), where="tokenizer.kind")
+        loaded = require_fields(value, ("kind", "alphabet"), where="tokenizer")
+        require_choice(loaded["kind"], ("characters",), where="tokenizer.kind")
         if not isinstance(loaded["alphabet"], str):
             raise ValueError(f"tokenizer.alphabet must be a string, got {type(loaded['alphabet']).__name__}")
         return cls(loaded["alphabet"])
@@ -210,7 +210,7 @@ class ByteTokenizer:
     @classmethod
     def from_json(cls, value: object) -> ByteTokenizer:
         """Rebuilds the tokenizer from untrusted JSON. Raises ValueError if it is malformed."""
-        entry(fields(value, ("kind",), where="tokenizer")["kind"], ("bytes",), where="tokenizer.kind")
+        require_choice(require_fields(value, ("kind",), where="tokenizer")["kind"], ("bytes",), where="tokenizer.kind")
         return cls()
 
 
@@ -293,7 +293,7 @@ class BPETokenizer:
         known = set(pieces)
         for i, pair in enumerate(self.merges):
             for token in pair:
-                whole(token, 0, len(pieces) - 1, where=f"merges[{i}]")
+                require_int(token, 0, len(pieces) - 1, where=f"merges[{i}]")
             piece = pieces[pair[0]] + pieces[pair[1]]
             if len(piece) > _MAX_TOKEN_BYTES:
                 raise ValueError(f"merges[{i}] makes a token of {len(piece)} bytes, at most {_MAX_TOKEN_BYTES} allowed")
@@ -332,13 +332,13 @@ class BPETokenizer:
     @classmethod
     def from_json(cls, value: object) -> BPETokenizer:
         """Rebuilds the tokenizer from untrusted JSON. Raises ValueError if it is malformed."""
-        loaded = fields(value, ("kind", "merges"), where="tokenizer")
-        entry(loaded["kind"], ("bpe",), where="tokenizer.kind")
+        loaded = require_fields(value, ("kind", "merges"), where="tokenizer")
+        require_choice(loaded["kind"], ("bpe",), where="tokenizer.kind")
         merges = loaded["merges"]
         if not isinstance(merges, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in merges):
             raise ValueError("tokenizer.merges must be a list of pairs")
         where, most = "tokenizer.merges", 256 + _MAX_MERGES
-        return cls(tuple((whole(a, 0, most, where=where), whole(b, 0, most, where=where)) for a, b in merges))
+        return cls(tuple((require_int(a, 0, most, where=where), require_int(b, 0, most, where=where)) for a, b in merges))
 
 
 def tokenizer_from_json(value: object) -> Tokenizer:
@@ -357,7 +357,7 @@ def tokenizer_from_json(value: object) -> Tokenizer:
         "bpe": BPETokenizer.from_json,
     }
     kind = value.get("kind") if isinstance(value, dict) else None
-    return readers[entry(kind, tuple(readers), where="tokenizer.kind")](value)
+    return readers[require_choice(kind, tuple(readers), where="tokenizer.kind")](value)
 
 
 def _hf_tokenizer(vocab: dict[str, int], merges: list[tuple[str, str]]) -> HFTokenizer:
