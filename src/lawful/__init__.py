@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lawful.checking.verdict import LawRefuted, Report, Verdict
     from lawful.laws.inputs import mask, probabilities, shape, tokens, transformed
     from lawful.recipes.registry import load
-    from lawful.training.recipe import Recipe
+    from lawful.training.setup import Recipe
     from lawful.training.run import Run
     from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
     from lawful.training.trainer import train
@@ -60,7 +60,7 @@ _MODULES = {
     "Discovery": "lawful.checking.discover",
     "LawRefuted": "lawful.checking.verdict",
     "OptimizerStep": "lawful.training.setup",
-    "Recipe": "lawful.training.recipe",
+    "Recipe": "lawful.training.setup",
     "Report": "lawful.checking.verdict",
     "Run": "lawful.training.run",
     "TrainerConfig": "lawful.training.setup",

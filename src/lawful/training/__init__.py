@@ -1,23 +1,27 @@
 """Training: `train`, the loop, runs, checkpoints, loggers and the report."""
 
-from lawful._json import MaxLength, Range, Tagged, from_json, validate
-from lawful.training.checkpoint import (
-    Checkpoint,
-    Checkpoints,
-    CorruptCheckpointError,
-    load_module_state,
-    module_state,
-    preserve_rng,
-    seed_everything,
-)
-from lawful.training.errors import NonFiniteError, TrainingFailed, user_message
-from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, strip_control_characters
-from lawful.training.recipe import Recipe, seeded  # noqa: F401
-from lawful.training.report import write_report
-from lawful.training.run import RUNS, Run, runs
-from lawful.training.setup import LossFunction, OptimizerStep, TrainerConfig, TrainingSetup
-from lawful.training.setup import LossFunction as Objective  # noqa: F401
-from lawful.training.trainer import train
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lawful._json import MaxLength, Range, Tagged, from_json, validate
+    from lawful.training.checkpoint import (
+        Checkpoint,
+        Checkpoints,
+        CorruptCheckpointError,
+        load_module_state,
+        module_state,
+        preserve_rng,
+        seed_everything,
+    )
+    from lawful.training.errors import NonFiniteError, TrainingFailed, user_message
+    from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, strip_control_characters
+    from lawful.training.report import write_report
+    from lawful.training.run import RUNS, Run, runs
+    from lawful.training.setup import LossFunction, OptimizerStep, Recipe, TrainerConfig, TrainingSetup
+    from lawful.training.trainer import train
 
 __all__ = [
     "RUNS",
@@ -50,3 +54,45 @@ __all__ = [
     "validate",
     "write_report",
 ]
+
+_EXPORTS = {
+    "MaxLength": "lawful._json",
+    "Range": "lawful._json",
+    "Tagged": "lawful._json",
+    "from_json": "lawful._json",
+    "validate": "lawful._json",
+    "Checkpoint": "lawful.training.checkpoint",
+    "Checkpoints": "lawful.training.checkpoint",
+    "CorruptCheckpointError": "lawful.training.checkpoint",
+    "load_module_state": "lawful.training.checkpoint",
+    "module_state": "lawful.training.checkpoint",
+    "preserve_rng": "lawful.training.checkpoint",
+    "seed_everything": "lawful.training.checkpoint",
+    "NonFiniteError": "lawful.training.errors",
+    "TrainingFailed": "lawful.training.errors",
+    "user_message": "lawful.training.errors",
+    "ConsoleLogger": "lawful.training.loggers",
+    "Logger": "lawful.training.loggers",
+    "TensorBoardLogger": "lawful.training.loggers",
+    "strip_control_characters": "lawful.training.loggers",
+    "write_report": "lawful.training.report",
+    "RUNS": "lawful.training.run",
+    "Run": "lawful.training.run",
+    "runs": "lawful.training.run",
+    "LossFunction": "lawful.training.setup",
+    "OptimizerStep": "lawful.training.setup",
+    "Recipe": "lawful.training.setup",
+    "TrainerConfig": "lawful.training.setup",
+    "TrainingSetup": "lawful.training.setup",
+    "train": "lawful.training.trainer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -42,17 +42,18 @@ from lawful.training.errors import TrainingFailed, user_message
 from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, _Loggers
 from lawful.training.loop import _handle_signals, _Outcome, _Progress, _TrainingLoop
 from lawful.training.precision import _compile, _Precision
-from lawful.training.recipe import (
-    Recipe,
-    changed_option,
-    check_trained_model,
-    run_config,
-    run_name,
-    with_trainer_config,
-)
 from lawful.training.report import _outcome, write_report
 from lawful.training.run import RUNS, Run, runs
-from lawful.training.setup import TrainerConfig, TrainingSetup
+from lawful.training.setup import (
+    Recipe,
+    TrainerConfig,
+    TrainingSetup,
+    _changed_option,
+    _check_trained_model,
+    _run_config,
+    _run_name,
+    _with_trainer_config,
+)
 from lawful.training.storage import _average_metrics, _lock, _MetricsLog, _remove_unfinished
 
 
@@ -80,7 +81,7 @@ def train(
         TrainingFailed: If training stopped early. The message says why and how to resume.
     """
     if trainer is not None and isinstance(recipe, Recipe):
-        recipe = with_trainer_config(recipe, trainer)
+        recipe = _with_trainer_config(recipe, trainer)
     run = Run(resume) if isinstance(resume, Path | str) else resume
     config = trainer or (recipe if isinstance(recipe, Recipe) else TrainerConfig())
     if isinstance(recipe, Recipe) and recipe.ensemble_members():
@@ -206,8 +207,8 @@ class _TrainingSession:
         """Creates the run's folder on rank 0, and opens it in every process."""
         if self.processes.rank:
             return Run(str(self.processes.first_text(None)))
-        config = run_config(self.recipe, self.setup, threads=threads, trainer=self.config)
-        run = Run.create(self.output_dir, run_name(self.recipe), config)
+        config = _run_config(self.recipe, self.setup, threads=threads, trainer=self.config)
+        run = Run.create(self.output_dir, _run_name(self.recipe), config)
         self.processes.first_text(str(run.path))
         return run
 
@@ -241,7 +242,7 @@ class _TrainingSession:
         """Loads the newest intact checkpoint."""
         if run.config.get("data", "") != self.setup.data_fingerprint:
             raise ValueError(f"cannot resume {run.path}: its data has changed")
-        if (name := changed_option(self.recipe, run)) is not None:
+        if (name := _changed_option(self.recipe, run)) is not None:
             raise ValueError(f"cannot resume {run.path}: option {name!r} differs from its config.json")
         corrupt: list[str] = []
         checkpoint, sharded_like = None, self.processes.sharded_like
@@ -321,7 +322,7 @@ class _TrainingSession:
         run.save_weights(setup.model.state_dict())
         with eval_mode(setup.model):
             results = {} if isinstance(self.recipe, TrainingSetup) else self.recipe.finish(run, setup)
-            verdicts = check_trained_model(setup, self.config)
+            verdicts = _check_trained_model(setup, self.config)
         run.save_results({"steps": self.progress.step, "seconds": round(self.progress.seconds, 3), **results})
         write_report(run, verdicts=verdicts)
         self.say(f"report: {run.report}")
@@ -504,8 +505,8 @@ def _train_ensemble(
             seed_everything(config.seed)
             setup = recipe.setup()
         if run is None:
-            run = Run.create(output_dir, recipe.name, run_config(recipe, setup, threads=0, trainer=config))
-        elif (name := changed_option(recipe, run)) is not None:
+            run = Run.create(output_dir, recipe.name, _run_config(recipe, setup, threads=0, trainer=config))
+        elif (name := _changed_option(recipe, run)) is not None:
             raise ValueError(f"cannot resume {run.path}: option {name!r} differs from its config.json")
         console, members = ConsoleLogger(run=run), recipe.ensemble_members()
         console.say(f"{run.path}: {recipe.name}, {len(members)} members")
@@ -525,7 +526,7 @@ def _train_ensemble(
         run.save_weights(setup.model.state_dict())
         run.save_metrics(_average_metrics(member.metrics for member in trained))
         results = recipe.finish(run, setup)
-        verdicts = check_trained_model(setup, config)
+        verdicts = _check_trained_model(setup, config)
         run.save_results({"members": len(models), **results})
         write_report(run, verdicts=verdicts)
         console.say(f"report: {run.report}")
