@@ -434,6 +434,22 @@ def test_linear_attention_uses_absolute_rotary_positions():
     assert not MultiHeadAttention(8, kernel=LinearAttention()).uses_absolute_positions
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"num_kv_heads": 2}, {"position_bias": ALiBi(4)}, {"rotary": RotaryEmbedding(2)}]
+)
+def test_decoding_follows_weights_that_change(options):
+    layer, x = MultiHeadAttention(8, **options).double(), randn(2, 6, 8)
+    cache = layer.cache()
+    with torch.no_grad():
+        layer(x[:, :4], is_causal=True, cache=cache)
+        first = layer(x[:, 4:5], cache=cache)
+        torch.testing.assert_close(first, layer(x, is_causal=True)[:, 4:5])
+        layer.query.weight.mul_(2)
+        layer.out.bias.add_(1)
+        second = layer(x[:, 5:], cache=cache)
+        torch.testing.assert_close(second, layer(x, is_causal=True)[:, 5:])  # keys do not change with the queries
+
+
 @law("f(x; Q_π, K_π, V_π, O_π) = f(x; Q, K, V, O)", discover_with=None)
 def head_permutation(f: Map, *xs: torch.Tensor, heads: int, draw: Draw) -> Statement:
     """Permuting the heads of a layer does not change its output.

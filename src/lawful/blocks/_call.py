@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,11 +49,9 @@ def call(module: nn.Module, x: Tensor) -> Tensor:
     forward = forward_of(module)
     if forward is module:
         return module(x)
-    kind = type(module)
-    if kind is nn.Linear:
-        parameters = module._parameters
-        return F.linear(x, parameters["weight"], parameters["bias"])  # pyrefly: ignore
-    if kind is nn.LayerNorm:
-        parameters = module._parameters
+    parameters: dict[str, Any] = module._parameters
+    if type(module) is nn.Linear:
+        return F.linear(x, parameters["weight"], parameters["bias"])
+    if type(module) is nn.LayerNorm:
         return torch.layer_norm(x, module.normalized_shape, parameters["weight"], parameters["bias"], module.eps)
     return forward(x)

@@ -615,7 +615,7 @@ class _FusedProjection:
 
     def is_stale(self) -> bool:
         """Whether the parameters have changed since they were fused."""
-        return any([p._version != v for p, v in zip(self.parameters, self.versions, strict=True)])
+        return [p._version for p in self.parameters] != self.versions
 
 
 def _uniform_heads(dim: int, num_heads: int, num_kv_heads: int | None, head_dim: int | None) -> HeadSpec:
