@@ -189,9 +189,11 @@ TABLE = "| what | in lawful |\n|---|---|\n"
 @pytest.mark.parametrize(
     ("page", "fault"),
     [
-        (TABLE + "| softmax | `lawful.functions.softmax` |", None),
+        (TABLE + "| softmax | `torch.nn.functional.softmax` |", None),
+        (TABLE + "| whitening | `lawful.functions.whiten` |", None),
         (TABLE + "| a law | yes: `lawful.laws.metric` |", None),
         (TABLE + "| attention | planned: attention |", None),
+        (TABLE + "| softmax | `torch.nn.functional.hardmax` |", "there is no torch.nn.functional.hardmax"),
         (TABLE + "| softmax | `lawful.functions.hardmax` |", "there is no lawful.functions.hardmax"),
         (TABLE + "| softmax | `lawful.nothing.softmax` |", "there is no lawful.nothing.softmax"),
         (TABLE + "| a method | `lawful.laws.metric.nothing` |", "there is no lawful.laws.metric.nothing"),
@@ -200,9 +202,9 @@ TABLE = "| what | in lawful |\n|---|---|\n"
         (TABLE + "| softmax | planned |", "planned as what"),
         (TABLE + "| softmax | planned: functions |", "planned as what: 'functions'"),
         (TABLE + "| $|x|$ | `lawful.laws.metric` |", "two cells"),
-        (TABLE + "softmax | `lawful.functions.softmax` |", "two cells"),
+        (TABLE + "softmax | `torch.nn.functional.softmax` |", "two cells"),
         (TABLE, "has a row"),
-        ("| softmax | `lawful.functions.softmax` |", "a table begins with"),
+        ("| softmax | `torch.nn.functional.softmax` |", "a table begins with"),
     ],
 )
 def test_the_checker_can_fail(page, fault):

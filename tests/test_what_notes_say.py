@@ -33,7 +33,7 @@ from lawful.laws import (
     transformed,
     triangle_inequality,
 )
-from lawful.models import MLP, MLPConfig
+from lawful.models import MLP
 
 torch.manual_seed(0)
 
@@ -58,7 +58,7 @@ def loss_of_a_deep_network(weights):
 
 
 def deep_network():
-    return MLP(MLPConfig(d_in=2, d_out=1, hidden=(4,)))
+    return MLP(2, 1, hidden_dims=(4,))
 
 
 def dead_layer():

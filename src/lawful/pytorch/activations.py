@@ -169,11 +169,17 @@ def _softmax() -> Iterator[Row]:
         """Bounds the probability by the lead of the maximum: softmax(x)_i ≤ exp(x_i - max x)."""
         return (x - x.amax(-1, keepdim=True)).exp() - softmax(x)
 
+    def concentration(x: Tensor) -> Tensor:
+        """Bounds the probability of all other entries by their lags: 1 - softmax(x)_max ≤ Σ exp(x_i - max x)."""
+        lags = (x - x.amax(-1, keepdim=True)).exp().sum(-1) - 1
+        return lags - (1 - softmax(x).amax(-1))
+
     equation = agreement(other=lambda x: logarithm(x).exp())
     simplex = sums_to_one(), boundedness(low=0.0, high=1.0), shift_invariance(), permutation_equivariance(axis=-1)
     smooth = lipschitz(constant=0.5), gradient(), finiteness()
     yield "F.softmax", softmax, rows, (equation, batch_independence(), *simplex, *smooth)
     yield "exp(x - max x) - F.softmax(x)", margin, rows, (non_negativity(),)
+    yield "Σ exp(x - max x) - 1 - (1 - max F.softmax(x))", concentration, rows, (non_negativity(),)
     yield "F.softmax(dim=0)", partial(F.softmax, dim=0), rows, (sums_to_one(axis=0), permutation_equivariance(axis=0))
     laws = shift_invariance(), boundedness(high=0.0), gradient(), finiteness()
     yield "F.log_softmax", log_softmax, rows, (agreement(other=logarithm), *laws)

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 from torch import linalg as la
 
+from lawful.functions.linalg import well_conditioned
 from lawful.laws import (
     Claim,
     Draw,
@@ -52,6 +53,7 @@ from lawful.laws import (
     metric,
     non_negativity,
     orthonormality,
+    positive_semidefiniteness,
     second_order_gradient,
     shape,
     symmetry,
@@ -64,14 +66,6 @@ def claims() -> Iterator[Claim]:
     """Laws of torch.linalg."""
     rows = *_determinants(), *_factorizations(), *_eigenvalues(), *_solvers(), *_norms(), *_products()
     yield from claims_from(rows)
-
-
-def _well_conditioned(x: Tensor) -> Tensor:
-    """Maps any matrix to one of full rank: a reflection plus a perturbation below its smallest singular value."""
-    m, n = x.shape[-2:]
-    v = torch.arange(1, max(m, n) + 1).to(x)
-    reflection = torch.eye(len(v)).to(x) - 2 * torch.outer(v, v) / v.square().sum()
-    return reflection[:m, :n] + 0.9 * x / (1 + la.matrix_norm(x, keepdim=True))
 
 
 def _symmetric(x: Tensor) -> Tensor:
@@ -100,7 +94,7 @@ def _one(a: Tensor) -> Tensor:
     return torch.eye(a.shape[-1]).to(a).expand_as(a)
 
 
-_SQUARE, _TALL, _WIDE = (transformed(_well_conditioned, f"b {size}") for size in ("3 3", "4 3", "2 3"))
+_SQUARE, _TALL, _WIDE = (transformed(well_conditioned, f"b {size}") for size in ("3 3", "4 3", "2 3"))
 _SAME = agreement(other=_identity)
 
 
@@ -112,7 +106,7 @@ _ROTATED = invariance(sample=_rotation, act=lambda q, x: x @ q)
 
 
 def _determinants() -> Iterator[Row]:
-    similar = invariance(sample=lambda draw: _well_conditioned(draw.normal(3, 3)), act=lambda s, a: s @ a @ la.inv(s))
+    similar = invariance(sample=lambda draw: well_conditioned(draw.normal(3, 3)), act=lambda s, a: s @ a @ la.inv(s))
     jacobi = derivative(formula=lambda a: la.det(a)[..., None, None] * la.inv(a).mT)
     laws = (
         homomorphism(operation=torch.matmul, into=torch.mul),
@@ -272,7 +266,48 @@ def _norms() -> Iterator[Row]:
 def _products() -> Iterator[Row]:
     square, pair = (shape("3 3"), shape("3 3")), (shape("b 4"), shape("b 4"))
     yield "torch.matmul", torch.matmul, square, (associativity(), distributivity(), linearity(input=0))
+    yield "torch.matmul", torch.matmul, (shape("b m n"), shape("b n p")), (agreement(other=_sum_of_outer_products),)
+    yield "torch.matmul", torch.matmul, (shape("b 4 5"), shape("b 5 3")), (agreement(other=_block_product),)
     yield "torch.matmul of a matrix and a vector", torch.mv, (shape("3 3"), shape("3")), (action(),)
     yield "torch.linalg.vecdot", la.vecdot, pair, (commutativity(), cauchy_schwarz(), linearity(input=0))
-    yield "x xᵀ", lambda x: x @ x.mT, shape("b n 4"), (symmetry(), _ROTATED)
+    yield "x xᵀ", lambda x: x @ x.mT, shape("b n 4"), (symmetry(), positive_semidefiniteness(), _ROTATED)
     yield "Aᵀ", lambda a: a.mT, shape("b n n"), (involution(), invertibility(inverse=lambda a: a.mT), linearity())
+    yield from _tensor_products()
+
+
+def _sum_of_outer_products(a: Tensor, b: Tensor) -> Tensor:
+    """Returns the sum of the outer products of the columns of A with the rows of B."""
+    return (a.mT.unsqueeze(-1) * b.unsqueeze(-2)).sum(-3)
+
+
+def _block_product(a: Tensor, b: Tensor) -> Tensor:
+    """Multiplies block matrices: (AB)_rt is the sum over s of A_rs B_st."""
+    rows, columns = [block.split([3, 2], -1) for block in a.split([1, 3], -2)], b.split([2, 1], -1)
+    blocks = [[left @ t[..., :3, :] + right @ t[..., 3:, :] for t in columns] for left, right in rows]
+    return torch.cat([torch.cat(row, -1) for row in blocks], -2)
+
+
+def _tensor_products() -> Iterator[Row]:
+    def product(s: Tensor, t: Tensor) -> Tensor:
+        return torch.tensordot(s, t, dims=0)
+
+    def left(s: Tensor, t: Tensor, u: Tensor) -> Tensor:
+        return product(product(s, t), u)
+
+    def right(s: Tensor, t: Tensor, u: Tensor) -> Tensor:
+        return product(s, product(t, u))
+
+    tensors, name = (shape("2 3"), shape("3 2")), "torch.tensordot(dims=0)"
+    swapped = agreement(other=lambda s, t: product(t, s).permute(2, 3, 0, 1))
+    yield name, product, tensors, (linearity(input=0), linearity(input=1), swapped)
+    yield f"{name}, associativity", left, (*tensors, shape("2")), (agreement(other=right),)
+    patterns = (
+        ("ij,j->i", torch.mv, (shape("3 n"), shape("n"))),
+        ("ik,kj->ij", torch.matmul, (shape("m k"), shape("k n"))),
+        ("ik,jk->ij", lambda a, b: a @ b.mT, (shape("m k"), shape("n k"))),
+        ("ikl,klj->ij", partial(torch.tensordot, dims=2), (shape("2 k l"), shape("k l 3"))),
+        ("bii->b", lambda a: a.diagonal(0, -2, -1).sum(-1), (shape("b 3 3"),)),
+        ("ij->ji", lambda a: a.mT, (shape("m n"),)),
+    )
+    for pattern, other, inputs in patterns:
+        yield f"torch.einsum({pattern!r})", partial(torch.einsum, pattern), inputs, (agreement(other=other),)
