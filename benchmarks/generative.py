@@ -1,7 +1,7 @@
-"""Generative models beside their peers: samplers, likelihoods, densities, digits, attacks.
+"""Generative models against peers: samplers, likelihoods, densities, digits, attacks.
 
-Run `python benchmarks/generative.py`, or name some of the parts: `python benchmarks/generative.py samplers vae`. One
-thread. Each part is a file of `generative_parts`, and prints a table that names the peer, its version and the seeds.
+Run `python benchmarks/generative.py`, or some of its parts: `python benchmarks/generative.py samplers vae`. One thread.
+Each part is a file in `generative_parts`, and prints a table with the peer, its version and the seeds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PARTS = ("samplers", "likelihood", "densities", "digits", "frechet", "vae", "whi
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
     for unknown in set(names) - set(PARTS):
-        sys.exit(f"there is no part {unknown!r}: the parts are {', '.join(PARTS)}")
+        sys.exit(f"unknown part {unknown!r}, expected one of {', '.join(PARTS)}")
     for name in names or PARTS:
         import_module(f"generative_parts.{name}").run()
 

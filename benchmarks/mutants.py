@@ -114,7 +114,6 @@ REASONS: dict[tuple[str, str, str], str] = {
     ("solvers/gauss_newton.py", "dropped term", "stuck = stuck | dependent"): "equivalent: what is done stays so",
     ("solvers/levenberg_marquardt.py", "off by one", "clamp(0, 2)"): "equivalent: a third is the least anyway",
     ("models/thresholded_regression.py", "scale", "2 * torch.full_like"): "equivalent: twice 0 and twice -inf",
-    ("objectives/regression.py", "swapped", "loss(target, prediction)"): "equivalent: these losses are symmetric",
 }
 """Why a mutant survives, by its file, its operator and a part of its changed line."""
 

@@ -1,9 +1,9 @@
-"""Samplers beside those of diffusers: how far from the true end of the probability flow, for how many evaluations.
+"""Samplers against diffusers': distance to the true end of the probability flow for a number of evaluations.
 
-The target is a ring of eight Gaussians whose denoiser is known exactly, so that all error is the sampler's. Every
-sampler begins at the same points with noise 80, and its end is compared with that of SciPy's DOP853 at a tolerance of
-1e-12. Ours is one object, the default, whatever the number of steps; diffusers has its defaults, and, at each number of
-steps, the best of all its configurations below.
+The target is a ring of eight Gaussians with a known denoiser, so that all error is the sampler's. Every sampler starts
+at the same points with noise 80, and its result is compared with that of SciPy's DOP853 at a tolerance of 1e-12. Ours
+is the default sampler for every number of steps; diffusers has its defaults and, at each number of steps, the best of all
+configurations below.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lawful.data.densities import ring
 from lawful.functions.random import normal_noise
-from lawful.solvers.diffusion import ExponentialMultistep, Heun, edm, karras_grid, logarithmic, saturating_log_grid
+from lawful.solvers.diffusion import ExponentialMultistep, Heun, edm, karras_grid, log_grid, saturating_log_grid
 
 EVALUATIONS = (9, 18, 35, 71, 143)
 RADIUS = math.sqrt(2 * (0.25 - 0.05**2))
@@ -25,7 +25,7 @@ HIGH, LOW, DATA = 80.0, 0.002, 0.5
 
 
 class Target:
-    """The exact denoiser of the ring, which counts how often it is asked."""
+    """The exact denoiser of the ring, with a call counter."""
 
     def __init__(self) -> None:
         self.means, self.variance, self.calls = ring(radius=RADIUS, scale=0.05).means, 0.05**2, 0
@@ -56,7 +56,7 @@ def true_end(x: Tensor, low: float = 1e-6) -> Tensor:
 
 
 def by_edm_scheduler(kind, x: Tensor, n: int, **options) -> tuple[Tensor, int]:
-    """What an EDM scheduler of diffusers makes of the noise, with the exact F for a network."""
+    """Samples of an EDM scheduler of diffusers, with the exact F as the network."""
     scheduler, target = kind(sigma_min=LOW, sigma_max=HIGH, sigma_data=DATA, **options), Target()
     scheduler.set_timesteps(n)
     for t, sigma in zip(scheduler.timesteps, scheduler.sigmas.double().tolist(), strict=False):
@@ -67,7 +67,7 @@ def by_edm_scheduler(kind, x: Tensor, n: int, **options) -> tuple[Tensor, int]:
 
 
 def by_table_scheduler(kind, x: Tensor, n: int, **options) -> tuple[Tensor, int]:
-    """What a scheduler with a table of betas makes of it: a thousand noise levels from 0.002 to 80."""
+    """Samples of a scheduler with a table of betas: 1000 noise levels from 0.002 to 80."""
     sigmas = torch.logspace(math.log10(LOW), math.log10(HIGH), 1000, dtype=torch.float64)
     kept = 1 / (1 + sigmas.square())
     betas = 1 - kept / torch.cat([torch.ones(1, dtype=torch.float64), kept[:-1]])
@@ -129,22 +129,25 @@ def diffusers_table(x: Tensor, end: Tensor) -> tuple[dict[str, list[float]], dic
 
 
 def rms(x: Tensor, y: Tensor) -> float:
-    """The root of the mean squared distance of a sample to its true end."""
+    """Root mean squared distance of samples to their true ends."""
     return float((x - y).square().sum(-1).mean().sqrt())
 
 
 def ours(x: Tensor, end: Tensor) -> dict[str, list[float]]:
-    """The errors of ours: the default, and for comparison what it is made of."""
+    """Errors of our samplers: the default first."""
     path = edm()
     rows = {
-        "ours: Exponential(), saturated": (ExponentialMultistep(), saturating_log_grid),
-        "ours: Exponential(order=3), saturated": (ExponentialMultistep(order=3), saturating_log_grid),
-        "ours: Exponential(), logarithmic": (ExponentialMultistep(), logarithmic),
-        "ours: Exponential(order=3, correction=0), logarithmic": (
-            ExponentialMultistep(order=3, correction=0),
-            logarithmic,
+        "ours: ExponentialMultistep(), saturating_log_grid": (ExponentialMultistep(), saturating_log_grid),
+        "ours: ExponentialMultistep(order=3), saturating_log_grid": (
+            ExponentialMultistep(order=3),
+            saturating_log_grid,
         ),
-        "ours: Heun(), karras": (Heun(), karras_grid),
+        "ours: ExponentialMultistep(), log_grid": (ExponentialMultistep(), log_grid),
+        "ours: ExponentialMultistep(order=3, correction=0), log_grid": (
+            ExponentialMultistep(order=3, correction=0),
+            log_grid,
+        ),
+        "ours: Heun(), karras_grid": (Heun(), karras_grid),
     }
     found = {}
     for name, (sampler, grid) in rows.items():
@@ -157,7 +160,7 @@ def ours(x: Tensor, end: Tensor) -> dict[str, list[float]]:
 
 
 def run() -> None:
-    """Prints the table for two sets of starting points, and whether ours is where it should be."""
+    """Prints the table for two sets of initial points."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     print("Error against evaluations: ring of 8 Gaussians (scale 0.05, standard deviation 0.5), noise 80 to 0")

@@ -1,9 +1,9 @@
-"""Whitening and probabilistic PCA of data that do not fill their space: `lawful` beside scikit-learn.
+"""Whitening and probabilistic PCA of rank-deficient data, against scikit-learn.
 
-The first data are those of scikit-learn's issue 29534, others of their kind, and digits, of which three pixels never
-vary. `max |z|` is the largest whitened number, `|cov - 1|` the largest entry of the covariance of what is kept less the
-identity. Scores are mean log-densities of rows that were not fitted to, in nats. Covariances divide by N in lawful, by
-N - 1 in scikit-learn, and each is judged by its own.
+The first dataset is that of scikit-learn's issue 29534; others are similar. Three pixels of the digits are constant.
+`max |z|` is the largest whitened number, `|cov - 1|` the largest entry of the covariance of the components minus the
+identity. Scores are mean log-densities of held-out rows, in nats. Covariances divide by N in lawful and by N - 1 in
+scikit-learn, and each is judged by its own convention.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def run() -> None:
         for solver in ("auto", "full"):
             z = torch.from_numpy(decomposition.PCA(whiten=True, svd_solver=solver).fit_transform(x.numpy()))
             cells.append(f"{z.shape[1]}, {float(z.abs().max()):.5g}, {off_identity(z, 1):.1e}")
-        model = PCA.fit(x)
-        z, y = model.whitened(x), model.zca(x)
-        cells.append(f"{model.components}, {float(z.abs().max()):.5g}, {off_identity(z, 0):.1e}")
-        cells.append(f"{off_projection(y, model.axes):.1e}")
-        cells.append(f"{float((model.unzca(y) - x).abs().max()):.1e}")
+        model = PCA().fit(x)
+        z, y = model.whiten(x), model.zca(x)
+        cells.append(f"{len(model.components)}, {float(z.abs().max()):.5g}, {off_identity(z, 0):.1e}")
+        cells.append(f"{off_projection(y, model.components.mT):.1e}")
+        cells.append(f"{float((model.inverse_zca(y) - x).abs().max()):.1e}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
     print("\n| data, four fifths fitted, one fifth scored | scikit-learn's score | lawful's score | rows not finite |")
@@ -76,19 +76,19 @@ def run() -> None:
     for name, x in sets.items():
         cut = len(x) * 4 // 5
         train, test = x[:cut], x[cut:]
-        ours = PCA.fit(train).log_prob(test).value
+        ours = PCA().fit(train).log_prob(test)
         peer = score(decomposition.PCA(whiten=True).fit(train.numpy()), test)
         print(
             f"| {name} | {peer} | {float(ours.mean()):.4g} | {int((~ours.isfinite()).sum())} of {len(test)} |",
             flush=True,
         )
 
-    streamed = PCA.over(digits.split(100), components=61)
-    exact = PCA.fit(digits)
-    off = float((streamed.variances / exact.variances - 1).abs().max())
+    streamed = PCA(61).fit_batches(digits.split(100))
+    exact = PCA().fit(digits)
+    off = float((streamed.explained_variance / exact.explained_variance - 1).abs().max())
     by_moments = Whitening.fit(digits, method=zca_whitening)
     same = float((by_moments.transform(digits) - exact.zca(digits)).abs().max())
-    print(f"\ndigits, batches of 100: variances of PCA.over off by {off:.1e} of themselves at most.")
+    print(f"\ndigits, batches of 100: relative error of the variances of PCA.fit_batches at most {off:.1e}.")
     print(f"digits: PCA.zca and Whitening(method=zca_whitening), from the covariance, differ by {same:.1e} at most.")
 
 

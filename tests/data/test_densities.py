@@ -1,10 +1,15 @@
 import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal
 
-from lawful.data import UniformBoxes, Density, gaussian_density, GaussianMixture, checkerboard, grid, ring, two_moons
+from lawful.data import Density, GaussianMixture, UniformBoxes, checkerboard, gaussian_density, grid, ring, two_moons
+from lawful.laws import Claim, agreement, derivative, samples_follow_density, shape, transformed
 
 PLANAR = {"ring": ring, "grid": lambda: grid(side=3), "two_moons": two_moons, "checkerboard": checkerboard}
 
@@ -72,20 +77,28 @@ def test_entropies_that_are_known():
         means = torch.zeros(2, d, dtype=torch.float64)
         assert GaussianMixture.from_moments(means=means, scale=0.5).entropy == pytest.approx(inside)
         means[1] = 9.0
-        assert GaussianMixture.from_moments(means=means, scale=0.5).entropy == pytest.approx(inside + math.log(2), abs=1e-6)
+        assert GaussianMixture.from_moments(means=means, scale=0.5).entropy == pytest.approx(
+            inside + math.log(2), abs=1e-6
+        )
         apart = UniformBoxes(means, half_width=1.0, noise_std=0.1)
-        assert apart.entropy == pytest.approx(math.log(2) + d * UniformBoxes(means[:1, :1], half_width=1.0, noise_std=0.1).entropy)
+        assert apart.entropy == pytest.approx(
+            math.log(2) + d * UniformBoxes(means[:1, :1], half_width=1.0, noise_std=0.1).entropy
+        )
 
 
 def test_the_entropy_of_overlapping_components_is_the_integral():
     x = torch.linspace(-12, 12, 20001, dtype=torch.float64)[:, None]
     for gap in (0.5, 2.0, 4.0, 7.0):
-        mixture = GaussianMixture.from_moments(means=torch.tensor([[-gap / 2], [gap / 2]], dtype=torch.float64), scale=1.0)
+        mixture = GaussianMixture.from_moments(
+            means=torch.tensor([[-gap / 2], [gap / 2]], dtype=torch.float64), scale=1.0
+        )
         p = mixture.log_prob(x).exp()
         assert mixture.entropy == pytest.approx(float(torch.special.entr(p).sum() * (x[1] - x[0])), abs=1e-6)
         square = torch.tensor([[-gap / 2, 0.0], [gap / 2, 0.0]], dtype=torch.float64)
         beside = 0.5 * math.log(2 * math.pi * math.e)
-        assert GaussianMixture.from_moments(means=square, scale=1.0).entropy == pytest.approx(mixture.entropy + beside, abs=1e-5)
+        assert GaussianMixture.from_moments(means=square, scale=1.0).entropy == pytest.approx(
+            mixture.entropy + beside, abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("name", PLANAR)
@@ -234,7 +247,9 @@ def _mixture_claims() -> Iterator[Claim]:
     def sampled(n: int) -> Tensor:
         return like(torch.zeros(1)).sample(n, seed=int(torch.randint(2**31, ())))
 
-    yield Claim(samples_follow_density(sample=sampled, log_prob=log_prob), log_prob, near, name="GaussianMixture.sample")
+    yield Claim(
+        samples_follow_density(sample=sampled, log_prob=log_prob), log_prob, near, name="GaussianMixture.sample"
+    )
 
     def by_tweedie(x: Tensor) -> Tensor:
         return (x + 0.7**2 * like(x).with_noise(0.6, 0.7).score(x)) / 0.6

@@ -1,10 +1,13 @@
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor
 
 from lawful.data import Dequantizer, digits
 from lawful.functions import LogProbEstimate
+from lawful.laws import Claim, agreement, shape
 
 
 def test_round_trip_of_digits():

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lawful.laws import Claim, homogeneity, piecewise_affinity, shape
-from lawful.losses.regularization import affine_layers, lengths, locality, on_a_line
+from lawful.losses.regularization import affine_layers, connection_lengths, line_positions, locality_penalty
 from lawful.optim.row_swaps import greedy_row_swaps, permute_units
 
 Activation = Callable[[Tensor], Tensor]
@@ -96,7 +96,7 @@ class SpatialMLP(nn.Module):
 
     Args:
         model: Stack of linear layers and activations.
-        place: Positions of the units of a layer: `on_a_line`, `on_a_grid` or another function of their number.
+        place: Positions of the units of a layer: `line_positions`, `grid_positions` or another function of their number.
         gap: Distance between layers.
         order: Exponent of the distance.
 
@@ -113,7 +113,7 @@ class SpatialMLP(nn.Module):
         self,
         model: nn.Module,
         *,
-        place: Callable[[int], Float[Tensor, "n k"]] = on_a_line,
+        place: Callable[[int], Float[Tensor, "n k"]] = line_positions,
         gap: float = 0.1,
         order: float = 1.0,
     ) -> None:
@@ -121,7 +121,7 @@ class SpatialMLP(nn.Module):
         self.model, self.gap = model, gap
         widths = [affine_layers(model)[0].weight.shape[1], *(layer.weight.shape[0] for layer in affine_layers(model))]
         self.places = [place(width) for width in widths]
-        for i, d in enumerate(lengths(self.places, gap=gap, order=order)):
+        for i, d in enumerate(connection_lengths(self.places, layer_distance=gap, p=order)):
             self.register_buffer(f"lengths{i}", d, persistent=False)
         self.register_buffer("inputs", torch.arange(widths[0]))
         self.register_buffer("outputs", torch.arange(widths[-1]))
@@ -137,7 +137,7 @@ class SpatialMLP(nn.Module):
 
     def locality(self, *, bias: bool = True) -> Float[Tensor, ""]:
         """Returns the penalty of long connections, optionally with that of biases."""
-        return locality(affine_layers(self.model), self.lengths, bias=self.gap if bias else 0.0)
+        return locality_penalty(affine_layers(self.model), self.lengths, bias_weight=self.gap if bias else 0.0)
 
     @torch.no_grad()
     def swap(self, *, max_swaps: int, optimizer: torch.optim.Optimizer | None = None) -> int:

@@ -1,10 +1,13 @@
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor
 from torch.func import jacrev, vmap
 
-from lawful.models.generative import Chart, CNNAutoencoderConfig, MLPAutoencoderConfig, cnn_autoencoder, mlp_autoencoder
+from lawful.laws import AtMost, Claim, Draw, Map, Statement, agreement, law, shape, transformed
+from lawful.models.generative import Chart, cnn_autoencoder, mlp_autoencoder
 
 
 def sphere(z):
@@ -21,7 +24,7 @@ def great_circle(a, b):
 def test_the_shortest_way_on_a_sphere_is_a_great_circle(a, b, dtype):
     chart, a, b = Chart(sphere), torch.tensor(a, dtype=dtype), torch.tensor(b, dtype=dtype)
     assert chart.distance(a, b) == pytest.approx(great_circle(a, b), rel=2e-4)
-    curve = chart.geodesic(a, b, points=100)
+    curve = chart.geodesic(a, b, num_points=100)
     assert torch.equal(curve[0], a)
     assert torch.equal(curve[-1], b)
     normal = torch.linalg.cross(sphere(a), sphere(b))
@@ -59,9 +62,9 @@ def test_it_goes_round_a_hill():
 def test_the_metric_of_a_decoder_is_that_of_its_jacobian(kind):
     torch.manual_seed(0)
     if kind == "dense":
-        model = mlp_autoencoder(MLPAutoencoderConfig(shape=(1, 4, 4), latent=3, hidden=(8,)))
+        model = mlp_autoencoder((1, 4, 4), latent_dim=3, hidden_dims=(8,))
     else:
-        model = cnn_autoencoder(CNNAutoencoderConfig(shape=(1, 4, 4), latent=3, width=2))
+        model = cnn_autoencoder((1, 4, 4), latent_dim=3, channels=2)
     chart, z = Chart(model.double().decode), torch.randn(4, 3, dtype=torch.float64)
     j = vmap(jacrev(lambda code: model.decode(code[None]).flatten()))(z)
     torch.testing.assert_close(chart.jacobian(z), j.detach())
@@ -71,7 +74,7 @@ def test_the_metric_of_a_decoder_is_that_of_its_jacobian(kind):
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_a_code_is_at_no_distance_from_itself():
+def test_distance_to_itself_is_zero():
     here = torch.tensor([0.3, 0.2])
     assert Chart(sphere).distance(here, here) == 0
 
@@ -80,16 +83,62 @@ def test_a_decoder_that_forgets_an_entry_has_no_volume():
     assert Chart(lambda z: z[:, :1]).volume(torch.ones(2, 2)).tolist() == [0.0, 0.0]
 
 
-def test_impossible_arguments():
+def test_invalid_arguments():
     chart, a = Chart(sphere), torch.zeros(2)
-    with pytest.raises(ValueError, match="at least 2 points"):
-        chart.geodesic(a, a, points=1)
-    with pytest.raises(ValueError, match="a curve of at least 2 points was wanted: got 1"):
+    with pytest.raises(ValueError, match="expected num_points >= 2"):
+        chart.geodesic(a, a, num_points=1)
+    with pytest.raises(ValueError, match="expected a curve of at least 2 points, got 1"):
         chart.length(torch.zeros(1, 2))
-    with pytest.raises(ValueError, match="NaN or infinite"):
+    with pytest.raises(ValueError, match="NaN or infinity"):
         chart.geodesic(a, torch.tensor([float("nan"), 0.0]))
 
 
-def test_codes_of_two_sizes(unchecked):
-    with pytest.raises(ValueError, match="two codes of one size"):
+def test_latents_of_different_sizes(unchecked):
+    with pytest.raises(ValueError, match="expected a and b of one shape"):
         Chart(sphere).geodesic(torch.zeros(2), torch.zeros(3))
+
+
+@law("L(γ)² ≤ 2 E(γ)", discover_with=None)
+def length_by_energy(f: Map, curve: Tensor, *, draw: Draw) -> Statement:
+    """The square of a curve's length is at most twice its energy, by Cauchy and Schwarz.
+
+    `f` returns length and energy.
+
+    Satisfied by: both of one metric.
+    Broken by: an energy without its factor; a length of codes in place of their images.
+    """
+    length, energy = f.raw_output(curve)
+    return AtMost(length.square(), 2 * energy)
+
+
+def claims() -> Iterator[Claim]:
+    """The laws that a chart obeys, on surfaces that are known."""
+
+    def sphere(z: Tensor) -> Tensor:
+        x, y = z.unbind(-1)
+        return 2 * torch.stack([x.cos() * y.cos(), x.sin() * y.cos(), y.sin()], dim=-1)
+
+    chart, near = Chart(sphere), transformed(torch.tanh, "n 2")
+
+    def first_form(z: Tensor) -> Tensor:
+        return torch.diag_embed(4 * torch.stack([z[:, 1].cos().square(), torch.ones_like(z[:, 1])], -1))
+
+    yield Claim(agreement(other=first_form), chart.metric, near, name="Chart.metric of a sphere")
+    yield Claim(agreement(other=lambda z: 4 * z[:, 1].cos()), chart.volume, near, name="Chart.volume of a sphere")
+
+    def both(curve: Tensor) -> tuple[Tensor, Tensor]:
+        return chart.length(curve), chart.energy(curve)
+
+    yield Claim(length_by_energy(), both, shape("t:2..6 2"), name="Chart")
+
+    def flat(curve: Tensor) -> Tensor:
+        """Lengths and energies in a plane that is bent but not stretched, of a meridian and a parallel."""
+        bent = Chart(lambda z: torch.stack([z[:, 0], 3 * (z[:, 1] / 3).cos(), 3 * (z[:, 1] / 3).sin()], dim=-1))
+        return torch.stack([bent.length(curve), bent.energy(curve)])
+
+    def written_out(curve: Tensor) -> Tensor:
+        along, around = curve.diff(dim=0).unbind(-1)
+        chord = (along.square() + (6 * (around / 6).sin()).square()).sqrt()
+        return torch.stack([chord.sum(), chord.square().sum() * len(along) / 2])
+
+    yield Claim(agreement(other=written_out), flat, shape("t:2..6 2"), name="Chart of a cylinder: length and energy")

@@ -1,19 +1,29 @@
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import logistic
+from torch import Tensor
 
 from lawful.data import Dequantizer
-from lawful.models.generative import CNNVAEConfig, DiscretizedLogisticLikelihood, cnn_vae
+from lawful.laws import Claim, agreement, shape, transformed
+from lawful.models.generative import (
+    BernoulliLikelihood,
+    DiscretizedLogisticLikelihood,
+    GaussianLikelihood,
+    HeteroscedasticGaussianLikelihood,
+    cnn_vae,
+)
 
 LEVELS = Dequantizer(levels=5, low=-1.0, high=3.0)
 
 
 def test_every_level_has_what_scipy_gives_its_cell():
-    model = DiscretizedLogisticLikelihood((2, 1), LEVELS, components=2)
-    y = torch.randn(1, model.outputs, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    model = DiscretizedLogisticLikelihood((2, 1), LEVELS, num_components=2)
+    y = torch.randn(1, model.num_params, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     weights, means, scales = (part.numpy() for part in y.reshape(3, 2, 2))
     share = np.exp(weights) / np.exp(weights).sum(0)
     borders = np.array([-np.inf, -0.75, -0.25, 0.25, 0.75, np.inf])
@@ -33,11 +43,11 @@ def test_every_level_has_what_scipy_gives_its_cell():
 def test_samples_are_as_frequent_as_the_likelihood_says():
     torch.manual_seed(0)
     model = DiscretizedLogisticLikelihood((1,), LEVELS)
-    y = torch.randn(1, model.outputs).expand(20_000, -1)
+    y = torch.randn(1, model.num_params).expand(20_000, -1)
     x = model.sample(y, seed=1, stream=0, first=0)
     low, high = LEVELS.support
     assert low <= float(x.min()) <= float(x.max()) <= high
-    levels = LEVELS.quantized(x)
+    levels = LEVELS.quantize(x)
     for level in torch.linspace(-1, 3, 5):
         wanted = float(model.log_prob(level.reshape(1, 1), y[:1]).exp()) * LEVELS.width
         assert float((levels == level).double().mean()) == pytest.approx(wanted, abs=0.015)
@@ -48,18 +58,16 @@ def test_samples_are_as_frequent_as_the_likelihood_says():
 def test_a_bound_on_levels_does_not_depend_on_where_in_their_cells_values_are():
     torch.manual_seed(0)
     pixels = Dequantizer(levels=17)
-    model = cnn_vae(
-        CNNVAEConfig(shape=(1, 5, 4), width=2), likelihood=DiscretizedLogisticLikelihood((1, 5, 4), pixels)
-    ).eval()
+    model = cnn_vae((1, 5, 4), channels=2, likelihood=DiscretizedLogisticLikelihood((1, 5, 4), pixels)).eval()
     x = torch.randint(17, (6, 1, 5, 4)) / 16
-    bounds = [model.elbo(pixels.dequantized(x, seed=s), draws=2).value for s in (0, 1)]
+    bounds = [model.elbo_estimate(pixels.dequantize(x, seed=s), num_samples=2).value for s in (0, 1)]
     torch.testing.assert_close(*bounds)
     assert all(bool(v.isfinite().all()) for v in bounds)
     assert model.decode(torch.randn(3, 8)).aminmax().max <= 1
 
 
 def test_far_from_every_middle_it_stays_finite_and_has_a_gradient():
-    model = DiscretizedLogisticLikelihood((1,), Dequantizer(levels=256), components=1)
+    model = DiscretizedLogisticLikelihood((1,), Dequantizer(levels=256), num_components=1)
     y = torch.tensor([[0.0, 1e4, -50.0], [0.0, -1e4, 50.0], [0.0, 0.0, 0.0]], requires_grad=True)
     value = model.log_prob(torch.tensor([[0.0], [1.0], [127 / 255]]), y)
     value.sum().backward()
@@ -68,11 +76,90 @@ def test_far_from_every_middle_it_stays_finite_and_has_a_gradient():
     assert bool(y.grad.isfinite().all())
 
 
-def test_what_lies_in_no_cell_is_refused():
+def test_values_outside_the_cells():
     model = DiscretizedLogisticLikelihood((2,), Dequantizer(levels=256))
-    with pytest.raises(ValueError, match="for levels: got 0 to 255"):
-        model.fit(torch.tensor([[0.0, 255.0]]))
-    with pytest.raises(ValueError, match="for levels: got"):
-        model.log_prob(torch.tensor([[0.0, math.nan]]), torch.zeros(1, model.outputs))
-    with pytest.raises(ValueError, match="at least 1 component"):
-        DiscretizedLogisticLikelihood((2,), LEVELS, components=0)
+    with pytest.raises(ValueError, match="got 0 to 255"):
+        model.fit_normalizer(torch.tensor([[0.0, 255.0]]))
+    with pytest.raises(ValueError, match="expected values from"):
+        model.log_prob(torch.tensor([[0.0, math.nan]]), torch.zeros(1, model.num_params))
+    with pytest.raises(ValueError, match="expected num_components >= 1"):
+        DiscretizedLogisticLikelihood((2,), LEVELS, num_components=0)
+
+
+def _likelihoods_claims() -> Iterator[Claim]:
+    """The laws that likelihoods obey."""
+    data = torch.tensor([[0.0, 1.0, 5.0], [2.0, 7.0, 5.0]])
+    gaussian, varying = (
+        kind((3,)).fit_normalizer(data) for kind in (GaussianLikelihood, HeteroscedasticGaussianLikelihood)
+    )
+    near = (transformed(torch.tanh, "n 3"), transformed(torch.tanh, "2 n 3"))
+
+    def units(x: Tensor) -> tuple[Tensor, Tensor]:
+        """Deviations and means of the data, the constant feature with the least of the deviations."""
+        return x.new_tensor([1.0, 3.0, 1.0]), x.new_tensor([1.0, 4.0, 5.0])
+
+    def by_torch(x: Tensor, y: Tensor) -> Tensor:
+        s, m = units(x)
+        noise = s * gaussian.log_noise.exp().clamp_min(1e-3)
+        return torch.distributions.Normal(y * s + m, noise).log_prob(x).sum(-1)
+
+    def density(x: Tensor, y: Tensor) -> Tensor:
+        return gaussian.to(x).log_prob(x, y)
+
+    def sure(x: Tensor, y: Tensor) -> Tensor:
+        s, m = units(x)
+        noise = 1e-3 + (1 + y[..., 3:].exp() * (math.e - 1)).log()
+        return torch.distributions.Normal(y[..., :3] * s + m, s * noise).log_prob(x).sum(-1)
+
+    def varied(x: Tensor, y: Tensor) -> Tensor:
+        return varying.to(x).log_prob(x, y)
+
+    yield Claim(agreement(other=by_torch), density, near, name="GaussianLikelihood")
+    both = (near[0], transformed(torch.tanh, "2 n 6"))
+    yield Claim(agreement(other=sure), varied, both, name="HeteroscedasticGaussianLikelihood")
+    bits = BernoulliLikelihood((3,), low=-1.0, high=3.0)
+
+    def coins(x: Tensor, y: Tensor) -> Tensor:
+        p = y.sigmoid()
+        return torch.where(x > 1, p.log(), (1 - p).log()).sum(-1)
+
+    wide = transformed(lambda x: 1 + 2 * x.tanh(), "n 3")
+    yield Claim(agreement(other=coins), bits.log_prob, (wide, near[1]), name="BernoulliLikelihood")
+    logistic = agreement(other=lambda y: 4 / (1 + (-y).exp()) - 1)
+    yield Claim(logistic, bits.mean, shape("n 3"), name="BernoulliLikelihood.mean")
+
+
+def _level_likelihood_claims() -> Iterator[Claim]:
+    """The laws that the likelihood of levels obeys."""
+    levels = Dequantizer(levels=4, low=2.0, high=5.0)
+    model = DiscretizedLogisticLikelihood((2,), levels, num_components=2)
+    outputs = transformed(lambda y: y.tanh() / 2, "n 12")
+
+    def inner(y: Tensor) -> Tensor:
+        return model.to(y).log_prob(y.new_tensor([[3.0, 5.0]]).expand(len(y), 2), y)
+
+    def written_out(y: Tensor) -> Tensor:
+        weights, means, scales = y.unflatten(-1, (3, 2, 2)).unbind(1)
+        means, scales = means + y.new_tensor([[-1 / 3], [1 / 3]]), (scales - 1).exp()
+        upper, lower = (((y.new_tensor(t) - means) / scales).sigmoid() for t in ([0.0, 9e9], [-2 / 3, 2 / 3]))
+        return (weights.softmax(1) * (upper - lower)).sum(1).log().sum(1)
+
+    yield Claim(
+        replace(agreement(other=written_out), cases=20), inner, outputs, name="DiscretizedLogisticLikelihood.log_prob"
+    )
+
+    def moved(y: Tensor) -> Tensor:
+        return model.to(y).log_prob(y.new_tensor([[3.4, 4.6]]).expand(len(y), 2), y)
+
+    yield Claim(
+        replace(agreement(other=inner), cases=10),
+        moved,
+        outputs,
+        name="DiscretizedLogisticLikelihood, constant on cells",
+    )
+
+
+def claims() -> Iterator[Claim]:
+    """Second derivations of likelihoods."""
+    yield from _likelihoods_claims()
+    yield from _level_likelihood_claims()

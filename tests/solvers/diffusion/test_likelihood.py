@@ -75,9 +75,9 @@ def test_standard_error_beyond_16_dimensions():
 def test_images_and_numbers_have_likelihoods():
     path = rectified()
     for size in ((2, 4, 4), (3,), ()):
-        x = torch.full((2, *shape), 0.3)
+        x = torch.full((2, *size), 0.3)
         found = ProbabilityFlowLikelihood(scale=0.6, steps=8)(of_gaussian(path, 0.5, 0.6), x, path)
-        exact = math.prod(shape) * (-0.5 * (0.2 / 0.6) ** 2 - math.log(0.6) - 0.5 * math.log(2 * math.pi))
+        exact = math.prod(size) * (-0.5 * (0.2 / 0.6) ** 2 - math.log(0.6) - 0.5 * math.log(2 * math.pi))
         torch.testing.assert_close(found.value, torch.full((2,), exact, dtype=torch.float64), atol=1e-3, rtol=0)
 
 

@@ -247,8 +247,8 @@ def test_invalid_settings():
 def test_samples_of_any_shape_and_precision():
     path = edm()
     grid = saturating_log_grid(path, 2)
-    for shape in ((), (2, 4, 4)):
-        x = initial_noise(path, grid, 2, *shape).float()
+    for size in ((), (2, 4, 4)):
+        x = initial_noise(path, grid, 2, *size).float()
         for sampler in SAMPLERS.values():
             found = sampler(of_gaussian(path), x, path, grid)
             assert found.shape == x.shape

@@ -154,7 +154,7 @@ class PreconditionedDenoiser(nn.Module):
 
     @property
     def prediction(self) -> Prediction:
-        """What the network predicts."""
+        """Prediction type of the network."""
         return self._prediction(float(self.sigma_data))
 
     def forward(

@@ -439,7 +439,7 @@ def claims() -> Iterator[Claim]:
     """Base distributions and flows are densities; examples do not mix."""
     for name, base in (("NORMAL", NORMAL), ("LOGISTIC", LOGISTIC), ("UNIFORM", UNIFORM)):
 
-        def sample(n: int, base: BaseDistribution = base) -> Tensor:
+        def sample(n: int, *, base: BaseDistribution = base) -> Tensor:
             return base.sample(n, 2, seed=resolve_seed(None))
 
         support = (-1.0, 1.0) if base is UNIFORM else None
@@ -463,8 +463,11 @@ def claims() -> Iterator[Claim]:
         ("nice", nice(2, hidden_dims=[8])),
     ):
 
-        def log_prob(x: Tensor, flow: Flow = flow) -> Tensor:
+        def log_prob(x: Tensor, *, flow: Flow = flow) -> Tensor:
             return flow.eval().log_prob(x.to(flow.normalizer.mean)).detach()
 
-        density = samples_follow_density(sample=lambda n, flow=flow: flow.sample(n), log_prob=log_prob)
+        def draw(n: int, *, flow: Flow = flow) -> Tensor:
+            return flow.sample(n)
+
+        density = samples_follow_density(sample=draw, log_prob=log_prob)
         yield Claim(density, log_prob, shape("n 2"), name=name)

@@ -118,7 +118,8 @@ class GaussianLatent(nn.Module):
 
     def rsample(self, params: Float[Tensor, "n p"], noise: Float[Tensor, "*m n k"]) -> Float[Tensor, "*m n k"]:
         r"""Returns $\mu + \sigma \varepsilon$."""
-        return reparameterize(*params.chunk(2, -1), noise)
+        mean, log_variance = params.chunk(2, -1)
+        return reparameterize(mean, log_variance, noise)
 
     def sample_prior(self, noise: Float[Tensor, "*m k"]) -> Float[Tensor, "*m k"]:
         """Returns the noise."""

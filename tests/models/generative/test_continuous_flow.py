@@ -1,0 +1,59 @@
+"""Second derivations of continuous flows."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lawful.laws import Claim, agreement, density_integrates_to_one, log_determinant, shape
+from lawful.models.generative import ContinuousFlow, VelocityField
+
+
+class _Linear(nn.Module):
+    """The velocity A z, whose flow is known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.tensor([[-0.5, 0.8], [-0.2, 0.3]]))
+
+    def forward(self, t: Float[Tensor, ""], x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        return x @ self.matrix.T
+
+
+def claims() -> Iterator[Claim]:
+    """The laws that continuous flows obey."""
+    straight = ContinuousFlow(_Linear(), shape=(2,), steps=4).fit_normalizer(torch.tensor([[1.0, -2.0], [3.0, 4.0]]))
+    bent = ContinuousFlow(VelocityField(2, hidden_dims=[4]), shape=(2,), steps=2)
+
+    def gaussian(x: Tensor) -> Tensor:
+        """A linear field makes a Gaussian of a Gaussian."""
+        matrix = torch.matrix_exp(straight.velocity.get_parameter("matrix"))
+        units = straight.normalizer
+        z = (x - units.mean) / units.std @ matrix.T
+        return -0.5 * z.square().sum(-1) - math.log(2 * math.pi) + matrix.det().log() - units.std.log().sum()
+
+    near = replace(agreement(other=gaussian, rtol=1e-4), cases=10)
+    yield Claim(near, straight.log_prob, shape("n 2"), name="linear field")
+
+    def mapped(x: Tensor) -> tuple[Tensor, Tensor]:
+        z, log_det = bent.encode(x)
+        return z, log_det[0]
+
+    yield Claim(replace(log_determinant(rtol=1e-3), cases=10), mapped, shape("n 2"), name="ContinuousFlow")
+
+    def again(x: Tensor) -> Tensor:
+        return bent.decode(bent.encode(x)[0]) + 2
+
+    same = replace(agreement(other=lambda x: x + 2, rtol=1e-3), cases=10)
+    yield Claim(same, again, shape("n 2"), name="there and back")
+
+    def log_prob(x: Tensor) -> Tensor:
+        return bent.log_prob_estimate(x.to(bent.normalizer.mean)).value
+
+    def sample(n: int) -> Tensor:
+        return bent.sample(n, seed=int(torch.randint(2**31, ())))
+
+    yield Claim(density_integrates_to_one(sample=sample, log_prob=log_prob), log_prob, shape("n 2"), name="its density")
