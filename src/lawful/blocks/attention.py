@@ -12,13 +12,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lawful.blocks._decoding import decode_token
 from lawful.blocks.kv_cache import AttentionCache, KVCache, crop_mask
 from lawful.blocks.positions import ALiBi, RotaryEmbedding
 from lawful.functions.attention import (
     CAUSAL,
     NO_MASK,
     Bias,
-    ChunkedAttention,
     Kernel,
     LinearAttentionState,
     Mask,
@@ -27,9 +27,8 @@ from lawful.functions.attention import (
     attention_scores,
     fused_attention,
     masked_softmax,
-    reference_attention,
 )
-from lawful.functions.tap import is_recorded, is_recording, tap
+from lawful.functions.tap import is_recorded, tap
 from lawful.laws import (
     Claim,
     cached_decoding,
@@ -307,7 +306,7 @@ class MultiHeadAttention(nn.Module):
             mask = CAUSAL if mask is NO_MASK else mask & CAUSAL
         cross = self.is_cross_attention or context is not None
         if isinstance(cache, KVCache) and x.dim() == 3 and x.shape[1] == 1 and not cross and cache.length:
-            y = self._decode(x, mask, cache, position_ids, first_values)
+            y = decode_token(self, x, mask, cache, position_ids, first_values)
             if y is not None:
                 return y
         if cross or x.dim() < 2 or x.shape[-1] != self.dim or position_ids is not None or mask.prefix:
@@ -385,59 +384,6 @@ class MultiHeadAttention(nn.Module):
         """Returns the OV matrix $W^O_h W^V_h$ of a head, the linear map from its input to its output."""
         left, right = self.ov_factors(head)
         return left @ right
-
-    def _decode(
-        self,
-        x: Float[Tensor, "b 1 d"],
-        mask: Mask,
-        cache: KVCache,
-        position_ids: Tensor | None,
-        first_values: list[Tensor] | None,
-    ) -> Float[Tensor, "b 1 d"] | None:
-        """Attends from one new token per row: the general path with one fused projection and less overhead.
-
-        Returns None if the general path is needed.
-        """
-        if torch.is_grad_enabled() or is_recording():
-            return None
-        if mask is not NO_MASK:
-            rules = mask.prefix or mask.documents is not None or mask.pairs is not None
-            if rules or mask.window not in (None, cache.window):
-                return None
-        fused = cache.fused_projection
-        if fused is None or fused.is_stale():
-            fused = cache.fused_projection = _FusedProjection(self)
-        if fused.sizes is None:
-            return None
-        b, (h, g, key_dim, value_dim), split = x.shape[0], fused.sizes, fused.split
-        q, k, v = F.linear(x, fused.weight, fused.bias).split_with_sizes(split, 2)
-        if first_values is not None:
-            v = self._mix_values(v, first_values)
-        q, k = q.view(b, h, 1, key_dim), k.view(b, g, 1, key_dim)
-        if fused.query_norm is not None and fused.key_norm is not None:
-            q, k = fused.query_norm(q), fused.key_norm(k)
-        if fused.rotary is not None:
-            positions = cache.length if position_ids is None else position_ids
-            q, k = fused.rotary(q, positions), fused.rotary(k, positions)
-        keys, values = cache.append_token(k, v.view(b, g, 1, value_dim))
-        bias = None
-        if mask.padding is not None or self.position_bias is not None:
-            bias = self._decode_bias(mask, keys.shape[2], x)
-        if g != h:  # query heads that share keys are rows of one head
-            q = q.view(b, g, h // g, key_dim)
-            bias = None if bias is None else bias.expand(b, h, 1, -1).reshape(b, g, h // g, -1)
-        z = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias)
-        return F.linear(z.view(b, 1, h * value_dim), fused.out_weight, fused.out_bias)
-
-    def _decode_bias(self, mask: Mask, s: int, x: Tensor) -> Float[Tensor, "#b #h 1 s"]:
-        """Bias of the scores of one query over the last s keys: padding mask and position bias."""
-        bias = x.new_zeros(1, 1, 1, s)
-        if mask.padding is not None:
-            bias = bias.masked_fill(~mask.padding[:, None, None, -s:], -torch.inf)
-        if self.position_bias is not None:
-            positions = torch.arange(s, device=x.device)
-            bias = bias + self.position_bias(positions[-1:], positions)
-        return bias
 
     def _attend(
         self,
@@ -565,57 +511,6 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(
                 f"position_ids cannot be combined with a cache and {name}, which uses the cache's positions"
             )
-
-
-_MAX_FUSED_WEIGHTS = 2**18  # above this one product costs as much as three
-_SOFTMAX_KERNELS = ChunkedAttention | SlidingWindowAttention
-
-
-class _FusedProjection:
-    """Query, key and value projections of a layer as one matrix, for `_decode`; `sizes` is None if they do not fuse."""
-
-    __slots__ = (
-        *("weight", "bias", "out_weight", "out_bias", "sizes", "split", "query_norm", "key_norm", "rotary"),
-        *("parameters", "versions"),
-    )
-
-    def __init__(self, layer: MultiHeadAttention) -> None:
-        projections: list[Any] = [layer.query, layer.key, layer.value, layer.out]
-        group = layer.head_groups[0]
-        self.sizes: tuple[int, int, int, int] | None = None
-        self.parameters: list[Tensor] = [p for m in projections if type(m) is nn.Linear for p in m.parameters()]
-        if not self._can_fuse(layer, projections):
-            self.parameters, self.versions = [], []
-            return
-        self.versions = [p._version for p in self.parameters]
-        biases = [m.bias for m in projections[:3]]
-        self.weight = torch.cat([m.weight for m in projections[:3]])
-        self.bias = None if biases[0] is None else torch.cat(biases)
-        self.out_weight, self.out_bias = layer.out.weight, layer.out.bias
-        self.sizes = group.num_heads, group.num_kv_heads, group.key_dim, group.value_dim
-        self.split = [layer.query_sizes[0], layer.key_sizes[0], layer.value_sizes[0]]
-        self.query_norm, self.key_norm, self.rotary = layer.query_norm, layer.key_norm, layer.rotary
-
-    def _can_fuse(self, layer: MultiHeadAttention, projections: list[Any]) -> bool:
-        kernel, group = layer.kernel, layer.head_groups[0]
-        softmax = kernel in (fused_attention, reference_attention) or isinstance(kernel, _SOFTMAX_KERNELS)
-        return (
-            softmax
-            and len(layer.head_groups) == 1
-            and group.key_dim == group.value_dim
-            and not (layer.dropout and layer.training)
-            and all(type(m) is nn.Linear and not m._forward_hooks and not m._forward_pre_hooks for m in projections)
-            and len({m.bias is None for m in projections[:3]}) == 1
-            and sum(m.weight.numel() for m in projections[:3]) <= _MAX_FUSED_WEIGHTS
-            and all(
-                p.device.type == "cpu" and p.dtype in (torch.float32, torch.float64) and not p.is_inference()
-                for p in self.parameters
-            )
-        )
-
-    def is_stale(self) -> bool:
-        """Whether the parameters have changed since they were fused."""
-        return [p._version for p in self.parameters] != self.versions
 
 
 def _uniform_heads(dim: int, num_heads: int, num_kv_heads: int | None, head_dim: int | None) -> HeadSpec:

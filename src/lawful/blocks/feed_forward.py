@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks._call import call
+from lawful.blocks._decoding import call
 from lawful.blocks.linear import Activation
 from lawful.functions.activations import swiglu
 from lawful.laws import Claim, hidden_unit_permutation, hidden_unit_rescaling, locality, shape

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks._call import call, forward_of
+from lawful.blocks._decoding import call, forward_of
 from lawful.blocks.layer_pattern import expand_layer_pattern
 from lawful.functions.tap import tap
 from lawful.laws import Claim, agreement, derivative, shape
