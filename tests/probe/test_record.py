@@ -302,6 +302,15 @@ def test_all_activations_are_stored_by_default():
     assert hooks(model) == 0
 
 
+def test_head_outputs_are_stored_only_by_name():
+    layer, x = MultiHeadAttention(8, num_heads=2), torch.randn(2, 5, 8)
+    with record(layer) as cache:
+        layer(x)
+    assert {"pattern", "z", "out"} <= set(cache)
+    assert "heads" not in cache
+    assert "heads" in cache.names
+
+
 def claims() -> Iterator[Claim]:
     """Second derivations of recording, edits and tapped attention."""
     yield from record_claims()

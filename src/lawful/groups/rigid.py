@@ -300,6 +300,6 @@ def claims() -> Iterator[Claim]:
         yield from group_claims(group, element, point)
         yield from exp_claims(group, transformed(shorten, coordinates))
         yield Claim(isometric_action(), group.act, (element, point), name=f"{name}.act")
-        yield Claim(second_order_gradient(), group.exp, shape(coordinates), name=f"{name}.exp")
         adjoint = homomorphism(operation=group.compose, into=torch.matmul)
         yield Claim(adjoint, group.adjoint, element, name=f"{name}.adjoint")
+    yield Claim(second_order_gradient(), SE3().exp, shape("b 6"), name="SE3.exp")

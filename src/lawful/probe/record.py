@@ -134,7 +134,8 @@ def record(model: nn.Module, *names: str, edits: Mapping[str, Edit] | None = Non
 
     Args:
         model: Any module.
-        names: Activations to store. Defaults to all.
+        names: Activations to store. Defaults to all, except the outputs of single heads (`heads` of
+            `MultiHeadAttention`), which replace the output projection.
         edits: Functions that replace activations, by name; the edited values are stored. If an output is a tuple, its
             first entry is edited. See also `patch`.
 
@@ -307,6 +308,8 @@ class _Recorder:
         full_name = self._full_name(name)
         self.cache._note(full_name)
         keep, edits = self.lookup(full_name)
+        if self.keep_all and name in _ONLY_BY_NAME:
+            return bool(edits)
         return keep or bool(edits)
 
     def on_value(self, name: str, x: Tensor) -> Tensor:
@@ -317,6 +320,10 @@ _NO_ATTENTION_HINT = (
     " (attention weights need MultiHeadAttention or PyTorch's scaled_dot_product_attention, and neither ran; "
     'load a Hugging Face model with attn_implementation="sdpa")'
 )
+
+
+_ONLY_BY_NAME = ("heads",)
+"""Values on demand that `record` without names does not compute: they replace a module, here the output projection."""
 
 
 def _has_wildcard(name: str) -> bool:
