@@ -12,7 +12,7 @@ import tyro
 from lawful.cli.check import check, discover, laws
 from lawful.cli.console import INTERNAL, INTERRUPTED, USAGE, say
 from lawful.cli.generate import generate, inpaint, sample, score
-from lawful.cli.train import predict, runs, train
+from lawful.cli.train import optional_values, predict, runs, train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,23 +24,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if args[:1] == ["train"]:  # its options depend on the recipe
             return train(args[1:])
-        return tyro.extras.subcommand_cli_from_dict(
-            {
-                "check": check,
-                "discover": discover,
-                "laws": laws,
-                "train": _train,
-                "runs": runs,
-                "predict": predict,
-                "generate": generate,
-                "sample": sample,
-                "score": score,
-                "inpaint": inpaint,
-            },
-            prog="lawful",
-            description="Building blocks of modern machine learning on PyTorch, with the laws they satisfy.",
-            args=args,
-        )
+        with optional_values():
+            return tyro.extras.subcommand_cli_from_dict(
+                {
+                    "check": check,
+                    "discover": discover,
+                    "laws": laws,
+                    "train": _train,
+                    "runs": runs,
+                    "predict": predict,
+                    "generate": generate,
+                    "sample": sample,
+                    "score": score,
+                    "inpaint": inpaint,
+                },
+                prog="lawful",
+                description="Building blocks of modern machine learning on PyTorch, with the laws they satisfy.",
+                args=args,
+            )
     except SystemExit as exit:  # tyro has printed help or an error
         return 0 if not exit.code else USAGE
     except KeyboardInterrupt:

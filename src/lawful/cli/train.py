@@ -105,8 +105,8 @@ def parse_recipe(kind: type[Any], arguments: Sequence[str]) -> tuple[Any, Path]:
         for name in names:
             if name in unions:
                 options = tuple(member.name for member in unions[name])
-                summaries = "; ".join(f"{m.name}: {_summary(m)[0].lower() + _summary(m)[1:]}" for m in unions[name])
-                kind_of_name = Annotated[Literal[options], tyro.conf.arg(help=f"{docs.get(name, '')} {summaries}")]  # type: ignore[valid-type]
+                summaries = "; ".join(f"{member.name}: {_summary(member)}" for member in unions[name])
+                kind_of_name = Annotated[Literal[options], tyro.conf.arg(help=f"{docs.get(name, '')} {summaries}.")]  # type: ignore[valid-type]
                 entries.append((name, kind_of_name, chosen[name].name))
             else:
                 entries.append(
@@ -118,8 +118,8 @@ def parse_recipe(kind: type[Any], arguments: Sequence[str]) -> tuple[Any, Path]:
     ]
     top = [(title, group, group()) for title, group in groups]
     output = ("output_dir", Annotated[str, tyro.conf.arg(help="Folder for the runs.")], "runs")
-    options_type = _dataclass("options", [*top, *specs, output], doc=kind.__doc__)
-    with _optional_values():
+    options_type = _dataclass("options", [*top[:1], *specs, *top[1:], output], doc=kind.__doc__)
+    with optional_values():
         parsed = tyro.cli(
             tyro.conf.OmitArgPrefixes[options_type],
             prog=f"lawful train {kind.name}",
@@ -199,7 +199,9 @@ def _title(config: type[Any]) -> str:
 
 
 def _summary(cls: type[Any]) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0]
+    """The first line of the docstring, as part of a sentence."""
+    line = (cls.__doc__ or "").strip().splitlines()[0].removesuffix(".")
+    return line if line[:2].isupper() or line[1:2] == "-" else line[:1].lower() + line[1:]
 
 
 def _field_docs(cls: type[Any]) -> dict[str, str]:
@@ -219,7 +221,7 @@ def _field_docs(cls: type[Any]) -> dict[str, str]:
     return docs
 
 
-def _optional_values() -> ConstructorRegistry:
+def optional_values() -> ConstructorRegistry:
     """Shows an optional value as `INT`, not as `{None}|INT`."""
     registry = ConstructorRegistry()
 
