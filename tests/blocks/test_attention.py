@@ -1,3 +1,4 @@
+import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
@@ -448,6 +449,31 @@ def test_decoding_follows_weights_that_change(options):
         layer.out.bias.add_(1)
         second = layer(x[:, 5:], cache=cache)
         torch.testing.assert_close(second, layer(x, is_causal=True)[:, 5:])  # keys do not change with the queries
+
+
+@torch.no_grad()
+def test_decoding_a_token_equals_the_general_path():
+    x, padding = randn(2, 6, 8), torch.tensor([False, True, True, True, True, True])
+    near = MultiHeadAttention(8, kernel=SlidingWindowAttention(window=2)).double()
+    cache = KVCache()  # without the window of the kernel
+    near(x[:, :5], is_causal=True, cache=cache)
+    torch.testing.assert_close(near(x[:, 5:], cache=cache), near(x, is_causal=True)[:, 5:])
+    layer, cache = MultiHeadAttention(8, position_bias=ALiBi(4), dropout=0.5).double().eval(), KVCache()
+    layer(x[:, :5], mask=Mask(causal=True, padding=padding[:5]), cache=cache)
+    y = layer(x[:, 5:], mask=Mask(causal=True, padding=padding), cache=cache)
+    torch.testing.assert_close(y, layer(x, mask=Mask(causal=True, padding=padding))[:, 5:])
+    with pytest.raises(ValueError, match="position_ids cannot be combined with a cache and ALiBi"):
+        layer(x[:, :1], cache=cache, position_ids=torch.tensor([3]))
+    with pytest.raises(ValueError, match="expected x of shape"):
+        layer(x[:, :1, :4], cache=cache)
+    torch.manual_seed(0)
+    assert not torch.equal(layer.train()(x[:, :1], cache=cache), layer(x[:, :1], cache=cache))
+    copied = copy.deepcopy(near)
+    copied.value.weight.mul_(2)
+    cache = KVCache()
+    near(x[:, :4], is_causal=True, cache=cache)
+    near(x[:, 4:5], cache=cache)
+    assert not torch.equal(copied(x[:, 5:], cache=cache.select(torch.arange(2))), near(x[:, 5:], cache=cache))
 
 
 @law("f(x; Q_π, K_π, V_π, O_π) = f(x; Q, K, V, O)", discover_with=None)

@@ -84,16 +84,20 @@ def decode_token(
 
     Returns None if the general path is needed.
     """
-    if torch.is_grad_enabled() or is_recording():
+    if torch.is_grad_enabled() or is_recording() or x.shape[2] != layer.dim or (layer.dropout and layer.training):
         return None
     if mask is not NO_MASK:
         rules = mask.prefix or mask.documents is not None or mask.pairs is not None
         if rules or mask.window not in (None, cache.window):
             return None
+        if mask.padding is not None and mask.padding.dim() != 2:
+            return None
     fused = cache.fused_projection
-    if fused is None or fused.is_stale():
+    if fused is None or fused.layer is not layer or fused.is_stale():
         fused = cache.fused_projection = _FusedProjection(layer)
-    if fused.sizes is None:
+    if fused.sizes is None or fused.window not in (None, cache.window):
+        return None
+    if position_ids is not None and layer.position_bias is not None:
         return None
     b, (h, g, key_dim, value_dim), split = x.shape[0], fused.sizes, fused.split
     q, k, v = F.linear(x, fused.weight, fused.bias).split_with_sizes(split, 2)
@@ -132,12 +136,13 @@ class _FusedProjection:
 
     __slots__ = (
         *("weight", "bias", "out_weight", "out_bias", "sizes", "split", "query_norm", "key_norm", "rotary"),
-        *("parameters", "versions"),
+        *("layer", "parameters", "versions", "window"),
     )
 
     def __init__(self, layer: Any) -> None:
         projections: list[Any] = [layer.query, layer.key, layer.value, layer.out]
         group = layer.head_groups[0]
+        self.layer, self.window = layer, getattr(layer.kernel, "window", None)
         self.sizes: tuple[int, int, int, int] | None = None
         self.parameters: list[Tensor] = [p for m in projections if type(m) is nn.Linear for p in m.parameters()]
         if not self._can_fuse(layer, projections):
@@ -159,7 +164,6 @@ class _FusedProjection:
             softmax
             and len(layer.head_groups) == 1
             and group.key_dim == group.value_dim
-            and not (layer.dropout and layer.training)
             and all(type(m) is nn.Linear and not m._forward_hooks and not m._forward_pre_hooks for m in projections)
             and len({m.bias is None for m in projections[:3]}) == 1
             and sum(m.weight.numel() for m in projections[:3]) <= _MAX_FUSED_WEIGHTS
