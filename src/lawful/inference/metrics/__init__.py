@@ -1,4 +1,4 @@
-"""Figures of how good a model is, each with the interval that it is known to."""
+"""Metrics with confidence intervals."""
 
 from lawful.inference.metrics.classification import (
     Bin,
@@ -8,9 +8,9 @@ from lawful.inference.metrics.classification import (
     calibration_error,
     confusion_matrix,
     negative_log_likelihood,
+    nll_per_example,
     per_class,
     reliability,
-    surprise,
 )
 from lawful.inference.metrics.intervals import ConfidenceInterval, bootstrap, wilson
 from lawful.inference.metrics.regression import mean_absolute_error, r_squared, root_mean_squared_error
@@ -52,10 +52,10 @@ __all__ = [
     "mode_coverage",
     "negative_log_likelihood",
     "neighbor_coverage",
+    "nll_per_example",
     "per_class",
     "r_squared",
     "reliability",
     "root_mean_squared_error",
-    "surprise",
     "wilson",
 ]

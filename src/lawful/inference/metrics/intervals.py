@@ -1,4 +1,4 @@
-"""Estimates: a figure with the interval that it is known to."""
+"""Confidence intervals: Wilson's for proportions, and the bootstrap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """Holds a figure and its confidence interval.
+    """A value with its confidence interval.
 
     Examples:
         >>> print(ConfidenceInterval(0.9, 0.85, 0.94))
@@ -27,7 +27,7 @@ class ConfidenceInterval:
     high: float
 
     def json(self) -> dict[str, float]:
-        """Returns what is written to a file."""
+        """Returns a JSON-compatible dictionary."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -35,21 +35,21 @@ class ConfidenceInterval:
 
 
 def wilson(hits: int, n: int, *, level: float = 0.95) -> ConfidenceInterval:
-    r"""Estimates a probability from how often a thing happened.
+    r"""Estimates a probability from a count, with the Wilson score interval.
 
     $$\frac{1}{1 + z^2 / n} \left( \hat p + \frac{z^2}{2 n} \pm
     z \sqrt{\frac{\hat p (1 - \hat p)}{n} + \frac{z^2}{4 n^2}} \right)$$
 
-    Unlike $\hat p \pm z \sqrt{\hat p (1 - \hat p) / n}$ it stays between 0 and 1 and has a width where all or none
-    happened. Of no trials the value is 0 and the interval all of $[0, 1]$: nothing is known.
+    Unlike $\hat p \pm z \sqrt{\hat p (1 - \hat p) / n}$ it stays between 0 and 1, and has a positive width for $\hat p = 0$ and
+    $\hat p = 1$. For n = 0 the value is 0 and the interval is [0, 1].
 
     Reference:
         Wilson, *Probable Inference, the Law of Succession, and Statistical Inference*, 1927.
 
     Args:
-        hits: How often it happened, $n \hat p$.
-        n: How often it might have.
-        level: The probability that the interval holds the truth.
+        hits: Number of successes, $n \hat p$.
+        n: Number of trials.
+        level: Confidence level.
 
     Examples:
         >>> print(wilson(9, 10))
@@ -58,35 +58,34 @@ def wilson(hits: int, n: int, *, level: float = 0.95) -> ConfidenceInterval:
         0 [0, 1]
     """
     if not 0 <= hits <= n:
-        raise ValueError(f"hits are from 0 to n: got hits={hits}, n={n}")
+        raise ValueError(f"hits must lie between 0 and n: got hits={hits}, n={n}")
     _check_level(level)
     if n == 0:
         return ConfidenceInterval(0.0, 0.0, 1.0)
     p, z = hits / n, NormalDist().inv_cdf((1 + level) / 2)
     middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    whole = 1 + z * z / n
-    low, high = (middle - half) / whole, (middle + half) / whole
+    scale = 1 + z * z / n
+    low, high = (middle - half) / scale, (middle + half) / scale
     return ConfidenceInterval(p, max(0.0, low) if hits else 0.0, min(1.0, high) if hits < n else 1.0)
 
 
 def bootstrap(
     statistic: Callable[..., Tensor], *data: Tensor, samples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> ConfidenceInterval:
-    r"""Estimates a figure of the data, and how it varies over data drawn anew from them.
+    r"""Estimates a statistic with its percentile bootstrap interval.
 
-    Examples are drawn with replacement, as many as there are, and the interval lies between the quantiles of the
-    figure at $(1 \mp \text{level}) / 2$. Where the figure is biased, so that these leave out the value, the interval
-    is widened to it. The draws are those of the seed; the random state is not touched.
+    The interval lies between the quantiles at $(1 \mp \text{level}) / 2$ of the statistic over resampled data. It is widened
+    to contain the value if the statistic is biased. The global random state is not used.
 
     Reference:
         Efron, *Bootstrap Methods: Another Look at the Jackknife*, 1979.
 
     Args:
-        statistic: What makes a number of the data.
-        *data: Tensors with the examples along the first axis.
-        samples: How often data are drawn.
-        seed: What the draws begin from.
-        level: The probability that the interval holds the truth.
+        statistic: Function from the data to a scalar tensor.
+        *data: Tensors with the examples along dim 0.
+        samples: Number of bootstrap samples.
+        seed: Random seed.
+        level: Confidence level.
 
     Examples:
         >>> print(bootstrap(torch.mean, torch.arange(5.0)))
@@ -94,18 +93,18 @@ def bootstrap(
     """
     sizes = {len(x) if x.dim() else 0 for x in data}
     if len(sizes) != 1 or min(sizes) < 1:
-        raise ValueError(f"as many examples in all tensors, at least one, were wanted: got {sorted(sizes)}")
+        raise ValueError(f"expected equal, non-zero lengths along dim 0, got {sorted(sizes)}")
     if samples < 2:
-        raise ValueError(f"samples are at least 2: got {samples}")
+        raise ValueError(f"samples must be at least 2, got {samples}")
     _check_level(level)
     n, generator = sizes.pop(), torch.Generator().manual_seed(seed)
     draws = (torch.randint(n, (n,), generator=generator).to(data[0].device) for _ in range(samples))
-    found = torch.stack([statistic(*(x[i] for x in data)).double() for i in draws])
-    low, high = torch.quantile(found, found.new_tensor([(1 - level) / 2, (1 + level) / 2])).tolist()
+    values = torch.stack([statistic(*(x[i] for x in data)).double() for i in draws])
+    low, high = torch.quantile(values, values.new_tensor([(1 - level) / 2, (1 + level) / 2])).tolist()
     value = float(statistic(*data))
     return ConfidenceInterval(value, min(low, value), max(high, value))
 
 
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
-        raise ValueError(f"level is between 0 and 1: got {level}")
+        raise ValueError(f"level must lie between 0 and 1, got {level}")

@@ -475,7 +475,9 @@ def _coverage_claims() -> Iterator[Claim]:
         p = torch.nn.functional.one_hot(labels.long(), 3).double().mean(0)
         return torch.nn.functional.kl_div(torch.tensor([0.5, 0.25, 0.25]).log(), p, reduction="sum").float()
 
-    yield Claim(agreement(other=from_entropy), spread, tokens("n:1..9", vocab_size=3), name="class_coverage, divergence")
+    yield Claim(
+        agreement(other=from_entropy), spread, tokens("n:1..9", vocab_size=3), name="class_coverage, divergence"
+    )
 
     def among(x: Tensor, y: Tensor) -> Tensor:
         found = neighbor_coverage(x, y, k=2)
