@@ -1,4 +1,4 @@
-"""Running the standalone scripts that reports write."""
+"""Runs the reproduction scripts of verdicts."""
 
 import io
 import os
@@ -13,16 +13,17 @@ import torch
 ROOT = Path(__file__).parents[1]
 
 
-def shown(verdict, folder, apart=False):
-    """Runs the script of a counterexample and returns the two numbers it prints; `apart`: in a process of its own."""
+def run_script(verdict, folder, in_subprocess=False):
+    """Runs the script of a counterexample and returns the two numbers that it prints."""
     path = folder / "script.py"
     verdict.script(path)
-    numbers = [float(word) for word in (_apart if apart else _here)(path).split() if _is_number(word)]
+    output = (_run_in_subprocess if in_subprocess else _run_here)(path)
+    numbers = [float(word) for word in output.split() if _is_number(word)]
     return (numbers[0], 0.0) if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
-def _here(path):
-    dtype, grad, state, places = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state(), sys.path[:]
+def _run_here(path):
+    dtype, grad, state, paths = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state(), sys.path[:]
     out = io.StringIO()
     try:
         sys.path[:0] = [str(path.parent), str(ROOT)]
@@ -32,11 +33,11 @@ def _here(path):
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
         torch.set_rng_state(state)
-        sys.path[:] = places
+        sys.path[:] = paths
     return out.getvalue()
 
 
-def _apart(path):
+def _run_in_subprocess(path):
     done = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=path.parent,

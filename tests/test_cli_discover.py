@@ -70,7 +70,7 @@ def test_json(capfd, tmp_path):
         ("Good", "", 4, "discover wants an input"),
         ("Nothing", "b 4", 4, "has no attribute Nothing"),
         ("WantsArguments", "b 4", 1, "name a factory that takes no arguments"),
-        ("ReturnsNone", "b t 4", 1, "the map returned None"),
+        ("ReturnsNone", "b t 4", 1, "got None"),
         ("Dies", "b t 4", 1, "the process died (SIGABRT)"),
     ],
 )

@@ -186,7 +186,7 @@ def test_implied_laws_are_folded(relu):
 
 def test_what_had_nothing_to_say_says_why(relu):
     reasons = {row.verdict.law: row.verdict.reason for row in relu.not_applicable}
-    assert reasons["commutativity()"] == "it speaks of 2 inputs: got 1"
+    assert reasons["commutativity()"] == "needs 2 inputs, got 1"
     assert "has no method 'inverse'" in reasons["invertibility(inverse='inverse')"]
 
 

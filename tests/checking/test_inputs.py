@@ -121,7 +121,7 @@ def test_function_of_the_draw():
 def test_what_is_no_input_is_an_error_of_usage(inputs, words):
     verdict = lawful.check(torch.sin, linearity(), inputs=inputs).verdicts[0]
     assert verdict.status == "error"
-    assert verdict.usage
+    assert verdict.usage_error
     assert words in verdict.reason
 
 
@@ -147,13 +147,13 @@ def test_descriptions_say_what_was_wanted(wrong):
 def test_check_says_what_was_wanted():
     with pytest.raises(ValueError, match="at least one law"):
         lawful.check(torch.sin, inputs=shape("b"))
-    with pytest.raises(TypeError, match="a law was wanted"):
+    with pytest.raises(TypeError, match="expected a law"):
         lawful.check(torch.sin, torch.sin, inputs=shape("b"))
-    with pytest.raises(ValueError, match="cases is at least 1: got 0"):
+    with pytest.raises(ValueError, match="cases must be at least 1, got 0"):
         lawful.check(torch.sin, linearity(), inputs=shape("b"), cases=0)
     with pytest.raises(TypeError, match="did you mean time"):
         causality(tim=1)
-    with pytest.raises(ValueError, match="a waiver wants its reason"):
+    with pytest.raises(ValueError, match="waived needs a reason"):
         causality().waived(" ")
 
 

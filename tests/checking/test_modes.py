@@ -42,7 +42,7 @@ def test_dropout_does_not_follow_a_permutation_and_is_no_fault():
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True)
     verdict = judged(layer, permutation_equivariance())
     assert verdict.status == "held", verdict
-    assert any("in training mode the map is random" in note for note in verdict.notes)
+    assert any("the map is random in training mode" in note for note in verdict.notes)
     assert layer.training
 
 
@@ -61,7 +61,7 @@ def test_a_statement_about_one_call_is_judged_with_dropout():
 def test_a_module_in_training_mode_is_judged_in_both_and_one_in_evaluation_mode_in_that():
     for training in (True, False):
         found = judged(LeaksIn(training), causality()).counterexample
-        assert found.mode == ("training mode" if training else "evaluation mode")
+        assert found.mode == ("training mode" if training else "eval mode")
     assert judged(LeaksIn(True).eval(), causality()).status == "held"
 
 

@@ -75,7 +75,7 @@ def test_json_there_and_back(report):
 
 def test_exit_codes():
     def graded(*grades, usage=False):
-        return Report(tuple(Verdict(g, "law", "f", "t", usage=usage) for g in grades)).exit_code
+        return Report(tuple(Verdict(g, "law", "f", "t", usage_error=usage) for g in grades)).exit_code
 
     assert graded("held", "vacuous", "waived", "inapplicable") == 0
     assert graded("held", "refuted") == graded("held", "error") == 1
@@ -84,7 +84,7 @@ def test_exit_codes():
 
 
 def test_script_is_for_refutations(report):
-    with pytest.raises(ValueError, match="for a law that one case refutes"):
+    with pytest.raises(ValueError, match="no script for linearity"):
         report.verdicts[1].script()
 
 
@@ -147,7 +147,7 @@ def test_within_is_relative_and_printed():
     def nearly(x):
         return x + 1e-4 * x.square() / (1 + x.abs())
 
-    def status(within):
+    def status(rtol):
         return lawful.check(nearly, linearity(rtol=rtol), inputs=lawful.shape("b")).verdicts[0]
 
     assert status(1e-2).status == "held"

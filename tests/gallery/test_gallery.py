@@ -11,7 +11,7 @@ import torch
 
 import lawful
 import tests.gallery as gallery
-from tests.scripts import shown
+from tests.scripts import run_script
 
 FAULTS = sorted(found.name for found in pkgutil.iter_modules(gallery.__path__) if not found.name.startswith("test_"))
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def test_broken_is_refuted_by_a_small_witness(name, tmp_path):
         return
     for letter, most in fault.witness.items():
         assert size(verdict, fault.inputs, letter) <= most, verdict
-    left, right = shown(verdict, tmp_path)
+    left, right = run_script(verdict, tmp_path)
     assert not math.isclose(left, right, rel_tol=1e-9), verdict.script()
 
 
@@ -45,7 +45,7 @@ def test_broken_is_refuted_by_a_small_witness(name, tmp_path):
 def test_scripts_stand_alone(name, tmp_path):
     verdict = judged(load(name), load(name).Broken)
     if verdict.counterexample is not None:
-        left, right = shown(verdict, tmp_path, apart=True)
+        left, right = run_script(verdict, tmp_path, in_subprocess=True)
         assert not math.isclose(left, right, rel_tol=1e-9), verdict.script()
 
 
@@ -82,7 +82,7 @@ def row(name):
 def size(verdict, inputs, letter):
     """The size of a letter in the counterexample; inputs that a function draws say it by that name."""
     if callable(inputs):
-        return verdict.counterexample.bindings[letter]
+        return verdict.counterexample.choices[letter]
     described = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs]
     for value, axes in zip(verdict.counterexample.inputs, described, strict=True):
         for n, axis in zip(value.shape, axes.axes, strict=True):

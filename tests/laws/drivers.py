@@ -1,13 +1,13 @@
-"""The tests that every table of maps goes through: KEPT and BROKEN of the file that imports them."""
+"""Tests that run every entry of the tables SATISFIED and BROKEN of the file that imports them."""
 
 
-def test_kept(kept, judge):
-    law, inputs, f = kept
+def test_satisfied(satisfied, judge):
+    law, inputs, f = satisfied
     assert judge(f, law, inputs, cases=20).status == "held"
 
 
-def test_broken(broken, judge, shows):
-    (law, inputs, f), scripted = broken
+def test_broken(broken, judge, script_differs):
+    (law, inputs, f), has_script = broken
     verdict = judge(f, law, inputs)
     assert verdict.status == "refuted"
-    assert not scripted or shows(verdict)
+    assert not has_script or script_differs(verdict)

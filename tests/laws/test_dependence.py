@@ -15,7 +15,7 @@ from lawful.laws import (
     ragged_batches,
     relative_position_only,
 )
-from tests.laws.drivers import test_broken, test_kept  # noqa: F401
+from tests.laws.drivers import test_broken, test_satisfied  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -131,7 +131,7 @@ MASKED, LENGTHS = (X, mask("b t")), (shape("b t:1..6 3"), tokens("b", vocab_size
 ROTARY = (shape("b t 4"), shape("b t 4"), tokens("b t", vocab_size=50))
 HEADS = (shape("b t 2 4"), shape("b t 2 4"), tokens("b t", vocab_size=50))
 
-KEPT = {
+SATISFIED = {
     "layer norm": (batch_independence(), X, nn.LayerNorm(3)),
     "attention within a sequence": (batch_independence(), X, attend),
     "batch norm in evaluation": (batch_independence(), shape("b 8 t"), nn.BatchNorm1d(8).eval()),
@@ -181,11 +181,16 @@ BROKEN = {
     "ragged: positions from the end": (ragged_batches(), MASKED, positions_from_the_end),
     "ragged: the mask dropped": (ragged_batches(), MASKED, lambda x, there: attend(x)),
 }
-SHOWN = ["relative: absolute", "ragged: a mean over the padded length"]
+SCRIPTS = ["relative: absolute", "ragged: a mean over the padded length"]
 INAPPLICABLE = {
-    "relative: no positions": (relative_position_only(), X, attend, "the last input is to be the positions"),
-    "relative: a mask": (relative_position_only(), MASKED, masked_attention, "the last input is to be the positions"),
-    "positions: none": (positions_matter(), X, attend, "the last input is to be the positions"),
+    "relative: no positions": (relative_position_only(), X, attend, "expected integer positions as the last input"),
+    "relative: a mask": (
+        relative_position_only(),
+        MASKED,
+        masked_attention,
+        "expected integer positions as the last input",
+    ),
+    "positions: none": (positions_matter(), X, attend, "expected integer positions as the last input"),
     "ragged: no mask": (ragged_batches(), (X, X), torch.add, "a mask of shape"),
     "ragged: a mask of pairs": (ragged_batches(), (X, mask("b t t")), torch.add, "or lengths of shape"),
 }
@@ -195,11 +200,11 @@ VACUOUS = {
     "a radius beyond the ends": (locality(radius=3), shape("b 4 4"), attend),
 }
 WRONG = {
-    "batch": (batch_independence(batch=3), "batch=3 is out of range: the input has shape"),
-    "time": (causality(time=-4), "time=-4 is out of range: the input has shape"),
-    "axis": (locality(radius=1, axis=3), "axis=3 is out of range: the input has shape"),
-    "negative radius": (locality(radius=-1), "radius is at least 0: got -1"),
-    "no radius": (locality(), "locality wants radius: write locality(radius=...)"),
+    "batch": (batch_independence(batch=3), "batch=3 is out of range for an input of shape"),
+    "time": (causality(time=-4), "time=-4 is out of range for an input of shape"),
+    "axis": (locality(radius=1, axis=3), "axis=3 is out of range for an input of shape"),
+    "negative radius": (locality(radius=-1), "radius must be at least 0, got -1"),
+    "no radius": (locality(), "locality needs radius: write locality(radius=...)"),
 }
 
 
@@ -211,7 +216,7 @@ def test_vacuous(law, inputs, f, judge):
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(attend, law, X)
-    assert (verdict.status, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage_error) == ("error", True)
     assert reason in verdict.reason
 
 
@@ -223,7 +228,7 @@ def test_an_output_of_the_same_size_by_chance_does_not_make_the_law_apply(judge)
 def test_an_output_without_the_axis_is_no_matter_of_the_law(law, judge):
     verdict = judge(torch.sum, law, X, cases=5)
     assert verdict.status == "inapplicable"
-    assert "the output does not run along the input's axis" in verdict.reason
+    assert "of the output does not match that of the input" in verdict.reason
 
 
 def test_batch_norm_is_refuted_in_training_only(judge):
@@ -240,9 +245,9 @@ def test_inapplicable(law, inputs, f, reason, judge):
 
 def test_the_input_that_is_ignored_is_named(judge):
     verdict = judge(no_positions, every_input_matters(), ROTARY, cases=10)
-    assert (verdict.status, verdict.reason) == ("refuted", "never in 10 cases: input 2")
+    assert (verdict.status, verdict.reason) == ("refuted", "not observed in 10 cases: effect of input 2")
 
 
 def test_a_law_that_no_single_case_refutes_has_no_script(judge):
-    with pytest.raises(ValueError, match="there is a script for a law that one case refutes"):
+    with pytest.raises(ValueError, match="no script for positions_matter"):
         judge(no_positions, positions_matter(), ROTARY, cases=10).script()

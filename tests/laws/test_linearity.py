@@ -12,10 +12,11 @@ from lawful.laws import (
     homogeneity,
     linearity,
     oddness,
+    piecewise_affinity,
     scale_invariance,
     shift_invariance,
 )
-from tests.laws.drivers import test_broken, test_kept  # noqa: F401
+from tests.laws.drivers import test_broken, test_satisfied  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -40,7 +41,23 @@ def quarter_turn(x):
 
 X, CHANNELS = shape("b t 4"), shape("b 4 t")
 
-KEPT = {
+
+class Network(nn.Module):
+    """A hidden layer with an activation; its region is the sign of the hidden units."""
+
+    def __init__(self, activation):
+        super().__init__()
+        self.first, self.second, self.activation = nn.Linear(4, 3), nn.Linear(3, 2), activation
+
+    def active_units(self, x):
+        return self.first(x) > 0
+
+    def forward(self, x):
+        return self.second(self.activation(self.first(x)))
+
+
+SATISFIED = {
+    "piecewise affine: ReLU": (piecewise_affinity(), X, Network(torch.relu)),
     "linear: a layer": (linearity(), X, nn.Linear(4, 3, bias=False)),
     "linear: a convolution": (linearity(), CHANNELS, nn.Conv1d(4, 3, 3, padding=1, bias=False)),
     "linear: a derivative": (linearity(), X, lambda x: x.diff(dim=-1)),
@@ -68,6 +85,7 @@ KEPT = {
     "scaled: length 1 over time": (scale_invariance(axis=1), X, lambda x: normalised(x.mT).mT),
 }
 BROKEN = {
+    "piecewise affine: tanh": (piecewise_affinity(), X, Network(torch.tanh)),
     "linear: a bias": (linearity(), X, nn.Linear(4, 3)),
     "linear: an activation": (linearity(), X, torch.relu),
     "sums: a bias": (additivity(), X, nn.Linear(4, 3)),
@@ -88,17 +106,17 @@ BROKEN = {
     "scaled: softmax": (scale_invariance(), X, lambda x: x.softmax(-1)),
     "scaled: length 1 over another axis": (scale_invariance(axis=1), X, normalised),
 }
-SHOWN = ["sums: a bias", "odd: a bias", "even: a rotation of pairs"]
+SCRIPTS = ["sums: a bias", "odd: a bias", "even: a rotation of pairs"]
 WRONG = {
-    "shift": (shift_invariance(axis=3), "axis=3 is out of range: the input has shape"),
-    "scale": (scale_invariance(axis=-4), "axis=-4 is out of range: the input has shape"),
+    "shift": (shift_invariance(axis=3), "axis=3 is out of range for an input of shape"),
+    "scale": (scale_invariance(axis=-4), "axis=-4 is out of range for an input of shape"),
 }
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(torch.relu, law, X)
-    assert (verdict.status, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage_error) == ("error", True)
     assert reason in verdict.reason
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from lawful import mask, shape, tokens
 from lawful.laws import fully_masked_row_is_finite, masked_positions_have_no_influence, padding_invariance
-from tests.laws.drivers import test_broken, test_kept  # noqa: F401
+from tests.laws.drivers import test_broken, test_satisfied  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -80,7 +80,7 @@ padding, influence, empty_row = (
 )
 INPUTS, LENGTHS = (shape("b t 2"), mask("b t")), (shape("b t 2"), tokens("b", vocab_size=90))
 
-KEPT = {
+SATISFIED = {
     "padding: attention under a key mask": (padding, INPUTS, attend),
     "padding: a recurrence": (padding, INPUTS, Recurrence(2, 2, batch_first=True)),
     "padding: a convolution masked first": (padding, INPUTS, Convolution(masked=True)),
@@ -137,14 +137,14 @@ BROKEN = {
 WRONG = {
     "padding: time": (padding_invariance(time=3), INPUTS, "time=3 is out of range"),
     "influence: time": (masked_positions_have_no_influence(time=-4), INPUTS, "time=-4 is out of range"),
-    "one input": (influence, shape("b t 4"), "masked_positions_have_no_influence speaks of 2 inputs: got 1"),
+    "one input": (influence, shape("b t 4"), "masked_positions_have_no_influence needs 2 inputs, got 1"),
 }
 
 
 @pytest.mark.parametrize(("law", "inputs", "reason"), WRONG.values(), ids=WRONG)
 def test_questions_that_make_no_sense(law, inputs, reason, judge):
     verdict = judge(attend, law, inputs)
-    assert (verdict.status, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage_error) == ("error", True)
     assert reason in verdict.reason
 
 
@@ -168,7 +168,7 @@ def test_numbers_are_no_mask(law, judge):
 @pytest.mark.parametrize("axes", ["t", "b t t"])
 def test_a_mask_of_another_shape(law, axes, judge):
     verdict = judge(lambda x, m: x, law, (shape("b t 4"), mask(axes)), cases=5)
-    assert verdict.status == "inapplicable" or verdict.usage
+    assert verdict.status == "inapplicable" or verdict.usage_error
     assert "(b, t)" in verdict.reason
 
 

@@ -1,17 +1,21 @@
-"""Distances, inner products and frames."""
+"""Metrics, inner products and orthonormal matrices."""
 
 import pytest
 import torch
 from torch import nn
 
-from lawful import probabilities, shape
+from lawful import probabilities, shape, transformed
+from lawful.groups import SymmetricGroup
 from lawful.laws import (
     cauchy_schwarz,
     identity_of_indiscernibles,
+    isometric_action,
     isometry,
+    left_invariance,
     metric,
     orthonormality,
     positive_semidefiniteness,
+    separation,
     symmetry,
     triangle_inequality,
 )
@@ -115,7 +119,7 @@ def first_of_qr(x):
     return torch.linalg.qr(x).Q
 
 
-def normalised_columns(x):
+def normalized_columns(x):
     return x / x.norm(dim=-2, keepdim=True)
 
 
@@ -133,6 +137,18 @@ def directions(draw):
     return draw.normal(3, 4), draw.normal(3, 4)
 
 
+def moved_positions(g, h):
+    """A right-invariant distance of permutations, which is not left-invariant."""
+    return (g - h).abs().sum(-1)
+
+
+def sign_difference(g, h):
+    return (PERMUTATIONS.sign(g) - PERMUTATIONS.sign(h)).abs()
+
+
+PERMUTATIONS, PERMUTATION = SymmetricGroup(4), transformed(lambda x: x.argsort(-1), "b 4")
+LEFT_INVARIANCE = left_invariance(compose=PERMUTATIONS.compose)
+RIGHT_INVARIANCE = left_invariance(compose=lambda g, h: PERMUTATIONS.compose(h, g))
 X, PAIR, TALL = shape("b t 4"), (shape("b t 4"), shape("b t 4")), shape("b n:4..6 4")
 PROBABILITIES = (probabilities("b 5"), probabilities("b 5"))
 
@@ -141,6 +157,10 @@ SATISFIED = {
     "isometry: a permutation": (isometry(), X, lambda x: x.flip(-1)),
     "isometry: a translation": (isometry(), X, lambda x: x + 1),
     "isometry: into more dimensions": (isometry(), X, lambda x: torch.cat([0.6 * x, 0.8 * x], -1)),
+    "isometric action: permutations": (isometric_action(), (PERMUTATION, shape("b 4")), PERMUTATIONS.act),
+    "left-invariant: the Cayley distance": (LEFT_INVARIANCE, (PERMUTATION, PERMUTATION), PERMUTATIONS.distance),
+    "right-invariant: moved positions": (RIGHT_INVARIANCE, (PERMUTATION, PERMUTATION), moved_positions),
+    "separation: the Cayley distance": (separation(), (PERMUTATION, PERMUTATION), PERMUTATIONS.distance),
     "triangle: Euclid": (triangle_inequality(), PAIR, euclidean),
     "triangle: Manhattan": (triangle_inequality(), PAIR, manhattan),
     "triangle: an angle": (triangle_inequality(), directions, angle),
@@ -162,6 +182,9 @@ BROKEN = {
     "positive semidefinite: distances": (positive_semidefiniteness(), shape("b n:2..4 4"), lambda x: torch.cdist(x, x)),
     "isometry: a scaling": (isometry(), X, lambda x: 1.01 * x),
     "isometry: sorting": (isometry(), X, lambda x: x.sort(-1).values),
+    "isometric action: a scaling": (isometric_action(), (PERMUTATION, shape("b 4")), lambda g, x: x * (1 + g)),
+    "left-invariant: moved positions": (LEFT_INVARIANCE, (PERMUTATION, PERMUTATION), moved_positions),
+    "separation: the sign": (separation(), (PERMUTATION, PERMUTATION), sign_difference),
     "triangle: a squared distance": (triangle_inequality(), PAIR, squared),
     "triangle: one minus the cosine": (triangle_inequality(), directions, cosine),
     "zero: two coordinates": (identity_of_indiscernibles(), PAIR, first_two),
@@ -172,7 +195,7 @@ BROKEN = {
     "distance: a divergence": (metric(), PROBABILITIES, relative_entropy),
     "symmetric: attention weights": (symmetry(), X, attention_weights),
     "symmetric: a product of two": (symmetry(), X, product_of_two),
-    "frame: columns of length 1": (orthonormality(), TALL, normalised_columns),
+    "frame: columns of length 1": (orthonormality(), TALL, normalized_columns),
     "frame: learned entries": (orthonormality(), shape("b 4"), Learned()),
 }
 INAPPLICABLE = {

@@ -15,7 +15,7 @@ from lawful.laws import (
     reversal_invariance,
     translation_equivariance,
 )
-from tests.laws.drivers import test_broken, test_kept  # noqa: F401
+from tests.laws.drivers import test_broken, test_satisfied  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -193,7 +193,7 @@ def renumber_pairs(g, a):
 renumbered = equivariance(sample=renumbering, act=(renumber_nodes, renumber_pairs), input=(0, 1))
 GRAPH = (shape("b 5 3"), shape("b 5 5"))
 
-KEPT = {
+SATISFIED = {
     "renumbered: a graph convolution": (renumbered, GRAPH, lambda x, a: a @ x),
     "permuted: attention": (permutation_equivariance(), X, attend),
     "permuted: each token for itself": (permutation_equivariance(), X, nn.Linear(3, 3)),
@@ -261,7 +261,7 @@ BROKEN = {
     "eighth turn: a row": (invariance(**by_eighths), bell, lambda x: x[..., 3, :].sum(-1)),
     "eighth turn: an error that is not said": (equivariance(sample=eighths, act=turned_image), bell, blurred),
 }
-SHOWN = ["reversed: a causal mask", "forces: a coordinate detached", "rotation: a fixed axis"]
+SCRIPTS = ["reversed: a causal mask", "forces: a coordinate detached", "rotation: a fixed axis"]
 VACUOUS = {
     "one position to permute": (permutation_equivariance(), shape("b 1 4"), attend),
     "a set of one": (permutation_invariance(), shape("b 1 4"), pool),
@@ -271,16 +271,16 @@ VACUOUS = {
     "the group's identity alone": (invariance(sample=lambda draw: 4, act=turn), IMAGE, corner),
 }
 WRONG = {
-    "permuted": (permutation_equivariance(axis=3), "axis=3 is out of range: the input has shape"),
-    "permutation": (permutation_invariance(axis=-4), "axis=-4 is out of range: the input has shape"),
-    "translated": (translation_equivariance(axis=3), "axis=3 is out of range: the input has shape"),
-    "reversed": (reversal_equivariance(axis=3), "axis=3 is out of range: the input has shape"),
-    "reversal": (reversal_invariance(axis=-4), "axis=-4 is out of range: the input has shape"),
-    "border": (translation_equivariance(border=-1), "border is at least 0: got -1"),
-    "no group": (equivariance(), "equivariance wants sample, act: write equivariance(sample=...)"),
-    "two actions": (equivariance(sample=rotation, act=(rotate, rotate)), "got 2 for 1"),
-    "no forces": (gradient_equivariance(), "gradient_equivariance wants sample, act"),
-    "no action": (invariance(sample=rotation), "invariance wants act: write invariance(act=...)"),
+    "permuted": (permutation_equivariance(axis=3), "axis=3 is out of range for an input of shape"),
+    "permutation": (permutation_invariance(axis=-4), "axis=-4 is out of range for an input of shape"),
+    "translated": (translation_equivariance(axis=3), "axis=3 is out of range for an input of shape"),
+    "reversed": (reversal_equivariance(axis=3), "axis=3 is out of range for an input of shape"),
+    "reversal": (reversal_invariance(axis=-4), "axis=-4 is out of range for an input of shape"),
+    "border": (translation_equivariance(border=-1), "border must be at least 0, got -1"),
+    "no group": (equivariance(), "expected group=, or both sample= and act="),
+    "two actions": (equivariance(sample=rotation, act=(rotate, rotate)), "got 2 for 1 inputs"),
+    "no forces": (gradient_equivariance(), "expected group=, or both sample= and act="),
+    "no action": (invariance(sample=rotation), "expected group=, or both sample= and act="),
 }
 
 
@@ -292,7 +292,7 @@ def test_vacuous(law, inputs, f, judge):
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(attend, law, X)
-    assert (verdict.status, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage_error) == ("error", True)
     assert reason in verdict.reason
 
 
@@ -305,8 +305,8 @@ def test_a_pooled_output_is_not_equivariant_nor_otherwise(law, judge):
 
 
 INAPPLICABLE = {
-    "no gradient": (lambda x: x.detach().sum((1, 2)), POINTS, "the map passes no gradient"),
-    "integers": (lambda x: x, tokens("b n 3", vocab_size=5), "the input is to be made of real numbers"),
+    "no gradient": (lambda x: x.detach().sum((1, 2)), POINTS, "the output does not require a gradient"),
+    "integers": (lambda x: x, tokens("b n 3", vocab_size=5), "expected a floating-point input"),
 }
 
 

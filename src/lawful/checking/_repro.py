@@ -530,7 +530,6 @@ class OperationTrace(TorchFunctionMode):
 
     def _define(self, function: FunctionType, name: str) -> str:
         """Adds the source code of a function to the script, and returns its name there."""
-        name = name.strip("_")
         if name not in self.definitions:
             node = _parse(function)
             self.definitions[name] = ""  # a recursive function refers to itself

@@ -214,7 +214,7 @@ def _verdict_without_failure(runner: CaseRunner, stats: SearchStats, verdict: Ve
     verdict = dataclasses.replace(verdict, cases=stats.tried, notes=_notes(runner, stats))
     excused = runner.counts["excused"]
     if missing := [name for name, occurred in runner.occurred.items() if not occurred]:
-        reason = f"no effect in {stats.tried} cases: {', '.join(missing)}"
+        reason = f"not observed in {stats.tried} cases: {', '.join(missing)}"
         return dataclasses.replace(verdict, status="refuted", reason=reason)
     if stats.exercised and stats.exercised >= excused:
         return dataclasses.replace(verdict, status="held", worst=runner.worst)

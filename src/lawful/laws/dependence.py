@@ -58,7 +58,7 @@ def every_input_matters(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """
     y = f(*xs)
     changed = [f(*xs[:n], draw.like(x), *xs[n + 1 :]) for n, x in enumerate(xs)]
-    return Occurs([f"input {n}" for n in range(len(xs))], [_differ(y, z) for z in changed])
+    return Occurs([f"effect of input {n}" for n in range(len(xs))], [_differ(y, z) for z in changed])
 
 
 def _differ(y: Tensor, z: Tensor) -> bool:
@@ -97,7 +97,7 @@ def positions_matter(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     Broken by: rotary embeddings over the head axis, which cancel; positions that are ignored.
     """
     others, p = _split_positions(xs)
-    return Occurs(["positions"], [_differ(f(*others, p), f(*others, draw.like(p)))])
+    return Occurs(["effect of the positions"], [_differ(f(*others, p), f(*others, draw.like(p)))])
 
 
 @law("f(x, n)[i] = f(x[i, : n_i], n_i)")

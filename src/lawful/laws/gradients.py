@@ -191,7 +191,7 @@ def every_parameter_receives_a_gradient(f: Map, *xs: Tensor, draw: Draw) -> Stat
     with torch.enable_grad():
         ys = [y for y in f(*xs) if y.is_floating_point()]
         found = _gradients(ys, list(parameters.values()), [draw.normal(*y.shape) for y in ys])
-    return Occurs(list(parameters), [bool((g != 0).any()) for g in found])
+    return Occurs([f"gradient of {name}" for name in parameters], [bool((g != 0).any()) for g in found])
 
 
 def _checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -117,16 +117,16 @@ def _group_action(
     """
     if group is None:
         if sample is None or act is None:
-            raise TypeError("expected group=, or both sample= and act=")
+            raise ValueError("expected group=, or both sample= and act=")
         return sample, act
     if not hasattr(group, "sample") or not hasattr(group, "act"):
-        raise TypeError(f"group must have methods sample and act, got {type(group).__name__}")
+        raise ValueError(f"group must have methods sample and act, got {type(group).__name__}")
     dtype = torch.float64 if hasattr(group, "exp") else None
 
     def sample_element(draw: Draw) -> Tensor:
         g = group.sample(generator=torch.Generator().manual_seed(draw.integer(0, 2**31 - 1)), dtype=dtype)
         if not isinstance(g, Tensor):
-            raise TypeError(f"group must have tensors as elements, got {group!r}: check its factors one by one")
+            raise ValueError(f"group must have tensors as elements, got {group!r}: check its factors one by one")
         return g
 
     def act_on_axis(g: Tensor, x: Tensor) -> Tensor:

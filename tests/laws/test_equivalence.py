@@ -295,7 +295,7 @@ class Remembers(nn.Module):
         return self.sums, True
 
 
-KEPT = {
+SATISFIED = {
     "cached: inside the module": (cached_decoding(), shape("b t 3"), Remembers()),
     "fused and plain": (agreement(other=fused), SAME, plain),
     "keys hidden and keys left out": (agreement(other=leave_out), large_scores, hide),
@@ -353,28 +353,31 @@ BROKEN = {
 INAPPLICABLE = {
     "switch: none": (switch_agreement(attribute="fused"), nn.Linear(8, 8), "Linear has no attribute 'fused'"),
     "cached: no step": (cached_decoding(), nn.Linear(8, 8), "Linear has no method 'step'"),
-    "cached: pooled": (cached_decoding(step=lambda x, h: (x, h)), torch.sum, "does not run along the input's axis 1"),
+    "cached: pooled": (cached_decoding(step=lambda x, h: (x, h)), torch.sum, "axis 1 of the output does not match"),
     "recurrent: no state": (
         recurrence(step="step_without_a_state"),
         LinearRecurrence(),
-        "a step is to return an output and a state",
+        "expected step(x, state) to return an output and a state",
     ),
     "recurrent: no start": (recurrence(start="begin"), LinearRecurrence(), "LinearRecurrence has no method 'begin'"),
-    "chunks: pooled": (chunk_consistency(axis=1), lambda x: x.sum(1), "the output does not run along"),
+    "chunks: pooled": (chunk_consistency(axis=1), lambda x: x.sum(1), "axis 1 of the output does not match"),
     "low: no such method": (low_precision(plain="plain"), nn.Linear(8, 8), "Linear has no method 'plain'"),
 }
 WRONG = {
-    "cached: time": (cached_decoding(time=3), "time=3 is out of range: the input has shape"),
-    "chunks: axis": (chunk_consistency(axis=3), "axis=3 is out of range: the input has shape"),
+    "cached: time": (cached_decoding(time=3), "time=3 is out of range for an input of shape"),
+    "chunks: axis": (chunk_consistency(axis=3), "axis=3 is out of range for an input of shape"),
     "low: integers": (
         low_precision(plain="forward", dtype="int8"),
-        "such as bfloat16: got 'int8'",
+        "such as 'bfloat16', got 'int8'",
     ),
-    "low: no such type": (low_precision(plain="forward", dtype="half8"), "dtype is a real type, such as bfloat16"),
-    "switch: of what": (switch_agreement(), "switch_agreement wants attribute"),
-    "low: against what": (low_precision(), "low_precision wants plain"),
+    "low: no such type": (
+        low_precision(plain="forward", dtype="half8"),
+        "dtype must be a floating-point type such as 'bfloat16'",
+    ),
+    "switch: of what": (switch_agreement(), "switch_agreement needs attribute"),
+    "low: against what": (low_precision(), "low_precision needs plain"),
 }
-SHOWN = [
+SCRIPTS = [
     "switch: the mask dropped",
     "cached: a mask to the top left",
     "recurrent: a state updated too late",
@@ -386,8 +389,8 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize(("law", "inputs", "f"), KEPT.values(), ids=KEPT)
-def test_kept(law, inputs, f, judge):
+@pytest.mark.parametrize(("law", "inputs", "f"), SATISFIED.values(), ids=SATISFIED)
+def test_satisfied(law, inputs, f, judge):
     assert judge(f, law, inputs, cases=3 if law.name == compile_agreement.name else 20).status == "held"
 
 
@@ -397,8 +400,8 @@ def test_a_map_and_itself_is_vacuous(judge):
 
 def test_the_other_map_is_wanted(judge):
     verdict = judge(norm, agreement(), X)
-    assert (verdict.status, verdict.usage) == ("error", True)
-    assert verdict.reason == "agreement wants other: write agreement(other=...)"
+    assert (verdict.status, verdict.usage_error) == ("error", True)
+    assert verdict.reason == "agreement needs other: write agreement(other=...)"
 
 
 def test_outputs_of_other_shapes_cannot_be_compared(judge):
@@ -417,7 +420,7 @@ def test_inapplicable(law, f, reason, judge):
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(Attention(), law, X)
-    assert (verdict.status, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage_error) == ("error", True)
     assert reason in verdict.reason
 
 
@@ -428,7 +431,7 @@ def test_a_switch_is_put_back(judge):
 
 
 def test_a_switch_is_said(judge):
-    assert ".fused = False" in judge(DropsTheMask(), switch_agreement(attribute="fused"), X).script()
+    assert "setattr(g, 'fused', False)" in judge(DropsTheMask(), switch_agreement(attribute="fused"), X).script()
 
 
 @pytest.mark.parametrize("law", [sparse_agreement(), cached_decoding()], ids=str)
@@ -439,7 +442,7 @@ def test_integers(law, judge):
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # those of the compiler itself
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
-@pytest.mark.parametrize(("f", "status"), [(norm, "held"), (frozen, "refuted")], ids=["kept", "broken"])
+@pytest.mark.parametrize(("f", "status"), [(norm, "held"), (frozen, "refuted")], ids=["satisfied", "broken"])
 def test_compiled_by_inductor(f, status, judge):
     verdict = judge(f, compile_agreement(), EVEN, cases=3, timeout=300)
     assert verdict.status == status, verdict

@@ -22,7 +22,7 @@ from lawful.laws import (
     permutation_invariance,
     ties,
 )
-from tests.laws.drivers import test_broken, test_kept  # noqa: F401
+from tests.laws.drivers import test_broken, test_satisfied  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -66,7 +66,7 @@ def route_shuffled(x):
 LAYER = all_of(causality(), batch_independence(), no_mutation(), name="decoder_layer")
 SEPARATE = all_of(causality(), batch_independence())
 
-KEPT = {
+SATISFIED = {
     "all: each part": (SEPARATE, X, past),
     "all: with a name": (LAYER, X, past),
     "all: within another": (all_of(LAYER, gradient()), X, past),
@@ -116,24 +116,24 @@ def test_the_cases_of_all_parts_are_counted(judge):
     assert judge(past, SEPARATE, X, cases=10).cases == 20
 
 
-def test_a_part_that_breaks_has_its_script(judge, shows):
-    assert shows(judge(whole, SEPARATE, X))
+def test_a_part_that_breaks_has_its_script(judge, script_differs):
+    assert script_differs(judge(whole, SEPARATE, X))
 
 
 def test_an_inapplicable_part_is_said(judge):
     verdict = judge(lambda x: x.sum(1), all_of(batch_independence(), causality()), shape("b:1..3 t:5..7 4"), cases=5)
     assert verdict.status == "inapplicable"
-    assert verdict.reason.startswith("causality(time=1): the output does not run along")
+    assert verdict.reason.startswith("causality(time=1): axis 1 of the output does not match")
 
 
 def test_a_part_that_is_wrongly_asked(judge):
     verdict = judge(past, all_of(batch_independence(), causality(time=3)), X)
-    assert (verdict.status, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage_error) == ("error", True)
     assert verdict.reason.startswith("causality(time=3): time=3 is out of range")
 
 
 def test_nothing_makes_no_law():
-    with pytest.raises(ValueError, match="all_of wants at least one law"):
+    with pytest.raises(ValueError, match="all_of needs at least one law"):
         all_of()
 
 
@@ -165,10 +165,10 @@ def test_all_parts_waived(judge):
     ids=["kink", "ties", "both", "all_of"],
 )
 def test_exceptions_are_counted(law, said, judge):
-    notes = [note for note in judge(torch.relu, law, X).notes if "excepted" in note]
+    notes = [note for note in judge(torch.relu, law, X).notes if "excluded" in note]
     assert notes
     for note in notes:
-        assert re.search(rf"[1-9]\d* cases excepted: {re.escape(said)}$", note)
+        assert re.search(rf"[1-9]\d* cases excluded: {re.escape(said)}$", note)
 
 
 def test_exceptions_stand_in_the_name():
@@ -181,7 +181,7 @@ def test_everything_excepted_is_vacuous(judge):
 
 
 def test_a_radius_is_positive():
-    with pytest.raises(ValueError, match="a radius is above 0: got 0"):
+    with pytest.raises(ValueError, match="radius must be positive, got 0"):
         gradient().excluding(ties, radius=0)
 
 
@@ -204,8 +204,8 @@ def test_several_laws_and_one_made_of_them_agree():
 
 def test_an_output_that_is_not_there(judge):
     verdict = judge(Decoder(), SEPARATE.on_output("logit"), X)
-    assert (verdict.status, verdict.usage) == ("error", True)
-    assert "there is no output 'logit': did you mean logits?" in verdict.reason
+    assert (verdict.status, verdict.usage_error) == ("error", True)
+    assert "the map has no output 'logit': did you mean logits?" in verdict.reason
 
 
 def test_a_law_of_its_own(judge):

@@ -17,7 +17,7 @@ from lawful.laws import (
     statelessness,
     train_eval_round_trip,
 )
-from tests.laws.drivers import test_broken, test_kept  # noqa: F401
+from tests.laws.drivers import test_broken, test_satisfied  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -263,7 +263,7 @@ def storage_order(x):
 
 X, MASK = shape("b t 8"), mask("b t")
 
-KEPT = {
+SATISFIED = {
     "dropout": (determinism(), X, nn.Dropout(0.5)),
     "stochastic depth": (determinism(), X, StochasticDepth()),
     "a layer that stores nothing": (statelessness(), X, nn.Linear(8, 8)),
@@ -315,11 +315,11 @@ BROKEN = {
     "layout: a place in memory": (layout_independence(), X, storage_order),
 }
 INAPPLICABLE = {
-    "parameters: none": (no_parameter_change(), nn.ReLU(), "there is no parameter"),
-    "modes: a function": (train_eval_round_trip(), torch.relu, "a module was wanted: got builtin_function_or_method"),
-    "saved: a function": (state_dict_round_trip(), noisy, "a module was wanted: got function"),
+    "parameters: none": (no_parameter_change(), nn.ReLU(), "the map has no parameters"),
+    "modes: a function": (train_eval_round_trip(), torch.relu, "expected a module, got builtin_function_or_method"),
+    "saved: a function": (state_dict_round_trip(), noisy, "expected a module, got function"),
 }
-SHOWN = [
+SCRIPTS = [
     "noise in a later output",
     "a cache that is written once",
     "parameters: normalised in place",

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from lawful import shape, tokens
 from lawful.laws import hidden_unit_permutation, hidden_unit_rescaling, scale_free_weights, weight_sharing
-from tests.laws.drivers import test_broken, test_kept  # noqa: F401
+from tests.laws.drivers import test_broken, test_satisfied  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -102,7 +102,7 @@ TIED = weight_sharing(names=("embedding.weight", "output.weight"))
 SCALED = scale_free_weights(weights=("layer.weight", "layer.bias"))
 X, TOKENS = shape("b t 4"), tokens("b t", vocab_size=7)
 
-KEPT = {
+SATISFIED = {
     "renumbered: ReLU": (hidden_unit_permutation(**HIDDEN), X, Network()),
     "renumbered: GELU": (hidden_unit_permutation(**HIDDEN), X, Network(F.gelu)),
     "renumbered: convolutions": (hidden_unit_permutation(**HIDDEN), shape("b 2 t"), Convolutions()),
@@ -141,31 +141,31 @@ BROKEN = {
 WRONG = {
     "no such parameter": (
         hidden_unit_permutation(into="first.weigt", out_of="second.weight"),
-        "there is no parameter 'first.weigt': did you mean first.weight?",
+        "the module has no parameter 'first.weigt': did you mean first.weight?",
     ),
     "not as many": (
         hidden_unit_rescaling(into="first.weight", out_of="first.weight"),
-        "the rows of `into` and the columns of `out_of` are to be as many",
+        "the number of rows of `into` must equal the number of columns of `out_of`",
     ),
-    "one alone": (weight_sharing(names=("first.weight",)), "two or more parameters of one shape were wanted"),
-    "two shapes": (weight_sharing(names=("first.weight", "second.weight")), "two or more parameters of one shape"),
-    "nothing named": (hidden_unit_permutation(), "hidden_unit_permutation wants into, out_of"),
-    "no weights": (scale_free_weights(), "scale_free_weights wants weights"),
+    "one alone": (weight_sharing(names=("first.weight",)), "expected two or more parameters of the same shape"),
+    "two shapes": (weight_sharing(names=("first.weight", "second.weight")), "two or more parameters of the same shape"),
+    "nothing named": (hidden_unit_permutation(), "hidden_unit_permutation needs into, out_of"),
+    "no weights": (scale_free_weights(), "scale_free_weights needs weights"),
 }
-SHOWN = ["renumbered: in pairs", "rescaled: a bias forgotten", "scale: an activation in between", "shared: copied"]
+SCRIPTS = ["renumbered: in pairs", "rescaled: a bias forgotten", "scale: an activation in between", "shared: copied"]
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(Network(), law, X)
-    assert (verdict.status, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage_error) == ("error", True)
     assert reason in verdict.reason
 
 
 @pytest.mark.parametrize("law", [hidden_unit_permutation(**HIDDEN), SCALED, TIED], ids=["hidden", "scale", "shared"])
 def test_a_function_has_no_named_parameters(law, judge):
     verdict = judge(F.gelu, law, X, cases=5)
-    assert (verdict.status, verdict.reason[:21]) == ("inapplicable", "a module was wanted: ")
+    assert (verdict.status, verdict.reason[:17]) == ("inapplicable", "expected a module")
 
 
 @pytest.mark.parametrize("model", [LanguageModel, Copied], ids=["tied", "copied"])

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from lawful import mask, shape, tokens
 from lawful.laws import checkpointed_gradient, every_parameter_receives_a_gradient, gradient_accumulation
-from tests.laws.drivers import test_kept  # noqa: F401
+from tests.laws.drivers import test_satisfied  # noqa: F401
 
 torch.manual_seed(0)
 
@@ -117,7 +117,7 @@ class BatchNorm(Loss):
 
 X, ROWS, MASKED = shape("b:1..4 t:1..4 4"), shape("b:1..5 4"), (shape("b:2..4 t:2..4 4"), mask("b t"))
 
-KEPT = {
+SATISFIED = {
     "reached: a network": (every_parameter_receives_a_gradient(), X, network()),
     "reached: a recurrence": (every_parameter_receives_a_gradient(), X, nn.GRU(4, 4, batch_first=True)),
     "reached: an embedding, if not in every case": (
@@ -146,23 +146,23 @@ BROKEN = {
     "parts: a mean taken for a sum": (gradient_accumulation(reduction="sum"), ROWS, Loss(torch.mean)),
 }
 INAPPLICABLE = {
-    "reached: no parameter": (every_parameter_receives_a_gradient(), torch.relu, "no parameter that takes a gradient"),
-    "again: integers": (checkpointed_gradient(), lambda x: x.argmax(-1), "the map passes no gradient"),
-    "parts: not a number": (gradient_accumulation(), nn.Linear(4, 4), "a loss, one number, was wanted: got shape"),
+    "reached: no parameter": (every_parameter_receives_a_gradient(), torch.relu, "no parameter requires a gradient"),
+    "again: integers": (checkpointed_gradient(), lambda x: x.argmax(-1), "the output does not require a gradient"),
+    "parts: not a number": (gradient_accumulation(), nn.Linear(4, 4), "expected a scalar loss, got shape"),
 }
 WRONG = {
-    "reduction": (gradient_accumulation(reduction="max"), "reduction must be .mean. or .sum., got .max."),
-    "batch": (gradient_accumulation(batch=3), "batch=3 is out of range: the input has shape"),
+    "reduction": (gradient_accumulation(reduction="max"), "reduction must be 'mean' or 'sum', got 'max'"),
+    "batch": (gradient_accumulation(batch=3), "batch=3 is out of range for an input of shape"),
 }
-SHOWN = ["again: a call that changes the next", "parts: the tokens of each micro-batch", "parts: a batch norm"]
+SCRIPTS = ["again: a call that changes the next", "parts: the tokens of each micro-batch", "parts: a batch norm"]
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken(name, judge, shows):
+def test_broken(name, judge, script_differs):
     law, inputs, f = BROKEN[name]
     verdict = judge(f, law, inputs, cases=20)
     assert verdict.status == "refuted"
-    assert name not in SHOWN or shows(verdict)
+    assert name not in SCRIPTS or script_differs(verdict)
 
 
 @pytest.mark.parametrize(("law", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
@@ -175,13 +175,13 @@ def test_inapplicable(law, f, reason, judge):
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
 def test_parameters_out_of_range(law, reason, judge):
     verdict = judge(Loss(torch.mean), law, X)
-    assert (verdict.status, verdict.usage) == ("error", True)
+    assert (verdict.status, verdict.usage_error) == ("error", True)
     assert reason in verdict.reason
 
 
 def test_the_parameters_that_get_nothing_are_named(judge):
     verdict = judge(Unused(), every_parameter_receives_a_gradient(), X, cases=10)
-    assert verdict.reason == "never in 10 cases: second.weight, second.bias"
+    assert verdict.reason == "not observed in 10 cases: gradient of second.weight, gradient of second.bias"
 
 
 def test_a_frozen_parameter_needs_no_gradient(judge):
@@ -193,7 +193,7 @@ def test_a_frozen_parameter_needs_no_gradient(judge):
 def test_the_gradient_that_differs_is_named(judge):
     found = judge(TokensOfEachMicroBatch(), gradient_accumulation(), MASKED).counterexample
     assert found.name in ("loss", "layer.weight", "layer.bias")
-    assert "cut" in found.bindings
+    assert "cut" in found.choices
 
 
 def test_a_batch_of_1_has_no_parts(judge):
