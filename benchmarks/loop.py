@@ -90,11 +90,11 @@ def ours(task: Task) -> tuple[float, float]:
     training = TrainingSetup(
         model=model,
         optimizer_steps=[OptimizerStep(loss_fn=objective, optimizer=adamw(model.parameters(), lr=1e-3))],
-        batches=ShuffledBatches(x, y, size=task.batch, seed=0),
+        batches=ShuffledBatches(x, y, batch_size=task.batch, seed=0),
         steps=task.steps,
     )
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
-        train(training, trainer=TrainerConfig(threads=1, checkpoint_every=1000), output_dir=folder, trackers=[watch])
+        train(training, trainer=TrainerConfig(threads=1, checkpoint_every=1000), output_dir=folder, loggers=[watch])
     return watch.taken(task.steps)
 
 

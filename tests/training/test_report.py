@@ -296,8 +296,8 @@ def test_a_custom_setup_is_resumed_in_python(tmp_path):
 
 
 def test_train_command():
-    options = {"weight_decay": None, "on": True, "model": {"no_bias": False}, "empty": []}
-    expected = "lawful train r --weight-decay None --on --no-no-bias --empty"
+    options = {"weight_decay": None, "on": True, "model": {"name": "cnn", "no_bias": False}, "empty": []}
+    expected = "lawful train r --weight-decay None --on --model cnn --no-no-bias --empty"
     assert _train_command({"recipe": "r", "options": options}) == expected
 
 

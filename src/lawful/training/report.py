@@ -220,7 +220,7 @@ def _csv_html(text: str, *, cut: bool) -> str | None:
     _folder_html = [row[:_MAX_TABLE_COLUMNS] for row in rows[: _MAX_TABLE_ROWS + 1]]
     more = cut or len(rows) > _MAX_TABLE_ROWS + 1 or any(len(row) > _MAX_TABLE_COLUMNS for row in rows)
     note = (
-        f"<p class=note>The first {_MAX_TABLE_ROWS} rows and {_MAX_TABLE_COLUMNS} columns at limit.</p>" if more else ""
+        f"<p class=note>The first {_MAX_TABLE_ROWS} rows and {_MAX_TABLE_COLUMNS} columns at most.</p>" if more else ""
     )
     return _table_html(_folder_html[0], _folder_html[1:]) + note
 
@@ -588,11 +588,12 @@ def _train_command(config: Mapping[str, Any]) -> str:
 
 def _flags(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
-        last = name.replace("_", "-").rpartition(".")[2]
+        parent, _, last = name.replace("_", "-").rpartition(".")
+        flag = parent.rpartition(".")[2] if parent and last == "name" else last  # the name of a union's member
         if isinstance(value, bool):
-            yield f"--{last}" if value else f"--no-{last}"
+            yield f"--{flag}" if value else f"--no-{flag}"
             continue
-        yield f"--{last}"
+        yield f"--{flag}"
         yield from map(str, value) if isinstance(value, list | tuple) else (str(value),)
 
 
