@@ -124,15 +124,19 @@ def _integrate(
 
 
 def _sampler_inputs(f: Map, sample: str | Callable[..., Any], xs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Returns the inputs if the sampler accepts them in addition to the number of samples, else nothing."""
+    """Returns the inputs if the sampler needs them in addition to the number of samples, else nothing."""
     sampler = getattr(f.target, sample, None) if isinstance(sample, str) else sample
     try:
-        inspect.signature(sampler).bind(1, *xs)  # pyrefly: ignore
+        signature = inspect.signature(sampler)  # pyrefly: ignore
+        signature.bind(1, *xs)
     except TypeError:
         return ()
     except ValueError:  # a builtin has no signature
-        pass
-    return xs
+        return xs
+    rest = list(signature.parameters.values())[1:]
+    # an optional argument, such as a seed, is not an input
+    needed = any(p.kind is p.VAR_POSITIONAL or (p.default is p.empty and p.kind is not p.VAR_KEYWORD) for p in rest)
+    return xs if needed else ()
 
 
 _Support = tuple[float, float] | None

@@ -1,6 +1,8 @@
 """Score models: against exact densities, and as a user meets them."""
 
+import copy
 import math
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -68,6 +70,12 @@ PAIR = GaussianMixture.from_moments(means=torch.tensor([[0.9, 0.0], [-0.9, 0.3]]
 
 def exact(**options):
     return DiffusionModel(Exact(PAIR), shape=(2,), num_classes=2, **options).double()
+
+
+def test_deepcopy_and_pickle():
+    model = DiffusionModel(TimeMLP((2,), dim=8), shape=(2,)).fit_normalizer(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(other.sample(3, seed=0, steps=2), model.sample(3, seed=0, steps=2))
 
 
 def test_protocols():

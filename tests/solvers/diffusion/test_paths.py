@@ -1,4 +1,5 @@
 import math
+import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import cos, pi
@@ -72,6 +73,13 @@ def test_the_moments_of_the_sde_are_those_of_the_path(path):
         mean, variance = mean * math.exp(drift * h), variance + h * (2 * drift * middle + squared)
     assert mean == pytest.approx(float(path.alpha(end) / path.alpha(start)), rel=1e-4)
     assert variance == pytest.approx(float(path.sigma(end)) ** 2, rel=2e-3)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+def test_paths_are_picklable(path):
+    copy = pickle.loads(pickle.dumps(path))
+    t = path.max_time * torch.tensor([0.1, 0.7], dtype=torch.float64)
+    assert torch.equal(copy.ratio(t), path.ratio(t))
 
 
 def test_little_noise_is_exact():

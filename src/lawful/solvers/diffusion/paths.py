@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, pi
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -52,6 +52,7 @@ class GaussianPath:
         level: Function from times to $\alpha$, $\sigma$ and their derivatives.
         time_of: Inverse of $\rho(t)$, including $\rho = \infty$ where $\alpha$ reaches 0.
         max_time: Time of pure noise.
+        factory: Function and arguments that rebuild the path, for pickling.
 
     Examples:
         >>> path = variance_preserving()
@@ -63,6 +64,10 @@ class GaussianPath:
     level: Callable[[Tensor], NoiseLevel]
     time_of: Callable[[Tensor], Tensor]
     max_time: float
+    factory: tuple[Callable[..., GaussianPath], tuple[Any, ...]] | None = None
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return super().__reduce__() if self.factory is None else self.factory
 
     def at(self, t: Times) -> NoiseLevel:
         """Returns alpha, sigma and their derivatives at times from 0 to `max_time`."""
@@ -152,7 +157,7 @@ def edm(sigma_max: float = 80.0) -> GaussianPath:
         one = torch.ones_like(t)
         return NoiseLevel(one, t, 0 * one, one)
 
-    return GaussianPath(name="EDM", level=level, time_of=_double, max_time=sigma_max)
+    return GaussianPath(name="EDM", level=level, time_of=_double, max_time=sigma_max, factory=(edm, (sigma_max,)))
 
 
 def variance_exploding(sigma_min: float = 0.01, sigma_max: float = 50.0) -> GaussianPath:
@@ -186,7 +191,9 @@ def variance_exploding(sigma_min: float = 0.01, sigma_max: float = 50.0) -> Gaus
     def time_of(ratio: Tensor) -> Tensor:
         return (_double(ratio) / sigma_min).square().log1p() / rate
 
-    return GaussianPath(name="VE", level=level, time_of=time_of, max_time=1.0)
+    return GaussianPath(
+        name="VE", level=level, time_of=time_of, max_time=1.0, factory=(variance_exploding, (sigma_min, sigma_max))
+    )
 
 
 _Decay = tuple[Callable[[Tensor], tuple[Tensor, Tensor]], Callable[[Tensor], Tensor]]
@@ -207,7 +214,9 @@ def _linear_beta(beta_min: float, beta_max: float) -> _Decay:
     return total, time_of
 
 
-def _preserving(name: str, decay: _Decay, max_time: float) -> GaussianPath:
+def _preserving(
+    name: str, decay: _Decay, max_time: float, factory: tuple[Callable[..., GaussianPath], tuple[Any, ...]]
+) -> GaussianPath:
     """The path with alpha² = exp(-B) and sigma² = 1 - alpha²."""
     total, time_of = decay
 
@@ -217,7 +226,11 @@ def _preserving(name: str, decay: _Decay, max_time: float) -> GaussianPath:
         return NoiseLevel(alpha, sigma, -beta / 2 * alpha, beta / 2 * alpha.square() / sigma)
 
     return GaussianPath(
-        name=name, level=level, time_of=lambda ratio: time_of(_double(ratio).square().log1p()), max_time=max_time
+        name=name,
+        level=level,
+        time_of=lambda ratio: time_of(_double(ratio).square().log1p()),
+        max_time=max_time,
+        factory=factory,
     )
 
 
@@ -239,7 +252,7 @@ def variance_preserving(beta_min: float = 0.1, beta_max: float = 20.0) -> Gaussi
         >>> round(float(path.alpha(0.5) ** 2 + path.sigma(0.5) ** 2), 12)
         1.0
     """
-    return _preserving("VP", _linear_beta(beta_min, beta_max), 1.0)
+    return _preserving("VP", _linear_beta(beta_min, beta_max), 1.0, (variance_preserving, (beta_min, beta_max)))
 
 
 def sub_variance_preserving(beta_min: float = 0.1, beta_max: float = 20.0) -> GaussianPath:
@@ -266,7 +279,11 @@ def sub_variance_preserving(beta_min: float = 0.1, beta_max: float = 20.0) -> Ga
         return NoiseLevel(alpha, -(-b).expm1(), -beta / 2 * alpha, beta * alpha.square())
 
     return GaussianPath(
-        name="sub-VP", level=level, time_of=lambda ratio: time_of(2 * (_double(ratio) / 2).asinh()), max_time=1.0
+        name="sub-VP",
+        level=level,
+        time_of=lambda ratio: time_of(2 * (_double(ratio) / 2).asinh()),
+        max_time=1.0,
+        factory=(sub_variance_preserving, (beta_min, beta_max)),
     )
 
 
@@ -303,7 +320,7 @@ def ddpm_path(betas: Sequence[float] | Float[Tensor, " k"] | None = None) -> Gau
         k = (torch.searchsorted(sums, total.contiguous(), right=True) - 1).clamp(0, len(rates) - 1)
         return k + (total - sums[k]) / rates[k]
 
-    return _preserving("DDPM", (total, time_of), float(len(rates)))
+    return _preserving("DDPM", (total, time_of), float(len(rates)), (ddpm_path, (betas,)))
 
 
 def cosine_path(offset: float = 0.008) -> GaussianPath:
@@ -339,7 +356,7 @@ def cosine_path(offset: float = 0.008) -> GaussianPath:
         part = 1 / (1 + _double(ratio).pow(-2))
         return torch.where(part == 1, 1.0, (part * top.square() / (angle + begin).sin()).asin() / rate)
 
-    return GaussianPath(name="cosine", level=level, time_of=time_of, max_time=1.0)
+    return GaussianPath(name="cosine", level=level, time_of=time_of, max_time=1.0, factory=(cosine_path, (offset,)))
 
 
 def rectified() -> GaussianPath:
@@ -357,7 +374,13 @@ def rectified() -> GaussianPath:
         one = torch.ones_like(t)
         return NoiseLevel(1 - t, t, -one, one)
 
-    return GaussianPath(name="rectified", level=level, time_of=lambda ratio: 1 / (1 + 1 / _double(ratio)), max_time=1.0)
+    return GaussianPath(
+        name="rectified",
+        level=level,
+        time_of=lambda ratio: 1 / (1 + 1 / _double(ratio)),
+        max_time=1.0,
+        factory=(rectified, ()),
+    )
 
 
 def _double(values: Sequence[float] | Tensor | float) -> Tensor:
