@@ -1,4 +1,4 @@
-"""Maps that go wrong in every way a target can."""
+"""Targets for the tests of the command line, with every kind of failure."""
 
 import os
 import sys
@@ -68,7 +68,7 @@ class Exits(nn.Module):
 
 class Talks(nn.Module):
     def forward(self, x):
-        print("a word on standard output")
+        print("text on standard output")
         return x
 
 
@@ -104,15 +104,15 @@ def oddness(f: Map, x):
 
 
 @law("f(x) = f(x)")
-def says_nothing(f: Map, x):
+def returns_a_bool(f: Map, x):
     return True
 
 
 @law("f(x) = f(x)")
-def is_broken(f: Map, x):
-    raise KeyError("a slip in the law")
+def raises_an_error(f: Map, x):
+    raise KeyError("a mistake in the law")
 
 
 @law("f(x) = f(x)")
-def asks_twice(f: Map, x):
+def repeats_a_call(f: Map, x):
     return Equal(f(x), f(x))

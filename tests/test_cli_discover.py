@@ -1,10 +1,11 @@
-"""`lawful discover`, and checks that several processes share."""
+"""`lawful discover`, and checks with several processes."""
 
 import json
 
 import pytest
 
-from tests.test_cli import TARGETS, lawful
+from lawful.cli import main
+from tests.test_cli import TARGETS, in_process, lawful  # noqa: F401
 
 CLAIMS = """
 from torch import nn
@@ -33,29 +34,27 @@ def discover(capfd, name, *extra, input="b t 4"):
     return lawful(capfd, "discover", f"{TARGETS}:{name}", *given, "--cases", 10, *extra)
 
 
-def test_the_table(capfd):
+def test_table(capfd, in_process):  # noqa: F811
     code, shown = discover(capfd, "Good")
     assert code == 0
     held = [line.split()[1] for line in shown.splitlines() if line.startswith("held")]
     assert "causality(time=1)" in held
     assert any(line.startswith("refuted  reversal_equivariance(axis=1)") for line in shown.splitlines())
     assert "has no method 'inverse'" in shown
-    assert "had nothing to say in" in shown.splitlines()[-1]
+    assert "not applicable in" in shown.splitlines()[-1]
 
 
-def test_claims_go_to_standard_output_alone(capfd, tmp_path):
-    from lawful.cli import main
-
+def test_standard_output_contains_only_claims(capfd, in_process, tmp_path):  # noqa: F811
     assert main(["discover", f"{TARGETS}:Good", "--input", "b t 4", "--cases", "5", "--as-claims"]) == 0
     shown = capfd.readouterr()
-    assert "had nothing to say" in shown.err
+    assert "not applicable" in shown.err
     namespace = {}
     exec(compile(shown.out.replace("from targets import", "from tests.targets import"), "claims", "exec"), namespace)
     laws = {str(claim.law) for claim in namespace["claims"]()}
     assert {"linearity()", "causality(time=1)"} <= laws
 
 
-def test_json(capfd, tmp_path):
+def test_json(capfd, in_process, tmp_path):  # noqa: F811
     path = tmp_path / "found.json"
     discover(capfd, "Good", "--json", path)
     found = json.loads(path.read_text())
@@ -65,23 +64,28 @@ def test_json(capfd, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "input", "code", "sentence"),
+    ("name", "input", "code", "message"),
     [
-        ("Good", "", 4, "discover wants an input"),
+        ("Good", "", 4, "discover needs an input"),
         ("Nothing", "b 4", 4, "has no attribute Nothing"),
-        ("WantsArguments", "b 4", 1, "name a factory that takes no arguments"),
+        ("WantsArguments", "b 4", 1, "use a factory without arguments"),
         ("ReturnsNone", "b t 4", 1, "got None"),
-        ("Dies", "b t 4", 1, "the process died (SIGABRT)"),
     ],
 )
-def test_what_cannot_be_discovered(capfd, name, input, code, sentence):
+def test_errors(capfd, in_process, name, input, code, message):  # noqa: F811
     found, shown = discover(capfd, name, input=input)
-    assert sentence in shown
+    assert message in shown
     assert found == code
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_claims_are_shared_and_reported_in_order(capfd, tmp_path, jobs):
+def test_a_map_that_ends_the_process(capfd):
+    code, shown = discover(capfd, "Dies")
+    assert "the process ended (SIGABRT)" in shown
+    assert code == 1
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_verdicts_come_in_the_order_of_the_claims(capfd, tmp_path, jobs):
     path, log = tmp_path / "mine.py", tmp_path / "log.sarif"
     path.write_text(CLAIMS)
     report = tmp_path / "report.json"
@@ -99,14 +103,14 @@ def test_claims_are_shared_and_reported_in_order(capfd, tmp_path, jobs):
     assert CLAIMS.splitlines()[region["startLine"] - 1] == "class Flips(nn.Module):"
 
 
-def test_laws_by_kind(capfd):
+def test_laws_are_grouped_by_kind(capfd):
     code, shown = lawful(capfd, "laws")
     assert code == 0
-    assert "transformations: Transformations that the map respects" in shown
+    assert "Equivariance and invariance under permutations" in shown
     assert "  permutation_equivariance " in shown
 
 
-def test_inputs_may_come_from_a_function(capfd, tmp_path):
+def test_inputs_from_a_function(capfd, in_process, tmp_path):  # noqa: F811
     path = tmp_path / "graphs.py"
     path.write_text("def graph(draw):\n    n = draw.integer(2, 4)\n    return draw.normal(n, 3), draw.normal(n, n)\n")
     named = ("--law", "linearity", "--input", f"{path}:graph", "--cases", 5)

@@ -9,7 +9,7 @@ from lawful.laws import train_eval_round_trip
 
 law = train_eval_round_trip()
 inputs = tokens("b t", vocab_size=6)
-witness = {"b": 1, "t": 1}
+max_sizes = {"b": 1, "t": 1}
 
 
 class Fixed(nn.Module):

@@ -8,7 +8,7 @@ from lawful.laws import samples_follow_density
 
 law = samples_follow_density(sample="sample", log_prob="log_prob")
 inputs = None
-witness = {}
+max_sizes = {}
 
 
 class Fixed(nn.Module):

@@ -8,7 +8,7 @@ from lawful.laws import causality
 
 law = causality(time=1)
 inputs = shape("b t:1..96 8")
-witness = {"t": 64}
+max_sizes = {"t": 64}
 
 
 class Fixed(nn.Module):

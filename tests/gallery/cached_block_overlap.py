@@ -8,7 +8,7 @@ from lawful.laws import cached_decoding
 
 law = cached_decoding(time=1)
 inputs = shape("b t 8")
-witness = {"t": 3}
+max_sizes = {"t": 3}
 
 State = tuple[Tensor, Tensor, int]
 

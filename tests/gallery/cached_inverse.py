@@ -8,7 +8,7 @@ from lawful.laws import invertibility
 
 law = invertibility(inverse="inverse")
 inputs = shape("b 4")
-witness = {"b": 1}
+max_sizes = {"b": 1}
 
 
 class Fixed(nn.Module):

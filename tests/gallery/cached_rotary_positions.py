@@ -9,7 +9,7 @@ from lawful.laws import cached_decoding
 
 law = cached_decoding(time=1)
 inputs = shape("b t 8")
-witness = {"t": 2}
+max_sizes = {"t": 2}
 
 State = tuple[Tensor, Tensor]
 

@@ -15,7 +15,7 @@ def last_of_full_pass(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 law = agreement(other=last_of_full_pass)
 inputs = (shape("b 2 t 4"), shape("b 2 t 4"), shape("b 2 t 4"))
-witness = {"t": 2}
+max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):

@@ -9,7 +9,7 @@ from lawful.laws import causality
 
 law = causality(time=1)
 inputs = shape("b t:1..40 4")
-witness = {"t": 16}
+max_sizes = {"t": 16}
 
 
 class Fixed(nn.Module):

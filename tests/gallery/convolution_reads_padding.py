@@ -9,7 +9,7 @@ from lawful.laws import padding_invariance
 
 law = padding_invariance(time=1)
 inputs = (shape("b t 8"), mask("b t"))
-witness = {"t": 1}
+max_sizes = {"t": 1}
 
 
 class Fixed(nn.Module):

@@ -8,7 +8,7 @@ from lawful.laws import no_mutation
 
 law = no_mutation()
 inputs = (shape("b n 4"), shape("b n 3"))
-witness = {"n": 2}
+max_sizes = {"n": 2}
 
 
 class Fixed(nn.Module):

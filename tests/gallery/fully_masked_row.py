@@ -8,7 +8,7 @@ from lawful.laws import fully_masked_row_is_finite
 
 law = fully_masked_row_is_finite()
 inputs = (shape("b t 8"), mask("b t"))
-witness = {"t": 1}
+max_sizes = {"t": 1}
 
 
 class Fixed(nn.Module):

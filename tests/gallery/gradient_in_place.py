@@ -10,7 +10,7 @@ from lawful.laws import gradient
 
 law = gradient()
 inputs = shape("b 4")
-witness = {"b": 1}
+max_sizes = {"b": 1}
 
 
 class Softmax(torch.autograd.Function):

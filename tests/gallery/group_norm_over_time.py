@@ -1,4 +1,4 @@
-"""Group normalisation pools over time in a "causal" stack (asteroid#503, magvit2-pytorch#41)."""
+"""Group normalization pools over time in a "causal" stack (asteroid#503, magvit2-pytorch#41)."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from lawful.laws import causality
 
 law = causality(time=2)
 inputs = shape("b 4 t")
-witness = {"t": 2}
+max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):

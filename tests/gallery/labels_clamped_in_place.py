@@ -8,7 +8,7 @@ from lawful.laws import no_mutation
 
 law = no_mutation()
 inputs = (shape("b t 8"), tokens("b", vocab_size=16))
-witness = {"b": 1, "t": 1}
+max_sizes = {"b": 1, "t": 1}
 
 
 class Fixed(nn.Module):

@@ -20,7 +20,7 @@ def exact(x: Tensor) -> Tensor:
 
 law = agreement(other=exact)
 inputs = shape("b 3")
-witness = {"b": 1}
+max_sizes = {"b": 1}
 
 
 class Fixed(nn.Module):

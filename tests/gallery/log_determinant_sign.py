@@ -8,7 +8,7 @@ from lawful.laws import log_determinant
 
 law = log_determinant(log_det=1)
 inputs = shape("b 4")
-witness = {"b": 1}
+max_sizes = {"b": 1}
 
 
 class Fixed(nn.Module):

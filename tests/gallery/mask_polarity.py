@@ -9,7 +9,7 @@ from lawful.laws import masked_positions_have_no_influence
 
 law = masked_positions_have_no_influence(time=1)
 inputs = (shape("b t 8"), mask("b t"))
-witness = {"t": 2}
+max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):

@@ -8,7 +8,7 @@ from lawful.laws import non_negativity
 
 law = non_negativity()
 inputs = (shape("n"), shape("n"))
-witness = {"n": 1}
+max_sizes = {"n": 1}
 
 
 class Fixed(nn.Module):

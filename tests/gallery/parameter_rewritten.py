@@ -8,7 +8,7 @@ from lawful.laws import no_parameter_change
 
 law = no_parameter_change()
 inputs = shape("b t 4")
-witness = {"t": 5}
+max_sizes = {"t": 5}
 
 
 class Fixed(nn.Module):

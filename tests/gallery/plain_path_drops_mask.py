@@ -9,7 +9,7 @@ from lawful.laws import switch_agreement
 
 law = switch_agreement(attribute="fused")
 inputs = shape("b t 8")
-witness = {"t": 2}
+max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):

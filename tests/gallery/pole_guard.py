@@ -21,7 +21,7 @@ def rotate(g: Tensor, x: Tensor) -> Tensor:
 
 law = equivariance(sample=rotation, act=rotate, act_out=rotate)
 inputs = shape("b n 3")
-witness = {"n": 4}
+max_sizes = {"n": 4}
 
 
 class Fixed(nn.Module):

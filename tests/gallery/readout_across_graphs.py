@@ -8,7 +8,7 @@ from lawful.laws import batch_independence
 
 law = batch_independence(batch=0)
 inputs = shape("b n 8")
-witness = {"b": 2, "n": 2}
+max_sizes = {"b": 2, "n": 2}
 
 
 class Fixed(nn.Module):

@@ -8,7 +8,7 @@ from lawful.laws import relative_position_only
 
 law = relative_position_only()
 inputs = (shape("b t 8"), tokens("t", vocab_size=32))
-witness = {"t": 2}
+max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):

@@ -8,7 +8,7 @@ from lawful.laws import all_of, positions_matter, relative_position_only
 
 law = all_of(relative_position_only(), positions_matter())
 inputs = (shape("b t 8"), tokens("t", vocab_size=32))
-witness = {}
+max_sizes = {}
 
 
 class Fixed(nn.Module):

@@ -8,7 +8,7 @@ from lawful.laws import statelessness
 
 law = statelessness()
 inputs = (shape("b t 4"), tokens("", vocab_size=8))
-witness = {"t": 1}
+max_sizes = {"t": 1}
 
 
 class Fixed(nn.Module):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from lawful.laws import Draw, invertibility
 
 law = invertibility(inverse="log")
-witness = {"b": 1}
+max_sizes = {"b": 1}
 
 
 def inputs(draw: Draw) -> Tensor:

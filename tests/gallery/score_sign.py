@@ -8,7 +8,7 @@ from lawful.laws import score
 
 law = score()
 inputs = shape("b 1")
-witness = {"b": 1}
+max_sizes = {"b": 1}
 
 
 class Fixed(nn.Module):

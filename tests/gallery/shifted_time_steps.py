@@ -8,7 +8,7 @@ from lawful.laws import switch_agreement
 
 law = switch_agreement(attribute="explicit")
 inputs = shape("b 4")
-witness = {"b": 1}
+max_sizes = {"b": 1}
 
 
 class Fixed(nn.Module):

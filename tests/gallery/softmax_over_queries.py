@@ -7,7 +7,7 @@ from lawful.laws import sums_to_one
 
 law = sums_to_one(axis=-1, output=1)
 inputs = shape("b t 8")
-witness = {"t": 2}
+max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):

@@ -8,7 +8,7 @@ from lawful.laws import recurrence
 
 law = recurrence(time=1)
 inputs = shape("b t 4")
-witness = {"t": 1}
+max_sizes = {"t": 1}
 
 State = tuple[Tensor, Tensor]
 

@@ -8,7 +8,7 @@ from lawful.laws import layout_independence
 
 law = layout_independence()
 inputs = (probabilities("b 3"), shape("b"))
-witness = {"b": 1}
+max_sizes = {"b": 1}
 
 
 class Fixed(nn.Module):

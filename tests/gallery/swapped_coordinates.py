@@ -21,7 +21,7 @@ def rotate(g: Tensor, x: Tensor) -> Tensor:
 
 law = equivariance(sample=rotation, act=rotate, act_out=rotate)
 inputs = shape("b n 6")
-witness = {"n": 1}
+max_sizes = {"n": 1}
 
 
 class Layer(nn.Module):

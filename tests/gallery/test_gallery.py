@@ -1,4 +1,4 @@
-"""Every broken layer of the gallery is refuted, by a small witness and a script that runs; every twin holds."""
+"""Every broken layer of the gallery is refuted with a small counterexample and a script; every fixed layer holds."""
 
 import importlib
 import math
@@ -21,29 +21,29 @@ def load(name):
     return importlib.import_module(f"tests.gallery.{name}")
 
 
-def judged(fault, layer, cases=100):
+def judge(fault, layer, cases=100):
     torch.manual_seed(0)
     return lawful.check(layer(), fault.law, inputs=fault.inputs, cases=cases).verdicts[0]
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_broken_is_refuted_by_a_small_witness(name, tmp_path):
+def test_broken_is_refuted(name, tmp_path):
     fault = load(name)
-    verdict = judged(fault, fault.Broken)
+    verdict = judge(fault, fault.Broken)
     assert verdict.status == "refuted", verdict
-    if verdict.counterexample is None:  # something never happened, which no single case shows
-        assert not fault.witness
+    if verdict.counterexample is None:  # an event that never occurred
+        assert not fault.max_sizes
         return
-    for letter, most in fault.witness.items():
-        assert size(verdict, fault.inputs, letter) <= most, verdict
+    for letter, limit in fault.max_sizes.items():
+        assert size(verdict, fault.inputs, letter) <= limit, verdict
     left, right = run_script(verdict, tmp_path)
     assert not math.isclose(left, right, rel_tol=1e-9), verdict.script()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
-def test_scripts_stand_alone(name, tmp_path):
-    verdict = judged(load(name), load(name).Broken)
+def test_scripts_are_standalone(name, tmp_path):
+    verdict = judge(load(name), load(name).Broken)
     if verdict.counterexample is not None:
         left, right = run_script(verdict, tmp_path, in_subprocess=True)
         assert not math.isclose(left, right, rel_tol=1e-9), verdict.script()
@@ -52,7 +52,7 @@ def test_scripts_stand_alone(name, tmp_path):
 @pytest.mark.parametrize("name", FAULTS)
 def test_fixed_holds(name):
     fault = load(name)
-    verdict = judged(fault, fault.Fixed)
+    verdict = judge(fault, fault.Fixed)
     assert verdict.status == "held", verdict
 
 
@@ -60,7 +60,7 @@ def test_fixed_holds(name):
 @pytest.mark.parametrize("name", FAULTS)
 def test_fixed_holds_in_many_cases(name):
     fault = load(name)
-    verdict = judged(fault, fault.Fixed, cases=1000)
+    verdict = judge(fault, fault.Fixed, cases=1000)
     assert verdict.status == "held", verdict
 
 
@@ -71,16 +71,16 @@ def test_readme_lists_every_fault():
 
 
 def row(name):
-    """The line of a fault in the table, as its file has it."""
+    """The row of a fault in the table."""
     fault = load(name)
     mechanism, thread = re.fullmatch(r"(.+) \((.+)\)\.", fault.__doc__).groups()
     law = ", ".join(f"`{part.name}`" for part in fault.law.parts or (fault.law,))
-    witness = ", ".join(f"{letter} = {most}" for letter, most in fault.witness.items())
-    return f"| [{name}]({name}.py) | {mechanism} | {thread} | {law} | {witness} |"
+    max_sizes = ", ".join(f"{letter} = {limit}" for letter, limit in fault.max_sizes.items())
+    return f"| [{name}]({name}.py) | {mechanism} | {thread} | {law} | {max_sizes} |"
 
 
 def size(verdict, inputs, letter):
-    """The size of a letter in the counterexample; inputs that a function draws say it by that name."""
+    """The size of a letter in the counterexample; for inputs from a function, the choice with that name."""
     if callable(inputs):
         return verdict.counterexample.choices[letter]
     described = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs]

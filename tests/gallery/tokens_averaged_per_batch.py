@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from lawful.laws import Draw, gradient_accumulation
 
 law = gradient_accumulation(reduction="sum")
-witness = {"b": 2, "t": 2}
+max_sizes = {"b": 2, "t": 2}
 
 
 def inputs(draw: Draw) -> tuple[Tensor, ...]:

@@ -8,7 +8,7 @@ from lawful.laws import determinism
 
 law = determinism()
 inputs = shape("b n 8")
-witness = {"n": 1}
+max_sizes = {"n": 1}
 
 
 def window_attention(x: Tensor, qkv: nn.Linear, window: int, dropout: float, training: bool = True) -> Tensor:

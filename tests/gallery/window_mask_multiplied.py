@@ -8,7 +8,7 @@ from lawful.laws import causality
 
 law = causality(time=1)
 inputs = shape("b t 8")
-witness = {"t": 2}
+max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):

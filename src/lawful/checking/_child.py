@@ -162,6 +162,19 @@ def _run_discover(request: dict[str, Any], send: Send) -> None:
     send({"discovery": search.result(construction, targets.target_module(name)).to_json()})
 
 
+def run(request: dict[str, Any], send: Send) -> None:
+    """Runs a request and sends its results; errors become messages."""
+    try:
+        (_run_discover if request["discover"] else _run_check)(request, send)
+        send({"finished": True})
+    except UsageError as error:
+        send({"usage_error": str(error), "traceback": traceback.format_exc()})
+    except TargetError as error:
+        send({"target_error": str(error), "traceback": traceback.format_exc()})
+    except Exception as error:
+        send({"internal_error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
+
+
 def main() -> None:
     """Reads a request from standard input. The user's code prints to standard error."""
     channel: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -172,15 +185,7 @@ def main() -> None:
         channel.write(json.dumps(message) + "\n")
         channel.flush()
 
-    try:
-        (_run_discover if request["discover"] else _run_check)(request, send)
-        send({"finished": True})
-    except UsageError as error:
-        send({"usage_error": str(error), "traceback": traceback.format_exc()})
-    except TargetError as error:
-        send({"target_error": str(error), "traceback": traceback.format_exc()})
-    except Exception as error:
-        send({"internal_error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
+    run(request, send)
 
 
 if __name__ == "__main__":
