@@ -1,10 +1,10 @@
-"""Attacks beside torchattacks, foolbox and ART: as strong and as fast at equal gradient calls.
+"""Attacks against torchattacks, foolbox and ART, at equal gradient calls.
 
-A small CNN for the built-in digits, 500 test images from 0 to 1 that no attack was tuned on. Strength is robust
-accuracy (lower is a stronger attack) over five seeds of the random start; for attacks of the shortest change, the share
-fooled and the mean length. Time is processor time, in turn in one run, as a ratio to ours. The last column is the
-largest change measured in float32 against eps: above 0 it left the ball. torchattacks is installed with
-`pip install --no-deps torchattacks==3.5.1`: its own requirements would replace PyTorch.
+A small CNN on the built-in digits, with 500 test images in [0, 1] that no attack was tuned on. Strength is robust
+accuracy (lower is stronger) over five seeds of the random start; for minimal-norm attacks, the success rate and the
+mean norm. Time is CPU time, interleaved in one run, as a ratio to ours. The last column is the largest perturbation in
+float32 minus eps: above 0 it left the ball. Install torchattacks with `pip install --no-deps torchattacks==3.5.1`: its
+requirements would replace PyTorch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lawful.inference.attacks import FGSM, L1, L2, PGD, CarliniWagner, DeepFool
 SEEDS, STEPS = 5, 40
 
 
-def trained() -> tuple[nn.Module, Tensor, Tensor]:
-    """A classifier, and the examples that it was not trained on."""
+def train_classifier() -> tuple[nn.Module, Tensor, Tensor]:
+    """A classifier and its test examples."""
     torch.manual_seed(0)
     digits = load_digits()
     x, y = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16, torch.tensor(digits.target)
@@ -54,42 +54,40 @@ def trained() -> tuple[nn.Module, Tensor, Tensor]:
 Attack = Callable[[int], Tensor]
 
 
-def of_size(model: nn.Module, x: Tensor, y: Tensor, attacks: dict[str, Attack], norm: float, eps: float) -> None:
-    """Robust accuracy, time and how far the ball was left, of each attack."""
-    taken: dict[str, list[float]] = {name: [] for name in attacks}
-    right: dict[str, list[float]] = {name: [] for name in attacks}
-    over = dict.fromkeys(attacks, -torch.inf)
+def print_bounded(model: nn.Module, x: Tensor, y: Tensor, attacks: dict[str, Attack], norm: float, eps: float) -> None:
+    """Prints robust accuracy, time and the largest excess over eps of each attack."""
+    seconds: dict[str, list[float]] = {name: [] for name in attacks}
+    accuracy: dict[str, list[float]] = {name: [] for name in attacks}
+    excess = dict.fromkeys(attacks, -torch.inf)
     for seed in range(SEEDS):
         for name, attack in attacks.items():
             torch.manual_seed(seed)
-            begun = time.process_time()
-            near = attack(seed).detach()
-            taken[name].append(time.process_time() - begun)
+            start = time.process_time()
+            adversarial = attack(seed).detach()
+            seconds[name].append(time.process_time() - start)
             with torch.no_grad():
-                right[name].append(100 * float((model(near).argmax(1) == y).float().mean()))
-            most = float(torch.linalg.vector_norm((near - x).flatten(1), norm, dim=1).max())
-            over[name] = max(over[name], most - eps)
+                accuracy[name].append(100 * float((model(adversarial).argmax(1) == y).float().mean()))
+            largest = float(torch.linalg.vector_norm((adversarial - x).flatten(1), norm, dim=1).max())
+            excess[name] = max(excess[name], largest - eps)
     ours = next(iter(attacks))
     for name in attacks:
-        low, high = min(right[name]), max(right[name])
-        ratio = statistics.median(t / own for t, own in zip(taken[name], taken[ours], strict=True))
-        row = f"| {name} | {statistics.mean(right[name]):.1f} | {low:.1f} to {high:.1f} |"
-        print(f"{row} {statistics.median(taken[name]):.2f} | {ratio:.2f} | {over[name]:+.1e} |", flush=True)
+        low, high = min(accuracy[name]), max(accuracy[name])
+        ratio = statistics.median(t / own for t, own in zip(seconds[name], seconds[ours], strict=True))
+        row = f"| {name} | {statistics.mean(accuracy[name]):.1f} | {low:.1f} to {high:.1f} |"
+        print(f"{row} {statistics.median(seconds[name]):.2f} | {ratio:.2f} | {excess[name]:+.1e} |", flush=True)
 
 
-def of_length(model: nn.Module, x: Tensor, y: Tensor, attacks: dict[str, Attack]) -> None:
-    """The share fooled, and how long the changes of those are, of each attack."""
-    begun_with = None
+def print_minimal(model: nn.Module, x: Tensor, y: Tensor, attacks: dict[str, Attack]) -> None:
+    """Prints the success rate and the mean norm of each attack."""
     for name, attack in attacks.items():
         torch.manual_seed(0)
-        begun = time.process_time()
-        near = attack(0).detach()
-        taken = time.process_time() - begun
-        begun_with = begun_with or taken
+        start = time.process_time()
+        adversarial = attack(0).detach()
+        seconds = time.process_time() - start
         with torch.no_grad():
-            fooled, wrong = model(near).argmax(1) != y, model(x).argmax(1) != y
-        length = (near - x).flatten(1).norm(dim=1)[fooled & ~wrong].mean()
-        print(f"| {name} | {100 * float(fooled.float().mean()):.1f} | {float(length):.4f} | {taken:.1f} |", flush=True)
+            fooled, misclassified = model(adversarial).argmax(1) != y, model(x).argmax(1) != y
+        norm = (adversarial - x).flatten(1).norm(dim=1)[fooled & ~misclassified].mean()
+        print(f"| {name} | {100 * float(fooled.float().mean()):.1f} | {float(norm):.4f} | {seconds:.1f} |", flush=True)
 
 
 def run() -> None:
@@ -101,7 +99,7 @@ def run() -> None:
     from art.attacks.evasion import CarliniL2Method, ProjectedGradientDescentPyTorch
     from art.estimators.classification import PyTorchClassifier
 
-    model, x, y = trained()
+    model, x, y = train_classifier()
     with torch.no_grad():
         clean = 100 * float((model(x).argmax(1) == y).float().mean())
     versions = f"torchattacks 3.5.1, foolbox {foolbox.__version__}, ART {art.__version__}"
@@ -122,7 +120,7 @@ def run() -> None:
     heading = "| | robust accuracy, % | seeds | seconds | time to ours | over eps |\n|---|---|---|---|---|---|"
     fa, size = foolbox.attacks, 0.1
     print(f"\nL-inf, eps {size}, {STEPS} gradient calls\n\n{heading}")
-    of_size(
+    print_bounded(
         model,
         x,
         y,
@@ -140,7 +138,7 @@ def run() -> None:
         size,
     )
     print(f"\nL-inf, eps {size}, one gradient call\n\n{heading}")
-    of_size(
+    print_bounded(
         model,
         x,
         y,
@@ -154,7 +152,7 @@ def run() -> None:
     )
     two = 0.6
     print(f"\nL2, eps {two}, {STEPS} gradient calls\n\n{heading}")
-    of_size(
+    print_bounded(
         model,
         x,
         y,
@@ -170,7 +168,7 @@ def run() -> None:
     )
     one = 2.0
     print(f"\nL1, eps {one}, {STEPS} gradient calls\n\n{heading}")
-    of_size(
+    print_bounded(
         model,
         x,
         y,
@@ -189,7 +187,7 @@ def run() -> None:
         other, binary_search_steps=rounds, max_iter=calls, learning_rate=0.05, initial_const=1.0, batch_size=500,
         verbose=False,
     )  # fmt: skip
-    of_length(
+    print_minimal(
         model,
         x,
         y,
