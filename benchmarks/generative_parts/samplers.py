@@ -2,8 +2,8 @@
 
 The target is a ring of eight Gaussians with a known denoiser, so that all error is the sampler's. Every sampler starts
 at the same points with noise 80, and its result is compared with that of SciPy's DOP853 at a tolerance of 1e-12. Ours
-is the default sampler for every number of steps; diffusers has its defaults and, at each number of steps, the best of all
-configurations below.
+is the default sampler for every number of steps; diffusers has its defaults and, at each number of steps, the best of
+all configurations below.
 """
 
 from __future__ import annotations
