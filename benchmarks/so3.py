@@ -1,10 +1,10 @@
-"""Rotations of space: how right and how fast exp and log are, here and in six public libraries.
+"""SO(3): accuracy and speed of exp and log, against six libraries.
 
-Run `python benchmarks/so3.py`; a library that is not installed is said to be. The first table is the largest entry of
-|exp(log R) - R| over 2,000 axes, for R made in float64. The second is the largest error of derivatives in float64:
-of exp at 0 and at a vector of length 1e-9, against the exponential of the matrix, and of log at the identity, along
-the group. The third is the processor time for 10,000 rotations in float32, the libraries measured in turn, on one
-thread: medians, the range, and ratios.
+Run `python benchmarks/so3.py`. Libraries that are not installed are listed as such. The first table is the largest
+entry of |exp(log R) - R| over 2,000 axes, for R computed in float64. The second is the largest error of derivatives in
+float64: of exp at 0 and at a vector of norm 1e-9, against the matrix exponential, and of log at the identity, along the
+group. The third is the CPU time for 10,000 rotations in float32, libraries interleaved, on one thread: medians, ranges
+and ratios.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CELLS = [
 
 
 class Library(NamedTuple):
-    """The two maps of a library: from rotation vectors to matrices, and back."""
+    """The maps of a library from rotation vectors to matrices, and back."""
 
     name: str
     exp: Callable[[Tensor], Tensor]
@@ -90,7 +90,7 @@ def _geomstats() -> Library:
     backend = importlib.import_module("geomstats.backend")
     group = importlib.import_module("geomstats.geometry.special_orthogonal").SpecialOrthogonal(3, point_type="vector")
 
-    def typed(f: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def with_dtype_of_input(f: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         def call(x: Tensor) -> Tensor:
             backend.set_default_dtype(str(x.dtype).removeprefix("torch."))
             try:
@@ -101,7 +101,11 @@ def _geomstats() -> Library:
 
         return call
 
-    return Library("geomstats", typed(group.matrix_from_rotation_vector), typed(group.rotation_vector_from_matrix))
+    return Library(
+        "geomstats",
+        with_dtype_of_input(group.matrix_from_rotation_vector),
+        with_dtype_of_input(group.rotation_vector_from_matrix),
+    )
 
 
 PEERS = (_roma, _pypose, _kornia, _torchlie, _e3nn, _geomstats)
@@ -119,13 +123,17 @@ def axes() -> Tensor:
 
 
 def rotations(angle: float) -> Tensor:
-    """Makes rotations from unit axes and an angle, in float64."""
+    """Returns rotations by an angle about random axes, in float64."""
     a, t = axes(), torch.tensor(angle, dtype=torch.float64)
-    return t.cos() * torch.eye(3) + t.sin() * skew(a) + 2 * (t / 2).sin() ** 2 * a[:, :, None] * a[:, None, :]
+    return (
+        t.cos() * torch.eye(3, dtype=a.dtype)
+        + t.sin() * skew(a)
+        + 2 * (t / 2).sin() ** 2 * a[:, :, None] * a[:, None, :]
+    )
 
 
 def jacobian(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """The derivative by plain backpropagation, which can be differentiated again; one row for each output."""
+    """Returns the Jacobian by double-differentiable backpropagation, one row per output."""
     x = x if x.requires_grad else x.clone().requires_grad_()
     rows = [
         torch.autograd.grad(y, x, create_graph=True, allow_unused=True)[0] if y.requires_grad else None
@@ -139,12 +147,12 @@ def hessian(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return torch.stack([jacobian(lambda z, n=n: jacobian(f, z[0])[n][None], x) for n in range(9)]).detach()
 
 
-def worst(error: Tensor) -> str:
+def largest_error(error: Tensor) -> str:
     return "NaN" if error.isnan().any() else f"{error.abs().max().item():.0e}"
 
 
 def cell(compute: Callable[[], str]) -> str:
-    """Runs a measurement; a library that raises has that said in the cell."""
+    """Returns a measurement, or the name of the exception that the library raised."""
     try:
         return compute()
     except Exception as error:
@@ -154,7 +162,7 @@ def cell(compute: Callable[[], str]) -> str:
 def round_trips(library: Library) -> list[str]:
     def error(dtype: torch.dtype, angle: float) -> str:
         r = rotations(angle).to(dtype)
-        return worst(library.exp(library.log(r)) - r)
+        return largest_error(library.exp(library.log(r)) - r)
 
     return [cell(lambda dtype=dtype, angle=angle: error(dtype, angle)) for dtype, _, angle in CELLS]
 
@@ -164,14 +172,17 @@ def derivatives(library: Library) -> list[str]:
     truth = lambda v: torch.linalg.matrix_exp(skew(v))  # noqa: E731
     generators = skew(torch.eye(3, dtype=torch.float64)).reshape(3, 9)
 
-    def along_the_group() -> str:
+    def along_group() -> str:
         slope = jacobian(library.log, torch.eye(3, dtype=torch.float64)).reshape(3, 9).detach()
-        return worst(slope @ generators.T - torch.eye(3))
+        return largest_error(slope @ generators.T - torch.eye(3))
 
     return [
-        *(cell(lambda v=v: worst((jacobian(library.exp, v) - jacobian(truth, v)).detach())) for v in (zero, tiny)),
-        *(cell(lambda v=v: worst(hessian(library.exp, v) - hessian(truth, v))) for v in (zero, tiny)),
-        cell(along_the_group),
+        *(
+            cell(lambda v=v: largest_error((jacobian(library.exp, v) - jacobian(truth, v)).detach()))
+            for v in (zero, tiny)
+        ),
+        *(cell(lambda v=v: largest_error(hessian(library.exp, v) - hessian(truth, v))) for v in (zero, tiny)),
+        cell(along_group),
     ]
 
 
@@ -185,21 +196,21 @@ def seconds(f: Callable[[Tensor], Tensor], x: Tensor, *, backward: bool) -> floa
 
 
 def speed(libraries: list[Library]) -> None:
-    """Measures all libraries in turn, round by round."""
+    """Measures all libraries, interleaved."""
     v = torch.randn(BATCH, 3, generator=torch.Generator().manual_seed(1))
     r = SO3().exp(v)
-    print("\n| library | exp, ms | exp and back | log | log and back | each as a multiple of lawful's |")
+    print("\n| library | exp, ms | exp and backward | log | log and backward | ratios to lawful |")
     print("|---|---|---|---|---|---|")
     jobs = [(kind, backward) for kind in ("exp", "log") for backward in (False, True)]
-    taken: dict[tuple[str, str, bool], list[float]] = {}
+    timings: dict[tuple[str, str, bool], list[float]] = {}
     for _ in range(ROUNDS):
         for kind, backward in jobs:
             for library in libraries:
                 f, x = (library.exp, v) if kind == "exp" else (library.log, r)
-                taken.setdefault((library.name, kind, backward), []).append(1e3 * seconds(f, x, backward=backward))
+                timings.setdefault((library.name, kind, backward), []).append(1e3 * seconds(f, x, backward=backward))
     for library in libraries:
-        times = [taken[library.name, *job] for job in jobs]
-        ours = [taken["lawful", *job] for job in jobs]
+        times = [timings[library.name, *job] for job in jobs]
+        ours = [timings["lawful", *job] for job in jobs]
         ratios = [statistics.median(t) / statistics.median(o) for t, o in zip(times, ours, strict=True)]
         cells = [f"{statistics.median(t):.2f} ({min(t):.2f} to {max(t):.2f})" for t in times]
         print(f"| {library.name} | {' | '.join(cells)} | {', '.join(f'{x:.2f}' for x in ratios)} |", flush=True)
@@ -216,7 +227,7 @@ def main() -> None:
             missing.append(make.__name__.removeprefix("_"))
     installed = [f"{library.name} {version(library.name)}" for library in libraries[1:]]
     print(f"torch {torch.__version__}, one thread; {', '.join(installed) or 'no peer installed'}")
-    print("\n| library |", " | ".join(f"{str(dtype)[6:]} {said}" for dtype, said, _ in CELLS), "|")
+    print("\n| library |", " | ".join(f"{str(dtype)[6:]} {label}" for dtype, label, _ in CELLS), "|")
     print("|---" * (len(CELLS) + 1) + "|")
     for library in libraries:
         print(f"| {library.name} | {' | '.join(round_trips(library))} |", flush=True)
