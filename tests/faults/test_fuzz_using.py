@@ -1,4 +1,4 @@
-"""Runs that nobody vouches for, under `lawful.load` and `lawful predict`: a result, or one line that says why not."""
+"""Fuzzing of runs under `lawful.load` and `lawful predict`: a result, or one line with the error."""
 
 import json
 from unittest.mock import MagicMock
@@ -9,31 +9,27 @@ from hypothesis import strategies as st
 
 import lawful
 from lawful.cli.train import predict
-from lawful.recipes import ClassifyRecipe
-from lawful.recipes import classify as classified
-from lawful.recipes.data import SupervisedData
-from lawful.recipes.optimization import Learning
+from lawful.recipes import ClassifyRecipe, MLPSpec
+from lawful.recipes import classify as classify_module
 from tests.faults.fuzz.strategies import VALUES, forged, mutated, some
 
 CASES = pytest.mark.parametrize("cases", [25, pytest.param(1000, marks=pytest.mark.long)])
 TABLE = "size,colour,kind\n" + "1,red,cat\n2,blue,dog\n3,red,cat\n4,blue,dog\n" * 10
 
 
-class Trained:
-    """A run on disk, of which one file at a time is replaced."""
+class StoredRun:
+    """A run on disk; one file at a time is replaced."""
 
     def __init__(self, folder):
         self.data = folder / "data.csv"
         self.data.write_text(TABLE)
-        learning, engine = Learning(epochs=1), lawful.TrainerConfig(threads=1, law_cases=0)
-        recipe = ClassifyRecipe(
-            hidden=(3,), dropout=0.1, given=SupervisedData(data=str(self.data)), learning=learning, trainer=engine
-        )
+        model = MLPSpec(hidden_dims=(3,), dropout=0.1)
+        recipe = ClassifyRecipe(model=model, data=str(self.data), epochs=1, threads=1, law_cases=0)
         self.path = lawful.train(recipe, output_dir=folder).path
         self.whole = {name: (self.path / name).read_bytes() for name in ("config.json", "model.safetensors")}
 
-    def used(self, name, data, capsys):
-        """Loads it with other bytes in a file, and predicts with it."""
+    def load_and_predict(self, name, data, capsys):
+        """Loads the run with other bytes in a file, and predicts with it."""
         for file, whole in self.whole.items():
             (self.path / file).write_bytes(data if file == name else whole)
         loads = True
@@ -52,8 +48,8 @@ class Trained:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classified, "figures", MagicMock())
-        return Trained(tmp_path_factory.mktemp("trained"))
+        patch.setattr(classify_module, "figures", MagicMock())
+        return StoredRun(tmp_path_factory.mktemp("trained"))
 
 
 @CASES
@@ -62,7 +58,7 @@ def test_any_bytes_in_a_file_of_a_run(trained, capsys, name, cases):
     @some(cases)
     @given(st.binary(max_size=200) | mutated(trained.whole[name]))
     def tried(data):
-        trained.used(name, data, capsys)
+        trained.load_and_predict(name, data, capsys)
 
     tried()
 
@@ -73,6 +69,6 @@ def test_any_value_in_a_configuration(trained, capsys, cases):
     @given(VALUES, st.data())
     def tried(value, data):
         forgery = forged(json.loads(trained.whole["config.json"]), value, data.draw)
-        trained.used("config.json", json.dumps(forgery).encode(), capsys)
+        trained.load_and_predict("config.json", json.dumps(forgery).encode(), capsys)
 
     tried()

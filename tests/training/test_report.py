@@ -139,7 +139,9 @@ def realistic(path):
 
 def verdicts():
     inputs = (TensorValue("x", "float64", (1, 2, 1), [[[0.0], [1.0]]]),)
-    found = Counterexample("differs", inputs, index=(0, 0, 0), left=0.5, right=0.0, noise=1e-16, times=5e15, case=3)
+    found = Counterexample(
+        "differs", inputs, index=(0, 0, 0), left=0.5, right=0.0, noise=1e-16, noise_ratio=5e15, case=3
+    )
     formula = "f(x)_{<=t} does not depend on x_{>t}"
     past = Verdict("refuted", "causality", formula, "Mean", cases=20, counterexample=found)
     return [past, Verdict("held", "batch_independence", "f(x)_i = f(x_i)", NASTY, cases=30, worst=0.5)]

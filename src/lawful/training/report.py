@@ -541,7 +541,8 @@ def _laws_html(verdicts: Sequence[Verdict]) -> str:
 
 
 def _law_html(verdict: Verdict) -> str:
-    line = f"<span class='status {_escape(verdict.status)}'>{_escape(verdict.status)}</span> {_escape(verdict_line(verdict))}"
+    status = _escape(verdict.status)
+    line = f"<span class='status {status}'>{status}</span> {_escape(verdict_line(verdict))}"
     lines = [verdict.formula, *(line for line in verdict_details(verdict) if line != verdict.formula)]
     state = " open" if verdict.failed else ""
     return f"<details{state}><summary>{line}</summary><pre>{_escape(chr(10).join(lines))}</pre></details>"
