@@ -205,7 +205,7 @@ def judge(row: Row, column: str) -> Cell:
 
 def _note(found: Any) -> str:
     parts = [_tensor(value) for value in (*found.inputs, *found.drawn)]
-    parts += [f"{name} = {_number(value)}" for name, value in found.bindings.items()]
+    parts += [f"{name} = {_number(value)}" for name, value in found.choices.items()]
     index = str(list(found.index)) if found.index else ""
     if found.kind == "not finite":
         sides = "the output or its gradient is not finite"

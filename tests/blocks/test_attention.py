@@ -606,3 +606,18 @@ def claims() -> Iterator[Claim]:
     yield from _claims_of_heads()
     yield from _claims_of_steps()
     yield from _claims_of_positions()
+
+
+def test_a_kernel_with_a_window_restricts_the_mask_of_every_path():
+    layer, x = MultiHeadAttention(8, num_heads=2, kernel=SlidingWindowAttention(3)).double(), randn(2, 9, 8)
+    dense = MultiHeadAttention(8, num_heads=2).double()
+    dense.load_state_dict(layer.state_dict())
+    expected = dense(x, mask=Mask(causal=True, window=3))
+    torch.testing.assert_close(layer(x, mask=CAUSAL), expected)
+    recorder = Recorder("pattern")
+    with open_recorder(recorder):
+        torch.testing.assert_close(layer(x, mask=CAUSAL), expected)
+    assert (recorder.seen["pattern"][..., -1, :-3] == 0).all()
+    state = layer.cache()
+    pieces = [layer(piece, mask=CAUSAL, cache=state) for piece in x.split(2, dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, 1), expected)
