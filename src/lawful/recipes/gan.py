@@ -57,7 +57,7 @@ class FeatureClassifier:
 
     def metrics(self, x: Tensor, data: Tensor, *, labels: Tensor | None) -> dict[str, float]:
         """Returns metrics of samples beside data, and the label accuracy of conditional samples."""
-        metrics = {"classes covered": class_coverage(self.predict(x), classes=self.num_classes).covered}
+        metrics = {"classes covered": class_coverage(self.predict(x), num_classes=self.num_classes).coverage}
         if min(len(x), len(data)) > _JUDGE_DIMS[-1]:
             metrics["Fréchet distance of features"] = frechet_distance(self.features(x), self.features(data))
         if labels is not None:
@@ -315,8 +315,8 @@ def _sample_metrics(
     if isinstance(splits.density, GaussianMixture) and len(splits.density.weights) <= 64:
         scale = float(splits.density.covariances[0].diagonal().max().sqrt())
         modes = mode_coverage(x.flatten(1), splits.density.means, scale=scale)
-        metrics |= {"modes covered": modes.covered, "samples near a mode": modes.good}
-        if modes.good:
+        metrics |= {"modes covered": modes.coverage, "samples near a mode": modes.quality}
+        if modes.quality:
             metrics["KL over modes"] = modes.divergence()
     return metrics
 

@@ -45,7 +45,7 @@ def test_it_is_written_as_json():
 
 
 def test_errors_say_what_was_wanted_and_what_came():
-    with pytest.raises(ValueError, match="hits are from 0 to n: got hits=3, n=2"):
+    with pytest.raises(ValueError, match="hits must lie between 0 and n: got hits=3, n=2"):
         wilson(3, 2)
     with pytest.raises(ValueError, match="level is between 0 and 1: got 95"):
         wilson(1, 2, level=95)

@@ -55,13 +55,13 @@ def test_frechet_of_flat_covariances_is_real():
 
 
 def test_frechet_wants_more_samples_than_features():
-    with pytest.raises(ValueError, match="more samples than features were wanted: got 5 samples of 5 features"):
+    with pytest.raises(ValueError, match="expected more samples than features, got 5 samples of 5 features"):
         frechet_distance(torch.zeros(9, 5), torch.zeros(5, 5))
 
 
 @pytest.mark.parametrize("measure", [frechet_distance, mmd, mmd_test, partial(neighbor_coverage, k=1)])
 def test_what_cannot_be_compared(measure):
-    with pytest.raises(ValueError, match="as many features on both sides"):
+    with pytest.raises(ValueError, match="expected features of shapes"):
         measure(torch.zeros(9, 2), torch.zeros(9, 3))
     with pytest.raises(ValueError, match="NaN or infinite"):
         measure(torch.zeros(9, 2), torch.full((9, 2), float("nan")))
@@ -103,25 +103,25 @@ def test_the_test_finds_a_difference_and_no_more():
 def test_modes_of_a_ring():
     target = ring()
     whole = mode_coverage(target.sample(4000), target.means, scale=0.2)
-    assert whole.covered == 1.0
-    assert whole.good == pytest.approx(1 - np.exp(-4.5), abs=0.01)
+    assert whole.coverage == 1.0
+    assert whole.quality == pytest.approx(1 - np.exp(-4.5), abs=0.01)
     assert whole.divergence() < 0.01
     some = target.means[:3].repeat(10, 1)
     found = mode_coverage(
         torch.cat([some, torch.zeros(10, 2), torch.full((10, 2), torch.nan)]), target.means, scale=0.2
     )
     assert found == ModeCoverage(counts=(10, 10, 10, 0, 0, 0, 0, 0), samples=50)
-    assert (found.covered, found.good) == (3 / 8, 0.6)
+    assert (found.coverage, found.quality) == (3 / 8, 0.6)
     assert found.divergence() == pytest.approx(np.log(8 / 3))
     assert ModeCoverage(counts=(0, 0), samples=3).divergence() == float("inf")
 
 
 def test_classes_as_modes():
-    found = class_coverage(torch.tensor([0, 1, 1, 3]), classes=4)
-    assert found.covered == 0.75
+    found = class_coverage(torch.tensor([0, 1, 1, 3]), num_classes=4)
+    assert found.coverage == 0.75
     assert found.divergence(torch.tensor([1.0, 2.0, 0.0, 1.0])) == pytest.approx(0)
     with pytest.raises(ValueError, match="from 0 to 3"):
-        class_coverage(torch.tensor([4]), classes=4)
+        class_coverage(torch.tensor([4]), num_classes=4)
 
 
 def test_coverage_without_modes():
@@ -135,12 +135,12 @@ def test_coverage_without_modes():
     assert collapsed.coverage < 0.1
     elsewhere = neighbor_coverage(x, y + 100)
     assert (elsewhere.precision, elsewhere.coverage, elsewhere.recall) == (0, 0, 0)
-    with pytest.raises(ValueError, match="k is at least 1"):
+    with pytest.raises(ValueError, match="k must be at least 1"):
         neighbor_coverage(x, y, k=0)
 
 
 def test_impossible_arguments():
-    with pytest.raises(ValueError, match="width is above 0"):
+    with pytest.raises(ValueError, match="width must be positive"):
         gaussian_kernel(torch.zeros(2, 1), torch.zeros(2, 1), width=0.0)
     with pytest.raises(ValueError, match="samples that differ"):
         median_width(torch.zeros(4, 1))

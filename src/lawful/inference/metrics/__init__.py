@@ -16,7 +16,7 @@ from lawful.inference.metrics.intervals import ConfidenceInterval, bootstrap, wi
 from lawful.inference.metrics.regression import mean_absolute_error, r_squared, root_mean_squared_error
 from lawful.inference.metrics.samples import (
     ModeCoverage,
-    NeighbourCoverage,
+    NeighborCoverage,
     class_coverage,
     cubic_kernel,
     frechet_distance,
@@ -34,7 +34,7 @@ __all__ = [
     "ClassScores",
     "ConfidenceInterval",
     "ModeCoverage",
-    "NeighbourCoverage",
+    "NeighborCoverage",
     "accuracy",
     "bootstrap",
     "brier",
