@@ -108,7 +108,8 @@ class TensorBoardLogger:
         except ImportError as error:
             raise ImportError("TensorBoard is not installed. Install it with: pip install 'lawful[recipes]'") from error
         self.log_dir = None if log_dir is None else Path(log_dir)
-        self._summary_writer, self._writer = SummaryWriter, None
+        self._summary_writer = SummaryWriter
+        self._writer: Any = None
 
     def start(self, run: Run, setup: TrainingSetup) -> None:
         """Sets the folder."""
@@ -118,7 +119,7 @@ class TensorBoardLogger:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes the metrics of a step."""
         if self._writer is None:
-            self._writer: Any = self._summary_writer(str(self.log_dir), purge_step=step, flush_secs=2)
+            self._writer = self._summary_writer(str(self.log_dir), purge_step=step, flush_secs=2)
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
