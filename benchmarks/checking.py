@@ -1,8 +1,7 @@
-"""How long a check takes: 100 cases of a law on an attention layer of width 64, and shrinking a hidden leak.
+"""Time of a check: 100 cases of a law on an attention layer of width 64, and shrinking of a hidden leak.
 
-Run `python benchmarks/checking.py`. The peer is the plain work itself: as many calls of the layer as a law makes
-(two for each case and precision, on the same shapes), without search, judgement or restoration. Both are measured
-in turn in the same run, on one thread; the table gives medians, the range, and the ratio.
+Run `python benchmarks/checking.py`. The peer is the forward passes alone: two for each case and precision, on the same
+shapes, without search, comparison or reset. Both run in turn on one thread; the table shows medians, ranges and ratios.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Attention(nn.Module):
 
 
 class LeaksAtEight(Attention):
-    """Sees the whole sequence, but only at lengths divisible by 8."""
+    """Leaks the whole sequence, but only at lengths divisible by 8."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = super().forward(x)
@@ -53,7 +52,7 @@ class LeaksAtEight(Attention):
 
 
 class Plain(Attention):
-    """Attention without mask or positions, which permutations pass through."""
+    """Attention without mask or positions, which is permutation-equivariant."""
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.qkv(x).chunk(3, dim=-1)
@@ -61,7 +60,7 @@ class Plain(Attention):
 
 
 def plain_calls(layer: nn.Module) -> None:
-    """Calls the layer as often as a law of two calls does, in both precisions, on shapes of the same kind."""
+    """Runs as many forward passes as a law with two calls, in both precisions, on similar shapes."""
     generator = torch.Generator().manual_seed(0)
     for dtype in (torch.float64, torch.float32):
         layer.to(dtype)
@@ -79,7 +78,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def row(name: str, layer: nn.Module, law: Law, status: str) -> str:
-    """Measures a check and its peer in turn."""
+    """Measures a check and its peer alternately."""
     inputs = lawful.shape(f"b t {WIDTH}")
     verdicts = []
     ours, peers = [], []
@@ -87,7 +86,7 @@ def row(name: str, layer: nn.Module, law: Law, status: str) -> str:
         ours.append(seconds(lambda: verdicts.append(lawful.check(layer, law, inputs=inputs, cases=CASES).verdicts[0])))
         peers.append(seconds(lambda: plain_calls(Attention())))
     if any(v.status != status for v in verdicts):
-        raise SystemExit(f"{name}: {status} was expected\n{verdicts[0]}")
+        raise SystemExit(f"{name}: expected {status}, got\n{verdicts[0]}")
     found = verdicts[0].counterexample
     size = f"{found.inputs[0].shape[0]} x {found.inputs[0].shape[1]}" if found else "-"
     middle, peer = statistics.median(ours), statistics.median(peers)
@@ -101,7 +100,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, one thread, {ROUNDS} rounds, {CASES} cases, width {WIDTH}")
-    print("| law | status | batch x length | s, median | s, range | plain calls, s | ratio |")
+    print("| law | status | batch x length | s, median | s, range | forward passes, s | ratio |")
     print("|---|---|---|---|---|---|---|")
     layer = Attention()
     for law in (causality(time=1), batch_independence(), determinism(), statelessness(), no_mutation(), gradient()):

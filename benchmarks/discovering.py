@@ -1,7 +1,6 @@
-"""How long discovery takes on a few layers, and how long `lawful check` takes over the whole library.
+"""Time of `lawful discover` on a few layers, and of `lawful check` on the whole library.
 
-Run `python benchmarks/discovering.py`. There is no peer that does either; the seconds stand for themselves. Discovery
-runs on one thread, the library in as many processes as there are cores.
+Run `python benchmarks/discovering.py`. There is no peer. Discovery runs on one thread, the check on all cores.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ ROUNDS = 3
 
 
 def layers() -> dict[str, tuple[nn.Module, str]]:
-    """The layers and what they take."""
+    """Layers and their inputs."""
     return {
         "ReLU": (nn.ReLU(), "b 4"),
         "Linear": (nn.Linear(16, 16), "b t 16"),
@@ -34,11 +33,12 @@ def layers() -> dict[str, tuple[nn.Module, str]]:
 def main() -> None:
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, one thread, {ROUNDS} rounds\n")
-    print("| layer | held | refuted | nothing to say | s, median | s, range |\n|---|---|---|---|---|---|")
+    print("| layer | held | refuted | not applicable | s, median | s, range |\n|---|---|---|---|---|---|")
     for name, (layer, axes) in layers().items():
         found = [lawful.discover(layer, inputs=lawful.shape(axes)) for _ in range(ROUNDS)]
         taken = [each.seconds for each in found]
-        counts = [sum(1 + len(row.implied) for row in rows) for rows in (found[0].held, found[0].refuted, found[0].not_applicable)]
+        groups = (found[0].held, found[0].refuted, found[0].not_applicable)
+        counts = [sum(1 + len(row.implied) for row in rows) for rows in groups]
         shown = " | ".join(map(str, counts))
         print(
             f"| {name} | {shown} | {statistics.median(taken):.1f} | {min(taken):.1f} to {max(taken):.1f} |", flush=True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,6 +249,7 @@ def laws(name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar
 
 
 def _type_name(annotation: Any) -> str:
-    """Returns an annotation as text, without private names."""
-    text = str(annotation)
-    return {"Axis": "axis"}.get(text, text.replace("_", "")) if text.startswith("_") or text == "Axis" else text
+    """Returns an annotation as text, with private aliases spelled out."""
+    aliases = {"_Action": "Callable", "_Sample": "Callable", "_Element": "float | str | Callable", "Axis": "axis"}
+    aliases["_Names"] = "str | tuple[str, ...]"
+    return re.sub(r"\b(?:_\w+|Axis)\b", lambda name: aliases.get(name[0], name[0]), str(annotation))
