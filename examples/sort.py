@@ -1,183 +1,192 @@
-"""Sort: a decoder learns to put digits in order, on lists that it has seen and lists that it has not."""
+"""A recipe of your own: a decoder learns to sort digits, the task of minGPT's demonstration.
+
+    python examples/sort.py
+
+It shows what a recipe is: a frozen dataclass with `setup`, `finish` and `build_model`. The transformer and its
+optimizer come from two mixins; the loop, checkpoints and the report from `lawful.train`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import lawful
 from lawful.data import Batch, make_generator
 from lawful.data.text import CharTokenizer, Tokenizer
 from lawful.inference.metrics.intervals import bootstrap
 from lawful.models.generation import GREEDY, generate
-from lawful.recipes.optimization import Descent
-from lawful.recipes.text import GenerationRequest, model_claims
-from lawful.recipes.transformer import Transformer, decoder_of
-from lawful.training import Range, Run, TrainerConfig, TrainingSetup, validate
-
-HELD = 4
-"""One list in so many is never trained on."""
+from lawful.recipes import RECIPES, TransformerConfig, TransformerOptimizationConfig
+from lawful.recipes.optimization import LearningRates
+from lawful.recipes.text import GenerationRequest, language_model_claims
+from lawful.recipes.transformer import as_decoder
+from lawful.training import MaxLength, Range, Recipe, Run, TrainingSetup
 
 
 @dataclass(frozen=True, kw_only=True)
-class SortRecipe:
-    """Train a decoder to sort digits, the task of minGPT's demonstration."""
+class SortRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[None]):
+    """Train a decoder to sort digits."""
 
     name: ClassVar[str] = "sort"
+    default_learning_rates: ClassVar[LearningRates] = LearningRates(muon=0.01, adam=0.003)
 
     length: Annotated[int, Range(2, 100)] = 6
-    """The digits of a list."""
-    kinds: Annotated[int, Range(2, 10)] = 3
-    """How many different digits there are."""
-    tests: Annotated[int, Range(1, 10**7)] = 5000
-    """How many unseen lists are drawn for the test; some come more than once where there are fewer."""
-    transformer: Transformer = field(
-        default_factory=lambda: Transformer(width=48, depth=3, heads=3, positions="learned", ngrams=(), shortcut=False)
-    )
-    learning: Descent = field(default_factory=lambda: Descent(steps=500, batch=64, learning_rate=0.01, adam_rate=0.003))
-    engine: TrainerConfig = field(default_factory=TrainerConfig)
+    """Number of digits in a list."""
+    num_digits: Annotated[int, Range(2, 10)] = 3
+    """Number of different digits."""
+    num_test_lists: Annotated[int, Range(1, 10**7)] = 5000
+    """Number of unseen lists in the test, drawn with replacement."""
+    dim: Annotated[int, Range(1, 10**5)] = 48
+    num_layers: Annotated[int, Range(1, 1000)] = 3
+    num_heads: Annotated[int, Range(1, 1000)] = 3
+    positions: Literal["rotary", "learned", "sinusoidal", "alibi", "t5", "none"] = "learned"
+    ngrams: Annotated[tuple[Annotated[int, Range(2, 16)], ...], MaxLength(8)] = ()
+    embedding_skip: bool = False
+    steps: Annotated[int, Range(1, 10**9)] | None = 500
+    batch_size: Annotated[int, Range(1, 10**9)] | None = 64
 
-    def __post_init__(self) -> None:
-        validate(self)
-
-    def training(self) -> TrainingSetup:
-        """Builds the model; lists are drawn as they are needed."""
-        model, steps = self.restored({}), self.learning.steps
-        if self.learning.epochs is not None:
-            raise ValueError("lists are drawn without end: give steps, not epochs")
+    def setup(self) -> TrainingSetup[None]:
+        """Builds the model; lists are drawn on the fly."""
+        model, steps = self.build_model({}), self.num_steps(1)
+        batches = DigitLists(
+            length=self.length, num_digits=self.num_digits, batch_size=self.batch_size or 64, seed=self.seed
+        )
         return TrainingSetup(
             model=model,
-            turns=[self.learning.turn(model, self.objective, steps=steps)],
-            batches=Lists(length=self.length, kinds=self.kinds, size=self.learning.batch, seed=self.engine.seed),
+            optimizer_steps=[self.optimizer_step(model, self.loss, steps=steps)],
+            batches=batches,
             steps=steps,
-            evaluate=lambda model: {"accuracy": float(self.right(model, self.drawn()[:500]).double().mean())},
-            every=self.learning.every(steps),
-            watch="accuracy",
+            evaluate=lambda model: {"accuracy": float(self.is_sorted(model, self.test_lists()[:500]).double().mean())},
+            eval_every=max(1, steps // 5),
+            monitor="accuracy",
             higher_is_better=True,
-            average=self.learning.average or None,
-            accumulate=self.learning.accumulate,
-            claims=partial(model_claims, vocab=self.tokenizer.vocab_size, context=2 * self.length),
-            described={"tokenizer": self.tokenizer.to_json()},
-            fingerprint=f"{self.length} of {self.kinds}",
+            ema_decay=self.ema_decay or None,
+            grad_accumulation_steps=self.grad_accumulation_steps,
+            claims=partial(language_model_claims, vocab_size=self.tokenizer.vocab_size, context_length=2 * self.length),
+            model_config={"tokenizer": self.tokenizer.to_json()},
+            data_fingerprint=f"{self.length} of {self.num_digits}",
         )
 
-    def finish(self, run: Run, training: TrainingSetup) -> Mapping[str, Any]:
-        """Says how many unseen lists are sorted, and shows some."""
-        lists = self.drawn()
-        right = self.right(training.model, lists)
-        shown = generate(decoder_of(training.model), lists[:10], max_new_tokens=self.length, sampling=GREEDY)
-        lines = [f"{word(x)} -> {word(y)}" for x, y in zip(lists[:10], shown, strict=True)]
+    def finish(self, run: Run, setup: TrainingSetup[None]) -> Mapping[str, Any]:
+        """Measures how many unseen lists are sorted, and writes some of them."""
+        lists = self.test_lists()
+        correct = self.is_sorted(setup.model, lists)
+        outputs = generate(as_decoder(setup.model), lists[:10], max_new_tokens=self.length, sampling=GREEDY)
+        lines = [f"{to_text(x)} -> {to_text(y)}" for x, y in zip(lists[:10], outputs, strict=True)]
         (run.samples / "unseen_lists.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         return {
-            "test": {"accuracy": bootstrap(torch.mean, right.double()).json()},
-            "baselines": {"guessing": self.kinds**-self.length},
-            "lists": {"tested": len(lists), "of them different": len(lists.unique(dim=0))},
-            "parameters": sum(p.numel() for p in training.model.parameters()),
+            "test": {"accuracy": bootstrap(torch.mean, correct.double()).json()},
+            "baselines": {"guessing": self.num_digits**-self.length},
+            "lists": {"tested": len(lists), "distinct": len(lists.unique(dim=0))},
+            "parameters": sum(p.numel() for p in setup.model.parameters()),
         }
 
-    def restored(self, facts: Mapping[str, Any]) -> nn.Module:
-        """Builds the model of a run, before its weights are put in."""
-        return self.transformer.decoder(self.tokenizer.vocab_size, context=2 * self.length)
+    def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
+        """Builds the decoder."""
+        return self.build_decoder(self.tokenizer.vocab_size, context_length=2 * self.length)
 
-    def write(self, model: nn.Module, tokenizer: Tokenizer, prompt: str, asked: GenerationRequest) -> Iterator[str]:
-        """Sorts the digits of a prompt."""
+    def generate(
+        self, model: nn.Module, tokenizer: Tokenizer, prompt: str, request: GenerationRequest
+    ) -> Iterator[str]:
+        """Sorts the digits of a prompt, for `lawful generate`."""
         if len(prompt) != self.length or tokenizer.unknown_characters(prompt):
-            known = f"{self.length} digits from 0 to {self.kinds - 1}"
-            raise ValueError(f"the prompt is to be {known}: got {prompt[:100]!r}")
-        found = generate(
-            decoder_of(model),
+            expected = f"{self.length} digits from 0 to {self.num_digits - 1}"
+            raise ValueError(f"prompt must be {expected}, got {prompt[:100]!r}")
+        output = generate(
+            as_decoder(model),
             tokenizer.encode(prompt),
             max_new_tokens=self.length,
-            sampling=asked.sampling,
-            seed=asked.seed,
+            sampling=request.sampling,
+            seed=request.seed,
         )
-        yield tokenizer.decode(found[0].tolist())
-
-    # ------------------------------------------------------------ the parts
+        yield tokenizer.decode(output[0].tolist())
 
     @property
     def tokenizer(self) -> CharTokenizer:
-        """The digits."""
-        return CharTokenizer("0123456789"[: self.kinds])
+        """One token per digit."""
+        return CharTokenizer("0123456789"[: self.num_digits])
 
-    def drawn(self) -> Int[Tensor, "n length"]:
-        """Lists that are never trained on, the same for every seed of the training."""
-        source = Lists(length=self.length, kinds=self.kinds, size=self.tests, seed=0, unseen=True)
+    def test_lists(self) -> Int[Tensor, "n length"]:
+        """Lists that are never trained on, the same for every seed."""
+        source = DigitLists(
+            length=self.length, num_digits=self.num_digits, batch_size=self.num_test_lists, seed=0, held_out=True
+        )
         return source.lists(0)
 
-    def objective(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The surprise at the digits in order, after those of the list."""
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy of the sorted digits."""
         inputs, targets = batch
-        return F.cross_entropy(model(inputs)[:, self.length - 1 :].flatten(0, 1), targets.flatten())
+        logits = model(inputs)[:, self.length - 1 :]
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
-    def right(self, model: nn.Module, lists: Int[Tensor, "n length"]) -> Bool[Tensor, " n"]:
+    def is_sorted(self, model: nn.Module, lists: Int[Tensor, "n length"]) -> Bool[Tensor, " n"]:
         """Which lists the model sorts without a mistake."""
-        decoder = decoder_of(model)
-        found = [generate(decoder, part, max_new_tokens=self.length, sampling=GREEDY) for part in lists.split(1000)]
-        return (torch.cat(found).cpu() == lists.sort(-1).values).all(-1)
+        outputs = [
+            generate(as_decoder(model), part, max_new_tokens=self.length, sampling=GREEDY) for part in lists.split(1000)
+        ]
+        return (torch.cat(outputs).cpu() == lists.sort(-1).values).all(-1)
 
 
-class Lists:
-    """Draws lists of digits without end: those to train on, or those that are held back.
+class DigitLists:
+    """Batches of random lists of digits with the sorted list as target.
 
-    Which ones are held back is decided by the list itself, about one in four, so that none is in both. Of those to
-    train on, half have at most two different digits, so that long repeats are seen as well.
-
-    Args:
-        length: The digits of a list.
-        kinds: How many different digits there are.
-        size: The lists of a batch.
-        seed: What they depend on.
-        unseen: Whether the ones held back are drawn.
-
-    Examples:
-        >>> inputs, targets = Lists(length=3, kinds=3, size=2, seed=0).batch(0)
-        >>> inputs.shape, targets.shape
-        (torch.Size([2, 5]), torch.Size([2, 3]))
+    A hash of the list decides whether it is held out, about one in four. Half of the training lists have at most two
+    different digits, so that long repeats occur.
     """
 
-    def __init__(self, *, length: int, kinds: int, size: int, seed: int, unseen: bool = False) -> None:
-        self.length, self.kinds, self.size, self.seed, self.unseen = length, kinds, size, seed, unseen
+    def __init__(self, *, length: int, num_digits: int, batch_size: int, seed: int, held_out: bool = False) -> None:
+        self.length, self.num_digits, self.batch_size = length, num_digits, batch_size
+        self.seed, self.held_out = seed, held_out
 
     def __len__(self) -> int:
         return 1
 
     def batch(self, step: int) -> Batch:
-        """Lists with their digits in order behind them, but for the last; and these."""
+        """Returns each list followed by its sorted digits except the last, and the sorted digits."""
         lists = self.lists(step)
         targets = lists.sort(-1).values
         return torch.cat([lists, targets[:, :-1]], dim=1), targets
 
     def lists(self, step: int) -> Int[Tensor, "n length"]:
-        """The lists of a step."""
-        generator, found, count = make_generator(self.seed, step), [], 0
-        while count < self.size:
-            if len(found) == 1000:
-                which = f"{self.length} digits of {self.kinds} kinds"
-                raise ValueError(f"lists of {which} are too few to hold some back: take longer ones")
-            drawn = torch.randint(self.kinds, (2 * self.size, self.length), generator=generator)
-            if not self.unseen:
-                few = torch.randint(2, (self.size, self.length), generator=generator)
-                drawn[::2] = drawn[::2, :2].gather(1, few)
-            found.append(drawn[held_back(drawn) == self.unseen])
-            count += len(found[-1])
-        return torch.cat(found)[: self.size]
+        """Returns the lists of a step."""
+        generator, parts, count = make_generator(self.seed, step), [], 0
+        while count < self.batch_size:
+            if len(parts) == 1000:
+                raise ValueError(
+                    f"lists of length {self.length} with {self.num_digits} digits are too few to hold some out: "
+                    "choose longer lists"
+                )
+            drawn = torch.randint(self.num_digits, (2 * self.batch_size, self.length), generator=generator)
+            if not self.held_out:
+                two = torch.randint(2, (self.batch_size, self.length), generator=generator)
+                drawn[::2] = drawn[::2, :2].gather(1, two)
+            parts.append(drawn[is_held_out(drawn) == self.held_out])
+            count += len(parts[-1])
+        return torch.cat(parts)[: self.batch_size]
 
 
-def held_back(lists: Int[Tensor, "n length"]) -> Bool[Tensor, " n"]:
-    """Which lists are never trained on; one that is sorted already may be, so that every answer is known."""
-    mixed = torch.zeros(len(lists), dtype=torch.int64)
+def is_held_out(lists: Int[Tensor, "n length"]) -> Bool[Tensor, " n"]:
+    """Which lists are never trained on. A list that is already sorted may be, so that every answer is seen."""
+    code = torch.zeros(len(lists), dtype=torch.int64)
     for digit in lists.unbind(1):
-        mixed = (mixed * 31 + digit + 7) % 1_000_003
-    return (mixed * 7919 % 1_000_003 % HELD == 0) & (lists != lists.sort(-1).values).any(-1)
+        code = (code * 31 + digit + 7) % 1_000_003
+    return (code * 7919 % 1_000_003 % 4 == 0) & (lists != lists.sort(-1).values).any(-1)
 
 
-def word(digits: Int[Tensor, " n"]) -> str:
+def to_text(digits: Int[Tensor, " n"]) -> str:
     """Digits as text."""
     return "".join(map(str, digits.tolist()))
+
+
+RECIPES["sort"] = SortRecipe  # so that lawful.load and lawful generate know it
+
+if __name__ == "__main__":
+    run = lawful.train(SortRecipe())
+    print((run.samples / "unseen_lists.txt").read_text())

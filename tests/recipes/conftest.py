@@ -5,26 +5,23 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from lawful.recipes import classify as classified
-from lawful.recipes import regress
-from lawful.recipes.data import SupervisedData
-from lawful.recipes.optimization import Learning
-from lawful.training import TrainerConfig
+from lawful.recipes import classify, regress
 
-ENGINE = TrainerConfig(threads=1, laws=0)
-HEADER = ("size", "colour", "weight", "kind")
+TRAINER = {"threads": 1, "law_cases": 0}
+"""Trainer options of a quick run."""
+HEADER = ("size", "color", "weight", "kind")
 
 
-class Stops:
-    """Wishes that the training stop after a step, as Ctrl-C does."""
+class StopAt:
+    """A logger that sends SIGINT after a step, as Ctrl-C does."""
 
     def __init__(self, step):
         self.step = step
 
-    def start(self, run, training):
+    def start(self, run, setup):
         pass
 
-    def log(self, step, figures):
+    def log(self, step, metrics):
         if step == self.step:
             signal.raise_signal(signal.SIGINT)
 
@@ -33,55 +30,64 @@ class Stops:
 
 
 @pytest.fixture
-def stops_at():
-    """Makes a tracker that stops the training after a step."""
-    return Stops
+def stop_at():
+    return StopAt
 
 
 @pytest.fixture
-def undrawn(monkeypatch):
-    """Leaves the pictures out, which take longer than the training."""
-    for module in (classified, regress):
+def no_figures(monkeypatch):
+    """Skips the figures of supervised recipes, which take longer than the training."""
+    for module in (classify, regress):
         monkeypatch.setattr(module, "figures", MagicMock())
 
 
 @pytest.fixture
-def engine():
-    """How a quick run is run."""
-    return ENGINE
+def options():
+    """Options of a quick supervised run on iris."""
+
+    def build(**changes):
+        merged = {"data": "iris", "epochs": 2, "batch_size": 32, **TRAINER, **changes}
+        return {**merged, "data": str(merged["data"])}
+
+    return build
 
 
-@pytest.fixture
-def options(engine):
-    """The options of a quick run of a recipe on iris, but for those that are given."""
+@pytest.fixture(scope="session")
+def tiny():
+    """Options of a quick run of a tiny transformer."""
 
-    def made(*, data="iris", given=(), **learning):
-        return {
-            "given": SupervisedData(data=str(data), **dict(given)),
-            "learning": Learning(**{"epochs": 2, "batch": 32, **learning}),
-            "engine": engine,
-        }
+    def build(**changes):
+        sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "head_dim": 0, "ngram_rows": 32, "ngram_dim": 0}
+        return {**sizes, "ngram_dropout": 0.0, "steps": 6, "batch_size": 4, **TRAINER, **changes}
 
-    return made
+    return build
+
+
+@pytest.fixture(scope="session")
+def words(tmp_path_factory):
+    """A small text file."""
+    path = tmp_path_factory.mktemp("words") / "words.txt"
+    path.write_text("the cat sat on the mat, and the dog sat on the log.\n" * 30)
+    return path
 
 
 def rows(count=60, seed=0):
-    """A table in which a number, a word and another number tell three kinds apart."""
+    """Rows of a table with three classes."""
     draw = random.Random(seed)
     for i in range(count):
         k = i % 3
-        colour = ("red", "blue", "green")[(k + (draw.random() < 0.2)) % 3]
-        yield f"{draw.gauss(2 * k, 0.5):.4f}", colour, f"{draw.gauss(-k, 0.5):.4f}", ("cat", "dog", "owl")[k]
+        color = ("red", "blue", "green")[(k + (draw.random() < 0.2)) % 3]
+        yield f"{draw.gauss(2 * k, 0.5):.4f}", color, f"{draw.gauss(-k, 0.5):.4f}", ("cat", "dog", "owl")[k]
 
 
 @pytest.fixture
 def table(tmp_path):
-    """Writes the table to a file, after a change to its rows."""
+    """Writes the table to a file, optionally with changed rows."""
 
-    def written(name="own.csv", *, change=list, delimiter=",", count=60):
+    def write(name="own.csv", *, change=list, delimiter=",", count=60):
         path = tmp_path / name
         with path.open("w", newline="") as file:
             csv.writer(file, delimiter=delimiter).writerows([HEADER, *change(list(rows(count)))])
         return path
 
-    return written
+    return write

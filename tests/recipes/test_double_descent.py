@@ -3,13 +3,13 @@ import pytest
 import torch
 
 from lawful._json import to_json
-from lawful.recipes.double_descent import DoubleDescentRecipe, descents, objective
-from lawful.training import TrainerConfig, from_json, train
+from lawful.recipes.double_descent import DoubleDescentRecipe, family_loss, find_double_descent
+from lawful.training import from_json, train
 
 
 def tiny(**options):
-    small = {"capacities": 3, "largest": 8, "samples": 200, "epochs": 4, "every": 1, "batch": 20}
-    return DoubleDescentRecipe(**small | {"engine": TrainerConfig(threads=1, laws=0)} | options)
+    small = {"num_sizes": 3, "largest": 8, "num_examples": 200, "epochs": 4, "eval_every_epochs": 1, "batch_size": 20}
+    return DoubleDescentRecipe(**small | {"threads": 1, "law_cases": 0} | options)
 
 
 def test_the_defaults_are_those_of_the_paper():
@@ -20,42 +20,42 @@ def test_the_defaults_are_those_of_the_paper():
 
 
 def test_noise_is_in_the_training_labels_alone():
-    clean, noisy = (tiny(noise=noise).training() for noise in (0.0, 0.2))
-    assert len(clean.train) == 50
-    assert len(clean.test) == 150
-    assert int((clean.train.targets != noisy.train.targets).sum()) == 10
-    assert torch.equal(clean.test.targets, noisy.test.targets)
+    clean, noisy = (tiny(label_noise=noise).setup() for noise in (0.0, 0.2))
+    assert len(clean.data.train) == 50
+    assert len(clean.data.test) == 150
+    assert int((clean.data.train.targets != noisy.data.train.targets).sum()) == 10
+    assert torch.equal(clean.data.test.targets, noisy.data.test.targets)
 
 
 def test_each_model_has_the_gradient_of_its_own_loss():
-    training = tiny().training()
+    training = tiny().setup()
     batch = training.batches.batch(0)
-    objective(training.model, batch).backward()
+    family_loss(training.model, batch).backward()
     for member in training.model.members:
         alone = torch.nn.functional.cross_entropy(member(batch[0]), batch[1])
         for p, grad in zip(member.parameters(), torch.autograd.grad(alone, list(member.parameters())), strict=True):
             torch.testing.assert_close(p.grad, grad, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"model": "cnn", "seeds": 2}], ids=["mlp", "cnn"])
+@pytest.mark.parametrize("options", [{}, {"model": "cnn", "num_seeds": 2}], ids=["mlp", "cnn"])
 def test_a_run_ends_with_both_figures_and_an_error_for_each_size(options, tmp_path):
     recipe = tiny(**options)
-    run = train(recipe, folder=tmp_path)
-    for name in ("error over capacity.png", "error over epochs.png"):
+    run = train(recipe, output_dir=tmp_path)
+    for name in ("error over model size.png", "error over epochs.png"):
         assert (run.figures / name).stat().st_size > 10_000
     assert list(run.results["test error"]) == ["2", "4", "8"]
     low, value, high = (run.results["test error"]["8"][key] for key in ("low", "value", "high"))
     assert 0 <= low <= value <= high <= 1
-    model = recipe.restored({})
+    model = recipe.build_model({})
     model.load_state_dict(run.weights())
-    assert model(torch.zeros(5, 1, 40)).shape == (5, 3 * recipe.seeds, 10)
+    assert model(torch.zeros(5, 1, 40)).shape == (5, 3 * recipe.num_seeds, 10)
 
 
-def test_a_run_that_goes_on_gives_the_same_weights_and_errors_as_one_that_was_not_stopped(tmp_path, stops_at):
-    whole = train(tiny(), folder=tmp_path)
+def test_a_run_that_goes_on_gives_the_same_weights_and_errors_as_one_that_was_not_stopped(tmp_path, stop_at):
+    whole = train(tiny(), output_dir=tmp_path)
     for step in (2, 6):
-        begun = train(tiny(), folder=tmp_path, trackers=[stops_at(step)])
-        again = train(tiny(), folder=tmp_path, resume=begun)
+        begun = train(tiny(), output_dir=tmp_path, loggers=[stop_at(step)])
+        again = train(tiny(), output_dir=tmp_path, resume=begun)
         for name, weight in whole.weights().items():
             assert torch.equal(weight, again.weights()[name]), (step, name)
         assert again.results["test error"] == whole.results["test error"]
@@ -65,8 +65,8 @@ def test_a_run_that_goes_on_gives_the_same_weights_and_errors_as_one_that_was_no
 
 def test_descents_are_told_from_a_single_one():
     for errors in ([0.6, 0.5, 0.4], [0.4, 0.5, 0.6], [0.4], [0.5, 0.4, 0.41, 0.3]):
-        assert descents(errors, range(4), margin=0.02) == {"found": False}
-    found = descents([0.7, 0.5, 0.52, 0.6, 0.45], [1, 2, 3, 4, 5], margin=0.02)
+        assert find_double_descent(errors, range(4), margin=0.02) == {"found": False}
+    found = find_double_descent([0.7, 0.5, 0.52, 0.6, 0.45], [1, 2, 3, 4, 5], margin=0.02)
     assert [found[k] for k in ("first", "peak", "second")] == [2, 4, 5]
     assert [found[f"{k} error"] for k in ("first", "peak", "second")] == [0.5, 0.6, 0.45]
 
@@ -78,9 +78,9 @@ def test_options_come_back_from_a_file():
 
 
 def test_absurd_sizes_are_refused_before_memory_is_asked_for():
-    with pytest.raises(ValueError, match="smallest is at most largest: got 9 and 8"):
+    with pytest.raises(ValueError, match="smallest must be at most largest, got 9 and 8"):
         tiny(smallest=9)
-    with pytest.raises(ValueError, match="weights were wanted"):
-        tiny(largest=100_000, seeds=10).training()
-    with pytest.raises(ValueError, match="noise"):
-        tiny(noise=1.5)
+    with pytest.raises(ValueError, match="are supported"):
+        tiny(largest=100_000, num_seeds=10).setup()
+    with pytest.raises(ValueError, match="label_noise"):
+        tiny(label_noise=1.5)

@@ -5,12 +5,12 @@ from lawful._json import to_json
 from lawful.losses.regularization import affine_layers
 from lawful.recipes import load
 from lawful.recipes.modular import TASKS, ModularRecipe
-from lawful.training import Run, TrainerConfig, from_json, train
+from lawful.training import Run, from_json, train
 
 
 def tiny(**options):
-    small = {"hidden": (6, 5), "steps": 40, "examples": 10, "swap": 8}
-    return ModularRecipe(**small | {"engine": TrainerConfig(threads=1, laws=0)} | options)
+    small = {"hidden_dims": (6, 5), "steps": 40, "num_examples": 10, "swap_every": 8}
+    return ModularRecipe(**small | {"threads": 1, "law_cases": 0} | options)
 
 
 def test_formulas_are_those_of_the_paper():
@@ -21,15 +21,15 @@ def test_formulas_are_those_of_the_paper():
         ("compositionality", [(0.75**2 + 0.5**2) ** 0.5]),
     ):
         task = TASKS[name]
-        found = torch.stack(task.values(x[: task.inputs]))[:, 0]
+        found = torch.stack(task.values(x[: task.in_dim]))[:, 0]
         torch.testing.assert_close(found, torch.tensor(wanted))
         assert len(task.formulas) == len(wanted)
 
 
 def test_several_networks_are_averaged(tmp_path):
-    run = train(tiny(seeds=2), folder=tmp_path)
+    run = train(tiny(num_members=2), output_dir=tmp_path)
     members = [Run(path) for path in sorted((run.path / "members").iterdir())]
-    assert [member.config["options"]["engine"]["seed"] for member in members] == [0, 1]
+    assert [member.config["options"]["seed"] for member in members] == [0, 1]
     x = torch.rand(5, 4)
     with torch.no_grad():
         each = torch.stack([load(member)(x) for member in members])
@@ -40,31 +40,33 @@ def test_several_networks_are_averaged(tmp_path):
 
 
 def test_the_penalty_rises_at_a_quarter_and_falls_at_three_quarters():
-    recipe = ModularRecipe(steps=100, penalty=1e-3)
-    assert [recipe.strength(step) for step in (0, 24, 25, 74, 75)] == pytest.approx([1e-3, 1e-3, 1e-2, 1e-2, 1e-3])
+    recipe = ModularRecipe(steps=100, locality_penalty=1e-3)
+    assert [recipe._penalty_weight(step, 100) for step in (0, 24, 25, 74, 75)] == pytest.approx(
+        [1e-3, 1e-3, 1e-2, 1e-2, 1e-3]
+    )
     far = ModularRecipe(task="compositionality", steps=100)
-    assert [far.strength(step) for step in (0, 25, 75)] == pytest.approx([1e-3, 3e-3, 3e-3])
+    assert [far._penalty_weight(step, 100) for step in (0, 25, 75)] == pytest.approx([1e-3, 3e-3, 3e-3])
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_run_ends_with_its_picture_and_its_losses(task, tmp_path):
-    run = train(tiny(task=task, places="grid"), folder=tmp_path)
+    run = train(tiny(task=task, layout="grid"), output_dir=tmp_path)
     assert (run.figures / "network.png").stat().st_size > 10_000
     results = run.results
     assert results["published test loss, 100 examples"] == TASKS[task].published
     assert results["test loss"]["low"] <= results["test loss"]["value"] <= results["test loss"]["high"]
     assert results["penalty"]["after"] < results["penalty"]["before"]
-    model = tiny(task=task, places="grid").restored({})
+    model = tiny(task=task, layout="grid").build_model({})
     model.load_state_dict(run.weights())
     assert int(model.steps) == 40
 
 
-def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(tmp_path, stops_at):
-    whole = train(tiny(), folder=tmp_path)
+def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(tmp_path, stop_at):
+    whole = train(tiny(), output_dir=tmp_path)
     for step in (7, 8, 13):
-        begun = train(tiny(), folder=tmp_path, trackers=[stops_at(step)])
+        begun = train(tiny(), output_dir=tmp_path, loggers=[stop_at(step)])
         assert not begun.results
-        again = train(tiny(), folder=tmp_path, resume=begun)
+        again = train(tiny(), output_dir=tmp_path, resume=begun)
         for name, weight in whole.weights().items():
             assert torch.equal(weight, again.weights()[name]), (step, name)
         for name in ("test loss", "penalty", "connections"):
@@ -72,40 +74,40 @@ def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(t
 
 
 def test_swaps_change_the_order_of_the_ends():
-    training = tiny(steps=8, swap=1).training()
+    training = tiny(steps=8, swap_every=1).setup()
     for _ in range(8):
         training.constrain(training.model)
     assert training.model.inputs.tolist() != [0, 1, 2, 3] or training.model.outputs.tolist() != [0, 1]
-    x = training.train[0]
-    torch.testing.assert_close(training.model(x), training.before(x))
-    assert training.model.locality() < training.before.locality()
+    x = training.data.train[0]
+    torch.testing.assert_close(training.model(x), training.data.initial_model(x))
+    assert training.model.locality() < training.data.initial_model.locality()
 
 
 def test_options_come_back_from_a_file():
-    recipe = tiny(task="compositionality", order=2)
+    recipe = tiny(task="compositionality", distance_order=2)
     assert from_json(ModularRecipe, to_json(recipe)) == recipe
     assert from_json(ModularRecipe, {}) == ModularRecipe()
 
 
 def test_swaps_of_weights_that_are_shared_out_are_refused():
-    with pytest.raises(ValueError, match="parallel is data, or swap is 0"):
-        tiny(engine=TrainerConfig(parallel="sharded"))
-    assert tiny(engine=TrainerConfig(parallel="sharded"), swap=0).swap == 0
+    with pytest.raises(ValueError, match="swap_every=0"):
+        tiny(parallel="sharded")
+    assert tiny(parallel="sharded", swap_every=0).swap_every == 0
 
 
 def test_absurd_sizes_are_refused_before_memory_is_asked_for():
-    with pytest.raises(ValueError, match="weights were wanted"):
-        tiny(hidden=(10_000,) * 50).training()
+    with pytest.raises(ValueError, match="are supported"):
+        tiny(hidden_dims=(10_000,) * 50).setup()
     with pytest.raises(ValueError, match="hidden"):
-        tiny(hidden=(0,))
+        tiny(hidden_dims=(0,))
 
 
 @pytest.mark.long
 def test_connections_become_few():
-    training = ModularRecipe(steps=3000, engine=TrainerConfig(threads=1)).training()
-    turn, model = training.turns[0], training.model
+    training = ModularRecipe(steps=3000, threads=1).setup()
+    turn, model = training.optimizer_steps[0], training.model
     for step in range(training.steps):
-        loss = turn.objective(model, training.batches.batch(step))
+        loss = turn.loss_fn(model, training.batches.batch(step))
         loss["loss"].backward()
         turn.optimizer.step()
         model.zero_grad()

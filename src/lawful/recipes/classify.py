@@ -174,7 +174,7 @@ def classification_baselines(train: SupervisedDataset, test: SupervisedDataset) 
     counts = train.targets.bincount(minlength=num_classes)
     majority = F.one_hot(counts.argmax().expand(len(test)), num_classes).to(torch.get_default_dtype())
     x, y, queries = neighbor_inputs(train, test)
-    neighbors = KNearestClassifier(*x.shape, num_classes, k=min(5, len(x))).fit(x, y)(queries).exp()
+    neighbors = KNearestClassifier(len(x), x.shape[1], num_classes, k=min(5, len(x))).fit(x, y)(queries).exp()
     return {
         "most frequent class": accuracy(majority, test.targets).json(),
         "5 nearest neighbors": accuracy(neighbors, test.targets).json(),
@@ -252,10 +252,10 @@ def classification_metrics(p: Tensor, labels: Tensor) -> dict[str, Any]:
 
 def _tables(
     p: Tensor, labels: Tensor, names: tuple[str, ...], counts: Tensor, scores: list[dict[str, Any]]
-) -> dict[str, list[list[object]]]:
+) -> dict[str, list[Any]]:
     """Some predictions, the confusion matrix and the scores of each class, as rows with a header."""
     some = zip(p[:_PREDICTION_ROWS], labels[:_PREDICTION_ROWS], strict=True)
-    predictions = [[names[int(label)], names[int(row.argmax())], f"{float(row.max()):.4f}"] for row, label in some]
+    predictions: list[list[object]] = [[names[int(label)], names[int(row.argmax())], f"{float(row.max()):.4f}"] for row, label in some]
     matrix = [[name, *row] for name, row in zip(names, counts.tolist(), strict=True)]
     rates = [
         [name, *(f"{score[rate]['value']:.4f}" for rate in _RATES), score["support"]]

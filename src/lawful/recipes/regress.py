@@ -115,7 +115,7 @@ def regression_baselines(train: SupervisedDataset, test: SupervisedDataset) -> d
     """Returns the RMSE of the mean and of the 5 nearest neighbors."""
     constant = train.targets.mean(0).expand_as(test.targets)
     x, y, queries = neighbor_inputs(train, test)
-    neighbors = KNearest(*x.shape, y.shape[1], k=min(5, len(x))).fit(x, y)(queries)
+    neighbors = KNearest(len(x), x.shape[1], y.shape[1], k=min(5, len(x))).fit(x, y)(queries)
     return {
         "mean": root_mean_squared_error(constant, test.targets).json(),
         "5 nearest neighbors": root_mean_squared_error(neighbors, test.targets).json(),

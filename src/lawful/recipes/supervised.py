@@ -288,7 +288,7 @@ class SupervisedRecipe(
         steps = 0 if spec.closed_form else optimization.num_steps(len(batches))
         if spec.closed_form:
             fit_closed_form(model, spec, train)
-        if self.patience and validation is None:
+        if self.patience and validation is None and steps:
             raise ValueError("patience needs validation data: set validation_fraction above 0, or patience=0")
         step = optimization.optimizer_step(model, self.penalized(model, loss_fn), steps=steps) if steps else None
         return TrainingSetup(

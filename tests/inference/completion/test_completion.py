@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from lawful.inference.jigsaw import compatibility, neighbours_right, put_together, solved, tiles_of
 from lawful.inference.patch_match import PatchCompletion, PatchMatch, mean_fill, smooth_fill
 
 
@@ -94,42 +93,11 @@ def test_options_of_patches_are_checked():
         PatchMatch(patch=5)(torch.zeros(1, 4, 9), torch.zeros(1, 9, 9))
 
 
-def smooth_image(h=48, w=60):
-    i, j = torch.linspace(0, 1, h)[:, None], torch.linspace(0, 1, w)
-    return torch.stack([(7 * i + 3 * j).sin(), (2 * i - 5 * j).cos() * i, (4 * i * j).sin() + 0.3 * j])
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 5), (4, 5), (6, 6)])
-def test_a_mixed_image_is_put_back(rows, columns):
-    image = smooth_image()
-    tiles = tiles_of(image, rows=rows, columns=columns)
-    mixed = torch.randperm(len(tiles), generator=torch.Generator().manual_seed(3))
-    order = solved(tiles[mixed], rows=rows, columns=columns)
-    truth = torch.arange(rows * columns).reshape(rows, columns)
-    assert neighbours_right(mixed[order], truth) == 1.0
-    assert torch.equal(put_together(tiles[mixed], order), image)
-
-
 @pytest.mark.long
-def test_a_photograph_is_put_back_and_completed():
+def test_a_photo_is_completed():
     from sklearn.datasets import load_sample_image
 
     photo = torch.tensor(load_sample_image("china.jpg")).permute(2, 0, 1).float() / 255
-    tiles = tiles_of(photo[:, :420, :630], rows=6, columns=9)
-    mixed = torch.randperm(54, generator=torch.Generator().manual_seed(0))
-    order = solved(tiles[mixed], rows=6, columns=9)
-    assert neighbours_right(mixed[order], torch.arange(54).reshape(6, 9)) == 1.0
     hole = hole_in(photo, 60, 380, 50, 90)
     filled = PatchCompletion()(photo.masked_fill(hole, 0.0), hole)
     assert off(filled, photo, hole) < 0.05 < off(mean_fill(photo, hole), photo, hole)
-
-
-def test_puzzles_that_cannot_be_are_refused_with_a_sentence():
-    with pytest.raises(ValueError, match="rows and columns divide an image: got 9 x 9 and 2 x 3"):
-        tiles_of(torch.zeros(1, 9, 9), rows=2, columns=3)
-    with pytest.raises(ValueError, match="as many tiles as places were wanted: got 4 and 2 x 3"):
-        solved(torch.zeros(4, 1, 3, 3), rows=2, columns=3)
-    with pytest.raises(ValueError, match="at least 2 x 2 pixels"):
-        compatibility(torch.zeros(4, 1, 1, 3))
-    with pytest.raises(ValueError, match="finite"):
-        compatibility(torch.full((4, 1, 3, 3), torch.nan))

@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.recipes import ClassifyRecipe, RegressRecipe, load
+from lawful.recipes import ClassifyRecipe, KNNSpec, LinearSpec, MLPRegressorSpec, MLPSpec, RegressRecipe, load
 from lawful.recipes.predict import predictions
 from lawful.training import Run, train
 from tests.recipes.conftest import HEADER, rows
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 @pytest.fixture
 def run(options, table, tmp_path):
-    return train(ClassifyRecipe(hidden=(8,), **options(data=table(), learning_rate=0.05)), folder=tmp_path / "runs")
+    return train(
+        ClassifyRecipe(model=MLPSpec(hidden_dims=(8,)), **options(data=table(), learning_rate=0.05)),
+        output_dir=tmp_path / "runs",
+    )
 
 
 def read(found):
@@ -24,8 +27,8 @@ def read(found):
 
 
 def test_probabilities_are_those_of_the_model_on_raw_numbers(run, tmp_path):
-    """The encoding by hand: numbers as they are, and a 1 for the colour."""
-    (tmp_path / "new.csv").write_text("size,colour,weight\n4.1,green,-2\n0,red,0.5\n")
+    """The encoding by hand: numbers as they are, and a 1 for the color."""
+    (tmp_path / "new.csv").write_text("size,color,weight\n4.1,green,-2\n0,red,0.5\n")
     x = torch.tensor([[4.1, 0, 1, 0, -2.0], [0.0, 0, 0, 1, 0.5]])
     with torch.no_grad():
         expected = load(run)(x).softmax(-1)
@@ -40,7 +43,7 @@ def test_probabilities_are_those_of_the_model_on_raw_numbers(run, tmp_path):
 def test_the_order_of_columns_and_other_columns_do_not_matter(run, table, tmp_path):
     whole = predictions(run, table())
     with (tmp_path / "new.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["weight", "remark", "colour", "size"], extrasaction="ignore")
+        writer = csv.DictWriter(file, ["weight", "remark", "color", "size"], extrasaction="ignore")
         writer.writeheader()
         writer.writerows({**dict(zip(HEADER, row, strict=True)), "remark": "new"} for row in rows())
     assert predictions(run, tmp_path / "new.csv").rows == whole.rows
@@ -57,16 +60,20 @@ def test_data_with_targets_have_an_accuracy(run, table):
 
 @pytest.mark.parametrize("average", [0.0, 0.9])
 @pytest.mark.parametrize("patience", [0, 3])
-def test_a_run_that_was_interrupted_predicts_with_its_newest_weights(options, tmp_path, stops_at, average, patience):
-    recipe = ClassifyRecipe(hidden=(4,), **options(average=average, patience=patience, epochs=5))
-    run = train(recipe, folder=tmp_path, trackers=[stops_at(5)])
-    assert run.state == "at step 5"
+def test_a_run_that_was_interrupted_predicts_with_its_newest_weights(options, tmp_path, stop_at, average, patience):
+    recipe = ClassifyRecipe(model=MLPSpec(hidden_dims=(4,)), **options(ema_decay=average, patience=patience, epochs=5))
+    run = train(recipe, output_dir=tmp_path, loggers=[stop_at(5)])
+    assert run.status == "at step 5"
     assert predictions(run, "iris").summary.startswith("accuracy ")
 
 
-def test_an_ensemble_that_was_interrupted_says_so(options, tmp_path, stops_at):
-    run = train(ClassifyRecipe(hidden=(4,), **options(members=2)), folder=tmp_path, trackers=[stops_at(5)])
-    with pytest.raises(ValueError, match=r"of which 0 are trained: go on with: lawful train --resume .*one of them"):
+def test_an_ensemble_that_was_interrupted_says_so(options, tmp_path, stop_at):
+    run = train(
+        ClassifyRecipe(model=MLPSpec(hidden_dims=(4,)), **options(num_members=2)),
+        output_dir=tmp_path,
+        loggers=[stop_at(5)],
+    )
+    with pytest.raises(ValueError, match=r"an ensemble with 0 members trained.* lawful train --resume"):
         predictions(run, "iris")
 
 
@@ -74,13 +81,13 @@ def test_arrays_with_targets_have_the_same_figures(options, tmp_path):
     x, y = np.random.default_rng(0).normal(size=(40, 1, 3, 3)), np.arange(40) % 2
     path = tmp_path / "a.npz"
     np.savez(path, x=x, y=np.array([7, 9])[y])
-    run = train(ClassifyRecipe(hidden=(4,), **options(data=path)), folder=tmp_path)
+    run = train(ClassifyRecipe(model=MLPSpec(hidden_dims=(4,)), **options(data=path)), output_dir=tmp_path)
     found = predictions(run, path)
     right = sum(int(row["prediction"]) == 7 + 2 * true for row, true in zip(read(found), y, strict=True))
     assert found.summary.startswith(f"accuracy {right / 40:.4g} [")
     np.savez(path, x=x)
     assert predictions(run, path).summary == ""
-    for wrong, sentence in ((np.full(40, 8), "unknown '8'"), (y[:3], "targets of a.npz are to be 40"), (x, "to be 40")):
+    for wrong, sentence in ((np.full(40, 8), "unknown category '8'"), (y[:3], "targets of a.npz are to be 40"), (x, "to be 40")):
         np.savez(path, x=x, y=wrong)
         with pytest.raises(ValueError, match=sentence):
             predictions(run, path)
@@ -90,22 +97,22 @@ def test_arrays_with_several_numbers_have_an_error(options, tmp_path):
     x = np.random.default_rng(0).normal(size=(40, 3))
     path = tmp_path / "a.npz"
     np.savez(path, x=x, y=x[:, :2])
-    run = train(RegressRecipe(model="linear", **options(data=path)), folder=tmp_path)
+    run = train(RegressRecipe(model=LinearSpec(), **options(data=path)), output_dir=tmp_path)
     assert predictions(run, path).summary.startswith("root mean squared error ")
     np.savez(path, x=x, y=x)
-    with pytest.raises(ValueError, match="the model predicts 2 numbers for each row: the data have 3 targets"):
+    with pytest.raises(ValueError, match="the model predicts 2 numbers per row but the data have 3 targets"):
         predictions(run, path)
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("size,weight\n1,2\n", "new.csv has no column 'colour'"),
-        ("size,colr,weight\n1,red,2\n", "has no column 'colour': did you mean colr?"),
-        ("size,colour,weight\n1,pink,2\n", "has the unknown 'pink': known are 'blue', 'green', 'red'"),
-        ("size,colour,weight\nbig,red,2\n", "column 'size'"),
-        ("size,colour,weight\n,red,2\n", "a value is missing in line 2 of new.csv, column 'size'"),
-        ("size,colour,weight,kind\n1,red,2,emu\n", "'emu'"),
+        ("size,weight\n1,2\n", "new.csv has no column 'color'"),
+        ("size,colr,weight\n1,red,2\n", "has no column 'color': did you mean colr?"),
+        ("size,color,weight\n1,pink,2\n", "unknown category 'pink', expected 'blue', 'green', 'red'"),
+        ("size,color,weight\nbig,red,2\n", "column 'size'"),
+        ("size,color,weight\n,red,2\n", "missing value at line 2 of new.csv, column 'size'"),
+        ("size,color,weight,kind\n1,red,2,emu\n", "'emu'"),
         ("", "new.csv is empty"),
     ],
 )
@@ -124,7 +131,7 @@ def test_a_run_that_was_moved_still_predicts(run, table, tmp_path):
 
 
 def test_dropout_gives_an_uncertainty_that_a_seed_decides(run, table):
-    found = [predictions(run, table(), samples=n, seed=s) for n, s in ((0, 0), (32, 0), (32, 1))]
+    found = [predictions(run, table(), num_samples=n, seed=s) for n, s in ((0, 0), (32, 0), (32, 1))]
     doubts = [[float(row["uncertainty"]) for row in read(f)] for f in found]
     assert doubts[0] == doubts[1] != doubts[2]
     assert min(doubts[0]) >= 0
@@ -132,17 +139,20 @@ def test_dropout_gives_an_uncertainty_that_a_seed_decides(run, table):
 
 
 def test_without_dropout_there_is_no_uncertainty(options, table, tmp_path):
-    run = train(ClassifyRecipe(hidden=(4,), dropout=0.0, **options(data=table())), folder=tmp_path)
+    run = train(
+        ClassifyRecipe(model=MLPSpec(hidden_dims=(4,), dropout=0.0), **options(data=table())), output_dir=tmp_path
+    )
     assert "uncertainty" not in predictions(run, table()).columns
-    with pytest.raises(ValueError, match="samples are of a model with dropout: this one has none, got samples=2"):
-        predictions(run, table(), samples=2)
+    with pytest.raises(ValueError, match="num_samples needs a model with dropout, got num_samples=2"):
+        predictions(run, table(), num_samples=2)
 
 
 @pytest.mark.parametrize("recipe", [ClassifyRecipe, RegressRecipe])
 def test_members_that_disagree_give_an_uncertainty(options, table, tmp_path, recipe):
     data, given = table(), {} if recipe is ClassifyRecipe else {"target": "size"}
-    fields = options(data=data, given=given, members=2, learning_rate=0.1)
-    run = train(recipe(hidden=(4,), dropout=0.0, **fields), folder=tmp_path)
+    fields = options(data=data, **given, num_members=2, learning_rate=0.1)
+    spec = MLPSpec if recipe is ClassifyRecipe else MLPRegressorSpec
+    run = train(recipe(model=spec(hidden_dims=(4,), dropout=0.0), **fields), output_dir=tmp_path)
     found = predictions(run, data)
     name = "uncertainty" if recipe is ClassifyRecipe else "uncertainty of size"
     doubts = torch.tensor([float(row[name]) for row in read(found)])
@@ -160,7 +170,7 @@ def _inputs(run, data):
 
 
 def test_numbers_are_in_the_units_of_the_target(options, table, tmp_path):
-    run = train(RegressRecipe(model="linear", **options(data=table(), given={"target": "size"})), folder=tmp_path)
+    run = train(RegressRecipe(model=LinearSpec(), **options(data=table(), target="size")), output_dir=tmp_path)
     found = predictions(run, table())
     with torch.no_grad():
         expected = load(run)(_inputs(run, table()))[:, 0]
@@ -171,13 +181,13 @@ def test_numbers_are_in_the_units_of_the_target(options, table, tmp_path):
 def test_several_targets_have_a_column_each(options, tmp_path):
     draw = np.random.default_rng(0)
     np.savez(tmp_path / "two.npz", x=draw.normal(size=(30, 3)), y=draw.normal(size=(30, 2)))
-    run = train(RegressRecipe(model="linear", **options(data=tmp_path / "two.npz")), folder=tmp_path)
+    run = train(RegressRecipe(model=LinearSpec(), **options(data=tmp_path / "two.npz")), output_dir=tmp_path)
     np.save(tmp_path / "new.npy", draw.normal(size=(4, 3)))
     found = predictions(run, tmp_path / "new.npy")
     assert found.columns == ("row", "target 0", "target 1")
     assert len(found.rows) == 4
     np.save(tmp_path / "wrong.npy", draw.normal(size=(4, 5)))
-    with pytest.raises(ValueError, match=r"wrong.npy is to have shape \(n, 3\): got \(4, 5\)"):
+    with pytest.raises(ValueError, match=r"expected wrong.npy of shape \(n, 3\), got \(4, 5\)"):
         predictions(run, tmp_path / "wrong.npy")
 
 
@@ -185,7 +195,7 @@ def test_images_are_named_by_their_files(options, tmp_path):
     from tests.recipes.test_classify import pictures
 
     folder = pictures(tmp_path / "images", channels=1)
-    run = train(ClassifyRecipe(model="nearest", **options(data=folder)), folder=tmp_path)
+    run = train(ClassifyRecipe(model=KNNSpec(), **options(data=folder)), output_dir=tmp_path)
     found = predictions(run, folder)
     assert found.summary.startswith("accuracy ")
     assert read(found)[0]["file"] == str(folder / "dark" / "0.png")
@@ -194,7 +204,7 @@ def test_images_are_named_by_their_files(options, tmp_path):
 
 
 def test_built_in_data_predict_themselves_and_no_others(options, tmp_path):
-    run = train(ClassifyRecipe(model="nearest", neighbours=1, **options()), folder=tmp_path)
+    run = train(ClassifyRecipe(model=KNNSpec(num_neighbors=1), **options()), output_dir=tmp_path)
     assert predictions(Run(run.path), "iris").summary.endswith("on 150 rows")
     with pytest.raises(ValueError, match="wine has other columns"):
         predictions(run, "wine")

@@ -12,15 +12,23 @@ from torch.nn import functional as F
 
 from lawful.inference.likelihood import token_log_probs
 from lawful.models.generation import SamplingConfig
-from lawful.recipes import TextRecipe, load, recipe_of, sample, tokenizer_of
+from lawful.recipes import (
+    BPETokenizerSpec,
+    ByteTokenizerSpec,
+    TextRecipe,
+    TransformerConfig,
+    generate_from_run,
+    load,
+    load_tokenizer,
+    recipe_of,
+)
 from lawful.recipes.text import ngram_baseline
-from lawful.recipes.transformer import Transformer
 from lawful.training import Run, TrainingFailed, train
 
 
-def trained(words, tiny, folder, *, trackers=(), resume=None, **options):
-    recipe = TextRecipe(**{"data": str(words), "context": 8} | tiny() | options)
-    return train(recipe, folder=folder, trackers=trackers, resume=resume)
+def trained(words, tiny, folder, *, loggers=(), resume=None, **options):
+    recipe = TextRecipe(**{"data": str(words), "context_length": 8} | tiny() | options)
+    return train(recipe, output_dir=folder, loggers=loggers, resume=resume)
 
 
 @pytest.fixture(scope="module")
@@ -32,27 +40,27 @@ def test_a_run_measures_itself_and_writes(run):
     results = run.results
     assert results["validation"]["perplexity"] == pytest.approx(math.exp(results["validation"]["loss"]))
     assert results["validation"]["bits per byte"] == pytest.approx(results["validation"]["loss"] / math.log(2))
-    assert results["baselines"]["counts of 2 tokens, loss"] < results["baselines"]["counts of 1 tokens, loss"]
+    assert results["baselines"]["2-gram model, loss"] < results["baselines"]["1-gram model, loss"]
     assert len(list(run.samples.glob("*.txt"))) == 3
     assert (run.figures / "attention_0.png").stat().st_size > 5000
     assert json.loads((run.path / "config.json").read_text())["model"]["tokenizer"]["kind"] == "characters"
 
 
 def test_a_loaded_model_knows_the_context_that_it_was_trained_with(run):
-    model, letters = load(run), tokenizer_of(run)
-    assert model.context == 8
+    model, letters = load(run), load_tokenizer(run)
+    assert model.context_length == 8
     ids = letters.encode("the cat sat on the mat, and the dog sat")
-    assert torch.equal(token_log_probs(model, ids), token_log_probs(model, ids, context=8))
-    assert not torch.equal(token_log_probs(model, ids), token_log_probs(model, ids, context=16))
+    assert torch.equal(token_log_probs(model, ids), token_log_probs(model, ids, context_length=8))
+    assert not torch.equal(token_log_probs(model, ids), token_log_probs(model, ids, context_length=16))
 
 
 def test_beams_go_without_what_draws(run):
-    with pytest.raises(ValueError, match="and a repetition penalty"):
-        sample(run, "the", beams=3, sampling=SamplingConfig(repetition_penalty=1.2))
+    with pytest.raises(ValueError, match="repetition_penalty"):
+        generate_from_run(run, "the", num_beams=3, sampling=SamplingConfig(repetition_penalty=1.2))
 
 
 def test_the_loss_is_over_every_token_of_the_validation_text_in_windows_that_do_not_overlap(run, words):
-    model, letters = load(run), tokenizer_of(run)
+    model, letters = load(run), load_tokenizer(run)
     ids = torch.tensor(letters.encode(words.read_text()))
     ids = ids[int(0.9 * len(ids)) :]
     total = 0.0
@@ -63,8 +71,8 @@ def test_the_loss_is_over_every_token_of_the_validation_text_in_windows_that_do_
     assert run.results["validation"]["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
 
 
-def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(words, tiny, tmp_path, stops_at, run):
-    begun = trained(words, tiny, tmp_path, trackers=[stops_at(4)])
+def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(words, tiny, tmp_path, stop_at, run):
+    begun = trained(words, tiny, tmp_path, loggers=[stop_at(4)])
     assert not begun.results
     again = train(recipe_of(begun), resume=begun)
     for name, weight in run.weights().items():
@@ -72,13 +80,15 @@ def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(w
     assert again.results["validation"] == run.results["validation"]
 
 
-@pytest.mark.parametrize(("kind", "options"), [("bytes", {}), ("bpe", {"vocab": 300})])
-def test_other_tokens_than_characters(kind, options, words, tiny, tmp_path):
-    run = trained(words, tiny, tmp_path, tokenizer=kind, **options)
-    assert tokenizer_of(run).vocab == (256 if kind == "bytes" else pytest.approx(280, abs=20))
+@pytest.mark.parametrize(("kind", "spec"), [("bytes", ByteTokenizerSpec()), ("bpe", BPETokenizerSpec(vocab_size=300))])
+def test_other_tokens_than_characters(kind, spec, words, tiny, tmp_path):
+    run = trained(words, tiny, tmp_path, tokenizer=spec)
+    assert load_tokenizer(run).vocab_size == (256 if kind == "bytes" else pytest.approx(280, abs=20))
     nats, bits = run.results["validation"]["loss"], run.results["validation"]["bits per byte"]
     assert bits <= nats / math.log(2) + 1e-9
-    assert "".join(sample(run, "the ", tokens=5, seed=1)) == "".join(sample(run, "the ", tokens=5, seed=1))
+    assert "".join(generate_from_run(run, "the ", max_new_tokens=5, seed=1)) == "".join(
+        generate_from_run(run, "the ", max_new_tokens=5, seed=1)
+    )
 
 
 def test_a_text_of_many_letters_is_read_by_bytes(tmp_path):
@@ -86,9 +96,9 @@ def test_a_text_of_many_letters_is_read_by_bytes(tmp_path):
     text.write_text("".join(map(chr, range(0x4E00, 0x4F00))) * 3)
     from lawful.data.text import ByteTokenizer, CharTokenizer, read_text
 
-    assert isinstance(TextRecipe(data=str(text)).tokenizer_of(read_text(text)), CharTokenizer)
+    assert isinstance(TextRecipe(data=str(text))._train_tokenizer(read_text(text)), CharTokenizer)
     text.write_text("".join(map(chr, range(0x4E00, 0x4F01))) * 3)
-    assert isinstance(TextRecipe(data=str(text)).tokenizer_of(read_text(text)), ByteTokenizer)
+    assert isinstance(TextRecipe(data=str(text))._train_tokenizer(read_text(text)), ByteTokenizer)
 
 
 @pytest.mark.parametrize(
@@ -97,48 +107,48 @@ def test_a_text_of_many_letters_is_read_by_bytes(tmp_path):
         {"positions": "learned"},
         {"positions": "sinusoidal"},
         {"positions": "alibi"},
-        {"positions": "buckets"},
+        {"positions": "t5"},
         {"positions": "none"},
-        {"query_key_norm": False},
-        {"feed_forward": "gelu"},
-        {"feed_forward": "swiglu"},
+        {"qk_norm": False},
+        {"activation": "gelu"},
+        {"activation": "swiglu"},
         {"norm": "layer"},
         {"norm": "rms"},
-        {"residual": "post"},
-        {"residual": "sandwich"},
+        {"norm_position": "post"},
+        {"norm_position": "sandwich"},
         {"ngrams": ()},
-        {"entry_norm": False},
-        {"shortcut": False},
-        {"value_residual": True, "depth": 2},
-        {"zero_outputs": False},
-        {"tied": True},
-        {"softcap": 15.0},
-        {"window": 3},
+        {"embedding_norm": False},
+        {"embedding_skip": False},
+        {"value_residual": True, "num_layers": 2},
+        {"zero_init_outputs": False},
+        {"tie_embeddings": True},
+        {"logit_softcap": 15.0},
+        {"attention_window": 3},
         {"dropout": 0.5},
-        {"order": "s(sf)*f"},
-        {"hidden": 5},
+        {"layer_pattern": "s(sf)*f"},
+        {"hidden_dim": 5},
     ],
     ids=str,
 )
 def test_every_ingredient_can_be_switched(change, tiny, words):
-    usual, other = (TextRecipe(data=str(words), context=8, **tiny(transformer=c)) for c in ({}, change))
+    usual, other = (TextRecipe(data=str(words), context_length=8, **tiny(**c)) for c in ({}, change))
     found = []
     for recipe in (usual, other):
         torch.manual_seed(0)
-        training = recipe.training()
+        training = recipe.setup()
         training.model.train()
         for step in range(3):
-            loss = training.turns[0].objective(training.model, training.batches.batch(step))
+            loss = training.optimizer_steps[0].loss_fn(training.model, training.batches.batch(step))
             training.model.zero_grad()
             loss.backward()
-            training.turns[0].optimizer.step()
-        found.append(training.turns[0].objective(training.model.eval(), training.batches.batch(9)).item())
+            training.optimizer_steps[0].optimizer.step()
+        found.append(training.optimizer_steps[0].loss_fn(training.model.eval(), training.batches.batch(9)).item())
     assert math.isfinite(found[1])
     assert found[0] != found[1]
 
 
 def test_the_default_is_small():
-    model = TextRecipe().transformer.decoder(65, context=64)
+    model = TextRecipe().build_decoder(65, context_length=64)
     assert sum(p.numel() for p in model.parameters()) <= 1_500_000
 
 
@@ -155,7 +165,7 @@ def test_counting_is_that_of_witten_and_bell():
     for orders in (1, 2, 3, 4):
         said = [p(test[i], test[max(0, i - orders + 1) : i]) for i in range(1, len(test))]
         wanted = -sum(map(math.log, said)) / len(said)
-        found = ngram_baseline(torch.tensor(train), torch.tensor(test), vocab=vocab, orders=orders)
+        found = ngram_baseline(torch.tensor(train), torch.tensor(test), vocab_size=vocab, max_order=orders)
         assert found[-1] == pytest.approx(wanted)
 
 
@@ -166,25 +176,23 @@ def test_counting_is_that_of_witten_and_bell():
         (b"a", "is too short"),
         (b"abc" * 20, "is too short"),
         (b"abc\0" * 100, "is not text"),
-        (b"abc\xff\xfe" * 100, "is not text in UTF-8"),
+        (b"abc\xff\xfe" * 100, "is not UTF-8 text"),
     ],
 )
 def test_what_is_no_text_is_refused_in_a_sentence(content, said, tmp_path, tiny):
     path = tmp_path / "bad.txt"
     path.write_bytes(content)
     with pytest.raises(TrainingFailed, match=said) as refused:
-        train(TextRecipe(data=str(path), **tiny()), folder=tmp_path)
+        train(TextRecipe(data=str(path), **tiny()), output_dir=tmp_path)
     assert "\n" not in str(refused.value)
 
 
 def test_options_that_contradict_are_refused():
-    with pytest.raises(ValueError, match="heads are to divide"):
-        Transformer(width=10, heads=4)
-    with pytest.raises(ValueError, match="even size"):
-        Transformer(width=9, heads=3)
-    with pytest.raises(ValueError, match="vocab is for the tokenizer bpe"):
-        TextRecipe(vocab=2048)
-    with pytest.raises(ValueError, match="an empty text"):
+    with pytest.raises(ValueError, match="num_heads must divide dim"):
+        TransformerConfig(dim=10, num_heads=4)
+    with pytest.raises(ValueError, match="even head_dim"):
+        TransformerConfig(dim=9, num_heads=3)
+    with pytest.raises(ValueError, match="an empty string"):
         TextRecipe(data="")
 
 
@@ -199,7 +207,7 @@ def test_a_run_whose_tokenizer_was_tampered_with_is_refused(run, tmp_path):
 
 @pytest.mark.long
 def test_the_laws_of_a_trained_model_are_kept(words, tiny, tmp_path):
-    run = trained(words, tiny, tmp_path, **tiny(engine={"laws": 30}))
+    run = trained(words, tiny, tmp_path, **tiny(law_cases=30))
     page = run.report.read_text()
     for law in ("causality", "cached_decoding", "batch_independence"):
         assert law in page
@@ -211,7 +219,16 @@ def memory_of_training(folder, *, size):
     """The most memory of its own, in bytes, that training on a text of at least that size took, and its run."""
     folder.mkdir()
     text, line = folder / "large.txt", b"the quick brown fox jumps over the lazy dog, 0123456789 times\n"
-    sizes = {"steps": 3, "batch": 4, "width": 8, "heads": 2, "rows": 32, "table-width": 8, "laws": 0, "threads": 1}
+    sizes = {
+        "steps": 3,
+        "batch-size": 4,
+        "dim": 8,
+        "num-heads": 2,
+        "ngram-rows": 32,
+        "ngram-dim": 8,
+        "law-cases": 0,
+        "threads": 1,
+    }
     options = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "lawful", "train", "text", "--data", text.name, *options]
     most = 0
@@ -238,4 +255,4 @@ def test_a_file_of_more_than_2_gb_takes_the_memory_of_a_small_one(tmp_path):
     small, _ = memory_of_training(tmp_path / "small", size=2**27)
     large, run = memory_of_training(tmp_path / "large", size=2**31)
     assert large < small + 2**28
-    assert len("".join(sample(run, "the", tokens=5))) == 5
+    assert len("".join(generate_from_run(run, "the", max_new_tokens=5))) == 5

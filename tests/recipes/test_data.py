@@ -6,11 +6,11 @@ import torch
 from PIL import Image
 
 from lawful.data import Dequantizer
-from lawful.recipes.data import DENSITIES, DataSpec, GenerativeData
+from lawful.recipes.data import DENSITIES, DataSpec, GenerativeDataConfig
 
 
 def observed(path, **options):
-    return GenerativeData(data=str(path), **options).parts()
+    return GenerativeDataConfig(data=str(path), **options).load_splits()
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def observed(path, **options):
     ],
 )
 def test_built_in_data_are_split_and_read_again(name, shape, classes):
-    seen = observed(name, examples=500)
+    seen = observed(name, num_samples=500)
     assert seen.shape == shape
     assert len(seen.classes) == classes
     assert seen.train.dtype == torch.float32
@@ -32,19 +32,19 @@ def test_built_in_data_are_split_and_read_again(name, shape, classes):
     assert sum(seen.counts.values()) == {"digits": 1797, "iris": 150, "diabetes": 442}.get(name, 500)
     assert (seen.train_labels is None) == (classes == 0)
     assert (seen.density is not None) == (name in DENSITIES)
-    assert DataSpec.described(json.loads(json.dumps(seen.described))) == seen.form
-    assert seen.form.read(name).x.shape[1:] == shape
+    assert DataSpec.from_config(json.loads(json.dumps(seen.model_config))) == seen.spec
+    assert seen.spec.read(name).x.shape[1:] == shape
 
 
 def test_the_same_split_gives_the_same_parts_and_another_gives_others():
-    one, again, other = (observed("iris", split=split) for split in (0, 0, 1))
+    one, again, other = (observed("iris", split_seed=split) for split in (0, 0, 1))
     assert torch.equal(one.train, again.train)
     assert one.fingerprint == again.fingerprint == other.fingerprint
     assert not torch.equal(one.test, other.test)
 
 
 def test_labels_of_the_ring_are_its_modes_and_keep_their_shares():
-    seen = observed("ring", examples=800)
+    seen = observed("ring", num_samples=800)
     angles = torch.atan2(seen.train[:, 1], seen.train[:, 0]) / (torch.pi / 4)
     assert float(((angles.round().long() % 8) == seen.train_labels).double().mean()) > 0.99
     counts = [labels.bincount(minlength=8).double() / len(labels) for labels in (seen.train_labels, seen.test_labels)]
@@ -59,18 +59,18 @@ def test_levels_are_those_of_the_data():
 def test_tables_are_read_whole_or_with_a_column_of_labels(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b,kind\n" + "".join(f"{i},{i * i / 7},{'xy'[i % 2]}\n" for i in range(30)))
-    whole, labelled = observed(path), observed(path, labels="kind")
-    assert whole.names == ("a", "b", "kind=x", "kind=y")
+    whole, labelled = observed(path), observed(path, label_column="kind")
+    assert whole.spec.columns == ("a", "b", "kind=x", "kind=y")
     assert not whole.classes
-    assert any("kind" in note for note in whole.notes)
-    assert labelled.names == ("a", "b")
+    assert any("kind" in note for note in whole.warnings)
+    assert labelled.spec.columns == ("a", "b")
     assert labelled.classes == ("x", "y")
-    assert labelled.form.read(path).labels.tolist()[:3] == [0, 1, 0]
+    assert labelled.spec.read(path).labels.tolist()[:3] == [0, 1, 0]
     new = tmp_path / "new.csv"
     new.write_text("b,a\n5,1\n")
-    assert labelled.form.read(new).x.tolist() == [[1.0, 5.0]]
+    assert labelled.spec.read(new).x.tolist() == [[1.0, 5.0]]
     with pytest.raises(ValueError, match="has no column 'c'"):
-        observed(path, labels="c")
+        observed(path, label_column="c")
 
 
 def test_arrays_of_any_shape_with_labels_or_without(tmp_path):
@@ -81,14 +81,14 @@ def test_arrays_of_any_shape_with_labels_or_without(tmp_path):
     assert plain.shape == (1, 3, 4)
     assert plain.train_labels is None
     assert labelled.classes == ("0", "1")
-    assert labelled.form.label("1") == 1
-    with pytest.raises(ValueError, match="labels are 0, 1: got '7'"):
-        labelled.form.label("7")
-    with pytest.raises(ValueError, match="had no labels"):
-        plain.form.label("1")
+    assert labelled.spec.label_index("1") == 1
+    with pytest.raises(ValueError, match="label must be one of 0, 1, got '7'"):
+        labelled.spec.label_index("7")
+    with pytest.raises(ValueError, match="have no labels"):
+        plain.spec.label_index("1")
     np.save(tmp_path / "y.npy", x[:, :, :, :2])
     with pytest.raises(ValueError, match=r"shape \(n, 1, 3, 4\)"):
-        plain.form.read(tmp_path / "y.npy")
+        plain.spec.read(tmp_path / "y.npy")
 
 
 def test_bytes_have_256_levels_and_a_stated_range_is_checked(tmp_path):
@@ -96,13 +96,13 @@ def test_bytes_have_256_levels_and_a_stated_range_is_checked(tmp_path):
     np.save(tmp_path / "bytes.npy", x.astype(np.uint8))
     np.save(tmp_path / "whole.npy", x.astype(np.float32))
     assert observed(tmp_path / "bytes.npy").dequantizer == Dequantizer(levels=256, high=255.0)
-    with pytest.raises(ValueError, match=r"values from \d+ to 25\d: between 0 and 1 was said: these look like 8 bits"):
-        observed(tmp_path / "whole.npy", between=(0.0, 1.0))
-    assert any("say data-levels" in note for note in observed(tmp_path / "whole.npy").notes)
-    stated = observed(tmp_path / "whole.npy", between=(0.0, 255.0), data_levels=256)
+    with pytest.raises(ValueError, match=r"values from \d+ to 25\d, expected 0 to 1: these look like 8-bit"):
+        observed(tmp_path / "whole.npy", value_range=(0.0, 1.0))
+    assert any("set data_levels" in note for note in observed(tmp_path / "whole.npy").warnings)
+    stated = observed(tmp_path / "whole.npy", value_range=(0.0, 255.0), data_levels=256)
     assert stated.dequantizer == Dequantizer(levels=256, high=255.0)
-    with pytest.raises(ValueError, match="16 levels from 0 to 255"):
-        observed(tmp_path / "whole.npy", between=(0.0, 255.0), data_levels=16)
+    with pytest.raises(ValueError, match="16 levels"):
+        observed(tmp_path / "whole.npy", value_range=(0.0, 255.0), data_levels=16)
 
 
 def test_images_in_one_folder_and_in_a_folder_for_each_label(tmp_path):
@@ -116,24 +116,24 @@ def test_images_in_one_folder_and_in_a_folder_for_each_label(tmp_path):
     assert flat.dequantizer == both.dequantizer == Dequantizer(levels=256)
     assert not flat.classes
     assert both.classes == ("cat", "dog")
-    assert DataSpec.described(flat.described) == flat.form
-    new = both.form.read(tmp_path / "two")
+    assert DataSpec.from_config(flat.model_config) == flat.spec
+    new = both.spec.read(tmp_path / "two")
     assert len(new.files) == 12
     assert new.labels.tolist() == [0] * 6 + [1] * 6
     assert observed(tmp_path / "two", resize=(2, 2)).shape == (1, 2, 2)
-    with pytest.raises(ValueError, match="resize is for folders"):
+    with pytest.raises(ValueError, match="resize needs a folder"):
         observed("digits", resize=(4, 4))
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (np.full((20, 2), np.nan), "finite numbers of 32 bits: got nan"),
-        (np.array([[0.0, np.inf]] * 20), "got inf at"),
+        (np.full((20, 2), np.nan), "(?i)nan"),
+        (np.array([[0.0, np.inf]] * 20), "inf"),
         (np.zeros((0, 2)), "is empty"),
-        (np.zeros((1, 2)), "has 1 observations: how they vary takes at least 3"),
-        (np.arange(40.0).reshape(20, 2) * 1e20, "varies by .*e.21, .* use other units"),
-        (np.arange(40.0).reshape(20, 2) * 1e-20, "varies by .*e-19, .* use other units"),
+        (np.zeros((1, 2)), "has 1 observations, at least 3 are needed"),
+        (np.arange(40.0).reshape(20, 2) * 1e20, "varies by .*e.21, .* rescale the data"),
+        (np.arange(40.0).reshape(20, 2) * 1e-20, "varies by .*e-19, .* rescale the data"),
         (np.ones((20, 2)), "training observations of .* are equal"),
     ],
 )
@@ -147,29 +147,29 @@ def test_constant_and_too_many_features_are_noted(tmp_path):
     x = np.random.RandomState(0).randn(20, 30)
     x[:, 3] = 5
     np.save(tmp_path / "x.npy", x)
-    notes = " ".join(observed(tmp_path / "x.npy").notes)
+    notes = " ".join(observed(tmp_path / "x.npy").warnings)
     assert "1 of 30 features are constant" in notes
-    assert "a covariance is not full" in notes
+    assert "the covariance is singular" in notes
 
 
 def test_channels_that_come_last_are_noticed(tmp_path):
     np.save(tmp_path / "x.npy", np.random.RandomState(0).rand(20, 6, 6, 3))
-    assert any("channels come last" in note for note in observed(tmp_path / "x.npy").notes)
+    assert any("channels-last" in note for note in observed(tmp_path / "x.npy").warnings)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": ""}, "got an empty text"),
-        ({"data": "nowhere"}, "there are no data 'nowhere'"),
-        ({"between": (1.0, 0.0)}, "a lowest and a highest"),
+        ({"data": ""}, "got an empty string"),
+        ({"data": "nowhere"}, "nowhere"),
+        ({"value_range": (1.0, 0.0)}, "a lowest and a highest"),
         ({"data_levels": 1}, "at least 2"),
-        ({"labels": "x"}, "are for tables"),
+        ({"label_column": "x"}, "need a table"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises((ValueError, OSError), match=message):
-        GenerativeData(**options).parts()
+        GenerativeDataConfig(**options).load_splits()
 
 
 ARRAYS = {"kind": "arrays", "shape": [2], "classes": None}
@@ -192,5 +192,5 @@ ARRAYS = {"kind": "arrays", "shape": [2], "classes": None}
     ],
 )
 def test_a_form_that_nobody_vouches_for_is_checked(value):
-    with pytest.raises(ValueError, match=r"form|encoding"):
+    with pytest.raises(ValueError, match=r"data_spec|encoding|kind|dequantizer"):
         DataSpec.from_json(value)

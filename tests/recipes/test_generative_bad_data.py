@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from lawful.recipes.autoencode import AutoencodeRecipe
-from lawful.recipes.data import GenerativeData
 from lawful.recipes.gan import GANRecipe
 from lawful.recipes.vae import VAERecipe
-from lawful.training import TrainerConfig, train
+from lawful.training import train
 
 RECIPES = pytest.mark.parametrize("kind", [AutoencodeRecipe, GANRecipe, VAERecipe])
-ENGINE = TrainerConfig(threads=1, laws=0)
+TRAINER = {"threads": 1, "law_cases": 0}
 
 
 def kept(tmp_path, x):
@@ -24,16 +23,16 @@ def kept(tmp_path, x):
     [
         (np.array([[1.0, np.nan], [2.0, 3.0], [0.0, 1.0]]), {}, "x.npy.*(NaN|finite)"),
         (np.array([[1.0, np.inf], [2.0, 3.0], [0.0, 1.0]]), {}, "x.npy.*(infinite|finite)"),
-        (np.ones((20, 3)), {}, "are equal: nothing varies"),
-        (np.ones((1, 3)), {}, "has 1 observations: how they vary takes at least 3"),
+        (np.ones((20, 3)), {}, "are equal"),
+        (np.ones((1, 3)), {}, "has 1 observations, at least 3 are needed"),
         (np.zeros((0, 3)), {}, "x.npy is empty"),
-        (np.arange(60.0).reshape(20, 3) * 4, {"between": (0.0, 1.0)}, "these look like 8 bits, 0 to 255"),
+        (np.arange(60.0).reshape(20, 3) * 4, {"value_range": (0.0, 1.0)}, "these look like 8-bit values"),
     ],
     ids=["nan", "infinite", "constant", "one", "empty", "range"],
 )
 def test_bad_data_are_refused_with_a_sentence(tmp_path, kind, x, options, said):
     with pytest.raises(ValueError, match=said):
-        kind(given=GenerativeData(data=kept(tmp_path, x), **options)).training()
+        kind(data=kept(tmp_path, x), **options).setup()
 
 
 @RECIPES
@@ -46,12 +45,12 @@ def test_no_steps_are_refused(kind):
 def test_few_rows_with_a_constant_column_are_trained_on_and_told(tmp_path, kind):
     x = np.random.default_rng(0).normal(size=(30, 3))
     x[:, 1] = 7
-    recipe = kind(given=GenerativeData(data=kept(tmp_path, x)), hidden=(4,), latent=2, steps=2, engine=ENGINE)
-    found = train(recipe, folder=tmp_path).results
+    recipe = kind(data=kept(tmp_path, x), latent_dim=2, steps=2, **TRAINER)
+    found = train(recipe, output_dir=tmp_path).results
     assert any("1 of 3 features are constant" in note for note in found["warnings"])
 
 
 def test_a_game_wants_parts_that_samples_can_be_compared_with(tmp_path):
     x = np.random.default_rng(0).normal(size=(12, 3))
-    with pytest.raises(ValueError, match="at least 2 observations of each part: one has 1"):
-        GANRecipe(given=GenerativeData(data=kept(tmp_path, x))).training()
+    with pytest.raises(ValueError, match="at least 2 observations to compare samples with, got 1"):
+        GANRecipe(data=kept(tmp_path, x)).setup()

@@ -2,50 +2,54 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.recipes import ForecastRecipe, load, recipe_of, sample
+from lawful.recipes import ForecastRecipe, generate_from_run, load, recipe_of
 from lawful.recipes.forecast import (
-    DIGITS,
-    RULES,
-    Scale,
+    BASELINES,
+    DigitScale,
+    SeriesBatches,
     SeriesWindow,
-    Windows,
-    continued,
-    read_back,
+    conformal_scale,
+    fit_trend_and_season,
     read_series,
-    seasonal,
-    synthetic,
-    widening,
-    written,
+    synthetic_series,
+    tokens_to_digits,
 )
 from lawful.training import TrainingFailed, train
 
 
 @pytest.fixture
 def recipe(tiny):
-    return ForecastRecipe(history=6, horizon=2, season=3, tests=2, samples=4, **tiny(transformer={"ngrams": (2,)}))
+    return ForecastRecipe(history=6, horizon=2, season=3, test_horizons=2, num_samples=4, **tiny(ngrams=(2,)))
 
 
 def test_a_run_is_measured_beside_rules(recipe, tmp_path):
-    run = train(recipe, folder=tmp_path)
+    run = train(recipe, output_dir=tmp_path)
     errors = run.results["mean absolute error"]
-    assert list(errors) == ["zero-shot", "trained", "last value", "last season", "line and season", "linear"]
-    assert errors["zero-shot"] == next(line["validation/error"] for line in run.metrics() if line["step"] == 2)
+    assert list(errors) == [
+        "zero-shot",
+        "trained",
+        "last value",
+        "last season",
+        "trend and season",
+        "linear regression",
+    ]
+    assert errors["zero-shot"] == next(line["validation/error"] for line in run.metrics if line["step"] == 2)
     lines = (run.samples / "forecast.csv").read_text().splitlines()
     assert len(lines) == 3
     for line in lines[1:]:
         _, low, median, high = map(float, line.split(","))
         assert low <= median <= high
     assert (run.figures / "forecast.png").stat().st_size > 5000
-    assert len("".join(sample(run, "1, 2.5, 3")).splitlines()) == 3
+    assert len("".join(generate_from_run(run, "1, 2.5, 3")).splitlines()) == 3
     for prompt in ("", "1", "a, b", "1, nan, 2"):
-        with pytest.raises(ValueError, match="the prompt is to"):
-            list(sample(run, prompt))
+        with pytest.raises(ValueError, match="prompt must"):
+            list(generate_from_run(run, prompt))
 
 
-def test_a_run_that_goes_on_gives_the_same_weights(recipe, tmp_path, stops_at):
-    whole = train(recipe, folder=tmp_path)
+def test_a_run_that_goes_on_gives_the_same_weights(recipe, tmp_path, stop_at):
+    whole = train(recipe, output_dir=tmp_path)
     for step in (2, 4):
-        begun = train(recipe, folder=tmp_path, trackers=[stops_at(step)])
+        begun = train(recipe, output_dir=tmp_path, loggers=[stop_at(step)])
         again = train(recipe_of(begun), resume=begun)
         for name, weight in whole.weights().items():
             assert torch.equal(weight, again.weights()[name]), name
@@ -53,37 +57,37 @@ def test_a_run_that_goes_on_gives_the_same_weights(recipe, tmp_path, stops_at):
 
 
 def test_numbers_come_back_but_for_the_rounding():
-    x = torch.from_numpy(seasonal())[None, :50]
+    x = torch.from_numpy(seasonal_series())[None, :50]
     for digits in (1, 2, 3):
-        scale = Scale.of(x, digits=digits)
-        tokens = written(scale.levels(x), digits=digits)
+        scale = DigitScale.of(x, digits=digits)
+        tokens = digits_to_tokens(scale.quantize(x), digits=digits)
         assert tokens.shape == (1, 50 * (digits + 1))
-        back = scale.values(read_back(tokens, digits=digits))
+        back = scale.dequantize(tokens_to_digits(tokens, digits=digits))
         assert float((back - x).abs().max()) <= float(scale.high - scale.low) / (10**digits - 1) / 2 + 1e-9
 
 
 def test_a_scale_knows_nothing_of_the_future():
     x = torch.tensor([[1.0, 2.0, 3.0, 100.0]])
-    scale = Scale.of(x[:, :3], digits=2)
+    scale = DigitScale.of(x[:, :3], digits=2)
     assert (float(scale.low), float(scale.high)) == (-1.0, 5.0)
-    assert scale.levels(x)[0, -1] == 99
-    assert torch.isfinite(Scale.of(torch.ones(1, 3), digits=2).levels(torch.ones(1, 3)).double()).all()
+    assert scale.quantize(x)[0, -1] == 99
+    assert torch.isfinite(DigitScale.of(torch.ones(1, 3), digits=2).quantize(torch.ones(1, 3)).double()).all()
 
 
 def test_what_is_no_number_is_told():
-    assert read_back(torch.tensor([[1, 2, 10, 10, 1, 10, 1, 1, 1]]), digits=2).tolist() == [[12, -1, -1]]
+    assert tokens_to_digits(torch.tensor([[1, 2, 10, 10, 1, 10, 1, 1, 1]]), digits=2).tolist() == [[12, -1, -1]]
 
 
 def test_a_window_is_what_a_line_and_a_season_leave_of_it():
     """Its tokens end the history by a semicolon, say nothing of the future before it, and come back as they were."""
     window = SeriesWindow(history=24, horizon=3, season=12, digits=2)
-    x = torch.from_numpy(seasonal())[None, :27]
-    tokens, (read, expected, scale) = window.whole(x), window.read(x[:, :24])
-    assert tokens.shape == (1, window.tokens)
-    assert DIGITS.decode(tokens[0].tolist())[71] == ";"
+    x = torch.from_numpy(seasonal_series())[None, :27]
+    tokens, (read, expected, scale) = window.encode(x), window.encode_history(x[:, :24])
+    assert tokens.shape == (1, window.num_tokens)
+    assert _DIGITS.decode(tokens[0].tolist())[71] == ";"
     assert torch.equal(tokens[:, :72], read)
-    assert torch.equal(window.whole(torch.cat([x[:, :24], x[:, 24:] + 5], 1))[:, :72], read)
-    back = expected + scale.values(read_back(tokens[:, 72:], digits=2))
+    assert torch.equal(window.encode(torch.cat([x[:, :24], x[:, 24:] + 5], 1))[:, :72], read)
+    back = expected + scale.dequantize(tokens_to_digits(tokens[:, 72:], digits=2))
     inside = (x[:, 24:] - expected > scale.low) & (x[:, 24:] - expected < scale.high)
     assert float((back - x[:, 24:]).abs()[inside].max()) <= float(scale.high - scale.low) / 99 / 2 + 1e-9
 
@@ -94,7 +98,7 @@ def test_a_line_and_a_season_are_those_of_least_squares():
     phases = np.eye(season)[np.arange(t) % season]
     basis = np.column_stack([u, phases])
     penalised = np.vstack([basis, np.sqrt(0.1) * np.eye(season + 1)])
-    for row, found in zip(x.numpy(), continued(x, 0, season).numpy(), strict=True):
+    for row, found in zip(x.numpy(), fit_trend_and_season(x, 0, season).numpy(), strict=True):
         target = np.concatenate([row - row.mean(), np.zeros(season + 1)])
         weights = np.linalg.lstsq(penalised, target, rcond=None)[0]
         season_of = phases @ weights[1:]
@@ -107,10 +111,10 @@ def test_a_line_and_a_season_are_those_of_least_squares():
 def test_a_season_that_grows_goes_on_growing():
     t = torch.arange(84.0, dtype=torch.float64)
     x = (3 + 0.1 * t + (1 + 0.02 * t) * torch.sin(2 * torch.pi * t / 12))[None]
-    off = (continued(x[:, :72], 12, 12) - x).abs().amax(1)
+    off = (fit_trend_and_season(x[:, :72], 12, 12) - x).abs().amax(1)
     assert float(off) < 0.2  # 0.9 if it did not grow
     for level in (torch.zeros(1, 24, dtype=torch.float64), torch.full((1, 24), 7.0)):
-        assert torch.equal(continued(level, 3, 12), level[:, :1].expand(1, 27))
+        assert torch.equal(fit_trend_and_season(level, 3, 12), level[:, :1].expand(1, 27))
 
 
 def test_a_band_is_as_wide_as_what_was_held_back_asks_for():
@@ -118,25 +122,25 @@ def test_a_band_is_as_wide_as_what_was_held_back_asks_for():
     y = torch.randn(2, 40, 50, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 3.0]).view(2, 1, 1)
     band = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64).view(3, 1, 1).expand(3, 40, 50)
     for rows in y:
-        factor = widening(band, rows)
+        factor = conformal_scale(band, rows)
         inside = ((-factor <= rows) & (rows <= 2 * factor)).double().mean()
         assert float(inside) == pytest.approx(0.8, abs=1e-3)
-    assert widening(torch.zeros(3, 40, 50), y[0].float()) == 10.0  # draws that are all alike
+    assert conformal_scale(torch.zeros(3, 40, 50), y[0].float()) == 10.0  # draws that are all alike
 
 
 def test_what_calibrates_is_not_trained_on_and_widens_the_band_of_a_loaded_model(recipe, tmp_path):
     from dataclasses import replace
 
-    training, plain = recipe.training(), replace(recipe, calibrate_on=0).training()
+    training, plain = recipe.setup(), replace(recipe, calibration_horizons=0).setup()
     series = read_series("seasonal")
-    assert torch.equal(training.batches.windows[-1], series[:-14][-8:])  # of (2 + 5) horizons of 2
-    assert torch.equal(plain.batches.windows[-1], series[:-4][-8:])
-    run = train(recipe, folder=tmp_path)
+    assert torch.equal(training.batches._windows[-1], series[:-14][-8:])  # of (2 + 5) horizons of 2
+    assert torch.equal(plain.batches._windows[-1], series[:-4][-8:])
+    run = train(recipe, output_dir=tmp_path)
     model = load(run)
-    assert float(model.get_buffer("widening")) == pytest.approx(run.results["widening of the band"])
+    assert float(model.get_buffer("band_scale")) == pytest.approx(run.results["scale of the intervals"])
     bands = []
     for factor in (1.0, 2.0):
-        model.get_buffer("widening").fill_(factor)
+        model.get_buffer("band_scale").fill_(factor)
         bands.append(recipe.forecast(model, series[None, -6:]))
     assert torch.equal(bands[0][1], bands[1][1])
     torch.testing.assert_close(bands[1][2] - bands[1][1], 2 * (bands[0][2] - bands[0][1]))
@@ -144,11 +148,11 @@ def test_what_calibrates_is_not_trained_on_and_widens_the_band_of_a_loaded_model
 
 def test_no_value_of_the_test_is_trained_on():
     series, window = torch.arange(100.0, dtype=torch.float64), SeriesWindow(history=5, horizon=2, season=1, digits=2)
-    source = Windows(series[:-20], window, size=64, seed=0, drawn=1)
-    assert float(source.windows.max()) == 79.0
+    source = SeriesBatches(series[:-20], window, batch_size=64, seed=0, synthetic_steps=1)
+    assert float(source._windows.max()) == 79.0
     drawn, given = source.batch(0)[0], source.batch(1)[0]
     assert drawn.shape == given.shape
-    levels = read_back(given[:, :12], digits=2)
+    levels = tokens_to_digits(given[:, :12], digits=2)
     assert int((levels[:32] - levels[:1]).abs().max()) <= 1  # a straight line, whichever window is taken
     assert len(levels[32:].unique(dim=0)) > 16  # drawn still
 
@@ -156,20 +160,20 @@ def test_no_value_of_the_test_is_trained_on():
 def test_a_run_that_wrote_series_otherwise_is_refused(recipe):
     from lawful.data.text import CharTokenizer
 
-    with pytest.raises(ValueError, match="of an earlier forecast"):
-        recipe.restored({"tokenizer": CharTokenizer("0123456789,").to_json()})
+    with pytest.raises(ValueError, match="another tokenizer"):
+        recipe.build_model({"tokenizer": CharTokenizer("0123456789,").to_json()})
 
 
 @pytest.mark.long
 def test_a_seasonal_series_is_forecast_better_than_by_its_last_season(tmp_path):
-    results = train(ForecastRecipe(), folder=tmp_path).results
+    results = train(ForecastRecipe(), output_dir=tmp_path).results
     errors = results["mean absolute error"]
     assert max(errors["zero-shot"], errors["trained"]) < errors["last season"]
-    assert 0.6 < results["share within the quantiles 0.1 and 0.9"] < 0.95
+    assert 0.6 < results["coverage of the 80 % interval"] < 0.95
 
 
 def test_drawn_series_are_finite_and_unlike():
-    found = synthetic(200, 40, generator=torch.Generator().manual_seed(0))
+    found = synthetic_series(200, 40, generator=torch.Generator().manual_seed(0))
     assert found.isfinite().all()
     assert len(found.unique(dim=0)) == 200
 
@@ -177,9 +181,9 @@ def test_drawn_series_are_finite_and_unlike():
 def test_rules_say_what_they_should():
     line = torch.arange(60.0, dtype=torch.float64)
     history = line[None, 40:52]
-    assert RULES["last value"](line, history, 3, 4).tolist() == [[51.0] * 3]
-    assert RULES["last season"](line, history, 5, 4).tolist() == [[48.0, 49.0, 50.0, 51.0, 48.0]]
-    found = RULES["linear"](line, history, 3, 4)
+    assert BASELINES["last value"](line, history, 3, 4).tolist() == [[51.0] * 3]
+    assert BASELINES["last season"](line, history, 5, 4).tolist() == [[48.0, 49.0, 50.0, 51.0, 48.0]]
+    found = BASELINES["linear regression"](line, history, 3, 4)
     np.testing.assert_allclose(found, [[52.0, 53.0, 54.0]], atol=0.05)
 
 
@@ -187,9 +191,9 @@ def test_rules_say_what_they_should():
     ("content", "said"),
     [
         ("", "is empty"),
-        ("t,y\n" + "".join(f"{i},{i}\n" for i in range(5)), "too short"),
+        ("t,y\n" + "".join(f"{i},{i}\n" for i in range(5)), "are needed"),
         ("t,y\n" + "".join(f"w{i},z{i}\n" for i in range(50)), "no numbers"),
-        ("t,y\n" + "".join(f"w{i},{i if i != 7 else ''}\n" for i in range(50)), "none at row 8"),
+        ("t,y\n" + "".join(f"w{i},{i if i != 7 else ''}\n" for i in range(50)), "none in row 8"),
     ],
 )
 def test_what_is_no_series_is_refused(content, said, recipe, tmp_path):
@@ -198,7 +202,7 @@ def test_what_is_no_series_is_refused(content, said, recipe, tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text(content)
     with pytest.raises(TrainingFailed, match=said):
-        train(replace(recipe, data=str(path)), folder=tmp_path)
+        train(replace(recipe, data=str(path)), output_dir=tmp_path)
 
 
 def test_a_column_can_be_named(tmp_path):

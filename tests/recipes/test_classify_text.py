@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from lawful.data.text.labeled import Labelled, read_labelled
+from lawful.data.text.labeled import LabeledTexts, read_labeled_texts
 from lawful.recipes import ClassifyTextRecipe, load, recipe_of
-from lawful.recipes.classify_text import BAGS, bag_accuracy
+from lawful.recipes.classify_text import _BAGS, bag_baseline
 from lawful.training import TrainingFailed, train
 
 
@@ -17,29 +17,29 @@ def table(tmp_path):
 
 @pytest.fixture
 def recipe(table, tiny):
-    return ClassifyTextRecipe(data=str(table), context=16, **tiny())
+    return ClassifyTextRecipe(data=str(table), context_length=16, **tiny())
 
 
 def test_a_run_is_measured_beside_counting(recipe, tmp_path):
-    run = train(recipe, folder=tmp_path)
+    run = train(recipe, output_dir=tmp_path)
     results = run.results
-    assert list(results["baselines"]) == ["commonest class", *BAGS]
-    assert results["baselines"]["bag of words"] == results["baselines"]["bag of runs of letters"] == 1.0
+    assert list(results["baselines"]) == ["most frequent class", *_BAGS]
+    assert results["baselines"]["bag of words"] == results["baselines"]["bag of character n-grams"] == 1.0
     assert results["texts"] == {"train": 48, "test": 12, "classes": 2}
-    assert run.config["model"]["sizes"]["classes"] == ["grey", "white"]
+    assert run.config["model"]["text_spec"]["classes"] == ["grey", "white"]
     assert (run.samples / "mistakes.txt").is_file()
 
 
-def test_a_run_that_goes_on_gives_the_same_weights(recipe, tmp_path, stops_at):
-    whole = train(recipe, folder=tmp_path)
-    begun = train(recipe, folder=tmp_path, trackers=[stops_at(3)])
+def test_a_run_that_goes_on_gives_the_same_weights(recipe, tmp_path, stop_at):
+    whole = train(recipe, output_dir=tmp_path)
+    begun = train(recipe, output_dir=tmp_path, loggers=[stop_at(3)])
     again = train(recipe_of(begun), resume=begun)
     for name, weight in whole.weights().items():
         assert torch.equal(weight, again.weights()[name]), name
 
 
 def test_padding_is_neither_seen_nor_counted(recipe, tmp_path):
-    run = train(recipe, folder=tmp_path)
+    run = train(recipe, output_dir=tmp_path)
     model = load(run)
     short = torch.tensor([[1, 2, 3]])
     with torch.no_grad():
@@ -51,9 +51,9 @@ def test_vectors_are_left_out_of_the_average_in_training_alone(table, tiny, tmp_
     """A vector that is hidden is not in the average; runs of tokens and the other vectors stay as they are."""
     from dataclasses import replace
 
-    recipe = ClassifyTextRecipe(data=str(table), context=16, hide=0.5, **tiny())
-    model, x = recipe.training().model, torch.tensor([[1, 2, 3, 4, 5]])
-    open_ = replace(recipe, hide=0.0).training().model
+    recipe = ClassifyTextRecipe(data=str(table), context_length=16, token_dropout=0.5, **tiny())
+    model, x = recipe.setup().model, torch.tensor([[1, 2, 3, 4, 5]])
+    open_ = replace(recipe, token_dropout=0.0).setup().model
     open_.load_state_dict(model.state_dict())
     vectors = []
     model.encoder.register_forward_hook(lambda _, __, y: vectors.append(y))
@@ -70,26 +70,19 @@ def test_vectors_are_left_out_of_the_average_in_training_alone(table, tiny, tmp_
     assert sum(torch.allclose(scores, share, atol=1e-6) for share in shares) == 1
 
 
-def test_a_run_that_averaged_otherwise_is_refused(recipe, tmp_path):
-    training = recipe.training()
-    facts = {"tokenizer": training.described["tokenizer"], "sizes": {"classes": ["grey", "white"]}}
-    with pytest.raises(ValueError, match="of an earlier classify-text"):
-        recipe.restored(facts)
-
-
 @pytest.mark.long
 def test_paragraphs_are_told_apart_better_than_by_counting_words(tmp_path):
-    results = train(ClassifyTextRecipe(), folder=tmp_path).results
+    results = train(ClassifyTextRecipe(), output_dir=tmp_path).results
     assert results["test"]["accuracy"]["value"] > results["baselines"]["bag of words"] + 0.03
 
 
 def test_columns_are_found_and_can_be_named(table):
-    found = read_labelled(str(table))
+    found = read_labeled_texts(str(table))
     assert found.classes == ("grey", "white")
     assert found.texts[1] == "1: the cat, and milk"
-    assert read_labelled(str(table), text="kind", target="what").texts[1] == "white"
+    assert read_labeled_texts(str(table), text="kind", target="what").texts[1] == "white"
     with pytest.raises(ValueError, match="no column 'nix'"):
-        read_labelled(str(table), text="nix")
+        read_labeled_texts(str(table), text="nix")
 
 
 def test_a_folder_for_each_class(tmp_path):
@@ -97,24 +90,24 @@ def test_a_folder_for_each_class(tmp_path):
         (tmp_path / name).mkdir()
         for i in range(2):
             (tmp_path / name / f"{i}.txt").write_text(f"{name}{i}")
-    found = read_labelled(str(tmp_path))
+    found = read_labeled_texts(str(tmp_path))
     assert found.classes == ("a", "b")
     assert found.texts == ("a0", "a1", "b0", "b1")
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("", "is empty"), ("text,kind\na,x\nb,x\n", "two classes"), ("text\na\nb\n", "one of classes")],
+    [("", "is empty"), ("text,kind\na,x\nb,x\n", "at least 2 classes"), ("text\na\nb\n", "a class column")],
 )
 def test_what_cannot_be_classified_is_refused(content, said, tiny, tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text(content)
     with pytest.raises(TrainingFailed, match=said):
-        train(ClassifyTextRecipe(data=str(path), **tiny()), folder=tmp_path)
+        train(ClassifyTextRecipe(data=str(path), **tiny()), output_dir=tmp_path)
 
 
-@pytest.mark.parametrize("parts", BAGS.values(), ids=BAGS)
+@pytest.mark.parametrize("parts", _BAGS.values(), ids=_BAGS)
 def test_a_bag_learns_what_is_counted(parts):
     texts = ("aaa aa", "bbb bb", "aa a", "b bb")
-    held = Labelled(texts, (0, 1, 0, 1), ("a", "b"), "letters")
-    assert bag_accuracy(held, held, parts=parts) == 1.0
+    held = LabeledTexts(texts, (0, 1, 0, 1), ("a", "b"), "letters")
+    assert bag_baseline(held, held, split=parts) == 1.0

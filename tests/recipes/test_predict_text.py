@@ -6,7 +6,7 @@ import torch
 
 from lawful.data.text import tokenizer_from_json
 from lawful.data.text.labeled import read_texts
-from lawful.recipes import ClassifyTextRecipe, SortRecipe, load
+from lawful.recipes import ClassifyTextRecipe, PCARecipe, load
 from lawful.recipes.predict import predictions
 from lawful.training import train
 
@@ -16,7 +16,7 @@ def run(tiny, tmp_path):
     path = tmp_path / "texts.csv"
     rows = [f'"{i}: the cat, and {"milk" if i % 2 else "fish"}",{"white" if i % 2 else "grey"}' for i in range(40)]
     path.write_text("\n".join(["what,kind", *rows]) + "\n")
-    return train(ClassifyTextRecipe(data=str(path), context=16, **tiny()), folder=tmp_path / "runs")
+    return train(ClassifyTextRecipe(data=str(path), context_length=16, **tiny()), output_dir=tmp_path / "runs")
 
 
 def read(found):
@@ -63,7 +63,7 @@ def test_files_are_named(run, tmp_path):
     [
         ("", "is empty"),
         ("kind,text\ngrey,a cat\n", "no column 'what'"),
-        ("what,kind\na cat,pink\n", "unknown class 'pink': known are 'grey', 'white'"),
+        ("what,kind\na cat,pink\n", "unknown class 'pink', expected 'grey', 'white'"),
     ],
 )
 def test_new_texts_that_do_not_fit_are_refused(run, tmp_path, content, said):
@@ -75,7 +75,7 @@ def test_new_texts_that_do_not_fit_are_refused(run, tmp_path, content, said):
 def test_built_in_texts_of_other_classes_are_refused(run, tmp_path):
     with pytest.raises(ValueError, match="topics has other classes"):
         predictions(run, "topics")
-    with pytest.raises(FileNotFoundError, match="no file or folder"):
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
         predictions(run, tmp_path / "nowhere.csv")
 
 
@@ -89,7 +89,8 @@ def test_a_table_shows_its_columns_where_training_had_none(tmp_path):
     assert read_texts(note, classes=("a", "b")).texts == ("n,text\n",)
 
 
-def test_a_run_of_another_recipe_is_refused(tiny, tmp_path):
-    run = train(SortRecipe(**tiny()), folder=tmp_path)
-    with pytest.raises(ValueError, match=r"takes a run of classify, classify-text or regress: .* is of sort"):
+def test_a_run_of_another_recipe_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("lawful.recipes.pca.figures.save", lambda *_: None)
+    run = train(PCARecipe(num_components=2, threads=1, law_cases=0), output_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"expected a run of classify, classify-text or regress, got .* of pca"):
         predictions(run, "topics")

@@ -1,0 +1,70 @@
+import pytest
+import torch
+
+from lawful.data import Dequantizer
+from lawful.data.dataset import Arrays
+from lawful.models.generative import ContinuousFlow, SupportsLogProb, SupportsSample
+from lawful.recipes import (
+    AutoFlowSpec,
+    AutoregressiveFlowSpec,
+    ContinuousFlowSpec,
+    DiscretizedFlowSpec,
+    NICESpec,
+    RealNVPSpec,
+    SplineFlowSpec,
+    load,
+)
+from lawful.recipes.data import DataSpec
+from lawful.recipes.flow import FlowRecipe
+from lawful.training import train
+
+SMALL = {"steps": 3, "batch_size": 64, "threads": 1, "law_cases": 0}
+MODELS = (SplineFlowSpec, AutoregressiveFlowSpec, RealNVPSpec, NICESpec, ContinuousFlowSpec)
+
+
+def run_of(recipe, tmp_path):
+    return train(recipe, output_dir=tmp_path)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_trains_and_comes_back_with_its_density(model, tmp_path):
+    recipe = FlowRecipe(model=model(hidden_dims=(8,)), data="ring", num_samples=300, **SMALL)
+    run = run_of(recipe, tmp_path)
+    flow = load(run)
+    assert isinstance(flow, SupportsSample)
+    assert isinstance(flow, SupportsLogProb)
+    assert flow.sample(3, seed=1).shape == (3, 2)
+    results = run.results
+    assert {"log-likelihood", "KL from the true density"} <= results["test"].keys()
+    assert results["baselines"]["true density"] > results["baselines"]["Gaussian"]
+
+
+def test_digits_have_bits_and_labels(tmp_path):
+    recipe = FlowRecipe(model=DiscretizedFlowSpec(hidden_dims=(8,)), conditional=True, **SMALL)
+    run = run_of(recipe, tmp_path)
+    flow = load(run)
+    assert flow.sample(2, labels=torch.tensor([3, 7])).shape == (2, 1, 8, 8)
+    found = run.results
+    assert found["test"]["bits per dimension"]["value"] > 0
+    assert found["baselines"]["histogram per feature, bits per dimension"] < 2.6
+    assert float(flow.frequencies.sum()) == pytest.approx(1, abs=1e-5)
+    assert {file.name for file in run.figures.iterdir()} >= {"samples.png", "samples per label.png"}
+
+
+def test_what_suits_the_data_is_chosen():
+    levels = DataSpec(encoding=Arrays((2,)), dequantizer=Dequantizer(levels=4))
+    numbers = DataSpec(encoding=Arrays((2,)))
+    assert FlowRecipe(model=AutoFlowSpec())._resolved(levels).model == DiscretizedFlowSpec()
+    assert FlowRecipe()._resolved(numbers).model == SplineFlowSpec()
+    assert FlowRecipe()._resolved(numbers).steps == SplineFlowSpec.steps
+    assert isinstance(FlowRecipe(model=ContinuousFlowSpec())._resolved(numbers)._build(numbers), ContinuousFlow)
+
+
+def test_errors_say_what_was_wanted_and_what_came():
+    numbers = DataSpec(encoding=Arrays((2,)))
+    with pytest.raises(ValueError, match="does not support conditional"):
+        FlowRecipe(model=ContinuousFlowSpec(), conditional=True)
+    with pytest.raises(ValueError, match="needs discrete data"):
+        FlowRecipe(model=DiscretizedFlowSpec())._resolved(numbers)
+    with pytest.raises(ValueError, match="needs labels"):
+        FlowRecipe(conditional=True)._resolved(numbers)

@@ -1,0 +1,89 @@
+from dataclasses import replace
+from functools import partial
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+import torch
+
+from lawful.data import Dequantizer
+from lawful.models.generative import GAN
+from lawful.recipes import CNNGANSpec, MLPGANSpec, gan, generative, load, sample_from_run
+from lawful.recipes.gan import GANRecipe
+from lawful.training import train
+
+
+@pytest.fixture(autouse=True)
+def quick(request, monkeypatch):
+    """Few pictures, and a judge of few steps, but in the long tests."""
+    if "long" not in request.keywords:
+        monkeypatch.setattr(generative, "NUM_IMAGES", 2)
+        monkeypatch.setattr(gan, "_JUDGE_STEPS", 100)
+
+
+TRAINER = {"threads": 1, "law_cases": 0}
+QUICK = partial(GANRecipe, model=MLPGANSpec(hidden_dims=(8,)), steps=4, batch_size=16, **TRAINER)
+
+
+@pytest.mark.parametrize(
+    ("game", "spectral", "data", "model"),
+    [
+        ("non-saturating", False, "ring", MLPGANSpec(hidden_dims=(8,))),
+        ("wasserstein", True, "digits", CNNGANSpec(channels=2)),
+    ],
+)
+def test_every_game_runs_from_data_to_samples(tmp_path, game, spectral, data, model):
+    recipe = QUICK(gan_loss=game, spectral_norm=spectral, model=model, data=data, num_samples=200)
+    run = train(recipe, output_dir=tmp_path)
+    assert {"mmd", "coverage", "precision"} <= run.results["test"].keys()
+    assert run.results["test"].keys() <= run.results["metrics of a Gaussian"].keys()
+    assert ("modes covered" in run.results["test"]) == (data == "ring")
+    assert ("Fréchet distance of features" in run.results["test"]) == (data == "digits")
+    found = load(run)
+    assert isinstance(found, GAN)
+    assert found.sample(3).shape[1:] == found.shape
+    assert np.load(run.samples / "samples.npy", allow_pickle=False).shape[1:] == found.shape
+
+
+def test_samples_that_are_in_no_mode_at_all_have_no_divergence_over_modes(tmp_path):
+    recipe = GANRecipe(steps=2, **TRAINER, data="ring", num_samples=50)  # all samples are near the middle
+    found = train(recipe, output_dir=tmp_path).results["test"]
+    assert found["samples near a mode"]["value"] == 0
+    assert "KL over modes" not in found
+
+
+def test_samples_have_the_label_that_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(generative, "figures", drawn := MagicMock())  # forty pictures take longer than the training
+    run = train(QUICK(conditional=True, data="digits"), output_dir=tmp_path)
+    assert {call.args[1].stem for call in drawn.save.call_args_list} == {"samples", "samples per label"}
+    assert 0 <= run.results["test"]["label accuracy"]["value"] <= 1
+    assert run.results["metrics of the training data"]["label accuracy"] > 0.9
+    model = load(run)
+    assert isinstance(model, GAN)
+    asked = model.sample(2, labels=torch.tensor([3, 3]))
+    torch.testing.assert_close(sample_from_run(run, 2, label="3"), Dequantizer(levels=17).quantize(asked))
+    with pytest.raises(ValueError, match="needs labels"):
+        QUICK(conditional=True, data="diabetes").setup()
+
+
+def test_a_cnn_of_rows_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="model cnn needs images or series"):
+        QUICK(model=CNNGANSpec(), data="iris").setup()
+
+
+@pytest.mark.long
+def test_all_modes_of_the_ring_are_found(tmp_path):
+    run = train(replace(GANRecipe(**TRAINER), steps=2000), output_dir=tmp_path)
+    found = run.results["test"]
+    assert found["modes covered"]["value"] == 1
+    assert found["samples near a mode"]["value"] > 0.8
+    assert found["mmd"]["value"] < 0.1 * run.results["metrics of a Gaussian"]["mmd"]
+
+
+@pytest.mark.long
+def test_digits_of_every_label_look_like_digits_to_a_classifier(tmp_path):
+    run = train(GANRecipe(conditional=True, data="digits", **TRAINER), output_dir=tmp_path)
+    found, name = run.results["test"], "Fréchet distance of features"
+    assert found["classes covered"]["value"] == 1
+    assert found["label accuracy"]["value"] > 0.9
+    assert found[name]["value"] < 0.7 * run.results["metrics of a Gaussian"][name]

@@ -1,0 +1,82 @@
+from functools import partial
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+import torch
+
+from lawful.models.generative import VAE, CategoricalLatent
+from lawful.recipes import CategoricalLatentSpec, CNNVAESpec, MLPVAESpec, generative, load, vae
+from lawful.recipes.vae import VAERecipe
+from lawful.training import train
+
+TRAINER = {"threads": 1, "law_cases": 0}
+QUICK = partial(VAERecipe, steps=6, batch_size=16, latent_dim=3, num_importance_samples=4, **TRAINER)
+SMALL = MLPVAESpec(hidden_dims=(8,))
+
+
+@pytest.mark.parametrize(
+    ("options", "data"),
+    [
+        ({"model": SMALL}, "digits"),
+        ({"model": SMALL, "likelihood": "bernoulli", "conditional": True}, "digits"),
+        ({"model": CNNVAESpec(channels=2), "likelihood": "heteroscedastic"}, "digits"),
+        ({"latent": CategoricalLatentSpec(num_categories=3, straight_through=True)}, "iris"),
+    ],
+    ids=["discretized-logistic", "bernoulli", "cnn", "categorical"],
+)
+def test_every_kind_runs_from_data_to_samples(tmp_path, monkeypatch, options, data):
+    monkeypatch.setattr(generative, "NUM_IMAGES", 2)
+    monkeypatch.setattr(vae, "NUM_RECONSTRUCTIONS", 2)
+    plain = len(options) == 1 and "model" in options and options["model"] == SMALL
+    if not plain:  # figures take longer than the training
+        for module in (vae, generative):
+            monkeypatch.setattr(module, "figures", MagicMock())
+    run = train(QUICK(data=data, **options), output_dir=tmp_path)
+    found = run.results["test"]
+    assert found["lower bound"].keys() == {"value", "low", "high", "standard error"}
+    assert found["lower bound, IWAE-4"]["value"] > found["lower bound"]["value"] - 0.2
+    assert ("bits per dimension" in found) == (data == "digits" and "conditional" not in options)
+    assert run.results["baselines"]
+    assert run.results["active latents"]["of"] == 3
+    assert (run.figures / "latents.png").exists() == plain
+    assert np.load(run.samples / "samples.npy", allow_pickle=False).shape[1:] == load(run).shape
+    model = load(run)
+    assert isinstance(model, VAE)
+    assert isinstance(model.latent, CategoricalLatent) == ("latent" in options)
+    labels = torch.tensor([3, 3]) if options.get("conditional") else None
+    drawn = model.sample(2, labels=labels)
+    if "bernoulli" in options.values():
+        assert set(drawn.unique().tolist()) <= {0.0, 1.0}
+        assert any("binarized" in note for note in run.results["warnings"])
+
+
+def test_what_does_not_go_together_is_refused():
+    with pytest.raises(ValueError, match="needs labels"):
+        QUICK(conditional=True, data="diabetes").setup()
+    with pytest.raises(ValueError, match="bernoulli|binary|bits|(?i)values"):
+        QUICK(likelihood="bernoulli", data="iris").setup()
+    with pytest.raises(ValueError, match="latent"):
+        VAERecipe(latent_dim=0)
+    with pytest.raises(ValueError, match="needs discrete data"):
+        QUICK(likelihood="discretized-logistic", data="iris").setup()
+    with pytest.raises(ValueError, match="model cnn needs images or series"):
+        QUICK(model=CNNVAESpec(), data="iris").setup()
+    with pytest.raises(ValueError, match="value_range"):
+        QUICK().build_model({"form": {}})
+
+
+@pytest.mark.long
+def test_levels_of_digits_are_bounded_better_than_by_counting_them(tmp_path):
+    found = train(VAERecipe(**TRAINER), output_dir=tmp_path).results
+    counted = found["baselines"]["histogram per feature, bits per dimension"]
+    assert found["test"]["bits per dimension"]["high"] < counted - 0.3
+
+
+@pytest.mark.long
+def test_bits_of_digits_are_bounded_better_than_by_coins(tmp_path):
+    run = train(VAERecipe(likelihood="bernoulli", **TRAINER), output_dir=tmp_path)
+    found = run.results["test"]
+    assert found["lower bound"]["value"] > run.results["baselines"]["independent Bernoulli features"] + 4
+    assert found["lower bound, IWAE-64"]["value"] > found["lower bound"]["value"]
+    assert run.results["active latents"]["active"] > 4
