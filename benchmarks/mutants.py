@@ -34,8 +34,8 @@ from types import FrameType, ModuleType
 import torch
 
 import lawful
-from lawful.checking.check import SearchBudget, judge_law, seeded_claims
 from lawful.checking._module_state import preserve_global_state
+from lawful.checking.check import SearchBudget, judge_law, seeded_claims
 from lawful.checking.targets import find_claims
 
 EFFORT = SearchBudget(cases=30, shrinks=0)

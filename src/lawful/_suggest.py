@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns the end of an error message: ": did you mean X?" with the closest known name, or "."
+    """Returns ": did you mean X?" with the closest known name, or a full stop, to end an error message.
 
     Examples:
         >>> did_you_mean("casuality", ["causality", "linearity"])

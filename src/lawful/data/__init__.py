@@ -7,12 +7,21 @@ from lawful.data.batches import (
     DataLoaderBatches,
     SequentialBatches,
     ShuffledBatches,
-    make_generator,
     derive_seed,
+    make_generator,
 )
 from lawful.data.builtin import BUILTIN, digits, mnist1d, moons, sine, sklearn_table
 from lawful.data.dataset import Arrays, SupervisedDataset, fingerprint
-from lawful.data.densities import UniformBoxes, Density, gaussian_density, GaussianMixture, checkerboard, grid, ring, two_moons
+from lawful.data.densities import (
+    Density,
+    GaussianMixture,
+    UniformBoxes,
+    checkerboard,
+    gaussian_density,
+    grid,
+    ring,
+    two_moons,
+)
 from lawful.data.dequantizer import Dequantizer
 from lawful.data.images import ImageEncoding, list_images, read_images, read_unlabeled_images
 from lawful.data.loading import (
@@ -40,7 +49,6 @@ __all__ = [
     "BPETokenizer",
     "Batch",
     "BatchSource",
-    "UniformBoxes",
     "ByteTokenizer",
     "CharTokenizer",
     "Column",
@@ -51,11 +59,10 @@ __all__ = [
     "Dequantizer",
     "Encoded",
     "Encodings",
-    "gaussian_density",
+    "GaussianMixture",
     "ImageEncoding",
     "Leak",
     "LoadedDataset",
-    "GaussianMixture",
     "PairBatches",
     "Pairs",
     "SequentialBatches",
@@ -68,14 +75,17 @@ __all__ = [
     "Task",
     "TokenizedCorpus",
     "Tokenizer",
+    "UniformBoxes",
     "bootstrap_indices",
     "checkerboard",
     "compose",
     "cutout",
+    "derive_seed",
     "digits",
     "encoding_from_json",
     "fingerprint",
     "fit_table_encoding",
+    "gaussian_density",
     "gaussian_noise",
     "grid",
     "leaks",
@@ -99,7 +109,6 @@ __all__ = [
     "read_unlabeled_images",
     "resolve_path",
     "ring",
-    "derive_seed",
     "sine",
     "sklearn_table",
     "split",

@@ -36,7 +36,7 @@ class Column:
     levels: tuple[str, ...] | None = None
     """Categories in order; None for a numeric column."""
     by_number: bool = False
-    """Whether levels compare as numbers, so that 1, 1.0 and 01 are equal. Text levels, such as zip codes, do not."""
+    """Whether levels compare as numbers, so that 1, 1.0 and 01 are equal."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -91,7 +91,8 @@ class Column:
             raise ValueError(f"{where}.by_number must be true or false, got {str(by_number)[:100]}")
         if levels is not None:
             levels = tuple(
-                require_text(level, where=f"{where}.levels") for level in require_list(levels, _MAX_LEVELS, where=f"{where}.levels")
+                require_text(level, where=f"{where}.levels")
+                for level in require_list(levels, _MAX_LEVELS, where=f"{where}.levels")
             )
         column = cls(require_text(loaded["name"], where=f"{where}.name"), levels, by_number)
         if by_number and any((n := _parse_number(level)) is None or not np.isfinite(n) for level in levels or ()):

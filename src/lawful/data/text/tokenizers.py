@@ -338,7 +338,9 @@ class BPETokenizer:
         if not isinstance(merges, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in merges):
             raise ValueError("tokenizer.merges must be a list of pairs")
         where, most = "tokenizer.merges", 256 + _MAX_MERGES
-        return cls(tuple((require_int(a, 0, most, where=where), require_int(b, 0, most, where=where)) for a, b in merges))
+        return cls(
+            tuple((require_int(a, 0, most, where=where), require_int(b, 0, most, where=where)) for a, b in merges)
+        )
 
 
 def tokenizer_from_json(value: object) -> Tokenizer:

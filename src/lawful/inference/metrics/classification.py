@@ -72,8 +72,9 @@ def per_class(confusion: Int[Tensor, "c c"]) -> list[ClassScores]:
     $$P = \frac{t}{t + f}, \qquad R = \frac{t}{t + m}, \qquad F_1 = \frac{2 P R}{P + R} = \frac{2 J}{1 + J}, \quad
     J = \frac{t}{t + f + m}$$
 
-    $t$, $f$ and $m$ are the numbers of true positives, false positives and false negatives. $J$ is a proportion, so that
-    the Wilson interval applies to all three. A class without examples or predictions has score 0 with the interval [0, 1].
+    $t$, $f$ and $m$ are the numbers of true positives, false positives and false negatives. $J$ is a proportion, so
+    that the Wilson interval applies to all three. A class without examples or predictions has score 0 with the
+    interval [0, 1].
 
     Args:
         confusion: Confusion matrix.
@@ -183,7 +184,8 @@ class Bin:
 def reliability(p: Float[Tensor, "n c"], labels: Int[Tensor, " n"], *, bins: int = 10) -> list[Bin]:
     r"""Computes a reliability diagram: the accuracy of predictions, binned by confidence.
 
-    The confidence is the largest probability. A confidence on a border belongs to the lower bin. Empty bins are left out.
+    The confidence is the largest probability. A confidence on a border belongs to the lower bin. Empty bins are
+    left out.
 
     Args:
         p: Probabilities of the classes.

@@ -40,8 +40,8 @@ def wilson(hits: int, n: int, *, level: float = 0.95) -> ConfidenceInterval:
     $$\frac{1}{1 + z^2 / n} \left( \hat p + \frac{z^2}{2 n} \pm
     z \sqrt{\frac{\hat p (1 - \hat p)}{n} + \frac{z^2}{4 n^2}} \right)$$
 
-    Unlike $\hat p \pm z \sqrt{\hat p (1 - \hat p) / n}$ it stays between 0 and 1, and has a positive width for $\hat p = 0$ and
-    $\hat p = 1$. For n = 0 the value is 0 and the interval is [0, 1].
+    Unlike $\hat p \pm z \sqrt{\hat p (1 - \hat p) / n}$ it stays between 0 and 1, and has a positive width for
+    $\hat p = 0$ and $\hat p = 1$. For n = 0 the value is 0 and the interval is [0, 1].
 
     Reference:
         Wilson, *Probable Inference, the Law of Succession, and Statistical Inference*, 1927.
@@ -74,8 +74,8 @@ def bootstrap(
 ) -> ConfidenceInterval:
     r"""Estimates a statistic with its percentile bootstrap interval.
 
-    The interval lies between the quantiles at $(1 \mp \text{level}) / 2$ of the statistic over resampled data. It is widened
-    to contain the value if the statistic is biased. The global random state is not used.
+    The interval lies between the quantiles at $(1 \mp \text{level}) / 2$ of the statistic over resampled data. It is
+    widened to contain the value if the statistic is biased. The global random state is not used.
 
     Reference:
         Efron, *Bootstrap Methods: Another Look at the Jackknife*, 1979.

@@ -48,8 +48,8 @@ def r_squared(y: Float[Tensor, "n ..."], target: Float[Tensor, "n ..."]) -> Conf
 
     $$R^2 = 1 - \frac{\sum_i (\hat y_i - y_i)^2}{\sum_i (y_i - \bar y)^2}$$
 
-    It is 1 for a perfect prediction and 0 for predicting the mean. A constant target gives 1 if the prediction is exact and
-    0 otherwise. Several targets are averaged.
+    It is 1 for a perfect prediction and 0 for predicting the mean. A constant target gives 1 if the prediction is exact
+    and 0 otherwise. Several targets are averaged.
 
     Args:
         y: Predictions $\hat y$.

@@ -18,9 +18,9 @@ def frechet_distance(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> float:
     $$d^2 = \lVert \mu_x - \mu_y \rVert^2 + \operatorname{tr}\bigl(\Sigma_x + \Sigma_y
     - 2 (\Sigma_x^{1/2} \Sigma_y \Sigma_x^{1/2})^{1/2}\bigr)$$
 
-    Features come from any network, or are the data. The computation is in float64 by singular values, so that no root is
-    complex. The estimate is biased upward, more so with few samples: compare at equal sample sizes, next to the distance
-    between two halves of the data. Needs more samples than features.
+    Features come from any network, or are the data. The computation is in float64 by singular values, so that no root
+    is complex. The estimate is biased upward, more so with few samples: compare at equal sample sizes, next to the
+    distance between two halves of the data. Needs more samples than features.
 
     Reference:
         Dowson and Landau, *The Fréchet distance between multivariate normal distributions*, 1982.
@@ -150,7 +150,8 @@ def mmd(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], *, kernel: Kernel = cu
     $$\frac{1}{n (n - 1)} \sum_{i \ne j} k(x_i, x_j) + \frac{1}{m (m - 1)} \sum_{i \ne j} k(y_i, y_j)
     - \frac{2}{n m} \sum_{i, j} k(x_i, y_j)$$
 
-    The estimate is unbiased at any sample size, unlike the Fréchet distance, and may be negative for equal distributions.
+    The estimate is unbiased at any sample size, unlike the Fréchet distance. It may be negative for equal
+    distributions.
 
     Reference:
         Gretton, Borgwardt, Rasch, Schölkopf and Smola, *A Kernel Two-Sample Test*, 2012.
@@ -187,8 +188,8 @@ def mmd_test(
 ) -> float:
     r"""Returns the p-value of a permutation test for equal distributions.
 
-    $p = (1 + \#\{\text{permutations with at least the observed MMD}\}) / (1 + \#\text{permutations})$, which is exact at any
-    sample size.
+    $p = (1 + \#\{\text{permutations with at least the observed MMD}\}) / (1 + \#\text{permutations})$, which is exact at
+    any sample size.
 
     Args:
         x: Features of the first samples, up to some thousands.
