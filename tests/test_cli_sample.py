@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from lawful.cli import main
@@ -135,3 +137,22 @@ def test_stops_may_be_given_at_once_or_one_by_one(run, capsys):
         "".join(generate_from_run(run, "the", max_new_tokens=12, sampling=GREEDY, stop=late))
         == whole[: whole.index(late)]
     )
+
+
+def test_generate_runs_through_few_files(run, capsys):
+    """Counts the files of lawful whose functions run, without `__init__` and imports."""
+    main(["generate", run, "--max-new-tokens", "2"])  # imports
+    files = set()
+
+    def profile(frame, event, argument):
+        name = frame.f_code.co_filename
+        if event == "call" and "/lawful/" in name and "/src/" in name and not name.endswith("__init__.py"):
+            files.add(name.rpartition("/src/")[2])
+
+    sys.setprofile(profile)
+    try:
+        assert main(["generate", run, "--prompt", "the", "--max-new-tokens", "20"]) == 0
+    finally:
+        sys.setprofile(None)
+    capsys.readouterr()
+    assert len(files) <= 25, sorted(files)

@@ -54,10 +54,10 @@ def test_digits_have_bits_and_labels(tmp_path):
 def test_what_suits_the_data_is_chosen():
     levels = DataSpec(encoding=Arrays((2,)), dequantizer=Dequantizer(levels=4))
     numbers = DataSpec(encoding=Arrays((2,)))
-    assert FlowRecipe(model=AutoFlowSpec())._resolved(levels).model == DiscretizedFlowSpec()
-    assert FlowRecipe()._resolved(numbers).model == SplineFlowSpec()
-    assert FlowRecipe()._resolved(numbers).steps == SplineFlowSpec.steps
-    assert isinstance(FlowRecipe(model=ContinuousFlowSpec())._resolved(numbers)._build(numbers), ContinuousFlow)
+    assert FlowRecipe(model=AutoFlowSpec())._with_data_defaults(levels).model == DiscretizedFlowSpec()
+    assert FlowRecipe()._with_data_defaults(numbers).model == SplineFlowSpec()
+    assert FlowRecipe()._with_data_defaults(numbers).steps == SplineFlowSpec.steps
+    assert isinstance(FlowRecipe(model=ContinuousFlowSpec())._with_data_defaults(numbers)._build(numbers), ContinuousFlow)
 
 
 def test_errors_say_what_was_wanted_and_what_came():
@@ -65,6 +65,6 @@ def test_errors_say_what_was_wanted_and_what_came():
     with pytest.raises(ValueError, match="does not support conditional"):
         FlowRecipe(model=ContinuousFlowSpec(), conditional=True)
     with pytest.raises(ValueError, match="needs discrete data"):
-        FlowRecipe(model=DiscretizedFlowSpec())._resolved(numbers)
+        FlowRecipe(model=DiscretizedFlowSpec())._with_data_defaults(numbers)
     with pytest.raises(ValueError, match="needs labels"):
-        FlowRecipe(conditional=True)._resolved(numbers)
+        FlowRecipe(conditional=True)._with_data_defaults(numbers)

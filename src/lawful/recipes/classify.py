@@ -65,7 +65,7 @@ class AugmentationConfig(Config):
         """Returns the augmentation of a batch, or None.
 
         Raises:
-            ValueError: If rows of a table are to be shifted, flipped or cut out.
+            ValueError: If the examples are rows of a table.
         """
         axes = train.inputs.dim() - 2
         if axes < 1 and (self.random_shift or self.random_flip or self.cutout):
@@ -255,7 +255,9 @@ def _tables(
 ) -> dict[str, list[Any]]:
     """Some predictions, the confusion matrix and the scores of each class, as rows with a header."""
     some = zip(p[:_PREDICTION_ROWS], labels[:_PREDICTION_ROWS], strict=True)
-    predictions: list[list[object]] = [[names[int(label)], names[int(row.argmax())], f"{float(row.max()):.4f}"] for row, label in some]
+    predictions: list[list[object]] = [
+        [names[int(label)], names[int(row.argmax())], f"{float(row.max()):.4f}"] for row, label in some
+    ]
     matrix = [[name, *row] for name, row in zip(names, counts.tolist(), strict=True)]
     rates = [
         [name, *(f"{score[rate]['value']:.4f}" for rate in _RATES), score["support"]]
@@ -282,7 +284,7 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
     label_smoothing: Fraction = 0.03
     """Label smoothing."""
     combine_with: Literal["probabilities", "log-probabilities"] = "probabilities"
-    """What an ensemble averages over its members."""
+    """Average of an ensemble: probabilities or log-probabilities."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -514,7 +514,7 @@ class GenerativeSplits:
         validation = 0 if self.validation is None else len(self.validation)
         return {"train": len(self.train), "validation": validation, "test": len(self.test)}
 
-    def dequantized(self, x: Tensor, *, seed: int = 0) -> Tensor:
+    def dequantize(self, x: Tensor, *, seed: int = 0) -> Tensor:
         """Adds uniform noise to discrete data; returns continuous data unchanged."""
         return x if self.dequantizer is None else self.dequantizer.dequantize(x, seed=seed)
 

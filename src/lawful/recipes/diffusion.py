@@ -129,7 +129,7 @@ class DiffusionConfig(Config):
     path: Literal["edm", "ve", "vp", "sub-vp", "ddpm", "cosine", "rectified"] = "edm"
     """Noise path: variance exploding (edm, ve), variance preserving (vp, ddpm, cosine) or rectified flow."""
     prediction: Literal["edm", "noise", "denoised", "velocity", "flow", "score"] = "edm"
-    """What the network predicts: EDM's preconditioned target, noise, data, v, flow matching velocity or score."""
+    """Prediction of the network: EDM's preconditioned target, noise, data, v, flow matching velocity or score."""
     noise_levels: NoiseLevelsSpec = field(default_factory=LogNormalLevelsSpec)
     """Distribution of the noise levels in training."""
 
@@ -261,15 +261,15 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
         super().__post_init__()
         if self.conditional and self.classifier:
             raise ValueError("conditional and classifier exclude each other: set one of them")
-        if self.guidance_scale != 1 and not self._labeled:
+        if self.guidance_scale != 1 and not self._uses_labels:
             raise ValueError(f"guidance_scale={self.guidance_scale:g} needs conditional=True or classifier=True")
 
     def setup(self) -> TrainingSetup[GenerativeSplits]:
         """Loads the observations and builds the model."""
         splits = self.load_splits()
-        recipe = self._resolved(splits.spec)
+        recipe = self._with_data_defaults(splits.spec)
         model = recipe._build(splits.spec)
-        model.fit_normalizer(splits.dequantized(splits.train))
+        model.fit_normalizer(splits.dequantize(splits.train))
         return recipe.generative_setup(
             model,
             splits,
@@ -278,13 +278,13 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
             ],
             evaluate=partial(self._evaluate, splits=splits),
             claims=partial(_claims, observation_shape=splits.shape),
-            labels=splits.train_labels if self._labeled else None,
+            labels=splits.train_labels if self._uses_labels else None,
         )
 
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
         spec = DataSpec.from_config(model_config)
-        return self._resolved(spec)._build(spec)
+        return self._with_data_defaults(spec)._build(spec)
 
     def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
         """Evaluates the likelihood of test observations, beside simple densities, and draws samples."""
@@ -313,17 +313,17 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
         }
 
     @property
-    def _labeled(self) -> bool:
+    def _uses_labels(self) -> bool:
         return self.conditional or self.classifier
 
-    def _resolved(self, spec: DataSpec) -> DiffusionRecipe:
+    def _with_data_defaults(self, spec: DataSpec) -> DiffusionRecipe:
         """The recipe with the network and the optimization options for the data."""
         vectors, model = len(spec.shape) == 1, self.model
         if isinstance(model, AutoNetworkSpec):
             model = TimeMLPSpec() if vectors else UNetSpec()
         if vectors and not isinstance(model, TimeMLPSpec):
             raise ValueError(f"model {model.name} needs images or series, got shape {spec.shape}: use model mlp")
-        if self._labeled and not spec.classes:
+        if self._uses_labels and not spec.classes:
             option = "classifier" if self.classifier else "conditional"
             raise ValueError(f"{option}=True needs labels, {self.data} has none")
         recipe = replace(self, model=model).with_defaults(
@@ -382,8 +382,8 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
 
     def _fixed_noise_loss(self, model: nn.Module, x: Tensor, labels: Tensor | None, splits: GenerativeSplits) -> float:
         """Denoising error with the same noise at every evaluation."""
-        x = splits.dequantized(x[:MAX_EVAL_EXAMPLES], seed=1)
-        batch = (x, labels[:MAX_EVAL_EXAMPLES]) if self._labeled and labels is not None else (x,)
+        x = splits.dequantize(x[:MAX_EVAL_EXAMPLES], seed=1)
+        batch = (x, labels[:MAX_EVAL_EXAMPLES]) if self._uses_labels and labels is not None else (x,)
         with torch.random.fork_rng(devices=()), torch.no_grad():
             torch.manual_seed(1)
             return float(self._loss(model, batch))
@@ -397,7 +397,7 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
         x = model.sample(NUM_POINTS if vectors else NUM_IMAGES, self.seed)
         np.save(run.samples / "samples.npy", x.cpu().numpy(), allow_pickle=False)
         plots = {"samples": samples_figure(x, splits)}
-        if self._labeled and not vectors:
+        if self._uses_labels and not vectors:
             labels = torch.arange(len(splits.classes))[:10].repeat_interleave(4)
             samples = model.sample(len(labels), self.seed, labels=labels)
             plots["samples per label"] = image_grid(samples, splits, labels=labels)

@@ -176,10 +176,10 @@ class FlowRecipe(GenerativeRecipe):
     def setup(self) -> TrainingSetup[GenerativeSplits]:
         """Loads the observations and builds the flow."""
         splits = self.load_splits()
-        recipe = self._resolved(splits.spec)
+        recipe = self._with_data_defaults(splits.spec)
         model, labels = recipe._build(splits.spec), splits.train_labels if self.conditional else None
         if not isinstance(recipe.model, DiscretizedFlowSpec):
-            model.fit_normalizer(splits.dequantized(splits.train), **({} if labels is None else {"labels": labels}))
+            model.fit_normalizer(splits.dequantize(splits.train), **({} if labels is None else {"labels": labels}))
         elif isinstance(model, Flow) and labels is not None:
             model.frequencies.copy_(torch.bincount(labels, minlength=model.num_classes) / len(labels))
         return recipe.generative_setup(
@@ -195,7 +195,7 @@ class FlowRecipe(GenerativeRecipe):
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
         spec = DataSpec.from_config(model_config)
-        return self._resolved(spec)._build(spec)
+        return self._with_data_defaults(spec)._build(spec)
 
     def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
         """Evaluates the density on the test split, beside simple densities, and draws samples."""
@@ -215,7 +215,7 @@ class FlowRecipe(GenerativeRecipe):
             "warnings": list(splits.warnings),
         }
 
-    def _resolved(self, spec: DataSpec) -> FlowRecipe:
+    def _with_data_defaults(self, spec: DataSpec) -> FlowRecipe:
         """The recipe with the model and the optimization options for the data."""
         model = self.model
         if isinstance(model, AutoFlowSpec):

@@ -123,7 +123,7 @@ _DIGITS = CharTokenizer("0123456789,;")
 """Characters of a series; a semicolon ends the history."""
 _COMMA, _END = 10, 11
 _MARGIN = 1.0
-"""How far values may leave the range of the history, as a fraction of that range."""
+"""Margin around the range of the history, as a fraction of that range."""
 _SEASONAL_FRACTION, _OWN_FRACTION = 0.7, 0.5
 """Fraction of synthetic series with the given season; fraction of a batch from the user's series."""
 

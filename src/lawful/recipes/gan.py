@@ -154,7 +154,7 @@ class GANRecipe(GenerativeRecipe):
             raise ValueError(f"conditional=True needs labels, {self.data} has none")
         if (smallest := min(len(splits.held_out), len(splits.test))) < 2:
             raise ValueError(f"every split needs at least 2 observations to compare samples with, got {smallest}")
-        recipe = self._resolved(splits.spec)
+        recipe = self._with_data_defaults(splits.spec)
         labels, levels = splits.train_labels if self.conditional else None, splits.dequantizer
         model = recipe._build(splits.spec).fit_normalizer(splits.train, labels=labels)
         if levels is not None:
@@ -173,7 +173,7 @@ class GANRecipe(GenerativeRecipe):
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
         spec = DataSpec.from_config(model_config)
-        return self._resolved(spec)._build(spec)
+        return self._with_data_defaults(spec)._build(spec)
 
     def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
         """Compares samples with the test split, beside the training data and a Gaussian."""
@@ -206,7 +206,7 @@ class GANRecipe(GenerativeRecipe):
             "warnings": list(splits.warnings),
         }
 
-    def _resolved(self, spec: DataSpec) -> GANRecipe:
+    def _with_data_defaults(self, spec: DataSpec) -> GANRecipe:
         """The recipe with the options for vectors, or for images and series."""
         vectors, model = len(spec.shape) == 1, self.model
         if isinstance(model, MLPGANSpec) and not model.hidden_dims:

@@ -231,7 +231,7 @@ def density_baselines(splits: GenerativeSplits) -> dict[str, float]:
     discrete data also a histogram per feature, which beats a Gaussian if most pixels are blank.
     """
     dim, levels = math.prod(splits.shape), splits.dequantizer
-    train = splits.dequantized(splits.train, seed=1)
+    train = splits.dequantize(splits.train, seed=1)
     nats = {"independent Gaussians": _independent_gaussians(train, splits)}
     if dim <= _MAX_COVARIANCE_DIM:
         nats["Gaussian"] = float(log_likelihood(PCA().fit(train), splits.test, dequantizer=levels).value.mean())
@@ -247,7 +247,7 @@ def _independent_gaussians(train: Tensor, splits: GenerativeSplits) -> float:
     rows = train.flatten(1).double()
     variance = rows.var(0, correction=0)
     variance = variance.clamp_min(1e-6 * float(variance.mean()))
-    test = splits.dequantized(splits.test)
+    test = splits.dequantize(splits.test)
     deviation = (test.flatten(1).double() - rows.mean(0)).square() / variance
     return float(-0.5 * (deviation + (2 * math.pi * variance).log()).sum(1).mean())
 

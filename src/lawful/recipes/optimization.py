@@ -147,7 +147,7 @@ def _decay_groups(model: nn.Module) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig(Config):
-    """How often the model is evaluated, and when training stops early."""
+    """Evaluation and early stopping."""
 
     num_evals: Annotated[int, Range(1, 10**6)] | None = None
     """Number of evaluations during training. Defaults to one per epoch."""
@@ -176,7 +176,7 @@ class RegularizationConfig(Config):
     max_norm_params: str = "*weight"
     """Glob pattern of the names of the parameters with a maximum norm."""
 
-    def penalized(self, model: nn.Module, loss_fn: LossFunction) -> LossFunction:
+    def add_penalty(self, model: nn.Module, loss_fn: LossFunction) -> LossFunction:
         """Adds the penalty to a loss.
 
         Raises:

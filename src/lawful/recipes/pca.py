@@ -66,12 +66,12 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
     num_components: Annotated[int, Range(0, 10**6)] = 0
     """Number of components. 0 selects the best on the validation data, or 8 without validation data."""
     algorithm: ExactPCASpec | RandomizedPCASpec | IncrementalPCASpec = field(default_factory=ExactPCASpec)
-    """How the components are computed."""
+    """Algorithm."""
 
     def setup(self) -> TrainingSetup[GenerativeSplits]:
         """Loads the observations and computes the components; there are no training steps."""
         splits = self.load_splits()
-        train = splits.dequantized(splits.train, seed=1)
+        train = splits.dequantize(splits.train, seed=1)
         model = self._fit(train, self._choose_components(splits, train))
         return TrainingSetup(
             model=model,
@@ -144,7 +144,7 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
             )
         if self.num_components or splits.validation is None or not isinstance(self.algorithm, ExactPCASpec):
             return self.num_components or min(8, largest)
-        validation = splits.dequantized(splits.validation, seed=2)
+        validation = splits.dequantize(splits.validation, seed=2)
         return best_num_components(train.flatten(1).double(), validation.flatten(1).double())
 
 

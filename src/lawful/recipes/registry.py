@@ -13,8 +13,8 @@ from torch import nn
 from lawful._json import from_json
 from lawful._suggest import did_you_mean
 from lawful.training.checkpoint import load_module_state, module_state
-from lawful.training.setup import Recipe
 from lawful.training.run import Run
+from lawful.training.setup import Recipe
 
 
 class RecipeRegistry(MutableMapping[str, type[Recipe[Any]]]):

@@ -290,7 +290,7 @@ class SupervisedRecipe(
             fit_closed_form(model, spec, train)
         if self.patience and validation is None and steps:
             raise ValueError("patience needs validation data: set validation_fraction above 0, or patience=0")
-        step = optimization.optimizer_step(model, self.penalized(model, loss_fn), steps=steps) if steps else None
+        step = optimization.optimizer_step(model, self.add_penalty(model, loss_fn), steps=steps) if steps else None
         return TrainingSetup(
             model=model,
             optimizer_steps=[] if step is None else [step],

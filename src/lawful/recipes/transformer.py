@@ -106,13 +106,13 @@ class TransformerConfig(Config):
     def build_decoder(self, vocab_size: int, *, context_length: int) -> Decoder:
         """Builds a decoder."""
         mask = CAUSAL & Mask(window=self.attention_window or None)
-        return _checked(lambda: self._decoder(vocab_size, context_length, self.layer_pattern, mask))
+        return _build_checked(lambda: self._decoder(vocab_size, context_length, self.layer_pattern, mask))
 
     def build_encoder(
         self, vocab_size: int, *, context_length: int, final_norm: type[nn.Module] | None = None
     ) -> Encoder:
         """Builds an encoder; `final_norm` replaces the norm of its output."""
-        return _checked(lambda: self._encoder(vocab_size, context_length, final_norm))
+        return _build_checked(lambda: self._encoder(vocab_size, context_length, final_norm))
 
     def build_encoder_decoder(self, vocab_size: int, *, context_length: int) -> EncoderDecoder:
         """Builds an encoder-decoder with one vocabulary."""
@@ -122,7 +122,7 @@ class TransformerConfig(Config):
             target = self._decoder(vocab_size, context_length, self.layer_pattern.replace("s", "sc"), CAUSAL)
             return EncoderDecoder(source, target)
 
-        return _checked(build)
+        return _build_checked(build)
 
     @property
     def _head_dim(self) -> int:
@@ -223,6 +223,6 @@ def as_decoder(model: nn.Module) -> Decoder:
     return model
 
 
-def _checked(build: Callable[[], _M]) -> _M:
+def _build_checked(build: Callable[[], _M]) -> _M:
     check_parameter_count([build])
     return build()

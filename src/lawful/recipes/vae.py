@@ -138,7 +138,7 @@ class VAERecipe(GenerativeRecipe):
             splits = replace(splits, spec=spec, warnings=(*splits.warnings, note))
         model = self._build(splits.spec, ends.low, ends.high)
         labels = splits.train_labels if self.conditional else None
-        model.fit_normalizer(splits.dequantized(splits.train), labels=labels)
+        model.fit_normalizer(splits.dequantize(splits.train), labels=labels)
         loss = partial(_loss, beta=self.beta, free_bits=self.free_bits)
         return self.generative_setup(
             model,
@@ -161,7 +161,7 @@ class VAERecipe(GenerativeRecipe):
         """Evaluates the bounds on the test split and the use of the latents, and writes figures."""
         splits, model = setup.data, _as_vae(setup.model).eval()
         labels = splits.test_labels if self.conditional else None
-        test = splits.dequantized(splits.test)
+        test = splits.dequantize(splits.test)
         elbo = score_batches(model.elbo_estimate, test, labels)
         iwae = score_batches(partial(model.iwae_estimate, num_samples=self.num_importance_samples), test, labels)
         dim = math.prod(splits.shape)
@@ -249,7 +249,7 @@ class VAERecipe(GenerativeRecipe):
 
     def _evaluate(self, model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
         """Negative ELBO of held-out observations, in nats."""
-        x = splits.dequantized(splits.held_out[:MAX_EVAL_EXAMPLES])
+        x = splits.dequantize(splits.held_out[:MAX_EVAL_EXAMPLES])
         labels = splits.held_out_labels
         given = labels[:MAX_EVAL_EXAMPLES] if self.conditional and labels is not None else None
         elbo = score_batches(partial(_as_vae(model).elbo_estimate, num_samples=2), x, given)
