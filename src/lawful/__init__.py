@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         recipes,
         solvers,
         testing,
-        theory,
         training,
     )
     from lawful.checking.check import check
@@ -30,9 +29,8 @@ if TYPE_CHECKING:
     from lawful.checking.verdict import LawRefuted, Report, Verdict
     from lawful.laws.inputs import mask, probabilities, shape, tokens, transformed
     from lawful.recipes.registry import load
-    from lawful.training.setup import Recipe
     from lawful.training.run import Run
-    from lawful.training.setup import OptimizerStep, TrainerConfig, TrainingSetup
+    from lawful.training.setup import OptimizerStep, Recipe, TrainerConfig, TrainingSetup
     from lawful.training.trainer import train
 
     __version__: str
@@ -53,7 +51,6 @@ _SUBMODULES = (
     "recipes",
     "solvers",
     "testing",
-    "theory",
     "training",
 )
 _MODULES = {
@@ -109,7 +106,6 @@ __all__ = [
     "shape",
     "solvers",
     "testing",
-    "theory",
     "tokens",
     "train",
     "training",
