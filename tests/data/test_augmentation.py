@@ -95,16 +95,16 @@ def test_a_chain_repeats_from_the_same_random_state_and_changes_nothing_given():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: random_shift(-1), "most is at least 0"),
-        (lambda: random_flip(probability=2.0), "from 0 to 1: got 2.0"),
-        (lambda: gaussian_noise(-1.0), "at least 0: got -1.0"),
-        (lambda: cutout(0), "at least 1: got 0"),
-        (lambda: mixup(0.0), "alpha is above 0: got 0.0"),
-        (lambda: mixup(1.0)((torch.zeros(2, 2), torch.tensor([0, 1]))), "say how many classes"),
+        (lambda: random_shift(-1), "max_shift must be at least 0"),
+        (lambda: random_flip(probability=2.0), "probability must lie between 0 and 1, got 2.0"),
+        (lambda: gaussian_noise(-1.0), "std must be non-negative, got -1.0"),
+        (lambda: cutout(0), "size and axes must be at least 1, got 0"),
+        (lambda: mixup(0.0), "alpha must be positive, got 0.0"),
+        (lambda: mixup(1.0)((torch.zeros(2, 2), torch.tensor([0, 1]))), "mixup of class targets needs num_classes"),
         (lambda: random_shift(1, axes=2)((torch.zeros(2, 3),)), r"expected inputs with more than 2 axes, got shape \(2, 3\)"),
     ],
 )
-def test_errors_say_what_was_wanted_and_what_came(make, said):
+def test_invalid_arguments_raise(make, said):
     with pytest.raises(ValueError, match=said):
         make()
 

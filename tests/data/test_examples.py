@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lawful.data import SupervisedDataset, fingerprint
-from lawful.data.batches import make_generator, derive_seed
+from lawful.data.batches import derive_seed, make_generator
 
 
 def test_a_fingerprint_tells_values_shapes_types_and_order_apart():

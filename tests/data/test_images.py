@@ -88,7 +88,7 @@ def test_new_images_are_read_in_the_same_way(root, tmp_path):
 def test_a_broken_image_is_named(root, content):
     whole = (root / "cat" / "0.png").read_bytes()
     (root / "cat" / "7.png").write_bytes(whole[: len(whole) // 2] if content is None else content)
-    with pytest.raises(ValueError, match=r"cannot read image .*7\.png: image file is truncated"):
+    with pytest.raises(ValueError, match=r"cannot read image .*7\.png: "):
         read_images(root)
 
 
@@ -105,7 +105,7 @@ def test_every_altered_image_is_read_or_named(root):
         except ValueError as error:
             said.append(str(error))
     assert said
-    assert all("cat/0.png cannot be read" in message for message in said)
+    assert all("cannot read image" in message and "cat/0.png" in message for message in said)
 
 
 def test_a_bomb_is_refused_before_it_is_decoded(root):
@@ -118,8 +118,8 @@ def test_a_bomb_is_refused_before_it_is_decoded(root):
 
 
 def test_all_together_are_bounded(root, monkeypatch):
-    monkeypatch.setattr(module, "NUMBERS", 100)
-    with pytest.raises(ValueError, match="6 images have 120 numbers, more than 100: give a smaller size"):
+    monkeypatch.setattr(module, "_MAX_VALUES", 100)
+    with pytest.raises(ValueError, match="6 images have 120 values, at most 100 are allowed: reduce size"):
         read_images(root)
 
 
@@ -130,11 +130,11 @@ def test_folders_that_are_no_classes_are_refused(tmp_path, root):
         read_images(tmp_path)
     (root / "cat").rename(root / "train")
     (root / "dog").rename(root / "test")
-    with pytest.raises(ValueError, match="are parts, not classes: give one of test, train"):
+    with pytest.raises(ValueError, match="are splits, not classes: pass one of test, train"):
         read_images(root)
-    with pytest.raises(ValueError, match=r"size is a height and a width.*got \(0, 3\)"):
+    with pytest.raises(ValueError, match=r"size must be \(height, width\).*got \(0, 3\)"):
         read_images(_named(root), size=(0, 3))
-    with pytest.raises(ValueError, match="1 for grey or 3 for colours: got 2"):
+    with pytest.raises(ValueError, match="channels must be 1 or 3, got 2"):
         read_images(root, channels=2)
 
 

@@ -66,7 +66,7 @@ def test_built_in_data_need_no_path_and_a_path_is_meant_by_a_path(tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("name", "task", "came"), [("iris", "regress", "classes"), ("diabetes", "classify", "numbers")]
+    ("name", "task", "came"), [("iris", "regress", "categorical"), ("diabetes", "classify", "numeric")]
 )
 def test_the_task_is_to_fit_the_target(name, task, came):
     with pytest.raises(ValueError, match=f"task='{task}' does not fit the {came} target of {name}"):
@@ -104,11 +104,11 @@ def test_a_source_of_another_kind_than_the_encoding_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("source", "options", "said"),
     [
-        ("iris", {"target": "species"}, "target is for tables: iris is none"),
-        ("digits", {"drop_missing": True}, "drop_missing is for tables"),
-        ("digits", {"size": (4, 4)}, "size is for folders of images"),
-        ("a.csv", {"size": (4, 4)}, "size is for folders of images"),
-        ("folder", {"ignore": ("a",), "header": True}, "ignore and header are for tables"),
+        ("iris", {"target": "species"}, "target only apply to tables, iris is not a table"),
+        ("digits", {"drop_missing": True}, "drop_missing only apply to tables"),
+        ("digits", {"size": (4, 4)}, "size only applies to image folders"),
+        ("a.csv", {"size": (4, 4)}, "size only applies to image folders"),
+        ("folder", {"ignore": ("a",), "header": True}, "ignore and header only apply to tables"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(tmp_path, monkeypatch, source, options, said):
@@ -123,4 +123,4 @@ def test_a_first_column_that_numbers_rows_is_noted(tmp_path):
     (tmp_path / "a.csv").write_text(",a,y\n0,5,1\n1,6,2\n")
     data = load_dataset(tmp_path / "a.csv")
     assert data.examples.columns == ("a",)
-    assert "numbers the rows" in data.notes[0]
+    assert "counts the rows" in data.notes[0]

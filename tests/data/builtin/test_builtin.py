@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn import datasets
 
-from lawful.data import BUILTIN, sklearn_table, digits, load_dataset, mnist1d, moons, sine
+from lawful.data import BUILTIN, digits, load_dataset, mnist1d, moons, sine, sklearn_table
 
 
 @pytest.mark.parametrize(("samples", "seed"), [(300, 42), (110, 0)])

@@ -17,14 +17,14 @@ def test_the_target_is_the_last_column_or_the_one_that_is_named():
     assert (encoding.names, encoding.target.name) == (("c",), "a")
 
 
-def test_rows_with_missing_values_are_dropped_only_if_asked():
+def test_rows_with_missing_values_are_dropped_with_drop_missing():
     read = table("a,b,y\n1,,3\n,x,4\n5,x,6\n7,z,8\n")
     with pytest.raises(
         ValueError, match=r"missing value at line 3 of data.csv, column 'a', the first of 2: fill them in, or set"
     ):
         fit_table_encoding(read)
     encoding, rest, notes = fit_table_encoding(read, drop_missing=True)
-    assert notes == ("2 rows with a missing value are dropped",)
+    assert notes == ("dropped 2 rows with missing values",)
     assert encoding.inputs(rest).tolist() == [[5, 1, 0], [7, 0, 1]]
     assert rest.place(0, "a") == "line 4 of data.csv, column 'a'"
 
@@ -43,7 +43,7 @@ def test_missing_values_of_ignored_columns_do_not_matter():
 def test_constant_and_empty_columns_are_reported():
     encoding, _, notes = fit_table_encoding(table("a,b,c,d,y\n1,2,,k,3\n1,3,,k,4\n"))
     assert encoding.names == ("a", "b", "d=k")
-    assert notes == ("column 'c' has no values: left out", "column 'a' is constant", "column 'd' is constant")
+    assert notes == ("dropped column 'c': it has no values", "column 'a' is constant", "column 'd' is constant")
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_constant_and_empty_columns_are_reported():
         (
             'a,b\n"1,5",1\n"2,5",2\n',
             {},
-            r"line 2 of data.csv, column 'a', has '1,5': numbers are to have a decimal point",
+            r"line 2 of data.csv, column 'a': got '1,5', use a decimal point",
         ),
         ("a;b\n1,5;1\n2;2\n", {}, "decimal point"),
-        ("a,b\n" + "1,1\n" * 20 + "oops,1\n", {}, "line 22 of data.csv, column 'a', has 'oops' among 20 numbers"),
-        ("a,b\n" + "".join(f"w{i},{i}\n" for i in range(1001)), {}, "1001 different values, more than 1000: leave"),
-        ("a,b\n" + "".join(f"{i},{i}\n" for i in range(1001)), {"task": "classify"}, "to fit numbers, regress"),
+        ("a,b\n" + "1,1\n" * 20 + "oops,1\n", {}, "line 22 of data.csv, column 'a': got 'oops' among 20 numbers"),
+        ("a,b\n" + "".join(f"w{i},{i}\n" for i in range(1001)), {}, "1001 distinct values, at most 1000 are allowed: ignore"),
+        ("a,b\n" + "".join(f"{i},{i}\n" for i in range(1001)), {"task": "classify"}, "for a numeric target, use task='regress'"),
     ],
 )
-def test_errors_say_what_was_wanted_and_what_came(text, options, said):
+def test_invalid_tables_raise(text, options, said):
     with pytest.raises(ValueError, match=said.replace("?", r"\?")):
         fit_table_encoding(table(text), **options)
 

@@ -81,13 +81,13 @@ def test_a_failure_leaves_no_file(tmp_path):
 PEAK = """
 import resource, sys
 from pathlib import Path
-from lawful.data.text import CharTokenizer, TextWindows, read_text, tokenised
+from lawful.data.text import CharTokenizer, ShuffledWindows, read_text, tokenize_corpus
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 text = read_text(sys.argv[1])
 letters = CharTokenizer.train(text.chunks())
-tokens = tokenised(text, letters, into=sys.argv[2])
+tokens = tokenize_corpus(text, letters, into=sys.argv[2])
 train, rest = tokens.split()
-source = TextWindows(train, context=64, size=12, seed=0)
+source = ShuffledWindows(train, context_length=64, batch_size=12, seed=0)
 for step in range(20):
     x, y = source.batch(step)
 print(len(tokens), letters.vocab_size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

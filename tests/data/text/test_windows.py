@@ -46,7 +46,7 @@ def test_a_batch_depends_on_the_seed_and_the_step_alone():
 
 
 def test_a_long_text_is_taken_in_shards(monkeypatch):
-    monkeypatch.setattr(windows, "SHARD", 10)
+    monkeypatch.setattr(windows, "_SHARD", 10)
     source = ShuffledWindows(torch.arange(1000), context_length=4, batch_size=3, seed=0)
     assert source.shards > 1
     starts = torch.cat([source.batch(step)[0][:, 0] for step in range(len(source))])

@@ -44,14 +44,14 @@ def test_it_is_written_as_json():
     assert json.loads(json.dumps(wilson(1, 2).json())).keys() == {"value", "low", "high"}
 
 
-def test_errors_say_what_was_wanted_and_what_came():
+def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match="hits must lie between 0 and n: got hits=3, n=2"):
         wilson(3, 2)
-    with pytest.raises(ValueError, match="level is between 0 and 1: got 95"):
+    with pytest.raises(ValueError, match="level must lie between 0 and 1, got 95"):
         wilson(1, 2, level=95)
-    with pytest.raises(ValueError, match=r"at least one, were wanted: got \[0\]"):
+    with pytest.raises(ValueError, match=r"expected equal, non-zero lengths along dim 0, got \[0\]"):
         bootstrap(torch.mean, torch.zeros(0))
     with pytest.raises(ValueError, match=r"got \[2, 3\]"):
         bootstrap(torch.mean, torch.zeros(2), torch.zeros(3))
-    with pytest.raises(ValueError, match="samples are at least 2: got 1"):
+    with pytest.raises(ValueError, match="samples must be at least 2, got 1"):
         bootstrap(torch.mean, torch.zeros(2), samples=1)

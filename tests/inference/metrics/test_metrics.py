@@ -106,25 +106,25 @@ def test_a_target_that_does_not_vary():
     assert np.isfinite(list(r_squared(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5])).json().values())).all()
 
 
-def test_errors_say_what_was_wanted_and_what_came():
+def test_invalid_arguments_raise():
     p, y = classified(5)
     for figure in (accuracy, confusion_matrix, negative_log_likelihood, brier, calibration_error, reliability):
-        with pytest.raises(ValueError, match=r"at least one row of probabilities.* of shape \(0, 4\)"):
+        with pytest.raises(ValueError, match=r"expected non-empty float p of shape \(n, c\), got torch.float64 of shape \(0, 4\)"):
             figure(p[:0], y[:0])
-        with pytest.raises(ValueError, match=r"5 classes were wanted: got torch.int64 of shape \(4,\)"):
+        with pytest.raises(ValueError, match=r"expected 5 integer labels, got torch.int64 of shape \(4,\)"):
             figure(p, y[1:])
-        with pytest.raises(ValueError, match="classes from 0 to 3 were wanted: got -1 to 3"):
+        with pytest.raises(ValueError, match="labels must lie between 0 and 3, got -1 to 3"):
             figure(p, torch.tensor([-1, 0, 1, 2, 3]))
-        with pytest.raises(ValueError, match="got NaN"):
+        with pytest.raises(ValueError, match="p contains NaN"):
             figure(p * torch.nan, y)
     for figure in (r_squared, mean_absolute_error, root_mean_squared_error):
-        with pytest.raises(ValueError, match=r"at least one, were wanted: got shapes \(0,\) and \(0,\)"):
+        with pytest.raises(ValueError, match=r"equal, non-empty shapes, got \(0,\) and \(0,\)"):
             figure(torch.zeros(0), torch.zeros(0))
-        with pytest.raises(ValueError, match=r"got shapes \(3,\) and \(3, 1\)"):
+        with pytest.raises(ValueError, match=r"got \(3,\) and \(3, 1\)"):
             figure(torch.zeros(3), torch.zeros(3, 1))
-        with pytest.raises(ValueError, match="got NaN or infinite"):
+        with pytest.raises(ValueError, match="predictions and targets must be finite"):
             figure(torch.tensor([torch.inf]), torch.zeros(1))
-    with pytest.raises(ValueError, match="bins are at least 1: got 0"):
+    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
         reliability(p, y, bins=0)
-    with pytest.raises(ValueError, match=r"square matrix of counts was wanted: got shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"expected a square matrix, got shape \(2, 3\)"):
         per_class(torch.zeros(2, 3, dtype=torch.long))
