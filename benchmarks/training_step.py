@@ -1,19 +1,20 @@
 """Training step of a small GPT against nanoGPT, and Muon against `torch.optim.Muon`.
 
-Run `OMP_NUM_THREADS=1 python benchmarks/training_step.py`, or name some rows:
-`python benchmarks/training_step.py gpt`, `muon`, `gpt-4x128`. Both sides run in the same process, in alternating order, on
-the same batch, in float32 and on one thread. Times are processor time per step. The ratio is the median over the
-rounds, the spread is their interquartile range. Below 1 means that lawful is faster.
+Run `OMP_NUM_THREADS=1 python benchmarks/training_step.py`, or name some rows: `python benchmarks/training_step.py
+gpt`, `muon`, `gpt-4x128`. Both sides run in the same process, in alternating order, on the same batch, in float32 and
+on one thread. Times are processor time per step. The ratio is the median over the rounds, the spread is their
+interquartile range. Below 1 means that lawful is faster.
 
 A GPT step is forward, cross-entropy loss, backward, gradient clipping at norm 1, optimizer step and `zero_grad`. The
-shape is that of nanoGPT's `train_shakespeare_char`: learned positions, LayerNorm, exact GELU (its tanh form takes twice
-the time), tied head, no biases, no dropout, 65 tokens, context 256, batch 12. lawful runs its own training loop; the
-peer is a plain loop over `NanoGPT` below with `torch.optim.AdamW(fused=True)`. With Muon the peer still runs AdamW, so
-that the ratio is the price of Muon. Both models start from the same weights; the script checks that the losses and gradients agree.
+shape is that of nanoGPT's `train_shakespeare_char`: learned positions, LayerNorm, exact GELU (its tanh form takes
+twice the time), tied head, no biases, no dropout, 65 tokens, context 256, batch 12. lawful runs its own training
+loop; the peer is a plain loop over `NanoGPT` below with `torch.optim.AdamW(fused=True)`. With Muon the peer still
+runs AdamW, so that the ratio is the price of Muon. Both models start from the same weights; the script checks that
+the losses and gradients agree.
 
-A Muon step updates the matrices of the blocks of that GPT. `torch.optim.Muon` computes in bfloat16, which is fast only
-on processors with bfloat16 instructions (AMX or AVX512-BF16); the first line of the output says whether there are any.
-Without them its step is far slower, so 6x384 and 6x768 are measured only if they are named: `muon-6x384`.
+A Muon step updates the matrices of the blocks of that GPT. `torch.optim.Muon` computes in bfloat16, which is fast
+only on processors with bfloat16 instructions (AMX or AVX512-BF16); the first line of the output says whether there
+are any. Without them its step is far slower, so 6x384 and 6x768 are measured only if they are named: `muon-6x384`.
 """
 
 from __future__ import annotations
