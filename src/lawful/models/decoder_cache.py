@@ -48,8 +48,6 @@ class DecoderCache:
         self.layers, self.memory = list(layers), list(memory)
         self.padding, self.memory_padding = padding, memory_padding
         self.length = 0
-        windows = {getattr(layer, "window", None) for layer in layers}
-        self.window: int | None = windows.pop() if len(windows) == 1 else None
         self._tokens: list[Tensor] = []
 
     def advance(self, tokens: Int[Tensor, "*batch t"]) -> None:

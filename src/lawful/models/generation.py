@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from lawful.blocks.modes import eval_mode
@@ -162,7 +162,7 @@ class CausalLM(Protocol):
         ...
 
 
-Prompts = Int[Tensor, "t"] | Int[Tensor, "b t"] | Sequence[int] | Sequence[Sequence[int]] | Sequence[Tensor]
+Prompts = Shaped[Tensor, "t"] | Shaped[Tensor, "b t"] | Sequence[int] | Sequence[Sequence[int]] | Sequence[Tensor]
 """The tokens of one prompt, or of several of any lengths."""
 
 

@@ -226,8 +226,7 @@ def _mask_with_cache(mask: Mask, cache: DecoderCache, t: int) -> Mask:
         if mask.causal and mask.prefix and not valid.all():
             raise ValueError(f"a prefix mask (prefix={mask.prefix}) needs rows of equal length, got padded rows")
         return mask & Mask(padding=valid)
-    alone = t == 1 and not mask.prefix and mask.padding is mask.documents is mask.pairs is None
-    return NO_MASK if alone and mask.window in (None, cache.window) else mask
+    return NO_MASK if t == 1 and mask.is_lower_triangular else mask
 
 
 class Decoder(TransformerBackbone, GenerationMixin):

@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lawful.data.text import BPETokenizer, ByteTokenizer, CharTokenizer
-from lawful.inference.text import StreamingDetokenizer, generate_text, stream_text
-from lawful.models.generation import GREEDY, SamplingConfig
-from tests.inference.decoding.small import Counting, Decaying
+from lawful.inference import StreamingDetokenizer, generate_text, stream_text
+from lawful.models import GREEDY, SamplingConfig
+from tests.models.small import Counting, Decaying
 
 LETTERS = CharTokenizer("\nabcde")
 PAIRS = BPETokenizer.train(["ab abc aé aéé bc"] * 5, vocab_size=262)
@@ -22,19 +22,19 @@ def shown(tokenizer, tokens, stop=()):
 
 
 @given(st.text(), st.sampled_from([ByteTokenizer(), PAIRS]))
-def test_pieces_are_the_text(text, tokenizer):
+def test_streamed_text_equals_text(text, tokenizer):
     parts = shown(tokenizer, tokenizer.encode(text))
     assert "".join(parts) == text
     assert all(not part or part in text for part in parts)
 
 
 @given(st.lists(st.integers(0, 255)))
-def test_pieces_of_bytes_that_are_no_text_are_as_decoded(tokens):
+def test_invalid_utf8_equals_decode(tokens):
     assert "".join(shown(ByteTokenizer(), tokens)) == ByteTokenizer().decode(tokens)
 
 
 @given(st.text("abé", max_size=30), st.lists(st.text("abé", min_size=1, max_size=4), max_size=3))
-def test_stop_strings_cut_the_text_at_the_first_place_that_has_one(text, stop):
+def test_stop_strings_end_the_text(text, stop):
     found = "".join(shown(ByteTokenizer(), ByteTokenizer().encode(text), stop))
     complete_at = [end for end in range(len(text) + 1) if any(text[:end].endswith(s) for s in stop)]
     if complete_at:
@@ -44,64 +44,64 @@ def test_stop_strings_cut_the_text_at_the_first_place_that_has_one(text, stop):
         assert found == text
 
 
-def test_a_possible_stop_string_waits():
+def test_possible_stop_string_waits():
     pieces = StreamingDetokenizer(ByteTokenizer(), stop=["\n\n"])
     assert [pieces.push(token) for token in b"a\nb\n\nc"] == ["a", "", "\nb", "", "", ""]
     assert pieces.ended
     assert pieces.close() == ""
 
 
-def test_writing_gives_pieces_and_never_what_no_text_has():
-    model = Decaying(vocab=LETTERS.vocab_size)
-    parts = list(stream_text(model, LETTERS, "ab", tokens=200, sampling=SamplingConfig(temperature=5.0)))
+def test_reserved_tokens_are_not_generated():
+    model = Decaying(vocab_size=LETTERS.vocab_size)
+    parts = list(stream_text(model, LETTERS, "ab", max_new_tokens=200, sampling=SamplingConfig(temperature=5.0)))
     assert len("".join(parts)) == 200
     assert set("".join(parts)) <= set(LETTERS.alphabet)
 
 
-def test_prompts_together_are_as_alone():
-    model = Decaying(vocab=LETTERS.vocab_size)
+def test_batch_equals_single_prompts():
+    model = Decaying(vocab_size=LETTERS.vocab_size)
     prompts = ["ab", "a", "ecdba", ""]
-    together = generate_text(model, LETTERS, prompts, tokens=30, sampling=GREEDY, stop=["ce"])
+    together = generate_text(model, LETTERS, prompts, max_new_tokens=30, sampling=GREEDY, stop=["ce"])
     assert together == [
-        "".join(stream_text(model, LETTERS, p, tokens=30, sampling=GREEDY, stop=["ce"])) for p in prompts
+        "".join(stream_text(model, LETTERS, p, max_new_tokens=30, sampling=GREEDY, stop=["ce"])) for p in prompts
     ]
 
 
 def test_stop_strings_and_stop_tokens():
     model = Counting(LETTERS.vocab_size)
-    options = {"tokens": 20, "sampling": GREEDY}
+    options = {"max_new_tokens": 20, "sampling": GREEDY}
     assert "".join(stream_text(model, LETTERS, "a", stop=["de"], **options)) == "bc"
     assert generate_text(model, LETTERS, ["a", "b", "d"], stop=["de", 0], **options) == ["bc", "c", "e"]
     assert "".join(stream_text(model, LETTERS, "a", stop=[LETTERS.encode("d")[0]], **options)) == "bc"
 
 
-def test_an_empty_prompt_stands_for_the_end_of_a_line():
-    model = Decaying(vocab=LETTERS.vocab_size)
-    empty, line = ("".join(stream_text(model, LETTERS, prompt, tokens=9)) for prompt in ("", "\n"))
+def test_empty_prompt_is_a_newline():
+    model = Decaying(vocab_size=LETTERS.vocab_size)
+    empty, line = ("".join(stream_text(model, LETTERS, prompt, max_new_tokens=9)) for prompt in ("", "\n"))
     assert empty == line
-    with pytest.raises(ValueError, match="an empty prompt stands for the end of a line, which is not in the alphabet"):
-        next(stream_text(Decaying(vocab=3), CharTokenizer("ab"), ""))
+    with pytest.raises(ValueError, match="an empty prompt stands for a newline"):
+        next(stream_text(Decaying(vocab_size=3), CharTokenizer("ab"), ""))
 
 
-def test_unknown_characters_are_read_as_one_token():
-    model = Decaying(vocab=LETTERS.vocab_size)
-    strange, stranger = (generate_text(model, LETTERS, [prompt], tokens=9) for prompt in ("ab!", "ab€"))
+def test_unknown_characters():
+    model = Decaying(vocab_size=LETTERS.vocab_size)
+    strange, stranger = (generate_text(model, LETTERS, [prompt], max_new_tokens=9) for prompt in ("ab!", "ab€"))
     assert strange == stranger
 
 
-def test_errors_say_what_was_wanted():
-    model = Decaying(vocab=LETTERS.vocab_size)
-    with pytest.raises(ValueError, match="a stop string has at least one character"):
+def test_errors():
+    model = Decaying(vocab_size=LETTERS.vocab_size)
+    with pytest.raises(ValueError, match="a stop string must not be empty"):
         next(stream_text(model, LETTERS, "a", stop=[""]))
-    with pytest.raises(ValueError, match="at least one prompt was wanted: got none"):
+    with pytest.raises(ValueError, match="expected at least one prompt"):
         generate_text(model, LETTERS, [])
-    with pytest.raises(ValueError, match="tokens are from 0 to 6: got 8"):
+    with pytest.raises(ValueError, match="token ids must lie between 0 and 6, got 8"):
         StreamingDetokenizer(LETTERS).push(8)
 
 
 def test_a_string_is_one_stop_and_one_prompt():
     model, letters = Counting(7), CharTokenizer("abcdef")
-    options = {"tokens": 4, "sampling": GREEDY}
+    options = {"max_new_tokens": 4, "sampling": GREEDY}
     assert "".join(stream_text(model, letters, "a", stop="de", **options)) == "bc"
     assert generate_text(model, letters, "ab", stop="zd", **options) == generate_text(model, letters, ["ab"], **options)
     pieces = StreamingDetokenizer(ByteTokenizer(), stop="END")
