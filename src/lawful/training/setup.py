@@ -224,3 +224,9 @@ def _check_trained_model(setup: TrainingSetup[Any], trainer: TrainerConfig) -> l
     from lawful.checking import check_claims
 
     return list(check_claims(setup.claims(setup.model), cases=trainer.law_cases))
+
+
+def _verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
+    """Returns the verdicts on the trained model, one line each."""
+    lines = [f"  {v.status:<8} {v.law}: {v.formula} ({v.target})" for v in verdicts]
+    return ["laws of the trained model:", *lines] if lines else []

@@ -52,6 +52,7 @@ from lawful.training.setup import (
     _check_trained_model,
     _run_config,
     _run_name,
+    _verdict_lines,
     _with_trainer_config,
 )
 from lawful.training.storage import _average_metrics, _lock, _MetricsLog, _remove_unfinished
@@ -325,6 +326,8 @@ class _TrainingSession:
             verdicts = _check_trained_model(setup, self.config)
         run.save_results({"steps": self.progress.step, "seconds": round(self.progress.seconds, 3), **results})
         write_report(run, verdicts=verdicts)
+        for line in _verdict_lines(verdicts):
+            self.say(line)
         self.say(f"report: {run.report}")
         return run
 
@@ -529,6 +532,8 @@ def _train_ensemble(
         verdicts = _check_trained_model(setup, config)
         run.save_results({"members": len(models), **results})
         write_report(run, verdicts=verdicts)
+        for line in _verdict_lines(verdicts):
+            console.say(line)
         console.say(f"report: {run.report}")
     except (ValueError, OSError) as error:
         advice = f"\nresume with: lawful train --resume {run.path}" if run else ""
