@@ -3,7 +3,7 @@ import torch
 
 from lawful.data.text.labeled import LabeledTexts, read_labeled_texts
 from lawful.recipes import ClassifyTextRecipe, load, recipe_of
-from lawful.recipes.classify_text import _BAGS, bag_baseline
+from lawful.recipes.classify_text import _BAGS, _bag_baseline
 from lawful.training import TrainingFailed, train
 
 
@@ -110,4 +110,4 @@ def test_what_cannot_be_classified_is_refused(content, said, tiny, tmp_path):
 def test_a_bag_learns_what_is_counted(parts):
     texts = ("aaa aa", "bbb bb", "aa a", "b bb")
     held = LabeledTexts(texts, (0, 1, 0, 1), ("a", "b"), "letters")
-    assert bag_baseline(held, held, split=parts) == 1.0
+    assert _bag_baseline(held, held, split=parts) == 1.0

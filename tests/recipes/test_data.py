@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from lawful.data import Dequantizer
-from lawful.recipes.data import DENSITIES, DataSpec, GenerativeDataConfig
+from lawful.recipes.data import _DENSITIES, DataSpec, GenerativeDataConfig
 
 
 def observed(path, **options):
@@ -31,7 +31,7 @@ def test_built_in_data_are_split_and_read_again(name, shape, classes):
     assert seen.train.shape[1:] == shape
     assert sum(seen.counts.values()) == {"digits": 1797, "iris": 150, "diabetes": 442}.get(name, 500)
     assert (seen.train_labels is None) == (classes == 0)
-    assert (seen.density is not None) == (name in DENSITIES)
+    assert (seen.density is not None) == (name in _DENSITIES)
     assert DataSpec.from_config(json.loads(json.dumps(seen.model_config))) == seen.spec
     assert seen.spec.read(name).x.shape[1:] == shape
 

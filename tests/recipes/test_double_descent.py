@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from lawful._json import to_json
-from lawful.recipes.double_descent import DoubleDescentRecipe, family_loss, find_double_descent
+from lawful.recipes.double_descent import DoubleDescentRecipe, _family_loss, _find_double_descent
 from lawful.training import from_json, train
 
 
@@ -30,7 +30,7 @@ def test_noise_is_in_the_training_labels_alone():
 def test_each_model_has_the_gradient_of_its_own_loss():
     training = tiny().setup()
     batch = training.batches.batch(0)
-    family_loss(training.model, batch).backward()
+    _family_loss(training.model, batch).backward()
     for member in training.model.members:
         alone = torch.nn.functional.cross_entropy(member(batch[0]), batch[1])
         for p, grad in zip(member.parameters(), torch.autograd.grad(alone, list(member.parameters())), strict=True):
@@ -65,8 +65,8 @@ def test_a_run_that_goes_on_gives_the_same_weights_and_errors_as_one_that_was_no
 
 def test_descents_are_told_from_a_single_one():
     for errors in ([0.6, 0.5, 0.4], [0.4, 0.5, 0.6], [0.4], [0.5, 0.4, 0.41, 0.3]):
-        assert find_double_descent(errors, range(4), margin=0.02) == {"found": False}
-    found = find_double_descent([0.7, 0.5, 0.52, 0.6, 0.45], [1, 2, 3, 4, 5], margin=0.02)
+        assert _find_double_descent(errors, range(4), margin=0.02) == {"found": False}
+    found = _find_double_descent([0.7, 0.5, 0.52, 0.6, 0.45], [1, 2, 3, 4, 5], margin=0.02)
     assert [found[k] for k in ("first", "peak", "second")] == [2, 4, 5]
     assert [found[f"{k} error"] for k in ("first", "peak", "second")] == [0.5, 0.6, 0.45]
 

@@ -57,7 +57,9 @@ def test_what_suits_the_data_is_chosen():
     assert FlowRecipe(model=AutoFlowSpec())._with_data_defaults(levels).model == DiscretizedFlowSpec()
     assert FlowRecipe()._with_data_defaults(numbers).model == SplineFlowSpec()
     assert FlowRecipe()._with_data_defaults(numbers).steps == SplineFlowSpec.steps
-    assert isinstance(FlowRecipe(model=ContinuousFlowSpec())._with_data_defaults(numbers)._build(numbers), ContinuousFlow)
+    assert isinstance(
+        FlowRecipe(model=ContinuousFlowSpec())._with_data_defaults(numbers)._build(numbers), ContinuousFlow
+    )
 
 
 def test_errors_say_what_was_wanted_and_what_came():

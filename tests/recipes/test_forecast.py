@@ -4,15 +4,18 @@ import torch
 
 from lawful.recipes import ForecastRecipe, generate_from_run, load, recipe_of
 from lawful.recipes.forecast import (
-    BASELINES,
-    DigitScale,
-    SeriesBatches,
-    SeriesWindow,
-    conformal_scale,
-    fit_trend_and_season,
-    read_series,
-    synthetic_series,
-    tokens_to_digits,
+    _BASELINES,
+    _DIGITS,
+    _conformal_scale,
+    _digits_to_tokens,
+    _DigitScale,
+    _fit_trend_and_season,
+    _read_series,
+    _seasonal_series,
+    _SeriesBatches,
+    _SeriesWindow,
+    _synthetic_series,
+    _tokens_to_digits,
 )
 from lawful.training import TrainingFailed, train
 
@@ -57,37 +60,37 @@ def test_a_run_that_goes_on_gives_the_same_weights(recipe, tmp_path, stop_at):
 
 
 def test_numbers_come_back_but_for_the_rounding():
-    x = torch.from_numpy(seasonal_series())[None, :50]
+    x = torch.from_numpy(_seasonal_series())[None, :50]
     for digits in (1, 2, 3):
-        scale = DigitScale.of(x, digits=digits)
-        tokens = digits_to_tokens(scale.quantize(x), digits=digits)
+        scale = _DigitScale.of(x, digits=digits)
+        tokens = _digits_to_tokens(scale.quantize(x), digits=digits)
         assert tokens.shape == (1, 50 * (digits + 1))
-        back = scale.dequantize(tokens_to_digits(tokens, digits=digits))
+        back = scale.dequantize(_tokens_to_digits(tokens, digits=digits))
         assert float((back - x).abs().max()) <= float(scale.high - scale.low) / (10**digits - 1) / 2 + 1e-9
 
 
 def test_a_scale_knows_nothing_of_the_future():
     x = torch.tensor([[1.0, 2.0, 3.0, 100.0]])
-    scale = DigitScale.of(x[:, :3], digits=2)
+    scale = _DigitScale.of(x[:, :3], digits=2)
     assert (float(scale.low), float(scale.high)) == (-1.0, 5.0)
     assert scale.quantize(x)[0, -1] == 99
-    assert torch.isfinite(DigitScale.of(torch.ones(1, 3), digits=2).quantize(torch.ones(1, 3)).double()).all()
+    assert torch.isfinite(_DigitScale.of(torch.ones(1, 3), digits=2).quantize(torch.ones(1, 3)).double()).all()
 
 
 def test_what_is_no_number_is_told():
-    assert tokens_to_digits(torch.tensor([[1, 2, 10, 10, 1, 10, 1, 1, 1]]), digits=2).tolist() == [[12, -1, -1]]
+    assert _tokens_to_digits(torch.tensor([[1, 2, 10, 10, 1, 10, 1, 1, 1]]), digits=2).tolist() == [[12, -1, -1]]
 
 
 def test_a_window_is_what_a_line_and_a_season_leave_of_it():
     """Its tokens end the history by a semicolon, say nothing of the future before it, and come back as they were."""
-    window = SeriesWindow(history=24, horizon=3, season=12, digits=2)
-    x = torch.from_numpy(seasonal_series())[None, :27]
+    window = _SeriesWindow(history=24, horizon=3, season=12, digits=2)
+    x = torch.from_numpy(_seasonal_series())[None, :27]
     tokens, (read, expected, scale) = window.encode(x), window.encode_history(x[:, :24])
     assert tokens.shape == (1, window.num_tokens)
     assert _DIGITS.decode(tokens[0].tolist())[71] == ";"
     assert torch.equal(tokens[:, :72], read)
     assert torch.equal(window.encode(torch.cat([x[:, :24], x[:, 24:] + 5], 1))[:, :72], read)
-    back = expected + scale.dequantize(tokens_to_digits(tokens[:, 72:], digits=2))
+    back = expected + scale.dequantize(_tokens_to_digits(tokens[:, 72:], digits=2))
     inside = (x[:, 24:] - expected > scale.low) & (x[:, 24:] - expected < scale.high)
     assert float((back - x[:, 24:]).abs()[inside].max()) <= float(scale.high - scale.low) / 99 / 2 + 1e-9
 
@@ -98,7 +101,7 @@ def test_a_line_and_a_season_are_those_of_least_squares():
     phases = np.eye(season)[np.arange(t) % season]
     basis = np.column_stack([u, phases])
     penalised = np.vstack([basis, np.sqrt(0.1) * np.eye(season + 1)])
-    for row, found in zip(x.numpy(), fit_trend_and_season(x, 0, season).numpy(), strict=True):
+    for row, found in zip(x.numpy(), _fit_trend_and_season(x, 0, season).numpy(), strict=True):
         target = np.concatenate([row - row.mean(), np.zeros(season + 1)])
         weights = np.linalg.lstsq(penalised, target, rcond=None)[0]
         season_of = phases @ weights[1:]
@@ -111,10 +114,10 @@ def test_a_line_and_a_season_are_those_of_least_squares():
 def test_a_season_that_grows_goes_on_growing():
     t = torch.arange(84.0, dtype=torch.float64)
     x = (3 + 0.1 * t + (1 + 0.02 * t) * torch.sin(2 * torch.pi * t / 12))[None]
-    off = (fit_trend_and_season(x[:, :72], 12, 12) - x).abs().amax(1)
+    off = (_fit_trend_and_season(x[:, :72], 12, 12) - x).abs().amax(1)
     assert float(off) < 0.2  # 0.9 if it did not grow
     for level in (torch.zeros(1, 24, dtype=torch.float64), torch.full((1, 24), 7.0)):
-        assert torch.equal(fit_trend_and_season(level, 3, 12), level[:, :1].expand(1, 27))
+        assert torch.equal(_fit_trend_and_season(level, 3, 12), level[:, :1].expand(1, 27))
 
 
 def test_a_band_is_as_wide_as_what_was_held_back_asks_for():
@@ -122,17 +125,17 @@ def test_a_band_is_as_wide_as_what_was_held_back_asks_for():
     y = torch.randn(2, 40, 50, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 3.0]).view(2, 1, 1)
     band = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64).view(3, 1, 1).expand(3, 40, 50)
     for rows in y:
-        factor = conformal_scale(band, rows)
+        factor = _conformal_scale(band, rows)
         inside = ((-factor <= rows) & (rows <= 2 * factor)).double().mean()
         assert float(inside) == pytest.approx(0.8, abs=1e-3)
-    assert conformal_scale(torch.zeros(3, 40, 50), y[0].float()) == 10.0  # draws that are all alike
+    assert _conformal_scale(torch.zeros(3, 40, 50), y[0].float()) == 10.0  # draws that are all alike
 
 
 def test_what_calibrates_is_not_trained_on_and_widens_the_band_of_a_loaded_model(recipe, tmp_path):
     from dataclasses import replace
 
     training, plain = recipe.setup(), replace(recipe, calibration_horizons=0).setup()
-    series = read_series("seasonal")
+    series = _read_series("seasonal")
     assert torch.equal(training.batches._windows[-1], series[:-14][-8:])  # of (2 + 5) horizons of 2
     assert torch.equal(plain.batches._windows[-1], series[:-4][-8:])
     run = train(recipe, output_dir=tmp_path)
@@ -147,12 +150,12 @@ def test_what_calibrates_is_not_trained_on_and_widens_the_band_of_a_loaded_model
 
 
 def test_no_value_of_the_test_is_trained_on():
-    series, window = torch.arange(100.0, dtype=torch.float64), SeriesWindow(history=5, horizon=2, season=1, digits=2)
-    source = SeriesBatches(series[:-20], window, batch_size=64, seed=0, synthetic_steps=1)
+    series, window = torch.arange(100.0, dtype=torch.float64), _SeriesWindow(history=5, horizon=2, season=1, digits=2)
+    source = _SeriesBatches(series[:-20], window, batch_size=64, seed=0, synthetic_steps=1)
     assert float(source._windows.max()) == 79.0
     drawn, given = source.batch(0)[0], source.batch(1)[0]
     assert drawn.shape == given.shape
-    levels = tokens_to_digits(given[:, :12], digits=2)
+    levels = _tokens_to_digits(given[:, :12], digits=2)
     assert int((levels[:32] - levels[:1]).abs().max()) <= 1  # a straight line, whichever window is taken
     assert len(levels[32:].unique(dim=0)) > 16  # drawn still
 
@@ -173,7 +176,7 @@ def test_a_seasonal_series_is_forecast_better_than_by_its_last_season(tmp_path):
 
 
 def test_drawn_series_are_finite_and_unlike():
-    found = synthetic_series(200, 40, generator=torch.Generator().manual_seed(0))
+    found = _synthetic_series(200, 40, generator=torch.Generator().manual_seed(0))
     assert found.isfinite().all()
     assert len(found.unique(dim=0)) == 200
 
@@ -181,9 +184,9 @@ def test_drawn_series_are_finite_and_unlike():
 def test_rules_say_what_they_should():
     line = torch.arange(60.0, dtype=torch.float64)
     history = line[None, 40:52]
-    assert BASELINES["last value"](line, history, 3, 4).tolist() == [[51.0] * 3]
-    assert BASELINES["last season"](line, history, 5, 4).tolist() == [[48.0, 49.0, 50.0, 51.0, 48.0]]
-    found = BASELINES["linear regression"](line, history, 3, 4)
+    assert _BASELINES["last value"](line, history, 3, 4).tolist() == [[51.0] * 3]
+    assert _BASELINES["last season"](line, history, 5, 4).tolist() == [[48.0, 49.0, 50.0, 51.0, 48.0]]
+    found = _BASELINES["linear regression"](line, history, 3, 4)
     np.testing.assert_allclose(found, [[52.0, 53.0, 54.0]], atol=0.05)
 
 
@@ -208,7 +211,7 @@ def test_what_is_no_series_is_refused(content, said, recipe, tmp_path):
 def test_a_column_can_be_named(tmp_path):
     path = tmp_path / "two.csv"
     path.write_text("a,b\n1,4\n2,5\n3,6\n")
-    assert read_series(str(path)).tolist() == [4, 5, 6]
-    assert read_series(str(path), column="a").tolist() == [1, 2, 3]
+    assert _read_series(str(path)).tolist() == [4, 5, 6]
+    assert _read_series(str(path), column="a").tolist() == [1, 2, 3]
     with pytest.raises(ValueError, match="no column 'c'"):
-        read_series(str(path), column="c")
+        _read_series(str(path), column="c")

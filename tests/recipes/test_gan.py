@@ -17,7 +17,7 @@ from lawful.training import train
 def quick(request, monkeypatch):
     """Few pictures, and a judge of few steps, but in the long tests."""
     if "long" not in request.keywords:
-        monkeypatch.setattr(generative, "NUM_IMAGES", 2)
+        monkeypatch.setattr(generative, "_NUM_IMAGES", 2)
         monkeypatch.setattr(gan, "_JUDGE_STEPS", 100)
 
 

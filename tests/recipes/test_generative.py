@@ -7,12 +7,12 @@ from lawful.functions import LogProbEstimate
 from lawful.models.generative import PCA, Autoencoder
 from lawful.recipes.data import GenerativeDataConfig
 from lawful.recipes.generative import (
-    density_baselines,
-    evaluate_likelihood,
-    histogram_baseline,
-    log_likelihood,
-    mean_baseline,
-    pca_baseline,
+    _density_baselines,
+    _evaluate_likelihood,
+    _histogram_baseline,
+    _log_likelihood,
+    _mean_baseline,
+    _pca_baseline,
 )
 
 
@@ -38,7 +38,7 @@ def iris():
 
 def test_scores_do_not_depend_on_how_many_rows_go_at_once(iris):
     model = PCA().fit(iris.train)
-    whole, parts = log_likelihood(model, iris.test), log_likelihood(model, iris.test, batch_size=7)
+    whole, parts = _log_likelihood(model, iris.test), _log_likelihood(model, iris.test, batch_size=7)
     assert torch.allclose(whole.value, parts.value)
     assert whole.value.dtype == torch.float64
 
@@ -46,30 +46,30 @@ def test_scores_do_not_depend_on_how_many_rows_go_at_once(iris):
 def test_levels_are_spread_alike_whatever_the_rows(digits):
     model = PCA(min_variance_ratio=1e-3).fit(digits.train)
     whole, parts = (
-        log_likelihood(model, digits.test[:30], dequantizer=digits.dequantizer, batch_size=rows) for rows in (30, 7)
+        _log_likelihood(model, digits.test[:30], dequantizer=digits.dequantizer, batch_size=rows) for rows in (30, 7)
     )
     assert torch.allclose(whole.value, parts.value, atol=1e-3)
 
 
 def test_a_bound_is_called_one_and_has_its_error(iris):
-    found = log_likelihood(Bounded(), iris.test)
+    found = _log_likelihood(Bounded(), iris.test)
     assert torch.equal(found.error, torch.full((30,), 0.5, dtype=torch.float64))
     assert found.evaluations == 7
-    assert evaluate_likelihood(Bounded(), iris).keys() == {"lower bound"}
+    assert _evaluate_likelihood(Bounded(), iris).keys() == {"lower bound"}
 
 
 def test_what_has_no_likelihood_or_an_infinite_one_is_refused(iris):
     model = Autoencoder(torch.nn.Linear(4, 2), torch.nn.Linear(2, 4), shape=(4,))
     with pytest.raises(ValueError, match="Autoencoder has no likelihood"):
-        log_likelihood(model, iris.test)
+        _log_likelihood(model, iris.test)
     broken = PCA().fit(iris.train)
     broken.mean[0] = math.nan
     with pytest.raises(ValueError, match="the model gives row 0 the log-likelihood nan"):
-        log_likelihood(broken, iris.test)
+        _log_likelihood(broken, iris.test)
 
 
 def test_gaussians_are_those_of_torch(iris):
-    found = density_baselines(iris)
+    found = _density_baselines(iris)
     train, test = iris.train.double(), iris.test.double()
     normal = torch.distributions.Normal(train.mean(0), train.std(0, correction=0))
     assert found["independent Gaussians"] == pytest.approx(float(normal.log_prob(test).sum(1).mean()), rel=1e-6)
@@ -81,8 +81,8 @@ def test_levels_are_counted_with_one_added(digits):
     train, test = ((x.flatten(1) * 16).round().long() for x in (digits.train, digits.test))
     shares = (torch.stack([(train == level).sum(0) for level in range(17)]) + 1) / (len(train) + 17)
     bits = -float(shares.log2().gather(0, test).mean())
-    assert histogram_baseline(digits, digits.dequantizer) == pytest.approx(bits, rel=1e-5)
-    found = density_baselines(digits)
+    assert _histogram_baseline(digits, digits.dequantizer) == pytest.approx(bits, rel=1e-5)
+    found = _density_baselines(digits)
     assert set(found) == {
         f"{name}, bits per dimension" for name in ("independent Gaussians", "Gaussian", "histogram per feature")
     }
@@ -90,18 +90,18 @@ def test_levels_are_counted_with_one_added(digits):
 
 def test_the_truth_stands_beside_where_it_is_known():
     seen = GenerativeDataConfig(data="ring", num_samples=4000).load_splits()
-    found = density_baselines(seen)
+    found = _density_baselines(seen)
     assert found["true density"] == pytest.approx(-seen.density.entropy, abs=0.1)
     assert found["true density"] > found["Gaussian"]
 
 
 def test_errors_by_units_are_those_of_pca(iris):
-    found = pca_baseline(iris, [1, 2, 4])
+    found = _pca_baseline(iris, [1, 2, 4])
     for k in (1, 2):
         model = PCA(n_components=k).fit(iris.train)
         off = (model(iris.test) - iris.test).square().sum(1).mean()
         assert found[str(k)] == pytest.approx(float(off), rel=1e-3)
     assert found["4"] == pytest.approx(0.0, abs=1e-4)
-    assert mean_baseline(iris) == pytest.approx(
+    assert _mean_baseline(iris) == pytest.approx(
         float((iris.test - iris.train.mean(0)).square().sum(1).mean()), rel=1e-5
     )

@@ -4,7 +4,7 @@ import torch
 from lawful._json import to_json
 from lawful.losses.regularization import affine_layers
 from lawful.recipes import load
-from lawful.recipes.modular import TASKS, ModularRecipe
+from lawful.recipes.modular import _TASKS, ModularRecipe
 from lawful.training import Run, from_json, train
 
 
@@ -20,7 +20,7 @@ def test_formulas_are_those_of_the_paper():
         ("feature-sharing", [0.25, 0.3125, 1.3125]),
         ("compositionality", [(0.75**2 + 0.5**2) ** 0.5]),
     ):
-        task = TASKS[name]
+        task = _TASKS[name]
         found = torch.stack(task.values(x[: task.in_dim]))[:, 0]
         torch.testing.assert_close(found, torch.tensor(wanted))
         assert len(task.formulas) == len(wanted)
@@ -48,12 +48,12 @@ def test_the_penalty_rises_at_a_quarter_and_falls_at_three_quarters():
     assert [far._penalty_weight(step, 100) for step in (0, 25, 75)] == pytest.approx([1e-3, 3e-3, 3e-3])
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", _TASKS)
 def test_a_run_ends_with_its_picture_and_its_losses(task, tmp_path):
     run = train(tiny(task=task, layout="grid"), output_dir=tmp_path)
     assert (run.figures / "network.png").stat().st_size > 10_000
     results = run.results
-    assert results["published test loss, 100 examples"] == TASKS[task].published
+    assert results["published test loss, 100 examples"] == _TASKS[task].published
     assert results["test loss"]["low"] <= results["test loss"]["value"] <= results["test loss"]["high"]
     assert results["penalty"]["after"] < results["penalty"]["before"]
     model = tiny(task=task, layout="grid").build_model({})

@@ -87,7 +87,11 @@ def test_arrays_with_targets_have_the_same_figures(options, tmp_path):
     assert found.summary.startswith(f"accuracy {right / 40:.4g} [")
     np.savez(path, x=x)
     assert predictions(run, path).summary == ""
-    for wrong, sentence in ((np.full(40, 8), "unknown category '8'"), (y[:3], "targets of a.npz are to be 40"), (x, "to be 40")):
+    for wrong, sentence in (
+        (np.full(40, 8), "unknown category '8'"),
+        (y[:3], "targets of a.npz are to be 40"),
+        (x, "to be 40"),
+    ):
         np.savez(path, x=x, y=wrong)
         with pytest.raises(ValueError, match=sentence):
             predictions(run, path)

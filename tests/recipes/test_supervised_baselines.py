@@ -6,14 +6,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from lawful.data import SupervisedDataset
-from lawful.recipes.classify import classification_baselines
+from lawful.recipes.classify import _classification_baselines
 from lawful.recipes.data import SupervisedDataConfig
-from lawful.recipes.regress import regression_baselines
+from lawful.recipes.regress import _regression_baselines
 
 
 def test_classification_baselines_match_scikit_learn():
     parts = SupervisedDataConfig(data="wine").load_splits("classify")
-    found = classification_baselines(parts.train, parts.test)
+    found = _classification_baselines(parts.train, parts.test)
     peers = {
         "most frequent class": DummyClassifier(),
         "5 nearest neighbors": make_pipeline(StandardScaler(), KNeighborsClassifier(5)),
@@ -26,7 +26,7 @@ def test_classification_baselines_match_scikit_learn():
 
 def test_regression_baselines_match_scikit_learn():
     parts = SupervisedDataConfig(data="diabetes").load_splits("regress")
-    found = regression_baselines(parts.train, parts.test)
+    found = _regression_baselines(parts.train, parts.test)
     peers = {"mean": DummyRegressor(), "5 nearest neighbors": make_pipeline(StandardScaler(), KNeighborsRegressor(5))}
     for name, peer in peers.items():
         peer.fit(parts.train.inputs.numpy(), parts.train.targets.numpy())
@@ -36,4 +36,4 @@ def test_regression_baselines_match_scikit_learn():
 
 def test_baselines_of_fewer_than_five_examples():
     few = SupervisedDataset(inputs=torch.eye(3), targets=torch.tensor([0, 1, 1]), classes=("a", "b"))
-    assert classification_baselines(few, few)["most frequent class"]["value"] == pytest.approx(2 / 3)
+    assert _classification_baselines(few, few)["most frequent class"]["value"] == pytest.approx(2 / 3)

@@ -50,7 +50,8 @@ def test_the_likest_source_is_found():
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("", "has no pairs"), ("one line\n", "two texts separated by a tab"), ("a\tb\n", "too few distinct")]
+    ("content", "said"),
+    [("", "has no pairs"), ("one line\n", "two texts separated by a tab"), ("a\tb\n", "too few distinct")],
 )
 def test_what_are_no_pairs_is_refused(content, said, tiny, tmp_path):
     path = tmp_path / "bad.tsv"

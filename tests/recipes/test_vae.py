@@ -26,8 +26,8 @@ SMALL = MLPVAESpec(hidden_dims=(8,))
     ids=["discretized-logistic", "bernoulli", "cnn", "categorical"],
 )
 def test_every_kind_runs_from_data_to_samples(tmp_path, monkeypatch, options, data):
-    monkeypatch.setattr(generative, "NUM_IMAGES", 2)
-    monkeypatch.setattr(vae, "NUM_RECONSTRUCTIONS", 2)
+    monkeypatch.setattr(generative, "_NUM_IMAGES", 2)
+    monkeypatch.setattr(vae, "_NUM_RECONSTRUCTIONS", 2)
     plain = len(options) == 1 and "model" in options and options["model"] == SMALL
     if not plain:  # figures take longer than the training
         for module in (vae, generative):

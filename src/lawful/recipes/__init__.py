@@ -9,9 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lawful.recipes.attack import (
-        AttackRecipe,
-    )
+    from lawful.recipes.attack import AttackRecipe
     from lawful.recipes.autoencode import (
         AutoencodeRecipe,
         CNNAutoencoderSpec,
@@ -20,14 +18,21 @@ if TYPE_CHECKING:
         MLPAutoencoderSpec,
         NoCorruptionSpec,
     )
-    from lawful.recipes.classify import (
-        ClassifyRecipe,
-    )
-    from lawful.recipes.classify_text import (
-        ClassifyTextRecipe,
+    from lawful.recipes.classify import AdversarialConfig, AugmentationConfig, ClassifyRecipe
+    from lawful.recipes.classify_text import ClassifyTextRecipe, LabeledTextData, TextSpec
+    from lawful.recipes.data import (
+        DataConfig,
+        DataSpec,
+        DataSplits,
+        ExampleSpec,
+        GenerativeDataConfig,
+        GenerativeSplits,
+        NewData,
+        SupervisedDataConfig,
     )
     from lawful.recipes.diffusion import (
         AutoNetworkSpec,
+        DiffusionConfig,
         DiffusionRecipe,
         DiscreteTimeSpec,
         LogNormalLevelsSpec,
@@ -37,9 +42,7 @@ if TYPE_CHECKING:
         UNetSpec,
         UniformTimeSpec,
     )
-    from lawful.recipes.double_descent import (
-        DoubleDescentRecipe,
-    )
+    from lawful.recipes.double_descent import DoubleDescentRecipe, NoisySplits
     from lawful.recipes.flow import (
         AutoFlowSpec,
         AutoregressiveFlowSpec,
@@ -50,46 +53,37 @@ if TYPE_CHECKING:
         RealNVPSpec,
         SplineFlowSpec,
     )
-    from lawful.recipes.forecast import (
-        ForecastRecipe,
-    )
-    from lawful.recipes.gan import (
-        CNNGANSpec,
-        GANRecipe,
-        MLPGANSpec,
-    )
+    from lawful.recipes.forecast import ForecastRecipe
+    from lawful.recipes.gan import CNNGANSpec, GANRecipe, MLPGANSpec
     from lawful.recipes.generate import (
+        LoadedModel,
+        ScoreTable,
+        SupportsInpaint,
+        draw_samples,
         generate_from_run,
         inpaint,
+        inpaint_with_model,
+        load_generative_model,
         load_tokenizer,
         sample_from_run,
+        samples_csv,
+        save_image,
+        save_samples,
         score,
     )
-    from lawful.recipes.modular import (
-        ModularRecipe,
-    )
+    from lawful.recipes.generative import GenerativeRecipe
+    from lawful.recipes.modular import FormulaTask, ModularData, ModularRecipe
     from lawful.recipes.optimization import (
+        EvaluationConfig,
+        LearningRates,
         OptimizationConfig,
+        RegularizationConfig,
         TransformerOptimizationConfig,
     )
-    from lawful.recipes.pca import (
-        ExactPCASpec,
-        IncrementalPCASpec,
-        PCARecipe,
-        RandomizedPCASpec,
-    )
-    from lawful.recipes.predict import (
-        Predictions,
-        predictions,
-    )
-    from lawful.recipes.registry import (
-        RECIPES,
-        load,
-        recipe_of,
-    )
-    from lawful.recipes.regress import (
-        RegressRecipe,
-    )
+    from lawful.recipes.pca import ExactPCASpec, IncrementalPCASpec, PCARecipe, RandomizedPCASpec
+    from lawful.recipes.predict import Predictions, predictions
+    from lawful.recipes.registry import RECIPES, RecipeRegistry, load, recipe_of
+    from lawful.recipes.regress import RegressRecipe
     from lawful.recipes.supervised import (
         CNNSpec,
         KNNSpec,
@@ -97,7 +91,9 @@ if TYPE_CHECKING:
         LogisticSpec,
         MLPRegressorSpec,
         MLPSpec,
+        ModelSpec,
         PolynomialSpec,
+        SupervisedRecipe,
         ThresholdedSpec,
     )
     from lawful.recipes.text import (
@@ -105,21 +101,16 @@ if TYPE_CHECKING:
         BPETokenizerSpec,
         ByteTokenizerSpec,
         CharTokenizerSpec,
+        GenerationRequest,
+        TextData,
+        TextGenerator,
         TextRecipe,
+        language_model_claims,
+        ngram_baseline,
     )
-    from lawful.recipes.transformer import (
-        TransformerConfig,
-    )
-    from lawful.recipes.translate import (
-        TranslateRecipe,
-    )
-    from lawful.recipes.vae import (
-        CategoricalLatentSpec,
-        CNNVAESpec,
-        GaussianLatentSpec,
-        MLPVAESpec,
-        VAERecipe,
-    )
+    from lawful.recipes.transformer import TransformerConfig, as_decoder
+    from lawful.recipes.translate import TranslateRecipe, TranslationData, translate
+    from lawful.recipes.vae import CategoricalLatentSpec, CNNVAESpec, GaussianLatentSpec, MLPVAESpec, VAERecipe
 
 _LOCATIONS = {
     "attack": ("AttackRecipe",),
@@ -131,10 +122,29 @@ _LOCATIONS = {
         "MaskingCorruptionSpec",
         "NoCorruptionSpec",
     ),
-    "classify": ("ClassifyRecipe",),
-    "classify_text": ("ClassifyTextRecipe",),
+    "classify": (
+        "AdversarialConfig",
+        "AugmentationConfig",
+        "ClassifyRecipe",
+    ),
+    "classify_text": (
+        "ClassifyTextRecipe",
+        "LabeledTextData",
+        "TextSpec",
+    ),
+    "data": (
+        "DataConfig",
+        "DataSpec",
+        "DataSplits",
+        "ExampleSpec",
+        "GenerativeDataConfig",
+        "GenerativeSplits",
+        "NewData",
+        "SupervisedDataConfig",
+    ),
     "diffusion": (
         "AutoNetworkSpec",
+        "DiffusionConfig",
         "DiffusionRecipe",
         "DiscreteTimeSpec",
         "LogNormalLevelsSpec",
@@ -144,7 +154,10 @@ _LOCATIONS = {
         "UNetSpec",
         "UniformTimeSpec",
     ),
-    "double_descent": ("DoubleDescentRecipe",),
+    "double_descent": (
+        "DoubleDescentRecipe",
+        "NoisySplits",
+    ),
     "flow": (
         "AutoFlowSpec",
         "AutoregressiveFlowSpec",
@@ -156,13 +169,56 @@ _LOCATIONS = {
         "SplineFlowSpec",
     ),
     "forecast": ("ForecastRecipe",),
-    "gan": ("CNNGANSpec", "GANRecipe", "MLPGANSpec"),
-    "generate": ("generate_from_run", "inpaint", "load_tokenizer", "sample_from_run", "score"),
-    "modular": ("ModularRecipe",),
-    "optimization": ("OptimizationConfig", "TransformerOptimizationConfig"),
-    "pca": ("ExactPCASpec", "IncrementalPCASpec", "PCARecipe", "RandomizedPCASpec"),
-    "predict": ("Predictions", "predictions"),
-    "registry": ("RECIPES", "load", "recipe_of"),
+    "gan": (
+        "CNNGANSpec",
+        "GANRecipe",
+        "MLPGANSpec",
+    ),
+    "generate": (
+        "LoadedModel",
+        "ScoreTable",
+        "SupportsInpaint",
+        "draw_samples",
+        "generate_from_run",
+        "inpaint",
+        "inpaint_with_model",
+        "load_generative_model",
+        "load_tokenizer",
+        "sample_from_run",
+        "samples_csv",
+        "save_image",
+        "save_samples",
+        "score",
+    ),
+    "generative": ("GenerativeRecipe",),
+    "modular": (
+        "FormulaTask",
+        "ModularData",
+        "ModularRecipe",
+    ),
+    "optimization": (
+        "EvaluationConfig",
+        "LearningRates",
+        "OptimizationConfig",
+        "RegularizationConfig",
+        "TransformerOptimizationConfig",
+    ),
+    "pca": (
+        "ExactPCASpec",
+        "IncrementalPCASpec",
+        "PCARecipe",
+        "RandomizedPCASpec",
+    ),
+    "predict": (
+        "Predictions",
+        "predictions",
+    ),
+    "registry": (
+        "RECIPES",
+        "RecipeRegistry",
+        "load",
+        "recipe_of",
+    ),
     "regress": ("RegressRecipe",),
     "supervised": (
         "CNNSpec",
@@ -171,19 +227,47 @@ _LOCATIONS = {
         "LogisticSpec",
         "MLPRegressorSpec",
         "MLPSpec",
+        "ModelSpec",
         "PolynomialSpec",
+        "SupervisedRecipe",
         "ThresholdedSpec",
     ),
-    "text": ("AutoTokenizerSpec", "BPETokenizerSpec", "ByteTokenizerSpec", "CharTokenizerSpec", "TextRecipe"),
-    "transformer": ("TransformerConfig",),
-    "translate": ("TranslateRecipe",),
-    "vae": ("CNNVAESpec", "CategoricalLatentSpec", "GaussianLatentSpec", "MLPVAESpec", "VAERecipe"),
+    "text": (
+        "AutoTokenizerSpec",
+        "BPETokenizerSpec",
+        "ByteTokenizerSpec",
+        "CharTokenizerSpec",
+        "GenerationRequest",
+        "TextData",
+        "TextGenerator",
+        "TextRecipe",
+        "language_model_claims",
+        "ngram_baseline",
+    ),
+    "transformer": (
+        "TransformerConfig",
+        "as_decoder",
+    ),
+    "translate": (
+        "TranslateRecipe",
+        "TranslationData",
+        "translate",
+    ),
+    "vae": (
+        "CNNVAESpec",
+        "CategoricalLatentSpec",
+        "GaussianLatentSpec",
+        "MLPVAESpec",
+        "VAERecipe",
+    ),
 }
 _MODULES = {name: module for module, names in _LOCATIONS.items() for name in names}
 
 __all__ = [
     "RECIPES",
+    "AdversarialConfig",
     "AttackRecipe",
+    "AugmentationConfig",
     "AutoFlowSpec",
     "AutoNetworkSpec",
     "AutoTokenizerSpec",
@@ -200,19 +284,33 @@ __all__ = [
     "ClassifyRecipe",
     "ClassifyTextRecipe",
     "ContinuousFlowSpec",
+    "DataConfig",
+    "DataSpec",
+    "DataSplits",
+    "DiffusionConfig",
     "DiffusionRecipe",
     "DiscreteTimeSpec",
     "DiscretizedFlowSpec",
     "DoubleDescentRecipe",
+    "EvaluationConfig",
     "ExactPCASpec",
+    "ExampleSpec",
     "FlowRecipe",
     "ForecastRecipe",
+    "FormulaTask",
     "GANRecipe",
     "GaussianCorruptionSpec",
     "GaussianLatentSpec",
+    "GenerationRequest",
+    "GenerativeDataConfig",
+    "GenerativeRecipe",
+    "GenerativeSplits",
     "IncrementalPCASpec",
     "KNNSpec",
+    "LabeledTextData",
+    "LearningRates",
     "LinearSpec",
+    "LoadedModel",
     "LogNormalLevelsSpec",
     "LogUniformLevelsSpec",
     "LogisticSpec",
@@ -222,9 +320,13 @@ __all__ = [
     "MLPSpec",
     "MLPVAESpec",
     "MaskingCorruptionSpec",
+    "ModelSpec",
+    "ModularData",
     "ModularRecipe",
     "NICESpec",
+    "NewData",
     "NoCorruptionSpec",
+    "NoisySplits",
     "OptimizationConfig",
     "PCARecipe",
     "PatchTransformerSpec",
@@ -232,25 +334,45 @@ __all__ = [
     "Predictions",
     "RandomizedPCASpec",
     "RealNVPSpec",
+    "RecipeRegistry",
     "RegressRecipe",
+    "RegularizationConfig",
+    "ScoreTable",
     "SplineFlowSpec",
+    "SupervisedDataConfig",
+    "SupervisedRecipe",
+    "SupportsInpaint",
+    "TextData",
+    "TextGenerator",
     "TextRecipe",
+    "TextSpec",
     "ThresholdedSpec",
     "TimeMLPSpec",
     "TransformerConfig",
     "TransformerOptimizationConfig",
     "TranslateRecipe",
+    "TranslationData",
     "UNetSpec",
     "UniformTimeSpec",
     "VAERecipe",
+    "as_decoder",
+    "draw_samples",
     "generate_from_run",
     "inpaint",
+    "inpaint_with_model",
+    "language_model_claims",
     "load",
+    "load_generative_model",
     "load_tokenizer",
+    "ngram_baseline",
     "predictions",
     "recipe_of",
     "sample_from_run",
+    "samples_csv",
+    "save_image",
+    "save_samples",
     "score",
+    "translate",
 ]
 
 

@@ -26,10 +26,10 @@ from lawful.inference.attacks import (
 )
 from lawful.inference.metrics import accuracy
 from lawful.probe import figures
-from lawful.recipes.classify import NORMS, AttackUnits, ClassifyRecipe, NormalizedClassifier, NormName
+from lawful.recipes.classify import _NORMS, ClassifyRecipe, _AttackUnits, _NormalizedClassifier, _NormName
 from lawful.recipes.data import DataSplits, ExampleSpec
-from lawful.recipes.optimization import NonNegative
-from lawful.recipes.supervised import ClassifierSpec, CNNSpec
+from lawful.recipes.optimization import _NonNegative
+from lawful.recipes.supervised import CNNSpec, _ClassifierSpec
 from lawful.training import Run, TrainingSetup
 
 _DEFAULT_SIZES = (0.02, 0.05, 0.1, 0.2)
@@ -44,15 +44,15 @@ class AttackRecipe(ClassifyRecipe):
 
     name: ClassVar[str] = "attack"
 
-    model: ClassifierSpec = field(default_factory=CNNSpec)
+    model: _ClassifierSpec = field(default_factory=CNNSpec)
     """Model architecture, if no run is given."""
     run: Annotated[str, MaxLength(4096)] = ""
     """Folder of a run of `classify` to attack. By default a classifier is trained first."""
     attack: Literal["pgd", "fgsm", "momentum", "deepfool", "carlini-wagner", "worst"] = "pgd"
     """Attack. momentum is PGD with momentum; worst takes the strongest of three for each example."""
-    eps: Annotated[tuple[NonNegative, ...], MaxLength(100)] = ()
+    eps: Annotated[tuple[_NonNegative, ...], MaxLength(100)] = ()
     """Sizes of the perturbations, in units of the data (tables: std). Defaults to fractions of the range."""
-    norm: NormName = "linf"
+    norm: _NormName = "linf"
     """Norm of the perturbations."""
     attack_steps: Annotated[int, Range(1, 10**6)] = 40
     """Gradient steps of an attack."""
@@ -106,14 +106,14 @@ class AttackRecipe(ClassifyRecipe):
     def finish(self, run: Run, setup: TrainingSetup[DataSplits]) -> Mapping[str, Any]:
         """Measures the accuracy under attacks of each size, beside random noise of the same size."""
         splits = setup.data
-        units = AttackUnits.of(splits.train.inputs)
+        units = _AttackUnits.of(splits.train.inputs)
         x, y = units.normalize(splits.test.inputs[: self.num_examples]), splits.test.targets[: self.num_examples]
-        classifier, d = NormalizedClassifier(setup.model, units), math.prod(x.shape[1:])
+        classifier, d = _NormalizedClassifier(setup.model, units), math.prod(x.shape[1:])
         span = units.bounds.span if math.isfinite(units.bounds.high) else 1.0
         sizes = self.eps or tuple(round(size * span * _SIZE_FACTORS[self.norm](d), 4) for size in _DEFAULT_SIZES)
         clean = accuracy(predict(classifier, x), y)
         attacked = [robust_accuracy(classifier, x, y, attack=self._build_attack(eps, units)) for eps in sizes]
-        noises = [PGD(eps=eps, norm=NORMS[self.norm], steps=0, box=units.bounds) for eps in sizes]
+        noises = [PGD(eps=eps, norm=_NORMS[self.norm], steps=0, bounds=units.bounds) for eps in sizes]
         random = [robust_accuracy(classifier, x, y, attack=noise) for noise in noises]
         chance, names = float(torch.bincount(y).max()) / len(y), [f"eps {eps:g}" for eps in sizes]
         middle = self._build_attack(sizes[len(sizes) // 2], units)
@@ -135,23 +135,23 @@ class AttackRecipe(ClassifyRecipe):
             "warnings": list(splits.warnings),
         }
 
-    def _build_attack(self, eps: float, units: AttackUnits) -> Attack:
-        norm, box, steps = NORMS[self.norm], units.bounds, self.attack_steps
-        pgd = PGD(eps=eps, norm=norm, steps=steps, enough=0.0, box=box, seed=self.seed)
+    def _build_attack(self, eps: float, units: _AttackUnits) -> Attack:
+        norm, bounds, steps = _NORMS[self.norm], units.bounds, self.attack_steps
+        pgd = PGD(eps=eps, norm=norm, steps=steps, stop_margin=0.0, bounds=bounds, seed=self.seed)
         match self.attack:
             case "pgd":
                 return pgd
             case "fgsm":
-                return FGSM(eps=eps, norm=norm, box=box)
+                return FGSM(eps=eps, norm=norm, bounds=bounds)
             case "momentum":
-                return PGD(eps=eps, norm=norm, steps=steps, momentum=1.0, start=0.0, enough=0.0, box=box)
+                return PGD(eps=eps, norm=norm, steps=steps, momentum=1.0, random_start=0.0, stop_margin=0.0, bounds=bounds)
             case "deepfool":
-                return DeepFool(eps=eps, norm=norm, steps=steps, box=box)
+                return DeepFool(eps=eps, norm=norm, steps=steps, bounds=bounds)
             case "carlini-wagner":
-                return CarliniWagner(eps=eps, steps=steps, box=box)
+                return CarliniWagner(eps=eps, steps=steps, bounds=bounds)
             case "worst":
-                other = PGD(eps=eps, norm=norm, steps=steps, gain=margin, enough=0.0, box=box, seed=1)
-                return WorstCaseAttack((FGSM(eps=eps, norm=norm, box=box), pgd, other))
+                other = PGD(eps=eps, norm=norm, steps=steps, loss=margin, stop_margin=0.0, bounds=bounds, seed=1)
+                return WorstCaseAttack((FGSM(eps=eps, norm=norm, bounds=bounds), pgd, other))
 
     def _plot_examples(
         self, run: Run, classifier: nn.Module, x: Tensor, y: Tensor, attack: Attack, names: tuple[str, ...]

@@ -29,17 +29,17 @@ from lawful.models.generative import (
 from lawful.probe import figures
 from lawful.recipes.data import DataSpec, GenerativeSplits
 from lawful.recipes.generative import (
-    NUM_RECONSTRUCTIONS,
+    _NUM_RECONSTRUCTIONS,
     GenerativeRecipe,
-    latents_figure,
-    mean_baseline,
-    pca_baseline,
-    powers_of_two,
-    save_samples_figure,
+    _latents_figure,
+    _mean_baseline,
+    _pca_baseline,
+    _powers_of_two,
+    _save_samples_figure,
 )
-from lawful.recipes.model_size import check_parameter_count
-from lawful.recipes.optimization import Decay, NonNegative, PositiveInt
-from lawful.recipes.supervised import HiddenDims
+from lawful.recipes.model_size import _check_parameter_count
+from lawful.recipes.optimization import _Decay, _NonNegative, _PositiveInt
+from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
 
 
@@ -49,7 +49,7 @@ class MLPAutoencoderSpec(Config, Tagged):
 
     name: ClassVar[str] = "mlp"
 
-    hidden_dims: HiddenDims = (128,)
+    hidden_dims: _HiddenDims = (128,)
     """Width of each hidden layer of the encoder; the decoder mirrors it."""
 
 
@@ -92,7 +92,7 @@ class MaskingCorruptionSpec(Config, Tagged):
     """Fraction of the masked entries."""
 
 
-CorruptionSpec = NoCorruptionSpec | GaussianCorruptionSpec | MaskingCorruptionSpec
+_CorruptionSpec = NoCorruptionSpec | GaussianCorruptionSpec | MaskingCorruptionSpec
 """Corruptions of a denoising autoencoder."""
 
 
@@ -106,13 +106,13 @@ class AutoencodeRecipe(GenerativeRecipe):
     """Architecture of encoder and decoder."""
     latent_dim: Annotated[int, Range(1, 10**5)] = 8
     """Dimension of the latent space."""
-    corruption: CorruptionSpec = field(default_factory=NoCorruptionSpec)
+    corruption: _CorruptionSpec = field(default_factory=NoCorruptionSpec)
     """Corruption of the inputs in training; the model learns to undo it."""
-    steps: PositiveInt | None = 1500
-    batch_size: PositiveInt | None = 64
-    learning_rate: NonNegative | None = 5e-3
-    weight_decay: NonNegative = 1e-4
-    betas: tuple[Decay, Decay] | None = None
+    steps: _PositiveInt | None = 1500
+    batch_size: _PositiveInt | None = 64
+    learning_rate: _NonNegative | None = 5e-3
+    weight_decay: _NonNegative = 1e-4
+    betas: tuple[_Decay, _Decay] | None = None
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
 
     def __post_init__(self) -> None:
@@ -141,7 +141,7 @@ class AutoencodeRecipe(GenerativeRecipe):
         """Fits a Gaussian to the latents, evaluates the reconstructions of the test split and writes figures."""
         model, splits = _as_sampler(setup.model).eval(), setup.data
         with torch.no_grad():
-            gaussian = fit_latent_gaussian(model.autoencoder.encode(splits.train))
+            gaussian = _fit_latent_gaussian(model.autoencoder.encode(splits.train))
             _latent_gaussian(model).load_state_dict(gaussian.state_dict())
             run.save_weights(model.state_dict())
             return self._results(run, model, splits)
@@ -152,7 +152,7 @@ class AutoencodeRecipe(GenerativeRecipe):
 
     def _build(self, spec: DataSpec) -> AutoencoderSampler:
         """The autoencoder with a Gaussian over latents, which is fitted after training."""
-        check_parameter_count([partial(self._build_autoencoder, spec.shape)])
+        _check_parameter_count([partial(self._build_autoencoder, spec.shape)])
         prior = PCA(shape=(self.latent_dim,))
         return AutoencoderSampler(prior, self._build_autoencoder(spec.shape))
 
@@ -187,10 +187,10 @@ class AutoencodeRecipe(GenerativeRecipe):
 
     def _results(self, run: Run, model: AutoencoderSampler, splits: GenerativeSplits) -> dict[str, Any]:
         autoencoder, test = model.autoencoder, splits.test
-        errors, mean = autoencoder.reconstruction_error(test).double(), mean_baseline(splits)
-        dims = sorted({*powers_of_two(math.prod(splits.shape)), self.latent_dim})
-        pca = pca_baseline(splits, dims)
-        own = principal_direction_errors(model, test, [k for k in dims if k <= self.latent_dim])
+        errors, mean = autoencoder.reconstruction_error(test).double(), _mean_baseline(splits)
+        dims = sorted({*_powers_of_two(math.prod(splits.shape)), self.latent_dim})
+        pca = _pca_baseline(splits, dims)
+        own = _principal_direction_errors(model, test, [k for k in dims if k <= self.latent_dim])
         curves = {"PCA": pca, f"principal directions of {self.latent_dim} latents": own}
         plots = {
             "error by latent dimension": figures.bottleneck_curve(
@@ -211,7 +211,7 @@ class AutoencodeRecipe(GenerativeRecipe):
             "parameters": sum(p.numel() for p in model.parameters()),
             "warnings": list(splits.warnings),
         }
-        n = NUM_RECONSTRUCTIONS
+        n = _NUM_RECONSTRUCTIONS
         rows = {"data": test[:n], "reconstruction": autoencoder(test[:n])}
         if not isinstance(self.corruption, NoCorruptionSpec):
             with torch.random.fork_rng(devices=()):
@@ -228,14 +228,14 @@ class AutoencodeRecipe(GenerativeRecipe):
         if self.latent_dim > 1:
             latents = _latent_gaussian(model).transform(autoencoder.encode(test))
             names = ("first principal direction of the latents", "second principal direction")
-            plots["latents"] = latents_figure(latents, splits, names=names)
+            plots["latents"] = _latents_figure(latents, splits, names=names)
         for name, figure in plots.items():
             figures.save(figure, run.figures / f"{name}.png")
-        save_samples_figure(run, model, splits, seed=self.seed)
+        _save_samples_figure(run, model, splits, seed=self.seed)
         return results
 
 
-def fit_latent_gaussian(z: Tensor) -> PCA:
+def _fit_latent_gaussian(z: Tensor) -> PCA:
     """Fits a Gaussian to latents, along all principal directions including those of zero variance."""
     z = z.double()
     mean = z.mean(0)
@@ -246,7 +246,7 @@ def fit_latent_gaussian(z: Tensor) -> PCA:
     return PCA.from_components(components).float()
 
 
-def principal_direction_errors(model: AutoencoderSampler, x: Tensor, dims: list[int]) -> dict[str, float]:
+def _principal_direction_errors(model: AutoencoderSampler, x: Tensor, dims: list[int]) -> dict[str, float]:
     """Returns the reconstruction error with the first principal directions of the latents only."""
     prior = _latent_gaussian(model)
     z, errors = prior.transform(model.autoencoder.encode(x)), {}

@@ -32,16 +32,16 @@ from lawful.laws import Claim, batch_independence, shape, sums_to_one
 from lawful.models import KNearestClassifier
 from lawful.probe import figures
 from lawful.recipes.data import DataSplits, ExampleSpec
-from lawful.recipes.optimization import Fraction, NonNegative
+from lawful.recipes.optimization import _Fraction, _NonNegative
 from lawful.recipes.supervised import (
-    ClassifierSpec,
     MLPSpec,
     SupervisedRecipe,
     ThresholdedSpec,
-    build_checked,
-    build_classifier,
-    combine_members,
-    fit_normalizer,
+    _build_checked,
+    _build_classifier,
+    _ClassifierSpec,
+    _combine_members,
+    _fit_normalizer,
 )
 from lawful.training import Run, TrainingSetup
 
@@ -58,7 +58,7 @@ class AugmentationConfig(Config):
     """Flip images and series along the last axis with probability 0.5."""
     cutout: Annotated[int, Range(0, 10**4)] = 0
     """Side of the random square that is cut out of an image, or length of the interval in a series."""
-    noise_std: NonNegative = 0.0
+    noise_std: _NonNegative = 0.0
     """Standard deviation of the Gaussian noise added to the inputs, in units of the data."""
 
     def augmentation(self, train: SupervisedDataset) -> Augment | None:
@@ -82,14 +82,14 @@ class AugmentationConfig(Config):
 
 # ---------------------------------------------------------------- adversarial robustness
 
-NORMS: dict[str, Norm] = {"linf": LInf(), "l2": L2(), "l1": L1()}
+_NORMS: dict[str, Norm] = {"linf": LInf(), "l2": L2(), "l1": L1()}
 """Norms of perturbations."""
-NormName = Literal["linf", "l2", "l1"]
+_NormName = Literal["linf", "l2", "l1"]
 """Name of a norm."""
 
 
 @dataclass(frozen=True, eq=False)
-class AttackUnits:
+class _AttackUnits:
     """Units of perturbations: standard deviations for the columns of a table, else the units of the data."""
 
     shift: Tensor
@@ -98,7 +98,7 @@ class AttackUnits:
     """Range of the inputs: that of the training data for images, unbounded otherwise."""
 
     @classmethod
-    def of(cls, inputs: Float[Tensor, "n ..."]) -> AttackUnits:
+    def of(cls, inputs: Float[Tensor, "n ..."]) -> _AttackUnits:
         """Reads the units from training inputs."""
         if inputs.dim() == 2:
             scale = inputs.std(0, correction=0)
@@ -116,10 +116,10 @@ class AttackUnits:
         return z * self.scale.to(z) + self.shift.to(z)
 
 
-class NormalizedClassifier(nn.Module):
+class _NormalizedClassifier(nn.Module):
     """A classifier for inputs in `AttackUnits`."""
 
-    def __init__(self, model: nn.Module, units: AttackUnits) -> None:
+    def __init__(self, model: nn.Module, units: _AttackUnits) -> None:
         super().__init__()
         self.model, self.units = model, units
 
@@ -131,49 +131,49 @@ class NormalizedClassifier(nn.Module):
 class AdversarialConfig(Config):
     """Adversarial training."""
 
-    adversarial_eps: NonNegative = 0.0
+    adversarial_eps: _NonNegative = 0.0
     """Size of adversarial perturbations in training, in units of the data (tables: std); 0 disables."""
-    adversarial_norm: NormName = "linf"
+    adversarial_norm: _NormName = "linf"
     """Norm of adversarial perturbations in training."""
     adversarial_steps: Annotated[int, Range(1, 10**4)] = 7
     """PGD steps per training step."""
 
-    def perturb(self, model: nn.Module, batch: Batch, units: AttackUnits) -> Batch:
+    def perturb(self, model: nn.Module, batch: Batch, units: _AttackUnits) -> Batch:
         """Returns the batch with adversarial inputs, in training mode."""
         if not self.adversarial_eps or not model.training:
             return batch
         x, y = batch
         attack = PGD(
             eps=self.adversarial_eps,
-            norm=NORMS[self.adversarial_norm],
+            norm=_NORMS[self.adversarial_norm],
             steps=self.adversarial_steps,
-            box=units.bounds,
+            bounds=units.bounds,
             seed=int(torch.randint(2**31, ())),
         )
-        return units.denormalize(attack(NormalizedClassifier(model, units), units.normalize(x), y)), y
+        return units.denormalize(attack(_NormalizedClassifier(model, units), units.normalize(x), y)), y
 
     def robust_test_accuracy(
         self, model: nn.Module, splits: DataSplits, *, num_examples: int = 500
     ) -> dict[str, float]:
         """Returns the accuracy under a longer attack of the same size, with its confidence interval."""
-        units = AttackUnits.of(splits.train.inputs)
-        attack = PGD(eps=self.adversarial_eps, norm=NORMS[self.adversarial_norm], enough=0.0, box=units.bounds)
+        units = _AttackUnits.of(splits.train.inputs)
+        attack = PGD(eps=self.adversarial_eps, norm=_NORMS[self.adversarial_norm], stop_margin=0.0, bounds=units.bounds)
         x, y = units.normalize(splits.test.inputs[:num_examples]), splits.test.targets[:num_examples]
-        return robust_accuracy(NormalizedClassifier(model, units), x, y, attack=attack).json()
+        return robust_accuracy(_NormalizedClassifier(model, units), x, y, attack=attack).json()
 
 
 # ---------------------------------------------------------------- baselines
 
-MAX_NEIGHBOR_EXAMPLES = 20_000
+_MAX_NEIGHBOR_EXAMPLES = 20_000
 """Largest number of training examples of the nearest-neighbor baseline."""
 
 
-def classification_baselines(train: SupervisedDataset, test: SupervisedDataset) -> dict[str, dict[str, float]]:
+def _classification_baselines(train: SupervisedDataset, test: SupervisedDataset) -> dict[str, dict[str, float]]:
     """Returns the accuracy of the most frequent class and of the 5 nearest neighbors."""
     num_classes = len(train.classes or ())
     counts = train.targets.bincount(minlength=num_classes)
     majority = F.one_hot(counts.argmax().expand(len(test)), num_classes).to(torch.get_default_dtype())
-    x, y, queries = neighbor_inputs(train, test)
+    x, y, queries = _neighbor_inputs(train, test)
     neighbors = KNearestClassifier(len(x), x.shape[1], num_classes, k=min(5, len(x))).fit(x, y)(queries).exp()
     return {
         "most frequent class": accuracy(majority, test.targets).json(),
@@ -182,9 +182,9 @@ def classification_baselines(train: SupervisedDataset, test: SupervisedDataset) 
 
 
 @torch.no_grad()
-def neighbor_inputs(train: SupervisedDataset, test: SupervisedDataset) -> tuple[Tensor, Tensor, Tensor]:
+def _neighbor_inputs(train: SupervisedDataset, test: SupervisedDataset) -> tuple[Tensor, Tensor, Tensor]:
     """Returns standardized training inputs, their targets, and standardized test inputs, as rows."""
-    some = train.take(torch.arange(min(len(train), MAX_NEIGHBOR_EXAMPLES)))
+    some = train.take(torch.arange(min(len(train), _MAX_NEIGHBOR_EXAMPLES)))
     scale = Standardize(tuple(train.inputs.shape[1:])).fit(some.inputs)
     return scale(some.inputs).flatten(1), some.targets, scale(test.inputs).flatten(1)
 
@@ -196,7 +196,7 @@ _PREDICTION_ROWS = 200
 """Rows of the file with test predictions."""
 
 
-def evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict[str, Any]:
+def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict[str, Any]:
     """Evaluates a classifier on the test split and writes figures and tables."""
     test = splits.test
     names = test.classes or ()
@@ -204,12 +204,12 @@ def evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict[
     counts = confusion_matrix(p, test.targets)
     scores = [score.json() for score in per_class(counts)]
     bins = [bin.json() for bin in reliability(p, test.targets)]
-    metrics = classification_metrics(p, test.targets)
+    metrics = _classification_metrics(p, test.targets)
     results: dict[str, Any] = {"test": metrics}
     for name, part in (("validation", splits.validation), ("train", splits.train)):
         if part is not None:
             results[name] = {"accuracy": accuracy(predict(model, part.inputs), part.targets).json()}
-    results["baseline accuracy"] = classification_baselines(splits.train, test)
+    results["baseline accuracy"] = _classification_baselines(splits.train, test)
     results["F1 per class"] = {str(name): score["f1"] for name, score in zip(names, scores, strict=True)}
     results["examples"] = splits.counts
     rays = ood_confidence(model, splits.train.inputs)
@@ -240,7 +240,7 @@ def evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict[
     return results
 
 
-def classification_metrics(p: Tensor, labels: Tensor) -> dict[str, Any]:
+def _classification_metrics(p: Tensor, labels: Tensor) -> dict[str, Any]:
     """Returns metrics of predicted probabilities, with confidence intervals."""
     return {
         "accuracy": accuracy(p, labels).json(),
@@ -279,9 +279,9 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
 
     name: ClassVar[str] = "classify"
 
-    model: ClassifierSpec = field(default_factory=MLPSpec)
+    model: _ClassifierSpec = field(default_factory=MLPSpec)
     """Model architecture."""
-    label_smoothing: Fraction = 0.03
+    label_smoothing: _Fraction = 0.03
     """Label smoothing."""
     combine_with: Literal["probabilities", "log-probabilities"] = "probabilities"
     """Average of an ensemble: probabilities or log-probabilities."""
@@ -297,12 +297,12 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
         """Loads the examples and builds the classifier."""
         splits = self.load_splits("classify")
         sizes = ExampleSpec.of(splits.train)
-        model = fit_normalizer(build_checked(partial(build_classifier, self.model, sizes)), splits.train)
+        model = _fit_normalizer(_build_checked(partial(_build_classifier, self.model, sizes)), splits.train)
         return self.supervised_setup(
             model,
             splits,
             spec=self.model,
-            loss_fn=partial(self._loss, units=AttackUnits.of(splits.train.inputs)),
+            loss_fn=partial(self._loss, units=_AttackUnits.of(splits.train.inputs)),
             evaluate=_evaluate,
             claims=partial(self._claims, sizes=sizes),
             augment=self.augmentation(splits.train),
@@ -310,22 +310,22 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
 
     def finish(self, run: Run, setup: TrainingSetup[DataSplits]) -> Mapping[str, Any]:
         """Evaluates the classifier on the test split and writes figures."""
-        results = evaluate_classifier(run, setup.model, setup.data)
+        results = _evaluate_classifier(run, setup.model, setup.data)
         if self.adversarial_eps:
             results["robust accuracy"] = self.robust_test_accuracy(setup.model, setup.data)
         return results
 
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
-        build = partial(build_classifier, self.model, ExampleSpec.from_config(model_config))
-        return self.combine([build_checked(build) for _ in range(self.num_members)])
+        build = partial(_build_classifier, self.model, ExampleSpec.from_config(model_config))
+        return self.combine([_build_checked(build) for _ in range(self.num_members)])
 
     def combine(self, models: Sequence[nn.Module]) -> nn.Module:
         """Combines the members of an ensemble."""
         probabilities = self.combine_with == "probabilities"
-        return combine_members(models, mean_probabilities if probabilities else mean_log_probabilities)
+        return _combine_members(models, mean_probabilities if probabilities else mean_log_probabilities)
 
-    def _loss(self, model: nn.Module, batch: Batch, units: AttackUnits) -> dict[str, Tensor]:
+    def _loss(self, model: nn.Module, batch: Batch, units: _AttackUnits) -> dict[str, Tensor]:
         """Cross-entropy and accuracy, on adversarial inputs in adversarial training."""
         x, y = self.perturb(model, batch, units)
         logits = model(x)

@@ -27,14 +27,14 @@ from lawful.models import SoftmaxRegression
 from lawful.models.transformer import Encoder
 from lawful.optim import adamw, linear_schedule
 from lawful.recipes.optimization import (
-    Decay,
-    Fraction,
     LearningRates,
-    PositiveInt,
-    Probability,
     TransformerOptimizationConfig,
+    _Decay,
+    _Fraction,
+    _PositiveInt,
+    _Probability,
 )
-from lawful.recipes.text import CharTokenizerSpec, TokenizerSpec, train_tokenizer
+from lawful.recipes.text import CharTokenizerSpec, _TokenizerSpec, _train_tokenizer
 from lawful.recipes.transformer import TransformerConfig
 from lawful.training import Recipe, Run, TrainingSetup
 
@@ -44,34 +44,34 @@ _BAG_SIZE, _MAX_NGRAM, _BAG_STEPS = 4096, 3, 150
 """Features of a bag, longest character n-gram, and training steps of the baseline."""
 
 
-def character_ngrams(text: str) -> list[str]:
+def _character_ngrams(text: str) -> list[str]:
     """Returns the character n-grams of length 1 to 3.
 
     Examples:
-        >>> character_ngrams("abc")
+        >>> _character_ngrams("abc")
         ['a', 'b', 'c', 'ab', 'bc', 'abc']
     """
     return [text[i : i + n] for n in range(1, _MAX_NGRAM + 1) for i in range(len(text) - n + 1)]
 
 
-def split_words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     """Returns the words of a text.
 
     Examples:
-        >>> split_words("a cat, and milk")
+        >>> _split_words("a cat, and milk")
         ['a', 'cat', 'and', 'milk']
     """
     return re.findall(r"\w+", text)
 
 
-def hashed_bag(
+def _hashed_bag(
     texts: Sequence[str], *, split: Callable[[str], list[str]], max_characters: int = 5000
 ) -> Float[Tensor, "n k"]:
     """Returns log(1 + count) of the hashed features of each text, in lower case.
 
     Args:
         texts: Texts.
-        split: Splits a text into features: `character_ngrams` or `split_words`.
+        split: Splits a text into features: `_character_ngrams` or `_split_words`.
         max_characters: Number of characters to read of each text.
     """
     counts = torch.zeros(len(texts), _BAG_SIZE)
@@ -81,12 +81,12 @@ def hashed_bag(
     return counts.log1p()
 
 
-def bag_baseline(train: LabeledTexts, test: LabeledTexts, *, split: Callable[[str], list[str]]) -> float:
+def _bag_baseline(train: LabeledTexts, test: LabeledTexts, *, split: Callable[[str], list[str]]) -> float:
     r"""Returns the accuracy of a softmax regression on TF-IDF features.
 
     A feature that $n_i$ of $n$ texts have is weighted by $1 + \log \frac{1 + n}{1 + n_i}$; rows have norm 1.
     """
-    counts, y = hashed_bag(train.texts, split=split), torch.tensor(train.labels)
+    counts, y = _hashed_bag(train.texts, split=split), torch.tensor(train.labels)
     idf = 1 + ((1 + len(counts)) / (1 + (counts > 0).sum(0))).log()
 
     def tf_idf(x: Tensor) -> Tensor:
@@ -103,17 +103,17 @@ def bag_baseline(train: LabeledTexts, test: LabeledTexts, *, split: Callable[[st
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
     with torch.no_grad():
-        predicted = model(tf_idf(hashed_bag(test.texts, split=split))).argmax(-1)
+        predicted = model(tf_idf(_hashed_bag(test.texts, split=split))).argmax(-1)
     return float((predicted == torch.tensor(test.labels)).double().mean())
 
 
-_BAGS = {"bag of words": split_words, "bag of character n-grams": character_ngrams}
+_BAGS = {"bag of words": _split_words, "bag of character n-grams": _character_ngrams}
 
 
 # ---------------------------------------------------------------- the model
 
 
-class PooledEncoder(nn.Module):
+class _PooledEncoder(nn.Module):
     r"""Text classifier: the mean of the encoder's outputs, and a linear layer.
 
     $$y = W \frac{1}{n} \sum_{i \le n} x_i + b$$
@@ -125,11 +125,11 @@ class PooledEncoder(nn.Module):
         encoder: Encoder with outputs $x$.
         num_classes: Number of classes.
         padding: Padding id.
-        token_dropout: Probability of leaving a token out of the mean in training.
+        token_dropout: _Probability of leaving a token out of the mean in training.
 
     Examples:
         >>> from lawful.models.transformer import encoder
-        >>> model = PooledEncoder(encoder(vocab_size=5, dim=8, num_layers=1), num_classes=3, padding=4)
+        >>> model = _PooledEncoder(encoder(vocab_size=5, dim=8, num_layers=1), num_classes=3, padding=4)
         >>> model(torch.tensor([[1, 2, 3], [1, 4, 4]])).shape
         torch.Size([2, 3])
     """
@@ -147,7 +147,7 @@ class PooledEncoder(nn.Module):
         return self.head(x.sum(1) / counted.sum(1, keepdim=True).clamp_min(1))
 
 
-class PaddedBatches:
+class _PaddedBatches:
     """Shuffled batches of token sequences of different lengths, padded.
 
     Args:
@@ -217,13 +217,13 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Recip
     """Column with the classes. Defaults to the last other column."""
     test_fraction: Annotated[float, Range(0.01, 0.9)] = 0.2
     """Fraction of the texts used for the test."""
-    tokenizer: TokenizerSpec = field(default_factory=CharTokenizerSpec)
+    tokenizer: _TokenizerSpec = field(default_factory=CharTokenizerSpec)
     """Tokenizer."""
     context_length: Annotated[int, Range(1, 10**5)] = 256
     """Number of tokens to read of a text, from its start."""
-    token_dropout: Probability = 0.5
+    token_dropout: _Probability = 0.5
     """Probability of leaving a token out of the mean over a text in training."""
-    label_smoothing: Fraction = 0.05
+    label_smoothing: _Fraction = 0.05
     """Label smoothing."""
     dim: Annotated[int, Range(1, 10**5)] = 32
     layer_pattern: Annotated[str, MaxLength(1000)] = "f*"
@@ -232,10 +232,10 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Recip
     embedding_norm: bool = False
     embedding_skip: bool = False
     zero_init_outputs: bool = False
-    steps: PositiveInt | None = None
+    steps: _PositiveInt | None = None
     epochs: Annotated[int, Range(1, 10**7)] | None = None
     """Number of passes over the training data. Defaults to 8, unless `steps` is given."""
-    betas: tuple[Decay, Decay] | None = (0.9, 0.99)
+    betas: tuple[_Decay, _Decay] | None = (0.9, 0.99)
 
     def setup(self) -> TrainingSetup[LabeledTextData]:
         """Reads the texts and builds the classifier."""
@@ -249,9 +249,9 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Recip
         train, test = (texts.take(part.tolist()) for part in rows)
         if not len(train) or not len(test):
             raise ValueError(f"{texts.name} has {len(texts)} texts, too few for a training and a test split")
-        tokenizer = train_tokenizer(self.tokenizer, train.texts)
+        tokenizer = _train_tokenizer(self.tokenizer, train.texts)
         model = self._build(tokenizer, num_classes=len(texts.classes))
-        batches = PaddedBatches(
+        batches = _PaddedBatches(
             self._token_rows(tokenizer, train.texts),
             train.labels,
             padding=tokenizer.vocab_size,
@@ -294,7 +294,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Recip
             "test": {"accuracy": accuracy(logits.softmax(-1), labels).json()},
             "baselines": {
                 "most frequent class": float((labels == most_frequent).double().mean()),
-                **{name: bag_baseline(train, test, split=split) for name, split in _BAGS.items()},
+                **{name: _bag_baseline(train, test, split=split) for name, split in _BAGS.items()},
             },
             "texts": {"train": len(train), "test": len(test), "classes": len(test.classes)},
             "parameters": sum(p.numel() for p in setup.model.parameters()),
@@ -312,11 +312,11 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Recip
         tokenizer = tokenizer_from_json(model_config.get("tokenizer"))
         return pad_sequences(self._token_rows(tokenizer, new.texts), tokenizer.vocab_size), new
 
-    def _build(self, tokenizer: Tokenizer, *, num_classes: int) -> PooledEncoder:
+    def _build(self, tokenizer: Tokenizer, *, num_classes: int) -> _PooledEncoder:
         """An encoder without a final norm, so that uninformative tokens can be small in the mean."""
         padding = tokenizer.vocab_size
         encoder = self.build_encoder(padding + 1, context_length=self.context_length, final_norm=nn.Identity)
-        return PooledEncoder(encoder, num_classes=num_classes, padding=padding, token_dropout=self.token_dropout)
+        return _PooledEncoder(encoder, num_classes=num_classes, padding=padding, token_dropout=self.token_dropout)
 
     def _token_rows(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         """The first tokens of each text; one padding token for an empty text."""

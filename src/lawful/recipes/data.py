@@ -191,7 +191,7 @@ class ExampleSpec(Config):
 
 # ---------------------------------------------------------------- observations of generative models
 
-DENSITIES: dict[str, Callable[[], Density]] = {
+_DENSITIES: dict[str, Callable[[], Density]] = {
     "ring": ring,
     "checkerboard": checkerboard,
     "moons": two_moons,
@@ -266,8 +266,8 @@ class DataSpec:
             seed: Random seed for samples of a built-in density.
         """
         name = str(source)
-        if name in DENSITIES and isinstance(self.encoding, TableEncoding) and self.shape == (2,):
-            return NewData(DENSITIES[name]().sample(1000, seed).float(), None, None)
+        if name in _DENSITIES and isinstance(self.encoding, TableEncoding) and self.shape == (2,):
+            return NewData(_DENSITIES[name]().sample(1000, seed).float(), None, None)
         if name in BUILTIN:
             x, labels, encoding = _load_builtin(name)
             if encoding != self.encoding:
@@ -319,7 +319,7 @@ def _dequantizer(value: object) -> Dequantizer | None:
     return Dequantizer(levels=levels, low=float(entries["low"]), high=float(entries["high"]))
 
 
-class RawObservations(NamedTuple):
+class _RawObservations(NamedTuple):
     """All observations, before the split."""
 
     x: Tensor
@@ -339,19 +339,19 @@ def _load_builtin(name: str) -> tuple[Tensor, Tensor | None, Encodings]:
     return examples.inputs, examples.targets, encoding
 
 
-def _load_density(name: str, *, n: int, seed: int) -> RawObservations:
+def _load_density(name: str, *, n: int, seed: int) -> _RawObservations:
     """Samples of a two-dimensional density, labeled by the component that they come from."""
-    density = DENSITIES[name]()
+    density = _DENSITIES[name]()
     labels, target = None, _NO_LABELS
     if isinstance(density, GaussianMixture) and name in ("ring", "moons"):
         parts = 2 if name == "moons" else len(density.weights)
         labels = density.sample_components(n, seed) * parts // len(density.weights)
         target = Column("label", tuple(map(str, range(parts))))
     encoding = TableEncoding(_POINT_COLUMNS, target)
-    return RawObservations(density.sample(n, seed).float(), labels, encoding, None, density)
+    return _RawObservations(density.sample(n, seed).float(), labels, encoding, None, density)
 
 
-def _load_images(root: Path, *, size: tuple[int, int] | None) -> RawObservations:
+def _load_images(root: Path, *, size: tuple[int, int] | None) -> _RawObservations:
     """Images of a folder, labeled by subfolder if there are several."""
     folders = [f.name for f in root.iterdir() if f.is_dir() and not f.name.startswith(".") and list_images(f)]
     if len(folders) > 1 and not {name.lower() for name in folders} <= _SPLIT_NAMES:
@@ -362,10 +362,10 @@ def _load_images(root: Path, *, size: tuple[int, int] | None) -> RawObservations
         labels = None
     steps = x * 255
     is_8_bit = bool(((steps - steps.round()).abs() < 1e-3).all())
-    return RawObservations(x, labels, encoding, _PIXEL_LEVELS if is_8_bit else None)
+    return _RawObservations(x, labels, encoding, _PIXEL_LEVELS if is_8_bit else None)
 
 
-def _load_arrays(path: Path) -> RawObservations | None:
+def _load_arrays(path: Path) -> _RawObservations | None:
     """The array `x` of a NumPy file with its labels `y`; None if the file has columns."""
     arrays = read_arrays(path)
     found = _find_arrays(arrays, ("", *_INPUT_NAMES))
@@ -387,12 +387,12 @@ def _load_arrays(path: Path) -> RawObservations | None:
         notes.append(f"shape {x.shape} looks channels-last: images are expected as n c h w")
     top = {"u": 255.0 if x.dtype.itemsize == 1 else 0.0, "b": 1.0}.get(x.dtype.kind, 0.0)
     levels = Dequantizer(levels=int(top) + 1, high=top) if top else None
-    return RawObservations(
+    return _RawObservations(
         _to_finite(x, name=path.name), labels, Arrays(tuple(x.shape[1:]), classes), levels, None, tuple(notes)
     )
 
 
-def _load_table(table: Table, *, labels: str | None, ignore: tuple[str, ...], drop_missing: bool) -> RawObservations:
+def _load_table(table: Table, *, labels: str | None, ignore: tuple[str, ...], drop_missing: bool) -> _RawObservations:
     """Rows of a table. Every column except the labels is part of the observation."""
     if labels is None:
         table = replace(table, columns={**table.columns, _NO_LABELS.name: ColumnValues(None, np.zeros(len(table)))})
@@ -407,10 +407,10 @@ def _load_table(table: Table, *, labels: str | None, ignore: tuple[str, ...], dr
     if categorical:
         notes = (*notes, f"one-hot columns have no density: {', '.join(categorical[:5])}")
     targets = encoding.targets(kept)
-    return RawObservations(encoding.inputs(kept), None if labels is None else targets, encoding, warnings=tuple(notes))
+    return _RawObservations(encoding.inputs(kept), None if labels is None else targets, encoding, warnings=tuple(notes))
 
 
-def load_observations(
+def _load_observations(
     source: str,
     *,
     labels: str | None = None,
@@ -419,7 +419,7 @@ def load_observations(
     size: tuple[int, int] | None = None,
     n: int = 20_000,
     seed: int = 0,
-) -> RawObservations:
+) -> _RawObservations:
     """Loads all observations of a source.
 
     Args:
@@ -432,20 +432,20 @@ def load_observations(
         seed: Random seed of the samples.
 
     Examples:
-        >>> [tuple(load_observations(name, n=5).x.shape) for name in ("iris", "ring", "diabetes")]
+        >>> [tuple(_load_observations(name, n=5).x.shape) for name in ("iris", "ring", "diabetes")]
         [(150, 4), (5, 2), (442, 11)]
     """
-    builtin = source in DENSITIES or source in BUILTIN
+    builtin = source in _DENSITIES or source in BUILTIN
     path = Path(source) if builtin else resolve_path(source)
     folder = not builtin and path.is_dir()
     if (labels or ignore or drop_missing) and (builtin or folder):
         raise ValueError(f"label_column, ignore_columns and drop_missing need a table, got {source}")
     if size is not None and not folder:
         raise ValueError(f"resize needs a folder of images, got {source}")
-    if source in DENSITIES:
+    if source in _DENSITIES:
         return _load_density(source, n=n, seed=seed)
     if source in BUILTIN:
-        return RawObservations(*_load_builtin(source), Dequantizer(levels=17) if source == "digits" else None)
+        return _RawObservations(*_load_builtin(source), Dequantizer(levels=17) if source == "digits" else None)
     if folder:
         return _load_images(path, size=size)
     if (
@@ -544,7 +544,7 @@ class GenerativeDataConfig(DataConfig):
     def load_splits(self) -> GenerativeSplits:
         """Loads, validates and splits the observations, stratified by label."""
         size: Any = self.resize or None
-        raw = load_observations(
+        raw = _load_observations(
             self.data,
             labels=self.label_column,
             ignore=self.ignore_columns,
@@ -579,13 +579,13 @@ class GenerativeDataConfig(DataConfig):
             density=raw.density,
             warnings=(
                 *raw.warnings,
-                *data_warnings(parts["train"], dequantizer),
+                *_data_warnings(parts["train"], dequantizer),
                 *(f"{leak}: {leak.second} does not measure generalization" for leak in duplicates),
             ),
             fingerprint=fingerprint(x) if raw.labels is None else fingerprint(x, raw.labels),
         )
 
-    def _find_levels(self, raw: RawObservations) -> Dequantizer | None:
+    def _find_levels(self, raw: _RawObservations) -> Dequantizer | None:
         """Checks the range of the values and returns their levels."""
         low, high = float(raw.x.min()), float(raw.x.max())
         if self.value_range and not self.value_range[0] <= low <= high <= self.value_range[1]:
@@ -603,7 +603,7 @@ class GenerativeDataConfig(DataConfig):
         dequantizer.dequantize(raw.x[:1000])
         return dequantizer
 
-    def _split_rows(self, raw: RawObservations) -> dict[str, Tensor]:
+    def _split_rows(self, raw: _RawObservations) -> dict[str, Tensor]:
         fractions = {name: round(fraction, 9) for name, fraction in self.split_fractions().items()}
         labels = raw.labels
         if labels is not None and int(labels.unique(return_counts=True)[1].min()) < len(fractions):
@@ -614,7 +614,7 @@ class GenerativeDataConfig(DataConfig):
         return dict(zip(fractions, rows, strict=True))
 
 
-def data_warnings(x: Tensor, dequantizer: Dequantizer | None) -> Iterator[str]:
+def _data_warnings(x: Tensor, dequantizer: Dequantizer | None) -> Iterator[str]:
     """Returns warnings about training data: constant features, too few rows, values that look discrete."""
     rows = x.flatten(1)
     constant = int((rows == rows[:1]).all(0).sum())

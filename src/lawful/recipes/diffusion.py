@@ -36,20 +36,20 @@ from lawful.models.generative import (
 from lawful.probe import figures
 from lawful.recipes.data import DataSpec, GenerativeSplits
 from lawful.recipes.generative import (
-    LOG_LIKELIHOOD,
-    MAX_EVAL_EXAMPLES,
-    NUM_IMAGES,
-    NUM_POINTS,
+    _LOG_LIKELIHOOD,
+    _MAX_EVAL_EXAMPLES,
+    _NUM_IMAGES,
+    _NUM_POINTS,
     GenerativeRecipe,
-    density_baselines,
-    evaluate_likelihood,
-    image_grid,
-    likelihood_metrics,
-    log_likelihood,
-    samples_figure,
+    _density_baselines,
+    _evaluate_likelihood,
+    _image_grid,
+    _likelihood_metrics,
+    _log_likelihood,
+    _samples_figure,
 )
-from lawful.recipes.model_size import check_parameter_count
-from lawful.recipes.optimization import Decay, Fraction, NonNegative
+from lawful.recipes.model_size import _check_parameter_count
+from lawful.recipes.optimization import _Decay, _Fraction, _NonNegative
 from lawful.solvers.diffusion import (
     DENOISED,
     FLOW,
@@ -118,7 +118,7 @@ class DiscreteTimeSpec(Config, Tagged):
     name: ClassVar[str] = "discrete"
 
 
-NoiseLevelsSpec = LogNormalLevelsSpec | LogUniformLevelsSpec | UniformTimeSpec | DiscreteTimeSpec
+_NoiseLevelsSpec = LogNormalLevelsSpec | LogUniformLevelsSpec | UniformTimeSpec | DiscreteTimeSpec
 """Distributions of the noise levels in training."""
 
 
@@ -130,7 +130,7 @@ class DiffusionConfig(Config):
     """Noise path: variance exploding (edm, ve), variance preserving (vp, ddpm, cosine) or rectified flow."""
     prediction: Literal["edm", "noise", "denoised", "velocity", "flow", "score"] = "edm"
     """Prediction of the network: EDM's preconditioned target, noise, data, v, flow matching velocity or score."""
-    noise_levels: NoiseLevelsSpec = field(default_factory=LogNormalLevelsSpec)
+    noise_levels: _NoiseLevelsSpec = field(default_factory=LogNormalLevelsSpec)
     """Distribution of the noise levels in training."""
 
     def __post_init__(self) -> None:
@@ -162,7 +162,7 @@ class DiffusionConfig(Config):
                 return DiscreteTime()
 
 
-class NetworkSpec(Config, Tagged):
+class _NetworkSpec(Config, Tagged):
     """Base class of the network specifications."""
 
     steps: ClassVar[int] = 1000
@@ -174,14 +174,14 @@ class NetworkSpec(Config, Tagged):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoNetworkSpec(NetworkSpec):
+class AutoNetworkSpec(_NetworkSpec):
     """U-Net for images and series, else MLP."""
 
     name: ClassVar[str] = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeMLPSpec(NetworkSpec):
+class TimeMLPSpec(_NetworkSpec):
     """Residual MLP, for vectors."""
 
     name: ClassVar[str] = "mlp"
@@ -196,7 +196,7 @@ class TimeMLPSpec(NetworkSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UNetSpec(NetworkSpec):
+class UNetSpec(_NetworkSpec):
     """U-Net, for images and series."""
 
     name: ClassVar[str] = "unet"
@@ -208,7 +208,7 @@ class UNetSpec(NetworkSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PatchTransformerSpec(NetworkSpec):
+class PatchTransformerSpec(_NetworkSpec):
     """Transformer on patches of images and series."""
 
     name: ClassVar[str] = "transformer"
@@ -221,7 +221,7 @@ class PatchTransformerSpec(NetworkSpec):
     """Side of a patch."""
 
 
-DenoiserSpec = AutoNetworkSpec | TimeMLPSpec | UNetSpec | PatchTransformerSpec
+_DenoiserSpec = AutoNetworkSpec | TimeMLPSpec | UNetSpec | PatchTransformerSpec
 """Networks of the diffusion recipe."""
 _LIKELIHOOD_SCALE = 0.25
 """Noise level, in standard deviations of the data, at which the steps of a likelihood are dense. On digits 16 steps
@@ -237,7 +237,7 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
 
     name: ClassVar[str] = "diffusion"
 
-    model: DenoiserSpec = field(default_factory=AutoNetworkSpec)
+    model: _DenoiserSpec = field(default_factory=AutoNetworkSpec)
     """Denoising network."""
     conditional: bool = False
     """Condition the network on the labels, for classifier-free guidance."""
@@ -251,10 +251,10 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
     """Number of sampling steps."""
     num_scored: Annotated[int, Range(1, 10**7)] = 64
     """Number of test observations whose likelihood is computed at the end."""
-    weight_decay: NonNegative = 0.0
-    warmup_ratio: Fraction = 0.05
-    grad_clip_norm: NonNegative = 1.0
-    ema_decay: Decay = 0.995
+    weight_decay: _NonNegative = 0.0
+    warmup_ratio: _Fraction = 0.05
+    grad_clip_norm: _NonNegative = 1.0
+    ema_decay: _Decay = 0.995
     num_evals: Annotated[int, Range(1, 10**6)] | None = 10
 
     def __post_init__(self) -> None:
@@ -291,19 +291,19 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
         splits, model, n = setup.data, _as_diffusion(setup.model), self.num_scored
         labels = None if splits.test_labels is None else splits.test_labels[:n]
         scored = replace(splits, test=splits.test[:n], test_labels=labels)
-        nats = log_likelihood(model, scored.test, dequantizer=splits.dequantizer)
+        nats = _log_likelihood(model, scored.test, dequantizer=splits.dequantizer)
         dim = math.prod(splits.shape)
-        metrics = likelihood_metrics(nats, dim=dim, dequantizer=splits.dequantizer, is_bound=False)
+        metrics = _likelihood_metrics(nats, dim=dim, dequantizer=splits.dequantizer, is_bound=False)
         if self.conditional:
-            conditional = evaluate_likelihood(model, scored, labels=labels)
-            metrics["log-likelihood given the labels"] = conditional[LOG_LIKELIHOOD]
+            conditional = _evaluate_likelihood(model, scored, labels=labels)
+            metrics["log-likelihood given the labels"] = conditional[_LOG_LIKELIHOOD]
         if model.classifier is not None:
-            metrics["accuracy of the classifier at noise level 0.1"] = classifier_accuracy(model, splits)
+            metrics["accuracy of the classifier at noise level 0.1"] = _classifier_accuracy(model, splits)
         test_labels = splits.test_labels if self.conditional else None
         self._plot(run, model, splits)
         return {
             "test": {**metrics, "denoising error": self._fixed_noise_loss(model, splits.test, test_labels, splits)},
-            "baselines": density_baselines(scored),
+            "baselines": _density_baselines(scored),
             "scored": len(scored.test),
             "network evaluations per likelihood": nats.evaluations,
             "standard error of a likelihood, nats": float(nats.error.mean()),
@@ -332,7 +332,7 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
         return recipe if recipe.epochs else recipe.with_defaults(steps=model.steps)
 
     def _build(self, spec: DataSpec) -> DiffusionModel:
-        check_parameter_count([partial(self._build_network, spec)])
+        _check_parameter_count([partial(self._build_network, spec)])
         channels = (spec.shape[0], *[1] * len(spec.shape[1:]))
         return DiffusionModel(
             self._build_network(spec),
@@ -382,8 +382,8 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
 
     def _fixed_noise_loss(self, model: nn.Module, x: Tensor, labels: Tensor | None, splits: GenerativeSplits) -> float:
         """Denoising error with the same noise at every evaluation."""
-        x = splits.dequantize(x[:MAX_EVAL_EXAMPLES], seed=1)
-        batch = (x, labels[:MAX_EVAL_EXAMPLES]) if self._uses_labels and labels is not None else (x,)
+        x = splits.dequantize(x[:_MAX_EVAL_EXAMPLES], seed=1)
+        batch = (x, labels[:_MAX_EVAL_EXAMPLES]) if self._uses_labels and labels is not None else (x,)
         with torch.random.fork_rng(devices=()), torch.no_grad():
             torch.manual_seed(1)
             return float(self._loss(model, batch))
@@ -394,13 +394,13 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
     def _plot(self, run: Run, model: DiffusionModel, splits: GenerativeSplits) -> None:
         """Writes samples, samples per label, and for points the sampling trajectories and the score."""
         vectors = len(splits.shape) == 1
-        x = model.sample(NUM_POINTS if vectors else NUM_IMAGES, self.seed)
+        x = model.sample(_NUM_POINTS if vectors else _NUM_IMAGES, self.seed)
         np.save(run.samples / "samples.npy", x.cpu().numpy(), allow_pickle=False)
-        plots = {"samples": samples_figure(x, splits)}
+        plots = {"samples": _samples_figure(x, splits)}
         if self._uses_labels and not vectors:
             labels = torch.arange(len(splits.classes))[:10].repeat_interleave(4)
             samples = model.sample(len(labels), self.seed, labels=labels)
-            plots["samples per label"] = image_grid(samples, splits, labels=labels)
+            plots["samples per label"] = _image_grid(samples, splits, labels=labels)
         if splits.shape == (2,):
             plots["trajectories"] = figures.trajectories(model.trajectory(60, self.seed), data=splits.test)
             low, high = float(splits.test.min()), float(splits.test.max())
@@ -410,7 +410,7 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
 
 
 @torch.no_grad()
-def classifier_accuracy(model: DiffusionModel, splits: GenerativeSplits, *, noise_level: float = 0.1) -> float:
+def _classifier_accuracy(model: DiffusionModel, splits: GenerativeSplits, *, noise_level: float = 0.1) -> float:
     """Returns the accuracy of the guidance classifier on noisy test observations."""
     if model.classifier is None or splits.test_labels is None:
         return math.nan

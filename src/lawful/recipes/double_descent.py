@@ -20,12 +20,12 @@ from lawful.inference.metrics.intervals import wilson
 from lawful.laws import Claim, batch_independence, shape
 from lawful.models import MLP, StridedCNN
 from lawful.probe import figures
-from lawful.recipes.model_size import check_parameter_count
-from lawful.recipes.optimization import Decay, NonNegative, OptimizationConfig, PositiveInt
+from lawful.recipes.model_size import _check_parameter_count
+from lawful.recipes.optimization import OptimizationConfig, _Decay, _NonNegative, _PositiveInt
 from lawful.training import Recipe, Run, TrainingSetup
 
 
-class ModelFamily(nn.Module):
+class _ModelFamily(nn.Module):
     """Runs several models on the same inputs."""
 
     def __init__(self, members: Sequence[nn.Module]) -> None:
@@ -75,11 +75,11 @@ class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
     eval_every_epochs: Annotated[int, Range(1, 10**7)] = 2
     """Epochs between evaluations."""
     epochs: Annotated[int, Range(1, 10**7)] | None = 500
-    batch_size: PositiveInt | None = 100
+    batch_size: _PositiveInt | None = 100
     optimizer: Literal["adamw", "adam", "sgd", "muon", "lion"] = "sgd"
-    learning_rate: NonNegative | None = 0.01
-    momentum: Decay | None = 0.9
-    weight_decay: NonNegative = 0.0
+    learning_rate: _NonNegative | None = 0.01
+    momentum: _Decay | None = 0.9
+    weight_decay: _NonNegative = 0.0
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "constant"
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
         steps = self.num_steps(len(batches))
         return TrainingSetup(
             model=model,
-            optimizer_steps=[self.optimizer_step(model, family_loss, steps=steps, params=model.parameters())],
+            optimizer_steps=[self.optimizer_step(model, _family_loss, steps=steps, params=model.parameters())],
             batches=batches,
             steps=steps,
             evaluate=partial(self._evaluate, splits=splits),
@@ -141,10 +141,10 @@ class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
             **{part: self._errors_by_width(table, counts[part]) for part, table in final.items()},
             "parameters": dict(zip(map(str, self.widths), sizes, strict=True)),
             "smallest model that fits": None if threshold is None else str(self.widths[fits[0]]),
-            "double descent over model size": find_double_descent(
+            "double descent over model size": _find_double_descent(
                 final["test error"].mean(0), self.widths, margin=margin
             ),
-            "double descent over epochs, largest model": find_double_descent(
+            "double descent over epochs, largest model": _find_double_descent(
                 *_smooth(over_time[-1], epochs), margin=margin
             ),
         }
@@ -157,10 +157,10 @@ class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
     def _largest(self) -> int:
         return _LARGEST[self.model] if self.largest is None else self.largest
 
-    def _build_family(self) -> ModelFamily:
+    def _build_family(self) -> _ModelFamily:
         """Builds every size with the first seed, then with the next."""
-        check_parameter_count([partial(self._build_member, width) for width in self.widths], copies=self.num_seeds)
-        return ModelFamily([self._build_member(width) for _ in range(self.num_seeds) for width in self.widths])
+        _check_parameter_count([partial(self._build_member, width) for width in self.widths], copies=self.num_seeds)
+        return _ModelFamily([self._build_member(width) for _ in range(self.num_seeds) for width in self.widths])
 
     def _build_member(self, width: int) -> nn.Module:
         if self.model == "cnn":
@@ -183,7 +183,7 @@ class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
     def _evaluate(self, model: nn.Module, splits: NoisySplits) -> dict[str, float]:
         metrics = {}
         for part, examples in (("train error", splits.train), ("test error", splits.test)):
-            errors = error_rates(model, examples.inputs, examples.targets)
+            errors = _error_rates(model, examples.inputs, examples.targets)
             metrics |= {f"{label}/{part}": error for label, error in zip(self._labels, errors, strict=True)}
         return metrics
 
@@ -198,7 +198,7 @@ class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
         return {str(width): wilson(n, num_examples).json() for width, n in zip(self.widths, counts, strict=True)}
 
 
-def family_loss(model: nn.Module, batch: Batch) -> Tensor:
+def _family_loss(model: nn.Module, batch: Batch) -> Tensor:
     """Returns the sum of the cross-entropies of all models, so that each has its own gradient."""
     x, y = batch
     logits = model(x)
@@ -207,7 +207,7 @@ def family_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 
 @torch.no_grad()
-def error_rates(model: nn.Module, x: Float[Tensor, "n *shape"], labels: Int[Tensor, " n"]) -> list[float]:
+def _error_rates(model: nn.Module, x: Float[Tensor, "n *shape"], labels: Int[Tensor, " n"]) -> list[float]:
     """Returns the error rate of every model."""
     device = next(model.parameters()).device
     predictions = torch.cat([model(part.to(device)).argmax(-1) for part in x.split(2000)])
@@ -219,7 +219,7 @@ def _smooth(errors: np.ndarray, at: Sequence[float]) -> tuple[np.ndarray, Sequen
     return (np.convolve(errors, np.full(5, 0.2), mode="valid"), at[2:-2]) if len(errors) > 4 else (errors, at)
 
 
-def find_double_descent(errors: np.ndarray | Sequence[float], at: Sequence[float], *, margin: float) -> dict[str, Any]:
+def _find_double_descent(errors: np.ndarray | Sequence[float], at: Sequence[float], *, margin: float) -> dict[str, Any]:
     """Finds the first descent, the peak and the second descent of a sequence of errors.
 
     Args:
@@ -228,10 +228,10 @@ def find_double_descent(errors: np.ndarray | Sequence[float], at: Sequence[float
         margin: Smallest significant rise to the peak and fall from it.
 
     Examples:
-        >>> found = find_double_descent([0.6, 0.4, 0.5, 0.3], [2, 4, 8, 16], margin=0.05)
+        >>> found = _find_double_descent([0.6, 0.4, 0.5, 0.3], [2, 4, 8, 16], margin=0.05)
         >>> found["first"], found["peak"], found["second"], found["peak error"]
         (4, 8, 16, 0.5)
-        >>> find_double_descent([0.6, 0.4, 0.3], [2, 4, 8], margin=0.05)
+        >>> _find_double_descent([0.6, 0.4, 0.3], [2, 4, 8], margin=0.05)
         {'found': False}
     """
     y = np.asarray(errors)

@@ -26,23 +26,23 @@ from lawful.models.generative import (
 )
 from lawful.recipes.data import DataSpec, GenerativeSplits
 from lawful.recipes.generative import (
-    MAX_EVAL_EXAMPLES,
+    _MAX_EVAL_EXAMPLES,
     GenerativeRecipe,
-    density_baselines,
-    evaluate_likelihood,
-    log_likelihood,
-    save_label_samples,
-    save_samples_figure,
+    _density_baselines,
+    _evaluate_likelihood,
+    _log_likelihood,
+    _save_label_samples,
+    _save_samples_figure,
 )
-from lawful.recipes.model_size import check_parameter_count
-from lawful.recipes.optimization import Decay, Probability
-from lawful.recipes.supervised import HiddenDims
+from lawful.recipes.model_size import _check_parameter_count
+from lawful.recipes.optimization import _Decay, _Probability
+from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
 
 _NumLayers = Annotated[int, Range(1, 1000)]
 
 
-class FlowSpec(Config, Tagged):
+class _FlowSpec(Config, Tagged):
     """Base class of the flow specifications."""
 
     steps: ClassVar[int] = 2000
@@ -54,14 +54,14 @@ class FlowSpec(Config, Tagged):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoFlowSpec(FlowSpec):
+class AutoFlowSpec(_FlowSpec):
     """Discretized flow for discrete data, else spline flow."""
 
     name: ClassVar[str] = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplineFlowSpec(FlowSpec):
+class SplineFlowSpec(_FlowSpec):
     """Autoregressive rational-quadratic splines."""
 
     name: ClassVar[str] = "spline"
@@ -70,16 +70,16 @@ class SplineFlowSpec(FlowSpec):
 
     num_layers: _NumLayers = 2
     """Number of layers."""
-    hidden_dims: HiddenDims = (64, 64)
+    hidden_dims: _HiddenDims = (64, 64)
     """Width of each hidden layer."""
     num_bins: Annotated[int, Range(1, 500)] = 16
     """Number of bins of a spline."""
-    dropout: Probability = 0.0
+    dropout: _Probability = 0.0
     """Dropout probability."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiscretizedFlowSpec(FlowSpec):
+class DiscretizedFlowSpec(_FlowSpec):
     """Autoregressive mixture of discretized logistics, for discrete data."""
 
     name: ClassVar[str] = "discretized"
@@ -87,63 +87,63 @@ class DiscretizedFlowSpec(FlowSpec):
     batch_size: ClassVar[int] = 64
     learning_rate: ClassVar[float] = 5e-3
 
-    hidden_dims: HiddenDims = (1024,)
+    hidden_dims: _HiddenDims = (1024,)
     """Width of each hidden layer."""
-    dropout: Probability = 0.5
+    dropout: _Probability = 0.5
     """Dropout probability."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoregressiveFlowSpec(FlowSpec):
+class AutoregressiveFlowSpec(_FlowSpec):
     """Masked autoregressive flow (MAF)."""
 
     name: ClassVar[str] = "maf"
 
     num_layers: _NumLayers = 5
     """Number of layers."""
-    hidden_dims: HiddenDims = (64, 64)
+    hidden_dims: _HiddenDims = (64, 64)
     """Width of each hidden layer."""
-    dropout: Probability = 0.0
+    dropout: _Probability = 0.0
     """Dropout probability."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RealNVPSpec(FlowSpec):
+class RealNVPSpec(_FlowSpec):
     """Affine coupling layers (RealNVP)."""
 
     name: ClassVar[str] = "real-nvp"
 
     num_layers: _NumLayers = 8
     """Number of layers."""
-    hidden_dims: HiddenDims = (64, 64)
+    hidden_dims: _HiddenDims = (64, 64)
     """Width of each hidden layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class NICESpec(FlowSpec):
+class NICESpec(_FlowSpec):
     """Additive coupling layers (NICE)."""
 
     name: ClassVar[str] = "nice"
 
     num_layers: _NumLayers = 4
     """Number of layers."""
-    hidden_dims: HiddenDims = (64, 64)
+    hidden_dims: _HiddenDims = (64, 64)
     """Width of each hidden layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContinuousFlowSpec(FlowSpec):
+class ContinuousFlowSpec(_FlowSpec):
     """Continuous normalizing flow: a neural ODE."""
 
     name: ClassVar[str] = "continuous"
     steps: ClassVar[int] = 500
     learning_rate: ClassVar[float] = 5e-3
 
-    hidden_dims: HiddenDims = (64, 64)
+    hidden_dims: _HiddenDims = (64, 64)
     """Width of each hidden layer."""
 
 
-FlowModelSpec = (
+_FlowModelSpec = (
     AutoFlowSpec
     | SplineFlowSpec
     | DiscretizedFlowSpec
@@ -161,11 +161,11 @@ class FlowRecipe(GenerativeRecipe):
 
     name: ClassVar[str] = "flow"
 
-    model: FlowModelSpec = field(default_factory=AutoFlowSpec)
+    model: _FlowModelSpec = field(default_factory=AutoFlowSpec)
     """Flow architecture."""
     conditional: bool = False
     """Condition the flow on the labels."""
-    ema_decay: Decay = 0.98
+    ema_decay: _Decay = 0.98
     patience: Annotated[int, Range(0, 10**6)] = 20
 
     def __post_init__(self) -> None:
@@ -200,16 +200,16 @@ class FlowRecipe(GenerativeRecipe):
     def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
         """Evaluates the density on the test split, beside simple densities, and draws samples."""
         splits, model = setup.data, _as_flow(setup.model)
-        metrics = evaluate_likelihood(model, splits, labels=splits.test_labels if self.conditional else None)
+        metrics = _evaluate_likelihood(model, splits, labels=splits.test_labels if self.conditional else None)
         if splits.density is not None and not self.conditional:
             truth = splits.density.log_prob(splits.test.double()).mean()
-            metrics["KL from the true density"] = float(truth - log_likelihood(model, splits.test).value.mean())
-        save_samples_figure(run, model, splits, seed=self.seed)
+            metrics["KL from the true density"] = float(truth - _log_likelihood(model, splits.test).value.mean())
+        _save_samples_figure(run, model, splits, seed=self.seed)
         if self.conditional and len(splits.shape) > 1:
-            save_label_samples(run, model, splits, seed=self.seed)
+            _save_label_samples(run, model, splits, seed=self.seed)
         return {
             "test": metrics,
-            "baselines": density_baselines(splits),
+            "baselines": _density_baselines(splits),
             "examples": splits.counts,
             "parameters": sum(p.numel() for p in model.parameters()),
             "warnings": list(splits.warnings),
@@ -230,7 +230,7 @@ class FlowRecipe(GenerativeRecipe):
         return recipe if recipe.epochs else recipe.with_defaults(steps=model.steps)
 
     def _build(self, spec: DataSpec) -> Flow | ContinuousFlow:
-        check_parameter_count([partial(self._build_flow, spec)])
+        _check_parameter_count([partial(self._build_flow, spec)])
         return self._build_flow(spec)
 
     def _build_flow(self, spec: DataSpec) -> Flow | ContinuousFlow:
@@ -274,9 +274,9 @@ class FlowRecipe(GenerativeRecipe):
     def _evaluate(self, model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
         """Negative log-likelihood of held-out observations, in nats."""
         labels = splits.held_out_labels
-        given = labels[:MAX_EVAL_EXAMPLES] if self.conditional and labels is not None else None
-        x = splits.held_out[:MAX_EVAL_EXAMPLES]
-        nats = log_likelihood(model, x, dequantizer=splits.dequantizer, labels=given)
+        given = labels[:_MAX_EVAL_EXAMPLES] if self.conditional and labels is not None else None
+        x = splits.held_out[:_MAX_EVAL_EXAMPLES]
+        nats = _log_likelihood(model, x, dequantizer=splits.dequantizer, labels=given)
         return {"loss": -float(nats.value.mean())}
 
 

@@ -19,8 +19,8 @@ from lawful._json import MaxLength, Range
 from lawful.data import Batch, fingerprint, make_generator, read_delimited
 from lawful.data.text import CharTokenizer, Tokenizer
 from lawful.models.generation import SamplingConfig, generate
-from lawful.recipes.optimization import PositiveInt, TransformerOptimizationConfig
-from lawful.recipes.text import GenerationRequest, language_model_claims, next_token_loss
+from lawful.recipes.optimization import TransformerOptimizationConfig, _PositiveInt
+from lawful.recipes.text import GenerationRequest, _next_token_loss, language_model_claims
 from lawful.recipes.transformer import TransformerConfig, as_decoder
 from lawful.training import Recipe, Run, TrainingSetup
 
@@ -32,26 +32,26 @@ _TREND_RIDGE = 0.1
 """Ridge penalty of the slope and of the seasonal component."""
 
 
-def last_value_forecast(
+def _last_value_forecast(
     series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
 ) -> Float[Tensor, "k horizon"]:
     """Repeats the last value."""
     return history[:, -1:].expand(-1, horizon)
 
 
-def last_season_forecast(
+def _last_season_forecast(
     series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
 ) -> Float[Tensor, "k horizon"]:
     """Repeats the last season.
 
     Examples:
-        >>> last_season_forecast(torch.zeros(1), torch.tensor([[1.0, 2.0, 3.0]]), 3, 2)
+        >>> _last_season_forecast(torch.zeros(1), torch.tensor([[1.0, 2.0, 3.0]]), 3, 2)
         tensor([[2., 3., 2.]])
     """
     return history[:, -season:].repeat(1, -(-horizon // season))[:, :horizon]
 
 
-def fit_trend_and_season(history: Float[Tensor, "k t"], horizon: int, season: int) -> Float[Tensor, "k all"]:
+def _fit_trend_and_season(history: Float[Tensor, "k t"], horizon: int, season: int) -> Float[Tensor, "k all"]:
     r"""Fits a linear trend and a growing seasonal component to each history; returns the fit and its continuation.
 
     $$\hat x_t = \bar x + a \, u_t + (1 + g \, u_t) \, s_{t \bmod p}$$
@@ -66,7 +66,7 @@ def fit_trend_and_season(history: Float[Tensor, "k t"], horizon: int, season: in
         season: Period $p$.
 
     Examples:
-        >>> fit_trend_and_season(torch.tensor([[0.0, 5.0] * 50]), 3, 2)[0, -3:].round()
+        >>> _fit_trend_and_season(torch.tensor([[0.0, 5.0] * 50]), 3, 2)[0, -3:].round()
         tensor([0., 5., 0.])
     """
     t, x = history.shape[1], history.double()
@@ -84,14 +84,14 @@ def fit_trend_and_season(history: Float[Tensor, "k t"], horizon: int, season: in
     return (fit + growth * growing).to(history.dtype)
 
 
-def trend_and_season_forecast(
+def _trend_and_season_forecast(
     series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
 ) -> Float[Tensor, "k horizon"]:
     """Continues the linear trend and the growing season of the history."""
-    return fit_trend_and_season(history, horizon, season)[:, -horizon:]
+    return _fit_trend_and_season(history, horizon, season)[:, -horizon:]
 
 
-def linear_forecast(
+def _linear_forecast(
     series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
 ) -> Float[Tensor, "k horizon"]:
     """Ridge regression from the history, relative to its last value, fitted on the training series."""
@@ -108,11 +108,11 @@ def linear_forecast(
     return history[:, -1:] + scale * (features(history) @ weights)
 
 
-BASELINES: dict[str, Callable[[Tensor, Tensor, int, int], Tensor]] = {
-    "last value": last_value_forecast,
-    "last season": last_season_forecast,
-    "trend and season": trend_and_season_forecast,
-    "linear regression": linear_forecast,
+_BASELINES: dict[str, Callable[[Tensor, Tensor, int, int], Tensor]] = {
+    "last value": _last_value_forecast,
+    "last season": _last_season_forecast,
+    "trend and season": _trend_and_season_forecast,
+    "linear regression": _linear_forecast,
 }
 """Baseline forecasts, called with the training series, histories, the horizon and the season."""
 
@@ -129,7 +129,7 @@ _SEASONAL_FRACTION, _OWN_FRACTION = 0.7, 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class DigitScale:
+class _DigitScale:
     r"""Quantizes values to integers from 0 to $10^k - 1$, by the range of a history.
 
     $$n = \operatorname{round}\Bigl((10^k - 1) \frac{x - a}{b - a}\Bigr), \qquad
@@ -143,7 +143,7 @@ class DigitScale:
     digits: int
 
     @classmethod
-    def of(cls, history: Float[Tensor, "n t"], *, digits: int) -> DigitScale:
+    def of(cls, history: Float[Tensor, "n t"], *, digits: int) -> _DigitScale:
         """Returns the scale of each history."""
         low, high = history.amin(-1, keepdim=True), history.amax(-1, keepdim=True)
         span = torch.where(high > low, high - low, 1.0)
@@ -159,22 +159,22 @@ class DigitScale:
         return self.low + (self.high - self.low) * levels / (10**self.digits - 1)
 
 
-def digits_to_tokens(levels: Int[Tensor, "n t"], *, digits: int) -> Int[Tensor, "n m"]:
+def _digits_to_tokens(levels: Int[Tensor, "n t"], *, digits: int) -> Int[Tensor, "n m"]:
     """Converts integers to tokens: the digits of each and a comma.
 
     Examples:
-        >>> digits_to_tokens(torch.tensor([[7, 42]]), digits=2)
+        >>> _digits_to_tokens(torch.tensor([[7, 42]]), digits=2)
         tensor([[ 0,  7, 10,  4,  2, 10]])
     """
     powers = 10 ** torch.arange(digits - 1, -1, -1)
     return F.pad(levels[..., None] // powers % 10, (0, 1), value=_COMMA).flatten(1)
 
 
-def tokens_to_digits(tokens: Int[Tensor, "n m"], *, digits: int) -> Int[Tensor, "n t"]:
+def _tokens_to_digits(tokens: Int[Tensor, "n m"], *, digits: int) -> Int[Tensor, "n t"]:
     """Converts tokens to integers; -1 for tokens that are not digits and a comma.
 
     Examples:
-        >>> tokens_to_digits(torch.tensor([[0, 7, 10, 4, 10, 10]]), digits=2)
+        >>> _tokens_to_digits(torch.tensor([[0, 7, 10, 4, 10, 10]]), digits=2)
         tensor([[ 7, -1]])
     """
     groups = tokens.unflatten(1, (-1, digits + 1))
@@ -183,7 +183,7 @@ def tokens_to_digits(tokens: Int[Tensor, "n m"], *, digits: int) -> Int[Tensor, 
     return torch.where(valid, (groups[..., :-1] * powers).sum(-1), -1)
 
 
-def synthetic_series(count: int, length: int, *, generator: torch.Generator, season: int = 1) -> Float[Tensor, "n t"]:
+def _synthetic_series(count: int, length: int, *, generator: torch.Generator, season: int = 1) -> Float[Tensor, "n t"]:
     """Draws random series: trends, growing seasonal patterns, waves, autoregressive walks and noise.
 
     Args:
@@ -222,11 +222,11 @@ def synthetic_series(count: int, length: int, *, generator: torch.Generator, sea
     )
 
 
-def seasonal_series(*, length: int = 400, seed: int = 0) -> np.ndarray:
+def _seasonal_series(*, length: int = 400, seed: int = 0) -> np.ndarray:
     """Returns a noisy series with a trend and a growing season of period 12.
 
     Examples:
-        >>> seasonal_series().shape
+        >>> _seasonal_series().shape
         (400,)
     """
     t = torch.arange(length, dtype=torch.float64)
@@ -235,17 +235,17 @@ def seasonal_series(*, length: int = 400, seed: int = 0) -> np.ndarray:
     return (100 + 0.2 * t + (10 + 0.02 * t) * pattern + 2 * noise).numpy()
 
 
-SERIES: dict[str, Callable[[], np.ndarray]] = {"seasonal": seasonal_series}
+_SERIES: dict[str, Callable[[], np.ndarray]] = {"seasonal": _seasonal_series}
 """Built-in series."""
 
 
-def read_series(source: str, *, column: str | None = None) -> Float[Tensor, " n"]:
+def _read_series(source: str, *, column: str | None = None) -> Float[Tensor, " n"]:
     """Reads a built-in series or a column of a table, by default the last numeric one."""
-    if source in SERIES:
-        return torch.from_numpy(SERIES[source]())
+    if source in _SERIES:
+        return torch.from_numpy(_SERIES[source]())
     path = Path(source)
     if not path.is_file():
-        raise FileNotFoundError(f"file {source!r} does not exist; built-in series: {', '.join(SERIES)}")
+        raise FileNotFoundError(f"file {source!r} does not exist; built-in series: {', '.join(_SERIES)}")
     if not path.stat().st_size:
         raise ValueError(f"{path.name} is empty")
     columns = read_delimited(path).columns
@@ -263,7 +263,7 @@ def read_series(source: str, *, column: str | None = None) -> Float[Tensor, " n"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeriesWindow:
+class _SeriesWindow:
     """Tokenizes a window: the digits of the residual of trend and season."""
 
     history: int
@@ -282,12 +282,12 @@ class SeriesWindow:
 
     def encode_history(
         self, history: Float[Tensor, "n t"]
-    ) -> tuple[Int[Tensor, "n m"], Float[Tensor, "n h"], DigitScale]:
+    ) -> tuple[Int[Tensor, "n m"], Float[Tensor, "n h"], _DigitScale]:
         """Returns the tokens of histories, the trend and season after them, and the scale of the residuals."""
-        fit, t = fit_trend_and_season(history, self.horizon, self.season), history.shape[1]
+        fit, t = _fit_trend_and_season(history, self.horizon, self.season), history.shape[1]
         residual = history - fit[:, :t]
-        scale = DigitScale.of(residual, digits=self.digits)
-        tokens = digits_to_tokens(scale.quantize(residual), digits=self.digits)
+        scale = _DigitScale.of(residual, digits=self.digits)
+        tokens = _digits_to_tokens(scale.quantize(residual), digits=self.digits)
         tokens[:, -1] = _END
         return tokens, fit[:, t:], scale
 
@@ -295,10 +295,10 @@ class SeriesWindow:
         """Returns the tokens of histories and the values after them."""
         history, expected, scale = self.encode_history(windows[:, : self.history])
         future = scale.quantize(windows[:, self.history :] - expected)
-        return torch.cat([history, digits_to_tokens(future, digits=self.digits)], dim=1)
+        return torch.cat([history, _digits_to_tokens(future, digits=self.digits)], dim=1)
 
 
-class SeriesBatches:
+class _SeriesBatches:
     """Batches of tokenized windows: synthetic series in the first steps, then a mixture with one series.
 
     Args:
@@ -313,7 +313,7 @@ class SeriesBatches:
     def __init__(
         self,
         series: Float[Tensor, " n"],
-        window: SeriesWindow,
+        window: _SeriesWindow,
         *,
         batch_size: int,
         seed: int,
@@ -334,14 +334,14 @@ class SeriesBatches:
         own = 0 if step < self._synthetic_steps else max(1, round(self._own_fraction * self._batch_size))
         rows = torch.randint(len(self._windows), (own,), generator=generator)
         season = self._window.season
-        drawn = synthetic_series(self._batch_size - own, self._length, generator=generator, season=season)
+        drawn = _synthetic_series(self._batch_size - own, self._length, generator=generator, season=season)
         tokens = self._window.encode(torch.cat([self._windows[rows], drawn.double()]))
         return tokens[:, :-1], tokens[:, 1:]
 
 
 # ---------------------------------------------------------------- the recipe
 
-QUANTILES = (0.1, 0.5, 0.9)
+_QUANTILES = (0.1, 0.5, 0.9)
 """Quantiles of a forecast."""
 _PLOTTED_HORIZONS = 3
 _BAND_SCALE, _MAX_BAND_SCALE = "band_scale", 10.0
@@ -380,8 +380,8 @@ class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Te
     dim: Annotated[int, Range(1, 10**5)] = 32
     num_layers: Annotated[int, Range(1, 1000)] = 2
     ngrams: Annotated[tuple[Annotated[int, Range(2, 16)], ...], MaxLength(8)] = (2, 3)
-    steps: PositiveInt | None = 300
-    batch_size: PositiveInt | None = 16
+    steps: _PositiveInt | None = 300
+    batch_size: _PositiveInt | None = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -392,7 +392,7 @@ class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Te
 
     def setup(self) -> TrainingSetup[Tensor]:
         """Reads the series and builds the model."""
-        series = read_series(self.data, column=self.column)
+        series = _read_series(self.data, column=self.column)
         held_out = self.horizon * (self.test_horizons + self.calibration_horizons)
         window = self.history + self.horizon
         if len(series) < held_out + window:
@@ -405,8 +405,8 @@ class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Te
         calibrate = bool(self.calibration_horizons)
         return TrainingSetup(
             model=model,
-            optimizer_steps=[self.optimizer_step(model, next_token_loss, steps=steps)],
-            batches=SeriesBatches(
+            optimizer_steps=[self.optimizer_step(model, _next_token_loss, steps=steps)],
+            batches=_SeriesBatches(
                 series[:-held_out],
                 self._window,
                 batch_size=self.batch_size or 16,
@@ -438,13 +438,13 @@ class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Te
         known = series[: -self.test_horizons * self.horizon]
         if self.calibration_horizons:
             before, after = self._last_windows(known, self.calibration_horizons)
-            model.get_buffer(_BAND_SCALE).fill_(conformal_scale(self.forecast(model, before), after))
+            model.get_buffer(_BAND_SCALE).fill_(_conformal_scale(self.forecast(model, before), after))
             run.save_weights(model.state_dict())
         before, after = self._last_windows(series, self.test_horizons)
         low, median, high = self.forecast(model, before).unbind(0)
-        baselines = {name: rule(known, before, self.horizon, self.season) for name, rule in BASELINES.items()}
+        baselines = {name: rule(known, before, self.horizon, self.season) for name, rule in _BASELINES.items()}
         future = self.forecast(model, series[None, -self.history :])[:, 0]
-        lines = ["step," + ",".join(f"quantile {q}" for q in QUANTILES)]
+        lines = ["step," + ",".join(f"quantile {q}" for q in _QUANTILES)]
         lines += [
             ",".join([str(step), *(f"{value:.6g}" for value in row)]) for step, row in enumerate(future.T.tolist(), 1)
         ]
@@ -492,7 +492,7 @@ class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Te
         if len(values) < 2 or not values.isfinite().all():
             raise ValueError(f"prompt must have at least 2 finite numbers, got {len(values)}")
         quantiles = self.forecast(model, values[None, -self.history :], seed=request.seed)[:, 0]
-        yield "  ".join(f"quantile {q}" for q in QUANTILES)
+        yield "  ".join(f"quantile {q}" for q in _QUANTILES)
         for row in quantiles.T.tolist():
             yield "\n" + "  ".join(f"{value:.6g}" for value in row)
 
@@ -508,16 +508,16 @@ class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Te
             sampling=SamplingConfig(suppress_tokens=_DIGITS.reserved_ids),
             seed=seed,
         )
-        levels = tokens_to_digits(sampled.cpu(), digits=self.digits).view(len(history), self.num_samples, self.horizon)
+        levels = _tokens_to_digits(sampled.cpu(), digits=self.digits).view(len(history), self.num_samples, self.horizon)
         residuals = scale.dequantize(levels.clamp_min(0).flatten(1)).view_as(levels)
         values, invalid = expected[:, None] + residuals, (levels < 0).any(-1, keepdim=True)
         values = values.masked_fill(invalid & ~invalid.all(1, keepdim=True), torch.nan)
-        quantiles = values.double().nanquantile(torch.tensor(QUANTILES, dtype=torch.float64), dim=1)
+        quantiles = values.double().nanquantile(torch.tensor(_QUANTILES, dtype=torch.float64), dim=1)
         return quantiles[1] + model.get_buffer(_BAND_SCALE).cpu() * (quantiles - quantiles[1])
 
     @property
-    def _window(self) -> SeriesWindow:
-        return SeriesWindow(history=self.history, horizon=self.horizon, season=self.season, digits=self.digits)
+    def _window(self) -> _SeriesWindow:
+        return _SeriesWindow(history=self.history, horizon=self.horizon, season=self.season, digits=self.digits)
 
     def _last_windows(
         self, series: Float[Tensor, " n"], count: int
@@ -545,7 +545,7 @@ class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Te
         return metrics
 
 
-def conformal_scale(quantiles: Float[Tensor, "quantiles n h"], after: Float[Tensor, "n h"]) -> float:
+def _conformal_scale(quantiles: Float[Tensor, "quantiles n h"], after: Float[Tensor, "n h"]) -> float:
     r"""Returns the factor by which prediction intervals must be scaled to have their nominal coverage.
 
     $$c = \text{the } \lceil 0.8 \, (n + 1) \rceil \text{th smallest of }
@@ -559,11 +559,11 @@ def conformal_scale(quantiles: Float[Tensor, "quantiles n h"], after: Float[Tens
 
     Examples:
         >>> band = torch.tensor([-1.0, 0.0, 1.0]).view(3, 1, 1).expand(3, 1, 9)
-        >>> conformal_scale(band, torch.tensor([[1.0, -2.0, 3.0, -4.0, 5.0, -6.0, 7.0, -8.0, 9.0]]))
+        >>> _conformal_scale(band, torch.tensor([[1.0, -2.0, 3.0, -4.0, 5.0, -6.0, 7.0, -8.0, 9.0]]))
         8.0
     """
     low, median, high = quantiles.unbind(0)
     tiny = torch.finfo(quantiles.dtype).tiny
     scores = torch.maximum((after - median) / (high - median + tiny), (median - after) / (median - low + tiny))
-    rank = math.ceil((QUANTILES[2] - QUANTILES[0]) * (after.numel() + 1))
+    rank = math.ceil((_QUANTILES[2] - _QUANTILES[0]) * (after.numel() + 1))
     return min(_MAX_BAND_SCALE, float(scores.flatten().sort().values[min(rank, after.numel()) - 1]))

@@ -24,10 +24,10 @@ from lawful.models import MLP
 from lawful.models.generative import GAN, cnn_gan, mlp_gan, sample_labels
 from lawful.optim import adamw
 from lawful.recipes.data import DataSpec, GenerativeSplits
-from lawful.recipes.generative import GenerativeRecipe, save_label_samples, save_samples_figure
-from lawful.recipes.model_size import check_parameter_count
-from lawful.recipes.optimization import Decay, Fraction, NonNegative
-from lawful.recipes.supervised import HiddenDims
+from lawful.recipes.generative import GenerativeRecipe, _save_label_samples, _save_samples_figure
+from lawful.recipes.model_size import _check_parameter_count
+from lawful.recipes.optimization import _Decay, _Fraction, _NonNegative
+from lawful.recipes.supervised import _HiddenDims
 from lawful.training import OptimizerStep, Run, TrainingSetup
 
 # ---------------------------------------------------------------- a classifier that judges samples
@@ -36,7 +36,7 @@ _JUDGE_DIMS, _JUDGE_STEPS, _JUDGE_BATCH_SIZE, _JUDGE_LEARNING_RATE = (128, 32), 
 
 
 @dataclass(frozen=True)
-class FeatureClassifier:
+class _FeatureClassifier:
     """A small classifier of the training data; its features compare samples with data."""
 
     normalizer: Standardize
@@ -65,7 +65,7 @@ class FeatureClassifier:
         return metrics
 
 
-def train_feature_classifier(splits: GenerativeSplits, *, seed: int = 0) -> FeatureClassifier | None:
+def _train_feature_classifier(splits: GenerativeSplits, *, seed: int = 0) -> _FeatureClassifier | None:
     """Trains a classifier on the training data; None without labels or with a known density."""
     y = splits.train_labels
     if y is None or splits.density is not None or len(splits.classes) < 2:
@@ -85,7 +85,7 @@ def train_feature_classifier(splits: GenerativeSplits, *, seed: int = 0) -> Feat
     model.eval().requires_grad_(False)
     *hidden, head = model.layers
     backbone = nn.Sequential(*(module for layer in hidden for module in (layer, nn.ReLU())))
-    return FeatureClassifier(normalizer, backbone, head, num_classes)
+    return _FeatureClassifier(normalizer, backbone, head, num_classes)
 
 
 # ---------------------------------------------------------------- the recipe
@@ -106,7 +106,7 @@ class MLPGANSpec(Config, Tagged):
 
     name: ClassVar[str] = "mlp"
 
-    hidden_dims: Annotated[HiddenDims, MaxLength(20)] = ()
+    hidden_dims: Annotated[_HiddenDims, MaxLength(20)] = ()
     """Width of each hidden layer. Defaults to 128 128 128 for vectors and 256 256 for images and series."""
 
 
@@ -141,11 +141,11 @@ class GANRecipe(GenerativeRecipe):
     """Apply spectral normalization to the critic."""
     critic_learning_rate: Annotated[float, Range(0, 1)] = 1e-3
     """Learning rate of the critic."""
-    weight_decay: NonNegative = 0.0
-    betas: tuple[Decay, Decay] | None = (0.5, 0.99)
+    weight_decay: _NonNegative = 0.0
+    betas: tuple[_Decay, _Decay] | None = (0.5, 0.99)
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "constant"
-    warmup_ratio: Fraction = 0.0
-    ema_decay: Decay = 0.995
+    warmup_ratio: _Fraction = 0.0
+    ema_decay: _Decay = 0.995
 
     def setup(self) -> TrainingSetup[GenerativeSplits]:
         """Loads the observations and builds generator and critic."""
@@ -188,11 +188,11 @@ class GANRecipe(GenerativeRecipe):
             "training data": (splits.train[:_MAX_SAMPLES], splits.train_labels if self.conditional else None),
             "Gaussian": (gaussian.sample(n, seed=0), None),
         }
-        classifier = train_feature_classifier(splits)
+        classifier = _train_feature_classifier(splits)
         metrics = {name: _sample_metrics(*pair, splits, classifier) for name, pair in compared.items()}
-        save_samples_figure(run, model, splits, seed=self.seed)
+        _save_samples_figure(run, model, splits, seed=self.seed)
         if self.conditional and len(splits.shape) > 1:
-            save_label_samples(run, model, splits, seed=self.seed)
+            _save_label_samples(run, model, splits, seed=self.seed)
         shown = [name for name in _BASELINE_METRICS if name in metrics["samples"]]
         return {
             "test": {name: {"value": value} for name, value in metrics["samples"].items()},
@@ -219,7 +219,7 @@ class GANRecipe(GenerativeRecipe):
         return recipe if recipe.epochs else recipe.with_defaults(steps=6000 if vectors else 4000)
 
     def _build(self, spec: DataSpec) -> GAN:
-        check_parameter_count([partial(self._build_gan, spec)])
+        _check_parameter_count([partial(self._build_gan, spec)])
         return self._build_gan(spec)
 
     def _build_gan(self, spec: DataSpec) -> GAN:
@@ -299,7 +299,7 @@ def _mmd(x: Tensor, data: Tensor) -> float:
 
 
 def _sample_metrics(
-    x: Tensor, labels: Tensor | None, splits: GenerativeSplits, classifier: FeatureClassifier | None
+    x: Tensor, labels: Tensor | None, splits: GenerativeSplits, classifier: _FeatureClassifier | None
 ) -> dict[str, float]:
     """Distances between samples and the test split, and coverage."""
     x, data = x.reshape(-1, *splits.shape), splits.test[:_MAX_SAMPLES]

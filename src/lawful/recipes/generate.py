@@ -17,12 +17,9 @@ from torch import Tensor
 
 from lawful.data.text.tokenizers import Tokenizer, tokenizer_from_json
 from lawful.functions.estimate import LogProbEstimate
-from lawful.models.generation import SamplingConfig
+from lawful.models.generation import DEFAULT_SAMPLING, SamplingConfig
 from lawful.recipes.registry import load, recipe_of
 from lawful.training.run import Run
-
-DEFAULT_SAMPLING = SamplingConfig()
-"""Samples from the distribution of the model."""
 
 # ---------------------------------------------------------------- text
 
@@ -309,7 +306,7 @@ def score(run: Run | Path | str, data: str | Path, *, seed: int = 0, num_samples
         ValueError: If the model has no likelihood, or the data have another format.
     """
     from lawful.models.generative import AutoencoderSampler
-    from lawful.recipes.generative import has_density, log_likelihood
+    from lawful.recipes.generative import _has_density, _log_likelihood
 
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, got {num_samples}")
@@ -320,7 +317,7 @@ def score(run: Run | Path | str, data: str | Path, *, seed: int = 0, num_samples
         errors = model.autoencoder.reconstruction_error(new.x).double()
         return ScoreTable(None, None, errors, False, rows, has_files)
     estimates = [
-        log_likelihood(model, new.x, dequantizer=spec.dequantizer, seed=seed + 2**32 * i) for i in range(num_samples)
+        _log_likelihood(model, new.x, dequantizer=spec.dequantizer, seed=seed + 2**32 * i) for i in range(num_samples)
     ]
     nats = estimates[0]
     if num_samples > 1:
@@ -329,7 +326,7 @@ def score(run: Run | Path | str, data: str | Path, *, seed: int = 0, num_samples
         nats = LogProbEstimate(values.mean(0), values.std(0) / math.sqrt(num_samples), evaluations)
     levels = spec.dequantizer
     bits = None if levels is None else levels.bits_per_dim(nats.value, math.prod(spec.shape))
-    return ScoreTable(nats, bits, None, not has_density(model), rows, has_files)
+    return ScoreTable(nats, bits, None, not _has_density(model), rows, has_files)
 
 
 # ---------------------------------------------------------------- inpainting

@@ -21,17 +21,17 @@ from lawful.laws import Claim
 from lawful.models.generative import PCA, SupportsELBO, SupportsLogProb, SupportsLogProbEstimate, SupportsSample
 from lawful.probe import figures
 from lawful.recipes.data import GenerativeDataConfig, GenerativeSplits
-from lawful.recipes.optimization import Decay, EvaluationConfig, Fraction, OptimizationConfig
+from lawful.recipes.optimization import EvaluationConfig, OptimizationConfig, _Decay, _Fraction
 from lawful.training import OptimizerStep, Recipe, Run, TrainingSetup
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_EVAL_EXAMPLES = 2000
+_MAX_EVAL_EXAMPLES = 2000
 """Largest number of observations that are evaluated during training."""
 _BATCH_SIZE = 256
 """Observations that are scored at a time."""
-LOG_LIKELIHOOD, LOWER_BOUND, BITS = "log-likelihood", "lower bound", "bits per dimension"
+_LOG_LIKELIHOOD, _LOWER_BOUND, _BITS = "log-likelihood", "lower bound", "bits per dimension"
 
 
 # ---------------------------------------------------------------- training
@@ -41,9 +41,9 @@ LOG_LIKELIHOOD, LOWER_BOUND, BITS = "log-likelihood", "lower bound", "bits per d
 class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfig, Recipe[GenerativeSplits]):
     """Base class of generative recipes that are trained by gradient descent."""
 
-    betas: tuple[Decay, Decay] | None = (0.9, 0.99)
+    betas: tuple[_Decay, _Decay] | None = (0.9, 0.99)
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "cosine"
-    warmup_ratio: Fraction = 0.02
+    warmup_ratio: _Fraction = 0.02
     num_evals: Annotated[int, Range(1, 10**6)] | None = 20
 
     def generative_setup(
@@ -90,7 +90,7 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
             eval_every=self.eval_every(steps, steps_per_epoch=len(batches)),
             monitor=monitor,
             patience=None if splits.validation is None else self.patience or None,
-            augment=None if levels is None else partial(add_uniform_noise, levels=levels),
+            augment=None if levels is None else partial(_add_uniform_noise, levels=levels),
             ema_decay=self.ema_decay or None,
             grad_accumulation_steps=self.grad_accumulation_steps,
             claims=claims,
@@ -101,7 +101,7 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
         )
 
 
-def add_uniform_noise(batch: Batch, levels: Dequantizer) -> Batch:
+def _add_uniform_noise(batch: Batch, levels: Dequantizer) -> Batch:
     """Dequantizes the observations of a batch with PyTorch's global generator."""
     x, *labels = batch
     return (x + levels.width * (torch.rand_like(x) - 0.5), *labels)
@@ -110,7 +110,7 @@ def add_uniform_noise(batch: Batch, levels: Dequantizer) -> Batch:
 # ---------------------------------------------------------------- likelihoods
 
 
-def log_likelihood(
+def _log_likelihood(
     model: object,
     x: Tensor,
     *,
@@ -136,7 +136,7 @@ def log_likelihood(
 
     Examples:
         >>> from lawful.models.generative import PCA
-        >>> log_likelihood(PCA(shape=(2,)), torch.zeros(3, 2)).value.shape
+        >>> _log_likelihood(PCA(shape=(2,)), torch.zeros(3, 2)).value.shape
         torch.Size([3])
     """
     y = x if dequantizer is None else dequantizer.dequantize(x, seed=seed)
@@ -149,7 +149,7 @@ def log_likelihood(
             score = model.elbo_estimate
         case _:
             raise ValueError(f"{type(model).__name__} has no likelihood: it only draws samples")
-    estimate = score_batches(score, y, labels, seed=seed, batch_size=batch_size)
+    estimate = _score_batches(score, y, labels, seed=seed, batch_size=batch_size)
     if not bool(estimate.value.isfinite().all()):
         row = int(estimate.value.isfinite().logical_not().nonzero()[0])
         raise ValueError(f"the model gives row {row} the log-likelihood {float(estimate.value[row])}, expected finite")
@@ -162,12 +162,12 @@ def _exact(model: SupportsLogProb, x: Tensor, *, labels: Tensor | None, seed: in
         return LogProbEstimate.exact(model.log_prob(x, labels=labels))
 
 
-def has_density(model: object) -> bool:
+def _has_density(model: object) -> bool:
     """Returns whether a model has a log-density or an estimate of it, not only a lower bound."""
     return isinstance(model, SupportsLogProb | SupportsLogProbEstimate)
 
 
-def score_batches(
+def _score_batches(
     score: Callable[..., LogProbEstimate],
     x: Tensor,
     labels: Tensor | None,
@@ -189,17 +189,17 @@ def score_batches(
     return LogProbEstimate(value, error, max(part.evaluations for part in parts))
 
 
-def likelihood_metrics(
+def _likelihood_metrics(
     nats: LogProbEstimate, *, dim: int, dequantizer: Dequantizer | None, is_bound: bool
 ) -> dict[str, Any]:
     """Returns the mean log-likelihood in nats, and in bits per dimension for discrete data, with intervals."""
-    metrics = {LOWER_BOUND if is_bound else LOG_LIKELIHOOD: bootstrap(torch.mean, nats.value).json()}
+    metrics = {_LOWER_BOUND if is_bound else _LOG_LIKELIHOOD: bootstrap(torch.mean, nats.value).json()}
     if dequantizer is not None:
-        metrics[BITS] = bootstrap(torch.mean, dequantizer.bits_per_dim(nats.value, dim)).json()
+        metrics[_BITS] = bootstrap(torch.mean, dequantizer.bits_per_dim(nats.value, dim)).json()
     return metrics
 
 
-def evaluate_likelihood(
+def _evaluate_likelihood(
     model: object,
     splits: GenerativeSplits,
     *,
@@ -214,9 +214,9 @@ def evaluate_likelihood(
         labels: Test labels for a conditional model.
         seed: Random seed of the noise.
     """
-    nats = log_likelihood(model, splits.test, dequantizer=splits.dequantizer, labels=labels, seed=seed)
-    dim, is_bound = math.prod(splits.shape), not has_density(model)
-    return likelihood_metrics(nats, dim=dim, dequantizer=splits.dequantizer, is_bound=is_bound)
+    nats = _log_likelihood(model, splits.test, dequantizer=splits.dequantizer, labels=labels, seed=seed)
+    dim, is_bound = math.prod(splits.shape), not _has_density(model)
+    return _likelihood_metrics(nats, dim=dim, dequantizer=splits.dequantizer, is_bound=is_bound)
 
 
 # ---------------------------------------------------------------- baselines
@@ -224,7 +224,7 @@ def evaluate_likelihood(
 _MAX_COVARIANCE_DIM = 4096
 
 
-def density_baselines(splits: GenerativeSplits) -> dict[str, float]:
+def _density_baselines(splits: GenerativeSplits) -> dict[str, float]:
     """Returns the mean log-likelihood of simple densities on the test split, in nats or in bits per dimension.
 
     The baselines are an independent Gaussian per feature, a full Gaussian, and the true density if it is known; for
@@ -234,13 +234,13 @@ def density_baselines(splits: GenerativeSplits) -> dict[str, float]:
     train = splits.dequantize(splits.train, seed=1)
     nats = {"independent Gaussians": _independent_gaussians(train, splits)}
     if dim <= _MAX_COVARIANCE_DIM:
-        nats["Gaussian"] = float(log_likelihood(PCA().fit(train), splits.test, dequantizer=levels).value.mean())
+        nats["Gaussian"] = float(_log_likelihood(PCA().fit(train), splits.test, dequantizer=levels).value.mean())
     if splits.density is not None:
         nats["true density"] = float(splits.density.log_prob(splits.test.double()).mean())
     if levels is None:
         return nats
-    bits = {f"{name}, {BITS}": levels.bits_per_dim(value, dim) for name, value in nats.items()}
-    return {**bits, f"histogram per feature, {BITS}": histogram_baseline(splits, levels)}
+    bits = {f"{name}, {_BITS}": levels.bits_per_dim(value, dim) for name, value in nats.items()}
+    return {**bits, f"histogram per feature, {_BITS}": _histogram_baseline(splits, levels)}
 
 
 def _independent_gaussians(train: Tensor, splits: GenerativeSplits) -> float:
@@ -252,7 +252,7 @@ def _independent_gaussians(train: Tensor, splits: GenerativeSplits) -> float:
     return float(-0.5 * (deviation + (2 * math.pi * variance).log()).sum(1).mean())
 
 
-def histogram_baseline(splits: GenerativeSplits, levels: Dequantizer) -> float:
+def _histogram_baseline(splits: GenerativeSplits, levels: Dequantizer) -> float:
     """Returns the bits per dimension of a histogram of each feature, with add-one smoothing."""
     k = levels.levels
     train, test = (((x.flatten(1) - levels.low) / levels.width).round().long() for x in (splits.train, splits.test))
@@ -263,13 +263,13 @@ def histogram_baseline(splits: GenerativeSplits, levels: Dequantizer) -> float:
     return bits / train.shape[1]
 
 
-def mean_baseline(splits: GenerativeSplits) -> float:
+def _mean_baseline(splits: GenerativeSplits) -> float:
     """Returns the mean squared error of the training mean, summed over the features."""
     return float((splits.test - splits.train.mean(0)).square().flatten(1).sum(1).double().mean())
 
 
 @torch.no_grad()
-def pca_baseline(splits: GenerativeSplits, dims: list[int]) -> dict[str, float]:
+def _pca_baseline(splits: GenerativeSplits, dims: list[int]) -> dict[str, float]:
     """Returns the reconstruction error of PCA for each latent dimension."""
     pca = PCA().fit(splits.train)
     centered = (splits.test.flatten(1) - pca.mean).double()
@@ -278,21 +278,21 @@ def pca_baseline(splits: GenerativeSplits, dims: list[int]) -> dict[str, float]:
     return {str(k): max(0.0, total - float(explained[min(k, len(explained)) - 1])) for k in dims}
 
 
-def powers_of_two(largest: int) -> list[int]:
+def _powers_of_two(largest: int) -> list[int]:
     """Returns 1, 2, 4, ... up to a number."""
     return [2**i for i in range(largest.bit_length()) if 2**i <= largest]
 
 
 # ---------------------------------------------------------------- figures
 
-NUM_POINTS, NUM_IMAGES = 2000, 32
+_NUM_POINTS, _NUM_IMAGES = 2000, 32
 """Number of samples of vectors, and of images or series."""
-NUM_RECONSTRUCTIONS = 8
+_NUM_RECONSTRUCTIONS = 8
 """Number of reconstructions in a figure."""
 
 
 @torch.no_grad()
-def save_samples_figure(run: Run, model: SupportsSample, splits: GenerativeSplits, *, seed: int = 0) -> Tensor:
+def _save_samples_figure(run: Run, model: SupportsSample, splits: GenerativeSplits, *, seed: int = 0) -> Tensor:
     """Draws samples and writes them to `samples/samples.npy` and a figure.
 
     Args:
@@ -302,17 +302,17 @@ def save_samples_figure(run: Run, model: SupportsSample, splits: GenerativeSplit
         seed: Random seed.
     """
     vectors = len(splits.shape) == 1
-    x = model.sample(NUM_POINTS if vectors else NUM_IMAGES, seed)
+    x = model.sample(_NUM_POINTS if vectors else _NUM_IMAGES, seed)
     np.save(run.samples / "samples.npy", x.cpu().numpy(), allow_pickle=False)
     density = None
     if splits.shape == (2,) and isinstance(model, SupportsLogProb):
         density = model.log_prob
-    figures.save(samples_figure(x, splits, log_prob=density), run.figures / "samples.png")
+    figures.save(_samples_figure(x, splits, log_prob=density), run.figures / "samples.png")
     return x
 
 
 @torch.no_grad()
-def save_label_samples(run: Run, model: SupportsSample, splits: GenerativeSplits, *, seed: int = 0) -> None:
+def _save_label_samples(run: Run, model: SupportsSample, splits: GenerativeSplits, *, seed: int = 0) -> None:
     """Writes a figure with four samples of each of the first ten labels.
 
     Args:
@@ -327,18 +327,18 @@ def save_label_samples(run: Run, model: SupportsSample, splits: GenerativeSplits
     figures.save(figure, run.figures / "samples per label.png")
 
 
-def samples_figure(
+def _samples_figure(
     x: Tensor, splits: GenerativeSplits, *, log_prob: Callable[[Tensor], Tensor] | None = None
 ) -> Figure:
     """Plots samples beside data: points in the two columns with the largest variance, or a grid of images."""
     if len(splits.shape) != 1 or splits.shape[0] < 2:
-        return image_grid(x[:NUM_IMAGES], splits)
+        return _image_grid(x[:_NUM_IMAGES], splits)
     columns = splits.train.var(0).topk(2).indices.sort().values
     clouds = [part[:, columns] for part in (splits.test, x)]
     return figures.point_clouds(*clouds, names=("data", "samples"), log_prob=log_prob)
 
 
-def image_grid(x: Tensor, splits: GenerativeSplits, *, labels: Tensor | None = None) -> Figure:
+def _image_grid(x: Tensor, splits: GenerativeSplits, *, labels: Tensor | None = None) -> Figure:
     """Plots samples as a grid, in the levels and the range of the data, titled by label."""
     quantized = x if splits.dequantizer is None else splits.dequantizer.quantize(x)
     titles = [] if labels is None else [splits.classes[i] for i in labels]
@@ -346,7 +346,7 @@ def image_grid(x: Tensor, splits: GenerativeSplits, *, labels: Tensor | None = N
     return figures.sample_grid(quantized, titles=titles, value_range=value_range)
 
 
-def latents_figure(z: Tensor, splits: GenerativeSplits, *, names: tuple[str, str]) -> Figure:
+def _latents_figure(z: Tensor, splits: GenerativeSplits, *, names: tuple[str, str]) -> Figure:
     """Plots the latents of the test split, colored by label."""
     labeled = splits.test_labels is not None
     return figures.latent_map(z, labels=splits.test_labels, names=splits.classes if labeled else None, axes_names=names)

@@ -22,8 +22,8 @@ from lawful.laws import Claim, batch_independence, shape
 from lawful.losses.regularization import affine_layers, grid_positions, line_positions
 from lawful.models import MLP, SpatialMLP
 from lawful.probe import figures
-from lawful.recipes.model_size import check_parameter_count
-from lawful.recipes.optimization import NonNegative, OptimizationConfig, PositiveInt
+from lawful.recipes.model_size import _check_parameter_count
+from lawful.recipes.optimization import OptimizationConfig, _NonNegative, _PositiveInt
 from lawful.training import Recipe, Run, TrainingSetup
 
 
@@ -44,7 +44,7 @@ class FormulaTask:
     """Test loss of the paper, with one seed and 100 test examples."""
 
 
-TASKS: Mapping[str, FormulaTask] = {
+_TASKS: Mapping[str, FormulaTask] = {
     "independence": FormulaTask(
         in_dim=4,
         formulas=("(a + c)³", "b² + sin πd"),
@@ -74,7 +74,7 @@ _CONNECTION_THRESHOLD = 0.01
 """Smallest size of a connection, relative to the largest weight of its layer."""
 
 
-class CountingSpatialMLP(SpatialMLP):
+class _CountingSpatialMLP(SpatialMLP):
     """A `SpatialMLP` that counts training steps: swaps and the penalty depend on them."""
 
     steps: Tensor
@@ -88,7 +88,7 @@ class CountingSpatialMLP(SpatialMLP):
 class ModularData:
     """The network before training, and the examples."""
 
-    initial_model: CountingSpatialMLP
+    initial_model: _CountingSpatialMLP
     train: Batch
     test: Batch
 
@@ -105,7 +105,7 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
     """Width of each hidden layer. Defaults to that of the paper: 20, in two or four layers."""
     num_examples: Annotated[int, Range(1, 10**7)] = 100
     """Number of training examples, uniform in [-1, 1]. Each step uses all of them."""
-    locality_penalty: NonNegative = 1e-3
+    locality_penalty: _NonNegative = 1e-3
     """Weight of the penalty on long connections in the first quarter of the steps; it rises afterwards."""
     swap_every: Annotated[int, Range(0, 10**8)] = 200
     """Steps between swaps of units; 0 disables."""
@@ -119,9 +119,9 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
     """Exponent of the distance; 2 is Euclidean, 1 is that of the paper's code."""
     num_members: Annotated[int, Range(1, 100)] = 1
     """Number of networks in the ensemble, with consecutive seeds."""
-    steps: PositiveInt | None = 20_000
-    learning_rate: NonNegative | None = 2e-3
-    weight_decay: NonNegative = 0.0
+    steps: _PositiveInt | None = 20_000
+    learning_rate: _NonNegative | None = 2e-3
+    weight_decay: _NonNegative = 0.0
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "constant"
 
     def __post_init__(self) -> None:
@@ -131,7 +131,7 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
 
     def setup(self) -> TrainingSetup[ModularData]:
         """Draws the examples and builds the network."""
-        check_parameter_count([self._build_network])
+        _check_parameter_count([self._build_network])
         model = self._build_network()
         train, test = self._draw_examples()
         steps = self.num_steps(1)
@@ -163,7 +163,7 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
         """Plots the network before and after training, and returns its losses beside the published one."""
         before, after = setup.data.initial_model.cpu(), setup.model.cpu()
         losses = self._test_losses(after, setup.data.test)
-        if not isinstance(after, CountingSpatialMLP):  # an ensemble: its members have figures of their own
+        if not isinstance(after, _CountingSpatialMLP):  # an ensemble: its members have figures of their own
             return losses
         networks = [self._network_figure(model, title) for model, title in ((before, "before"), (after, "after"))]
         figures.save(figures.network_diagram(*networks, positions=after.places), run.figures / "network.png")
@@ -173,12 +173,12 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
                 "train loss": float(F.mse_loss(after(x), y)),
                 **losses,
                 "penalty": {"before": float(before.locality()), "after": float(after.locality())},
-                "connections": {"before": count_connections(before), "after": count_connections(after)},
+                "connections": {"before": _count_connections(before), "after": _count_connections(after)},
             }
 
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
-        check_parameter_count([self._build_network], copies=self.num_members)
+        _check_parameter_count([self._build_network], copies=self.num_members)
         return self.combine([self._build_network() for _ in range(self.num_members)])
 
     def ensemble_members(self) -> Sequence[ModularRecipe]:
@@ -189,16 +189,16 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
         """Combines the members of an ensemble."""
         return models[0] if len(models) == 1 else Ensemble(models, average=mean_values)
 
-    def _build_network(self) -> CountingSpatialMLP:
-        task = TASKS[self.task]
+    def _build_network(self) -> _CountingSpatialMLP:
+        task = _TASKS[self.task]
         hidden_dims = task.hidden_dims if self.hidden_dims is None else self.hidden_dims
         mlp = MLP(task.in_dim, len(task.formulas), hidden_dims=hidden_dims, activation=F.silu)
         place = line_positions if self.layout == "line" else grid_positions
-        return CountingSpatialMLP(mlp, place=place, gap=self.layer_gap, order=self.distance_order)
+        return _CountingSpatialMLP(mlp, place=place, gap=self.layer_gap, order=self.distance_order)
 
     def _draw_examples(self) -> tuple[Batch, Batch]:
         """Training and test examples, the same as those of the paper's code for a seed."""
-        task = TASKS[self.task]
+        task = _TASKS[self.task]
         random = np.random.RandomState(self.seed % 2**32)
         x = 2 * torch.from_numpy(random.rand(self.num_examples + _NUM_TEST_EXAMPLES, task.in_dim)) - 1
         y = torch.stack(task.values(x.T), dim=1)
@@ -207,7 +207,7 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
         return (x, y), (x_test, y_test)
 
     def _penalty_weight(self, step: int, steps: int) -> float:
-        task = TASKS[self.task]
+        task = _TASKS[self.task]
         weight = self.locality_penalty * (task.increase if step >= steps // 4 else 1.0)
         return weight / (task.decrease if step >= 3 * steps // 4 else 1.0)
 
@@ -225,11 +225,11 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
         return {
             "test loss": bootstrap(torch.mean, errors).json(),
             "test loss, first 100 examples": float(errors[:100].mean()),
-            "published test loss, 100 examples": TASKS[self.task].published,
+            "published test loss, 100 examples": _TASKS[self.task].published,
         }
 
     def _network_figure(self, model: SpatialMLP, title: str) -> figures.Network:
-        inputs, outputs = "abcd", TASKS[self.task].formulas
+        inputs, outputs = "abcd", _TASKS[self.task].formulas
         return figures.Network(
             weights=[layer.weight for layer in affine_layers(model)],
             inputs=[inputs[i] for i in model.inputs],
@@ -239,10 +239,10 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
 
     def _claims(self, model: nn.Module) -> Iterator[Claim]:
         """The network treats examples independently."""
-        yield Claim(batch_independence(), model, shape(f"b {TASKS[self.task].in_dim}"), name=self.task)
+        yield Claim(batch_independence(), model, shape(f"b {_TASKS[self.task].in_dim}"), name=self.task)
 
 
-def count_connections(model: SpatialMLP) -> int:
+def _count_connections(model: SpatialMLP) -> int:
     """Counts the weights that are at least 1 % of the largest weight of their layer."""
     weights = [layer.weight.detach().abs() for layer in affine_layers(model)]
     return sum(int((w > _CONNECTION_THRESHOLD * w.max()).sum()) for w in weights)
@@ -254,7 +254,7 @@ def _evaluate(model: nn.Module, test: Batch) -> dict[str, float]:
     return {"error": float(F.mse_loss(model(x), y))}
 
 
-def _spatial(model: nn.Module) -> CountingSpatialMLP:
-    if not isinstance(model, CountingSpatialMLP):
+def _spatial(model: nn.Module) -> _CountingSpatialMLP:
+    if not isinstance(model, _CountingSpatialMLP):
         raise TypeError(f"expected a CountingSpatialMLP, got {type(model).__name__}")
     return model

@@ -19,15 +19,15 @@ from lawful.training.setup import LossFunction, OptimizerStep
 
 _C = TypeVar("_C", bound="OptimizationConfig")
 
-Fraction = Annotated[float, Range(0, 1)]
+_Fraction = Annotated[float, Range(0, 1)]
 """A number from 0 to 1."""
-Probability = Annotated[float, Range(0, 0.99)]
+_Probability = Annotated[float, Range(0, 0.99)]
 """A dropout probability."""
-NonNegative = Annotated[float, Range(0, 1e30)]
+_NonNegative = Annotated[float, Range(0, 1e30)]
 """A number that is not negative."""
-PositiveInt = Annotated[int, Range(1, 10**9)]
+_PositiveInt = Annotated[int, Range(1, 10**9)]
 """A positive integer."""
-Decay = Annotated[float, Range(0, 0.9999999)]
+_Decay = Annotated[float, Range(0, 0.9999999)]
 """Decay of a moving average."""
 
 
@@ -35,21 +35,21 @@ Decay = Annotated[float, Range(0, 0.9999999)]
 class OptimizationConfig(Config):
     """Optimizer, learning rate schedule and batch size."""
 
-    steps: PositiveInt | None = None
+    steps: _PositiveInt | None = None
     """Number of training steps. Defaults to a value for the model; `epochs` overrides it."""
     epochs: Annotated[int, Range(1, 10**7)] | None = None
     """Number of passes over the training data, instead of `steps`."""
-    batch_size: PositiveInt | None = None
+    batch_size: _PositiveInt | None = None
     """Examples per step. Defaults to a value for the model."""
     optimizer: Literal["adamw", "adam", "sgd", "muon", "lion"] = "adamw"
     """Optimizer. Muon updates matrices and leaves the other parameters to AdamW."""
-    learning_rate: NonNegative | None = None
+    learning_rate: _NonNegative | None = None
     """Peak learning rate. Defaults to a value for the model."""
-    weight_decay: NonNegative = 1e-2
+    weight_decay: _NonNegative = 1e-2
     """Weight decay: decoupled for adamw, lion and muon, else added to the gradient."""
-    betas: tuple[Decay, Decay] | None = None
+    betas: tuple[_Decay, _Decay] | None = None
     """Betas of Adam, AdamW and Lion. Defaults to those of the optimizer."""
-    momentum: Decay | None = None
+    momentum: _Decay | None = None
     """Momentum. Defaults to 0 for sgd and 0.95 for muon."""
     nesterov: bool = False
     """Nesterov momentum for sgd."""
@@ -57,15 +57,15 @@ class OptimizationConfig(Config):
     """Learning rate schedule. one-cycle has its own warmup and final learning rate."""
     warmup_steps: Annotated[int, Range(0, 10**9)] | None = None
     """Warmup steps of the learning rate. Defaults to `warmup_ratio` of all steps."""
-    warmup_ratio: Fraction = 0.0
+    warmup_ratio: _Fraction = 0.0
     """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay."""
-    min_lr_ratio: Fraction = 0.0
+    min_lr_ratio: _Fraction = 0.0
     """Final learning rate, as a fraction of the peak."""
-    grad_clip_norm: NonNegative = 0.0
+    grad_clip_norm: _NonNegative = 0.0
     """Maximum gradient norm; 0 disables clipping."""
     grad_accumulation_steps: Annotated[int, Range(1, 10**6)] = 1
     """Gradient accumulation steps: parts of a batch that are processed one after the other."""
-    ema_decay: Decay = 0.0
+    ema_decay: _Decay = 0.0
     """EMA decay; the averaged weights are evaluated and saved. 0 disables."""
 
     def with_defaults(self: _C, **defaults: Any) -> _C:
@@ -165,13 +165,13 @@ class RegularizationConfig(Config):
 
     penalty: Literal["none", "l1", "l2", "elastic-net"] = "none"
     """Penalty on the weights that is added to the loss."""
-    penalty_weight: NonNegative = 1e-4
+    penalty_weight: _NonNegative = 1e-4
     """Weight of the penalty."""
-    l1_ratio: Fraction = 0.5
+    l1_ratio: _Fraction = 0.5
     """Fraction of L1 in the elastic-net penalty."""
     penalty_params: str = "*weight"
     """Glob pattern of the names of the penalized parameters."""
-    max_norm: NonNegative = 0.0
+    max_norm: _NonNegative = 0.0
     """Maximum norm of the incoming weights of a unit; 0 disables."""
     max_norm_params: str = "*weight"
     """Glob pattern of the names of the parameters with a maximum norm."""
@@ -223,21 +223,21 @@ class TransformerOptimizationConfig(OptimizationConfig):
 
     default_learning_rates: ClassVar[LearningRates] = LearningRates()
 
-    steps: PositiveInt | None = 400
-    batch_size: PositiveInt | None = 32
+    steps: _PositiveInt | None = 400
+    batch_size: _PositiveInt | None = 32
     optimizer: Literal["muon", "adamw"] = "muon"
-    learning_rate: NonNegative | None = None
+    learning_rate: _NonNegative | None = None
     """Peak learning rate: of the matrices for muon, of all parameters for adamw. Defaults to a value for the recipe."""
-    adam_learning_rate: NonNegative | None = None
+    adam_learning_rate: _NonNegative | None = None
     """Learning rate of embeddings and vectors with muon. Defaults to a value for the recipe."""
-    ngram_learning_rate: NonNegative | None = None
+    ngram_learning_rate: _NonNegative | None = None
     """Learning rate of the n-gram embeddings. Defaults to a value for the recipe, or to that of the embeddings."""
-    head_learning_rate: NonNegative | None = None
+    head_learning_rate: _NonNegative | None = None
     """Learning rate of the output head. Defaults to a value for the recipe, or to that of the embeddings."""
-    momentum_warmup_ratio: Fraction = 0.0
+    momentum_warmup_ratio: _Fraction = 0.0
     """Fraction of the steps in which Muon's momentum rises by 0.1 to `momentum`."""
-    betas: tuple[Decay, Decay] | None = (0.8, 0.95)
-    weight_decay: NonNegative = 0.0
+    betas: tuple[_Decay, _Decay] | None = (0.8, 0.95)
+    weight_decay: _NonNegative = 0.0
     """Weight decay of matrices and embeddings."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
 

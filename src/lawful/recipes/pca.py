@@ -20,16 +20,16 @@ from lawful.models.generative import PCA
 from lawful.probe import figures
 from lawful.recipes.data import DataSpec, GenerativeDataConfig, GenerativeSplits
 from lawful.recipes.generative import (
-    NUM_RECONSTRUCTIONS,
-    density_baselines,
-    evaluate_likelihood,
-    latents_figure,
-    mean_baseline,
-    pca_baseline,
-    powers_of_two,
-    save_samples_figure,
+    _NUM_RECONSTRUCTIONS,
+    _density_baselines,
+    _evaluate_likelihood,
+    _latents_figure,
+    _mean_baseline,
+    _pca_baseline,
+    _powers_of_two,
+    _save_samples_figure,
 )
-from lawful.recipes.model_size import MAX_PARAMETERS
+from lawful.recipes.model_size import _MAX_PARAMETERS
 from lawful.training import Recipe, Run, TrainingSetup
 
 
@@ -89,26 +89,26 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
         """Evaluates the density and the reconstructions on the test split, and writes figures."""
         splits, model = setup.data, _as_pca(setup.model)
         errors = (model(splits.test) - splits.test).square().flatten(1).sum(1)
-        by_dim, mean = pca_baseline(splits, powers_of_two(math.prod(splits.shape))), mean_baseline(splits)
-        save_samples_figure(run, model, splits, seed=self.seed)
+        by_dim, mean = _pca_baseline(splits, _powers_of_two(math.prod(splits.shape))), _mean_baseline(splits)
+        _save_samples_figure(run, model, splits, seed=self.seed)
         curve = [(int(k), error) for k, error in by_dim.items()]
         plots = {"error by latent dimension": figures.bottleneck_curve({"PCA": curve}, mean=mean)}
         if len(model.components) > 1:
             percent = [f"{100 * float(ratio):.0f} % of the variance" for ratio in model.explained_variance_ratio[:2]]
             names = (f"first component, {percent[0]}", f"second component, {percent[1]}")
-            plots["latents"] = latents_figure(model.transform(splits.test), splits, names=names)
+            plots["latents"] = _latents_figure(model.transform(splits.test), splits, names=names)
         if len(splits.shape) > 1:
-            some = splits.test[:NUM_RECONSTRUCTIONS]
+            some = splits.test[:_NUM_RECONSTRUCTIONS]
             plots["reconstructions"] = figures.reconstructions(some, model(some), names=("data", "reconstruction"))
             plots["components"] = figures.sample_grid(model.components[:16].unflatten(1, splits.shape))
         for name, figure in plots.items():
             figures.save(figure, run.figures / f"{name}.png")
         return {
             "test": {
-                **evaluate_likelihood(model, splits),
+                **_evaluate_likelihood(model, splits),
                 "squared error": bootstrap(torch.mean, errors.double()).json(),
             },
-            "baselines": {**density_baselines(splits), "mean, squared error": mean},
+            "baselines": {**_density_baselines(splits), "mean, squared error": mean},
             "components": len(model.components),
             "explained variance ratio": float(model.explained_variance_ratio.sum()),
             "squared error by latent dimension": by_dim,
@@ -121,8 +121,8 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
         spec = DataSpec.from_config(model_config)
         dim = math.prod(spec.shape)
         components = require_int(model_config.get("num_components"), 0, dim, where="model.num_components")
-        if dim * components > MAX_PARAMETERS:
-            raise ValueError(f"the model has {dim * components:,} weights, at most {MAX_PARAMETERS:,} are supported")
+        if dim * components > _MAX_PARAMETERS:
+            raise ValueError(f"the model has {dim * components:,} weights, at most {_MAX_PARAMETERS:,} are supported")
         return PCA(n_components=components, shape=spec.shape)
 
     def _fit(self, train: Tensor, num_components: int) -> PCA:
@@ -145,10 +145,10 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
         if self.num_components or splits.validation is None or not isinstance(self.algorithm, ExactPCASpec):
             return self.num_components or min(8, largest)
         validation = splits.dequantize(splits.validation, seed=2)
-        return best_num_components(train.flatten(1).double(), validation.flatten(1).double())
+        return _best_num_components(train.flatten(1).double(), validation.flatten(1).double())
 
 
-def best_num_components(train: Tensor, validation: Tensor) -> int:
+def _best_num_components(train: Tensor, validation: Tensor) -> int:
     """Returns the number of components of probabilistic PCA with the largest validation likelihood."""
     fit, d = pca_axes(train), train.shape[1]
     centered = validation - fit.mean

@@ -19,16 +19,16 @@ from lawful.inference.metrics import mean_absolute_error, r_squared, root_mean_s
 from lawful.laws import Claim, batch_independence, shape
 from lawful.models import KNearest, Standardized
 from lawful.probe import figures
-from lawful.recipes.classify import neighbor_inputs
+from lawful.recipes.classify import _neighbor_inputs
 from lawful.recipes.data import DataSplits, ExampleSpec
 from lawful.recipes.supervised import (
     MLPRegressorSpec,
-    RegressorSpec,
     SupervisedRecipe,
-    build_checked,
-    build_regressor,
-    combine_members,
-    fit_normalizer,
+    _build_checked,
+    _build_regressor,
+    _combine_members,
+    _fit_normalizer,
+    _RegressorSpec,
 )
 from lawful.training import Run, TrainingSetup
 
@@ -41,7 +41,7 @@ class RegressRecipe(SupervisedRecipe):
 
     name: ClassVar[str] = "regress"
 
-    model: RegressorSpec = field(default_factory=MLPRegressorSpec)
+    model: _RegressorSpec = field(default_factory=MLPRegressorSpec)
     """Model architecture."""
     data: Annotated[str, MaxLength(4096)] = "diabetes"
     """CSV, TSV, Parquet or NumPy file, or a name: diabetes, sine."""
@@ -50,9 +50,9 @@ class RegressRecipe(SupervisedRecipe):
     def setup(self) -> TrainingSetup[DataSplits]:
         """Loads the examples and builds the model."""
         splits = self.load_splits("regress")
-        build = partial(build_regressor, self.model, ExampleSpec.of(splits.train))
+        build = partial(_build_regressor, self.model, ExampleSpec.of(splits.train))
         return self.supervised_setup(
-            fit_normalizer(build_checked(build), splits.train),
+            _fit_normalizer(_build_checked(build), splits.train),
             splits,
             spec=self.model,
             loss_fn=self._loss,
@@ -65,7 +65,7 @@ class RegressRecipe(SupervisedRecipe):
         splits, model, results = setup.data, setup.model, {}
         for name, part in (("test", splits.test), ("validation", splits.validation), ("train", splits.train)):
             if part is not None:
-                results[name] = regression_metrics(_predict(model, part.inputs), part.targets)
+                results[name] = _regression_metrics(_predict(model, part.inputs), part.targets)
         y = _predict(model, splits.test.inputs)
         figures.save(figures.predicted_vs_actual(y, splits.test.targets), run.figures / "predicted and true.png")
         if dead := dead_units(activation_frequency(model, splits.train.inputs)):
@@ -73,19 +73,19 @@ class RegressRecipe(SupervisedRecipe):
             figures.save(figures.dead_unit_bars(dead), run.figures / "dead units.png")
         return {
             **results,
-            "baseline root mean squared error": regression_baselines(splits.train, splits.test),
+            "baseline root mean squared error": _regression_baselines(splits.train, splits.test),
             "examples": splits.counts,
             "warnings": list(splits.warnings),
         }
 
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
-        build = partial(build_regressor, self.model, ExampleSpec.from_config(model_config))
-        return self.combine([build_checked(build) for _ in range(self.num_members)])
+        build = partial(_build_regressor, self.model, ExampleSpec.from_config(model_config))
+        return self.combine([_build_checked(build) for _ in range(self.num_members)])
 
     def combine(self, models: Sequence[nn.Module]) -> nn.Module:
         """Combines the members of an ensemble."""
-        return combine_members(models, mean_values)
+        return _combine_members(models, mean_values)
 
     @property
     def _loss_fn(self) -> Any:
@@ -111,10 +111,10 @@ class RegressRecipe(SupervisedRecipe):
         yield Claim(batch_independence(), model, shape(" ".join(map(str, ("b", *moments.shape)))), name=self.model.name)
 
 
-def regression_baselines(train: SupervisedDataset, test: SupervisedDataset) -> dict[str, dict[str, float]]:
+def _regression_baselines(train: SupervisedDataset, test: SupervisedDataset) -> dict[str, dict[str, float]]:
     """Returns the RMSE of the mean and of the 5 nearest neighbors."""
     constant = train.targets.mean(0).expand_as(test.targets)
-    x, y, queries = neighbor_inputs(train, test)
+    x, y, queries = _neighbor_inputs(train, test)
     neighbors = KNearest(len(x), x.shape[1], y.shape[1], k=min(5, len(x))).fit(x, y)(queries)
     return {
         "mean": root_mean_squared_error(constant, test.targets).json(),
@@ -122,7 +122,7 @@ def regression_baselines(train: SupervisedDataset, test: SupervisedDataset) -> d
     }
 
 
-def regression_metrics(y: Tensor, target: Tensor) -> dict[str, Any]:
+def _regression_metrics(y: Tensor, target: Tensor) -> dict[str, Any]:
     """Returns metrics of predictions, with confidence intervals."""
     return {
         "root mean squared error": root_mean_squared_error(y, target).json(),

@@ -28,18 +28,18 @@ from lawful.models import (
     ThresholdedRegression,
 )
 from lawful.recipes.data import DataSplits, ExampleSpec, SupervisedDataConfig
-from lawful.recipes.model_size import check_parameter_count
+from lawful.recipes.model_size import _check_parameter_count
 from lawful.recipes.optimization import (
     EvaluationConfig,
-    NonNegative,
     OptimizationConfig,
-    PositiveInt,
-    Probability,
     RegularizationConfig,
+    _NonNegative,
+    _PositiveInt,
+    _Probability,
 )
 from lawful.training import LossFunction, Recipe, TrainingSetup
 
-HiddenDims = Annotated[tuple[Annotated[int, Range(1, 10**6)], ...], MaxLength(100)]
+_HiddenDims = Annotated[tuple[Annotated[int, Range(1, 10**6)], ...], MaxLength(100)]
 """Widths of hidden layers."""
 
 
@@ -60,9 +60,9 @@ class MLPSpec(ModelSpec):
 
     name: ClassVar[str] = "mlp"
 
-    hidden_dims: HiddenDims = (256,)
+    hidden_dims: _HiddenDims = (256,)
     """Width of each hidden layer."""
-    dropout: Probability = 0.3
+    dropout: _Probability = 0.3
     """Dropout probability. With dropout, predictions have an uncertainty."""
 
 
@@ -80,7 +80,7 @@ class CNNSpec(ModelSpec):
     """Number of residual blocks."""
     kernel_size: Annotated[int, Range(0, 99)] = 0
     """Kernel size, an odd number. 0 chooses 3 for images and 5 for series."""
-    dropout: Probability = 0.3
+    dropout: _Probability = 0.3
     """Dropout probability. With dropout, predictions have an uncertainty."""
 
 
@@ -119,9 +119,9 @@ class MLPRegressorSpec(ModelSpec):
     name: ClassVar[str] = "mlp"
     epochs: ClassVar[int] = 100
 
-    hidden_dims: HiddenDims = (64, 64)
+    hidden_dims: _HiddenDims = (64, 64)
     """Width of each hidden layer."""
-    dropout: Probability = 0.0
+    dropout: _Probability = 0.0
     """Dropout probability. With dropout, predictions have an uncertainty."""
     loss: Literal["mse", "mae", "huber"] = "mse"
     """Loss, on standardized targets."""
@@ -134,7 +134,7 @@ class LinearSpec(ModelSpec):
     name: ClassVar[str] = "linear"
     closed_form: ClassVar[bool] = True
 
-    ridge: NonNegative = 0.0
+    ridge: _NonNegative = 0.0
     """Ridge penalty."""
 
 
@@ -147,17 +147,17 @@ class PolynomialSpec(ModelSpec):
 
     degree: Annotated[int, Range(1, 100)] = 2
     """Degree of the polynomial."""
-    ridge: NonNegative = 0.0
+    ridge: _NonNegative = 0.0
     """Ridge penalty."""
 
 
-ClassifierSpec = MLPSpec | CNNSpec | LogisticSpec | ThresholdedSpec | KNNSpec
+_ClassifierSpec = MLPSpec | CNNSpec | LogisticSpec | ThresholdedSpec | KNNSpec
 """Models of classification."""
-RegressorSpec = MLPRegressorSpec | LinearSpec | PolynomialSpec | KNNSpec
+_RegressorSpec = MLPRegressorSpec | LinearSpec | PolynomialSpec | KNNSpec
 """Models of regression."""
 
 
-def build_classifier(spec: ClassifierSpec, sizes: ExampleSpec) -> Standardized:
+def _build_classifier(spec: _ClassifierSpec, sizes: ExampleSpec) -> Standardized:
     """Builds a classifier for raw inputs; it returns logits."""
     channels = (sizes.shape[0], *[1] * len(sizes.shape[1:]))
     dim, core = math.prod(sizes.shape), None
@@ -192,7 +192,7 @@ def _build_cnn(spec: CNNSpec, sizes: ExampleSpec) -> nn.Module:
     )
 
 
-def build_regressor(spec: RegressorSpec, sizes: ExampleSpec) -> Standardized:
+def _build_regressor(spec: _RegressorSpec, sizes: ExampleSpec) -> Standardized:
     """Builds a regression model for raw inputs and raw targets."""
     dim, out_dim = math.prod(sizes.shape), sizes.out_dim
     core: nn.Module
@@ -210,13 +210,13 @@ def build_regressor(spec: RegressorSpec, sizes: ExampleSpec) -> Standardized:
     return Standardized(flat, normalizer=Standardize(sizes.shape), output_normalizer=Standardize(out_dim))
 
 
-def build_checked(build: Callable[[], Standardized]) -> Standardized:
+def _build_checked(build: Callable[[], Standardized]) -> Standardized:
     """Builds a model after checking its number of parameters."""
-    check_parameter_count([build])
+    _check_parameter_count([build])
     return build()
 
 
-def fit_closed_form(model: Standardized, spec: ModelSpec, train: SupervisedDataset) -> None:
+def _fit_closed_form(model: Standardized, spec: ModelSpec, train: SupervisedDataset) -> None:
     """Fits a model that has a closed form, on standardized inputs and targets."""
     x, y, core = model.normalizer(train.inputs).flatten(1), train.targets, model.get_submodule("model.1")
     y = y if model.output_normalizer is None else model.output_normalizer(y)
@@ -227,7 +227,7 @@ def fit_closed_form(model: Standardized, spec: ModelSpec, train: SupervisedDatas
 
 
 @torch.no_grad()
-def fit_normalizer(model: Standardized, train: SupervisedDataset) -> Standardized:
+def _fit_normalizer(model: Standardized, train: SupervisedDataset) -> Standardized:
     """Fits the mean and standard deviation of the training examples."""
     return model.fit_normalizer(train.inputs, None if model.output_normalizer is None else train.targets)
 
@@ -241,7 +241,7 @@ class SupervisedRecipe(
 ):
     """Base class of classification and regression."""
 
-    batch_size: PositiveInt | None = 64
+    batch_size: _PositiveInt | None = 64
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
     warmup_ratio: Annotated[float, Range(0, 1)] = 0.1
     num_members: Annotated[int, Range(1, 100)] = 1
@@ -287,7 +287,7 @@ class SupervisedRecipe(
         batches = ShuffledBatches(train.inputs, train.targets, batch_size=self.batch_size or 64, seed=self.seed)
         steps = 0 if spec.closed_form else optimization.num_steps(len(batches))
         if spec.closed_form:
-            fit_closed_form(model, spec, train)
+            _fit_closed_form(model, spec, train)
         if self.patience and validation is None and steps:
             raise ValueError("patience needs validation data: set validation_fraction above 0, or patience=0")
         step = optimization.optimizer_step(model, self.add_penalty(model, loss_fn), steps=steps) if steps else None
@@ -311,6 +311,6 @@ class SupervisedRecipe(
         )
 
 
-def combine_members(models: Sequence[nn.Module], average: Average) -> nn.Module:
+def _combine_members(models: Sequence[nn.Module], average: Average) -> nn.Module:
     """Combines trained models into an ensemble; one model is returned as it is."""
     return models[0] if len(models) == 1 else Ensemble(models, average=average)

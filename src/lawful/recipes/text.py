@@ -30,13 +30,13 @@ from lawful.inference.beam_search import beam_search
 from lawful.inference.likelihood import token_log_probs
 from lawful.inference.text import StreamingDetokenizer, generate_text, stream_text
 from lawful.laws import Claim, batch_independence, cached_decoding, causality, tokens
-from lawful.models.generation import SamplingConfig
+from lawful.models.generation import DEFAULT_SAMPLING, SamplingConfig
 from lawful.models.transformer import Decoder
 from lawful.recipes.optimization import (
-    Decay,
     EvaluationConfig,
     LearningRates,
     TransformerOptimizationConfig,
+    _Decay,
 )
 from lawful.recipes.transformer import TransformerConfig, as_decoder
 from lawful.training import Recipe, Run, TrainingSetup
@@ -144,15 +144,15 @@ class BPETokenizerSpec(Config, Tagged):
     """Vocabulary size."""
 
 
-TokenizerSpec = CharTokenizerSpec | ByteTokenizerSpec | BPETokenizerSpec
+_TokenizerSpec = CharTokenizerSpec | ByteTokenizerSpec | BPETokenizerSpec
 """Tokenizers of recipes with many texts."""
 
 
-def train_tokenizer(spec: TokenizerSpec, texts: Sequence[str]) -> Tokenizer:
+def _train_tokenizer(spec: _TokenizerSpec, texts: Sequence[str]) -> Tokenizer:
     """Trains a tokenizer on texts.
 
     Examples:
-        >>> train_tokenizer(CharTokenizerSpec(), ["abba"]).encode("ab")
+        >>> _train_tokenizer(CharTokenizerSpec(), ["abba"]).encode("ab")
         [0, 1]
     """
     match spec:
@@ -165,9 +165,6 @@ def train_tokenizer(spec: TokenizerSpec, texts: Sequence[str]) -> Tokenizer:
 
 
 # ---------------------------------------------------------------- generation
-
-DEFAULT_SAMPLING = SamplingConfig()
-"""Samples from the distribution of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +239,7 @@ class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationCon
     """Text file, folder of text files, or python: the reference that ships with Python."""
     validation_fraction: Annotated[float, Range(0.001, 0.9)] = 0.1
     """Fraction of the text, at its end, used for validation."""
-    tokenizer: AutoTokenizerSpec | TokenizerSpec = field(default_factory=AutoTokenizerSpec)
+    tokenizer: AutoTokenizerSpec | _TokenizerSpec = field(default_factory=AutoTokenizerSpec)
     """Tokenizer."""
     context_length: Annotated[int, Range(1, 10**6)] = 64
     """Number of tokens in a training window, and largest context of the model."""
@@ -253,7 +250,7 @@ class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationCon
     ngram_rows: Annotated[int, Range(1, 10**8)] = 7168
     ngram_dim: Annotated[int, Range(0, 10**5)] = 64
     ngram_dropout: Annotated[float, Range(0, 0.99)] = 0.12
-    betas: tuple[Decay, Decay] | None = (0.7, 0.95)
+    betas: tuple[_Decay, _Decay] | None = (0.7, 0.95)
     num_evals: Annotated[int, Range(1, 10**6)] | None = 5
 
     def __post_init__(self) -> None:
@@ -280,7 +277,7 @@ class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationCon
         steps = self.num_steps(len(batches))
         return TrainingSetup(
             model=model,
-            optimizer_steps=[self.optimizer_step(model, next_token_loss, steps=steps)],
+            optimizer_steps=[self.optimizer_step(model, _next_token_loss, steps=steps)],
             batches=batches,
             steps=steps,
             evaluate=lambda model: {"loss": self._evaluate(model, validation[:_EVAL_TOKENS])},
@@ -392,7 +389,7 @@ class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationCon
             figures.save(figure, run.figures / f"attention_{layer}.png")
 
 
-def next_token_loss(model: nn.Module, batch: Batch) -> Tensor:
+def _next_token_loss(model: nn.Module, batch: Batch) -> Tensor:
     """Mean next-token cross-entropy, in nats."""
     inputs, targets = batch
     return F.cross_entropy(model(inputs).flatten(0, -2), targets.flatten().long())

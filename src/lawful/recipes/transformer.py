@@ -29,8 +29,8 @@ from lawful.models.transformer import (
     gpt2_init,
     zero_init_outputs,
 )
-from lawful.recipes.model_size import check_parameter_count
-from lawful.recipes.optimization import NonNegative, Probability
+from lawful.recipes.model_size import _check_parameter_count
+from lawful.recipes.optimization import _NonNegative, _Probability
 
 _M = TypeVar("_M", bound=nn.Module)
 _Factory = Callable[[int], nn.Module]
@@ -89,9 +89,9 @@ class TransformerConfig(Config):
     """Initialize output projections and the head to zero."""
     tie_embeddings: bool = False
     """Share the weights of the embedding and the head."""
-    logit_softcap: NonNegative = 0.0
+    logit_softcap: _NonNegative = 0.0
     """Bound of the logits by a scaled tanh; 0 disables."""
-    dropout: Probability = 0.0
+    dropout: _Probability = 0.0
     """Dropout probability of each sublayer's output."""
 
     def __post_init__(self) -> None:
@@ -224,5 +224,5 @@ def as_decoder(model: nn.Module) -> Decoder:
 
 
 def _build_checked(build: Callable[[], _M]) -> _M:
-    check_parameter_count([build])
+    _check_parameter_count([build])
     return build()

@@ -32,15 +32,14 @@ from lawful.inference.metrics.intervals import bootstrap
 from lawful.inference.text import StreamingDetokenizer
 from lawful.laws import Claim, batch_independence, causality, tokens
 from lawful.models.decoder_cache import ConditionalDecoder
-from lawful.models.generation import GREEDY, generate
+from lawful.models.generation import DEFAULT_SAMPLING, GREEDY, generate
 from lawful.models.transformer import EncoderDecoder
-from lawful.recipes.optimization import EvaluationConfig, PositiveInt, TransformerOptimizationConfig
+from lawful.recipes.optimization import EvaluationConfig, TransformerOptimizationConfig, _PositiveInt
 from lawful.recipes.text import (
-    DEFAULT_SAMPLING,
     CharTokenizerSpec,
     GenerationRequest,
-    TokenizerSpec,
-    train_tokenizer,
+    _TokenizerSpec,
+    _train_tokenizer,
 )
 from lawful.recipes.transformer import TransformerConfig
 from lawful.training import Recipe, Run, TrainingSetup
@@ -72,20 +71,20 @@ class TranslateRecipe(TransformerConfig, TransformerOptimizationConfig, Evaluati
     """The first line of the file is a header."""
     test_every: Annotated[int, Range(2, 1000)] = 10
     """One source in this many is used for the test. Equal sources are in the same split."""
-    tokenizer: TokenizerSpec = field(default_factory=CharTokenizerSpec)
+    tokenizer: _TokenizerSpec = field(default_factory=CharTokenizerSpec)
     """Tokenizer."""
     num_layers: Annotated[int, Range(1, 1000)] = 2
     ngrams: Annotated[tuple[Annotated[int, Range(2, 16)], ...], MaxLength(8)] = ()
     embedding_skip: bool = False
-    steps: PositiveInt | None = 800
-    batch_size: PositiveInt | None = 64
+    steps: _PositiveInt | None = 800
+    batch_size: _PositiveInt | None = 64
     num_evals: Annotated[int, Range(1, 10**6)] | None = 5
 
     def setup(self) -> TrainingSetup[TranslationData]:
         """Reads the pairs and builds the model."""
         pairs = TASKS[self.data]() if self.data in TASKS else read_pairs(self.data, header=self.header)
         train, test = pairs.split(every=self.test_every)
-        tokenizer = train_tokenizer(self.tokenizer, (*train.sources, *train.targets))
+        tokenizer = _train_tokenizer(self.tokenizer, (*train.sources, *train.targets))
         longest = max(len(tokenizer.encode(text)) for text in (*pairs.sources, *pairs.targets))
         if longest > _MAX_LENGTH:
             raise ValueError(f"{pairs.name} has a text of {longest:,} tokens, at most {_MAX_LENGTH:,} are supported")

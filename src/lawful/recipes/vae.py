@@ -31,20 +31,20 @@ from lawful.models.generative import (
 from lawful.probe import figures
 from lawful.recipes.data import DataSpec, GenerativeSplits
 from lawful.recipes.generative import (
-    LOWER_BOUND,
-    MAX_EVAL_EXAMPLES,
-    NUM_RECONSTRUCTIONS,
+    _LOWER_BOUND,
+    _MAX_EVAL_EXAMPLES,
+    _NUM_RECONSTRUCTIONS,
     GenerativeRecipe,
-    density_baselines,
-    latents_figure,
-    likelihood_metrics,
-    save_label_samples,
-    save_samples_figure,
-    score_batches,
+    _density_baselines,
+    _latents_figure,
+    _likelihood_metrics,
+    _save_label_samples,
+    _save_samples_figure,
+    _score_batches,
 )
-from lawful.recipes.model_size import check_parameter_count
-from lawful.recipes.optimization import NonNegative, PositiveInt, Probability
-from lawful.recipes.supervised import HiddenDims
+from lawful.recipes.model_size import _check_parameter_count
+from lawful.recipes.optimization import _NonNegative, _PositiveInt, _Probability
+from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
 
 
@@ -54,9 +54,9 @@ class MLPVAESpec(Config, Tagged):
 
     name: ClassVar[str] = "mlp"
 
-    hidden_dims: HiddenDims = ()
+    hidden_dims: _HiddenDims = ()
     """Width of each hidden layer of the encoder; the decoder mirrors it. Defaults to 512 for images, else 128 128."""
-    dropout: Probability | None = None
+    dropout: _Probability | None = None
     """Dropout probability. Defaults to 0.2 for images and series, else 0."""
 
 
@@ -115,9 +115,9 @@ class VAERecipe(GenerativeRecipe):
     """Free bits: KL divergence of each latent, in nats, that is not penalized in training."""
     num_importance_samples: Annotated[int, Range(1, 10**5)] = 64
     """Samples of the importance-weighted bound (IWAE) on the test data."""
-    steps: PositiveInt | None = 1500
-    batch_size: PositiveInt | None = 64
-    learning_rate: NonNegative | None = 2e-3
+    steps: _PositiveInt | None = 1500
+    batch_size: _PositiveInt | None = 64
+    learning_rate: _NonNegative | None = 2e-3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,21 +162,21 @@ class VAERecipe(GenerativeRecipe):
         splits, model = setup.data, _as_vae(setup.model).eval()
         labels = splits.test_labels if self.conditional else None
         test = splits.dequantize(splits.test)
-        elbo = score_batches(model.elbo_estimate, test, labels)
-        iwae = score_batches(partial(model.iwae_estimate, num_samples=self.num_importance_samples), test, labels)
+        elbo = _score_batches(model.elbo_estimate, test, labels)
+        iwae = _score_batches(partial(model.iwae_estimate, num_samples=self.num_importance_samples), test, labels)
         dim = math.prod(splits.shape)
-        metrics = likelihood_metrics(elbo, dim=dim, dequantizer=splits.dequantizer, is_bound=True)
-        metrics[LOWER_BOUND] = _with_standard_error(elbo.value)
-        metrics[f"{LOWER_BOUND}, IWAE-{self.num_importance_samples}"] = _with_standard_error(iwae.value)
+        metrics = _likelihood_metrics(elbo, dim=dim, dequantizer=splits.dequantizer, is_bound=True)
+        metrics[_LOWER_BOUND] = _with_standard_error(elbo.value)
+        metrics[f"{_LOWER_BOUND}, IWAE-{self.num_importance_samples}"] = _with_standard_error(iwae.value)
         usage = model.active_units(test, labels=labels)
-        save_samples_figure(run, model, splits, seed=self.seed)
+        _save_samples_figure(run, model, splits, seed=self.seed)
         if self.conditional and len(splits.shape) > 1:
-            save_label_samples(run, model, splits, seed=self.seed)
+            _save_label_samples(run, model, splits, seed=self.seed)
         self._plot(run, model, test, labels, splits)
         binary = self.likelihood == "bernoulli"
         return {
             "test": metrics,
-            "baselines": bernoulli_baseline(model, splits) if binary else density_baselines(splits),
+            "baselines": _bernoulli_baseline(model, splits) if binary else _density_baselines(splits),
             "active latents": {
                 "active": int(usage.active.sum()),
                 "of": len(usage.active),
@@ -188,7 +188,7 @@ class VAERecipe(GenerativeRecipe):
         }
 
     def _build(self, spec: DataSpec, low: float, high: float) -> VAE:
-        check_parameter_count([partial(self._build_vae, spec, low, high)])
+        _check_parameter_count([partial(self._build_vae, spec, low, high)])
         return self._build_vae(spec, low, high)
 
     def _build_vae(self, spec: DataSpec, low: float, high: float) -> VAE:
@@ -249,17 +249,17 @@ class VAERecipe(GenerativeRecipe):
 
     def _evaluate(self, model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
         """Negative ELBO of held-out observations, in nats."""
-        x = splits.dequantize(splits.held_out[:MAX_EVAL_EXAMPLES])
+        x = splits.dequantize(splits.held_out[:_MAX_EVAL_EXAMPLES])
         labels = splits.held_out_labels
-        given = labels[:MAX_EVAL_EXAMPLES] if self.conditional and labels is not None else None
-        elbo = score_batches(partial(_as_vae(model).elbo_estimate, num_samples=2), x, given)
+        given = labels[:_MAX_EVAL_EXAMPLES] if self.conditional and labels is not None else None
+        elbo = _score_batches(partial(_as_vae(model).elbo_estimate, num_samples=2), x, given)
         return {"loss": -float(elbo.value.mean())}
 
     @torch.no_grad()
     def _plot(self, run: Run, model: VAE, test: Tensor, labels: Tensor | None, splits: GenerativeSplits) -> None:
         """Plots reconstructions and the two latents with the largest variance."""
         if len(splits.shape) > 1:
-            n = NUM_RECONSTRUCTIONS
+            n = _NUM_RECONSTRUCTIONS
             rebuilt = model(test[:n], labels=None if labels is None else labels[:n])
             figure = figures.reconstructions(splits.test[:n], rebuilt, names=("data", "reconstruction"))
             figures.save(figure, run.figures / "reconstructions.png")
@@ -267,10 +267,10 @@ class VAERecipe(GenerativeRecipe):
             z = model.encode(test, labels=labels)
             two = z.var(0).topk(2).indices
             names = (f"latent {int(two[0]) + 1}", f"latent {int(two[1]) + 1}")
-            figures.save(latents_figure(z[:, two], splits, names=names), run.figures / "latents.png")
+            figures.save(_latents_figure(z[:, two], splits, names=names), run.figures / "latents.png")
 
 
-def bernoulli_baseline(model: VAE, splits: GenerativeSplits) -> dict[str, float]:
+def _bernoulli_baseline(model: VAE, splits: GenerativeSplits) -> dict[str, float]:
     """Returns the mean log-likelihood of independent Bernoulli features, with add-one smoothing."""
     train, test = (model.likelihood.normalize(x).flatten(1).double() for x in (splits.train, splits.test))
     p = (train.sum(0) + 1) / (len(train) + 2)
