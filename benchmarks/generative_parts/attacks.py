@@ -126,7 +126,7 @@ def run() -> None:
         y,
         {
             "lawful PGD": lambda seed: PGD(eps=size, steps=STEPS, seed=seed)(model, x, y),
-            "lawful PGD, fooled ones rest": lambda seed: PGD(eps=size, steps=STEPS, seed=seed, enough=0.0)(model, x, y),
+            "lawful PGD, fooled ones rest": lambda seed: PGD(eps=size, steps=STEPS, seed=seed, stop_margin=0.0)(model, x, y),
             "lawful PGD with momentum": lambda seed: PGD(eps=size, steps=STEPS, seed=seed, momentum=1.0)(model, x, y),
             "torchattacks PGD": lambda _: torchattacks.PGD(model, size, 2.5 * size / STEPS, STEPS)(x, y),
             "torchattacks MI-FGSM": lambda _: torchattacks.MIFGSM(model, size, 2.5 * size / STEPS, STEPS)(x, y),
@@ -182,7 +182,7 @@ def run() -> None:
     )
     print("\nThe shortest change, L2\n\n| | fooled, % | mean length | seconds |\n|---|---|---|---|")
     rounds, calls = 5, 60
-    ours = CarliniWagner(rounds=rounds, steps=calls)
+    ours = CarliniWagner(binary_search_steps=rounds, steps=calls)
     art_cw = CarliniL2Method(
         other, binary_search_steps=rounds, max_iter=calls, learning_rate=0.05, initial_const=1.0, batch_size=500,
         verbose=False,

@@ -101,7 +101,10 @@ def test_a_chain_repeats_from_the_same_random_state_and_changes_nothing_given():
         (lambda: cutout(0), "size and axes must be at least 1, got 0"),
         (lambda: mixup(0.0), "alpha must be positive, got 0.0"),
         (lambda: mixup(1.0)((torch.zeros(2, 2), torch.tensor([0, 1]))), "mixup of class targets needs num_classes"),
-        (lambda: random_shift(1, axes=2)((torch.zeros(2, 3),)), r"expected inputs with more than 2 axes, got shape \(2, 3\)"),
+        (
+            lambda: random_shift(1, axes=2)((torch.zeros(2, 3),)),
+            r"expected inputs with more than 2 axes, got shape \(2, 3\)",
+        ),
     ],
 )
 def test_invalid_arguments_raise(make, said):

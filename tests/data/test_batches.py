@@ -53,7 +53,9 @@ def test_in_order():
     assert len(source) == 3
 
 
-@pytest.mark.parametrize("make", [lambda *x, batch_size: ShuffledBatches(*x, batch_size=batch_size, seed=0), SequentialBatches])
+@pytest.mark.parametrize(
+    "make", [lambda *x, batch_size: ShuffledBatches(*x, batch_size=batch_size, seed=0), SequentialBatches]
+)
 def test_invalid_arguments_raise(make):
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         make(torch.zeros(3), batch_size=0)

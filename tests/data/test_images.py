@@ -110,10 +110,15 @@ def test_every_altered_image_is_read_or_named(root):
 
 def test_a_bomb_is_refused_before_it_is_decoded(root):
     Image.new("1", (20_000, 5_000)).save(root / "cat" / "bomb.png")
-    with pytest.raises(ValueError, match=r"cannot read image .*bomb\.png: Image size \(100000000 pixels\) exceeds limit of 89478485 pixels, could be deco"):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot read image .*bomb\.png: Image size \(100000000 pixels\) exceeds limit of 89478485 pixels, could be deco",
+    ):
         read_images(root, size=(4, 4))
     Image.new("1", (10_000, 5_001)).save(root / "cat" / "bomb.png")
-    with pytest.raises(ValueError, match=r"cannot read image .*bomb\.png: it has 10000 x 5001 pixels, at most 50000000 are allowed"):
+    with pytest.raises(
+        ValueError, match=r"cannot read image .*bomb\.png: it has 10000 x 5001 pixels, at most 50000000 are allowed"
+    ):
         read_images(root, size=(4, 4))
 
 
@@ -124,9 +129,13 @@ def test_all_together_are_bounded(root, monkeypatch):
 
 
 def test_folders_that_are_no_classes_are_refused(tmp_path, root):
-    with pytest.raises(ValueError, match=r"cat must have one folder of images per class, such as cat/1\.png: no folder has images"):
+    with pytest.raises(
+        ValueError, match=r"cat must have one folder of images per class, such as cat/1\.png: no folder has images"
+    ):
         read_images(root / "cat")
-    with pytest.raises(ValueError, match="test_folders_that_are_no_class0 must have at least 2 classes, got only 'pets'"):
+    with pytest.raises(
+        ValueError, match="test_folders_that_are_no_class0 must have at least 2 classes, got only 'pets'"
+    ):
         read_images(tmp_path)
     (root / "cat").rename(root / "train")
     (root / "dog").rename(root / "test")

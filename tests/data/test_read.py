@@ -47,9 +47,7 @@ def test_arrays_with_more_axes(tmp_path):
 
 def test_a_target_without_examples_is_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 1, 3)), y=np.array(1.0))
-    with pytest.raises(
-        ValueError, match=r"'x' of a.npz has shape \(4, 1, 3\), expected columns or one matrix"
-    ):
+    with pytest.raises(ValueError, match=r"'x' of a.npz has shape \(4, 1, 3\), expected columns or one matrix"):
         load_dataset(tmp_path / "a.npz")
 
 
@@ -75,7 +73,8 @@ def test_the_task_is_to_fit_the_target(name, task, came):
 
 def test_what_is_not_there_is_said_with_the_nearest_name(tmp_path):
     with pytest.raises(
-        FileNotFoundError, match=r"no such dataset: 'digitz': did you mean digits\? Built-in datasets: digits, .* pass a .csv"
+        FileNotFoundError,
+        match=r"no such dataset: 'digitz': did you mean digits\? Built-in datasets: digits, .* pass a .csv",
     ):
         load_dataset("digitz")
     (tmp_path / "prices.csv").write_text("a,b\n1,2\n")

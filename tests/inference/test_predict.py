@@ -126,8 +126,6 @@ def claims():
         return torch.stack([mean, ((y - mean).square().sum(0) / 2).sqrt()])
 
     pair, several = (transformed(lambda x: x.tanh().softmax(-1), f"{s} n 3") for s in ("2", "s"))
-    yield Claim(
-        agreement(other=lambda p: js_divergence(p[0], p[1])), information, pair, name="two samples"
-    )
+    yield Claim(agreement(other=lambda p: js_divergence(p[0], p[1])), information, pair, name="two samples")
     yield Claim(agreement(other=entropy_equation), mean_and_entropy, several, name="class_uncertainty")
     yield Claim(agreement(other=moments), values, shape("3 n 2"), name="value_uncertainty")

@@ -67,8 +67,16 @@ def test_constant_and_empty_columns_are_reported():
         ),
         ("a;b\n1,5;1\n2;2\n", {}, "decimal point"),
         ("a,b\n" + "1,1\n" * 20 + "oops,1\n", {}, "line 22 of data.csv, column 'a': got 'oops' among 20 numbers"),
-        ("a,b\n" + "".join(f"w{i},{i}\n" for i in range(1001)), {}, "1001 distinct values, at most 1000 are allowed: ignore"),
-        ("a,b\n" + "".join(f"{i},{i}\n" for i in range(1001)), {"task": "classify"}, "for a numeric target, use task='regress'"),
+        (
+            "a,b\n" + "".join(f"w{i},{i}\n" for i in range(1001)),
+            {},
+            "1001 distinct values, at most 1000 are allowed: ignore",
+        ),
+        (
+            "a,b\n" + "".join(f"{i},{i}\n" for i in range(1001)),
+            {"task": "classify"},
+            "for a numeric target, use task='regress'",
+        ),
     ],
 )
 def test_invalid_tables_raise(text, options, said):

@@ -109,7 +109,9 @@ def test_a_target_that_does_not_vary():
 def test_invalid_arguments_raise():
     p, y = classified(5)
     for figure in (accuracy, confusion_matrix, negative_log_likelihood, brier, calibration_error, reliability):
-        with pytest.raises(ValueError, match=r"expected non-empty float p of shape \(n, c\), got torch.float64 of shape \(0, 4\)"):
+        with pytest.raises(
+            ValueError, match=r"expected non-empty float p of shape \(n, c\), got torch.float64 of shape \(0, 4\)"
+        ):
             figure(p[:0], y[:0])
         with pytest.raises(ValueError, match=r"expected 5 integer labels, got torch.int64 of shape \(4,\)"):
             figure(p, y[1:])

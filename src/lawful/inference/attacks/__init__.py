@@ -1,4 +1,4 @@
-"""Attacks: inputs close to given ones that a classifier takes for something else, and what is left of its accuracy."""
+"""Adversarial attacks on classifiers, and robust accuracy."""
 
 from lawful.inference.attacks.base import (
     FREE,
@@ -6,16 +6,17 @@ from lawful.inference.attacks.base import (
     UNIT,
     UNTARGETED,
     Attack,
+    AttackLoss,
     Classifier,
     Goal,
     InputBounds,
     log_odds,
     margin,
 )
-from lawful.inference.attacks.evaluate import TowardEach, WorstCaseAttack, robust_accuracy
+from lawful.inference.attacks.evaluate import MultiTargetedAttack, WorstCaseAttack, robust_accuracy
 from lawful.inference.attacks.gradient import FGSM, PGD
 from lawful.inference.attacks.minimal import CarliniWagner, DeepFool
-from lawful.inference.attacks.norms import L1, L2, LInf, Norm
+from lawful.inference.attacks.norms import L1, L2, LInf, Norm, Perturbation
 
 __all__ = [
     "FGSM",
@@ -27,14 +28,16 @@ __all__ = [
     "UNIT",
     "UNTARGETED",
     "Attack",
+    "AttackLoss",
     "CarliniWagner",
     "Classifier",
     "DeepFool",
     "Goal",
     "InputBounds",
     "LInf",
+    "MultiTargetedAttack",
     "Norm",
-    "TowardEach",
+    "Perturbation",
     "WorstCaseAttack",
     "log_odds",
     "margin",

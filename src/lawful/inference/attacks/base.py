@@ -1,10 +1,4 @@
-"""The box of an attack: where inputs may lie, and what is asked of them before the first step.
-
-What an attack wants: to get away from a class or to one, and the gain that says how close it is.
-How an attack looks at a model: scores and their gradient by the inputs, and nothing of the model is changed.
-An attack: from a classifier, inputs and classes to inputs that are close by and classified otherwise.
-Placing a change: added in floating point so that neither the ball nor the box is left by a single bit.
-"""
+"""The parts that all attacks share: bounds of inputs, goals, losses, gradients and projection."""
 
 from __future__ import annotations
 
@@ -17,35 +11,24 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lawful.blocks.modes import eval_mode
 from lawful.inference.attacks.norms import L1, L2, LInf, Norm
-from lawful.laws import (
-    AtMost,
-    Claim,
-    Draw,
-    Map,
-    Statement,
-    agreement,
-    boundedness,
-    derivative,
-    law,
-    shape,
-    shift_invariance,
-    tokens,
-)
+from lawful.laws import AtMost, Claim, Draw, Map, Statement, boundedness, law, shape, shift_invariance, tokens
+
+Classifier = Callable[[Tensor], Tensor]
+"""Maps a batch of inputs to logits of shape (n, num_classes)."""
+AttackLoss = Callable[[Float[Tensor, "n c"], Int[Tensor, " n"]], Float[Tensor, " n"]]
+"""Maps logits and labels to a loss per example, which rises as the label becomes less likely."""
 
 
 @dataclass(frozen=True)
 class InputBounds:
-    r"""Says where every entry of an input lies, before an attack and after it.
-
-    $$\text{low} \le x_i \le \text{high}$$
+    r"""Bounds of every entry of an input, $\text{low} \le x_i \le \text{high}$.
 
     Args:
-        low: The least value that an entry may have; $-\infty$ for no bound.
-        high: The greatest.
+        low: Lower bound. $-\infty$ for none.
+        high: Upper bound. $\infty$ for none.
 
     Examples:
         >>> import torch
@@ -58,119 +41,77 @@ class InputBounds:
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
-            raise ValueError(f"low is below high: got low={self.low}, high={self.high}")
+            raise ValueError(f"low must be less than high: got low={self.low}, high={self.high}")
 
     @property
     def span(self) -> float:
-        """How wide it is; 1 without bounds."""
+        """The width high - low; 1 if it is infinite."""
         return self.high - self.low if math.isfinite(self.high - self.low) else 1.0
 
     def clamp(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Moves what lies outside to the nearest bound."""
+        """Clamps x to the bounds."""
         return x.clamp(self.low, self.high)
 
-    def room(self, x: Float[Tensor, "n ..."]) -> tuple[Float[Tensor, "n ..."], Float[Tensor, "n ..."]]:
-        """How far each entry may be lowered, a number that is not positive, and raised."""
+    def perturbation_bounds(self, x: Float[Tensor, "n ..."]) -> tuple[Float[Tensor, "n ..."], Float[Tensor, "n ..."]]:
+        """Returns the smallest and the largest perturbation of each entry that keeps x within the bounds."""
         return self.low - x, self.high - x
 
-    def inward(self, g: Float[Tensor, "n ..."], x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-        """Leaves out the entries of a direction that lead out of the box."""
+    def mask_outward(self, g: Float[Tensor, "n ..."], x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+        """Sets the entries of a direction to 0 where they lead out of the bounds."""
         return g.masked_fill(((x >= self.high) & (g > 0)) | ((x <= self.low) & (g < 0)), 0.0)
 
 
 UNIT = InputBounds(0.0, 1.0)
-"""Images from 0 to 1."""
+"""Bounds of images: 0 to 1."""
 FREE = InputBounds(-math.inf, math.inf)
-"""Tables, series: no bounds."""
+"""No bounds, for tables and time series."""
 
 
-def checked(x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], box: InputBounds) -> None:
-    """Refuses inputs that no attack can start from, and says why.
-
-    Raises:
-        TypeError: where inputs are not real numbers or classes not integers.
-        ValueError: where there are none, where some are not finite, or where some lie outside the box.
-    """
-    if not x.is_floating_point():
-        raise TypeError(f"inputs are real numbers: got {x.dtype}; x.float() / 255 makes such of bytes")
-    if y.is_floating_point() or y.is_complex():
-        raise TypeError(f"classes are integers: got {y.dtype}")
-    if x.dim() < 2 or not x.numel():
-        raise ValueError(f"at least one example, along the first axis, was wanted: got shape {tuple(x.shape)}")
-    if tuple(y.shape) != (len(x),):
-        raise ValueError(f"a class for each of {len(x)} examples was wanted: got shape {tuple(y.shape)}")
-    if not bool(x.isfinite().all()):
-        bad = int((~x.isfinite()).flatten(1).any(1).nonzero()[0])
-        raise ValueError(f"inputs are finite: example {bad} is not")
-    least, most = float(x.min()), float(x.max())
-    if bool((x < box.low).any() or (x > box.high).any()):
-        inside = f"{box.low:g} to {box.high:g}"
-        high = 255 if least >= 0 and 128 <= most <= 255 else max(most, 1)  # it takes all 8 bits of a byte
-        wide = f"box=Box({min(least, 0):g}, {high:g})"
-        raise ValueError(f"inputs from {inside} were wanted: got {least:g} to {most:g}; scale them, or say {wide}")
-
-
-def _box_claims() -> Iterator[Claim]:
-    """The laws that a box obeys."""
-    box = InputBounds(-0.5, 2.0)
-    yield Claim(boundedness(low=-0.5, high=2.0), box.clamp, shape("n 3"), name="Box.clamp")
-
-    def moved(x: Tensor) -> Tensor:
-        low, high = box.room(x)
-        return (x + high - x - low) / box.span
-
-    yield Claim(agreement(other=lambda x: 0 * x + 1), moved, shape("n 3"), name="Box.room is as wide as the box")
-
-
-Gain = Callable[[Float[Tensor, "n c"], Int[Tensor, " n"]], Float[Tensor, " n"]]
-"""From scores and a class of each example to a number that rises as the class becomes less likely."""
-
-
-def log_odds(scores: Float[Tensor, "n c"], y: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-    r"""Measures the odds against a class.
+def log_odds(logits: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+    r"""Log odds against the label.
 
     $$m(z, y) = \log \frac{1 - p_y}{p_y} = \log \sum_{k \ne y} e^{z_k} - z_y$$
 
-    The cross-entropy is $\log(1 + e^m)$: by the inputs its gradient has the direction of $\nabla m$, and an attack
-    that looks at the direction only is the same. But where $p_y$ rounds to 1 that gradient is 0, and this one is not.
+    The cross-entropy is $\log(1 + e^m)$, so its gradient has the direction of $\nabla m$. The gradient of the
+    cross-entropy vanishes where $p_y$ rounds to 1; the gradient of the log odds does not.
 
     Args:
-        scores: $z$, the logits.
-        y: The class $y$ of each example.
+        logits: The logits $z$.
+        labels: The label $y$ of each example.
 
     Examples:
         >>> log_odds(torch.tensor([[0.0, 0.0, 200.0]]), torch.tensor([2]))
         tensor([-199.3069])
     """
-    own = y[:, None]
-    return scores.scatter(1, own, -torch.inf).logsumexp(1) - scores.gather(1, own)[:, 0]
+    index = labels[:, None]
+    return logits.scatter(1, index, -torch.inf).logsumexp(1) - logits.gather(1, index)[:, 0]
 
 
-def margin(scores: Float[Tensor, "n c"], y: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-    r"""Measures by how much the best other class is ahead: $\max_{k \ne y} z_k - z_y$, above 0 where y loses.
+def margin(logits: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+    r"""Misclassification margin $\max_{k \ne y} z_k - z_y$: positive if the example is misclassified.
 
     Args:
-        scores: $z$, the logits.
-        y: The class $y$ of each example.
+        logits: The logits $z$.
+        labels: The label $y$ of each example.
 
     Examples:
         >>> margin(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([2]))
         tensor([1.])
     """
-    own = y[:, None]
-    return scores.scatter(1, own, -torch.inf).amax(1) - scores.gather(1, own)[:, 0]
+    index = labels[:, None]
+    return logits.scatter(1, index, -torch.inf).amax(1) - logits.gather(1, index)[:, 0]
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Says which way an attack goes: away from the classes that it is given, or toward them.
+    """Goal of an attack: untargeted (away from the labels) or targeted (toward the labels).
 
     Args:
-        sign: 1 for away, -1 for toward.
+        sign: 1 for untargeted, -1 for targeted.
 
     Examples:
-        >>> scores, y = torch.tensor([[1.0, 2.0]]), torch.tensor([0])
-        >>> UNTARGETED.reached(scores, y), TARGETED.reached(scores, y)
+        >>> logits, labels = torch.tensor([[1.0, 2.0]]), torch.tensor([0])
+        >>> UNTARGETED.success(logits, labels), TARGETED.success(logits, labels)
         (tensor([True]), tensor([False]))
     """
 
@@ -178,130 +119,29 @@ class Goal:
 
     def __post_init__(self) -> None:
         if self.sign not in (1, -1):
-            raise ValueError(f"sign is 1 or -1: got {self.sign}")
+            raise ValueError(f"sign must be 1 or -1, got {self.sign}")
 
-    def ahead(self, scores: Float[Tensor, "n c"], y: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """By how much of the scores each example is where it should be: its margin, of the sign of the goal."""
-        return self.sign * margin(scores, y)
+    def margin(self, logits: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Returns the margin of each example: positive if the goal is reached."""
+        return self.sign * margin(logits, labels)
 
-    def reached(self, scores: Float[Tensor, "n c"], y: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
-        """Whether each example has the class that it should have, or has not that which it should not."""
-        return (scores.argmax(1) == y) == (self.sign < 0)
+    def success(self, logits: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
+        """Returns whether the goal is reached for each example."""
+        return (logits.argmax(1) == labels) == (self.sign < 0)
 
 
 UNTARGETED = Goal(1)
-"""From the right class to any other."""
+"""Untargeted: any class other than the label."""
 TARGETED = Goal(-1)
-"""To the class that is given: a targeted attack."""
-
-
-def _goals_claims() -> Iterator[Claim]:
-    """The laws that goals obey."""
-    given = (shape("b 4"), tokens("b", vocab_size=4))
-
-    def odds(z: Tensor, y: Tensor) -> Tensor:
-        p = z.softmax(1).gather(1, y[:, None])[:, 0]
-        return ((1 - p) / p).log()
-
-    def inside(gain: Gain) -> Gain:
-        return lambda z, y: gain(4 * z.tanh(), y)
-
-    yield Claim(agreement(other=inside(odds)), inside(log_odds), given, name="log_odds")
-
-    def others(z: Tensor, y: Tensor) -> Tensor:
-        own = F.one_hot(y, 4).to(z)
-        return torch.where(own > 0, 0.0, z.masked_fill(own > 0, -torch.inf).softmax(1)) - own
-
-    yield Claim(derivative(formula=others), log_odds, given, name="log_odds, never flat")
-
-    def alone(z: Tensor, y: Tensor) -> Tensor:
-        return torch.stack([max(row[k] for k in range(4) if k != i) - row[i] for row, i in zip(z, y, strict=True)])
-
-    yield Claim(agreement(other=alone), margin, given)
-    yield Claim(shift_invariance(axis=1), margin, given)
-
-    def asked(z: Tensor, y: Tensor) -> Tensor:
-        return torch.stack([goal.reached(z, y).to(z) for goal in (UNTARGETED, TARGETED)])
-
-    def ahead(z: Tensor, y: Tensor) -> Tensor:
-        return torch.stack([(goal.ahead(z, y) > 0).to(z) for goal in (UNTARGETED, TARGETED)])
-
-    def apart(x: Tensor) -> Tensor:
-        return x + torch.arange(4.0).to(x) * 1e-3
-
-    yield Claim(agreement(other=lambda z, y: ahead(apart(z), y)), lambda z, y: asked(apart(z), y), given, name="Goal")
-
-
-Classifier = Callable[[Tensor], Tensor]
-"""From inputs, along the first axis, to the scores (logits) of each class."""
-
-
-@contextmanager
-def frozen(model: Classifier) -> Iterator[None]:
-    """Within it a model is in evaluation mode and gradients are on; afterwards both are as they were."""
-    with ExitStack() as stack:
-        if isinstance(model, nn.Module):
-            stack.enter_context(eval_mode(model))
-        stack.enter_context(torch.enable_grad())
-        yield
-
-
-def scores_of(model: Classifier, x: Float[Tensor, "n ..."], classes: Tensor | None = None) -> Float[Tensor, "n c"]:
-    """Returns the scores of a model.
-
-    Raises:
-        ValueError: where they are not those of two classes or more, not finite, or of fewer classes than are named.
-    """
-    z = model(x)
-    if z.dim() != 2 or len(z) != len(x) or z.shape[1] < 2:
-        raise ValueError(
-            f"scores of two classes or more, ({len(x)}, c), were wanted of the model: got {tuple(z.shape)}"
-        )
-    if not bool(z.isfinite().all()):
-        raise ValueError(f"the scores of the model are not finite: {z[~z.isfinite()][0]}")
-    if classes is not None and not (int(classes.min()) >= 0 and int(classes.max()) < z.shape[1]):
-        least, most = int(classes.min()), int(classes.max())
-        raise ValueError(f"classes from 0 to {z.shape[1] - 1} were wanted: got {least} to {most}")
-    return z
-
-
-def gradient_of(gain: Float[Tensor, " n"], x: Float[Tensor, "n ..."], *, keep: bool = False) -> Float[Tensor, "n ..."]:
-    """Returns the gradient of each example's gain by that example.
-
-    Raises:
-        ValueError: where the gain does not depend on the inputs, or its gradient is not finite.
-    """
-    if not gain.requires_grad:
-        raise ValueError("the scores of the model do not depend on its inputs: there is no gradient to follow")
-    (g,) = torch.autograd.grad(gain.sum(), x, retain_graph=keep)
-    if not bool(g.isfinite().all()):
-        bad = int((~g.isfinite()).flatten(1).any(1).nonzero()[0])
-        raise ValueError(f"the gradient of the model is not finite at example {bad}")
-    return g
-
-
-def _looking_claims() -> Iterator[Claim]:
-    """The laws that looking obeys."""
-    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(), nn.Linear(4, 2))
-
-    def slope(x: Tensor) -> Tensor:
-        with frozen(model):
-            leaf = x.detach().requires_grad_()
-            return gradient_of(scores_of(model, leaf)[:, 1], leaf)
-
-    def product(x: Tensor) -> Tensor:
-        first, _, last, _ = model.parameters()
-        return (last[1] @ first).expand(len(x), 3)
-
-    yield Claim(agreement(other=product), slope, shape("n 3"), name="gradient_of, with dropout off")
+"""Targeted: the label is the class to reach."""
 
 
 @runtime_checkable
 class Attack(Protocol):
-    """What every attack is: a frozen dataclass with its options, called with a model and examples.
+    """Interface of an attack: a frozen dataclass of options, called with a model and a batch.
 
-    An example that is not fooled comes back too: as the closest call, or as it was. What is random of an example
-    depends on the seed and on its number, not on the others of the batch.
+    If an attack fails on an example, it returns its best attempt or the input itself. Random numbers depend on the
+    seed and on the index of an example, not on the batch.
     """
 
     def __call__(
@@ -310,24 +150,93 @@ class Attack(Protocol):
         x: Float[Tensor, "n ..."],
         y: Int[Tensor, " n"],
         *,
-        numbers: Int[Tensor, " n"] | None = None,
+        indices: Int[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n ..."]:
-        """Returns inputs that are to fool the model.
+        """Returns adversarial examples.
 
         Args:
-            model: From inputs to scores (logits).
-            x: The inputs, an example along the first axis each, of any shape.
-            y: The right classes; of an attack with the goal `TOWARD`, those wanted.
-            numbers: The number of each example, which its random numbers belong to; 0, 1, ... unless given.
+            model: Classifier that returns logits.
+            x: Inputs, of any shape.
+            y: Labels. For a targeted attack, the target classes.
+            indices: Index of each example, which selects its random numbers. Defaults to 0, 1, ...
         """
         ...
 
 
-def downward(value: float, dtype: torch.dtype) -> float:
-    """Returns the largest number of a precision that is not above a value: in float32, 0.1 is just below 0.1.
+def _check_inputs(x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], bounds: InputBounds) -> None:
+    """Checks types, shapes and values of a batch.
+
+    Raises:
+        TypeError: If x is not floating point or y is not integer.
+        ValueError: If x is empty, not finite or out of bounds, or if the shapes do not match.
+    """
+    if not x.is_floating_point():
+        raise TypeError(f"expected floating-point x, got {x.dtype}: convert bytes by x.float() / 255")
+    if y.is_floating_point() or y.is_complex():
+        raise TypeError(f"expected integer y, got {y.dtype}")
+    if x.dim() < 2 or not x.numel():
+        raise ValueError(f"expected non-empty x of shape (n, ...), got {tuple(x.shape)}")
+    if tuple(y.shape) != (len(x),):
+        raise ValueError(f"expected y of shape ({len(x)},), got {tuple(y.shape)}")
+    if not bool(x.isfinite().all()):
+        bad = int((~x.isfinite()).flatten(1).any(1).nonzero()[0])
+        raise ValueError(f"x must be finite, example {bad} is not")
+    low, high = float(x.min()), float(x.max())
+    if bool((x < bounds.low).any() or (x > bounds.high).any()):
+        upper = 255 if low >= 0 and 128 <= high <= 255 else max(high, 1)  # values above 127 suggest bytes
+        remedy = f"scale x, or set bounds=InputBounds({min(low, 0):g}, {upper:g})"
+        raise ValueError(f"x must lie between {bounds.low:g} and {bounds.high:g}, got {low:g} to {high:g}: {remedy}")
+
+
+@contextmanager
+def _eval_with_grad(model: Classifier) -> Iterator[None]:
+    """Sets the model to eval mode and enables gradients; restores both on exit."""
+    with ExitStack() as stack:
+        if isinstance(model, nn.Module):
+            stack.enter_context(eval_mode(model))
+        stack.enter_context(torch.enable_grad())
+        yield
+
+
+def _logits(model: Classifier, x: Float[Tensor, "n ..."], labels: Tensor | None = None) -> Float[Tensor, "n c"]:
+    """Returns the logits of a model.
+
+    Raises:
+        ValueError: If the logits do not have shape (n, c) with c >= 2 or are not finite, or if a label is out of range.
+    """
+    z = model(x)
+    if z.dim() != 2 or len(z) != len(x) or z.shape[1] < 2:
+        raise ValueError(f"expected logits of shape ({len(x)}, c) with at least 2 classes, got {tuple(z.shape)}")
+    if not bool(z.isfinite().all()):
+        raise ValueError(f"the logits of the model must be finite, got {z[~z.isfinite()][0]}")
+    if labels is not None and not (int(labels.min()) >= 0 and int(labels.max()) < z.shape[1]):
+        low, high = int(labels.min()), int(labels.max())
+        raise ValueError(f"y must lie between 0 and {z.shape[1] - 1}, got {low} to {high}")
+    return z
+
+
+def _gradient(
+    loss: Float[Tensor, " n"], x: Float[Tensor, "n ..."], *, retain_graph: bool = False
+) -> Float[Tensor, "n ..."]:
+    """Returns the gradient of each loss with respect to its example.
+
+    Raises:
+        ValueError: If the loss does not depend on x, or if the gradient is not finite.
+    """
+    if not loss.requires_grad:
+        raise ValueError("the logits of the model do not depend on x: an attack needs gradients")
+    (g,) = torch.autograd.grad(loss.sum(), x, retain_graph=retain_graph)
+    if not bool(g.isfinite().all()):
+        bad = int((~g.isfinite()).flatten(1).any(1).nonzero()[0])
+        raise ValueError(f"the gradient of the model is not finite at example {bad}")
+    return g
+
+
+def _round_down(value: float, dtype: torch.dtype) -> float:
+    """Rounds down to a number of a dtype.
 
     Examples:
-        >>> downward(0.1, torch.float32) <= 0.1 < torch.tensor(0.1).item()
+        >>> _round_down(0.1, torch.float32) <= 0.1 < torch.tensor(0.1).item()
         True
     """
     rounded = torch.tensor(value, dtype=dtype)
@@ -336,76 +245,73 @@ def downward(value: float, dtype: torch.dtype) -> float:
     return rounded.item()
 
 
-def surely_within(radius: float, norm: Norm, dtype: torch.dtype) -> float:
-    """The length up to which a change is in the ball however its terms are added up."""
-    return downward(radius, dtype) * (1 - norm.rounding * torch.finfo(dtype).eps)
+def _safe_radius(radius: float, norm: Norm, dtype: torch.dtype) -> float:
+    """Returns a radius such that rounding in `norm.length` cannot exceed the given one."""
+    return _round_down(radius, dtype) * (1 - norm.rounding_ulps * torch.finfo(dtype).eps)
 
 
-def project_exactly(
-    x: Float[Tensor, "n ..."], delta: Float[Tensor, "n ..."], *, norm: Norm, radius: float, box: InputBounds
+def _project(
+    x: Float[Tensor, "n ..."], delta: Float[Tensor, "n ..."], *, norm: Norm, radius: float, bounds: InputBounds
 ) -> Float[Tensor, "n ..."]:
-    r"""Adds a change to inputs, rounding toward them, so that $\|x' - x\| \le r$ as it is measured in their precision.
+    r"""Projects $x + \delta$ onto the ball around x within bounds, exactly in floating point.
 
-    $x + \delta$ is rounded to the nearest number, which may be farther from $x$ than $\delta$ is long. Such entries go
-    one number back. A sum of many entries may be rounded up too, more in one order than in another: the ball is taken
-    some units in the last place smaller where the norm is a sum, and a change that is still too long is shortened.
+    $x + \delta$ rounds to nearest, which may be farther from $x$ than $\|\delta\|$; such entries move one number toward
+    $x$. For norms that are sums the ball is smaller by a few units in the last place, and a perturbation that is still
+    too long is shortened. So $\|x' - x\| \le r$ holds without a tolerance.
 
     Args:
-        x: The inputs $x$, in the box.
-        delta: The change $\delta$, in the ball up to rounding.
-        norm: What measures it.
-        radius: $r$.
-        box: Where the result lies.
+        x: Inputs within the bounds.
+        delta: Perturbations.
+        norm: Norm of the ball.
+        radius: Radius $r$ of the ball.
+        bounds: Bounds of the result.
 
     Examples:
         >>> x, delta = torch.tensor([[0.02]]), torch.tensor([[0.1]])
-        >>> bool(x + delta - x > 0.1), bool(project_exactly(x, delta, norm=LInf(), radius=0.1, box=InputBounds()) - x > 0.1)
+        >>> projected = _project(x, delta, norm=LInf(), radius=0.1, bounds=UNIT)
+        >>> bool(x + delta - x > 0.1), bool(projected - x > 0.1)
         (True, False)
     """
-    inside = norm.project(delta, surely_within(radius, norm, x.dtype), *box.room(x))
-    near, radius, shorter = _toward(x, inside, box), downward(radius, x.dtype), torch.finfo(x.dtype).eps
-    while bool((far := norm.length(near - x) > radius).any()):
-        factor = torch.where(far, max(0.0, 1 - shorter), 1.0).to(x).reshape(-1, *[1] * (x.dim() - 1))
-        near, shorter = _toward(x, factor * (near - x), box), 2 * shorter
-    return near
+    inside = norm.project(delta, _safe_radius(radius, norm, x.dtype), *bounds.perturbation_bounds(x))
+    result, radius, shrink = _add_toward(x, inside, bounds), _round_down(radius, x.dtype), torch.finfo(x.dtype).eps
+    while bool((outside := norm.length(result - x) > radius).any()):
+        factor = torch.where(outside, max(0.0, 1 - shrink), 1.0).to(x).reshape(-1, *[1] * (x.dim() - 1))
+        result, shrink = _add_toward(x, factor * (result - x), bounds), 2 * shrink
+    return result
 
 
-def _toward(x: Tensor, delta: Tensor, box: InputBounds) -> Tensor:
-    near = box.clamp(x + delta)
-    return torch.where((near - x).abs() > delta.abs(), near.nextafter(x), near)
+def _add_toward(x: Tensor, delta: Tensor, bounds: InputBounds) -> Tensor:
+    """Returns x + delta, rounded toward x."""
+    result = bounds.clamp(x + delta)
+    return torch.where((result - x).abs() > delta.abs(), result.nextafter(x), result)
 
 
-@law("‖f(x) - x‖ ≤ r, low ≤ f(x) ≤ high: to the last bit")
-def stays_near(f: Map, x: Tensor, *, norm: Norm, radius: float, box: InputBounds, draw: Draw) -> Statement:
-    """No input is moved farther than r, nor out of the box, as measured in its own precision, without a tolerance.
+@law("‖f(x) - x‖ ≤ r, low ≤ f(x) ≤ high, without a tolerance")
+def _stays_in_ball(f: Map, x: Tensor, *, norm: Norm, radius: float, bounds: InputBounds, draw: Draw) -> Statement:
+    """The map stays in the ball around its input and within bounds, to the last bit.
 
     Satisfied by: attacks that round toward their input.
     Broken by: a projection followed by an addition that rounds to nearest; no clamp after a random start.
     """
-    x = box.clamp(x)
+    x = bounds.clamp(x)
     y = f(x)
-    over = (norm.length(y - x) > radius).any() | (y < box.low).any() | (y > box.high).any()
-    moved = norm.length(y - x).amax()
-    draw.observe("‖f(x) - x‖", float(moved))
-    return AtMost(over.to(x), torch.zeros_like(moved))
-
-
-def _placing_claims() -> Iterator[Claim]:
-    """The laws that placing obeys."""
-    box = InputBounds(-0.7, 1.3)
-    for norm, radius in ((LInf(), 0.1), (L2(), 0.3), (L1(), 0.7), (LInf(), 1e-9)):
-
-        def far(x: Tensor, norm: Norm = norm, radius: float = radius) -> Tensor:
-            delta = (9 * x).sin() + torch.linspace(-1, 1, x.shape[1]).to(x)
-            return project_exactly(x, delta, norm=norm, radius=radius, box=box)
-
-        name = f"placed in {norm} of radius {radius:g}"
-        yield Claim(stays_near(norm=norm, radius=radius, box=box), far, shape("n 5"), name=name)
+    outside = (norm.length(y - x) > radius).any() | (y < bounds.low).any() | (y > bounds.high).any()
+    length = norm.length(y - x).amax()
+    draw.observe("‖f(x) - x‖", float(length))
+    return AtMost(outside.to(x), torch.zeros_like(length))
 
 
 def claims() -> Iterator[Claim]:
-    """Yields the claims of this module."""
-    yield from _box_claims()
-    yield from _goals_claims()
-    yield from _looking_claims()
-    yield from _placing_claims()
+    """Yields the claims of bounds, losses and the exact projection."""
+    bounds = InputBounds(-0.7, 1.3)
+    yield Claim(boundedness(low=-0.7, high=1.3), bounds.clamp, shape("n 3"), name="InputBounds.clamp")
+    for loss in (margin, log_odds):
+        yield Claim(shift_invariance(axis=1), loss, (shape("b 4"), tokens("b", vocab_size=4)))
+    for norm, radius in ((LInf(), 0.1), (L2(), 0.3), (L1(), 0.7), (LInf(), 1e-9)):
+
+        def project(x: Tensor, norm: Norm = norm, radius: float = radius) -> Tensor:
+            delta = (9 * x).sin() + torch.linspace(-1, 1, x.shape[1]).to(x)
+            return _project(x, delta, norm=norm, radius=radius, bounds=bounds)
+
+        name = f"projection onto the {norm} ball of radius {radius:g}"
+        yield Claim(_stays_in_ball(norm=norm, radius=radius, bounds=bounds), project, shape("n 5"), name=name)

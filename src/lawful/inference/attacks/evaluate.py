@@ -1,4 +1,4 @@
-"""The worst of several attacks, and what is left of a classifier's accuracy under one."""
+"""Robust accuracy, and combinations of attacks: the worst case of several, and one attack per target class."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lawful.inference.attacks.base import FREE, UNTARGETED, Attack, Classifier, Goal, frozen, scores_of
+from lawful.inference.attacks.base import FREE, UNTARGETED, Attack, Classifier, Goal, _eval_with_grad, _logits
 from lawful.inference.attacks.gradient import PGD
 from lawful.inference.metrics.intervals import ConfidenceInterval, wilson
-from lawful.laws import AtMost, Claim, Map, Statement, agreement, law, shape
+from lawful.laws import AtMost, Claim, Map, Statement, law, shape
 
 
 @dataclass(frozen=True)
 class WorstCaseAttack:
-    """Tries attacks one after the other, each on the examples that withstood those before.
+    """Runs several attacks in turn, each on the examples that resisted the previous ones.
 
-    An example counts as robust only if it withstands all. It comes back as the first attack that fooled left it, or as
-    the last one did.
+    An example is robust only if it resists all attacks. Returns the result of the first successful attack, or of the
+    last one.
 
     Args:
-        attacks: What is tried; with other seeds, losses, norms or starts they find different weaknesses.
-        goal: What they want.
+        attacks: Attacks, for example with different seeds, losses or random starts.
+        goal: Common goal of the attacks.
 
     Examples:
         >>> model, x = nn.Linear(4, 3), torch.full((2, 4), 0.5)
         >>> from lawful.inference.attacks import FGSM
-        >>> both = WorstCaseAttack((FGSM(eps=0.1), PGD(eps=0.1, steps=5)))
-        >>> bool((both(model, x, torch.tensor([0, 1])) - x).abs().max() <= 0.1)
+        >>> attack = WorstCaseAttack((FGSM(eps=0.1), PGD(eps=0.1, steps=5)))
+        >>> bool((attack(model, x, torch.tensor([0, 1])) - x).abs().max() <= 0.1)
         True
     """
 
@@ -39,7 +39,7 @@ class WorstCaseAttack:
 
     def __post_init__(self) -> None:
         if not self.attacks:
-            raise ValueError("at least one attack was wanted: got none")
+            raise ValueError("attacks must not be empty")
 
     def __call__(
         self,
@@ -47,49 +47,46 @@ class WorstCaseAttack:
         x: Float[Tensor, "n ..."],
         y: Int[Tensor, " n"],
         *,
-        numbers: Int[Tensor, " n"] | None = None,
+        indices: Int[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n ..."]:
-        """Returns what the first attack that fooled made of each example."""
-        numbers = torch.arange(len(x)) if numbers is None else numbers
-        found, left = x.clone(), torch.arange(len(x), device=x.device)
+        """Returns the result of the first successful attack for each example."""
+        indices = torch.arange(len(x)) if indices is None else indices
+        result, robust = x.clone(), torch.arange(len(x), device=x.device)
         for attack in self.attacks:
-            near = attack(model, x[left], y[left], numbers=numbers[left.cpu()])
-            found[left] = near
-            with frozen(model), torch.no_grad():
-                left = left[~self.goal.reached(scores_of(model, near), y[left])]
-            if not len(left):
+            result[robust] = attempt = attack(model, x[robust], y[robust], indices=indices[robust.cpu()])
+            with _eval_with_grad(model), torch.no_grad():
+                robust = robust[~self.goal.success(_logits(model, attempt), y[robust])]
+            if not len(robust):
                 break
-        return found
+        return result
 
 
 @dataclass(frozen=True)
-class TowardEach:
-    """Attacks toward each of the likeliest wrong classes in turn, until the example has one of them.
-
-    Toward one class the loss climbs straight; away from one it may stop between several.
+class MultiTargetedAttack:
+    """Runs a targeted attack toward each of the most likely wrong classes in turn, until it succeeds.
 
     Reference:
         Croce and Hein, *Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-Free
-        Attacks*, 2020 (the targeted attack).
+        Attacks*, 2020 (targeted APGD).
 
     Args:
-        attack: What goes toward a class; its goal is `TOWARD`.
-        classes: How many of the wrong classes are tried.
+        attack: Attack with goal `TARGETED`.
+        num_targets: Number of wrong classes to try.
 
     Examples:
         >>> model, x = nn.Linear(4, 3), torch.full((2, 4), 0.5)
-        >>> from lawful.inference.attacks import TOWARD
-        >>> each = TowardEach(PGD(eps=0.1, steps=5, goal=TOWARD), classes=2)
-        >>> each(model, x, torch.tensor([0, 1])).shape
+        >>> from lawful.inference.attacks import TARGETED
+        >>> attack = MultiTargetedAttack(PGD(eps=0.1, steps=5, goal=TARGETED), num_targets=2)
+        >>> attack(model, x, torch.tensor([0, 1])).shape
         torch.Size([2, 4])
     """
 
     attack: Attack
-    classes: int = 3
+    num_targets: int = 3
 
     def __post_init__(self) -> None:
-        if self.classes < 1:
-            raise ValueError(f"classes are at least 1: got {self.classes}")
+        if self.num_targets < 1:
+            raise ValueError(f"num_targets must be at least 1, got {self.num_targets}")
 
     def __call__(
         self,
@@ -97,93 +94,80 @@ class TowardEach:
         x: Float[Tensor, "n ..."],
         y: Int[Tensor, " n"],
         *,
-        numbers: Int[Tensor, " n"] | None = None,
+        indices: Int[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n ..."]:
-        """Returns what the first attack that fooled made of each example."""
-        with frozen(model), torch.no_grad():
-            others = scores_of(model, x, y).scatter(1, y.long()[:, None], -torch.inf)
-        wanted = others.topk(min(self.classes, others.shape[1] - 1), dim=1).indices
-        numbers = torch.arange(len(x)) if numbers is None else numbers
-        found, left = x.clone(), torch.arange(len(x), device=x.device)
-        for k in wanted.unbind(1):
-            found[left] = near = self.attack(model, x[left], k[left], numbers=numbers[left.cpu()])
-            with frozen(model), torch.no_grad():
-                left = left[~UNTARGETED.reached(scores_of(model, near), y[left])]
-            if not len(left):
+        """Returns the result of the first successful attack for each example."""
+        with _eval_with_grad(model), torch.no_grad():
+            others = _logits(model, x, y).scatter(1, y.long()[:, None], -torch.inf)
+        targets = others.topk(min(self.num_targets, others.shape[1] - 1), dim=1).indices
+        indices = torch.arange(len(x)) if indices is None else indices
+        result, robust = x.clone(), torch.arange(len(x), device=x.device)
+        for target in targets.unbind(1):
+            result[robust] = attempt = self.attack(model, x[robust], target[robust], indices=indices[robust.cpu()])
+            with _eval_with_grad(model), torch.no_grad():
+                robust = robust[~UNTARGETED.success(_logits(model, attempt), y[robust])]
+            if not len(robust):
                 break
-        return found
+        return result
 
 
 def robust_accuracy(
-    model: Classifier, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], *, attack: Attack, batch: int = 500
+    model: Classifier, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], *, attack: Attack, batch_size: int = 500
 ) -> ConfidenceInterval:
-    """Measures how many examples are classified rightly still after an attack, with Wilson's interval.
+    """Accuracy under an attack, with Wilson's confidence interval.
 
-    It bounds the true robustness from above: a stronger attack may find more. Examples that are wrong before it count
-    as wrong, and are not attacked.
+    It is an upper bound of the true robust accuracy: a stronger attack may succeed more often. Examples that are
+    misclassified without an attack count as wrong and are not attacked.
 
     Args:
-        model: From inputs to scores (logits).
-        x: The inputs, of any shape.
-        y: The right classes.
-        attack: What is tried.
-        batch: How many examples are attacked at once; the figure does not depend on it.
+        model: Classifier that returns logits.
+        x: Inputs, of any shape.
+        y: Labels.
+        attack: The attack.
+        batch_size: Number of examples to attack at once. The result does not depend on it.
 
     Examples:
         >>> model = nn.Linear(2, 2, bias=False)
         >>> with torch.no_grad():
         ...     _ = model.weight.copy_(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
         >>> x = torch.tensor([[0.02, 0.0], [0.5, 0.0]])
-        >>> robust_accuracy(model, x, torch.tensor([0, 0]), attack=PGD(eps=0.1, box=FREE)).value
+        >>> robust_accuracy(model, x, torch.tensor([0, 0]), attack=PGD(eps=0.1, bounds=FREE)).value
         0.5
     """
-    if batch < 1:
-        raise ValueError(f"batch is at least 1: got {batch}")
-    right = 0
-    for numbers in torch.arange(len(x)).split(batch):
-        inputs, classes = x[numbers], y[numbers]
-        with frozen(model), torch.no_grad():
-            safe = ~UNTARGETED.reached(scores_of(model, inputs, classes), classes)
-        if not bool(safe.any()):
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    correct = 0
+    for indices in torch.arange(len(x)).split(batch_size):
+        inputs, labels = x[indices], y[indices]
+        with _eval_with_grad(model), torch.no_grad():
+            right = ~UNTARGETED.success(_logits(model, inputs, labels), labels)
+        if not bool(right.any()):
             continue
-        near = attack(model, inputs[safe], classes[safe], numbers=numbers[safe.cpu()])
-        with frozen(model), torch.no_grad():
-            right += int((~UNTARGETED.reached(scores_of(model, near), classes[safe])).sum())
-    return wilson(right, len(x))
+        adversarial = attack(model, inputs[right], labels[right], indices=indices[right.cpu()])
+        with _eval_with_grad(model), torch.no_grad():
+            correct += int((~UNTARGETED.success(_logits(model, adversarial), labels[right])).sum())
+    return wilson(correct, len(x))
 
 
-@law("no attack of several fools what withstands the worst of them")
-def no_single_is_worse(f: Map, x: Tensor, *, model: Classifier, attacks: tuple[Attack, ...]) -> Statement:
-    """Examples that withstand the worst attack withstand each.
+@law("an example that resists the worst case resists each attack")
+def _worst_case(f: Map, x: Tensor, *, model: Classifier, attacks: tuple[Attack, ...]) -> Statement:
+    """The worst case succeeds wherever a single attack does.
 
-    Satisfied by: trying each attack on those that withstood the ones before, with the same random numbers.
-    Broken by: random starts that depend on which others are in the batch.
+    Satisfied by: trying each attack on the examples that resisted the previous ones, with the same random numbers.
+    Broken by: random starts that depend on the batch.
     """
     y = torch.arange(len(x)) % 3
-    together = UNTARGETED.reached(model(f(x)), y)
-    each = torch.stack([UNTARGETED.reached(model(attack(model, x, y)), y) for attack in attacks])
+    together = UNTARGETED.success(model(f(x)), y)
+    each = torch.stack([UNTARGETED.success(model(attack(model, x, y)), y) for attack in attacks])
     return AtMost(each.any(0).to(x), together.to(x))
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that the worst attack obeys."""
+    """Yields the claims of the worst case: no single attack is stronger."""
     model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 3))
-    attacks: tuple[Attack, ...] = tuple(PGD(eps=0.2, steps=n, seed=n, box=FREE) for n in (0, 1, 2))
+    attacks: tuple[Attack, ...] = tuple(PGD(eps=0.2, steps=n, seed=n, bounds=FREE) for n in (0, 1, 2))
 
-    def worst(x: Tensor) -> Tensor:
+    def perturb(x: Tensor) -> Tensor:
         return WorstCaseAttack(attacks)(model, x, torch.arange(len(x)) % 3)
 
-    yield Claim(no_single_is_worse(model=model, attacks=attacks), worst, shape("n:1..6 3"), name="Worst")
-    line = nn.Linear(1, 2, bias=False)
-    with torch.no_grad():
-        line.weight.copy_(torch.tensor([[1.0], [-1.0]]))
-
-    def counted(x: Tensor) -> Tensor:
-        attacked = PGD(eps=0.3, steps=2, start=0.0, box=FREE)
-        right = torch.zeros(len(x), dtype=torch.long)
-        return x.new_tensor(robust_accuracy(line.to(x), x, right, attack=attacked, batch=2).value)
-
-    def beyond(x: Tensor) -> Tensor:
-        return (x > 0.3).double().mean().to(x)
-
-    yield Claim(agreement(other=beyond), counted, shape("n:1..5 1"), name="robust_accuracy on a line")
+    yield Claim(_worst_case(model=model, attacks=attacks), perturb, shape("n:1..6 3"), name="WorstCaseAttack")

@@ -1,149 +1,136 @@
-"""Norms of a change: how long it is, the nearest one allowed, and the direction that gains most for its length."""
+"""Norms of perturbations: length, projection onto the epsilon ball, steepest ascent direction, random points."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from lawful.functions.random import normal_noise, uniform_noise
-from lawful.laws import (
-    AtMost,
-    Claim,
-    Draw,
-    Equal,
-    Map,
-    Statement,
-    agreement,
-    all_of,
-    idempotence,
-    law,
-    samples_follow_density,
-    shape,
-)
+from lawful.laws import AtMost, Claim, Draw, Map, Statement, all_of, idempotence, law, shape
 
-Change = Float[Tensor, "n ..."]
-"""What is added to inputs, an example along the first axis each."""
+Perturbation = Float[Tensor, "n ..."]
+"""Perturbations of a batch of inputs."""
 
 
 @runtime_checkable
 class Norm(Protocol):
-    """A norm as attacks need it; every attack takes any of them."""
+    """Interface of a norm. Every attack accepts any norm."""
 
     @property
-    def rounding(self) -> int:
-        """By how many units in the last place a length may come out too long, however its terms are added up."""
+    def rounding_ulps(self) -> int:
+        """Bound on the rounding error of `length`, in units in the last place, for any order of summation."""
         ...
 
-    def length(self, delta: Change) -> Float[Tensor, " n"]:
-        """The norm of each change."""
+    def length(self, delta: Perturbation) -> Float[Tensor, " n"]:
+        """Returns the norm of each perturbation."""
         ...
 
-    def project(self, delta: Change, radius: float, low: Change, high: Change) -> Change:
-        """The nearest changes (in the Euclidean sense) in the ball that are also from `low` <= 0 to `high` >= 0."""
+    def project(self, delta: Perturbation, radius: float, low: Perturbation, high: Perturbation) -> Perturbation:
+        """Returns the Euclidean projection onto the ball within bounds `low` <= 0 <= `high`."""
         ...
 
-    def steepest(self, g: Change) -> Change:
-        """The changes in the unit ball along which a gradient g gains most; 0 where g is."""
+    def steepest_direction(self, g: Perturbation) -> Perturbation:
+        """Returns the perturbation of norm at most 1 that maximizes its inner product with g; 0 where g is 0."""
         ...
 
-    def ball(self, n: int, *sizes: int, seed: int, first: int = 0) -> Change:
-        """Points of the unit ball, all alike; point i of a seed is the same whatever n is."""
+    def sample_ball(self, n: int, *sizes: int, seed: int, first: int = 0) -> Perturbation:
+        """Returns n uniform samples of the unit ball. Sample i depends on the seed and on i, not on n."""
         ...
 
 
 @dataclass(frozen=True)
 class LInf:
-    r"""Bounds every entry of a change: $\|\delta\|_\infty = \max_i |\delta_i|$.
+    r"""The maximum norm, $\|\delta\|_\infty = \max_i |\delta_i|$.
 
-    The steepest direction is $\operatorname{sign} g$, and the ball is a cube.
+    The steepest direction is $\operatorname{sign} g$.
 
     Examples:
-        >>> LInf().steepest(torch.tensor([[0.1, -3.0, 0.0]]))
+        >>> LInf().steepest_direction(torch.tensor([[0.1, -3.0, 0.0]]))
         tensor([[ 1., -1.,  0.]])
     """
 
     @property
-    def rounding(self) -> int:
+    def rounding_ulps(self) -> int:
         return 0
 
-    def length(self, delta: Change) -> Float[Tensor, " n"]:
+    def length(self, delta: Perturbation) -> Float[Tensor, " n"]:
         return delta.flatten(1).abs().amax(1)
 
-    def project(self, delta: Change, radius: float, low: Change, high: Change) -> Change:
+    def project(self, delta: Perturbation, radius: float, low: Perturbation, high: Perturbation) -> Perturbation:
         return delta.clamp(-radius, radius).clamp(low, high)
 
-    def steepest(self, g: Change) -> Change:
+    def steepest_direction(self, g: Perturbation) -> Perturbation:
         return g.sign()
 
-    def ball(self, n: int, *sizes: int, seed: int, first: int = 0) -> Change:
+    def sample_ball(self, n: int, *sizes: int, seed: int, first: int = 0) -> Perturbation:
         return 2 * uniform_noise(n, *sizes, seed=seed, first=first, dtype=torch.float64) - 1
 
 
 @dataclass(frozen=True)
 class L2:
-    r"""Bounds the Euclidean length of a change: $\|\delta\|_2 = (\sum_i \delta_i^2)^{1/2}$.
+    r"""The Euclidean norm, $\|\delta\|_2 = (\sum_i \delta_i^2)^{1/2}$.
 
-    The steepest direction is $g / \|g\|_2$, divided by the largest entry first, so that a tiny gradient, whose squares
-    are 0, has a direction too. The nearest point of the ball within bounds is $\operatorname{clamp}(s \, \delta)$; $s$
-    is found exactly: it rises from where no entry is at a bound, a few times, until no further entry meets its own.
+    The steepest direction is $g / \|g\|_2$. The gradient is divided by its largest entry first, so that the squares of
+    a tiny gradient do not underflow. The projection within bounds is $\operatorname{clamp}(s \, \delta)$, with the
+    exact $s$: a few iterations determine which entries are at their bounds.
 
     Examples:
-        >>> L2().steepest(torch.tensor([[3e-30, 4e-30]]))
+        >>> L2().steepest_direction(torch.tensor([[3e-30, 4e-30]]))
         tensor([[0.6000, 0.8000]])
     """
 
     @property
-    def rounding(self) -> int:
+    def rounding_ulps(self) -> int:
         return 16
 
-    def length(self, delta: Change) -> Float[Tensor, " n"]:
+    def length(self, delta: Perturbation) -> Float[Tensor, " n"]:
         return torch.linalg.vector_norm(delta.flatten(1), dim=1)
 
-    def project(self, delta: Change, radius: float, low: Change, high: Change) -> Change:
-        near = delta.clamp(low, high)
-        far = self.length(near) > radius
-        if not bool(far.any()):
-            return near
+    def project(self, delta: Perturbation, radius: float, low: Perturbation, high: Perturbation) -> Perturbation:
+        clamped = delta.clamp(low, high)
+        outside = self.length(clamped) > radius
+        if not bool(outside.any()):
+            return clamped
         if radius == 0:
             return torch.zeros_like(delta)
         across, tiny = tuple(range(1, delta.dim())), torch.finfo(delta.dtype).tiny
         size, cap = delta.abs(), _cap(delta, low, high) / radius
         longest = size.amax(across, keepdim=True).clamp_min(tiny)
-        size, far = size / longest, far.reshape(longest.shape)
+        size, outside = size / longest, outside.reshape(longest.shape)
         s, before = size.square().sum(across, keepdim=True).clamp_min(tiny).rsqrt(), torch.zeros_like(longest)
-        while bool((far & (s > before)).any()):
+        while bool((outside & (s > before)).any()):
             capped, before = s * size > cap, s
             used = torch.where(capped, cap, 0.0).square().sum(across, keepdim=True)
             free = torch.where(capped, 0.0, size).square().sum(across, keepdim=True)
             s = ((1 - used).clamp_min(0) / free.clamp_min(tiny)).sqrt().maximum(s)
-        return torch.where(far, (delta / longest * (s * radius)).clamp(low, high), near)
+        return torch.where(outside, (delta / longest * (s * radius)).clamp(low, high), clamped)
 
-    def steepest(self, g: Change) -> Change:
+    def steepest_direction(self, g: Perturbation) -> Perturbation:
         across = tuple(range(1, g.dim()))
         largest = g.abs().amax(across, keepdim=True)
         g = torch.where(largest > 0, g / largest, 0.0)
         return g / torch.linalg.vector_norm(g, dim=across, keepdim=True).clamp_min(0.5)
 
-    def ball(self, n: int, *sizes: int, seed: int, first: int = 0) -> Change:
-        d = math.prod(sizes)  # all but two coordinates of a point of a sphere are a point of a ball
+    def sample_ball(self, n: int, *sizes: int, seed: int, first: int = 0) -> Perturbation:
+        d = math.prod(sizes)  # d of the d + 2 coordinates of a uniform point on a sphere are uniform in the ball
         z = normal_noise(n, d + 2, seed=seed, first=first, dtype=torch.float64)
         return (z[:, :d] / z.norm(dim=1, keepdim=True)).reshape(n, *sizes)
 
 
 @dataclass(frozen=True)
 class L1:
-    r"""Bounds the sum of the absolute entries of a change: $\|\delta\|_1 = \sum_i |\delta_i|$.
+    r"""The sum norm, $\|\delta\|_1 = \sum_i |\delta_i|$.
 
-    Alone, the steepest direction changes one entry only, that of the largest $|g_i|$. Here it changes the $k$ largest
-    alike: it gains most among changes with $\|\delta\|_1 \le 1$ and $\|\delta\|_\infty \le 1/k$. The nearest point of
-    the ball within bounds takes the same $\lambda$ from all entries, $|\delta_i| - \lambda$, found exactly.
+    The steepest direction of the ball alone changes a single entry. Here it changes the $k$ entries of largest $|g_i|$
+    equally: it is steepest subject to $\|\delta\|_1 \le 1$ and $\|\delta\|_\infty \le 1/k$. The projection within
+    bounds is soft thresholding, $|\delta_i| - \lambda$, with the exact threshold $\lambda$.
 
     Reference:
         Duchi, Shalev-Shwartz, Singer and Chandra, *Efficient Projections onto the l1-Ball for Learning in High
@@ -151,133 +138,85 @@ class L1:
         Classifiers*, 2021.
 
     Args:
-        share: $k$ as a share of all entries; at least one is changed.
+        fraction: $k$ as a fraction of the entries. At least one entry changes.
 
     Examples:
-        >>> L1(share=0.5).steepest(torch.tensor([[0.1, -3.0, 0.0, 2.0]]))
+        >>> L1(fraction=0.5).steepest_direction(torch.tensor([[0.1, -3.0, 0.0, 2.0]]))
         tensor([[ 0.0000, -0.5000,  0.0000,  0.5000]])
     """
 
-    share: float = 0.02
+    fraction: float = 0.02
 
     def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise ValueError(f"share is from 0 to 1: got {self.share}")
+        if not 0 <= self.fraction <= 1:
+            raise ValueError(f"fraction must lie between 0 and 1, got {self.fraction}")
 
     @property
-    def rounding(self) -> int:
+    def rounding_ulps(self) -> int:
         return 16
 
-    def length(self, delta: Change) -> Float[Tensor, " n"]:
+    def length(self, delta: Perturbation) -> Float[Tensor, " n"]:
         return delta.flatten(1).abs().sum(1)
 
-    def project(self, delta: Change, radius: float, low: Change, high: Change) -> Change:
-        near = delta.clamp(low, high)
-        far = self.length(near) > radius
-        if not bool(far.any()):
-            return near
-        size, cap = (part[far].flatten(1) for part in (delta.abs(), _cap(delta, low, high)))
+    def project(self, delta: Perturbation, radius: float, low: Perturbation, high: Perturbation) -> Perturbation:
+        clamped = delta.clamp(low, high)
+        outside = self.length(clamped) > radius
+        if not bool(outside.any()):
+            return clamped
+        size, cap = (part[outside].flatten(1) for part in (delta.abs(), _cap(delta, low, high)))
         knots, order = torch.cat([size, size - cap], 1).sort(1, descending=True)
         slope = torch.where(order < size.shape[1], 1.0, -1.0).to(size).cumsum(1)
-        risen = _before(slope[:, :-1] * -knots.diff(dim=1), keep_last=True)
-        k = ((risen <= radius).sum(1, keepdim=True) - 1).clamp_min(0)
-        taken = knots.gather(1, k) - (radius - risen.gather(1, k)) / slope.gather(1, k).clamp_min(1)
-        near[far] = ((size - taken).clamp_min(0).minimum(cap)).reshape_as(delta[far]) * delta[far].sign()
-        return near
+        norms = F.pad((slope[:, :-1] * -knots.diff(dim=1)).cumsum(1), (1, 0))
+        k = ((norms <= radius).sum(1, keepdim=True) - 1).clamp_min(0)
+        threshold = knots.gather(1, k) - (radius - norms.gather(1, k)) / slope.gather(1, k).clamp_min(1)
+        clamped[outside] = ((size - threshold).clamp_min(0).minimum(cap)).reshape_as(delta[outside]) * delta[
+            outside
+        ].sign()
+        return clamped
 
-    def steepest(self, g: Change) -> Change:
+    def steepest_direction(self, g: Perturbation) -> Perturbation:
         flat = g.flatten(1)
-        k = max(1, math.ceil(self.share * flat.shape[1]))
+        k = max(1, math.ceil(self.fraction * flat.shape[1]))
         chosen = flat.abs().topk(k, dim=1).indices
         return torch.zeros_like(flat).scatter(1, chosen, flat.gather(1, chosen).sign() / k).reshape_as(g)
 
-    def ball(self, n: int, *sizes: int, seed: int, first: int = 0) -> Change:
-        d = math.prod(sizes)  # all but one coordinate of a point of a simplex, with signs
+    def sample_ball(self, n: int, *sizes: int, seed: int, first: int = 0) -> Perturbation:
+        d = math.prod(sizes)  # d of the d + 1 coordinates of a uniform point of a simplex, with random signs
         u = 2 * uniform_noise(n, d + 1, seed=seed, first=first, dtype=torch.float64) - 1
-        waits = -u.abs().log()
-        return (u.sign() * waits / waits.sum(1, keepdim=True))[:, :d].reshape(n, *sizes)
+        exponentials = -u.abs().log()
+        return (u.sign() * exponentials / exponentials.sum(1, keepdim=True))[:, :d].reshape(n, *sizes)
 
 
 def _cap(delta: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """How large each entry may be, on the side where it is."""
+    """Returns the bound on the absolute value of each entry, on the side of its sign."""
     return torch.where(delta > 0, high, -low)
 
 
-def _before(x: Tensor, *, keep_last: bool = False) -> Tensor:
-    """At each place, the sum of all before it."""
-    total = torch.cat([torch.zeros_like(x[:, :1]), x.cumsum(1)], 1)
-    return total if keep_last else total[:, :-1]
+@law("⟨δ - Pδ, u - Pδ⟩ ≤ 0 for every u in the ball within bounds, and Pδ is in it")
+def _projection(f: Map, delta: Tensor, *, norm: Norm, radius: float, low: float, high: float, draw: Draw) -> Statement:
+    """The map is the Euclidean projection onto a convex set: the ball within bounds.
 
-
-@law("⟨δ - Pδ, u - Pδ⟩ ≤ 0 for every u of the ball and the box, and Pδ is one")
-def nearest_point(
-    f: Map, delta: Tensor, *, norm: Norm, radius: float, low: float, high: float, draw: Draw
-) -> Statement:
-    """The projection is the nearest point of a convex set: from it, no other lies in the direction it came from.
-
-    Satisfied by: the projections of norms.
-    Broken by: projecting on the ball and clamping to the box in turn, where the ball is not a cube.
+    Satisfied by: `Norm.project`.
+    Broken by: projecting onto the ball and then clamping, for L2 and L1.
     """
     p, u = f(delta), draw.like(delta).clamp(low, high)
     u = u * (radius / norm.length(u).clamp_min(radius)).reshape(-1, *[1] * (delta.dim() - 1))
-    turned = ((delta - p) * (u - p)).flatten(1).sum(1)
+    product = ((delta - p) * (u - p)).flatten(1).sum(1)
     length = norm.length(p)
-    left, right = [turned, length], [torch.zeros_like(turned), torch.full_like(length, radius)]
+    left, right = [product, length], [torch.zeros_like(product), torch.full_like(length, radius)]
     for bounded, bound in ((p, high), (-p, -low)):
         if math.isfinite(bound):
             left, right = [*left, bounded], [*right, torch.full_like(p, bound)]
-    return AtMost(left, right, names=["angle", "length", "above", "below"][: len(left)])
-
-
-@law("⟨g, v⟩ = ‖g‖*, ‖v‖ ≤ 1")
-def gains_most(f: Map, g: Tensor, *, norm: Norm, dual: Map) -> Statement:
-    """The direction has at most length 1 and gains the dual norm of the gradient, which none of that length exceeds.
-
-    Satisfied by: the sign for the largest entry, the normalised gradient for the Euclidean norm.
-    Broken by: a gradient that is divided by its norm and a constant.
-    """
-    v = f(g)
-    gained = torch.stack([(g * v).flatten(1).sum(1), norm.length(v).clamp_min(1)])
-    return Equal(gained, torch.stack([dual(g), torch.ones_like(g[:, 0])]), exercised=True)
-
-
-def _drawn(ball: Callable[..., Tensor], n: int) -> Tensor:
-    return ball(n, 1, seed=int(torch.randint(2**31, ())))
+    return AtMost(left, right, names=["inner product", "length", "above", "below"][: len(left)])
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that norms obey."""
-    duals = {
-        LInf(): lambda g: g.abs().sum(1),
-        L2(): lambda g: g.square().sum(1).sqrt(),
-        L1(share=0.4): lambda g: g.abs().sort(1, descending=True).values[:, :2].mean(1),
-    }
+    """Yields the claims of the norms: projections are exact and idempotent."""
     low, high, radius = -0.5, 0.8, 1.1
-    for norm, dual in duals.items():
-        yield Claim(gains_most(norm=norm, dual=dual), norm.steepest, shape("n 5"), name=f"{norm}.steepest")
+    for norm in (LInf(), L2(), L1(fraction=0.4)):
 
         def project(delta: Tensor, norm: Norm = norm) -> Tensor:
             return norm.project(delta, radius, torch.full_like(delta, low), torch.full_like(delta, high))
 
-        def unbounded(delta: Tensor, norm: Norm = norm) -> Tensor:
-            bound = torch.full_like(delta, torch.inf)
-            return norm.project(delta, radius, -bound, bound)
-
-        whole = all_of(nearest_point(norm=norm, radius=radius, low=low, high=high), idempotence())
-        yield Claim(whole, project, shape("n 5"), name=f"{norm}.project")
-        free = nearest_point(norm=norm, radius=radius, low=-torch.inf, high=torch.inf)
-        yield Claim(free, unbounded, shape("n 4"), name=f"{norm}.project without bounds")
-
-        def alone(x: Tensor, norm: Norm = norm) -> Tensor:
-            return torch.cat([norm.ball(1, 2, 2, seed=3, first=i) for i in range(len(x))]).to(x)
-
-        def beside(x: Tensor, norm: Norm = norm) -> Tensor:
-            return norm.ball(len(x), 2, 2, seed=3).to(x)
-
-        yield Claim(agreement(other=alone), beside, shape("n:1..5"), name=f"{norm}.ball, beside others and alone")
-        inside = samples_follow_density(
-            sample=partial(_drawn, norm.ball),
-            log_prob=lambda x: 0 * x[:, 0] - math.log(2),
-            support=(-1.0, 1.0),
-        )
-        yield Claim(inside, norm.steepest, shape("1 1"), name=f"{norm}.ball")
+        exact = all_of(_projection(norm=norm, radius=radius, low=low, high=high), idempotence())
+        yield Claim(exact, project, shape("n 5"), name=f"{norm}.project")

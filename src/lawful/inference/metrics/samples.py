@@ -188,7 +188,7 @@ def mmd_test(
 ) -> float:
     r"""Returns the p-value of a permutation test for equal distributions.
 
-    $p = (1 + \#\{\text{permutations with at least the observed MMD}\}) / (1 + \#\text{permutations})$, which is exact at
+    $p = (1 + \#\{\text{permutations with at least the observed MMD}\}) / (1 + \#\text{permutations})$, exact at
     any sample size.
 
     Args:
