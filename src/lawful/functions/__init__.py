@@ -69,7 +69,7 @@ from lawful.functions.linalg import (
 )
 from lawful.functions.pca import PrincipalComponents, incremental_pca_axes, pca_axes, randomized_pca_axes
 from lawful.functions.random import categorical_noise, integer_noise, normal_noise, resolve_seed, uniform_noise
-from lawful.functions.tap import Recorder, is_recorded, open_recorder, tap
+from lawful.functions.tap import Recorder, is_recorded, is_recording, open_recorder, tap
 from lawful.functions.tensors import (
     CP,
     cp,
@@ -143,6 +143,7 @@ __all__ = [
     "inverse_root",
     "is_pure",
     "is_recorded",
+    "is_recording",
     "js_distance",
     "js_divergence",
     "kernel_regression",

@@ -11,11 +11,11 @@ from typing import TypeVar
 from lawful.data.text.tokenizers import Tokenizer, _bytes_of
 from lawful.models.generation import DEFAULT_SAMPLING, CausalLM, SamplingConfig, stream
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _START = "\n"  # what an empty prompt stands for; it is not shown
 
 
-def as_tuple(values: str | Iterable[T]) -> tuple[str | T, ...]:
+def as_tuple(values: str | Iterable[_T]) -> tuple[str | _T, ...]:
     r"""Returns the values as a tuple; a string is one value.
 
     Examples:

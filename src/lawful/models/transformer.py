@@ -45,7 +45,7 @@ from lawful.laws import mask as mask_domain
 from lawful.models.decoder_cache import DecoderCache
 from lawful.models.generation import GenerationMixin
 
-Norm = Callable[[int], nn.Module]
+_Norm = Callable[[int], nn.Module]
 """Builds a module from the width."""
 
 
@@ -492,18 +492,18 @@ class TransformerExtras:
 
     ngrams: tuple[Callable[[int, int], NGramEmbedding], ...] = ()
     """N-gram embeddings, built from the vocabulary size and the width: `partial(NGramEmbedding, n=3)`."""
-    embedding_norm: Norm | None = None
+    embedding_norm: _Norm | None = None
     """Norm or dropout of the embedding."""
     embedding_skip: Callable[[], nn.Module] | None = None
     """Mixes the embedding into the residual stream before each self-attention but the first and before the final norm:
     `WeightedSum`."""
-    gate: Norm | None = None
+    gate: _Norm | None = None
     """Gate of each sublayer's output: `LayerScale`."""
     value_residual: Callable[[], nn.Module] | None = None
     """Mixes the values of the first attention layer into those of later ones: `WeightedSum`."""
     value_embedding: Callable[[int, int], nn.Module] | None = None
     """Token embedding that replaces the values of the first layer in value residuals: `nn.Embedding`."""
-    final_norm: Norm | None = None
+    final_norm: _Norm | None = None
     """Norm before the output head; defaults to `norm`."""
     softcap: float | None = None
     """Bound of the logits."""
@@ -521,10 +521,10 @@ def _build_modules(
     layer_pattern: str,
     dropout: float,
     attention: Callable[..., nn.Module],
-    feed_forward: Norm,
-    norm: Norm,
+    feed_forward: _Norm,
+    norm: _Norm,
     residual: Callable[..., Residual],
-    positions: Norm | None,
+    positions: _Norm | None,
     extras: TransformerExtras,
 ) -> dict[str, Any]:
     """Builds the arguments of `TransformerBackbone`, in the order in which weights are drawn."""
@@ -580,10 +580,10 @@ def decoder(
     dropout: float = 0.0,
     layer_pattern: str = "(sf)*",
     attention: Callable[..., nn.Module] | None = None,
-    feed_forward: Norm = squared_relu_feed_forward,
-    norm: Norm = _RMS_NORM,
+    feed_forward: _Norm = squared_relu_feed_forward,
+    norm: _Norm = _RMS_NORM,
     residual: Callable[..., Residual] = pre_norm,
-    positions: Norm | None = None,
+    positions: _Norm | None = None,
     mask: Mask = CAUSAL,
     tie_embeddings: bool = False,
     extras: TransformerExtras = _NO_EXTRAS,
@@ -647,10 +647,10 @@ def encoder(
     dropout: float = 0.0,
     layer_pattern: str = "(sf)*",
     attention: Callable[..., nn.Module] | None = None,
-    feed_forward: Norm = squared_relu_feed_forward,
-    norm: Norm = _RMS_NORM,
+    feed_forward: _Norm = squared_relu_feed_forward,
+    norm: _Norm = _RMS_NORM,
     residual: Callable[..., Residual] = pre_norm,
-    positions: Norm | None = None,
+    positions: _Norm | None = None,
     mask: Mask = NO_MASK,
     extras: TransformerExtras = _NO_EXTRAS,
     init: Callable[[nn.Module], object] | None = zero_init_outputs,

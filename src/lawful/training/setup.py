@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LossFunction = Callable[[nn.Module, Batch], Tensor | Mapping[str, Tensor]]
 """Maps a model and a batch to the mean loss, or to a mapping with the key `loss` and more metrics."""
 
-Data = TypeVar("Data")
+_Data = TypeVar("_Data")
 """The data of a `TrainingSetup`."""
 
 
@@ -48,7 +48,7 @@ class OptimizerStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSetup(Generic[Data]):
+class TrainingSetup(Generic[_Data]):
     """Everything that the training loop needs: model, losses, optimizers, batches and evaluation."""
 
     model: nn.Module
@@ -85,7 +85,7 @@ class TrainingSetup(Generic[Data]):
     """Hash of the data. A run can only be resumed with the same data."""
     warnings: Sequence[str] = ()
     """Messages to print before the first step, for example about duplicates between the splits."""
-    data: Data = cast(Any, None)  # noqa: RUF009
+    data: _Data = cast(Any, None)  # noqa: RUF009
     """Data for `Recipe.finish`, for example the splits."""
 
     def __post_init__(self) -> None:
@@ -140,7 +140,7 @@ _R = TypeVar("_R", bound="Recipe[Any]")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(TrainerConfig, Generic[Data]):
+class Recipe(TrainerConfig, Generic[_Data]):
     """A complete training. The fields are its options; subclasses add fields and implement three methods.
 
     Examples:
@@ -152,11 +152,11 @@ class Recipe(TrainerConfig, Generic[Data]):
     name: ClassVar[str]
     """Name on the command line."""
 
-    def setup(self) -> TrainingSetup[Data]:
+    def setup(self) -> TrainingSetup[_Data]:
         """Loads the data and builds the model, optimizers and batches. Global random states are seeded before."""
         raise NotImplementedError(f"{type(self).__name__} must implement setup()")
 
-    def finish(self, run: Run, setup: TrainingSetup[Data]) -> Mapping[str, Any]:
+    def finish(self, run: Run, setup: TrainingSetup[_Data]) -> Mapping[str, Any]:
         """Writes figures and samples of the trained model to the run, and returns the results."""
         return {}
 
@@ -177,7 +177,7 @@ class Recipe(TrainerConfig, Generic[Data]):
         return [replace(self, seed=(self.seed + i) % 2**63) for i in range(count)]
 
 
-def _with_trainer_config(recipe: Recipe[Data], trainer: TrainerConfig) -> Recipe[Data]:
+def _with_trainer_config(recipe: Recipe[_Data], trainer: TrainerConfig) -> Recipe[_Data]:
     """Returns the recipe with the trainer options of `trainer`."""
     return replace(recipe, **{field.name: getattr(trainer, field.name) for field in fields(TrainerConfig)})
 

@@ -89,7 +89,7 @@ def _check_features(x: Tensor, y: Tensor, *, min_samples: int = 2) -> tuple[Tens
     return x.detach().double().cpu(), y.detach().double().cpu()
 
 
-Kernel = Callable[[Tensor, Tensor], Tensor]
+_Kernel = Callable[[Tensor, Tensor], Tensor]
 """Function from (n, d) and (m, d) to the (n, m) kernel matrix."""
 
 
@@ -144,7 +144,7 @@ def median_width(x: Float[Tensor, "n d"], *, max_samples: int = 1000) -> float:
     return width
 
 
-def mmd(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], *, kernel: Kernel = cubic_kernel, rows: int = 1024) -> float:
+def mmd(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], *, kernel: _Kernel = cubic_kernel, rows: int = 1024) -> float:
     r"""Estimates the squared maximum mean discrepancy without bias.
 
     $$\frac{1}{n (n - 1)} \sum_{i \ne j} k(x_i, x_j) + \frac{1}{m (m - 1)} \sum_{i \ne j} k(y_i, y_j)
@@ -182,7 +182,7 @@ def mmd_test(
     x: Float[Tensor, "n d"],
     y: Float[Tensor, "m d"],
     *,
-    kernel: Kernel = cubic_kernel,
+    kernel: _Kernel = cubic_kernel,
     permutations: int = 999,
     seed: int = 0,
 ) -> float:

@@ -182,7 +182,7 @@ def mistakes(
     for axes in places:
         axes.set_axis_off()
     for axes, i in zip(places, worst, strict=False):
-        draw_example(axes, x[i])
+        _draw_example(axes, x[i])
         title = f"true {names[true[i]]}\npredicted {names[predicted[i]]}, {100 * confidence[i]:.0f} %"
         axes.set_title(title, fontsize=10)
     shown = f" (the {len(worst)} most confident)" if len(wrong) > len(worst) else ""
@@ -190,7 +190,7 @@ def mistakes(
     return figure
 
 
-def draw_example(axes: Axes, x: np.ndarray) -> None:
+def _draw_example(axes: Axes, x: np.ndarray) -> None:
     """Draws a series as a line, or an image in color or gray."""
     x = x[0] if x.ndim > 1 and x.shape[0] == 1 else x
     if x.ndim == 1:
@@ -308,7 +308,7 @@ def adversarial_examples(
         for row, (shown, title) in enumerate(
             ((clean, before[i]), (attacked, after[i]), (attacked - clean, "difference"))
         ):
-            draw_example(places[row, i], shown)
+            _draw_example(places[row, i], shown)
             places[row, i].set_title(title, fontsize=10)
     return figure
 

@@ -23,7 +23,7 @@ from lawful.probe.figures._style import (
     shorten_label,
     to_numpy,
 )
-from lawful.probe.figures.classification import draw_example
+from lawful.probe.figures.classification import _draw_example
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -196,7 +196,7 @@ def _example_drawer(
         elif one.ndim == 2 and one.shape[0] > 1:
             axes.plot(one.T, linewidth=1.2)
         else:
-            draw_example(axes, one)
+            _draw_example(axes, one)
         if one.ndim < 3:
             axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
 
