@@ -197,7 +197,9 @@ class _TrainingSession:
             self.say(f"warning: {warning}")
         world_size = self.processes.world_size
         processes = f"{world_size} processes ({self.config.parallel}), " if world_size > 1 else ""
-        self.say(f"{self.run.path}: {self.setup.steps} steps on {self.config.device}, {processes}{threads} threads")
+        plural = "" if threads == 1 else "s"
+        device = f"{self.config.device}, {processes}{threads} thread{plural}"
+        self.say(f"{self.run.path}: {self.setup.steps} steps on {device}")
 
     def lock_run(self, run: Run) -> None:
         """Keeps other trainings out of the run's folder."""
