@@ -93,7 +93,7 @@ def test_a_chain_repeats_from_the_same_random_state_and_changes_nothing_given():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: random_shift(-1), "max_shift must be at least 0"),
         (lambda: random_flip(probability=2.0), "probability must lie between 0 and 1, got 2.0"),
@@ -107,8 +107,8 @@ def test_a_chain_repeats_from_the_same_random_state_and_changes_nothing_given():
         ),
     ],
 )
-def test_invalid_arguments_raise(make, said):
-    with pytest.raises(ValueError, match=said):
+def test_invalid_arguments_raise(make, message):
+    with pytest.raises(ValueError, match=message):
         make()
 
 

@@ -1,7 +1,11 @@
+import random
+
+import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from lawful.data import SequentialBatches, ShuffledBatches
+from lawful.data import DataLoaderBatches, SequentialBatches, ShuffledBatches
 
 
 def epoch(source, number):
@@ -67,3 +71,137 @@ def test_invalid_arguments_raise(make):
         make(torch.zeros(3), batch_size=1).batch(-1)
     with pytest.raises((ValueError, IndexError)):
         make(batch_size=1)
+
+
+class Jittered(Dataset):
+    """Draws random numbers from all three libraries while it is read."""
+
+    def __len__(self):
+        return 7
+
+    def __getitem__(self, i):
+        return torch.tensor([i, float(torch.rand(())), np.random.rand(), random.random()]), torch.tensor(i)
+
+
+def jittered_batches(**options):
+    return DataLoaderBatches(DataLoader(Jittered(), batch_size=2, shuffle=True, **options), seed=1)
+
+
+def states():
+    return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()
+
+
+@pytest.mark.parametrize("options", [{}, {"generator": torch.Generator().manual_seed(9)}, {"num_workers": 2}])
+def test_a_batch_is_the_same_whenever_it_is_asked(options):
+    source = jittered_batches(**options)
+    wanted = []
+    for step in range(9):
+        wanted.append(source.batch(step))
+        torch.rand(step), np.random.rand(), random.random()
+    for start in (5,) if "num_workers" in options else (0, 5, 8):
+        resumed = jittered_batches(**options)
+        for step in range(start, 9):
+            for a, b in zip(resumed.batch(step), wanted[step], strict=True):
+                assert (a == b).all()
+    assert (source.batch(2)[0] == wanted[2][0]).all()
+    assert (source.batch(2)[0] == wanted[2][0]).all()
+    first, second = ([int(i) for _, y in wanted[k : k + 4] for i in y] for k in (0, 4))
+    assert sorted(first) == sorted(second) == list(range(7))
+    assert first != second
+
+
+def test_the_random_state_outside_is_left_alone():
+    source = jittered_batches()
+    for step in (0, 1, 5, 2):
+        before = states()
+        source.batch(step)
+        assert states() == before
+
+
+def test_a_list_of_batches_and_a_lone_tensor():
+    source = DataLoaderBatches([torch.zeros(2), [torch.ones(3), torch.ones(3)]])
+    assert [tuple(map(len, source.batch(step))) for step in range(3)] == [(2,), (3, 3), (2,)]
+
+
+def test_a_loader_without_a_length():
+    class Endless:
+        def __iter__(self):
+            while True:
+                yield torch.rand(2)
+
+    with pytest.raises(ValueError, match="pass length"):
+        DataLoaderBatches(Endless())
+    source = DataLoaderBatches(Endless(), length=3)
+    assert (source.batch(1)[0] == DataLoaderBatches(Endless(), length=3).batch(1)[0]).all()
+
+
+def test_a_sampler_is_told_the_epoch():
+    class Sampler:
+        epoch = -1
+
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+        def __iter__(self):
+            return iter([self.epoch, 0])
+
+        def __len__(self):
+            return 2
+
+    source = DataLoaderBatches(DataLoader(TensorDataset(torch.arange(5)), sampler=Sampler()))
+    assert [int(source.batch(step)[0]) for step in range(6)] == [0, 0, 1, 0, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        ({"x": torch.zeros(2)}, "got dict"),
+        ((torch.zeros(2), "a"), r"\['Tensor', 'str'\]"),
+        ((), "got tuple"),
+        (3, "int"),
+    ],
+)
+def test_other_batches_are_refused(batch, said):
+    with pytest.raises(TypeError, match=f"a batch must be a tuple or list of tensors, .*{said}"):
+        DataLoaderBatches([batch]).batch(0)
+
+
+def test_invalid_loaders_raise():
+    with pytest.raises(ValueError, match=r"equal lengths along dim 0, got \[2, 3\]"):
+        DataLoaderBatches([(torch.zeros(2), torch.zeros(3))]).batch(0)
+    with pytest.raises(TypeError, match="loader must be re-iterable, such as a DataLoader, got generator"):
+        DataLoaderBatches(x for x in [torch.zeros(1)])
+    with pytest.raises(ValueError, match="loader must have at least 1 batch, got 0"):
+        DataLoaderBatches([])
+    with pytest.raises(ValueError, match="persistent_workers=False"):
+        jittered_batches(num_workers=1, persistent_workers=True)
+    short = DataLoaderBatches([torch.zeros(1)], length=2)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="ended after 1 batches, expected 2"):
+            short.batch(1)
+    assert len(short.batch(0)) == 1
+    with pytest.raises(IndexError, match="step must be non-negative, got -1"):
+        short.batch(-1)
+
+
+def test_an_error_of_the_loader_is_not_hidden_and_the_epoch_can_be_replayed():
+    class Failing:
+        fails = True
+
+        def __len__(self):
+            return 2
+
+        def __iter__(self):
+            yield torch.rand(1)
+            if self.fails:
+                raise OSError("gone")
+            yield torch.rand(1)
+
+    loader = Failing()
+    source = DataLoaderBatches(loader)
+    first = source.batch(0)[0]
+    with pytest.raises(OSError, match="gone"):
+        source.batch(1)
+    loader.fails = False
+    source.batch(1)
+    assert (source.batch(0)[0] == first).all()

@@ -112,7 +112,7 @@ def test_a_bomb_is_refused_before_it_is_decoded(root):
     Image.new("1", (20_000, 5_000)).save(root / "cat" / "bomb.png")
     with pytest.raises(
         ValueError,
-        match=r"cannot read image .*bomb\.png: Image size \(100000000 pixels\) exceeds limit of 89478485 pixels, could be deco",
+        match=r"cannot read image .*bomb\.png: Image size \(100000000 pixels\) exceeds limit",
     ):
         read_images(root, size=(4, 4))
     Image.new("1", (10_000, 5_001)).save(root / "cat" / "bomb.png")

@@ -1,9 +1,11 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lawful.data import SupervisedDataset, digits, load_dataset, split
+from lawful.data import SupervisedDataset, bootstrap_indices, digits, leaks, load_dataset, noisy_labels, split
 from lawful.data.splits import split_indices
 
 
@@ -49,7 +51,7 @@ def test_a_regression_is_split_too():
     assert train.targets.shape == (221, 1)
 
 
-def test_errors_say_what_was_wanted_and_what_came():
+def test_invalid_splits_raise():
     few = SupervisedDataset(inputs=torch.zeros(21, 1), targets=torch.tensor([0] * 20 + [1]), classes=("many", "few"))
     with pytest.raises(ValueError, match="class 'few' has 1 of 21 examples, a split into 2 needs 2"):
         split(few, fractions=(0.5, 0.5))
@@ -63,3 +65,69 @@ def test_errors_say_what_was_wanted_and_what_came():
             split(rare, fractions=fractions)
     with pytest.raises(ValueError, match="3 examples are too few"):
         split_indices(3, fractions=(0.9, 0.05, 0.05))
+
+
+rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows, rows)
+def test_count_equals_the_comparison_of_all_pairs(a, b):
+    x, y = torch.tensor(a).float(), torch.tensor(b).float()
+    same = (x[:, None] == y[None]).all(-1)
+    found = leaks({"train": x, "test": y})
+    assert sum(leak.count for leak in found) == int(same.any(0).sum())
+    assert bool(found) == bool(same.any())
+    for leak in found:
+        assert (leak.first, leak.second, leak.total) == ("train", "test", len(b))
+        assert len(leak.pairs) == min(5, leak.count)
+        assert all(a[i] == b[j] for i, j in leak.pairs)
+
+
+def test_images_integers_zeros_of_both_signs_and_strided_inputs():
+    x = torch.randn(4, 1, 3, 3, generator=torch.Generator().manual_seed(0))
+    assert leaks({"a": x, "b": x.flip(0).transpose(2, 3).contiguous().transpose(2, 3)})[0].count == 4
+    assert leaks({"a": torch.tensor([[0.0]]), "b": torch.tensor([[-0.0]])})[0].pairs == ((0, 0),)
+    assert leaks({"a": torch.tensor([[1, 2]]), "b": torch.tensor([[2, 1]])}) == ()
+
+
+def test_every_pair_of_splits_is_compared():
+    one, two = torch.tensor([[1.0]]), torch.tensor([[2.0]])
+    found = leaks({"train": one, "validation": two, "test": torch.cat([two, one, one])})
+    assert [(leak.first, leak.second, leak.count) for leak in found] == [
+        ("train", "test", 2),
+        ("validation", "test", 1),
+    ]
+    assert str(found[0]) == "2 of 3 examples of test also occur in train"
+
+
+def test_the_bootstrap_draws_all_with_replacement():
+    drawn = bootstrap_indices(10_000, seed=0)
+    assert drawn.shape == (10_000,)
+    assert abs(len(drawn.unique()) / 10_000 - (1 - math.exp(-1))) < 0.02
+    assert (drawn == bootstrap_indices(10_000, seed=0)).all()
+    assert (drawn != bootstrap_indices(10_000, seed=1)).any()
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.15, 1.0])
+def test_just_a_fraction_of_labels_becomes_wrong(fraction):
+    labels = torch.arange(2000) % 4
+    before = labels.clone()
+    noisy = noisy_labels(labels, classes=4, fraction=fraction, seed=0)
+    assert int((noisy != labels).sum()) == round(2000 * fraction)
+    assert (labels == before).all()
+    assert int(noisy.min()) >= 0
+    assert int(noisy.max()) < 4
+    if fraction == 1:
+        steps = ((noisy - labels) % 4).bincount(minlength=4) / 2000
+        assert ((steps - torch.tensor([0, 1 / 3, 1 / 3, 1 / 3])).abs() < 0.05).all()
+
+
+def test_invalid_resampling_arguments_raise():
+    labels = torch.zeros(3, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"fraction must lie between 0 and 1, got 1\.5"):
+        noisy_labels(labels, classes=2, fraction=1.5, seed=0)
+    with pytest.raises(ValueError, match="classes must be at least 2, got 1"):
+        noisy_labels(labels, classes=1, fraction=0.5, seed=0)
+    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
+        bootstrap_indices(0, seed=0)

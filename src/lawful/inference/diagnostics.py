@@ -98,7 +98,7 @@ def dead_units(frequency: dict[str, Float[Tensor, " units"]]) -> dict[str, tuple
         >>> dead_units({"activations.0": torch.tensor([0.5, 0.0, 1.0])})
         {'activations.0': (1, 3)}
     """
-    return {name: (int((share == 0).sum()), len(share)) for name, share in frequency.items()}
+    return {name: (int((rates == 0).sum()), len(rates)) for name, rates in frequency.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +140,8 @@ def ood_confidence(
         seed: Random seed of the directions; the global random state is not changed.
 
     Examples:
-        >>> found = ood_confidence(nn.Linear(2, 3), torch.eye(2), num_rays=4, num_points=5)
-        >>> found.distance.shape, found.confidence.shape
+        >>> result = ood_confidence(nn.Linear(2, 3), torch.eye(2), num_rays=4, num_points=5)
+        >>> result.distance.shape, result.confidence.shape
         (torch.Size([5]), torch.Size([4, 5]))
     """
     if min(num_rays, num_points) < 1 or not max_distance > 0.1:
@@ -160,7 +160,7 @@ def ood_confidence(
 
 
 def claims() -> Iterator[Claim]:
-    """The law of confidence."""
+    """Yields the claims of confidence."""
     model = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3))
 
     def confidence(x: Tensor) -> Tensor:

@@ -116,15 +116,15 @@ def batches_of(x: Tensor, batch_size: int) -> tuple[Tensor, ...]:
 
 
 def claims() -> Iterator[Claim]:
-    """The laws of predictions."""
+    """Yields the claims of predictions."""
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2))
 
-    def predicted(x: Tensor) -> Tensor:
+    def probs(x: Tensor) -> Tensor:
         return predict(model, x, batch_size=2)
 
-    def sampled(x: Tensor) -> Tensor:
+    def dropout_probs(x: Tensor) -> Tensor:
         return mc_dropout_predict(model, x, num_samples=2, batch_size=2)
 
-    yield Claim(sums_to_one(), predicted, shape("n 3"), name="predict")
-    yield Claim(batch_independence(), predicted, shape("n 3"), name="predict")
-    yield Claim(sums_to_one(), sampled, shape("n 3"), name="mc_dropout_predict")
+    yield Claim(sums_to_one(), probs, shape("n 3"), name="predict")
+    yield Claim(batch_independence(), probs, shape("n 3"), name="predict")
+    yield Claim(sums_to_one(), dropout_probs, shape("n 3"), name="mc_dropout_predict")

@@ -1,4 +1,4 @@
-"""Uncertainty: how much several predictions of the same examples disagree."""
+"""Uncertainty of several predictions: entropy, mutual information, standard deviation."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def class_uncertainty(samples: Float[Tensor, "s n c"]) -> ClassUncertainty:
         samples: Probabilities $p_s$, from `mc_dropout_predict` or the members of an ensemble.
 
     Examples:
-        >>> found = class_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
-        >>> found.mean, found.entropy, found.mutual_information
+        >>> result = class_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
+        >>> result.mean, result.entropy, result.mutual_information
         (tensor([[0.5000, 0.5000]]), tensor([0.6931]), tensor([0.6931]))
     """
-    _check(samples, "(s, n, c)", dims=3, least=1)
+    _check(samples, "(s, n, c)", dims=3, min_samples=1)
     mean = samples.mean(0)
     total = entropy(mean)
     return ClassUncertainty(mean, total, (total - entropy(samples).mean(0)).clamp_min(0))
@@ -69,22 +69,22 @@ def value_uncertainty(samples: Float[Tensor, "s n ..."]) -> ValueUncertainty:
         samples: Predictions $y_s$, at least two.
 
     Examples:
-        >>> found = value_uncertainty(torch.tensor([[1.0], [3.0]]))
-        >>> found.mean, found.std
+        >>> result = value_uncertainty(torch.tensor([[1.0], [3.0]]))
+        >>> result.mean, result.std
         (tensor([2.]), tensor([1.4142]))
     """
-    _check(samples, "(s, n, ...)", dims=2, least=2)
+    _check(samples, "(s, n, ...)", dims=2, min_samples=2)
     std, mean = torch.std_mean(samples, dim=0)
     return ValueUncertainty(mean, std)
 
 
-def _check(samples: Tensor, expected: str, *, dims: int, least: int) -> None:
-    if samples.dim() < dims or len(samples) < least:
-        raise ValueError(f"expected samples of shape {expected} with s >= {least}, got {tuple(samples.shape)}")
+def _check(samples: Tensor, expected: str, *, dims: int, min_samples: int) -> None:
+    if samples.dim() < dims or len(samples) < min_samples:
+        raise ValueError(f"expected samples of shape {expected} with s >= {min_samples}, got {tuple(samples.shape)}")
 
 
 def claims() -> Iterator[Claim]:
-    """The laws of uncertainty."""
+    """Yields the claims of uncertainty."""
     pair, several = (transformed(lambda x: x.softmax(-1), f"{s} n 3") for s in ("2", "s"))
 
     def information(p: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ def test_an_evaluation_predicts_every_token_but_the_first_once(n, context, size)
     assert all(x.shape[1] == context for x, _ in batches[:-1])
 
 
-def test_errors_say_what_was_wanted_and_what_came():
+def test_invalid_arguments_raise():
     tokens = torch.arange(5)
     with pytest.raises(ValueError, match="context_length=8 needs at least 9 tokens, got 5: use a longer"):
         ShuffledWindows(tokens, context_length=8, batch_size=2, seed=0)

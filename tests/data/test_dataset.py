@@ -37,7 +37,7 @@ def test_seeds_do_not_collide():
     )
 
 
-def test_errors_say_what_was_wanted_and_what_came():
+def test_invalid_arguments_raise():
     x, y = torch.zeros(3, 2), torch.tensor([0, 1, 1])
     assert len(SupervisedDataset(inputs=x, targets=y, classes=("a", "b"), columns=("p", "q"))) == 3
     with pytest.raises(ValueError, match="equal, non-zero lengths: got 3 and 2"):

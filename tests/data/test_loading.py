@@ -101,7 +101,7 @@ def test_a_source_of_another_kind_than_the_encoding_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "options", "said"),
+    ("source", "options", "message"),
     [
         ("iris", {"target": "species"}, "target only apply to tables, iris is not a table"),
         ("digits", {"drop_missing": True}, "drop_missing only apply to tables"),
@@ -110,11 +110,11 @@ def test_a_source_of_another_kind_than_the_encoding_is_refused(tmp_path):
         ("folder", {"ignore": ("a",), "header": True}, "ignore and header only apply to tables"),
     ],
 )
-def test_options_that_would_do_nothing_are_refused(tmp_path, monkeypatch, source, options, said):
+def test_options_that_would_do_nothing_are_refused(tmp_path, monkeypatch, source, options, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         load_dataset(source, **options)
 
 
