@@ -5,7 +5,7 @@ from lawful.inference.diagnostics import RayConfidence, activation_frequency, de
 from lawful.inference.ensemble import Average, Ensemble, mean_log_probabilities, mean_probabilities, mean_values
 from lawful.inference.likelihood import perplexity, token_log_probs
 from lawful.inference.patch_match import NearestNeighborField, PatchCompletion, PatchMatch, mean_fill, smooth_fill
-from lawful.inference.predict import Link, batches_of, device_of, mc_dropout_predict, predict, probabilities
+from lawful.inference.prediction import Link, batches_of, device_of, mc_dropout_predict, predict, probabilities
 from lawful.inference.text import StreamingDetokenizer, as_tuple, generate_text, stream_text
 from lawful.inference.uncertainty import ClassUncertainty, ValueUncertainty, class_uncertainty, value_uncertainty
 from lawful.models.generation import GREEDY, SamplingConfig, generate, stream

@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from lawful.blocks.modes import eval_mode
-from lawful.inference.predict import batches_of, predict
+from lawful.inference.prediction import batches_of, predict
 from lawful.laws import Claim, boundedness, shape
 
 _RECTIFIERS: tuple[type[nn.Module], ...] = (

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from lawful.blocks.modes import eval_mode
 from lawful.data.text.windows import SequentialWindows
-from lawful.inference.predict import device_of
+from lawful.inference.prediction import device_of
 from lawful.models.generation import CausalLM
 
 
