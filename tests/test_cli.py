@@ -5,10 +5,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from lawful.checking import _child
+from lawful.checking import _child, isolation
 from lawful.cli import main
 
 TARGETS = Path(__file__).with_name("targets.py")
@@ -36,7 +37,7 @@ class InProcess:
 @pytest.fixture
 def in_process(monkeypatch):
     """Runs checks in this process."""
-    monkeypatch.setattr("lawful.checking.isolation.subprocess.Popen", InProcess)
+    monkeypatch.setattr(isolation, "subprocess", SimpleNamespace(Popen=InProcess, PIPE=None))
 
 
 def lawful(capfd, *arguments):
@@ -232,7 +233,7 @@ def test_interrupt(monkeypatch, capfd):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lawful.cli.check.run_request", interrupt)
+    monkeypatch.setattr(sys.modules["lawful.cli.check"], "run_request", interrupt)
     assert lawful(capfd, "check") == (2, "lawful: interrupted\n")
 
 
@@ -240,7 +241,7 @@ def test_internal_error(monkeypatch, capfd):
     def fail(*_):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("lawful.cli.check.run_request", fail)
+    monkeypatch.setattr(sys.modules["lawful.cli.check"], "run_request", fail)
     assert lawful(capfd, "check") == (3, "lawful: internal error: ZeroDivisionError: a bug\n")
 
 

@@ -1,4 +1,4 @@
-"""What `inputs` may be: descriptions, examples, structures, functions; and what of them varies."""
+"""Inputs: descriptions, examples, structures and functions."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ def seen(inputs, law=no_mutation, cases=60):
     return calls
 
 
-def test_letters_vary_numbers_stay_and_recurring_letters_agree():
+def test_letters_and_numbers():
     calls = seen((shape("b t 3"), tokens("b t", vocab_size=5), mask("t t")))
     assert {x.shape[2] for x, _, _ in calls} == {3}
     assert len({x.shape[:2] for x, _, _ in calls}) > 10
@@ -33,7 +33,7 @@ def test_letters_vary_numbers_stay_and_recurring_letters_agree():
     assert all(m.dtype is torch.bool for _, _, m in calls)
 
 
-def test_lengths_go_beyond_windows_and_down_to_one():
+def test_range_of_lengths():
     lengths = {x.shape[1] for (x,) in seen(shape("b t 2"), cases=100)}
     assert {1, 2} <= lengths
     assert max(lengths) > 40
@@ -53,7 +53,7 @@ def test_ordinary_and_extreme_values_are_tried():
     assert any(not x.is_contiguous() for x in values)
 
 
-def test_of_an_example_the_batch_and_the_named_axes_vary():
+def test_axes_of_an_example_that_vary():
     shapes = {x.shape for (x,) in seen(torch.randn(3, 7, 5), causality(time=1))}
     assert {s[2] for s in shapes} == {5}
     assert len({s[0] for s in shapes}) > 2
@@ -68,13 +68,13 @@ def test_examples_that_share_an_axis_vary_together():
     assert len({x.shape[1] for x, _ in calls}) > 2
 
 
-def test_values_of_an_example_stay_of_its_kind():
+def test_values_like_an_example():
     calls = seen((torch.rand(4, 3), torch.tensor([[2], [7], [4], [3]])))
     assert all((x >= 0).all() for x, _ in calls)
     assert all(((i >= 2) & (i <= 7)).all() and i.dtype is torch.int64 for _, i in calls)
 
 
-def test_a_map_of_one_size_keeps_the_sizes_of_the_example():
+def test_a_map_of_fixed_size_is_tested_with_the_example_size():
     table = torch.randn(6, 4)
     verdict = lawful.check(lambda x: x * table, causality(time=1), inputs=torch.randn(2, 6, 4)).verdicts[0]
     assert verdict.status == "held", verdict
@@ -118,7 +118,7 @@ def test_function_of_the_draw():
         ([1, 2], "a description, an example or a function"),
     ],
 )
-def test_what_is_no_input_is_an_error_of_usage(inputs, words):
+def test_invalid_inputs(inputs, words):
     verdict = lawful.check(torch.sin, linearity(), inputs=inputs).verdicts[0]
     assert verdict.status == "error"
     assert verdict.usage_error
@@ -126,12 +126,12 @@ def test_what_is_no_input_is_an_error_of_usage(inputs, words):
 
 
 @pytest.mark.parametrize("text", ["b t( 4", "tokens(b t)", "", "t:4..2", "t:0..2", "b -1", "t:"])
-def test_text_that_is_no_input(text):
+def test_parse_errors(text):
     with pytest.raises(ValueError, match=r"got|upwards"):
         Input.parse(text)
 
 
-def test_text_reads_as_the_functions_do():
+def test_parse():
     assert Input.parse("b t 16") == ("", shape("b t 16"))
     assert Input.parse(" ids = tokens(b t, vocab_size=65) ") == ("ids", tokens("b t", vocab_size=65))
     assert Input.parse("tokens(b t, 65)")[1] == tokens("b t", vocab_size=65)
@@ -139,12 +139,12 @@ def test_text_reads_as_the_functions_do():
 
 
 @pytest.mark.parametrize("wrong", [lambda: tokens("b", vocab_size=0), lambda: shape("b 0"), lambda: shape("b,t")])
-def test_descriptions_say_what_was_wanted(wrong):
+def test_errors_of_descriptions(wrong):
     with pytest.raises(ValueError, match="got"):
         wrong()
 
 
-def test_check_says_what_was_wanted():
+def test_errors_of_check():
     with pytest.raises(ValueError, match="at least one law"):
         lawful.check(torch.sin, inputs=shape("b"))
     with pytest.raises(TypeError, match="expected a law"):

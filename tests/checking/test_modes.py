@@ -1,4 +1,4 @@
-"""Training and evaluation: which mode a map is judged in, and what dropout means for a law."""
+"""Training and eval mode, and dropout."""
 
 import torch
 from torch import nn
@@ -38,7 +38,7 @@ def judged(module, law):
     return lawful.check(module, law, inputs=shape("b t 8")).verdicts[0]
 
 
-def test_dropout_does_not_follow_a_permutation_and_is_no_fault():
+def test_dropout_is_not_refuted():
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True)
     verdict = judged(layer, permutation_equivariance())
     assert verdict.status == "held", verdict
@@ -46,19 +46,19 @@ def test_dropout_does_not_follow_a_permutation_and_is_no_fault():
     assert layer.training
 
 
-def test_dropout_stays_on_where_both_sides_draw_the_same():
+def test_training_mode_with_equal_randomness():
     verdict = judged(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True), batch_independence())
     assert verdict.status == "held", verdict
     assert not any("the map is random" in note for note in verdict.notes)
 
 
-def test_a_statement_about_one_call_is_judged_with_dropout():
+def test_laws_with_one_call_are_tested_with_dropout():
     verdict = judged(Weights(), sums_to_one())
     assert (verdict.status, verdict.counterexample.mode) == ("refuted", "training mode")
     assert judged(Weights().eval(), sums_to_one()).status == "held"
 
 
-def test_a_module_in_training_mode_is_judged_in_both_and_one_in_evaluation_mode_in_that():
+def test_modes():
     for training in (True, False):
         found = judged(LeaksIn(training), causality()).counterexample
         assert found.mode == ("training mode" if training else "eval mode")

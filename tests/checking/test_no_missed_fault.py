@@ -1,4 +1,4 @@
-"""What is broken is refuted, however subtly; and whoever is judged comes back as it was."""
+"""Subtle faults are refuted, and the state of the target is restored."""
 
 import functools
 import itertools
@@ -350,13 +350,13 @@ def repeats(ids):
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3))])
 @pytest.mark.parametrize(("make", "inputs", "laws"), FAULTS)
-def test_a_fault_is_found(make, inputs, laws, seed):
+def test_faults_are_found(make, inputs, laws, seed):
     report = lawful.check(make(), *laws, inputs=inputs, seed=seed)
     missed = [v for v in report if v.status != "refuted"]
     assert not missed, "\n\n".join(f"{v}\n{v.trace}" for v in missed)
 
 
-def test_what_rounding_decides_is_not_held():
+def test_ties_are_not_held():
     (verdict,) = lawful.check(lambda x: torch.sin(1e17 * x), linearity(), inputs=BTD)
     assert verdict.status in ("refuted", "vacuous"), verdict
 
@@ -476,7 +476,7 @@ SEVERAL = (causality(), gradient(), statelessness(), no_mutation())
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_a_model_comes_back_as_it_was(call):
+def test_state_is_restored(call):
     model = prepared()
     before = snapshot(model)
     lawful.check(call(model), *SEVERAL, inputs=shape("b:2..4 t:1..6 8"), cases=10)
@@ -485,7 +485,7 @@ def test_a_model_comes_back_as_it_was(call):
 
 @pytest.mark.parametrize("at", [1, 2, 30])
 @pytest.mark.parametrize("raises", [RuntimeError, ValueError, KeyboardInterrupt, SystemExit])
-def test_a_model_that_raises_comes_back_as_it_was(raises, at):
+def test_state_is_restored_after_an_error(raises, at):
     model = prepared(raises=raises, at=at)
     before = snapshot(model)
     if raises is not KeyboardInterrupt:
@@ -498,14 +498,14 @@ def test_a_model_that_raises_comes_back_as_it_was(raises, at):
 
 
 @torch.no_grad()
-def test_a_model_comes_back_where_gradients_are_off():
+def test_state_is_restored_under_no_grad():
     model = Model()
     before = snapshot(model)
     lawful.check(model, *SEVERAL, inputs=shape("b:2..4 t:1..6 8"), cases=5)
     assert snapshot(model) == before
 
 
-def test_a_lazy_module_is_not_spoilt():
+def test_a_lazy_module_is_not_initialized():
     model = nn.LazyLinear(4)
     lawful.check(model, batch_independence(), inputs=BTD, cases=5)
     assert type(model) is nn.LazyLinear

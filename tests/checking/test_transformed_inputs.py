@@ -1,4 +1,4 @@
-"""Inputs that a function makes of real numbers."""
+"""Inputs that are functions of real numbers."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def last_entry_ignored(f, x, *, draw):
     return Equal(f(x), f(draw.replace(x, lambda y: torch.arange(y.shape[-1]) == y.shape[-1] - 1)))
 
 
-def test_the_map_sees_what_the_function_makes_and_so_do_fresh_ones():
+def test_transformed_inputs():
     seen = []
 
     def watch(x):
@@ -32,7 +32,7 @@ def test_the_map_sees_what_the_function_makes_and_so_do_fresh_ones():
     assert min(float(x.min()) for x in seen) >= 1
 
 
-def test_a_counterexample_is_of_the_kind_and_simple():
+def test_counterexamples_are_of_the_domain_and_simple():
     (verdict,) = lawful.check(lambda x: x.sum(), constancy(), inputs=lawful.transformed(positive, "b 3"))
     assert verdict.status == "refuted"
     assert "[[1, 1, 1]]" in str(verdict)
@@ -53,10 +53,10 @@ KINDS = {
 
 
 @pytest.mark.parametrize("function", KINDS.values(), ids=KINDS)
-def test_it_may_have_another_type_and_shape(function):
+def test_other_dtypes_and_shapes(function):
     (verdict,) = lawful.check(lambda x: x * 0, constancy(), inputs=lawful.transformed(function, "b 3"), cases=10)
     assert verdict.status == "held"
 
 
-def test_it_is_written_by_name():
+def test_to_python():
     assert (lawful.transformed(positive, "b n:2,3")).to_python() == 'transformed(positive, "b n:2,3")'

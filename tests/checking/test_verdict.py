@@ -1,4 +1,4 @@
-"""Verdicts and reports: what they print, raise, write and read."""
+"""Verdicts and reports: text, exceptions, exit codes, JSON and scripts."""
 
 import json
 import math
@@ -24,7 +24,7 @@ def report():
     return lawful.check(leak, causality(time=1), linearity(), inputs=INPUTS)
 
 
-def test_a_refutation_prints_all_that_is_needed(report):
+def test_text_of_a_refutation(report):
     text = str(report)
     found = report.verdicts[0].counterexample
     for part in (
@@ -42,7 +42,7 @@ def test_a_refutation_prints_all_that_is_needed(report):
         assert part in text
 
 
-def test_counterexample_is_small_in_values_too(report):
+def test_values_are_simplified(report):
     found = report.verdicts[0].counterexample
     assert found.inputs[0].values == [[[0.0] * 4] * 2]
     changed = [x for row in found.drawn[0].values[0] for x in row if not math.isnan(x)]
@@ -55,7 +55,7 @@ def test_raise_for_refuted(report):
     lawful.check(leak, linearity(), inputs=INPUTS).raise_for_refuted()
 
 
-def test_an_error_fails_as_a_refutation_does():
+def test_an_error_fails_like_a_refutation():
     def raises(x):
         raise KeyError("no")
 
@@ -65,7 +65,7 @@ def test_an_error_fails_as_a_refutation_does():
         found.raise_for_refuted()
 
 
-def test_json_there_and_back(report):
+def test_json_round_trip(report):
     for verdict in report:
         again = Verdict.from_json(json.loads(json.dumps(verdict.to_json())))
         assert again.to_json() == verdict.to_json()
@@ -83,7 +83,7 @@ def test_exit_codes():
     assert graded() == graded("vacuous", "inapplicable") == 5
 
 
-def test_script_is_for_refutations(report):
+def test_script_needs_a_refutation(report):
     with pytest.raises(ValueError, match="no script for linearity"):
         report.verdicts[1].script()
 
@@ -131,11 +131,11 @@ NAN, INF = math.nan, math.inf
         (BitwiseEqual(x(1.0), x(1.0, dtype=torch.float32)), "changed"),
     ],
 )
-def test_each_kind_of_statement(statement, kind):
+def test_statements(statement, kind):
     assert judge(statement, torch.float64).kind == kind
 
 
-def test_samples_are_judged_by_their_distribution():
+def test_distribution_of_samples():
     uniform = torch.rand(5000, generator=torch.Generator().manual_seed(0))
     assert not judge_samples(FollowsCDF(uniform)).failed
     assert judge_samples(FollowsCDF(uniform.square())).failed
@@ -143,7 +143,7 @@ def test_samples_are_judged_by_their_distribution():
     assert judge_samples(FollowsCDF(torch.full((10,), NAN))).kind == "not finite"
 
 
-def test_within_is_relative_and_printed():
+def test_rtol_is_relative():
     def nearly(x):
         return x + 1e-4 * x.square() / (1 + x.abs())
 
@@ -155,15 +155,15 @@ def test_within_is_relative_and_printed():
     assert status(1e-9).status == "refuted"
 
 
-def test_an_output_that_is_to_be_zero_counts_beside_others():
+def test_a_zero_output_beside_others():
     @law("the mean is 0 and the mean square 1")
     def standard(f, x):
         mean, square = f(x).mean(-1), f(x).square().mean(-1)
         return Equal((mean, square), (torch.zeros_like(mean), torch.ones_like(square)), exercised=True)
 
-    def standardised(x):
+    def standardized(x):
         return (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True, correction=0)
 
     uneven = lawful.transformed(lambda x: x.tanh() + torch.arange(x.shape[-1]), "b n:3..9")
-    (verdict,) = lawful.check(standardised, standard(), inputs=uneven, cases=30)
+    (verdict,) = lawful.check(standardized, standard(), inputs=uneven, cases=30)
     assert verdict.status == "held"

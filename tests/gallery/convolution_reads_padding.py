@@ -13,7 +13,7 @@ max_sizes = {"t": 1}
 
 
 class Fixed(nn.Module):
-    """Gates, convolves each channel over time, and normalises: the convolution module of a Conformer."""
+    """Gates, convolves each channel over time, and normalizes: the convolution module of a Conformer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,13 +25,13 @@ class Fixed(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         gated = self.hide(F.glu(self.expand(x), dim=-1), mask)
-        return x + self.project(F.silu(self.normalise(self.depthwise(gated.mT).mT)))
+        return x + self.project(F.silu(self.normalize(self.depthwise(gated.mT).mT)))
 
     def hide(self, x: Tensor, mask: Tensor) -> Tensor:
         """Puts 0 where the convolution would find 0 beyond the end."""
         return x.masked_fill(~mask.unsqueeze(-1), 0)
 
-    def normalise(self, x: Tensor) -> Tensor:
+    def normalize(self, x: Tensor) -> Tensor:
         """Pools over the channels of one frame."""
         return F.layer_norm(x, (8,), self.gain, self.bias)
 
@@ -42,5 +42,5 @@ class Broken(Fixed):
     def hide(self, x: Tensor, mask: Tensor) -> Tensor:
         return x
 
-    def normalise(self, x: Tensor) -> Tensor:
+    def normalize(self, x: Tensor) -> Tensor:
         return F.group_norm(x.mT, 1, self.gain, self.bias).mT

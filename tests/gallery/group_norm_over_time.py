@@ -13,7 +13,7 @@ max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):
-    """Convolves the past, padded on the left only, and normalises every frame by itself."""
+    """Convolves the past, padded on the left only, and normalizes every frame by itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,9 +23,9 @@ class Fixed(nn.Module):
         self.act = nn.PReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.act(self.normalise(self.conv(F.pad(x, (2, 0)))))
+        return x + self.act(self.normalize(self.conv(F.pad(x, (2, 0)))))
 
-    def normalise(self, x: Tensor) -> Tensor:
+    def normalize(self, x: Tensor) -> Tensor:
         """Pools over the channels."""
         return F.layer_norm(x.mT, (4,), self.gain, self.bias).mT
 
@@ -33,5 +33,5 @@ class Fixed(nn.Module):
 class Broken(Fixed):
     """Pools over the channels and over all frames, those to come included."""
 
-    def normalise(self, x: Tensor) -> Tensor:
+    def normalize(self, x: Tensor) -> Tensor:
         return F.group_norm(x, 1, self.gain, self.bias)

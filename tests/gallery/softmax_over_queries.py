@@ -20,10 +20,10 @@ class Fixed(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
-        weights = self.normalise(q @ k.mT / 2)
+        weights = self.normalize(q @ k.mT / 2)
         return x + self.out((weights @ v).transpose(1, 2).flatten(2)), weights
 
-    def normalise(self, scores: Tensor) -> Tensor:
+    def normalize(self, scores: Tensor) -> Tensor:
         """Weighs the keys of each query."""
         return scores.softmax(-1)
 
@@ -31,5 +31,5 @@ class Fixed(nn.Module):
 class Broken(Fixed):
     """Weighs the queries of each key; the shapes agree, and a model trains."""
 
-    def normalise(self, scores: Tensor) -> Tensor:
+    def normalize(self, scores: Tensor) -> Tensor:
         return scores.softmax(-2)

@@ -1,4 +1,4 @@
-"""The map as an operation: on itself, or on pairs."""
+"""Algebraic laws."""
 
 import pytest
 import torch
@@ -164,33 +164,33 @@ SATISFIED = {
         (transformed(permutation, "b 5"), shape("b 5")),
         lambda g, x: x.gather(-1, g),
     ),
-    "once: a projection": (idempotence(), X, projection),
-    "once: ReLU": (idempotence(), X, torch.relu),
-    "once: sorting": (idempotence(), X, lambda x: x.sort(-1).values),
-    "once: length 1": (idempotence(), X, unit),
-    "once: rounding integers": (idempotence(), tokens("b t", vocab_size=9), lambda x: x // 3 * 3),
-    "undone: a reflection": (involution(), X, reflection),
-    "undone: a reversal": (involution(), X, lambda x: x.flip(1)),
-    "undone: the negative": (involution(), X, torch.neg),
-    "undone: half a turn": (involution(), X, half_turn),
-    "undone: the transpose": (involution(), SQUARE, transpose),
-    "order: a sum": (commutativity(), PAIR, torch.add),
-    "order: an inner product": (commutativity(), PAIR, inner),
-    "order: a distance": (commutativity(), PAIR, distance),
-    "brackets: a sum": (associativity(), PAIR, torch.add),
-    "brackets: a product": (associativity(), PAIR, torch.mul),
-    "brackets: matrices": (associativity(), MATRICES, torch.matmul),
-    "brackets: a scan": (associativity(), (STEP, STEP), scan_step),
-    "brackets: quaternions": (associativity(), PAIR, Quaternions()),
+    "idempotence: a projection": (idempotence(), X, projection),
+    "idempotence: ReLU": (idempotence(), X, torch.relu),
+    "idempotence: sorting": (idempotence(), X, lambda x: x.sort(-1).values),
+    "idempotence: length 1": (idempotence(), X, unit),
+    "idempotence: rounding integers": (idempotence(), tokens("b t", vocab_size=9), lambda x: x // 3 * 3),
+    "involution: a reflection": (involution(), X, reflection),
+    "involution: a reversal": (involution(), X, lambda x: x.flip(1)),
+    "involution: the negative": (involution(), X, torch.neg),
+    "involution: half a turn": (involution(), X, half_turn),
+    "involution: the transpose": (involution(), SQUARE, transpose),
+    "commutativity: a sum": (commutativity(), PAIR, torch.add),
+    "commutativity: an inner product": (commutativity(), PAIR, inner),
+    "commutativity: a distance": (commutativity(), PAIR, distance),
+    "associativity: a sum": (associativity(), PAIR, torch.add),
+    "associativity: a product": (associativity(), PAIR, torch.mul),
+    "associativity: matrices": (associativity(), MATRICES, torch.matmul),
+    "associativity: a scan": (associativity(), (STEP, STEP), scan_step),
+    "associativity: quaternions": (associativity(), PAIR, Quaternions()),
     "distributes: a product": (distributivity(), PAIR, torch.mul),
     "distributes: a sum over a maximum": (distributivity(over=torch.maximum), PAIR, torch.add),
-    "nothing: 0 for a sum": (identity_element(), PAIR, torch.add),
-    "nothing: 1 for a product": (identity_element(identity=1.0), PAIR, torch.mul),
-    "nothing: the identity matrix": (identity_element(identity=eye), rotations, torch.matmul),
-    "nothing: the quaternion 1": (identity_element(identity="one"), PAIR, Quaternions()),
-    "back: the negative": (inverse_element(), PAIR, torch.add),
-    "back: the transpose": (inverse_element(inverse=transpose, identity=eye), rotations, torch.matmul),
-    "back: quaternions": (inverse_element(inverse="inverse", identity="one"), away_from_zero, Quaternions()),
+    "identity element: 0 for a sum": (identity_element(), PAIR, torch.add),
+    "identity element: 1 for a product": (identity_element(identity=1.0), PAIR, torch.mul),
+    "identity element: the identity matrix": (identity_element(identity=eye), rotations, torch.matmul),
+    "identity element: the quaternion 1": (identity_element(identity="one"), PAIR, Quaternions()),
+    "inverse element: the negative": (inverse_element(), PAIR, torch.add),
+    "inverse element: the transpose": (inverse_element(inverse=transpose, identity=eye), rotations, torch.matmul),
+    "inverse element: quaternions": (inverse_element(inverse="inverse", identity="one"), away_from_zero, Quaternions()),
 }
 BROKEN = {
     "homomorphism: the trace": (homomorphism(), shape("b 3 3"), trace),
@@ -200,54 +200,84 @@ BROKEN = {
         (transformed(permutation, "b 5"), shape("b 5")),
         lambda g, x: x.gather(-1, g),
     ),
-    "once: tanh": (idempotence(), X, torch.tanh),
-    "once: a layer norm with a gain": (idempotence(), X, nn.LayerNorm(4)),
-    "undone: a third of a turn": (involution(), X, turn),
-    "order: matrices": (commutativity(), MATRICES, torch.matmul),
-    "order: a divergence": (commutativity(), PAIR, relative_entropy),
-    "brackets: a difference": (associativity(), PAIR, torch.sub),
-    "brackets: an average": (associativity(), PAIR, average),
-    "brackets: a scan that forgets": (associativity(), (STEP, STEP), scan_step_reordered),
+    "idempotence: tanh": (idempotence(), X, torch.tanh),
+    "idempotence: a layer norm with a gain": (idempotence(), X, nn.LayerNorm(4)),
+    "involution: a third of a turn": (involution(), X, turn),
+    "commutativity: matrices": (commutativity(), MATRICES, torch.matmul),
+    "commutativity: a divergence": (commutativity(), PAIR, relative_entropy),
+    "associativity: a difference": (associativity(), PAIR, torch.sub),
+    "associativity: an average": (associativity(), PAIR, average),
+    "associativity: a scan that forgets": (associativity(), (STEP, STEP), scan_step_reordered),
     "distributes: a sum": (distributivity(), PAIR, torch.add),
     "distributes: attention": (distributivity(), PAIR, attend),
-    "nothing: a bias": (identity_element(), PAIR, Biased()),
-    "nothing: a quaternion at the wrong end": (
+    "identity element: a bias": (identity_element(), PAIR, Biased()),
+    "identity element: a quaternion at the wrong end": (
         identity_element(identity="one_at_the_wrong_end"),
         PAIR,
         Quaternions(),
     ),
-    "back: the transpose of any matrix": (
+    "inverse element: the transpose of any matrix": (
         inverse_element(inverse=transpose, identity=eye),
         MATRICES,
         torch.matmul,
     ),
-    "back: a conjugate that is not scaled": (
+    "inverse element: a conjugate that is not scaled": (
         inverse_element(inverse="conjugate", identity="one"),
         PAIR,
         Quaternions(),
     ),
 }
 INAPPLICABLE = {
-    "once: another shape": (
+    "idempotence: another shape": (
         idempotence(),
         X,
         inner_width := nn.Linear(4, 3),
         "expected an output with the shape and dtype of the input",
     ),
-    "undone: another shape": (involution(), X, inner_width, "expected an output with the shape and dtype of the input"),
-    "undone: another type": (
+    "involution: another shape": (
+        involution(),
+        X,
+        inner_width,
+        "expected an output with the shape and dtype of the input",
+    ),
+    "involution: another type": (
         involution(),
         X,
         lambda x: x.argsort(-1),
         "expected an output with the shape and dtype of the input",
     ),
-    "brackets: a number": (associativity(), PAIR, inner, "expected an output with the shape and dtype of the input"),
-    "nothing: a number": (identity_element(), PAIR, inner, "expected an output with the shape and dtype of the input"),
-    "back: a number": (inverse_element(), PAIR, inner, "expected an output with the shape and dtype of the input"),
-    "order: two shapes": (commutativity(), (X, STEP), inner, "expected inputs of the same shape and dtype"),
-    "nothing: no such method": (identity_element(identity="zero"), PAIR, Biased(), "Biased has no method 'zero'"),
+    "associativity: a number": (
+        associativity(),
+        PAIR,
+        inner,
+        "expected an output with the shape and dtype of the input",
+    ),
+    "identity element: a number": (
+        identity_element(),
+        PAIR,
+        inner,
+        "expected an output with the shape and dtype of the input",
+    ),
+    "inverse element: a number": (
+        inverse_element(),
+        PAIR,
+        inner,
+        "expected an output with the shape and dtype of the input",
+    ),
+    "commutativity: two shapes": (commutativity(), (X, STEP), inner, "expected inputs of the same shape and dtype"),
+    "identity element: no such method": (
+        identity_element(identity="zero"),
+        PAIR,
+        Biased(),
+        "Biased has no method 'zero'",
+    ),
 }
-SCRIPTS = ["undone: a third of a turn", "brackets: a scan that forgets", "nothing: a bias", "order: a divergence"]
+SCRIPTS = [
+    "involution: a third of a turn",
+    "associativity: a scan that forgets",
+    "identity element: a bias",
+    "commutativity: a divergence",
+]
 
 
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
@@ -257,11 +287,11 @@ def test_inapplicable(law, inputs, f, reason, judge):
     assert reason in verdict.reason
 
 
-def test_two_inputs_are_wanted(judge):
+def test_two_inputs_are_needed(judge):
     verdict = judge(torch.relu, commutativity(), X)
     assert (verdict.status, verdict.usage_error) == ("error", True)
     assert verdict.reason == "commutativity needs 2 inputs, got 1"
 
 
-def test_doing_nothing_is_vacuous(judge):
+def test_the_identity_is_vacuous(judge):
     assert judge(nn.Identity(), idempotence(), X, cases=5).status == "vacuous"

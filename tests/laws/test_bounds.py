@@ -1,4 +1,4 @@
-"""Order, bounds, slopes."""
+"""Monotonicity, convexity, bounds and Lipschitz constants."""
 
 import math
 
@@ -82,11 +82,11 @@ SATISFIED = {
         lambda x: x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt(),
     ),
     "finite: log1p of a square": (finiteness(), X, lambda x: x.square().log1p()),
-    "rising: ReLU": (monotonicity(), X, torch.relu),
-    "rising: sigmoid": (monotonicity(), X, torch.sigmoid),
-    "rising: sorting": (monotonicity(), X, lambda x: x.sort(-1).values),
-    "rising: a maximum": (monotonicity(), X, lambda x: x.amax(1)),
-    "rising: weights that are not negative": (monotonicity(), X, Rising()),
+    "monotonicity: ReLU": (monotonicity(), X, torch.relu),
+    "monotonicity: sigmoid": (monotonicity(), X, torch.sigmoid),
+    "monotonicity: sorting": (monotonicity(), X, lambda x: x.sort(-1).values),
+    "monotonicity: a maximum": (monotonicity(), X, lambda x: x.amax(1)),
+    "monotonicity: weights that are not negative": (monotonicity(), X, Rising()),
     "falling: the negative": (monotonicity(decreasing=True), X, torch.neg),
     "convex: a norm": (convexity(), X, lambda x: x.norm(dim=-1)),
     "convex: ReLU": (convexity(), X, torch.relu),
@@ -98,12 +98,12 @@ SATISFIED = {
     "bounds: softmax": (boundedness(low=0.0, high=1.0), X, lambda x: x.softmax(-1)),
     "bounds: from below only": (boundedness(low=0.0), X, F.softplus),
     "bounds: a clamp after the scale": (boundedness(low=-1.0, high=1.0), X, clamp_after_the_scale),
-    "slope: ReLU": (lipschitz(), X, torch.relu),
-    "slope: softmax": (lipschitz(), X, lambda x: x.softmax(-1)),
-    "slope: an orthogonal matrix": (lipschitz(), X, lambda x: x @ rotation.to(x)),
-    "slope: an orthogonal layer": (lipschitz(), X, orthogonal),
-    "slope: a spectrally normalised matrix": (lipschitz(rtol=1e-6), X, spectral),
-    "slope: another constant": (lipschitz(constant=3.0), X, lambda x: 3 * x.sin()),
+    "lipschitz: ReLU": (lipschitz(), X, torch.relu),
+    "lipschitz: softmax": (lipschitz(), X, lambda x: x.softmax(-1)),
+    "lipschitz: an orthogonal matrix": (lipschitz(), X, lambda x: x @ rotation.to(x)),
+    "lipschitz: an orthogonal layer": (lipschitz(), X, orthogonal),
+    "lipschitz: a spectrally normalized matrix": (lipschitz(rtol=1e-6), X, spectral),
+    "lipschitz: another constant": (lipschitz(constant=3.0), X, lambda x: 3 * x.sin()),
 }
 BROKEN = {
     "between values: weights that do not sum to one": (convex_combination(), QKV, lambda q, k, v: (q @ k.mT).exp() @ v),
@@ -111,9 +111,9 @@ BROKEN = {
     "finite: no eps": (finiteness(), X, lambda x: x / x.square().mean(-1, keepdim=True).sqrt()),
     "finite: an exponential": (finiteness(), X, torch.exp),
     "finite: the gradient of a root": (finiteness(), X, lambda x: x.square().sum(-1).sqrt()),
-    "rising: GELU": (monotonicity(), X, F.gelu),
-    "rising: softmax": (monotonicity(), X, lambda x: x.softmax(-1)),
-    "rising: a norm": (monotonicity(), X, lambda x: x.norm(dim=-1)),
+    "monotonicity: GELU": (monotonicity(), X, F.gelu),
+    "monotonicity: softmax": (monotonicity(), X, lambda x: x.softmax(-1)),
+    "monotonicity: a norm": (monotonicity(), X, lambda x: x.norm(dim=-1)),
     "falling: ReLU": (monotonicity(decreasing=True), X, torch.relu),
     "convex: a sigmoid": (convexity(), X, torch.sigmoid),
     "convex: a minimum": (convexity(), X, lambda x: x.amin(1)),
@@ -122,9 +122,9 @@ BROKEN = {
     "bounds: a residual around a sigmoid": (boundedness(low=0.0, high=1.0), X, residual),
     "bounds: a clamp before the scale": (boundedness(low=-1.0, high=1.0), X, clamp_before_the_scale),
     "bounds: the upper one alone": (boundedness(high=0.5), X, torch.sigmoid),
-    "slope: a square": (lipschitz(), X, torch.square),
-    "slope: attention": (lipschitz(), shape("b:1..2 t:1..3 4"), attend),
-    "slope: a matrix divided by its largest entry": (lipschitz(), X, LargestEntry()),
+    "lipschitz: a square": (lipschitz(), X, torch.square),
+    "lipschitz: attention": (lipschitz(), shape("b:1..2 t:1..3 4"), attend),
+    "lipschitz: a matrix divided by its largest entry": (lipschitz(), X, LargestEntry()),
 }
 WRONG = {
     "bounds the wrong way round": (boundedness(low=1.0, high=0.0), "low must be less than high: got low=1.0, high=0.0"),
@@ -132,7 +132,7 @@ WRONG = {
     "a constant of 0": (lipschitz(constant=0.0), "constant must be positive, got 0.0"),
     "a constant that is no number": (lipschitz(constant=math.nan), "constant must be positive, got nan"),
 }
-SCRIPTS = ["rising: GELU", "bounds: a residual around a sigmoid", "slope: attention"]
+SCRIPTS = ["monotonicity: GELU", "bounds: a residual around a sigmoid", "lipschitz: attention"]
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
@@ -148,12 +148,12 @@ def test_integers_go_in_or_come_out(law, judge):
     assert judge(lambda x: x.argmax(-1), law, X, cases=5).status == "inapplicable"
 
 
-def test_the_bound_that_is_broken_is_named(judge):
+def test_name_of_the_bound(judge):
     found = judge(residual, boundedness(low=0.0, high=1.0), lambda draw: draw.normal(3).abs()).counterexample
     assert (found.kind, found.name) == ("exceeds", "upper bound")
 
 
-def test_the_steepest_slope_is_said(judge):
+def test_the_largest_ratio_is_noted(judge):
     """Of a matrix it is the largest singular value, which the power method finds."""
     layer = nn.Linear(4, 4)
     (note,) = [n for n in judge(layer, lipschitz(constant=100.0), X).notes if n.startswith("largest ‖f(x) - f(y)‖")]

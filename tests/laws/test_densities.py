@@ -1,4 +1,4 @@
-"""Densities that integrate to one, samples that follow them, and their gradients."""
+"""Normalization of densities, distribution of samples, scores and reparameterized gradients."""
 
 import math
 import re
@@ -117,7 +117,7 @@ class Conditional(nn.Module):
         return -(z - x.mean()).square() / 2
 
 
-class Unnormalised(nn.Module):
+class Unnormalized(nn.Module):
     """Uniform on [0, 1]; the density does not say where it ends."""
 
     def sample(self, n):
@@ -237,58 +237,70 @@ two_modes = D.MixtureSameFamily(D.Categorical(torch.ones(2)), D.Normal(torch.ten
 
 SATISFIED = {
     "a map whose sampler takes no input": (follows, shape("b 2"), Plane()),
-    "one: four dimensions": (density_integrates_to_one(), None, D.Independent(D.Normal(torch.zeros(4), 1.0), 1)),
-    "one: positive numbers": (density_integrates_to_one(), None, D.Independent(D.Gamma(torch.ones(2), 1.0), 1)),
-    "one: two modes": (density_integrates_to_one(), None, two_modes),
-    "one: a heavy tail": (density_integrates_to_one(), None, D.LogNormal(0.0, 3.0)),
+    "normalization: four dimensions": (
+        density_integrates_to_one(),
+        None,
+        D.Independent(D.Normal(torch.zeros(4), 1.0), 1),
+    ),
+    "normalization: positive numbers": (
+        density_integrates_to_one(),
+        None,
+        D.Independent(D.Gamma(torch.ones(2), 1.0), 1),
+    ),
+    "normalization: two modes": (density_integrates_to_one(), None, two_modes),
+    "normalization: a heavy tail": (density_integrates_to_one(), None, D.LogNormal(0.0, 3.0)),
     "a plane": (follows, None, Plane()),
     "given its input": (conditional, shape("5"), Conditional(torch.mean)),
     "on a circle": (samples_follow_density(support=(-math.pi, math.pi)), None, D.VonMises(1.0, 2.0)),
-    "on its support": (samples_follow_density(support=(0.0, 1.0)), None, Unnormalised()),
+    "on its support": (samples_follow_density(support=(0.0, 1.0)), None, Unnormalized()),
     "functions": (
         samples_follow_density(sample=torch.randn, log_prob=lambda x: -x.square() / 2),
         None,
         nn.Identity(),
     ),
-    "one: a normal distribution": (whole, None, D.Normal(1.0, 2.0)),
-    "one: a small scale": (whole, None, D.Normal(1e4, 1e-2)),
-    "one: on an interval": (whole, None, D.Beta(0.5, 0.5)),
-    "one: on a half line": (whole, None, D.Gamma(2.0, 3.0)),
-    "one: classes": (whole, None, D.Categorical(classes)),
-    "one: counts": (whole, None, D.Poisson(3.0)),
-    "one: correlated": (whole, None, D.MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 0.8], [0.8, 1.0]]))),
-    "one: a mixture": (whole, None, Mixture()),
-    "one: a flow": (whole, None, Flow()),
+    "normalization: a normal distribution": (whole, None, D.Normal(1.0, 2.0)),
+    "normalization: a small scale": (whole, None, D.Normal(1e4, 1e-2)),
+    "normalization: on an interval": (whole, None, D.Beta(0.5, 0.5)),
+    "normalization: on a half line": (whole, None, D.Gamma(2.0, 3.0)),
+    "normalization: classes": (whole, None, D.Categorical(classes)),
+    "normalization: counts": (whole, None, D.Poisson(3.0)),
+    "normalization: correlated": (
+        whole,
+        None,
+        D.MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 0.8], [0.8, 1.0]])),
+    ),
+    "normalization: a mixture": (whole, None, Mixture()),
+    "normalization: a flow": (whole, None, Flow()),
     "score: by differentiation": (score(), shape("b"), Mixture()),
     "score: a Gaussian": (score(), shape("b"), Learned()),
     "score: functions": (energies, shape("b 3"), nn.Identity()),
-    "moved: a location and a scale": (moved, None, Learned()),
-    "moved: a flow": (moved, None, Flow()),
+    "reparameterization: a location and a scale": (moved, None, Learned()),
+    "reparameterization: a flow": (moved, None, Flow()),
 }
 BROKEN = {
     "a scale": (follows, None, Plane(factor=1.2)),
     "a correlation": (follows, None, Uncorrelated()),
     "given its input": (conditional, shape("5"), Conditional(torch.sum)),
-    "a truncation": (follows, None, Unnormalised()),
+    "a truncation": (follows, None, Unnormalized()),
     "functions": (
         samples_follow_density(sample=torch.rand, log_prob=lambda x: -x.square() / 2),
         None,
         nn.Identity(),
     ),
-    "one: a forgotten constant": (whole, None, WithoutItsConstant()),
-    "one: a truncation without its factor": (whole, None, TruncatedWithoutItsFactor()),
-    "one: a wrong sign": (whole, None, WrongSign()),
-    "one: classes that do not add up": (whole, None, Heavy(classes)),
+    "normalization: a forgotten constant": (whole, None, WithoutItsConstant()),
+    "normalization: a truncation without its factor": (whole, None, TruncatedWithoutItsFactor()),
+    "normalization: a wrong sign": (whole, None, WrongSign()),
+    "normalization: classes that do not add up": (whole, None, Heavy(classes)),
     "score: of the energy": (score(score="score_of_the_energy"), shape("b"), Learned()),
     "score: of the variance": (score(score="score_of_the_variance"), shape("b"), Learned()),
-    "moved: a scale detached": (moved, None, DetachedScale()),
-    "moved: straight through": (moved, None, Mixture()),
+    "reparameterization: a scale detached": (moved, None, DetachedScale()),
+    "reparameterization: straight through": (moved, None, Mixture()),
 }
-SCRIPTS = ["one: a forgotten constant", "score: of the energy"]
+SCRIPTS = ["normalization: a forgotten constant", "score: of the energy"]
 INAPPLICABLE = {
-    "one: no samples": (whole, None, nn.Linear(4, 4), "Linear has no method 'sample'"),
-    "one: a simplex": (whole, None, D.Dirichlet(torch.ones(3)), "the coordinates of a sample are not free"),
-    "one: several densities": (whole, None, D.Normal(torch.zeros(3), torch.ones(3)), "one number per sample"),
+    "normalization: no samples": (whole, None, nn.Linear(4, 4), "Linear has no method 'sample'"),
+    "normalization: a simplex": (whole, None, D.Dirichlet(torch.ones(3)), "the coordinates of a sample are not free"),
+    "normalization: several densities": (whole, None, D.Normal(torch.zeros(3), torch.ones(3)), "one number per sample"),
     "score: none": (score(), shape("b"), D.Normal(0.0, 1.0), "Normal has no method 'score'"),
     "score: no gradient": (
         score(score="score", log_prob=lambda x: x.detach().square()),
@@ -296,14 +308,14 @@ INAPPLICABLE = {
         Learned(),
         "the log-density does not require a gradient",
     ),
-    "moved: no parameter": (moved, None, nn.Identity(), "no parameter requires a gradient"),
-    "moved: no gradient": (
+    "reparameterization: no parameter": (moved, None, nn.Identity(), "no parameter requires a gradient"),
+    "reparameterization: no gradient": (
         reparameterized_gradient(sample="sample"),
         None,
         Learned(),
         "the samples do not require a gradient",
     ),
-    "moved: no samples": (moved, None, nn.Linear(4, 4), "Linear has no method 'rsample'"),
+    "reparameterization: no samples": (moved, None, nn.Linear(4, 4), "Linear has no method 'rsample'"),
 }
 
 
@@ -311,7 +323,7 @@ def slow(table, *names):
     return [pytest.param(name, marks=pytest.mark.long) if name in names else name for name in table]
 
 
-@pytest.mark.parametrize("name", slow(SATISFIED, "one: a small scale"))
+@pytest.mark.parametrize("name", slow(SATISFIED, "normalization: a small scale"))
 def test_satisfied(name, judge):
     law, inputs, f = SATISFIED[name]
     assert judge(f, law, inputs).status == "held"
@@ -352,7 +364,7 @@ NOT_SPOKEN_OF = [
 
 
 @pytest.mark.parametrize("distribution", NOT_SPOKEN_OF, ids=str)
-def test_several_densities_or_coordinates_that_move_only_together(distribution, judge):
+def test_unsupported_distributions(distribution, judge):
     assert judge(distribution, follows).status == "inapplicable"
 
 
@@ -369,5 +381,5 @@ ROUGH = [
 
 
 @pytest.mark.parametrize("distribution", ROUGH, ids=lambda d: type(d).__name__)
-def test_a_density_too_rough_to_integrate_is_no_breach(distribution, judge):
+def test_a_rough_density_is_not_refuted(distribution, judge):
     assert judge(distribution, follows).status != "refuted"

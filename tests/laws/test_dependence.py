@@ -1,4 +1,4 @@
-"""Its own sample, the past, a neighbourhood."""
+"""Batch independence, causality, locality, and effects of inputs and positions."""
 
 import pytest
 import torch
@@ -76,7 +76,7 @@ def rotary_scores(q, k, p):
 
 
 def rotary_in_two_layouts(q, k, p):
-    """The halves of q, the neighbours in k."""
+    """The halves of q, the neighbors in k."""
     return rotated(q, p) @ rotated(k, p, halves=False).mT
 
 
@@ -167,7 +167,7 @@ BROKEN = {
     "attention without a mask": (causality(), X, attend),
     "a norm over time": (causality(time=-1), CHANNELS, nn.GroupNorm(1, 2)),
     "top-k over the sequence": (causality(), X, top_k),
-    "a centred convolution": (causality(time=-1), CHANNELS, nn.Conv1d(2, 2, 3, padding=1)),
+    "a centered convolution": (causality(time=-1), CHANNELS, nn.Conv1d(2, 2, 3, padding=1)),
     "a look at the next token": (causality(), tokens("b t", vocab_size=7), lambda x: x.roll(-1, 1)),
     "one tap too many": (locality(radius=1, axis=2), CHANNELS, nn.Sequential(nn.ZeroPad1d((1, 2)), nn.Conv1d(2, 2, 4))),
     "a window and the first position": (locality(radius=1), X, window_and_first),
@@ -225,7 +225,7 @@ def test_an_output_of_the_same_size_by_chance_does_not_make_the_law_apply(judge)
 
 
 @pytest.mark.parametrize("law", [batch_independence(), causality(), locality(radius=1)], ids=str)
-def test_an_output_without_the_axis_is_no_matter_of_the_law(law, judge):
+def test_an_output_without_the_axis_is_inapplicable(law, judge):
     verdict = judge(torch.sum, law, X, cases=5)
     assert verdict.status == "inapplicable"
     assert "of the output does not match that of the input" in verdict.reason
@@ -243,11 +243,11 @@ def test_inapplicable(law, inputs, f, reason, judge):
     assert reason in verdict.reason
 
 
-def test_the_input_that_is_ignored_is_named(judge):
+def test_name_of_the_ignored_input(judge):
     verdict = judge(no_positions, every_input_matters(), ROTARY, cases=10)
     assert (verdict.status, verdict.reason) == ("refuted", "not observed in 10 cases: effect of input 2")
 
 
-def test_a_law_that_no_single_case_refutes_has_no_script(judge):
+def test_no_script_without_a_counterexample(judge):
     with pytest.raises(ValueError, match="no script for positions_matter"):
         judge(no_positions, positions_matter(), ROTARY, cases=10).script()

@@ -1,4 +1,4 @@
-"""Two ways to the same result."""
+"""Equivalent implementations."""
 
 import shutil
 from contextlib import contextmanager
@@ -154,7 +154,7 @@ class LinearRecurrence(nn.Module):
         """The state is updated after it is read."""
         return self.c * h, self.a * h + self.b * x
 
-    def step_otherwise_discretised(self, x, h):
+    def step_otherwise_discretized(self, x, h):
         h = self.a.exp() * h + self.b * x
         return self.c * h, h
 
@@ -183,7 +183,7 @@ def add_positions(x):
 
 
 class Adjacency(nn.Module):
-    """Adds up the features of the neighbours."""
+    """Adds up the features of the neighbors."""
 
     def __init__(self):
         super().__init__()
@@ -201,7 +201,7 @@ def shifted_where_stored(x):
 
 
 def edges_counted(x):
-    """The number of neighbours of each node, by the weights of the edges or by how many are stored."""
+    """The number of neighbors of each node, by the weights of the edges or by how many are stored."""
     if not x.is_sparse:
         return x.sum(-1)
     return torch.zeros(x.shape[0], dtype=x.dtype).index_add(0, x.indices()[0], torch.ones_like(x.values()))
@@ -336,8 +336,8 @@ BROKEN = {
         X,
         LinearRecurrence(),
     ),
-    "recurrent: otherwise discretised": (
-        recurrence(step="step_otherwise_discretised", start="start"),
+    "recurrent: otherwise discretized": (
+        recurrence(step="step_otherwise_discretized", start="start"),
         X,
         LinearRecurrence(),
     ),
@@ -398,13 +398,13 @@ def test_a_map_and_itself_is_vacuous(judge):
     assert judge(norm, agreement(other=norm), X).status == "vacuous"
 
 
-def test_the_other_map_is_wanted(judge):
+def test_agreement_needs_a_function(judge):
     verdict = judge(norm, agreement(), X)
     assert (verdict.status, verdict.usage_error) == ("error", True)
     assert verdict.reason == "agreement needs other: write agreement(other=...)"
 
 
-def test_outputs_of_other_shapes_cannot_be_compared(judge):
+def test_different_shapes_are_an_error(judge):
     verdict = judge(norm, agreement(other=lambda x: norm(x).sum(1)), X)
     assert verdict.status == "error"
     assert "the left side has shape" in verdict.reason
@@ -424,13 +424,13 @@ def test_parameters_out_of_range(law, reason, judge):
     assert reason in verdict.reason
 
 
-def test_a_switch_is_put_back(judge):
+def test_the_attribute_is_restored(judge):
     module = Attention()
     judge(module, switch_agreement(attribute="fused"), X, cases=5)
     assert module.fused is True
 
 
-def test_a_switch_is_said(judge):
+def test_the_script_sets_the_attribute(judge):
     assert "setattr(g, 'fused', False)" in judge(DropsTheMask(), switch_agreement(attribute="fused"), X).script()
 
 

@@ -1,4 +1,4 @@
-"""The gradient is the derivative, the inverse undoes, the log-determinant is right."""
+"""Gradients, inverses and log-determinants."""
 
 import math
 
@@ -339,7 +339,7 @@ NEARLY_FLAT = {
 
 
 @pytest.mark.parametrize(("inputs", "f"), NEARLY_FLAT.values(), ids=NEARLY_FLAT)
-def test_what_a_difference_cannot_tell_is_no_breach(inputs, f, judge):
+def test_inconclusive_differences_are_not_refuted(inputs, f, judge):
     assert judge(f, gradient(), inputs, cases=20).status != "refuted"
 
 
@@ -351,26 +351,26 @@ def test_inapplicable(law, inputs, f, reason, judge):
 
 
 @pytest.mark.parametrize(("key", "nearest"), [("log_dt", "did you mean log_det?"), (2, "log_det")])
-def test_an_output_that_is_not_there(key, nearest, judge):
+def test_unknown_output(key, nearest, judge):
     verdict = judge(lambda x: {"y": x, "log_det": x.sum(-1)}, log_determinant(log_det=key), FLAT)
     assert (verdict.status, verdict.usage_error) == ("error", True)
     assert f"the map has no output {key!r}" in verdict.reason
     assert nearest in verdict.reason
 
 
-def test_only_other_parameters_tell_the_signs_of_zero_apart(judge):
+def test_rerandomized_weights_reveal_a_sign(judge):
     assert judge(wrong_sign, log_determinant(), FLAT, rerandomize_weights=False).status == "held"
     found = judge(wrong_sign, log_determinant(), FLAT).counterexample
     assert "re-randomized weights: net.2.weight (zero), net.2.bias (zero)" in found.settings
 
 
-def test_that_other_parameters_were_tried_is_said(judge):
+def test_rerandomized_weights_are_noted(judge):
     verdict = judge(Coupling(), log_determinant(), FLAT)
     assert any(": net.2.weight (zero), net.2.bias (zero)" in note and "re-randomized" in note for note in verdict.notes)
     assert not any(p.any() for p in Coupling().net[-1].parameters())
 
 
-def test_the_cases_that_are_excepted_are_counted(judge):
+def test_excluded_cases_are_noted(judge):
     verdict = judge(torch.relu, gradient().excluding(kink_at(0.0)), X)
     assert verdict.status == "held"
     assert any("cases excluded: close to kink_at(0)" in note for note in verdict.notes)
@@ -388,5 +388,5 @@ class Gained(nn.Module):
 
 
 @pytest.mark.parametrize("f", [doubled_unseen, Gained()], ids=["a function", "a module"])
-def test_the_script_shows_it(f, judge, script_differs):
+def test_script(f, judge, script_differs):
     assert script_differs(judge(f, gradient(), FLAT))

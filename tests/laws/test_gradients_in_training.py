@@ -1,4 +1,4 @@
-"""Gradients reach everything, and are the same however they are gathered."""
+"""Gradients of all parameters, activation checkpointing and gradient accumulation."""
 
 import random
 
@@ -118,43 +118,59 @@ class BatchNorm(Loss):
 X, ROWS, MASKED = shape("b:1..4 t:1..4 4"), shape("b:1..5 4"), (shape("b:2..4 t:2..4 4"), mask("b t"))
 
 SATISFIED = {
-    "reached: a network": (every_parameter_receives_a_gradient(), X, network()),
-    "reached: a recurrence": (every_parameter_receives_a_gradient(), X, nn.GRU(4, 4, batch_first=True)),
-    "reached: an embedding, if not in every case": (
+    "gradient reaches: a network": (every_parameter_receives_a_gradient(), X, network()),
+    "gradient reaches: a recurrence": (every_parameter_receives_a_gradient(), X, nn.GRU(4, 4, batch_first=True)),
+    "gradient reaches: an embedding, if not in every case": (
         every_parameter_receives_a_gradient(),
         tokens("b t", vocab_size=5),
         nn.Embedding(5, 4),
     ),
-    "reached: a router whose weight is kept": (every_parameter_receives_a_gradient(), X, Routed(soft=True)),
-    "again: a network": (checkpointed_gradient(), X, network()),
-    "again: dropout": (checkpointed_gradient(), X, network(nn.Dropout(0.5))),
-    "again: attention": (checkpointed_gradient(), X, lambda x: (x @ x.mT).softmax(-1) @ x),
-    "parts: a mean of samples": (gradient_accumulation(), ROWS, Loss(torch.mean)),
-    "parts: a sum": (gradient_accumulation(reduction="sum"), ROWS, Loss(torch.sum)),
-    "parts: a mean over each sample": (gradient_accumulation(), MASKED, Loss(mean_of_samples)),
-    "parts: a number known beforehand": (gradient_accumulation(reduction="sum"), MASKED, Loss(sum_over_a_known_number)),
+    "gradient reaches: a router whose weight is kept": (every_parameter_receives_a_gradient(), X, Routed(soft=True)),
+    "checkpointing: a network": (checkpointed_gradient(), X, network()),
+    "checkpointing: dropout": (checkpointed_gradient(), X, network(nn.Dropout(0.5))),
+    "checkpointing: attention": (checkpointed_gradient(), X, lambda x: (x @ x.mT).softmax(-1) @ x),
+    "accumulation: a mean of samples": (gradient_accumulation(), ROWS, Loss(torch.mean)),
+    "accumulation: a sum": (gradient_accumulation(reduction="sum"), ROWS, Loss(torch.sum)),
+    "accumulation: a mean over each sample": (gradient_accumulation(), MASKED, Loss(mean_of_samples)),
+    "accumulation: a number known beforehand": (
+        gradient_accumulation(reduction="sum"),
+        MASKED,
+        Loss(sum_over_a_known_number),
+    ),
 }
 BROKEN = {
-    "reached: a layer not used": (every_parameter_receives_a_gradient(), X, Unused()),
-    "reached: a detach too many": (every_parameter_receives_a_gradient(), X, Detached()),
-    "reached: rounding": (every_parameter_receives_a_gradient(), X, Rounded()),
-    "reached: an argmax": (every_parameter_receives_a_gradient(), X, Routed()),
-    "again: random numbers from elsewhere": (checkpointed_gradient(), X, RandomFromElsewhere()),
-    "again: a call that changes the next": (checkpointed_gradient(), X, Counting()),
-    "parts: the tokens of each micro-batch": (gradient_accumulation(), MASKED, TokensOfEachMicroBatch()),
-    "parts: a batch norm": (gradient_accumulation(), shape("b:2..4 t:2..3 4"), BatchNorm()),
-    "parts: a mean taken for a sum": (gradient_accumulation(reduction="sum"), ROWS, Loss(torch.mean)),
+    "gradient reaches: a layer not used": (every_parameter_receives_a_gradient(), X, Unused()),
+    "gradient reaches: a detach too many": (every_parameter_receives_a_gradient(), X, Detached()),
+    "gradient reaches: rounding": (every_parameter_receives_a_gradient(), X, Rounded()),
+    "gradient reaches: an argmax": (every_parameter_receives_a_gradient(), X, Routed()),
+    "checkpointing: random numbers from elsewhere": (checkpointed_gradient(), X, RandomFromElsewhere()),
+    "checkpointing: a call that changes the next": (checkpointed_gradient(), X, Counting()),
+    "accumulation: the tokens of each micro-batch": (gradient_accumulation(), MASKED, TokensOfEachMicroBatch()),
+    "accumulation: a batch norm": (gradient_accumulation(), shape("b:2..4 t:2..3 4"), BatchNorm()),
+    "accumulation: a mean taken for a sum": (gradient_accumulation(reduction="sum"), ROWS, Loss(torch.mean)),
 }
 INAPPLICABLE = {
-    "reached: no parameter": (every_parameter_receives_a_gradient(), torch.relu, "no parameter requires a gradient"),
-    "again: integers": (checkpointed_gradient(), lambda x: x.argmax(-1), "the output does not require a gradient"),
-    "parts: not a number": (gradient_accumulation(), nn.Linear(4, 4), "expected a scalar loss, got shape"),
+    "gradient reaches: no parameter": (
+        every_parameter_receives_a_gradient(),
+        torch.relu,
+        "no parameter requires a gradient",
+    ),
+    "checkpointing: integers": (
+        checkpointed_gradient(),
+        lambda x: x.argmax(-1),
+        "the output does not require a gradient",
+    ),
+    "accumulation: not a number": (gradient_accumulation(), nn.Linear(4, 4), "expected a scalar loss, got shape"),
 }
 WRONG = {
     "reduction": (gradient_accumulation(reduction="max"), "reduction must be 'mean' or 'sum', got 'max'"),
     "batch": (gradient_accumulation(batch=3), "batch=3 is out of range for an input of shape"),
 }
-SCRIPTS = ["again: a call that changes the next", "parts: the tokens of each micro-batch", "parts: a batch norm"]
+SCRIPTS = [
+    "checkpointing: a call that changes the next",
+    "accumulation: the tokens of each micro-batch",
+    "accumulation: a batch norm",
+]
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -179,7 +195,7 @@ def test_parameters_out_of_range(law, reason, judge):
     assert reason in verdict.reason
 
 
-def test_the_parameters_that_get_nothing_are_named(judge):
+def test_names_of_parameters_without_gradient(judge):
     verdict = judge(Unused(), every_parameter_receives_a_gradient(), X, cases=10)
     assert verdict.reason == "not observed in 10 cases: gradient of second.weight, gradient of second.bias"
 
@@ -190,11 +206,11 @@ def test_a_frozen_parameter_needs_no_gradient(judge):
     assert judge(module, every_parameter_receives_a_gradient(), X, cases=10).status == "held"
 
 
-def test_the_gradient_that_differs_is_named(judge):
+def test_name_of_the_gradient(judge):
     found = judge(TokensOfEachMicroBatch(), gradient_accumulation(), MASKED).counterexample
     assert found.name in ("loss", "layer.weight", "layer.bias")
     assert "cut" in found.choices
 
 
-def test_a_batch_of_1_has_no_parts(judge):
+def test_a_batch_of_one_is_vacuous(judge):
     assert judge(Loss(torch.mean), gradient_accumulation(), shape("1 4"), cases=5).status == "vacuous"

@@ -1,4 +1,4 @@
-"""What every law takes: the inputs and the output it speaks of, an error it allows for, a waiver."""
+"""Options of every law: input, output, rtol and waivers; statements, and the methods of a map."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -59,13 +59,13 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize(("f", "good", "bad"), OUTPUTS.values(), ids=OUTPUTS)
-def test_a_law_speaks_of_the_output_that_it_names(f, good, bad, judge):
+def test_output_option(f, good, bad, judge):
     assert judge(f, causality(output=good), X, cases=20).status == "held"
     assert judge(f, causality(output=bad), X).status == "refuted"
 
 
 @pytest.mark.parametrize(("f", "good", "bad"), OUTPUTS.values(), ids=OUTPUTS)
-def test_an_unknown_output_is_answered_with_the_known_ones(f, good, bad, judge):
+def test_unknown_output(f, good, bad, judge):
     verdict = judge(f, causality(output="zzz"), X)
     assert (verdict.status, verdict.usage_error) == ("error", True)
     assert f"Outputs: {good}, {bad}" in verdict.reason
@@ -87,7 +87,7 @@ POSITIONAL, KEYWORD = (X, X), {"x": X, "memory": X}
     [(None, "held"), ("x", "held"), (1, "refuted"), ("memory", "refuted"), (("x", "memory"), "refuted")],
     ids=str,
 )
-def test_a_law_speaks_of_the_inputs_that_it_names(inputs, named, status, judge):
+def test_input_option(inputs, named, status, judge):
     assert judge(Decoder(), causality(input=named), inputs, cases=20).status == status
 
 
@@ -100,14 +100,14 @@ def test_a_law_speaks_of_the_inputs_that_it_names(inputs, named, status, judge):
         (2, "no input 2"),
     ],
 )
-def test_an_unknown_input_is_answered_with_the_known_ones(inputs, named, reason, judge):
+def test_unknown_input(inputs, named, reason, judge):
     verdict = judge(Decoder(), causality(input=named), inputs)
     assert (verdict.status, verdict.usage_error) == ("error", True)
     assert verdict.reason.startswith(reason)
     assert verdict.reason.endswith("Inputs: x, memory")
 
 
-def test_sentences_end_with_a_full_stop_or_a_question(judge):
+def test_messages_without_a_suggestion(judge):
     verdict = judge(Decoder(), causality(input="zzz"), POSITIONAL)
     assert verdict.reason == "no input 'zzz'. Inputs: x, memory"
     verdict = judge(past, causality(output="zzz"), X)
@@ -116,19 +116,19 @@ def test_sentences_end_with_a_full_stop_or_a_question(judge):
         causality(zzz=1)
 
 
-def test_inputs_are_handed_over_in_the_order_in_which_the_law_names_them(judge):
+def test_input_order(judge):
     law = masked_positions_have_no_influence(input=("x", "m"))
     assert judge(lambda m, x: x * m[..., None], law, (mask("b t"), X)).status == "held"
     assert judge(lambda m, x: whole(x), law, (mask("b t"), X)).status == "refuted"
 
 
-def test_a_law_of_two_inputs_wants_two(judge):
+def test_a_law_about_two_inputs_needs_two(judge):
     verdict = judge(lambda x, m: x, masked_positions_have_no_influence(input="x"), (X, mask("b t")))
     assert (verdict.status, verdict.usage_error) == ("error", True)
     assert verdict.reason == "masked_positions_have_no_influence needs 2 inputs, but input='x' names 1"
 
 
-def test_inputs_that_a_law_does_not_name_stay(judge):
+def test_other_inputs_do_not_change(judge):
     def mixes_the_second(x, y):
         return x + y.sum()
 
@@ -136,7 +136,7 @@ def test_inputs_that_a_law_does_not_name_stay(judge):
     assert judge(mixes_the_second, batch_independence(input=ALL), (X, X)).status == "refuted"
 
 
-def test_an_error_within_what_the_law_allows(judge):
+def test_rtol(judge):
     def roughly(x):
         return 1.001 * x
 
@@ -144,7 +144,7 @@ def test_an_error_within_what_the_law_allows(judge):
     assert statuses == {5e-4: "refuted", 2e-3: "held"}
 
 
-def test_the_error_that_is_allowed_is_said(judge):
+def test_rtol_in_the_verdict(judge):
     verdict = judge(torch.relu, agreement(other=torch.clamp_min, rtol=0.5), X)
     assert verdict.rtol == 0.5
     assert "rtol=0.5" in verdict.law
@@ -156,7 +156,7 @@ def test_invalid_rtol(rtol):
         causality(rtol=rtol)
 
 
-def test_a_waived_law_is_not_judged(judge):
+def test_a_waived_law_is_not_checked(judge):
     def never_called(x):
         raise AssertionError
 
@@ -165,30 +165,30 @@ def test_a_waived_law_is_not_judged(judge):
     assert not verdict.failed
 
 
-def test_a_waiver_wants_its_reason():
+def test_waived_needs_a_reason():
     with pytest.raises(ValueError, match="waived needs a reason"):
         causality().waived(" ")
 
 
-def test_an_unknown_parameter_is_answered_with_the_known_ones():
+def test_unknown_parameter():
     with pytest.raises(TypeError, match=r"causality has no parameter tme: did you mean time\?"):
         causality(tme=1)
 
 
-def test_a_law_is_restated_with_other_parameters():
+def test_parameters_can_be_set_again():
     first = causality(time=2)
     assert first(input="x").parameters == {"time": 2}
     assert first.input is None
 
 
-def test_a_law_describes_itself():
+def test_str_and_docstring():
     assert str(causality()) == "causality(time=1)"
     assert str(causality(time=2, input="x", output=1)) == "causality(time=2, input='x', output=1)"
     assert permutation_invariance().doc_section("Satisfied by").startswith("sum, mean and maximum")
     assert permutation_invariance().summary == "Permuting the input along an axis changes nothing."
 
 
-def test_several_laws_are_judged_in_turn():
+def test_several_laws():
     report = lawful.check(past, causality(), permutation_invariance(), inputs=X, cases=20)
     assert [v.status for v in report] == ["held", "refuted"]
 
@@ -211,7 +211,7 @@ def spreads(f: Map, x: Tensor) -> Statement:
     [(torch.clone, ""), (torch.relu, "below -1"), (torch.tanh, "above 1, below -1")],
     ids=["clone", "relu", "tanh"],
 )
-def test_what_is_to_happen_in_some_case(f, reason, judge):
+def test_occurs(f, reason, judge):
     verdict = judge(f, spreads, X, cases=20)
     assert verdict.status == ("refuted" if reason else "held")
     assert verdict.reason == (f"not observed in {verdict.cases} cases: {reason}" if reason else "")
@@ -219,13 +219,13 @@ def test_what_is_to_happen_in_some_case(f, reason, judge):
 
 
 @law("E f(z) = 0, z ~ N(0, 1)", cases=2)
-def centred(f: Map, x: Tensor, *, draw: Draw) -> Statement:
+def centered(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     return HasMean(f(draw.normal(draw.samples)), torch.zeros(()))
 
 
 @pytest.mark.parametrize(("f", "status"), [(torch.sin, "held"), (torch.square, "refuted")], ids=["sin", "square"])
-def test_what_is_so_on_average(f, status, judge):
-    verdict = judge(f, centred, X)
+def test_has_mean(f, status, judge):
+    verdict = judge(f, centered, X)
     assert verdict.status == status
     if status == "refuted":
         assert verdict.counterexample.kind == "wrong mean"
@@ -239,7 +239,7 @@ def observed(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     return AtMost(y.abs(), 10 * x.abs())
 
 
-def test_the_largest_number_that_a_law_says_is_reported(judge):
+def test_observe(judge):
     (note,) = judge(torch.tanh, observed, X).notes
     assert note == "largest |f(x)|: 1"
 
@@ -255,7 +255,7 @@ def test_probabilities_add_up_to_one(judge):
     assert judge(torch.clone, are_probabilities, shape("b t 5"), cases=20).status == "refuted"
 
 
-def test_fresh_probabilities_are_probabilities(judge):
+def test_like_draws_probabilities(judge):
     @law("fresh p adds up to one")
     def fresh(f: Map, p: Tensor, *, draw: Draw) -> Statement:
         total = f(draw.like(p)).sum(-1)
@@ -289,7 +289,7 @@ def cast(f: Map, x: Tensor) -> Statement:
 
 
 @pytest.mark.parametrize("stated", [shifted, doubled, cast], ids=str)
-def test_the_map_is_changed_wrapped_or_cast_and_comes_back(stated, judge):
+def test_modified_wrapped_and_cast(stated, judge):
     module = Counter()
     assert judge(module, stated, X, cases=20).status == "held"
     assert module.start == 0.0
@@ -301,5 +301,5 @@ def drawn_twice(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     return Equal((a == b).all().double(), torch.zeros((), dtype=torch.float64), exercised=True)
 
 
-def test_two_draws_are_never_the_same(judge):
+def test_two_draws_differ(judge):
     assert judge(torch.relu, drawn_twice, shape("b 3")).status == "held"

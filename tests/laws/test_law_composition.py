@@ -1,4 +1,4 @@
-"""Laws made of laws, and laws that are narrowed: to an output, to inputs away from ties and kinks, or waived."""
+"""Combined laws, exclusions, waivers and laws about one output."""
 
 import re
 from typing import NamedTuple
@@ -92,14 +92,14 @@ BROKEN = {
 }
 
 
-def test_a_law_made_of_laws_describes_itself():
+def test_str_of_a_combined_law():
     assert str(SEPARATE) == "all_of(causality(time=1), batch_independence(batch=0))"
     assert LAYER.name == "decoder_layer"
     assert SEPARATE.formula == f"{causality.formula}; {batch_independence.formula}"
     assert "causality(time=1)" in SEPARATE.summary
 
 
-def test_a_part_that_breaks_is_named(judge):
+def test_the_failing_part_is_named(judge):
     verdict = judge(whole, LAYER, X)
     assert verdict.law.startswith("decoder_layer(")
     assert verdict.formula == causality.formula
@@ -112,39 +112,39 @@ def test_the_first_part_that_breaks_is_reported(judge):
     assert (verdict.status, verdict.reason) == ("refuted", "batch_independence(batch=0)")
 
 
-def test_the_cases_of_all_parts_are_counted(judge):
+def test_number_of_cases(judge):
     assert judge(past, SEPARATE, X, cases=10).cases == 20
 
 
-def test_a_part_that_breaks_has_its_script(judge, script_differs):
+def test_script_of_a_combined_law(judge, script_differs):
     assert script_differs(judge(whole, SEPARATE, X))
 
 
-def test_an_inapplicable_part_is_said(judge):
+def test_an_inapplicable_part(judge):
     verdict = judge(lambda x: x.sum(1), all_of(batch_independence(), causality()), shape("b:1..3 t:5..7 4"), cases=5)
     assert verdict.status == "inapplicable"
     assert verdict.reason.startswith("causality(time=1): axis 1 of the output does not match")
 
 
-def test_a_part_that_is_wrongly_asked(judge):
+def test_a_usage_error_in_a_part(judge):
     verdict = judge(past, all_of(batch_independence(), causality(time=3)), X)
     assert (verdict.status, verdict.usage_error) == ("error", True)
     assert verdict.reason.startswith("causality(time=3): time=3 is out of range")
 
 
-def test_nothing_makes_no_law():
+def test_all_of_needs_a_law():
     with pytest.raises(ValueError, match="all_of needs at least one law"):
         all_of()
 
 
-def test_parameters_go_to_the_parts_that_take_them(judge):
+def test_parameters_of_parts(judge):
     law = all_of(causality(), batch_independence())(time=2)
     assert [part.parameters for part in law.parts] == [{"time": 2}, {}]
     with pytest.raises(TypeError, match=r"all_of has no parameter tme: did you mean time\?"):
         SEPARATE(tme=1)
 
 
-def test_a_waived_whole_is_not_judged(judge):
+def test_a_waived_combined_law_is_not_checked(judge):
     verdict = judge(whole, LAYER.waived("it is bidirectional"), X)
     assert (verdict.status, verdict.reason) == ("waived", "it is bidirectional")
 
@@ -164,23 +164,23 @@ def test_all_parts_waived(judge):
     ],
     ids=["kink", "ties", "both", "all_of"],
 )
-def test_exceptions_are_counted(law, said, judge):
+def test_excluded_cases_are_counted(law, said, judge):
     notes = [note for note in judge(torch.relu, law, X).notes if "excluded" in note]
     assert notes
     for note in notes:
         assert re.search(rf"[1-9]\d* cases excluded: {re.escape(said)}$", note)
 
 
-def test_exceptions_stand_in_the_name():
+def test_str_with_exclusions():
     assert str(gradient().excluding(kink_at(0.5))) == "gradient(rtol=1e-06).excluding(kink_at(0.5))"
 
 
-def test_everything_excepted_is_vacuous(judge):
+def test_excluding_everything_is_vacuous(judge):
     verdict = judge(torch.relu, causality().excluding(kink_at(0.0), radius=1e9), X, cases=5)
     assert verdict.status == "vacuous"
 
 
-def test_a_radius_is_positive():
+def test_invalid_radius():
     with pytest.raises(ValueError, match="radius must be positive, got 0"):
         gradient().excluding(ties, radius=0)
 
@@ -190,7 +190,7 @@ def test_narrowed_and_combined(judge):
     law = all_of(
         causality().on_output("logits").excluding(ties),
         permutation_equivariance().on_output("pooled"),
-        boundedness(low=0.0).waived("it is centred"),
+        boundedness(low=0.0).waived("it is centered"),
     )
     assert judge(Decoder(), law, X, cases=20).status == "held"
     assert judge(Decoder(), law, X, cases=20).law.startswith("all_of(causality(time=1, output='logits')")
@@ -202,7 +202,7 @@ def test_several_laws_and_one_made_of_them_agree():
     assert str(report.verdicts[0].counterexample) == str(report.verdicts[2].counterexample)
 
 
-def test_an_output_that_is_not_there(judge):
+def test_unknown_output(judge):
     verdict = judge(Decoder(), SEPARATE.on_output("logit"), X)
     assert (verdict.status, verdict.usage_error) == ("error", True)
     assert "the map has no output 'logit': did you mean logits?" in verdict.reason
@@ -220,13 +220,13 @@ def test_a_law_of_its_own(judge):
     assert any("close to sum_near_zero" in note for note in verdict.notes)
 
 
-def test_a_waived_part_is_said(judge):
+def test_a_waived_part_is_noted(judge):
     law = all_of(involution().waived("known"), batch_independence())
     verdict = judge(torch.neg, law, shape("b 3"), cases=5)
     assert verdict.status == "held"
     assert verdict.notes == ("involution(): waived: known",)
 
 
-def test_the_parameters_of_the_parts_stand_in_the_name():
+def test_str_with_parameters():
     whole = all_of(causality(), permutation_equivariance(), name="whole")
     assert str(whole(axis=2, time=2)) == "whole(time=2, axis=2)"

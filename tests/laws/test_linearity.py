@@ -1,4 +1,4 @@
-"""Sums and multiples of the input."""
+"""Linearity, homogeneity, parity, shift and scale invariance."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def quadratic_form(x):
     return (x @ torch.arange(16.0).reshape(4, 4) * x).sum(-1)
 
 
-def normalised(x):
+def normalized(x):
     return x / x.norm(dim=-1, keepdim=True)
 
 
@@ -62,14 +62,14 @@ SATISFIED = {
     "linear: a convolution": (linearity(), CHANNELS, nn.Conv1d(4, 3, 3, padding=1, bias=False)),
     "linear: a derivative": (linearity(), X, lambda x: x.diff(dim=-1)),
     "linear: an average": (linearity(), X, lambda x: x.mean(1)),
-    "sums: a layer": (additivity(), X, nn.Linear(4, 3, bias=False)),
-    "sums: a real part": (additivity(), X, lambda x: torch.complex(x, 2 * x).real),
-    "odd: a layer": (oddness(), X, nn.Linear(4, 3, bias=False)),
-    "odd: tanh": (oddness(), X, torch.tanh),
-    "odd: the sine": (oddness(), X, torch.sin),
-    "even: a norm": (evenness(), X, lambda x: x.norm(dim=-1)),
-    "even: a square": (evenness(), X, torch.square),
-    "even: the cosine": (evenness(), X, torch.cos),
+    "additivity: a layer": (additivity(), X, nn.Linear(4, 3, bias=False)),
+    "additivity: a real part": (additivity(), X, lambda x: torch.complex(x, 2 * x).real),
+    "oddness: a layer": (oddness(), X, nn.Linear(4, 3, bias=False)),
+    "oddness: tanh": (oddness(), X, torch.tanh),
+    "oddness: the sine": (oddness(), X, torch.sin),
+    "evenness: a norm": (evenness(), X, lambda x: x.norm(dim=-1)),
+    "evenness: a square": (evenness(), X, torch.square),
+    "evenness: the cosine": (evenness(), X, torch.cos),
     "homogeneous: ReLU": (homogeneity(), X, torch.relu),
     "homogeneous: a network of it": (homogeneity(), X, relu_network()),
     "homogeneous: a norm": (homogeneity(), X, lambda x: x.norm(dim=-1)),
@@ -81,20 +81,20 @@ SATISFIED = {
     "shifted: differences": (shift_invariance(), X, lambda x: x.diff(dim=-1)),
     "scaled: RMS norm": (scale_invariance(), X, nn.RMSNorm(4, eps=0.0)),
     "scaled: layer norm": (scale_invariance(), shape("b t 16"), nn.LayerNorm(16, eps=0.0)),
-    "scaled: length 1": (scale_invariance(), X, normalised),
-    "scaled: length 1 over time": (scale_invariance(axis=1), X, lambda x: normalised(x.mT).mT),
+    "scaled: length 1": (scale_invariance(), X, normalized),
+    "scaled: length 1 over time": (scale_invariance(axis=1), X, lambda x: normalized(x.mT).mT),
 }
 BROKEN = {
     "piecewise affine: tanh": (piecewise_affinity(), X, Network(torch.tanh)),
     "linear: a bias": (linearity(), X, nn.Linear(4, 3)),
     "linear: an activation": (linearity(), X, torch.relu),
-    "sums: a bias": (additivity(), X, nn.Linear(4, 3)),
-    "sums: an activation": (additivity(), X, torch.relu),
-    "odd: a bias": (oddness(), X, nn.Linear(4, 3)),
-    "odd: ReLU": (oddness(), X, torch.relu),
-    "odd: GELU": (oddness(), X, F.gelu),
-    "even: a direction": (evenness(), X, lambda x: x.cumsum(1)),
-    "even: a rotation of pairs": (evenness(), X, quarter_turn),
+    "additivity: a bias": (additivity(), X, nn.Linear(4, 3)),
+    "additivity: an activation": (additivity(), X, torch.relu),
+    "oddness: a bias": (oddness(), X, nn.Linear(4, 3)),
+    "oddness: ReLU": (oddness(), X, torch.relu),
+    "oddness: GELU": (oddness(), X, F.gelu),
+    "evenness: a direction": (evenness(), X, lambda x: x.cumsum(1)),
+    "evenness: a rotation of pairs": (evenness(), X, quarter_turn),
     "homogeneous: a bias": (homogeneity(), X, nn.Linear(4, 3)),
     "homogeneous: GELU": (homogeneity(), X, F.gelu),
     "homogeneous: tanh": (homogeneity(), X, torch.tanh),
@@ -104,9 +104,9 @@ BROKEN = {
     "shifted: softmax over another axis": (shift_invariance(), X, lambda x: x.softmax(1)),
     "scaled: eps not small": (scale_invariance(), X, nn.RMSNorm(4, eps=0.1)),
     "scaled: softmax": (scale_invariance(), X, lambda x: x.softmax(-1)),
-    "scaled: length 1 over another axis": (scale_invariance(axis=1), X, normalised),
+    "scaled: length 1 over another axis": (scale_invariance(axis=1), X, normalized),
 }
-SCRIPTS = ["sums: a bias", "odd: a bias", "even: a rotation of pairs"]
+SCRIPTS = ["additivity: a bias", "oddness: a bias", "evenness: a rotation of pairs"]
 WRONG = {
     "shift": (shift_invariance(axis=3), "axis=3 is out of range for an input of shape"),
     "scale": (scale_invariance(axis=-4), "axis=-4 is out of range for an input of shape"),
@@ -128,11 +128,11 @@ def test_integers_are_not_scaled(law, judge):
     assert judge(nn.Embedding(5, 4), law, tokens("b t", vocab_size=5), cases=5).status == "inapplicable"
 
 
-def test_nothing_but_zero_to_scale_is_vacuous(judge):
-    assert judge(normalised, scale_invariance(), lambda draw: torch.zeros(2, 3, 4)).status == "vacuous"
+def test_zero_inputs_are_vacuous(judge):
+    assert judge(normalized, scale_invariance(), lambda draw: torch.zeros(2, 3, 4)).status == "vacuous"
 
 
-def test_parameters_are_judged_as_given(judge):
+def test_current_weights(judge):
     layer = nn.Linear(4, 3)
     nn.init.zeros_(layer.bias)
     assert judge(layer, linearity(), X).status == "held"

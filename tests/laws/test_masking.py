@@ -1,4 +1,4 @@
-"""Padding and masked positions count for nothing, and an empty row is harmless."""
+"""Padding, masked positions and fully masked rows."""
 
 import pytest
 import torch
@@ -30,11 +30,11 @@ def masked_mean(x, m):
     return x + (x * m).sum(1, keepdim=True) / m.sum(1, keepdim=True)
 
 
-def centred(x, m):
+def centered(x, m):
     return x - x.mean(1, keepdim=True)
 
 
-def centred_over_the_padded_length(x, m):
+def centered_over_the_padded_length(x, m):
     return x - (x * m[..., None]).mean(1, keepdim=True)
 
 
@@ -112,10 +112,10 @@ SATISFIED = {
 }
 BROKEN = {
     "padding: a convolution reads it": (padding, INPUTS, Convolution(masked=False)),
-    "padding: a norm reads it": (padding, INPUTS, centred),
-    "padding: a mean over the padded length": (padding, INPUTS, centred_over_the_padded_length),
-    "padding: lengths": (padding, LENGTHS, from_lengths(centred_over_the_padded_length)),
-    "padding: lengths ignored": (padding, LENGTHS, centred),
+    "padding: a norm reads it": (padding, INPUTS, centered),
+    "padding: a mean over the padded length": (padding, INPUTS, centered_over_the_padded_length),
+    "padding: lengths": (padding, LENGTHS, from_lengths(centered_over_the_padded_length)),
+    "padding: lengths ignored": (padding, LENGTHS, centered),
     "padding: the other polarity": (padding, INPUTS, Attention()),
     "influence: the other polarity": (influence, INPUTS, Attention()),
     "influence: PyTorch's polarity, and ours": (
@@ -124,7 +124,7 @@ BROKEN = {
         attend,
     ),
     "influence: a mask that is added": (influence, INPUTS, attend_with_the_mask_added),
-    "influence: a norm over time": (influence, INPUTS, centred),
+    "influence: a norm over time": (influence, INPUTS, centered),
     "empty row: -inf everywhere": (empty_row, INPUTS, attend),
     "empty row: NaN set to 0 afterwards": (empty_row, INPUTS, lambda x, m: attend(x, m).nan_to_num(0.0)),
     "empty row: PyTorch's own": (fully_masked_row_is_finite(keep=False), INPUTS, Attention(weights=True)),
@@ -142,7 +142,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("law", "inputs", "reason"), WRONG.values(), ids=WRONG)
-def test_questions_that_make_no_sense(law, inputs, reason, judge):
+def test_usage_errors(law, inputs, reason, judge):
     verdict = judge(attend, law, inputs)
     assert (verdict.status, verdict.usage_error) == ("error", True)
     assert reason in verdict.reason
@@ -157,7 +157,7 @@ def test_a_mask_that_hides_nothing_is_vacuous(judge):
 
 
 @pytest.mark.parametrize("law", [padding, influence, empty_row], ids=str)
-def test_numbers_are_no_mask(law, judge):
+def test_a_mask_must_be_boolean(law, judge):
     verdict = judge(lambda x, m: x, law, (shape("b t 4"), shape("b t")), cases=5)
     assert verdict.status == "inapplicable"
     assert "a boolean mask" in verdict.reason
@@ -173,10 +173,10 @@ def test_a_mask_of_another_shape(law, axes, judge):
 
 
 @pytest.mark.parametrize("law", [padding, influence], ids=str)
-def test_a_pooled_output_has_no_positions(law, judge):
+def test_a_pooled_output_is_inapplicable(law, judge):
     assert judge(lambda x, m: masked_mean(x, m).sum((1, 2)), law, INPUTS, cases=5).status == "inapplicable"
 
 
-def test_nan_in_the_gradient_alone_is_found(judge):
+def test_nan_in_the_gradient(judge):
     found = judge(lambda x, m: attend(x, m).nan_to_num(0.0), empty_row, INPUTS).counterexample
     assert (found.kind, found.output) == ("not finite", 1)

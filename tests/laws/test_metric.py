@@ -124,7 +124,7 @@ def normalized_columns(x):
 
 
 def whitened(x):
-    """Centres samples, and makes the columns uncorrelated and of length 1."""
+    """Centers samples, and makes the columns uncorrelated and of length 1."""
     x = x - x.mean(-2, keepdim=True)
     return torch.linalg.solve_triangular(torch.linalg.cholesky(x.mT @ x), x.mT, upper=False).mT
 
@@ -164,19 +164,19 @@ SATISFIED = {
     "triangle: Euclid": (triangle_inequality(), PAIR, euclidean),
     "triangle: Manhattan": (triangle_inequality(), PAIR, manhattan),
     "triangle: an angle": (triangle_inequality(), directions, angle),
-    "zero: Euclid": (identity_of_indiscernibles(), PAIR, euclidean),
-    "zero: a divergence": (identity_of_indiscernibles(), PROBABILITIES, relative_entropy),
-    "zero: a number for each entry": (identity_of_indiscernibles(), PAIR, lambda x, y: (x - y).abs()),
-    "product: an inner product": (cauchy_schwarz(), PAIR, inner),
-    "product: a kernel": (cauchy_schwarz(), PAIR, gaussian_kernel),
-    "distance: Euclid": (metric(), PAIR, euclidean),
-    "distance: Manhattan": (metric(), PAIR, manhattan),
-    "symmetric: a Gram matrix": (symmetry(), X, gram),
-    "symmetric: a covariance": (symmetry(), X, covariance),
-    "symmetric: distances": (symmetry(), X, pairwise),
-    "frame: Q of QR": (orthonormality(), TALL, first_of_qr),
-    "frame: a rotation": (orthonormality(), shape("b 3 3"), Cayley()),
-    "frame: whitening": (orthonormality(), spread, whitened),
+    "indiscernibles: Euclid": (identity_of_indiscernibles(), PAIR, euclidean),
+    "indiscernibles: a divergence": (identity_of_indiscernibles(), PROBABILITIES, relative_entropy),
+    "indiscernibles: a number for each entry": (identity_of_indiscernibles(), PAIR, lambda x, y: (x - y).abs()),
+    "Cauchy-Schwarz: an inner product": (cauchy_schwarz(), PAIR, inner),
+    "Cauchy-Schwarz: a kernel": (cauchy_schwarz(), PAIR, gaussian_kernel),
+    "metric: Euclid": (metric(), PAIR, euclidean),
+    "metric: Manhattan": (metric(), PAIR, manhattan),
+    "symmetry: a Gram matrix": (symmetry(), X, gram),
+    "symmetry: a covariance": (symmetry(), X, covariance),
+    "symmetry: distances": (symmetry(), X, pairwise),
+    "orthonormal: Q of QR": (orthonormality(), TALL, first_of_qr),
+    "orthonormal: a rotation": (orthonormality(), shape("b 3 3"), Cayley()),
+    "orthonormal: whitening": (orthonormality(), spread, whitened),
 }
 BROKEN = {
     "positive semidefinite: distances": (positive_semidefiniteness(), shape("b n:2..4 4"), lambda x: torch.cdist(x, x)),
@@ -187,24 +187,29 @@ BROKEN = {
     "separation: the sign": (separation(), (PERMUTATION, PERMUTATION), sign_difference),
     "triangle: a squared distance": (triangle_inequality(), PAIR, squared),
     "triangle: one minus the cosine": (triangle_inequality(), directions, cosine),
-    "zero: two coordinates": (identity_of_indiscernibles(), PAIR, first_two),
-    "zero: an eps under the root": (identity_of_indiscernibles(), PAIR, softened),
-    "product: a negative weight": (cauchy_schwarz(), PAIR, lorentzian),
-    "product: no kernel": (cauchy_schwarz(), PAIR, distance_as_similarity),
-    "distance: squared": (metric(), PAIR, squared),
-    "distance: a divergence": (metric(), PROBABILITIES, relative_entropy),
-    "symmetric: attention weights": (symmetry(), X, attention_weights),
-    "symmetric: a product of two": (symmetry(), X, product_of_two),
-    "frame: columns of length 1": (orthonormality(), TALL, normalized_columns),
-    "frame: learned entries": (orthonormality(), shape("b 4"), Learned()),
+    "indiscernibles: two coordinates": (identity_of_indiscernibles(), PAIR, first_two),
+    "indiscernibles: an eps under the root": (identity_of_indiscernibles(), PAIR, softened),
+    "Cauchy-Schwarz: a negative weight": (cauchy_schwarz(), PAIR, lorentzian),
+    "Cauchy-Schwarz: no kernel": (cauchy_schwarz(), PAIR, distance_as_similarity),
+    "metric: squared": (metric(), PAIR, squared),
+    "metric: a divergence": (metric(), PROBABILITIES, relative_entropy),
+    "symmetry: attention weights": (symmetry(), X, attention_weights),
+    "symmetry: a product of two": (symmetry(), X, product_of_two),
+    "orthonormal: columns of length 1": (orthonormality(), TALL, normalized_columns),
+    "orthonormal: learned entries": (orthonormality(), shape("b 4"), Learned()),
 }
 INAPPLICABLE = {
     "isometry: a number": (isometry(), X, torch.sum, "expected one output vector per input vector, got () for"),
-    "symmetric: a number": (symmetry(), X, torch.sum, "expected a matrix or a batch of matrices, got shape ()"),
-    "symmetric: not square": (symmetry(), shape("b 3 4"), torch.relu, "expected a square matrix, got shape"),
-    "frame: more columns than rows": (orthonormality(), shape("b 3 4"), torch.relu, "at most as many columns as rows"),
+    "symmetry: a number": (symmetry(), X, torch.sum, "expected a matrix or a batch of matrices, got shape ()"),
+    "symmetry: not square": (symmetry(), shape("b 3 4"), torch.relu, "expected a square matrix, got shape"),
+    "orthonormal: more columns than rows": (
+        orthonormality(),
+        shape("b 3 4"),
+        torch.relu,
+        "at most as many columns as rows",
+    ),
 }
-SCRIPTS = ["triangle: a squared distance", "symmetric: attention weights", "frame: columns of length 1"]
+SCRIPTS = ["triangle: a squared distance", "symmetry: attention weights", "orthonormal: columns of length 1"]
 
 
 @pytest.mark.parametrize(("law", "inputs", "f", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
@@ -215,14 +220,14 @@ def test_inapplicable(law, inputs, f, reason, judge):
 
 
 @pytest.mark.parametrize(("f", "part"), [(first_two, "> 0"), (softened, "d(x, x)")], ids=["second", "first"])
-def test_the_half_that_is_broken_is_named(f, part, judge):
+def test_name_of_the_failing_half(f, part, judge):
     assert judge(f, identity_of_indiscernibles(), PAIR).counterexample.name.endswith(part)
 
 
 @pytest.mark.parametrize(
     ("f", "part"), [(squared, triangle_inequality), (softened, identity_of_indiscernibles)], ids=["squared", "softened"]
 )
-def test_the_part_of_a_metric_that_is_broken_is_named(f, part, judge):
+def test_name_of_the_failing_part_of_a_metric(f, part, judge):
     verdict = judge(f, metric(), PAIR)
     assert (verdict.status, verdict.law) == ("refuted", "metric()")
     assert (verdict.formula, verdict.reason) == (part.formula, str(part()))

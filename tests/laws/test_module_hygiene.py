@@ -1,4 +1,4 @@
-"""No hidden randomness, no hidden memory, no damage."""
+"""Determinism, statelessness, in-place changes, modes and state dicts."""
 
 from functools import partial
 
@@ -133,7 +133,7 @@ def fill_second(x, m):
     return x, m.logical_not_()
 
 
-class Renormalised(nn.Linear):
+class Renormalized(nn.Linear):
     """Scales its weight to length 1 in place while it is used."""
 
     def __init__(self):
@@ -250,7 +250,7 @@ class AnAttribute(nn.Module):
 
 
 def as_if_contiguous(x):
-    """Reads neighbours with the strides of a contiguous tensor."""
+    """Reads neighbors with the strides of a contiguous tensor."""
     b, t, d = x.shape
     return x.as_strided((b, t, d), (t * d, d, 1)) * 2
 
@@ -304,7 +304,7 @@ BROKEN = {
     "a shape": (no_mutation(), X, lambda x: x.unsqueeze_(0)),
     "the second input": (no_mutation(), (X, MASK), fill_second),
     "a keyword input": (no_mutation(), {"x": X, "m": MASK}, fill_second),
-    "parameters: normalised in place": (no_parameter_change(), X, Renormalised()),
+    "parameters: normalized in place": (no_parameter_change(), X, Renormalized()),
     "parameters: extended in place": (no_parameter_change(), X, Extended()),
     "modes: merged each time": (train_eval_round_trip(), X, MergedEachTime()),
     "modes: never taken apart": (train_eval_round_trip(), X, NeverTakenApart()),
@@ -322,7 +322,7 @@ INAPPLICABLE = {
 SCRIPTS = [
     "noise in a later output",
     "a cache that is written once",
-    "parameters: normalised in place",
+    "parameters: normalized in place",
     "modes: merged each time",
     "saved: layers in a plain list",
     "saved: an attribute",
@@ -343,13 +343,13 @@ def test_inapplicable(law, f, reason, judge):
 
 
 def test_the_changed_parameter_is_named(judge):
-    found = judge(Renormalised(), no_parameter_change(), X).counterexample
+    found = judge(Renormalized(), no_parameter_change(), X).counterexample
     assert (found.kind, found.name) == ("changed", "weight")
 
 
 @pytest.mark.parametrize("law", [no_parameter_change(), train_eval_round_trip(), state_dict_round_trip()], ids=str)
-@pytest.mark.parametrize("layer", [MergedEachTime, Renormalised, RunningMean])
-def test_the_module_comes_back_as_it_was(law, layer, judge):
+@pytest.mark.parametrize("layer", [MergedEachTime, Renormalized, RunningMean])
+def test_state_is_restored(law, layer, judge):
     module = layer()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     merged = getattr(module, "merged", None)

@@ -1,4 +1,4 @@
-"""Numbers that add up, none of them negative, and divergences between them."""
+"""Probabilities, divergences, and maps with random masks or weights."""
 
 import pytest
 import torch
@@ -195,11 +195,11 @@ BROKEN = {
 SCRIPTS = ["divergence: terms swapped", "Gibbs: smoothing of one side"]
 
 
-def test_rounding_makes_nothing_negative(judge):
+def test_rounding_is_not_negative(judge):
     assert judge(lambda x: x.square().mean(-1) - x.mean(-1).square(), non_negativity(), X).status == "held"
 
 
-def test_an_axis_that_the_output_has_not(judge):
+def test_invalid_axis(judge):
     verdict = judge(lambda x: x.softmax(-1).sum(1), sums_to_one(axis=2), X)
     assert (verdict.status, verdict.usage_error) == ("error", True)
     assert "axis=2 is out of range for an output of shape" in verdict.reason
@@ -210,10 +210,10 @@ def test_an_axis_that_the_output_has_not(judge):
     [(cross_entropy, "D(p, p)"), (lambda p, q: 0 * p.sum(-1), "> 0")],
     ids=["not zero between equals", "zero between others"],
 )
-def test_the_part_of_a_divergence_that_is_broken_is_named(f, part, judge):
+def test_name_of_the_failing_part_of_a_divergence(f, part, judge):
     assert judge(f, divergence(), PAIR).counterexample.name.endswith(part)
 
 
-def test_probabilities_want_an_axis():
+def test_probabilities_need_an_axis():
     with pytest.raises(ValueError, match="probabilities need at least one axis"):
         probabilities("")

@@ -1,4 +1,4 @@
-"""Permutations, translations, any group."""
+"""Equivariance and invariance."""
 
 import pytest
 import torch
@@ -195,16 +195,16 @@ GRAPH = (shape("b 5 3"), shape("b 5 5"))
 
 SATISFIED = {
     "renumbered: a graph convolution": (renumbered, GRAPH, lambda x, a: a @ x),
-    "permuted: attention": (permutation_equivariance(), X, attend),
-    "permuted: each token for itself": (permutation_equivariance(), X, nn.Linear(3, 3)),
-    "permuted: channels": (permutation_equivariance(axis=-1), X, torch.relu),
+    "permutation equivariance: attention": (permutation_equivariance(), X, attend),
+    "permutation equivariance: each token for itself": (permutation_equivariance(), X, nn.Linear(3, 3)),
+    "permutation equivariance: channels": (permutation_equivariance(axis=-1), X, torch.relu),
     "permutation: sum": (permutation_invariance(), X, lambda x: x.sum(1)),
     "permutation: mean": (permutation_invariance(), X, lambda x: x.mean(1)),
     "permutation: maximum": (permutation_invariance(), X, lambda x: x.amax(1)),
     "permutation: attention pooling": (permutation_invariance(), X, pool),
-    "translated: circular convolution": (translation_equivariance(), CHANNELS, circular()),
-    "translated: zero padding": (translation_equivariance(border=1), CHANNELS, zero_padded),
-    "translated: zero padding twice": (translation_equivariance(border=2), CHANNELS, twice_padded),
+    "translation equivariance: circular convolution": (translation_equivariance(), CHANNELS, circular()),
+    "translation equivariance: zero padding": (translation_equivariance(border=1), CHANNELS, zero_padded),
+    "translation equivariance: zero padding twice": (translation_equivariance(border=2), CHANNELS, twice_padded),
     "rotated: relative vectors": (rotated, POINTS, pull),
     "rotated: coordinates beside features": (
         equivariance(sample=rotation, act=rotate, input="coordinates", output=1),
@@ -218,12 +218,12 @@ SATISFIED = {
         distances,
     ),
     "quarter turn: an average over the group": (turned, IMAGE, averaged_corner),
-    "reversed: attention": (reversal_equivariance(), X, attend),
-    "reversed: a symmetric kernel": (reversal_equivariance(axis=-1), CHANNELS, Symmetric()),
+    "reversal equivariance: attention": (reversal_equivariance(), X, attend),
+    "reversal equivariance: a symmetric kernel": (reversal_equivariance(axis=-1), CHANNELS, Symmetric()),
     "reversal: mean": (reversal_invariance(), X, lambda x: x.mean(1)),
     "reversal: a palindrome's sum": (reversal_invariance(), X, palindrome),
-    "forces: of distances": (forced, POINTS, energy),
-    "forces: of an output that turns": (
+    "gradient equivariance: of distances": (forced, POINTS, energy),
+    "gradient equivariance: of an output that turns": (
         gradient_equivariance(sample=rotation, act=rotate, act_out=rotate),
         POINTS,
         pull,
@@ -233,15 +233,15 @@ SATISFIED = {
 }
 BROKEN = {
     "renumbered: only rows": (renumbered, GRAPH, lambda x, a: a.cumsum(-1) @ x),
-    "permuted: positions": (permutation_equivariance(), X, add_positions),
-    "permuted: a recurrence": (permutation_equivariance(), X, nn.GRU(3, 3, batch_first=True)),
-    "permuted: a causal mask": (permutation_equivariance(), X, attend_causally),
+    "permutation equivariance: positions": (permutation_equivariance(), X, add_positions),
+    "permutation equivariance: a recurrence": (permutation_equivariance(), X, nn.GRU(3, 3, batch_first=True)),
+    "permutation equivariance: a causal mask": (permutation_equivariance(), X, attend_causally),
     "permutation: the last": (permutation_invariance(), X, lambda x: x[:, -1]),
     "permutation: weights by position": (permutation_invariance(), X, pool_by_position),
-    "translated: positions": (translation_equivariance(axis=1), X, add_positions),
-    "translated: a stride": (translation_equivariance(), CHANNELS, Strided()),
-    "translated: zero padding without a border": (translation_equivariance(), CHANNELS, zero_padded),
-    "translated: a border too small": (translation_equivariance(border=1), CHANNELS, twice_padded),
+    "translation equivariance: positions": (translation_equivariance(axis=1), X, add_positions),
+    "translation equivariance: a stride": (translation_equivariance(), CHANNELS, Strided()),
+    "translation equivariance: zero padding without a border": (translation_equivariance(), CHANNELS, zero_padded),
+    "translation equivariance: a border too small": (translation_equivariance(border=1), CHANNELS, twice_padded),
     "rotated: an absolute coordinate": (rotated, POINTS, pull_to_the_origin),
     "rotated: features and coordinates swapped": (
         equivariance(sample=rotation, act=rotate, input="coordinates", output=0),
@@ -251,17 +251,21 @@ BROKEN = {
     "rotation: a fixed axis": (unmoved, POINTS, along_an_axis),
     "rotation: a single coordinate": (unmoved, POINTS, lambda x: x[..., 2].square().sum(1)),
     "quarter turn: one corner": (turned, IMAGE, corner),
-    "reversed: a recurrence": (reversal_equivariance(), X, nn.GRU(3, 3, batch_first=True)),
-    "reversed: a causal mask": (reversal_equivariance(), X, attend_causally),
-    "reversed: a kernel": (reversal_equivariance(axis=-1), CHANNELS, zero_padded),
+    "reversal equivariance: a recurrence": (reversal_equivariance(), X, nn.GRU(3, 3, batch_first=True)),
+    "reversal equivariance: a causal mask": (reversal_equivariance(), X, attend_causally),
+    "reversal equivariance: a kernel": (reversal_equivariance(axis=-1), CHANNELS, zero_padded),
     "reversal: the last": (reversal_invariance(), X, lambda x: x[:, -1]),
     "reversal: a recurrence": (reversal_invariance(output=1), X, nn.GRU(3, 3, batch_first=True)),
-    "forces: a coordinate detached": (forced, POINTS, HeldFirstCoordinate()),
+    "gradient equivariance: a coordinate detached": (forced, POINTS, HeldFirstCoordinate()),
     "eighth turn: a direction": (equivariance(**by_eighths), bell, sideways),
     "eighth turn: a row": (invariance(**by_eighths), bell, lambda x: x[..., 3, :].sum(-1)),
     "eighth turn: an error that is not said": (equivariance(sample=eighths, act=turned_image), bell, blurred),
 }
-SCRIPTS = ["reversed: a causal mask", "forces: a coordinate detached", "rotation: a fixed axis"]
+SCRIPTS = [
+    "reversal equivariance: a causal mask",
+    "gradient equivariance: a coordinate detached",
+    "rotation: a fixed axis",
+]
 VACUOUS = {
     "one position to permute": (permutation_equivariance(), shape("b 1 4"), attend),
     "a set of one": (permutation_invariance(), shape("b 1 4"), pool),
@@ -300,7 +304,7 @@ POSITIONS = [permutation_equivariance(), reversal_equivariance(), translation_eq
 
 
 @pytest.mark.parametrize("law", POSITIONS, ids=str)
-def test_a_pooled_output_is_not_equivariant_nor_otherwise(law, judge):
+def test_equivariance_of_a_pooled_output_is_inapplicable(law, judge):
     assert judge(lambda x: x.sum((1, 2)), law, X, cases=5).status == "inapplicable"
 
 
@@ -311,7 +315,7 @@ INAPPLICABLE = {
 
 
 @pytest.mark.parametrize(("f", "inputs", "reason"), INAPPLICABLE.values(), ids=INAPPLICABLE)
-def test_forces_want_gradients(f, inputs, reason, judge):
+def test_gradient_equivariance_is_inapplicable(f, inputs, reason, judge):
     verdict = judge(f, forced, inputs, cases=5)
     assert verdict.status == "inapplicable"
     assert reason in verdict.reason

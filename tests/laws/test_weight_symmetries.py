@@ -1,4 +1,4 @@
-"""Changes of the parameters that leave the map as it is."""
+"""Weight symmetries."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ class Network(nn.Module):
 
 
 class Grouped(Network):
-    """Normalises the hidden units in groups."""
+    """Normalizes the hidden units in groups."""
 
     def __init__(self):
         super().__init__()
@@ -52,7 +52,7 @@ class Convolutions(nn.Module):
         return self.second(self.first(x).relu())
 
 
-class Normalised(nn.Module):
+class Normalized(nn.Module):
     """A linear layer before a norm."""
 
     def __init__(self, norm, between=nn.Identity, residual=0.0):
@@ -63,7 +63,7 @@ class Normalised(nn.Module):
         return self.norm(self.between(self.layer(x)) + self.residual * x)
 
 
-class Squashed(Normalised):
+class Squashed(Normalized):
     def __init__(self):
         super().__init__(nn.LayerNorm(4, eps=0.0), between=nn.Tanh)
 
@@ -90,7 +90,7 @@ class Copied(LanguageModel):
 
 
 class TakenApart(LanguageModel):
-    """Tied, and then initialised anew."""
+    """Tied, and then initialized anew."""
 
     def __init__(self):
         super().__init__()
@@ -103,37 +103,37 @@ SCALED = scale_free_weights(weights=("layer.weight", "layer.bias"))
 X, TOKENS = shape("b t 4"), tokens("b t", vocab_size=7)
 
 SATISFIED = {
-    "renumbered: ReLU": (hidden_unit_permutation(**HIDDEN), X, Network()),
-    "renumbered: GELU": (hidden_unit_permutation(**HIDDEN), X, Network(F.gelu)),
-    "renumbered: convolutions": (hidden_unit_permutation(**HIDDEN), shape("b 2 t"), Convolutions()),
-    "rescaled: ReLU": (hidden_unit_rescaling(**HIDDEN), X, Network()),
-    "rescaled: leaky ReLU": (hidden_unit_rescaling(**HIDDEN), X, Network(F.leaky_relu)),
-    "rescaled: convolutions": (hidden_unit_rescaling(**HIDDEN), shape("b 2 t"), Convolutions()),
-    "scale: a layer norm": (SCALED, X, Normalised(nn.LayerNorm(4, eps=0.0))),
+    "permutation: ReLU": (hidden_unit_permutation(**HIDDEN), X, Network()),
+    "permutation: GELU": (hidden_unit_permutation(**HIDDEN), X, Network(F.gelu)),
+    "permutation: convolutions": (hidden_unit_permutation(**HIDDEN), shape("b 2 t"), Convolutions()),
+    "rescaling: ReLU": (hidden_unit_rescaling(**HIDDEN), X, Network()),
+    "rescaling: leaky ReLU": (hidden_unit_rescaling(**HIDDEN), X, Network(F.leaky_relu)),
+    "rescaling: convolutions": (hidden_unit_rescaling(**HIDDEN), shape("b 2 t"), Convolutions()),
+    "scale: a layer norm": (SCALED, X, Normalized(nn.LayerNorm(4, eps=0.0))),
     "scale: a batch norm in training": (
         SCALED,
         lambda draw: draw.normal(5, 4),
-        Normalised(nn.BatchNorm1d(4, eps=1e-30, track_running_stats=False)),
+        Normalized(nn.BatchNorm1d(4, eps=1e-30, track_running_stats=False)),
     ),
-    "scale: homogeneous in between": (SCALED, X, Normalised(nn.RMSNorm(4, eps=0.0), between=nn.LeakyReLU)),
+    "scale: homogeneous in between": (SCALED, X, Normalized(nn.RMSNorm(4, eps=0.0), between=nn.LeakyReLU)),
     "shared: a tied embedding": (TIED, TOKENS, LanguageModel()),
 }
 BROKEN = {
-    "renumbered: in groups": (hidden_unit_permutation(**HIDDEN), shape("b 4"), Grouped()),
-    "renumbered: in pairs": (hidden_unit_permutation(**HIDDEN), X, Paired()),
-    "rescaled: GELU": (hidden_unit_rescaling(**HIDDEN), X, Network(F.gelu)),
-    "rescaled: tanh": (hidden_unit_rescaling(**HIDDEN), X, Network(torch.tanh)),
-    "rescaled: a bias forgotten": (
+    "permutation: in groups": (hidden_unit_permutation(**HIDDEN), shape("b 4"), Grouped()),
+    "permutation: in pairs": (hidden_unit_permutation(**HIDDEN), X, Paired()),
+    "rescaling: GELU": (hidden_unit_rescaling(**HIDDEN), X, Network(F.gelu)),
+    "rescaling: tanh": (hidden_unit_rescaling(**HIDDEN), X, Network(torch.tanh)),
+    "rescaling: a bias forgotten": (
         hidden_unit_rescaling(into="first.weight", out_of="second.weight"),
         X,
         Network(),
     ),
     "scale: an activation in between": (SCALED, X, Squashed()),
-    "scale: a residual": (SCALED, X, Normalised(nn.LayerNorm(4, eps=0.0), residual=1.0)),
+    "scale: a residual": (SCALED, X, Normalized(nn.LayerNorm(4, eps=0.0), residual=1.0)),
     "scale: a bias forgotten": (
         scale_free_weights(weights="layer.weight"),
         X,
-        Normalised(nn.LayerNorm(4, eps=0.0)),
+        Normalized(nn.LayerNorm(4, eps=0.0)),
     ),
     "shared: copied": (TIED, TOKENS, Copied()),
     "shared: taken apart": (TIED, TOKENS, TakenApart()),
@@ -152,7 +152,7 @@ WRONG = {
     "nothing named": (hidden_unit_permutation(), "hidden_unit_permutation needs into, out_of"),
     "no weights": (scale_free_weights(), "scale_free_weights needs weights"),
 }
-SCRIPTS = ["renumbered: in pairs", "rescaled: a bias forgotten", "scale: an activation in between", "shared: copied"]
+SCRIPTS = ["permutation: in pairs", "rescaling: a bias forgotten", "scale: an activation in between", "shared: copied"]
 
 
 @pytest.mark.parametrize(("law", "reason"), WRONG.values(), ids=WRONG)
@@ -169,7 +169,7 @@ def test_a_function_has_no_named_parameters(law, judge):
 
 
 @pytest.mark.parametrize("model", [LanguageModel, Copied], ids=["tied", "copied"])
-def test_the_module_comes_back_as_it_was(model, judge):
+def test_state_is_restored(model, judge):
     module = model()
     tied = module.output.weight is module.embedding.weight
     before = module.embedding.weight.detach().clone()

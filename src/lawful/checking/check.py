@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import linecache
+import re
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -124,20 +126,23 @@ def seeded_claims(claims: Iterable[Claim], seed: int = 0) -> Iterable[Claim]:
             return
 
 
+@functools.lru_cache(maxsize=4096)
+def _class_location(source: type) -> tuple[str, int]:
+    """Finds a class by its name: `inspect.getsourcelines` would parse the whole file."""
+    file = inspect.getsourcefile(source) or ""
+    pattern = re.compile(rf"\s*class {source.__name__}\b")
+    return file, next((n for n, line in enumerate(linecache.getlines(file), start=1) if pattern.match(line)), 0)
+
+
 def source_location(target: Any) -> tuple[str, int]:
     """Returns the file and line that define a function, or the class of an object."""
     source = inspect.unwrap(target) if inspect.isroutine(target) or isinstance(target, type) else type(target)
-    return _source_location(getattr(source, "__code__", source))
-
-
-@functools.lru_cache(maxsize=4096)
-def _source_location(source: Any) -> tuple[str, int]:
-    """Returns file and line of a class or code object. Cached, since `inspect.getsourcelines` parses the file."""
+    if code := getattr(source, "__code__", None):
+        return ("", 0) if code.co_filename.startswith("<") else (code.co_filename, code.co_firstlineno)
     try:
-        file, line = inspect.getsourcefile(source), inspect.getsourcelines(source)[1]
-    except (OSError, TypeError):
+        return _class_location(source)
+    except (OSError, TypeError):  # a builtin
         return "", 0
-    return file or "", line
 
 
 def judge_law(

@@ -1,15 +1,15 @@
-"""What the tests of this folder share: a judgement that has to come out well, and the laws of the fast tests."""
+"""Helpers of the tests in this folder."""
 
 import lawful
 
 
 def assert_held(target, laws, inputs, cases, status="held"):
-    """Fails with the whole report of every law that comes out otherwise."""
+    """Fails with the verdicts that do not have the expected status."""
     report = lawful.check(target, *laws, inputs=inputs, cases=cases)
-    wrong = [v for v in report if v.status != status]
-    assert not wrong, "\n\n".join(f"{v}\n{v.trace}" for v in wrong)
+    unexpected = [v for v in report if v.status != status]
+    assert not unexpected, "\n\n".join(f"{v}\n{v.traceback}" for v in unexpected)
 
 
-def in_turn(laws, n, count=2):
-    """Some of the laws, others for every n."""
+def select_laws(laws, n, count=2):
+    """Returns `count` of the laws, which depend on n."""
     return [laws[(n + k * len(laws) // count) % len(laws)] for k in range(min(count, len(laws)))]
