@@ -59,6 +59,11 @@ def test_warmup_steps_override_the_ratio():
     assert [by_steps(t) for t in range(100)] == [by_ratio(t) for t in range(100)]
 
 
+def test_constant_schedule_of_a_supervised_recipe_has_no_default_warmup():
+    assert ClassifyRecipe(schedule="constant").build_schedule(100)(0) == 1
+    assert ClassifyRecipe(schedule="constant", warmup_steps=9).build_schedule(100)(0) == 0.1
+
+
 def test_training_of_one_step(options, tmp_path):
     run = train(ClassifyRecipe(**options(epochs=1, batch_size=1000)), output_dir=tmp_path)
     assert [line["step"] for line in run.metrics] == [1]
