@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from lawful.blocks.modes import eval_mode
 from lawful.data.batches import make_generator
 from lawful.laws import Claim, permutation_equivariance, shape, shift_invariance, sums_to_one
+
+if TYPE_CHECKING:
+    from lawful.data.text.tokenizers import Tokenizer
 
 _BLOCK = 256  # random numbers drawn at once for each row
 
@@ -361,9 +364,42 @@ def _generate(
 class GenerationMixin:
     """Adds `generate` to a language model that has a cache and takes `logits_to_keep`."""
 
+    tokenizer: Tokenizer | None = None
+    """Tokenizer of text prompts. `lawful.load` sets it to the tokenizer of the run."""
+
+    @overload
+    def generate(
+        self,
+        prompt: str,
+        *,
+        max_new_tokens: int = ...,
+        temperature: float = ...,
+        top_k: int | None = ...,
+        top_p: float = ...,
+        min_p: float = ...,
+        repetition_penalty: float = ...,
+        stop_tokens: Collection[int] = ...,
+        seed: int = ...,
+    ) -> str: ...
+
+    @overload
     def generate(
         self,
         prompt: Prompts,
+        *,
+        max_new_tokens: int = ...,
+        temperature: float = ...,
+        top_k: int | None = ...,
+        top_p: float = ...,
+        min_p: float = ...,
+        repetition_penalty: float = ...,
+        stop_tokens: Collection[int] = ...,
+        seed: int = ...,
+    ) -> Int[Tensor, "b n"]: ...
+
+    def generate(
+        self,
+        prompt: Prompts | str,
         *,
         max_new_tokens: int = 20,
         temperature: float = 1.0,
@@ -373,11 +409,11 @@ class GenerationMixin:
         repetition_penalty: float = 1.0,
         stop_tokens: Collection[int] = (),
         seed: int = 0,
-    ) -> Int[Tensor, "b n"]:
-        """Generates tokens after one or several prompts.
+    ) -> Int[Tensor, "b n"] | str:
+        """Generates tokens after one or several prompts, or text after a text.
 
         Args:
-            prompt: Tokens of one prompt, or of several.
+            prompt: Tokens of one prompt, or of several; or a text, if the model has a `tokenizer`.
             max_new_tokens: Maximum number of new tokens.
             temperature: Softmax temperature; 0 is greedy.
             top_k: Number of most probable tokens to sample from. None keeps all.
@@ -388,18 +424,22 @@ class GenerationMixin:
             seed: Random seed.
 
         Returns:
-            The new tokens, without the prompt.
+            The new tokens, or the new text, without the prompt.
         """
+        tokenizer = self.tokenizer if isinstance(prompt, str) else None
         sampling = SamplingConfig(
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
             min_p=min_p,
             repetition_penalty=repetition_penalty,
+            suppress_tokens=() if tokenizer is None else tokenizer.reserved_ids,
         )
-        return generate(  # pyrefly: ignore
-            self, prompt, max_new_tokens=max_new_tokens, sampling=sampling, stop_tokens=stop_tokens, seed=seed
+        ids: Any = prompt if tokenizer is None else tokenizer.encode(str(prompt))
+        tokens = generate(  # pyrefly: ignore
+            self, ids, max_new_tokens=max_new_tokens, sampling=sampling, stop_tokens=stop_tokens, seed=seed
         )
+        return tokens if tokenizer is None else tokenizer.decode(tokens[0].tolist())
 
 
 def claims() -> Iterator[Claim]:

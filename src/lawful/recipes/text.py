@@ -322,7 +322,9 @@ class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationCon
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
         tokenizer = tokenizer_from_json(model_config.get("tokenizer"))
-        return self.build_decoder(tokenizer.vocab_size, context_length=self.context_length)
+        model = self.build_decoder(tokenizer.vocab_size, context_length=self.context_length)
+        model.tokenizer = tokenizer
+        return model
 
     def generate(
         self, model: nn.Module, tokenizer: Tokenizer, prompt: str, request: GenerationRequest

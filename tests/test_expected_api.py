@@ -1,0 +1,380 @@
+"""The first lines that a user of PyTorch, scikit-learn and Hugging Face types, and the size of what they run."""
+
+import ast
+import collections
+import copy
+import importlib
+import inspect
+import pickle
+import random
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.nn import functional as F
+
+import lawful
+from lawful.blocks import HeadSpec, MultiHeadAttention
+from lawful.cli import main
+from lawful.cli.train import parse_recipe
+from lawful.functions import CAUSAL
+from lawful.models import DiffusionModel, TimeMLP, gpt, mlp_vae
+from lawful.recipes import RECIPES, ClassifyRecipe, FlowRecipe
+
+SOURCE = Path(inspect.getfile(lawful)).parent
+TRAINING = {"law_cases": 0, "threads": 1}
+QUICK = ["--law-cases", "0", "--threads", "1"]
+
+
+def names(module, words):
+    """One case for each name of a module."""
+    return [pytest.param(module, name, id=f"{module}.{name}") for name in words.replace(",", " ").split()]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        *names("lawful", "check discover shape tokens mask train load Recipe Run TrainingSetup TrainerConfig"),
+        *names(
+            "laws",
+            "causality, batch_independence, permutation_equivariance, equivariance, invariance, gradient, "
+            "invertibility, log_determinant, linearity, determinism",
+        ),
+        *names("testing", "assert_lawful"),
+        *names(
+            "blocks",
+            "MultiHeadAttention, RotaryEmbedding, ALiBi, LearnedPositions, SinusoidalPositions, KVCache, "
+            "GatedFeedForward, AdaNorm, StochasticDepth",
+        ),
+        *names(
+            "models",
+            "gpt, GPT2, encoder, encoder_decoder, MLP, CNN, VAE, GAN, PCA, UNet, Flow, DiffusionModel, spline_flow, "
+            "nice, real_nvp, maf",
+        ),
+        *names("groups", "SO2, SO3, SE2, SE3, UnitQuaternions, SymmetricGroup, Cyclic, Dihedral, Euclidean"),
+        *names(
+            "functions",
+            "sliding_window_attention, chunked_attention, linear_attention, whiten, pca_whitening, zca_whitening, "
+            "kl_divergence, js_divergence, total_variation",
+        ),
+        *names("solvers", "gauss_newton, levenberg_marquardt, odeint"),
+        *names("optim", "Lion, Muon, cosine_schedule, EMA"),
+        *names("training", "TrainingSetup, TrainerConfig"),
+        *names("recipes", "TextRecipe, ClassifyRecipe"),
+        *names("probe", "record, patch, logit_lens, attention_patterns, activation_patching, find_induction_heads"),
+    ],
+)
+def test_name(module, name):
+    """Submodules are there after `import lawful`."""
+    package = lawful if module == "lawful" else getattr(lawful, module)
+    assert hasattr(package, name)
+    assert name in dir(package)
+
+
+def test_package():
+    assert lawful.__version__
+    assert all(hasattr(lawful, name) for name in dir(lawful))
+
+
+# ---------------------------------------------------------------- blocks and models
+
+
+def test_attention():
+    x, context = torch.randn(2, 5, 64), torch.randn(2, 7, 64)
+    attention = MultiHeadAttention(
+        dim=64, num_heads=4, num_kv_heads=2, head_dim=16, qk_norm=True, dropout=0.1, bias=False
+    ).eval()
+    assert attention(x).shape == attention(x, context).shape == x.shape
+    assert torch.equal(attention(x, mask=CAUSAL), attention(x, is_causal=True))
+    cache = attention.cache()
+    assert attention(x, cache=cache).shape == x.shape
+    assert cache.length == 5
+    mixed = MultiHeadAttention(dim=64, heads=[HeadSpec(key=8), HeadSpec(key=32, value=16)])
+    assert mixed(x).shape == x.shape
+
+
+@pytest.fixture(scope="module")
+def model():
+    return gpt(vocab_size=65, dim=16, num_layers=2, num_heads=4, context_length=64, dropout=0.0)
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    return torch.randint(65, (2, 8))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile
+def test_language_model(model, tokens):
+    logits = model(tokens)
+    F.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
+    assert model.generate(tokens, max_new_tokens=5, temperature=0.8, top_k=40).shape == (2, 5)
+    other = copy.deepcopy(model)
+    model.load_state_dict(other.state_dict())
+    assert torch.equal(pickle.loads(pickle.dumps(model))(tokens), model(tokens))
+    assert isinstance(torch.compile(model), nn.Module)
+
+
+def test_export(model, tokens):
+    exported = torch.export.export(model.eval(), (tokens,))
+    assert torch.allclose(exported.module()(tokens), model(tokens), atol=1e-5)
+
+
+def test_flow():
+    flow = lawful.models.spline_flow(dim=2)
+    flow.log_prob(torch.randn(5, 2)).mean().backward()
+    assert flow.sample(100).shape == flow.sample((100,)).shape == (100, 2)
+
+
+def test_vae():
+    vae, x = mlp_vae(6, latent_dim=2), torch.rand(3, 6)
+    z = vae.encode(x)
+    assert vae.elbo(x).shape == (3,)
+    assert z.shape == (3, 2)
+    assert vae.sample(16).shape == (16, 6)
+    assert len(vae.decode(z)) == 3
+
+
+def test_pca():
+    x = torch.randn(50, 10)
+    pca = lawful.models.PCA(n_components=8).fit(x)
+    z = pca.transform(x)
+    assert z.shape == (50, 8)
+    assert pca.inverse_transform(z).shape == x.shape
+    assert pca.explained_variance_ratio.shape == (8,)
+
+
+def test_diffusion():
+    diffusion = DiffusionModel(TimeMLP((2,), dim=8, num_classes=3), shape=(2,), num_classes=3)
+    y = torch.randint(3, (16,))
+    assert diffusion.sample(16, steps=18, guidance_scale=2.0, labels=y).shape == (16, 2)
+    assert diffusion.log_prob_estimate(torch.zeros(4, 2)).value.shape == (4,)
+
+
+# ---------------------------------------------------------------- groups, functions, solvers, activations
+
+
+def test_group():
+    group, v = lawful.groups.SO3(), torch.randn(10, 3)
+    a, b = group.sample(10), group.exp(v)
+    assert group.log(b).shape == v.shape
+    assert group.compose(a, b).shape == group.inverse(b).shape == (10, 3, 3)
+    assert group.act(b, v).shape == v.shape
+
+
+def test_functions():
+    q, x = torch.randn(2, 4, 8, 16), torch.randn(50, 3)
+    assert lawful.functions.sliding_window_attention(q, q, q, window=4).shape == q.shape
+    assert lawful.functions.chunked_attention(q, q, q).shape == q.shape
+    assert lawful.functions.linear_attention(q, q, q).shape == q.shape
+    assert torch.allclose(lawful.functions.whiten(x).T.cov(correction=0), torch.eye(3), atol=1e-3)
+    p, r = torch.rand(2, 3, 4).softmax(-1)
+    for divergence in ("kl_divergence", "js_divergence", "total_variation"):
+        assert getattr(lawful.functions, divergence)(p, r).shape == (3,)
+
+
+def test_solvers():
+    def residual(x):
+        return x**2 - 2
+
+    for solve in (lawful.solvers.gauss_newton, lawful.solvers.levenberg_marquardt):
+        assert torch.allclose(solve(residual, torch.ones(1)).x, torch.tensor(2.0).sqrt())
+    y = lawful.solvers.odeint(lambda t, y: -y, torch.ones(2), torch.linspace(0, 1, 5))  # f(t, y), as torchdiffeq
+    assert y.shape == (5, 2)
+    assert torch.allclose(y[-1], torch.ones(2) / torch.e, atol=1e-4)
+
+
+def test_record(model, tokens):
+    with lawful.probe.record(model) as cache:
+        model(tokens)
+    assert cache["layers.0.block.pattern"].shape == (2, 4, 8, 8)
+    assert "layers.0.block" in cache.keys()  # noqa: SIM118
+    with pytest.raises(KeyError, match=r"did you mean layers\.0\.block\.pattern"):
+        cache["layers.0.attention.pattern"]
+
+
+# ---------------------------------------------------------------- training and the command line
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a text, tables, images and the runs of a text model, a classifier and a flow."""
+    folder, draw = tmp_path_factory.mktemp("api"), random.Random(0)
+    (folder / "book.txt").write_text("Once upon a time the cat sat on the mat.\n" * 30)
+    rows = [(f"{draw.gauss(i % 3, 0.3):.3f},{draw.gauss(-(i % 3), 0.3):.3f}", "abc"[i % 3]) for i in range(45)]
+    (folder / "flowers.csv").write_text("x,y,species\n" + "".join(f"{row},{name}\n" for row, name in rows))
+    (folder / "new.csv").write_text("x,y\n" + "".join(f"{row}\n" for row, _ in rows))
+    numbers = np.random.default_rng(0)
+    (folder / "images").mkdir()
+    for i in range(4):
+        Image.fromarray(numbers.integers(0, 255, (8, 8), dtype=np.uint8)).save(folder / "images" / f"{i}.png")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        sizes = "--dim 16 --ngram-dim 0 --num-layers 1 --context-length 8"
+        assert main([*f"train text --data book.txt --steps 2 --batch-size 2 {sizes}".split(), *QUICK]) == 0
+        lawful.train(ClassifyRecipe(data="flowers.csv", target="species", epochs=1, **TRAINING))
+        lawful.train(FlowRecipe(data="new.csv", steps=2, **TRAINING))
+    return folder
+
+
+@pytest.fixture
+def here(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "80")
+    return folder
+
+
+def test_run(here):
+    run = lawful.Run("runs/text-001")
+    assert [line["step"] for line in run.metrics][-1] == 2
+    assert run.results["validation"]["loss"] > 0
+    assert run.path == Path("runs/text-001")
+    assert run.report.is_file()
+
+
+def test_load(here):
+    model = lawful.load("runs/text-001")
+    text = model.generate("Once upon", max_new_tokens=5)
+    assert isinstance(text, str)
+    assert len(text) == 5
+    assert model.generate(model.tokenizer.encode("Once upon"), max_new_tokens=5).shape == (1, 5)
+    classifier = lawful.load("runs/classify-001")
+    assert lawful.inference.predict(classifier, torch.zeros(4, 2)).shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "text --data book.txt --steps 500 --batch-size 32 --learning-rate 3e-4 --weight-decay 0.1 --warmup-steps 100 "
+        "--num-layers 4 --num-heads 4 --dim 128 --context-length 64 --dropout 0.1 --optimizer adamw --seed 1 "
+        "--device cpu --precision bfloat16 --output-dir runs",
+        "classify --data flowers.csv --target species --epochs 20 --batch-size 64 --learning-rate 1e-3 "
+        "--hidden-dims 64 64 --dropout 0.1 --label-smoothing 0.1 --patience 5",
+        "vae --data images/ --latent-dim 8 --beta 1.0",
+        "diffusion --data images/ --steps 2000",
+    ],
+    ids=lambda line: line.split()[0],
+)
+def test_flags_of_recipes(line):
+    name, *arguments = shlex.split(line)
+    recipe, output_dir = parse_recipe(RECIPES[name], arguments)
+    assert recipe.data == arguments[1]
+    assert output_dir == Path("runs")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'generate runs/text-001 --prompt "Once" --max-new-tokens 5 --temperature 0.8 --top-k 40 --top-p 0.9 --seed 0',
+        'generate runs/text-001 --prompt "Once" --max-new-tokens 5 --num-beams 4',
+        "sample runs/flow-001 -n 4 --output samples.csv",
+        "predict runs/classify-001 new.csv --output predictions.csv",
+        "score runs/flow-001 new.csv",
+        "runs",
+        "laws",
+        "laws causality",
+        "--version",
+        "train --help",
+        "train text --help",
+    ],
+)
+def test_command(line, here, capsys):
+    assert main(shlex.split(line)) == 0
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train text --layers 4", "--num-layers"),
+        ("generate runs/text-001 --num-beams 4 --top-k 40", "beam search does not sample"),
+        ("sample runs/flow-001 --label 3 --guidance-scale 2", "guidance_scale"),
+        ("inpaint runs/flow-001 images/0.png --mask images/1.png", "does not inpaint"),
+    ],
+)
+def test_command_names_the_remedy(line, message, here, capsys):
+    assert main(shlex.split(line)) == 4
+    shown = capsys.readouterr()
+    assert message in shown.out + shown.err
+
+
+def test_check(here, capsys, monkeypatch):
+    """The parsed request of `lawful check`; tests/test_cli.py runs it."""
+    requests = []
+    monkeypatch.setattr(
+        sys.modules["lawful.cli.check"], "_run_with_progress", lambda request, *_: requests.append(request)
+    )
+    main(["check", "layer.py:MyAttention", "--law", "causality:time=1", "--input", "b t 16"])
+    (request,) = requests
+    assert (request.target, request.laws, request.inputs) == ("layer.py:MyAttention", ["causality:time=1"], ["b t 16"])
+
+
+# ---------------------------------------------------------------- the size of the library
+
+
+def executed_files(function):
+    """The files of the library, without `__init__`, that a call executes."""
+    files = set()
+
+    def profile(frame, event, argument):
+        if event == "call":
+            files.add(frame.f_code.co_filename)
+
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    inside = (Path(file) for file in files if file.startswith(str(SOURCE)))
+    return {str(file.relative_to(SOURCE)) for file in inside if file.name != "__init__.py"}
+
+
+def test_forward_executes_few_files(model, tokens):
+    assert len(executed_files(lambda: model(tokens))) <= 9
+
+
+def test_generate_executes_few_files(here):
+    line = ["generate", "runs/text-001", "--prompt", "Once", "--max-new-tokens", "5"]
+    assert main(line) == 0
+    assert len(executed_files(lambda: main(line))) <= 30
+
+
+def definitions(path):
+    """The names that a module defines at its top level."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (x.id for target in targets for x in ast.walk(target) if isinstance(x, ast.Name))
+
+
+def test_class_names_are_unique():
+    found = collections.defaultdict(list)
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path.relative_to(SOURCE)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+@pytest.mark.parametrize(
+    "package", [p.parent for p in sorted(SOURCE.rglob("__init__.py"))], ids=lambda path: str(path.relative_to(SOURCE))
+)
+def test_public_names_are_exported(package):
+    """Every top-level name without underscore is in `__all__` of its package; the command line has no Python API."""
+    if package in (SOURCE, SOURCE / "cli"):
+        pytest.skip("no modules of its own, or no Python API")
+    module = ".".join(("lawful", *package.relative_to(SOURCE).parts))
+    exported = {"claims", *getattr(importlib.import_module(module), "__all__", ())}
+    missing = {
+        f"{path.stem}.{name}"
+        for path in package.glob("[!_]*.py")
+        for name in definitions(path)
+        if not name.startswith(("_", "pytest_")) and name not in exported
+    }
+    assert missing == set()
