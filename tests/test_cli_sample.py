@@ -114,7 +114,7 @@ def test_a_run_that_writes_nothing_is_refused(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "empty"), (b"x", "too short"), (b"ab\0" * 99, "not text"), (b"\xff" * 99, "not text in UTF-8")],
+    [(b"", "empty"), (b"x", "too short"), (b"ab\0" * 99, "not text"), (b"\xff" * 99, "not UTF-8 text")],
 )
 def test_bad_text_is_refused_in_a_line(content, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
