@@ -1,4 +1,4 @@
-"""An adapter is merged into its weight one way, and taken out another (microsoft/LoRA#61)."""
+"""An adapter is merged into its weight and unmerged with another formula (microsoft/LoRA#61)."""
 
 import torch
 from torch import Tensor, nn

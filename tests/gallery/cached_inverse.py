@@ -1,4 +1,4 @@
-"""A wrong inverse hides behind a cache: the output remembers the input it came from (flowtorch#100)."""
+"""A cache hides a wrong inverse: the output remembers its input (flowtorch#100)."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""With a cache, a decoder with rotary positions loses count of them (x-transformers#219, #311, #322)."""
+"""With a cache, a decoder uses wrong rotary positions (x-transformers#219, #311, #322)."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""The functional form of attention knows no evaluation mode, and drops out in it (nanoGPT#240)."""
+"""Functional attention applies dropout in eval mode (nanoGPT#240)."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,4 +1,4 @@
-"""The backward pass of a softmax overwrites the gradient that it is handed (apex#1430)."""
+"""The backward pass of a softmax overwrites the incoming gradient (apex#1430)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The fused path takes a mask of hidden positions for its opposite (x-transformers#160, TransformerEngine#614)."""
+"""The fused path inverts the meaning of the mask (x-transformers#160, TransformerEngine#614)."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""The sampler steps by a constant though its time steps are not so spaced (diffusers#11347)."""
+"""The sampler steps by a constant, but its time steps are not evenly spaced (diffusers#11347)."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""The rotary embedding counts heads in place of positions, and cancels (open_lm#4)."""
+"""The rotary embedding uses heads as positions, and cancels (open_lm#4)."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""A table of angles is kept by its length alone, whatever the offset (rotary-embedding-torch#11)."""
+"""A table of rotary angles is cached by its length, without its offset (rotary-embedding-torch#11)."""
 
 import torch
 from torch import Tensor, nn

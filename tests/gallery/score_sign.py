@@ -1,4 +1,4 @@
-"""The gradient of the energy is taken for that of the log-density (torchebm#318)."""
+"""The gradient of the energy is used as that of the log-density (torchebm#318)."""
 
 import torch
 from torch import Tensor, nn

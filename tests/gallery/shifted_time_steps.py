@@ -1,4 +1,4 @@
-"""Time steps that are given explicitly miss the shift of the noise levels they stand for (diffusers#14013)."""
+"""Explicit time steps miss the shift of their noise levels (diffusers#14013)."""
 
 import torch
 from torch import Tensor, nn

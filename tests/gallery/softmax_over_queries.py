@@ -1,4 +1,4 @@
-"""The softmax of attention runs over the queries in place of the keys (labml#146)."""
+"""The softmax of attention runs over the queries instead of the keys (labml#146)."""
 
 from torch import Tensor, nn
 

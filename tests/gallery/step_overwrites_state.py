@@ -1,4 +1,4 @@
-"""The recurrent step of a state space model does not give what the parallel pass gives (mamba#1024)."""
+"""The recurrent step of a state space model differs from its parallel pass (mamba#1024)."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""A sampler reads strided probabilities as if they lay side by side (pytorch#5062)."""
+"""A sampler reads strided probabilities as contiguous ones (pytorch#5062)."""
 
 import torch
 from torch import Tensor, nn

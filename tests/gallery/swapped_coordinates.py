@@ -1,4 +1,4 @@
-"""The layer returns features and coordinates in the other order (egnn-pytorch#10)."""
+"""The layer returns features and coordinates in swapped order (egnn-pytorch#10)."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""Micro-batches of unequal token counts are averaged as if they had as many (transformers#34191)."""
+"""Micro-batches with different token counts are averaged with equal weight (transformers#34191)."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F

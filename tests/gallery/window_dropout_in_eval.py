@@ -1,4 +1,4 @@
-"""A function for windowed attention drops out unless it is told otherwise, and nobody tells it (torchvision#7103)."""
+"""A function for windowed attention applies dropout by default, also in eval mode (torchvision#7103)."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F
