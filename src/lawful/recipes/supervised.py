@@ -27,8 +27,8 @@ from lawful.models import (
     Standardized,
     ThresholdedRegression,
 )
+from lawful.optim.schedules import Schedule, constant_schedule
 from lawful.recipes.data import DataSplits, ExampleSpec, SupervisedDataConfig
-from lawful.recipes.model_size import _check_parameter_count
 from lawful.recipes.optimization import (
     EvaluationConfig,
     OptimizationConfig,
@@ -37,6 +37,7 @@ from lawful.recipes.optimization import (
     _PositiveInt,
     _Probability,
 )
+from lawful.recipes.registry import _check_parameter_count
 from lawful.training import LossFunction, Recipe, TrainingSetup
 
 _HiddenDims = Annotated[tuple[Annotated[int, Range(1, 10**6)], ...], MaxLength(100)]
@@ -244,10 +245,17 @@ class SupervisedRecipe(
     batch_size: _PositiveInt | None = 64
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
     warmup_ratio: Annotated[float, Range(0, 1)] = 0.1
+    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay; constant ignores it."""
     num_members: Annotated[int, Range(1, 100)] = 1
     """Number of models in the ensemble, with consecutive seeds."""
     bagging: bool = False
     """Train each member on a bootstrap sample of the training data."""
+
+    def build_schedule(self, steps: int) -> Schedule:
+        """Builds the schedule of the learning rate. A constant one has no warmup unless `warmup_steps` is set."""
+        if self.schedule == "constant" and self.warmup_steps is None:
+            return constant_schedule()
+        return super().build_schedule(steps)
 
     def ensemble_members(self: _S) -> Sequence[_S]:
         """Returns the recipes of the members of an ensemble, or nothing for one model."""
