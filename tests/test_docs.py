@@ -1,4 +1,4 @@
-"""Every example of the documents runs, and prints what the documents say (numbers and times aside)."""
+"""Every example of the documentation runs and prints the documented output, up to numbers."""
 
 import io
 import re
@@ -13,23 +13,24 @@ ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.S | re.M)
 
 
-def blank(text: str) -> str:
-    """The text without its numbers, which may differ in the last digit between machines."""
+def without_numbers(text: str) -> str:
+    """Replaces numbers, which may differ in the last digit between machines."""
     return re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "#", text.strip())
 
 
 def run_console(block: str, folder: Path) -> str:
-    shown = []
+    """Runs the commands of a console block and returns it with the actual output."""
+    lines = []
     for line in block.splitlines():
         if line.startswith("$ "):
-            program, *arguments = split(line.removeprefix("$ "))
+            program, *arguments = split_arguments(line.removeprefix("$ "))
             command = [f"{Path(sys.executable).parent}/{program}", *arguments]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
-            shown.append(f"{line}\n{done.stdout}{done.stderr}".strip())
-    return "\n".join(shown)
+            lines.append(f"{line}\n{done.stdout}{done.stderr}".strip())
+    return "\n".join(lines)
 
 
-def split(arguments: str) -> list[str]:
+def split_arguments(arguments: str) -> list[str]:
     return [a.strip('"') for a in re.findall(r'"[^"]*"|\S+', arguments)]
 
 
@@ -37,7 +38,7 @@ DOCUMENTS = ["README.md", "CONTRIBUTING.md", *sorted(str(p.relative_to(ROOT)) fo
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_examples_run_and_print_what_is_written(name, tmp_path, monkeypatch):
+def test_examples_print_the_documented_output(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for module in ("layers", "mylaws"):
@@ -54,6 +55,6 @@ def test_examples_run_and_print_what_is_written(name, tmp_path, monkeypatch):
                 exec(compile(body, name, "exec"), namespace)
             printed = out.getvalue()
         elif language == "text":
-            assert blank(body) == blank(printed)
+            assert without_numbers(body) == without_numbers(printed)
         elif language == "console" and body.startswith(("$ lawful", "$ pytest")):
-            assert blank(body) == blank(run_console(body, tmp_path))
+            assert without_numbers(body) == without_numbers(run_console(body, tmp_path))

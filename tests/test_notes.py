@@ -1,4 +1,4 @@
-"""Every row of docs/notes.md says what implements it, or that it is planned; and what it names exists."""
+"""Every row of docs/notes.md names an implementation that exists, or says that it is planned."""
 
 import importlib
 import pkgutil
@@ -21,14 +21,14 @@ NOTES = (
     "Deep learning notes",
 )
 HEADER, RULE = ["what", "in lawful"], ["---", "---"]
-NAME = re.compile(r"`((?:lawful|torch)\b[^`]*)`")
-LATER = {
+NAME = re.compile(r"`((?:lawful|torch|examples)\b[^`]*)`")
+PLANNED = {
     "attention",
     "circuits",
     "distributions",
     "equivariant layers",
     "graphs",
-    "optimisers",
+    "optimizers",
     "positions",
     "program synthesis",
     "state spaces",
@@ -38,7 +38,7 @@ LATER = {
     "transformers",
     "web",
 }
-"""What may be planned: the parts of lawful that are not there yet. Functions, groups, blocks and losses are."""
+"""Parts of lawful that may be planned."""
 
 CITED = {
     "Fundamental computations in ML": ("Attention is All you Need", "Dehmamy", "Satorras", "Falorsi"),
@@ -89,7 +89,7 @@ CITED = {
     "Notes on Dive into Deep Learning": ("link: Dive into Deep Learning",),
     "Deep learning notes": ("transformers from scratch",),
 }
-"""What each of the notes cites: by author, by title, or by what its row calls it."""
+"""Citations of each set of notes: author, title or name in its row."""
 
 
 def cells(line: str) -> list[str]:
@@ -97,7 +97,7 @@ def cells(line: str) -> list[str]:
 
 
 def tables(page: str) -> Iterator[list[tuple[int, str]]]:
-    """The tables of a page: runs of lines that begin or end with a bar, each with its number."""
+    """Yields the tables of a page: consecutive lines that start or end with a bar, with their line numbers."""
     table: list[tuple[int, str]] = []
     for number, line in enumerate([*page.splitlines(), ""], start=1):
         if line.strip().startswith("|") or line.strip().endswith("|"):
@@ -108,7 +108,9 @@ def tables(page: str) -> Iterator[list[tuple[int, str]]]:
 
 
 def exists(name: str) -> bool:
-    """Whether a dotted path is a module, or leads to something in one."""
+    """Whether a dotted path is a module or an attribute of one, or a path is a file of the repository."""
+    if "/" in name:
+        return (Path(__file__).parent.parent / name).is_file()
     words = name.split(".")
     for n in range(len(words), 0, -1):
         try:
@@ -123,13 +125,13 @@ def exists(name: str) -> bool:
     return False
 
 
-def wrong_with(cell: str) -> Iterator[str]:
-    """What is wrong with the second cell of a row."""
+def cell_faults(cell: str) -> Iterator[str]:
+    """Yields the faults of the second cell of a row."""
     names, planned = NAME.findall(cell), re.findall(r"\bplanned(?:: ([\w ]+))?", cell)
     if not names and not planned:
         yield "neither a name nor planned"
-    yield from (f"there is no {name}" for name in names if not exists(name))
-    yield from (f"planned as what: {subject!r}?" for subject in planned if subject not in LATER)
+    yield from (f"no such name: {name}" for name in names if not exists(name))
+    yield from (f"unknown planned part: {subject!r}" for subject in planned if subject not in PLANNED)
 
 
 def faults(page: str) -> list[str]:
@@ -141,9 +143,9 @@ def faults(page: str) -> list[str]:
             continue
         for number, row in lines[2:]:
             if len(row) != 2 or not all(row):
-                found.append(f"line {number}: two cells were wanted: got {row}")
+                found.append(f"line {number}: expected two cells, got {row}")
             else:
-                found += [f"line {number}: {fault}" for fault in wrong_with(row[1])]
+                found += [f"line {number}: {fault}" for fault in cell_faults(row[1])]
     return found
 
 
@@ -151,14 +153,14 @@ def test_every_row_names_what_exists_or_is_planned():
     assert not (found := faults(PAGE)), "\n".join(found)
 
 
-def test_all_notes_are_there_and_every_section_has_a_table():
+def test_page_has_all_notes_and_each_section_has_a_table():
     assert tuple(re.findall(r"^## (.*)$", PAGE, re.M)) == NOTES
     sections = re.split(r"^### ", PAGE, flags=re.M)[1:]
     assert [section.splitlines()[0] for section in sections if "| what | in lawful |" not in section] == []
 
 
 @pytest.mark.parametrize("notes", NOTES)
-def test_all_that_the_notes_cite_is_there(notes):
+def test_page_has_all_citations(notes):
     (section,) = re.findall(rf"^## {notes}$(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
     assert [cited for cited in CITED[notes] if cited not in section] == []
 
@@ -172,9 +174,9 @@ def laws_of_claims() -> Iterator[str]:
             yield from (claim.law.name for claim in module.claims())
 
 
-def test_every_law_that_a_row_names_is_claimed_by_a_piece_or_judged_here():
-    said = runpy.run_path(str(Path(__file__).parent / "test_what_notes_say.py"))
-    known = {law.name for table in ("DENIED", "SAID") for law, *_ in said[table].values()} | set(laws_of_claims())
+def test_every_named_law_is_claimed_or_tested():
+    tested = runpy.run_path(str(Path(__file__).parent / "test_what_notes_say.py"))
+    known = {law.name for table in ("REFUTED", "HELD") for law, *_ in tested[table].values()} | set(laws_of_claims())
     catalogue = importlib.import_module("lawful.laws")
     unknown = []
     for row in PAGE.splitlines():
@@ -193,14 +195,16 @@ TABLE = "| what | in lawful |\n|---|---|\n"
         (TABLE + "| whitening | `lawful.functions.whiten` |", None),
         (TABLE + "| a law | yes: `lawful.laws.metric` |", None),
         (TABLE + "| attention | planned: attention |", None),
-        (TABLE + "| softmax | `torch.nn.functional.hardmax` |", "there is no torch.nn.functional.hardmax"),
-        (TABLE + "| softmax | `lawful.functions.hardmax` |", "there is no lawful.functions.hardmax"),
-        (TABLE + "| softmax | `lawful.nothing.softmax` |", "there is no lawful.nothing.softmax"),
-        (TABLE + "| a method | `lawful.laws.metric.nothing` |", "there is no lawful.laws.metric.nothing"),
+        (TABLE + "| softmax | `torch.nn.functional.hardmax` |", "no such name: torch.nn.functional.hardmax"),
+        (TABLE + "| softmax | `lawful.functions.hardmax` |", "no such name: lawful.functions.hardmax"),
+        (TABLE + "| softmax | `lawful.nothing.softmax` |", "no such name: lawful.nothing.softmax"),
+        (TABLE + "| jigsaw | `examples/jigsaw.py` |", None),
+        (TABLE + "| a file | `examples/nothing.py` |", "no such name: examples/nothing.py"),
+        (TABLE + "| a method | `lawful.laws.metric.nothing` |", "no such name: lawful.laws.metric.nothing"),
         (TABLE + "| softmax | `softmax` |", "neither a name nor planned"),
         (TABLE + "| softmax | |", "two cells"),
-        (TABLE + "| softmax | planned |", "planned as what"),
-        (TABLE + "| softmax | planned: functions |", "planned as what: 'functions'"),
+        (TABLE + "| softmax | planned |", "unknown planned part"),
+        (TABLE + "| softmax | planned: functions |", "unknown planned part: 'functions'"),
         (TABLE + "| $|x|$ | `lawful.laws.metric` |", "two cells"),
         (TABLE + "softmax | `torch.nn.functional.softmax` |", "two cells"),
         (TABLE, "has a row"),

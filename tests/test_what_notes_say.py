@@ -1,4 +1,4 @@
-"""What the notes say of maps that no block claims: that some do not obey a law, and what a Gaussian obeys."""
+"""Statements of the notes that no block claims: laws that some maps break, and laws of a Gaussian."""
 
 import math
 from functools import partial
@@ -38,17 +38,17 @@ from lawful.models import MLP
 torch.manual_seed(0)
 
 
-def two(described):
+def pair(described):
     return described, described
 
 
-def inside(x):
-    """Distributions none of whose probabilities is close to 0."""
+def interior(x):
+    """Returns distributions without probabilities close to 0."""
     return x.tanh().softmax(-1)
 
 
 def between_logits(x, y):
-    return cross_entropy(inside(x), inside(y))
+    return cross_entropy(interior(x), interior(y))
 
 
 def loss_of_a_deep_network(weights):
@@ -62,7 +62,7 @@ def deep_network():
 
 
 def dead_layer():
-    """Never active: what comes in is not negative, and its parameters are."""
+    """A layer of dead units: the input is not negative, and all weights are."""
     layer = nn.Linear(2, 2)
     nn.init.uniform_(layer.weight, -1.0, -0.5)
     nn.init.uniform_(layer.bias, -1.0, -0.5)
@@ -77,7 +77,7 @@ BILINEAR = nn.Bilinear(2, 2, 1, bias=False)
 
 
 def scores(x):
-    """The scores of attention: every row with every other, through a matrix."""
+    """Attention scores of all pairs of rows, by a bilinear form."""
     return torch.einsum("...id,de,...je->...ij", x, BILINEAR.weight[0].to(x), x)
 
 
@@ -89,10 +89,10 @@ def turn(n, x):
     return x.rot90(n, (-2, -1))
 
 
-VECTORS, DISTRIBUTIONS = two(shape("b 2")), two(transformed(inside, "b 3"))
-DENIED = {
+VECTORS, DISTRIBUTIONS = pair(shape("b 2")), pair(transformed(interior, "b 3"))
+REFUTED = {
     "the tensor product commutes": (commutativity(), partial(torch.tensordot, dims=0), (shape("2"), shape("2"))),
-    "the matrix product commutes": (commutativity(), torch.matmul, two(shape("2 2"))),
+    "the matrix product commutes": (commutativity(), torch.matmul, pair(shape("2 2"))),
     "the divergence is symmetric": (commutativity(), kl_divergence, DISTRIBUTIONS),
     "the divergence obeys the triangle inequality": (triangle_inequality(), kl_divergence, DISTRIBUTIONS),
     "cross-entropy is 0 between equals": (identity_of_indiscernibles(), between_logits, VECTORS),
@@ -123,9 +123,9 @@ DENIED = {
 }
 
 
-@pytest.mark.parametrize("what", DENIED)
-def test_it_is_not_so(what):
-    law, subject, inputs = DENIED[what]
+@pytest.mark.parametrize("statement", REFUTED)
+def test_statement_is_refuted(statement):
+    law, subject, inputs = REFUTED[statement]
     (verdict,) = check(subject, law, inputs=inputs, cases=30)
     assert verdict.status == "refuted", verdict.reason
 
@@ -165,7 +165,7 @@ class Loss(nn.Module):
         return self.network(x).square().mean()
 
 
-SAID = {
+HELD = {
     "a density integrates to one": (density_integrates_to_one(), Gaussian, None),
     "samples follow a density": (samples_follow_density(), Gaussian, None),
     "the gradient goes inside the expectation": (reparameterized_gradient(), Gaussian, None),
@@ -175,8 +175,8 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("what", SAID)
-def test_it_is_so(what):
-    law, subject, inputs = SAID[what]
+@pytest.mark.parametrize("statement", HELD)
+def test_statement_holds(statement):
+    law, subject, inputs = HELD[statement]
     (verdict,) = check(subject, law, inputs=inputs, cases=20)
     assert verdict.status == "held", verdict.reason
