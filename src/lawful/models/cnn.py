@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -51,7 +52,7 @@ class CNN(nn.Module):
         channels: int = 16,
         num_blocks: int = 2,
         kernel_size: int = 3,
-        padding_mode: str = "circular",
+        padding_mode: Literal["circular", "zeros", "reflect", "replicate"] = "circular",
         spatial_dims: int = 2,
         dropout: float = 0.0,
     ) -> None:
@@ -70,6 +71,7 @@ class CNN(nn.Module):
         def half() -> list[nn.Module]:
             return [norm(channels), nn.ReLU(), convolution(channels)]
 
+        self.in_channels, self.spatial_dims = in_channels, spatial_dims
         self.stem = convolution(in_channels)
         self.blocks = nn.Sequential(*(Residual(nn.Sequential(*half(), *half())) for _ in range(num_blocks)))
         self.dropout = nn.Dropout(dropout)
@@ -77,7 +79,7 @@ class CNN(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c *space"]) -> Float[Tensor, "b classes"]:
         """Returns the logits of the classes."""
-        c, axes = self.stem.weight.shape[1], self.stem.weight.dim() - 2
+        c, axes = self.in_channels, self.spatial_dims
         if x.dim() != axes + 2 or x.shape[1] != c:
             raise ValueError(f"expected x of shape (b, {c}, ...) with {axes} spatial axes, got {tuple(x.shape)}")
         return self.head(self.dropout(self.blocks(self.stem(x)).flatten(2).mean(-1)))

@@ -30,7 +30,7 @@ _ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "silu": F.silu,
 }
 """Activations by their names in GPT-2's `config.json`."""
-_SAME = {torch.relu: F.relu}
+_SAME: dict[Any, Any] = {torch.relu: F.relu}
 
 
 def _gpt2_rules(model: nn.Module, *, transposed: bool = True) -> Iterator[ParameterRule]:
@@ -154,7 +154,7 @@ def save_gpt2(model: Decoder, folder: str | Path) -> None:
         "n_inner": None if hidden_dim == 4 * model.dim else hidden_dim,
         "n_positions": model.context_length,
         "layer_norm_epsilon": model.norm.eps,
-        "tie_word_embeddings": model.head.weight is model.embedding.weight,
+        "tie_word_embeddings": model.get_parameter("head.weight") is model.embedding.weight,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

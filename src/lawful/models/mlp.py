@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -56,7 +57,7 @@ class MLP(nn.Module):
             raise ValueError(f"in_dim, hidden_dims and out_dim must be at least 1: got {sizes}")
         self.in_dim, self.out_dim = in_dim, out_dim
         self.layers = nn.ModuleList(nn.Linear(*size, bias=bias) for size in pairwise(sizes))
-        activations = [deepcopy(activation) for _ in hidden_dims]
+        activations: list[Any] = [deepcopy(activation) for _ in hidden_dims]
         self.activations = nn.ModuleList(activations) if isinstance(activation, nn.Module) else activations
         self.output_activation = deepcopy(output_activation)
         self.dropout = nn.Dropout(dropout)
@@ -96,7 +97,7 @@ class SpatialMLP(nn.Module):
 
     Args:
         model: Stack of linear layers and activations.
-        place: Positions of the units of a layer: `line_positions`, `grid_positions` or another function of their number.
+        place: Positions of n units of a layer: `line_positions`, `grid_positions` or another function of n.
         gap: Distance between layers.
         order: Exponent of the distance.
 

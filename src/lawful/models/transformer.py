@@ -10,7 +10,7 @@ where $f_l$ is self-attention, cross-attention or a feed-forward block. The clas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,9 +24,8 @@ from lawful.blocks._decoding import call, forward_of
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward
-from lawful.blocks.layer_pattern import expand_layer_pattern
 from lawful.blocks.positions import LearnedPositions, RotaryEmbedding
-from lawful.blocks.residual import Residual, pre_norm
+from lawful.blocks.residual import Residual, expand_layer_pattern, pre_norm
 from lawful.functions.activations import softcap, squared_relu
 from lawful.functions.attention import CAUSAL, NO_MASK, Kernel, Mask, fused_attention
 from lawful.laws import (
@@ -42,8 +41,7 @@ from lawful.laws import (
     tokens,
 )
 from lawful.laws import mask as mask_domain
-from lawful.models.decoder_cache import DecoderCache
-from lawful.models.generation import GenerationMixin
+from lawful.models.generation import DecoderCache, GenerationMixin
 
 _Norm = Callable[[int], nn.Module]
 """Builds a module from the width."""
@@ -184,7 +182,8 @@ class TransformerBackbone(nn.Module):
         memory_caches = None if cache is None else iter(cache.memory)
         skips = None if self.embedding_skips is None else iter(self.embedding_skips)
         position_ids, first = None, True
-        for kind, layer in zip(self.layer_pattern, self.layers, strict=True):
+        layers: Iterable[Any] = self.layers
+        for kind, layer in zip(self.layer_pattern, layers, strict=True):
             if kind == "s":
                 if skips is not None and not first:
                     x = next(skips)(x, x0)
