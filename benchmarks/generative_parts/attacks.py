@@ -126,7 +126,7 @@ def run() -> None:
         y,
         {
             "lawful PGD": lambda seed: PGD(eps=size, steps=STEPS, seed=seed)(model, x, y),
-            "lawful PGD, fooled ones rest": lambda seed: PGD(eps=size, steps=STEPS, seed=seed, stop_margin=0.0)(model, x, y),
+            "lawful PGD, early stop": lambda seed: PGD(eps=size, steps=STEPS, seed=seed, stop_margin=0.0)(model, x, y),
             "lawful PGD with momentum": lambda seed: PGD(eps=size, steps=STEPS, seed=seed, momentum=1.0)(model, x, y),
             "torchattacks PGD": lambda _: torchattacks.PGD(model, size, 2.5 * size / STEPS, STEPS)(x, y),
             "torchattacks MI-FGSM": lambda _: torchattacks.MIFGSM(model, size, 2.5 * size / STEPS, STEPS)(x, y),
