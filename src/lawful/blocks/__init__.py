@@ -57,7 +57,6 @@ from lawful.blocks.flows.transforms import (
     UnivariateTransform,
 )
 from lawful.blocks.kv_cache import AttentionCache, KVCache, crop_mask
-from lawful.blocks.layer_pattern import MACARON, expand_layer_pattern, sandwich_pattern
 from lawful.blocks.linear import Activation, collapse, fold_bias, tie_weights
 from lawful.blocks.modes import eval_mode
 from lawful.blocks.normalization import (
@@ -84,15 +83,18 @@ from lawful.blocks.positions import (
     relative_positions,
 )
 from lawful.blocks.residual import (
+    MACARON,
     LayerScale,
     Residual,
     ReZero,
     WeightedSum,
+    expand_layer_pattern,
     post_norm,
     pre_norm,
     residual_contributions,
     residual_paths,
     sandwich_norm,
+    sandwich_pattern,
     splitting_step,
 )
 from lawful.blocks.standardize import Standardize

@@ -10,9 +10,9 @@ from importlib.metadata import version
 import tyro
 
 from lawful.cli.check import check, discover, laws
-from lawful.cli.console import INTERNAL, INTERRUPTED, USAGE, say
+from lawful.cli.console import INTERNAL, INTERRUPTED, USAGE, optional_values, say
 from lawful.cli.generate import generate, inpaint, sample, score
-from lawful.cli.train import optional_values, predict, runs, train
+from lawful.cli.train import predict, runs, train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

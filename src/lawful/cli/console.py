@@ -1,9 +1,15 @@
-"""Messages and exit codes of the commands."""
+"""Messages, exit codes and option formats of the commands."""
 
 from __future__ import annotations
 
 import os
 import sys
+import typing
+from dataclasses import replace
+from types import NoneType
+from typing import Any
+
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 FAILED, INTERRUPTED, INTERNAL, USAGE = 1, 2, 3, 4
 """Exit codes: the task failed; Ctrl-C; a bug in lawful; invalid arguments."""
@@ -22,3 +28,25 @@ def write_output(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def optional_values() -> ConstructorRegistry:
+    """Shows an optional value as `INT`, not as `{None}|INT`."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        kinds = typing.get_args(info.type)
+        inner = [kind for kind in kinds if kind is not NoneType]
+        if NoneType not in kinds or len(inner) != 1:
+            return None
+        spec = registry.get_primitive_spec(PrimitiveTypeInfo.make(inner[0], info.markers))
+        if not isinstance(spec, PrimitiveConstructorSpec):
+            return None
+        return replace(
+            spec,
+            is_instance=lambda value: value is None or spec.is_instance(value),
+            str_from_instance=lambda value: ["auto"] if value is None else spec.str_from_instance(value),
+        )
+
+    return registry

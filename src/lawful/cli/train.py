@@ -8,18 +8,16 @@ import os
 import sys
 import typing
 from collections.abc import Iterator, Sequence
-from dataclasses import field, fields, is_dataclass, make_dataclass, replace
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import NoneType
 from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 from rich.table import Table
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from lawful.cli.console import FAILED, INTERRUPTED, USAGE, say, write_output
+from lawful.cli.console import FAILED, INTERRUPTED, USAGE, optional_values, say, write_output
 
 # ---------------------------------------------------------------- lawful train
 
@@ -219,28 +217,6 @@ def _field_docs(cls: type[Any]) -> dict[str, str]:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     docs[name] = " ".join(text.split())
     return docs
-
-
-def optional_values() -> ConstructorRegistry:
-    """Shows an optional value as `INT`, not as `{None}|INT`."""
-    registry = ConstructorRegistry()
-
-    @registry.primitive_rule
-    def optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        kinds = typing.get_args(info.type)
-        inner = [kind for kind in kinds if kind is not NoneType]
-        if NoneType not in kinds or len(inner) != 1:
-            return None
-        spec = registry.get_primitive_spec(PrimitiveTypeInfo.make(inner[0], info.markers))
-        if not isinstance(spec, PrimitiveConstructorSpec):
-            return None
-        return replace(
-            spec,
-            is_instance=lambda value: value is None or spec.is_instance(value),
-            str_from_instance=lambda value: ["auto"] if value is None else spec.str_from_instance(value),
-        )
-
-    return registry
 
 
 # ---------------------------------------------------------------- lawful runs, lawful predict

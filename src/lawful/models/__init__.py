@@ -1,11 +1,12 @@
 """Models: architectures built from blocks. Classes take modules, factories take sizes."""
 
 from lawful.models.cnn import CNN, StridedCNN
-from lawful.models.decoder_cache import ConditionalDecoder, DecoderCache
 from lawful.models.generation import (
     DEFAULT_SAMPLING,
     GREEDY,
     CausalLM,
+    ConditionalDecoder,
+    DecoderCache,
     GenerationMixin,
     PromptReader,
     Prompts,

@@ -144,7 +144,9 @@ class AttackRecipe(ClassifyRecipe):
             case "fgsm":
                 return FGSM(eps=eps, norm=norm, bounds=bounds)
             case "momentum":
-                return PGD(eps=eps, norm=norm, steps=steps, momentum=1.0, random_start=0.0, stop_margin=0.0, bounds=bounds)
+                return PGD(
+                    eps=eps, norm=norm, steps=steps, momentum=1.0, random_start=0.0, stop_margin=0.0, bounds=bounds
+                )
             case "deepfool":
                 return DeepFool(eps=eps, norm=norm, steps=steps, bounds=bounds)
             case "carlini-wagner":

@@ -37,8 +37,8 @@ from lawful.recipes.generative import (
     _powers_of_two,
     _save_samples_figure,
 )
-from lawful.recipes.model_size import _check_parameter_count
 from lawful.recipes.optimization import _Decay, _NonNegative, _PositiveInt
+from lawful.recipes.registry import _check_parameter_count
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
 

@@ -48,8 +48,8 @@ from lawful.recipes.generative import (
     _log_likelihood,
     _samples_figure,
 )
-from lawful.recipes.model_size import _check_parameter_count
 from lawful.recipes.optimization import _Decay, _Fraction, _NonNegative
+from lawful.recipes.registry import _check_parameter_count
 from lawful.solvers.diffusion import (
     DENOISED,
     FLOW,

@@ -20,8 +20,8 @@ from lawful.inference.metrics.intervals import wilson
 from lawful.laws import Claim, batch_independence, shape
 from lawful.models import MLP, StridedCNN
 from lawful.probe import figures
-from lawful.recipes.model_size import _check_parameter_count
 from lawful.recipes.optimization import OptimizationConfig, _Decay, _NonNegative, _PositiveInt
+from lawful.recipes.registry import _check_parameter_count
 from lawful.training import Recipe, Run, TrainingSetup
 
 

@@ -34,8 +34,8 @@ from lawful.recipes.generative import (
     _save_label_samples,
     _save_samples_figure,
 )
-from lawful.recipes.model_size import _check_parameter_count
 from lawful.recipes.optimization import _Decay, _Probability
+from lawful.recipes.registry import _check_parameter_count
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
 

@@ -25,8 +25,8 @@ from lawful.models.generative import GAN, cnn_gan, mlp_gan, sample_labels
 from lawful.optim import adamw
 from lawful.recipes.data import DataSpec, GenerativeSplits
 from lawful.recipes.generative import GenerativeRecipe, _save_label_samples, _save_samples_figure
-from lawful.recipes.model_size import _check_parameter_count
 from lawful.recipes.optimization import _Decay, _Fraction, _NonNegative
+from lawful.recipes.registry import _check_parameter_count
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import OptimizerStep, Run, TrainingSetup
 

@@ -22,8 +22,8 @@ from lawful.laws import Claim, batch_independence, shape
 from lawful.losses.regularization import affine_layers, grid_positions, line_positions
 from lawful.models import MLP, SpatialMLP
 from lawful.probe import figures
-from lawful.recipes.model_size import _check_parameter_count
 from lawful.recipes.optimization import OptimizationConfig, _NonNegative, _PositiveInt
+from lawful.recipes.registry import _check_parameter_count
 from lawful.training import Recipe, Run, TrainingSetup
 
 

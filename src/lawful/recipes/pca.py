@@ -29,7 +29,7 @@ from lawful.recipes.generative import (
     _powers_of_two,
     _save_samples_figure,
 )
-from lawful.recipes.model_size import _MAX_PARAMETERS
+from lawful.recipes.registry import _MAX_PARAMETERS
 from lawful.training import Recipe, Run, TrainingSetup
 
 

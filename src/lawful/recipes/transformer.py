@@ -29,8 +29,8 @@ from lawful.models.transformer import (
     gpt2_init,
     zero_init_outputs,
 )
-from lawful.recipes.model_size import _check_parameter_count
 from lawful.recipes.optimization import _NonNegative, _Probability
+from lawful.recipes.registry import _check_parameter_count
 
 _M = TypeVar("_M", bound=nn.Module)
 _Factory = Callable[[int], nn.Module]

@@ -31,8 +31,7 @@ from lawful.inference.beam_search import beam_search
 from lawful.inference.metrics.intervals import bootstrap
 from lawful.inference.text import StreamingDetokenizer
 from lawful.laws import Claim, batch_independence, causality, tokens
-from lawful.models.decoder_cache import ConditionalDecoder
-from lawful.models.generation import DEFAULT_SAMPLING, GREEDY, generate
+from lawful.models.generation import DEFAULT_SAMPLING, GREEDY, ConditionalDecoder, generate
 from lawful.models.transformer import EncoderDecoder
 from lawful.recipes.optimization import EvaluationConfig, TransformerOptimizationConfig, _PositiveInt
 from lawful.recipes.text import (

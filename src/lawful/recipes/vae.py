@@ -42,8 +42,8 @@ from lawful.recipes.generative import (
     _save_samples_figure,
     _score_batches,
 )
-from lawful.recipes.model_size import _check_parameter_count
 from lawful.recipes.optimization import _NonNegative, _PositiveInt, _Probability
+from lawful.recipes.registry import _check_parameter_count
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
 
