@@ -1,17 +1,17 @@
-"""How many small faults lawful's own claims find: every block and function is broken in many ways, one at a time.
+"""Mutation testing of lawful: how many small faults do its claims and tests find?
 
-Run `python benchmarks/mutants.py`, or name some of the modules: `python benchmarks/mutants.py rms_norm softmax`;
-`--each 10` takes ten mutants of each file, spread evenly over it. A mutant is a file of lawful with one expression
-changed. What claims do not speak of, and tests do, is left alone: text, annotations, on which device and (`dtype`; the
-default is that of the case) in which precision, and what is refused and raised (conditions that raise, functions named
-`check` or `refuse`, `zip(strict=True)`); which random numbers are drawn (`generator`, `seed`, `manual_seed`), whether
-a buffer is saved (`persistent`), and what bounds how much is computed, in all or at a time (the constants `MOST` and
-`ENTRIES`, the default of `batch`). So are `claims()`, laws, and the functions that only these use, for they judge. A
-mutant is executed as a module of the same name that nothing else sees, and its own claims are judged. It is killed if
-one of them is neither held nor waived, or if it raises; a column says how many raised rather than broke a law.
+Run `python benchmarks/mutants.py`, or name some modules: `python benchmarks/mutants.py attention divergences`;
+`--each 10` takes ten mutants of each file, evenly spread. A mutant is a file of lawful with one changed expression. It
+is installed in place of its module, and checked by the claims of the module, and by the claims and the tests without
+fixtures of the mirrored test file (`tests/blocks/test_attention.py` for `lawful/blocks/attention.py`). It is killed if
+a claim is neither held nor waived, or if anything raises.
 
-The survivors are listed, with a reason where one is known: it is equivalent (no output differs), or only
-the rounding differs, which does not count as equivalent. One thread, one process, the same mutants and cases each time.
+Not mutated: text, annotations, devices and dtypes, checks of arguments (conditions that raise, functions named `check`
+or `require`, `zip(strict=True)`), random seeds and generators, whether a buffer is persistent, limits of memory (the
+constants `MAX_...` and `..._ENTRIES`, the default of `batch`), `claims()`, laws, and functions that only these use.
+
+The survivors are listed, with a reason if one is known: a mutant is equivalent (no output differs), or only rounding
+differs, which does not count as equivalent. One thread, one process, the same mutants and cases each time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import argparse
 import ast
 import builtins
 import importlib.util
+import inspect
 import re
 import signal
 import sys
@@ -38,86 +39,77 @@ from lawful.checking._module_state import preserve_global_state
 from lawful.checking.check import SearchBudget, judge_law, seeded_claims
 from lawful.checking.targets import find_claims
 
-EFFORT = SearchBudget(cases=30, shrinks=0)
+BUDGET = SearchBudget(cases=30, shrinks=0)
 ROOT = Path(lawful.__file__).parent
-JUDGES = ("lawful.laws", "lawful.checking")
-"""What judges is not judged."""
+sys.path.insert(0, str(Path(__file__).parents[1]))
+SKIPPED_PACKAGES = ("lawful.laws", "lawful.checking")
+"""Packages that are not mutated."""
 
-REASONS: dict[tuple[str, str, str], str] = {
-    ("blocks/attention/cache.py", "comparison", "self._room is not None or"): "equivalent: only room is made anew",
-    ("blocks/attention/cache.py", "off by one", "max(31, 2"): "equivalent: only how much room there is",
-    ("blocks/attention/multi_head.py", "off by one", "self.widths[-1] or"): "equivalent: what is refused",
-    ("blocks/attention/views.py", "comparison", "if not TYPE_CHECKING"): "equivalent: only an import for annotations",
-    ("blocks/positions/learned.py", "scale", "int(positions.m"): "equivalent: only what is said of an error",
-    ("blocks/positions/rotary.py", "comparison", "if not _lasting(*found)"): "equivalent: only what is kept for later",
-    ("blocks/transformer/mix.py", "swapped", "a * x, y, b"): "equivalent: a b = b a",
-    ("functions/attention/chunked.py", "off by one", "size: int = 257"): "equivalent: only how much at a time",
-    ("functions/attention/fused.py", "comparison", "v.shape[-1] != width and"): "equivalent: zeros are added, or not",
-    ("functions/attention/fused.py", "dropped argument", "there = Mask(padding=p)"): "equivalent: it judges",
-    ("functions/attention/window.py", "off by one", "span: int = 1025"): "equivalent: only how much at a time",
-    ("functions/attention/window.py", "off by one", "not mask.causal else 1"): "equivalent: a key that is masked",
-    ("blocks/convolution/convolution.py", "off by one", "-1 if zeros else"): "equivalent: 1 is the least anyway",
-    ("blocks/convolution/convolve.py", "sign", "-empty.expand"): "equivalent: there are no entries",
-    ("blocks/convolution/convolve.py", "scale", "/ g.sum(last"): "equivalent: there are no entries",
-    ("blocks/normalization/invariances.py", "dropped argument", "eps=1e-30)"): "equivalent: they are one and zero",
-    ("blocks/recurrent/elman.py", "off by one", "last[-1]"): "equivalent: there is one layer",
-    ("blocks/recurrent/gru.py", "off by one", "last[-1]"): "equivalent: there is one layer",
-    ("blocks/recurrent/lstm.py", "off by one", "c[-1])"): "equivalent: there is one layer",
-    ("blocks/tying.py", "scale", "2 * target.get_parameter"): "equivalent: only its shape is read",
-    ("blocks/tying.py", "sign", "-target.get_parameter"): "equivalent: only its shape is read",
-    ("functions/decompositions/cp.py", "scale", "2 * tensor.new_zeros"): "equivalent: twice 0",
-    ("functions/decompositions/cp.py", "sign", "-tensor.new_zeros"): "equivalent: minus 0",
-    ("functions/decompositions/cp.py", "off by one", "if size > 1"): "rounding: one entry alone is met at once",
-    (
-        "functions/divergences/jensen_shannon.py",
-        "sign",
-        "t = -((p - q)",
-    ): "equivalent: even in t",
-    ("functions/whitening/moments.py", "scale", "first = 2 * x.detach"): "rounding: it is added again",
-    ("functions/whitening/moments.py", "sign", "+ first).mean(0)"): "rounding: it is added again",
-    ("groups/discrete/cyclic.py", "dropped term", "angle = g.to("): "rounding: whole turns are left in",
-    ("groups/rotations/circle.py", "scale", "turns = 2 * torch.rand"): "equivalent: twice round is as uniform",
-    ("inference/spread.py", "dropped call", "whole - entropy(samples)"): "rounding: it is below 0 by rounding only",
-    ("optim/row_swaps.py", "scale", "sizes = 2 * weights"): "equivalent: costs are only compared",
-    ("groups/matrices.py", "axis", "a.shape[-2]"): "equivalent: the matrix is square",
-    ("groups/rotations/series.py", "comparison", "small = s <= 4"): "rounding: both forms are right at 4",
-    ("inference/metrics/regression.py", "swapped", "_rows(target, y)"): "equivalent: |a - b| = |b - a|",
-    ("inference/metrics/regression.py", "swapped", "(off.mean(0) - off)"): "equivalent: |a - b| = |b - a|",
-    ("inference/metrics/regression.py", "scale", "there == 0, 2.0"): "equivalent: another value is put there",
-    ("functions/least_squares.py", "scale", "unit = 2 * torch.where"): "equivalent: the unit cancels",
-    ("functions/activations/sigmoids.py", "scale", "threshold=80.0"): "rounding: above 40 it is x",
-    ("functions/divergences/jensen_shannon.py", "swapped", "_to_the_middle(q, p)"): "equivalent: it is symmetric",
-    ("functions/products/dot.py", "swapped", "norm(v - u)"): "equivalent: |a - b| = |b - a|",
-    ("functions/products/dot.py", "scale", "2 * (x / length"): "equivalent: the length cancels",
-    ("functions/whitening/rotations.py", "sign", "(-axes.flip(-1)"): "equivalent: the sign is chosen later",
-    ("functions/products/dot.py", "swapped", "vecdot(y, x)"): "equivalent: a b = b a",
-    ("functions/products/dot.py", "swapped", "dot(y, x) / squares"): "equivalent: a b = b a",
-    ("functions/divergences/lp_distance.py", "swapped", "distance(q, p"): "equivalent: |p - q| = |q - p|",
-    ("functions/divergences/total_variation.py", "swapped", "distance(q, p"): "equivalent: |p - q| = |q - p|",
-    ("functions/products/generalised.py", "swapped", "(y, x, map="): "equivalent: a b = b a",
-    ("functions/products/projection.py", "scale", "2 * of_size_one"): "equivalent: the length cancels",
-    ("functions/products/projection.py", "sign", "-of_size_one"): "equivalent: the sign cancels",
-    ("functions/products/projection.py", "scale", "square == 0, 2.0"): "equivalent: 0 / 2 = 0 / 1",
-    ("functions/whitening/rotations.py", "axis", "covariance.shape[-2]"): "equivalent: the matrix is square",
-    ("functions/whitening/rotations.py", "scale", "fixed = 2 * axes"): "equivalent: only signs are read",
-    ("groups/motions/se3.py", "swapped", "TURN.distance(s, r)"): "equivalent: it is symmetric",
-    ("groups/motions/euclidean.py", "swapped", "self._sized(h) - self._sized(g)"): "equivalent: |a - b| = |b - a|",
-    ("models/k_nearest.py", "off by one", "split(max(2, ENTRIES"): "equivalent: row by row or two at a time",
-    ("models/polynomial_regression.py", "off by one", "degree + 2)]"): "equivalent: the last level is not read",
-    ("models/standardized.py", "comparison", "is not None or y"): "equivalent: both are there, or neither",
-    ("models/standardized.py", "dropped term", "if y is not None"): "equivalent: both are there, or neither",
-    (
-        "models/standardized.py",
-        "dropped term",
-        "if self.outputs is not None:",
-    ): "equivalent: both are there, or neither",
-    ("solvers/gauss_newton.py", "dropped term", "stuck = stuck | dependent"): "equivalent: what is done stays so",
-    ("solvers/levenberg_marquardt.py", "off by one", "clamp(0, 2)"): "equivalent: a third is the least anyway",
-    ("models/thresholded_regression.py", "scale", "2 * torch.full_like"): "equivalent: twice 0 and twice -inf",
+REASONS: dict[tuple[str, str], str] = {
+    ("comparison", "self._room is not None or"): "equivalent: only memory is allocated again",
+    ("off by one", "max(31, 2"): "equivalent: only the size of the allocation",
+    ("off by one", "self.widths[-1] or"): "equivalent: only an error",
+    ("comparison", "if not TYPE_CHECKING"): "equivalent: only an import for annotations",
+    ("scale", "int(positions.m"): "equivalent: only an error message",
+    ("comparison", "if not _lasting(*found)"): "equivalent: only a cache",
+    ("swapped", "a * x, y, b"): "equivalent: a b = b a",
+    ("off by one", "size: int = 257"): "equivalent: only the chunk size",
+    ("comparison", "v.shape[-1] != width and"): "equivalent: zeros are added, or not",
+    ("dropped argument", "there = Mask(padding=p)"): "equivalent: it is a check",
+    ("off by one", "span: int = 1025"): "equivalent: only the chunk size",
+    ("off by one", "not mask.causal else 1"): "equivalent: a masked key",
+    ("off by one", "-1 if zeros else"): "equivalent: 1 is the minimum",
+    ("sign", "-empty.expand"): "equivalent: empty tensors",
+    ("scale", "/ g.sum(last"): "equivalent: empty tensors",
+    ("dropped argument", "eps=1e-30)"): "equivalent: they are one and zero",
+    ("off by one", "last[-1]"): "equivalent: there is one layer",
+    ("off by one", "c[-1])"): "equivalent: there is one layer",
+    ("scale", "2 * target.get_parameter"): "equivalent: only its shape is read",
+    ("sign", "-target.get_parameter"): "equivalent: only its shape is read",
+    ("scale", "2 * tensor.new_zeros"): "equivalent: twice 0",
+    ("sign", "-tensor.new_zeros"): "equivalent: minus 0",
+    ("off by one", "if size > 1"): "rounding: a single entry converges at once",
+    ("sign", "t = -((p - q)"): "equivalent: even in t",
+    ("scale", "first = 2 * x.detach"): "rounding: it is added back",
+    ("sign", "+ first).mean(0)"): "rounding: it is added back",
+    ("dropped term", "angle = g.to("): "rounding: full turns are not removed",
+    ("scale", "turns = 2 * torch.rand"): "equivalent: twice around is uniform, too",
+    ("dropped call", "whole - entropy(samples)"): "rounding: negative only by rounding",
+    ("scale", "sizes = 2 * weights"): "equivalent: costs are only compared",
+    ("axis", "a.shape[-2]"): "equivalent: the matrix is square",
+    ("comparison", "small = s <= 4"): "rounding: both forms are accurate at 4",
+    ("swapped", "_rows(target, y)"): "equivalent: |a - b| = |b - a|",
+    ("swapped", "(off.mean(0) - off)"): "equivalent: |a - b| = |b - a|",
+    ("scale", "there == 0, 2.0"): "equivalent: the value is replaced",
+    ("scale", "unit = 2 * torch.where"): "equivalent: the unit cancels",
+    ("scale", "threshold=80.0"): "rounding: above 40 it is x",
+    ("swapped", "_to_the_middle(q, p)"): "equivalent: it is symmetric",
+    ("swapped", "norm(v - u)"): "equivalent: |a - b| = |b - a|",
+    ("scale", "2 * (x / length"): "equivalent: the length cancels",
+    ("sign", "(-axes.flip(-1)"): "equivalent: the sign is chosen later",
+    ("swapped", "vecdot(y, x)"): "equivalent: a b = b a",
+    ("swapped", "dot(y, x) / squares"): "equivalent: a b = b a",
+    ("swapped", "distance(q, p"): "equivalent: |p - q| = |q - p|",
+    ("swapped", "(y, x, map="): "equivalent: a b = b a",
+    ("scale", "2 * of_size_one"): "equivalent: the length cancels",
+    ("sign", "-of_size_one"): "equivalent: the sign cancels",
+    ("scale", "square == 0, 2.0"): "equivalent: 0 / 2 = 0 / 1",
+    ("axis", "covariance.shape[-2]"): "equivalent: the matrix is square",
+    ("scale", "fixed = 2 * axes"): "equivalent: only signs are read",
+    ("swapped", "TURN.distance(s, r)"): "equivalent: it is symmetric",
+    ("swapped", "self._sized(h) - self._sized(g)"): "equivalent: |a - b| = |b - a|",
+    ("off by one", "split(max(2, ENTRIES"): "equivalent: only the chunk size",
+    ("off by one", "degree + 2)]"): "equivalent: the last level is not read",
+    ("comparison", "is not None or y"): "equivalent: both are set, or neither",
+    ("dropped term", "if y is not None"): "equivalent: both are set, or neither",
+    ("dropped term", "if self.outputs is not None:"): "equivalent: both are set, or neither",
+    ("dropped term", "stuck = stuck | dependent"): "equivalent: finished rows do not change",
+    ("off by one", "clamp(0, 2)"): "equivalent: 1/3 is the minimum",
+    ("scale", "2 * torch.full_like"): "equivalent: twice 0 and twice -inf",
 }
-"""Why a mutant survives, by its file, its operator and a part of its changed line."""
+"""Why a mutant survives, by its operator and a part of its changed line."""
 
-COUNTS = ("judged", "killed", "by an error", "equivalent")
+COUNTS = ("checked", "killed", "by an error", "equivalent")
 WIDTH = 140
 
 AXIS_NAMES = {"dim", "dims", "axis", "axes", "time", "batch"}
@@ -135,8 +127,8 @@ NAMESPACES = {"torch", "F", "nn", "self", "super", "math"}
 SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "bases"}
 SKIPPED_ARGUMENTS = {"strict", "device", "dtype", "generator", "persistent"}
 SKIPPED_DEFAULTS = {"seed"}
-LIMITS = re.compile(r"_?(MOST|ENTRIES)\w*")
-REFUSES = re.compile(r"_?(check|refuse)\w*")
+LIMITS = re.compile(r"_?(MAX|\w+_ENTRIES)\w*")
+CHECKS = re.compile(r"_?(check|require)\w*")
 BOUNDARY = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 NEGATED = {
     ast.Lt: ast.GtE,
@@ -167,15 +159,15 @@ class Mutant:
 
     @property
     def reason(self) -> str:
-        return next((REASONS[key] for key in REASONS if self.meant_by(*key)), "")
+        return next((REASONS[key] for key in REASONS if self.matches(*key)), "")
 
-    def meant_by(self, file: str, operator: str, part: str) -> bool:
-        return self.file == file and self.operator == operator and part in self.after
+    def matches(self, operator: str, part: str) -> bool:
+        return self.operator == operator and part in self.after
 
 
 @dataclass(frozen=True)
 class Site:
-    """An expression that can be changed: where it hangs, and what it is there for."""
+    """An expression that can be changed: its parent, and its role."""
 
     node: ast.expr
     parent: ast.AST
@@ -183,7 +175,7 @@ class Site:
     index: int | None
     role: str = ""
 
-    def put(self, node: ast.expr) -> None:
+    def replace(self, node: ast.expr) -> None:
         if self.index is None:
             setattr(self.parent, self.field, node)
         else:
@@ -191,7 +183,7 @@ class Site:
 
 
 def number(node: ast.AST) -> int | float | None:
-    """The value of a literal number, with its sign."""
+    """Returns the value of a number literal, with its sign."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = number(node.operand)
         return None if value is None else -value
@@ -205,12 +197,12 @@ def literal(value: float) -> ast.expr:
 
 
 def name_of(function: ast.expr) -> str:
-    """The last part of the name of what is called."""
+    """Returns the last part of the name of a function."""
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def subject_of(call: ast.Call) -> ast.expr | None:
-    """What a call acts on: its first argument, or the tensor of which it is a method."""
+def operand_of(call: ast.Call) -> ast.expr | None:
+    """Returns what a call acts on: its first argument, or the object of which it is a method."""
     root = call.func
     while isinstance(root, ast.Attribute | ast.Call):
         root = root.value if isinstance(root, ast.Attribute) else root.func
@@ -239,13 +231,13 @@ def judging(tree: ast.Module) -> set[str]:
 def left_alone(node: ast.AST) -> bool:
     """Docstrings, what is refused and raised, text that is put together, and devices."""
     if isinstance(node, ast.FunctionDef):
-        return bool(REFUSES.fullmatch(node.name)) or getattr(node.returns, "id", "") == "str"
+        return bool(CHECKS.fullmatch(node.name)) or getattr(node.returns, "id", "") == "str"
     if isinstance(node, ast.If):
         return isinstance(node.body[-1], ast.Raise) and not node.orelse
     if isinstance(node, ast.Expr):
         call = node.value
         return isinstance(call, ast.Constant) or (
-            isinstance(call, ast.Call) and bool(REFUSES.fullmatch(name_of(call.func)))
+            isinstance(call, ast.Call) and bool(CHECKS.fullmatch(name_of(call.func)))
         )
     if isinstance(node, ast.keyword):
         return node.arg in SKIPPED_ARGUMENTS
@@ -257,7 +249,7 @@ def left_alone(node: ast.AST) -> bool:
 
 
 def role_of(node: ast.expr, parent: ast.AST, field: str, inherited: str) -> str:
-    """What an expression is there for: an axis, a default, a value that is returned or assigned."""
+    """Returns the role of an expression: an axis, a default, or a returned or assigned value."""
     if isinstance(parent, ast.Tuple | ast.List):
         return inherited
     if isinstance(parent, ast.keyword):
@@ -391,7 +383,7 @@ def of_arithmetic(node: ast.BinOp) -> Iterator[Change]:
     if kind in (ast.Mult, ast.Div):
         yield "scale", ast.BinOp(left, ast.Div() if kind is ast.Mult else ast.Mult(), right)
     if kind is ast.Div:
-        yield "normalisation", left
+        yield "normalization", left
     if kind in (ast.Add, ast.Sub, ast.Mult, ast.Pow, ast.FloorDiv, ast.Mod):
         yield "dropped term", left
     if kind in (ast.Add, ast.Sub, ast.Mult, ast.Div):
@@ -411,9 +403,9 @@ def of_comparison(node: ast.Compare) -> Iterator[Change]:
 def of_call(node: ast.Call) -> Iterator[Change]:
     name = name_of(node.func)
     if NORMS.search(name) or DROPPABLE.fullmatch(name):
-        argument = subject_of(node)
+        argument = operand_of(node)
         if argument is not None:
-            yield "normalisation" if NORMS.search(name) else "dropped call", argument
+            yield "normalization" if NORMS.search(name) else "dropped call", argument
     for dropped in node.keywords:
         if dropped.arg is not None and dropped.arg not in SKIPPED_ARGUMENTS:
             yield "dropped argument", ast.Call(node.func, node.args, [k for k in node.keywords if k is not dropped])
@@ -432,9 +424,9 @@ def mutants_of(file: Path) -> list[Mutant]:
     judged = ast.Module([part for part in tree.body if getattr(part, "name", "") not in judges], [])
     for site in list(sites(judged)):
         for operator, node in list(changes(site)):
-            site.put(node)
+            site.replace(node)
             source = ast.unparse(tree)
-            site.put(site.node)
+            site.replace(site.node)
             lines = zip(plain.splitlines(), source.splitlines(), strict=True)
             before, after = next(((a.strip(), b.strip()) for a, b in lines if a != b), ("", ""))
             if before:
@@ -443,16 +435,16 @@ def mutants_of(file: Path) -> list[Mutant]:
     return list(found.values())
 
 
-class TooLong(BaseException):
-    """What takes too long is left at once; no one takes this for an error of the map."""
+class TimedOut(BaseException):
+    """Ends a mutant that runs too long. Not an `Exception`, so that the checker does not catch it."""
 
 
 @contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    """Leaves what is inside if it takes longer: a mutant may run forever."""
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises `TimedOut` after some seconds of processor time: a mutant may run forever."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise TooLong
+        raise TimedOut
 
     former = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -463,8 +455,8 @@ def at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, former)
 
 
-def fresh(name: str, source: str) -> ModuleType:
-    """Executes a source as a module of a name, which is not registered."""
+def execute(name: str, source: str) -> ModuleType:
+    """Executes a source as a module with a name, without registering it."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         raise ModuleNotFoundError(name)
@@ -473,70 +465,113 @@ def fresh(name: str, source: str) -> ModuleType:
     return module
 
 
-def failures(name: str, source: str, seconds: float) -> str:
-    """Judges the claims of a source: the status of the first that is not kept, or nothing."""
+@contextmanager
+def install(name: str, mutant: ModuleType) -> Iterator[None]:
+    """Puts a mutant in place of its module, and its names in place of those that packages export."""
+    original = sys.modules[name]
+    changed: list[tuple[ModuleType, str, object]] = []
+    for parent in (name.rsplit(".", n)[0] for n in range(1, name.count(".") + 1)):
+        package = sys.modules[parent]
+        for key, value in list(vars(package).items()):
+            if value is original or (key in vars(original) and vars(original)[key] is value and key in vars(mutant)):
+                changed.append((package, key, value))
+                setattr(package, key, mutant if value is original else vars(mutant)[key])
+    sys.modules[name] = mutant
     try:
-        with at_most(seconds), preserve_global_state(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for claim in seeded_claims(fresh(name, source).claims(), EFFORT.seed):
-                status = judge_law(claim.law, claim.target, claim.inputs, claim.label, EFFORT).status
-                if status not in ("held", "waived"):
-                    return status
-    except (Exception, TooLong):
-        return "error"
+        yield
+    finally:
+        sys.modules[name] = original
+        for package, key, value in changed:
+            setattr(package, key, value)
+
+
+def mirrored_test(name: str) -> str:
+    """Returns the name of the test file of a module."""
+    *packages, last = name.split(".")[1:]
+    return ".".join(["tests", *packages, f"test_{last}"])
+
+
+def check_module(module: ModuleType) -> str:
+    """Checks the claims of a module, then its tests without arguments; returns the first failure, or nothing."""
+    for claim in seeded_claims(getattr(module, "claims", tuple)(), BUDGET.seed):
+        status = judge_law(claim.law, claim.target, claim.inputs, claim.label, BUDGET).status
+        if status not in ("held", "waived"):
+            return status
+    for name, test in vars(module).items():
+        is_plain = inspect.isfunction(test) and not getattr(test, "pytestmark", ())
+        if name.startswith("test_") and is_plain and not inspect.signature(test).parameters:
+            test()
     return ""
 
 
-def spread(mutants: list[Mutant], most: int) -> list[Mutant]:
-    """At most so many of them, evenly spread."""
-    return [mutants[n * len(mutants) // most] for n in range(most)] if len(mutants) > most else mutants
+def failure(name: str, source: str, seconds: float) -> str:
+    """Checks a source in place of a module; returns the status of the first failure, or nothing."""
+    test = mirrored_test(name)
+    has_test = importlib.util.find_spec(test.rpartition(".")[0]) and importlib.util.find_spec(test)
+    try:
+        with time_limit(seconds), preserve_global_state(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mutant = execute(name, source)
+            if status := check_module(mutant):
+                return status
+            if not has_test:
+                return ""
+            with install(name, mutant):
+                return check_module(execute(test, Path(has_test.origin or "").read_text(encoding="utf-8")))
+    except (Exception, TimedOut):
+        return "error"
 
 
-def grades_of(name: str, file: Path, most: int) -> tuple[int, dict[Mutant, str]] | str:
-    """Counts the mutants of a file, and grades at most so many of them: nothing is the status of a survivor.
+def spread(mutants: list[Mutant], limit: int) -> list[Mutant]:
+    """Selects at most `limit` mutants, evenly spread."""
+    return [mutants[n * len(mutants) // limit] for n in range(limit)] if len(mutants) > limit else mutants
 
-    Where the file as it is breaks a claim, the status of that claim is all that there is to say.
+
+def run_mutants(name: str, file: Path, limit: int) -> tuple[int, dict[Mutant, str]] | str:
+    """Returns the number of mutants of a file and the status of at most `limit` of them (empty for a survivor).
+
+    If the unchanged file fails, returns its status.
     """
     start = time.monotonic()
-    if status := failures(name, file.read_text(encoding="utf-8"), 600):
-        print(f"{file.relative_to(ROOT)}: left out", file=sys.stderr)
+    if status := failure(name, file.read_text(encoding="utf-8"), 600):
+        print(f"{file.relative_to(ROOT)}: skipped", file=sys.stderr)
         return status
     seconds = 10 + 10 * (time.monotonic() - start)
     found = mutants_of(file)
-    grades = {mutant: failures(name, mutant.source, seconds) for mutant in spread(found, most)}
-    print(f"{file.relative_to(ROOT)}: killed {sum(map(bool, grades.values()))} of {len(grades)}", file=sys.stderr)
-    return len(found), grades
+    statuses = {mutant: failure(name, mutant.source, seconds) for mutant in spread(found, limit)}
+    print(f"{file.relative_to(ROOT)}: killed {sum(map(bool, statuses.values()))} of {len(statuses)}", file=sys.stderr)
+    return len(found), statuses
 
 
-def modules(wanted: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """The modules of lawful that have claims, but for those that judge."""
-    endings = tuple(f".{name}" for name in wanted)
+def modules(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Yields the modules of lawful that have claims, except those of the checker."""
+    endings = tuple(f".{name}" for name in names)
     for name, _ in find_claims(lawful):
-        if not name.startswith(JUDGES) and (not endings or name.endswith(endings)):
+        if not name.startswith(SKIPPED_PACKAGES) and (not endings or name.endswith(endings)):
             yield name, Path(sys.modules[name].__file__ or "")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Counts the mutants of lawful that its own claims kill.")
-    parser.add_argument("modules", nargs="*", help="the last part of a module's name; all modules by default")
-    parser.add_argument("--each", type=int, default=10**9, metavar="N", help="at most N mutants of each file")
-    asked = parser.parse_args()
+    parser = argparse.ArgumentParser(description="Counts the mutants of lawful that its claims and tests kill.")
+    parser.add_argument("modules", nargs="*", help="last part of a module name (default: all modules)")
+    parser.add_argument("--each", type=int, default=10**9, metavar="N", help="maximum number of mutants of each file")
+    options = parser.parse_args()
     torch.set_num_threads(1)
     start = time.monotonic()
-    graded = {name: grades_of(name, file, asked.each) for name, file in modules(asked.modules)}
-    results = {name: result for name, result in graded.items() if not isinstance(result, str)}
-    if any(grades for _, grades in results.values()):
+    runs = {name: run_mutants(name, file, options.each) for name, file in modules(options.modules)}
+    results = {name: result for name, result in runs.items() if not isinstance(result, str)}
+    if any(statuses for _, statuses in results.values()):
         report(results, time.monotonic() - start)
-    elif len(results) == len(graded):
-        raise SystemExit("there is no such module with claims, or nothing in it to change")
-    for name, result in graded.items():
+    elif len(results) == len(runs):
+        raise SystemExit("no module with claims has these names, or there is nothing to change")
+    for name, result in runs.items():
         if isinstance(result, str):
-            print(f"Left out: {name}, where a claim is {result} before anything is changed")
+            print(f"Skipped: {name}, which is {result} without a change")
 
 
 def report(results: dict[str, tuple[int, dict[Mutant, str]]], seconds: float) -> None:
-    """Prints what was killed in each folder and by each operator, and what survived."""
-    print(f"torch {torch.__version__}, one thread, {EFFORT.cases} cases for each claim\n")
+    """Prints the killed mutants by folder and by operator, and the survivors."""
+    print(f"torch {torch.__version__}, one thread, {BUDGET.cases} cases per claim\n")
     folders: dict[str, list[tuple[int, dict[Mutant, str]]]] = {}
     for found, grades in results.values():
         folder = next((mutant.file.rpartition("/")[0] for mutant in grades), "")
@@ -556,20 +591,20 @@ def report(results: dict[str, tuple[int, dict[Mutant, str]]], seconds: float) ->
         row(operator, *counts({mutant: status for mutant, status in graded.items() if mutant.operator == operator}))
     judged, killed, _, same = counts(graded)
     print(
-        f"\nKilled {killed} of {judged}: {killed / judged:.1%}; without the equivalent ones {killed} of "
+        f"\nKilled {killed} of {judged}: {killed / judged:.1%}; without equivalent mutants {killed} of "
         f"{judged - same}: {killed / (judged - same):.1%}. {seconds:.0f} s.\n"
     )
     alive = [mutant for mutant, status in graded.items() if not status]
     for mutant in sorted(alive, key=lambda mutant: bool(mutant.reason)):
-        print(f"- {mutant.file}:{mutant.number}, {mutant.operator}: {mutant.reason or 'not seen by a claim'}")
+        print(f"- {mutant.file}:{mutant.number}, {mutant.operator}: {mutant.reason or 'not found'}")
         print(f"    - `{mutant.before[:WIDTH]}`\n    - `{mutant.after[:WIDTH]}`")
     for mutant, status in graded.items():
         if status and mutant.reason:
-            print(f"A reason for what does not survive: {mutant.file}:{mutant.number}, {mutant.operator}")
+            print(f"Unneeded reason: {mutant.file}:{mutant.number}, {mutant.operator}")
 
 
 def counts(grades: dict[Mutant, str]) -> tuple[int, int, int, int]:
-    """How many mutants there are, how many are killed, how many of those by an error, how many are equivalent."""
+    """Returns the number of mutants, of killed ones, of those killed by an error, and of equivalent ones."""
     killed = [status for status in grades.values() if status]
     same = [mutant for mutant, status in grades.items() if not status and mutant.reason.startswith("equivalent")]
     return len(grades), len(killed), killed.count("error"), len(same)

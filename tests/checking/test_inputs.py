@@ -113,9 +113,9 @@ def test_function_of_the_draw():
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
-        ("b t 4", 'write lawful.shape("b t 4")'),
-        (3, "a description, an example or a function"),
-        ([1, 2], "a description, an example or a function"),
+        ("b t 4", 'write inputs=lawful.shape("b t 4")'),
+        (3, "inputs must be a description, an example tensor or a function"),
+        ([1, 2], "inputs must be a description, an example tensor or a function"),
     ],
 )
 def test_invalid_inputs(inputs, words):
