@@ -309,6 +309,7 @@ class BoundMap:
 
     def _reset(self) -> None:
         self.state.reset()
+        self.state.clean = False
         self.state.set_mode(self.settings.training)
         if self.dtype is not None:
             self.state.cast(self.dtype)

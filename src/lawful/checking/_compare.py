@@ -140,7 +140,7 @@ def _worst(found: list[Finding]) -> Finding:
     if not found:
         return Finding()
     if len(found) == 1:
-        return replace(found[0], largest=found[0].scale)
+        return found[0]
     worst = max(found, key=lambda f: (f.failed, f.noise_ratio))
     return replace(worst, compared=sum(f.compared for f in found), largest=max(f.scale for f in found))
 
@@ -169,7 +169,16 @@ def _judge_sides(
     noise = 0.0 if ignore_noise else max(measured, _MIN_NOISE_EPS * torch.finfo(base.dtype).eps * scale)
     residual = float(difference.max())
     allowed = residual <= rtol * scale
-    base = replace(base, compared=compared, scale=scale, noise=noise, residual=0.0 if allowed else residual)
+    base = Finding(
+        output=base.output,
+        residual=0.0 if allowed else residual,
+        scale=scale,
+        largest=scale,
+        noise=noise,
+        dtype=base.dtype,
+        compared=compared,
+        name=base.name,
+    )
     if allowed or residual <= REFUTE_RATIO * noise:
         return base
     return _at_largest(base, "exceeds" if isinstance(statement, AtMost) else "differs", difference, a, b)

@@ -95,7 +95,10 @@ class ModuleSnapshot:
         """Whether any call has changed the state."""
         self.keep_dtypes = False
         """Whether every tensor keeps its own dtype."""
+        self.clean = False
+        """Whether nothing has happened since the last reset; `BoundMap` clears it before a call."""
         self._prepared: dict[tuple[torch.dtype, int, bool], list[Tensor]] = {}
+        self._current: tuple[torch.dtype, int, bool] | None = None
         for p, _, _ in self.grads:
             p.grad = None
 
@@ -116,6 +119,10 @@ class ModuleSnapshot:
     def prepare(self, dtype: torch.dtype, seed: int, *, noise: RoundingNoise | None = None) -> None:
         """Casts every tensor to a dtype. A seed other than 0 re-randomizes degenerate parameters."""
         key = (dtype, seed, self.keep_dtypes)
+        if key == self._current and noise is None:
+            self.reset()
+            return
+        self._current = key if noise is None else None
         if key not in self._prepared:
             self._prepared[key] = self._working_copies(dtype, seed)
         self.working = self._prepared[key]
@@ -126,6 +133,7 @@ class ModuleSnapshot:
             ]
         for i in range(len(self.tensors)):
             self._write(i)
+        self.clean = False
 
     def _working_copies(self, dtype: torch.dtype, seed: int) -> list[Tensor]:
         originals = {id(t): data for t, data in zip(self.tensors, self.originals, strict=True)}
@@ -149,6 +157,8 @@ class ModuleSnapshot:
 
     def reset(self) -> None:
         """Undoes what the last call changed: buffers, attributes, containers, parameters."""
+        if self.clean:
+            return
         for live, shallow, contents in self.structure:
             if not _same_items(live, shallow):
                 live.clear()
@@ -164,6 +174,7 @@ class ModuleSnapshot:
                 self.changed_by_calls = True
         for generator, state in self.generators:
             generator.set_state(state)
+        self.clean = True
 
     def cast(self, dtype: torch.dtype) -> None:
         """Casts floating-point tensors to a dtype until the next reset."""
@@ -178,6 +189,7 @@ class ModuleSnapshot:
 
     def restore(self) -> None:
         """Restores the original state."""
+        self.clean = False
         self.reset()
         self.set_mode(True)
         for tensor, data in zip(self.tensors, self.originals, strict=True):
