@@ -1,7 +1,7 @@
-"""How long a small language model takes to a given loss: the standard recipe, and `lawful train text`.
+"""Loss of a small language model over training time: nanoGPT's CPU recipe against `lawful train text`.
 
 Run `OMP_NUM_THREADS=1 python benchmarks/text.py TEXT`, where TEXT is the Tiny Shakespeare file. The standard recipe is
-nanoGPT's for the processor, on Hugging Face's GPT-2: 4 layers, 4 heads, width 128, context 64, 12 windows a step, 2,000
+nanoGPT's CPU recipe on Hugging Face's GPT-2: 4 layers, 4 heads, width 128, context 64, 12 windows a step, 2,000
 steps of AdamW, no biases, a tied head. lawful has the defaults of its recipe, once with few steps and once with many.
 Both train on the first nine tenths of the text, and both are judged by one function on the rest: the mean loss of the
 whole of it, in windows of 64 that do not overlap. Each training is a process of its own with one thread; the clock is
@@ -24,6 +24,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -120,24 +121,14 @@ def standard(text: str, *, steps: int, seed: int) -> list[tuple[int, float, floa
 
 
 def lawful(path: str, *, steps: int, seed: int, without: str) -> list[tuple[int, float, float]]:
-    """Trains by `lawful train text` with its defaults, but for the number of steps and what is left out."""
+    """Trains `lawful train text` with its defaults, except the number of steps and the ablation."""
     from lawful.recipes import TextRecipe
-    from lawful.training import TrainerConfig, train
-    from lawful.training import seed_everything as seeded
+    from lawful.training import TrainerConfig, seed_everything, train
 
-    model, learning = LEFT_OUT[without]
-    engine = TrainerConfig(seed=seed, threads=1, laws=0)
-    usual = TextRecipe()
-    recipe = replace(
-        usual,
-        data=path,
-        transformer=replace(usual.transformer, **model),
-        learning=replace(usual.learning, steps=steps, **learning),
-        engine=engine,
-    )
-    seeded(seed)
-    training = recipe.training()
-    validation, every = training.validation.long(), max(1, steps // 20)
+    recipe = TextRecipe(data=path, steps=steps, seed=seed, threads=1, law_cases=0, **ABLATIONS[without])
+    seed_everything(seed)
+    setup = recipe.setup()
+    validation, every = setup.data.validation.long(), max(1, steps // 20)
     clock: list[Clock] = []
 
     def evaluate(model: nn.Module) -> dict[str, float]:
@@ -146,25 +137,26 @@ def lawful(path: str, *, steps: int, seed: int, without: str) -> list[tuple[int,
 
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
         clock.append(Clock())
-        train(replace(training, evaluate=evaluate, every=every), engine=engine, folder=folder)
+        trainer = TrainerConfig(seed=seed, threads=1, law_cases=0)
+        train(replace(setup, evaluate=evaluate, eval_every=every), trainer=trainer, output_dir=folder)
     return clock[0].seen
 
 
-LEFT_OUT: dict[str, tuple[dict[str, object], dict[str, object]]] = {
-    "nothing": ({}, {}),
-    "n-gram tables": ({"ngrams": ()}, {}),
-    "4-gram table": ({"ngrams": (2, 3)}, {}),
-    "Muon": ({}, {"optimizer": "adamw"}),
-    "rotary positions": ({"positions": "learned"}, {}),
-    "query-key norm": ({"query_key_norm": False}, {}),
-    "squared ReLU": ({"feed_forward": "gelu"}, {}),
-    "zero outputs": ({"zero_outputs": False}, {}),
-    "shortcut": ({"shortcut": False}, {}),
-    "norm after embedding": ({"entry_norm": False}, {}),
-    "untied head": ({"tied": True}, {}),
-    "linear decay": ({}, {"schedule": "constant"}),
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "n-gram embeddings": {"ngrams": ()},
+    "4-gram embedding": {"ngrams": (2, 3)},
+    "Muon": {"optimizer": "adamw"},
+    "rotary positions": {"positions": "learned"},
+    "QK norm": {"qk_norm": False},
+    "squared ReLU": {"activation": "gelu"},
+    "zero-initialized outputs": {"zero_init_outputs": False},
+    "embedding skip": {"embedding_skip": False},
+    "embedding norm": {"embedding_norm": False},
+    "untied head": {"tie_embeddings": True},
+    "linear decay": {"schedule": "constant"},
 }
-"""What can be left out, as options of the model and of learning."""
+"""Ingredients that can be left out, as options of the recipe."""
 
 
 def reached(seen: list[tuple[int, float, float]], goal: float) -> float:
@@ -215,7 +207,7 @@ def main() -> None:
         ("lawful, long", given.long, "nothing"),
     ]
     if given.without:
-        chosen = LEFT_OUT if given.without == "all" else {given.without: ()}
+        chosen = ABLATIONS if given.without == "all" else {given.without: ()}
         plans = [(f"lawful without {what}", steps, what) for steps in (given.short, given.long) for what in chosen]
     for name, steps, without in (plan for plan in plans if plan[1]):
         who = name.split(",")[0].split()[0]
