@@ -59,7 +59,7 @@ def main() -> None:
                 results = train(recipe, output_dir=folder).results
             taken.append(time.process_time() - start)
             found.append(results["test"]["accuracy"]["value"])
-            near.append(results["baseline accuracy"]["5 nearest examples"]["value"])
+            near.append(results["baseline accuracy"]["5 nearest neighbors"]["value"])
             peer.append(svm_accuracy(recipe))
         means = [100 * statistics.mean(values) for values in (found, near, peer)]
         print(
