@@ -557,12 +557,12 @@ class OperationTrace(TorchFunctionMode):
         trace = self
 
         class Resolver(ast.NodeTransformer):
-            def visit_Name(self, name: ast.Name) -> ast.expr:
-                if name.id in values:
-                    return values[name.id]
-                if name.id in bound or name.id not in scope or not isinstance(name.ctx, ast.Load):
-                    return name
-                value = scope[name.id]
+            def visit_Name(self, node: ast.Name) -> ast.expr:
+                if node.id in values:
+                    return values[node.id]
+                if node.id in bound or node.id not in scope or not isinstance(node.ctx, ast.Load):
+                    return node
+                value = scope[node.id]
                 if isinstance(value, ModuleType):
                     parent, _, child = value.__name__.rpartition(".")
                     trace.imports.add(f"from {parent} import {child}" if parent else f"import {child}")
@@ -571,8 +571,8 @@ class OperationTrace(TorchFunctionMode):
                     return ast.parse(trace._reference(value), mode="eval").body
                 return ast.parse(trace.expression(value), mode="eval").body
 
-            def visit_arg(self, arg: ast.arg) -> ast.arg:
-                return ast.arg(arg.arg)
+            def visit_arg(self, node: ast.arg) -> ast.arg:
+                return ast.arg(node.arg)
 
             def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
                 node.returns = None
