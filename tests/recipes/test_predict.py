@@ -89,8 +89,8 @@ def test_arrays_with_targets_have_the_same_figures(options, tmp_path):
     assert predictions(run, path).summary == ""
     for wrong, sentence in (
         (np.full(40, 8), "unknown category '8'"),
-        (y[:3], "targets of a.npz are to be 40"),
-        (x, "to be 40"),
+        (y[:3], "expected 40 targets in a.npz"),
+        (x, "expected 40 targets"),
     ):
         np.savez(path, x=x, y=wrong)
         with pytest.raises(ValueError, match=sentence):
