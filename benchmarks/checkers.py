@@ -1,24 +1,24 @@
 """Which checker finds which fault: the gallery under each public checker, and under lawful.
 
-Run `python benchmarks/checkers.py`. The peers come with `pip install pytest-torch torchtest2 e3nn egnn-pytorch`; one
-that is missing is named as such. Every fault of `tests/gallery` is a broken layer and its corrected twin. Each checker
-judges both, one checker after the other in one process:
+Run `python benchmarks/checkers.py`. Install the peers with `pip install pytest-torch torchtest2 e3nn egnn-pytorch`; a
+missing one is named in the table. Every fault of `tests/gallery` is a broken layer and its corrected version. Each
+checker runs on both, one after the other in the same process:
 
-- lawful: the fault's law and inputs, 100 cases.
-- pytest-torch: what it runs on any model (inference contract, memory layouts, finite gradients), and its own check of
-  the law where it has one: padding, mask, permutation, reference, output specification, finite differences.
-- torchtest2: its one call, with warnings counted as failures, and its options for ranges and finite differences.
-- e3nn: `assert_equivariant` in float32 and float64, as its test fixture does, for layers that take coordinates.
+- lawful: the law and inputs of the fault, 100 cases.
+- pytest-torch: its checks of any model (inference contract, memory layouts, finite gradients), and its own check of the
+  law if it has one: padding, mask, permutation, reference, output specification, finite differences.
+- torchtest2: its single call, with warnings as failures, and its options for ranges and finite differences.
+- e3nn: `assert_equivariant` in float32 and float64, as its test fixture does, for layers with coordinates.
 - egnn-pytorch: the method of its own test, for the same layers: one rotation and translation, `allclose` to 1e-6.
 
-The first two peers also take a relation from the user: a change of the inputs that must not change the outputs, or an
-expected output. Where the checks above accept a layer, such a relation is written here for its law if it can be, and
-what only it finds is counted as found by hand.
+The first two peers also accept a relation from the user: a change of the inputs that must not change the outputs, or an
+expected output. If their checks accept a broken layer, this script writes such a relation for its law, if possible. A
+fault that only the relation finds counts as "found by hand".
 
-Peers get one example of the described inputs, in the sizes below or the largest described; the last row of a mask
-hides its last three positions, or all of them where the law is about an empty row. Caught means that the broken layer
-is rejected and its twin is not, missed that both are accepted, a false alarm that the twin is rejected. Each round has
-its own seed for parameters, inputs and search; the outcome of a fault is that of most rounds.
+Peers receive one example of the described inputs, in the sizes below or the largest described size. The last row of a
+mask hides its last three positions, or all of them if the law is about a fully masked row. "Caught" means that the
+broken layer is rejected and the corrected one is not, "missed" that both are accepted, "false alarm" that the corrected
+one is rejected. Each round has its own seed for parameters, inputs and search; the outcome is that of most rounds.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ Make = Callable[[], nn.Module]
 
 
 class NotApplicable(Exception):
-    """Says in a word why a checker has nothing for a layer."""
+    """Raised with the reason if a checker does not support a layer."""
 
 
 class ByHand(AssertionError):
-    """A layer was rejected by a relation that is written here."""
+    """Raised if only a relation written here rejects a layer."""
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def by_hand() -> Iterator[None]:
 
 
 def example(inputs: Any, empty_row: bool = False) -> Any:
-    """Makes tensors of the described kind and shape."""
+    """Creates tensors of the described domain and shape."""
     if isinstance(inputs, Mapping):
         return {name: example(each, empty_row) for name, each in inputs.items()}
     if isinstance(inputs, tuple):
@@ -84,7 +84,7 @@ def example(inputs: Any, empty_row: bool = False) -> Any:
         raise NotApplicable("no forward" if inputs is None else "drawn inputs")
     sizes = [axis.number or max(axis.options, default=SIZES.get(axis.letter, 4)) for axis in inputs.axes]
     if isinstance(inputs.domain, TokenDomain):
-        return torch.randint(inputs.domain.vocab, sizes)
+        return torch.randint(inputs.domain.vocab_size, sizes)
     if isinstance(inputs.domain, BoolDomain):
         there = torch.ones(sizes, dtype=torch.bool)
         there[-1, ..., 0 if empty_row else -3 :] = False
@@ -97,7 +97,7 @@ def listed(inputs: Any) -> list[Tensor]:
 
 
 def on_first(change: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
-    """Changes the first input, which is the one that a law speaks of."""
+    """Changes the first input, which is the one a law is about."""
 
     def changed(inputs: Any) -> Any:
         head, *rest = listed(inputs)
@@ -109,7 +109,7 @@ def on_first(change: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
 
 
 def without_change(law: Law, inputs: Any) -> tuple[Callable[[Any], Any], Callable[[Tensor], Tensor]] | None:
-    """Writes a law as a change of the inputs and the part of the output that it must leave alone, if it is one."""
+    """Writes a law as a change of the inputs and the part of the output that must not change, if possible."""
     x, *rest = listed(inputs)
     if law.name == "causality":
         axis, past = law.values["time"], x.shape[law.values["time"]] // 2
@@ -130,7 +130,7 @@ def without_change(law: Law, inputs: Any) -> tuple[Callable[[Any], Any], Callabl
 
 
 def element(law: Law) -> Any:
-    """Draws an element of the group that a law speaks of."""
+    """Draws an element of the group of a law."""
     return law.values["sample"](SimpleNamespace(normal=torch.randn, permutation=torch.randperm))
 
 
@@ -147,7 +147,7 @@ class Reader(nn.Module):
 
 @dataclass(frozen=True)
 class Geometry:
-    """How the arguments and results of a layer turn, in the words of e3nn."""
+    """Irreps of the arguments and results of a layer, in the notation of e3nn."""
 
     takes: list[str]
     gives: list[str]
@@ -166,7 +166,7 @@ GEOMETRIES = {
 
 
 def geometry(fault: ModuleType) -> tuple[Geometry, list[Tensor]]:
-    """Returns how a layer turns, and an example of its arguments."""
+    """Returns the irreps of a layer, and an example of its arguments."""
     if (turns := GEOMETRIES.get(short(fault))) is None:
         raise NotApplicable("no irreps" if fault.law.name in ("equivariance", "invariance") else "no coordinates")
     inputs = listed(example(fault.inputs))
@@ -214,7 +214,7 @@ def pytest_torch(fault: ModuleType, make: Make, seed: int) -> None:
 
 
 def own_check(peer: ModuleType, law: Law, layer: nn.Module, inputs: Any) -> None:
-    """Runs the check that pytest-torch itself has for a law."""
+    """Runs the check of pytest-torch for a law."""
     match law.name:
         case "causality":
             # Zeros after the end change nothing before it.
@@ -309,7 +309,7 @@ def egnn_pytorch(fault: ModuleType, make: Make, seed: int) -> None:
 
 @dataclass
 class Checker:
-    """A checker, the package it is in, and what came of it: for each fault, outcomes and seconds for each layer."""
+    """A checker, its package, and its outcomes and seconds for each fault and layer."""
 
     package: str
     rejects: Callable[[ModuleType, Make, int], None]
@@ -325,7 +325,7 @@ class Checker:
         return True
 
     def judge(self, fault: ModuleType, seed: int) -> None:
-        """Judges a corrected layer and the broken one, and keeps the outcome and the seconds."""
+        """Runs on the corrected and the broken layer, and records outcome and seconds."""
         try:
             fixed = self.rejection(fault, fault.Fixed, seed)
             broken = self.rejection(fault, fault.Broken, seed)
@@ -341,7 +341,7 @@ class Checker:
         self.outcomes.setdefault(short(fault), []).append(outcome)
 
     def rejection(self, fault: ModuleType, layer: Make, seed: int) -> str:
-        """Returns how a layer was rejected, or nothing."""
+        """Returns how a layer was rejected, or an empty string."""
         torch.manual_seed(seed)
         start, how = time.perf_counter(), ""
         try:
@@ -358,7 +358,7 @@ class Checker:
         return how
 
     def outcome(self, name: str) -> str:
-        """What most rounds agree on."""
+        """The most frequent outcome."""
         return statistics.mode(self.outcomes[name])
 
     def cell(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Every claim of every file of lawful: the plugin makes a test of each."""
+"""Every claim of lawful; the pytest plugin turns each into a test."""
 
 import importlib
 from collections.abc import Iterator
