@@ -53,6 +53,7 @@ class DeepFool:
         bounds: Bounds of the inputs.
 
     Examples:
+        >>> from lawful.inference.attacks import FREE
         >>> model = nn.Linear(2, 2, bias=False)
         >>> with torch.no_grad():
         ...     _ = model.weight.copy_(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
