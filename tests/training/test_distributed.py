@@ -183,7 +183,7 @@ def test_running_statistics_are_averaged_and_resume_exactly(tmp_path, parallel):
 
 def test_torchrun_from_the_command_line(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    options = ["--data", "iris", "--epochs", "1", "--laws", "0"]
+    options = ["--data", "iris", "--epochs", "1", "--law-cases", "0"]
     done = subprocess.run(
         [*torchrun, "-m", "lawful", "train", "classify", *options],
         env=ENVIRONMENT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
 import os
 import sys
@@ -208,10 +209,15 @@ def _field_docs(cls: type[Any]) -> dict[str, str]:
     for base in reversed(cls.__mro__):
         if not is_dataclass(base):
             continue
+        collecting = gc.isenabled()
+        gc.disable()  # CPython 3.11 raises SystemError if a collection callback runs Python code within ast.parse
         try:
             body = ast.parse(inspect.cleandoc(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
         except (OSError, SyntaxError, TypeError):
             continue
+        finally:
+            if collecting:
+                gc.enable()
         for statement, following in pairwise(body):
             match statement, following:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
