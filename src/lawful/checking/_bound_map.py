@@ -294,7 +294,7 @@ class BoundMap:
     def parameters_after(self, *inputs: Any) -> dict[str, Tensor]:
         self._reset()
         self._run(inputs)
-        with self._untraced():
+        with self._pause_tracer():
             after = {name: p.detach().clone() for name, p in self.state.parameters.items()}
         if self.tracer is not None:
             self.tracer.record_parameters_after(self, inputs, after)
@@ -317,7 +317,7 @@ class BoundMap:
         seed_all(seed)
         if seed:
             self.state.reseed(seed)
-        with self._untraced():
+        with self._pause_tracer():
             for change in self.changes:
                 try:
                     change(self.target)
@@ -329,7 +329,7 @@ class BoundMap:
     def _run(self, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """Calls the function on copies of the inputs; returns its output, and the copies after the call."""
         settings = (self.settings.training, self.function, self.seed, self.dtype, self.settings.layout)
-        with self._untraced():
+        with self._pause_tracer():
             self.calls.add(*settings, self.changes, self.parameter_values, inputs)
             if any((e.distance(*inputs) < e.radius).any() for e in self.exclusions):
                 raise InExcludedRegion
@@ -338,7 +338,7 @@ class BoundMap:
         for name, value in self.parameter_values:  # they stay until the next reset, for the backward pass
             self.state.named[name].data = value if self.dtype is None else value.to(self.dtype)
         try:
-            with self._untraced(), torch.set_grad_enabled(torch.is_grad_enabled() or self.settings.grad):
+            with self._pause_tracer(), torch.set_grad_enabled(torch.is_grad_enabled() or self.settings.grad):
                 output = self.function(*args, **kwargs)
         except (Exception, SystemExit) as error:
             if isinstance(error, RuntimeError) and self.settings.layout != "contiguous" and "view" in str(error):
@@ -348,7 +348,7 @@ class BoundMap:
             self.calls.final_random_states.add(torch.get_rng_state().numpy().tobytes())
         return output, passed
 
-    def _untraced(self) -> AbstractContextManager[None]:
+    def _pause_tracer(self) -> AbstractContextManager[None]:
         return self.tracer.pause() if self.tracer is not None else nullcontext()
 
     def _copy(self, x: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ class _Sides:
     right: list[Tensor] = field(default_factory=list)
     where: list[Tensor | None] = field(default_factory=list)
     mismatch: str = ""
-    """How the shapes disagree."""
+    """Message about different shapes; empty if they agree."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -249,7 +249,7 @@ _COPIES = (
 class RoundingNoise(TorchDispatchMode):
     """Multiplies the result of every operation by 1 ± eps, and records the lowest precision.
 
-    The eps is that of the dtype that the operation returned. How far the output moves is the noise that rounding may
+    The eps is that of the dtype that the operation returned. The change of the output is the noise that rounding may
     cause: a module that computes in float32 inside shows float32 noise, and a tie or a branch that rounding can flip
     shows a jump. Nothing about the map has to be known in advance.
     """

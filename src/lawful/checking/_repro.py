@@ -152,7 +152,7 @@ def _import_order(line: str) -> tuple[bool, str]:
 
 
 def _literal(x: Tensor) -> str:
-    """Writes a tensor as an expression that restores it bit by bit."""
+    """Writes a tensor as an expression that restores it exactly."""
     text = repr(x.tolist()).replace("nan", 'float("nan")').replace("inf", 'float("inf")')
     return f"torch.tensor({text}, dtype={x.dtype})"
 

@@ -301,7 +301,7 @@ def _positive(shape: _Shape, g: Generator) -> Tensor:
     return torch.rand(shape, generator=g, dtype=torch.float64)
 
 
-def _repeated(shape: _Shape, g: Generator) -> Tensor:
+def _repeat_slice(shape: _Shape, g: Generator) -> Tensor:
     """Repeats one slice of the last axis."""
     return _normal(shape[-1:], g).expand(shape).clone()
 
@@ -353,7 +353,7 @@ def _huge(shape: _Shape, g: Generator) -> Tensor:
     return _normal(shape, g) * 1e6
 
 
-_ORDINARY = (_normal, _normal, _normal, _positive, _repeated, _one_hot, _peaky, _small_integers, _far)
+_ORDINARY = (_normal, _normal, _normal, _positive, _repeat_slice, _one_hot, _peaky, _small_integers, _far)
 _EXTREME = (_zero_slices, _zero, _constant_rows, _tiny, _huge)
 _STYLES = _ORDINARY + _EXTREME
 

@@ -37,7 +37,7 @@ class Counterexample:
     """The smallest case found that breaks a law."""
 
     kind: str
-    """How it fails: "differs", "exceeds", "not finite", "changed", "shapes differ", "wrong distribution",
+    """Kind of failure: "differs", "exceeds", "not finite", "changed", "shapes differ", "wrong distribution",
     "wrong mean", or "raised" for an error."""
     inputs: tuple[TensorValue, ...]
     drawn: tuple[TensorValue, ...] = ()

@@ -1,4 +1,4 @@
-"""Statements: what a law returns and the checker judges."""
+"""Statements: a law returns one, and the checker judges it."""
 
 from __future__ import annotations
 
