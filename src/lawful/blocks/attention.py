@@ -192,8 +192,8 @@ class MultiHeadAttention(nn.Module):
     y = \operatorname{concat}(\operatorname{head}_1, \dots) W^O$$
 
     with $Q_h = x W^Q_h$, $K_h = x W^K_h$ and $V_h = x W^V_h$; in cross-attention keys and values are projections of
-    `context`. The parameters are those of the linear layers `query`, `key`, `value` and `out`. The weights of the
-    first three, concatenated, are the `in_proj_weight` of `torch.nn.MultiheadAttention`.
+    `context`. The linear layers are `query`, `key`, `value` and `out`. The weights of the first three, concatenated,
+    are the `in_proj_weight` of `torch.nn.MultiheadAttention`.
 
     Reference:
         Vaswani et al., *Attention Is All You Need*, 2017; grouped queries: Ainslie et al., *GQA: Training Generalized
@@ -212,7 +212,7 @@ class MultiHeadAttention(nn.Module):
         rotary: Rotary position embedding; a sequence with one per head size if the sizes differ.
         position_bias: Module that returns a bias of the scores from positions, such as `ALiBi`.
         kernel: Attention function: `fused_attention`, `SlidingWindowAttention(128)`, `LinearAttention()`, ...
-        value_residual: Module that mixes the values with those of the first layer, such as `WeightedSum`.
+        value_residual: Module that mixes in the values of the first layer, such as `WeightedSum`.
         dropout: Dropout probability of the attention weights, in training mode.
         bias: Whether the projections have a bias.
 
@@ -296,9 +296,9 @@ class MultiHeadAttention(nn.Module):
             context: Input of keys and values in cross-attention. With a cache it is read once, then may be omitted.
             mask: Which keys each query sees.
             is_causal: Whether to add a causal mask.
-            cache: Keys and values of earlier tokens, from `cache()` or `KVCache()`; those of `x` are appended.
-            position_ids: Positions of `x`. Defaults to those after the cached tokens.
-            first_values: Values of the first layer, for `value_residual`; an empty list receives those of this layer.
+            cache: Keys and values of earlier tokens, from `cache()` or `KVCache()`. The new ones are appended.
+            position_ids: Positions of `x`. By default they continue after the cached tokens.
+            first_values: Values of the first layer, for `value_residual`. If empty, this layer appends its values.
         """
         if not isinstance(mask, Mask):
             raise TypeError(f"mask must be a Mask, such as Mask(pairs=visible), got {type(mask).__name__}")

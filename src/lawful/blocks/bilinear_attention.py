@@ -178,7 +178,7 @@ class SimilarityAttention(nn.Module):
         Args:
             x: Input.
             mask: Which positions each position sees.
-            cache: Keys and values of earlier tokens, from `cache()`; those of `x` are appended.
+            cache: Keys and values of earlier tokens, from `cache()`. The new ones are appended.
         """
         q, k = self.form.queries_and_keys(x, x)
         v = split_heads(self.value(x), self.num_heads)

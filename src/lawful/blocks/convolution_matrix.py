@@ -86,7 +86,7 @@ def linear_matrix(
         rtol: Tolerance relative to the largest entry. Defaults to 1e-4, or 8 eps of the dtype if that is larger.
 
     Returns:
-        The matrix as a tensor: the axes of an output, then those of an input.
+        The matrix as a tensor: the axes of an output, then the axes of an input.
 
     Raises:
         ValueError: If the function is not linear; the message names the equation and the output.
@@ -183,7 +183,7 @@ def tap_matrix(
     padding: tuple[int, int] = (0, 0),
     padding_mode: str = "zeros",
 ) -> Float[Tensor, "rows n taps"]:
-    r"""Tells which input each output of a one-dimensional convolution reads with which tap of the kernel.
+    r"""Returns which input each output of a one-dimensional convolution reads with each tap of the kernel.
 
     $$S_{m, i, k} = [\text{output } m \text{ reads input } i \text{ with tap } k] \in \{0, 1\}$$
 
@@ -253,7 +253,7 @@ class ParameterCount(NamedTuple):
 
 
 def conv_parameter_count(conv: Conv, size: tuple[int, ...]) -> ParameterCount:
-    """Counts the parameters of a convolution layer, and those of a linear layer between the same sizes.
+    """Counts the parameters of a convolution layer and of a linear layer between the same sizes.
 
     Args:
         conv: The layer.
@@ -410,7 +410,7 @@ def _check_shift_equivariance(m: Tensor, axis: int, atol: float, circular: bool)
 
 
 def _diagonals(rows: int, n: int, circular: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Offsets between outputs and inputs, and for each a row and a column of the matrix where it occurs."""
+    """Returns the offsets between outputs and inputs, and a row and a column of the matrix for each offset."""
     if circular:
         offset = torch.arange(n) - (n - 1) // 2
         return offset, torch.zeros_like(offset), offset % n
@@ -419,7 +419,7 @@ def _diagonals(rows: int, n: int, circular: bool) -> tuple[Tensor, Tensor, Tenso
 
 
 def _smallest_kernel(rows: int, n: int, used: Tensor, spans: int, extra: int) -> int:
-    """The kernel size that the sizes imply, or else the smallest that reaches all used offsets."""
+    """Returns the kernel size implied by the sizes, or the smallest that covers all used offsets."""
     more = rows - n - 2 * extra
     if spans == 1 and not more:
         return 2 * int(used.abs().max()) + 1 if used.numel() else 1

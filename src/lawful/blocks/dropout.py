@@ -179,7 +179,7 @@ def average_over_masks(
 
     This is the ensemble of the $2^n$ networks that dropout trains. For an affine $f$ it equals $f$ with weights
     multiplied by $p$; for a log-softmax of an affine map, the softmax of the mean is the normalized geometric mean of
-    the predictions and equals that of the scaled weights. For other functions weight scaling is an approximation.
+    the predictions and equals the softmax with scaled weights. For other functions weight scaling is an approximation.
 
     Reference:
         Hinton, Srivastava, Krizhevsky, Sutskever and Salakhutdinov, *Improving neural networks by preventing

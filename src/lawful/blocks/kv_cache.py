@@ -14,7 +14,7 @@ from lawful.functions.attention import Mask
 
 @runtime_checkable
 class AttentionCache(Protocol):
-    """What every cache of an attention layer provides: `KVCache` and `LinearAttentionState` do."""
+    """Protocol of the caches of attention layers: `KVCache` and `LinearAttentionState`."""
 
     length: int
     """Number of tokens seen."""
@@ -63,7 +63,7 @@ class KVCache:
     def append(
         self, k: Float[Tensor, "*batch g t k"], v: Float[Tensor, "*batch g t v"], group: int = 0
     ) -> tuple[Float[Tensor, "*batch g s k"], Float[Tensor, "*batch g s v"]]:
-        """Adds the keys and values of new tokens, and returns all that the new queries may see.
+        """Adds the keys and values of new tokens, and returns all keys and values that the new queries may see.
 
         Args:
             k: New keys.

@@ -13,8 +13,8 @@ def eval_mode(model: object, train_classes: tuple[type[nn.Module], ...] = ()) ->
     """Switches a model to eval mode, except modules of `train_classes`, and restores all modes on exit.
 
     Args:
-        model: The model. Anything but an `nn.Module` is left alone.
-        train_classes: Classes of modules to switch to training mode instead.
+        model: The model. Nothing happens if it is not an `nn.Module`.
+        train_classes: Classes of modules to switch to training mode instead, such as `nn.Dropout`.
 
     Examples:
         >>> model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(3))

@@ -1,7 +1,7 @@
 r"""Normalization that PyTorch lacks, and the axes and invariances of the usual norms.
 
 A linear layer without bias followed by a norm, $f(x, W) = \operatorname{norm}(x W^\top)$, is a map of the data and of
-the weight. `INVARIANCES` tells which rescalings and shifts of either leave it unchanged.
+the weight. `INVARIANCES` lists which rescalings and shifts of either leave it unchanged.
 
 Reference:
     Ba, Kiros and Hinton, *Layer Normalization*, 2016, table 1.
@@ -42,7 +42,7 @@ NORMALIZED_AXES = {
 
 
 def normalized_axes(kind: str, dim: int, *, num_batch_axes: int = 1) -> tuple[int, ...]:
-    """Returns the axes that the statistics of a norm run over.
+    """Returns the axes over which a norm computes its statistics.
 
     Args:
         kind: A key of `NORMALIZED_AXES`.
@@ -88,8 +88,7 @@ class AdaNorm(nn.Module):
     $$z = C (1 - k y) \odot y \qquad y = \frac{x - \operatorname{mean}(x)}{\sqrt{\operatorname{var}(x) + \epsilon}}$$
 
     The gain has mean $C$ for any input, and the mean of $z$ is bounded, at $-C k$. In the backward pass the gain is a
-    constant, so that the gradient is centered and scaled as that of a layer norm; it is not the derivative of the
-    output.
+    constant: the gradient is centered and scaled as in a layer norm, and is not the derivative of the output.
 
     Reference:
         Xu et al., *Understanding and Improving Layer Normalization*, 2019.
@@ -127,9 +126,9 @@ class WhiteningNorm(nn.Module):
     $$y = (\Sigma + \epsilon 1)^{-1/2} (x - \mu)$$
 
     The whitening matrix is the symmetric one (ZCA): rotating the channels rotates the output. In training mode $\mu$
-    and $\Sigma$ are those of the batch; in eval mode mean and matrix are running averages. A batch with fewer entries
-    than channels is regularized by $\epsilon$; an empty batch leaves the averages unchanged. Computes in float32 or
-    higher precision, also under autocast.
+    and $\Sigma$ are computed from the batch; in eval mode mean and matrix are running averages. A batch with fewer
+    entries than channels is regularized by $\epsilon$; an empty batch leaves the averages unchanged. Computes in
+    float32 or higher precision, also under autocast.
 
     Reference:
         Huang et al., *Decorrelated Batch Normalization*, 2018.

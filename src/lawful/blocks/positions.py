@@ -262,7 +262,7 @@ def ntk_base(dim: int, factor: float, *, base: float = 10000.0) -> float:
 
 
 def relative_positions(queries: Int[Tensor, "*rows t"], keys: Int[Tensor, "*rows s"]) -> Int[Tensor, "*rows t s"]:
-    """Returns the position of each key minus that of each query.
+    """Returns the position of each key minus the position of each query.
 
     Examples:
         >>> relative_positions(torch.tensor([2]), torch.tensor([0, 1, 2, 3]))
@@ -276,8 +276,8 @@ class ALiBi(nn.Module):
 
     $$b^h_{ij} = -m_h \, |p_j - p_i|, \qquad m_h = 2^{-8 h / H}, \quad h = 1, \dots, H$$
 
-    Nothing is learned, and any length works. If $H$ is not a power of two, the slopes are those of the power of two
-    below, followed by every other slope of the power of two above.
+    Nothing is learned, and any length works. If $H$ is not a power of two, the slopes for the power of two below are
+    followed by every other slope for the power of two above.
 
     Reference:
         Press, Smith and Lewis, *Train Short, Test Long: Attention with Linear Biases Enables Input Length

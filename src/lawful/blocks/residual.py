@@ -144,8 +144,8 @@ def sandwich_norm(block: nn.Module, norm: nn.Module, *, gate: nn.Module | None =
 
     $$y = x + s \, g\bigl(\operatorname{norm}'(f(\operatorname{norm}(x)))\bigr)$$
 
-    The size of what is added does not depend on the weights of the block. The second norm is a copy of the first, with
-    its own parameters.
+    The size of the update does not depend on the scale of the block's output. The second norm is a copy of the first,
+    with its own parameters.
 
     Reference:
         Ding et al., *CogView: Mastering Text-to-Image Generation via Transformers*, 2021.
@@ -249,7 +249,7 @@ class WeightedSum(nn.Module):
 
 
 def residual_contributions(blocks: Sequence[_Block], x: Float[Tensor, "*shape"]) -> Float[Tensor, "n ..."]:
-    r"""Returns the input and what each block adds to the residual stream.
+    r"""Returns the input and the contribution of each block to the residual stream.
 
     $$x + f_1(x) + f_2(x + f_1(x)) + \dots$$
 

@@ -165,7 +165,7 @@ class Patches(nn.Module):
 
 
 class Downsample(nn.Module):
-    r"""Halves the space axes by averaging pairs; a last odd position stays alone.
+    r"""Halves the space axes by averaging pairs. A last odd position is copied.
 
     $$y_n = \tfrac12 (x_{2n} + x_{2n + 1})$$
 

@@ -104,7 +104,7 @@ def argument_names(target: Any) -> list[str]:
 
 
 def input_names(arguments: Any, names: list[str]) -> dict[str, str]:
-    """Returns the name of every input by path: that in the map's signature, or x."""
+    """Returns the name of every input by path: its name in the map's signature, or x."""
     found = list(leaves(arguments))
     if not isinstance(arguments, tuple):
         return {path: path for path in found}
@@ -160,7 +160,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 class CallTracer(Tracer, Protocol):
-    """Observer of the calls of a map, from which the reproduction script is written."""
+    """Records the calls of a map for the reproduction script."""
 
     def record_call(
         self, f: BoundMap, inputs: Sequence[Any], output: Any, found: Any, *, call_index: int | None = None
@@ -188,7 +188,7 @@ class BoundMap:
     calls: CallLog = field(default_factory=CallLog)
     seed: int = 0
     parameter_values: tuple[tuple[str, Tensor], ...] = ()
-    """Parameters with other values than those of the module."""
+    """Parameters whose values differ from the module."""
     own_arguments: bool = False
     """Whether the function takes the inputs alone, without the other drawn arguments."""
     changes: tuple[Callable[[Any], object], ...] = ()
@@ -196,7 +196,7 @@ class BoundMap:
     origin: tuple[tuple[str, Any], ...] = ()
     """How `function` derives from the target: ("method", name), ("function", other), ("wrapper", wrapper)."""
     dtype: torch.dtype | None = None
-    """Precision of the call, if it is not that of the run."""
+    """Precision of the call, if it differs from the precision of the run."""
     exclusions: tuple[ExcludedRegion, ...] = ()
     call_count: list[int] | None = None
     """Number of calls without a reset; None if every call is reset."""

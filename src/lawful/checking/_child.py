@@ -75,7 +75,7 @@ def _tasks_of_target(request: dict[str, Any]) -> Iterator[CheckTask]:
         if isinstance(law, Verdict):
             yield CheckTask(label, verdict=law)
         elif inputs is None and law.arity != 0 and law.name not in _INPUT_OPTIONAL:
-            raise UsageError(f"{law.name} needs an input: describe what {label} takes, such as --input 'b t 16'")
+            raise UsageError(f"{law.name} needs an input: describe the input of {label}, such as --input 'b t 16'")
         else:
             yield CheckTask(label, law, target, inputs, definition)
 
@@ -145,7 +145,7 @@ def _run_discover(request: dict[str, Any], send: Send) -> None:
     name = request["target"]
     inputs = targets.parse_inputs(request["inputs"])
     if inputs is None:
-        raise UsageError("discover needs an input: describe what the target takes, such as --input 'b t 16'")
+        raise UsageError("discover needs an input: describe it, such as --input 'b t 16'")
     label = name.rpartition(":")[2]
     target, called = targets.build_target(targets.load_target(name), label, request["seed"])
     known = {v["law"]: Verdict.from_json(v) for v in request["known"]}

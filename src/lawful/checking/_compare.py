@@ -215,9 +215,9 @@ def _judge_bits(before: Tensor, after: Tensor, base: Finding) -> Finding:
 def measure_noise(exact: Statement, perturbed: Statement) -> list[float]:
     """Measures, for each output, how far the residual moves when last bits change.
 
-    The residual of a fault stays, that of rounding changes with every bit. If both sides run the same arithmetic
-    (`Equal.exact`), the residual must remain after the perturbation as well: one that vanishes was no rounding, but a
-    fault at that very point.
+    The residual of a fault stays, a residual from rounding changes with every bit. If both sides run the same
+    arithmetic (`Equal.exact`), the noise is at most the residual after the perturbation: a residual that vanishes is a
+    fault at that very point, not rounding.
     """
     if not isinstance(exact, Equal | AtMost) or not isinstance(perturbed, Equal | AtMost):
         return []
@@ -249,9 +249,9 @@ _COPIES = (
 class RoundingNoise(TorchDispatchMode):
     """Multiplies the result of every operation by 1 ± eps, and records the lowest precision.
 
-    The eps is that of the dtype that the operation returned. The change of the output is the noise that rounding may
-    cause: a module that computes in float32 inside shows float32 noise, and a tie or a branch that rounding can flip
-    shows a jump. Nothing about the map has to be known in advance.
+    The eps is the machine epsilon of the dtype that the operation returned. The change of the output is the noise that
+    rounding may cause: a module that computes in float32 inside shows float32 noise, and a tie or a branch that
+    rounding can flip shows a jump. Nothing about the map has to be known in advance.
     """
 
     def __init__(self, seed: int) -> None:
@@ -263,7 +263,7 @@ class RoundingNoise(TorchDispatchMode):
     def perturb(self, x: Tensor, size: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """Returns `x (1 ± eps)` with a random sign for each entry, or `x ± eps size`.
 
-        The eps is that of `dtype`, by default that of `x`.
+        The eps is the machine epsilon of `dtype`, which defaults to the dtype of `x`.
         """
         sign = torch.randint(0, 2, x.shape, generator=self.generator).to(x.device, x.dtype) * 2 - 1
         step = sign * torch.finfo(dtype or x.dtype).eps

@@ -156,7 +156,7 @@ class ModuleSnapshot:
         self.tensors[i].data = self.working[i].clone()
 
     def reset(self) -> None:
-        """Undoes what the last call changed: buffers, attributes, containers, parameters."""
+        """Undoes all changes of the last call to buffers, attributes, containers and parameters."""
         if self.clean:
             return
         for live, shallow, contents in self.structure:

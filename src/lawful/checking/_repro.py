@@ -517,7 +517,7 @@ class OperationTrace(TorchFunctionMode):
             return f'raise SystemExit("apply the change of the law to {argument} here")'
 
     def _reference(self, function: Any) -> str:
-        """Returns an expression for a function: an imported name, or that of a definition in the script."""
+        """Returns an expression for a function: an imported name, or a name that the script defines."""
         module, name = getattr(function, "__module__", None) or "", getattr(function, "__qualname__", "")
         if getattr(torch, name, None) is function:
             return f"torch.{name}"

@@ -67,7 +67,7 @@ _Result = TypeVar("_Result")
 
 
 def _attribute_errors_to_law(function: Callable[[], _Result]) -> _Result:
-    """Converts exceptions of the law to `LawRaised`; those of the map pass through."""
+    """Converts exceptions of the law to `LawRaised`. Exceptions of the map pass through."""
     try:
         return function()
     except (RejectCase, Inapplicable, MapRaised, NotContiguous):

@@ -218,7 +218,7 @@ def search(
     if unsupported is not None and stats.failure is None:
         raise unsupported
     if stats.inapplicable and (stats.failure or len(stats.inapplicable) > 2 * stats.tried):
-        raise stats.inapplicable[0]  # where it applied, a size fitted by chance
+        raise stats.inapplicable[0]  # the cases that did apply had a matching size by chance
     if stats.inapplicable:
         changed = MapRaised(f"the law applies in some cases only: {stats.inapplicable[0]}")
         stats.failure = Failure(CaseRecord(), raised=changed)
@@ -312,7 +312,7 @@ class _Simplifier:
 
     def __init__(self, runner: CaseRunner, failure: Failure, steps: int = STEPS) -> None:
         if failure.outcome is None:
-            raise ValueError("a case in which the map raised has no values to simplify")
+            raise ValueError("a case where the map raised has no values to simplify")
         self.runner, self.kind, self.best = runner, failure.kind, failure.outcome
         self.steps, self.end = steps, time.monotonic() + _SIMPLIFY_SECONDS * steps / STEPS
 
@@ -357,7 +357,7 @@ class _Simplifier:
         return True
 
     def _set_to_zero(self, n: int) -> None:
-        """Sets entries to zero, or back to what they replace: all of them, then halves, quarters, ..."""
+        """Sets entries to zero, or to the values that they replace: all of them, then halves, quarters, ..."""
         value = self.tensors[n].value
         simple = float("nan") if self.tensors[n].replaces and value.is_floating_point() else 0
         chunk = value.numel()

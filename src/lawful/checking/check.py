@@ -235,7 +235,7 @@ def _verdict_without_failure(runner: CaseRunner, stats: SearchStats, verdict: Ve
 
 
 def _combine(parts: list[Verdict], verdict: Verdict) -> Verdict:
-    """Returns the verdict on a law from `all_of`: that of the first of its worst parts."""
+    """Returns the verdict on a law from `all_of`: the worst verdict of its parts."""
     order: tuple[Status, ...] = ("refuted", "error", "vacuous", "inapplicable", "held", "waived")
     worst = min(parts, key=lambda v: order.index(v.status))
     reason = f"{worst.law}: {worst.reason}" if worst.reason else "" if worst.status == "held" else worst.law

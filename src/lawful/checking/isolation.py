@@ -107,7 +107,7 @@ def run_request(request: CheckRequest, listen: Listener = lambda kind, value: No
             else:
                 listen(kind, value)
                 return
-            while True:  # whichever worker is first, the order is that of the claims
+            while True:  # report in the order of the claims, whichever worker is first
                 if (group, position) in verdicts:
                     reported.add((group, position))
                     listen("verdict", verdicts[group, position])

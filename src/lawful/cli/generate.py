@@ -101,8 +101,8 @@ def sample(
         n: Number of samples.
         output: File to write: .png, .npy or .csv. Defaults to CSV on standard output, or a PNG in the run for images.
         label: Class to sample from, for conditional models.
-        guidance_scale: Guidance scale of a diffusion model. Defaults to that of the run.
-        steps: Sampling steps of a diffusion model. Defaults to those of the run.
+        guidance_scale: Guidance scale of a diffusion model. Defaults to the value of the run.
+        steps: Number of sampling steps of a diffusion model. Defaults to the value of the run.
         seed: Random seed.
     """
     from lawful.recipes.generate import draw_samples, load_generative_model, samples_csv, save_samples

@@ -86,8 +86,8 @@ _SMOOTH_NOISE, _WHITE_NOISE = 0.25, 0.02
 def mnist1d(*, samples: int = 5000, seed: int = 42) -> SupervisedDataset:
     """Generates MNIST-1D: examples of shape (1, 40), standardized.
 
-    The examples equal those of the package `mnist1d` for the same seed. The first 4,000 of the default are its training
-    split, the others its test split.
+    The examples equal the package `mnist1d` for the same seed. By default the first 4,000 are its training split, the
+    others its test split.
 
     Reference:
         Greydanus and Kobak, *Scaling Down Deep Learning with MNIST-1D*, 2020.

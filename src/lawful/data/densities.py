@@ -324,7 +324,7 @@ class GaussianMixture:
     def score(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         r"""Returns the score $\nabla \log p(x)$."""
         off = self._along_axes(x)
-        return -self._mixed(off, off / self.variances)
+        return -self._mix_components(off, off / self.variances)
 
     def responsibilities(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch k"]:
         """Returns the posterior probability of each component."""
@@ -341,7 +341,7 @@ class GaussianMixture:
         """
         noisy = self.with_noise(alpha, sigma)
         off = noisy._along_axes(y)
-        return noisy._mixed(off, off * (alpha * self.variances / noisy.variances), self.means)
+        return noisy._mix_components(off, off * (alpha * self.variances / noisy.variances), self.means)
 
     @cached_property
     def entropy(self) -> float:
@@ -390,7 +390,7 @@ class GaussianMixture:
     def _logs(self, off: Tensor) -> Tensor:
         return self._log_scales - 0.5 * (off.square() / self.variances).sum(-1)
 
-    def _mixed(self, off: Tensor, values: Tensor, means: Tensor | None = None) -> Tensor:
+    def _mix_components(self, off: Tensor, values: Tensor, means: Tensor | None = None) -> Tensor:
         """The mean over components, weighted by responsibility, of vectors along their axes plus their means."""
         r = self._logs(off).softmax(-1)
         weighed = r[..., None] * values

@@ -26,8 +26,8 @@ class Dequantizer:
     \log P(x) \ge \mathbb{E}_u \log p(y) + D \log w$$
 
     The bits per dimension of a density, $-\tfrac{1}{\log 2} \bigl(\tfrac{1}{D} \log p(y) + \log w\bigr)$, are on
-    average an upper bound on those of the levels. Densities are in the units of the data; the offset $\log w$ is added
-    here only.
+    average an upper bound on the bits per dimension of the levels. Densities are in the units of the data; the offset
+    $\log w$ is added here only.
 
     Reference:
         Theis, van den Oord and Bethge, *A note on the evaluation of generative models*, 2016.

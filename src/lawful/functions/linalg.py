@@ -36,7 +36,7 @@ def norm(x: Float[Tensor, "*shape"], *, p: float | int = 2, dim: int = -1) -> Fl
     $$\lVert x \rVert_p = \Big( \sum_i |x_i|^p \Big)^{1/p}, \qquad \lVert x \rVert_\infty = \max_i |x_i|$$
 
     Where the norm has no derivative (at $x = 0$, and for $p < 2$ where an entry is 0), the first and second derivatives
-    are 0, so that no NaN reaches a gradient or a gradient penalty; those of `torch.linalg.vector_norm` are not always
+    are 0, so that no NaN reaches a gradient or a gradient penalty. With `torch.linalg.vector_norm` they are not always
     finite.
 
     Powers are not rescaled: in float32 and for $p = 2$, norms from $10^{-19}$ to $10^{19}$ are accurate. Outside this
@@ -447,7 +447,7 @@ def _positive_diagonal(q: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
 def _eliminate(a: Tensor, clear: Callable[[Tensor, int], Tensor]) -> tuple[Tensor, Tensor]:
     """Eliminates [A 1] column by column below the diagonal, to [R Qᵀ].
 
-    `clear(rows, j)` applies an orthogonal matrix to the rows such that column j is 0 in all but the first.
+    `clear(rows, j)` applies an orthogonal matrix to the rows, so that column j is 0 in all rows but the first.
     """
     m, n = _check_tall(a).shape[-2:]
     if not n:
@@ -488,8 +488,8 @@ def gram_determinant(a: Float[Tensor, "*batch m n"]) -> Float[Tensor, "*batch"]:
 
     $$\det A^\top A = (\det R)^2 = \prod_i R_{ii}^2, \qquad A = Q R$$
 
-    $A^\top A$, whose condition number is the square of that of $A$, is never formed. At dependent columns the volume
-    and its gradient are 0; second derivatives require independent columns.
+    $A^\top A$ is never formed: its condition number is the square of the condition number of $A$. At dependent columns
+    the volume and its gradient are 0; second derivatives require independent columns.
 
     Args:
         a: Matrix $A$, at least as many rows as columns.

@@ -83,7 +83,7 @@ def is_recording() -> bool:
 def open_recorder(recorder: Recorder) -> Iterator[None]:
     """Context manager that keeps a recorder open.
 
-    Recorders can be nested: the first one opened receives a value first, the next one receives what it returned.
+    Recorders can be nested: the first one opened receives a value first, the next one receives its return value.
 
     Args:
         recorder: Recorder that receives the taps.

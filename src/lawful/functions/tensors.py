@@ -146,7 +146,7 @@ def cp(
     U^{(k)} \leftarrow \arg\min_U \lVert T_{(k)} - U K^\top \rVert_F = T_{(k)} (K^\top)^+$$
 
     The columns of $K$ are the tensor products of the other factors. No sweep increases the error. The limit depends on
-    the initialization and need not be optimal; where no best approximation exists, weights grow without bound.
+    the initialization and need not be optimal; if no best approximation exists, weights grow without bound.
 
     Reference:
         Carroll and Chang, *Analysis of individual differences in multidimensional scaling via an n-way generalization

@@ -82,7 +82,7 @@ def inverse_root(a: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
     $$A^{-1/2} = V \Lambda^{-1/2} V^\mathsf{T}, \qquad A = V \Lambda V^\mathsf{T}$$
 
     Eigenvalues up to $d$ times the machine epsilon times the largest count as 0, and so do their inverses. First and
-    second derivatives are correct at repeated eigenvalues, unlike those of an eigendecomposition. For a singular matrix
+    second derivatives are correct at repeated eigenvalues, unlike with `torch.linalg.eigh`. For a singular matrix
     the first derivative is correct along matrices of the same rank.
 
     Args:
@@ -481,7 +481,7 @@ def whiten(
 
     $W$ is unique up to an orthogonal factor, which `method` chooses. Directions without variance give 0. The gradient
     of `pca_whitening` is undefined at repeated eigenvalues; `zca_whitening` has one there, and `cholesky_whitening`
-    wherever the covariance has full rank.
+    has one if the covariance has full rank.
 
     Reference:
         Kessy, Lewin and Strimmer, *Optimal Whitening and Decorrelation*, 2018.

@@ -22,7 +22,7 @@ class Euclidean(LieGroup):
 
     Coordinates of the algebra are the velocity $\rho$ of size $d$, then the coordinates $\phi$ of `Orthogonal`:
     $R = e^{\hat \phi}$ and $t = V \rho$ with $V = \int_0^1 e^{s \hat \phi} ds$. `log` raises a ValueError
-    for reflections; at angles of $\pi$ it behaves as that of `Orthogonal`.
+    for reflections; at angles of $\pi$ it behaves like `Orthogonal.log`.
 
     Args:
         d: Dimension of the points.

@@ -33,9 +33,9 @@ class DirectProduct(LieGroup):
     $$(g_1, g_2)(h_1, h_2) = (g_1 h_1, g_2 h_2), \qquad (g_1, g_2) \cdot (x_1, x_2) = (g_1 \cdot x_1, g_2 \cdot x_2)$$
 
     An element is a tuple with an element of each factor. It acts on a tuple of vectors, one per factor. Coordinates of
-    the algebra are those of the Lie group factors, concatenated. A finite factor has none: `exp` returns its identity,
-    and `log` raises a ValueError for its other elements. Without a Lie group factor, `log`, `adjoint` and the Jacobians
-    raise a ValueError.
+    the algebra are the concatenated coordinates of the Lie group factors. A finite factor has none: `exp` returns its
+    identity, and `log` raises a ValueError for its other elements. Without a Lie group factor, `log`, `adjoint` and the
+    Jacobians raise a ValueError.
 
     Args:
         factors: Groups.
@@ -76,7 +76,7 @@ class DirectProduct(LieGroup):
         return [dtype if isinstance(f, LieGroup) else None for f in self.factors]
 
     def identity(self, *batch: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Any:
-        """Returns the tuple of identities. `dtype` is that of the Lie group factors."""
+        """Returns the tuple of identities. `dtype` is the dtype of the Lie group factors."""
         return tuple(
             f.identity(*batch, dtype=factor_dtype, device=device)
             for f, factor_dtype in self._zip_factors(self._dtypes(dtype))
@@ -101,7 +101,7 @@ class DirectProduct(LieGroup):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> Any:
-        """Samples each factor independently. `dtype` is that of the Lie group factors."""
+        """Samples each factor independently. `dtype` is the dtype of the Lie group factors."""
         dtypes = self._dtypes(dtype)
         return tuple(
             f.sample(*batch, generator=generator, dtype=factor_dtype, device=device)

@@ -85,7 +85,7 @@ class SE2(LieGroup):
 
     Coordinates of the algebra are the velocity, then the angle: $v = (\rho_1, \rho_2, \theta)$, with $R = R_\theta$ and
     $t = V \rho$, where $V = \int_0^1 R_{\tau\theta} d\tau$. `log` returns $\theta$ in $(-\pi, \pi]$. Derivatives of
-    `exp` are accurate everywhere, those of `log` below $\pi$; at $\pi$ they are those of the branch that ends there.
+    `exp` are accurate everywhere, derivatives of `log` below $\pi$; at $\pi$ they are one-sided.
 
     Examples:
         >>> SE2().exp(torch.tensor([3.0, 4.0, 0.0]))
@@ -186,7 +186,7 @@ class SE3(LieGroup):
     r"""Rigid motions of space, $x \mapsto R x + t$, as matrices $\begin{bmatrix} R & t \\ 0 & 1 \end{bmatrix}$.
 
     Coordinates of the algebra are the velocity, then the rotation vector: $v = (\rho, \phi)$, with $R = \exp(\phi)$ and
-    $t = J(\phi) \rho$, where $J$ is the left Jacobian of SO(3). Accuracy and branches are those of `SO3`.
+    $t = J(\phi) \rho$, where $J$ is the left Jacobian of SO(3). Accuracy and branches are the same as for `SO3`.
 
     Examples:
         >>> SE3().log(SE3().exp(torch.tensor([1.0, 2.0, 3.0, 0.0, 0.0, 0.0])))
@@ -268,7 +268,7 @@ class SE3(LieGroup):
         + (\phi \cdot \rho) \bigl( (2 c_4 - c_3) \hat\phi + (3 c_5 - c_4) \hat\phi^2 \bigr)$$
 
         $Q$ is the derivative of $J(\phi) = 1 + c_2 \hat\phi + c_3 \hat\phi^2$ in the direction $\rho$; the Stumpff
-        functions $c_k$ are those of $\lVert \phi \rVert^2$.
+        functions $c_k$ are evaluated at $\lVert \phi \rVert^2$.
         """
         return _blocks(_SO3.left_jacobian(v[..., 3:]), _jacobian_coupling(check_last_axes(v, 6)))
 

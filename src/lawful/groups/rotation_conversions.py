@@ -132,8 +132,8 @@ def quaternion_to_axis_angle(q: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*ba
     = \frac{4 u}{h} \, \frac{\arctan r}{r}, \quad r = \frac{\lVert u \rVert}{h}, \quad h = w + \lVert q \rVert,
     \quad (w, u) = q$$
 
-    The norm and sign of $q$ do not matter. At an angle of $\pi$, where $v$ and $-v$ are the same rotation, the sign is
-    that of `canonical_quaternion` and the derivative is that of this branch.
+    The norm and sign of $q$ do not matter. At an angle of $\pi$, where $v$ and $-v$ are the same rotation, the sign
+    follows `canonical_quaternion`, and the derivative is taken on this branch.
 
     Numerics: for $r^2 = \tan^2 \frac\theta4 < 0.04$ the second form is summed as a series, so that nothing is divided
     by a small angle; $v$ and its derivatives are accurate from 0 to $\pi$.
@@ -221,7 +221,7 @@ def _pivot_row(r: Tensor) -> Tensor:
 def matrix_to_axis_angle(r: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 3"]:
     r"""Converts a rotation matrix to its rotation vector, $\lVert v \rVert \le \pi$.
 
-    At an angle of $\pi$ it behaves as `quaternion_to_axis_angle`.
+    At an angle of $\pi$ it behaves like `quaternion_to_axis_angle`.
 
     Args:
         r: Rotation matrix.
@@ -332,7 +332,7 @@ def _parse_order(order: str) -> tuple[tuple[int, ...], bool]:
     known = len(axes) == 3 and -1 not in axes and axes[1] not in (axes[0], axes[2])
     if not known or not (order.islower() or order.isupper()):
         raise ValueError(
-            "order must be three of x, y, z, all uppercase or all lowercase, consecutive ones different, "
+            "order must be three of x, y, z, all uppercase or all lowercase, without equal neighbors, "
             f"such as 'ZYX': got {order!r}"
         )
     return axes, order.isupper()

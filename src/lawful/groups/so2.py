@@ -141,7 +141,7 @@ class SO2(LieGroup):
 
     The coordinate of the algebra is the angle. `log` returns it in $(-\pi, \pi]$; for a matrix that is not exactly a
     rotation, it is the angle of the nearest one. Derivatives of `exp` and `log` are accurate everywhere; at $\pi$
-    they are those of the branch that ends there.
+    they are one-sided.
 
     Examples:
         >>> SO2().exp(torch.tensor([torch.pi / 2])).round(decimals=3) + 0.0

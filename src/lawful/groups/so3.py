@@ -36,9 +36,9 @@ class SO3(LieGroup):
     Coordinates of the algebra are rotation vectors $v$, with $\hat v x = v \times x$.
 
     Numerics: `exp` and `log` invert each other to a few units in the last place for all angles from 0 to $\pi$.
-    Derivatives of `exp` of all orders are accurate everywhere, those of `log` below $\pi$. At $\pi$, where $v$ and $-v$
-    are the same rotation, `log` returns the one whose first nonzero component is positive, with the derivative of this
-    branch. The derivative of `log` at $R$ in the direction of $R \exp(t w)$ is `right_jacobian_inverse(v) @ w`.
+    Derivatives of `exp` of all orders are accurate everywhere, derivatives of `log` below $\pi$. At $\pi$, where $v$
+    and $-v$ are the same rotation, `log` returns the one whose first nonzero component is positive, with the derivative
+    of this branch. The derivative of `log` at $R$ in the direction of $R \exp(t w)$ is `right_jacobian_inverse(v) @ w`.
 
     Examples:
         >>> quarter = SO3().exp(torch.tensor([0.0, 0.0, torch.pi / 2]))

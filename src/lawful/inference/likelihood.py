@@ -23,13 +23,13 @@ def token_log_probs(
 
     $$\ell_t = \log p(x_t \mid x_{<t})$$
 
-    A text longer than the context is split into windows that do not overlap; a window does not see the one before. The
-    mean, negated, is the cross-entropy in nats.
+    A text longer than the context is split into non-overlapping windows; a window does not see the previous one. The
+    negative mean is the cross-entropy in nats.
 
     Args:
-        model: Language model; also one of Hugging Face, whose output has `logits`.
+        model: Language model, or a Hugging Face model whose output has `logits`.
         tokens: At least two tokens; they may be memory-mapped.
-        context_length: Length of a window. Defaults to the model's own, or to the whole text.
+        context_length: Length of a window. Defaults to `model.context_length`, or to the whole text.
         batch_size: Number of windows per batch.
 
     Examples:
@@ -80,7 +80,7 @@ def perplexity(
 
 
 def _logits(output: Any) -> Tensor:
-    """The logits in a model's output: a tensor, or an output of Hugging Face."""
+    """Returns the logits of an output: a tensor, or a Hugging Face output."""
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     if not isinstance(logits, Tensor):
         raise TypeError(f"expected a model that returns logits, got {type(output).__name__}")

@@ -148,7 +148,7 @@ class _PatchSearch:
         return match, self.cost(match)
 
     def accept(self, best: tuple[Tensor, Tensor], row: Tensor, column: Tensor, here: Tensor) -> tuple[Tensor, Tensor]:
-        """Accepts candidates whose cost is lower than that of the current match."""
+        """Accepts candidates with a lower cost than the current match."""
         candidate = row.clamp(0, self.source_size[0] - 1) * self.source_size[1] + column.clamp(
             0, self.source_size[1] - 1
         )

@@ -90,7 +90,7 @@ def mc_dropout_predict(
 
 
 def device_of(model: object, x: Tensor) -> torch.device:
-    """Returns the device of a model; that of `x` if the model has no weights.
+    """Returns the device of a model, or the device of `x` if the model has no weights.
 
     Examples:
         >>> device_of(nn.Linear(2, 2), torch.zeros(2))

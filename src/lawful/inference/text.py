@@ -127,7 +127,7 @@ def generate_text(
     seed: int = 0,
     context_length: int | None = None,
 ) -> list[str]:
-    """Generates text after each of several prompts, in one batch. The arguments are those of `stream_text`.
+    """Generates text after each of several prompts, in one batch. Takes the arguments of `stream_text`.
 
     A prompt gives the same text as alone at the same index of the batch.
 

@@ -1,4 +1,4 @@
-"""Uncertainty of several predictions: entropy, mutual information, standard deviation."""
+"""Uncertainty from several predictions of an ensemble: entropy, mutual information, standard deviation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lawful.laws import Claim, boundedness, permutation_invariance, transformed
 
 @dataclass(frozen=True, eq=False)
 class ClassUncertainty:
-    """Uncertainty of several class predictions."""
+    """Uncertainty of class probabilities, from several predictions."""
 
     mean: Float[Tensor, "n c"]
     """Mean probabilities."""
     entropy: Float[Tensor, " n"]
     """Total uncertainty: entropy of the mean, in nats."""
     mutual_information: Float[Tensor, " n"]
-    """Epistemic uncertainty, which more data would reduce: the disagreement of the predictions, in nats."""
+    """Epistemic uncertainty, in nats: how much the predictions disagree. More data would reduce it."""
 
 
 def class_uncertainty(samples: Float[Tensor, "s n c"]) -> ClassUncertainty:
@@ -52,7 +52,7 @@ def class_uncertainty(samples: Float[Tensor, "s n c"]) -> ClassUncertainty:
 
 @dataclass(frozen=True, eq=False)
 class ValueUncertainty:
-    """Uncertainty of several predicted values."""
+    """Uncertainty of predicted values, from several predictions."""
 
     mean: Float[Tensor, "n ..."]
     """Mean."""
@@ -90,5 +90,5 @@ def claims() -> Iterator[Claim]:
     def information(p: Tensor) -> Tensor:
         return class_uncertainty(p).mutual_information
 
-    yield Claim(boundedness(low=0.0, high=math.log(2)), information, pair, name="class_uncertainty of two")
+    yield Claim(boundedness(low=0.0, high=math.log(2)), information, pair, name="class_uncertainty, two predictions")
     yield Claim(permutation_invariance(axis=0), information, several, name="class_uncertainty")

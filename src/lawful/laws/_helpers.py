@@ -27,11 +27,11 @@ def require_real(x: Tensor) -> Tensor:
 
 
 def require_axis(y: Tensor, x: Tensor, axis: int, name: str = "axis") -> Tensor:
-    """Returns the output `y` if its size along `axis` is that of the input `x`."""
+    """Returns the output `y` if it has the same size along `axis` as the input `x`."""
     n = axis_size(x, axis, name)
     if not -y.dim() <= axis < y.dim() or y.shape[axis] != n:
         raise Inapplicable(
-            f"axis {axis} of the output does not match that of the input: "
+            f"the output and the input have different sizes along axis {axis}: "
             f"input shape {tuple(x.shape)}, output shape {tuple(y.shape)}"
         )
     return y

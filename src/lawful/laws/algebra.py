@@ -86,7 +86,7 @@ def distributivity(
 
 
 _Element = float | str | Callable[..., Any]
-"""A number, a function of x, or the name of such a method."""
+"""A number, a function of x, or the name of a method that takes x."""
 
 
 def _element(f: Map, element: _Element, x: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ _POWER_ITERATIONS, _STEP = 3, 1e-3
 
 @law("‖f(x) - f(y)‖ ≤ L ‖x - y‖", any_weights=False)
 def lipschitz(f: Map, x: Tensor, *, constant: float = 1.0, draw: Draw) -> Statement:
-    """The distance of two outputs is at most `constant` times that of the inputs, in the Euclidean norm.
+    """The distance of two outputs is at most `constant` times the distance of the inputs, in the Euclidean norm.
 
     The second input is a step from the first in the direction of the largest singular value of the Jacobian, found
     by power iteration. The report shows the largest ratio that was found, a lower bound of the Lipschitz constant.

@@ -169,8 +169,8 @@ def samples_follow_density(
     """Samples follow the density, or the probabilities, that `log_prob` returns.
 
     For each sample the density is integrated along one coordinate through the sample. If the samples are right, the
-    fraction of the mass before the sample is uniform on [0, 1]. Cases in which half of the nodes give another
-    integral, because the density is too rough, are skipped. The test has two stages: samples that fail at a
+    fraction of the mass before the sample is uniform on [0, 1]. Cases are skipped if half of the nodes give
+    another integral, because the density is too rough. The test has two stages: samples that fail at a
     false-alarm rate of 1e-3 are drawn again, ten times as many, and tested at 1e-6.
 
     `sample(n)` returns (n,) or (n, d) samples, `log_prob(x)` their (n,) log-densities. Both are names of methods, or
@@ -318,7 +318,7 @@ def reparameterized_gradient(
 ) -> Statement:
     r"""The gradient through reparameterized samples is an unbiased gradient of the expectation.
 
-    The expectation is that of a bounded function h. The second estimate of its gradient comes from independent
+    The expectation is taken of a bounded function h. The second estimate of its gradient comes from independent
     samples, by the score function $h(x) \nabla_\theta \log p_\theta(x)$. The means of the two must agree
     statistically.
 

@@ -51,7 +51,7 @@ def locality(f: Map, *xs: Tensor, radius: int, axis: Axis = 1, draw: Draw) -> St
 
 @law("every input x_k changes f(x) at some x", every_input=True)
 def every_input_matters(f: Map, *xs: Tensor, draw: Draw) -> Statement:
-    """Every input has an effect: in some case another value of it changes the output.
+    """Every input has an effect: in some case, changing it changes the output.
 
     Satisfied by: attention that uses its mask.
     Broken by: an argument that is accepted and ignored.
@@ -104,7 +104,7 @@ def positions_matter(f: Map, *xs: Tensor, draw: Draw) -> Statement:
 def ragged_batches(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep: bool = True, draw: Draw) -> Statement:
     """In a padded batch, the output of a sample is the output for that sample alone, without padding.
 
-    The second input is a mask of shape (b, t), of which only the lengths matter, or the lengths, of shape (b,).
+    The second input holds the lengths, of shape (b,), or a mask of shape (b, t), which is only used for its lengths.
 
     Satisfied by: attention under a key mask; a recurrence over packed sequences; a mean over valid positions.
     Broken by: a mean over the padded length; positions counted from the end of the padding.

@@ -43,7 +43,7 @@ def switch_agreement(f: Map, *xs: Tensor, attribute: str, one: Any = True, other
 
 
 def _run_steps(f: Map, pieces: list[Tensor], step: str | Callable[..., Any], state: Any) -> list[Tensor]:
-    """Calls `step` on one piece after another and passes the state on; the module keeps its own state, too."""
+    """Calls `step` on one piece after another and passes the state on. The module keeps its own state between calls."""
     outputs, step_map = [], f.method(step).stateful()
     for piece in pieces:
         found = step_map.raw_output(piece, state)

@@ -1,4 +1,4 @@
-"""Descriptions of inputs: shapes with drawn sizes, and the domain of the entries."""
+"""Descriptions of inputs: shapes with random sizes, and the domain of the entries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Simplex:
 
 @dataclass(frozen=True, eq=False)
 class ExampleDomain:
-    """Values like those of an example tensor: its own entries, and others of the same dtype, scale and sign."""
+    """Values similar to an example tensor: its entries, and others of the same dtype, scale and sign."""
 
     example: Tensor
 
@@ -50,7 +50,7 @@ Domain = Reals | TokenDomain | BoolDomain | Simplex | ExampleDomain | Transforme
 
 @dataclass(frozen=True)
 class AxisSize:
-    """The size of an axis: a letter whose size is drawn (from `options` if there are any), or a fixed number."""
+    """The size of an axis: a letter with a random size (from `options`, if any), or a fixed number."""
 
     letter: str = ""
     number: int = 0
@@ -74,7 +74,7 @@ class Input:
     def parse(cls, text: str) -> tuple[str, Input]:
         """Parses `b t 16`, `tokens(b t, vocab_size=65)`, `mask(b t)` or `probabilities(b 8)`.
 
-        Returns the name in front of it (`name=...`; empty if there is none) and the description.
+        Returns the name (from `name=...`, empty without one) and the description.
 
         Examples:
             >>> name, described = Input.parse("key_mask=mask(b t)")
@@ -140,8 +140,8 @@ def _axis_size(word: str, axes: str) -> AxisSize:
 def shape(axes: str) -> Input:
     """Describes an input of real numbers: `shape("b t 16")`.
 
-    The size of a letter is drawn, a number is a fixed size. The same letter, also in another input, is the same
-    size. `t:8..64` bounds the size of a letter, `t:8,16,32` lists the options.
+    A letter has a random size, a number is a fixed size. The same letter has the same size in all inputs.
+    `t:8..64` bounds the size of a letter, `t:8,16,32` lists the options.
 
     Examples:
         >>> print(shape("b t 16"))

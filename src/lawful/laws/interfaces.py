@@ -88,7 +88,7 @@ class Map(Protocol):
     """The module or function under test, as a map from the law's inputs to the law's output.
 
     Inputs that the law does not name keep their drawn values. Every call starts from the same buffers and random
-    state and gets copies of its inputs, so that only what the law changes is different.
+    state and gets copies of its inputs, so that calls differ only by the changes of the law.
     """
 
     def __call__(self, *inputs: Any) -> Any:

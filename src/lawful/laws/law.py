@@ -218,7 +218,7 @@ def law(
             are zero, one, constant or the identity.
         every_input: Whether the law is about all inputs instead of the first ones.
         every_output: Whether the law is about all outputs instead of the first; the map then returns a tuple.
-        rtol: Relative error of the statement itself, such as that of a quadrature or a finite difference.
+        rtol: Relative error of the statement itself, such as the error of a quadrature or a finite difference.
         cases: Maximum number of cases, for a statement that is slow to evaluate.
         discover_with: Parameter values, besides axes, that `discover` tries; None excludes the law from discovery.
 
@@ -262,7 +262,7 @@ class Claim:
 
     @property
     def label(self) -> str:
-        """The name of the claim. Defaults to that of the target."""
+        """The name of the claim. Defaults to the name of the target."""
         return self.name or getattr(self.target, "__name__", type(self.target).__name__)
 
 

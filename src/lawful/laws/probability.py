@@ -99,7 +99,7 @@ def gibbs_inequality(f: Map, p: Tensor, q: Tensor, *, draw: Draw) -> Statement:
 
 @law("E f(x; ω) = f(x) in eval mode, over random states ω", cases=10, discover_with=None)
 def unbiasedness(f: Map, x: Tensor, *, expected: Callable[..., Any] | None = None, draw: Draw) -> Statement:
-    """The mean output over random states equals the output in eval mode, or that of `expected`.
+    """The mean output over random states equals the output in eval mode, or the output of `expected`.
 
     The samples of a batch must be random independently of each other: the law passes many copies of one sample at once.
 

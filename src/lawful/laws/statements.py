@@ -21,7 +21,7 @@ class Equal:
 
     Args:
         where: Entries to compare. Defaults to all.
-        atol: Absolute error that the law can bound itself, such as that of a finite difference.
+        atol: Absolute error that the law can bound itself, such as the error of a finite difference.
         exact: Whether both sides run the same arithmetic on the same numbers. If so, only a dependence can make
             them differ by more than rounding, and a jump at a tie is not excused.
         exercised: Whether the statement tests the map. By default it does if the map was called with more than one

@@ -111,7 +111,7 @@ def _identity(g: Any, y: Tensor) -> Tensor:
 def _group_action(
     group: SupportsAction | None, axis: int, sample: _Sample | None, act: _Action | tuple[_Action, ...] | None
 ) -> tuple[_Sample, _Action | tuple[_Action, ...]]:
-    """Returns `sample` and `act`, which default to those of the group along an axis.
+    """Returns `sample` and `act`, which default to the group's sampler and its action along an axis.
 
     A Lie group element is drawn in float64 in every precision, so that both precisions use the same element.
     """
@@ -179,7 +179,7 @@ def invariance(
 ) -> Statement:
     """Transforming the input by a group element changes nothing.
 
-    The parameters are those of `equivariance`.
+    The parameters are the same as in `equivariance`.
 
     Satisfied by: functions of distances and angles; an average over the group.
     Broken by: a projection onto a fixed axis; a readout of a single coordinate.
@@ -216,8 +216,8 @@ def gradient_equivariance(
 ) -> Statement:
     """The gradient transforms like the input, as forces do for an energy.
 
-    The parameters are those of `equivariance`; the action must be orthogonal. The output is invariant unless `act_out`
-    is given.
+    The parameters are the same as in `equivariance`; the action must be orthogonal. The output is invariant unless
+    `act_out` is given.
 
     Satisfied by: the gradient of an energy that depends on distances.
     Broken by: an energy that is invariant, with a gradient that is detached from some of the input.

@@ -75,7 +75,7 @@ def dataset_loss(
     $$L(f) = \frac{1}{N} \sum_{i=1}^{N} \ell\big(f(x_i), y_i\big)$$
 
     All losses count equally, so that a smaller last batch has no larger weight. An example may have several losses,
-    such as those of a sequence, and their number may differ between batches. Gradients pass; under `torch.no_grad()`
+    such as one per token, and their number may differ between batches. Gradients pass; under `torch.no_grad()`
     only the losses of each batch are kept.
 
     Args:

@@ -274,7 +274,7 @@ def score_function_loss(
 
     $$\nabla_\theta \, \mathbb{E} h(z) = \mathbb{E} \bigl(h(z) - b\bigr) \nabla_\theta \log q_\theta(z)$$
 
-    $h$ need not be differentiable. The variance is much larger than that of `reparameterize`.
+    $h$ need not be differentiable. The variance is much larger than with `reparameterize`.
 
     Reference:
         Williams, *Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning*, 1992.

@@ -33,7 +33,7 @@ class SamplingConfig:
 
     $$p = \mathrm{softmax}(x / T)$$
 
-    The rules apply in the order of the fields; what they exclude has probability 0, and the rest is renormalized. The
+    The rules apply in the order of the fields. Excluded tokens have probability 0; the rest is renormalized. The
     most probable token is never excluded by `top_k`, `top_p` or `min_p`.
 
     Reference:

@@ -168,7 +168,7 @@ def _is_same(f: Any, g: Any) -> bool:
 
 
 def _differences(model: Decoder) -> Iterator[str]:
-    """What a decoder has that GPT-2 lacks, or lacks that GPT-2 has."""
+    """Yields the differences between a decoder and GPT-2."""
     if not model.mask.is_lower_triangular:
         yield f"expected a causal mask, got {model.mask}"
     if not isinstance(model.positions, LearnedPositions):

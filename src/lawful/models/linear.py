@@ -43,7 +43,7 @@ class LinearRegression(nn.Module):
         return self.linear(x)
 
     def fit(self, x: Float[Tensor, "n d_in"], y: Float[Tensor, "n d_out"], *, penalty: float = 0.0) -> LinearRegression:
-        r"""Solves for the least squares, in float64.
+        r"""Computes the least-squares solution, in float64.
 
         Args:
             x: Inputs.
@@ -135,7 +135,7 @@ class PolynomialFeatures(nn.Module):
 
 
 def _num_features(in_dim: int, degree: int) -> int:
-    """The number of monomials, computed before any is built."""
+    """Returns the number of monomials, or raises a ValueError if there are too many."""
     too_large = max(in_dim, degree) > _MAX_FEATURES
     if too_large or (count := math.comb(in_dim + degree, degree) - 1) > _MAX_FEATURES:
         raise ValueError(f"{in_dim} inputs up to degree {degree} have more than {_MAX_FEATURES} monomials")
@@ -173,7 +173,7 @@ class PolynomialRegression(nn.Module):
     def fit(
         self, x: Float[Tensor, "n d_in"], y: Float[Tensor, "n d_out"], *, penalty: float = 0.0
     ) -> PolynomialRegression:
-        """Solves for the least squares, as `LinearRegression.fit` does."""
+        """Computes the least-squares solution, as `LinearRegression.fit` does."""
         self.linear.fit(self.features(x.double()), y, penalty=penalty)
         return self
 
@@ -254,13 +254,13 @@ def one_hot(labels: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n cla
 
 
 class ThresholdedRegression(nn.Module):
-    r"""Least-squares regression on one-hot labels, then the class with the largest output: a poor baseline.
+    r"""Least-squares regression on one-hot labels; predicts the class with the largest output. A poor baseline.
 
     $$r = W x + b, \qquad \hat k = \arg\max_i r_i, \qquad \min_{W, b} \sum_n \lVert W x_n + b - e_{k_n} \rVert^2$$
 
-    With two classes this thresholds at $r_1 > \frac{1}{2}$. The squared error before the threshold is not the number of
-    mistakes: points far on the correct side cost as much as mistakes and shift the boundary. Logistic regression does
-    not have this problem. There are no probabilities: the predicted class has 1, ties go to the first class.
+    With two classes this thresholds at $r_1 > \frac{1}{2}$. Points far on the correct side have a large squared error,
+    like mistakes, and shift the boundary. Logistic regression does not have this problem. There are no probabilities:
+    the predicted class has probability 1. Ties go to the first class.
 
     Args:
         in_dim: Number of features.
@@ -287,7 +287,7 @@ class ThresholdedRegression(nn.Module):
         return torch.full_like(r, -torch.inf).scatter(-1, r.argmax(-1, keepdim=True), 0.0)
 
     def fit(self, x: Float[Tensor, "n d"], labels: Int[Tensor, " n"], *, penalty: float = 0.0) -> ThresholdedRegression:
-        """Solves for the least squares on one-hot labels, as `LinearRegression.fit` does."""
+        """Computes the least-squares solution for one-hot labels, as `LinearRegression.fit` does."""
         solve_linear(self.linear, x, one_hot(labels, self.linear.out_features), penalty=penalty)
         return self
 

@@ -24,7 +24,7 @@ class MLP(nn.Module):
 
     $$x_{\ell + 1} = \sigma_\ell(W_\ell \, x_\ell + b_\ell)$$
 
-    With ReLU the map is continuous and piecewise affine: affine wherever the same hidden units are active.
+    With ReLU the map is continuous and piecewise affine: it is affine on each region with the same active hidden units.
 
     Args:
         in_dim: Size of the input.
@@ -137,15 +137,15 @@ class SpatialMLP(nn.Module):
         return [self.get_buffer(f"lengths{i}") for i in range(len(self.places) - 1)]
 
     def locality(self, *, bias: bool = True) -> Float[Tensor, ""]:
-        """Returns the penalty of long connections, optionally with that of biases."""
+        """Returns the penalty on long connections, optionally including biases."""
         return locality_penalty(affine_layers(self.model), self.lengths, bias_weight=self.gap if bias else 0.0)
 
     @torch.no_grad()
     def swap(self, *, max_swaps: int, optimizer: torch.optim.Optimizer | None = None) -> int:
-        """Swaps units of each layer, from the inputs to the outputs, where that shortens connections.
+        """Swaps units of each layer, from the inputs to the outputs, if that shortens connections.
 
         Args:
-            max_swaps: Number of units of a layer, those with the largest weights, that try other positions.
+            max_swaps: Number of units per layer, by largest weights, that try other positions.
             optimizer: Optimizer whose state is permuted with the weights.
 
         Returns:

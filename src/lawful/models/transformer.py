@@ -233,8 +233,8 @@ class Decoder(TransformerBackbone, GenerationMixin):
 
     $$p(x_{t+1} \mid x_{\le t}) = \operatorname{softmax}(W \operatorname{norm}(x_L))$$
 
-    With a cache it continues where it stopped, with the same result as one pass over all tokens. `gpt` and `decoder`
-    build one from sizes; the arguments are those of `TransformerBackbone`.
+    With a cache it decodes token by token, with the same result as one pass over all tokens. `gpt` and `decoder`
+    build one from sizes. See `TransformerBackbone` for the arguments.
 
     Reference:
         Radford, Narasimhan, Salimans and Sutskever, *Improving Language Understanding by Generative Pre-Training*,
@@ -308,7 +308,7 @@ class Encoder(TransformerBackbone):
 
     $$y = \operatorname{norm}(x_L), \qquad x_{l+1} = x_l + f_l(\operatorname{norm}(x_l))$$
 
-    `encoder` builds one from sizes. The arguments are those of `TransformerBackbone`.
+    `encoder` builds one from sizes. See `TransformerBackbone` for the arguments.
 
     Reference:
         Vaswani et al., *Attention Is All You Need*, 2017.
@@ -499,7 +499,7 @@ class TransformerExtras:
     gate: _Norm | None = None
     """Gate of each sublayer's output: `LayerScale`."""
     value_residual: Callable[[], nn.Module] | None = None
-    """Mixes the values of the first attention layer into those of later ones: `WeightedSum`."""
+    """Mixes the values of the first attention layer into the values of later layers: `WeightedSum`."""
     value_embedding: Callable[[int, int], nn.Module] | None = None
     """Token embedding that replaces the values of the first layer in value residuals: `nn.Embedding`."""
     final_norm: _Norm | None = None
@@ -526,7 +526,7 @@ def _build_modules(
     positions: _Norm | None,
     extras: TransformerExtras,
 ) -> dict[str, Any]:
-    """Builds the arguments of `TransformerBackbone`, in the order in which weights are drawn."""
+    """Builds the arguments of `TransformerBackbone`. The order determines the random initialization."""
     if dropout and extras.gate is not None:
         raise ValueError("dropout and extras.gate both act on the output of sublayers: pass one")
     gate = partial(_dropout, dropout) if dropout else extras.gate
@@ -654,7 +654,7 @@ def encoder(
     extras: TransformerExtras = _NO_EXTRAS,
     init: Callable[[nn.Module], object] | None = zero_init_outputs,
 ) -> Encoder:
-    """Builds an encoder; the arguments are those of `decoder`.
+    """Builds an encoder. See `decoder` for the arguments.
 
     Examples:
         >>> encoder(vocab_size=65, dim=16)(torch.tensor([[1, 2, 3]])).shape

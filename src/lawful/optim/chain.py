@@ -1,4 +1,4 @@
-"""`Chain`: an optimizer as a sequence of gradient transforms, run by PyTorch's fused kernels where one exists."""
+"""`Chain`: an optimizer as a sequence of gradient transforms, run by a fused kernel of PyTorch if there is one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Chain(torch.optim.Optimizer):
     $$\theta_{t + 1} = \theta_t + (T_k \circ \dots \circ T_1)(\nabla L(\theta_t))$$
 
     The last transform is usually `ScaleByLearningRate`. If PyTorch has a fused kernel for the whole sequence, that
-    kernel runs; the transforms remain its definition. State names match those of `torch.optim`. Parameters without a
-    gradient are skipped.
+    kernel runs; the transforms remain its definition. State has the same names as in `torch.optim`. Parameters without
+    a gradient are skipped.
 
     Args:
         params: Parameters or parameter groups. A group may override any option of the transforms, such as `lr`.
@@ -149,9 +149,9 @@ def _group_by_device_and_dtype(params: list[Tensor]) -> Iterable[tuple[list[Tens
 
 
 def _in_place_tail(transforms: Sequence[GradientTransform], options: Mapping[str, Any]) -> tuple[int, float, float]:
-    """Returns the end of the transforms before a final learning rate and weight decay, and these two.
+    """Returns the number of transforms before a final weight decay and learning rate, the learning rate and the decay.
 
-    They are applied to the parameters in place, without a scaled copy of the updates.
+    The last two are applied to the parameters in place, without a scaled copy of the updates.
     """
     end = len(transforms)
     if not end or not isinstance(transforms[-1], ScaleByLearningRate):
@@ -162,7 +162,7 @@ def _in_place_tail(transforms: Sequence[GradientTransform], options: Mapping[str
 
 
 def _can_fuse(params: list[Tensor], grads: list[Tensor], options: Mapping[str, Any]) -> bool:
-    """Returns whether a fused kernel computes what the transforms define.
+    """Returns whether a fused kernel gives the same result as the transforms.
 
     PyTorch's CPU kernels ignore strides: a transposed gradient would be mixed up, and an expanded one read beyond its
     end. DTensors have no rule for the fused SGD.

@@ -214,7 +214,7 @@ class Muon(Chain):
         nesterov: Whether a constant momentum is Nesterov's, as above.
         ns_steps: Number of Newton-Schulz iterations.
         scale: Factor $\kappa$ of a matrix, from its shape: `aspect_ratio_scale`, `adam_matched_scale` or another.
-        dtype: Dtype of the Newton-Schulz iterations. Defaults to that of `Orthogonalize`.
+        dtype: Dtype of the Newton-Schulz iterations. Defaults to the dtype of `Orthogonalize`.
 
     Examples:
         >>> optimizer = Muon([nn.Linear(4, 4).weight], lr=0.02)
@@ -260,13 +260,13 @@ def muon_with_adamw(
     Args:
         model: Model to optimize.
         lr: Learning rate of Muon.
-        adam_lr: Learning rate of AdamW; or several by name pattern, of which the first match counts.
+        adam_lr: Learning rate of AdamW, or a dict from name patterns to learning rates; the first match counts.
         momentum: Momentum of Muon, or a `WarmupMomentum`.
         betas: $\beta_1$ and $\beta_2$ of AdamW.
         eps: $\epsilon$ of AdamW.
         weight_decay: Decoupled weight decay of both.
         scale: Factor of Muon's update, from the shape of the matrix.
-        dtype: Dtype of the Newton-Schulz iterations. Defaults to that of `Orthogonalize`.
+        dtype: Dtype of the Newton-Schulz iterations. Defaults to the dtype of `Orthogonalize`.
         muon_params: Name pattern (with `*` and `?`) of the matrices that Muon optimizes.
 
     Examples:

@@ -117,7 +117,7 @@ def layer_attribution(
       + \sum_\ell W_U \frac{\gamma \odot P \Delta_\ell}{\sigma} + W_U \beta + b$$
 
     The scale $\sigma$ of the final norm is frozen. The sum is exact (before a softcap). A skip connection from the
-    embedding (`WeightedSum`) scales earlier contributions and adds to that of the embedding.
+    embedding (`WeightedSum`) scales earlier contributions and adds to the contribution of the embedding.
 
     Args:
         model: A model whose layers add to a residual stream.

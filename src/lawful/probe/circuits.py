@@ -23,8 +23,8 @@ class FactoredMatrix:
 
     $$M = L R, \qquad L \in \mathbb{R}^{m \times r},\; R \in \mathbb{R}^{r \times n}$$
 
-    The circuits of a head are such matrices: $d \times d$, or vocabulary by vocabulary, with the rank of the head. The
-    methods cost as much as the rank, and never form $M$.
+    Circuits of a head have this form: $d \times d$, or vocabulary by vocabulary, with the rank of the head. The methods
+    use the factors and never form $M$.
 
     Examples:
         >>> FactoredMatrix(torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0, 4.0]])).matrix
@@ -65,7 +65,7 @@ class FactoredMatrix:
         return torch.linalg.svdvals(_qr_r(self.left) @ _qr_r(self.right.mT).mT)
 
     def eigenvalues(self) -> Complex[Tensor, "r"]:
-        """Returns the nonzero eigenvalues, which are those of $R L$, sorted by decreasing absolute value."""
+        """Returns the nonzero eigenvalues, computed from $R L$, sorted by decreasing absolute value."""
         if self.left.shape[0] != self.right.shape[1]:
             raise ValueError(f"expected a square matrix, got {self.left.shape[0]} x {self.right.shape[1]}")
         values = torch.linalg.eigvals(self.right @ self.left)
@@ -124,7 +124,7 @@ def copying_score(circuit: FactoredMatrix) -> Float[Tensor, ""]:
 
 
 def composition_score(reader: FactoredMatrix, writer: FactoredMatrix) -> Float[Tensor, ""]:
-    r"""Returns how much of the output of one matrix another one reads.
+    r"""Returns the composition score: how much $A$ reads from the output of $B$.
 
     $$\frac{\lVert A B \rVert_F}{\lVert A \rVert_F \, \lVert B \rVert_F}$$
 
@@ -296,7 +296,7 @@ def _value_bias(attention: MultiHeadAttention, head: int, x: Tensor) -> Tensor:
 
 
 def layer_pattern(cache: ActivationCache, name: str) -> Float[Tensor, "*batch h t s"]:
-    """Returns the attention pattern of all heads of a layer, which may be in several groups of different sizes.
+    """Returns the attention pattern of all heads of a layer, concatenated over its head groups.
 
     Args:
         cache: Recorded activations, with `pattern*` of the layer.
@@ -349,7 +349,7 @@ def duplicate_token_score(pattern: Float[Tensor, "*batch t s"], period: int) -> 
 
     Args:
         pattern: Attention pattern on a repeated sequence.
-        period: Number of tokens after which it repeats.
+        period: Length of the repeated part.
 
     Examples:
         >>> duplicate_token_score(torch.eye(4).roll(-2, 1), 2)
@@ -366,7 +366,7 @@ def induction_score(pattern: Float[Tensor, "*batch t s"], period: int) -> Float[
 
     Args:
         pattern: Attention pattern on a repeated sequence.
-        period: Number of tokens after which it repeats.
+        period: Length of the repeated part.
 
     Examples:
         >>> induction_score(torch.eye(6).roll(-2, 1), 3)
@@ -434,8 +434,8 @@ def head_scores(
 
     Args:
         model: A language model.
-        tokens: Repeated sequences, such as those of `repeated_random_tokens`.
-        period: Number of tokens after which they repeat.
+        tokens: Repeated sequences, such as from `repeated_random_tokens`.
+        period: Length of the repeated part.
 
     Returns:
         Scores of the heads, by detector and by the name of the pattern.
@@ -467,7 +467,7 @@ def find_induction_heads(
     Args:
         model: A language model.
         threshold: Smallest score of an induction head.
-        vocab_size: Number of tokens. Defaults to that of the model.
+        vocab_size: Number of tokens. Defaults to `model.vocab_size`.
         period: Length of the repeated part. Defaults to 16, or half of the context length if that is less.
         seed: Random seed of the tokens.
 

@@ -32,7 +32,7 @@ class ModelLayout:
 
     @property
     def final_module(self) -> str:
-        """The module that reads the residual stream after the last layer: the norm, or else the head."""
+        """The module that reads the residual stream after the last layer: the norm, or the head without a norm."""
         return self.head if self.norm is None else self.norm
 
     def get_norm(self, model: nn.Module) -> nn.Module:
@@ -54,7 +54,7 @@ class ModelLayout:
 
         Args:
             model: The model.
-            cache: Recorded activations, with those of `embedding_skip_names`.
+            cache: Recorded activations, including `embedding_skip_names`.
             stream: The output of a skip connection; otherwise None is returned.
         """
         for name, module in model.named_children():

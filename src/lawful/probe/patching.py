@@ -37,7 +37,7 @@ def _slices(value: Tensor, axis: int | None) -> list[Any]:
 def activation_patching(
     model: nn.Module, clean: _Inputs, corrupted: _Inputs, *, names: str, metric: _Metric, axis: int | None = None
 ) -> dict[str, Tensor]:
-    r"""Measures how much a metric changes when an activation of a corrupted run is replaced by that of the clean run.
+    r"""Measures how much a metric changes when a corrupted run gets one activation of the clean run.
 
     $$m\bigl(f(x' \mid a \leftarrow a(x))\bigr) - m\bigl(f(x')\bigr)$$
 

@@ -41,7 +41,7 @@ def path_expansion(
       = \sum_{\text{paths}} h^{(\ell_m)} \cdots h^{(\ell_1)} x_0 \, W_U^\top$$
 
     There are $\prod_\ell (1 + h_\ell)$ paths from the embedding, named by layer and head: `embedding → 0.1 → 1.0`. The
-    scales of norms are frozen. The output of a feed-forward block starts paths of its own; all biases together are the
+    scales of norms are frozen. The output of a feed-forward block starts its own paths; all biases together are the
     part `bias`. Gates are part of their heads. A skip connection from the embedding (`WeightedSum`) scales all paths so
     far and adds to the shortest one. The sum is the logits. The expansion does not show how patterns depend on the
     residual stream.

@@ -60,7 +60,7 @@ class ActivationCache(Mapping[str, Any]):
         self._values.setdefault(name, []).append((value, _version(value)))
 
     def calls(self, name: str) -> list[Any]:
-        """Returns the activations of a name that occurs several times, such as those of a shared module.
+        """Returns all activations of a name that occurs several times, such as the outputs of a shared module.
 
         Args:
             name: Name of the activation.
@@ -160,7 +160,7 @@ def patch(model: nn.Module, edits: Mapping[str, Edit]) -> Iterator[None]:
     Args:
         model: Any module.
         edits: Functions that replace activations, by name, such as `zero_ablation`, `mean_ablation()` or
-            `replace_with(value)`. Names are those of `record`.
+            `replace_with(value)`. Names are the same as in `record`.
 
     Raises:
         LookupError: If a name does not occur in the model.
@@ -335,7 +335,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _is_container(module: nn.Module) -> bool:
-    """Whether a module has no forward of its own."""
+    """Whether a module does not define `forward`."""
     return type(module).forward is nn.Module.forward
 
 
@@ -366,7 +366,7 @@ def mean_ablation(*axes: int) -> Edit:
 
 
 def resample_ablation(*, seed: int = 0) -> Edit:
-    """Replaces the activation of each sample by that of another sample of the batch.
+    """Replaces the activation of each sample by the activation of another sample of the batch.
 
     The samples are permuted at random without fixed points.
 
@@ -402,7 +402,7 @@ def steering(vector: Float[Tensor, "*shape"], *, scale: float = 1.0) -> Edit:
 
 
 def replace_with(value: Tensor) -> Edit:
-    """Replaces an activation by a given one, such as that of another input.
+    """Replaces an activation by a given tensor, such as the activation of another input.
 
     Args:
         value: The new activation, of the same shape.
@@ -455,7 +455,7 @@ def tapped_attention(
 
     $$\operatorname{softmax}\bigl(s \, q k^\top + m\bigr) \, v$$
 
-    The arguments are those of PyTorch's function. As there, `is_causal` aligns the mask to the first key.
+    Takes the same arguments as PyTorch's function. `is_causal` also aligns the mask to the first key.
 
     Examples:
         >>> q, k, v = torch.randn(3, 1, 4, 2).unbind()

@@ -15,8 +15,8 @@ $$y = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \varepsilon}} + \beta$$
 $x / \lVert x \rVert$. `weight_norm` writes a weight as $w = g\, v / \lVert v \rVert$; `spectral_norm` divides it by its
 largest singular value.
 
-The invariances of a normalized linear layer $f(x, W) = \operatorname{norm}(x W^\top)$ are those of table 1 of the
-layer-norm paper; the claims list every "yes" of it.
+Table 1 of the layer-norm paper lists the invariances of a normalized linear layer
+$f(x, W) = \operatorname{norm}(x W^\top)$. The claims check every "yes" of it.
 
 Reference:
     Ba, Kiros and Hinton, *Layer Normalization*, 2016. Ioffe and Szegedy, *Batch Normalization*, 2015.

@@ -10,7 +10,7 @@ c_t &= f \odot c_{t-1} + i \odot g, \quad h_t = o \odot \tanh c_t
 \end{aligned}$$
 
 All three are causal, bounded by 1 when they start from the zero state, and can be run step by step from the state that
-they return. A packed batch of sequences of different lengths gives what the sequences give one by one.
+they return. A packed batch of sequences of different lengths gives the same outputs as the single sequences.
 
 Reference:
     Elman, *Finding Structure in Time*, 1990. Cho et al., *Learning Phrase Representations using RNN Encoder-Decoder*,

@@ -69,7 +69,7 @@ class AttackRecipe(ClassifyRecipe):
             raise ValueError(f"attacks need gradients: model {self.model.name} has none, choose mlp, cnn or logistic")
 
     def setup(self) -> TrainingSetup[DataSplits]:
-        """Trains a classifier, or loads that of a run."""
+        """Trains a classifier, or loads the classifier of a run."""
         if not self.run:
             return super().setup()
         from lawful.recipes.registry import load, recipe_of

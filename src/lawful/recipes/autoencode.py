@@ -172,7 +172,7 @@ class AutoencodeRecipe(GenerativeRecipe):
                     num_downsamples=num_downsamples,
                     corruption=self._build_corruption(),
                 )
-        if len(of) == 1:  # columns have units of their own
+        if len(of) == 1:  # each column has its own unit
             model.normalizer = Standardize(of)
         return model
 
@@ -236,7 +236,7 @@ class AutoencodeRecipe(GenerativeRecipe):
 
 
 def _fit_latent_gaussian(z: Tensor) -> PCA:
-    """Fits a Gaussian to latents, along all principal directions including those of zero variance."""
+    """Fits a Gaussian to latents, along all principal directions, including directions of zero variance."""
     z = z.double()
     mean = z.mean(0)
     values, axes = torch.linalg.eigh((z - mean).T @ (z - mean) / len(z))

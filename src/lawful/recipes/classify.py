@@ -95,7 +95,7 @@ class _AttackUnits:
     shift: Tensor
     scale: Tensor
     bounds: InputBounds
-    """Range of the inputs: that of the training data for images, unbounded otherwise."""
+    """Range of the inputs: the range of the training data for images, unbounded otherwise."""
 
     @classmethod
     def of(cls, inputs: Float[Tensor, "n ..."]) -> _AttackUnits:

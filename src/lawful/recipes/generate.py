@@ -130,8 +130,8 @@ def sample_from_run(
         n: Number of samples.
         seed: Random seed; sample i does not depend on n.
         label: Class to sample from, for conditional models.
-        guidance_scale: Guidance scale of a diffusion model. Defaults to that of the run.
-        steps: Sampling steps of a diffusion model. Defaults to those of the run.
+        guidance_scale: Guidance scale of a diffusion model. Defaults to the value of the run.
+        steps: Number of sampling steps of a diffusion model. Defaults to the value of the run.
 
     Raises:
         ValueError: If the run has no samples, no such label, or does not support guidance and steps.
@@ -157,8 +157,8 @@ def draw_samples(
         n: Number of samples.
         seed: Random seed; sample i does not depend on n.
         label: Class to sample from, for conditional models.
-        guidance_scale: Guidance scale of a diffusion model. Defaults to that of the run.
-        steps: Sampling steps of a diffusion model. Defaults to those of the run.
+        guidance_scale: Guidance scale of a diffusion model. Defaults to the value of the run.
+        steps: Number of sampling steps of a diffusion model. Defaults to the value of the run.
     """
     from lawful.models.generative import DiffusionModel, SupportsSample
 

@@ -100,9 +100,10 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
     name: ClassVar[str] = "modular"
 
     task: Literal["independence", "feature-sharing", "compositionality"] = "independence"
-    """(a + c)³ and b² + sin πd; a², a² + b² and a² + b² + c²; or the distance of two points."""
+    """Formula to learn. independence: (a + c)³ and b² + sin πd; feature-sharing: a², a² + b² and a² + b² + c²;
+    compositionality: the distance of two points."""
     hidden_dims: Annotated[tuple[Annotated[int, Range(1, 10**4)], ...] | None, MaxLength(100)] = None
-    """Width of each hidden layer. Defaults to that of the paper: 20, in two or four layers."""
+    """Width of each hidden layer. Defaults to the paper's: 20 units in each of two or four layers."""
     num_examples: Annotated[int, Range(1, 10**7)] = 100
     """Number of training examples, uniform in [-1, 1]. Each step uses all of them."""
     locality_penalty: _NonNegative = 1e-3
@@ -110,13 +111,13 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
     swap_every: Annotated[int, Range(0, 10**8)] = 200
     """Steps between swaps of units; 0 disables."""
     swap_candidates: Annotated[int, Range(1, 10**4)] = 5
-    """Units per layer that try other positions at a swap, those with the largest weights."""
+    """Units per layer, by largest weights, that try other positions at a swap."""
     layout: Literal["line", "grid"] = "line"
     """Positions of the units of a layer."""
     layer_gap: Annotated[float, Range(0, 1e6)] = 0.1
     """Distance between layers; a layer has width 1."""
     distance_order: Annotated[float, Range(1, 1e6)] = 1.0
-    """Exponent of the distance; 2 is Euclidean, 1 is that of the paper's code."""
+    """Order of the norm for distances: 2 is Euclidean, 1 as in the paper's code."""
     num_members: Annotated[int, Range(1, 100)] = 1
     """Number of networks in the ensemble, with consecutive seeds."""
     steps: _PositiveInt | None = 20_000
@@ -163,7 +164,7 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
         """Plots the network before and after training, and returns its losses beside the published one."""
         before, after = setup.data.initial_model.cpu(), setup.model.cpu()
         losses = self._test_losses(after, setup.data.test)
-        if not isinstance(after, _CountingSpatialMLP):  # an ensemble: its members have figures of their own
+        if not isinstance(after, _CountingSpatialMLP):  # an ensemble: its members have their own figures
             return losses
         networks = [self._network_figure(model, title) for model, title in ((before, "before"), (after, "after"))]
         figures.save(figures.network_diagram(*networks, positions=after.places), run.figures / "network.png")
@@ -197,7 +198,7 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
         return _CountingSpatialMLP(mlp, place=place, gap=self.layer_gap, order=self.distance_order)
 
     def _draw_examples(self) -> tuple[Batch, Batch]:
-        """Training and test examples, the same as those of the paper's code for a seed."""
+        """Training and test examples; for a seed they equal the examples of the paper's code."""
         task = _TASKS[self.task]
         random = np.random.RandomState(self.seed % 2**32)
         x = 2 * torch.from_numpy(random.rand(self.num_examples + _NUM_TEST_EXAMPLES, task.in_dim)) - 1

@@ -48,7 +48,7 @@ class OptimizationConfig(Config):
     weight_decay: _NonNegative = 1e-2
     """Weight decay: decoupled for adamw, lion and muon, else added to the gradient."""
     betas: tuple[_Decay, _Decay] | None = None
-    """Betas of Adam, AdamW and Lion. Defaults to those of the optimizer."""
+    """Betas of Adam, AdamW and Lion. Defaults to the usual values of the optimizer."""
     momentum: _Decay | None = None
     """Momentum. Defaults to 0 for sgd and 0.95 for muon."""
     nesterov: bool = False
@@ -69,7 +69,7 @@ class OptimizationConfig(Config):
     """EMA decay; the averaged weights are evaluated and saved. 0 disables."""
 
     def with_defaults(self: _C, **defaults: Any) -> _C:
-        """Returns a copy in which options that are None have the given values."""
+        """Returns a copy with the given values for options that are None."""
         return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
 
     def num_steps(self, steps_per_epoch: int) -> int:
@@ -231,11 +231,11 @@ class TransformerOptimizationConfig(OptimizationConfig):
     adam_learning_rate: _NonNegative | None = None
     """Learning rate of embeddings and vectors with muon. Defaults to a value for the recipe."""
     ngram_learning_rate: _NonNegative | None = None
-    """Learning rate of the n-gram embeddings. Defaults to a value for the recipe, or to that of the embeddings."""
+    """Learning rate of the n-gram embeddings. Defaults to a value for the recipe, or to the rate of the embeddings."""
     head_learning_rate: _NonNegative | None = None
-    """Learning rate of the output head. Defaults to a value for the recipe, or to that of the embeddings."""
+    """Learning rate of the output head. Defaults to a value for the recipe, or to the rate of the embeddings."""
     momentum_warmup_ratio: _Fraction = 0.0
-    """Fraction of the steps in which Muon's momentum rises by 0.1 to `momentum`."""
+    """Fraction of the steps for the warmup of Muon's momentum, from `momentum` - 0.1 to `momentum`."""
     betas: tuple[_Decay, _Decay] | None = (0.8, 0.95)
     weight_decay: _NonNegative = 0.0
     """Weight decay of matrices and embeddings."""

@@ -357,7 +357,7 @@ class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationCon
         return "\n" if not tokenizer.unknown_characters("\n") else tokenizer.decode([0])
 
     def _train_tokenizer(self, corpus: Corpus) -> Tokenizer:
-        """Characters are those of the whole text; BPE is trained on the training text."""
+        """Builds the tokenizer: characters from the whole text, BPE from the training text."""
         auto = isinstance(self.tokenizer, AutoTokenizerSpec)
         if isinstance(self.tokenizer, ByteTokenizerSpec):
             return ByteTokenizer()

@@ -52,7 +52,7 @@ class TransformerConfig(Config):
     num_layers: Annotated[int, Range(1, 1000)] = 1
     """Number of layers (repeats of the `*` group of the layer pattern)."""
     layer_pattern: Annotated[str, MaxLength(1000)] = "(sf)*"
-    """Sublayers: s self-attention, f feed-forward, h feed-forward with half a step."""
+    """Sublayers: s is self-attention, f is feed-forward, h is feed-forward scaled by 1/2."""
     num_heads: Annotated[int, Range(1, 1000)] = 4
     """Number of attention heads."""
     head_dim: Annotated[int, Range(0, 10**5)] = 0
@@ -72,7 +72,7 @@ class TransformerConfig(Config):
     norm_position: Literal["pre", "post", "sandwich"] = "pre"
     """Position of the norm of a sublayer."""
     ngrams: Annotated[tuple[Annotated[int, Range(2, 16)], ...], MaxLength(8)] = (2, 3, 4)
-    """Lengths of the n-grams with an embedding, which is added to that of the tokens."""
+    """Lengths of n-grams whose embeddings are added to the token embeddings."""
     ngram_rows: Annotated[int, Range(1, 10**8)] = 8192
     """Rows of each n-gram embedding table (hashed when there are more n-grams)."""
     ngram_dim: Annotated[int, Range(0, 10**5)] = 0
@@ -84,7 +84,7 @@ class TransformerConfig(Config):
     embedding_skip: bool = True
     """Mix the embeddings into the residual stream before later layers and the head."""
     value_residual: bool = False
-    """Mix the values of the first attention layer into those of later ones."""
+    """Mix the values of the first attention layer into the values of later layers."""
     zero_init_outputs: bool = True
     """Initialize output projections and the head to zero."""
     tie_embeddings: bool = False

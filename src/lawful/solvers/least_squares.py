@@ -56,7 +56,7 @@ def gauss_newton(
     converges quadratically near a small residual and may diverge far away: see `levenberg_marquardt`. Steps are
     invariant under linear changes of coordinates. Each problem of a batch stops on its own: if the cosine between the
     residual and every column of $J$ is below `tol`, or if a step is below rounding. A problem with a rank-deficient $J$
-    stays where it is, not converged. A residual that is not finite raises an error.
+    stops at its current point, not converged. A residual that is not finite raises an error.
 
     Args:
         residual: Differentiable residual $r$, from (*batch, n), or (*batch, *element) on a group, to (*batch, m).

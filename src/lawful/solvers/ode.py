@@ -343,7 +343,7 @@ def _where(condition: Tensor, a: _State, b: _State) -> _State:
 
 
 def _initial_step(y: _State, rate: _State, span: float, rtol: float, atol: float) -> Tensor:
-    """A hundredth of the time in which the state would change by its own size."""
+    """Returns 1/100 of the time that the state takes to change by its own size."""
     sizes, speeds = (torch.cat([_rows(part).abs() for part in _tensors(s)], 1).detach() for s in (y, rate))
     scale = atol + rtol * sizes
     size, speed = ((part / scale).square().mean(1).sqrt() for part in (sizes, speeds))

@@ -33,7 +33,7 @@ _MAX_METADATA_BYTES = 1 << 26
 _Tensors = dict[str, Tensor]
 _Metadata = dict[str, Any]
 _ShardedLike = Callable[[str, Sequence[int]], Tensor | None]
-"""Maps the name and shape of a tensor to the DTensor whose placement it takes, or to None for a plain tensor."""
+"""Maps the name and shape of a tensor to a DTensor with the same placement, or to None for a plain tensor."""
 
 
 def _unsharded(name: str, shape: Sequence[int]) -> None:
@@ -41,7 +41,7 @@ def _unsharded(name: str, shape: Sequence[int]) -> None:
 
 
 class CorruptCheckpointError(ValueError):
-    """A checkpoint is incomplete or differs from what was written."""
+    """A checkpoint is incomplete or was changed after it was written."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Checkpoints:
             sharded_like: Which tensors to load as shards of a DTensor.
 
         Raises:
-            CorruptCheckpointError: If the checkpoint is not what was written.
+            CorruptCheckpointError: If the checkpoint is incomplete or was changed.
         """
         folder = self.path(step)
         _verify_checksums(folder)
@@ -148,7 +148,7 @@ class Checkpoints:
     def load_newest(
         self, *, corrupt: list[str] | None = None, sharded_like: _ShardedLike = _unsharded
     ) -> Checkpoint | None:
-        """Loads the newest intact checkpoint, and appends what is wrong with newer ones to `corrupt`."""
+        """Loads the newest intact checkpoint, and appends the errors of newer ones to `corrupt`."""
         for step in reversed(self.steps()):
             try:
                 return self.load(step, sharded_like=sharded_like)
@@ -217,7 +217,7 @@ def preserve_rng() -> Iterator[None]:
 
 
 def module_state(module: nn.Module) -> _Tensors:
-    """Returns all parameters and buffers by name, shared ones once, non-persistent buffers too."""
+    """Returns all parameters and buffers by name, including non-persistent buffers. Shared tensors occur once."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
@@ -234,11 +234,11 @@ def load_module_state(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     own = module_state(module)
     if different := sorted(own.keys() ^ tensors.keys()):
         reason = "is missing in the checkpoint" if different[0] in own else "is not in the model"
-        raise ValueError(f"the checkpoint is of another model: {different[0]!r} {reason}")
+        raise ValueError(f"the checkpoint is from another model: {different[0]!r} {reason}")
     for name, tensor in tensors.items():
         if own[name].shape != tensor.shape or own[name].dtype != tensor.dtype:
             raise ValueError(
-                f"the checkpoint is of another model: expected {name!r} of {own[name].dtype} {list(own[name].shape)}, "
+                f"the checkpoint is from another model: {name!r} must be {own[name].dtype} {list(own[name].shape)}, "
                 f"got {tensor.dtype} {list(tensor.shape)}"
             )
     with torch.no_grad():
@@ -342,11 +342,11 @@ def _load_optimizer_state(
     """Restores an optimizer's state and options.
 
     Raises:
-        ValueError: If the state is of another optimizer.
+        ValueError: If the state is from another optimizer.
     """
     kind, values, groups = metadata.get("class"), metadata.get("values"), metadata.get("groups")
     if kind != type(optimizer).__name__ or not isinstance(values, dict) or not isinstance(groups, list):
-        raise ValueError(f"the checkpoint is of another optimizer: expected {type(optimizer).__name__}, got {kind!r}")
+        raise ValueError(f"the checkpoint is from another optimizer: expected {type(optimizer).__name__}, got {kind!r}")
     if len(groups) != len(optimizer.param_groups):
         raise ValueError(f"expected {len(optimizer.param_groups)} parameter groups, got {len(groups)}")
     for group, options in zip(optimizer.param_groups, groups, strict=True):
@@ -367,7 +367,7 @@ def _load_optimizer_state(
     for path, value in state.items():
         name, _, key = path.rpartition(".")
         if name not in parameters:
-            raise ValueError(f"the checkpoint is of another model: the optimizer has no parameter {name!r}")
+            raise ValueError(f"the checkpoint is from another model: the optimizer has no parameter {name!r}")
         parameter = parameters[name]
         if isinstance(value, Tensor):
             step_on_cpu = key == "step" and not _step_is_on_device(optimizer, parameter)
@@ -442,7 +442,7 @@ def _load_rng_state(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) 
 def _section(metadata: Mapping[str, Any], name: str) -> _Metadata:
     """Returns the object `name` of the metadata, or raises a ValueError."""
     if not isinstance(section := metadata.get(name), dict):
-        raise ValueError(f"the checkpoint is of another training: its metadata has no {name!r}")
+        raise ValueError(f"the checkpoint is from another training: its metadata has no {name!r}")
     return section
 
 

@@ -280,8 +280,8 @@ class _DataParallel(_MultiProcess):
     def has_all_gradients(self, weights: list[nn.Parameter]) -> bool:
         """Computes a gradient without side effects, and returns whether every weight has one.
 
-        DDP sums gradients in the order in which the first ones arrived. After this trial, a resumed run sums in the
-        same order as an uninterrupted one from its first step on, and rounds alike.
+        DDP sums gradients in the order of their first arrival. After this trial, a resumed run sums in the same order
+        as an uninterrupted one from its first step on, with the same rounding.
         """
         with preserve_rng(), _preserve_module(self.model):
             self.model.train()
@@ -455,7 +455,7 @@ class _ParameterUses(TorchFunctionMode):
 
 
 def _repeated_blocks(model: nn.Module) -> list[nn.Module]:
-    """Returns the outermost entries of module lists and sequences that have layers of their own."""
+    """Returns the outermost entries of `ModuleList` and `Sequential` that contain layers."""
     blocks: list[nn.Module] = []
     inside: set[int] = set()
     for module in model.modules():
@@ -469,7 +469,7 @@ def _repeated_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def _with_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
-    """Copies a model with other tensors in place of its own. Shared tensors stay shared."""
+    """Copies a model with its tensors replaced. Shared tensors stay shared."""
     memo: dict[int, object] = {}
     for name, old in module_state(model).items():
         new = tensors[name]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lawful.training.run import Run
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed")
-"""Messages of out-of-memory errors for which PyTorch has no exception of its own."""
+"""Messages of out-of-memory errors that PyTorch raises as a plain RuntimeError."""
 
 
 class NonFiniteError(ArithmeticError):

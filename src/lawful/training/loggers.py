@@ -84,7 +84,7 @@ class _Loggers:
 class TensorBoardLogger:
     """Writes metrics with `torch.utils.tensorboard.SummaryWriter`. View them with `tensorboard --logdir RUN`.
 
-    A resumed run writes another file; TensorBoard then hides what the first one has after the checkpoint.
+    A resumed run writes another file; TensorBoard then hides the later steps of the first file.
 
     Args:
         log_dir: Folder of the event files. Defaults to `tensorboard` in the run's folder.

@@ -177,7 +177,7 @@ class _TrainingLoop:
         return self.processes.mean_metrics(metrics, weight)
 
     def set_lr(self, optimizer_step: OptimizerStep, initial_lrs: Sequence[float], step: int) -> float:
-        """Sets the scheduled learning rate, and returns that of the first parameter group."""
+        """Sets the scheduled learning rates, and returns the learning rate of the first parameter group."""
         factor = optimizer_step.schedule(step)
         for group, lr in zip(optimizer_step.optimizer.param_groups, initial_lrs, strict=True):
             group["lr"] = lr * factor

@@ -208,7 +208,7 @@ def _run_config(
 
 
 def _changed_option(recipe: Recipe[Any] | TrainingSetup[Any], run: Run) -> str | None:
-    """Returns the first option in which a recipe differs from a run. Trainer options may differ."""
+    """Returns the first option that differs between a recipe and a run. Trainer options may differ."""
     options = run.config.get("options")
     if isinstance(recipe, TrainingSetup) or not isinstance(options, dict):
         return None

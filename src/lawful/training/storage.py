@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 _UNFINISHED = ".unfinished"
-"""Suffix of a file or folder that is being written. `_remove_unfinished` deletes what a crash left."""
+"""Suffix of a file or folder that is being written. `_remove_unfinished` deletes leftovers of a crash."""
 _REMOVED = ".removed" + _UNFINISHED
 """Suffix of a folder that is being removed."""
 
 
 def _temporary_path(path: Path) -> Path:
-    """Returns where a file or folder is written before it is renamed to `path`."""
+    """Returns the path of a file or folder before it is renamed to `path`."""
     return path.with_name(path.name + _UNFINISHED)
 
 
@@ -186,7 +186,7 @@ def _parse_metrics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 def _average_metrics(members: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Averages the metrics of the members of an ensemble, step by step; times are added.
 
-    Steps and metrics that some member lacks are left out. A metric is null where a member's is.
+    Steps and metrics that some member lacks are left out. A metric is null if it is null for a member.
 
     Examples:
         >>> _average_metrics([[{"step": 1, "loss": 2.0, "time": 3.0}], [{"step": 1, "loss": 4.0, "time": 5.0}]])

@@ -66,15 +66,15 @@ def train(
     resume: Run | Path | str | None = None,
     loggers: Iterable[Logger] = (),
 ) -> Run:
-    """Trains a recipe, or a model of your own, and returns its run.
+    """Trains a recipe or your own model, and returns its run.
 
     Ctrl-C stops after the current step and saves a checkpoint. A resumed run ends with the same weights as an
     uninterrupted one, bit for bit.
 
     Args:
         recipe: A recipe, or a `TrainingSetup` with your own model, loss, data and optimizer.
-        trainer: Trainer options. Defaults to those of the recipe.
-        output_dir: Folder in which the run's folder is created.
+        trainer: Trainer options. Defaults to the options of the recipe.
+        output_dir: Parent folder of the run.
         resume: Run to resume, or its folder.
         loggers: Receive the metrics of every step, besides the console and `metrics.jsonl`.
 
@@ -216,7 +216,7 @@ class _TrainingSession:
         return run
 
     def choose_threads(self) -> int:
-        """Sets the number of threads: that of the resumed run, the option, or the fastest."""
+        """Sets the number of threads: from the resumed run, from the option, or the fastest."""
         threads = self.run.config.get("threads") if self.run else self.config.threads
         if threads and not (type(threads) is int and 1 <= threads <= 1024):
             raise ValueError(f"threads in config.json must be from 1 to 1024, got {threads!r}")
@@ -595,7 +595,7 @@ def _fastest(step: Callable[[], object], counts: Sequence[int], *, steps: int = 
 
 
 def _keep_freed_memory() -> bool:
-    """Tells glibc to keep freed memory, and returns whether it does.
+    """Makes glibc keep freed memory, and returns whether it does.
 
     A step frees and allocates the same sizes over and over. By default glibc returns large blocks to the system, which
     then clears every page again. Results do not change.

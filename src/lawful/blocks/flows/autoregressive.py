@@ -313,7 +313,7 @@ def claims() -> Iterator[Claim]:
     network = MaskedNetwork([0, 1, 2, 3], num_outputs=2, hidden_dims=[7, 9])
 
     def next_outputs(x: Tensor) -> Tensor:
-        """At each entry the outputs of the next one, which may see it; at the last those of the first."""
+        """Shifts the outputs by one entry: the output of the next entry may depend on this one."""
         return network(x).roll(-1, 1)
 
     yield Claim(causality(time=1), network, shape("n 4"))

@@ -22,8 +22,8 @@ class CouplingTransform(nn.Module):
     \log \Bigl|\det \frac{\partial y}{\partial x}\Bigr| = \sum_{i \in B} \log g'(x_i; u_i)$$
 
     Both directions take one pass of the network. With `ShiftTransform()` it is the additive coupling of NICE, with
-    log-determinant 0; with `AffineTransform()` that of Real NVP; with `RationalQuadraticSpline()` that of neural
-    spline flows. $u$ is initialized to 0.
+    log-determinant 0; with `AffineTransform()`, the affine coupling of Real NVP; with `RationalQuadraticSpline()`, the
+    coupling of neural spline flows. $u$ is initialized to 0.
 
     Reference:
         Dinh, Krueger and Bengio, *NICE: Non-linear Independent Components Estimation*, 2015.

@@ -22,8 +22,8 @@ class DiscretizedLogistic:
     $$y = 2 F(x) - 1, \qquad F(e_j) = (1 - \epsilon) \sum_c \pi_c \, \sigma\Bigl(\frac{e_j - \mu_c}{s_c}\Bigr)
     + \epsilon \frac{j}{K}, \quad F(e_0) = 0, \ F(e_K) = 1$$
 
-    at the edges $e_j$ of $K$ equal cells, linear in between. With a uniform base the density is constant on each cell:
-    the probability of a level. For dequantized data the bound of uniform dequantization is then the exact likelihood.
+    at the edges $e_j$ of $K$ equal cells, linear in between. With a uniform base the density is constant on each cell,
+    so that the bound of uniform dequantization is the exact likelihood of the levels.
     Every level has positive probability. Outside the interval the map is the identity.
 
     The parameters of an entry are the logits of $\pi$, the means $\mu$ relative to an even spacing, and $\log s$.

@@ -150,11 +150,11 @@ class DiagonalScale(nn.Module):
 
 
 class ActNorm(DiagonalScale):
-    r"""Scales and shifts each entry; `fit` initializes both so that the data come out standardized (Glow).
+    r"""Scales and shifts each entry; `fit` initializes both so that the outputs are standardized (Glow).
 
     $$y_i = e^{s_i} x_i + t_i$$
 
-    Unlike in Glow, nothing is fitted on the first call: outputs never depend on which batch came first.
+    Unlike in Glow, the first call does not fit anything: outputs never depend on the first batch.
 
     Reference:
         Kingma and Dhariwal, *Glow: Generative Flow with Invertible 1x1 Convolutions*, 2018.

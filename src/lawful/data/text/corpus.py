@@ -252,7 +252,7 @@ def tokenize_corpus(text: Corpus, tokenizer: Tokenizer, *, into: str | Path | No
     r"""Tokenizes a corpus in constant memory, chunk by chunk, into a memory-mapped file.
 
     Chunks end at newlines between words, so that byte-pair encoding gives the same tokens as on the whole text, unless
-    the text has long stretches without such a newline.
+    the text has long stretches without newlines.
 
     Args:
         text: Corpus.

@@ -1,4 +1,4 @@
-"""Texts for classification: labeled ones for training, and new ones for prediction."""
+"""Texts for classification: labeled texts for training, and new texts for prediction."""
 
 from __future__ import annotations
 

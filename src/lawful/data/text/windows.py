@@ -85,7 +85,7 @@ class ShuffledWindows:
 class SequentialWindows:
     """Batches of consecutive windows, for evaluation: every token but the first is a target exactly once.
 
-    Windows do not overlap and share no state. A shorter last window is a batch of its own.
+    Windows do not overlap and share no state. A shorter last window is a separate batch.
 
     Args:
         tokens: Token ids, in memory or memory-mapped.
@@ -149,7 +149,7 @@ def claims() -> Iterator[Claim]:
         return inputs, targets
 
     def first_and_last(x: Tensor) -> Tensor:
-        """The windows of the positions, at which the tokens are looked up."""
+        """Looks up the tokens at windows of positions."""
         inputs, targets = windows_of(torch.arange(len(x)))
         return torch.stack([x[inputs], x[targets - 1], x[inputs + 1]]).double()
 

@@ -21,7 +21,7 @@ def elu_features(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
     $$\phi(x) = \begin{cases} x + 1 & x > 0 \\ e^x & \text{else} \end{cases}$$
 
-    Small features keep the digits that adding 1 to $e^x - 1$ would lose.
+    Small features are accurate: $e^x$ is not computed as $(e^x - 1) + 1$.
 
     Args:
         x: Queries or keys.

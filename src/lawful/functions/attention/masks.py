@@ -13,8 +13,8 @@ from torch import Tensor
 class Mask:
     r"""Attention mask: the keys that each query sees, as the conjunction of rules.
 
-    Queries are aligned to the last key: of $t$ queries and $s$ keys, query $i$ has position $p = s - t + i$, so that a
-    few new queries over many cached keys see what they see in the full pass. `a & b` combines two masks.
+    Queries are aligned to the last key: of $t$ queries and $s$ keys, query $i$ has position $p = s - t + i$, so that
+    new queries over cached keys see the same keys as in the full pass. `a & b` combines two masks.
 
     Args:
         causal: Whether a query at $p$ sees only keys $j \le p$.

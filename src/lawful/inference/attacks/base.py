@@ -246,7 +246,7 @@ def _round_down(value: float, dtype: torch.dtype) -> float:
 
 
 def _safe_radius(radius: float, norm: Norm, dtype: torch.dtype) -> float:
-    """Returns a radius such that rounding in `norm.length` cannot exceed the given one."""
+    """Returns a slightly smaller radius, so that rounding in `norm.length` cannot exceed the given one."""
     return _round_down(radius, dtype) * (1 - norm.rounding_ulps * torch.finfo(dtype).eps)
 
 

@@ -151,7 +151,7 @@ def robust_accuracy(
 
 @law("an example that resists the worst case resists each attack")
 def _worst_case(f: Map, x: Tensor, *, model: Classifier, attacks: tuple[Attack, ...]) -> Statement:
-    """The worst case succeeds wherever a single attack does.
+    """The worst case succeeds on every example on which a single attack succeeds.
 
     Satisfied by: trying each attack on the examples that resisted the previous ones, with the same random numbers.
     Broken by: random starts that depend on the batch.

@@ -146,7 +146,7 @@ class AutoencoderSampler(nn.Module):
     """Autoencoder with a generative model of its latents, so that it can be sampled.
 
     Args:
-        latent_model: Generative model of latents, such as `PCA` fitted to those of the training data.
+        latent_model: Generative model of latents, such as `PCA` fitted to the latents of the training data.
         autoencoder: Autoencoder that decodes them.
 
     Examples:

@@ -190,7 +190,7 @@ class ContinuousFlow(nn.Module):
 
 
 def claims() -> Iterator[Claim]:
-    """The log-determinant is that of the map, and the density is normalized."""
+    """The log-determinant equals the Jacobian's, and the density is normalized."""
     flow = ContinuousFlow(VelocityField(2, hidden_dims=[4]), shape=(2,), steps=2)
 
     def encode(x: Tensor) -> tuple[Tensor, Tensor]:

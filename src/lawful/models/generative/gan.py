@@ -134,7 +134,7 @@ class GAN(nn.Module):
             n: Number of samples, or a shape.
             seed: Random seed. None draws one from torch's generator.
             first: Index of the first sample of the seed.
-            labels: Class of each sample. Defaults to classes drawn by their training frequencies.
+            labels: Class of each sample. Defaults to random classes with their training frequencies.
         """
         seed, sample_shape, weight = resolve_seed(seed), _sample_shape(n), next(self.parameters())
         n = math.prod(sample_shape)
@@ -241,7 +241,7 @@ def cnn_gan(
 
 
 def _wrap(layers: nn.Module, wrapper: LayerWrapper | None) -> list[nn.Module]:
-    """The child layers, those with a weight wrapped."""
+    """Returns the child layers. Layers with a weight are wrapped."""
     return [layer if wrapper is None or not hasattr(layer, "weight") else wrapper(layer) for layer in layers.children()]
 
 

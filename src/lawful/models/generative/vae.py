@@ -43,7 +43,7 @@ from lawful.models.generative.protocols import (
 )
 from lawful.models.mlp import MLP
 
-_MAX_DECODED = 32  # latents of each example that are decoded at once
+_MAX_DECODED = 32  # maximum number of latents per example in one decoder call
 
 
 @runtime_checkable
@@ -239,8 +239,8 @@ class VAE(nn.Module):
     \mathrm{KL} \bigl(q(z \mid x), p(z)\bigr)$$
 
     All values are nats per example, summed over its entries, in the units of the data. A conditional model passes
-    one-hot labels to both networks; without labels its bounds are those of the mixture of the classes, weighted by
-    their training frequencies.
+    one-hot labels to both networks; without labels it bounds the mixture of the classes, weighted by their training
+    frequencies.
 
     Reference:
         Kingma and Welling, *Auto-Encoding Variational Bayes*, 2014; Rezende, Mohamed and Wierstra, *Stochastic
@@ -321,7 +321,7 @@ class VAE(nn.Module):
         beta: float = 1.0,
         free_bits: float = 0.0,
     ) -> Float[Tensor, ""]:
-        """Returns the mean negative ELBO with weight `beta` of the divergence and free bits: see `negative_elbo`."""
+        """Returns the mean negative ELBO, with KL weight `beta` and free bits: see `negative_elbo`."""
         return negative_elbo(*self._terms(x, labels), beta=beta, free_bits=free_bits)
 
     @torch.no_grad()
@@ -394,7 +394,7 @@ class VAE(nn.Module):
             n: Number of samples, or a shape.
             seed: Random seed. None draws one from torch's generator.
             first: Index of the first sample of the seed.
-            labels: Class of each sample. Defaults to classes drawn by their training frequencies.
+            labels: Class of each sample. Defaults to random classes with their training frequencies.
         """
         seed, sample_shape = resolve_seed(seed), _sample_shape(n)
         n = math.prod(sample_shape)
@@ -412,7 +412,7 @@ class VAE(nn.Module):
     def active_units(
         self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None, threshold: float = 0.01
     ) -> LatentUsage:
-        """Returns the information in each latent variable; few active ones mean posterior collapse.
+        """Returns the information in each latent variable. Few active variables indicate posterior collapse.
 
         A variable is active if the variance of its posterior mean over examples is above `threshold`.
 
@@ -425,7 +425,7 @@ class VAE(nn.Module):
         return LatentUsage(variance, self.latent.kl(params).mean(0), variance > threshold)
 
     def _terms(self, x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The log-likelihood of one latent sample of each example, and the divergences."""
+        """Returns the log-likelihood of each example with one latent sample, and the KL divergences."""
         params = self.posterior(x, labels=labels)
         u = torch.rand(len(x), self.latent.dim, dtype=params.dtype, device=params.device)
         z = self.latent.rsample(params, self.latent.noise(u.clamp_min(torch.finfo(params.dtype).tiny)))
@@ -443,7 +443,7 @@ class VAE(nn.Module):
         return params, z, torch.cat(parts)
 
     def _mixture_elbo(self, x: Tensor, seed: int, num_samples: int) -> LogProbEstimate:
-        """The ELBO with a latent class; its posterior comes from independent samples, so that the bound is valid."""
+        """Returns the ELBO with a latent class, whose posterior is estimated from independent samples."""
         bounds, independent = (
             [
                 self.elbo_estimate(x, labels=self._full(x, c), seed=s, num_samples=num_samples)

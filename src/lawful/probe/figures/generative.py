@@ -39,7 +39,7 @@ def sample_grid(
         x: Examples: (n, c, h, w) with one or three channels, (n, c, t), or (n, d).
         titles: Title of each example.
         columns: Number of columns.
-        value_range: Range of values. Defaults to that of the examples.
+        value_range: Range of values. Defaults to the range of the examples.
 
     Examples:
         >>> import torch

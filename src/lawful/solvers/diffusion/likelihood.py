@@ -103,7 +103,7 @@ def prior_mismatch(path: GaussianPath, second_moment: float, *, prior_std: float
     \log \frac{\sigma^2}{\sigma^2 + \alpha^2 s_0^2}\Bigr)$$
 
     It bounds $\mathrm{KL}(p_T \Vert \mathcal{N})$ for any data with $\mathbb{E} x^2 = m$, since the entropy of
-    $\alpha x + \sigma \varepsilon$ is at least that of its noise.
+    $\alpha x + \sigma \varepsilon$ is at least the entropy of its noise.
 
     Args:
         path: Noise path.

@@ -119,7 +119,7 @@ class SamplingContext:
         return self.denoise_with_grad(x, t).detach()
 
     def noise(self, x: Tensor, stream: int) -> Tensor:
-        """Returns standard normal noise of the samples; stream 0 is that of the initial noise."""
+        """Returns standard normal noise for the samples, independent of the initial noise."""
         sizes, stream = x.shape[1:], 1 + stream
         noise = normal_noise(len(x), *sizes, seed=self.seed, stream=stream, first=self.first, dtype=x.dtype)
         return noise.to(x.device)

@@ -190,10 +190,10 @@ class LangevinCorrector:
 
     $$\epsilon_i = 2 r^2 \min\Bigl(\sigma^2, \; \frac{9 d}{\lVert \nabla \log p_t(x_i) \rVert^2}\Bigr)$$
 
-    $r$ is the signal-to-noise ratio of a step: the norm of the drift $\epsilon \nabla \log p$ relative to that of the
-    noise $\sqrt{2 \epsilon} \, \varepsilon$, for a score of norm $\sqrt d / \sigma$ in $d$ dimensions, its root mean
-    square for pure noise. Steps are shorter where the score is more than three times as long. The step size does not
-    depend on the batch or on the noise.
+    $r$ is the signal-to-noise ratio of a step: the norm of the drift $\epsilon \nabla \log p$ divided by the norm of
+    the noise $\sqrt{2 \epsilon} \, \varepsilon$. It assumes the score of pure noise, with norm $\sqrt d / \sigma$ in
+    $d$ dimensions. Steps are shorter if the score is more than three times as long. The step size does not depend on
+    the batch or on the noise.
 
     Reference:
         Song et al., *Score-Based Generative Modeling through Stochastic Differential Equations*, 2021.
@@ -211,7 +211,7 @@ class LangevinCorrector:
             raise ValueError(f"expected steps >= 1 and a finite snr > 0, got {self}")
 
     def correct(self, context: SamplingContext, x: Tensor, t: Tensor, stream: int) -> Float[Tensor, "n *shape"]:
-        """Takes the steps at time t, with noise from `stream` on."""
+        """Takes the Langevin steps at time t. Step i uses the noise stream `stream + i`."""
         variance, d = context.path.sigma(t).square().to(x), x[0].numel() if len(x) else 1
         for i in range(self.steps):
             score = context.path.score(x, context.denoise(x, t), t)

@@ -59,7 +59,7 @@ def karras_grid(
         path: Noise path.
         n: Number of steps; the last leads to the data.
         low: $\rho_\text{low}$, where the last step starts. Defaults to 0.002.
-        high: $\rho_\text{high}$. Defaults to that of the path's end, or 1000 if it is infinite.
+        high: $\rho_\text{high}$. Defaults to the noise ratio at the end of the path, or 1000 if it is infinite.
         power: Power $p$.
 
     Examples:
@@ -88,7 +88,7 @@ def log_grid(
         path: Noise path.
         n: Number of steps; the last leads to the data.
         low: $\rho_\text{low}$. Defaults to 0.002.
-        high: $\rho_\text{high}$. Defaults to that of the path's end, or 1000 if it is infinite.
+        high: $\rho_\text{high}$. Defaults to the noise ratio at the end of the path, or 1000 if it is infinite.
 
     Examples:
         >>> from lawful.solvers.diffusion.paths import edm
@@ -113,7 +113,7 @@ def saturating_log_grid(
         path: Noise path.
         n: Number of steps; the last leads to the data.
         low: $\rho_\text{low}$. Defaults to 0.002.
-        high: $\rho_\text{high}$. Defaults to that of the path's end, infinite or not.
+        high: $\rho_\text{high}$. Defaults to the noise ratio at the end of the path, also if it is infinite.
         knee: Knee $k$, a few standard deviations of the data.
 
     Examples:
@@ -144,7 +144,7 @@ def cosine_grid(
         path: Noise path.
         n: Number of steps; the last leads to the data.
         low: $\rho_\text{low}$. Defaults to 0.002.
-        high: $\rho_\text{high}$. Defaults to that of the path's end, or 1000 if it is infinite.
+        high: $\rho_\text{high}$. Defaults to the noise ratio at the end of the path, or 1000 if it is infinite.
 
     Examples:
         >>> from lawful.solvers.diffusion.paths import edm
@@ -171,7 +171,7 @@ def rectified_grid(
         path: Noise path.
         n: Number of steps; the last leads to the data.
         low: $\rho_\text{low}$. Defaults to 0.002.
-        high: $\rho_\text{high}$. Defaults to that of the path's end, or 1000 if it is infinite.
+        high: $\rho_\text{high}$. Defaults to the noise ratio at the end of the path, or 1000 if it is infinite.
         shift: Shift $s$; larger values spend more steps at high noise.
 
     Examples:
