@@ -3,15 +3,16 @@ from collections.abc import Callable
 import pytest
 
 import lawful
+from lawful.checking.check import SearchBudget, judge_law
 from tests.scripts import run_script
 
 
 @pytest.fixture
 def judge() -> Callable[..., lawful.Verdict]:
-    """Checks one law on one map."""
+    """Checks one law on one map. Most tests need the verdict only, so a counterexample is hardly shrunk."""
 
-    def verdict(f, law, inputs=None, *, cases=50, **options):
-        return lawful.check(f, law, inputs=inputs, cases=cases, **options).verdicts[0]
+    def verdict(f, law, inputs=None, *, cases=50, shrinks=1, **options):
+        return judge_law(law, f, inputs, "f", SearchBudget(cases, shrinks=shrinks, **options))
 
     return verdict
 

@@ -486,9 +486,11 @@ class OperationTrace(TorchFunctionMode):
     def _arguments(self, f: BoundMap, arguments: Any, copy: bool = True) -> str:
         def write(value: Any) -> str:
             text = self.expression(value)
-            if copy and isinstance(value, Tensor) and text not in self.constants:
+            if not isinstance(value, Tensor):
+                return text
+            if copy and text not in self.constants:
                 text += ".clone()"
-            if f.dtype is not None and isinstance(value, Tensor) and value.is_floating_point():
+            if f.dtype is not None and value.is_floating_point():
                 text += f".to({f.dtype})"
             return f"{f.settings.layout}({text})" if f.settings.layout != "contiguous" else text
 
