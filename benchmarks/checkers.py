@@ -92,7 +92,7 @@ def example(inputs: Any, empty_row: bool = False) -> Any:
     return torch.randn(sizes)
 
 
-def listed(inputs: Any) -> list[Tensor]:
+def as_list(inputs: Any) -> list[Tensor]:
     return list(inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple) else [inputs])
 
 
@@ -100,7 +100,7 @@ def on_first(change: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
     """Changes the first input, which is the one a law is about."""
 
     def changed(inputs: Any) -> Any:
-        head, *rest = listed(inputs)
+        head, *rest = as_list(inputs)
         if isinstance(inputs, Mapping):
             return dict(zip(inputs, [change(head), *rest], strict=True))
         return (change(head), *rest) if isinstance(inputs, tuple) else change(head)
@@ -108,9 +108,9 @@ def on_first(change: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
     return changed
 
 
-def without_change(law: Law, inputs: Any) -> tuple[Callable[[Any], Any], Callable[[Tensor], Tensor]] | None:
+def as_invariance(law: Law, inputs: Any) -> tuple[Callable[[Any], Any], Callable[[Tensor], Tensor]] | None:
     """Writes a law as a change of the inputs and the part of the output that must not change, if possible."""
-    x, *rest = listed(inputs)
+    x, *rest = as_list(inputs)
     if law.name == "causality":
         axis, past = law.values["time"], x.shape[law.values["time"]] // 2
         later = torch.arange(x.shape[axis]) >= past
@@ -169,7 +169,7 @@ def geometry(fault: ModuleType) -> tuple[Geometry, list[Tensor]]:
     """Returns the irreps of a layer, and an example of its arguments."""
     if (turns := GEOMETRIES.get(short(fault))) is None:
         raise NotApplicable("no irreps" if fault.law.name in ("equivariance", "invariance") else "no coordinates")
-    inputs = listed(example(fault.inputs))
+    inputs = as_list(example(fault.inputs))
     return turns, inputs if len(inputs) == len(turns.takes) else list(inputs[0].split(3, dim=-1))
 
 
@@ -197,7 +197,7 @@ def pytest_torch(fault: ModuleType, make: Make, seed: int) -> None:
     if any(p.requires_grad for p in layer.parameters()):
         peer.assert_gradients_finite(copy.deepcopy(layer).train(), inputs, mean)
     with by_hand():
-        if relation := without_change(law, inputs):
+        if relation := as_invariance(law, inputs):
             change, unchanged = relation
             peer.assert_invariant(lambda *xs, **named: unchanged(layer(*xs, **named)), inputs, change)
         if law.name == "equivariance":
@@ -219,10 +219,10 @@ def own_check(peer: ModuleType, law: Law, layer: nn.Module, inputs: Any) -> None
         case "causality":
             # Zeros after the end change nothing before it.
             names = inspect.signature(layer.forward).parameters
-            named = inputs if isinstance(inputs, Mapping) else dict(zip(names, listed(inputs), strict=False))
+            named = inputs if isinstance(inputs, Mapping) else dict(zip(names, as_list(inputs), strict=False))
             peer.assert_padding_invariant(layer, named, ids_key=next(iter(named)), seq_dim=law.values["time"])
         case "padding_invariance" | "masked_positions_have_no_influence":
-            x, mask = listed(inputs)
+            x, mask = as_list(inputs)
             text = {"input_ids": torch.randint(VOCABULARY, mask.shape), "attention_mask": mask.long()}
             reader = Reader(layer, x.shape[-1], law.values["keep"]).eval()
             peer.assert_padding_invariant(reader, text)
@@ -236,7 +236,7 @@ def own_check(peer: ModuleType, law: Law, layer: nn.Module, inputs: Any) -> None
         case "gradient":
             peer.assert_gradcheck(layer, inputs)
         case "sums_to_one" | "non_negativity":
-            output = layer(*listed(inputs))
+            output = layer(*as_list(inputs))
             spec = peer.Probabilities(dim=law.values["axis"]) if law.name == "sums_to_one" else peer.TensorSpec(min=0)
             peer.assert_output_spec(output if law.output is None else output[law.output], spec)
 
@@ -268,7 +268,7 @@ def torchtest2(fault: ModuleType, make: Make, seed: int) -> None:
         seed=seed,
     )
     with by_hand():
-        if relation := without_change(law, inputs):
+        if relation := as_invariance(law, inputs):
             peer.assert_invariance(layer, inputs, relation[0], output_fn=relation[1])
 
 

@@ -228,7 +228,7 @@ def judging(tree: ast.Module) -> set[str]:
         found |= more
 
 
-def left_alone(node: ast.AST) -> bool:
+def is_not_mutated(node: ast.AST) -> bool:
     """Docstrings, what is refused and raised, text that is put together, and devices."""
     if isinstance(node, ast.FunctionDef):
         return bool(CHECKS.fullmatch(node.name)) or getattr(node.returns, "id", "") == "str"
@@ -277,7 +277,7 @@ def sites(node: ast.AST, role: str = "") -> Iterator[Site]:
         if field in SKIPPED_FIELDS:
             continue
         for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
-            if not isinstance(child, ast.AST) or left_alone(child):
+            if not isinstance(child, ast.AST) or is_not_mutated(child):
                 continue
             inner = role_of(child, node, field, role) if isinstance(child, ast.expr) else ""
             if isinstance(child, ast.expr):
@@ -308,24 +308,24 @@ def changes(site: Site) -> Iterator[Change]:
     """The ways to break one expression, each with the name of its operator."""
     node, role = site.node, site.role
     if (value := number(node)) is not None:
-        yield from of_number(value, role)
+        yield from mutate_number(value, role)
         return
     if role == "axis" and not isinstance(node, ast.Tuple | ast.List | ast.Slice | ast.Constant):
         yield from (("axis", literal(axis)) for axis in (0, -1))
     if isinstance(node, ast.Constant):
-        yield from of_constant(node.value, role)
+        yield from mutate_constant(node.value, role)
     elif isinstance(node, ast.BinOp):
-        yield from of_arithmetic(node)
+        yield from mutate_arithmetic(node)
     elif isinstance(node, ast.UnaryOp):
         if not isinstance(node.op, ast.UAdd):
             yield "comparison" if isinstance(node.op, ast.Not) else "sign", node.operand
     elif isinstance(node, ast.Compare):
-        yield from of_comparison(node)
+        yield from mutate_comparison(node)
     elif isinstance(node, ast.BoolOp):
         yield "comparison", ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
         yield from (("dropped term", part) for part in node.values)
     elif isinstance(node, ast.Call):
-        yield from of_call(node)
+        yield from mutate_call(node)
     if site.field == "test" and isinstance(node, ast.Name | ast.Attribute | ast.Call):
         yield "comparison", ast.UnaryOp(ast.Not(), node)
     if role == "value" and scalable(node, site.parent):
@@ -350,7 +350,7 @@ def is_type(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) or getattr(node, "id", "") in dir(builtins)
 
 
-def of_number(value: float, role: str) -> Iterator[Change]:
+def mutate_number(value: float, role: str) -> Iterator[Change]:
     if role == "axis":
         yield "axis", literal(value - 1 if value == -1 or value > 0 else value + 1)
     elif isinstance(value, int):
@@ -361,7 +361,7 @@ def of_number(value: float, role: str) -> Iterator[Change]:
         yield "scale", literal(2 * value or 1.0)
 
 
-def of_constant(value: object, role: str) -> Iterator[Change]:
+def mutate_constant(value: object, role: str) -> Iterator[Change]:
     if isinstance(value, bool):
         yield "default" if role == "default" else "flag", ast.Constant(not value)
     if isinstance(value, str) and role == "pattern" and "->" in value:
@@ -373,7 +373,7 @@ def of_constant(value: object, role: str) -> Iterator[Change]:
             yield "axis", ast.Constant(f"{before}->{swapped}")
 
 
-def of_arithmetic(node: ast.BinOp) -> Iterator[Change]:
+def mutate_arithmetic(node: ast.BinOp) -> Iterator[Change]:
     left, right, kind = node.left, node.right, type(node.op)
     if kind in (ast.BitAnd, ast.BitOr) and not (is_type(left) or is_type(right)):
         yield "comparison", ast.BinOp(left, ast.BitOr() if kind is ast.BitAnd else ast.BitAnd(), right)
@@ -392,7 +392,7 @@ def of_arithmetic(node: ast.BinOp) -> Iterator[Change]:
         yield "swapped", ast.BinOp(right, node.op, left)
 
 
-def of_comparison(node: ast.Compare) -> Iterator[Change]:
+def mutate_comparison(node: ast.Compare) -> Iterator[Change]:
     for index, op in enumerate(node.ops):
         for other in (BOUNDARY.get(type(op)), NEGATED.get(type(op))):
             if other is not None:
@@ -400,7 +400,7 @@ def of_comparison(node: ast.Compare) -> Iterator[Change]:
                 yield "comparison", ast.Compare(node.left, ops, node.comparators)
 
 
-def of_call(node: ast.Call) -> Iterator[Change]:
+def mutate_call(node: ast.Call) -> Iterator[Change]:
     name = name_of(node.func)
     if NORMS.search(name) or DROPPABLE.fullmatch(name):
         argument = operand_of(node)

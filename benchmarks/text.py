@@ -159,12 +159,12 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 """Ingredients that can be left out, as options of the recipe."""
 
 
-def reached(seen: list[tuple[int, float, float]], goal: float) -> float:
+def time_to_loss(seen: list[tuple[int, float, float]], goal: float) -> float:
     """The time at which a loss is first seen; infinite for never."""
     return next((seconds for _, seconds, loss in seen if loss <= goal), math.inf)
 
 
-def in_its_own_process(*arguments: object) -> list[tuple[int, float, float]]:
+def run_in_subprocess(*arguments: object) -> list[tuple[int, float, float]]:
     """Runs one training, and returns the steps, seconds and losses that it prints."""
     command = [sys.executable, __file__, *map(str, arguments)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -172,7 +172,7 @@ def in_its_own_process(*arguments: object) -> list[tuple[int, float, float]]:
 
 
 def row(name: str, runs: list[list[tuple[int, float, float]]]) -> str:
-    times, last = [reached(seen, GOAL) for seen in runs], [seen[-1] for seen in runs]
+    times, last = [time_to_loss(seen, GOAL) for seen in runs], [seen[-1] for seen in runs]
     whole, losses = [seconds for _, seconds, _ in last], [loss for *_, loss in last]
     return (
         f"| {name} | {last[0][0]} | {statistics.median(times):.1f} ({min(times):.1f} to {max(times):.1f}) "
@@ -211,7 +211,7 @@ def main() -> None:
         plans = [(f"lawful without {what}", steps, what) for steps in (given.short, given.long) for what in chosen]
     for name, steps, without in (plan for plan in plans if plan[1]):
         who = name.split(",")[0].split()[0]
-        runs = [in_its_own_process(given.text, "--one", who, steps, seed, without) for seed in range(given.seeds)]
+        runs = [run_in_subprocess(given.text, "--one", who, steps, seed, without) for seed in range(given.seeds)]
         print(row(name, runs), flush=True)
 
 

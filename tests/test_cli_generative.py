@@ -52,7 +52,7 @@ def test_samples_of_images_are_a_grid(folder, tmp_path, capsys):
         assert image.height == 19 * 17
 
 
-def test_samples_of_images_go_to_the_run_unless_told(folder, capsys):
+def test_image_samples_are_written_to_the_run_by_default(folder, capsys):
     code, _, err = run(capsys, "sample", folder / "pca-001", "--n", 2, "--seed", 7)
     assert code == 0
     assert (folder / "pca-001" / "samples" / "samples, seed 7.png").is_file()
@@ -75,7 +75,7 @@ def test_samples_have_the_levels_of_the_data(folder):
     assert x.equal(x.round().clamp(0, 16))
 
 
-def test_more_samples_begin_with_the_same(folder, monkeypatch):
+def test_samples_do_not_depend_on_their_number(folder, monkeypatch):
     few = sample_from_run(folder / "pca-002", 3, seed=4)
     monkeypatch.setattr(generation, "_BATCH_SIZE", 2)
     assert np.allclose(sample_from_run(folder / "pca-002", 5, seed=4)[:3], few)
@@ -94,7 +94,7 @@ def test_more_samples_begin_with_the_same(folder, monkeypatch):
         ("nothing", [], "nothing"),
     ],
 )
-def test_what_a_run_cannot_be_asked_is_refused(kind, words, message, folder, tmp_path, monkeypatch, capsys):
+def test_sample_errors(kind, words, message, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, "sample", folder / kind, *words)
     assert (code, out) == (4, "")
@@ -107,7 +107,7 @@ def test_text_is_still_written(folder, capsys):
     assert set(out.strip()) <= set("abc")
 
 
-def test_scores_are_nats_and_bits_and_the_strangest_rows_are_named(folder, tmp_path, capsys):
+def test_score_prints_nats_bits_and_anomalies(folder, tmp_path, capsys):
     np.save(tmp_path / "new.npy", np.stack([np.zeros((1, 8, 8)), np.full((1, 8, 8), 0.5), np.eye(8)[None]]))
     code, out, err = run(capsys, "score", folder / "pca-001", tmp_path / "new.npy", "--num-samples", 3)
     header, *rows = csv.reader(out.splitlines())
@@ -120,7 +120,7 @@ def test_scores_are_nats_and_bits_and_the_strangest_rows_are_named(folder, tmp_p
     assert f"most unusual: {int(np.argmin(nats))} (" in err
 
 
-def test_scores_of_a_table_go_to_a_file_and_are_those_of_the_model(folder, tmp_path, capsys):
+def test_scores_of_a_table_equal_the_model(folder, tmp_path, capsys):
     assert run(capsys, "score", folder / "pca-002", "iris", "--output", tmp_path / "s.csv")[0] == 0
     rows = csv.DictReader((tmp_path / "s.csv").read_text().splitlines())
     model, spec = generation.load_generative_model(folder / "pca-002")
@@ -138,7 +138,7 @@ def test_scores_of_a_table_go_to_a_file_and_are_those_of_the_model(folder, tmp_p
         ("pca-001", "bright.npy", [], "17 levels"),
     ],
 )
-def test_what_cannot_be_scored_is_refused(kind, data, words, message, folder, tmp_path, monkeypatch, capsys):
+def test_score_errors(kind, data, words, message, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.save("bright.npy", np.full((2, 1, 8, 8), 255.0))
     code, out, err = run(capsys, "score", folder / kind, data, *words)
@@ -176,7 +176,7 @@ class Means:
         return x.where(mask, 0.5)
 
 
-def test_a_model_that_completes_gets_the_image_in_its_own_levels(folder, tmp_path, monkeypatch, capsys):
+def test_inpainting_rescales_the_image_to_the_training_range(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     spec = generation.load_generative_model(folder / "pca-001").spec
     monkeypatch.setattr(generation, "load_generative_model", lambda run: generation.LoadedModel(Means(), spec))
@@ -203,7 +203,7 @@ def test_a_model_that_completes_gets_the_image_in_its_own_levels(folder, tmp_pat
     ],
 )
 @pytest.mark.usefixtures("stripes")
-def test_what_cannot_be_completed_is_refused(words, message, folder, tmp_path, monkeypatch, capsys):
+def test_inpaint_errors(words, message, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, size, grey in (("small", 5, 0), ("black", 24, 0), ("white", 24, 255)):
         Image.fromarray(np.full((size, size), grey, np.uint8)).save(f"{name}.png")

@@ -32,7 +32,7 @@ def run(tmp_path_factory):
     return str(train(recipe, output_dir=folder).path)
 
 
-def test_text_comes_out(run, capsys):
+def test_generate_prints_text(run, capsys):
     assert main(["generate", run, "--prompt", "the cat", "--max-new-tokens", "20"]) == 0
     said = capsys.readouterr()
     assert len(said.out) == 21
@@ -41,7 +41,7 @@ def test_text_comes_out(run, capsys):
     assert capsys.readouterr().out != said.out
 
 
-def test_a_seed_says_what_comes(run, capsys):
+def test_same_seed_gives_the_same_text(run, capsys):
     words = [
         "generate",
         run,
@@ -75,7 +75,7 @@ def test_greedy_beams_and_stops(run, capsys):
     assert len(capsys.readouterr().out) >= 2
 
 
-def test_what_is_unknown_is_said_and_read(run, capsys):
+def test_unknown_characters_and_large_top_k_give_a_warning(run, capsys):
     assert main(["generate", run, "--prompt", "the €", "--max-new-tokens", "3", "--top-k", "1000"]) == 0
     said = capsys.readouterr()
     assert len(said.out) == 4
@@ -99,7 +99,7 @@ def test_what_is_unknown_is_said_and_read(run, capsys):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_is_refused_in_a_line(words, said, run, capsys):
+def test_invalid_arguments_give_a_one_line_error(words, said, run, capsys):
     assert main(["generate", run, *words]) == USAGE
     err = capsys.readouterr().err
     assert said in err
@@ -107,7 +107,7 @@ def test_what_cannot_be_is_refused_in_a_line(words, said, run, capsys):
     assert "Traceback" not in err
 
 
-def test_a_run_that_writes_nothing_is_refused(tmp_path, capsys):
+def test_generate_needs_a_run(tmp_path, capsys):
     assert main(["generate", str(tmp_path / "nix")]) == USAGE
     assert "nix" in capsys.readouterr().err
 
@@ -116,7 +116,7 @@ def test_a_run_that_writes_nothing_is_refused(tmp_path, capsys):
     ("content", "said"),
     [(b"", "empty"), (b"x", "too short"), (b"ab\0" * 99, "not text"), (b"\xff" * 99, "not UTF-8 text")],
 )
-def test_bad_text_is_refused_in_a_line(content, said, tmp_path, capsys, monkeypatch):
+def test_bad_text_gives_a_one_line_error(content, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.txt").write_bytes(content)
     assert main(["train", "text", "--data", "bad.txt"]) != 0

@@ -22,8 +22,8 @@ HEADER = "size,color,weight,kind\n"
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """A folder of the test's own, and a terminal of 80 columns."""
+def work_dir(tmp_path, monkeypatch):
+    """A temporary working directory, and a terminal of 80 columns."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     return tmp_path
@@ -50,13 +50,13 @@ def lines(count=60):
 
 
 @pytest.fixture
-def own(here):
-    (here / "own.csv").write_text(HEADER + "".join(lines()))
+def own_csv(work_dir):
+    (work_dir / "own.csv").write_text(HEADER + "".join(lines()))
     return "own.csv"
 
 
 def plain(text):
-    """The words of a text without the boxes around them and the breaks between them."""
+    """A text without boxes and line breaks."""
     return " ".join(re.sub(r"[╭─╮│╰╯]", " ", text).split())
 
 
@@ -95,7 +95,7 @@ def fields_of(recipe):
 
 
 @pytest.mark.parametrize("recipe", list(RECIPES))
-def test_a_value_that_may_be_left_open_reads_well(lawful, recipe):
+def test_optional_values_show_their_type_in_help(lawful, recipe):
     shown = lawful("train", recipe, "--help")[1]
     assert "None" not in shown
     for name, kind in {"epochs": "INT", "learning-rate": "FLOAT", "target": "STR", "largest": "INT"}.items():
@@ -138,11 +138,11 @@ def test_help_lines_are_filled(lawful, recipe):
         (("classify", "--resume", "a"), "takes no other arguments, got classify --resume a"),
     ],
 )
-def test_arguments_that_are_wrong(lawful, here, arguments, sentence):
+def test_invalid_arguments(lawful, work_dir, arguments, sentence):
     code, out, err = lawful("train", *arguments)
     assert code == 4
     assert sentence in plain(out + err)
-    assert list(here.iterdir()) == []
+    assert list(work_dir.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_arguments_that_are_wrong(lawful, here, arguments, sentence):
         (("--hidden-dims", "1000000", "1000000"), "at most 2,000,000,000 are supported"),
     ],
 )
-def test_arguments_that_do_not_fit_the_data(lawful, own, here, arguments, sentence):
+def test_arguments_that_do_not_fit_the_data(lawful, own_csv, work_dir, arguments, sentence):
     if "cuda" in arguments and torch.cuda.is_available():
         pytest.skip("there is such a device")
-    code, _, err = lawful("train", "classify", "--data", own, *QUICK, *arguments)
+    code, _, err = lawful("train", "classify", "--data", own_csv, *QUICK, *arguments)
     assert code == 1
     assert sentence in err
-    assert not (here / "runs").exists()
+    assert not (work_dir / "runs").exists()
 
 
 # ------------------------------------------------------------ data
@@ -185,23 +185,23 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", list(BAD))
-def test_bad_data_are_a_clear_sentence(lawful, here, kind):
+def test_bad_data_give_a_clear_error(lawful, work_dir, kind):
     content, sentence = BAD[kind]
-    (here / "bad.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    (work_dir / "bad.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     code, _, err = lawful("train", "classify", "--data", "bad.csv", *QUICK)
     assert code == 1
     assert sentence in err
-    assert not (here / "runs").exists()
+    assert not (work_dir / "runs").exists()
 
 
-def test_a_file_that_is_gone(lawful, own, here):
+def test_missing_file_suggests_a_similar_name(lawful, own_csv, work_dir):
     code, _, err = lawful("train", "classify", "--data", "won.csv", *QUICK)
     assert code == 1
     assert "no such file or folder: won.csv: did you mean own.csv?" in err
 
 
-def test_too_few_rows_to_split(lawful, here):
-    (here / "few.csv").write_text("a,b\n1,2\n3,4\n")
+def test_too_few_rows_to_split(lawful, work_dir):
+    (work_dir / "few.csv").write_text("a,b\n1,2\n3,4\n")
     code, _, err = lawful("train", "regress", "--data", "few.csv", *QUICK)
     assert code == 1
     assert "2 examples are too few for fractions" in err
@@ -210,20 +210,20 @@ def test_too_few_rows_to_split(lawful, here):
 # ------------------------------------------------------------ from training to predictions
 
 
-def test_a_run_from_the_first_command_to_the_last(lawful, own, here):
-    """Train, list, predict, go on, move, predict again."""
+def test_a_run_from_the_first_command_to_the_last(lawful, own_csv, work_dir):
+    """Train, list, predict, resume, move, predict again."""
     assert lawful("runs") == (0, "", "lawful: runs has no runs\n")
-    code, out, _ = lawful("train", "classify", "--data", own, *QUICK, "--hidden-dims", "8")
+    code, out, _ = lawful("train", "classify", "--data", own_csv, *QUICK, "--hidden-dims", "8")
     assert code == 0
     assert "report: runs/classify-001/report.html" in out
     assert "test: accuracy " in out.splitlines()[-1]
-    results = json.loads((here / "runs/classify-001/results.json").read_text())
+    results = json.loads((work_dir / "runs/classify-001/results.json").read_text())
 
     code, out, _ = lawful("runs")
     assert code == 0
     assert "runs/classify-001 classify finished accuracy" in plain(out)
 
-    code, first, err = lawful("predict", "runs/classify-001", own)
+    code, first, err = lawful("predict", "runs/classify-001", own_csv)
     assert code == 0
     assert re.fullmatch(r"accuracy \S+ \[\S+ \S+\] on 60 rows\n", err)
     rows = list(csv.DictReader(first.splitlines()))
@@ -234,15 +234,15 @@ def test_a_run_from_the_first_command_to_the_last(lawful, own, here):
     code, out, _ = lawful("train", "--resume", "runs/classify-001")
     assert code == 0
     assert "step" in out
-    assert json.loads((here / "runs/classify-001/results.json").read_text())["test"] == results["test"]
+    assert json.loads((work_dir / "runs/classify-001/results.json").read_text())["test"] == results["test"]
 
     shutil.move("runs/classify-001", "elsewhere")
-    code, out, _ = lawful("predict", "elsewhere", own, "--output", "p.csv")
+    code, out, _ = lawful("predict", "elsewhere", own_csv, "--output", "p.csv")
     assert code == 0
-    assert (out, (here / "p.csv").read_text()) == ("", first)
+    assert (out, (work_dir / "p.csv").read_text()) == ("", first)
 
 
-def test_the_command_in_the_report_trains_the_same_again(lawful, own, here):
+def test_command_in_the_report_reproduces_the_run(lawful, own_csv, work_dir):
     odd = (
         "--hidden-dims",
         "6",
@@ -256,7 +256,7 @@ def test_the_command_in_the_report_trains_the_same_again(lawful, own, here):
         "--learning-rate",
         "1e-2",
     )
-    assert lawful("train", "classify", "--data", own, *QUICK, *odd, "--bagging")[0] == 0
+    assert lawful("train", "classify", "--data", own_csv, *QUICK, *odd, "--bagging")[0] == 0
     command = shlex.split(command_of(Run("runs/classify-001").config))
     assert command[:3] == ["lawful", "train", "classify"]
     assert lawful(*command[1:])[0] == 0
@@ -265,15 +265,15 @@ def test_the_command_in_the_report_trains_the_same_again(lawful, own, here):
     assert all(torch.equal(weight, again.weights()[name]) for name, weight in first.weights().items())
 
 
-def test_duplicates_are_told_when_the_training_starts_and_in_the_report(lawful, here):
-    (here / "twice.csv").write_text(HEADER + "".join(lines()) * 2)
+def test_duplicates_are_reported_at_the_start_and_in_the_report(lawful, work_dir):
+    (work_dir / "twice.csv").write_text(HEADER + "".join(lines()) * 2)
     code, out, _ = lawful("train", "regress", "--data", "twice.csv", "--target", "size", "--model", "linear", *QUICK)
     assert code == 0
     sentence = "examples of test also occur in train: test does not measure generalization"
     assert sentence in out
     assert out.index(sentence) < out.index("0 steps")
-    assert sentence in (here / "runs/regress-001/report.html").read_text(encoding="utf-8")
-    assert sentence in (here / "runs/regress-001/log.txt").read_text()
+    assert sentence in (work_dir / "runs/regress-001/report.html").read_text(encoding="utf-8")
+    assert sentence in (work_dir / "runs/regress-001/log.txt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -286,8 +286,8 @@ def test_duplicates_are_told_when_the_training_starts_and_in_the_report(lawful, 
         (lambda c: c.update(data="0"), "changed"),
     ],
 )
-def test_a_run_whose_configuration_was_altered(lawful, here, altered_run, change, sentence):
-    path = here / "runs/regress-001/config.json"
+def test_resuming_with_an_edited_config(lawful, work_dir, altered_run, change, sentence):
+    path = work_dir / "runs/regress-001/config.json"
     held = json.loads(path.read_text())
     change(held)
     path.write_text(json.dumps(held))
@@ -297,8 +297,8 @@ def test_a_run_whose_configuration_was_altered(lawful, here, altered_run, change
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run of a straight line, to be copied."""
+def trained_run(tmp_path_factory):
+    """A run of linear regression, to be copied."""
     from lawful.recipes import LinearSpec, RegressRecipe
     from lawful.training import train
 
@@ -307,19 +307,19 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture
-def altered_run(trained, here):
-    shutil.copytree(trained, here / "runs/regress-001")
+def altered_run(trained_run, work_dir):
+    shutil.copytree(trained_run, work_dir / "runs/regress-001")
 
 
-def test_broken_runs_are_listed_or_left_out(lawful, here, altered_run):
+def test_broken_runs_are_listed_or_omitted(lawful, work_dir, altered_run):
     for name in ("no config", "no json", "a list", "no results", "bad results"):
-        (here / "runs" / name).mkdir()
-    (here / "runs/no json/config.json").write_text("{")
-    (here / "runs/a list/config.json").write_text("[]")
-    (here / "runs/no results/config.json").write_text("{}")
-    (here / "runs/bad results/config.json").write_text('{"recipe": ["x"]}')
-    (here / "runs/bad results/results.json").write_text('{"test": ')
-    (here / "runs/no results/metrics.jsonl").write_text('{"step": "x"}\n[]\n{')
+        (work_dir / "runs" / name).mkdir()
+    (work_dir / "runs/no json/config.json").write_text("{")
+    (work_dir / "runs/a list/config.json").write_text("[]")
+    (work_dir / "runs/no results/config.json").write_text("{}")
+    (work_dir / "runs/bad results/config.json").write_text('{"recipe": ["x"]}')
+    (work_dir / "runs/bad results/results.json").write_text('{"test": ')
+    (work_dir / "runs/no results/metrics.jsonl").write_text('{"step": "x"}\n[]\n{')
     code, out, _ = lawful("runs")
     assert code == 0
     assert "runs/regress-001" in out
@@ -340,14 +340,14 @@ def test_broken_runs_are_listed_or_left_out(lawful, here, altered_run):
         (("runs/regress-001", "diabetes", "--sample", "2"), "Unrecognized options"),
     ],
 )
-def test_predictions_that_cannot_be_made(lawful, altered_run, arguments, sentence):
+def test_prediction_errors(lawful, altered_run, arguments, sentence):
     code, out, err = lawful("predict", *arguments)
     assert code == 4
     assert sentence in plain(out + err)
 
 
-def test_weights_that_are_damaged(lawful, here, altered_run):
-    path = here / "runs/regress-001/model.safetensors"
+def test_weights_that_are_damaged(lawful, work_dir, altered_run):
+    path = work_dir / "runs/regress-001/model.safetensors"
     path.write_bytes(path.read_bytes()[:-7])
     code, _, err = lawful("predict", "runs/regress-001", "diabetes")
     assert code == 4

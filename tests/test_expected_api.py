@@ -1,4 +1,4 @@
-"""The first lines that a user of PyTorch, scikit-learn and Hugging Face types, and the size of what they run."""
+"""The first lines that a user of PyTorch, scikit-learn and Hugging Face types, and how many files run."""
 
 import ast
 import collections
@@ -222,13 +222,13 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def here(folder, monkeypatch):
+def work_dir(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "80")
     return folder
 
 
-def test_run(here):
+def test_run(work_dir):
     run = lawful.Run("runs/text-001")
     assert [line["step"] for line in run.metrics][-1] == 2
     assert run.results["validation"]["loss"] > 0
@@ -236,7 +236,7 @@ def test_run(here):
     assert run.report.is_file()
 
 
-def test_load(here):
+def test_load(work_dir):
     model = lawful.load("runs/text-001")
     text = model.generate("Once upon", max_new_tokens=5)
     assert isinstance(text, str)
@@ -282,7 +282,7 @@ def test_flags_of_recipes(line):
         "train text --help",
     ],
 )
-def test_command(line, here, capsys):
+def test_command(line, work_dir, capsys):
     assert main(shlex.split(line)) == 0
     assert "Traceback" not in capsys.readouterr().err
 
@@ -296,13 +296,13 @@ def test_command(line, here, capsys):
         ("inpaint runs/flow-001 images/0.png --mask images/1.png", "does not inpaint"),
     ],
 )
-def test_command_names_the_remedy(line, message, here, capsys):
+def test_command_names_the_remedy(line, message, work_dir, capsys):
     assert main(shlex.split(line)) == 4
     shown = capsys.readouterr()
     assert message in shown.out + shown.err
 
 
-def test_check(here, capsys, monkeypatch):
+def test_check(work_dir, capsys, monkeypatch):
     """The parsed request of `lawful check`; tests/test_cli.py runs it."""
     requests = []
     monkeypatch.setattr(
@@ -337,7 +337,7 @@ def test_forward_executes_few_files(model, tokens):
     assert len(executed_files(lambda: model(tokens))) <= 9
 
 
-def test_generate_executes_few_files(here):
+def test_generate_executes_few_files(work_dir):
     line = ["generate", "runs/text-001", "--prompt", "Once", "--max-new-tokens", "5"]
     assert main(line) == 0
     assert len(executed_files(lambda: main(line))) <= 26
@@ -368,7 +368,7 @@ def test_class_names_are_unique():
 def test_public_names_are_exported(package):
     """Every top-level name without underscore is in `__all__` of its package; the command line has no Python API."""
     if package in (SOURCE, SOURCE / "cli"):
-        pytest.skip("no modules of its own, or no Python API")
+        pytest.skip("no modules, or no Python API")
     module = ".".join(("lawful", *package.relative_to(SOURCE).parts))
     exported = {"claims", *getattr(importlib.import_module(module), "__all__", ())}
     missing = {

@@ -149,7 +149,7 @@ def faults(page: str) -> list[str]:
     return found
 
 
-def test_every_row_names_what_exists_or_is_planned():
+def test_every_row_names_existing_objects_or_is_planned():
     assert not (found := faults(PAGE)), "\n".join(found)
 
 

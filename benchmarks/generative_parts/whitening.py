@@ -24,11 +24,11 @@ def low_rank(rows: int, features: int, rank: int, shift: float = 0.0) -> torch.T
     return torch.from_numpy(found) + shift
 
 
-def off_identity(z: torch.Tensor, correction: int) -> float:
+def distance_to_identity(z: torch.Tensor, correction: int) -> float:
     return float((z.mT.cov(correction=correction) - torch.eye(z.shape[1])).abs().max())
 
 
-def off_projection(z: torch.Tensor, axes: torch.Tensor) -> float:
+def distance_to_projection(z: torch.Tensor, axes: torch.Tensor) -> float:
     return float((z.mT.cov(correction=0) - axes @ axes.mT).abs().max())
 
 
@@ -63,11 +63,11 @@ def run() -> None:
         cells = []
         for solver in ("auto", "full"):
             z = torch.from_numpy(decomposition.PCA(whiten=True, svd_solver=solver).fit_transform(x.numpy()))
-            cells.append(f"{z.shape[1]}, {float(z.abs().max()):.5g}, {off_identity(z, 1):.1e}")
+            cells.append(f"{z.shape[1]}, {float(z.abs().max()):.5g}, {distance_to_identity(z, 1):.1e}")
         model = PCA().fit(x)
         z, y = model.whiten(x), model.zca(x)
-        cells.append(f"{len(model.components)}, {float(z.abs().max()):.5g}, {off_identity(z, 0):.1e}")
-        cells.append(f"{off_projection(y, model.components.mT):.1e}")
+        cells.append(f"{len(model.components)}, {float(z.abs().max()):.5g}, {distance_to_identity(z, 0):.1e}")
+        cells.append(f"{distance_to_projection(y, model.components.mT):.1e}")
         cells.append(f"{float((model.inverse_zca(y) - x).abs().max()):.1e}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 

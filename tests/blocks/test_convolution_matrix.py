@@ -305,7 +305,7 @@ def test_other_maps_are_rejected(linear_map, settings, why):
         conv_from_linear_map(linear_map, (1, 6), **settings)
 
 
-def test_says_along_which_axis():
+def test_error_names_the_axis():
     with pytest.raises(ValueError, match="along space axis 1"):
         conv_from_linear_map(lambda x: x * torch.arange(3.0), (1, 4, 3))
 

@@ -38,7 +38,7 @@ def test_everything_is_dropped(layer):
     assert not layer(torch.ones(100)).any()
 
 
-def test_what_is_dropped_has_no_gradient():
+def test_dropped_entries_have_no_gradient():
     x = torch.ones(100, requires_grad=True)
     torch.manual_seed(0)
     y = WeightScalingDropout(0.5)(x)
@@ -52,7 +52,7 @@ def test_invalid_probabilities_are_rejected(p):
         WeightScalingDropout(p)
 
 
-def test_mean_and_variance_are_those_of_the_samples():
+def test_mean_and_variance_equal_the_sample_moments():
     model, x = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)), torch.ones(5, 3)
     torch.manual_seed(0)
     found = monte_carlo(model.eval(), x, num_samples=6)
@@ -64,7 +64,7 @@ def test_mean_and_variance_are_those_of_the_samples():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_only_dropout_is_in_training_mode_and_modes_are_restored(training):
+def test_mc_dropout_switches_only_dropout_and_restores_modes(training):
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)).train(training)
     model[1].train(not training)
     before = model[1].running_mean.clone()
@@ -132,7 +132,7 @@ def test_dropout_inside_torch_modules(kind, gradients):
     assert not any(module.training for module in model.modules())
 
 
-def test_the_moments_are_those_over_all_masks():
+def test_moments_equal_the_sum_over_all_masks():
     layer = DropConnect(2, 2, p=0.3).double()
     x = torch.tensor([1.5, -2.0], dtype=torch.float64)
     outputs, weights = [], []
@@ -198,7 +198,7 @@ def test_stochastic_depth_with_probability_0_and_1(p):
     torch.testing.assert_close(StochasticDepth(p).eval()(x), x)
 
 
-def test_rates_rise_to_the_last():
+def test_drop_rates_rise_to_the_last():
     assert linear_drop_rates(2, last=0.5) == [0.25, 0.5]
     assert linear_drop_rates(0) == []
 

@@ -23,7 +23,7 @@ def test_two_layers_collapse_to_one(biases):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_bias_folds_into_the_weight(bias):
+def test_bias_can_be_folded_into_the_weight(bias):
     layer, x = nn.Linear(4, 3, bias=bias).double(), randn(5, 4)
     one = torch.ones(5, 1, dtype=torch.float64)
     torch.testing.assert_close(fold_bias(layer)(torch.cat([x, one], 1)), layer(x))
@@ -48,7 +48,7 @@ def language_model():
     return model
 
 
-def test_one_tensor_not_a_copy():
+def test_tied_weights_are_one_tensor():
     model = language_model()
     assert model.head.weight is model.embedding.weight
     assert sum(p.numel() for p in model.parameters()) == 5 * 3 + 5
@@ -63,7 +63,7 @@ def test_the_gradient_is_the_sum_of_both_uses():
     torch.testing.assert_close(model.head.weight.grad, free.head.weight.grad + free.embedding.weight.grad)
 
 
-def test_a_tie_survives_saving_loading_copying_and_a_step():
+def test_tied_weights_stay_tied_after_load_deepcopy_and_step():
     model, other = language_model(), language_model()
     other.load_state_dict(model.state_dict())
     moved = copy.deepcopy(other).double()

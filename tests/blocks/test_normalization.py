@@ -41,7 +41,7 @@ NOT_INVARIANT = [
 
 
 @pytest.mark.parametrize(("kind", "column"), NOT_INVARIANT)
-def test_every_no_of_the_table_is_refuted(kind, column):
+def test_non_invariances_of_the_table_are_refuted(kind, column):
     report = lawful.check(normalized_linear(kind), INVARIANCE_LAWS[column], inputs=INPUTS, cases=20)
     assert report.verdicts[0].status == "refuted"
 
@@ -81,11 +81,11 @@ def test_normalized_axes():
         ("group", nn.GroupNorm(1, 4)),
     ],
 )
-def test_the_axes_are_those_of_torch(kind, theirs):
+def test_normalized_axes_equal_torch(kind, theirs):
     torch.testing.assert_close(normalize(X, normalized_axes(kind, 4)), theirs.double()(X))
 
 
-def correlated(*sizes, seed=0):
+def correlated_data(*sizes, seed=0):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(*sizes, generator=generator, dtype=torch.float64)
     mix = torch.randn(sizes[1], sizes[1], generator=torch.Generator().manual_seed(9), dtype=torch.float64)
@@ -93,8 +93,8 @@ def correlated(*sizes, seed=0):
 
 
 @pytest.mark.parametrize("space", [(), (5,), (2, 3)])
-def test_the_channels_come_out_white(space):
-    x = correlated(50, 3, *space)
+def test_output_channels_are_white(space):
+    x = correlated_data(50, 3, *space)
     rows = WhiteningNorm(3, eps=1e-12).double()(x).movedim(1, -1).reshape(-1, 3)
     torch.testing.assert_close(rows.mean(0), torch.zeros(3, dtype=torch.float64))
     torch.testing.assert_close(rows.T.cov(correction=0), torch.eye(3, dtype=torch.float64))
@@ -103,14 +103,14 @@ def test_the_channels_come_out_white(space):
 def test_eval_mode_uses_running_averages():
     norm = WhiteningNorm(3, momentum=0.05, eps=1e-9).double()
     for seed in range(200):
-        norm(correlated(100, 3, seed=seed))
-    y = norm.eval()(correlated(2000, 3, seed=1000))
+        norm(correlated_data(100, 3, seed=seed))
+    y = norm.eval()(correlated_data(2000, 3, seed=1000))
     torch.testing.assert_close(y.T.cov(), torch.eye(3, dtype=torch.float64), atol=0.1, rtol=0)
-    assert norm(correlated(1, 3)).shape == (1, 3)
+    assert norm(correlated_data(1, 3)).shape == (1, 3)
 
 
 def test_fewer_samples_than_channels_stay_finite():
-    x = correlated(2, 5).requires_grad_()
+    x = correlated_data(2, 5).requires_grad_()
     y = WhiteningNorm(5).double()(x)
     y.square().sum().backward()
     assert y.isfinite().all()
@@ -129,7 +129,7 @@ def test_invalid_whitening_norms_are_rejected():
 @pytest.mark.parametrize("sizes", [(0, 2, 5), (4, 2, 0)])
 def test_an_empty_batch_leaves_the_averages_alone(sizes):
     norm = WhiteningNorm(2)
-    norm(correlated(5, 2).float())
+    norm(correlated_data(5, 2).float())
     before = [buffer.clone() for buffer in norm.buffers()]
     assert norm(torch.zeros(sizes)).shape == sizes
     for buffer, old in zip(norm.buffers(), before, strict=True):
@@ -138,7 +138,7 @@ def test_an_empty_batch_leaves_the_averages_alone(sizes):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_autocast_computes_in_single_precision(training):
-    x = correlated(8, 3).float()
+    x = correlated_data(8, 3).float()
     norm, other = WhiteningNorm(3).train(training), WhiteningNorm(3).train(training)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = norm(x)
@@ -149,7 +149,7 @@ def test_autocast_computes_in_single_precision(training):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(training, dtype):
-    x = correlated(8, 3, 2).to(dtype)
+    x = correlated_data(8, 3, 2).to(dtype)
     norm, other = WhiteningNorm(3, eps=1e-2).to(dtype).train(training), WhiteningNorm(3, eps=1e-2).train(training)
     y = norm(x)
     assert y.dtype is dtype
@@ -160,7 +160,7 @@ def test_half_precision(training, dtype):
 def test_it_trains_under_autocast():
     model = nn.Sequential(nn.Linear(4, 3), WhiteningNorm(3))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = model(correlated(8, 4).float())[:, 0].pow(3).sum()
+        loss = model(correlated_data(8, 4).float())[:, 0].pow(3).sum()
     loss.backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
@@ -251,6 +251,6 @@ def claims() -> Iterator[Claim]:
     yield Claim(agreement(other=averaged), running, shape("b:2..5 2"), name="WhiteningNorm, running averages")
 
 
-def test_defaults_are_those_of_batch_norm():
+def test_defaults_equal_batch_norm():
     ours, theirs = WhiteningNorm(3), nn.BatchNorm1d(3)
     assert (ours.eps, ours.momentum) == (theirs.eps, theirs.momentum)

@@ -66,14 +66,14 @@ def test_ntk_base_equals_the_dynamic_scaling_of_hugging_face():
     torch.testing.assert_close(RotaryEmbedding(8, base=ntk_base(8, factor))(q), theirs, atol=1e-4, rtol=1e-4)
 
 
-def test_a_fraction_equals_gpt_neox():
+def test_rotary_fraction_equals_gpt_neox():
     config = GPTNeoXConfig(hidden_size=32, num_attention_heads=4, rotary_pct=0.5)
     q, positions = randn(2, 4, 9, 8, dtype=torch.float32), torch.arange(9)[None]
     theirs, _ = turn_part(q, q, *GPTNeoXRotaryEmbedding(config)(q, positions))
     torch.testing.assert_close(RotaryEmbedding(8, fraction=0.5)(q), theirs, atol=1e-5, rtol=1e-5)
 
 
-def test_pairs_equal_gpt_j():
+def test_interleaved_rotary_equals_gpt_j():
     sin, cos = create_sinusoidal_positions(GPTJConfig().n_positions, 8)[3:12].chunk(2, dim=-1)
     x = randn(2, 4, 9, 8, dtype=torch.float32)
     theirs = turn_pairs(x.transpose(1, 2), sin[None], cos[None]).transpose(1, 2)
@@ -95,7 +95,7 @@ def test_the_table_grows_and_is_not_saved(layout):
 
 @pytest.mark.parametrize("layout", [HALVES, PAIRS])
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.vmap, torch.func.jacrev])
-def test_a_table_made_within_a_transform_does_not_escape(layout, transform):
+def test_rotary_cache_does_not_leak_functorch_tensors(layout, transform):
     rotary, x = RotaryEmbedding(4, layout=layout), randn(2, 1, 5, 4)
 
     def f(x):
@@ -108,7 +108,7 @@ def test_a_table_made_within_a_transform_does_not_escape(layout, transform):
     torch.testing.assert_close(f(x), wanted)
 
 
-def test_a_table_made_in_inference_can_be_trained_with():
+def test_rotary_cache_from_inference_mode_can_be_used_in_training():
     rotary, x = RotaryEmbedding(4), randn(1, 1, 3, 4).requires_grad_()
     with torch.inference_mode():
         rotary(x, 1)

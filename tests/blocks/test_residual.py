@@ -75,7 +75,7 @@ def test_a_block_that_changes_the_shape_is_rejected():
             count([nn.Linear(4, 1)], torch.zeros(2, 4))
 
 
-def test_a_sandwich_has_two_norms_of_its_own():
+def test_sandwich_norm_has_two_separate_norms():
     torch.manual_seed(0)
     layer, x = sandwich_norm(nn.Linear(4, 4), nn.LayerNorm(4), scale=0.5), torch.randn(3, 4)
     assert layer.norm.weight is not layer.branch_norm.weight
@@ -83,7 +83,7 @@ def test_a_sandwich_has_two_norms_of_its_own():
     assert "scale=0.5" in repr(layer)
 
 
-def test_a_function_may_stand_for_the_block():
+def test_block_can_be_replaced_by_a_function_in_forward():
     layer, x = pre_norm(nn.Bilinear(4, 4, 4), nn.LayerNorm(4)), torch.randn(3, 4)
     torch.testing.assert_close(layer(x, lambda y: layer.block(y, x)), x + layer.block(layer.norm(x), x))
 
@@ -111,7 +111,7 @@ def test_weighted_sum_returns_the_first_input_at_first():
     torch.testing.assert_close(weighted.weight.grad, torch.stack([x.sum(), y.sum()]))
 
 
-def test_their_parameters_are_saved():
+def test_parameter_names_in_the_state_dict():
     assert [list(m.state_dict()) for m in (ReZero(), LayerScale(2), WeightedSum())] == [["weight"]] * 3
 
 
@@ -123,7 +123,7 @@ def flows(kind, s, f):
     return {"s": maps[kind](s), "f": maps[kind](f)}
 
 
-def measured(pattern, kind, target=None):
+def measure_order(pattern, kind, target=None):
     """Order of the local error in the step size."""
     generator = torch.Generator().manual_seed(0)
     s, f = torch.randn(2, 4, 4, generator=generator, dtype=torch.float64)
@@ -138,21 +138,21 @@ def measured(pattern, kind, target=None):
 
 @pytest.mark.parametrize(("pattern", "power"), [("sf", 2), ("fs", 2), ("hsh", 3)])
 def test_with_exact_flows_the_macaron_order_is_one_order_better(pattern, power):
-    assert measured(pattern, "exact") == pytest.approx(power, abs=0.05)
+    assert measure_order(pattern, "exact") == pytest.approx(power, abs=0.05)
 
 
 @pytest.mark.parametrize("pattern", ["sf", "hsh"])
 def test_with_residual_sublayers_both_orders_are_off_by_the_square_of_the_step(pattern):
-    assert measured(pattern, "euler") == pytest.approx(2, abs=0.05)
+    assert measure_order(pattern, "euler") == pytest.approx(2, abs=0.05)
 
 
-def test_of_residual_sublayers_the_macaron_order_leaves_no_commutator():
+def test_macaron_order_has_no_commutator_error():
     def symmetric(h, s, f):
         one = torch.eye(4, dtype=s.dtype)
         return one + h * (s + f) + h**2 * (f @ f / 4 + (s @ f + f @ s) / 2)
 
-    assert measured("hsh", "euler", symmetric) == pytest.approx(3, abs=0.05)
-    assert measured("sf", "euler", symmetric) == pytest.approx(2, abs=0.05)
+    assert measure_order("hsh", "euler", symmetric) == pytest.approx(3, abs=0.05)
+    assert measure_order("sf", "euler", symmetric) == pytest.approx(2, abs=0.05)
 
 
 def test_an_unknown_letter_is_rejected():

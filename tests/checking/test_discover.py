@@ -41,7 +41,7 @@ def gru():
 
 
 def hygiene(axis=0):
-    """What all of them keep: bookkeeping, and samples that do not meet."""
+    """Laws of all of them: module hygiene and batch independence."""
     return {
         "determinism()",
         "statelessness()",

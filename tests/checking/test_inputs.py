@@ -12,8 +12,8 @@ from lawful.laws import Equal, batch_independence, causality, law, linearity, no
 from lawful.laws.inputs import Input
 
 
-def seen(inputs, law=no_mutation, cases=60):
-    """The arguments with which a map is called."""
+def record_calls(inputs, law=no_mutation, cases=60):
+    """Returns the arguments of all calls of a map."""
     calls = []
 
     def record(*args):
@@ -25,27 +25,27 @@ def seen(inputs, law=no_mutation, cases=60):
 
 
 def test_letters_and_numbers():
-    calls = seen((shape("b t 3"), tokens("b t", vocab_size=5), mask("t t")))
+    calls = record_calls((shape("b t 3"), tokens("b t", vocab_size=5), mask("t t")))
     assert {x.shape[2] for x, _, _ in calls} == {3}
     assert len({x.shape[:2] for x, _, _ in calls}) > 10
-    assert all(x.shape[:2] == ids.shape and seen.shape == (ids.shape[1],) * 2 for x, ids, seen in calls)
+    assert all(x.shape[:2] == ids.shape and visible.shape == (ids.shape[1],) * 2 for x, ids, visible in calls)
     assert {int(i) for _, ids, _ in calls for i in ids.unique()} == set(range(5))
     assert all(m.dtype is torch.bool for _, _, m in calls)
 
 
 def test_range_of_lengths():
-    lengths = {x.shape[1] for (x,) in seen(shape("b t 2"), cases=100)}
+    lengths = {x.shape[1] for (x,) in record_calls(shape("b t 2"), cases=100)}
     assert {1, 2} <= lengths
     assert max(lengths) > 40
 
 
-def test_sizes_can_be_bounded_or_listed():
-    assert {x.shape[0] for (x,) in seen(shape("t:3..5"))} == {3, 4, 5}
-    assert {x.shape[0] for (x,) in seen(shape("t:8,16"))} == {8, 16}
+def test_axis_sizes_from_a_range_or_a_list():
+    assert {x.shape[0] for (x,) in record_calls(shape("t:3..5"))} == {3, 4, 5}
+    assert {x.shape[0] for (x,) in record_calls(shape("t:8,16"))} == {8, 16}
 
 
 def test_ordinary_and_extreme_values_are_tried():
-    values = [x for (x,) in seen(shape("b 4"), cases=200)]
+    values = [x for (x,) in record_calls(shape("b 4"), cases=200)]
     assert any((x == 0).all() for x in values)
     assert any(x.abs().max() > 1e5 for x in values)
     assert any(0 < x.abs().max() < 1e-4 for x in values)
@@ -54,22 +54,22 @@ def test_ordinary_and_extreme_values_are_tried():
 
 
 def test_axes_of_an_example_that_vary():
-    shapes = {x.shape for (x,) in seen(torch.randn(3, 7, 5), causality(time=1))}
+    shapes = {x.shape for (x,) in record_calls(torch.randn(3, 7, 5), causality(time=1))}
     assert {s[2] for s in shapes} == {5}
     assert len({s[0] for s in shapes}) > 2
     assert len({s[1] for s in shapes}) > 2
-    shapes = {x.shape for (x,) in seen(torch.randn(3, 7, 5), batch_independence())}
+    shapes = {x.shape for (x,) in record_calls(torch.randn(3, 7, 5), batch_independence())}
     assert {s[1:] for s in shapes} == {(7, 5)}
 
 
 def test_examples_that_share_an_axis_vary_together():
-    calls = seen((torch.randn(2, 6, 4), torch.ones(2, 6, dtype=torch.bool)), causality(time=1))
+    calls = record_calls((torch.randn(2, 6, 4), torch.ones(2, 6, dtype=torch.bool)), causality(time=1))
     assert all(x.shape[:2] == m.shape for x, m in calls)
     assert len({x.shape[1] for x, _ in calls}) > 2
 
 
-def test_values_like_an_example():
-    calls = seen((torch.rand(4, 3), torch.tensor([[2], [7], [4], [3]])))
+def test_inputs_like_an_example_tensor():
+    calls = record_calls((torch.rand(4, 3), torch.tensor([[2], [7], [4], [3]])))
     assert all((x >= 0).all() for x, _ in calls)
     assert all(((i >= 2) & (i <= 7)).all() and i.dtype is torch.int64 for _, i in calls)
 

@@ -33,40 +33,40 @@ class LeaksIn(nn.Module):
         return x.flip(1) if self.training == self.when else x
 
 
-def judged(module, law):
+def check_verdict(module, law):
     torch.manual_seed(0)
     return lawful.check(module, law, inputs=shape("b t 8")).verdicts[0]
 
 
 def test_dropout_is_not_refuted():
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True)
-    verdict = judged(layer, permutation_equivariance())
+    verdict = check_verdict(layer, permutation_equivariance())
     assert verdict.status == "held", verdict
     assert any("the map is random in training mode" in note for note in verdict.notes)
     assert layer.training
 
 
 def test_training_mode_with_equal_randomness():
-    verdict = judged(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True), batch_independence())
+    verdict = check_verdict(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True), batch_independence())
     assert verdict.status == "held", verdict
     assert not any("the map is random" in note for note in verdict.notes)
 
 
 def test_laws_with_one_call_are_tested_with_dropout():
-    verdict = judged(Weights(), sums_to_one())
+    verdict = check_verdict(Weights(), sums_to_one())
     assert (verdict.status, verdict.counterexample.mode) == ("refuted", "training mode")
-    assert judged(Weights().eval(), sums_to_one()).status == "held"
+    assert check_verdict(Weights().eval(), sums_to_one()).status == "held"
 
 
 def test_modes():
     for training in (True, False):
-        found = judged(LeaksIn(training), causality()).counterexample
+        found = check_verdict(LeaksIn(training), causality()).counterexample
         assert found.mode == ("training mode" if training else "eval mode")
-    assert judged(LeaksIn(True).eval(), causality()).status == "held"
+    assert check_verdict(LeaksIn(True).eval(), causality()).status == "held"
 
 
 def test_a_linear_map_before_dropout_is_linear():
-    verdict = judged(nn.Sequential(nn.Linear(8, 8, bias=False), nn.Dropout(0.5)), linearity())
+    verdict = check_verdict(nn.Sequential(nn.Linear(8, 8, bias=False), nn.Dropout(0.5)), linearity())
     assert verdict.status == "held", verdict
 
 

@@ -32,13 +32,13 @@ def test_transformed_inputs():
     assert min(float(x.min()) for x in seen) >= 1
 
 
-def test_counterexamples_are_of_the_domain_and_simple():
+def test_counterexamples_are_in_the_domain_and_simple():
     (verdict,) = lawful.check(lambda x: x.sum(), constancy(), inputs=lawful.transformed(positive, "b 3"))
     assert verdict.status == "refuted"
     assert "[[1, 1, 1]]" in str(verdict)
 
 
-def test_a_part_of_it_can_be_replaced():
+def test_entries_of_a_transformed_input_can_be_replaced():
     (verdict,) = lawful.check(
         lambda x: x[..., :-1].sum(), last_entry_ignored(), inputs=lawful.transformed(positive, "b 3")
     )

@@ -9,20 +9,20 @@ from lawful.data import Augment, compose, cutout, gaussian_noise, mixup, random_
 from lawful.laws import Claim, agreement, shape, sums_to_one
 
 
-def test_a_shift_equals_one_by_slices():
+def test_random_shift_equals_slicing():
     torch.manual_seed(0)
     x = 1 + torch.rand(50, 2, 9)
     (moved, labels) = random_shift(3)((x, torch.arange(50)))
     assert labels.tolist() == list(range(50))
     seen = set()
     for before, after in zip(x, moved, strict=True):
-        steps = [s for s in range(-3, 4) if torch.equal(after, rolled(before, s))]
+        steps = [s for s in range(-3, 4) if torch.equal(after, shift_by_slices(before, s))]
         assert len(steps) == 1
         seen.add(steps[0])
     assert seen == set(range(-3, 4))
 
 
-def rolled(x, steps):
+def shift_by_slices(x, steps):
     out = torch.zeros_like(x)
     size = x.shape[-1]
     out[..., max(steps, 0) : size + min(steps, 0)] = x[..., max(-steps, 0) : size - max(steps, 0)]
@@ -48,7 +48,7 @@ def test_flips_turn_about_half():
     assert 400 < int(turned.sum()) < 600
 
 
-def test_noise_has_its_deviation():
+def test_noise_has_the_given_std():
     torch.manual_seed(0)
     (y,) = gaussian_noise(0.5)((torch.zeros(100, 100),))
     assert abs(float(y.std()) - 0.5) < 0.02
@@ -65,7 +65,7 @@ def test_a_square_is_cut_out_of_every_channel():
     assert set((series == 0).sum(-1).flatten().tolist()) == {2, 3}
 
 
-def test_a_mixture_lies_between_and_so_does_its_target():
+def test_mixup_interpolates_inputs_and_targets():
     torch.manual_seed(0)
     x, y = torch.eye(4), torch.arange(4)
     mixture, p = mixup(1.0, num_classes=4)((x, y))
@@ -79,7 +79,7 @@ def test_a_mixture_lies_between_and_so_does_its_target():
     torch.testing.assert_close(weights, torch.ones(5))
 
 
-def test_a_chain_repeats_from_the_same_random_state_and_changes_nothing_given():
+def test_compose_is_reproducible_and_leaves_its_input_unchanged():
     batch = torch.rand(6, 1, 8, 8), torch.arange(6)
     kept = batch[0].clone()
     augment = compose(random_shift(2, axes=2), random_flip(), gaussian_noise(0.1), cutout(3), mixup(0.2, num_classes=6))

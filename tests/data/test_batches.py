@@ -13,7 +13,7 @@ def epoch(source, number):
 
 
 @pytest.mark.parametrize(("n", "size"), [(1, 1), (7, 3), (6, 3), (5, 8), (10, 1)])
-def test_an_epoch_has_every_example_once_and_keeps_pairs(n, size):
+def test_epoch_has_every_example_once_with_its_target(n, size):
     source = ShuffledBatches(torch.arange(n), 10 * torch.arange(n), batch_size=size, seed=3)
     assert len(source) == -(-n // size)
     for number in range(3):
@@ -50,7 +50,7 @@ def test_the_order_is_uniform():
     assert ((counts / 3000 - 1 / 3).abs() < 0.05).all()
 
 
-def test_in_order():
+def test_sequential_batches_are_in_order():
     source = SequentialBatches(torch.arange(7), torch.arange(7).neg(), batch_size=3)
     assert [x.tolist() for x, _ in source] == [[0, 1, 2], [3, 4, 5], [6]]
     assert source.batch(5)[0].tolist() == [6]
@@ -92,7 +92,7 @@ def states():
 
 
 @pytest.mark.parametrize("options", [{}, {"generator": torch.Generator().manual_seed(9)}, {"num_workers": 2}])
-def test_a_batch_is_the_same_whenever_it_is_asked(options):
+def test_batch_depends_only_on_the_step(options):
     source = jittered_batches(**options)
     wanted = []
     for step in range(9):
@@ -118,7 +118,7 @@ def test_the_random_state_outside_is_left_alone():
         assert states() == before
 
 
-def test_a_list_of_batches_and_a_lone_tensor():
+def test_list_of_batches_and_single_tensors():
     source = DataLoaderBatches([torch.zeros(2), [torch.ones(3), torch.ones(3)]])
     assert [tuple(map(len, source.batch(step))) for step in range(3)] == [(2,), (3, 3), (2,)]
 
@@ -135,7 +135,7 @@ def test_a_loader_without_a_length():
     assert (source.batch(1)[0] == DataLoaderBatches(Endless(), length=3).batch(1)[0]).all()
 
 
-def test_a_sampler_is_told_the_epoch():
+def test_set_epoch_is_called_on_the_sampler():
     class Sampler:
         epoch = -1
 
@@ -184,7 +184,7 @@ def test_invalid_loaders_raise():
         short.batch(-1)
 
 
-def test_an_error_of_the_loader_is_not_hidden_and_the_epoch_can_be_replayed():
+def test_loader_error_propagates_and_the_epoch_can_be_replayed():
     class Failing:
         fails = True
 

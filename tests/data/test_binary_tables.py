@@ -43,7 +43,7 @@ def test_parquet_columns_of_every_plain_type(tmp_path):
     assert read["nothing"].missing.all()
 
 
-def test_parquet_that_is_no_table_is_refused(tmp_path):
+def test_unsupported_or_broken_parquet_raises(tmp_path):
     with pytest.raises(ValueError, match=r"column 'd' of data.parquet has type timestamp.*expected numbers or text"):
         read_parquet(parquet(tmp_path, d=pa.array([0], pa.timestamp("s"))))
     with pytest.raises(ValueError, match="lengths"):
@@ -67,7 +67,7 @@ def test_one_table_in_csv_parquet_and_numpy(tmp_path):
     assert len({data.encoding for data in made}) == 1
 
 
-def test_a_matrix_has_its_target_last_and_pairs_are_known(tmp_path):
+def test_matrix_has_the_target_in_its_last_column_and_npz_in_y(tmp_path):
     matrix = np.arange(12.0).reshape(4, 3)
     np.save(tmp_path / "m.npy", matrix)
     data = load_dataset(tmp_path / "m.npy")
@@ -89,7 +89,7 @@ def test_a_matrix_has_its_target_last_and_pairs_are_known(tmp_path):
         ({"a": np.zeros((2, 2)), "b": np.zeros(2)}, r"'a' of data.npy has shape \(2, 2\)"),
     ],
 )
-def test_arrays_that_are_no_table_are_refused(arrays, said):
+def test_arrays_that_do_not_form_a_table_raise(arrays, said):
     with pytest.raises(ValueError, match=said):
         table_of(arrays, name="data.npy")
 
@@ -110,7 +110,7 @@ def test_nothing_is_unpickled(tmp_path):
             read_arrays(tmp_path / name)
 
 
-def test_broken_and_boastful_files_are_refused(tmp_path):
+def test_corrupted_files_and_huge_claimed_shapes_raise(tmp_path):
     header = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999, 9), }"
     content = header.ljust(127) + b"\n"
     (tmp_path / "a.npy").write_bytes(content)
@@ -123,7 +123,7 @@ def test_broken_and_boastful_files_are_refused(tmp_path):
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), ending=st.sampled_from(["npy", "npz"]))
-def test_altered_files_are_arrays_or_a_clear_error(tmp_path_factory, data, ending):
+def test_corrupted_files_load_or_raise_value_error(tmp_path_factory, data, ending):
     whole = io.BytesIO()
     (np.save if ending == "npy" else np.savez)(whole, np.arange(6.0).reshape(3, 2))
     content = bytearray(whole.getvalue())
@@ -137,7 +137,7 @@ def test_altered_files_are_arrays_or_a_clear_error(tmp_path_factory, data, endin
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_altered_parquet_is_a_table_or_a_clear_error(tmp_path_factory, data):
+def test_corrupted_parquet_loads_or_raises_value_error(tmp_path_factory, data):
     whole = io.BytesIO()
     pq.write_table(pa.table({"a": [1.5, 2.5], "b": ["x", None]}), whole)
     content = bytearray(whole.getvalue())

@@ -33,7 +33,7 @@ def test_mnist1d_leaves_the_random_state_of_numpy_alone():
         mnist1d(samples=9)
 
 
-def test_digits_are_those_of_scikit_learn():
+def test_digits_equal_scikit_learn():
     data, wanted = digits(), datasets.load_digits()
     assert (data.inputs.flatten(1).numpy() * 16 == wanted.data).all()
     assert (data.targets.numpy() == wanted.target).all()
@@ -41,7 +41,7 @@ def test_digits_are_those_of_scikit_learn():
 
 
 @pytest.mark.parametrize("name", ["iris", "wine", "breast-cancer", "diabetes"])
-def test_tables_are_those_of_scikit_learn(name):
+def test_tables_equal_scikit_learn(name):
     examples, encoding = sklearn_table(name)
     x, y = getattr(datasets, f"load_{name.replace('-', '_')}")(return_X_y=True)
     scale = x.std(0) if name == "diabetes" else 1
@@ -64,7 +64,7 @@ def test_moons_lie_on_half_circles():
     assert moons(seed=1).fingerprint() == moons(seed=1).fingerprint() != moons(seed=2).fingerprint()
 
 
-def test_a_sine_has_its_noise():
+def test_sine_has_the_given_noise_std():
     data = sine(samples=5000, noise=0.3)
     rest = data.targets - torch.sin(2 * torch.pi * data.inputs)
     assert abs(float(rest.std()) - 0.3) < 0.02

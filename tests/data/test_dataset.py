@@ -7,7 +7,7 @@ from lawful.data import SupervisedDataset, fingerprint
 from lawful.data.batches import derive_seed, make_generator
 
 
-def test_a_fingerprint_tells_values_shapes_types_and_order_apart():
+def test_fingerprint_depends_on_values_shapes_dtypes_and_order():
     x = torch.arange(6.0)
     all_of_them = [
         (x,),

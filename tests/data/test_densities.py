@@ -46,7 +46,7 @@ def test_samples_have_the_moments():
 
 
 @pytest.mark.parametrize("name", PLANAR)
-def test_every_density_keeps_the_protocol(name):
+def test_densities_follow_the_protocol(name):
     density = PLANAR[name]()
     assert isinstance(density, Density)
     assert density.dim == 2
@@ -60,7 +60,7 @@ def test_every_density_keeps_the_protocol(name):
 
 
 @pytest.mark.parametrize("name", PLANAR)
-def test_entropies_are_those_of_samples(name):
+def test_entropy_equals_monte_carlo(name):
     for density in (PLANAR[name](), PLANAR[name]().with_noise(0.5, 0.3)):
         surprise = -density.log_prob(density.sample(20000, seed=1))
         assert abs(density.entropy - float(surprise.mean())) < 5 * float(surprise.std()) / 20000**0.5 + 1e-9
@@ -104,7 +104,7 @@ def test_the_entropy_of_overlapping_components_is_the_integral():
 @pytest.mark.parametrize("name", PLANAR)
 @pytest.mark.parametrize(("alpha", "sigma"), [(1.0, 0.5), (0.3, 0.9), (1.0, 10.0), (0.01, 1.0)])
 def test_noise_is_exact(name, alpha, sigma):
-    """What is denoised is the mean given the noisy point, which is Tweedie's formula of the noisy score."""
+    """The denoiser is the posterior mean: Tweedie's formula of the noisy score."""
     density = PLANAR[name]()
     noisy = density.with_noise(alpha, sigma)
     y = noisy.sample(20, seed=4)
@@ -118,7 +118,7 @@ def test_noise_is_exact(name, alpha, sigma):
 
 
 @pytest.mark.parametrize("name", PLANAR)
-def test_the_ends_of_the_noise(name):
+def test_denoise_without_noise_and_with_pure_noise(name):
     density = PLANAR[name]()
     x = density.sample(4, seed=0)
     torch.testing.assert_close(density.denoise(x, 1.0, 0.0), x)
@@ -140,7 +140,7 @@ def test_a_noisy_checkerboard_integrates_to_one():
 
 
 def test_noisy_boxes_are_smooth_for_every_noise():
-    """The two ways to compute it meet, and far out everything is finite."""
+    """Both ways to compute it agree, and all values far away are finite."""
     x = torch.linspace(0, 60, 200, dtype=torch.float64)[:, None]
     for blur in (0.2, 0.99, 1.01, 5.0, 1e3):
         box = UniformBoxes(torch.zeros(1, 1, dtype=torch.float64), half_width=1.0, noise_std=blur)
@@ -182,7 +182,7 @@ def test_invalid_arguments():
 
 
 def _boxes_claims() -> Iterator[Claim]:
-    """The laws that boxes obey, blurred a little and a lot."""
+    """Laws of boxes, blurred a little and a lot."""
     board, few = checkerboard(cells=2, side=2.0), partial(replace, cases=20)
 
     def under(alpha: float, sigma: float) -> Iterator[Claim]:
@@ -193,7 +193,7 @@ def _boxes_claims() -> Iterator[Claim]:
             return noised(x).log_prob(x)
 
         def equation(x: Tensor) -> Tensor:
-            """Of the squares around (-1, -1) and (1, 1), by differences of the complement of the error function."""
+            """The density of squares around (-1, -1) and (1, 1), by differences of `erfc`."""
             off = (x[..., None, :] - alpha * x.new_tensor([[-1.0, -1.0], [1.0, 1.0]])).abs()
             near, far = (torch.special.erfc((off + end) / (sigma * 2**0.5)) for end in (-alpha, alpha))
             return (((near - far) / (4 * alpha)).prod(-1).sum(-1) / 2).log()
@@ -223,7 +223,7 @@ def _boxes_claims() -> Iterator[Claim]:
 
 
 def _mixture_claims() -> Iterator[Claim]:
-    """The laws that mixtures obey."""
+    """Laws of mixtures."""
     factors = torch.tensor([[[1.0, 0.0], [0.5, 0.8]], [[0.6, 0.3], [0.0, 0.4]], [[0.9, -0.2], [0.1, 0.7]]])
     covariances, means = factors @ factors.mT, torch.tensor([[-1.0, 0.0], [1.0, 0.5], [0.0, -1.5]])
     weights = torch.tensor([0.5, 0.25, 0.25])

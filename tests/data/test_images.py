@@ -23,7 +23,7 @@ def root(tmp_path):
     return tmp_path / "pets"
 
 
-def test_classes_are_folders_and_pixels_are_from_0_to_1(root):
+def test_classes_are_folders_and_pixels_are_in_0_to_1(root):
     examples, encoding = read_images(root)
     assert examples.classes == ("cat", "dog")
     assert examples.targets.tolist() == [0, 0, 0, 1, 1, 1]
@@ -34,7 +34,7 @@ def test_classes_are_folders_and_pixels_are_from_0_to_1(root):
     assert load_dataset(root).examples.fingerprint() == examples.fingerprint()
 
 
-def test_one_in_colours_makes_all_have_colours(root):
+def test_one_color_image_makes_all_images_rgb(root):
     colours = np.zeros((4, 5, 3), dtype=np.uint8)
     colours[..., 0] = 255
     save(root / "dog" / "deep" / "9.png", colours)
@@ -55,7 +55,7 @@ def test_images_are_resized_on_demand(root):
     assert data.encoding == ImageEncoding(6, 7, 1, ("cat", "dog"), resized=True)
 
 
-def test_sixteen_bits_palettes_transparency_and_turned_photographs(root):
+def test_sixteen_bit_palette_transparent_and_rotated_images(root):
     save(root / "cat" / "a16.png", np.full((4, 5), 65535, dtype=np.uint16))
     examples, encoding = read_images(root)
     assert examples.inputs[3].tolist() == torch.ones(1, 4, 5).tolist()
@@ -85,7 +85,7 @@ def test_new_images_are_read_in_the_same_way(root, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", None])
-def test_a_broken_image_is_named(root, content):
+def test_error_names_the_broken_image(root, content):
     whole = (root / "cat" / "0.png").read_bytes()
     (root / "cat" / "7.png").write_bytes(whole[: len(whole) // 2] if content is None else content)
     with pytest.raises(ValueError, match=r"cannot read image .*7\.png: "):
@@ -108,7 +108,7 @@ def test_every_altered_image_is_read_or_named(root):
     assert all("cannot read image" in message and "cat/0.png" in message for message in said)
 
 
-def test_a_bomb_is_refused_before_it_is_decoded(root):
+def test_decompression_bomb_is_rejected_before_decoding(root):
     Image.new("1", (20_000, 5_000)).save(root / "cat" / "bomb.png")
     with pytest.raises(
         ValueError,
@@ -122,20 +122,18 @@ def test_a_bomb_is_refused_before_it_is_decoded(root):
         read_images(root, size=(4, 4))
 
 
-def test_all_together_are_bounded(root, monkeypatch):
+def test_total_number_of_values_is_limited(root, monkeypatch):
     monkeypatch.setattr(module, "_MAX_VALUES", 100)
     with pytest.raises(ValueError, match="6 images have 120 values, at most 100 are allowed: reduce size"):
         read_images(root)
 
 
-def test_folders_that_are_no_classes_are_refused(tmp_path, root):
+def test_folder_layout_errors(tmp_path, root):
     with pytest.raises(
         ValueError, match=r"cat must have one folder of images per class, such as cat/1\.png: no folder has images"
     ):
         read_images(root / "cat")
-    with pytest.raises(
-        ValueError, match="test_folders_that_are_no_class0 must have at least 2 classes, got only 'pets'"
-    ):
+    with pytest.raises(ValueError, match="test_folder_layout_errors0 must have at least 2 classes, got only 'pets'"):
         read_images(tmp_path)
     (root / "cat").rename(root / "train")
     (root / "dog").rename(root / "test")

@@ -7,7 +7,7 @@ import torch
 from lawful.data import Arrays, encoding_from_json, load_dataset, load_like
 
 
-def test_a_table_is_read_and_new_rows_are_encoded_alike(tmp_path):
+def test_new_rows_are_encoded_like_the_training_table(tmp_path):
     (tmp_path / "pets.csv").write_text("size,colour,kind\n1,red,cat\n2,blue,dog\n3,red,dog\n")
     data = load_dataset(tmp_path / "pets.csv")
     assert data.examples.name == "pets"
@@ -51,7 +51,7 @@ def test_a_target_without_examples_is_refused(tmp_path):
         load_dataset(tmp_path / "a.npz")
 
 
-def test_built_in_data_need_no_path_and_a_path_is_meant_by_a_path(tmp_path, monkeypatch):
+def test_builtin_name_takes_precedence_over_a_folder_of_the_same_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "iris").mkdir()
     data = load_dataset("iris")
@@ -66,12 +66,12 @@ def test_built_in_data_need_no_path_and_a_path_is_meant_by_a_path(tmp_path, monk
 @pytest.mark.parametrize(
     ("name", "task", "came"), [("iris", "regress", "categorical"), ("diabetes", "classify", "numeric")]
 )
-def test_the_task_is_to_fit_the_target(name, task, came):
+def test_task_must_fit_the_target(name, task, came):
     with pytest.raises(ValueError, match=f"task='{task}' does not fit the {came} target of {name}"):
         load_dataset(name, task=task)
 
 
-def test_what_is_not_there_is_said_with_the_nearest_name(tmp_path):
+def test_missing_data_suggest_a_similar_name(tmp_path):
     with pytest.raises(
         FileNotFoundError,
         match=r"no such dataset: 'digitz': did you mean digits\? Built-in datasets: digits, .* pass a .csv",
@@ -89,7 +89,7 @@ def test_what_is_not_there_is_said_with_the_nearest_name(tmp_path):
         load_dataset(tmp_path / "a.xlsx")
 
 
-def test_a_source_of_another_kind_than_the_encoding_is_refused(tmp_path):
+def test_source_must_match_the_encoding(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"expected a .npy or .npz file with examples of shape \(1, 8, 8\), got a.csv"):
         load_like(tmp_path / "a.csv", load_dataset("digits").encoding)
@@ -118,7 +118,7 @@ def test_options_that_would_do_nothing_are_refused(tmp_path, monkeypatch, source
         load_dataset(source, **options)
 
 
-def test_a_first_column_that_numbers_rows_is_noted(tmp_path):
+def test_index_column_is_dropped_with_a_note(tmp_path):
     (tmp_path / "a.csv").write_text(",a,y\n0,5,1\n1,6,2\n")
     data = load_dataset(tmp_path / "a.csv")
     assert data.examples.columns == ("a",)

@@ -15,7 +15,7 @@ from lawful.data.splits import split_indices
     fractions=st.sampled_from([(1.0,), (0.8, 0.2), (0.6, 0.2, 0.2), (0.7, 0.1, 0.2), (0.25, 0.25, 0.25, 0.25)]),
     seed=st.integers(0, 2**32),
 )
-def test_parts_are_disjoint_complete_and_keep_the_shares(counts, fractions, seed):
+def test_splits_are_disjoint_complete_and_stratified(counts, fractions, seed):
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))]
     for given_labels in (labels, None):
@@ -45,7 +45,7 @@ def test_every_example_may_be_in_every_part():
     assert seen.all()
 
 
-def test_a_regression_is_split_too():
+def test_regression_is_split():
     train, test = split(load_dataset("diabetes").examples, fractions=(0.5, 0.5))
     assert len(train) == len(test) == 221
     assert train.targets.shape == (221, 1)
@@ -101,7 +101,7 @@ def test_every_pair_of_splits_is_compared():
     assert str(found[0]) == "2 of 3 examples of test also occur in train"
 
 
-def test_the_bootstrap_draws_all_with_replacement():
+def test_bootstrap_samples_with_replacement():
     drawn = bootstrap_indices(10_000, seed=0)
     assert drawn.shape == (10_000,)
     assert abs(len(drawn.unique()) / 10_000 - (1 - math.exp(-1))) < 0.02
@@ -110,7 +110,7 @@ def test_the_bootstrap_draws_all_with_replacement():
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.15, 1.0])
-def test_just_a_fraction_of_labels_becomes_wrong(fraction):
+def test_noisy_labels_changes_exactly_the_given_fraction(fraction):
     labels = torch.arange(2000) % 4
     before = labels.clone()
     noisy = noisy_labels(labels, classes=4, fraction=fraction, seed=0)

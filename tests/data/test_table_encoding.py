@@ -19,7 +19,7 @@ def table(text, name="data.csv"):
 TRAINED = "size,colour,code,price\n1.5,red,1,10\n2.5,blue,2,20\n3.5,red,2,30\n"
 
 
-def test_numbers_stay_and_words_become_ones():
+def test_numbers_stay_and_words_become_one_hot():
     encoding, rest, notes = fit_table_encoding(table(TRAINED), categorical=("code",))
     assert encoding.names == ("size", "colour=blue", "colour=red", "code=1", "code=2")
     wanted = [[1.5, 0, 1, 1, 0], [2.5, 1, 0, 0, 1], [3.5, 0, 1, 0, 1]]
@@ -28,20 +28,20 @@ def test_numbers_stay_and_words_become_ones():
     assert notes == ()
 
 
-def test_new_rows_are_encoded_in_the_same_way_whatever_their_order_and_company():
+def test_encoding_does_not_depend_on_column_order_or_extra_columns():
     encoding = fit_table_encoding(table(TRAINED), categorical=("code",))[0]
     new = "code,extra,size,colour\n2,?,7,blue\n1,x,8,blue\n"
     for held in (encoding, TableEncoding.from_json(json.loads(json.dumps(encoding.to_json())))):
         assert held.inputs(table(new, "new.csv")).tolist() == [[7, 1, 0, 0, 1], [8, 1, 0, 1, 0]]
 
 
-def test_a_level_that_looks_like_a_number_is_still_a_word():
+def test_categories_that_look_like_numbers_stay_text():
     encoding = fit_table_encoding(table("kind,y\n01,1\n1,2\nx,3\n1,3\n"))[0]
     assert encoding.columns[0].levels == ("01", "1", "x")
     assert encoding.inputs(table("kind\n01\n1\n", "new.csv")).tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
-def test_numbers_that_are_called_words_stay_apart_as_text():
+def test_categorical_numbers_compare_as_text():
     encoding, rest, notes = fit_table_encoding(table("zip,y\n1234,1\n01234,2\n1e3,3\n"), categorical=("zip",))
     assert encoding.columns[0].levels == ("1e3", "01234", "1234")
     assert (encoding.inputs(rest).argmax(1).tolist(), notes) == ([2, 1, 0], ())
@@ -52,7 +52,7 @@ def test_numbers_that_are_called_words_stay_apart_as_text():
             held.inputs(table(f"zip\n{other}\n", "new.csv"))
 
 
-def test_numbers_that_stand_for_classes_are_the_same_however_they_are_written():
+def test_numeric_class_labels_compare_by_value():
     held = fit_table_encoding(table("x,y\n1,0\n2,1.0\n3,01\n"), task="classify")[0]
     assert held.target.levels == ("0", "1")
     assert held.targets(table("x,y\n1,1e0\n1,0.0\n", "new.csv")).tolist() == [1, 0]
@@ -60,7 +60,7 @@ def test_numbers_that_stand_for_classes_are_the_same_however_they_are_written():
         held.targets(table("x,y\n1,1\n1,x\n", "new.csv"))
 
 
-def test_numbers_of_a_file_of_numbers_are_numbers_even_if_called_words():
+def test_categorical_columns_of_npz_files_compare_as_numbers():
     numeric = table_of({"code": np.array([1.0, 2.0]), "y": np.array([3.0, 4.0])}, name="data.npz")
     encoding = fit_table_encoding(numeric, categorical=("code",))[0]
     assert encoding.inputs(table("code\n2.0\n01\n", "new.csv")).tolist() == [[0, 1], [1, 0]]
@@ -88,7 +88,7 @@ def test_numbers_of_a_file_of_numbers_are_numbers_even_if_called_words():
         ("size,colour,code\n-inf,red,1\n", "got -inf"),
     ],
 )
-def test_what_cannot_be_encoded_is_refused_with_its_place(text, message):
+def test_encoding_errors_name_row_and_column(text, message):
     encoding = fit_table_encoding(table(TRAINED), categorical=("code",))[0]
     with pytest.raises(ValueError, match=message):
         encoding.inputs(table(text, "new.csv"))
@@ -139,7 +139,7 @@ plain = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(plain, st.data())
-def test_any_json_is_an_encoding_or_a_clear_error(value, data):
+def test_arbitrary_json_loads_or_raises_value_error(value, data):
     kinds = [GOOD, {"kind": "arrays", "shape": [1, 8], "classes": ["a", "b"]}]
     kinds.append({"kind": "images", "height": 8, "width": 8, "channels": 1, "classes": ["a", "b"], "resized": True})
     altered = json.loads(json.dumps(data.draw(st.sampled_from(kinds))))
@@ -194,7 +194,7 @@ def test_rows_with_missing_values_are_dropped_with_drop_missing():
     assert rest.place(0, "a") == "line 4 of data.csv, column 'a'"
 
 
-def test_a_column_whose_words_are_all_dropped_has_numbers():
+def test_column_becomes_numeric_when_rows_with_words_are_dropped():
     encoding, rest, _ = fit_table_encoding(table("a,b,y\nx,,1\n2,3,4\n5,6,7\n"), drop_missing=True)
     assert encoding.names == ("a", "b")
     assert encoding.inputs(rest).tolist() == [[2, 3], [5, 6]]
@@ -249,6 +249,6 @@ def test_invalid_tables_raise(text, options, message):
         fit_table_encoding(table(text), **options)
 
 
-def test_a_word_among_numbers_may_be_meant():
+def test_word_among_numbers_is_allowed_in_a_categorical_column():
     encoding = fit_table_encoding(table("a,b\n" + "1,1\n" * 20 + "oops,1\n"), categorical=("a",))[0]
     assert encoding.columns[0].levels == ("1", "oops")

@@ -43,7 +43,7 @@ def write(folder, content, name="data.csv"):
         b"a,b,\n1,x,\n2,y,\n",
     ],
 )
-def test_one_table_in_many_spellings(tmp_path, content):
+def test_table_format_variants(tmp_path, content):
     read = read_delimited(write(tmp_path, content))
     assert list(read.columns) == ["a", "b"]
     assert read.columns["a"].numbers.tolist() == [1, 2]
@@ -76,7 +76,7 @@ def test_a_header_is_found(text, header, names):
     assert list(table(text, header=header).columns) == names
 
 
-def test_missing_values_are_nan_and_underscores_are_no_numbers():
+def test_missing_values_are_nan_and_underscores_are_text():
     read = table("a,b,c\n1,NA,1_0\n,x,2_0\nnull,?,3\n")
     assert np.isnan(read.columns["a"].numbers).tolist() == [False, True, True]
     assert read.columns["b"].words == [None, "x", None]
@@ -100,12 +100,12 @@ def test_missing_values_are_nan_and_underscores_are_no_numbers():
         (b"a,b\n1," + b"x" * 200_000 + b"\n", "line 2 of data.csv cannot be read: field larger"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_place(tmp_path, content, said):
+def test_read_errors_name_the_line(tmp_path, content, said):
     with pytest.raises(ValueError, match=said):
         read_delimited(write(tmp_path, content))
 
 
-def test_columns_with_neither_a_name_nor_values_are_no_table():
+def test_table_without_named_columns_raises():
     with pytest.raises(ValueError, match="no named column with values"):
         table(",\n,\n", header=True)
 
@@ -125,7 +125,7 @@ floats = st.floats(allow_nan=False, allow_infinity=False)
     st.sampled_from(["\n", "\r\n"]),
     st.sampled_from(",;\t|"),
 )
-def test_what_was_written_is_read_back(rows, end, delimiter):
+def test_csv_round_trip(rows, end, delimiter):
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator=end, delimiter=delimiter, quoting=csv.QUOTE_ALL)
     writer.writerows([("number", "word"), *((repr(a), b) for a, b in rows)])
@@ -141,7 +141,7 @@ def test_what_was_written_is_read_back(rows, end, delimiter):
 @example("\x00,\n\x00")
 @example("a\n1e999\n2")
 @example("a,b\n1,1\n9" + "9" * 400 + ",2")
-def test_any_text_is_a_table_or_a_clear_error(text):
+def test_arbitrary_text_loads_or_raises_value_error(text):
     try:
         read = table(text)
         assert len({len(values) for values in read.columns.values()}) == 1
@@ -156,7 +156,7 @@ def test_any_text_is_a_table_or_a_clear_error(text):
 
 @settings(max_examples=300, deadline=None)
 @given(content=st.binary(max_size=80))
-def test_any_bytes_are_a_table_or_a_clear_error(tmp_path_factory, content):
+def test_arbitrary_bytes_load_or_raise_value_error(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.csv"
     path.write_bytes(content)
     with suppress(ValueError):

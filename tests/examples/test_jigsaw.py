@@ -16,7 +16,7 @@ def smooth_image(h=48, w=60):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 5), (4, 5), (6, 6)])
-def test_a_shuffled_image_is_solved(rows, columns):
+def test_solves_a_shuffled_image(rows, columns):
     image = smooth_image()
     tiles = jigsaw.split_tiles(image, rows=rows, columns=columns)
     mixed = torch.randperm(len(tiles), generator=torch.Generator().manual_seed(3))
@@ -38,7 +38,7 @@ def test_invalid_puzzles_are_an_error():
 
 
 @pytest.mark.long
-def test_a_photo_is_solved():
+def test_solves_a_photo():
     from sklearn.datasets import load_sample_image
 
     photo = torch.tensor(load_sample_image("china.jpg")).permute(2, 0, 1).float() / 255

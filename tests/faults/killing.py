@@ -132,7 +132,7 @@ def wait(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def uninterrupted(folder, recipe):
+def run_to_end(folder, recipe):
     """Runs a recipe to its end; returns its outcome and the names of its events."""
     record = folder / "events"
     folder.mkdir(parents=True)
@@ -144,7 +144,7 @@ def uninterrupted(folder, recipe):
     return outcome(folder), record.read_text().split(), time.monotonic() - begun
 
 
-def at_random(events, seed):
+def random_kills(events, seed):
     """Yields random lists of kills; after each list, a last session runs to the end."""
     draw = random.Random(seed)
     while True:
@@ -152,7 +152,7 @@ def at_random(events, seed):
         yield [(draw.randrange(events if i == 0 else events // 2), draw.random()) for i in range(n)]
 
 
-def in_a_save(events):
+def kills_during_a_save(events):
     """Returns one kill for each event of the first save that removes an older checkpoint."""
     removed = events.index("rmdir")
     first = max(i for i in range(removed) if events[i] == "clip_weights") + 1
@@ -161,7 +161,7 @@ def in_a_save(events):
 
 
 def run_plans(folder, plans, recipes, expected, *, kills=None):
-    """Kills and resumes trainings by plans, until there are enough kills; returns what happened."""
+    """Kills and resumes trainings by plans, until there are enough kills; returns a summary."""
     summary = {"kills": 0, "failures": [], "where": Counter()}
     for number, plan in enumerate(plans):
         which = number % len(recipes)
@@ -201,12 +201,12 @@ def main():
     with redirect_stdout(io.StringIO()):
         train(GANRecipe(steps=5), output_dir=options.folder / "warm")  # imports everything before forking
     recipes = [GANRecipe(), GANRecipe(patience=2)]
-    expected = [uninterrupted(options.folder / f"uninterrupted{i}", recipe) for i, recipe in enumerate(recipes)]
+    expected = [run_to_end(options.folder / f"uninterrupted{i}", recipe) for i, recipe in enumerate(recipes)]
     events = expected[0][1]
-    plans = at_random(len(events), options.seed)
+    plans = random_kills(len(events), options.seed)
     summary = {"random": run_plans(options.folder / "random", plans, recipes, expected, kills=options.points)}
     if options.save:
-        summary["save"] = run_plans(options.folder / "save", in_a_save(events), recipes[:1], expected)
+        summary["save"] = run_plans(options.folder / "save", kills_during_a_save(events), recipes[:1], expected)
     sys.stdout.write(json.dumps(summary) + "\n")
 
 

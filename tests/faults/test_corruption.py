@@ -23,31 +23,31 @@ def make_setup(steps=6):
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
+def finished_run(tmp_path_factory):
     return train(make_setup(), trainer=TRAINER, output_dir=tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture
-def run(done, tmp_path):
-    shutil.copytree(done.path, tmp_path / "copy")
+def run(finished_run, tmp_path):
+    shutil.copytree(finished_run.path, tmp_path / "copy")
     return Run(tmp_path / "copy")
 
 
-def truncated(path):
+def truncate(path):
     path.write_bytes(path.read_bytes()[:-3])
 
 
-def flipped(path):
+def flip_bit(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(data)
 
 
-def emptied(path):
+def clear_file(path):
     path.write_bytes(b"")
 
 
-def removed(path):
+def remove_file(path):
     path.unlink()
 
 
@@ -56,12 +56,12 @@ def a_folder(path):
     path.mkdir()
 
 
-DAMAGES = (truncated, flipped, emptied, removed, a_folder)
+DAMAGES = (truncate, flip_bit, clear_file, remove_file, a_folder)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("file", ["*.safetensors", "metadata.json", "checksums.json"])
-def test_the_checkpoint_before_is_used_with_the_same_result(run, done, file, damage, capsys):
+def test_the_checkpoint_before_is_used_with_the_same_result(run, finished_run, file, damage, capsys):
     (path,) = run.checkpoints.path(6).glob(file)
     damage(path)
     resumed = train(make_setup(), trainer=TRAINER, resume=run)
@@ -69,24 +69,24 @@ def test_the_checkpoint_before_is_used_with_the_same_result(run, done, file, dam
     assert "checkpoint step-00000006" in output
     assert path.name in output
     assert "resuming after step 4" in output
-    assert (resumed.path / "model.safetensors").read_bytes() == (done.path / "model.safetensors").read_bytes()
+    assert (resumed.path / "model.safetensors").read_bytes() == (finished_run.path / "model.safetensors").read_bytes()
     assert run.checkpoints.steps() == [2, 4, 6]
     assert run.checkpoints.load_newest().step == 6
 
 
-def test_without_an_intact_checkpoint_training_starts_over(run, done, capsys):
+def test_without_an_intact_checkpoint_training_starts_over(run, finished_run, capsys):
     for step in (2, 4, 6):
-        emptied(run.checkpoints.path(step) / "metadata.json")
+        clear_file(run.checkpoints.path(step) / "metadata.json")
     train(make_setup(), trainer=TRAINER, resume=run)
     output = capsys.readouterr().out.replace("\n", " ")
     assert "has no intact checkpoint: starting from the first step" in output
-    assert (run.path / "model.safetensors").read_bytes() == (done.path / "model.safetensors").read_bytes()
+    assert (run.path / "model.safetensors").read_bytes() == (finished_run.path / "model.safetensors").read_bytes()
     assert len(list(run.path.glob("state/*.corrupt"))) == 3
 
 
 def test_corrupt_checkpoints_do_not_count_as_kept(run):
     for step in (4, 6):
-        flipped(run.checkpoints.path(step) / "metadata.json")
+        flip_bit(run.checkpoints.path(step) / "metadata.json")
     train(
         make_setup(steps=3),
         trainer=TrainerConfig(threads=1, checkpoint_every=1, keep_checkpoints=1, law_cases=0),

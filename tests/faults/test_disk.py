@@ -36,18 +36,20 @@ def make_setup(*, steps=8, at=None, do=None, width=4):
 
 
 @pytest.fixture
-def uninterrupted(tmp_path):
+def uninterrupted_run(tmp_path):
     return train(make_setup(), trainer=TRAINER, output_dir=tmp_path / "uninterrupted")
 
 
-def assert_same_result(run, uninterrupted):
+def assert_same_result(run, uninterrupted_run):
     resumed = train(make_setup(), trainer=TRAINER, resume=run)
-    assert (resumed.path / "model.safetensors").read_bytes() == (uninterrupted.path / "model.safetensors").read_bytes()
+    assert (resumed.path / "model.safetensors").read_bytes() == (
+        uninterrupted_run.path / "model.safetensors"
+    ).read_bytes()
     assert not list(run.path.rglob("*.unfinished"))
 
 
 def refusing(number, name):
-    """A function that the system refuses."""
+    """Returns a function that raises an OSError."""
 
     def refused(*args, **kwargs):
         raise OSError(number, os.strerror(number), name)
@@ -66,7 +68,7 @@ MESSAGES = {
 
 @pytest.mark.parametrize("number", MESSAGES)
 @pytest.mark.parametrize("call", ["fsync", "mkdir", "rename"])
-def test_a_failing_system_call(tmp_path, monkeypatch, uninterrupted, call, number):
+def test_failing_system_call(tmp_path, monkeypatch, uninterrupted_run, call, number):
     def refuse():
         monkeypatch.setattr(os, call, refusing(number, "the file"))
 
@@ -75,11 +77,11 @@ def test_a_failing_system_call(tmp_path, monkeypatch, uninterrupted, call, numbe
     monkeypatch.undo()
     assert "the checkpoint of step 4 is saved; resume with: lawful train --resume" in str(failed.value)
     assert failed.value.run.checkpoints.load_newest().step in (4, 6)
-    assert_same_result(failed.value.run, uninterrupted)
+    assert_same_result(failed.value.run, uninterrupted_run)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG])
-def test_safetensors_errors(tmp_path, monkeypatch, uninterrupted, number):
+def test_safetensors_errors(tmp_path, monkeypatch, uninterrupted_run, number):
     def refused(tensors, path, metadata=None):
         Path(path).write_bytes(b"half")
         raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
@@ -92,10 +94,10 @@ def test_safetensors_errors(tmp_path, monkeypatch, uninterrupted, number):
         )
     assert failed.value.__cause__.errno == number
     monkeypatch.undo()
-    assert_same_result(failed.value.run, uninterrupted)
+    assert_same_result(failed.value.run, uninterrupted_run)
 
 
-def test_file_size_limit(tmp_path, uninterrupted):
+def test_file_size_limit(tmp_path, uninterrupted_run):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (600, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
@@ -106,11 +108,11 @@ def test_file_size_limit(tmp_path, uninterrupted):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert failed.value.run.checkpoints.load_newest().step == 4
-    assert_same_result(failed.value.run, uninterrupted)
+    assert_same_result(failed.value.run, uninterrupted_run)
 
 
-def test_a_full_disk(tmp_path, uninterrupted):
-    """On a real one of a megabyte, where we may make it."""
+def test_a_full_disk(tmp_path, uninterrupted_run):
+    """Uses a real file system of one megabyte, if permissions allow."""
     small_disk = tmp_path / "disk"
     small_disk.mkdir()
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small_disk)], capture_output=True)
@@ -131,12 +133,12 @@ def test_a_full_disk(tmp_path, uninterrupted):
             train(make_setup(at=5, do=fill), trainer=TRAINER, output_dir=small_disk / "runs")
         assert failed.value.run.checkpoints.load_newest().step == 4
         (small_disk / "filler").unlink()
-        assert_same_result(failed.value.run, uninterrupted)
+        assert_same_result(failed.value.run, uninterrupted_run)
     finally:
         subprocess.run(["umount", "-l", str(small_disk)], check=True, capture_output=True)
 
 
-def test_a_full_disk_for_the_metrics(tmp_path, uninterrupted):
+def test_a_full_disk_for_the_metrics(tmp_path, uninterrupted_run):
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     run = train(make_setup(steps=4), trainer=TRAINER, output_dir=tmp_path)
@@ -145,7 +147,7 @@ def test_a_full_disk_for_the_metrics(tmp_path, uninterrupted):
     with pytest.raises(TrainingFailed, match="no space left on the disk"):
         train(make_setup(), trainer=TRAINER, resume=run)
     (run.path / "metrics.jsonl").unlink()
-    assert_same_result(run, uninterrupted)
+    assert_same_result(run, uninterrupted_run)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
@@ -170,13 +172,13 @@ def test_the_run_is_deleted(tmp_path):
         train(make_setup(at=5, do=vanish), trainer=TRAINER, output_dir=tmp_path)
 
 
-def test_the_data_is_deleted(tmp_path, uninterrupted):
+def test_the_data_is_deleted(tmp_path, uninterrupted_run):
     def vanish():
         (tmp_path / "data.csv").read_text()
 
     with pytest.raises(TrainingFailed, match=r"no such file or folder.*data.csv\nthe checkpoint of step 4") as failed:
         train(make_setup(at=5, do=vanish), trainer=TRAINER, output_dir=tmp_path)
-    assert_same_result(failed.value.run, uninterrupted)
+    assert_same_result(failed.value.run, uninterrupted_run)
 
 
 def test_a_failed_creation_leaves_no_folder(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lawful import _json as config
 from lawful.training.setup import TrainerConfig
-from tests.faults.fuzz.strategies import VALUES, forged, mutated, some
+from tests.faults.fuzz.strategies import VALUES, insert_value, mutated, some
 from tests.faults.fuzz.targets import SEEDS, TARGETS, StoredCheckpoint
 from tests.scripts import ROOT
 
@@ -24,8 +24,8 @@ FIELDS = st.sampled_from([*vars(TrainerConfig())]) | st.text(max_size=6)
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_the_seeds(name):
-    """The first is sound, so that what is made of it comes far; a checkpoint has one file more than a seed."""
+def test_fuzz_seeds_are_valid(name):
+    """The first seed is valid, so that mutations of it get far. A checkpoint needs more files than one seed."""
     read = []
     for seed in SEEDS[name]:
         with suppress(ValueError):
@@ -39,37 +39,37 @@ def test_the_seeds(name):
 def test_any_bytes(name, cases):
     @some(cases)
     @given(st.binary(max_size=200) | st.sampled_from(SEEDS[name]).flatmap(mutated))
-    def tried(data):
+    def run_case(data):
         with suppress(ValueError):
             TARGETS[name](data)
 
-    tried()
+    run_case()
 
 
 @CASES
 def test_any_json_for_the_options(cases):
     @some(cases)
     @given(st.dictionaries(FIELDS, VALUES, max_size=4))
-    def tried(value):
+    def run_case(value):
         with suppress(ValueError):
             made = config.from_json(TrainerConfig, value)
             assert config.from_json(TrainerConfig, json.loads(config.dump(made))) == made
 
-    tried()
+    run_case()
 
 
 @CASES
 def test_any_lines_for_the_metrics(cases):
     @some(cases)
     @given(st.lists(VALUES.map(json.dumps).map(str.encode) | st.binary(max_size=30), max_size=6).map(b"\n".join))
-    def tried(data):
+    def run_case(data):
         TARGETS["metrics"](data)
 
-    tried()
+    run_case()
 
 
 @pytest.fixture(scope="module")
-def kept():
+def stored_checkpoint():
     made = StoredCheckpoint()
     yield made
     made.close()
@@ -78,43 +78,43 @@ def kept():
 @CASES
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("number", range(3))
-def test_any_file_of_a_checkpoint(kept, number, sealed, cases):
-    name = sorted(kept.whole)[number]
+def test_any_file_of_a_checkpoint(stored_checkpoint, number, sealed, cases):
+    name = sorted(stored_checkpoint.whole)[number]
 
     @some(cases)
-    @given(mutated(kept.whole[name]))
-    def tried(data):
+    @given(mutated(stored_checkpoint.whole[name]))
+    def run_case(data):
         with suppress(ValueError):
-            kept.read(name, data, sealed=sealed)
-            assert sealed or name == "checksums.json" or data == kept.whole[name]
+            stored_checkpoint.read(name, data, sealed=sealed)
+            assert sealed or name == "checksums.json" or data == stored_checkpoint.whole[name]
 
-    tried()
+    run_case()
 
 
 @CASES
-def test_any_facts_of_a_checkpoint(kept, cases):
+def test_arbitrary_metadata_of_a_checkpoint(stored_checkpoint, cases):
     @some(cases)
     @given(VALUES, st.data())
-    def tried(value, data):
-        metadata = forged(json.loads(kept.whole["metadata.json"]), value, data.draw)
+    def run_case(value, data):
+        metadata = insert_value(json.loads(stored_checkpoint.whole["metadata.json"]), value, data.draw)
         with suppress(ValueError):
-            kept.read("metadata.json", json.dumps(metadata).encode(), sealed=True)
+            stored_checkpoint.read("metadata.json", json.dumps(metadata).encode(), sealed=True)
 
-    tried()
+    run_case()
 
 
-def test_a_size_that_is_only_claimed_takes_no_memory(kept):
+def test_claimed_tensor_sizes_allocate_no_memory(stored_checkpoint):
     header = json.dumps({"a": {"dtype": "F32", "shape": [10**15], "data_offsets": [0, 4 * 10**15]}}).encode()
     claims = (
         len(header).to_bytes(8, "little") + header,
         (10**15).to_bytes(8, "little") + header,
         (2**63).to_bytes(8, "little"),
     )
-    (name,) = (name for name in kept.whole if name.endswith("safetensors"))
+    (name,) = (name for name in stored_checkpoint.whole if name.endswith("safetensors"))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for data in claims:
         with pytest.raises(ValueError, match="cannot read"):
-            kept.read(name, data, sealed=True)
+            stored_checkpoint.read(name, data, sealed=True)
         with pytest.raises(ValueError, match="cannot read"):
             TARGETS["weights"](data)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
@@ -122,7 +122,7 @@ def test_a_size_that_is_only_claimed_takes_no_memory(kept):
 
 @pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
-def test_coverage_as_a_guide():
+def test_coverage_guided_fuzzing():
     done = subprocess.run(
         [sys.executable, "tests/faults/fuzz/run.py", "--seconds", "24"],
         cwd=ROOT,

@@ -11,7 +11,7 @@ import lawful
 from lawful.cli.train import predict
 from lawful.recipes import ClassifyRecipe, MLPSpec
 from lawful.recipes import classify as classify_module
-from tests.faults.fuzz.strategies import VALUES, forged, mutated, some
+from tests.faults.fuzz.strategies import VALUES, insert_value, mutated, some
 
 CASES = pytest.mark.parametrize("cases", [25, pytest.param(1000, marks=pytest.mark.long)])
 TABLE = "size,colour,kind\n" + "1,red,cat\n2,blue,dog\n3,red,cat\n4,blue,dog\n" * 10
@@ -46,7 +46,7 @@ class StoredRun:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def stored_run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classify_module, "figures", MagicMock())
         return StoredRun(tmp_path_factory.mktemp("trained"))
@@ -54,21 +54,21 @@ def trained(tmp_path_factory):
 
 @CASES
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_any_bytes_in_a_file_of_a_run(trained, capsys, name, cases):
+def test_any_bytes_in_a_file_of_a_run(stored_run, capsys, name, cases):
     @some(cases)
-    @given(st.binary(max_size=200) | mutated(trained.whole[name]))
-    def tried(data):
-        trained.load_and_predict(name, data, capsys)
+    @given(st.binary(max_size=200) | mutated(stored_run.whole[name]))
+    def run_case(data):
+        stored_run.load_and_predict(name, data, capsys)
 
-    tried()
+    run_case()
 
 
 @CASES
-def test_any_value_in_a_configuration(trained, capsys, cases):
+def test_any_value_in_a_configuration(stored_run, capsys, cases):
     @some(cases)
     @given(VALUES, st.data())
-    def tried(value, data):
-        forgery = forged(json.loads(trained.whole["config.json"]), value, data.draw)
-        trained.load_and_predict("config.json", json.dumps(forgery).encode(), capsys)
+    def run_case(value, data):
+        forgery = insert_value(json.loads(stored_run.whole["config.json"]), value, data.draw)
+        stored_run.load_and_predict("config.json", json.dumps(forgery).encode(), capsys)
 
-    tried()
+    run_case()

@@ -8,7 +8,7 @@ import pytest
 from tests.scripts import ROOT
 
 
-def killed(folder, *options):
+def run_killing_script(folder, *options):
     """Runs `killing.py` in its own process, which may fork, and returns its summary."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.faults.killing", str(folder), *options],
@@ -24,7 +24,7 @@ def killed(folder, *options):
 
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory):
-    return killed(tmp_path_factory.mktemp("kills"), "--points", "20", "--save")
+    return run_killing_script(tmp_path_factory.mktemp("kills"), "--points", "20", "--save")
 
 
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(summary):
@@ -39,6 +39,6 @@ def test_kills_at_each_event_of_a_save(summary):
 
 @pytest.mark.long
 def test_two_hundred_kills(tmp_path):
-    summary = killed(tmp_path, "--points", "200", "--seed", "1")["random"]
+    summary = run_killing_script(tmp_path, "--points", "200", "--seed", "1")["random"]
     assert summary["kills"] >= 200
     assert summary["failures"] == []

@@ -37,8 +37,8 @@ def training(objective=None, *, x=None, grad_clip_norm=None, steps=8, **options)
     )
 
 
-def counted(after, then):
-    """An objective that is `then` of the loss from one call on, and the loss before."""
+def change_loss_after(after, then):
+    """A loss function that applies `then` to the loss from call `after` on."""
     calls = []
 
     def objective(model, batch):
@@ -49,7 +49,7 @@ def counted(after, then):
     return objective
 
 
-def failed(plan, folder):
+def train_until_error(plan, folder):
     with pytest.raises(TrainingFailed) as found:
         train(plan, trainer=TRAINER, output_dir=folder)
     saved = found.value.run.checkpoints.load_newest()
@@ -59,7 +59,7 @@ def failed(plan, folder):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_non_finite_loss(tmp_path, value):
-    message, saved = failed(training(counted(5, lambda m, loss: loss * value)), tmp_path)
+    message, saved = train_until_error(training(change_loss_after(5, lambda m, loss: loss * value)), tmp_path)
     assert f"the loss is {math.copysign(value, 1) if value == value else 'nan'}"[:12] in message
     assert "at step 6: the outputs of all layers are finite" in message
     assert "the checkpoint of step 4 is saved" in message
@@ -76,7 +76,7 @@ def test_non_finite_layer_output(tmp_path):
 
     plan = training()
     plan.model[1] = Burst()
-    message, saved = failed(plan, tmp_path)
+    message, saved = train_until_error(plan, tmp_path)
     assert "at step 4: the first layer with a non-finite output is 1 (Burst)" in message
     assert saved == 2
 
@@ -84,13 +84,15 @@ def test_non_finite_layer_output(tmp_path):
 def test_non_finite_data(tmp_path):
     x = torch.randn(10, 3)
     x[4, 1] = math.nan
-    message, saved = failed(training(x=x), tmp_path)
+    message, saved = train_until_error(training(x=x), tmp_path)
     assert "tensor 0 of the batch is not finite" in message
     assert saved is None
 
 
 def test_non_finite_gradient_with_clipping(tmp_path):
-    message, saved = failed(training(counted(5, lambda m, loss: Root.apply(loss)), grad_clip_norm=1.0), tmp_path)
+    message, saved = train_until_error(
+        training(change_loss_after(5, lambda m, loss: Root.apply(loss)), grad_clip_norm=1.0), tmp_path
+    )
     assert "the gradient of 0.weight is not finite at step 6, but the loss is" in message
     assert saved == 4
 
@@ -99,7 +101,7 @@ def test_non_finite_gradient_with_clipping(tmp_path):
     ("after", "expected"), [(4, "at step 6: the last update made the weight 0.weight non-finite"), (5, "after step 6")]
 )
 def test_non_finite_gradient_without_clipping(tmp_path, after, expected):
-    message, saved = failed(training(counted(after, lambda m, loss: Root.apply(loss))), tmp_path)
+    message, saved = train_until_error(training(change_loss_after(after, lambda m, loss: Root.apply(loss))), tmp_path)
     assert expected in message
     assert "0.weight" in message
     assert saved == 4
@@ -108,7 +110,7 @@ def test_non_finite_gradient_without_clipping(tmp_path, after, expected):
 def test_resuming_after_the_cause_is_fixed(tmp_path):
     whole = train(training(), trainer=TRAINER, output_dir=tmp_path / "whole")
     with pytest.raises(TrainingFailed) as found:
-        train(training(counted(5, lambda m, loss: loss * math.nan)), trainer=TRAINER, output_dir=tmp_path)
+        train(training(change_loss_after(5, lambda m, loss: loss * math.nan)), trainer=TRAINER, output_dir=tmp_path)
     resumed = train(training(), trainer=TRAINER, resume=found.value.run)
     assert (resumed.path / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
 
@@ -142,7 +144,7 @@ def test_out_of_memory(tmp_path, kind):
     def refuse(model, loss):
         raise ERRORS[kind]
 
-    message, saved = failed(training(counted(5, refuse)), tmp_path)
+    message, saved = train_until_error(training(change_loss_after(5, refuse)), tmp_path)
     assert message.startswith("out of memory: lower --batch-size or raise --grad-accumulation-steps\n")
     assert saved == 4
 
@@ -152,4 +154,4 @@ def test_bugs_are_raised_unchanged(tmp_path):
         raise ZeroDivisionError("a mistake")
 
     with pytest.raises(ZeroDivisionError, match="a mistake"):
-        train(training(counted(5, refuse)), trainer=TRAINER, output_dir=tmp_path)
+        train(training(change_loss_after(5, refuse)), trainer=TRAINER, output_dir=tmp_path)

@@ -68,7 +68,7 @@ def test_shapes_that_do_not_broadcast_raise():
 
 
 @pytest.mark.parametrize("cap", [0.0, -1.0, math.nan])
-def test_a_cap_must_be_positive(cap):
+def test_softcap_must_be_positive(cap):
     with pytest.raises(ValueError, match=f"cap must be greater than 0, got {cap}"):
         softcap(torch.zeros(2), cap=cap)
 

@@ -35,7 +35,7 @@ def test_gradient_equals_a_central_difference(row):
     )
 
 
-def test_an_identity_makes_a_claim():
+def test_claim_from_a_derivative_identity():
     row = DerivativeIdentity("(x³)' = 3x²", lambda x: x**3, lambda x: 3 * x**2, (shape("b"),))
     claim = Claim(derivative(formula=row.gradient), row.function, row.inputs, row.formula)
     assert claim.label == "(x³)' = 3x²"

@@ -293,7 +293,7 @@ def test_shapes_that_do_not_fit(solve):
 
 @pytest.mark.parametrize("solve", [least_squares, normal_equations])
 @pytest.mark.parametrize("unit", [1e-9, 1e12])
-def test_columns_of_other_units_are_independent(solve, unit):
+def test_columns_of_very_different_scale_are_independent(solve, unit):
     a = torch.tensor([[1.0, 0.0], [0.0, unit], [1.0, unit]])
     torch.testing.assert_close(solve(a, torch.tensor([1.0, 1.0, 2.0])), torch.tensor([1.0, 1 / unit]))
 
@@ -492,7 +492,7 @@ def orthogonal_projection(f, x, a, *, draw):
 
 @law("p(s) = det(s - A); p(A) = 0", discover_with=None)
 def cayley_hamilton(f, a, *, draw):
-    """The coefficients are those of the characteristic polynomial, and the matrix is a root of it."""
+    """The map returns the characteristic polynomial, and the matrix is a root of it."""
     c, s = f(a), draw.normal(4, 1)
     one = torch.eye(a.shape[-1]).to(a)
     number, power = torch.zeros_like(s), torch.zeros_like(a)

@@ -39,7 +39,7 @@ def test_pure_tensor_of_one_and_of_no_vector():
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2, 3])
-def test_the_bounds_meet_for_a_matrix(rank):
+def test_rank_bounds_of_a_matrix_are_equal(rank):
     a = randn(5, rank) @ randn(rank, 4, seed=1)
     assert rank_bounds(a) == (rank, rank) == (np.linalg.matrix_rank(a.numpy()),) * 2
 
@@ -52,7 +52,7 @@ def test_the_rank_of_complex_multiplication_lies_within_the_bounds():
     assert lower == 2 <= 3 <= upper == 4
 
 
-def test_bounds_see_through_a_change_of_basis():
+def test_rank_bounds_in_a_random_basis():
     t = pure_tensor(randn(3), randn(4, seed=1), randn(5, seed=2))
     t = t + pure_tensor(randn(3, seed=3), randn(4, seed=4), randn(5, seed=5))
     assert rank_bounds(t) == (2, 4)
@@ -78,14 +78,14 @@ def test_rank_bounds_of_a_scalar_raise():
         rank_bounds(torch.tensor(1.0))
 
 
-def seeded(n=0):
+def seeded_generator(n=0):
     return torch.Generator().manual_seed(n)
 
 
 def test_cp_recovers_the_terms_of_a_tensor():
     u, v, w = randn(4, 2), randn(5, 2, seed=1), randn(6, 2, seed=2)
     t = torch.einsum("ir,jr,kr->ijk", u, v, w)
-    found = cp(t, 2, tolerance=1e-14, generator=seeded())
+    found = cp(t, 2, tolerance=1e-14, generator=seeded_generator())
     assert found.converged
     assert found.error < 1e-6
     torch.testing.assert_close(found.tensor(), t, rtol=0, atol=1e-5)
@@ -98,13 +98,13 @@ def test_cp_recovers_the_terms_of_a_tensor():
 def test_cp_of_a_matrix_is_its_best_approximation():
     a = randn(5, 4)
     s = torch.linalg.svdvals(a)
-    found = cp(a, 2, tolerance=1e-13, generator=seeded())
+    found = cp(a, 2, tolerance=1e-13, generator=seeded_generator())
     np.testing.assert_allclose(found.error, (s[2:].norm() / s.norm()).item(), rtol=1e-5)
 
 
 def test_cp_factors_are_normalized_and_sorted():
     t = randn(3, 4, 2, 3)
-    found = cp(t, 5, sweeps=20, generator=seeded())
+    found = cp(t, 5, sweeps=20, generator=seeded_generator())
     assert [u.shape for u in found.factors] == [(3, 5), (4, 5), (2, 5), (3, 5)]
     for u in found.factors:
         torch.testing.assert_close(u.norm(dim=0), torch.ones(5, dtype=torch.float64))
@@ -114,31 +114,31 @@ def test_cp_factors_are_normalized_and_sorted():
 
 
 def test_cp_reports_when_it_has_not_converged():
-    assert not cp(randn(4, 4, 4), 3, sweeps=2, tolerance=0.0, generator=seeded()).converged
+    assert not cp(randn(4, 4, 4), 3, sweeps=2, tolerance=0.0, generator=seeded_generator()).converged
 
 
 def test_cp_converges_in_float32():
-    found = cp(randn(3, 3, 3).float(), 2, generator=seeded())
+    found = cp(randn(3, 3, 3).float(), 2, generator=seeded_generator())
     assert found.converged
     assert found.weights.dtype == torch.float32
 
 
 def test_cp_of_zero():
-    found = cp(torch.zeros(2, 3, 2), 2, generator=seeded())
+    found = cp(torch.zeros(2, 3, 2), 2, generator=seeded_generator())
     assert found.error == 0
     assert found.tensor().eq(0).all()
 
 
 def test_cp_is_reproducible():
     t = randn(3, 3, 3)
-    one, other = (cp(t, 2, sweeps=5, generator=seeded(3)).weights for _ in range(2))
+    one, other = (cp(t, 2, sweeps=5, generator=seeded_generator(3)).weights for _ in range(2))
     assert one.equal(other)
 
 
 @pytest.mark.parametrize("size", [1e30, 1e-30])
 def test_cp_neither_overflows_nor_underflows(size):
     t = size * torch.ones(2, 3, 4)
-    found = cp(t, 1, generator=seeded())
+    found = cp(t, 1, generator=seeded_generator())
     assert found.error < 1e-5
     torch.testing.assert_close(found.tensor(), t, rtol=1e-5, atol=0)
 
@@ -268,18 +268,18 @@ def rank_claims():
 
 def cp_claims():
     def fit(t, rank, sweeps):
-        return cp(t, rank, sweeps=sweeps, tolerance=0.0, generator=seeded())
+        return cp(t, rank, sweeps=sweeps, tolerance=0.0, generator=seeded_generator())
 
     def errors(t):
         found = fit(t, 2, 3).errors
         return t.new_tensor(found + found[-1:] * (3 - len(found)))
 
     def reported(t):
-        found = cp(t, 1, sweeps=4, generator=seeded())
+        found = cp(t, 1, sweeps=4, generator=seeded_generator())
         return t.new_tensor([found.errors[-1], found.converged, found.converged or len(found.errors) == 4])
 
     def measured(t):
-        found = cp(t, 1, sweeps=4, generator=seeded())
+        found = cp(t, 1, sweeps=4, generator=seeded_generator())
         last = [1.0, *found.errors][-2:]
         apart = (t - found.tensor()).square().sum().sqrt() / t.square().sum().sqrt()
         return torch.stack([apart, *apart.new_tensor([abs(last[1] - last[0]) <= 1e-8, 1])])

@@ -244,7 +244,7 @@ def test_nan_covariance_raises(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_data_instead_of_a_covariance_raise(method):
+def test_data_instead_of_a_covariance_raises(method):
     with pytest.raises((ValueError, TypeError), match=r"to whiten data use whiten|parameter"):
         method(torch.zeros(5, 3))
 
@@ -370,7 +370,7 @@ def correlated_data(n=200, d=4, rank=None, dtype=torch.float64):
     return (torch.randn(n, d, generator=generator, dtype=torch.float64) * spread @ turn + 3).to(dtype)
 
 
-def up_to_sign(a, b):
+def match_signs(a, b):
     return a.numpy() * np.sign((a.numpy() * b).sum(0))
 
 
@@ -379,7 +379,7 @@ def test_pca_whitening_equals_scikit_learn(n):
     x = correlated_data(n)
     wanted = PCA(whiten=True).fit_transform(x.numpy()) * np.sqrt(n / (n - 1))
     for found in (whiten(x, method=pca_whitening), Whitening.fit(x, method=pca_whitening).transform(x)):
-        np.testing.assert_allclose(up_to_sign(found, wanted), wanted, atol=1e-9)
+        np.testing.assert_allclose(match_signs(found, wanted), wanted, atol=1e-9)
 
 
 def test_whitening_of_a_stream_equals_scikit_learn():
@@ -391,7 +391,7 @@ def test_whitening_of_a_stream_equals_scikit_learn():
     for batch in x[2:].split(37):
         ours = ours.update(batch)
     wanted = peer.transform(x.numpy()) * np.sqrt(300 / 299)
-    np.testing.assert_allclose(up_to_sign(ours.transform(x), wanted), wanted, atol=1e-9)
+    np.testing.assert_allclose(match_signs(ours.transform(x), wanted), wanted, atol=1e-9)
     single = Whitening(RunningMoments.from_batches(x.split(1), sum_of_products), pca_whitening)
     torch.testing.assert_close(single.transform(x), ours.transform(x))
 
@@ -529,7 +529,7 @@ def identity_like(a):
     return torch.eye(a.shape[-1]).to(a).expand_as(a)
 
 
-def by_svd(a):
+def inverse_root_by_svd(a):
     axes, values, _ = torch.linalg.svd(a)
     return axes * values.rsqrt()[..., None, :] @ axes.mT
 
@@ -559,7 +559,7 @@ def inverse_root_claims():
     inputs = transformed(definite, "b 3 3")
     sandwich = "R A R = 1"
     yield Claim(agreement(other=identity_like), lambda a: inverse_root(a) @ a @ inverse_root(a), inputs, name=sandwich)
-    yield Claim(agreement(other=by_svd), inverse_root, inputs)
+    yield Claim(agreement(other=inverse_root_by_svd), inverse_root, inputs)
     pseudo = agreement(other=lambda a: torch.linalg.pinv(a, rtol=1e-4, hermitian=True))
     rank_two = transformed(singular, "b 3 2")
     yield Claim(pseudo, lambda a: inverse_root(a) @ inverse_root(a), rank_two, name="R R = A⁺ at rank 2 of 3")
@@ -634,7 +634,7 @@ def method_claims():
     yield Claim(volume, lambda c: torch.linalg.det(pca_whitening(c)), inputs, name="pca_whitening: det W > 0")
     inverse = agreement(other=lambda c: torch.diag_embed(1 / torch.linalg.svdvals(c)))
     yield Claim(inverse, lengths, inputs, name="pca_whitening: Wᵀ W = 1 / Λ")
-    yield Claim(agreement(other=by_svd), zca_whitening, inputs)
+    yield Claim(agreement(other=inverse_root_by_svd), zca_whitening, inputs)
     yield Claim(boundedness(low=0.0), signs, inputs, name="pca_whitening: largest entries are positive")
     triangular = agreement(other=lambda c: torch.linalg.inv(torch.linalg.cholesky(c)).mT.triu())
     yield Claim(triangular, cholesky_whitening, inputs)

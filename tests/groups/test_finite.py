@@ -103,7 +103,7 @@ def test_cyclic_invalid_arguments_raise():
         Cyclic(4).act(torch.tensor(1), torch.zeros(3))
 
 
-def every(n):
+def all_elements(n):
     return torch.tensor(list(itertools.product(range(n), range(2))))
 
 
@@ -118,7 +118,7 @@ def test_dihedral_defining_relations():
 
 
 def test_dihedral_is_closed_and_acts_faithfully():
-    group, g = Dihedral(5), every(5)
+    group, g = Dihedral(5), all_elements(5)
     products = group.compose(g[:, None], g[None]).reshape(-1, 2)
     assert len(products.unique(dim=0)) == 10
     assert len(group.act(g, torch.arange(5)).unique(dim=0)) == 10
@@ -126,7 +126,7 @@ def test_dihedral_is_closed_and_acts_faithfully():
 
 @pytest.mark.parametrize("n", [3, 4, 7])
 def test_dihedral_matrices_agree_with_the_action(n):
-    group, g = Dihedral(n), every(n)
+    group, g = Dihedral(n), all_elements(n)
     corners = group.matrix(torch.stack([torch.arange(n), torch.zeros(n).long()], -1), dtype=torch.float64)[:, :, 0]
     moved = group.act(g[:, None], corners.mT)
     torch.testing.assert_close(group.matrix(group.inverse(g), dtype=torch.float64) @ corners.mT, moved)

@@ -15,17 +15,17 @@ from lawful.laws import Claim, agreement, shape, transformed
 PI = math.pi
 
 
-def seeded(seed=0):
+def seeded_generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
 def normal(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(*shape, generator=seeded(seed), dtype=dtype)
+    return torch.randn(*shape, generator=seeded_generator(seed), dtype=dtype)
 
 
-def turned(angles, d, n, dtype=torch.float64):
-    """Rotations by these angles, in random planes, exact to the last bit but for the rounding to `dtype`."""
-    frame = Orthogonal(d).sample(n, generator=seeded(1), dtype=torch.float64)
+def random_rotations(angles, d, n, dtype=torch.float64):
+    """Rotations by these angles in random planes, computed exactly and rounded to `dtype`."""
+    frame = Orthogonal(d).sample(n, generator=seeded_generator(1), dtype=torch.float64)
     turn = torch.eye(d, dtype=torch.float64)
     for i, angle in enumerate(angles):
         c, s = math.cos(angle), math.sin(angle)
@@ -82,7 +82,7 @@ def test_equals_so3_and_so2_for_rotations():
     ],
 )
 def test_exp_inverts_log_at_every_angle(d, angles, dtype):
-    group, g = Orthogonal(d), turned(angles, d, 200, dtype)
+    group, g = Orthogonal(d), random_rotations(angles, d, 200, dtype)
     v = group.log(g)
     few = 10 * torch.finfo(dtype).eps
     assert (group.exp(v) - g).abs().max() < few
@@ -95,7 +95,7 @@ def test_exp_inverts_log_at_every_angle(d, angles, dtype):
 @pytest.mark.parametrize("d", [2, 3, 4, 5, 6])
 def test_log_inverts_exp_to_ten_units_in_the_last_place(d, dtype):
     group, few = Orthogonal(d), 10 * torch.finfo(dtype).eps
-    h = group.sample(500, generator=seeded(), dtype=dtype)
+    h = group.sample(500, generator=seeded_generator(), dtype=dtype)
     g = h @ h
     assert (group.exp(group.log(g)) - g).abs().max() < few
     v = normal(500, group.dim, seed=1)
@@ -122,7 +122,7 @@ def test_log_of_exp_is_the_identity_with_its_derivatives(d, scale):
 
 @pytest.mark.parametrize("angle", [0.0, 1.0, PI - 1e-3])
 def test_gradient_of_log_is_its_derivative_along_the_group(angle):
-    group, g = Orthogonal(4), turned([angle, angle / 2], 4, 1)[0]
+    group, g = Orthogonal(4), random_rotations([angle, angle / 2], 4, 1)[0]
     path = normal(group.dim, seed=3)
 
     def moved(s):
@@ -153,10 +153,10 @@ def test_log_raises_for_reflections_and_propagates_nan():
 
 @pytest.mark.parametrize("d", [2, 3, 4])
 def test_samples_are_uniform(d):
-    """The first moments of the Haar measure, and those of samples that were turned by a fixed element."""
+    """The first moments equal the Haar measure, also after a rotation by a fixed element."""
     n = 20000
     group = Orthogonal(d)
-    g = group.sample(n, generator=seeded(), dtype=torch.float64)
+    g = group.sample(n, generator=seeded_generator(), dtype=torch.float64)
     torch.testing.assert_close(g.mT @ g, torch.eye(d, dtype=g.dtype).expand_as(g))
     for h in (
         g,
@@ -172,10 +172,10 @@ def test_samples_are_uniform(d):
 
 
 def test_samples_are_invariant():
-    """Two-sample Kolmogorov-Smirnov: an entry of samples, and of others that a fixed element was composed with."""
+    """Two-sample Kolmogorov-Smirnov test: samples, and samples composed with a fixed element."""
     group = Orthogonal(3)
-    g, h = group.sample(2, 5000, generator=seeded(5), dtype=torch.float64)
-    turn = group.sample(generator=seeded(6), dtype=torch.float64)
+    g, h = group.sample(2, 5000, generator=seeded_generator(5), dtype=torch.float64)
+    turn = group.sample(generator=seeded_generator(6), dtype=torch.float64)
     for k in (turn @ h, h @ turn):
         assert ks_2samp(g[:, 0, 0].numpy(), k[:, 0, 0].numpy()).pvalue > 1e-4
         assert (
@@ -186,13 +186,13 @@ def test_samples_are_invariant():
 def test_one_dimension_has_two_elements():
     group = Orthogonal(1)
     assert group.dim == 0
-    assert group.sample(50, generator=seeded()).abs().eq(1).all()
+    assert group.sample(50, generator=seeded_generator()).abs().eq(1).all()
     assert group.log(group.exp(torch.zeros(3, 0))).shape == (3, 0)
 
 
 def test_one_element_acts_on_many_points():
     group = Orthogonal(3)
-    g, x = group.sample(4, generator=seeded(), dtype=torch.float64), normal(4, 5, 3)
+    g, x = group.sample(4, generator=seeded_generator(), dtype=torch.float64), normal(4, 5, 3)
     torch.testing.assert_close(group.act(g[:, None], x), x @ g.mT)
     torch.testing.assert_close(group.act(g[0], x), x @ g[0].mT)
 

@@ -9,16 +9,19 @@ from lawful.groups import Cyclic, DirectProduct, Orthogonal, Scaling, SymmetricG
 from lawful.laws import Claim, agreement, shape
 
 
-def seeded(seed=0):
+def seeded_generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
 def test_factors_are_independent():
     o, s = Orthogonal(3), SymmetricGroup(4)
     group = DirectProduct(o, s)
-    g, h = (group.sample(5, generator=seeded(k), dtype=torch.float64) for k in (0, 1))
+    g, h = (group.sample(5, generator=seeded_generator(k), dtype=torch.float64) for k in (0, 1))
     assert [part.dtype for part in g] == [torch.float64, torch.int64]
-    x = torch.randn(5, 3, generator=seeded(2), dtype=torch.float64), torch.randn(5, 4, generator=seeded(3))
+    x = (
+        torch.randn(5, 3, generator=seeded_generator(2), dtype=torch.float64),
+        torch.randn(5, 4, generator=seeded_generator(3)),
+    )
     torch.testing.assert_close(group.compose(g, h), (g[0] @ h[0], s.compose(g[1], h[1])))
     torch.testing.assert_close(group.act(g, x), (o.act(g[0], x[0]), s.act(g[1], x[1])))
     torch.testing.assert_close(group.distance(g, h), o.distance(g[0], h[0]) + s.distance(g[1], h[1]))
@@ -29,7 +32,7 @@ def test_factors_are_independent():
 def test_coordinates_are_concatenated():
     group = DirectProduct(Orthogonal(3), Cyclic(4), DirectProduct(Translation(2), Scaling()))
     assert group.dim == 6
-    v = torch.randn(5, 6, generator=seeded(), dtype=torch.float64) / 4
+    v = torch.randn(5, 6, generator=seeded_generator(), dtype=torch.float64) / 4
     g = group.exp(v)
     assert torch.equal(g[1], torch.zeros(5).long())
     torch.testing.assert_close(group.log(g), v)
@@ -66,9 +69,12 @@ def test_without_a_lie_group_factor_there_is_no_algebra():
 
 def test_adjoints_of_parts_with_different_batches_and_inverse_jacobians():
     group = DirectProduct(Orthogonal(3), Translation(2))
-    g = Orthogonal(3).sample(4, 1, generator=seeded(), dtype=torch.float64), torch.zeros(5, 2, dtype=torch.float64)
+    g = (
+        Orthogonal(3).sample(4, 1, generator=seeded_generator(), dtype=torch.float64),
+        torch.zeros(5, 2, dtype=torch.float64),
+    )
     assert group.adjoint(g).shape == (4, 5, 5, 5)
-    v = torch.randn(4, 5, generator=seeded(1), dtype=torch.float64) / 2
+    v = torch.randn(4, 5, generator=seeded_generator(1), dtype=torch.float64) / 2
     one = torch.eye(5, dtype=torch.float64).expand(4, 5, 5)
     torch.testing.assert_close(group.left_jacobian(v) @ group.left_jacobian_inverse(v), one)
 

@@ -107,7 +107,7 @@ def test_wrong_shapes_raise():
             call()
 
 
-def test_one_quaternion_turns_a_cloud_of_points_and_many_turn_one():
+def test_quaternion_action_broadcasts_over_points_and_rotations():
     q = G.sample(4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x = vectors(torch.float64)[:4]
     torch.testing.assert_close(G.act(q[0], x), x @ quaternion_to_matrix(q[0]).mT)

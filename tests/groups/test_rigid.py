@@ -26,7 +26,7 @@ from lawful.laws import Claim, agreement, shape, transformed
 
 
 class Motions(NamedTuple):
-    """A group of them, its rotations, the dimension of the space, and how many numbers give a rotation."""
+    """A group of rigid motions, its rotation group, the dimension of space, and the dimension of the rotation group."""
 
     group: LieGroup
     turns: LieGroup

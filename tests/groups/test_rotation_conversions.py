@@ -63,7 +63,7 @@ def test_signs_of_half_turns():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_jacobians_through_the_four_pivots_are_those_along_the_group(dtype):
+def test_jacobians_of_all_four_pivots_equal_the_derivative_along_the_group(dtype):
     q = quaternions(40, seed=1).to(dtype)
     r = quaternion_to_matrix(q)
     w = quaternions(40, seed=2)[:, 1:].to(dtype)

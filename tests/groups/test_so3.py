@@ -27,7 +27,7 @@ def axes(n):
 
 
 def hat(v):
-    """Written out once more, for the references."""
+    """Independent implementation, for the references."""
     zero = torch.zeros_like(v[..., 0])
     x, y, z = v.unbind(-1)
     return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).unflatten(-1, (3, 3))

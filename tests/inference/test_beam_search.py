@@ -10,8 +10,8 @@ from lawful.models import GREEDY, decoder, generate
 from tests.models.small import Bigrams, Decaying
 
 
-def every(model, prompt, tokens, stop, power):
-    """All continuations, with the logarithms of their probabilities, the best first."""
+def all_continuations(model, prompt, tokens, stop, power):
+    """All continuations with their log-probabilities, best first."""
     vocab, found = len(model.embedding), {}
     for y in product(range(vocab), repeat=tokens):
         ends = [i for i, token in enumerate(y) if token in stop]
@@ -25,7 +25,7 @@ def every(model, prompt, tokens, stop, power):
 @pytest.mark.parametrize("power", [0.0, 1.0])
 def test_enough_beams_are_exact(stop, power):
     model = Decaying(vocab_size=4, seed=1)
-    wanted = every(model, [1, 2], 4, stop, power)
+    wanted = all_continuations(model, [1, 2], 4, stop, power)
     found = beam_search(model, [1, 2], max_new_tokens=4, num_beams=300, stop_tokens=stop, length_penalty=power)
     assert [f.tokens for f in found[:20]] == [tokens for tokens, _ in wanted[:20]]
     assert len(found) == len(wanted)

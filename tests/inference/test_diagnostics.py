@@ -103,7 +103,7 @@ def claims():
     yield Claim(agreement(other=counted), measured, shape("n 4"), name="activation_frequency, module by module")
 
     class Distance(nn.Module):
-        """Grows more confident of the first of two classes with the distance from the data."""
+        """A classifier whose confidence grows with the distance from the data."""
 
         def __init__(self, x):
             super().__init__()

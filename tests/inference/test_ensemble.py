@@ -59,7 +59,7 @@ def no_worse_than_members(f, logits, y):
     return AtMost(nll(f(logits, y)), nll(logits.log_softmax(-1)).mean(0), exercised=True)
 
 
-def test_least_confident_member_breaks_jensen():
+def test_minimum_over_members_violates_jensen():
     def least(scores, y):
         return scores.log_softmax(-1).amin(0)
 

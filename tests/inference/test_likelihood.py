@@ -16,8 +16,8 @@ from tests.models.small import Bigrams, Decaying
 TEXT = torch.randint(7, (23,), generator=torch.Generator().manual_seed(0))
 
 
-def by_hand(model, text, context):
-    """Token by token: each is predicted from those before it in its window."""
+def log_probs_by_loop(model, text, context):
+    """Log-probabilities token by token, from the tokens before it in its window."""
     found = []
     for i in range(1, len(text)):
         start = (i - 1) // context * context
@@ -29,7 +29,7 @@ def by_hand(model, text, context):
 @pytest.mark.parametrize("batch", [1, 3, 64])
 def test_each_token_is_predicted_once(context, batch):
     model = Decaying()
-    wanted = by_hand(model, TEXT, context)
+    wanted = log_probs_by_loop(model, TEXT, context)
     torch.testing.assert_close(
         token_log_probs(model, TEXT, context_length=context, batch_size=batch).double(), wanted, rtol=1e-5, atol=1e-6
     )
@@ -90,7 +90,7 @@ def test_numpy_prompts(unchecked):
 
 
 class Boxed(nn.Module):
-    """A model whose scores are in an output, as Hugging Face has it."""
+    """A model that returns an output object with logits, as in Hugging Face."""
 
     def __init__(self, model):
         super().__init__()

@@ -63,7 +63,7 @@ def test_search_continues_from_a_field_and_respects_the_source_mask():
     assert int(more.column.min()) >= 10
 
 
-def test_holes_at_corners_and_edges_and_single_pixels():
+def test_fills_holes_at_corners_and_edges_and_single_pixels():
     image = texture(21, 23)
     corner, edge, specks = (torch.zeros(21, 23, dtype=torch.bool) for _ in range(3))
     corner[:5, :6] = True

@@ -95,7 +95,7 @@ def claims():
         return scores.exp() / scores.exp().sum(-1, keepdim=True)
 
     class Halved(nn.Module):
-        """Sums to one, or to nothing at random."""
+        """Returns probabilities with sum 1, or randomly 0."""
 
         def forward(self, x):
             return nn.functional.dropout(torch.ones_like(x), training=self.training) / 2

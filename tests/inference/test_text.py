@@ -11,7 +11,7 @@ LETTERS = CharTokenizer("\nabcde")
 PAIRS = BPETokenizer.train(["ab abc aé aéé bc"] * 5, vocab_size=262)
 
 
-def shown(tokenizer, tokens, stop=()):
+def decode_stream(tokenizer, tokens, stop=()):
     pieces = StreamingDetokenizer(tokenizer, stop=stop)
     parts = []
     for token in tokens:
@@ -23,19 +23,19 @@ def shown(tokenizer, tokens, stop=()):
 
 @given(st.text(), st.sampled_from([ByteTokenizer(), PAIRS]))
 def test_streamed_text_equals_text(text, tokenizer):
-    parts = shown(tokenizer, tokenizer.encode(text))
+    parts = decode_stream(tokenizer, tokenizer.encode(text))
     assert "".join(parts) == text
     assert all(not part or part in text for part in parts)
 
 
 @given(st.lists(st.integers(0, 255)))
 def test_invalid_utf8_equals_decode(tokens):
-    assert "".join(shown(ByteTokenizer(), tokens)) == ByteTokenizer().decode(tokens)
+    assert "".join(decode_stream(ByteTokenizer(), tokens)) == ByteTokenizer().decode(tokens)
 
 
 @given(st.text("abé", max_size=30), st.lists(st.text("abé", min_size=1, max_size=4), max_size=3))
 def test_stop_strings_end_the_text(text, stop):
-    found = "".join(shown(ByteTokenizer(), ByteTokenizer().encode(text), stop))
+    found = "".join(decode_stream(ByteTokenizer(), ByteTokenizer().encode(text), stop))
     complete_at = [end for end in range(len(text) + 1) if any(text[:end].endswith(s) for s in stop)]
     if complete_at:
         begun = text[: complete_at[0]]
@@ -99,7 +99,7 @@ def test_errors():
         StreamingDetokenizer(LETTERS).push(8)
 
 
-def test_a_string_is_one_stop_and_one_prompt():
+def test_a_single_string_is_accepted_as_stop_and_prompt():
     model, letters = Counting(7), CharTokenizer("abcdef")
     options = {"max_new_tokens": 4, "sampling": GREEDY}
     assert "".join(stream_text(model, letters, "a", stop="de", **options)) == "bc"

@@ -23,7 +23,7 @@ torch.manual_seed(0)
 
 
 def projection(x):
-    """Onto the plane of all vectors that add up to zero."""
+    """Projects onto the vectors with sum zero."""
     return x - x.mean(-1, keepdim=True)
 
 
@@ -67,7 +67,7 @@ def scan_step(x, y):
 
 
 def scan_step_reordered(x, y):
-    """Forgets to carry the first step's share through the second."""
+    """Returns b + c d instead of c b + d."""
     (a, b), (c, d) = x.unbind(-1), y.unbind(-1)
     return torch.stack([c * a, b + c * d], dim=-1)
 
@@ -77,7 +77,7 @@ def average(x, y):
 
 
 def attend(x, y):
-    """Queries x, keys y, and y once more as values."""
+    """Attention with queries x, keys y and values y."""
     return (x @ y.mT).softmax(-1) @ y
 
 
@@ -93,7 +93,7 @@ class Biased(nn.Module):
 
 
 class Quaternions(nn.Module):
-    """Their product, with the real part first."""
+    """The quaternion product, with the real part first."""
 
     def forward(self, x, y):
         (a, u), (b, v) = x.split([1, 3], dim=-1), y.split([1, 3], dim=-1)

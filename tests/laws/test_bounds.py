@@ -23,7 +23,7 @@ torch.manual_seed(0)
 
 
 class Rising(nn.Module):
-    """A network whose weights are not negative: a monotone one."""
+    """A monotone network: all weights are non-negative."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Rising(nn.Module):
 
 
 def cross_entropy(logits):
-    """With the first class for the truth."""
+    """Cross-entropy with class 0 as the target."""
     return -logits.log_softmax(-1)[..., 0]
 
 
@@ -52,7 +52,7 @@ def clamp_after_the_scale(x):
 
 
 class LargestEntry(nn.Linear):
-    """Divides its matrix by the largest entry, and takes that for the norm."""
+    """Divides its matrix by the largest entry instead of the norm."""
 
     def __init__(self):
         super().__init__(4, 4, bias=False)
@@ -154,7 +154,7 @@ def test_name_of_the_bound(judge):
 
 
 def test_the_largest_ratio_is_noted(judge):
-    """Of a matrix it is the largest singular value, which the power method finds."""
+    """For a matrix it is the largest singular value, found by power iteration."""
     layer = nn.Linear(4, 4)
     (note,) = [n for n in judge(layer, lipschitz(constant=100.0), X).notes if n.startswith("largest ‖f(x) - f(y)‖")]
     norm = float(torch.linalg.matrix_norm(layer.weight.detach(), 2))

@@ -90,7 +90,7 @@ class Orthogonal(nn.Linear):
 
 
 class Remembering(Affine):
-    """The last input answers for an inverse that is wrong."""
+    """Returns its last input as the inverse."""
 
     def forward(self, x):
         self.last = x
@@ -103,7 +103,7 @@ class Remembering(Affine):
 class Coupling(nn.Module):
     """Scales and shifts one half by functions of the other; the identity at first.
 
-    What it reports as log-determinant is a function of the log-scales and their sum for each sample.
+    The reported log-determinant is a function of the log-scales and of their sum per sample.
     """
 
     def __init__(self, report=lambda log_scale, total: total):
@@ -126,7 +126,7 @@ class Coupling(nn.Module):
 
 
 class Cube(torch.autograd.Function):
-    """Its backward pass hides from differentiation."""
+    """Its backward pass is not differentiable."""
 
     @staticmethod
     def forward(ctx, x):
@@ -141,7 +141,7 @@ class Cube(torch.autograd.Function):
 
 
 class CubeOnceOnly(Cube):
-    """Its backward pass is for one time, which PyTorch lets pass as zero where the cotangent takes no gradient."""
+    """Its backward pass is not differentiable twice; PyTorch returns zero if the cotangent needs no gradient."""
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -157,13 +157,13 @@ class SmoothCube(Cube):
         return grad * 3 * x**2
 
 
-def at_zero(draw):
-    """Two rows, of which the first is zero."""
+def draw_with_zero_row(draw):
+    """Two rows; the first is zero."""
     return draw.normal(2, 4) * torch.tensor([[0.0], [1.0]])
 
 
 def angle(x):
-    """Of a rotation, from its vector."""
+    """Angle of a rotation vector."""
     return x.square().sum(-1).sqrt()
 
 
@@ -253,8 +253,8 @@ BROKEN = {
     "gradient: no gradient at all": (gradient(), X, lambda x: x.detach().sin()),
     "gradient: in place under no_grad": (gradient(), X, doubled_unseen),
     "gradient: wrong on one side, away from kinks": (gradient().excluding(kink_at(0.0)), X, WrongAtZero.apply),
-    "twice: a norm at 0": (second_order_gradient(), at_zero, lambda x: x.norm(dim=-1)),
-    "twice: an angle at 0": (second_order_gradient(), at_zero, angle),
+    "twice: a norm at 0": (second_order_gradient(), draw_with_zero_row, lambda x: x.norm(dim=-1)),
+    "twice: an angle at 0": (second_order_gradient(), draw_with_zero_row, angle),
     "twice: a backward pass for one time": (second_order_gradient(), X, CubeOnceOnly.apply),
     "twice: a hidden backward pass": (second_order_gradient(), X, Cube.apply),
     "inverse: a wrong sign": (invertibility(inverse="with_a_wrong_sign"), X, Affine()),

@@ -72,7 +72,7 @@ def test_unknown_output(f, good, bad, judge):
 
 
 class Decoder(nn.Module):
-    """Looks into the past of x, and at all of the memory."""
+    """Causal in x; sees all of the memory."""
 
     def forward(self, x, memory):
         return past(x) + whole(memory)

@@ -21,7 +21,7 @@ def attend_with_zeros_before_and_after(x, m):
     return (scores.softmax(-1) @ x).masked_fill(empty, 0)
 
 
-def attend_with_the_mask_added(x, m):
+def attend_with_added_mask(x, m):
     return (x @ x.mT + m[:, None]).softmax(-1) @ x
 
 
@@ -60,9 +60,9 @@ class Recurrence(nn.GRU):
 
 
 class Attention(nn.MultiheadAttention):
-    """PyTorch's own, whose mask is True at the positions to be ignored.
+    """`nn.MultiheadAttention`; its mask is True for ignored positions.
 
-    With an even number of heads it takes another path in evaluation, where no gradient is asked for.
+    With an even number of heads it uses a fast path in eval mode without gradients.
     """
 
     def __init__(self, weights=False):
@@ -123,7 +123,7 @@ BROKEN = {
         INPUTS,
         attend,
     ),
-    "influence: a mask that is added": (influence, INPUTS, attend_with_the_mask_added),
+    "influence: a mask that is added": (influence, INPUTS, attend_with_added_mask),
     "influence: a norm over time": (influence, INPUTS, centered),
     "empty row: -inf everywhere": (empty_row, INPUTS, attend),
     "empty row: NaN set to 0 afterwards": (empty_row, INPUTS, lambda x, m: attend(x, m).nan_to_num(0.0)),

@@ -41,7 +41,7 @@ def cosine(x, y):
 
 
 def angle(x, y):
-    """Between two directions, by an arc tangent that is accurate at small angles."""
+    """Angle between two directions by `atan2`, accurate for small angles."""
     x, y = nn.functional.normalize(x, dim=-1), nn.functional.normalize(y, dim=-1)
     return 2 * torch.atan2((x - y).norm(dim=-1), (x + y).norm(dim=-1))
 
@@ -50,7 +50,7 @@ def first_two(x, y):
     return (x - y)[..., :2].norm(dim=-1)
 
 
-def softened(x, y):
+def smoothed_distance(x, y):
     return ((x - y).square().sum(-1) + 1e-6).sqrt()
 
 
@@ -67,7 +67,7 @@ def gaussian_kernel(x, y):
 
 
 def lorentzian(x, y):
-    """One weight is negative, as in space and time."""
+    """An inner product with a negative weight, as in Minkowski space."""
     return (x * y * torch.tensor([-1.0, 1.0, 1.0, 1.0]).to(x)).sum(-1)
 
 
@@ -105,7 +105,7 @@ class Cayley(nn.Module):
 
 
 class Learned(nn.Module):
-    """A rotation whose entries are learned one by one; a small step away from where it began."""
+    """A rotation matrix with free entries, after a small step."""
 
     def __init__(self):
         super().__init__()
@@ -188,7 +188,7 @@ BROKEN = {
     "triangle: a squared distance": (triangle_inequality(), PAIR, squared),
     "triangle: one minus the cosine": (triangle_inequality(), directions, cosine),
     "indiscernibles: two coordinates": (identity_of_indiscernibles(), PAIR, first_two),
-    "indiscernibles: an eps under the root": (identity_of_indiscernibles(), PAIR, softened),
+    "indiscernibles: an eps under the root": (identity_of_indiscernibles(), PAIR, smoothed_distance),
     "Cauchy-Schwarz: a negative weight": (cauchy_schwarz(), PAIR, lorentzian),
     "Cauchy-Schwarz: no kernel": (cauchy_schwarz(), PAIR, distance_as_similarity),
     "metric: squared": (metric(), PAIR, squared),
@@ -219,13 +219,15 @@ def test_inapplicable(law, inputs, f, reason, judge):
     assert reason in verdict.reason
 
 
-@pytest.mark.parametrize(("f", "part"), [(first_two, "> 0"), (softened, "d(x, x)")], ids=["second", "first"])
+@pytest.mark.parametrize(("f", "part"), [(first_two, "> 0"), (smoothed_distance, "d(x, x)")], ids=["second", "first"])
 def test_name_of_the_failing_half(f, part, judge):
     assert judge(f, identity_of_indiscernibles(), PAIR).counterexample.name.endswith(part)
 
 
 @pytest.mark.parametrize(
-    ("f", "part"), [(squared, triangle_inequality), (softened, identity_of_indiscernibles)], ids=["squared", "softened"]
+    ("f", "part"),
+    [(squared, triangle_inequality), (smoothed_distance, identity_of_indiscernibles)],
+    ids=["squared", "softened"],
 )
 def test_name_of_the_failing_part_of_a_metric(f, part, judge):
     verdict = judge(f, metric(), PAIR)

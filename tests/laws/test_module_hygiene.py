@@ -60,7 +60,7 @@ class KeyValueCache(nn.Module):
 
 
 class FirstCall(nn.Module):
-    """Keeps the mean of the first input that it sees, and never asks again."""
+    """Keeps the mean of its first input forever."""
 
     def __init__(self):
         super().__init__()
@@ -146,7 +146,7 @@ class Renormalized(nn.Linear):
 
 
 class Extended(nn.Module):
-    """A table of positions that grows when a longer input comes."""
+    """A table of positions that grows with the longest input."""
 
     def __init__(self):
         super().__init__()
@@ -191,7 +191,7 @@ class MergedEachTime(LowRank):
 
 
 class NeverTakenApart(LowRank):
-    """Merged at the first evaluation; training adds the adapter once more."""
+    """Merged in the first eval call and never unmerged: training adds the adapter twice."""
 
     def train(self, mode=True):
         if not mode and not self.merged:
@@ -204,7 +204,7 @@ class NeverTakenApart(LowRank):
 
 
 class PlainList(nn.Module):
-    """Its layers are in a plain list, which no state dict knows of."""
+    """Its layers are in a plain list, so that they are missing from the state dict."""
 
     def __init__(self):
         super().__init__()
@@ -217,7 +217,7 @@ class PlainList(nn.Module):
 
 
 class RunningMean(nn.Module):
-    """Takes away a mean over what it has seen in training."""
+    """Subtracts a running mean from training."""
 
     def __init__(self, persistent=True):
         super().__init__()
@@ -256,7 +256,7 @@ def as_if_contiguous(x):
 
 
 def storage_order(x):
-    """Adds a number to each entry by its place in memory."""
+    """Adds to each entry its index in memory."""
     flat = torch.empty_like(x).as_strided((x.numel(),), (1,)) if x.is_contiguous() else None
     return x + 0 if flat is None else x + torch.arange(x.numel()).reshape(x.shape)
 
@@ -289,7 +289,7 @@ BROKEN = {
     "dropout that is always on": (determinism(), X, lambda x: F.dropout(x, 0.5)),
     "noise": (determinism(), X, lambda x: x + torch.randn_like(x)),
     "noise in a later output": (determinism(), X, HiddenNoise()),
-    "noise from a generator of its own": (determinism(), X, OwnGenerator()),
+    "noise from its own generator": (determinism(), X, OwnGenerator()),
     "noise from a generator elsewhere": (determinism(), X, partial(noisy, generator=torch.Generator())),
     "a cache that is not cleared": (statelessness(), X, KeyValueCache(cleared=False)),
     "a buffer replaced": (statelessness(), X, Longest()),

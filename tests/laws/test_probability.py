@@ -37,12 +37,12 @@ class Weights(nn.Module):
         return weights @ x, weights
 
 
-def of_logits(x, y):
+def kl_of_logits(x, y):
     p, q = x.log_softmax(-1), y.log_softmax(-1)
     return (p.exp() * (p - q)).sum(-1)
 
 
-def of_logits_swapped(x, y):
+def reverse_kl_of_logits(x, y):
     p, q = x.log_softmax(-1), y.log_softmax(-1)
     return (q.exp() * (p - q)).sum(-1)
 
@@ -51,7 +51,7 @@ def relative_entropy(p, q):
     return (torch.special.xlogy(p, p) - torch.special.xlogy(p, q)).sum(-1)
 
 
-def swapped(p, q):
+def negative_kl(p, q):
     """The terms in the wrong order: p log q - p log p."""
     return -relative_entropy(p, q)
 
@@ -69,8 +69,8 @@ def cross_entropy(p, q):
     return -torch.special.xlogy(p, q).sum(-1)
 
 
-def clamped(p, q):
-    """An average over entries, not weighted by p, of a logarithm that is clamped."""
+def unweighted_clamped_kl(p, q):
+    """The mean of clamped log-ratios, not weighted by p."""
     return (p.clamp_min(0.1).log() - q.clamp_min(0.1).log()).mean(-1)
 
 
@@ -78,26 +78,26 @@ def squared_error(p, q):
     return (p - q).square().sum(-1)
 
 
-def arguments_swapped(p, q):
+def reverse_cross_entropy(p, q):
     return cross_entropy(q, p)
 
 
 def smoothed_truth(p, q):
-    """Label smoothing of the truth, which the prediction at the truth knows nothing of."""
+    """Cross-entropy with smoothed targets: not minimal at the targets themselves."""
     return cross_entropy(0.9 * p + 0.1 / p.shape[-1], q)
 
 
-def without_the_last(p, q):
+def kl_without_last_class(p, q):
     return relative_entropy(p[..., :-1], q[..., :-1])
 
 
-def without_three(p, q):
-    """Looks at all but three classes."""
+def squared_error_without_three_classes(p, q):
+    """Ignores the last three classes."""
     return squared_error(p[..., :-3], q[..., :-3])
 
 
 def torch_divergence(p, q):
-    """PyTorch's own takes log q first; it adds up the rows and divides by their number."""
+    """`F.kl_div` takes log q first; "batchmean" divides by the number of rows."""
     return F.kl_div(q.log(), p, reduction="batchmean")
 
 
@@ -143,7 +143,7 @@ SATISFIED = {
     "sum: dropout in evaluation": (sums_to_one(output=1), X, Weights(dropout=0.5).eval()),
     "sign: softmax": (non_negativity(), X, lambda x: x.softmax(-1)),
     "sign: ReLU": (non_negativity(), X, torch.relu),
-    "sign: a divergence": (non_negativity(), (X, X), of_logits),
+    "sign: a divergence": (non_negativity(), (X, X), kl_of_logits),
     "sign: a norm": (non_negativity(), X, lambda x: x.norm(dim=-1)),
     "divergence: Kullback-Leibler": (divergence(), PAIR, relative_entropy),
     "divergence: Jensen-Shannon": (divergence(), PAIR, js_divergence),
@@ -174,20 +174,20 @@ BROKEN = {
     "sum: attention weights over the queries": (sums_to_one(output=1), X, Weights(over=-2)),
     "sum: dropout on the weights": (sums_to_one(output=1), X, Weights(dropout=0.5)),
     "sum: a sigmoid": (sums_to_one(), X, torch.sigmoid),
-    "sign: a divergence swapped": (non_negativity(), (X, X), of_logits_swapped),
+    "sign: a divergence swapped": (non_negativity(), (X, X), reverse_kl_of_logits),
     "sign: rounded squares": (
         non_negativity(),
         X,
         lambda x: x.square().round().mean(-1) - x.mean(-1).square(),
     ),
-    "divergence: terms swapped": (divergence(), PAIR, swapped),
+    "divergence: terms swapped": (divergence(), PAIR, negative_kl),
     "divergence: a cross-entropy": (divergence(), PAIR, cross_entropy),
-    "divergence: the last outcome forgotten": (divergence(), PAIR, without_the_last),
-    "divergence: a clamped logarithm": (divergence(), PAIR, clamped),
-    "divergence: three classes forgotten": (divergence(), PAIR, without_three),
-    "Gibbs: arguments swapped": (gibbs_inequality(), PAIR, arguments_swapped),
+    "divergence: the last outcome forgotten": (divergence(), PAIR, kl_without_last_class),
+    "divergence: a clamped logarithm": (divergence(), PAIR, unweighted_clamped_kl),
+    "divergence: three classes forgotten": (divergence(), PAIR, squared_error_without_three_classes),
+    "Gibbs: arguments swapped": (gibbs_inequality(), PAIR, reverse_cross_entropy),
     "Gibbs: smoothing of one side": (gibbs_inequality(), PAIR, smoothed_truth),
-    "Gibbs: terms swapped": (gibbs_inequality(), PAIR, swapped),
+    "Gibbs: terms swapped": (gibbs_inequality(), PAIR, negative_kl),
     "unbiased: dropout without scale": (unbiasedness(), shape("b 4"), UnscaledDropout()),
     "dropout scale: dropout without scale": (dropout_scaling(scale=1 / 0.8), shape("b 4"), UnscaledDropout()),
     "variance: used as a standard deviation": (variance_preservation(), shape("30 10"), variance_as_deviation),

@@ -36,7 +36,7 @@ class Grouped(Network):
 
 
 class Paired(Network):
-    """Each unit of the first half is the gate of one of the second."""
+    """Each unit of the first half gates a unit of the second half."""
 
     def forward(self, x):
         a, b = self.first(x).chunk(2, dim=-1)
@@ -69,7 +69,7 @@ class Squashed(Normalized):
 
 
 class LanguageModel(nn.Module):
-    """An embedding, and the same matrix to read the next token off."""
+    """A language model with tied embeddings."""
 
     def __init__(self, tie=True):
         super().__init__()
@@ -82,7 +82,7 @@ class LanguageModel(nn.Module):
 
 
 class Copied(LanguageModel):
-    """The weight is copied once, and goes its own way from there."""
+    """Copies the weight instead of sharing it."""
 
     def __init__(self):
         super().__init__(tie=False)
@@ -90,7 +90,7 @@ class Copied(LanguageModel):
 
 
 class TakenApart(LanguageModel):
-    """Tied, and then initialized anew."""
+    """Tied, then re-initialized."""
 
     def __init__(self):
         super().__init__()

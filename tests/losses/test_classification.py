@@ -66,7 +66,7 @@ def test_focal_loss_of_masked_logits(gamma):
     torch.testing.assert_close(slope[1], alone[1])
 
 
-def test_vmap():
+def test_runs_under_vmap():
     x, target = logits(5, 4, 3), classes(5, 4, c=3)
     one_by_one = torch.stack([focal_loss(a, b) for a, b in zip(x, target, strict=True)])
     torch.testing.assert_close(torch.func.vmap(focal_loss)(x, target), one_by_one)

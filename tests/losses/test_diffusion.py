@@ -85,7 +85,7 @@ def test_images_and_gradients_of_parameters():
     torch.testing.assert_close(weight.grad, -0.5 * x.square().flatten(1).sum(1).mean() + 4)
 
 
-def test_the_reduced_varies_less():
+def test_reduced_estimator_has_less_variance():
     torch.manual_seed(0)
     x, score = X[:50], MIXTURE.score
     many = [
@@ -97,7 +97,7 @@ def test_the_reduced_varies_less():
 
 @pytest.mark.parametrize("path", [edm(), variance_preserving(), ddpm_path()], ids=lambda p: p.name)
 @pytest.mark.parametrize("kind", [SCORE, NOISE, DENOISED, VELOCITY, FLOW, preconditioned(1.0)], ids=lambda k: k.name)
-def test_every_parameterization_is_least_at_the_truth(path, kind):
+def test_every_parameterization_is_minimized_by_the_true_denoiser(path, kind):
     target = gaussian_density(torch.tensor([0.5, -1.0]).double(), torch.tensor([[1.0, 0.6], [0.6, 2.0]]).double())
     x, noise = target.sample(400, seed=0), normal_noise(400, 2, seed=3, dtype=torch.float64)
     t = path.time_of(torch.tensor(0.8).double()).expand(400)
@@ -162,7 +162,7 @@ def test_invalid_arguments(wrong):
 
 
 def _denoising_claims() -> Iterator[Claim]:
-    """The laws that denoising losses obey."""
+    """Laws of denoising losses."""
     path = variance_preserving()
     f = preconditioned(0.7)
     inputs = (shape("n 2"), shape("n 2"), transformed(lambda x: 0.1 + 0.6 * torch.sigmoid(x), "n"))
@@ -214,7 +214,7 @@ def _denoising_claims() -> Iterator[Claim]:
     masses = torch.outer(torch.tensor(weights), torch.tensor(weights)).flatten() / weights.sum() ** 2
 
     def least(u: Tensor) -> Tensor:
-        """The loss of D = c x_t is least at the true c = a τ² / (a² τ² + σ²), for data of deviation τ = 0.7."""
+        """The loss of D = c x_t is minimal at the true c = a τ² / (a² τ² + σ²), for data of deviation τ = 0.7."""
         x, noise = 0.7 * pairs[:, :1].to(u), pairs[:, 1:].to(u)
         t = (0.1 + 0.6 * torch.sigmoid(u)).double().expand(len(x))
         a, s = path.alpha(t[0]).to(u), path.sigma(t[0]).to(u)
@@ -236,7 +236,7 @@ def _denoising_claims() -> Iterator[Claim]:
 
 
 def _noise_levels_claims() -> Iterator[Claim]:
-    """The laws that noise levels obey: their distribution function, taken of a quantile, gives it back."""
+    """Laws of noise levels: the CDF of a quantile is its probability."""
     inner = transformed(lambda x: 0.1 + 0.8 * torch.sigmoid(x), "n")
     path, line = edm(), rectified()
 
@@ -263,7 +263,7 @@ def _noise_levels_claims() -> Iterator[Claim]:
 
 
 def _score_matching_claims() -> Iterator[Claim]:
-    """The laws that score matching obeys: each loss is the distance to the true score, up to a constant.
+    """Laws of score matching: each loss is the distance to the true score, up to a constant.
 
     Expectations are exact: by Gauss-Hermite quadrature, of scores that are polynomials.
     """
@@ -277,7 +277,7 @@ def _score_matching_claims() -> Iterator[Claim]:
         return (masses.to(values) * values).sum()
 
     def bent(theta: Tensor, x: Tensor) -> Tensor:
-        """A score that is not linear, and whose Jacobian is not symmetric."""
+        """A nonlinear score with an asymmetric Jacobian."""
         a, b, c = theta.to(x)
         return torch.stack([a * x[:, 0] + b * x[:, 1] + c * x[:, 0] * x[:, 1], b + c * x[:, 1] ** 2 + x[:, 0]], 1)
 
@@ -320,13 +320,13 @@ def _score_matching_claims() -> Iterator[Claim]:
     yield Claim(agreement(other=of_noisy), denoising, shape("3"), name="denoising score matching, of the noisy data")
 
     def spread(x: Tensor) -> Tensor:
-        """The variance of sliced score matching with s = -c x and signs, which the reduced one has not."""
+        """Half of the difference of sliced score matching between two directions, for s = -3 x."""
         v = torch.tensor([[1.0, 1.0], [1.0, -1.0]]).to(x)[:, None].expand(2, len(x), 2)
         both = [sliced_score_matching(lambda y: -3 * y, x, one[None], reduction="none").detach() for one in v]
         return (both[0] - both[1]) / 2
 
     by_hand = agreement(other=lambda x: 9 * x[:, 0] * x[:, 1])
-    yield Claim(by_hand, spread, shape("n 2"), name="what the direction changes")
+    yield Claim(by_hand, spread, shape("n 2"), name="sliced_score_matching, difference of directions")
 
 
 def claims() -> Iterator[Claim]:

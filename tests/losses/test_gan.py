@@ -11,7 +11,7 @@ from lawful.losses import HINGE, MINIMAX, NON_SATURATING, discriminator_loss, gr
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that the games obey."""
+    """Laws of GAN losses."""
     both = (transformed(lambda x: 5 * x.tanh(), "n"), transformed(lambda x: 5 * x.tanh(), "m"))
 
     def entropy(real: Tensor, fake: Tensor) -> Tensor:
@@ -47,15 +47,15 @@ def claims() -> Iterator[Claim]:
     def bowl(x: Tensor) -> Tensor:
         return x.square().sum(1) / 2
 
-    def penalised(x: Tensor, y: Tensor, t: Tensor) -> Tensor:
+    def penalty(x: Tensor, y: Tensor, t: Tensor) -> Tensor:
         return gradient_penalty(bowl, x, y, t)
 
     def distances(x: Tensor, y: Tensor, t: Tensor) -> Tensor:
         return torch.stack([((a * s + b * (1 - s)).norm() - 1) ** 2 for a, b, s in zip(x, y, t, strict=True)]).mean()
 
-    yield Claim(agreement(other=distances), penalised, points, name="gradient_penalty of a bowl")
+    yield Claim(agreement(other=distances), penalty, points, name="gradient_penalty of a bowl")
 
-    def centred(x: Tensor) -> Tensor:
+    def centered_penalty(x: Tensor) -> Tensor:
         return r1_penalty(bowl, x)
 
-    yield Claim(agreement(other=lambda x: x.square().sum(1).mean()), centred, shape("n 3"), name="r1_penalty")
+    yield Claim(agreement(other=lambda x: x.square().sum(1).mean()), centered_penalty, shape("n 3"), name="r1_penalty")

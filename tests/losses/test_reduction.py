@@ -30,7 +30,7 @@ def test_equals_numpy():
     "reduce", [torch.mean, torch.sum, worst_case, weighted_mean(torch.arange(20.0).double().reshape(10, 2))]
 )
 @pytest.mark.parametrize("size", [1, 3, 10])
-def test_batches_of_any_size_give_what_the_whole_gives(reduce, size):
+def test_loss_does_not_depend_on_the_batch_size(reduce, size):
     (x, y), model = data(), nn.Linear(3, 2).double()
     found = dataset_loss(model, zip(x.split(size), y.split(size), strict=True), loss=F.mse_loss, reduce=reduce)
     wanted = reduce(F.mse_loss(model(x), y, reduction="none"))
@@ -53,7 +53,7 @@ def test_sequences_may_differ_in_length_from_batch_to_batch():
     torch.testing.assert_close(found, F.cross_entropy(*(a.tanh() if a.is_floating_point() else a for a in tokens)))
 
 
-def test_a_test_loss_keeps_no_graph():
+def test_evaluation_loss_keeps_no_graph():
     (x, y), model = data(), nn.Linear(3, 2).double()
     with torch.no_grad():
         assert not dataset_loss(model, [(x, y)], loss=F.mse_loss).requires_grad

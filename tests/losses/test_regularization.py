@@ -35,7 +35,7 @@ def test_gradients_at_zero_are_zero():
         assert (torch.autograd.grad(rho(x), x)[0] == 0).all()
 
 
-def test_the_ends_of_the_elastic_net_are_finite_where_the_other_end_is_not():
+def test_elastic_net_at_alpha_1_does_not_overflow_like_l2():
     x = torch.tensor([1e30])
     assert elastic_net_penalty(x, alpha=1.0) == l1_penalty(x)
     assert elastic_net_penalty(x, alpha=0.0) == torch.inf
@@ -48,7 +48,7 @@ def network():
     return nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1))
 
 
-def test_a_penalty_is_on_all_parameters_or_on_some_layers():
+def test_parameter_penalty_of_all_or_matching_parameters():
     model = network()
     first, _, last = model
     torch.testing.assert_close(parameter_penalty(model, l2_penalty), sum(p.square().sum() for p in model.parameters()))
@@ -167,7 +167,7 @@ def test_invalid_lengths():
 
 
 def _penalties_claims() -> Iterator[Claim]:
-    """The laws that penalties obey."""
+    """Laws of penalties."""
     x = shape("n 2")
     yield Claim(homogeneity(degree=1.0), l1_penalty, x)
     yield Claim(homogeneity(degree=2.0), l2_penalty, x)
@@ -199,7 +199,7 @@ def _penalties_claims() -> Iterator[Claim]:
 
 
 def _locality_claims() -> Iterator[Claim]:
-    """The laws that the penalty obeys."""
+    """Laws of the penalty."""
     far = connection_lengths([grid_positions(3).double(), grid_positions(2).double()], layer_distance=0.3, p=2.0)
 
     def of(x: Tensor) -> Tensor:

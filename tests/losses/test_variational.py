@@ -38,7 +38,7 @@ from lawful.losses.variational import (
 )
 
 
-def test_the_divergence_is_that_of_pytorch_to_the_last_digit_where_the_two_are_close():
+def test_gaussian_kl_equals_torch_and_is_accurate_near_zero():
     mean, log_variance = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     plain = kl_divergence(Normal(mean, (log_variance / 2).exp()), Normal(torch.zeros_like(mean), 1.0))
     torch.testing.assert_close(gaussian_kl(mean, log_variance), plain)
@@ -53,7 +53,7 @@ def test_free_bits_cost_nothing_and_stop_the_gradient():
 
 
 @pytest.mark.parametrize("options", [{"beta": -1.0}, {"free_bits": -0.1}, {"beta": math.nan}])
-def test_weights_below_zero_are_refused(options):
+def test_negative_weights_raise(options):
     with pytest.raises(ValueError, match="expected finite beta >= 0"):
         negative_elbo(torch.zeros(2), torch.zeros(2, 1), **options)
 
@@ -74,7 +74,7 @@ def test_the_importance_bound_grows_with_k_towards_the_truth():
     assert -0.05 < bounds[-1] < 0
 
 
-def test_the_importance_bound_tells_its_error():
+def test_iwae_standard_error_matches_the_spread():
     logs = torch.randn(400, 500, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 0.3
     found = iwae_estimate(logs, evaluations=400)
     assert float(found.error.mean()) == pytest.approx(float(found.value.std()), rel=0.15)
@@ -85,7 +85,7 @@ def test_huge_log_weights_stay_finite():
     assert float(iwae_bound(torch.tensor([-5000.0, -5000.0]))) == -5000.0
 
 
-def test_the_gradient_through_samples_is_the_true_one_and_varies_less_than_that_through_probabilities():
+def test_reparameterized_gradient_is_unbiased_with_less_variance_than_score_function():
     """Of E z² = μ² + σ² by μ and by log σ²: 2 μ and σ²."""
     mu, log_variance, n = 0.7, -0.4, 4000
     mean = torch.full((n,), mu, dtype=torch.float64, requires_grad=True)
@@ -115,7 +115,7 @@ def test_a_baseline_changes_the_variance_only():
     assert float(plain.var()) > 100 * float(centered.var())
 
 
-def test_gumbel_noise_chooses_as_often_as_the_probabilities_say():
+def test_gumbel_max_samples_follow_the_probabilities():
     logits = torch.tensor([0.0, 1.0, -1.0])
     u = torch.rand(20000, 3, generator=torch.Generator().manual_seed(4))
     chosen = gumbel_max(logits.expand_as(u), gumbel_noise(u))
@@ -127,20 +127,20 @@ def test_gumbel_noise_chooses_as_often_as_the_probabilities_say():
     assert float(warm.max(1).values.mean()) < 0.9
 
 
-def test_the_divergence_of_choices_is_that_of_pytorch():
+def test_categorical_kl_equals_torch():
     logits = torch.randn(4, 5, generator=torch.Generator().manual_seed(5))
     even = kl_divergence(Categorical(logits=logits), Categorical(logits=torch.zeros(4, 5)))
     torch.testing.assert_close(categorical_kl(logits), even)
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, math.inf])
-def test_a_temperature_is_above_zero(temperature):
+def test_temperature_must_be_positive(temperature):
     with pytest.raises(ValueError, match="temperature"):
         gumbel_softmax(torch.zeros(2), torch.zeros(2), temperature=temperature)
 
 
 def _elbo_claims() -> Iterator[Claim]:
-    """The laws that the bound obeys."""
+    """Laws of the bound."""
     near = transformed(torch.tanh, "n 3")
 
     def by_torch(mean: Tensor, log_variance: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def _elbo_claims() -> Iterator[Claim]:
 
 @law("mean(x) ≤ f(x) ≤ max(x)")
 def between_mean_and_largest(f: Map, x: Tensor) -> Statement:
-    """The bound lies between the mean of the log-weights, the ELBO of the same codes, and the largest of them.
+    """The bound lies between the mean of the log-weights (the ELBO of the same latents) and their maximum.
 
     Satisfied by: the log of a mean of exponentials.
     Broken by: the same with its sign turned; a sum for a mean.
@@ -187,7 +187,7 @@ def between_mean_and_largest(f: Map, x: Tensor) -> Statement:
 
 
 def _iwae_claims() -> Iterator[Claim]:
-    """The laws that the bound obeys."""
+    """Laws of the bound."""
     near = transformed(lambda x: 3 * x.tanh(), "k:2..6 n")
     yield Claim(agreement(other=lambda x: x.exp().mean(0).log()), iwae_bound, near)
     yield Claim(between_mean_and_largest(), iwae_bound, near)
@@ -206,7 +206,7 @@ def _iwae_claims() -> Iterator[Claim]:
 
 @law("P(f(ℓ) = c) = softmax(ℓ)_c", cases=4)
 def chosen_as_often(f: Map, logits: Tensor, *, draw: Draw) -> Statement:
-    """Choices are as frequent as their probabilities say.
+    """Samples follow their probabilities.
 
     Satisfied by: the largest of logits with Gumbel noise.
     Broken by: normal noise; noise of the wrong sign.
@@ -216,7 +216,7 @@ def chosen_as_often(f: Map, logits: Tensor, *, draw: Draw) -> Statement:
 
 
 def _gumbel_claims() -> Iterator[Claim]:
-    """The laws that relaxed choices obey."""
+    """Laws of relaxed categorical samples."""
     both = (transformed(torch.tanh, "n 3"), transformed(lambda x: gumbel_noise(x.sigmoid() * 0.9 + 0.05), "n 3"))
 
     def cooled(logits: Tensor, noise: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ class _Gaussian(nn.Module):
 
 
 def _gradient_estimators_claims() -> Iterator[Claim]:
-    """The laws that the estimators obey."""
+    """Laws of the estimators."""
     yield Claim(reparameterized_gradient(), _Gaussian(), shape("n 2"), name="reparameterize")
     near = transformed(torch.tanh, "n 2")
 
@@ -281,7 +281,7 @@ def _gradient_estimators_claims() -> Iterator[Claim]:
     yield Claim(agreement(other=by_torch), gaussian_log_prob, (near, near, near))
 
     def of_a_coin(x: Tensor) -> Tensor:
-        """The gradient of the mean of h by the logit of a coin, both sides weighted as often as they fall; plus 1."""
+        """1 plus the score-function gradient of E h with respect to the logit of a coin, averaged over both sides."""
         with torch.enable_grad():
             p = x[0].detach().requires_grad_()
             sides = torch.stack([nn.functional.logsigmoid(p), nn.functional.logsigmoid(-p)])

@@ -171,7 +171,7 @@ def test_rules_equal_transformers(ours, theirs):
     torch.testing.assert_close(ours.probabilities(x, seen=seen), wanted.softmax(-1))
 
 
-def test_greedy_takes_the_first_maximum():
+def test_greedy_breaks_ties_by_the_first_maximum():
     x = torch.tensor([[1.0, 3.0, 3.0], [5.0, 0.0, 1.0]])
     assert GREEDY.probabilities(x).tolist() == [[0, 1, 0], [1, 0, 0]]
     assert TokenSampler(GREEDY, [torch.tensor([0])] * 2, vocab_size=3)(x).tolist() == [1, 0]

@@ -110,13 +110,13 @@ def test_wrong_names_and_shapes_change_nothing():
 
 def test_other_models_are_rejected():
     with pytest.raises(TypeError, match=r"layer_pattern \(sf\)\*, got ssff"):
-        GPT2_WEIGHTS.state_dict(changed(layer_pattern="s2f2"))
+        GPT2_WEIGHTS.state_dict(decoder_with(layer_pattern="s2f2"))
     with pytest.raises(TypeError, match=r"got Linear"):
         GPT2_WEIGHTS.state_dict(torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match=r"no weight for parameter layers\.0\.block\.(query|key)_norm\.weight"):
         GPT2_WEIGHTS.state_dict(decoder(vocab_size=11, dim=16, num_layers=1))
     with pytest.raises(ValueError, match=r"needs a parameter positions\.weight"):
-        GPT2_WEIGHTS.state_dict(changed(positions=None))
+        GPT2_WEIGHTS.state_dict(decoder_with(positions=None))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_unsupported_configs_are_rejected(fields, sentence, tmp_path):
         GPT2.from_pretrained(tmp_path)
 
 
-def changed(**options):
+def decoder_with(**options):
     """A decoder like `gpt`, with other parts."""
     parts = {
         "attention": partial(MultiHeadAttention, num_heads=3),
@@ -192,7 +192,7 @@ def attention(**options):
 )
 def test_other_models_are_not_saved(options, what, tmp_path):
     with pytest.raises(ValueError, match=what):
-        save_gpt2(changed(**options), tmp_path / "new")
+        save_gpt2(decoder_with(**options), tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 

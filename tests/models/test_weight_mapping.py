@@ -50,7 +50,7 @@ def run(model, tokens, **given):
     return model.encode_tokens(tokens, **{"mask": model.mask} | given)
 
 
-def both_ways(layout, ours, theirs, other):
+def check_both_ways(layout, ours, theirs, other):
     layout.load_state_dict(ours, theirs.state_dict())
     other.load_state_dict(layout.state_dict(ours))
     for one, two in zip(other.parameters(), theirs.parameters(), strict=True):
@@ -71,7 +71,7 @@ def test_encoder_equals_pytorch(first, last, bias):
 
     norm = partial(nn.LayerNorm, bias=bias) if last else nn.Identity
     ours, theirs = shaken(encoder(**parts(first, last=norm, bias=bias))), shaken(made())
-    both_ways(TORCH_ENCODER_WEIGHTS, ours, theirs, made())
+    check_both_ways(TORCH_ENCODER_WEIGHTS, ours, theirs, made())
     found = ours(TOKENS, mask=Mask(padding=THERE))
     expected = theirs(ours.embedding(TOKENS), src_key_padding_mask=~THERE)
     torch.testing.assert_close(found[THERE], expected[THERE], rtol=1e-5, atol=1e-5)
@@ -83,7 +83,7 @@ def test_decoder_equals_pytorch(first):
         return nn.TransformerDecoder(layer(nn.TransformerDecoderLayer, first), 2, nn.LayerNorm(D))
 
     ours, theirs = shaken(decoder(layer_pattern="(scf)*", **parts(first))), shaken(made())
-    both_ways(TORCH_DECODER_WEIGHTS, ours, theirs, made())
+    check_both_ways(TORCH_DECODER_WEIGHTS, ours, theirs, made())
     memory = torch.randn(2, 3, D, generator=torch.Generator().manual_seed(0))
     expected = theirs(ours.embedding(TOKENS), memory, tgt_mask=nn.Transformer.generate_square_subsequent_mask(5))
     torch.testing.assert_close(run(ours, TOKENS, memory=memory), expected, rtol=1e-5, atol=1e-5)
@@ -97,7 +97,7 @@ def test_encoder_decoder_equals_pytorch(first):
 
     halves = encoder(**parts(first)), decoder(layer_pattern="(scf)*", **parts(first))
     ours, theirs = EncoderDecoder(*halves), shaken(made())
-    both_ways(TORCH_TRANSFORMER_WEIGHTS, shaken(ours), theirs, made())
+    check_both_ways(TORCH_TRANSFORMER_WEIGHTS, shaken(ours), theirs, made())
     source = torch.tensor([[3, 1, 2], [2, 2, 6]])
     memory = ours.encode(source)
     found = run(ours.decoder, TOKENS, mask=CAUSAL, memory=memory)

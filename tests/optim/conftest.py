@@ -16,7 +16,7 @@ def network(dtype=torch.float32, *, sizes=(4, 6, 6, 2)):
     return nn.Sequential(*layers).to(dtype)
 
 
-def trained(build, dtype=torch.float32, *, steps=50, make=network, before=None):
+def train_network(build, dtype=torch.float32, *, steps=50, make=network, before=None):
     """Returns a model after some steps, and its optimizer."""
     model = make(dtype)
     optimizer = build(model)
@@ -42,5 +42,5 @@ def tools():
         pass
 
     tools = Tools()
-    tools.network, tools.trained, tools.assert_close = network, trained, assert_close
+    tools.network, tools.train_network, tools.assert_close = network, train_network, assert_close
     return tools

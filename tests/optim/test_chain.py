@@ -35,7 +35,7 @@ BUILDERS = {
 }
 
 
-def serialized(optimizer):
+def round_trip_state(optimizer):
     """Returns the state after a round trip through safetensors and JSON."""
     state = optimizer.state_dict()
     tensors = {f"{i}.{name}": x.contiguous() for i, kept in state["state"].items() for name, x in kept.items()}
@@ -64,7 +64,7 @@ def test_resuming_is_exact(name, dtype, tools):
     steps(half, two, 6)
     again = copy.deepcopy(half)
     resumed = BUILDERS[name](again)
-    resumed.load_state_dict(serialized(two))
+    resumed.load_state_dict(round_trip_state(two))
     steps(again, resumed, 6)
     tools.assert_close(whole, again, dtype, exact=True)
     assert one.state_dict()["param_groups"] == resumed.state_dict()["param_groups"]
@@ -84,7 +84,7 @@ def test_resuming_is_exact_for_transposed_weights():
     steps(whole, one, 6)
     steps(half, two, 3)
     resumed = optim.adamw(half.parameters())
-    resumed.load_state_dict(serialized(two))
+    resumed.load_state_dict(round_trip_state(two))
     steps(half, resumed, 3)
     assert torch.equal(whole.weight, half.weight)
 
@@ -112,7 +112,7 @@ def test_parameter_groups_override_options(tools):
         first, second = groups(model)
         return torch.optim.AdamW([first | {"lr": 0.1}, second | {"weight_decay": 0.0}], lr=0.01, weight_decay=0.5)
 
-    tools.assert_close(tools.trained(ours)[0], tools.trained(theirs)[0], torch.float32)
+    tools.assert_close(tools.train_network(ours)[0], tools.train_network(theirs)[0], torch.float32)
 
 
 def test_pytorch_schedulers_work(tools):

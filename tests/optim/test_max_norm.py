@@ -10,7 +10,7 @@ def network():
     return nn.Sequential(nn.Conv1d(3, 4, 2), nn.LayerNorm(4), nn.Linear(4, 2))
 
 
-def constrained(x, limit):
+def apply_max_norm(x, limit):
     module = nn.ParameterDict({"weight": x.clone()})
     max_norm(module, limit=limit)
     return module["weight"].detach()
@@ -18,7 +18,7 @@ def constrained(x, limit):
 
 def test_matches_renorm():
     x = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    torch.testing.assert_close(constrained(x, 1.5), torch.renorm(x, 2, 0, 1.5), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(apply_max_norm(x, 1.5), torch.renorm(x, 2, 0, 1.5), rtol=1e-6, atol=1e-6)
 
 
 def test_name_pattern_selects_layers():
@@ -35,7 +35,7 @@ def test_name_pattern_selects_layers():
 
 def test_short_rows_stay_bitwise_equal():
     x = torch.tensor([[0.1, 0.2], [0.0, 0.0]])
-    assert torch.equal(constrained(x, 1.0), x)
+    assert torch.equal(apply_max_norm(x, 1.0), x)
 
 
 def test_errors_name_what_was_expected():

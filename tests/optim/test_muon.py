@@ -20,9 +20,9 @@ SCALES = [(optim.aspect_ratio_scale, "original"), (optim.adam_matched_scale, "ma
 def test_matches_pytorch(scale, theirs, dtype, tools, monkeypatch):
     ours = partial(optim.Muon, lr=0.02, weight_decay=0.1, scale=scale, dtype=dtype)
     other = partial(torch.optim.Muon, lr=0.02, weight_decay=0.1, adjust_lr_fn=theirs)
-    mine, _ = tools.trained(lambda m: ours(matrices(m)), dtype, steps=50 if dtype is torch.float64 else 10)
+    mine, _ = tools.train_network(lambda m: ours(matrices(m)), dtype, steps=50 if dtype is torch.float64 else 10)
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)  # PyTorch's Muon always computes in bfloat16
-    same, _ = tools.trained(lambda m: other(matrices(m)), dtype, steps=50 if dtype is torch.float64 else 10)
+    same, _ = tools.train_network(lambda m: other(matrices(m)), dtype, steps=50 if dtype is torch.float64 else 10)
     tolerance = 1e-3 if dtype is torch.float32 else 1e-8
     for a, b in zip(matrices(mine), matrices(same), strict=True):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
@@ -32,8 +32,8 @@ def test_matches_pytorch(scale, theirs, dtype, tools, monkeypatch):
 def test_matches_pytorch_in_bfloat16(scale, theirs, dtype, tools):
     ours = partial(optim.Muon, lr=0.02, scale=scale, dtype=torch.bfloat16)
     other = partial(torch.optim.Muon, lr=0.02, adjust_lr_fn=theirs)
-    mine, _ = tools.trained(lambda m: ours(matrices(m)), dtype, steps=1)
-    same, _ = tools.trained(lambda m: other(matrices(m)), dtype, steps=1)
+    mine, _ = tools.train_network(lambda m: ours(matrices(m)), dtype, steps=1)
+    same, _ = tools.train_network(lambda m: other(matrices(m)), dtype, steps=1)
     for a, b in zip(matrices(mine), matrices(same), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0.02 * 0.02 * scale(*a.shape))
 
@@ -120,10 +120,10 @@ def test_momentum_warmup_equals_a_group_option_changed_by_hand(tools):
         )
         return optimizer
 
-    ours, optimizer = tools.trained(
+    ours, optimizer = tools.train_network(
         lambda m: optim.Muon(matrices(m), lr=0.02, momentum=warmup), torch.float64, steps=20
     )
-    same, _ = tools.trained(by_hand, torch.float64, steps=20)
+    same, _ = tools.train_network(by_hand, torch.float64, steps=20)
     for a, b in zip(matrices(ours), matrices(same), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
     group = optimizer.param_groups[0]
@@ -133,7 +133,7 @@ def test_momentum_warmup_equals_a_group_option_changed_by_hand(tools):
 def test_momentum_warmup_resumes_from_the_state(tools):
     warmup = optim.WarmupMomentum(0.9, initial_momentum=0.1, warmup_steps=6)
     build = partial(optim.Muon, lr=0.02, momentum=warmup)
-    whole, optimizer = tools.trained(lambda m: build(matrices(m)), torch.float64, steps=4)
+    whole, optimizer = tools.train_network(lambda m: build(matrices(m)), torch.float64, steps=4)
     other = tools.network(torch.float64)
     other.load_state_dict(whole.state_dict())
     resumed = build(matrices(other))
@@ -155,7 +155,7 @@ def iterate(x, steps=5, dtype=torch.float64):
     return y.T if x.shape[0] > x.shape[1] else y
 
 
-def with_spectrum(m, n, low):
+def matrix_with_spectrum(m, n, low):
     """A matrix with singular values from 1 to 10**low."""
     torch.manual_seed(0)
     k = min(m, n)
@@ -166,7 +166,7 @@ def with_spectrum(m, n, low):
 @pytest.mark.parametrize("low", [0, -6])
 @pytest.mark.parametrize("shape", [(3, 5), (64, 64), (64, 128), (130, 64), (300, 300), (257, 600)])
 def test_newton_schulz_agrees_with_float64(shape, low):
-    x = with_spectrum(*shape, low)
+    x = matrix_with_spectrum(*shape, low)
     for steps in (1, 4, 5, 7):  # the error of float32 grows by 3.4 per step for tiny singular values
         exact, direct = iterate(x, steps), iterate(x, steps, torch.float32)
         error, usual = (torch.linalg.matrix_norm(y - exact) for y in (newton_schulz(x, steps=steps), direct))

@@ -114,10 +114,10 @@ FUSED = [name for name in PAIRS if name not in ("heavy ball", "EMA momentum")]
 def test_matches_pytorch(name, dtype, tools):
     ours, theirs = PAIRS[name]
     before = zero_buffers if name == "EMA momentum" else None
-    mine, _ = tools.trained(lambda m: ours(m.parameters()), dtype)
-    other, _ = tools.trained(lambda m: theirs(m.parameters(), foreach=False), dtype, before=before)
+    mine, _ = tools.train_network(lambda m: ours(m.parameters()), dtype)
+    other, _ = tools.train_network(lambda m: theirs(m.parameters(), foreach=False), dtype, before=before)
     tools.assert_close(mine, other, dtype)
-    fused, _ = tools.trained(lambda m: theirs(m.parameters(), fused=True), dtype, before=before)
+    fused, _ = tools.train_network(lambda m: theirs(m.parameters(), fused=True), dtype, before=before)
     tools.assert_close(mine, fused, dtype, exact=name in FUSED)
 
 
@@ -129,8 +129,8 @@ def test_the_transforms_define_what_the_fused_kernel_computes(name, dtype, tools
         optimizer.fused = False
         return optimizer
 
-    fused, _ = tools.trained(lambda m: PAIRS[name][0](m.parameters()), dtype)
-    plain, _ = tools.trained(not_fused, dtype)
+    fused, _ = tools.train_network(lambda m: PAIRS[name][0](m.parameters()), dtype)
+    plain, _ = tools.train_network(not_fused, dtype)
     tools.assert_close(fused, plain, dtype)
 
 
@@ -146,8 +146,8 @@ def test_sgd_and_heavy_ball_differ_when_the_learning_rate_changes(tools):
 
         return make
 
-    sums, _ = tools.trained(halved(optim.sgd), torch.float64)
-    ball, _ = tools.trained(halved(heavy_ball), torch.float64)
+    sums, _ = tools.train_network(halved(optim.sgd), torch.float64)
+    ball, _ = tools.train_network(halved(heavy_ball), torch.float64)
     assert not torch.allclose(sums[0].weight, ball[0].weight, rtol=1e-6)
 
 
@@ -169,6 +169,6 @@ def test_lion_matches_its_equation(dtype, tools):
                 self.state[p]["m"] = 0.99 * m + 0.01 * p.grad
                 p.mul_(1 - 0.01 * 0.1).sub_(0.01 * sign)
 
-    ours, _ = tools.trained(lambda m: optim.Lion(m.parameters(), lr=0.01, weight_decay=0.1), dtype)
-    other, _ = tools.trained(lambda m: Equation(m.parameters(), {}), dtype)
+    ours, _ = tools.train_network(lambda m: optim.Lion(m.parameters(), lr=0.01, weight_decay=0.1), dtype)
+    other, _ = tools.train_network(lambda m: Equation(m.parameters(), {}), dtype)
     tools.assert_close(ours, other, dtype)

@@ -36,7 +36,7 @@ def test_patching_locates_the_difference_of_two_inputs():
 
 
 def test_attribution_patching_is_exact_for_affine_models():
-    """With its patterns held the rest of an attention-only model is affine in the values."""
+    """With frozen patterns, an attention-only model is affine in the values."""
     torch.manual_seed(0)
     model = attention_only_model(vocab_size=5, dim=4, num_layers=1)
     options = {"names": "layers.0.block.z", "metric": lambda y: y[..., 1].sum(), "axis": -1}
@@ -60,7 +60,7 @@ def test_a_patch_of_another_shape_raises():
 
 
 class Branches(nn.Module):
-    """A model in which a reaches c directly and through b."""
+    """A model where a affects c directly and through b."""
 
     def __init__(self):
         super().__init__()

@@ -28,7 +28,7 @@ from lawful.probe import (
 
 
 class CustomModel(nn.Module):
-    """A list of layers, a module used twice, a tap, and something costly on demand."""
+    """A list of layers, a module used twice, a tap, and an optional costly tap."""
 
     def __init__(self):
         super().__init__()

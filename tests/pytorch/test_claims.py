@@ -118,14 +118,14 @@ def test_a_broken_copy_is_refuted(family, name, law, broken):
     assert verdict.status == "refuted", verdict
 
 
-def waived():
+def waived_claims():
     for family in FAMILIES:
         for claim in claims_of(family):
             if claim.law.waiver is not None:
                 yield pytest.param(claim, id=f"{claim.label} {claim.law.name}")
 
 
-@pytest.mark.parametrize("claim", list(waived()))
+@pytest.mark.parametrize("claim", list(waived_claims()))
 def test_a_waived_law_does_not_hold(claim):
     law = replace(claim.law, waiver=None, cases=100)
     verdict = verdict_of(law, claim.target, claim.inputs)

@@ -78,7 +78,7 @@ def test_options_that_do_not_go_together_are_refused(options, message):
         AttackRecipe(**options)
 
 
-def test_only_classifiers_are_attacked_or_trained_so(tmp_path, no_figures):
+def test_attacks_and_adversarial_training_need_a_differentiable_classifier(tmp_path, no_figures):
     run = train(
         RegressRecipe(**SHORT),
         output_dir=tmp_path,

@@ -76,7 +76,7 @@ def test_report_is_valid_html_with_verdicts(digits):
         assert word in page.words
 
 
-def test_reported_accuracy_is_that_of_the_loaded_model(digits):
+def test_reported_accuracy_equals_the_loaded_model(digits):
     test = SupervisedDataConfig().load_splits("classify").test
     with torch.no_grad():
         right = (load(digits)(test.inputs).argmax(-1) == test.targets).double().mean()

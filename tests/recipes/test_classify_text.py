@@ -20,7 +20,7 @@ def recipe(table, tiny):
     return ClassifyTextRecipe(data=str(table), context_length=16, **tiny())
 
 
-def test_a_run_is_measured_beside_counting(recipe, tmp_path):
+def test_run_reports_bag_of_words_baselines(recipe, tmp_path):
     run = train(recipe, output_dir=tmp_path)
     results = run.results
     assert list(results["baselines"]) == ["most frequent class", *_BAGS]
@@ -30,7 +30,7 @@ def test_a_run_is_measured_beside_counting(recipe, tmp_path):
     assert (run.samples / "mistakes.txt").is_file()
 
 
-def test_a_run_that_goes_on_gives_the_same_weights(recipe, tmp_path, stop_at):
+def test_resumed_run_equals_an_uninterrupted_one(recipe, tmp_path, stop_at):
     whole = train(recipe, output_dir=tmp_path)
     begun = train(recipe, output_dir=tmp_path, loggers=[stop_at(3)])
     again = train(recipe_of(begun), resume=begun)
@@ -47,8 +47,8 @@ def test_padding_is_neither_seen_nor_counted(recipe, tmp_path):
         torch.testing.assert_close(model(short), model(padded))
 
 
-def test_vectors_are_left_out_of_the_average_in_training_alone(table, tiny, tmp_path):
-    """A vector that is hidden is not in the average; runs of tokens and the other vectors stay as they are."""
+def test_token_dropout_only_in_training_mode(table, tiny, tmp_path):
+    """A dropped token is left out of the mean; n-grams and the other tokens do not change."""
     from dataclasses import replace
 
     recipe = ClassifyTextRecipe(data=str(table), context_length=16, token_dropout=0.5, **tiny())
@@ -71,7 +71,7 @@ def test_vectors_are_left_out_of_the_average_in_training_alone(table, tiny, tmp_
 
 
 @pytest.mark.long
-def test_paragraphs_are_told_apart_better_than_by_counting_words(tmp_path):
+def test_beats_bag_of_words_on_topics(tmp_path):
     results = train(ClassifyTextRecipe(), output_dir=tmp_path).results
     assert results["test"]["accuracy"]["value"] > results["baselines"]["bag of words"] + 0.03
 
@@ -99,7 +99,7 @@ def test_a_folder_for_each_class(tmp_path):
     ("content", "said"),
     [("", "is empty"), ("text,kind\na,x\nb,x\n", "at least 2 classes"), ("text\na\nb\n", "a class column")],
 )
-def test_what_cannot_be_classified_is_refused(content, said, tiny, tmp_path):
+def test_invalid_tables_raise(content, said, tiny, tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text(content)
     with pytest.raises(TrainingFailed, match=said):
@@ -107,7 +107,7 @@ def test_what_cannot_be_classified_is_refused(content, said, tiny, tmp_path):
 
 
 @pytest.mark.parametrize("parts", _BAGS.values(), ids=_BAGS)
-def test_a_bag_learns_what_is_counted(parts):
+def test_bag_baseline_separates_texts_by_word_counts(parts):
     texts = ("aaa aa", "bbb bb", "aa a", "b bb")
     held = LabeledTexts(texts, (0, 1, 0, 1), ("a", "b"), "letters")
     assert _bag_baseline(held, held, split=parts) == 1.0

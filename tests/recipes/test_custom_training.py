@@ -1,4 +1,4 @@
-"""A user's own module, objective and data, trained, stopped and gone on with from Python."""
+"""Custom modules, losses and data: trained, stopped and resumed from Python."""
 
 import dataclasses
 import os
@@ -21,7 +21,7 @@ TRAINER = lawful.TrainerConfig(threads=1, law_cases=3)
 
 
 class Wavy(nn.Module):
-    """A layer of a user's own, with noise in training."""
+    """A custom layer with noise in training mode."""
 
     def __init__(self):
         super().__init__()
@@ -32,12 +32,12 @@ class Wavy(nn.Module):
         return self.outer(hidden + 0.1 * torch.randn_like(hidden) if self.training else hidden)
 
 
-def squared(model, batch):
+def squared_error(model, batch):
     x, y = batch
     return (model(x) - y).square().mean()
 
 
-def made(*, steps=12, model=None, loss_fn=squared):
+def make_setup(*, steps=12, model=None, loss_fn=squared_error):
     torch.manual_seed(0)
     model = model or Wavy()
     x = torch.linspace(-3, 3, 40)[:, None]
@@ -47,7 +47,7 @@ def made(*, steps=12, model=None, loss_fn=squared):
         optimizer_steps=[lawful.OptimizerStep(loss_fn=loss_fn, optimizer=optimizer, grad_clip_norm=1.0)],
         batches=ShuffledBatches(x, x.sin(), batch_size=10, seed=1),
         steps=steps,
-        evaluate=lambda model: {"loss": float(squared(model, (x, x.sin())))},
+        evaluate=lambda model: {"loss": float(squared_error(model, (x, x.sin())))},
         eval_every=4,
         claims=lambda model: [Claim(batch_independence(), model, shape("b 1"))],
     )
@@ -55,7 +55,7 @@ def made(*, steps=12, model=None, loss_fn=squared):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waves(Recipe[None]):
-    """A recipe of a user's own, of which several are trained."""
+    """A custom recipe that trains an ensemble."""
 
     name: ClassVar[str] = "waves"
     seeds: int = 2
@@ -63,7 +63,7 @@ class Waves(Recipe[None]):
     law_cases: int = 3
 
     def setup(self):
-        return made(model=Wavy())
+        return make_setup(model=Wavy())
 
     def finish(self, run, setup):
         return {}
@@ -90,7 +90,7 @@ def test_an_ensemble_of_any_recipe(tmp_path, monkeypatch):
 
 
 class Tied(Wavy):
-    """Has a weight under two names, and a buffer that the weights leave out."""
+    """Has a weight under two names, and a non-persistent buffer."""
 
     def __init__(self):
         super().__init__()
@@ -102,14 +102,14 @@ class Tying(Waves):
     name: ClassVar[str] = "tying"
 
     def setup(self):
-        return made(model=Tied())
+        return make_setup(model=Tied())
 
     def build_model(self, model_config):
         return Tied()
 
 
 @pytest.mark.parametrize("steps", [3, 12])
-def test_weights_that_are_shared_are_loaded_before_and_after_the_end(tmp_path, monkeypatch, steps):
+def test_shared_weights_load_from_checkpoints_and_finished_runs(tmp_path, monkeypatch, steps):
     monkeypatch.setitem(RECIPES, "tying", Tying)
     trained = []
 
@@ -132,7 +132,7 @@ class Stopped(Exception):
 
 
 class StopsAt:
-    """A tracker with a fault of its own."""
+    """A logger that fails."""
 
     def __init__(self, step):
         self.step = step
@@ -148,8 +148,8 @@ class StopsAt:
         pass
 
 
-def test_ones_own_module_is_trained(tmp_path):
-    training = made(steps=200)
+def test_trains_a_custom_module(tmp_path):
+    training = make_setup(steps=200)
     run = lawful.train(training, trainer=TRAINER, output_dir=tmp_path)
     assert run.path == tmp_path / "wavy-001"
     assert run.status == "finished"
@@ -162,12 +162,12 @@ def test_ones_own_module_is_trained(tmp_path):
 
 def test_it_goes_on_from_python_as_if_it_had_not_stopped(tmp_path):
     trainer = lawful.TrainerConfig(threads=1, law_cases=0, checkpoint_every=5)
-    whole = lawful.train(made(), trainer=trainer, output_dir=tmp_path)
+    whole = lawful.train(make_setup(), trainer=trainer, output_dir=tmp_path)
     with pytest.raises(Stopped):
-        lawful.train(made(), trainer=trainer, output_dir=tmp_path, loggers=[StopsAt(7)])
+        lawful.train(make_setup(), trainer=trainer, output_dir=tmp_path, loggers=[StopsAt(7)])
     run = lawful.Run(tmp_path / "wavy-002")
     assert run.status != "finished"
-    assert lawful.train(made(), trainer=trainer, resume=run).status == "finished"
+    assert lawful.train(make_setup(), trainer=trainer, resume=run).status == "finished"
     assert all(torch.equal(weight, run.weights()[name]) for name, weight in whole.weights().items())
     assert [line["step"] for line in run.metrics] == list(range(1, 13))
 
@@ -178,9 +178,9 @@ class PressesCtrlC(StopsAt):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_the_same_training_goes_on_with_its_schedule(tmp_path):
+def test_resuming_continues_the_schedule(tmp_path):
     def falling():
-        training = made()
+        training = make_setup()
         turn = dataclasses.replace(training.optimizer_steps[0], schedule=lambda step: 1 / (1 + step))
         return dataclasses.replace(training, optimizer_steps=[turn])
 
@@ -197,12 +197,12 @@ def test_the_same_training_goes_on_with_its_schedule(tmp_path):
     assert [line["learning_rate"] for line in run.metrics] == pytest.approx([0.03 / step for step in range(1, 13)])
 
 
-def test_a_tracker_that_cannot_be_reached_is_told_no_more(tmp_path, capsys):
+def test_failing_logger_is_disabled(tmp_path, capsys):
     class Away(StopsAt):
         def log(self, step, metrics):
             raise ConnectionError("no route to the dashboard")
 
-    run = lawful.train(made(steps=3), trainer=TRAINER, output_dir=tmp_path, loggers=[Away(0)])
+    run = lawful.train(make_setup(steps=3), trainer=TRAINER, output_dir=tmp_path, loggers=[Away(0)])
     assert run.status == "finished"
     assert capsys.readouterr().out.count("Away is disabled: ConnectionError: no route to the dashboard") == 1
 
@@ -212,39 +212,39 @@ def test_two_trainings_do_not_share_a_folder(tmp_path):
         def log(self, step, metrics):
             if step == 2:
                 with pytest.raises(TrainingFailed, match="another process is training"):
-                    lawful.train(made(), trainer=TRAINER, resume=tmp_path / "wavy-001")
+                    lawful.train(make_setup(), trainer=TRAINER, resume=tmp_path / "wavy-001")
 
-    assert lawful.train(made(), trainer=TRAINER, output_dir=tmp_path, loggers=[Second(0)]).status == "finished"
+    assert lawful.train(make_setup(), trainer=TRAINER, output_dir=tmp_path, loggers=[Second(0)]).status == "finished"
 
 
-def test_what_failed_stands_in_the_log(tmp_path):
+def test_failure_is_logged(tmp_path):
     def broken(model, batch):
         raise KeyError("a slip of the user")
 
     with pytest.raises(KeyError):
-        lawful.train(made(loss_fn=broken), trainer=TRAINER, output_dir=tmp_path)
+        lawful.train(make_setup(loss_fn=broken), trainer=TRAINER, output_dir=tmp_path)
     run = lawful.Run(tmp_path / "wavy-001")
     assert "failed: KeyError: 'a slip of the user'" in run.log.read_text(encoding="utf-8")
     assert run.report.is_file()
 
 
 def test_a_run_from_python_has_no_recipe(tmp_path):
-    run = lawful.train(made(steps=1), trainer=lawful.TrainerConfig(threads=1, law_cases=0), output_dir=tmp_path)
+    run = lawful.train(make_setup(steps=1), trainer=lawful.TrainerConfig(threads=1, law_cases=0), output_dir=tmp_path)
     with pytest.raises(ValueError, match=r"was trained from Python without a recipe: resume with lawful.train"):
         lawful.load(run)
 
 
-def test_a_fault_of_the_objective_is_seen_as_it_is(tmp_path):
+def test_exception_in_the_loss_propagates(tmp_path):
     def broken(model, batch):
         raise KeyError("a slip of the user")
 
     with pytest.raises(KeyError, match="a slip of the user"):
-        lawful.train(made(loss_fn=broken), trainer=TRAINER, output_dir=tmp_path)
+        lawful.train(make_setup(loss_fn=broken), trainer=TRAINER, output_dir=tmp_path)
 
 
-def test_a_loss_that_is_no_number_is_named(tmp_path):
+def test_nan_loss_is_reported_with_its_step(tmp_path):
     def vanishing(model, batch):
-        return squared(model, batch).log() * 0 + float("nan")
+        return squared_error(model, batch).log() * 0 + float("nan")
 
     with pytest.raises(TrainingFailed, match="the loss is nan at step 1"):
-        lawful.train(made(loss_fn=vanishing), trainer=TRAINER, output_dir=tmp_path)
+        lawful.train(make_setup(loss_fn=vanishing), trainer=TRAINER, output_dir=tmp_path)

@@ -9,7 +9,7 @@ from lawful.data import Dequantizer
 from lawful.recipes.data import _DENSITIES, DataSpec, GenerativeDataConfig
 
 
-def observed(path, **options):
+def load_data(path, **options):
     return GenerativeDataConfig(data=str(path), **options).load_splits()
 
 
@@ -23,8 +23,8 @@ def observed(path, **options):
         ("checkerboard", (2,), 0),
     ],
 )
-def test_built_in_data_are_split_and_read_again(name, shape, classes):
-    seen = observed(name, num_samples=500)
+def test_built_in_data_are_split_and_reloaded(name, shape, classes):
+    seen = load_data(name, num_samples=500)
     assert seen.shape == shape
     assert len(seen.classes) == classes
     assert seen.train.dtype == torch.float32
@@ -37,29 +37,29 @@ def test_built_in_data_are_split_and_read_again(name, shape, classes):
 
 
 def test_the_same_split_gives_the_same_parts_and_another_gives_others():
-    one, again, other = (observed("iris", split_seed=split) for split in (0, 0, 1))
+    one, again, other = (load_data("iris", split_seed=split) for split in (0, 0, 1))
     assert torch.equal(one.train, again.train)
     assert one.fingerprint == again.fingerprint == other.fingerprint
     assert not torch.equal(one.test, other.test)
 
 
-def test_labels_of_the_ring_are_its_modes_and_keep_their_shares():
-    seen = observed("ring", num_samples=800)
+def test_ring_labels_are_its_modes_and_splits_are_stratified():
+    seen = load_data("ring", num_samples=800)
     angles = torch.atan2(seen.train[:, 1], seen.train[:, 0]) / (torch.pi / 4)
     assert float(((angles.round().long() % 8) == seen.train_labels).double().mean()) > 0.99
     counts = [labels.bincount(minlength=8).double() / len(labels) for labels in (seen.train_labels, seen.test_labels)]
     assert float((counts[0] - counts[1]).abs().max()) < 0.02
 
 
-def test_levels_are_those_of_the_data():
-    assert observed("digits").dequantizer == Dequantizer(levels=17)
-    assert observed("iris").dequantizer is None
+def test_quantization_levels_are_detected():
+    assert load_data("digits").dequantizer == Dequantizer(levels=17)
+    assert load_data("iris").dequantizer is None
 
 
 def test_tables_are_read_whole_or_with_a_column_of_labels(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b,kind\n" + "".join(f"{i},{i * i / 7},{'xy'[i % 2]}\n" for i in range(30)))
-    whole, labelled = observed(path), observed(path, label_column="kind")
+    whole, labelled = load_data(path), load_data(path, label_column="kind")
     assert whole.spec.columns == ("a", "b", "kind=x", "kind=y")
     assert not whole.classes
     assert any("kind" in note for note in whole.warnings)
@@ -70,14 +70,14 @@ def test_tables_are_read_whole_or_with_a_column_of_labels(tmp_path):
     new.write_text("b,a\n5,1\n")
     assert labelled.spec.read(new).x.tolist() == [[1.0, 5.0]]
     with pytest.raises(ValueError, match="has no column 'c'"):
-        observed(path, label_column="c")
+        load_data(path, label_column="c")
 
 
 def test_arrays_of_any_shape_with_labels_or_without(tmp_path):
     x = np.random.RandomState(0).rand(40, 1, 3, 4)
     np.save(tmp_path / "x.npy", x)
     np.savez(tmp_path / "x.npz", x=x, y=np.arange(40) % 2)
-    plain, labelled = observed(tmp_path / "x.npy"), observed(tmp_path / "x.npz")
+    plain, labelled = load_data(tmp_path / "x.npy"), load_data(tmp_path / "x.npz")
     assert plain.shape == (1, 3, 4)
     assert plain.train_labels is None
     assert labelled.classes == ("0", "1")
@@ -91,27 +91,27 @@ def test_arrays_of_any_shape_with_labels_or_without(tmp_path):
         plain.spec.read(tmp_path / "y.npy")
 
 
-def test_bytes_have_256_levels_and_a_stated_range_is_checked(tmp_path):
+def test_uint8_data_have_256_levels_and_value_range_is_checked(tmp_path):
     x = np.random.RandomState(0).randint(0, 256, (40, 1, 3, 4))
     np.save(tmp_path / "bytes.npy", x.astype(np.uint8))
     np.save(tmp_path / "whole.npy", x.astype(np.float32))
-    assert observed(tmp_path / "bytes.npy").dequantizer == Dequantizer(levels=256, high=255.0)
+    assert load_data(tmp_path / "bytes.npy").dequantizer == Dequantizer(levels=256, high=255.0)
     with pytest.raises(ValueError, match=r"values from \d+ to 25\d, expected 0 to 1: these look like 8-bit"):
-        observed(tmp_path / "whole.npy", value_range=(0.0, 1.0))
-    assert any("set data_levels" in note for note in observed(tmp_path / "whole.npy").warnings)
-    stated = observed(tmp_path / "whole.npy", value_range=(0.0, 255.0), data_levels=256)
+        load_data(tmp_path / "whole.npy", value_range=(0.0, 1.0))
+    assert any("set data_levels" in note for note in load_data(tmp_path / "whole.npy").warnings)
+    stated = load_data(tmp_path / "whole.npy", value_range=(0.0, 255.0), data_levels=256)
     assert stated.dequantizer == Dequantizer(levels=256, high=255.0)
     with pytest.raises(ValueError, match="16 levels"):
-        observed(tmp_path / "whole.npy", value_range=(0.0, 255.0), data_levels=16)
+        load_data(tmp_path / "whole.npy", value_range=(0.0, 255.0), data_levels=16)
 
 
-def test_images_in_one_folder_and_in_a_folder_for_each_label(tmp_path):
+def test_images_in_one_folder_or_one_folder_per_label(tmp_path):
     random = np.random.RandomState(0)
     for label in ("cat", "dog"):
         (tmp_path / "two" / label).mkdir(parents=True)
         for i in range(6):
             Image.fromarray(random.randint(0, 256, (5, 4), np.uint8)).save(tmp_path / "two" / label / f"{i}.png")
-    flat, both = observed(tmp_path / "two" / "cat"), observed(tmp_path / "two")
+    flat, both = load_data(tmp_path / "two" / "cat"), load_data(tmp_path / "two")
     assert flat.shape == both.shape == (1, 5, 4)
     assert flat.dequantizer == both.dequantizer == Dequantizer(levels=256)
     assert not flat.classes
@@ -120,9 +120,9 @@ def test_images_in_one_folder_and_in_a_folder_for_each_label(tmp_path):
     new = both.spec.read(tmp_path / "two")
     assert len(new.files) == 12
     assert new.labels.tolist() == [0] * 6 + [1] * 6
-    assert observed(tmp_path / "two", resize=(2, 2)).shape == (1, 2, 2)
+    assert load_data(tmp_path / "two", resize=(2, 2)).shape == (1, 2, 2)
     with pytest.raises(ValueError, match="resize needs a folder"):
-        observed("digits", resize=(4, 4))
+        load_data("digits", resize=(4, 4))
 
 
 @pytest.mark.parametrize(
@@ -137,24 +137,24 @@ def test_images_in_one_folder_and_in_a_folder_for_each_label(tmp_path):
         (np.ones((20, 2)), "training observations of .* are equal"),
     ],
 )
-def test_data_that_nothing_can_be_learnt_from_are_refused(values, message, tmp_path):
+def test_degenerate_data_raise(values, message, tmp_path):
     np.save(tmp_path / "x.npy", values)
     with pytest.raises(ValueError, match=message):
-        observed(tmp_path / "x.npy")
+        load_data(tmp_path / "x.npy")
 
 
 def test_constant_and_too_many_features_are_noted(tmp_path):
     x = np.random.RandomState(0).randn(20, 30)
     x[:, 3] = 5
     np.save(tmp_path / "x.npy", x)
-    notes = " ".join(observed(tmp_path / "x.npy").warnings)
+    notes = " ".join(load_data(tmp_path / "x.npy").warnings)
     assert "1 of 30 features are constant" in notes
     assert "the covariance is singular" in notes
 
 
-def test_channels_that_come_last_are_noticed(tmp_path):
+def test_channels_last_images_give_a_warning(tmp_path):
     np.save(tmp_path / "x.npy", np.random.RandomState(0).rand(20, 6, 6, 3))
-    assert any("channels-last" in note for note in observed(tmp_path / "x.npy").warnings)
+    assert any("channels-last" in note for note in load_data(tmp_path / "x.npy").warnings)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +191,6 @@ ARRAYS = {"kind": "arrays", "shape": [2], "classes": None}
         },
     ],
 )
-def test_a_form_that_nobody_vouches_for_is_checked(value):
+def test_data_spec_from_json_is_validated(value):
     with pytest.raises(ValueError, match=r"data_spec|encoding|kind|dequantizer"):
         DataSpec.from_json(value)

@@ -1,4 +1,4 @@
-"""The recipe of diffusion: from data to a run, and back to a model that draws, scores and completes."""
+"""The diffusion recipe: from data to a run, and to a model that samples, scores and inpaints."""
 
 import numpy as np
 import pytest
@@ -26,12 +26,12 @@ QUICK = {"model": TimeMLPSpec(dim=8), **SMALL}
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def work_dir(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_points_of_the_plane(here):
+def test_points_of_the_plane(work_dir):
     run = train(DiffusionRecipe(**QUICK, data="ring", num_samples=200))
     assert {path.name for path in run.figures.iterdir()} == {"samples.png", "score.png", "trajectories.png"}
     assert {"log-likelihood", "denoising error"} <= run.results["test"].keys()
@@ -45,11 +45,11 @@ def test_points_of_the_plane(here):
     torch.testing.assert_close(model.sample(5, 0), torch.tensor(x[:5]), rtol=1e-4, atol=1e-4)
 
 
-def test_series_by_a_transformer_with_labels(here):
+def test_series_by_a_transformer_with_labels(work_dir):
     x = np.random.default_rng(0).normal(size=(40, 1, 6)).astype("float32")
-    np.savez(here / "series.npz", x=x, y=np.arange(40) % 2)
+    np.savez(work_dir / "series.npz", x=x, y=np.arange(40) % 2)
     model = PatchTransformerSpec(dim=8, num_layers=1)
-    options = {"data": str(here / "series.npz"), "conditional": True, "guidance_scale": 2.0}
+    options = {"data": str(work_dir / "series.npz"), "conditional": True, "guidance_scale": 2.0}
     run = train(DiffusionRecipe(**SMALL, **options, model=model))
     assert "bits per dimension" not in run.results["test"]
     assert "log-likelihood given the labels" in run.results["test"]
@@ -64,7 +64,7 @@ def test_series_by_a_transformer_with_labels(here):
     assert torch.equal(filled[..., :3], torch.tensor(x[:1, :, :3]))
 
 
-def test_a_classifier_guides_towards_labels(here):
+def test_a_classifier_guides_towards_labels(work_dir):
     options = {**QUICK, "steps": 30, "batch_size": 128, "sampling_steps": 8, "learning_rate": 1e-2, "ema_decay": 0.0}
     run = train(DiffusionRecipe(**options, classifier=True, guidance_scale=2.0, data="moons", num_samples=400))
     assert run.results["test"]["accuracy of the classifier at noise level 0.1"] > 0.8
@@ -82,7 +82,7 @@ def test_a_classifier_guides_towards_labels(here):
 
 @pytest.mark.parametrize("path", ["edm", "ve", "vp", "sub-vp", "ddpm", "cosine", "rectified"])
 @pytest.mark.parametrize("predicts", ["edm", "noise", "denoised", "velocity", "flow", "score"])
-def test_every_path_and_prediction_trains_and_draws(path, predicts):
+def test_every_path_and_prediction_trains_and_samples(path, predicts):
     if predicts in ("noise", "score") and path in ("cosine", "rectified"):
         with pytest.raises(ValueError, match="pure noise"):
             DiffusionConfig(path=path, prediction=predicts)
@@ -119,13 +119,13 @@ def test_wrong_options_are_refused(options, said):
     ("options", "said"),
     [({"model": UNetSpec()}, "images or series"), ({"conditional": True}, "labels")],
 )
-def test_options_that_do_not_suit_the_data(options, said):
+def test_options_that_do_not_fit_the_data(options, said):
     with pytest.raises(ValueError, match=said):
         DiffusionRecipe(**options, data="checkerboard", num_samples=60).setup()
 
 
 @pytest.mark.long
-def test_a_trained_model_beats_a_gaussian(here):
+def test_a_trained_model_beats_a_gaussian(work_dir):
     run = train(
         DiffusionRecipe(
             steps=600,

@@ -12,14 +12,14 @@ def tiny(**options):
     return DoubleDescentRecipe(**small | {"threads": 1, "law_cases": 0} | options)
 
 
-def test_the_defaults_are_those_of_the_paper():
+def test_defaults_equal_the_paper():
     recipe = DoubleDescentRecipe()
     assert recipe.widths == sorted(set(np.geomspace(2, 300, 20, dtype=int).tolist()))
     assert (recipe.widths[0], recipe.widths[-1], len(recipe.widths)) == (2, 300, 19)
     assert DoubleDescentRecipe(model="cnn").widths[-1] == 100
 
 
-def test_noise_is_in_the_training_labels_alone():
+def test_only_training_labels_are_noisy():
     clean, noisy = (tiny(label_noise=noise).setup() for noise in (0.0, 0.2))
     assert len(clean.data.train) == 50
     assert len(clean.data.test) == 150
@@ -38,7 +38,7 @@ def test_each_model_has_the_gradient_of_its_own_loss():
 
 
 @pytest.mark.parametrize("options", [{}, {"model": "cnn", "num_seeds": 2}], ids=["mlp", "cnn"])
-def test_a_run_ends_with_both_figures_and_an_error_for_each_size(options, tmp_path):
+def test_run_writes_figures_and_an_error_per_size(options, tmp_path):
     recipe = tiny(**options)
     run = train(recipe, output_dir=tmp_path)
     for name in ("error over model size.png", "error over epochs.png"):
@@ -51,7 +51,7 @@ def test_a_run_ends_with_both_figures_and_an_error_for_each_size(options, tmp_pa
     assert model(torch.zeros(5, 1, 40)).shape == (5, 3 * recipe.num_seeds, 10)
 
 
-def test_a_run_that_goes_on_gives_the_same_weights_and_errors_as_one_that_was_not_stopped(tmp_path, stop_at):
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_at):
     whole = train(tiny(), output_dir=tmp_path)
     for step in (2, 6):
         begun = train(tiny(), output_dir=tmp_path, loggers=[stop_at(step)])
@@ -63,7 +63,7 @@ def test_a_run_that_goes_on_gives_the_same_weights_and_errors_as_one_that_was_no
         assert figures[0] == figures[1]
 
 
-def test_descents_are_told_from_a_single_one():
+def test_find_double_descent():
     for errors in ([0.6, 0.5, 0.4], [0.4, 0.5, 0.6], [0.4], [0.5, 0.4, 0.41, 0.3]):
         assert _find_double_descent(errors, range(4), margin=0.02) == {"found": False}
     found = _find_double_descent([0.7, 0.5, 0.52, 0.6, 0.45], [1, 2, 3, 4, 5], margin=0.02)
@@ -71,13 +71,13 @@ def test_descents_are_told_from_a_single_one():
     assert [found[f"{k} error"] for k in ("first", "peak", "second")] == [0.5, 0.6, 0.45]
 
 
-def test_options_come_back_from_a_file():
+def test_options_round_trip_through_json():
     recipe = tiny(model="cnn")
     assert from_json(DoubleDescentRecipe, to_json(recipe)) == recipe
     assert from_json(DoubleDescentRecipe, {}) == DoubleDescentRecipe()
 
 
-def test_absurd_sizes_are_refused_before_memory_is_asked_for():
+def test_too_large_sizes_are_rejected_before_allocation():
     with pytest.raises(ValueError, match="smallest must be at most largest, got 9 and 8"):
         tiny(smallest=9)
     with pytest.raises(ValueError, match="are supported"):

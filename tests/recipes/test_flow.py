@@ -27,7 +27,7 @@ def run_of(recipe, tmp_path):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_model_trains_and_comes_back_with_its_density(model, tmp_path):
+def test_every_model_trains_and_loads_with_its_density(model, tmp_path):
     recipe = FlowRecipe(model=model(hidden_dims=(8,)), data="ring", num_samples=300, **SMALL)
     run = run_of(recipe, tmp_path)
     flow = load(run)
@@ -39,7 +39,7 @@ def test_every_model_trains_and_comes_back_with_its_density(model, tmp_path):
     assert results["baselines"]["true density"] > results["baselines"]["Gaussian"]
 
 
-def test_digits_have_bits_and_labels(tmp_path):
+def test_digits_report_bits_per_dimension_and_have_labels(tmp_path):
     recipe = FlowRecipe(model=DiscretizedFlowSpec(hidden_dims=(8,)), conditional=True, **SMALL)
     run = run_of(recipe, tmp_path)
     flow = load(run)
@@ -51,7 +51,7 @@ def test_digits_have_bits_and_labels(tmp_path):
     assert {file.name for file in run.figures.iterdir()} >= {"samples.png", "samples per label.png"}
 
 
-def test_what_suits_the_data_is_chosen():
+def test_default_model_depends_on_the_data():
     levels = DataSpec(encoding=Arrays((2,)), dequantizer=Dequantizer(levels=4))
     numbers = DataSpec(encoding=Arrays((2,)))
     assert FlowRecipe(model=AutoFlowSpec())._with_data_defaults(levels).model == DiscretizedFlowSpec()
@@ -62,7 +62,7 @@ def test_what_suits_the_data_is_chosen():
     )
 
 
-def test_errors_say_what_was_wanted_and_what_came():
+def test_incompatible_options_raise():
     numbers = DataSpec(encoding=Arrays((2,)))
     with pytest.raises(ValueError, match="does not support conditional"):
         FlowRecipe(model=ContinuousFlowSpec(), conditional=True)

@@ -25,7 +25,7 @@ def recipe(tiny):
     return ForecastRecipe(history=6, horizon=2, season=3, test_horizons=2, num_samples=4, **tiny(ngrams=(2,)))
 
 
-def test_a_run_is_measured_beside_rules(recipe, tmp_path):
+def test_run_reports_forecast_baselines(recipe, tmp_path):
     run = train(recipe, output_dir=tmp_path)
     errors = run.results["mean absolute error"]
     assert list(errors) == [
@@ -49,7 +49,7 @@ def test_a_run_is_measured_beside_rules(recipe, tmp_path):
             list(generate_from_run(run, prompt))
 
 
-def test_a_run_that_goes_on_gives_the_same_weights(recipe, tmp_path, stop_at):
+def test_resumed_run_equals_an_uninterrupted_one(recipe, tmp_path, stop_at):
     whole = train(recipe, output_dir=tmp_path)
     for step in (2, 4):
         begun = train(recipe, output_dir=tmp_path, loggers=[stop_at(step)])
@@ -59,7 +59,7 @@ def test_a_run_that_goes_on_gives_the_same_weights(recipe, tmp_path, stop_at):
         assert again.results["mean absolute error"] == whole.results["mean absolute error"]
 
 
-def test_numbers_come_back_but_for_the_rounding():
+def test_digit_tokens_round_trip_up_to_rounding():
     x = torch.from_numpy(_seasonal_series())[None, :50]
     for digits in (1, 2, 3):
         scale = _DigitScale.of(x, digits=digits)
@@ -69,7 +69,7 @@ def test_numbers_come_back_but_for_the_rounding():
         assert float((back - x).abs().max()) <= float(scale.high - scale.low) / (10**digits - 1) / 2 + 1e-9
 
 
-def test_a_scale_knows_nothing_of_the_future():
+def test_digit_scale_depends_only_on_the_history():
     x = torch.tensor([[1.0, 2.0, 3.0, 100.0]])
     scale = _DigitScale.of(x[:, :3], digits=2)
     assert (float(scale.low), float(scale.high)) == (-1.0, 5.0)
@@ -77,12 +77,12 @@ def test_a_scale_knows_nothing_of_the_future():
     assert torch.isfinite(_DigitScale.of(torch.ones(1, 3), digits=2).quantize(torch.ones(1, 3)).double()).all()
 
 
-def test_what_is_no_number_is_told():
+def test_invalid_digit_tokens_become_minus_one():
     assert _tokens_to_digits(torch.tensor([[1, 2, 10, 10, 1, 10, 1, 1, 1]]), digits=2).tolist() == [[12, -1, -1]]
 
 
-def test_a_window_is_what_a_line_and_a_season_leave_of_it():
-    """Its tokens end the history by a semicolon, say nothing of the future before it, and come back as they were."""
+def test_window_encodes_residuals_of_trend_and_season():
+    """A semicolon ends the history, earlier tokens do not depend on the future, and decoding restores the values."""
     window = _SeriesWindow(history=24, horizon=3, season=12, digits=2)
     x = torch.from_numpy(_seasonal_series())[None, :27]
     tokens, (read, expected, scale) = window.encode(x), window.encode_history(x[:, :24])
@@ -95,15 +95,15 @@ def test_a_window_is_what_a_line_and_a_season_leave_of_it():
     assert float((back - x[:, 24:]).abs()[inside].max()) <= float(scale.high - scale.low) / 99 / 2 + 1e-9
 
 
-def test_a_line_and_a_season_are_those_of_least_squares():
+def test_trend_and_season_equal_least_squares():
     x, t, season = torch.randn(2, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), 40, 7
     u = np.linspace(-1, 1, t)
     phases = np.eye(season)[np.arange(t) % season]
     basis = np.column_stack([u, phases])
-    penalised = np.vstack([basis, np.sqrt(0.1) * np.eye(season + 1)])
+    regularized = np.vstack([basis, np.sqrt(0.1) * np.eye(season + 1)])
     for row, found in zip(x.numpy(), _fit_trend_and_season(x, 0, season).numpy(), strict=True):
         target = np.concatenate([row - row.mean(), np.zeros(season + 1)])
-        weights = np.linalg.lstsq(penalised, target, rcond=None)[0]
+        weights = np.linalg.lstsq(regularized, target, rcond=None)[0]
         season_of = phases @ weights[1:]
         left = np.concatenate([row - row.mean() - basis @ weights, np.zeros(season)])
         growing = np.concatenate([u * season_of, np.sqrt(0.1) * weights[1:]])[:, None]
@@ -111,7 +111,7 @@ def test_a_line_and_a_season_are_those_of_least_squares():
         np.testing.assert_allclose(found, row.mean() + basis @ weights + growth * u * season_of, atol=1e-10)
 
 
-def test_a_season_that_grows_goes_on_growing():
+def test_growing_season_is_extrapolated():
     t = torch.arange(84.0, dtype=torch.float64)
     x = (3 + 0.1 * t + (1 + 0.02 * t) * torch.sin(2 * torch.pi * t / 12))[None]
     off = (_fit_trend_and_season(x[:, :72], 12, 12) - x).abs().amax(1)
@@ -120,7 +120,7 @@ def test_a_season_that_grows_goes_on_growing():
         assert torch.equal(_fit_trend_and_season(level, 3, 12), level[:, :1].expand(1, 27))
 
 
-def test_a_band_is_as_wide_as_what_was_held_back_asks_for():
+def test_conformal_scale_gives_80_percent_coverage():
     generator = torch.Generator().manual_seed(0)
     y = torch.randn(2, 40, 50, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 3.0]).view(2, 1, 1)
     band = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64).view(3, 1, 1).expand(3, 40, 50)
@@ -131,7 +131,7 @@ def test_a_band_is_as_wide_as_what_was_held_back_asks_for():
     assert _conformal_scale(torch.zeros(3, 40, 50), y[0].float()) == 10.0  # draws that are all alike
 
 
-def test_what_calibrates_is_not_trained_on_and_widens_the_band_of_a_loaded_model(recipe, tmp_path):
+def test_calibration_data_are_not_trained_on_and_scale_the_loaded_model(recipe, tmp_path):
     from dataclasses import replace
 
     training, plain = recipe.setup(), replace(recipe, calibration_horizons=0).setup()
@@ -149,7 +149,7 @@ def test_what_calibrates_is_not_trained_on_and_widens_the_band_of_a_loaded_model
     torch.testing.assert_close(bands[1][2] - bands[1][1], 2 * (bands[0][2] - bands[0][1]))
 
 
-def test_no_value_of_the_test_is_trained_on():
+def test_test_values_are_not_trained_on():
     series, window = torch.arange(100.0, dtype=torch.float64), _SeriesWindow(history=5, horizon=2, season=1, digits=2)
     source = _SeriesBatches(series[:-20], window, batch_size=64, seed=0, synthetic_steps=1)
     assert float(source._windows.max()) == 79.0
@@ -160,7 +160,7 @@ def test_no_value_of_the_test_is_trained_on():
     assert len(levels[32:].unique(dim=0)) > 16  # drawn still
 
 
-def test_a_run_that_wrote_series_otherwise_is_refused(recipe):
+def test_build_model_rejects_another_tokenizer(recipe):
     from lawful.data.text import CharTokenizer
 
     with pytest.raises(ValueError, match="another tokenizer"):
@@ -175,13 +175,13 @@ def test_a_seasonal_series_is_forecast_better_than_by_its_last_season(tmp_path):
     assert 0.6 < results["coverage of the 80 % interval"] < 0.95
 
 
-def test_drawn_series_are_finite_and_unlike():
+def test_synthetic_series_are_finite_and_distinct():
     found = _synthetic_series(200, 40, generator=torch.Generator().manual_seed(0))
     assert found.isfinite().all()
     assert len(found.unique(dim=0)) == 200
 
 
-def test_rules_say_what_they_should():
+def test_forecast_baselines():
     line = torch.arange(60.0, dtype=torch.float64)
     history = line[None, 40:52]
     assert _BASELINES["last value"](line, history, 3, 4).tolist() == [[51.0] * 3]
@@ -199,7 +199,7 @@ def test_rules_say_what_they_should():
         ("t,y\n" + "".join(f"w{i},{i if i != 7 else ''}\n" for i in range(50)), "none in row 8"),
     ],
 )
-def test_what_is_no_series_is_refused(content, said, recipe, tmp_path):
+def test_invalid_series_raise(content, said, recipe, tmp_path):
     from dataclasses import replace
 
     path = tmp_path / "bad.csv"
@@ -208,7 +208,7 @@ def test_what_is_no_series_is_refused(content, said, recipe, tmp_path):
         train(replace(recipe, data=str(path)), output_dir=tmp_path)
 
 
-def test_a_column_can_be_named(tmp_path):
+def test_column_option_selects_a_column(tmp_path):
     path = tmp_path / "two.csv"
     path.write_text("a,b\n1,4\n2,5\n3,6\n")
     assert _read_series(str(path)).tolist() == [4, 5, 6]

@@ -15,7 +15,7 @@ from lawful.training import train
 
 @pytest.fixture(autouse=True)
 def quick(request, monkeypatch):
-    """Few pictures, and a judge of few steps, but in the long tests."""
+    """Few figures and a short classifier training, except in slow tests."""
     if "long" not in request.keywords:
         monkeypatch.setattr(generative, "_NUM_IMAGES", 2)
         monkeypatch.setattr(gan, "_JUDGE_STEPS", 100)
@@ -32,7 +32,7 @@ QUICK = partial(GANRecipe, model=MLPGANSpec(hidden_dims=(8,)), steps=4, batch_si
         ("wasserstein", True, "digits", CNNGANSpec(channels=2)),
     ],
 )
-def test_every_game_runs_from_data_to_samples(tmp_path, game, spectral, data, model):
+def test_every_gan_loss_trains_and_samples(tmp_path, game, spectral, data, model):
     recipe = QUICK(gan_loss=game, spectral_norm=spectral, model=model, data=data, num_samples=200)
     run = train(recipe, output_dir=tmp_path)
     assert {"mmd", "coverage", "precision"} <= run.results["test"].keys()
@@ -45,14 +45,14 @@ def test_every_game_runs_from_data_to_samples(tmp_path, game, spectral, data, mo
     assert np.load(run.samples / "samples.npy", allow_pickle=False).shape[1:] == found.shape
 
 
-def test_samples_that_are_in_no_mode_at_all_have_no_divergence_over_modes(tmp_path):
+def test_kl_over_modes_is_omitted_if_no_sample_is_near_a_mode(tmp_path):
     recipe = GANRecipe(steps=2, **TRAINER, data="ring", num_samples=50)  # all samples are near the middle
     found = train(recipe, output_dir=tmp_path).results["test"]
     assert found["samples near a mode"]["value"] == 0
     assert "KL over modes" not in found
 
 
-def test_samples_have_the_label_that_is_asked_for(tmp_path, monkeypatch):
+def test_conditional_samples_have_the_given_label(tmp_path, monkeypatch):
     monkeypatch.setattr(generative, "figures", drawn := MagicMock())  # forty pictures take longer than the training
     run = train(QUICK(conditional=True, data="digits"), output_dir=tmp_path)
     assert {call.args[1].stem for call in drawn.save.call_args_list} == {"samples", "samples per label"}
@@ -66,7 +66,7 @@ def test_samples_have_the_label_that_is_asked_for(tmp_path, monkeypatch):
         QUICK(conditional=True, data="diabetes").setup()
 
 
-def test_a_cnn_of_rows_is_refused(tmp_path):
+def test_cnn_needs_images_or_series(tmp_path):
     with pytest.raises(ValueError, match="model cnn needs images or series"):
         QUICK(model=CNNGANSpec(), data="iris").setup()
 

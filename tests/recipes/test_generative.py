@@ -36,14 +36,14 @@ def iris():
     return GenerativeDataConfig(data="iris").load_splits()
 
 
-def test_scores_do_not_depend_on_how_many_rows_go_at_once(iris):
+def test_log_likelihood_does_not_depend_on_the_batch_size(iris):
     model = PCA().fit(iris.train)
     whole, parts = _log_likelihood(model, iris.test), _log_likelihood(model, iris.test, batch_size=7)
     assert torch.allclose(whole.value, parts.value)
     assert whole.value.dtype == torch.float64
 
 
-def test_levels_are_spread_alike_whatever_the_rows(digits):
+def test_dequantization_does_not_depend_on_the_batch_size(digits):
     model = PCA(min_variance_ratio=1e-3).fit(digits.train)
     whole, parts = (
         _log_likelihood(model, digits.test[:30], dequantizer=digits.dequantizer, batch_size=rows) for rows in (30, 7)
@@ -51,14 +51,14 @@ def test_levels_are_spread_alike_whatever_the_rows(digits):
     assert torch.allclose(whole.value, parts.value, atol=1e-3)
 
 
-def test_a_bound_is_called_one_and_has_its_error(iris):
+def test_lower_bound_is_labeled_and_has_a_standard_error(iris):
     found = _log_likelihood(Bounded(), iris.test)
     assert torch.equal(found.error, torch.full((30,), 0.5, dtype=torch.float64))
     assert found.evaluations == 7
     assert _evaluate_likelihood(Bounded(), iris).keys() == {"lower bound"}
 
 
-def test_what_has_no_likelihood_or_an_infinite_one_is_refused(iris):
+def test_missing_or_nan_likelihood_raises(iris):
     model = Autoencoder(torch.nn.Linear(4, 2), torch.nn.Linear(2, 4), shape=(4,))
     with pytest.raises(ValueError, match="Autoencoder has no likelihood"):
         _log_likelihood(model, iris.test)
@@ -68,7 +68,7 @@ def test_what_has_no_likelihood_or_an_infinite_one_is_refused(iris):
         _log_likelihood(broken, iris.test)
 
 
-def test_gaussians_are_those_of_torch(iris):
+def test_gaussian_baselines_equal_torch(iris):
     found = _density_baselines(iris)
     train, test = iris.train.double(), iris.test.double()
     normal = torch.distributions.Normal(train.mean(0), train.std(0, correction=0))
@@ -77,7 +77,7 @@ def test_gaussians_are_those_of_torch(iris):
     assert found["Gaussian"] == pytest.approx(float(whole.log_prob(test).mean()), rel=1e-3)
 
 
-def test_levels_are_counted_with_one_added(digits):
+def test_histogram_baseline_uses_add_one_smoothing(digits):
     train, test = ((x.flatten(1) * 16).round().long() for x in (digits.train, digits.test))
     shares = (torch.stack([(train == level).sum(0) for level in range(17)]) + 1) / (len(train) + 17)
     bits = -float(shares.log2().gather(0, test).mean())
@@ -88,14 +88,14 @@ def test_levels_are_counted_with_one_added(digits):
     }
 
 
-def test_the_truth_stands_beside_where_it_is_known():
+def test_baselines_include_the_true_density_if_known():
     seen = GenerativeDataConfig(data="ring", num_samples=4000).load_splits()
     found = _density_baselines(seen)
     assert found["true density"] == pytest.approx(-seen.density.entropy, abs=0.1)
     assert found["true density"] > found["Gaussian"]
 
 
-def test_errors_by_units_are_those_of_pca(iris):
+def test_pca_baseline_equals_pca(iris):
     found = _pca_baseline(iris, [1, 2, 4])
     for k in (1, 2):
         model = PCA(n_components=k).fit(iris.train)

@@ -1,4 +1,4 @@
-"""What is wrong with the data is said in a sentence, by every recipe that learns codes or plays a game."""
+"""Bad data give a clear error in every latent-variable and GAN recipe."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ RECIPES = pytest.mark.parametrize("kind", [AutoencodeRecipe, GANRecipe, VAERecip
 TRAINER = {"threads": 1, "law_cases": 0}
 
 
-def kept(tmp_path, x):
+def save_array(tmp_path, x):
     np.save(tmp_path / "x.npy", x)
     return str(tmp_path / "x.npy")
 
@@ -30,9 +30,9 @@ def kept(tmp_path, x):
     ],
     ids=["nan", "infinite", "constant", "one", "empty", "range"],
 )
-def test_bad_data_are_refused_with_a_sentence(tmp_path, kind, x, options, said):
+def test_bad_data_raise(tmp_path, kind, x, options, said):
     with pytest.raises(ValueError, match=said):
-        kind(data=kept(tmp_path, x), **options).setup()
+        kind(data=save_array(tmp_path, x), **options).setup()
 
 
 @RECIPES
@@ -42,15 +42,15 @@ def test_no_steps_are_refused(kind):
 
 
 @RECIPES
-def test_few_rows_with_a_constant_column_are_trained_on_and_told(tmp_path, kind):
+def test_constant_column_gives_a_warning(tmp_path, kind):
     x = np.random.default_rng(0).normal(size=(30, 3))
     x[:, 1] = 7
-    recipe = kind(data=kept(tmp_path, x), latent_dim=2, steps=2, **TRAINER)
+    recipe = kind(data=save_array(tmp_path, x), latent_dim=2, steps=2, **TRAINER)
     found = train(recipe, output_dir=tmp_path).results
     assert any("1 of 3 features are constant" in note for note in found["warnings"])
 
 
-def test_a_game_wants_parts_that_samples_can_be_compared_with(tmp_path):
+def test_gan_needs_at_least_2_validation_examples(tmp_path):
     x = np.random.default_rng(0).normal(size=(12, 3))
     with pytest.raises(ValueError, match="at least 2 observations to compare samples with, got 1"):
-        GANRecipe(data=kept(tmp_path, x)).setup()
+        GANRecipe(data=save_array(tmp_path, x)).setup()

@@ -13,7 +13,7 @@ def tiny(**options):
     return ModularRecipe(**small | {"threads": 1, "law_cases": 0} | options)
 
 
-def test_formulas_are_those_of_the_paper():
+def test_formulas_equal_the_paper():
     x = torch.tensor([[0.5], [-0.25], [1.0], [0.5]])
     for name, wanted in (
         ("independence", [1.5**3, 0.0625 + 1.0]),
@@ -49,7 +49,7 @@ def test_the_penalty_rises_at_a_quarter_and_falls_at_three_quarters():
 
 
 @pytest.mark.parametrize("task", _TASKS)
-def test_a_run_ends_with_its_picture_and_its_losses(task, tmp_path):
+def test_run_writes_the_network_diagram_and_losses(task, tmp_path):
     run = train(tiny(task=task, layout="grid"), output_dir=tmp_path)
     assert (run.figures / "network.png").stat().st_size > 10_000
     results = run.results
@@ -61,7 +61,7 @@ def test_a_run_ends_with_its_picture_and_its_losses(task, tmp_path):
     assert int(model.steps) == 40
 
 
-def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(tmp_path, stop_at):
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_at):
     whole = train(tiny(), output_dir=tmp_path)
     for step in (7, 8, 13):
         begun = train(tiny(), output_dir=tmp_path, loggers=[stop_at(step)])
@@ -73,7 +73,7 @@ def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(t
             assert again.results[name] == whole.results[name]
 
 
-def test_swaps_change_the_order_of_the_ends():
+def test_swaps_permute_inputs_and_outputs():
     training = tiny(steps=8, swap_every=1).setup()
     for _ in range(8):
         training.constrain(training.model)
@@ -83,19 +83,19 @@ def test_swaps_change_the_order_of_the_ends():
     assert training.model.locality() < training.data.initial_model.locality()
 
 
-def test_options_come_back_from_a_file():
+def test_options_round_trip_through_json():
     recipe = tiny(task="compositionality", distance_order=2)
     assert from_json(ModularRecipe, to_json(recipe)) == recipe
     assert from_json(ModularRecipe, {}) == ModularRecipe()
 
 
-def test_swaps_of_weights_that_are_shared_out_are_refused():
+def test_swaps_cannot_run_sharded():
     with pytest.raises(ValueError, match="swap_every=0"):
         tiny(parallel="sharded")
     assert tiny(parallel="sharded", swap_every=0).swap_every == 0
 
 
-def test_absurd_sizes_are_refused_before_memory_is_asked_for():
+def test_too_large_sizes_are_rejected_before_allocation():
     with pytest.raises(ValueError, match="are supported"):
         tiny(hidden_dims=(10_000,) * 50).setup()
     with pytest.raises(ValueError, match="hidden"):
@@ -103,7 +103,7 @@ def test_absurd_sizes_are_refused_before_memory_is_asked_for():
 
 
 @pytest.mark.long
-def test_connections_become_few():
+def test_connections_become_sparse():
     training = ModularRecipe(steps=3000, threads=1).setup()
     turn, model = training.optimizer_steps[0], training.model
     for step in range(training.steps):

@@ -25,7 +25,7 @@ def test_each_optimizer_lowers_the_loss(options, tmp_path, optimizer):
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
-def test_momentum_is_that_of_torch(nesterov):
+def test_momentum_equals_torch(nesterov):
     ours, theirs = nn.Linear(2, 3), nn.Linear(2, 3)
     theirs.load_state_dict(ours.state_dict())
     config = OptimizationConfig(
@@ -199,7 +199,7 @@ def test_learning_rates_of_a_transformer():
     assert text["head.weight"] == ("adamw", 0.02)
 
 
-def test_an_explicit_learning_rate_of_adamw_is_that_of_all_parameters():
+def test_explicit_learning_rate_of_adamw_applies_to_all_parameters():
     assert set(rates(TextRecipe(optimizer="adamw", learning_rate=3e-4)).values()) == {("adamw", 3e-4)}
     head = rates(TextRecipe(optimizer="adamw", learning_rate=3e-4, head_learning_rate=1e-3))
     assert head["head.weight"] == ("adamw", 1e-3)

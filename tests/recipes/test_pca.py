@@ -26,19 +26,19 @@ TRAINER = {"threads": 1, "law_cases": 2}
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
+def _work_dir(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
-def drawn(monkeypatch):
-    """The names of figures, which are not drawn."""
+def figure_names(monkeypatch):
+    """Collects the names of figures instead of drawing them."""
     names = set()
     monkeypatch.setattr(figures, "save", lambda figure, path: names.add(path.name))
     return names
 
 
-def test_pca_has_the_score_of_scikit_learn(drawn):
+def test_pca_has_the_score_of_scikit_learn(figure_names):
     recipe = PCARecipe(num_components=2, data="iris", **TRAINER)
     run = lawful.train(recipe)
     seen = recipe.load_splits()
@@ -54,19 +54,19 @@ def test_pca_has_the_score_of_scikit_learn(drawn):
     assert isinstance(model, SupportsLogProb)
     assert torch.equal(sample_from_run(run, 5), model.sample(5, seed=0))
     assert sample_from_run(run, 300).shape == (300, 4)
-    assert drawn == {"latents.png", "error by latent dimension.png", "samples.png"}
+    assert figure_names == {"latents.png", "error by latent dimension.png", "samples.png"}
     assert np.load(run.samples / "samples.npy").shape == (2000, 4)
 
 
 @pytest.mark.parametrize("how", [RandomizedPCASpec(), IncrementalPCASpec()])
-def test_other_ways_find_the_same_axes(how):
+def test_all_algorithms_find_the_same_variances(how):
     exact, other = (
         PCARecipe(num_components=3, algorithm=h, data="wine", **TRAINER).setup().model for h in (ExactPCASpec(), how)
     )
     assert torch.allclose(exact.explained_variance, other.explained_variance, rtol=1e-3)
 
 
-def test_the_number_of_axes_is_that_of_the_best_score():
+def test_number_of_components_maximizes_the_validation_score():
     draws = torch.Generator().manual_seed(0)
     x = torch.randn(400, 6, generator=draws, dtype=torch.float64) * 0.1
     x[:, :2] += 3 * torch.randn(400, 2, generator=draws, dtype=torch.float64)
@@ -74,12 +74,12 @@ def test_the_number_of_axes_is_that_of_the_best_score():
     assert _best_num_components(x[:300], x[300:]) == 1 + int(np.argmax(scores)) == 2
 
 
-def test_too_many_components_and_options_of_another_way_are_refused():
+def test_too_many_components_raise():
     with pytest.raises(ValueError, match="num_components must be at most 4 for 108 observations"):
         PCARecipe(num_components=5, data="iris").setup()
 
 
-def test_an_autoencoder_rebuilds_better_than_the_mean_and_cleans(drawn):
+def test_denoising_autoencoder_beats_the_mean(figure_names):
     recipe = AutoencodeRecipe(
         latent_dim=3,
         model=MLPAutoencoderSpec(hidden_dims=(16,)),
@@ -92,7 +92,7 @@ def test_an_autoencoder_rebuilds_better_than_the_mean_and_cleans(drawn):
     test, baselines = run.results["test"], run.results["baselines"]
     assert test["squared error"]["value"] < baselines["mean, squared error"]
     assert {"squared error, corrupted", "squared error, denoised"} <= test.keys()
-    assert drawn == {"latents.png", "error by latent dimension.png", "samples.png"}
+    assert figure_names == {"latents.png", "error by latent dimension.png", "samples.png"}
     own = run.results["squared error by latent dimension"]["principal directions of the latents"]
     assert own["3"] == pytest.approx(test["squared error"]["value"], rel=1e-3)
     assert own["1"] > own["3"]
@@ -105,7 +105,7 @@ def test_an_autoencoder_rebuilds_better_than_the_mean_and_cleans(drawn):
     assert score(run, "wine").errors.shape == (178,)
 
 
-def test_images_are_drawn_with_what_is_rebuilt_of_them():
+def test_image_run_writes_reconstructions():
     run = lawful.train(PCARecipe(num_components=3, threads=1, law_cases=0))
     names = {"latents", "components", "error by latent dimension", "reconstructions", "samples"}
     assert {path.stem for path in run.figures.glob("*.png")} == names
@@ -113,7 +113,7 @@ def test_images_are_drawn_with_what_is_rebuilt_of_them():
     assert baselines["histogram per feature, bits per dimension"] < bits
 
 
-def test_a_code_that_does_not_vary_is_no_obstacle():
+def test_constant_latents_are_supported():
     recipe = AutoencodeRecipe(
         latent_dim=6, model=MLPAutoencoderSpec(hidden_dims=()), steps=3, learning_rate=0.0, data="moons", num_samples=60
     )

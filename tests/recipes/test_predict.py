@@ -26,8 +26,8 @@ def read(found):
     return list(csv.DictReader(io.StringIO(found.csv())))
 
 
-def test_probabilities_are_those_of_the_model_on_raw_numbers(run, tmp_path):
-    """The encoding by hand: numbers as they are, and a 1 for the color."""
+def test_probabilities_equal_the_model_on_encoded_rows(run, tmp_path):
+    """The encoding by hand: numbers unchanged, one-hot colors."""
     (tmp_path / "new.csv").write_text("size,color,weight\n4.1,green,-2\n0,red,0.5\n")
     x = torch.tensor([[4.1, 0, 1, 0, -2.0], [0.0, 0, 0, 1, 0.5]])
     with torch.no_grad():
@@ -152,7 +152,7 @@ def test_without_dropout_there_is_no_uncertainty(options, table, tmp_path):
 
 
 @pytest.mark.parametrize("recipe", [ClassifyRecipe, RegressRecipe])
-def test_members_that_disagree_give_an_uncertainty(options, table, tmp_path, recipe):
+def test_disagreeing_members_give_uncertainty(options, table, tmp_path, recipe):
     data, given = table(), {} if recipe is ClassifyRecipe else {"target": "size"}
     fields = options(data=data, **given, num_members=2, learning_rate=0.1)
     spec = MLPSpec if recipe is ClassifyRecipe else MLPRegressorSpec
@@ -207,7 +207,7 @@ def test_images_are_named_by_their_files(options, tmp_path):
     assert [(row["file"], row["prediction"]) for row in read(alone)] == [(str(folder / "light" / "3.png"), "light")]
 
 
-def test_built_in_data_predict_themselves_and_no_others(options, tmp_path):
+def test_built_in_data_are_predicted_by_name(options, tmp_path):
     run = train(ClassifyRecipe(model=KNNSpec(num_neighbors=1), **options()), output_dir=tmp_path)
     assert predictions(Run(run.path), "iris").summary.endswith("on 150 rows")
     with pytest.raises(ValueError, match="wine has other columns"):

@@ -39,7 +39,7 @@ def test_each_row_has_probabilities_and_labels_an_accuracy(run, tmp_path):
     torch.testing.assert_close(p[:1], alone, rtol=1e-4, atol=1e-6)
 
 
-def test_texts_without_labels_are_predicted_too(run, tmp_path):
+def test_unlabeled_texts_are_predicted(run, tmp_path):
     (tmp_path / "new.csv").write_text("what\na cat\na dog\n")
     (tmp_path / "half.csv").write_text("what,kind\na cat,grey\na dog,\n")
     for name in ("new.csv", "half.csv"):
@@ -48,7 +48,7 @@ def test_texts_without_labels_are_predicted_too(run, tmp_path):
         assert len(found.rows) == 2
 
 
-def test_files_are_named(run, tmp_path):
+def test_predictions_name_the_file(run, tmp_path):
     for kind in ("grey", "white"):
         (tmp_path / "files" / kind).mkdir(parents=True)
         (tmp_path / "files" / kind / "a.txt").write_text(f"the {kind} cat")
@@ -79,7 +79,7 @@ def test_built_in_texts_of_other_classes_are_refused(run, tmp_path):
         predictions(run, tmp_path / "nowhere.csv")
 
 
-def test_a_table_shows_its_columns_where_training_had_none(tmp_path):
+def test_columns_are_inferred_if_training_had_none(tmp_path):
     path = tmp_path / "new.csv"
     path.write_text("n,text,kind\n1,some words,b\n2,other words,a\n")
     assert read_texts(path, classes=("a", "b")).labels == (1, 0)

@@ -12,28 +12,28 @@ pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained_run(tmp_path_factory):
     """A recipe and its run."""
     recipe = ClassifyRecipe(model=MLPSpec(hidden_dims=(4,)), data="iris", epochs=1, **TRAINER)
     return recipe, train(recipe, output_dir=tmp_path_factory.mktemp("trained"))
 
 
 @pytest.fixture
-def changed(trained, tmp_path):
+def copy_with_config(trained_run, tmp_path):
     """Copies the run with a changed configuration."""
 
     def change(edit):
-        config = json.loads((trained[1].path / "config.json").read_text())
+        config = json.loads((trained_run[1].path / "config.json").read_text())
         edit(config)
         (tmp_path / "config.json").write_text(json.dumps(config))
-        save_file(trained[1].weights(), tmp_path / "model.safetensors")
+        save_file(trained_run[1].weights(), tmp_path / "model.safetensors")
         return Run(tmp_path)
 
     return change
 
 
-def test_recipe_of_a_run(trained):
-    recipe, run = trained
+def test_recipe_of_a_run(trained_run):
+    recipe, run = trained_run
     assert recipe_of(run) == recipe_of(Run(run.path)) == recipe
 
 
@@ -43,10 +43,10 @@ def test_every_recipe_has_a_name_and_a_summary():
         assert kind.__doc__.startswith(("Train", "Fit", "Attack"))
 
 
-def test_loading_preserves_the_random_state(trained):
+def test_loading_preserves_the_random_state(trained_run):
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    model = load(trained[1].path)
+    model = load(trained_run[1].path)
     assert torch.equal(torch.get_rng_state(), before)
     assert not model.training
 
@@ -73,7 +73,7 @@ def test_loading_preserves_the_random_state(trained):
         (lambda c: c.update(model=3), "model.example_spec must be an object"),
     ],
 )
-def test_invalid_configurations_are_an_error(changed, edit, message):
-    run = changed(edit)
+def test_invalid_configurations_are_an_error(copy_with_config, edit, message):
+    run = copy_with_config(edit)
     with pytest.raises(ValueError, match=message):
         load(run)

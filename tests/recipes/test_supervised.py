@@ -58,7 +58,7 @@ def test_an_ensemble_is_the_average_of_its_members(options, tmp_path, combine):
     assert run.report.is_file()
 
 
-def test_an_ensemble_says_what_was_trained_and_how_it_went(options, tmp_path):
+def test_ensemble_log_lists_each_member_with_its_result(options, tmp_path):
     run = train(ClassifyRecipe(model=MLPSpec(hidden_dims=(4,)), **options(num_members=2)), output_dir=tmp_path)
     said = run.log.read_text()
     for number, member in enumerate(members(run), 1):
@@ -75,25 +75,25 @@ def test_an_ensemble_says_what_was_trained_and_how_it_went(options, tmp_path):
     assert "There are no metrics yet" not in run.report.read_text()
 
 
-def test_an_ensemble_is_not_shared_out(options, tmp_path, monkeypatch):
+def test_ensemble_cannot_run_distributed(options, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(TrainingFailed, match="ensemble"):
         train(ClassifyRecipe(**options(num_members=2)), output_dir=tmp_path)
 
 
-def test_a_run_goes_on_with_the_same_options_only(options, tmp_path):
+def test_resuming_needs_the_same_options(options, tmp_path):
     for count in (1, 2):
         run = train(ClassifyRecipe(label_smoothing=0.1, **options(num_members=count)), output_dir=tmp_path)
         with pytest.raises(TrainingFailed, match="label_smoothing"):
             train(ClassifyRecipe(label_smoothing=0.2, **options(num_members=count)), resume=run)
 
 
-def test_the_engine_that_was_given_stands_in_the_configuration(options, tmp_path):
+def test_trainer_argument_is_saved_in_the_config(options, tmp_path):
     run = train(ClassifyRecipe(**options()), trainer=TrainerConfig(threads=1, law_cases=0, seed=7), output_dir=tmp_path)
     assert run.config["options"]["seed"] == 7
 
 
-def test_numbers_are_averaged(options, tmp_path):
+def test_regression_members_are_averaged(options, tmp_path):
     run = train(
         RegressRecipe(model=MLPRegressorSpec(hidden_dims=(8,)), **options(data="sine", num_members=2)),
         output_dir=tmp_path,
@@ -105,7 +105,7 @@ def test_numbers_are_averaged(options, tmp_path):
 
 
 def test_bagging_gives_each_member_examples_of_its_own(options, tmp_path):
-    """Neighbours, and not only networks: without bagging their members are all the same."""
+    """Includes nearest neighbors: without bagging all members are equal."""
     spread = []
     for bagging in (False, True):
         learning = options(num_members=2, bagging=bagging)
@@ -122,7 +122,7 @@ def test_bagged_batches_have_the_examples_that_were_drawn(options):
     assert 0.5 < len(rows[1]) / len(rows[0]) < 0.75  # 1 - 1/e
 
 
-def test_members_that_rule_out_each_others_classes_are_averaged_as_probabilities_only(options, tmp_path):
+def test_thresholded_members_cannot_average_log_probabilities(options, tmp_path):
     with pytest.raises(ValueError, match="thresholded models"):
         ClassifyRecipe(model=ThresholdedSpec(), **options(num_members=3, combine_with="log-probabilities"))
     recipe = ClassifyRecipe(model=ThresholdedSpec(), **options(num_members=3, bagging=True))
@@ -132,7 +132,7 @@ def test_members_that_rule_out_each_others_classes_are_averaged_as_probabilities
 
 
 @pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.long), 6, pytest.param(9, marks=pytest.mark.long)])
-def test_an_ensemble_that_is_interrupted_goes_on_exactly(options, tmp_path, after):
+def test_resumed_ensemble_equals_an_uninterrupted_one(options, tmp_path, after):
     """Four steps each: stopped in the first, in the second member, and in the third."""
     recipe = ClassifyRecipe(model=MLPSpec(hidden_dims=(4,)), **options(num_members=3, batch_size=54))
     whole = train(recipe, output_dir=tmp_path / "whole")
@@ -147,7 +147,7 @@ def test_an_ensemble_that_is_interrupted_goes_on_exactly(options, tmp_path, afte
     assert len(members(again)) == 3
 
 
-def test_a_member_is_told_by_its_options_and_not_by_its_age(options, tmp_path):
+def test_ensemble_members_are_matched_by_options_not_by_date(options, tmp_path):
     recipe = ClassifyRecipe(model=MLPSpec(hidden_dims=(4,)), **options(num_members=2))
     run = train(recipe, output_dir=tmp_path)
     first, second = (member.path / "config.json" for member in members(run))
@@ -158,12 +158,12 @@ def test_a_member_is_told_by_its_options_and_not_by_its_age(options, tmp_path):
     assert all(torch.equal(before[name], weight) for name, weight in members(run)[1].weights().items())
 
 
-def test_faults_of_the_data_are_a_sentence(options, tmp_path):
+def test_bad_data_raise_training_failed(options, tmp_path):
     with pytest.raises(TrainingFailed, match="diabetes"):
         train(ClassifyRecipe(**options(data="diabetes", num_members=2)), output_dir=tmp_path)
 
 
-def test_a_member_alone_is_the_recipe_with_its_seed(options):
+def test_ensemble_member_is_the_recipe_with_its_own_seed(options):
     recipe = ClassifyRecipe(**options(num_members=2))
     alone = recipe.ensemble_members()[1]
     assert alone.ensemble_members() == []

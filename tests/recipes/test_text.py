@@ -26,17 +26,17 @@ from lawful.recipes.text import ngram_baseline
 from lawful.training import Run, TrainingFailed, train
 
 
-def trained(words, tiny, folder, *, loggers=(), resume=None, **options):
+def train_text(words, tiny, folder, *, loggers=(), resume=None, **options):
     recipe = TextRecipe(**{"data": str(words), "context_length": 8} | tiny() | options)
     return train(recipe, output_dir=folder, loggers=loggers, resume=resume)
 
 
 @pytest.fixture(scope="module")
 def run(words, tiny, tmp_path_factory):
-    return trained(words, tiny, tmp_path_factory.mktemp("runs"))
+    return train_text(words, tiny, tmp_path_factory.mktemp("runs"))
 
 
-def test_a_run_measures_itself_and_writes(run):
+def test_run_writes_metrics_samples_and_figures(run):
     results = run.results
     assert results["validation"]["perplexity"] == pytest.approx(math.exp(results["validation"]["loss"]))
     assert results["validation"]["bits per byte"] == pytest.approx(results["validation"]["loss"] / math.log(2))
@@ -46,7 +46,7 @@ def test_a_run_measures_itself_and_writes(run):
     assert json.loads((run.path / "config.json").read_text())["model"]["tokenizer"]["kind"] == "characters"
 
 
-def test_a_loaded_model_knows_the_context_that_it_was_trained_with(run):
+def test_loaded_model_has_the_training_context_length(run):
     model, letters = load(run), load_tokenizer(run)
     assert model.context_length == 8
     ids = letters.encode("the cat sat on the mat, and the dog sat")
@@ -54,7 +54,7 @@ def test_a_loaded_model_knows_the_context_that_it_was_trained_with(run):
     assert not torch.equal(token_log_probs(model, ids), token_log_probs(model, ids, context_length=16))
 
 
-def test_beams_go_without_what_draws(run):
+def test_beam_search_rejects_sampling_options(run):
     with pytest.raises(ValueError, match="repetition_penalty"):
         generate_from_run(run, "the", num_beams=3, sampling=SamplingConfig(repetition_penalty=1.2))
 
@@ -71,8 +71,8 @@ def test_the_loss_is_over_every_token_of_the_validation_text_in_windows_that_do_
     assert run.results["validation"]["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
 
 
-def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(words, tiny, tmp_path, stop_at, run):
-    begun = trained(words, tiny, tmp_path, loggers=[stop_at(4)])
+def test_resumed_run_equals_an_uninterrupted_one(words, tiny, tmp_path, stop_at, run):
+    begun = train_text(words, tiny, tmp_path, loggers=[stop_at(4)])
     assert not begun.results
     again = train(recipe_of(begun), resume=begun)
     for name, weight in run.weights().items():
@@ -82,7 +82,7 @@ def test_a_run_that_goes_on_gives_the_same_weights_as_one_that_was_not_stopped(w
 
 @pytest.mark.parametrize(("kind", "spec"), [("bytes", ByteTokenizerSpec()), ("bpe", BPETokenizerSpec(vocab_size=300))])
 def test_other_tokens_than_characters(kind, spec, words, tiny, tmp_path):
-    run = trained(words, tiny, tmp_path, tokenizer=spec)
+    run = train_text(words, tiny, tmp_path, tokenizer=spec)
     assert load_tokenizer(run).vocab_size == (256 if kind == "bytes" else pytest.approx(280, abs=20))
     nats, bits = run.results["validation"]["loss"], run.results["validation"]["bits per byte"]
     assert bits <= nats / math.log(2) + 1e-9
@@ -91,7 +91,7 @@ def test_other_tokens_than_characters(kind, spec, words, tiny, tmp_path):
     )
 
 
-def test_a_text_of_many_letters_is_read_by_bytes(tmp_path):
+def test_more_than_256_characters_use_the_byte_tokenizer(tmp_path):
     text = tmp_path / "many.txt"
     text.write_text("".join(map(chr, range(0x4E00, 0x4F00))) * 3)
     from lawful.data.text import ByteTokenizer, CharTokenizer, read_text
@@ -152,7 +152,7 @@ def test_the_default_is_small():
     assert sum(p.numel() for p in model.parameters()) <= 1_500_000
 
 
-def test_counting_is_that_of_witten_and_bell():
+def test_ngram_model_equals_witten_bell_smoothing():
     train, test, vocab = [0, 1, 2, 0, 1, 1, 0, 2, 2, 1], [1, 0, 2, 1, 1, 0, 0, 2], 4
 
     def p(x, before):
@@ -179,7 +179,7 @@ def test_counting_is_that_of_witten_and_bell():
         (b"abc\xff\xfe" * 100, "is not UTF-8 text"),
     ],
 )
-def test_what_is_no_text_is_refused_in_a_sentence(content, said, tmp_path, tiny):
+def test_invalid_text_raises_a_one_line_error(content, said, tmp_path, tiny):
     path = tmp_path / "bad.txt"
     path.write_bytes(content)
     with pytest.raises(TrainingFailed, match=said) as refused:
@@ -196,7 +196,7 @@ def test_options_that_contradict_are_refused():
         TextRecipe(data="")
 
 
-def test_a_run_whose_tokenizer_was_tampered_with_is_refused(run, tmp_path):
+def test_invalid_tokenizer_in_the_config_raises(run, tmp_path):
     copied = shutil.copytree(run.path, tmp_path / "copied")
     facts = json.loads((copied / "config.json").read_text())
     facts["model"]["tokenizer"] = {"kind": "pickle"}
@@ -206,8 +206,8 @@ def test_a_run_whose_tokenizer_was_tampered_with_is_refused(run, tmp_path):
 
 
 @pytest.mark.long
-def test_the_laws_of_a_trained_model_are_kept(words, tiny, tmp_path):
-    run = trained(words, tiny, tmp_path, **tiny(law_cases=30))
+def test_laws_of_a_trained_model_are_saved(words, tiny, tmp_path):
+    run = train_text(words, tiny, tmp_path, **tiny(law_cases=30))
     page = run.report.read_text()
     for law in ("causality", "cached_decoding", "batch_independence"):
         assert law in page
@@ -216,7 +216,7 @@ def test_the_laws_of_a_trained_model_are_kept(words, tiny, tmp_path):
 
 
 def memory_of_training(folder, *, size):
-    """The most memory of its own, in bytes, that training on a text of at least that size took, and its run."""
+    """Trains on a text of at least that size; returns the peak memory in bytes and the run."""
     folder.mkdir()
     text, line = folder / "large.txt", b"the quick brown fox jumps over the lazy dog, 0123456789 times\n"
     sizes = {
@@ -251,7 +251,7 @@ def memory_of_training(folder, *, size):
 
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is read from /proc")
-def test_a_file_of_more_than_2_gb_takes_the_memory_of_a_small_one(tmp_path):
+def test_memory_does_not_grow_with_a_2_gb_file(tmp_path):
     small, _ = memory_of_training(tmp_path / "small", size=2**27)
     large, run = memory_of_training(tmp_path / "large", size=2**31)
     assert large < small + 2**28

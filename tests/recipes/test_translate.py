@@ -14,7 +14,7 @@ def pairs(tmp_path):
     return path
 
 
-def test_a_run_of_ones_own_pairs(pairs, tiny, tmp_path, stop_at):
+def test_train_on_custom_pairs(pairs, tiny, tmp_path, stop_at):
     recipe = TranslateRecipe(data=str(pairs), **tiny())
     run = train(recipe, output_dir=tmp_path)
     assert run.results["pairs"]["train"] + run.results["pairs"]["test"] == 200
@@ -28,7 +28,7 @@ def test_a_run_of_ones_own_pairs(pairs, tiny, tmp_path, stop_at):
         assert torch.equal(weight, again.weights()[name]), name
 
 
-def test_texts_of_unequal_lengths_come_out_as_they_do_alone(pairs, tiny, tmp_path):
+def test_batched_translation_equals_single_translations(pairs, tiny, tmp_path):
     run = train(TranslateRecipe(data=str(pairs), **tiny()), output_dir=tmp_path)
     model, tokenizer = load(run), tokenizer_from_json(run.config["model"]["tokenizer"])
     sources = ["1", "123", "12"]
@@ -36,7 +36,7 @@ def test_texts_of_unequal_lengths_come_out_as_they_do_alone(pairs, tiny, tmp_pat
     assert together == [translate(model, tokenizer, [source])[0] for source in sources]
 
 
-def test_a_line_of_names_is_left_out_where_that_is_said(pairs, tiny):
+def test_header_option_skips_the_first_line(pairs, tiny):
     pairs.write_text("number\treversed\n" + pairs.read_text())
     for header, count in ((True, 200), (False, 201)):
         training = TranslateRecipe(data=str(pairs), header=header, **tiny()).setup()
@@ -44,7 +44,7 @@ def test_a_line_of_names_is_left_out_where_that_is_said(pairs, tiny):
         assert (len(found), "number" in found) == (count, not header)
 
 
-def test_the_likest_source_is_found():
+def test_most_similar_targets():
     train_on = Pairs(("3 May 2020", "4 June 1999"), ("a", "b"))
     assert _most_similar_targets(train_on, ["5 June 1999", "3 May 2021"]) == ["b", "a"]
 
@@ -53,7 +53,7 @@ def test_the_likest_source_is_found():
     ("content", "said"),
     [("", "has no pairs"), ("one line\n", "two texts separated by a tab"), ("a\tb\n", "too few distinct")],
 )
-def test_what_are_no_pairs_is_refused(content, said, tiny, tmp_path):
+def test_invalid_pairs_raise(content, said, tiny, tmp_path):
     path = tmp_path / "bad.tsv"
     path.write_text(content)
     with pytest.raises(TrainingFailed, match=said):
@@ -61,6 +61,6 @@ def test_what_are_no_pairs_is_refused(content, said, tiny, tmp_path):
 
 
 @pytest.mark.long
-def test_dates_are_learnt(tmp_path):
+def test_learns_dates(tmp_path):
     run = train(TranslateRecipe(), output_dir=tmp_path)
     assert run.results["test"]["accuracy"]["value"] > 0.98

@@ -25,7 +25,7 @@ SMALL = MLPVAESpec(hidden_dims=(8,))
     ],
     ids=["discretized-logistic", "bernoulli", "cnn", "categorical"],
 )
-def test_every_kind_runs_from_data_to_samples(tmp_path, monkeypatch, options, data):
+def test_every_kind_trains_and_samples(tmp_path, monkeypatch, options, data):
     monkeypatch.setattr(generative, "_NUM_IMAGES", 2)
     monkeypatch.setattr(vae, "_NUM_RECONSTRUCTIONS", 2)
     plain = len(options) == 1 and "model" in options and options["model"] == SMALL
@@ -51,7 +51,7 @@ def test_every_kind_runs_from_data_to_samples(tmp_path, monkeypatch, options, da
         assert any("binarized" in note for note in run.results["warnings"])
 
 
-def test_what_does_not_go_together_is_refused():
+def test_incompatible_options_raise():
     with pytest.raises(ValueError, match="needs labels"):
         QUICK(conditional=True, data="diabetes").setup()
     with pytest.raises(ValueError, match=r"[Bb]ernoulli|binary|values"):
@@ -67,14 +67,14 @@ def test_what_does_not_go_together_is_refused():
 
 
 @pytest.mark.long
-def test_levels_of_digits_are_bounded_better_than_by_counting_them(tmp_path):
+def test_vae_on_digits_beats_the_histogram_baseline(tmp_path):
     found = train(VAERecipe(**TRAINER), output_dir=tmp_path).results
     counted = found["baselines"]["histogram per feature, bits per dimension"]
     assert found["test"]["bits per dimension"]["high"] < counted - 0.3
 
 
 @pytest.mark.long
-def test_bits_of_digits_are_bounded_better_than_by_coins(tmp_path):
+def test_bernoulli_vae_beats_independent_bernoullis(tmp_path):
     run = train(VAERecipe(likelihood="bernoulli", **TRAINER), output_dir=tmp_path)
     found = run.results["test"]
     assert found["lower bound"]["value"] > run.results["baselines"]["independent Bernoulli features"] + 4

@@ -132,7 +132,7 @@ def test_odeint_has_the_interface_of_torchdiffeq():
 
 
 def _tableaus_claims() -> Iterator[Claim]:
-    """The laws that tableaus obey: a method of order p integrates polynomials up to degree p - 1 exactly."""
+    """Laws of tableaus: a method of order p integrates polynomials up to degree p - 1 exactly."""
 
     def moments(x: Tensor, weights: tuple[float, ...], nodes: tuple[float, ...], order: int) -> Tensor:
         b, c = x.new_tensor(weights), x.new_tensor(nodes)
@@ -155,13 +155,13 @@ def _tableaus_claims() -> Iterator[Claim]:
 
 
 def _fixed_claims() -> Iterator[Claim]:
-    """The laws that equal steps obey."""
+    """Laws of equal steps."""
 
     def field(t: Tensor, x: Tensor) -> Tensor:
         return (x.roll(1, -1) - x) * t.to(x) + t.to(x).sin()
 
     def series(x: Tensor, order: int) -> Tensor:
-        """The exponential of a step as far as the method has it: its terms of h^k / k! up to the order."""
+        """The exponential series of a step up to the order of the method."""
         return x * sum((-0.5) ** k / torch.lgamma(torch.tensor(k + 1.0)).exp().item() for k in range(order + 1))
 
     for tableau in TABLEAUS[:-1]:

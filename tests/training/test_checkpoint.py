@@ -65,7 +65,7 @@ def test_other_folders_are_ignored(tmp_path):
     assert Checkpoints(tmp_path / "none").load_newest() is None
 
 
-def test_a_file_without_a_checksum_is_named(tmp_path):
+def test_error_names_a_file_without_a_checksum(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(checkpoint(1), keep=1)
     (checkpoints.path(1) / "more.safetensors").write_bytes(b"")
@@ -100,7 +100,7 @@ def test_files_are_written_atomically(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
-def through_disk(folder, tensors, metadata=None):
+def save_and_load(folder, tensors, metadata=None):
     checkpoints = Checkpoints(folder)
     checkpoints.save(Checkpoint(1, state._contiguous_copies(tensors), metadata or {}), keep=1)
     found = checkpoints.load(1)
@@ -127,7 +127,7 @@ AWKWARD = {
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_tensors_round_trip(tmp_path, name):
-    found, _ = through_disk(tmp_path, {"a": AWKWARD[name], "again": AWKWARD[name], "b": torch.empty(0)})
+    found, _ = save_and_load(tmp_path, {"a": AWKWARD[name], "again": AWKWARD[name], "b": torch.empty(0)})
     for copy in (found["a"], found["again"]):
         assert copy.dtype == AWKWARD[name].dtype
         torch.testing.assert_close(copy, AWKWARD[name], rtol=0, atol=0, equal_nan=True)
@@ -150,7 +150,7 @@ def test_modules_with_shared_weights_round_trip(tmp_path):
     torch.manual_seed(0)
     model, other = Tied(), Tied()
     model(torch.randn(4, 3))
-    found, _ = through_disk(tmp_path, state.module_state(model))
+    found, _ = save_and_load(tmp_path, state.module_state(model))
     state.load_module_state(other, found)
     assert other.last.weight is other.first.weight
     for a, b in zip(state.module_state(model).values(), state.module_state(other).values(), strict=True):
@@ -163,7 +163,7 @@ def test_the_state_of_another_module_is_refused():
     for tensors, message in (
         ({"weight": torch.zeros(1, 2)}, "'bias' is missing in the checkpoint"),
         ({"weight": torch.zeros(1, 2), "bias": torch.zeros(1), "more": torch.zeros(1)}, "'more' is not in the model"),
-        ({"weight": torch.zeros(1, 2), "bias": torch.zeros(2)}, r"expected 'bias' of torch.float32 \[1\], got"),
+        ({"weight": torch.zeros(1, 2), "bias": torch.zeros(2)}, r"'bias' must be torch.float32 \[1\], got"),
         ({"weight": torch.zeros(1, 2), "bias": torch.zeros(1).double()}, "got torch.float64"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -219,7 +219,7 @@ def test_optimizers_round_trip_and_take_the_same_steps(tmp_path, name):
     model, optimizer, names = made()
     steps(model, optimizer, 3)
     memory, metadata = state._optimizer_state(optimizer, names)
-    tensors, metadata = through_disk(
+    tensors, metadata = save_and_load(
         tmp_path, state._add_prefix("m", state.module_state(model)) | state._add_prefix("o", memory), metadata
     )
     other, second, second_names = made()
@@ -265,7 +265,7 @@ def random_numbers():
 
 def test_random_states_round_trip(tmp_path):
     random.gauss(0, 1), np.random.normal(), torch.randn(3)
-    tensors, metadata = through_disk(tmp_path, *state._rng_state())
+    tensors, metadata = save_and_load(tmp_path, *state._rng_state())
     first = random_numbers()
     random_numbers()
     state._load_rng_state(tensors, metadata)

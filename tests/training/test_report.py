@@ -310,7 +310,7 @@ def test_the_outcome_names_a_test_metric_first():
     assert _outcome([{"step": 3, "loss": 2.0}], {"steps": 3}) == "Finished after 3 steps: loss 2."
 
 
-def test_a_real_run(tmp_path):
+def test_real_run(tmp_path):
     from lawful.training import Run
 
     run = Run.create(tmp_path, "classify", {"recipe": "classify", "options": {"steps": 3}, "torch": torch.__version__})

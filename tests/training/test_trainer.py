@@ -155,7 +155,7 @@ def test_candidates_double_up_to_what_is_allowed(monkeypatch):
 @pytest.mark.parametrize(
     ("seconds", "wanted"), [({1: 9, 2: 3, 4: 8}, 2), ({1: 9, 2: 8.5, 4: 8.2}, 1), ({1: 1, 2: 5, 4: 5}, 1)]
 )
-def test_the_fastest_is_taken_and_more_only_if_they_save_a_tenth(monkeypatch, seconds, wanted):
+def test_more_threads_are_used_only_if_10_percent_faster(monkeypatch, seconds, wanted):
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 

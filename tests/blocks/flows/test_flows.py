@@ -28,7 +28,7 @@ def randn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def perturbed(block):
+def perturb_parameters(block):
     """The block in float64 with perturbed parameters."""
     block = block.double()
     with torch.no_grad():
@@ -54,7 +54,7 @@ BLOCKS = {
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_inverse_with_a_condition(name):
-    block, x, c = perturbed(BLOCKS[name]()), randn(5, 4), randn(5, 2, seed=9)
+    block, x, c = perturb_parameters(BLOCKS[name]()), randn(5, 4), randn(5, 2, seed=9)
     y, log_det = block(x, c)
     again, back = block.inverse(y, c)
     torch.testing.assert_close(again, x, atol=1e-8, rtol=1e-6)
@@ -63,18 +63,18 @@ def test_inverse_with_a_condition(name):
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_the_log_determinant_is_that_of_the_jacobian(name):
-    block, x, c = perturbed(BLOCKS[name]()), randn(1, 4), randn(1, 2, seed=9)
+def test_log_determinant_equals_the_jacobian(name):
+    block, x, c = perturb_parameters(BLOCKS[name]()), randn(1, 4), randn(1, 2, seed=9)
     jacobian = torch.func.jacrev(lambda x: block(x, c)[0][0])(x)[:, 0]
     torch.testing.assert_close(block(x, c)[1][0], torch.linalg.slogdet(jacobian).logabsdet)
 
 
 def test_an_additive_coupling_has_log_determinant_0():
-    assert bool((perturbed(CouplingTransform(6, transform=ShiftTransform()))(randn(8, 6))[1] == 0).all())
+    assert bool((perturb_parameters(CouplingTransform(6, transform=ShiftTransform()))(randn(8, 6))[1] == 0).all())
 
 
 def test_a_masked_network_sees_only_earlier_entries():
-    network = perturbed(MaskedNetwork([2, 0, 1], num_outputs=2, hidden_dims=[6, 5], condition_dim=1))
+    network = perturb_parameters(MaskedNetwork([2, 0, 1], num_outputs=2, hidden_dims=[6, 5], condition_dim=1))
     x, c = randn(1, 3), randn(1, 1)
     seen = torch.func.jacrev(lambda x: network(x, c))(x)[0, :, :, 0].abs().sum(1) > 0
     assert seen.tolist() == [[False, True, True], [False, False, False], [False, True, False]]
@@ -83,7 +83,9 @@ def test_a_masked_network_sees_only_earlier_entries():
 
 
 def test_one_entry():
-    block = perturbed(AutoregressiveTransform(1, transform=RationalQuadraticSpline(num_bins=3), hidden_dims=[4]))
+    block = perturb_parameters(
+        AutoregressiveTransform(1, transform=RationalQuadraticSpline(num_bins=3), hidden_dims=[4])
+    )
     x = randn(5, 1)
     torch.testing.assert_close(block.inverse(block(x)[0])[0], x)
 

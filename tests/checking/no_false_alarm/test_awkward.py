@@ -71,12 +71,12 @@ class Scaled(nn.Module):
         return self.linear(x) * self.factor
 
 
-def cut_down(inner):
-    """Computes in float32, whatever comes."""
+def run_in_float32(inner):
+    """Computes in float32 for inputs of any dtype."""
     return lambda *xs: inner(*(x.float() for x in xs)).to(xs[0].dtype)
 
 
-def fused(q, k, v):
+def fused_attention(q, k, v):
     return F.scaled_dot_product_attention(q, k, v)
 
 
@@ -116,7 +116,7 @@ class Experts(nn.Module):
 
 
 class GatheredExperts(Experts):
-    """The same, gathering the tokens of each expert: the sizes of the products depend on the routing of all."""
+    """Like `Experts`, but gathers the tokens of each expert: matrix sizes depend on the routing of all tokens."""
 
     def forward(self, x):
         flat = x.flatten(0, 1)
@@ -163,7 +163,7 @@ def relative_position_only(f: Map, q, k, *, draw: Draw):
 
 
 class Rotary(nn.Module):
-    """Rotary scores from tables that are filled when a longer sequence comes."""
+    """Rotary scores from tables that grow with the longest sequence."""
 
     def __init__(self, offset=0):
         super().__init__()
@@ -198,7 +198,7 @@ def rotation(draw):
     return q * r.diagonal().sign()
 
 
-def turned(g, x):
+def rotate_rows(g, x):
     return x @ g.mT
 
 
@@ -226,7 +226,7 @@ class Points(nn.Module):
         return (apart / (1 + squares)).mean(2).to(x.dtype)
 
 
-ROTATED = equivariance(sample=rotation, act=turned)
+ROTATED = equivariance(sample=rotation, act=rotate_rows)
 POINTS = shape("b n:1..12 3")
 
 
@@ -275,7 +275,7 @@ class Scores(nn.Module):
 
 
 class Holder:
-    """No module itself, but one that holds a model."""
+    """Not a module, but holds one."""
 
     def __init__(self, model):
         self.model = model
@@ -288,7 +288,7 @@ def closing_over(holder):
     return lambda x: holder.predict(x)
 
 
-def by_default(module):
+def with_default_argument(module):
     return lambda x, layer=module: layer(x)
 
 
@@ -374,14 +374,19 @@ AWKWARD = [
         for factor in (1e5, 1e-6)
         for place in ("inside", "after")
     ],
-    awkward("attention-4096-fused", lambda: fused, MANY_KEYS, agreement(other=plain)),
-    awkward("attention-4096-online", lambda: online, MANY_KEYS, agreement(other=fused)),
+    awkward("attention-4096-fused", lambda: fused_attention, MANY_KEYS, agreement(other=plain)),
+    awkward("attention-4096-online", lambda: online, MANY_KEYS, agreement(other=fused_attention)),
     awkward("attention-4096-permuted", lambda: plain, MANY_KEYS, permutation_invariance(axis=1, input=(1, 2))),
-    awkward("attention-4096-float32", lambda: cut_down(plain), MANY_KEYS, agreement(other=cut_down(fused))),
-    awkward("attention-4096-float32-64", lambda: cut_down(plain), MANY_KEYS, agreement(other=fused)),
+    awkward(
+        "attention-4096-float32",
+        lambda: run_in_float32(plain),
+        MANY_KEYS,
+        agreement(other=run_in_float32(fused_attention)),
+    ),
+    awkward("attention-4096-float32-64", lambda: run_in_float32(plain), MANY_KEYS, agreement(other=fused_attention)),
     awkward(
         "attention-4096-float32-permuted",
-        lambda: cut_down(fused),
+        lambda: run_in_float32(fused_attention),
         MANY_KEYS,
         permutation_invariance(axis=1, input=(1, 2)),
     ),
@@ -403,9 +408,9 @@ AWKWARD = [
     ),
     awkward(
         "rotary-10^6-float32",
-        lambda: cut_down(functools.partial(rotary_scores, offset=10**6)),
+        lambda: run_in_float32(functools.partial(rotary_scores, offset=10**6)),
         (BTD, BTD),
-        agreement(other=cut_down(rotary_scores)),
+        agreement(other=run_in_float32(rotary_scores)),
         status="vacuous",  # a tenth of a radian is lost
     ),
     awkward("rotary-cached", Rotary, (BTD, BTD), *CALM, agreement(other=rotary_scores)),
@@ -413,7 +418,7 @@ AWKWARD = [
     awkward("points", Points, POINTS, ROTATED, *SETS),
     awkward("points-float32", lambda: Points("all"), POINTS, ROTATED, *SETS),
     awkward("points-float32-beside-residual", lambda: Points("branch"), POINTS, ROTATED, *SETS),
-    awkward("float32-linear", lambda: cut_down(lambda x: x.cumsum(-1)), BTD, linearity(), homogeneity()),
+    awkward("float32-linear", lambda: run_in_float32(lambda x: x.cumsum(-1)), BTD, linearity(), homogeneity()),
     awkward("logsumexp", lambda: lambda x: x.logsumexp(-1), BTD, *SETS, permutation_invariance(axis=2)),
     awkward(
         "logsumexp-by-hand",
@@ -465,7 +470,7 @@ AWKWARD = [
     awkward("dict-output", Scores, BTD, *CALM, batch_independence(output="logits"), gradient(output="logits")),
     awkward("method-of-holder", lambda: Holder(relu_network()).predict, BTD, *FEW, *TOKENS),
     awkward("closure-over-holder", lambda: closing_over(Holder(relu_network())), BTD, *SETS, *CALM),
-    awkward("default-argument", lambda: by_default(nn.Linear(8, 8)), BTD, *SETS, *CALM),
+    awkward("default-argument", lambda: with_default_argument(nn.Linear(8, 8)), BTD, *SETS, *CALM),
     awkward(
         "closure",
         lambda: first(nn.GRU(8, 4, batch_first=True)),
@@ -484,7 +489,9 @@ AWKWARD = [
     awkward("norm", lambda: lambda x: x.norm(dim=-1), BTD, homogeneity(), non_negativity(), gradient()),
     awkward("chaos", lambda: lambda x: torch.sin(1e17 * x.tanh().sum(1)), BTD, permutation_invariance(axis=1)),
     awkward("unit", lambda: lambda x: F.normalize(x, dim=-1, eps=0.0), BTD, scale_invariance(), *SETS),
-    awkward("distance", lambda: torch.cdist, (POINTS, POINTS), invariance(sample=rotation, act=turned, input=(0, 1))),
+    awkward(
+        "distance", lambda: torch.cdist, (POINTS, POINTS), invariance(sample=rotation, act=rotate_rows, input=(0, 1))
+    ),
 ]
 
 

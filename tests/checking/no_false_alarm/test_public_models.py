@@ -1,4 +1,4 @@
-"""Public models satisfy their laws: tiny ones of transformers, and x-transformers' Decoder.
+"""Public models satisfy their laws: tiny models of transformers, and x-transformers' Decoder.
 
 Every model is made from its configuration, with each of its two implementations of attention.
 """
@@ -94,15 +94,15 @@ def itself(model):
     return model
 
 
-def on_tokens(model):
+def call_with_tokens(model):
     return lambda ids: model(input_ids=ids)[0]
 
 
-def on_embeddings(model):
+def call_with_embeddings(model):
     return lambda x: model(inputs_embeds=x)[0]
 
 
-def under_mask(model):
+def call_with_mask(model):
     return lambda ids, there: model(input_ids=ids, attention_mask=there.long())[0]
 
 
@@ -118,7 +118,7 @@ def encoder_of(call):
     return of_encoder
 
 
-def to_decoder(model):
+def call_decoder(model):
     return lambda ids, written: model(input_ids=ids, decoder_input_ids=written)[0]
 
 
@@ -130,24 +130,24 @@ TRANSFORMERS = [
         for make in (gpt2, llama)
         for row in (
             (make, itself, IDS, (*ROWS, *MODULE, causality())),
-            (make, on_embeddings, EMBEDDED, (*ROWS, causality())),
-            (make, under_mask, (IDS, THERE), (*CALM, *MASKED)),
+            (make, call_with_embeddings, EMBEDDED, (*ROWS, causality())),
+            (make, call_with_mask, (IDS, THERE), (*CALM, *MASKED)),
             (make, embeddings_under_mask, (EMBEDDED, THERE), MASKED),
         )
     ],
     (gpt2, itself, IDS, (weight_sharing(names=("transformer.wte.weight", "lm_head.weight")),)),
     (bert, itself, IDS, (*ROWS, *MODULE)),
-    (bert, on_embeddings, EMBEDDED, ROWS),
-    (bert, under_mask, (IDS, THERE), (*CALM, *MASKED)),
+    (bert, call_with_embeddings, EMBEDDED, ROWS),
+    (bert, call_with_mask, (IDS, THERE), (*CALM, *MASKED)),
     (bert, embeddings_under_mask, (EMBEDDED, THERE), MASKED),
-    (t5, to_decoder, PAIR, (*SMOOTH, batch_independence(input=(0, 1)), causality(input=1))),
-    (t5, encoder_of(on_tokens), IDS, ROWS),
-    (t5, encoder_of(under_mask), (IDS, THERE), (*CALM, *MASKED)),
+    (t5, call_decoder, PAIR, (*SMOOTH, batch_independence(input=(0, 1)), causality(input=1))),
+    (t5, encoder_of(call_with_tokens), IDS, ROWS),
+    (t5, encoder_of(call_with_mask), (IDS, THERE), (*CALM, *MASKED)),
     (t5, encoder_of(embeddings_under_mask), (EMBEDDED, THERE), MASKED),
 ]
 
 # Attention that takes its softmax in float32 gives NaN in float64 where a row of the mask is empty: see docs/found.md.
-NOT_FINITE = [(llama, under_mask, "eager"), (llama, embeddings_under_mask, "eager")]
+NOT_FINITE = [(llama, call_with_mask, "eager"), (llama, embeddings_under_mask, "eager")]
 
 # ---------------------------------------------------------------- x-transformers
 
@@ -182,13 +182,13 @@ class Row(NamedTuple):
     laws: tuple[Law, ...]
 
 
-def made(make, call, attention):
+def build_map(make, call, attention):
     return call(make(attn_implementation=attention))
 
 
 TABLE = [
     *[
-        Row(f"{make.__name__}-{call.__name__}-{attention}", P(made, make, call, attention), inputs, laws)
+        Row(f"{make.__name__}-{call.__name__}-{attention}", P(build_map, make, call, attention), inputs, laws)
         for make, call, inputs, laws in TRANSFORMERS
         for attention in ("eager", "sdpa")
         if (make, call, attention) not in NOT_FINITE

@@ -85,8 +85,8 @@ LINEAR = (linearity(), homogeneity(), additivity(), oddness())
 RESHAPES = (*ROWS, *LINEAR)
 
 
-def every_position(axis):
-    """Each position along an axis is treated alike, and by itself."""
+def positionwise_laws(axis):
+    """Laws of a layer that maps each position along an axis independently."""
     return (
         permutation_equivariance(axis=axis),
         causality(time=axis),
@@ -97,18 +97,18 @@ def every_position(axis):
     )
 
 
-def permuted(*axes):
+def permutation_laws(*axes):
     return tuple(permutation_equivariance(axis=axis) for axis in axes)
 
 
 def window(radius, *axes):
-    """Each position along the axes sees its neighborhood, and all see it alike."""
+    """Laws of a layer whose outputs depend on a neighborhood along the axes."""
     each = ((translation_equivariance(axis=a, border=radius), locality(radius=radius, axis=a)) for a in axes)
     return tuple(law for laws in each for law in laws)
 
 
-TOKENS = every_position(1)
-EACH = (*ROWS, *TOKENS, *every_position(2))
+TOKENS = positionwise_laws(1)
+EACH = (*ROWS, *TOKENS, *positionwise_laws(2))
 POINTWISE = (*EACH, second_order_gradient())
 RISING = (monotonicity(), lipschitz())
 PROBABLE = (
@@ -122,7 +122,7 @@ PROBABLE = (
 
 
 def rows_of(*inputs):
-    """The laws of a map whose samples are made of several inputs."""
+    """Laws of a map with several inputs per sample."""
     return (
         *SMOOTH,
         batch_independence(input=inputs),
@@ -146,19 +146,19 @@ SEQUENCE = (BTD, mask("b t"))
 # ---------------------------------------------------------------- ways to call a layer
 
 
-def as_it_is(module):
+def call_module(module):
     return module
 
 
-def to_itself(module):
+def self_attention(module):
     return lambda x: module(x, x, x)[0]
 
 
-def keys_masked(module):
+def self_attention_with_key_mask(module):
     return lambda x, m: module(x, x, x, key_padding_mask=~m)[0]
 
 
-def source_masked(module):
+def with_source_mask(module):
     return lambda x, m: module(x, src_key_padding_mask=~m)
 
 
@@ -167,11 +167,11 @@ def future(x):
 
 
 def after(*befores):
-    """The layer after a function of each input, which brings it into the layer's domain; None leaves it."""
+    """Maps each input into the layer's domain by a function, or not at all for None, and calls the layer."""
     return lambda module: lambda *xs: module(*(f(x) if f else x for f, x in zip(befores, xs, strict=True)))
 
 
-def then(function):
+def compose_with(function):
     return lambda module: lambda *xs: function(module(*xs))
 
 
@@ -203,7 +203,7 @@ class Row:
     make: Callable[[], nn.Module]
     inputs: Any
     laws: tuple[Law, ...]
-    call: Callable[[nn.Module], Callable[..., Any]] = as_it_is
+    call: Callable[[nn.Module], Callable[..., Any]] = call_module
     training: bool = True
 
     @property
@@ -223,11 +223,11 @@ def _brief(value):
     return str(value) if not callable(value) else getattr(value, "__name__", type(value).__name__)
 
 
-def keeps(make, inputs, *laws, call=as_it_is):
+def keeps(make, inputs, *laws, call=call_module):
     return Row(make, inputs, laws, call)
 
 
-def in_evaluation(make, inputs, *laws, call=as_it_is):
+def eval_row(make, inputs, *laws, call=call_module):
     return Row(make, inputs, laws, call, training=False)
 
 
@@ -281,15 +281,15 @@ NORMS = [
     keeps(P(nn.RMSNorm, 8, eps=0.0), BTD, *CALM, scale_invariance(), homogeneity(degree=0.0)),
     keeps(P(nn.GroupNorm, 2, 4), BCT, *ROWS, permutation_equivariance(axis=2)),
     keeps(P(nn.GroupNorm, 4, 4), LONG, *ROWS, permutation_equivariance(axis=2), shift_invariance()),
-    keeps(P(nn.InstanceNorm1d, 4), LONG, *ROWS, shift_invariance(), *permuted(1, 2)),
+    keeps(P(nn.InstanceNorm1d, 4), LONG, *ROWS, shift_invariance(), *permutation_laws(1, 2)),
     keeps(P(nn.InstanceNorm1d, 4, affine=True), LONG, *ROWS, shift_invariance(), permutation_equivariance(axis=2)),
     keeps(P(nn.InstanceNorm1d, 4, track_running_stats=True), LONG, *SMOOTH, permutation_equivariance(axis=2)),
-    in_evaluation(P(nn.InstanceNorm1d, 4, track_running_stats=True), LONG, batch_independence()),
-    keeps(P(nn.InstanceNorm2d, 4), WIDE, *ROWS, *permuted(1, 2, 3)),
-    keeps(P(nn.InstanceNorm3d, 2), DEEP, *ROWS, *permuted(1, 2, 3, 4)),
-    keeps(P(nn.LocalResponseNorm, 3), BCT, *ROWS, *every_position(2), *window(1, 1)),
+    eval_row(P(nn.InstanceNorm1d, 4, track_running_stats=True), LONG, batch_independence()),
+    keeps(P(nn.InstanceNorm2d, 4), WIDE, *ROWS, *permutation_laws(1, 2, 3)),
+    keeps(P(nn.InstanceNorm3d, 2), DEEP, *ROWS, *permutation_laws(1, 2, 3, 4)),
+    keeps(P(nn.LocalResponseNorm, 3), BCT, *ROWS, *positionwise_laws(2), *window(1, 1)),
     # Its window over the channels and its gradient are wrong: see docs/found.md.
-    keeps(P(nn.CrossMapLRN2d, 3), BCHW, *CALM, batch_independence(), *every_position(2), *every_position(3)),
+    keeps(P(nn.CrossMapLRN2d, 3), BCHW, *CALM, batch_independence(), *positionwise_laws(2), *positionwise_laws(3)),
     *[
         row
         for norm, batch, single in (
@@ -300,7 +300,7 @@ NORMS = [
         )
         for row in (
             keeps(norm, batch, *SMOOTH, permutation_equivariance(axis=0)),
-            in_evaluation(norm, single, *ROWS, permutation_equivariance(axis=0), *LINEAR),
+            eval_row(norm, single, *ROWS, permutation_equivariance(axis=0), *LINEAR),
         )
     ],
     keeps(
@@ -310,19 +310,19 @@ NORMS = [
         shift_invariance(axis=0),
         permutation_equivariance(axis=0),
     ),
-    in_evaluation(P(nn.BatchNorm2d, 4), BCHW, *every_position(2), *every_position(3)),
+    eval_row(P(nn.BatchNorm2d, 4), BCHW, *positionwise_laws(2), *positionwise_laws(3)),
 ]
 
 DROPOUTS = [
     keeps(P(nn.Dropout, 0.5), BTD, *ROWS, *LINEAR, causality(time=1), locality(radius=0)),
-    in_evaluation(P(nn.Dropout, 0.5), BTD, *POINTWISE, *LINEAR),
+    eval_row(P(nn.Dropout, 0.5), BTD, *POINTWISE, *LINEAR),
     keeps(P(nn.Dropout1d, 0.5), BCT, *ROWS, *LINEAR, causality(time=2)),
     keeps(P(nn.Dropout2d, 0.5), BCHW, *ROWS, *LINEAR),
     keeps(P(nn.Dropout3d, 0.5), BCTHW, *ROWS, *LINEAR),
     keeps(P(nn.AlphaDropout, 0.5), BTD, *ROWS, causality(time=1)),
     keeps(P(nn.FeatureAlphaDropout, 0.5), BCT, *ROWS, causality(time=2)),
-    in_evaluation(P(nn.FeatureAlphaDropout, 0.5), BCT, *LINEAR, *every_position(2)),
-    in_evaluation(nn.RReLU, BTD, *POINTWISE, homogeneity()),
+    eval_row(P(nn.FeatureAlphaDropout, 0.5), BCT, *LINEAR, *positionwise_laws(2)),
+    eval_row(nn.RReLU, BTD, *POINTWISE, homogeneity()),
     # Its gradient is wrong under checkpointing: see docs/found.md.
     keeps(
         nn.RReLU, BTD, *CALM, gradient(), batch_independence(), chunk_consistency(), homogeneity(), causality(time=1)
@@ -352,7 +352,7 @@ ACTIVATIONS = [
     keeps(nn.LeakyReLU, BTD, *POINTWISE, *RISING, homogeneity(), convexity()),
     keeps(nn.LogSigmoid, BTD, *POINTWISE, *RISING, boundedness(high=0.0)),
     keeps(nn.PReLU, BTD, *POINTWISE, *RISING, homogeneity(), convexity()),
-    keeps(P(nn.PReLU, 4), BCT, *ROWS, *RISING, *every_position(2), homogeneity(), convexity()),
+    keeps(P(nn.PReLU, 4), BCT, *ROWS, *RISING, *positionwise_laws(2), homogeneity(), convexity()),
     keeps(nn.ReLU, BTD, *POINTWISE, *RISING, non_negativity(), homogeneity(), convexity(), idempotence()),
     keeps(nn.ReLU6, BTD, *POINTWISE, *RISING, idempotence(), boundedness(low=0.0, high=6.0)),
     keeps(nn.SELU, BTD, *POINTWISE, monotonicity(), lipschitz(constant=1.76)),
@@ -372,8 +372,8 @@ ACTIVATIONS = [
         sums_to_one(axis=1),
         non_negativity(),
         shift_invariance(axis=1),
-        *every_position(2),
-        *every_position(3),
+        *positionwise_laws(2),
+        *positionwise_laws(3),
     ),
     keeps(
         P(nn.LogSoftmax, -1),
@@ -384,7 +384,7 @@ ACTIVATIONS = [
         permutation_equivariance(axis=2),
         boundedness(high=0.0),
     ),
-    keeps(P(nn.LogSoftmax, -1), BTD, *PROBABLE, call=then(torch.exp)),
+    keeps(P(nn.LogSoftmax, -1), BTD, *PROBABLE, call=compose_with(torch.exp)),
 ]
 
 
@@ -440,7 +440,7 @@ def pools(d, inputs, large):
     ]
 
 
-# Where it pools is random, in evaluation too.
+# The pooling regions are random, also in eval mode.
 FRACTIONAL = (no_mutation(), gradient(), batch_independence(), homogeneity())
 
 POOLS = [
@@ -456,7 +456,7 @@ SHAPES = [
     keeps(P(nn.Unflatten, -1, (2, 4)), BTD, *RESHAPES, *TOKENS, invertibility(inverse=lambda y: y.flatten(2))),
     keeps(P(nn.Fold, (4, 4), (2, 2)), shape("b 8 9"), *RESHAPES),
     keeps(P(nn.Unfold, (2, 2)), shape("b 2 4 4"), *RESHAPES),
-    keeps(P(nn.ChannelShuffle, 2), BCHW, *RESHAPES, *every_position(2), involution()),
+    keeps(P(nn.ChannelShuffle, 2), BCHW, *RESHAPES, *positionwise_laws(2), involution()),
     keeps(P(nn.PixelShuffle, 2), shape("b 8 h w"), *RESHAPES, invertibility(inverse=nn.PixelUnshuffle(2))),
     keeps(P(nn.PixelUnshuffle, 2), shape("b 4 6 8"), *RESHAPES, invertibility(inverse=nn.PixelShuffle(2))),
     keeps(P(nn.Upsample, scale_factor=2), BCHW, *RESHAPES),
@@ -514,8 +514,8 @@ MASKED = (masked_positions_have_no_influence(), padding_invariance(), ragged_bat
 HIDDEN = {"into": ("linear1.weight", "linear1.bias"), "out_of": "linear2.weight"}
 
 ATTENDING = [
-    keeps(ATTENTION, BTD, *ROWS, permutation_equivariance(axis=1), call=to_itself),
-    keeps(P(ATTENTION, dropout=0.3), BTD, *ROWS, call=to_itself),
+    keeps(ATTENTION, BTD, *ROWS, permutation_equivariance(axis=1), call=self_attention),
+    keeps(P(ATTENTION, dropout=0.3), BTD, *ROWS, call=self_attention),
     keeps(
         ATTENTION,
         {"query": shape("b t 8"), "key": shape("b s 8"), "value": shape("b s 8")},
@@ -525,7 +525,7 @@ ATTENDING = [
         permutation_invariance(axis=1, input=("key", "value")),
         permutation_equivariance(axis=1),
     ),
-    keeps(ATTENTION, SEQUENCE, *CALM, *MASKED, call=keys_masked),
+    keeps(ATTENTION, SEQUENCE, *CALM, *MASKED, call=self_attention_with_key_mask),
     keeps(
         P(ATTENTION, add_bias_kv=True, add_zero_attn=True, kdim=4, vdim=5),
         (shape("b t 8"), shape("b s 4"), shape("b s 5")),
@@ -541,7 +541,7 @@ ATTENDING = [
         call=lambda m: lambda x: m(x, x, x, attn_mask=future(x), need_weights=False)[0],
     ),
     keeps(ENCODER, BTD, *ROWS),
-    in_evaluation(
+    eval_row(
         ENCODER,
         BTD,
         *ROWS,
@@ -552,15 +552,15 @@ ATTENDING = [
         hidden_unit_rescaling(**HIDDEN),
     ),
     keeps(P(ENCODER, norm_first=True, dropout=0.0, activation="gelu"), BTD, *ROWS, permutation_equivariance(axis=1)),
-    keeps(P(ENCODER, dropout=0.0), SEQUENCE, *CALM, *MASKED, call=source_masked),
+    keeps(P(ENCODER, dropout=0.0), SEQUENCE, *CALM, *MASKED, call=with_source_mask),
     keeps(ENCODER, BTD, causality(time=1), call=lambda m: lambda x: m(x, src_mask=future(x), is_causal=True)),
     keeps(P(nn.TransformerEncoder, ENCODER(), 2), BTD, *ROWS),
-    in_evaluation(P(nn.TransformerEncoder, ENCODER(), 2), BTD, *ROWS, permutation_equivariance(axis=1)),
-    keeps(P(encoder, enable_nested_tensor=False), SEQUENCE, *CALM, *MASKED, call=source_masked),
+    eval_row(P(nn.TransformerEncoder, ENCODER(), 2), BTD, *ROWS, permutation_equivariance(axis=1)),
+    keeps(P(encoder, enable_nested_tensor=False), SEQUENCE, *CALM, *MASKED, call=with_source_mask),
     keeps(DECODER, PAIR, *rows_of(0, 1)),
-    in_evaluation(DECODER, PAIR, permutation_equivariance(axis=1), permutation_invariance(axis=1, input=1)),
+    eval_row(DECODER, PAIR, permutation_equivariance(axis=1), permutation_invariance(axis=1, input=1)),
     keeps(P(nn.TransformerDecoder, DECODER(), 2), PAIR, *rows_of(0, 1)),
-    in_evaluation(
+    eval_row(
         P(nn.TransformerDecoder, DECODER(), 2), PAIR, permutation_equivariance(axis=1), permutation_invariance(input=1)
     ),
     keeps(
@@ -570,7 +570,7 @@ ATTENDING = [
         causality(time=1, input=1),
         call=lambda m: lambda x, y: m(x, y, tgt_mask=future(y)),
     ),
-    in_evaluation(P(nn.Transformer, 8, 2, 1, 1, 16, batch_first=True), PAIR, permutation_invariance(axis=1)),
+    eval_row(P(nn.Transformer, 8, 2, 1, 1, 16, batch_first=True), PAIR, permutation_invariance(axis=1)),
 ]
 
 DISTANCES = [
@@ -593,7 +593,7 @@ DISTANCES = [
 ]
 
 
-def loss(make, inputs, *laws, call=as_it_is):
+def loss(make, inputs, *laws, call=call_module):
     """A loss, which is a mean over the samples, and the losses of the samples one by one."""
     every = tuple(range(len(inputs)))
     return [
@@ -702,7 +702,7 @@ TABLE = [
     *LOSSES,
 ]
 
-NO_MAP = "it has no forward of its own"
+NO_MAP = "it does not define forward"
 EXCLUDED = {
     "Module": NO_MAP,
     "Container": NO_MAP,
@@ -711,8 +711,8 @@ EXCLUDED = {
     "ParameterDict": NO_MAP,
     "ParameterList": NO_MAP,
     "RNNBase": "what RNN, LSTM and GRU have in common",
-    "RNNCellBase": "what the cells have in common",
-    "Sequential": "it is what is in it; the awkward maps hold some",
+    "RNNCellBase": "base class of the cells",
+    "Sequential": "container; the awkward maps have some",
     "NLLLoss2d": "an old name of NLLLoss, which warns",
     **{name: "its first call makes it a layer of the table" for name in dir(nn) if name.startswith("Lazy")},
 }
@@ -727,12 +727,12 @@ def test_every_torch_layer_is_covered():
 projections = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN:UserWarning")
 
 
-def made(row):
-    """The map of a row, and its laws with those of any module."""
+def build_row(row):
+    """Builds the map of a row, and its laws including the laws of any module."""
     torch.manual_seed(0)
     module = row.make().train(row.training)
     laws = row.laws
-    if row.training and row.call is as_it_is:
+    if row.training and row.call is call_module:
         laws += MODULES
     if any(True for _ in module.parameters()):
         laws += PARAMETERS
@@ -742,7 +742,7 @@ def made(row):
 @projections
 @pytest.mark.parametrize(("n", "row"), [pytest.param(n, row, id=row.name) for n, row in enumerate(TABLE)])
 def test_a_layer_satisfies_one_of_its_laws(n, row):
-    f, laws = made(row)
+    f, laws = build_row(row)
     assert_held(f, select_laws(laws, n, count=1), row.inputs, 20)
 
 
@@ -750,5 +750,5 @@ def test_a_layer_satisfies_one_of_its_laws(n, row):
 @pytest.mark.long
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in TABLE])
 def test_a_layer_satisfies_its_laws(row):
-    f, laws = made(row)
+    f, laws = build_row(row)
     assert_held(f, laws, row.inputs, 200)

@@ -55,7 +55,7 @@ def test_a_text_in_memory(text, size):
     assert whole(Corpus(text), size=size) == text
 
 
-def test_a_folder_is_all_its_text_files_in_order(tmp_path):
+def test_folder_reads_all_text_files_in_order(tmp_path):
     write(tmp_path, b"second", "b.txt")
     write(tmp_path, b"first", "a.md")
     write(tmp_path, b"third", "c/x.py")
@@ -81,13 +81,13 @@ def test_a_folder_is_all_its_text_files_in_order(tmp_path):
     ],
 )
 @pytest.mark.parametrize("size", [1, 2, 1000])
-def test_what_is_no_text_is_refused_with_its_place(tmp_path, content, sentence, size):
+def test_invalid_text_raises_with_its_position(tmp_path, content, sentence, size):
     path = write(tmp_path, content)
     with pytest.raises(ValueError, match=sentence):
         list(read_text(path).chunks(size=size))
 
 
-def test_what_is_not_there(tmp_path):
+def test_missing_files(tmp_path):
     write(tmp_path, b"x", "novel.txt")
     with pytest.raises(FileNotFoundError, match=r"novl.txt'?: did you mean novel.txt\?"):
         read_text(tmp_path / "novl.txt")
@@ -98,7 +98,7 @@ def test_what_is_not_there(tmp_path):
         read_text(tmp_path / "none")
 
 
-def test_the_reference_of_python_is_built_in():
+def test_python_reference_is_built_in():
     text = whole(read_text("python"))
     assert len(text) > 300_000
     assert "statement" in text
@@ -112,7 +112,7 @@ def test_the_reference_of_python_is_built_in():
         lambda text: BPETokenizer.train([text], vocab_size=500),
     ],
 )
-def test_tokens_in_a_file_are_those_of_the_text(tmp_path, make):
+def test_tokens_on_disk_equal_the_tokenized_text(tmp_path, make):
     content = python_topics()[:200_000]
     (tmp_path / "a.txt").write_text(content)
     tokenizer = make(content)
@@ -128,7 +128,7 @@ def test_tokens_in_a_file_are_those_of_the_text(tmp_path, make):
 
 @settings(deadline=None, max_examples=50)
 @given(st.text("ab \n", min_size=1), st.integers(1, 20))
-def test_chunks_change_nothing_where_lines_end(text, size):
+def test_tokens_do_not_depend_on_the_chunk_size(text, size):
     class Small(Corpus):
         def chunks(self, *, size=size):
             return Corpus.chunks(self, size=size)
@@ -138,13 +138,13 @@ def test_chunks_change_nothing_where_lines_end(text, size):
     assert BPETokenizer(()).decode(tokenize_corpus(Small(text), BPETokenizer(())).ids.tolist()) == text
 
 
-def test_numbers_are_as_small_as_can_be():
+def test_token_ids_use_the_smallest_dtype():
     assert tokenize_corpus(Corpus("ab"), CharTokenizer("ab")).ids.dtype == torch.uint8
     letters = CharTokenizer("".join(map(chr, range(32, 400))))
     assert tokenize_corpus(Corpus("ab"), letters).ids.dtype == torch.uint16
 
 
-def test_a_split_is_by_position():
+def test_split_is_contiguous():
     tokens = tokenize_corpus(Corpus("0123456789" * 3), ByteTokenizer())
     first, rest = tokens.split()
     assert first.tolist() + rest.tolist() == tokens.ids.tolist()

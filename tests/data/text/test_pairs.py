@@ -51,7 +51,7 @@ def test_an_epoch_has_every_pair_once_and_depends_on_the_step_alone():
         assert all(a.equal(b) for a, b in zip(other.batch(step), epoch[step], strict=True))
 
 
-def test_a_split_shares_no_source():
+def test_splits_share_no_source():
     pairs = sorting(samples=3000)
     train, held = pairs.split(every=4)
     assert not set(train.sources) & set(held.sources)
@@ -83,7 +83,7 @@ def test_dates_are_the_same_day():
     assert len(set(pairs.sources)) > 450
 
 
-def test_errors_say_what_was_wanted():
+def test_errors_name_what_was_expected():
     state = torch.get_rng_state()
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         dates(samples=0)

@@ -14,13 +14,13 @@ ALL = [LETTERS, ByteTokenizer(), PAIRS]
 
 @given(st.text())
 @pytest.mark.parametrize("tokenizer", [ByteTokenizer(), PAIRS])
-def test_every_text_comes_back(tokenizer, text):
+def test_every_text_round_trips(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.unknown_characters(text) == ()
 
 
 @given(st.text(LETTERS.alphabet))
-def test_a_text_of_known_characters_comes_back(text):
+def test_known_characters_round_trip(text):
     assert LETTERS.decode(LETTERS.encode(text)) == text
     assert LETTERS.unknown_characters(text) == ()
     assert len(LETTERS.encode(text)) == len(text)
@@ -34,7 +34,7 @@ def test_an_unknown_character_becomes_the_replacement_character(text):
 
 
 @given(st.text())
-def test_the_alphabet_of_a_text_knows_it(text):
+def test_trained_alphabet_covers_the_text(text):
     if set(text) - {"\ufffd"}:
         made = CharTokenizer.train([text[:2], text[2:]])
         assert made.alphabet == "".join(sorted(set(text) - {"\ufffd"}))
@@ -69,7 +69,7 @@ def test_json_and_back(tokenizer):
     assert back.encode("hello w") == tokenizer.encode("hello w")
 
 
-def test_pairs_are_those_of_the_library():
+def test_bpe_equals_the_tokenizers_library():
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     library = Tokenizer(models.BPE())
@@ -86,7 +86,7 @@ def test_pairs_are_those_of_the_library():
     assert len(PAIRS.encode(text)) < 0.7 * len(text)
 
 
-def test_two_pairs_may_make_one_token():
+def test_two_merges_can_give_the_same_token():
     pairs = BPETokenizer(((97, 98), (98, 99), (256, 99), (97, 257)))
     assert pairs.vocab_size == 259
     assert pairs.token_bytes[256:] == (b"ab", b"bc", b"abc")
@@ -121,7 +121,7 @@ def test_a_token_outside_the_vocabulary_is_refused(tokenizer, token):
         ({"kind": "bpe", "merges": [[0, 0], *([n, n] for n in range(256, 300))]}, "at most 10000 allowed"),
     ],
 )
-def test_what_is_no_tokenizer_is_refused(value, sentence):
+def test_invalid_tokenizer_json_raises(value, sentence):
     with pytest.raises(ValueError, match=sentence):
         tokenizer_from_json(value)
 
@@ -134,7 +134,7 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from(["characters", "bytes", "bpe"]), JSON, JSON)
-def test_any_json_is_a_tokenizer_or_refused(kind, first, second):
+def test_arbitrary_json_is_a_tokenizer_or_raises_value_error(kind, first, second):
     for value in (first, {"kind": kind, "alphabet": first}, {"kind": kind, "merges": [first, second]}):
         try:
             made = tokenizer_from_json(value)
@@ -149,19 +149,19 @@ def test_training_errors():
     assert BPETokenizer.train(["ab"], vocab_size=10_000).vocab_size < 300
 
 
-def test_one_text_may_be_given_as_it_is():
+def test_bpe_trains_on_a_single_string():
     assert BPETokenizer.train("abcabc abc", vocab_size=260) == BPETokenizer.train(["abcabc abc"], vocab_size=260)
 
 
 @pytest.mark.parametrize("letters", ["acgt", "\n", "é漢", " \t"])
-def test_a_text_without_words_takes_time_in_its_length(letters):
+def test_bpe_time_is_linear_for_text_without_spaces(letters):
     text = "".join(np.random.default_rng(0).choice([*letters], 400_000))  # minutes, were it one word
     pairs = BPETokenizer.train(text, vocab_size=300)
     assert pairs.decode(pairs.encode(text)) == text
     assert len(pairs.encode(text)) < 0.8 * len(text.encode())
 
 
-def test_words_of_usual_lengths_are_not_cut():
+def test_words_up_to_200_characters_are_not_split():
     word = "ab" * 100
     pairs = BPETokenizer.train([f"{word} {word}"] * 3, vocab_size=1000)
     assert len(pairs.encode(f"{word} {word}")) == 2

@@ -23,7 +23,7 @@ def test_an_epoch_has_windows_that_do_not_overlap(context, size, more, seed):
         assert len(inputs) == (windows if windows < size else windows // size * size)
 
 
-def test_over_epochs_every_token_comes_at_every_place():
+def test_every_token_appears_at_every_position_over_epochs():
     source = ShuffledWindows(torch.arange(40), context_length=4, batch_size=3, seed=0)
     seen = {
         (token, place)
@@ -57,7 +57,7 @@ def test_a_long_text_is_taken_in_shards(monkeypatch):
 
 
 @given(st.integers(2, 60), st.integers(1, 9), st.integers(1, 5))
-def test_an_evaluation_predicts_every_token_but_the_first_once(n, context, size):
+def test_sequential_windows_predict_every_token_but_the_first_once(n, context, size):
     source = SequentialWindows(torch.arange(n), context_length=context, batch_size=size)
     batches = list(source)
     assert len(batches) == len(source)

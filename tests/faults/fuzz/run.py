@@ -1,6 +1,6 @@
 """Fuzzes what reads files, with coverage as a guide: `python tests/faults/fuzz/run.py --seconds 20`.
 
-Each target gets its share of the time in a process of its own. An exception other than `ValueError`, a hang or more
+Each target gets its share of the time in a separate process. An exception other than `ValueError`, a hang or more
 than 4 GB of memory ends it with the input that did it.
 """
 

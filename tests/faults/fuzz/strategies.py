@@ -1,4 +1,4 @@
-"""Bytes and values that nobody vouches for."""
+"""Strategies for untrusted bytes and JSON values."""
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ def some(cases):
 
 
 def mutated(data):
-    """Strategies of bytes that begin as `data` and are then cut, altered and added to."""
+    """Strategies of `data` with bytes removed, changed and added."""
 
     def altered(changes):
         made = bytearray(data)
@@ -28,8 +28,8 @@ def mutated(data):
     return st.lists(change, min_size=1, max_size=4).map(altered)
 
 
-def forged(whole, value, draw):
-    """Puts a value at any place of a JSON value, as a forger does."""
+def insert_value(whole, value, draw):
+    """Inserts a value at any place of a JSON value, as an attacker could."""
     place = whole
     while isinstance(place, dict | list) and place:
         key = draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))

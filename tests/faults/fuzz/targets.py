@@ -39,7 +39,7 @@ def opened_run(data):
 
 
 def read_metrics(data):
-    """The lines of `metrics.jsonl`, which a journal then goes on with."""
+    """Reads `metrics.jsonl`, and appends to it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "metrics.jsonl"
         path.write_bytes(data)
@@ -82,7 +82,7 @@ def restore(found):
 
 
 class StoredCheckpoint:
-    """A checkpoint on disk, of which one file at a time is replaced."""
+    """A checkpoint on disk with one file replaced at a time."""
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp())
@@ -92,7 +92,7 @@ class StoredCheckpoint:
         self.whole = {path.name: path.read_bytes() for path in self.path.iterdir()}
 
     def read(self, name, data, *, sealed):
-        """Reads and restores it with other bytes in a file; `sealed`: with checksums that fit, as a forger makes."""
+        """Reads and restores the checkpoint with other bytes in a file; `sealed` also updates the checksums."""
         for file, whole in self.whole.items():
             (self.path / file).write_bytes(data if file == name else whole)
         if sealed and name != "checksums.json":
@@ -108,7 +108,7 @@ _kept = []
 
 
 def read_checkpoint(data):
-    """Tensors, metadata or checksums, as the first byte says."""
+    """Reads tensors, metadata or checksums, depending on the first byte."""
     if not _kept:
         _kept.append(StoredCheckpoint())
     name = sorted(_kept[0].whole)[data[0] % 3 if data else 0]
@@ -132,7 +132,7 @@ def read_table(data):
 
 
 def read_picture(data):
-    """A folder of images, of which one is these bytes."""
+    """Reads a folder of images; one has these bytes."""
     with tempfile.TemporaryDirectory() as folder:
         for name, picture in (("cat", PICTURE), ("dog", data)):
             (Path(folder) / name).mkdir()

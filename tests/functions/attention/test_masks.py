@@ -69,8 +69,8 @@ def test_wrong_types_raise():
         Mask() & torch.ones(5, 5, dtype=torch.bool)
 
 
-def as_numbers(mask, t, s):
-    """The mask as numbers, 1 where a key is visible."""
+def dense_mask(mask, t, s):
+    """The mask as a dense tensor: 1 if a key is visible."""
     visible = mask.dense(t, s)
     return torch.ones(t, s, dtype=torch.float64) if visible is None else visible.double()
 
@@ -93,7 +93,7 @@ def claims():
 
     def from_rules(padding, documents, t, causal=True):
         whole = Mask(causal=causal, window=3, prefix=2, padding=padding, documents=documents)
-        return as_numbers(whole, t, padding.shape[-1])
+        return dense_mask(whole, t, padding.shape[-1])
 
     for causal in (True, False):
         for less in (0, 1):
@@ -114,11 +114,11 @@ def claims():
 
     def combined(p, d):
         s = p.shape[-1]
-        return torch.stack([as_numbers(a & b, s, s).expand(len(p), s, s) for a in rules(p, d) for b in rules(p, d)])
+        return torch.stack([dense_mask(a & b, s, s).expand(len(p), s, s) for a in rules(p, d) for b in rules(p, d)])
 
     def each(p, d):
         s = p.shape[-1]
-        found = [as_numbers(a, s, s).expand(len(p), s, s) for a in rules(p, d)]
+        found = [dense_mask(a, s, s).expand(len(p), s, s) for a in rules(p, d)]
         return torch.stack([a * b for a in found for b in found])
 
     inputs = mask_input("b s:1..5"), tokens("b s:1..5", vocab_size=3)
@@ -128,7 +128,7 @@ def claims():
         found = []
         for a in rules(p, d):
             s = p.shape[-1]
-            visible = as_numbers(a, s, s).expand(len(p), s, s).clone()
+            visible = dense_mask(a, s, s).expand(len(p), s, s).clone()
             for i in range(s):
                 visible[:, i, a.key_range(i, i + 1, s)] = 0
             found.append(visible)
@@ -159,9 +159,9 @@ def claims():
 
     def last_rows(p):
         t, wide = max(p.shape[-2] - 1, 1), torch.cat([p, p], dim=-1)
-        below, s = as_numbers(CAUSAL, t, t).expand(len(p), t, t), wide.shape[-1]
-        alone = as_numbers(Mask(causal=True, pairs=wide), 1, s).expand(-1, t, -1)
-        return torch.cat([as_numbers(Mask(pairs=wide), t, s), below, alone], -1)
+        below, s = dense_mask(CAUSAL, t, t).expand(len(p), t, t), wide.shape[-1]
+        alone = dense_mask(Mask(causal=True, pairs=wide), 1, s).expand(-1, t, -1)
+        return torch.cat([dense_mask(Mask(pairs=wide), t, s), below, alone], -1)
 
     def rows_of(p):
         t = max(p.shape[-2] - 1, 1)

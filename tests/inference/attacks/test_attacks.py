@@ -187,7 +187,7 @@ def test_worst_case_and_multi_targeted_attacks():
     assert robust_accuracy(model, x, y, attack=toward).value <= robust_accuracy(model, x, y, attack=FGSM(eps=0.0)).value
 
 
-def test_noise_is_weaker_than_an_attack():
+def test_random_noise_is_weaker_than_an_attack():
     model, x = classifier(12).eval(), inputs(100, 12)
     y = predict(model, x)
     noise = robust_accuracy(model, x, y, attack=PGD(eps=0.2, steps=0))

@@ -19,7 +19,7 @@ from lawful.laws import Claim, agreement, probabilities, tokens, transformed
 
 
 def _classification_claims() -> Iterator[Claim]:
-    """The laws that the figures of a classifier obey."""
+    """Laws of classification metrics."""
     data = (probabilities("n 3"), tokens("n", vocab_size=3))
 
     def right(p: Tensor, labels: Tensor) -> Tensor:
@@ -63,21 +63,21 @@ def _classification_claims() -> Iterator[Claim]:
 
 
 def _calibration_claims() -> Iterator[Claim]:
-    """The laws that calibration obeys."""
+    """Laws of calibration."""
 
     def listed(p: Tensor, labels: Tensor) -> Tensor:
         rows = [(b.low, b.high, b.confidence, b.accuracy.value, b.count) for b in reliability(p, labels)]
         return p.new_tensor(rows).sum(0)
 
     def counted(p: Tensor, labels: Tensor) -> Tensor:
-        rows = [(i / 10, (i + 1) / 10, *part) for i, part in enumerate(_by_tenths(p, labels)) if part[-1]]
+        rows = [(i / 10, (i + 1) / 10, *part) for i, part in enumerate(_reliability_by_loop(p, labels)) if part[-1]]
         return p.new_tensor(rows).sum(0)
 
     def error(p: Tensor, labels: Tensor) -> Tensor:
         return p.new_tensor(calibration_error(p, labels).value)
 
     def equation(p: Tensor, labels: Tensor) -> Tensor:
-        return p.new_tensor(sum(n * abs(right - sure) for sure, right, n in _by_tenths(p, labels)) / len(p))
+        return p.new_tensor(sum(n * abs(right - sure) for sure, right, n in _reliability_by_loop(p, labels)) / len(p))
 
     rounded_up = (transformed(lambda x: 1.000001 * (9 * x).softmax(-1), "n 3"), tokens("n", vocab_size=3))
     yield Claim(agreement(other=counted), listed, rounded_up, name="reliability, the bins added up")
@@ -85,8 +85,8 @@ def _calibration_claims() -> Iterator[Claim]:
     yield Claim(replace(agreement(other=equation), cases=3), error, eight, name="calibration_error")
 
 
-def _by_tenths(p: Tensor, labels: Tensor) -> list[tuple[float, float, int]]:
-    """The confidence, the accuracy and the count of each tenth, one prediction after the other."""
+def _reliability_by_loop(p: Tensor, labels: Tensor) -> list[tuple[float, float, int]]:
+    """Confidence, accuracy and count of each of ten bins, by a loop over predictions."""
     found: list[list[tuple[float, bool]]] = [[] for _ in range(10)]
     for row, label in zip(p.double().tolist(), labels.tolist(), strict=True):
         sure = max(row)

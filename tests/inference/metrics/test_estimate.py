@@ -16,7 +16,7 @@ def test_wilson_equals_scipy(hits, n, level):
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
-def test_of_no_trials_nothing_is_known():
+def test_wilson_interval_of_no_trials_is_0_to_1():
     assert wilson(0, 0) == ConfidenceInterval(0.0, 0.0, 1.0)
 
 
@@ -35,7 +35,7 @@ def test_the_bootstrap_repeats_itself_and_leaves_the_random_state():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_the_interval_holds_the_value_of_a_biased_figure():
+def test_bootstrap_interval_contains_a_biased_estimate():
     found = bootstrap(lambda x: x.unique().numel() * torch.ones(()), torch.arange(50.0))
     assert found.high == found.value == 50
 

@@ -41,7 +41,7 @@ def test_frechet_equals_the_matrix_root(d):
 
 
 def test_frechet_of_normal_numbers_is_wassersteins_distance():
-    """On a line, where the transport is known: quantiles to quantiles."""
+    """In 1-D the optimal transport is known: it maps quantiles to quantiles."""
     q = torch.special.ndtri(torch.linspace(1e-5, 1 - 1e-5, 20001, dtype=torch.float64))
     apart = ((2 * q + 1) - (0.5 * q - 1)).square().mean()
     one, far = torch.ones(1), torch.eye(1)
@@ -54,7 +54,7 @@ def test_frechet_of_flat_covariances_is_real():
     assert float(gaussian_frechet(torch.zeros(2), flat, torch.zeros(2), flat)) == pytest.approx(0, abs=1e-5)
 
 
-def test_frechet_wants_more_samples_than_features():
+def test_frechet_needs_more_samples_than_features():
     with pytest.raises(ValueError, match="expected more samples than features, got 5 samples of 5 features"):
         frechet_distance(torch.zeros(9, 5), torch.zeros(5, 5))
 
@@ -83,7 +83,7 @@ def test_mmd_equals_scikit_learns_kernels(n):
 
 
 def test_mmd_is_unbiased():
-    """Between small samples of one distribution it is 0 on average, and below as often as not."""
+    """Between small samples of one distribution it is 0 on average, and negative half of the time."""
     found = [
         mmd(rows(8, 2, 2 * i), rows(8, 2, 2 * i + 1), kernel=partial(gaussian_kernel, width=2.0)) for i in range(300)
     ]
@@ -91,7 +91,7 @@ def test_mmd_is_unbiased():
     assert min(found) < 0
 
 
-def test_the_test_finds_a_difference_and_no_more():
+def test_mmd_test_detects_a_difference_and_has_uniform_p_values():
     x, y = rows(60, 2, 0), rows(60, 2, 1)
     kernel = partial(gaussian_kernel, width=median_width(x))
     assert mmd_test(x, y + 1.0, kernel=kernel, permutations=199) == pytest.approx(1 / 200)

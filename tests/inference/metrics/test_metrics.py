@@ -20,14 +20,14 @@ from lawful.inference.metrics import (
 )
 
 
-def classified(n=200, c=4):
+def random_predictions(n=200, c=4):
     generator = torch.Generator().manual_seed(0)
     p = (2 * torch.randn(n, c, generator=generator, dtype=torch.float64)).softmax(-1)
     return p, torch.multinomial(p, 1, generator=generator)[:, 0]
 
 
 def test_classification_equals_scikit_learn():
-    p, y = classified()
+    p, y = random_predictions()
     said = p.argmax(-1)
     assert accuracy(p, y).value == oracle.accuracy_score(y, said)
     assert confusion_matrix(p, y).tolist() == oracle.confusion_matrix(y, said).tolist()
@@ -50,7 +50,7 @@ def test_regression_equals_scikit_learn():
 
 
 def test_calibration_equals_a_loop_over_bins():
-    p, y = classified(500)
+    p, y = random_predictions(500)
     sure, right = p.max(-1).values.numpy(), (p.argmax(-1) == y).numpy()
     total, bins = 0.0, reliability(p, y, bins=7)
     for k in range(7):
@@ -64,20 +64,20 @@ def test_calibration_equals_a_loop_over_bins():
     assert calibration_error(p, y, bins=7).value == pytest.approx(total)
 
 
-def test_what_follows_its_own_probabilities_is_calibrated():
-    assert calibration_error(*classified(20_000)).value < 0.02
-    p, y = classified(2000)
+def test_labels_drawn_from_the_probabilities_are_calibrated():
+    assert calibration_error(*random_predictions(20_000)).value < 0.02
+    p, y = random_predictions(2000)
     assert calibration_error((8 * p.log()).softmax(-1), y).value > 0.1
 
 
 def test_intervals_hold_the_value_and_shrink_with_the_data():
     for figure in (accuracy, negative_log_likelihood, brier, calibration_error):
-        few, many = figure(*classified(50)), figure(*classified(5000))
+        few, many = figure(*random_predictions(50)), figure(*random_predictions(5000))
         assert few.low <= few.value <= few.high
         assert many.high - many.low < 0.5 * (few.high - few.low)
 
 
-def test_a_class_that_is_not_there_has_scores_of_nothing():
+def test_absent_class_has_zero_scores():
     p, y = torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]]), torch.tensor([0, 0])
     scores = per_class(confusion_matrix(p, y))
     assert scores[2].f1.json() == scores[2].recall.json() == {"value": 0.0, "low": 0.0, "high": 1.0}
@@ -93,7 +93,7 @@ def test_one_class_and_one_example():
     assert [b.count for b in reliability(p, y)] == [1]
 
 
-def test_certain_mistakes_are_finite():
+def test_nll_of_a_confident_mistake_is_finite():
     p, y = torch.tensor([[1.0, 0.0]], dtype=torch.float64), torch.tensor([1])
     assert negative_log_likelihood(p, y).value == pytest.approx(oracle.log_loss(y, p, labels=[0, 1]))
     assert brier(p, y).value == 2
@@ -107,7 +107,7 @@ def test_a_target_that_does_not_vary():
 
 
 def test_invalid_arguments_raise():
-    p, y = classified(5)
+    p, y = random_predictions(5)
     for figure in (accuracy, confusion_matrix, negative_log_likelihood, brier, calibration_error, reliability):
         with pytest.raises(
             ValueError, match=r"expected non-empty float p of shape \(n, c\), got torch.float64 of shape \(0, 4\)"

@@ -12,7 +12,7 @@ from lawful.laws import Claim, agreement, shape, transformed
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that the figures of a regression obey."""
+    """Laws of regression metrics."""
 
     def figures(y: Tensor, target: Tensor) -> Tensor:
         found = (root_mean_squared_error(y, target), mean_absolute_error(y, target), r_squared(y, target))

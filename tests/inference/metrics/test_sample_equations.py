@@ -31,7 +31,7 @@ def _joint_rotation_invariance(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> S
 
 
 def _frechet_claims() -> Iterator[Claim]:
-    """The laws that the Fréchet distance obeys."""
+    """Laws of the Fréchet distance."""
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
         return x.new_tensor(frechet_distance(x, y))
@@ -67,7 +67,7 @@ def _frechet_claims() -> Iterator[Claim]:
 
 
 def _mmd_claims() -> Iterator[Claim]:
-    """The laws that the maximum mean discrepancy obeys."""
+    """Laws of the maximum mean discrepancy."""
     data = (transformed(torch.tanh, "n:2..4 2"), transformed(torch.tanh, "m:2..4 2"))
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def _mmd_claims() -> Iterator[Claim]:
 
 
 def _coverage_claims() -> Iterator[Claim]:
-    """The laws that coverage obeys."""
+    """Laws of coverage."""
     modes = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
 
     def counts(x: Tensor) -> Tensor:

@@ -24,8 +24,8 @@ from lawful.models.generative import (
 )
 
 
-def trained(model, x, *, steps, rate=0.02):
-    """Descends on the loss of all data, and says what is left of it."""
+def final_loss(model, x, *, steps, rate=0.02):
+    """Trains on all data, and returns the final loss."""
     torch.manual_seed(0)
     descent = torch.optim.Adam(model.parameters(), lr=rate)
     for _ in range(steps):
@@ -45,7 +45,7 @@ def test_a_trained_linear_autoencoder_spans_the_principal_axes():
     x = spread()
     torch.manual_seed(0)
     model = mlp_autoencoder(5, latent_dim=2, hidden_dims=(), activation=identity).fit_normalizer(x)
-    left = trained(model, x, steps=400, rate=0.03)
+    left = final_loss(model, x, steps=400, rate=0.03)
     axes = pca_axes(x, n_components=2).components.mT.float()
     decoder = model.decoder.layers[0].weight.detach().mT
     torch.testing.assert_close(projection(decoder), axes @ axes.mT, rtol=0, atol=1e-3)
@@ -53,7 +53,7 @@ def test_a_trained_linear_autoencoder_spans_the_principal_axes():
     torch.testing.assert_close(left, float(((best(x) - x) / model.normalizer.std).square().mean()), rtol=1e-3, atol=0)
 
 
-def test_the_closed_form_leaves_as_little_as_pca():
+def test_closed_form_equals_pca():
     x = spread().double()
     for latent in (1, 2, 4):
         encoder, decoder = linear_autoencoder(x, latent_dim=latent, num_iterations=300)
@@ -63,7 +63,7 @@ def test_the_closed_form_leaves_as_little_as_pca():
         linear_autoencoder(x, latent_dim=6)
 
 
-def test_the_law_refutes_what_forgets_the_mean():
+def test_law_refutes_uncentered_pca():
     def uncentered(x):
         return torch.linalg.svd(x, full_matrices=False).Vh[:1]
 
@@ -74,8 +74,8 @@ def test_the_law_refutes_what_forgets_the_mean():
     assert found.verdicts[0].status == "refuted"
 
 
-def test_the_bottleneck_makes_it_choose():
-    """Of as many entries in a code as in the data a linear pair learns nothing: it copies noise as well."""
+def test_bottleneck_removes_noise():
+    """With as many latents as features, a linear autoencoder learns nothing: it also copies noise."""
     x, noise = spread().double(), torch.randn(20, 5, generator=torch.Generator().manual_seed(3)).double()
     wide, narrow = (linear_autoencoder(x, latent_dim=k, num_iterations=100) for k in (5, 2))
     torch.testing.assert_close(noise @ wide[0] @ wide[1], noise)
@@ -101,7 +101,7 @@ def test_it_learns_digits_better_than_their_mean(kind):
         model = mlp_autoencoder(shape, latent_dim=8, hidden_dims=(64,))
     else:
         model = cnn_autoencoder(shape, latent_dim=8, channels=8)
-    left = trained(model.fit_normalizer(x), x, steps=60, rate=0.01)
+    left = final_loss(model.fit_normalizer(x), x, steps=60, rate=0.01)
     assert left < 0.7 * float(((x - x.mean(0)) / model.normalizer.std).square().mean())
 
 
@@ -122,13 +122,13 @@ def test_only_training_corrupts():
 
 
 def test_denoising_learns_to_denoise():
-    """On a line, the best answer to noise is to go back to the line."""
+    """For data on a line, the best denoiser projects onto the line."""
     x = torch.linspace(-1, 1, 200)[:, None] * torch.tensor([1.0, 1.0])
     noise = 0.3 * torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
     corruption = GaussianCorruption(0.3)
     model = mlp_autoencoder(2, latent_dim=2, hidden_dims=(32,), corruption=corruption).fit_normalizer(x)
-    trained(model, x, steps=150)
+    final_loss(model, x, steps=150)
     assert (model(x + noise).detach() - x).square().sum(-1).mean() < 0.75 * noise.square().sum(-1).mean()
 
 
@@ -139,7 +139,7 @@ def test_masking_drops_and_does_not_scale():
     assert 0.7 < float(y.mean()) < 0.8
 
 
-def test_codes_of_a_model_give_samples():
+def test_autoencoder_sampler_is_reproducible():
     x = digits().inputs[:100]
     model = mlp_autoencoder(tuple(x.shape[1:]), latent_dim=3).eval().fit_normalizer(x)
     drawn = AutoencoderSampler(PCA().fit(model.encode(x).detach()), model)
@@ -169,7 +169,7 @@ def test_invalid_arguments():
 
 
 def _corruption_claims() -> Iterator[Claim]:
-    """The laws that corruption obeys, from one state of the generator."""
+    """Laws of corruption, from one state of the generator."""
 
     def noise(x: Tensor) -> Tensor:
         return GaussianCorruption(0.5)(x) - x
@@ -190,7 +190,7 @@ def _corruption_claims() -> Iterator[Claim]:
 
 
 def _autoencoder_claims() -> Iterator[Claim]:
-    """The laws that autoencoders obey."""
+    """Laws of autoencoders."""
     into, out_of = nn.Linear(6, 2), nn.Linear(2, 6)
     model = Autoencoder(nn.Sequential(nn.Flatten(), into), out_of, shape=(2, 3)).eval()
     model.normalizer.mean.fill_(0.5)
@@ -230,7 +230,7 @@ def _autoencoder_claims() -> Iterator[Claim]:
 
 
 def _autoencoders_claims() -> Iterator[Claim]:
-    """The laws that both kinds of autoencoders obey."""
+    """Laws of both kinds of autoencoders."""
     dense = mlp_autoencoder((2, 3), latent_dim=2, hidden_dims=(5,)).eval()
     images = cnn_autoencoder((1, 5, 4), latent_dim=2, channels=2).eval()
     series = cnn_autoencoder((2, 5), latent_dim=3, channels=2, num_downsamples=1).eval()
@@ -278,7 +278,7 @@ def principal_span(f: Map, x: Tensor, *, draw: Draw) -> Statement:
 
 
 def _linear_autoencoder_claims() -> Iterator[Claim]:
-    """The laws that linear autoencoders obey."""
+    """Laws of linear autoencoders."""
     turn = torch.tensor([[0.6, 0.8, 0.0], [-0.8, 0.6, 0.0], [0.0, 0.0, 1.0]])
 
     def spread(x: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ def test_the_shortest_way_in_a_flat_space_is_straight():
 
 
 def test_it_goes_round_a_hill():
-    """Over the top of a steep hill a way is longer than round it."""
+    """The path over a steep hill is longer than the path around it."""
     chart = Chart(lambda z: torch.cat([z, 3 * (-z.square().sum(-1, keepdim=True)).exp()], dim=-1))
     a, b = torch.tensor([-2.0, 0.1]), torch.tensor([2.0, 0.1])
     curve = chart.geodesic(a, b)
@@ -59,7 +59,7 @@ def test_it_goes_round_a_hill():
 
 
 @pytest.mark.parametrize("kind", ["dense", "convolutions"])
-def test_the_metric_of_a_decoder_is_that_of_its_jacobian(kind):
+def test_metric_equals_the_jacobian_of_the_decoder(kind):
     torch.manual_seed(0)
     if kind == "dense":
         model = mlp_autoencoder((1, 4, 4), latent_dim=3, hidden_dims=(8,))
@@ -79,7 +79,7 @@ def test_distance_to_itself_is_zero():
     assert Chart(sphere).distance(here, here) == 0
 
 
-def test_a_decoder_that_forgets_an_entry_has_no_volume():
+def test_decoder_that_ignores_a_latent_has_zero_volume():
     assert Chart(lambda z: z[:, :1]).volume(torch.ones(2, 2)).tolist() == [0.0, 0.0]
 
 
@@ -112,7 +112,7 @@ def length_by_energy(f: Map, curve: Tensor, *, draw: Draw) -> Statement:
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that a chart obeys, on surfaces that are known."""
+    """Laws of a chart, on known surfaces."""
 
     def sphere(z: Tensor) -> Tensor:
         x, y = z.unbind(-1)

@@ -24,12 +24,12 @@ class _Linear(nn.Module):
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that continuous flows obey."""
+    """Laws of continuous flows."""
     straight = ContinuousFlow(_Linear(), shape=(2,), steps=4).fit_normalizer(torch.tensor([[1.0, -2.0], [3.0, 4.0]]))
     bent = ContinuousFlow(VelocityField(2, hidden_dims=[4]), shape=(2,), steps=2)
 
     def gaussian(x: Tensor) -> Tensor:
-        """A linear field makes a Gaussian of a Gaussian."""
+        """A linear velocity field maps a Gaussian to a Gaussian."""
         matrix = torch.matrix_exp(straight.velocity.get_parameter("matrix"))
         units = straight.normalizer
         z = (x - units.mean) / units.std @ matrix.T

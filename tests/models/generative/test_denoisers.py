@@ -64,7 +64,7 @@ def test_invalid_sizes(wrong):
 
 
 def _time_mlp_claims() -> Iterator[Claim]:
-    """The laws that the perceptron with a noise level obeys."""
+    """Laws of the perceptron with a noise level."""
     network = TimeMLP((2,), dim=4, num_layers=1)
     with torch.no_grad():
         for i, p in enumerate(network.parameters()):
@@ -94,7 +94,7 @@ def _time_mlp_claims() -> Iterator[Claim]:
 
 
 def _unet_claims() -> Iterator[Claim]:
-    """The laws that the U-Net obeys."""
+    """Laws of the U-Net."""
     image = UNet((1, 3, 4), channels=2, num_heads=1, num_classes=2)
     series = UNet((2, 5), channels=2, num_heads=0)
     with torch.no_grad():
@@ -122,7 +122,7 @@ def _unet_claims() -> Iterator[Claim]:
 
 
 def _patch_transformer_claims() -> Iterator[Claim]:
-    """The laws that the transformer of patches obeys."""
+    """Laws of the transformer of patches."""
     network = PatchTransformer((1, 4), dim=2, num_heads=1, num_layers=1)
     with torch.no_grad():
         for i, p in enumerate(network.parameters()):

@@ -1,4 +1,4 @@
-"""Score models: against exact densities, and as a user meets them."""
+"""Diffusion models: compared with exact densities, and the public API."""
 
 import copy
 import math
@@ -41,7 +41,7 @@ from lawful.solvers.diffusion import (
 
 
 class Exact(nn.Module):
-    """What a network should say of a mixture, conditional on its component, in standard units of deviation 1."""
+    """The exact network output for a mixture, conditional on the component, for standardized data."""
 
     def __init__(self, density):
         super().__init__()
@@ -85,7 +85,7 @@ def test_protocols():
 
 
 @pytest.mark.parametrize("label", [None, 1])
-def test_likelihoods_are_those_of_the_density(label):
+def test_log_prob_equals_the_true_density(label):
     truth = PAIR if label is None else GaussianMixture.from_moments(means=PAIR.means[label][None], scale=0.3)
     x = truth.sample(9, seed=0)
     found = exact().log_prob_estimate(x, labels=None if label is None else torch.full((9,), label))
@@ -94,7 +94,7 @@ def test_likelihoods_are_those_of_the_density(label):
     assert found.evaluations == 63
 
 
-def test_units_are_those_of_the_data():
+def test_samples_and_log_prob_are_in_the_units_of_the_data():
     torch.manual_seed(0)
     x = torch.randn(200, 3).double() * torch.tensor([1.0, 10.0, 0.1]).double() + 5
     model = DiffusionModel(TimeMLP((3,), dim=8), shape=(3,), normalizer=Standardize(3)).double().fit_normalizer(x)
@@ -104,7 +104,7 @@ def test_units_are_those_of_the_data():
     torch.testing.assert_close(drawn.std(0), x.std(0), rtol=0.15, atol=0)
 
 
-def test_samples_fill_both_modes_and_labels_choose():
+def test_samples_cover_both_modes_and_labels_select_one():
     model = exact()
     x = model.sample(600, seed=1)
     near = PAIR.responsibilities(x)[:, 0] > 0.5
@@ -115,7 +115,7 @@ def test_samples_fill_both_modes_and_labels_choose():
     assert torch.equal(PAIR.responsibilities(chosen)[:, 1] > 0.5, labels == 1)
 
 
-def test_guidance_goes_past_the_label():
+def test_guidance_scale_amplifies_the_label():
     model, labels = exact(), torch.zeros(200, dtype=torch.long)
     plain = model.sample(200, seed=0, labels=labels)
     more = model.sample(200, seed=0, labels=labels, guidance_scale=3.0)
@@ -160,7 +160,7 @@ def test_trajectories_end_in_samples():
     ids=["EDM, F", "VP, noise", "rectified, velocity"],
 )
 def test_a_few_steps_of_training_lower_the_loss(path, prediction):
-    """Of data on a line, which a network without training takes for round."""
+    """On data on a line, which an untrained network does not know."""
     torch.manual_seed(0)
     x = torch.randn(128, 1).expand(128, 2)
     core = TimeMLP((2,), dim=16, num_layers=1)
@@ -199,7 +199,7 @@ def test_a_noisy_classifier_learns_bayes_and_guides():
     assert (PAIR.responsibilities(chosen)[:, 1] > 0.5).double().mean() > 0.9
 
 
-def test_a_constant_feature_does_no_harm():
+def test_constant_feature_keeps_samples_finite():
     x = torch.cat([torch.randn(50, 1), torch.full((50, 1), 3.0)], 1)
     model = DiffusionModel(TimeMLP((2,), dim=8), shape=(2,), normalizer=Standardize(2)).fit_normalizer(x)
     assert float(model.denoiser.sigma_data) == pytest.approx(math.sqrt(0.5), rel=1e-3)
@@ -258,7 +258,7 @@ def test_an_empty_batch_has_no_likelihoods():
     assert exact().log_prob_estimate(torch.zeros(0, 2).double()).value.shape == (0,)
 
 
-def test_likelihoods_are_of_what_the_flow_draws():
+def test_log_prob_matches_a_histogram_of_samples():
     """The density of two modes in 1-D, by the model and as a histogram of its samples."""
     model = DiffusionModel(_TwoModes(), shape=(1,), prediction=preconditioned)
     x = model.sample(3000, seed=0, sampling=DiffusionSampling(sampler=ProbabilityFlow(), steps=12))
@@ -281,7 +281,7 @@ def test_inference_mode_changes_nothing():
     assert all(torch.equal(a, b) for a, b in zip(within, asked(), strict=True))
 
 
-def test_a_classifier_that_guides_is_part_of_the_model():
+def test_guidance_classifier_is_part_of_the_model():
     classifier = NoisyClassifier(TimeMLP((2,), dim=8, out_dim=2), path=edm())
     network = TimeMLP((2,), dim=8)
     model = DiffusionModel(
@@ -301,7 +301,7 @@ class _Bayes(nn.Module):
 
 
 def _noisy_classifier_claims() -> Iterator[Claim]:
-    """The laws that the classifier of noisy data obeys."""
+    """Laws of the classifier of noisy data."""
     path = variance_preserving()
     classifier = NoisyClassifier(_Bayes(), path=path)
 
@@ -319,7 +319,7 @@ def _noisy_classifier_claims() -> Iterator[Claim]:
 
 
 def _score_model_claims() -> Iterator[Claim]:
-    """The laws that score models obey."""
+    """Laws of score models."""
     model = DiffusionModel(
         _TwoModes(), shape=(2,), normalizer=Standardize(2), likelihood=ProbabilityFlowLikelihood(steps=4)
     )

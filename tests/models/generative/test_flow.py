@@ -39,7 +39,7 @@ FLOWS = {
 }
 
 
-def stirred(flow):
+def randomize_parameters(flow):
     with torch.no_grad():
         for i, p in enumerate(flow.parameters()):
             p.add_(0.2 * torch.randn(p.shape, generator=torch.Generator().manual_seed(i)))
@@ -54,7 +54,7 @@ def grid(n, reach):
 @pytest.mark.parametrize("name", FLOWS)
 def test_density_integrates_to_one(name):
     torch.manual_seed(0)
-    flow = stirred(FLOWS[name]()).double()
+    flow = randomize_parameters(FLOWS[name]()).double()
     if name != "discretized_flow":
         flow.fit_normalizer(
             0.5 * torch.randn(500, 2, dtype=torch.float64) @ torch.tensor([[1.0, 0.3], [0, 2.0]]).double() + 0.3
@@ -68,7 +68,7 @@ def test_density_integrates_to_one(name):
 
 @pytest.mark.parametrize("name", FLOWS)
 def test_samples_do_not_depend_on_n(name):
-    flow = stirred(FLOWS[name]())
+    flow = randomize_parameters(FLOWS[name]())
     whole = flow.sample(5, seed=3)
     torch.testing.assert_close(whole[2:], flow.sample(3, seed=3, first=2), atol=1e-5, rtol=1e-5)
     assert whole.shape == (5, 2)
@@ -83,8 +83,8 @@ def test_samples_do_not_depend_on_n(name):
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_with_labels_the_density_is_conditional_and_without_the_mixture(name):
-    flow = stirred(FLOWS[name](num_classes=3))
+def test_density_is_conditional_with_labels_and_a_mixture_without(name):
+    flow = randomize_parameters(FLOWS[name](num_classes=3))
     x, labels = 0.3 * torch.randn(6, 2), torch.tensor([0, 1, 2, 2, 2, 2])
     if name != "discretized_flow":
         flow.fit_normalizer(torch.randn(6, 2), labels=labels)
@@ -95,7 +95,7 @@ def test_with_labels_the_density_is_conditional_and_without_the_mixture(name):
 
 
 def test_one_affine_autoregressive_layer_is_a_chain_of_gaussians():
-    flow = stirred(maf(3, num_layers=1, hidden_dims=[8])).double()
+    flow = randomize_parameters(maf(3, num_layers=1, hidden_dims=[8])).double()
     x = torch.randn(4, 3, dtype=torch.float64)
     chain = torch.zeros(4, dtype=torch.float64)
     for i in range(3):
@@ -107,7 +107,7 @@ def test_one_affine_autoregressive_layer_is_a_chain_of_gaussians():
 
 
 def test_an_affine_autoregressive_flow_by_its_jacobian():
-    flow = stirred(maf(3, num_layers=2, hidden_dims=[8], num_classes=2)).double()
+    flow = randomize_parameters(maf(3, num_layers=2, hidden_dims=[8], num_classes=2)).double()
     flow.fit_normalizer(3 * torch.randn(20, 3, dtype=torch.float64) + 1, labels=torch.arange(20) % 2)
     x, labels = torch.randn(4, 3, dtype=torch.float64), torch.tensor([0, 1, 1, 0])
     rows = range(4)
@@ -130,7 +130,7 @@ def test_scales_of_an_affine_autoregressive_flow_stay_bounded():
     assert 1 < float(log_det.detach().abs().max()) <= 2 * 2 * 3
 
 
-def test_a_flow_finds_a_gaussian():
+def test_flow_fits_a_gaussian():
     torch.manual_seed(0)
     target = gaussian_density(torch.tensor([5.0, -1.0]), torch.tensor([[4.0, 1.2], [1.2, 1.0]]))
     x = target.sample(2000, seed=0).float()
@@ -163,17 +163,19 @@ def test_the_default_flow_learns_the_ring(seed):
     assert gap < 0.15
 
 
-def test_levels_have_the_same_bits_wherever_in_their_cells():
+def test_log_prob_does_not_depend_on_the_dequantization_noise():
     pixels = Dequantizer(levels=17)
     low, high = pixels.support
-    flow = stirred(discretized_flow((1, 2, 2), num_levels=17, low=low, high=high, hidden_dims=[8])).eval()
+    flow = randomize_parameters(discretized_flow((1, 2, 2), num_levels=17, low=low, high=high, hidden_dims=[8])).eval()
     levels = torch.tensor([[[[0.0, 1.0], [0.5, 0.25]]]])
     found = [flow.log_prob(pixels.dequantize(levels, seed=seed)) for seed in range(3)]
     torch.testing.assert_close(found[0], found[1])
     torch.testing.assert_close(found[0], found[2])
     every = torch.cartesian_prod(*[torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])] * 2)
     few = Dequantizer(levels=5)
-    flow = stirred(discretized_flow(2, num_levels=5, low=few.support[0], high=few.support[1], hidden_dims=[8])).eval()
+    flow = randomize_parameters(
+        discretized_flow(2, num_levels=5, low=few.support[0], high=few.support[1], hidden_dims=[8])
+    ).eval()
     bits = few.bits_per_dim(flow.log_prob(every).detach(), 2)
     assert float((2 ** (-2 * bits)).sum()) == pytest.approx(1, abs=1e-4)
 
@@ -212,7 +214,7 @@ def test_diverged_flow():
         flow.sample(2)
 
 
-def test_a_continuous_flow_agrees_with_more_steps_and_has_an_error_where_it_estimates():
+def test_continuous_flow_converges_in_steps_and_estimates_its_error():
     torch.manual_seed(0)
     velocity = VelocityField(3, hidden_dims=[8]).double()
     x = torch.randn(6, 3, dtype=torch.float64)
@@ -242,7 +244,7 @@ def test_a_continuous_flow_can_be_trained_by_its_likelihood():
 
 
 def _flow_claims() -> Iterator[Claim]:
-    """The laws that flows obey."""
+    """Laws of flows."""
     x = torch.tensor([[1.0, -2.0], [3.0, 4.0], [2.0, 0.5]])
     plain = Flow(
         ComposedTransform([AutoregressiveTransform(2, transform=AffineTransform(), hidden_dims=[])]), shape=(2,)

@@ -17,7 +17,7 @@ def small():
     return mlp_gan(2, latent_dim=3, hidden_dims=(8,))
 
 
-def test_samples_belong_to_their_seed_and_number():
+def test_samples_depend_only_on_seed_and_index():
     model = small().fit_normalizer(torch.randn(50, 2) * 3 + 5)
     assert isinstance(model, SupportsSample)
     whole = model.sample(6, seed=2)
@@ -105,7 +105,7 @@ def test_conditional_models(kind):
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that a GAN obeys."""
+    """Laws of a GAN."""
     model = mlp_gan((2, 2), latent_dim=3, hidden_dims=(5,)).eval()
     model.fit_normalizer(torch.arange(16.0).reshape(4, 2, 2))
     images = cnn_gan((1, 4, 4), latent_dim=2, channels=2, num_downsamples=1).eval()

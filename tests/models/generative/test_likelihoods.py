@@ -21,7 +21,7 @@ from lawful.models.generative import (
 LEVELS = Dequantizer(levels=5, low=-1.0, high=3.0)
 
 
-def test_every_level_has_what_scipy_gives_its_cell():
+def test_level_probabilities_equal_scipy():
     model = DiscretizedLogisticLikelihood((2, 1), LEVELS, num_components=2)
     y = torch.randn(1, model.num_params, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     weights, means, scales = (part.numpy() for part in y.reshape(3, 2, 2))
@@ -40,7 +40,7 @@ def test_every_level_has_what_scipy_gives_its_cell():
         assert float(found.sum()) / other == pytest.approx(1, rel=1e-6)
 
 
-def test_samples_are_as_frequent_as_the_likelihood_says():
+def test_samples_follow_the_likelihood():
     torch.manual_seed(0)
     model = DiscretizedLogisticLikelihood((1,), LEVELS)
     y = torch.randn(1, model.num_params).expand(20_000, -1)
@@ -55,7 +55,7 @@ def test_samples_are_as_frequent_as_the_likelihood_says():
     torch.testing.assert_close(model.sample(y[:2], seed=1, stream=0, first=7), x[7:9])
 
 
-def test_a_bound_on_levels_does_not_depend_on_where_in_their_cells_values_are():
+def test_elbo_does_not_depend_on_the_dequantization_noise():
     torch.manual_seed(0)
     pixels = Dequantizer(levels=17)
     model = cnn_vae((1, 5, 4), channels=2, likelihood=DiscretizedLogisticLikelihood((1, 5, 4), pixels)).eval()
@@ -66,7 +66,7 @@ def test_a_bound_on_levels_does_not_depend_on_where_in_their_cells_values_are():
     assert model.decode(torch.randn(3, 8)).aminmax().max <= 1
 
 
-def test_far_from_every_middle_it_stays_finite_and_has_a_gradient():
+def test_log_prob_far_from_all_components_is_finite_with_a_gradient():
     model = DiscretizedLogisticLikelihood((1,), Dequantizer(levels=256), num_components=1)
     y = torch.tensor([[0.0, 1e4, -50.0], [0.0, -1e4, 50.0], [0.0, 0.0, 0.0]], requires_grad=True)
     value = model.log_prob(torch.tensor([[0.0], [1.0], [127 / 255]]), y)
@@ -87,7 +87,7 @@ def test_values_outside_the_cells():
 
 
 def _likelihoods_claims() -> Iterator[Claim]:
-    """The laws that likelihoods obey."""
+    """Laws of likelihoods."""
     data = torch.tensor([[0.0, 1.0, 5.0], [2.0, 7.0, 5.0]])
     gaussian, varying = (
         kind((3,)).fit_normalizer(data) for kind in (GaussianLikelihood, HeteroscedasticGaussianLikelihood)
@@ -130,7 +130,7 @@ def _likelihoods_claims() -> Iterator[Claim]:
 
 
 def _level_likelihood_claims() -> Iterator[Claim]:
-    """The laws that the likelihood of levels obeys."""
+    """Laws of the likelihood of levels."""
     levels = Dequantizer(levels=4, low=2.0, high=5.0)
     model = DiscretizedLogisticLikelihood((2,), levels, num_components=2)
     outputs = transformed(lambda y: y.tanh() / 2, "n 12")

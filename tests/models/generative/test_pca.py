@@ -95,7 +95,7 @@ def test_images_of_any_shape():
         model.transform(torch.zeros(2, 5))
 
 
-def test_a_stream_gives_what_the_whole_gives():
+def test_fit_batches_equals_fit():
     images = digits().inputs[:300].double()
     whole = PCA(64).fit(images)
     streamed = PCA(64).fit_batches(images.split(17))
@@ -168,7 +168,7 @@ def test_unfitted_pca_raises():
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that PCA obeys."""
+    """Laws of PCA."""
     x = torch.tensor([[4.0, 0, 0], [-4, 1, 0], [0, 3, 1], [1, -3, 0], [0, 0, -1.5], [2, 1, 2]], dtype=torch.float64)
     model = PCA(2).fit(x)
     flat = PCA(min_variance_ratio=0.1).fit(torch.cat([x[:, :2], x[:, :2] @ x.new_tensor([[1.0], [2.0]])], -1))

@@ -10,7 +10,7 @@ from lawful.models.generative import LabelChannels
 
 
 def claims() -> Iterator[Claim]:
-    """The laws that labels beside examples obey."""
+    """Laws of labels beside examples."""
     planes = LabelChannels((2, 3), 2)
 
     def one_by_one(x: Tensor) -> Tensor:

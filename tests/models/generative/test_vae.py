@@ -36,7 +36,7 @@ def small(**options):
 
 
 @pytest.mark.parametrize("components", [1, 3])
-def test_the_bounds_of_the_linear_one_are_the_likelihood_of_pca(components):
+def test_linear_vae_bounds_equal_the_pca_likelihood(components):
     x = rows()
     pca = PCA(components).fit(x)
     model, truth = linear_vae(pca), pca.log_prob(x)
@@ -47,7 +47,7 @@ def test_the_bounds_of_the_linear_one_are_the_likelihood_of_pca(components):
     assert bound.evaluations == 401
 
 
-def test_a_wrong_posterior_loosens_the_bound_and_importance_tightens_it():
+def test_wrong_posterior_loosens_the_elbo_and_iwae_tightens_it():
     x = rows()
     pca = PCA(2).fit(x)
     model, truth = linear_vae(pca), pca.log_prob(x).mean()
@@ -65,7 +65,7 @@ def test_a_wrong_posterior_loosens_the_bound_and_importance_tightens_it():
 
 @pytest.mark.long
 def test_training_the_linear_decoder_finds_the_likelihood_of_pca():
-    """Lucas and others: a linear VAE has no optimum but that of PCA."""
+    """Lucas et al.: the only optimum of a linear VAE is PCA."""
     x = rows(200, 3).float()
     pca = PCA(1).fit(x)
     model = small(dim=3, latent_dim=1, hidden_dims=())
@@ -120,8 +120,8 @@ def test_protocols(model):
 @pytest.mark.parametrize(
     "latent", [GaussianLatent(1), CategoricalLatent(1, num_categories=3)], ids=["gaussian", "categorical"]
 )
-def test_bounds_of_bits_are_below_their_probability_which_importance_finds(latent):
-    """All patterns of three bits: their probabilities, by many codes drawn beforehand, add up to one."""
+def test_elbo_is_below_log_prob_and_iwae_converges_to_it(latent):
+    """Probabilities of all patterns of three bits, estimated from many prior samples, add up to one."""
     model = small(dim=3, latent=latent, likelihood=BernoulliLikelihood((3,)))
     patterns = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3)
     z = latent.sample_prior(latent.noise(torch.rand(20000, latent.dim, generator=torch.Generator().manual_seed(0))))
@@ -134,7 +134,7 @@ def test_bounds_of_bits_are_below_their_probability_which_importance_finds(laten
     assert (model.elbo_estimate(patterns, num_samples=200).value < found.log() + 0.02).all()
 
 
-def test_nats_are_those_of_the_units_of_the_data():
+def test_elbo_is_in_the_units_of_the_data():
     x = rows().float()
     near, far = small(dim=5).fit_normalizer(x), small(dim=5).fit_normalizer(100 * x + 7)
     far.load_state_dict({**near.state_dict(), **{k: v for k, v in far.state_dict().items() if "normalizer" in k}})
@@ -142,7 +142,7 @@ def test_nats_are_those_of_the_units_of_the_data():
     torch.testing.assert_close(lower, torch.full_like(lower, 5 * math.log(100)), rtol=1e-3, atol=0)
 
 
-def test_without_labels_a_conditional_model_bounds_the_mixture():
+def test_conditional_model_without_labels_bounds_the_mixture():
     model = small(num_classes=3)
     x, labels = rows(30, 4).float(), torch.arange(30) % 3
     model.fit_normalizer(x, labels=labels)
@@ -159,7 +159,7 @@ def test_without_labels_a_conditional_model_bounds_the_mixture():
         model.elbo(x, labels=labels + 1)
 
 
-def test_units_that_say_nothing_are_found():
+def test_inactive_units_are_detected():
     model = small(hidden_dims=())
     with torch.no_grad():
         encoder = model.encoder[1].layers[0]
@@ -173,7 +173,7 @@ def test_units_that_say_nothing_are_found():
 
 
 @pytest.mark.long
-def test_beta_and_free_bits_change_what_codes_say():
+def test_beta_and_free_bits_change_the_kl():
     x = rows(100, 4).float()
 
     def said(**options):
@@ -213,7 +213,7 @@ def test_invalid_arguments():
         BernoulliLikelihood((2,), low=1.0)
 
 
-def test_a_feature_that_never_varies_keeps_the_density_finite():
+def test_constant_feature_keeps_the_elbo_finite():
     x = rows(40, 4).float()
     x[:, 2] = 5.0
     for kind in (GaussianLikelihood, HeteroscedasticGaussianLikelihood):
@@ -222,7 +222,7 @@ def test_a_feature_that_never_varies_keeps_the_density_finite():
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 7, 5), (2, 9)])
-def test_convolutions_are_told_labels_and_share_the_networks_of_the_autoencoder(shape):
+def test_cnn_vae_is_conditional_and_shares_the_networks_of_the_autoencoder(shape):
     torch.manual_seed(0)
     model = cnn_vae(shape, latent_dim=3, channels=2, num_classes=4).eval()
     x, labels = torch.randn(5, *shape), torch.tensor([0, 1, 2, 3, 3])
@@ -241,13 +241,13 @@ def test_convolutions_are_told_labels_and_share_the_networks_of_the_autoencoder(
 
 
 def _codes_claims() -> Iterator[Claim]:
-    """The laws that codes obey: the divergence is the mean of the log-ratio, exactly where it can be."""
+    """Laws of latents: the KL divergence is the mean of the log-ratio."""
     choices = CategoricalLatent(2, num_categories=3).eval()
     corners = torch.eye(3)
     each = torch.stack([torch.cat([a, b]) for a in corners for b in corners])
 
     def averaged(q: Tensor) -> Tensor:
-        """The mean of -log p/q over all codes there are."""
+        """The mean of -log p/q over all latents."""
         z = each.to(q)[:, None].expand(-1, len(q), -1)
         p = q.unflatten(-1, (2, 3)).softmax(-1)
         weights = torch.stack([p[:, 0, a] * p[:, 1, b] for a in range(3) for b in range(3)])
@@ -273,7 +273,7 @@ def _codes_claims() -> Iterator[Claim]:
 
 
 def _vae_claims() -> Iterator[Claim]:
-    """The laws that a variational autoencoder obeys."""
+    """Laws of a variational autoencoder."""
     into, out_of = nn.Linear(3, 4), nn.Linear(2, 3)
     model = VAE(into, out_of, GaussianLatent(2), shape=(3,))
     near = transformed(torch.tanh, "n 3")
@@ -315,7 +315,7 @@ def _vae_claims() -> Iterator[Claim]:
 
 
 def _vaes_claims() -> Iterator[Claim]:
-    """The laws that these models obey: the linear one against the Gaussian that it is, written out."""
+    """Laws of VAEs: the linear one equals its Gaussian marginal."""
     x = torch.tensor([[0.0, 0.0, 1.0], [2.0, 3.0, 4.0], [4.0, 5.0, 5.0], [1.0, 0.0, 0.0], [3.0, 3.0, 0.0]]).double()
     pca = PCA(2).fit(x)
     axes, variances, noise, mean = pca.components.mT, pca.explained_variance, pca.noise_variance, pca.mean

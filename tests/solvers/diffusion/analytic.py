@@ -54,7 +54,7 @@ STOCHASTIC = {
 SAMPLERS = DETERMINISTIC | STOCHASTIC
 
 
-def of_density(density, path):
+def exact_denoiser(density, path):
     """The exact denoiser of a density of data on a path."""
 
     def denoise(x, t):
@@ -65,7 +65,7 @@ def of_density(density, path):
     return denoise
 
 
-def of_gaussian(path, mean=0.5, scale=0.6):
+def gaussian_denoiser(path, mean=0.5, scale=0.6):
     """The exact denoiser of independent Gaussian data."""
 
     def denoise(x, t):
@@ -77,6 +77,6 @@ def of_gaussian(path, mean=0.5, scale=0.6):
 
 
 def gaussian_end(x, path, t, mean=0.5, scale=0.6):
-    """Where the probability flow of Gaussian data ends: every quantile keeps its place."""
+    """End point of the probability flow of Gaussian data: quantiles are preserved."""
     a, s = float(path.alpha(t)), float(path.sigma(t))
     return mean + (x - a * mean) * scale / (s**2 + (scale * a) ** 2) ** 0.5

@@ -26,14 +26,14 @@ from lawful.solvers.diffusion import (
     variance_preserving,
 )
 from lawful.solvers.ode import DORMAND_PRINCE, EULER
-from tests.solvers.diffusion.analytic import PATHS, of_density, of_gaussian
+from tests.solvers.diffusion.analytic import PATHS, exact_denoiser, gaussian_denoiser
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_the_likelihood_of_a_known_density(path):
     target = ring(radius=2.0, scale=0.2)
     x = target.sample(24, seed=0)
-    found = ProbabilityFlowLikelihood(prior_std=math.sqrt(2.04))(of_density(target, path), x, path)
+    found = ProbabilityFlowLikelihood(prior_std=math.sqrt(2.04))(exact_denoiser(target, path), x, path)
     assert found.evaluations <= 64
     assert float((found.value - target.log_prob(x)).square().mean().sqrt()) < 1e-3
     assert (found.error == 0).all()
@@ -43,7 +43,7 @@ def test_it_integrates_to_one():
     path, target = rectified(), ring(modes=3, radius=1.0, scale=0.3)
     side = torch.arange(-3, 3.01, 0.15, dtype=torch.float64)
     places = torch.cartesian_prod(side, side)
-    found = ProbabilityFlowLikelihood()(of_density(target, path), places, path)
+    found = ProbabilityFlowLikelihood()(exact_denoiser(target, path), places, path)
     assert float(found.value.exp().sum()) * 0.15**2 == pytest.approx(1, abs=1e-3)
 
 
@@ -51,7 +51,7 @@ def test_it_integrates_to_one():
 def test_other_methods(tableau, steps, within):
     path, target = edm(), ring(radius=0.7, scale=0.3)
     x = target.sample(16, seed=1)
-    found = ProbabilityFlowLikelihood(tableau=tableau, steps=steps)(of_density(target, path), x, path)
+    found = ProbabilityFlowLikelihood(tableau=tableau, steps=steps)(exact_denoiser(target, path), x, path)
     assert float((found.value - target.log_prob(x)).abs().max()) < within
 
 
@@ -62,21 +62,23 @@ def test_standard_error_beyond_16_dimensions():
         torch.zeros(d, dtype=torch.float64), 0.3 * torch.eye(d, dtype=torch.float64) + root @ root.T
     )
     x = target.sample(16, seed=0)
-    found = ProbabilityFlowLikelihood(steps=8, num_probes=16, prior_std=1.0)(of_density(target, path), x, path, seed=5)
+    found = ProbabilityFlowLikelihood(steps=8, num_probes=16, prior_std=1.0)(
+        exact_denoiser(target, path), x, path, seed=5
+    )
     off = (found.value - target.log_prob(x)) / found.error
     assert (found.error > 0).all()
     assert 0.3 < float(off.square().mean().sqrt()) < 2
     part = ProbabilityFlowLikelihood(steps=8, num_probes=16, prior_std=1.0)(
-        of_density(target, path), x[3:5], path, seed=5, first=3
+        exact_denoiser(target, path), x[3:5], path, seed=5, first=3
     )
     torch.testing.assert_close(part.value, found.value[3:5])
 
 
-def test_images_and_numbers_have_likelihoods():
+def test_likelihoods_of_images_vectors_and_scalars():
     path = rectified()
     for size in ((2, 4, 4), (3,), ()):
         x = torch.full((2, *size), 0.3)
-        found = ProbabilityFlowLikelihood(scale=0.6, steps=8)(of_gaussian(path, 0.5, 0.6), x, path)
+        found = ProbabilityFlowLikelihood(scale=0.6, steps=8)(gaussian_denoiser(path, 0.5, 0.6), x, path)
         exact = math.prod(size) * (-0.5 * (0.2 / 0.6) ** 2 - math.log(0.6) - 0.5 * math.log(2 * math.pi))
         torch.testing.assert_close(found.value, torch.full((2,), exact, dtype=torch.float64), atol=1e-3, rtol=0)
 
@@ -109,25 +111,27 @@ def test_both_guidances_sample_the_conditional_density():
     everything = ring(modes=2, radius=1.0, scale=0.3)
 
     def log_prob(x, t):
-        """Of which mode a noisy point is."""
+        """Log-probabilities of the mode of a noisy point."""
         variance = 0.09 + float(path.sigma(t)) ** 2
         return torch.log_softmax(-torch.cdist(x, everything.means).square() / 2 / variance, -1)[:, 0]
 
     x = initial_noise(path, grid, 200, 2)
-    plain = ExponentialMultistep()(of_gaussian_at(path), x, path, grid)
-    by_bayes = ExponentialMultistep()(classifier_guidance(of_density(everything, path), log_prob, path), x, path, grid)
+    plain = ExponentialMultistep()(first_mode_denoiser(path), x, path, grid)
+    by_bayes = ExponentialMultistep()(
+        classifier_guidance(exact_denoiser(everything, path), log_prob, path), x, path, grid
+    )
     torch.testing.assert_close(by_bayes, plain, atol=1e-3, rtol=0)
-    free = classifier_free_guidance(of_gaussian_at(path), of_density(everything, path), scale=1.0)
+    free = classifier_free_guidance(first_mode_denoiser(path), exact_denoiser(everything, path), scale=1.0)
     torch.testing.assert_close(ExponentialMultistep()(free, x, path, grid), plain)
-    more = classifier_free_guidance(of_gaussian_at(path), of_density(everything, path), scale=4.0)
+    more = classifier_free_guidance(first_mode_denoiser(path), exact_denoiser(everything, path), scale=4.0)
     assert float(ExponentialMultistep()(more, x, path, grid)[:, 0].mean()) > float(plain[:, 0].mean())
     with pytest.raises(ValueError, match=r"shape \(200,\) from log_prob, got shape \(200,\), requires_grad=False"):
-        classifier_guidance(of_gaussian_at(path), lambda x, t: torch.zeros(len(x)), path)(x, grid[0])
+        classifier_guidance(first_mode_denoiser(path), lambda x, t: torch.zeros(len(x)), path)(x, grid[0])
     with pytest.raises(ValueError, match="expected a finite scale"):
         classifier_free_guidance(lambda x, t: x, lambda x, t: x, scale=math.nan)
 
 
-def of_gaussian_at(path):
+def first_mode_denoiser(path):
     def denoise(x, t):
         variance = float(path.sigma(t)) ** 2
         return (0.09 * x + variance * torch.tensor([1.0, 0.0]).to(x)) / (0.09 + variance)
@@ -140,7 +144,7 @@ def test_inpainting_keeps_known_values():
     grid = saturating_log_grid(path, 30)
     known, mask = torch.tensor([1.5, 0.0]).double(), torch.tensor([True, False])
     x = ExponentialMultistep()(
-        inpainting_denoiser(of_density(target, path), known, mask), initial_noise(path, grid, 500, 2), path, grid
+        inpainting_denoiser(exact_denoiser(target, path), known, mask), initial_noise(path, grid, 500, 2), path, grid
     )
     torch.testing.assert_close(x[:, 0], torch.full((500,), 1.5).double())
     assert float(x[:, 1].mean()) > 0.7
@@ -165,7 +169,7 @@ def test_the_energy_view():
 
 
 def _own_claims() -> Iterator[Claim]:
-    """The laws that the likelihood obeys."""
+    """Laws of the likelihood."""
     path, weights = variance_preserving(), torch.tensor([0.3, 0.7], dtype=torch.float64)
 
     def denoise(x: Tensor, t: Tensor) -> Tensor:
@@ -187,7 +191,7 @@ def _own_claims() -> Iterator[Claim]:
     yield Claim(replace(batch_independence(), cases=2), found, transformed(torch.tanh, "n:2..3 1"), name="Likelihood")
 
     def of_many(x: Tensor) -> Tensor:
-        """A Gaussian in 18 dimensions: the Jacobian is diagonal, so that random signs make no error."""
+        """A Gaussian in 18 dimensions: its Jacobian is diagonal, so that Hutchinson's estimator is exact."""
 
         def shrink(x: Tensor, t: Tensor) -> Tensor:
             return path.alpha(t).to(x) * x
@@ -200,7 +204,7 @@ def _own_claims() -> Iterator[Claim]:
 
 
 def _guidance_claims() -> Iterator[Claim]:
-    """The laws that guidance obeys."""
+    """Laws of guidance."""
     path, t = variance_preserving(), torch.tensor(0.4, dtype=torch.float64)
 
     for scale in (0.0, 1.0, 2.5):
@@ -212,7 +216,7 @@ def _guidance_claims() -> Iterator[Claim]:
         yield Claim(other, guided, shape("n 2"), name=f"classifier_free_guidance, scale {scale:g}")
 
     def posterior(x: Tensor) -> Tensor:
-        """A Gaussian of variance 1 for data, seen with noise of variance 4 at 3 behind the path's noise."""
+        """Posterior of Gaussian data of variance 1, observed at 3 with noise of variance 4, under the path's noise."""
         a, s = path.alpha(t).to(x), path.sigma(t).to(x)
         mean, left = a * x / (a**2 + s**2), s**2 / (a**2 + s**2)
 
@@ -229,7 +233,7 @@ def _guidance_claims() -> Iterator[Claim]:
 
 
 def _inpainting_claims() -> Iterator[Claim]:
-    """The laws that inpainting obeys."""
+    """Laws of inpainting."""
     mask = torch.tensor([True, False, True])
 
     def completed(x: Tensor, known: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ def test_every_path_leads_from_data_to_noise(path):
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
-def test_the_moments_of_the_sde_are_those_of_the_path(path):
+def test_sde_moments_equal_the_path(path):
     steps = 4000
     start, end = float(path.time_of(torch.tensor(0.1))), float(path.time_of(torch.tensor(3.0)))
     h, mean, variance = (end - start) / steps, 1.0, float(path.sigma(start)) ** 2
@@ -82,7 +82,7 @@ def test_paths_are_picklable(path):
     assert torch.equal(copy.ratio(t), path.ratio(t))
 
 
-def test_little_noise_is_exact():
+def test_small_noise_levels_are_accurate():
     path, tiny = variance_preserving(), torch.tensor(1e-9, dtype=torch.float64)
     assert float(path.sigma(tiny)) == pytest.approx(math.sqrt(1e-10), rel=1e-9)
     for path in PATHS:
@@ -121,7 +121,7 @@ def test_impossible_conversions_raise(path):
         convert(x, x, 0.0, path, source=DENOISED, target=SCORE)
 
 
-def test_precision_is_that_of_the_data():
+def test_output_dtype_is_the_dtype_of_the_data():
     x = torch.ones(2, 3)
     assert edm().add_noise(x, x, torch.tensor([1.0, 2.0])).dtype == torch.float32
     assert convert(x, x, 0.5, rectified(), source=VELOCITY, target=NOISE).dtype == torch.float32
@@ -176,7 +176,7 @@ def test_invalid_grids_and_paths():
 
 
 def _gaussian_path_claims() -> Iterator[Claim]:
-    """The laws that a path obeys: here one of which nothing is special, alpha = exp(-t²), sigma = t (2 + t)."""
+    """Laws of a generic path, alpha = exp(-t²), sigma = t (2 + t)."""
 
     def level(t: Tensor) -> NoiseLevel:
         alpha = (-t.square()).exp()
@@ -223,7 +223,7 @@ def _gaussian_path_claims() -> Iterator[Claim]:
 
 
 def _paths_claims() -> Iterator[Claim]:
-    """The laws that the paths obey."""
+    """Laws of the paths."""
     chain = [0.1, 0.3, 0.2]
 
     def inside(x: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ def _paths_claims() -> Iterator[Claim]:
 
 @law("t_0 > t_1 > ... > t_n = 0, and the spaced quantity goes down by equal steps")
 def even_spacing(f: Map, x: Tensor, *, quantity: Callable[[Tensor], Tensor], draw: Draw) -> Statement:
-    """Of a grid of as many steps as x has entries, some quantity of the noise ratios is evenly spaced, and then 0.
+    """In a grid with one step per entry of x, a function of the noise ratios is evenly spaced; the last ratio is 0.
 
     Satisfied by: a logarithmic grid and the logarithm.
     Broken by: a logarithmic grid and the ratio itself; a grid without the data at its end.
@@ -283,7 +283,7 @@ def even_spacing(f: Map, x: Tensor, *, quantity: Callable[[Tensor], Tensor], dra
 
 
 def _grids_claims() -> Iterator[Claim]:
-    """The laws that grids obey."""
+    """Laws of grids."""
     path = variance_preserving()
     rows = (
         ("karras", karras_grid, lambda r: r ** (1 / 7)),
@@ -314,7 +314,7 @@ def _grids_claims() -> Iterator[Claim]:
 
 
 def _angles_claims() -> Iterator[Claim]:
-    """The laws that the equation in the angle obeys."""
+    """Laws of the equation in the angle."""
     path, scale = variance_preserving(), 0.7
 
     def inside(x: Tensor) -> Tensor:
@@ -341,7 +341,7 @@ def _angles_claims() -> Iterator[Claim]:
     yield Claim(agreement(other=by_hand), field, (shape("n 2"), transformed(inside, "n")), name="turning")
 
     def still(v: Tensor, t: Tensor) -> Tensor:
-        """Gaussian data of this scale do not turn."""
+        """For Gaussian data of this scale the derivative is 0."""
 
         def denoise(x: Tensor, t: Tensor) -> Tensor:
             level = path.at(t)
@@ -356,12 +356,12 @@ def _angles_claims() -> Iterator[Claim]:
 
 
 def _own_claims() -> Iterator[Claim]:
-    """The laws that predictions obey."""
+    """Laws of predictions."""
     path = variance_preserving()
     f = preconditioned(0.7)
 
     def truth(kind: Prediction, x: Tensor, noise: Tensor, t: Tensor) -> Tensor:
-        """What a network of this kind should say where it knows the data and the noise."""
+        """The exact output of a network of this kind, given the data and the noise."""
         a, s, a_rate, s_rate = (value[:, None].to(x) for value in path.at(t))
         length = (s.square() + (0.7 * a).square()).sqrt()
         return {
