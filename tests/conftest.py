@@ -1,4 +1,4 @@
-"""Shapes and types of what the library computes are checked at every call while the tests run."""
+"""While the tests run, shapes and types are checked at every call of the library."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ torch.set_warn_always(True)
 
 @pytest.fixture
 def unchecked():
-    """Lets values of a wrong type through to the library's own errors, as in a user's session."""
+    """Disables the type checks of jaxtyping, so that values of a wrong type reach the errors of the library."""
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)

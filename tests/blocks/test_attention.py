@@ -41,7 +41,7 @@ def randn(*shape, seed=0):
 
 
 class Recorder:
-    """Stores tapped values, and replaces those in `edits`."""
+    """Stores tapped values, and replaces the values named in `edits`."""
 
     def __init__(self, *names, edits=()):
         self.names, self.edits, self.seen = names, dict(edits), {}
@@ -259,7 +259,7 @@ def test_the_state_of_linear_attention_has_no_pattern(name):
         torch.testing.assert_close(layer(x, mask=CAUSAL, cache=layer.cache()), layer(x, mask=CAUSAL))
 
 
-def test_a_window_drops_a_prefix_out_of_reach():
+def test_window_drops_an_unreachable_prefix():
     layer, x = MultiHeadAttention(4, num_heads=2).double(), randn(1, 12, 4)
     mask, cache = Mask(causal=True, window=3, prefix=2), layer.cache(window=3)
     found = [layer(piece, mask=mask, cache=cache) for piece in x.split([4, 1, 1, 1, 5], dim=1)]

@@ -40,7 +40,7 @@ BTD, POINTS = shape("b t 8"), shape("b n 3")
 
 @pytest.fixture(autouse=True)
 def _seeded(monkeypatch):
-    """Seeds; and what matters here is that a fault is found, not how small it is made."""
+    """Seeds, and shortens shrinking: these tests only need the fault to be found."""
     torch.manual_seed(0)
     monkeypatch.setattr("lawful.checking._search.SHRINKS", 5)
     monkeypatch.setattr("lawful.checking._search.STEPS", 5)
@@ -50,7 +50,7 @@ def _seeded(monkeypatch):
 
 
 class Leak(nn.Module):
-    """A running sum, into which the mean over all time leaks under a condition."""
+    """A running sum that leaks the mean over time under a condition."""
 
     def __init__(self, when=lambda self, x: True, size=1.0, over=1):
         super().__init__()
@@ -74,7 +74,7 @@ def fault(name, make, inputs, *laws):
 
 
 class Hidden(nn.Module):
-    """Attention without its mask, behind an output projection that says nothing yet, or next to nothing."""
+    """Attention without its mask, hidden by an output projection that is zero or almost zero."""
 
     def __init__(self, out):
         super().__init__()
@@ -100,7 +100,7 @@ def silent(linear):
 
 
 class ZeroPositions(nn.Module):
-    """Positions that are learned, and zero so far."""
+    """Learned positions, initialized to zero."""
 
     def __init__(self):
         super().__init__()
@@ -111,7 +111,7 @@ class ZeroPositions(nn.Module):
 
 
 class Remembers(nn.Module):
-    """Keeps what it has seen in a plain list."""
+    """Stores its inputs in a plain list."""
 
     def __init__(self):
         super().__init__()
@@ -199,7 +199,7 @@ def float32_mask(x, size=1e-5):
 
 
 def max_over_all_keys(x, eps=1e-6):
-    """Causal attention, stabilised by the largest score of all keys, and an eps in the denominator."""
+    """Causal attention, stabilized by the largest score of all keys, and an eps in the denominator."""
     scores = x @ x.mT / 8**0.5
     weights = (scores - scores.amax(-1, keepdim=True)).exp().tril()
     return weights @ x / (weights.sum(-1, keepdim=True) + eps)
@@ -227,7 +227,7 @@ ROTATED = equivariance(sample=rotation, act=lambda g, x: x @ g.mT)
 
 
 def single_precision(x):
-    """Equivariant in float32, but for one part in a hundred."""
+    """Equivariant in float32 up to 1 %."""
     y = x.float()
     return (y / (1 + y.square().sum(-1, keepdim=True)) * torch.tensor([1.0, 1.0, 1.01])).to(x.dtype)
 
@@ -343,7 +343,7 @@ FAULTS = [
 
 
 def repeats(ids):
-    """Embeds tokens, and tells how often each occurs, later too."""
+    """Embeds tokens, and counts how often each occurs, including later positions."""
     hot = F.one_hot(ids, 10)
     return hot * hot.sum(1, keepdim=True)
 
@@ -385,7 +385,7 @@ def test_the_same_seed_gives_the_same_counterexample(make, law, seed):
 
 
 class Model(nn.Module):
-    """A bit of everything that a call may change; from the n-th call on it may raise."""
+    """A model whose calls change all kinds of state; may raise from the n-th call on."""
 
     def __init__(self, raises=None, at=7):
         super().__init__()
@@ -416,7 +416,7 @@ class Model(nn.Module):
 
 
 def snapshot(model):
-    """Everything about a model and the world that a check might change, as plain data."""
+    """All state of a model and of the process that a check might change, as plain data."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers()), "scale": model.scale}
     grads = {name: p.grad for name, p in model.named_parameters()}
 
@@ -448,7 +448,7 @@ def prepared(**options):
 
 
 class Holder:
-    """No module itself, but one that holds a model."""
+    """Not a module, but holds one."""
 
     def __init__(self, model):
         self.model = model

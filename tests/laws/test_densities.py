@@ -33,7 +33,7 @@ DISTRIBUTIONS = [
 
 
 class Skewed(D.Categorical):
-    """Reports other classes than it samples from."""
+    """`log_prob` is of other classes than `sample` draws."""
 
     def log_prob(self, value):
         return classes.flip(0).log()[value.long()]
@@ -118,7 +118,7 @@ class Conditional(nn.Module):
 
 
 class Unnormalized(nn.Module):
-    """Uniform on [0, 1]; the density does not say where it ends."""
+    """Uniform on [0, 1]; the density is 1 everywhere."""
 
     def sample(self, n):
         return torch.rand(n)
@@ -151,7 +151,7 @@ class Learned(nn.Module):
         return -self.score(x)
 
     def score_of_the_variance(self, x):
-        """Takes the scale for the variance."""
+        """Uses the scale as the variance."""
         return (self.mean - x) * (-self.log_scale).exp()
 
 
@@ -161,7 +161,7 @@ class WithoutItsConstant(Learned):
 
 
 class TruncatedWithoutItsFactor(Learned):
-    """Nothing lies below the mean, and the density does not make up for it."""
+    """A truncated distribution whose density is not renormalized."""
 
     def rsample(self, n):
         return self.mean + self.log_scale.exp() * torch.randn(n).abs()
@@ -176,7 +176,7 @@ class DetachedScale(Learned):
 
 
 class Mixture(nn.Module):
-    """Two normal distributions, of which a sample picks one."""
+    """A mixture of two normal distributions."""
 
     def __init__(self):
         super().__init__()

@@ -63,8 +63,8 @@ def masked_attention(x, there):
     return attend(x, ~there[:, None, :])
 
 
-def rotated(x, p, halves=True):
-    """Turns pairs of features by angles that grow with the positions p."""
+def rotate_by_position(x, p, halves=True):
+    """Rotates pairs of features by angles proportional to the positions p."""
     angle = p[..., None].to(x) / torch.tensor([1.0, 10.0]).to(x)
     a, b = x.chunk(2, dim=-1) if halves else (x[..., ::2], x[..., 1::2])
     turned = a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()
@@ -72,21 +72,21 @@ def rotated(x, p, halves=True):
 
 
 def rotary_scores(q, k, p):
-    return rotated(q, p) @ rotated(k, p).mT
+    return rotate_by_position(q, p) @ rotate_by_position(k, p).mT
 
 
 def rotary_in_two_layouts(q, k, p):
-    """The halves of q, the neighbors in k."""
-    return rotated(q, p) @ rotated(k, p, halves=False).mT
+    """Rotates halves of q, but adjacent pairs of k."""
+    return rotate_by_position(q, p) @ rotate_by_position(k, p, halves=False).mT
 
 
-def over_heads(x):
-    """An angle for each head, whatever the position: queries and keys turn alike, and nothing comes of it."""
-    return rotated(x, torch.arange(x.shape[-2]))
+def rotate_by_head(x):
+    """Rotates by head instead of by position: queries and keys get the same angle, which cancels."""
+    return rotate_by_position(x, torch.arange(x.shape[-2]))
 
 
 def rotary_over_heads(q, k, p):
-    return torch.einsum("bthd,bshd->bhts", over_heads(q), over_heads(k))
+    return torch.einsum("bthd,bshd->bhts", rotate_by_head(q), rotate_by_head(k))
 
 
 def relative_bias(q, k, p):

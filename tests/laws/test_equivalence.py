@@ -31,7 +31,7 @@ def plain(q, k, v):
     return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~seen, -torch.inf).softmax(-1) @ v
 
 
-def fused(q, k, v):
+def fused_attention(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
@@ -41,12 +41,12 @@ def hide(q, k, v):
     return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1) @ v
 
 
-def leave_out(q, k, v):
+def attend_to_three_keys(q, k, v):
     return ((q / q.shape[-1] ** 0.5) @ k[:, :3].mT).softmax(-1) @ v[:, :3]
 
 
 def one_at_a_time(x):
-    """Attends with a cache of what came before."""
+    """Attends with a cache of earlier tokens."""
     steps = [plain(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]) for t in range(x.shape[1])]
     return torch.cat(steps, dim=1)
 
@@ -99,14 +99,14 @@ class Attention(nn.Module):
 
 
 class TopLeft(Attention):
-    """Its mask is aligned to the top left, where a piece sees only the beginning of the cache."""
+    """Aligns its mask to the top left, so that a piece sees only the start of the cache."""
 
     def attend(self, q, k, v):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 class StartsAnew(Attention):
-    """Its positions start anew with each piece."""
+    """Restarts its positions with each piece."""
 
     def rotated(self, x, first):
         return super().rotated(x, 0)
@@ -123,7 +123,7 @@ class DropsTheScale(Attention):
 
 
 class DropsTheDropout(Attention):
-    """In training the plain path drops weights, the fused one does not."""
+    """In training mode, only the plain path applies dropout."""
 
     def attend(self, q, k, v):
         y = super().attend(q, k, v)
@@ -193,15 +193,15 @@ class Adjacency(nn.Module):
         return x @ self.features
 
 
-def shifted_where_stored(x):
-    """Adds one to every entry, and forgets those that are not stored."""
+def add_one_to_stored_entries(x):
+    """Adds one to the stored entries only."""
     if not x.is_sparse:
         return x + 1
     return torch.sparse_coo_tensor(x.indices(), x.values() + 1, x.shape, check_invariants=True).to_dense()
 
 
-def edges_counted(x):
-    """The number of neighbors of each node, by the weights of the edges or by how many are stored."""
+def count_stored_edges(x):
+    """Number of neighbors of each node: sum of edge weights if dense, number of stored edges if sparse."""
     if not x.is_sparse:
         return x.sum(-1)
     return torch.zeros(x.shape[0], dtype=x.dtype).index_add(0, x.indices()[0], torch.ones_like(x.values()))
@@ -225,7 +225,7 @@ def another_convention(x):
 
 
 def frozen(x):
-    """Branches on whether it is being compiled, as if a branch had been frozen."""
+    """Branches on whether it is being compiled, like a branch that tracing froze."""
     return x + 1 if torch.compiler.is_compiling() else x
 
 
@@ -234,7 +234,7 @@ def mean_in_one_piece(x):
 
 
 def mean_step_by_step(x):
-    """Adds up one after another, in the precision that it is given."""
+    """Sums sequentially in the precision of the input."""
     total = torch.zeros_like(x[..., 0])
     for part in x.unbind(-1):
         total = total + part
@@ -268,7 +268,7 @@ class CastTooEarly(Projected):
 
 
 def many(draw):
-    """Numbers of one sign, so that a sum in low precision loses the small ones."""
+    """Numbers of one sign: a low-precision sum loses the small ones."""
     return draw.normal(2, 512).abs() + 1
 
 
@@ -285,7 +285,7 @@ def large_scores(draw):
 
 
 class Remembers(nn.Module):
-    """Keeps its cache itself, and hands on only that there is one."""
+    """Keeps its cache as an attribute; the state only says that there is one."""
 
     def forward(self, x):
         return x.cumsum(1)
@@ -297,8 +297,8 @@ class Remembers(nn.Module):
 
 SATISFIED = {
     "cached: inside the module": (cached_decoding(), shape("b t 3"), Remembers()),
-    "fused and plain": (agreement(other=fused), SAME, plain),
-    "keys hidden and keys left out": (agreement(other=leave_out), large_scores, hide),
+    "fused and plain": (agreement(other=fused_attention), SAME, plain),
+    "keys hidden and keys left out": (agreement(other=attend_to_three_keys), large_scores, hide),
     "cached and full": (agreement(other=one_at_a_time), X, lambda x: plain(x, x, x)),
     "a module and its reference": (agreement(other=norm), X, torch_norm),
     "a function and a module": (agreement(other=torch_norm), X, norm),
@@ -312,7 +312,7 @@ SATISFIED = {
     "chunks: over the batch": (chunk_consistency(), X, Attention()),
     "chunks: each position for itself": (chunk_consistency(axis=1), X, nn.Linear(8, 8)),
     "sparse: a product": (sparse_agreement(), SQUARE, Adjacency()),
-    "backend: attention": (backend_agreement(), SAME, fused),
+    "backend: attention": (backend_agreement(), SAME, fused_attention),
     "backend: a layer": (backend_agreement(under=another_backend), X, nn.Linear(8, 8)),
     "compiled: a function": (compile_agreement(backend="eager"), EVEN, norm),
     "compiled: a module": (compile_agreement(backend="aot_eager"), EVEN, nn.Sequential(nn.Linear(8, 8), nn.Tanh())),
@@ -323,7 +323,7 @@ SATISFIED = {
 }
 BROKEN = {
     "a path that drops an argument": (agreement(other=forgets_the_mask), (X, mask("b t")), apply_mask),
-    "a mask aligned to the wrong corner": (agreement(other=fused), LONGER, plain),
+    "a mask aligned to the wrong corner": (agreement(other=fused_attention), LONGER, plain),
     "another eps": (agreement(other=norm), X, nn.LayerNorm(8, eps=1e-3)),
     "the second output": (agreement(other=torch.sin, output=1), X, lambda x: (x.sin(), x.cos())),
     "switch: the mask dropped": (switch_agreement(attribute="fused"), X, DropsTheMask()),
@@ -343,8 +343,8 @@ BROKEN = {
     ),
     "chunks: statistics over the axis": (chunk_consistency(), X, lambda x: x - x.mean(0)),
     "chunks: a chunk that does not know its place": (chunk_consistency(axis=1), X, add_positions),
-    "sparse: entries that are not stored": (sparse_agreement(), SQUARE, shifted_where_stored),
-    "sparse: edges counted once": (sparse_agreement(), SQUARE, edges_counted),
+    "sparse: entries that are not stored": (sparse_agreement(), SQUARE, add_one_to_stored_entries),
+    "sparse: edges counted once": (sparse_agreement(), SQUARE, count_stored_edges),
     "backend: another convention": (backend_agreement(under=another_backend), X, another_convention),
     "compiled: a frozen branch": (compile_agreement(backend="eager"), EVEN, frozen),
     "low: a long sum": (low_precision(plain=mean_in_one_piece), many, mean_step_by_step),
@@ -440,7 +440,7 @@ def test_integers(law, judge):
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore")  # those of the compiler itself
+@pytest.mark.filterwarnings("ignore")  # warnings of the compiler
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
 @pytest.mark.parametrize(("f", "status"), [(norm, "held"), (frozen, "refuted")], ids=["satisfied", "broken"])
 def test_compiled_by_inductor(f, status, judge):

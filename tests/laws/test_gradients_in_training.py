@@ -19,7 +19,7 @@ def network(*extra):
 
 
 class Unused(nn.Module):
-    """Makes a second layer, and forgets to call it."""
+    """Has a second layer that is never called."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +55,7 @@ class Routed(nn.Module):
 
 
 class RandomFromElsewhere(nn.Linear):
-    """Drops features by Python's own random numbers."""
+    """Dropout with Python's random numbers."""
 
     def __init__(self):
         super().__init__(4, 4)
@@ -65,7 +65,7 @@ class RandomFromElsewhere(nn.Linear):
 
 
 class Counting(nn.Linear):
-    """Scales by how often it was called."""
+    """Scales by the number of calls."""
 
     def __init__(self):
         super().__init__(4, 4)

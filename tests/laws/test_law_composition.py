@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 
 
 class Decoder(nn.Module):
-    """Its logits look into the past, what it pools looks at everything."""
+    """The logits are causal; the pooled output sees everything."""
 
     def __init__(self):
         super().__init__()
@@ -54,12 +54,12 @@ class Decoder(nn.Module):
 
 
 def route(x):
-    """Treats each token by which of two features is larger, and jumps where they tie."""
+    """Routes each token by the larger of two features; jumps at ties."""
     return torch.where(x[..., :1] > x[..., 1:2], x.exp(), -x)
 
 
 def route_shuffled(x):
-    """Sorts the tokens by a feature before it routes them: wrong away from ties too."""
+    """Sorts the tokens before routing: not equivariant even away from ties."""
     return route(x.sort(dim=1).values)
 
 
@@ -196,7 +196,7 @@ def test_narrowed_and_combined(judge):
     assert judge(Decoder(), law, X, cases=20).law.startswith("all_of(causality(time=1, output='logits')")
 
 
-def test_several_laws_and_one_made_of_them_agree():
+def test_combined_law_agrees_with_its_parts():
     report = lawful.check(whole, causality(), batch_independence(), SEPARATE, inputs=X, cases=20)
     assert [v.status for v in report] == ["refuted", "held", "refuted"]
     assert str(report.verdicts[0].counterexample) == str(report.verdicts[2].counterexample)
@@ -209,7 +209,7 @@ def test_unknown_output(judge):
 
 
 def test_a_law_of_its_own(judge):
-    """Distances are functions of the inputs that the law speaks of."""
+    """Distances are functions of the law's inputs."""
 
     def sum_near_zero(x):
         return x.sum(-1).abs()

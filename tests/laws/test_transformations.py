@@ -47,7 +47,7 @@ def circular(channels=2):
 
 
 class Strided(nn.Module):
-    """Keeps every other position, and repeats it in place of the one left out."""
+    """Keeps every other position, and repeats it."""
 
     def __init__(self):
         super().__init__()
@@ -100,12 +100,12 @@ def message(coordinates, features):
     return features + distances(coordinates).mean(2, keepdim=True), pull(coordinates)
 
 
-def along_an_axis(x):
+def project_onto_axis(x):
     return x @ torch.tensor([1.0, 2.0, 3.0]).to(x)
 
 
 class Symmetric(nn.Conv1d):
-    """A convolution whose kernel reads the same both ways."""
+    """A convolution with a symmetric kernel."""
 
     def __init__(self):
         super().__init__(2, 2, 3, padding=1)
@@ -115,7 +115,7 @@ class Symmetric(nn.Conv1d):
 
 
 def palindrome(x):
-    """Adds what stands at equal distances from the middle."""
+    """Adds entries at equal distances from the middle."""
     return (x + x.flip(1)).cumsum(1)[:, -1].tanh()
 
 
@@ -153,8 +153,8 @@ def bell(draw):
     return (-((x - centre[:, 0]) ** 2 + (y - centre[:, 1]) ** 2) * 2).exp()
 
 
-def blurred(x):
-    """By a kernel that is the same in all directions."""
+def blur(x):
+    """Blurs with an isotropic kernel."""
     near = torch.tensor([[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]).to(x) / 16
     return nn.functional.conv2d(x[:, None], near[None, None], padding=1)[:, 0]
 
@@ -228,7 +228,7 @@ SATISFIED = {
         POINTS,
         pull,
     ),
-    "eighth turn: a blur": (equivariance(**by_eighths), bell, blurred),
+    "eighth turn: a blur": (equivariance(**by_eighths), bell, blur),
     "eighth turn: a sum": (invariance(**by_eighths), bell, lambda x: x.sum((-2, -1))),
 }
 BROKEN = {
@@ -248,7 +248,7 @@ BROKEN = {
         (POINTS, POINTS),
         message,
     ),
-    "rotation: a fixed axis": (unmoved, POINTS, along_an_axis),
+    "rotation: a fixed axis": (unmoved, POINTS, project_onto_axis),
     "rotation: a single coordinate": (unmoved, POINTS, lambda x: x[..., 2].square().sum(1)),
     "quarter turn: one corner": (turned, IMAGE, corner),
     "reversal equivariance: a recurrence": (reversal_equivariance(), X, nn.GRU(3, 3, batch_first=True)),
@@ -259,7 +259,7 @@ BROKEN = {
     "gradient equivariance: a coordinate detached": (forced, POINTS, HeldFirstCoordinate()),
     "eighth turn: a direction": (equivariance(**by_eighths), bell, sideways),
     "eighth turn: a row": (invariance(**by_eighths), bell, lambda x: x[..., 3, :].sum(-1)),
-    "eighth turn: an error that is not said": (equivariance(sample=eighths, act=turned_image), bell, blurred),
+    "eighth turn: an error that is not said": (equivariance(sample=eighths, act=turned_image), bell, blur),
 }
 SCRIPTS = [
     "reversal equivariance: a causal mask",

@@ -14,25 +14,25 @@ from lawful.models import GPT2_WEIGHTS, decoder, gpt, rotary_attention
 PROMPTS = [[1, 2, 3], [4], [5, 6, 0, 1, 2]]
 
 
-def shaken(model):
-    """A model whose weights are no longer zero anywhere, in double precision."""
+def randomize_zero_weights(model):
+    """A model in double precision whose zero weights are randomized."""
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         parameter.data = parameter.data.double() + 0.3 * torch.randn(parameter.shape, generator=generator).double()
     return model.double()
 
 
-def both(context=64):
+def both_models(context=64):
     torch.manual_seed(0)
     sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": None, "eos_token_id": None}
-    theirs = shaken(GPT2LMHeadModel(GPT2Config(vocab_size=11, n_positions=context, **sizes)).eval())
+    theirs = randomize_zero_weights(GPT2LMHeadModel(GPT2Config(vocab_size=11, n_positions=context, **sizes)).eval())
     ours = gpt(vocab_size=11, dim=16, num_layers=2, num_heads=2, context_length=context).double()
     GPT2_WEIGHTS.load_state_dict(ours, theirs.state_dict())
     return ours, theirs
 
 
 def test_greedy_equals_transformers():
-    ours, theirs = both()
+    ours, theirs = both_models()
     prompt = torch.tensor([[1, 2, 3], [7, 8, 9]])
     options = {"do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(prompt)}
     wanted = theirs.generate(prompt, max_new_tokens=20, **options)[:, 3:]
@@ -40,7 +40,7 @@ def test_greedy_equals_transformers():
 
 
 def test_ragged_prompts_equal_transformers():
-    ours, theirs = both()
+    ours, theirs = both_models()
     padded, there = torch.zeros(3, 5, dtype=torch.int64), torch.zeros(3, 5, dtype=torch.int64)
     for i, prompt in enumerate(PROMPTS):
         padded[i, 5 - len(prompt) :] = torch.tensor(prompt)
@@ -50,7 +50,7 @@ def test_ragged_prompts_equal_transformers():
 
 
 def test_beam_search_equals_transformers():
-    ours, theirs = both()
+    ours, theirs = both_models()
     prompt = torch.tensor([[1, 2, 3]])
     options = {"do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(prompt)}
     wanted = theirs.generate(prompt, max_new_tokens=8, num_beams=4, num_return_sequences=4, **options)[:, 3:]
@@ -59,7 +59,7 @@ def test_beam_search_equals_transformers():
 
 
 def test_perplexity_equals_transformers():
-    ours, theirs = both()
+    ours, theirs = both_models()
     text = torch.randint(11, (30,), generator=torch.Generator().manual_seed(1))
     assert perplexity(ours, text) == pytest.approx(float(theirs(text[None], labels=text[None]).loss.detach().exp()))
 
@@ -82,7 +82,7 @@ KINDS = {
 @pytest.mark.parametrize("rules", [GREEDY, SamplingConfig(temperature=0.8, top_k=6, repetition_penalty=1.2)])
 def test_ragged_prompts_equal_single_prompts_and_full_passes(kind, rules):
     torch.manual_seed(0)
-    model = shaken(KINDS[kind]())
+    model = randomize_zero_weights(KINDS[kind]())
     together = generate(model, PROMPTS, max_new_tokens=15, sampling=rules, seed=2)
     for i, prompt in enumerate(PROMPTS):
         alone = generate(model, prompt, max_new_tokens=15, sampling=rules, seed=2, first_index=i)
@@ -96,7 +96,7 @@ def test_ragged_prompts_equal_single_prompts_and_full_passes(kind, rules):
 
 
 def test_log_prob_of_beam_search():
-    model = shaken(KINDS["rotary"]())
+    model = randomize_zero_weights(KINDS["rotary"]())
     (found, *_) = beam_search(model, [1, 2], max_new_tokens=5, num_beams=3)
     scores = token_log_probs(model, [1, 2, *found.tokens])
     assert float(scores[1:].sum()) == pytest.approx(found.log_prob)

@@ -62,7 +62,7 @@ SMALL = {"vocab_size": VOCAB, "dim": D, "num_layers": 2, "num_heads": 2, "init":
 TOKENS = torch.arange(2 * 9).reshape(2, 9) * 5 % VOCAB
 
 
-def changed(config, **changes):
+def with_changes(config, **changes):
     return config | changes
 
 
@@ -75,7 +75,7 @@ def build(config, seed=0):
     return model
 
 
-def in_pieces(model, tokens, sizes, **given):
+def decode_in_pieces(model, tokens, sizes, **given):
     cache = model.cache(**given)
     with torch.no_grad():
         return torch.cat([model(piece, cache=cache) for piece in tokens.split(sizes, dim=-1)], dim=-2)
@@ -130,7 +130,7 @@ SPLITS = ([9], [1] * 9, [4, 1, 1, 3], [2, 7])
 
 
 def grid():
-    """Every position with every kernel and every kind of heads; the other options take turns with these."""
+    """All combinations of position scheme, kernel and heads; the other options cycle."""
     others = list(product(RESIDUALS, ORDERS, VALUES))
     for n, (position, kernel, heads) in enumerate(product(POSITIONS, KERNELS, HEADS)):
         if kernel == "linear" and POSITIONS[position][0].get("biased"):
@@ -143,7 +143,7 @@ def grid():
 def test_cached_decoding_equals_full_pass(position, kernel, heads, residual, order, values):
     given, added = POSITIONS[position]
     function, window = KERNELS[kernel]
-    config = changed(
+    config = with_changes(
         SMALL,
         attention=partial(attention, heads=HEADS[heads], kernel=function, norm=nn.RMSNorm, **given),
         positions=added,
@@ -156,12 +156,12 @@ def test_cached_decoding_equals_full_pass(position, kernel, heads, residual, ord
     with torch.no_grad():
         full = model(TOKENS)
     for sizes in SPLITS:
-        same(in_pieces(model, TOKENS, sizes), full)
+        same(decode_in_pieces(model, TOKENS, sizes), full)
 
 
 @pytest.mark.parametrize("position", [name for name, (given, _) in POSITIONS.items() if "biased" in given])
 def test_linear_attention_rejects_position_bias(position):
-    model = build(changed(SMALL, attention=partial(attention, kernel=LinearAttention(), **POSITIONS[position][0])))
+    model = build(with_changes(SMALL, attention=partial(attention, kernel=LinearAttention(), **POSITIONS[position][0])))
     for cache in (None, model.cache()):
         with pytest.raises(ValueError, match=r"bias"):
             model(TOKENS, cache=cache)
@@ -198,10 +198,10 @@ EXTRAS = {
 
 @pytest.mark.parametrize("extras", EXTRAS)
 def test_extras_decode_with_cache_and_receive_gradients(extras):
-    model = build(changed(SMALL, extras=EXTRAS[extras]))
+    model = build(with_changes(SMALL, extras=EXTRAS[extras]))
     full = model(TOKENS)
     for sizes in SPLITS:
-        same(in_pieces(model, TOKENS, sizes), full)
+        same(decode_in_pieces(model, TOKENS, sizes), full)
     F.cross_entropy(full.flatten(0, 1), TOKENS.roll(-1, 1).flatten()).backward()
     for name, p in model.named_parameters():
         assert p.grad.abs().max() > 0, name
@@ -211,13 +211,13 @@ def test_extras_decode_with_cache_and_receive_gradients(extras):
 @pytest.mark.parametrize("extras", [TransformerExtras(), EXTRAS["all"]], ids=["plain", "all"])
 def test_padded_prompts_equal_single_prompts(positions, extras):
     given, added = POSITIONS[positions]
-    model = build(changed(SMALL, attention=partial(attention, **given), positions=added, extras=extras))
+    model = build(with_changes(SMALL, attention=partial(attention, **given), positions=added, extras=extras))
     lengths = [2, 5, 4]
     rows = [torch.arange(3 + n) * (2 * i + 1) % VOCAB for i, n in enumerate(lengths)]
     padded = torch.stack([F.pad(row, (8 - len(row), 0), value=3) for row in rows])
     there = torch.arange(5) >= 5 - torch.tensor(lengths)[:, None]
     for sizes in ([5, 3], [5, 1, 1, 1], [2, 3, 1, 2], [8]):
-        found = in_pieces(model, padded, sizes, padding=there)
+        found = decode_in_pieces(model, padded, sizes, padding=there)
         for row, logits in zip(rows, found, strict=True):
             same(logits[-len(row) :], model(row[None])[0])
     masked = model(padded, mask=Mask(padding=F.pad(there, (0, 3), value=True)))
@@ -227,8 +227,8 @@ def test_padded_prompts_equal_single_prompts(positions, extras):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_cache_select_and_trim(kernel):
     function, window = KERNELS[kernel]
-    config = changed(SMALL, attention=partial(attention, kernel=function), mask=Mask(causal=True, window=window))
-    model, rows = build(changed(config, extras=EXTRAS["ngrams"])), torch.tensor([1, 1, 0])
+    config = with_changes(SMALL, attention=partial(attention, kernel=function), mask=Mask(causal=True, window=window))
+    model, rows = build(with_changes(config, extras=EXTRAS["ngrams"])), torch.tensor([1, 1, 0])
     cache = model.cache()
     with torch.no_grad():
         model(TOKENS[:, :5], cache=cache)
@@ -248,31 +248,31 @@ def test_cache_select_and_trim(kernel):
 @pytest.mark.parametrize("kernel", ["plain", "fused", "chunked", "linear"])
 @pytest.mark.parametrize("heads", ["alike", "sizes"])
 def test_prefix_mask_must_be_in_one_piece(kernel, heads):
-    config = changed(SMALL, attention=partial(attention, heads=HEADS[heads], kernel=KERNELS[kernel][0]))
-    model = build(changed(config, mask=Mask(causal=True, prefix=4)))
+    config = with_changes(SMALL, attention=partial(attention, heads=HEADS[heads], kernel=KERNELS[kernel][0]))
+    model = build(with_changes(config, mask=Mask(causal=True, prefix=4)))
     for sizes in ([9], [4, 5], [5, 1, 3], [4, 1, 1, 1, 1, 1]):
-        same(in_pieces(model, TOKENS, sizes), model(TOKENS))
-    same(in_pieces(model, TOKENS[:, :3], [3]), model(TOKENS[:, :3]))
+        same(decode_in_pieces(model, TOKENS, sizes), model(TOKENS))
+    same(decode_in_pieces(model, TOKENS[:, :3], [3]), model(TOKENS[:, :3]))
     for sizes in ([1] * 9, [3, 6]):
         with pytest.raises(ValueError, match=f"prefix of 4 tokens must be in one piece, got {sizes[0]} first"):
-            in_pieces(model, TOKENS, sizes)
+            decode_in_pieces(model, TOKENS, sizes)
 
 
 def test_masks_that_cannot_decode_are_rejected():
-    model = build(changed(SMALL, mask=Mask(causal=True, prefix=4)))
+    model = build(with_changes(SMALL, mask=Mask(causal=True, prefix=4)))
     there = torch.arange(9) >= torch.tensor([[0], [2]])
     with pytest.raises(ValueError, match=r"a prefix mask \(prefix=4\) needs rows of equal length"):
-        in_pieces(model, TOKENS, [9], padding=there)
-    same(in_pieces(model, TOKENS, [4, 5], padding=there | True), model(TOKENS))
-    both_ways = build(changed(SMALL, mask=Mask(window=4)))
-    same(in_pieces(both_ways, TOKENS, [9]), both_ways(TOKENS))
+        decode_in_pieces(model, TOKENS, [9], padding=there)
+    same(decode_in_pieces(model, TOKENS, [4, 5], padding=there | True), model(TOKENS))
+    both_ways = build(with_changes(SMALL, mask=Mask(window=4)))
+    same(decode_in_pieces(both_ways, TOKENS, [9]), both_ways(TOKENS))
     with pytest.raises(ValueError, match=r"decoding with a cache needs a causal mask"):
-        in_pieces(both_ways, TOKENS, [8, 1])
+        decode_in_pieces(both_ways, TOKENS, [8, 1])
 
 
 @pytest.mark.parametrize("extras", ["plain", "value embedding", "all"])
 def test_activation_checkpointing_keeps_gradients(extras):
-    model = build(changed(SMALL, layer_pattern="(sf)*s", extras=EXTRAS.get(extras, VALUES["residual"])))
+    model = build(with_changes(SMALL, layer_pattern="(sf)*s", extras=EXTRAS.get(extras, VALUES["residual"])))
     wanted = torch.autograd.grad(model(TOKENS).square().sum(), list(model.parameters()))
     for layer in model.layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
@@ -293,13 +293,13 @@ def test_gradients_flow_through_cache():
 
 
 def test_attention_only_pattern():
-    model = decoder(**changed(SMALL, layer_pattern="s*", num_layers=3))
+    model = decoder(**with_changes(SMALL, layer_pattern="s*", num_layers=3))
     assert [type(layer.block) for layer in model.layers] == [MultiHeadAttention] * 3
     assert model(TOKENS).shape == (2, 9, VOCAB)
 
 
 def test_other_norm_and_feed_forward():
-    model = decoder(**changed(SMALL, norm=nn.LayerNorm, feed_forward=GatedFeedForward))
+    model = decoder(**with_changes(SMALL, norm=nn.LayerNorm, feed_forward=GatedFeedForward))
     assert isinstance(model.layers[1].block, GatedFeedForward)
     assert isinstance(model.norm, nn.LayerNorm)
     assert model(TOKENS).isfinite().all()
@@ -354,17 +354,17 @@ def test_any_number_of_batch_axes():
 
 def test_errors():
     with pytest.raises(ValueError, match=r"num_layers must be at least 1, got 0"):
-        decoder(**changed(SMALL, num_layers=0))
+        decoder(**with_changes(SMALL, num_layers=0))
     with pytest.raises(ValueError, match=r"'scfscf' has cross-attention: pass memory"):
-        decoder(**changed(SMALL, layer_pattern="(scf)*"))(TOKENS)
+        decoder(**with_changes(SMALL, layer_pattern="(scf)*"))(TOKENS)
     with pytest.raises(ValueError, match=r"got '\(sx\)\*'"):
-        decoder(**changed(SMALL, layer_pattern="(sx)*"))
+        decoder(**with_changes(SMALL, layer_pattern="(sx)*"))
     with pytest.raises(IndexError, match=r"tokens must be in \[0, 7\), got 0 to 7"):
         decoder(**SMALL)(torch.tensor([[0, 7]]))
 
 
 class Similar(nn.Module):
-    """Attention of one's own, of a few lines: a head that looks at what is like it."""
+    """Custom attention in a few lines: one head with similarity scores."""
 
     def forward(self, x, *, mask):
         return masked_softmax((x @ x.mT).unsqueeze(-3), mask=mask).squeeze(-3) @ x
@@ -372,14 +372,16 @@ class Similar(nn.Module):
 
 def test_custom_attention():
     torch.manual_seed(0)
-    model = decoder(**changed(SMALL, attention=lambda d: Similar()))
+    model = decoder(**with_changes(SMALL, attention=lambda d: Similar()))
     edited = TOKENS.clone()
     edited[:, 5:] = 0
     torch.testing.assert_close(model(TOKENS)[:, :5], model(edited)[:, :5])
     with pytest.raises(TypeError, match=r"decoding needs attention with a method cache\(\), got Similar"):
         model.cache()
     with pytest.raises(TypeError, match=r"value_residual needs attention .* got Similar"):
-        decoder(**changed(SMALL, attention=lambda d: Similar(), extras=TransformerExtras(value_residual=WeightedSum)))
+        decoder(
+            **with_changes(SMALL, attention=lambda d: Similar(), extras=TransformerExtras(value_residual=WeightedSum))
+        )
 
 
 @pytest.mark.parametrize("kernel", [fused_attention, LinearAttention()])
@@ -389,7 +391,7 @@ def test_similarity_attention_decodes_with_cache(kernel):
     def attention(d):
         return SimilarityAttention(SymmetricForm(d, num_heads=2), d, kernel=kernel)
 
-    model, there = decoder(**changed(SMALL, attention=attention)), torch.arange(9) >= torch.tensor([[0], [4]])
+    model, there = decoder(**with_changes(SMALL, attention=attention)), torch.arange(9) >= torch.tensor([[0], [4]])
     full, cache = model(TOKENS), model.cache()
     pieces = [model(piece, cache=cache) for piece in TOKENS.split([3, 1, 1, 4], dim=1)]
     torch.testing.assert_close(torch.cat(pieces, dim=1), full)
@@ -409,16 +411,16 @@ def test_empty_batches_and_sequences(shape):
 
 def test_sliding_window_with_cross_attention():
     attention = partial(rotary_attention, num_heads=2, kernel=SlidingWindowAttention())
-    config = changed(SMALL, layer_pattern="(scf)*", attention=attention, mask=Mask(causal=True, window=3))
+    config = with_changes(SMALL, layer_pattern="(scf)*", attention=attention, mask=Mask(causal=True, window=3))
     near, memory = build(config), torch.randn(2, 6, D, dtype=torch.float64)
-    far = decoder(**changed(config, attention=partial(rotary_attention, num_heads=2))).double()
+    far = decoder(**with_changes(config, attention=partial(rotary_attention, num_heads=2))).double()
     far.load_state_dict(near.state_dict())
     same(near(TOKENS, memory=memory), far(TOKENS, memory=memory))
 
 
 def test_value_embedding_needs_attention():
     with pytest.raises(ValueError, match=r"value_residual needs at least one 's' in layer_pattern, got 'ff'"):
-        decoder(**changed(SMALL, layer_pattern="f*", extras=TransformerExtras(value_embedding=nn.Embedding)))
+        decoder(**with_changes(SMALL, layer_pattern="f*", extras=TransformerExtras(value_embedding=nn.Embedding)))
 
 
 def test_forward_runs_through_at_most_nine_files():
@@ -465,19 +467,19 @@ def test_hooks_run_in_decoding():
         first = len(calls)
         model(TOKENS[:, 4:5], cache=cache)
     assert len(calls) == 2 * first
-    same(in_pieces(model, TOKENS, [4, 1, 4]), model(TOKENS))
+    same(decode_in_pieces(model, TOKENS, [4, 1, 4]), model(TOKENS))
 
 
 def test_weights_may_change_between_decodes():
     model = build(SMALL)
-    same(in_pieces(model, TOKENS, [1] * 9), model(TOKENS))
+    same(decode_in_pieces(model, TOKENS, [1] * 9), model(TOKENS))
     with torch.no_grad():
         model.blocks("s")[0].key.weight.mul_(2)
-    same(in_pieces(model, TOKENS, [1] * 9), model(TOKENS))
+    same(decode_in_pieces(model, TOKENS, [1] * 9), model(TOKENS))
 
 
 def test_window_cache_does_not_grow():
-    model, sizes = build(changed(SMALL, mask=Mask(causal=True, window=4))), set()
+    model, sizes = build(with_changes(SMALL, mask=Mask(causal=True, window=4))), set()
     with torch.inference_mode():
         reader = PromptReader(model, torch.zeros(1, 500, dtype=torch.int64))
         for _ in range(40):

@@ -65,7 +65,7 @@ def test_wahba_equals_the_singular_value_solution(method, dtype):
 
 
 class RigidMotions:
-    """SE(3) as 4 x 4 matrices, by the matrix exponential: all that the solvers ask of a group."""
+    """SE(3) as 4 x 4 matrices, by the matrix exponential: the group interface of the solvers."""
 
     dim = 6
 
@@ -151,7 +151,7 @@ def test_a_rank_deficient_problem_does_not_stop_the_others():
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("dtype", "unit"), [(torch.float32, 1e-6), (torch.float64, 1e-10), (torch.float32, 1e9)])
-def test_units_make_no_difference(method, dtype, unit):
+def test_solution_does_not_depend_on_units(method, dtype, unit):
     times = torch.linspace(0, unit, 50, dtype=dtype)
 
     def residual(x):
@@ -303,7 +303,7 @@ def test_damping_must_be_positive():
 
 
 def _residuals_claims() -> Iterator[Claim]:
-    """The laws that the Jacobian and the _norm obey."""
+    """Laws of the Jacobian and of `_norm`."""
 
     def bent(x: Tensor) -> Tensor:
         return torch.cat([x.sin() * x.roll(1, -1), x[..., :1].exp()], -1)
@@ -330,7 +330,7 @@ def _residuals_claims() -> Iterator[Claim]:
     yield Claim(agreement(other=lambda v: torch.linalg.vector_norm(v, dim=-1)), _norm, shape("b 3"))
 
     def told(x: Tensor) -> Tensor:
-        """Whether steps of these parts of the point, in each of which the residual ends so much smaller, settle it."""
+        """Whether steps of these relative sizes and residual reductions count as converged."""
         eps = torch.finfo(x.dtype).eps
         problems, r = _Problems.initialize(torch.clone, x, group=None, max_steps=0, tol=None)
         steps = ((eps, 1.0), (20 * eps, 1.0), (eps, 0.5), (eps**2, 0.5))
@@ -362,13 +362,13 @@ def _residuals_claims() -> Iterator[Claim]:
     )
 
 
-def _bent(x: Tensor) -> Tensor:
-    """A residual that is not linear, with independent columns everywhere and no zero."""
+def _nonlinear_residual(x: Tensor) -> Tensor:
+    """A nonlinear residual whose Jacobian has full rank; it has no zero."""
     return torch.cat([x + x.sin() / 2, x.roll(1, -1).cos() - 3], -1)
 
 
 def _gauss_newton_claims() -> Iterator[Claim]:
-    """The laws that Gauss-Newton obeys."""
+    """Laws of Gauss-Newton."""
 
     def one_step(a: Tensor, b: Tensor) -> Tensor:
         def linear(x: Tensor) -> Tensor:
@@ -377,14 +377,14 @@ def _gauss_newton_claims() -> Iterator[Claim]:
         return gauss_newton(linear, torch.zeros_like(a[..., 0, :]), max_steps=1).x
 
     def two_steps(x: Tensor, s: Tensor) -> Tensor:
-        return gauss_newton(_bent, x, max_steps=2).x
+        return gauss_newton(_nonlinear_residual, x, max_steps=2).x
 
     def two_steps_in_other_coordinates(x: Tensor, s: Tensor) -> Tensor:
         def back(y: Tensor) -> Tensor:
             return (s @ y[..., None])[..., 0]
 
         start = torch.linalg.solve(s, x)
-        return back(gauss_newton(lambda y: _bent(back(y)), start, max_steps=2).x)
+        return back(gauss_newton(lambda y: _nonlinear_residual(back(y)), start, max_steps=2).x)
 
     def turned_back(v: Tensor) -> Tensor:
         targets = SO3().exp(v)
@@ -416,7 +416,7 @@ def _gauss_newton_claims() -> Iterator[Claim]:
         return torch.stack([r.square().sum(-1) / 2, one, one, one], -1)
 
     once = (transformed(well_conditioned, "b:1..2 4 3"), transformed(torch.tanh, "b:1..2 4"))
-    yield Claim(replace(agreement(other=least), cases=20), told, once, name="gauss_newton, what it reports")
+    yield Claim(replace(agreement(other=least), cases=20), told, once, name="gauss_newton, reported results")
 
     def downhill(x: Tensor) -> Tensor:
         found = gauss_newton(torch.exp, x[..., None])
@@ -428,7 +428,10 @@ def _gauss_newton_claims() -> Iterator[Claim]:
     coordinates = (transformed(torch.tanh, "b 3"), transformed(well_conditioned, "b 3 3"))
     yield Claim(affine, two_steps, coordinates, name="gauss_newton, two steps")
     yield Claim(
-        batch_independence(), lambda x: gauss_newton(_bent, x, max_steps=2).x, shape("b 3"), name="gauss_newton"
+        batch_independence(),
+        lambda x: gauss_newton(_nonlinear_residual, x, max_steps=2).x,
+        shape("b 3"),
+        name="gauss_newton",
     )
     rotations = replace(agreement(other=SO3().exp), cases=20)
     yield Claim(rotations, turned_back, transformed(below_a_radian, "b 3"), name="gauss_newton on SO(3)")
@@ -442,14 +445,14 @@ def _valley(x: Tensor) -> Tensor:
 
 @law("c_{s+1} ≤ c_s", cases=20, discover_with=None)
 def costs_shrink(f: Map, x: Tensor) -> Statement:
-    """The costs, in the order of the steps along the last axis, only ever shrink."""
+    """The costs, one per step along the last axis, never increase."""
     costs = f(x)
     return AtMost(costs[..., 1:], costs[..., :-1])
 
 
 @law("|cos(J_i, r)| ≤ 1e-3 at f(x), for every column of J = Dr", cases=20, discover_with=None)
 def gradient_vanishes(f: Map, x: Tensor, *, residual: Residual) -> Statement:
-    """At what the method returns, the residual is at right angles to its derivative by each coordinate."""
+    """At the solution, the residual is orthogonal to the columns of the Jacobian."""
     found = f(x)
     j = torch.stack([torch.func.jacfwd(residual)(point) for point in found])
     r = residual(found)
@@ -457,7 +460,7 @@ def gradient_vanishes(f: Map, x: Tensor, *, residual: Residual) -> Statement:
     return AtMost(torch.einsum("bmn,bm->bn", j, r).abs(), 1e-3 * sizes)
 
 
-def _by_the_book(x: Tensor) -> Tensor:
+def _normal_equation_steps(x: Tensor) -> Tensor:
     """Six steps from one point, by the normal equations."""
     mu, growth, d = 1e-3, 2.0, torch.zeros_like(x)
     for _ in range(6):
@@ -474,7 +477,7 @@ def _by_the_book(x: Tensor) -> Tensor:
 
 
 def _levenberg_marquardt_claims() -> Iterator[Claim]:
-    """The laws that Levenberg-Marquardt obeys."""
+    """Laws of Levenberg-Marquardt."""
 
     def costs(x: Tensor) -> Tensor:
         return torch.stack([levenberg_marquardt(_valley, x, max_steps=n).cost for n in range(4)], -1)
@@ -500,7 +503,7 @@ def _levenberg_marquardt_claims() -> Iterator[Claim]:
         return s * levenberg_marquardt(lambda y: _valley(s * y), x / s, max_steps=3).x
 
     near = transformed(torch.tanh, "b 2")
-    book = replace(agreement(other=lambda x: torch.stack([_by_the_book(p) for p in x])), cases=10)
+    book = replace(agreement(other=lambda x: torch.stack([_normal_equation_steps(p) for p in x])), cases=10)
     six = transformed(lambda x: 3 * x.tanh(), "b:1..2 2")
     yield Claim(
         book, lambda x: levenberg_marquardt(_valley, x, max_steps=6).x, six, name="levenberg_marquardt, six steps"

@@ -66,7 +66,7 @@ def masks(t, s, batch):
     return found
 
 
-def by_torch(q, k, v, mask, bias=None):
+def torch_attention(q, k, v, mask, bias=None):
     """PyTorch's math backend with an explicit mask."""
     seen = mask.dense(q.shape[-2], k.shape[-2])
     added = torch.zeros(q.shape[-2], k.shape[-2], dtype=q.dtype) if bias is None else bias
@@ -81,7 +81,7 @@ def test_equals_pytorch_under_every_mask(kernel, t, s):
     for batch, g, v in (((), 4, 3), ((2,), 2, 5), ((2, 1), 1, 2)):
         leaves = qkv(t, s, batch=batch, g=g, v=v)
         for mask, bias in zip(masks(t, s, batch), cycle((None, randn(4, t, s, seed=8))), strict=False):
-            ours, theirs = kernel(*leaves, mask=mask, bias=bias), by_torch(*leaves, mask, bias)
+            ours, theirs = kernel(*leaves, mask=mask, bias=bias), torch_attention(*leaves, mask, bias)
             torch.testing.assert_close(ours, theirs)
             for found, expected in zip(gradients(ours, leaves), gradients(theirs, leaves), strict=True):
                 torch.testing.assert_close(found, expected)

@@ -51,9 +51,9 @@ from tests.solvers.diffusion.analytic import (
     PURE_NOISE,
     SAMPLERS,
     STOCHASTIC,
+    exact_denoiser,
+    gaussian_denoiser,
     gaussian_end,
-    of_density,
-    of_gaussian,
 )
 
 KINDS = (SCORE, NOISE, DENOISED, VELOCITY, FLOW, preconditioned(0.6))
@@ -61,8 +61,8 @@ KINDS = (SCORE, NOISE, DENOISED, VELOCITY, FLOW, preconditioned(0.6))
 
 @cache
 def predicting(kind, path):
-    """A network that predicts Gaussian data in its own way, made a denoiser again."""
-    exact = of_gaussian(path)
+    """The exact network for Gaussian data in a parameterization, converted to a denoiser."""
+    exact = gaussian_denoiser(path)
 
     def network(x, t):
         return convert(exact(x, t), x, t, path, source=DENOISED, target=kind)
@@ -71,8 +71,8 @@ def predicting(kind, path):
 
 
 @cache
-def led(name, path, kind):
-    """Where two steps lead some noise, the same of each path in its own units."""
+def sample_two_steps(name, path, kind):
+    """Samples after two steps from the same noise, in the units of each path."""
     grid = log_grid(path, 2, low=0.1, high=30.0)
     x = 30 * path.alpha(grid[0]) * normal_noise(2, 2, seed=1, dtype=torch.float64)
     sampler = AdaptiveProbabilityFlow(rtol=0.1, atol=0.1) if name == "AdaptiveProbabilityFlow" else SAMPLERS[name]
@@ -84,9 +84,9 @@ def led(name, path, kind):
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_path_sampler_and_prediction(path, name):
     # In the noise ratio all paths are one, but for Euler's steps, which are in the time.
-    expected = led(name, path if "SDE" in name else PATHS[0], DENOISED)
+    expected = sample_two_steps(name, path if "SDE" in name else PATHS[0], DENOISED)
     for kind in KINDS:
-        torch.testing.assert_close(led(name, path, kind), expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(sample_two_steps(name, path, kind), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_samples_follow_the_data(name, path):
     sampler, steps = SAMPLERS[name], 50 if name in STOCHASTIC else 20
     grid = log_grid(path, steps, low=0.01, high=30.0)
     x = initial_noise(path, grid, 600, 2, seed=1, data_std=0.6)
-    found = sampler(of_gaussian(path), x, path, grid, seed=1)
+    found = sampler(gaussian_denoiser(path), x, path, grid, seed=1)
     if name in DETERMINISTIC:
         tolerance = 0.06 if name not in ("Exponential 1", "Heun", "Ancestral, eta=0") else 0.25
         torch.testing.assert_close(found, gaussian_end(x, path, grid[0]), atol=tolerance, rtol=0)
@@ -116,7 +116,7 @@ def test_one_step_works_on_every_path_and_is_the_denoised_value(name):
         found = SAMPLERS[name](predicting(kind, path), x, path, grid)
         assert found.isfinite().all()
         if name != "AnnealedLangevin" and "churn" not in name:
-            torch.testing.assert_close(found, of_gaussian(path)(x, grid[0]))
+            torch.testing.assert_close(found, gaussian_denoiser(path)(x, grid[0]))
 
 
 @pytest.mark.parametrize("path", [p for p in PATHS if p.name in PURE_NOISE], ids=lambda path: path.name)
@@ -124,9 +124,9 @@ def test_one_step_works_on_every_path_and_is_the_denoised_value(name):
 def test_paths_may_start_at_pure_noise(path, name):
     grid = saturating_log_grid(path, 30 if name in STOCHASTIC else 12, low=0.01)
     x = initial_noise(path, grid, 300, 2)
-    found = SAMPLERS[name](of_gaussian(path), x, path, grid)
+    found = SAMPLERS[name](gaussian_denoiser(path), x, path, grid)
     assert abs(float(found.mean()) - 0.5) < 0.1
-    if name != "AnnealedLangevin":  # it would need more steps where there is little but noise
+    if name != "AnnealedLangevin":  # it would need more steps at high noise
         assert abs(float(found.std()) / 0.6 - 1) < 0.2
     with pytest.raises(ValueError, match="cannot convert noise to denoised at t="):
         SAMPLERS[name](denoiser(lambda x, t: x, path, prediction=NOISE), x, path, grid)
@@ -136,15 +136,17 @@ def test_paths_may_start_at_pure_noise(path, name):
 def test_a_sample_does_not_depend_on_its_batch(name):
     path, sampler = variance_preserving(), SAMPLERS[name]
     grid = log_grid(path, 3, high=30.0)
-    many = sampler(of_gaussian(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=7)
-    few = sampler(of_gaussian(path), initial_noise(path, grid, 2, 2, 3, seed=7), path, grid, seed=7)
-    late = sampler(of_gaussian(path), initial_noise(path, grid, 2, 2, 3, seed=7, first=3), path, grid, seed=7, first=3)
+    many = sampler(gaussian_denoiser(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=7)
+    few = sampler(gaussian_denoiser(path), initial_noise(path, grid, 2, 2, 3, seed=7), path, grid, seed=7)
+    late = sampler(
+        gaussian_denoiser(path), initial_noise(path, grid, 2, 2, 3, seed=7, first=3), path, grid, seed=7, first=3
+    )
     torch.testing.assert_close(few, many[:2], rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(late, many[3:], rtol=1e-12, atol=1e-12)
-    again = sampler(of_gaussian(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=7)
+    again = sampler(gaussian_denoiser(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=7)
     assert torch.equal(again, many)
     if name in STOCHASTIC:
-        other = sampler(of_gaussian(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=8)
+        other = sampler(gaussian_denoiser(path), initial_noise(path, grid, 5, 2, 3, seed=7), path, grid, seed=8)
         assert not torch.allclose(other, many)
 
 
@@ -156,7 +158,7 @@ def test_the_measured_order_of_the_exponential_sampler(order, correction):
 
     def end(steps, sampler):
         times = torch.logspace(math.log10(80), math.log10(0.05), steps + 1, dtype=torch.float64)
-        return sampler(of_density(target, path), x, path, times.clamp(max=80))
+        return sampler(exact_denoiser(target, path), x, path, times.clamp(max=80))
 
     truth = end(200, ExponentialMultistep(order=4))
     errors = [float((end(n, sampler) - truth).norm()) for n in (40, 80)]
@@ -166,7 +168,7 @@ def test_the_measured_order_of_the_exponential_sampler(order, correction):
 def test_the_default_follows_a_ring_of_modes():
     path, target = edm(), ring(radius=0.7036, scale=0.05)
     grid = saturating_log_grid(path, 35)
-    x = ExponentialMultistep()(of_density(target, path), initial_noise(path, grid, 2000, 2), path, grid)
+    x = ExponentialMultistep()(exact_denoiser(target, path), initial_noise(path, grid, 2000, 2), path, grid)
     assert abs(float(target.log_prob(x).mean()) + target.entropy) < 0.08
     nearest = torch.cdist(x, target.means).argmin(1).bincount(minlength=8)
     assert (nearest - 250).abs().max() < 70
@@ -237,10 +239,10 @@ def test_invalid_settings():
     path = rectified()
     grid = saturating_log_grid(path, 3)
     with pytest.raises(ValueError, match=r"reverse SDE is singular at t=1 of the rectified path"):
-        ReverseSDE()(of_gaussian(path), initial_noise(path, grid, 2, 2), path, grid)
+        ReverseSDE()(gaussian_denoiser(path), initial_noise(path, grid, 2, 2), path, grid)
     with pytest.raises(RuntimeError, match="max_evaluations=20"):
         AdaptiveProbabilityFlow(max_evaluations=20)(
-            of_gaussian(edm()), 80 * normal_noise(2, 2, seed=0), edm(), karras_grid(edm(), 2)
+            gaussian_denoiser(edm()), 80 * normal_noise(2, 2, seed=0), edm(), karras_grid(edm(), 2)
         )
 
 
@@ -250,13 +252,13 @@ def test_samples_of_any_shape_and_precision():
     for size in ((), (2, 4, 4)):
         x = initial_noise(path, grid, 2, *size).float()
         for sampler in SAMPLERS.values():
-            found = sampler(of_gaussian(path), x, path, grid)
+            found = sampler(gaussian_denoiser(path), x, path, grid)
             assert found.shape == x.shape
             assert found.dtype == torch.float64
 
 
 def _sampling_claims() -> Iterator[Claim]:
-    """The laws that beginnings and the simplest step obey."""
+    """Laws of initial noise and of the DDIM step."""
     path = variance_preserving()
     t, s = torch.tensor([0.6, 0.2], dtype=torch.float64)
 
@@ -285,7 +287,7 @@ def _sampling_claims() -> Iterator[Claim]:
 
 
 def _heun_claims() -> Iterator[Claim]:
-    """The laws that Heun's sampler obeys."""
+    """Laws of Heun's sampler."""
     path = edm()
     grid = torch.tensor([3.0, 1.0, 0.2, 0.0], dtype=torch.float64)
 
@@ -313,7 +315,7 @@ def _heun_claims() -> Iterator[Claim]:
 
 
 def _exponential_claims() -> Iterator[Claim]:
-    """The laws that the exponential sampler obeys."""
+    """Laws of the exponential sampler."""
     path = variance_preserving()
     ratios = [3.0, 5.0, 6.0, 20.0]
 
@@ -363,7 +365,7 @@ def _exponential_claims() -> Iterator[Claim]:
 
 
 def _probability_flow_claims() -> Iterator[Claim]:
-    """The laws that the probability flow obeys."""
+    """Laws of the probability flow."""
     path = variance_preserving()
     grid = torch.linspace(0.9, 0.1, 9, dtype=torch.float64)
 
@@ -374,22 +376,24 @@ def _probability_flow_claims() -> Iterator[Claim]:
         return (s.square() + a * x / 4) / (s.square() + a.square() / 4)
 
     def exactly(x: Tensor) -> Tensor:
-        """Where the flow of Gaussian data leads: quantiles keep their place."""
+        """End point of the flow of Gaussian data: quantiles are preserved."""
         (a, b), (s, q) = path.alpha(grid[[0, -1]]).tolist(), path.sigma(grid[[0, -1]]).tolist()
         return b + (x - a) * sqrt((q**2 + b**2 / 4) / (s**2 + a**2 / 4))
 
     for name, sampler in (("ProbabilityFlow", ProbabilityFlow()), ("AdaptiveFlow", AdaptiveProbabilityFlow(scale=1.0))):
 
-        def led(x: Tensor, sampler: ProbabilityFlow | AdaptiveProbabilityFlow = sampler) -> Tensor:
+        def draw_samples(x: Tensor, sampler: ProbabilityFlow | AdaptiveProbabilityFlow = sampler) -> Tensor:
             return sampler(denoise, x, path, grid).to(x)
 
         near = transformed(torch.tanh, "n:1..3 2")
-        yield Claim(replace(agreement(other=exactly), rtol=1e-3, cases=4), led, near, name=name)
-        yield Claim(replace(batch_independence(), cases=2), led, transformed(torch.tanh, "n:2..3 2"), name=name)
+        yield Claim(replace(agreement(other=exactly), rtol=1e-3, cases=4), draw_samples, near, name=name)
+        yield Claim(
+            replace(batch_independence(), cases=2), draw_samples, transformed(torch.tanh, "n:2..3 2"), name=name
+        )
 
 
 def _stochastic_claims() -> Iterator[Claim]:
-    """The laws that stochastic steps obey."""
+    """Laws of stochastic steps."""
     path, chain = variance_preserving(), ddpm_path([0.1, 0.3, 0.2])
     three = (shape("n 2"),) * 3
 
@@ -426,7 +430,7 @@ def _stochastic_claims() -> Iterator[Claim]:
 
 
 def _langevin_claims() -> Iterator[Claim]:
-    """The laws that Langevin dynamics obey."""
+    """Laws of Langevin dynamics."""
     path = variance_preserving()
     t = torch.tensor(0.4, dtype=torch.float64)
     grid = torch.tensor([0.9, 0.4, 0.0], dtype=torch.float64)
@@ -457,10 +461,10 @@ def _langevin_claims() -> Iterator[Claim]:
     yield Claim(agreement(other=written), corrected, shape("n 2"), name="Corrector")
     for sampler in (AnnealedLangevin(corrector=LangevinCorrector(steps=2)), PredictorCorrector()):
 
-        def led(x: Tensor, sampler: AnnealedLangevin | PredictorCorrector = sampler) -> Tensor:
+        def draw_samples(x: Tensor, sampler: AnnealedLangevin | PredictorCorrector = sampler) -> Tensor:
             return sampler(lambda x, t: x.sin(), x, path, grid).to(x)
 
-        yield Claim(replace(batch_independence(), cases=10), led, shape("n 2"), name=type(sampler).__name__)
+        yield Claim(replace(batch_independence(), cases=10), draw_samples, shape("n 2"), name=type(sampler).__name__)
 
 
 def claims() -> Iterator[Claim]:
