@@ -126,19 +126,21 @@ VALUES = {
     "none": TransformerExtras(),
     "residual": TransformerExtras(value_residual=partial(WeightedSum, init_value=(0.6, 0.4))),
 }
-SPLITS = ([9], [1] * 9, [4, 1, 1, 3], [2, 7])
+SPLITS = ([9], [1, 1, 4, 3], [4, 1, 1, 3])
 
 
 def grid():
-    """All combinations of position scheme, kernel and heads; the other options cycle."""
+    """All combinations of position scheme and kernel; heads and the other options cycle."""
     others = list(product(RESIDUALS, ORDERS, VALUES))
-    for n, (position, kernel, heads) in enumerate(product(POSITIONS, KERNELS, HEADS)):
+    for n, (position, kernel) in enumerate(product(POSITIONS, KERNELS)):
         if kernel == "linear" and POSITIONS[position][0].get("biased"):
             continue  # refused, as the next test says
+        heads = list(HEADS)[sum(divmod(n, len(KERNELS))) % len(HEADS)]
         turn = n % len(others)
         yield pytest.param(position, kernel, heads, *others[turn], id=f"{position}-{kernel}-{heads}-{turn}")
 
 
+@pytest.mark.usefixtures("unchecked")  # type checks would take most of the time
 @pytest.mark.parametrize(("position", "kernel", "heads", "residual", "order", "values"), list(grid()))
 def test_cached_decoding_equals_full_pass(position, kernel, heads, residual, order, values):
     given, added = POSITIONS[position]
@@ -168,6 +170,7 @@ def test_linear_attention_rejects_position_bias(position):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(("residual", "order", "values"), list(product(RESIDUALS, ORDERS, VALUES)))
 def test_cached_decoding_equals_full_pass_for_all_combinations(residual, order, values):
     for position, kernel, heads in product(POSITIONS, KERNELS, HEADS):
@@ -208,15 +211,15 @@ def test_extras_decode_with_cache_and_receive_gradients(extras):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("extras", [TransformerExtras(), EXTRAS["all"]], ids=["plain", "all"])
-def test_padded_prompts_equal_single_prompts(positions, extras):
+def test_padded_prompts_equal_single_prompts(positions):
+    extras = EXTRAS["all"] if positions in ("none", "rotary", "buckets") else TransformerExtras()
     given, added = POSITIONS[positions]
     model = build(with_changes(SMALL, attention=partial(attention, **given), positions=added, extras=extras))
     lengths = [2, 5, 4]
     rows = [torch.arange(3 + n) * (2 * i + 1) % VOCAB for i, n in enumerate(lengths)]
     padded = torch.stack([F.pad(row, (8 - len(row), 0), value=3) for row in rows])
     there = torch.arange(5) >= 5 - torch.tensor(lengths)[:, None]
-    for sizes in ([5, 3], [5, 1, 1, 1], [2, 3, 1, 2], [8]):
+    for sizes in ([5, 1, 2], [2, 3, 1, 2], [8]):
         found = decode_in_pieces(model, padded, sizes, padding=there)
         for row, logits in zip(rows, found, strict=True):
             same(logits[-len(row) :], model(row[None])[0])
@@ -245,8 +248,10 @@ def test_cache_select_and_trim(kernel):
         same(model(TOKENS[:, 6:], cache=cache), model(TOKENS)[:, 6:])
 
 
-@pytest.mark.parametrize("kernel", ["plain", "fused", "chunked", "linear"])
-@pytest.mark.parametrize("heads", ["alike", "sizes"])
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("kernel", "heads"), [("plain", "alike"), ("fused", "sizes"), ("chunked", "alike"), ("linear", "sizes")]
+)
 def test_prefix_mask_must_be_in_one_piece(kernel, heads):
     config = with_changes(SMALL, attention=partial(attention, heads=HEADS[heads], kernel=KERNELS[kernel][0]))
     model = build(with_changes(config, mask=Mask(causal=True, prefix=4)))
@@ -470,6 +475,53 @@ def test_hooks_run_in_decoding():
     same(decode_in_pieces(model, TOKENS, [4, 1, 4]), model(TOKENS))
 
 
+@torch.no_grad()
+def test_a_hook_between_two_tokens_is_called():
+    model, calls = build(SMALL), []
+    cache = model.cache()
+    for i in range(3):
+        model(TOKENS[:, i : i + 1], cache=cache)
+    handle = model.blocks("f")[0].up.register_forward_hook(lambda *_: calls.append(1))
+    model(TOKENS[:, 3:4], cache=cache)
+    handle.remove()
+    model(TOKENS[:, 4:5], cache=cache)
+    assert calls == [1]
+
+
+@torch.no_grad()
+def test_decoding_follows_weights_that_change():
+    model = build(with_changes(SMALL, layer_pattern="sf"))
+    cache, attention = model.cache(), model.blocks("s")[0]
+    model(TOKENS[:, :4], cache=cache)
+    same(model(TOKENS[:, 4:5], cache=cache), model(TOKENS[:, :5])[:, 4:])
+    attention.query.weight.mul_(2)  # of one layer: keys and values do not change
+    attention.out.weight.mul_(2)
+    model.blocks("f")[0].up.weight = nn.Parameter(2 * model.blocks("f")[0].up.weight)
+    same(model(TOKENS[:, 5:6], cache=cache), model(TOKENS[:, :6])[:, 5:])
+
+
+@torch.no_grad()
+def test_a_cache_serves_another_model():
+    model = build(SMALL)
+    other, cache = copy.deepcopy(model), model.cache()
+    model(TOKENS[:, :4], cache=cache)
+    model(TOKENS[:, 4:5], cache=cache)
+    other.blocks("f")[0].up.weight.mul_(2)
+    rows = torch.arange(len(TOKENS))
+    expected = other(TOKENS[:, 5:6], cache=copy.deepcopy(cache.select(rows)))
+    assert not torch.equal(model(TOKENS[:, 5:6], cache=cache.select(rows)), expected)
+    same(other(TOKENS[:, 5:6], cache=cache), expected)
+
+
+@torch.no_grad()
+def test_dropout_is_active_when_a_model_in_training_mode_decodes():
+    model = build(with_changes(SMALL, dropout=0.5)).train()
+    cache = model.cache()
+    model(TOKENS[:, :4], cache=cache)
+    first = model(TOKENS[:, 4:5], cache=cache.select(torch.arange(len(TOKENS))))
+    assert not torch.equal(first, model(TOKENS[:, 4:5], cache=cache))
+
+
 def test_weights_may_change_between_decodes():
     model = build(SMALL)
     same(decode_in_pieces(model, TOKENS, [1] * 9), model(TOKENS))
@@ -558,4 +610,4 @@ def claims():
         (masked_positions_have_no_influence(), padded_source, (ids, valid), "EncoderDecoder, padded source"),
         (weight_sharing(names=names), shared, (ids, ids), "EncoderDecoder with shared embeddings"),
     ):
-        yield Claim(replace(law, cases=10), model, inputs, name=name)
+        yield Claim(replace(law, cases=5), model, inputs, name=name)

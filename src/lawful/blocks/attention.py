@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.blocks._decoding import decode_token
 from lawful.blocks.kv_cache import AttentionCache, KVCache, crop_mask
 from lawful.blocks.positions import ALiBi, RotaryEmbedding
 from lawful.functions.attention import (
@@ -305,10 +304,6 @@ class MultiHeadAttention(nn.Module):
         if is_causal:
             mask = CAUSAL if mask is NO_MASK else mask & CAUSAL
         cross = self.is_cross_attention or context is not None
-        if isinstance(cache, KVCache) and x.dim() == 3 and x.shape[1] == 1 and not cross and cache.length:
-            y = decode_token(self, x, mask, cache, position_ids, first_values)
-            if y is not None:
-                return y
         if cross or x.dim() < 2 or x.shape[-1] != self.dim or position_ids is not None or mask.prefix:
             self._check_inputs(x, context, mask, cache, position_ids)
         positions = position_ids if position_ids is not None else 0 if cache is None or cross else cache.length

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks._decoding import call
 from lawful.blocks.linear import Activation
 from lawful.functions.activations import swiglu
 from lawful.laws import Claim, hidden_unit_permutation, hidden_unit_rescaling, locality, shape
@@ -45,7 +44,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         """Maps the last axis."""
-        return call(self.down, self.activation(call(self.up, x)))
+        return self.down(self.activation(self.up(x)))
 
     def extra_repr(self) -> str:
         return "" if isinstance(self.activation, nn.Module) else f"activation={_name(self.activation)}"
@@ -90,7 +89,7 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         """Maps the last axis."""
-        return call(self.down, self.gating(call(self.up, x), call(self.gate, x)))
+        return self.down(self.gating(self.up(x), self.gate(x)))
 
     def extra_repr(self) -> str:
         return f"gating={_name(self.gating)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -57,7 +57,6 @@ class KVCache:
         if window is not None and window < 1:
             raise ValueError(f"window must be at least 1, got {window}")
         self.window, self.length = window, 0
-        self.fused_projection: Any = None  # set by the layer at its first decode step
         self._buffers: list[_Buffer] = []
 
     def append(
@@ -103,7 +102,6 @@ class KVCache:
         """Returns the cache of the given rows of the batch, for beam search."""
         selected = KVCache(window=self.window)
         selected.length, selected._buffers = self.length, [buffer.select(rows) for buffer in self._buffers]
-        selected.fused_projection = self.fused_projection
         return selected
 
     def trim(self, length: int) -> None:

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.blocks._decoding import call, forward_of
 from lawful.functions.tap import tap
 from lawful.laws import Claim, agreement, derivative, shape
 
@@ -77,12 +76,11 @@ class Residual(nn.Module):
             x: Input.
             function: Called instead of the block, when that takes more than $x$: `partial(layer.block, mask=mask)`.
         """
-        norm, gate = self.norm, self.gate
-        y = _same_shape(function or forward_of(self.block), x if norm is None else call(norm, x))
-        y = y if self.branch_norm is None else call(self.branch_norm, y)
-        y = y if gate is None else call(gate, y)
+        y = _same_shape(function or self.block, x if self.norm is None else self.norm(x))
+        y = y if self.branch_norm is None else self.branch_norm(y)
+        y = y if self.gate is None else self.gate(y)
         y = x + tap("added", y if self.scale == 1 else self.scale * y)
-        return y if self.output_norm is None else call(self.output_norm, y)
+        return y if self.output_norm is None else self.output_norm(y)
 
     def extra_repr(self) -> str:
         return f"scale={self.scale}" if self.scale != 1 else ""

@@ -203,7 +203,7 @@ class PromptReader:
         if len(self._new) > self._room:
             self.logits = self._read()
         else:
-            self.logits = self.model(tokens[:, None], cache=self.cache)[:, -1]
+            self.logits = self.model(tokens.unsqueeze(1), cache=self.cache).select(1, -1)
         return self.logits
 
     def select(self, rows: Int[Tensor, "k"]) -> None:
@@ -477,6 +477,7 @@ class DecoderCache:
         self.layers, self.memory = list(layers), list(memory)
         self.padding, self.memory_padding = padding, memory_padding
         self.length = 0
+        self.steps: Any = None  # functions of the sublayers, set at the first decode step
         self._tokens: list[Tensor] = []
 
     def advance(self, tokens: Int[Tensor, "*batch t"]) -> None:
@@ -504,7 +505,7 @@ class DecoderCache:
             padding=None if self.padding is None else self.padding[rows],
             memory_padding=None if self.memory_padding is None else self.memory_padding[rows],
         )
-        selected.length = self.length
+        selected.length, selected.steps = self.length, self.steps
         selected._tokens = [torch.cat(self._tokens, dim=-1)[rows]] if self._tokens else []
         return selected
 

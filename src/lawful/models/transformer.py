@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.blocks._decoding import call, forward_of
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward
@@ -41,6 +41,7 @@ from lawful.laws import (
     tokens,
 )
 from lawful.laws import mask as mask_domain
+from lawful.models._decoding import token_steps
 from lawful.models.generation import DecoderCache, GenerationMixin
 
 _Norm = Callable[[int], nn.Module]
@@ -183,27 +184,30 @@ class TransformerBackbone(nn.Module):
         skips = None if self.embedding_skips is None else iter(self.embedding_skips)
         position_ids, first = None, True
         layers: Iterable[Any] = self.layers
-        for kind, layer in zip(self.layer_pattern, layers, strict=True):
+        steps = None
+        if cache is not None and cache.length and tokens.dim() == 2 and tokens.shape[1] == 1:
+            steps = token_steps(self.layers, cache)
+        for kind, layer, step in zip(self.layer_pattern, layers, steps or repeat(None), strict=False):
             if kind == "s":
                 if skips is not None and not first:
                     x = next(skips)(x, x0)
                 first = False
                 if caches is not None:
                     attend["cache"] = next(caches)
+                attend.pop("position_ids", None)
                 if mask.padding is not None and getattr(layer.block, "uses_absolute_positions", False):
                     if position_ids is None:
                         position_ids = _position_ids(mask.padding, cache.length if cache else 0, tokens.shape[-1])
-                    x = forward_of(layer)(x, partial(forward_of(layer.block), position_ids=position_ids, **attend))
-                else:
-                    x = forward_of(layer)(x, partial(forward_of(layer.block), **attend))
+                    attend["position_ids"] = position_ids
+                x = layer(x, partial(layer.block, **attend)) if step is None else step(x, **attend)
             elif kind == "c":
                 cached = {} if memory_caches is None else {"cache": next(memory_caches)}
                 x = layer(x, partial(layer.block, context=memory, mask=memory_mask, **cached))
             else:
-                x = forward_of(layer)(x)
+                x = layer(x) if step is None else step(x)
         if cache is not None:
             cache.advance(tokens)
-        return call(self.norm, x if skips is None else next(skips)(x, x0))
+        return self.norm(x if skips is None else next(skips)(x, x0))
 
 
 def _position_ids(padding: Bool[Tensor, "*#batch s"], start: int, t: int) -> Int[Tensor, "*#batch t"]:
@@ -279,7 +283,7 @@ class Decoder(TransformerBackbone, GenerationMixin):
         """Applies the output head to the output of `encode_tokens`."""
         if self.head is None:
             raise TypeError("a decoder needs a head: pass nn.Linear(dim, vocab_size)")
-        y = call(self.head, x)
+        y = self.head(x)
         return y if self.softcap is None else softcap(y, cap=self.softcap)
 
     def cache(self, padding: Bool[Tensor, "b t"] | None = None) -> DecoderCache:
