@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -246,6 +247,13 @@ _COPIES = (
 """Operations that copy numbers without rounding."""
 
 
+@functools.cache
+def _rounds(func: Any) -> bool:
+    """Returns whether an operation rounds: not a copy, nor a view or an in-place update, whose storage is shared."""
+    aliases = any(a.alias_info for a in (*func._schema.arguments, *func._schema.returns))
+    return func.overloadpacket not in _COPIES and not aliases
+
+
 class RoundingNoise(TorchDispatchMode):
     """Multiplies the result of every operation by 1 ± eps, and records the lowest precision.
 
@@ -265,9 +273,9 @@ class RoundingNoise(TorchDispatchMode):
 
         The eps is the machine epsilon of `dtype`, which defaults to the dtype of `x`.
         """
-        sign = torch.randint(0, 2, x.shape, generator=self.generator).to(x.device, x.dtype) * 2 - 1
-        step = sign * torch.finfo(dtype or x.dtype).eps
-        return x * (1 + step) if size is None else x + size * step
+        eps = torch.finfo(dtype or x.dtype).eps
+        step = torch.randint(0, 2, x.shape, generator=self.generator).to(x.device, x.dtype).mul_(2 * eps)
+        return x * step.add_(1 - eps) if size is None else x + size * step.sub_(eps)
 
     def perturb_input(self, x: Tensor) -> Tensor:
         """Perturbs an input, including its zeros (by eps of the largest entry), so that ties of zeros break."""
@@ -284,9 +292,8 @@ class RoundingNoise(TorchDispatchMode):
         for x in leaves(out).values():
             if x.dtype in _LOW_PRECISION and torch.finfo(x.dtype).eps > torch.finfo(self.lowest).eps:
                 self.lowest = x.dtype
-        schema = func._schema
-        if func.overloadpacket in _COPIES or any(a.alias_info for a in (*schema.arguments, *schema.returns)):
-            return out  # a copy, a view or an in-place update: nothing was rounded, or the storage is shared
+        if not _rounds(func):
+            return out
         with self.pause():
             return transform(out, lambda _, x: self.perturb(x) if x.is_floating_point() else x)
 

@@ -500,6 +500,6 @@ def claims() -> Iterator[Claim]:
     inputs = shape("b 2")
     gradient = derivative(formula=lambda x: density.to(x.dtype).score(x))
     yield Claim(gradient, log_prob, inputs, name="GaussianMixture.score")
-    follows = samples_follow_density(sample=lambda n: density.sample(n), log_prob=log_prob)
+    follows = replace(samples_follow_density(sample=lambda n: density.sample(n), log_prob=log_prob), cases=2)
     yield Claim(follows, log_prob, inputs, name="GaussianMixture.sample")
     yield Claim(agreement(other=tweedie), denoised, inputs, name="GaussianMixture.denoise")

@@ -191,15 +191,20 @@ def samples_follow_density(
     where = _integer_grid(place, support) if discrete else _nodes(place)
     # Each line holds the sorted nodes and the sample, so that the mass before the sample is a sum.
     line, order = torch.cat([where.expand(n, -1), place[:, None]], dim=1).sort(dim=1, stable=True)
-    points = rows[:, None, :].expand(-1, line.shape[1], -1).clone()
-    points[:, :, i] = axis.point(line, rows.dtype)
+    own = order == where.numel()
+    if rows.shape[1] == 1:  # the lines share their nodes
+        points = axis.point(torch.cat([where, place]), rows.dtype)
+        index = torch.where(own, where.numel() + torch.arange(n, device=x.device)[:, None], order)
+    else:
+        points = rows[:, None, :].expand(-1, line.shape[1], -1).clone()
+        points[:, :, i] = axis.point(line, rows.dtype)
+        index = torch.arange(line.numel(), device=x.device).reshape(line.shape)
     with torch.no_grad():
         logs = f.method(log_prob)(points.reshape(-1, *x.shape[1:]), *xs)
-    if logs.numel() != line.numel():
+    if logs.numel() != points.numel() // rows.shape[1]:
         raise Inapplicable(f"expected log_prob to return one number per sample, got shape {tuple(logs.shape)}")
-    logs = logs.detach().double().reshape(line.shape) + axis.log_derivative(line)
+    logs = logs.detach().double().reshape(-1)[index] + axis.log_derivative(line)
     density = (logs - logs.amax(dim=1, keepdim=True)).exp()
-    own = order == where.numel()
     if discrete:
         density = density.masked_fill(own, 0.0)
         below = (density * (line < place[:, None])).sum(1)

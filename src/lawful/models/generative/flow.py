@@ -459,7 +459,7 @@ def claims() -> Iterator[Claim]:
         inputs = transformed(torch.tanh, f"n {flow.shape[0]}")
         yield Claim(replace(batch_independence(), cases=10), flow.eval().log_prob, inputs, name=name)
     for name, flow in (
-        ("spline_flow", spline_flow(2, hidden_dims=[8], num_bins=4)),
+        ("spline_flow", spline_flow(2, hidden_dims=[4], num_bins=2, num_frequencies=1)),
         ("nice", nice(2, hidden_dims=[8])),
     ):
 
@@ -469,5 +469,5 @@ def claims() -> Iterator[Claim]:
         def draw(n: int, *, flow: Flow = flow) -> Tensor:
             return flow.sample(n)
 
-        density = samples_follow_density(sample=draw, log_prob=log_prob)
+        density = replace(samples_follow_density(sample=draw, log_prob=log_prob), cases=2)
         yield Claim(density, log_prob, shape("n 2"), name=name)
