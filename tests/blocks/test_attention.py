@@ -141,6 +141,7 @@ GRID = [
 ]
 
 
+@pytest.mark.usefixtures("unchecked")  # type checks would take most of the time
 @pytest.mark.parametrize(("kernel", "options", "sets"), GRID)
 def test_cached_equals_full(kernel, options, sets):
     torch.manual_seed(0)

@@ -9,9 +9,9 @@ from tests.scripts import run_script
 
 @pytest.fixture
 def judge() -> Callable[..., lawful.Verdict]:
-    """Checks one law on one map. Most tests need the verdict only, so a counterexample is hardly shrunk."""
+    """Checks one law on one map. Most tests need the verdict only, so no counterexample is shrunk."""
 
-    def verdict(f, law, inputs=None, *, cases=50, shrinks=1, **options):
+    def verdict(f, law, inputs=None, *, cases=50, shrinks=0, **options):
         return judge_law(law, f, inputs, "f", SearchBudget(cases, shrinks=shrinks, **options))
 
     return verdict

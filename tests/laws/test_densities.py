@@ -17,17 +17,19 @@ follows, whole, moved = samples_follow_density(), density_integrates_to_one(), r
 classes = torch.tensor([0.1, 0.2, 0.7])
 
 DISTRIBUTIONS = [
-    D.Normal(1.0, 2.0),
     D.Normal(1e4, 1e-2),
-    D.Beta(2.0, 3.0),
     D.Beta(0.5, 0.5),
-    D.Gamma(2.0, 3.0),
     D.Gamma(0.1, 1.0),
     D.Categorical(classes),
-    D.Bernoulli(0.3),
     D.Poisson(3.0),
-    D.Uniform(-1.0, 3.0),
     D.StudentT(2.0),
+]
+MORE_DISTRIBUTIONS = [
+    D.Normal(1.0, 2.0),
+    D.Beta(2.0, 3.0),
+    D.Gamma(2.0, 3.0),
+    D.Bernoulli(0.3),
+    D.Uniform(-1.0, 3.0),
     D.MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 0.8], [0.8, 1.0]])),
 ]
 
@@ -71,6 +73,12 @@ WRONG = [
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda d: str(d).replace("\n", ""))
 def test_samples_of_torch_follow_their_density(distribution, judge):
+    assert judge(distribution, follows, cases=2).status == "held"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("distribution", MORE_DISTRIBUTIONS, ids=lambda d: str(d).replace("\n", ""))
+def test_samples_of_more_distributions_follow_their_density(distribution, judge):
     assert judge(distribution, follows).status == "held"
 
 
@@ -326,7 +334,7 @@ def slow(table, *names):
 @pytest.mark.parametrize("name", slow(SATISFIED, "normalization: a small scale"))
 def test_satisfied(name, judge):
     law, inputs, f = SATISFIED[name]
-    assert judge(f, law, inputs).status == "held"
+    assert judge(f, law, inputs, cases=2).status == "held"
 
 
 SAMPLES = [name for name, row in BROKEN.items() if row[0].name == follows.name]

@@ -391,7 +391,7 @@ SCRIPTS = [
 
 @pytest.mark.parametrize(("law", "inputs", "f"), SATISFIED.values(), ids=SATISFIED)
 def test_satisfied(law, inputs, f, judge):
-    assert judge(f, law, inputs, cases=3 if law.name == compile_agreement.name else 20).status == "held"
+    assert judge(f, law, inputs, cases=3 if law.name == compile_agreement.name else 12).status == "held"
 
 
 def test_a_map_and_itself_is_vacuous(judge):

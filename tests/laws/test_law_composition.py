@@ -176,7 +176,7 @@ def test_str_with_exclusions():
 
 
 def test_excluding_everything_is_vacuous(judge):
-    verdict = judge(torch.relu, causality().excluding(kink_at(0.0), radius=1e9), X, cases=5)
+    verdict = judge(torch.relu, causality().excluding(kink_at(0.0), radius=1e9), X, cases=11)
     assert verdict.status == "vacuous"
 
 

@@ -206,7 +206,8 @@ def search(
     if cases > _FEW_CASES:
         with suppress(_StopSearch):
             draw_cases()
-    if cases <= _FEW_CASES or (stats.failure is not None and stats.failure.kind not in STATISTICAL_FAILURES):
+    shrinkable = stats.failure is not None and stats.failure.kind not in STATISTICAL_FAILURES
+    if cases <= _FEW_CASES or (shrinkable and shrinks > 0):
         first, stats, last_failure = stats, SearchStats(), None
         runner.counts.clear()
         with warnings.catch_warnings(), suppress(_StopSearch, _CaseFailed, Unsatisfiable, HypothesisException):

@@ -43,7 +43,7 @@ class SearchBudget:
         rerandomize_weights: Whether to re-randomize weights that are zero, one, constant or the identity, in half of
             the cases of a law that must hold for all weights.
         timeout: Seconds per law, after which the verdict is based on the cases so far.
-        shrinks: Maximum number of smaller cases to try after a failure.
+        shrinks: Maximum number of smaller cases to try after a failure; 0 reports the first failure as it is.
     """
 
     cases: int = DEFAULT_CASES
