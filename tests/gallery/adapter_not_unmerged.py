@@ -13,7 +13,7 @@ max_sizes = {"b": 1, "t": 1}
 
 
 class Fixed(nn.Module):
-    """Embeds tokens by a table and a low-rank adapter, which evaluation merges into the table."""
+    """Embeds tokens by a table and a low-rank adapter, merged into the table in eval mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Fixed(nn.Module):
         return super().train(mode)
 
     def merge(self) -> Tensor:
-        """Returns what to add: a row for each token."""
+        """Returns the update of the table: a row for each token."""
         return (self.b @ self.a).mT
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Forgets to transpose, which only a table of as many tokens as features forgives."""
+    """Forgets to transpose; the error shows unless the table is square."""
 
     def merge(self) -> Tensor:
         return self.b @ self.a

@@ -35,7 +35,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Draws the second variate as the first and more; with equal concentrations, every sample is 0.5."""
+    """Draws the second variate as the first plus another one; with equal concentrations, every sample is 0.5."""
 
     def variates(self, n: int) -> Tensor:
         steps = self.concentration.diff(prepend=self.concentration.new_zeros(1))

@@ -12,7 +12,7 @@ max_sizes = {"t": 64}
 
 
 class Fixed(nn.Module):
-    """Adds to every token a summary of the last block that was complete before its own block began."""
+    """Adds the mean of the previous block to every token."""
 
     def __init__(self, block: int = 64) -> None:
         super().__init__()
@@ -26,12 +26,12 @@ class Fixed(nn.Module):
         return x + self.spread(self.summary(means).repeat_interleave(self.block, dim=1), t)
 
     def spread(self, summaries: Tensor, t: int) -> Tensor:
-        """Hands each block's summary to the block that follows."""
+        """Passes each block's mean to the next block."""
         return F.pad(summaries, (0, 0, self.block, 0))[:, :t]
 
 
 class Broken(Fixed):
-    """Hands each block's summary to the block itself; a shorter input has no block, and looks right."""
+    """Adds each block's mean to the block itself; an input shorter than a block looks right."""
 
     def spread(self, summaries: Tensor, t: int) -> Tensor:
         return F.pad(summaries, (0, 0, 0, t - summaries.shape[1]))

@@ -34,7 +34,7 @@ class Fixed(nn.Module):
         return self.attend(x, summaries, seen), (self.rest(waiting, new.shape[1]), summaries, seen + x.shape[1])
 
     def compress(self, x: Tensor) -> Tensor:
-        """Summarises every complete block."""
+        """Summarizes every complete block."""
         if x.shape[1] < self.block:
             return x[:, :0].repeat(1, 1, 2)
         return self.summary(x.unfold(1, self.block, self.stride).mean(-1))
@@ -50,12 +50,12 @@ class Fixed(nn.Module):
         return x + weights @ v
 
     def rest(self, waiting: Tensor, blocks: int) -> Tensor:
-        """Keeps what the next block begins with."""
+        """Keeps the tokens from the start of the next block on."""
         return waiting[:, blocks * self.stride :]
 
 
 class Broken(Fixed):
-    """Keeps what no block has seen; it is the same where blocks do not overlap."""
+    """Keeps only tokens that no block has used, which is right only if blocks do not overlap."""
 
     def rest(self, waiting: Tensor, blocks: int) -> Tensor:
         return waiting[:, (blocks - 1) * self.stride + self.block :] if blocks else waiting

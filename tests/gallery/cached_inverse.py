@@ -27,7 +27,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Scales back before it shifts back, but only tensors that it did not make itself."""
+    """Inverts in the wrong order, except for its own cached outputs."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = super().forward(x)

@@ -15,7 +15,7 @@ State = tuple[Tensor, Tensor]
 
 
 class Fixed(nn.Module):
-    """Attends to its past, by rotary positions, and to a context that is learned."""
+    """Causal attention with rotary positions, and a learned context."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,19 +40,19 @@ class Fixed(nn.Module):
         return y + F.scaled_dot_product_attention(self.cross(y), context, context), (k, v)
 
     def first(self, past: int) -> int:
-        """Counts on where the cache ends."""
+        """Continues the positions after the cache."""
         return past
 
 
 class Broken(Fixed):
-    """Counts every piece from 0, though the keys of the past were rotated by their places."""
+    """Restarts positions at 0 with each piece, although cached keys were rotated by their positions."""
 
     def first(self, past: int) -> int:
         return 0
 
 
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Turns pairs of features by angles that grow with the position."""
+    """Rotates pairs of features by angles proportional to the position."""
     half = x.shape[-1] // 2
     angles = positions.to(x).unsqueeze(-1) / 100 ** (torch.arange(half, device=x.device).to(x) / half)
     a, b = x.chunk(2, dim=-1)

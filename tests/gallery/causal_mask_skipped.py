@@ -13,7 +13,7 @@ max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):
-    """Attends to the past, and to those of its positions that an optional mask leaves visible."""
+    """Causal attention with an optional mask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,12 +27,12 @@ class Fixed(nn.Module):
         return self.out(y.transpose(1, 2).flatten(2))
 
     def visible(self, past: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Joins the two masks."""
+        """Combines the two masks."""
         return past if mask is None else past & mask
 
 
 class Broken(Fixed):
-    """Returns early where there is no mask to join the causal one to."""
+    """Returns early without another mask, and skips the causal mask."""
 
     def visible(self, past: Tensor, mask: Tensor | None) -> Tensor | None:
         return None if mask is None else past & mask

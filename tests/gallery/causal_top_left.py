@@ -19,7 +19,7 @@ max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):
-    """Attends with the newest query alone, to the keys and values of a cache and its own."""
+    """Attends with the newest query to the cached and new keys and values."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return self.attend(q[..., -1:, :], k, v)
@@ -32,7 +32,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Asks for a causal mask, whose first query sees the first key, however many keys there are."""
+    """Uses `is_causal`, where the first query sees only the first key."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)

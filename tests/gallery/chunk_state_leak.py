@@ -33,12 +33,12 @@ class Fixed(nn.Module):
         return states * ended[:, None, None]
 
     def before(self, states: Tensor) -> Tensor:
-        """Sums the states of the chunks before each."""
+        """Sums the states of all earlier chunks."""
         return states.cumsum(1) - states
 
 
 class Broken(Fixed):
-    """Sums up to each chunk itself; a shorter input has none that has ended, and looks right."""
+    """Includes each chunk itself in its state; an input shorter than a chunk looks right."""
 
     def before(self, states: Tensor) -> Tensor:
         return states.cumsum(1)

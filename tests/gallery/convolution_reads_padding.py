@@ -28,7 +28,7 @@ class Fixed(nn.Module):
         return x + self.project(F.silu(self.normalize(self.depthwise(gated.mT).mT)))
 
     def hide(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Puts 0 where the convolution would find 0 beyond the end."""
+        """Sets the padding to 0, the value of the convolution's own padding."""
         return x.masked_fill(~mask.unsqueeze(-1), 0)
 
     def normalize(self, x: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Ignores the mask, which only the attention of the same encoder respects, and pools over the frames."""
+    """Ignores the mask, and normalizes over all frames."""
 
     def hide(self, x: Tensor, mask: Tensor) -> Tensor:
         return x

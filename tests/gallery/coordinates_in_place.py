@@ -31,7 +31,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Moves the nodes of the caller."""
+    """Changes the caller's coordinates."""
 
     def move(self, coordinates: Tensor, step: Tensor) -> Tensor:
         coordinates += step

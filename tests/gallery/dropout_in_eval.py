@@ -30,7 +30,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Passes the rate on in either mode."""
+    """Passes the dropout rate in both modes."""
 
     def rate(self) -> float:
         return self.dropout

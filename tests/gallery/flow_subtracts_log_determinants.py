@@ -42,7 +42,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Subtracts, as the density of a sample wants, and the map itself does not."""
+    """Subtracts the log-determinants, as for the density of a sample."""
 
     def add(self, total: Tensor, log_det: Tensor) -> Tensor:
         return total - log_det

@@ -12,7 +12,7 @@ max_sizes = {"t": 1}
 
 
 class Fixed(nn.Module):
-    """Attends to the visible positions; where there are none, the weights are 0."""
+    """Attends to the visible positions; without any, the weights are 0."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Fixed(nn.Module):
         return self.out((weights @ v).transpose(1, 2).flatten(2))
 
     def weigh(self, scores: Tensor, hidden: Tensor) -> Tensor:
-        """Keeps the softmax finite, then clears what it gave to hidden positions."""
+        """Keeps the softmax finite, then sets the weights of hidden positions to 0."""
         lowest = torch.finfo(scores.dtype).min
         return scores.masked_fill(hidden, lowest).softmax(-1).masked_fill(hidden, 0)
 

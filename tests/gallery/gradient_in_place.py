@@ -14,7 +14,7 @@ max_sizes = {"b": 1}
 
 
 class Softmax(torch.autograd.Function):
-    """A softmax with a backward pass of its own."""
+    """A softmax with a custom backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, in_place: bool) -> Tensor:
@@ -46,6 +46,6 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Saves memory; the other summand is handed the same gradient, and finds it overwritten."""
+    """Overwrites the incoming gradient, which the other summand also receives."""
 
     in_place = True

@@ -31,7 +31,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Pools over the channels and over all frames, those to come included."""
+    """Normalizes over the channels and all frames, including future ones."""
 
     def normalize(self, x: Tensor) -> Tensor:
         return F.group_norm(x, 1, self.gain, self.bias)

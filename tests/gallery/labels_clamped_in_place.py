@@ -12,7 +12,7 @@ max_sizes = {"b": 1, "t": 1}
 
 
 class Fixed(nn.Module):
-    """Scores each position as the start of an answer; a start beyond the end counts for nothing."""
+    """Scores each position as the start of an answer; a start beyond the end is ignored."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Writes the cut labels back; the caller sees it only where a start lies beyond the end."""
+    """Clamps the labels in place; the caller sees a change only if a start is beyond the end."""
 
     def cut(self, start: Tensor, beyond: int) -> Tensor:
         return start.clamp_(0, beyond)

@@ -26,7 +26,7 @@ max_sizes = {"b": 1}
 class Fixed(nn.Module):
     r"""Estimates $-\log p(x)$ by importance sampling, for $x = w z + \epsilon$ with Gaussian $z$ and $\epsilon$.
 
-    The encoder knows the posterior, so that each sample gives the likelihood itself.
+    The encoder is the exact posterior, so that each sample gives the exact likelihood.
     """
 
     def __init__(self, samples: int = 4) -> None:
@@ -49,7 +49,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Returns the log-likelihood under the name of its negative."""
+    """Returns the log-likelihood instead of its negative."""
 
     def result(self, log_p: Tensor) -> Tensor:
         return log_p

@@ -32,7 +32,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Returns what the coupling itself would; at first both are 0, and so was the test."""
+    """Returns the log-determinant of the forward map; at initialization both are 0."""
 
     def log_det(self, log_scale: Tensor) -> Tensor:
         return log_scale.sum(-1)

@@ -35,7 +35,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Hands the mask over as it is, though the fused function means the opposite by it."""
+    """Passes the mask unchanged, although the fused function uses the opposite convention."""
 
     def fused(self, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=hidden)

@@ -30,7 +30,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Clamps the probability for safety, which then belongs to other logits than those beside it."""
+    """Clamps the probability, which then does not match the logits."""
 
     def probability(self, logit: Tensor) -> Tensor:
         return logit.sigmoid().clamp(1e-3, 1 - 1e-3)

@@ -43,7 +43,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Doubles the parameter itself, and the next call takes it for one of the first length."""
+    """Rescales the parameter in place, but the next call assumes the original length."""
 
     def lengthen(self, a: Tensor, t: int) -> tuple[Tensor, int]:
         length = self.length

@@ -13,7 +13,7 @@ max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):
-    """Attends to the past: fused, or step by step where the weights are asked for."""
+    """Causal attention: fused, or plain if the weights are requested."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Leaves the mask to the fused kernel, which is not called here."""
+    """Relies on the fused kernel for the mask, but does not call it."""
 
     def mask(self, scores: Tensor) -> Tensor:
         return scores

@@ -37,12 +37,12 @@ class Fixed(nn.Module):
         return (self.radial(1 / length) * self.direction(lines / length)).mean(2)
 
     def direction(self, u: Tensor) -> Tensor:
-        """Takes the direction as it is."""
+        """Returns the direction unchanged."""
         return u
 
 
 class Broken(Fixed):
-    """Counts what lies within 12 degrees of the z axis as the axis, where the azimuth is ill-conditioned."""
+    """Replaces directions within 12 degrees of the z axis by the axis, where the azimuth is ill-conditioned."""
 
     def direction(self, u: Tensor) -> Tensor:
         xy, z = u[..., :2], u[..., 2:]

@@ -14,7 +14,7 @@ max_sizes = {"b": 1}
 class Fixed(nn.Module):
     """Denoises in five of a hundred time steps, evenly spaced from last to first, without fresh noise.
 
-    The step that follows is looked up if the steps are given explicitly, and computed if they are not.
+    The next step is looked up if the steps are given explicitly, and computed otherwise.
     """
 
     def __init__(self, training_steps: int = 100, steps: int = 5) -> None:
@@ -46,7 +46,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Goes back by the number of training steps over the number of steps, 20, though the steps lie 25 apart."""
+    """Steps back by 20, training steps divided by steps, although the steps are 25 apart."""
 
     def following(self, now: int, i: int) -> int:
         return max(now - self.training_steps // self.steps, -1)

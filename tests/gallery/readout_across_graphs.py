@@ -31,7 +31,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Numbers them 0 1 0 1, which is the same for one graph, and for graphs of one node."""
+    """Numbers them 0 1 0 1, which is right only for one graph or for graphs of one node."""
 
     def graph_of_node(self, graphs: Tensor, n: int) -> Tensor:
         return graphs.repeat(n)

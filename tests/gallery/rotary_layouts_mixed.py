@@ -12,7 +12,7 @@ max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):
-    """Attends by rotary positions, each pair of adjacent features with an angle of its own."""
+    """Attention with rotary positions: each pair of adjacent features has its own angle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,13 +29,13 @@ class Fixed(nn.Module):
         return x * angles.cos() + self.turned(x) * angles.sin()
 
     def turned(self, x: Tensor) -> Tensor:
-        """Turns adjacent pairs by a right angle."""
+        """Rotates adjacent pairs by a right angle."""
         a, b = x[..., 0::2], x[..., 1::2]
         return torch.stack([-b, a], dim=-1).flatten(-2)
 
 
 class Broken(Fixed):
-    """Pairs a feature with that half the width away, which has another angle."""
+    """Pairs a feature with the feature half the width away, which has another angle."""
 
     def turned(self, x: Tensor) -> Tensor:
         a, b = x.chunk(2, dim=-1)

@@ -31,14 +31,14 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Counts along the axis before the last: a query and a key of one head are turned alike."""
+    """Uses the head axis as positions: queries and keys of a head get the same angle."""
 
     def count(self, q: Tensor, positions: Tensor) -> Tensor:
         return torch.arange(q.shape[-2], device=q.device)
 
 
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Turns pairs of features by angles that grow with the position."""
+    """Rotates pairs of features by angles proportional to the position."""
     half = x.shape[-1] // 2
     angles = positions.to(x).unsqueeze(-1) / 100 ** (torch.arange(half, device=x.device).to(x) / half)
     a, b = x.chunk(2, dim=-1)

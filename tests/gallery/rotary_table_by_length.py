@@ -12,7 +12,7 @@ max_sizes = {"t": 1}
 
 
 class Fixed(nn.Module):
-    """Turns pairs of features by their position, counted from an offset, and keeps the angles for the next call."""
+    """Rotates pairs of features by position plus an offset, and caches the angles."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,12 +29,12 @@ class Fixed(nn.Module):
         return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], dim=-1)
 
     def key(self, length: int, offset: int) -> object:
-        """Names a table by all that it depends on."""
+        """Key of a table: everything it depends on."""
         return length, offset
 
 
 class Broken(Fixed):
-    """Hands out the table of the first offset that came with a length."""
+    """Caches by length only, and returns the table of the first offset."""
 
     def key(self, length: int, offset: int) -> object:
         return length

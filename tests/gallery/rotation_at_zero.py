@@ -10,12 +10,12 @@ max_sizes = {"b": 1}
 
 
 def inputs(draw: Draw) -> Tensor:
-    """Rotation vectors, 0 among them, at which an optimisation begins."""
+    """Rotation vectors including 0, where optimization often starts."""
     return draw.normal(draw.integer(1, 3, "b"), 3) * draw.integer(0, 1)
 
 
 class Fixed(nn.Module):
-    r"""Makes a rotation of a vector $v$: $R = 1 + \frac{\sin\theta}{\theta} K + \frac{1-\cos\theta}{\theta^2} K^2$."""
+    r"""Rotation matrix of a vector $v$: $R = 1 + \frac{\sin\theta}{\theta} K + \frac{1-\cos\theta}{\theta^2} K^2$."""
 
     def forward(self, v: Tensor) -> Tensor:
         zero = torch.zeros_like(v[..., 0])
@@ -36,7 +36,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Goes through the length, which has a kink at 0: the value and the gradient are right, and no more."""
+    """Uses the length, which has a kink at 0: value and gradient are right, the second derivative is not."""
 
     def sinc(self, v: Tensor) -> Tensor:
         return torch.sinc(v.norm(dim=-1) / torch.pi)

@@ -1,4 +1,4 @@
-"""The logarithm of a rotation close to a half turn is that of a half turn (geomstats, e3nn)."""
+"""The logarithm of a rotation close to a half turn is computed as for a half turn (geomstats, e3nn)."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ max_sizes = {"b": 1}
 
 
 def inputs(draw: Draw) -> Tensor:
-    """Rotation vectors shorter than a half turn, most of them by little."""
+    """Rotation vectors shorter than a half turn, most of them slightly."""
     axis = draw.normal(draw.integer(1, 3, "b"), 3)
     draw.assume(axis.norm(dim=-1) > 0.1)
     short = draw.choice((0.01, 0.1, 1.0, 3.0), "short")
@@ -18,7 +18,7 @@ def inputs(draw: Draw) -> Tensor:
 
 
 class Fixed(nn.Module):
-    """Makes rotation matrices of rotation vectors, and back."""
+    """Converts rotation vectors to matrices and back."""
 
     def forward(self, v: Tensor) -> Tensor:
         zero = torch.zeros_like(v[..., 0])
@@ -45,7 +45,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Takes that part for what it is at a half turn."""
+    """Uses the value of this part at a half turn."""
 
     def rest(self, cosine: Tensor) -> Tensor:
         return -torch.ones_like(cosine)

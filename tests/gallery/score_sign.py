@@ -1,4 +1,4 @@
-"""The gradient of the energy is used as that of the log-density (torchebm#318)."""
+"""The gradient of the energy is used as the score, with the wrong sign (torchebm#318)."""
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ max_sizes = {"b": 1}
 
 
 class Fixed(nn.Module):
-    """Has an energy, low where data is likely, and the log-density that belongs to it up to a constant."""
+    """An energy-based model: the log-density is the negative energy up to a constant."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Fixed(nn.Module):
         return -self.energy(x)
 
     def score(self, x: Tensor) -> Tensor:
-        """Returns what denoising matches with the noise that was added."""
+        """Returns the score, for denoising score matching."""
         return -self.slope(x)
 
     def slope(self, x: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Forgets the sign; trained by it, the energy is low where there is no data."""
+    """Forgets the sign; training then lowers the energy away from the data."""
 
     def score(self, x: Tensor) -> Tensor:
         return self.slope(x)

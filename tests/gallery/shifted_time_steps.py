@@ -29,12 +29,12 @@ class Fixed(nn.Module):
         return x
 
     def times(self, given: Tensor, levels: Tensor) -> Tensor:
-        """Tells the network the noise level that it meets."""
+        """Passes the shifted noise level to the network."""
         return levels
 
 
 class Broken(Fixed):
-    """Tells the network the time that was given; the steps themselves are taken between shifted levels."""
+    """Passes the unshifted time to the network; the steps use shifted noise levels."""
 
     def times(self, given: Tensor, levels: Tensor) -> Tensor:
         return given

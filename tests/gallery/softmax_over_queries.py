@@ -24,12 +24,12 @@ class Fixed(nn.Module):
         return x + self.out((weights @ v).transpose(1, 2).flatten(2)), weights
 
     def normalize(self, scores: Tensor) -> Tensor:
-        """Weighs the keys of each query."""
+        """Normalizes over the keys."""
         return scores.softmax(-1)
 
 
 class Broken(Fixed):
-    """Weighs the queries of each key; the shapes agree, and a model trains."""
+    """Normalizes over the queries; the shapes match, and a model trains."""
 
     def normalize(self, scores: Tensor) -> Tensor:
         return scores.softmax(-2)

@@ -43,7 +43,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Stores the new input before the old one is read."""
+    """Overwrites the old input before reading it."""
 
     def shift(self, now: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         return now, last.copy_(now)

@@ -23,7 +23,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Gives the memory a new shape in place, which keeps the values only if they are contiguous."""
+    """Resizes in place, which keeps the values only if they are contiguous."""
 
     def read(self, p: Tensor) -> Tensor:
         strides = torch.empty(p.shape, device="meta").stride()

@@ -59,7 +59,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Swaps the two: the second layer moves the features, swaps again, and the result looks in order."""
+    """Swaps the two; the second layer swaps again, so that the shapes look right."""
 
     def join(self, coordinates: Tensor, features: Tensor) -> Tensor:
         return torch.cat([features, coordinates], dim=-1)

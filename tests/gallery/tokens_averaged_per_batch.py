@@ -33,7 +33,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Averages over its own tokens; micro-batches then count by their sequences."""
+    """Averages over its own tokens, so that micro-batches with fewer tokens count too much."""
 
     def total(self, losses: Tensor, there: Tensor, sequences: Tensor, tokens: Tensor) -> Tensor:
         return losses.sum() / there.sum() * len(losses) / sequences

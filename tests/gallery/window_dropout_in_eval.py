@@ -36,7 +36,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Leaves the last argument out."""
+    """Omits the last argument, `training`."""
 
     def attend(self, x: Tensor) -> Tensor:
         return window_attention(x, self.qkv, 4, self.dropout)

@@ -12,7 +12,7 @@ max_sizes = {"t": 2}
 
 
 class Fixed(nn.Module):
-    """Attends to the last `window` positions through an additive mask, in which 0 means visible."""
+    """Attends to the last `window` positions through an additive mask, where 0 means visible."""
 
     def __init__(self, window: int = 4) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Fixed(nn.Module):
 
 
 class Broken(Fixed):
-    """Multiplies as if 0 meant hidden: the future is not `far`, and comes out as 0."""
+    """Multiplies as if 0 meant hidden: future positions become 0, which means visible."""
 
     def narrow(self, causal: Tensor, far: Tensor) -> Tensor:
         return causal * far

@@ -26,7 +26,7 @@ class DecodingFlags:
     top_p: float = 1.0
     """Sample from the most probable tokens with this total probability."""
     min_p: float = 0.0
-    """Smallest probability of a token, relative to the most probable one."""
+    """Minimum probability of a token, relative to the most probable token."""
     repetition_penalty: float = 1.0
     """Divide the logits of repeated tokens by this; 1 disables."""
 
@@ -50,10 +50,10 @@ def generate(
     Args:
         run: Folder of the run.
         prompt: Text to start from.
-        max_new_tokens: Largest number of new tokens.
+        max_new_tokens: Maximum number of new tokens.
         decoding: How tokens are sampled.
         num_beams: Number of beams of beam search; 1 samples.
-        stop: Strings that end the text; they are not printed.
+        stop: Stop strings; they are not printed.
         seed: Random seed.
     """
     from lawful.models.generation import SamplingConfig
@@ -141,7 +141,7 @@ def score(
         run: Folder of the run.
         data: Data in the format of the training data: a file, a folder of images, or built-in data.
         output: CSV file to write; `-` for standard output.
-        num_samples: Number of noise samples that a score is averaged over.
+        num_samples: Number of noise samples to average each score over.
         seed: Random seed of the noise.
     """
     from lawful.recipes.generate import score as score_data

@@ -18,7 +18,7 @@ def claims_from(rows: Iterable[Row], *, cases: int = CASES) -> Iterator[Claim]:
 
     Args:
         rows: Name, module or function, inputs, and laws.
-        cases: Largest number of cases per claim.
+        cases: Maximum number of cases per claim.
     """
     for name, target, inputs, laws in rows:
         for law in laws:

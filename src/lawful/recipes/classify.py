@@ -165,7 +165,7 @@ class AdversarialConfig(Config):
 # ---------------------------------------------------------------- baselines
 
 _MAX_NEIGHBOR_EXAMPLES = 20_000
-"""Largest number of training examples of the nearest-neighbor baseline."""
+"""Maximum number of training examples of the nearest-neighbor baseline."""
 
 
 def _classification_baselines(train: SupervisedDataset, test: SupervisedDataset) -> dict[str, dict[str, float]]:

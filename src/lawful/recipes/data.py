@@ -530,7 +530,7 @@ class GenerativeDataConfig(DataConfig):
     value_range: Annotated[tuple[Annotated[float, Range(-1e30, 1e30)], ...], MaxLength(2)] = ()
     """Lowest and highest allowed value; others are an error. Defaults to no limit."""
     data_levels: Annotated[int, Range(0, 2**31)] = 0
-    """Number of quantization levels. Defaults to 256 for 8-bit images; 0 otherwise means continuous data."""
+    """Number of quantization levels. 0 means 256 for 8-bit images, and continuous data otherwise."""
     num_samples: Annotated[int, Range(3, 10**8)] = 20_000
     """Number of samples of ring, checkerboard, moons and grid."""
 

@@ -58,7 +58,7 @@ def generate_from_run(
     Args:
         run: The run or its folder.
         prompt: Text to start from; it is not repeated.
-        max_new_tokens: Largest number of new tokens.
+        max_new_tokens: Maximum number of new tokens.
         sampling: How tokens are sampled.
         stop: String or strings that end the text; they are not returned.
         seed: Random seed.
@@ -300,7 +300,7 @@ def score(run: Run | Path | str, data: str | Path, *, seed: int = 0, num_samples
         run: The run or its folder.
         data: New data in the format of the training data.
         seed: Random seed of the noise.
-        num_samples: Number of noise samples that a score is averaged over.
+        num_samples: Number of noise samples to average each score over.
 
     Raises:
         ValueError: If the model has no likelihood, or the data have another format.

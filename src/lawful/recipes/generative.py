@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MAX_EVAL_EXAMPLES = 2000
-"""Largest number of observations that are evaluated during training."""
+"""Maximum number of observations that are evaluated during training."""
 _BATCH_SIZE = 256
 """Observations that are scored at a time."""
 _LOG_LIKELIHOOD, _LOWER_BOUND, _BITS = "log-likelihood", "lower bound", "bits per dimension"
@@ -70,7 +70,7 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
             claims: Returns the laws of the trained model.
             labels: Training labels of a conditional model.
             monitor: Validation metric that selects the best weights.
-            max_epochs: Largest number of epochs of the default `steps`.
+            max_epochs: Maximum number of epochs of the default `steps`.
             dequantize: Add uniform noise to discrete data in training.
             model_config: Additional entries of `TrainingSetup.model_config`.
         """

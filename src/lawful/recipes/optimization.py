@@ -36,15 +36,15 @@ class OptimizationConfig(Config):
     """Optimizer, learning rate schedule and batch size."""
 
     steps: _PositiveInt | None = None
-    """Number of training steps. Defaults to a value for the model; `epochs` overrides it."""
+    """Number of training steps. The default depends on the model; `epochs` overrides it."""
     epochs: Annotated[int, Range(1, 10**7)] | None = None
     """Number of passes over the training data, instead of `steps`."""
     batch_size: _PositiveInt | None = None
-    """Examples per step. Defaults to a value for the model."""
+    """Examples per step. The default depends on the model."""
     optimizer: Literal["adamw", "adam", "sgd", "muon", "lion"] = "adamw"
     """Optimizer. Muon updates matrices and leaves the other parameters to AdamW."""
     learning_rate: _NonNegative | None = None
-    """Peak learning rate. Defaults to a value for the model."""
+    """Peak learning rate. The default depends on the model."""
     weight_decay: _NonNegative = 1e-2
     """Weight decay: decoupled for adamw, lion and muon, else added to the gradient."""
     betas: tuple[_Decay, _Decay] | None = None
@@ -227,13 +227,13 @@ class TransformerOptimizationConfig(OptimizationConfig):
     batch_size: _PositiveInt | None = 32
     optimizer: Literal["muon", "adamw"] = "muon"
     learning_rate: _NonNegative | None = None
-    """Peak learning rate: of the matrices for muon, of all parameters for adamw. Defaults to a value for the recipe."""
+    """Peak learning rate: of the matrices for muon, of all parameters for adamw. The default depends on the recipe."""
     adam_learning_rate: _NonNegative | None = None
-    """Learning rate of embeddings and vectors with muon. Defaults to a value for the recipe."""
+    """Learning rate of embeddings and vectors with muon. The default depends on the recipe."""
     ngram_learning_rate: _NonNegative | None = None
-    """Learning rate of the n-gram embeddings. Defaults to a value for the recipe, or to the rate of the embeddings."""
+    """Learning rate of the n-gram embeddings. The default depends on the recipe, or is the rate of the embeddings."""
     head_learning_rate: _NonNegative | None = None
-    """Learning rate of the output head. Defaults to a value for the recipe, or to the rate of the embeddings."""
+    """Learning rate of the output head. The default depends on the recipe, or is the rate of the embeddings."""
     momentum_warmup_ratio: _Fraction = 0.0
     """Fraction of the steps for the warmup of Muon's momentum, from `momentum` - 0.1 to `momentum`."""
     betas: tuple[_Decay, _Decay] | None = (0.8, 0.95)

@@ -111,7 +111,7 @@ def load(run: Run | Path | str) -> nn.Module:
 
 
 _MAX_PARAMETERS = 2 * 10**9
-"""Largest number of parameters and buffer entries of a model."""
+"""Maximum number of parameters and buffer entries of a model."""
 
 
 def _check_parameter_count(builders: Iterable[Callable[[], nn.Module]], *, copies: int = 1) -> None:

@@ -44,7 +44,7 @@ from lawful.training import Recipe, Run, TrainingSetup
 # ---------------------------------------------------------------- n-gram baseline
 
 _MAX_TOKENS, _CHUNK = 2**22, 2**18
-"""Largest number of tokens that are counted or predicted, and number of tokens predicted at a time."""
+"""Maximum number of tokens that are counted or predicted, and number of tokens predicted at a time."""
 
 
 def ngram_baseline(
@@ -172,11 +172,11 @@ class GenerationRequest:
     """Options of text generation."""
 
     max_new_tokens: int = 256
-    """Largest number of new tokens."""
+    """Maximum number of new tokens."""
     sampling: SamplingConfig = DEFAULT_SAMPLING
     """How tokens are sampled."""
     stop: tuple[str, ...] = ()
-    """Strings that end the text; they are not returned."""
+    """Stop strings; they are not part of the text."""
     seed: int = 0
     """Random seed."""
     num_beams: int = 1
@@ -209,11 +209,11 @@ class TextGenerator(Protocol):
 # ---------------------------------------------------------------- the recipe
 
 _MAX_CHARACTERS = 256
-"""Largest number of distinct characters for which tokenizer=auto chooses characters."""
+"""Maximum number of distinct characters for which tokenizer=auto chooses characters."""
 _EVAL_TOKENS, _FINAL_EVAL_TOKENS = 2**18, 2**23
-"""Largest number of validation tokens during training and at the end."""
+"""Maximum number of validation tokens during training and at the end."""
 _MAX_LOGITS = 2**22
-"""Largest number of logits of an evaluation batch."""
+"""Maximum number of logits of an evaluation batch."""
 _NUM_SAMPLES, _SAMPLE_TOKENS = 3, 400
 _ATTENTION_TOKENS = 24
 """Number of tokens in the attention figures."""

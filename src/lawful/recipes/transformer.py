@@ -90,7 +90,7 @@ class TransformerConfig(Config):
     tie_embeddings: bool = False
     """Share the weights of the embedding and the head."""
     logit_softcap: _NonNegative = 0.0
-    """Bound of the logits by a scaled tanh; 0 disables."""
+    """Soft cap of the logits, cap * tanh(logits / cap); 0 disables."""
     dropout: _Probability = 0.0
     """Dropout probability of each sublayer's output."""
 

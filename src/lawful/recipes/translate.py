@@ -44,9 +44,9 @@ from lawful.recipes.transformer import TransformerConfig
 from lawful.training import Recipe, Run, TrainingSetup
 
 _EVAL_PAIRS = 500
-"""Largest number of test pairs that are evaluated during training."""
+"""Maximum number of test pairs that are evaluated during training."""
 _MAX_LENGTH = 10_000
-"""Largest number of tokens of a text."""
+"""Maximum number of tokens of a text."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class TranslateRecipe(TransformerConfig, TransformerOptimizationConfig, Evaluati
     header: bool = False
     """The first line of the file is a header."""
     test_every: Annotated[int, Range(2, 1000)] = 10
-    """One source in this many is used for the test. Equal sources are in the same split."""
+    """Use one of this many sources for the test. Equal sources are in the same split."""
     tokenizer: _TokenizerSpec = field(default_factory=CharTokenizerSpec)
     """Tokenizer."""
     num_layers: Annotated[int, Range(1, 1000)] = 2

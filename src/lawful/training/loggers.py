@@ -186,7 +186,7 @@ def _format_duration(seconds: float) -> str:
 
 _REFRESH_SECONDS, _LINE_SECONDS = 0.125, 5.0
 _MAX_METRICS = 8
-"""Largest number of metrics in a line."""
+"""Maximum number of metrics in a line."""
 _VALIDATION = "validation/"
 _ASCII = str.maketrans(_LEVELS + "━─", "_.:-=+*##-")
 _DRAW_FRACTION = 0.005
