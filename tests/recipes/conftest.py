@@ -5,6 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from lawful.inference.metrics import intervals
 from lawful.recipes import classify, regress
 
 TRAINER = {"threads": 1, "law_cases": 0}
@@ -27,6 +28,14 @@ class StopAt:
 
     def close(self):
         pass
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_bootstrap_samples():
+    """Intervals from 20 bootstrap samples: 1000 for each metric take longer than the training."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(intervals.bootstrap.__kwdefaults__, "samples", 20)
+        yield
 
 
 @pytest.fixture

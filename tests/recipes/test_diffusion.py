@@ -45,6 +45,7 @@ def test_points_of_the_plane(work_dir):
     torch.testing.assert_close(model.sample(5, 0), torch.tensor(x[:5]), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("unchecked")  # type checks would take most of the time
 def test_series_by_a_transformer_with_labels(work_dir):
     x = np.random.default_rng(0).normal(size=(40, 1, 6)).astype("float32")
     np.savez(work_dir / "series.npz", x=x, y=np.arange(40) % 2)
@@ -64,6 +65,7 @@ def test_series_by_a_transformer_with_labels(work_dir):
     assert torch.equal(filled[..., :3], torch.tensor(x[:1, :, :3]))
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_classifier_guides_towards_labels(work_dir):
     options = {**QUICK, "steps": 30, "batch_size": 128, "sampling_steps": 8, "learning_rate": 1e-2, "ema_decay": 0.0}
     run = train(DiffusionRecipe(**options, classifier=True, guidance_scale=2.0, data="moons", num_samples=400))
@@ -80,6 +82,7 @@ def test_a_classifier_guides_towards_labels(work_dir):
     assert float((near == labels).double().mean()) > 0.7
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("path", ["edm", "ve", "vp", "sub-vp", "ddpm", "cosine", "rectified"])
 @pytest.mark.parametrize("predicts", ["edm", "noise", "denoised", "velocity", "flow", "score"])
 def test_every_path_and_prediction_trains_and_samples(path, predicts):

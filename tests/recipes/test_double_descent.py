@@ -53,14 +53,13 @@ def test_run_writes_figures_and_an_error_per_size(options, tmp_path):
 
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_at):
     whole = train(tiny(), output_dir=tmp_path)
-    for step in (2, 6):
-        begun = train(tiny(), output_dir=tmp_path, loggers=[stop_at(step)])
-        again = train(tiny(), output_dir=tmp_path, resume=begun)
-        for name, weight in whole.weights().items():
-            assert torch.equal(weight, again.weights()[name]), (step, name)
-        assert again.results["test error"] == whole.results["test error"]
-        figures = [(r.figures / "error over epochs.png").read_bytes() for r in (whole, again)]
-        assert figures[0] == figures[1]
+    begun = train(tiny(), output_dir=tmp_path, loggers=[stop_at(5)])  # in the second of four epochs
+    again = train(tiny(), output_dir=tmp_path, resume=begun)
+    for name, weight in whole.weights().items():
+        assert torch.equal(weight, again.weights()[name]), name
+    assert again.results["test error"] == whole.results["test error"]
+    figures = [(r.figures / "error over epochs.png").read_bytes() for r in (whole, again)]
+    assert figures[0] == figures[1]
 
 
 def test_find_double_descent():

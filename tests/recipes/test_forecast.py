@@ -20,13 +20,17 @@ from lawful.recipes.forecast import (
 from lawful.training import TrainingFailed, train
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def recipe(tiny):
     return ForecastRecipe(history=6, horizon=2, season=3, test_horizons=2, num_samples=4, **tiny(ngrams=(2,)))
 
 
-def test_run_reports_forecast_baselines(recipe, tmp_path):
-    run = train(recipe, output_dir=tmp_path)
+@pytest.fixture(scope="module")
+def run(recipe, tmp_path_factory):
+    return train(recipe, output_dir=tmp_path_factory.mktemp("runs"))
+
+
+def test_run_reports_forecast_baselines(run):
     errors = run.results["mean absolute error"]
     assert list(errors) == [
         "zero-shot",
@@ -49,14 +53,13 @@ def test_run_reports_forecast_baselines(recipe, tmp_path):
             list(generate_from_run(run, prompt))
 
 
-def test_resumed_run_equals_an_uninterrupted_one(recipe, tmp_path, stop_at):
-    whole = train(recipe, output_dir=tmp_path)
-    for step in (2, 4):
-        begun = train(recipe, output_dir=tmp_path, loggers=[stop_at(step)])
-        again = train(recipe_of(begun), resume=begun)
-        for name, weight in whole.weights().items():
-            assert torch.equal(weight, again.weights()[name]), name
-        assert again.results["mean absolute error"] == whole.results["mean absolute error"]
+@pytest.mark.parametrize("step", [pytest.param(2, marks=pytest.mark.long), 4])
+def test_resumed_run_equals_an_uninterrupted_one(run, recipe, tmp_path, stop_at, step):
+    begun = train(recipe, output_dir=tmp_path, loggers=[stop_at(step)])
+    again = train(recipe_of(begun), resume=begun)
+    for name, weight in run.weights().items():
+        assert torch.equal(weight, again.weights()[name]), name
+    assert again.results["mean absolute error"] == run.results["mean absolute error"]
 
 
 def test_digit_tokens_round_trip_up_to_rounding():
@@ -131,14 +134,13 @@ def test_conformal_scale_gives_80_percent_coverage():
     assert _conformal_scale(torch.zeros(3, 40, 50), y[0].float()) == 10.0  # draws that are all alike
 
 
-def test_calibration_data_are_not_trained_on_and_scale_the_loaded_model(recipe, tmp_path):
+def test_calibration_data_are_not_trained_on_and_scale_the_loaded_model(recipe, run):
     from dataclasses import replace
 
     training, plain = recipe.setup(), replace(recipe, calibration_horizons=0).setup()
     series = _read_series("seasonal")
     assert torch.equal(training.batches._windows[-1], series[:-14][-8:])  # of (2 + 5) horizons of 2
     assert torch.equal(plain.batches._windows[-1], series[:-4][-8:])
-    run = train(recipe, output_dir=tmp_path)
     model = load(run)
     assert float(model.get_buffer("band_scale")) == pytest.approx(run.results["scale of the intervals"])
     bands = []

@@ -61,16 +61,17 @@ def test_run_writes_the_network_diagram_and_losses(task, tmp_path):
     assert int(model.steps) == 40
 
 
-def test_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_at):
+@pytest.mark.parametrize("step", [pytest.param(7, marks=pytest.mark.long), 8, pytest.param(13, marks=pytest.mark.long)])
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_at, step):
+    """Stopped before, at and after a swap of neurons."""
     whole = train(tiny(), output_dir=tmp_path)
-    for step in (7, 8, 13):
-        begun = train(tiny(), output_dir=tmp_path, loggers=[stop_at(step)])
-        assert not begun.results
-        again = train(tiny(), output_dir=tmp_path, resume=begun)
-        for name, weight in whole.weights().items():
-            assert torch.equal(weight, again.weights()[name]), (step, name)
-        for name in ("test loss", "penalty", "connections"):
-            assert again.results[name] == whole.results[name]
+    begun = train(tiny(), output_dir=tmp_path, loggers=[stop_at(step)])
+    assert not begun.results
+    again = train(tiny(), output_dir=tmp_path, resume=begun)
+    for name, weight in whole.weights().items():
+        assert torch.equal(weight, again.weights()[name]), name
+    for name in ("test loss", "penalty", "connections"):
+        assert again.results[name] == whole.results[name]
 
 
 def test_swaps_permute_inputs_and_outputs():
