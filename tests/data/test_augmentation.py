@@ -96,7 +96,7 @@ def test_compose_is_reproducible_and_leaves_its_input_unchanged():
     ("make", "message"),
     [
         (lambda: random_shift(-1), "max_shift must be at least 0"),
-        (lambda: random_flip(probability=2.0), "probability must lie between 0 and 1, got 2.0"),
+        (lambda: random_flip(probability=2.0), "probability must be between 0 and 1, got 2.0"),
         (lambda: gaussian_noise(-1.0), "std must be non-negative, got -1.0"),
         (lambda: cutout(0), "size and axes must be at least 1, got 0"),
         (lambda: mixup(0.0), "alpha must be positive, got 0.0"),

@@ -125,7 +125,7 @@ def test_noisy_labels_changes_exactly_the_given_fraction(fraction):
 
 def test_invalid_resampling_arguments_raise():
     labels = torch.zeros(3, dtype=torch.int64)
-    with pytest.raises(ValueError, match=r"fraction must lie between 0 and 1, got 1\.5"):
+    with pytest.raises(ValueError, match=r"fraction must be between 0 and 1, got 1\.5"):
         noisy_labels(labels, classes=2, fraction=1.5, seed=0)
     with pytest.raises(ValueError, match="classes must be at least 2, got 1"):
         noisy_labels(labels, classes=1, fraction=0.5, seed=0)

@@ -79,7 +79,7 @@ def test_empty_prompt_is_a_newline():
     model = Decaying(vocab_size=LETTERS.vocab_size)
     empty, line = ("".join(stream_text(model, LETTERS, prompt, max_new_tokens=9)) for prompt in ("", "\n"))
     assert empty == line
-    with pytest.raises(ValueError, match="an empty prompt stands for a newline"):
+    with pytest.raises(ValueError, match="an empty prompt is encoded as a newline"):
         next(stream_text(Decaying(vocab_size=3), CharTokenizer("ab"), ""))
 
 
@@ -95,7 +95,7 @@ def test_errors():
         next(stream_text(model, LETTERS, "a", stop=[""]))
     with pytest.raises(ValueError, match="expected at least one prompt"):
         generate_text(model, LETTERS, [])
-    with pytest.raises(ValueError, match="token ids must lie between 0 and 6, got 8"):
+    with pytest.raises(ValueError, match="token ids must be between 0 and 6, got 8"):
         StreamingDetokenizer(LETTERS).push(8)
 
 

@@ -166,7 +166,7 @@ class LayerScale(nn.Module):
 
     $$y = \lambda \odot x$$
 
-    As the gate of a residual block, with a small initial value, it makes a deep network nearly the identity at first.
+    As the gate of a residual block, with a small initial value, a deep network starts close to the identity.
     The parameter `weight` is $\lambda$.
 
     Reference:
@@ -195,7 +195,7 @@ class ReZero(nn.Module):
 
     $$y = \alpha x$$
 
-    As the gate of residual blocks, it makes any network the identity at first. The parameter `weight` is $\alpha$.
+    As the gate of residual blocks, any network starts as the identity. The parameter `weight` is $\alpha$.
 
     Reference:
         Bachlechner, Majumder, Mao, Cottrell and McAuley, *ReZero is All You Need*, 2020.
@@ -395,7 +395,7 @@ def claims() -> Iterator[Claim]:
     stack = nn.Sequential(*map(Residual, layers))
     yield Claim(derivative(formula=jacobian), residual, shape("b 4"))
     identity = agreement(other=lambda x: 1 * x)
-    yield Claim(identity, Residual(linear, gate=ReZero().requires_grad_(False)), shape("b 4"), name="identity at first")
+    yield Claim(identity, Residual(linear, gate=ReZero().requires_grad_(False)), shape("b 4"), name="initial identity")
     total = agreement(other=lambda x: residual_contributions(layers, x).sum(0))
     yield Claim(total, stack, shape("b 4"), name="sum of contributions")
     over_paths = agreement(other=lambda x: residual_paths(layers, x).sum(0))

@@ -66,14 +66,14 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Script:
-    """A standalone reproduction script: all values as literals, or large tensors in a file beside it."""
+    """A standalone reproduction script: all values as literals, or large tensors in a file next to it."""
 
     text: str
     short_text: str = ""
     tensors: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def write(self, path: Path | str) -> None:
-        """Writes the script and, if it has large tensors, a safetensors file beside it."""
+        """Writes the script and, if it has large tensors, a safetensors file next to it."""
         path = Path(path)
         if not self.tensors:
             path.write_text(self.text, encoding="utf-8")
@@ -121,7 +121,7 @@ class Verdict:
         The script is built by running the counterexample again, so call this before you change the module.
 
         Args:
-            path: File to write the script to. Large tensors go to a safetensors file beside it.
+            path: File to write the script to. Large tensors go to a safetensors file next to it.
 
         Raises:
             ValueError: If no single case refutes the law, or the failure does not repeat.

@@ -78,7 +78,7 @@ def random_flip(axis: int = -1, *, probability: float = 0.5) -> Augment:
         (tensor([[2, 1, 0]]),)
     """
     if not 0 <= probability <= 1:
-        raise ValueError(f"probability must lie between 0 and 1, got {probability}")
+        raise ValueError(f"probability must be between 0 and 1, got {probability}")
 
     def flip(x: Tensor) -> Tensor:
         chosen = torch.rand(len(x)).to(x.device) < probability

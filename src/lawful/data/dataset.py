@@ -70,7 +70,7 @@ class SupervisedDataset:
         elif targets.dim() != 1 or targets.dtype != torch.int64:
             raise ValueError(f"expected int64 targets of shape (n,), got {targets.dtype}, {tuple(targets.shape)}")
         elif not 0 <= int(targets.min()) <= int(targets.max()) < len(self.classes):
-            raise ValueError(f"targets must lie between 0 and {len(self.classes) - 1}")
+            raise ValueError(f"targets must be between 0 and {len(self.classes) - 1}")
 
     def __len__(self) -> int:
         return len(self.inputs)

@@ -201,7 +201,7 @@ def noisy_labels(labels: Int[Tensor, "n"], *, classes: int, fraction: float, see
         15
     """
     if not 0 <= fraction <= 1:
-        raise ValueError(f"fraction must lie between 0 and 1, got {fraction}")
+        raise ValueError(f"fraction must be between 0 and 1, got {fraction}")
     if classes < 2:
         raise ValueError(f"classes must be at least 2, got {classes}")
     generator = make_generator(seed)

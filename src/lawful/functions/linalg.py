@@ -192,8 +192,8 @@ def least_squares(a: _Matrix, b: _Vector) -> _Solution:
         Solution $x$.
 
     Raises:
-        ValueError: If the columns are dependent, whatever their units. `torch.linalg.pinv(a) @ b` is then the solution
-            of least norm.
+        ValueError: If the columns are linearly dependent, regardless of their scales. `torch.linalg.pinv(a) @ b` is
+            then the minimum-norm solution.
 
     Examples:
         >>> least_squares(torch.tensor([[1.0], [1.0]]), torch.tensor([1.0, 3.0]))

@@ -290,7 +290,7 @@ def cholesky_whitening(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor,
     $$W = L^{-\mathsf{T}}, \qquad \Sigma = L L^\mathsf{T}$$
 
     Use it as `whiten(x, method=cholesky_whitening)`. A feature that is a linear combination of the previous ones, up to
-    rounding and whatever its units, gets a column of 0.
+    rounding and regardless of its scale, gets a column of 0.
 
     Args:
         covariance: Covariance $\Sigma$.

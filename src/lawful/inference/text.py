@@ -12,7 +12,7 @@ from lawful.data.text.tokenizers import Tokenizer, _bytes_of
 from lawful.models.generation import DEFAULT_SAMPLING, CausalLM, SamplingConfig, stream
 
 _T = TypeVar("_T")
-_START = "\n"  # what an empty prompt stands for; it is not shown
+_START = "\n"  # start of an empty prompt; it is not shown
 
 
 def as_tuple(values: str | Iterable[_T]) -> tuple[str | _T, ...]:
@@ -185,5 +185,5 @@ def _generate_text(
 
 def _encode(tokenizer: Tokenizer, prompt: str) -> list[int]:
     if not prompt and tokenizer.unknown_characters(_START):
-        raise ValueError("an empty prompt stands for a newline, which the tokenizer does not know: pass a prompt")
+        raise ValueError("an empty prompt is encoded as a newline, which the tokenizer does not know: pass a prompt")
     return tokenizer.encode(prompt or _START)

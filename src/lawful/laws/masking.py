@@ -36,7 +36,7 @@ def _valid(mask: Tensor, y: Tensor, time: int, keep: bool) -> Tensor:
 
 @law("f([x, p], [m, 0])[≤ t] = f(x, m)")
 def padding_invariance(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep: bool = True, draw: Draw) -> Statement:
-    """Padding at the end, whatever it contains, does not change the outputs before it.
+    """Padding at the end, with any values, does not change the outputs before it.
 
     The second input is a mask of shape (b, t), or the lengths, of shape (b,).
 

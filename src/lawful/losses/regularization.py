@@ -107,7 +107,7 @@ def affine_layers(model: nn.Module) -> list[AffineLayer]:
     """Returns the affine layers of a stack, from the input to the output.
 
     Args:
-        model: Stack of layers; other modules must treat all units of a layer alike.
+        model: Stack of layers; other modules must act on all units of a layer in the same way.
 
     Examples:
         >>> stack = nn.Sequential(nn.Linear(4, 20), nn.SiLU(), nn.Linear(20, 2))

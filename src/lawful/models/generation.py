@@ -277,8 +277,8 @@ def generate(
 ) -> Int[Tensor, "b n"]:
     """Generates tokens after prompts, in eval mode and with a cache.
 
-    Prompts may have different lengths. Prompt `i` gives the same tokens whatever the others are; alone, it does with
-    `first_index=i`.
+    Prompts may have different lengths. The tokens of prompt `i` do not depend on the other
+    prompts; to generate them alone, pass `first_index=i`.
 
     Args:
         model: Language model.

@@ -89,7 +89,7 @@ class SpatialMLP(nn.Module):
     """A stack of linear layers whose units have positions, and may swap them to shorten connections.
 
     A hidden unit moves with its row of one weight, its bias and its column of the next; inputs and outputs move in the
-    integer buffers `inputs` and `outputs`. The function stays the same if the activations treat all units alike.
+    integer buffers `inputs` and `outputs`. The function stays the same if a layer's units share one activation.
 
     Reference:
         Liu, Gan and Tegmark, *Seeing is Believing: Brain-Inspired Modular Training for Mechanistic Interpretability*,

@@ -302,7 +302,7 @@ class Decoder(TransformerBackbone, GenerationMixin):
     def step(
         self, tokens: Int[Tensor, "*batch t"], cache: DecoderCache | None = None
     ) -> tuple[Float[Tensor, "*batch t vocab"], DecoderCache]:
-        """Continues with more tokens: returns the logits and the cache, a new one at first."""
+        """Continues with more tokens: returns the logits and the cache. Without a cache, a new one is created."""
         cache = self.cache() if cache is None else cache
         return self(tokens, cache=cache), cache
 

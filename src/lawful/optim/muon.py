@@ -138,7 +138,7 @@ def _newton_schulz_dtype(x: Tensor) -> torch.dtype:
 
 
 def aspect_ratio_scale(m: int, n: int) -> float:
-    r"""Returns $\sqrt{\max(1, m / n)}$, so that updates of any shape change the outputs alike.
+    r"""Returns $\sqrt{\max(1, m / n)}$, so that updates of any shape change the outputs by the same amount.
 
     Args:
         m: Rows of the matrix.

@@ -104,7 +104,7 @@ class AttackRecipe(ClassifyRecipe):
         return from_json(kind, options, at="model.classifier.options").build_model(model_config)
 
     def finish(self, run: Run, setup: TrainingSetup[DataSplits]) -> Mapping[str, Any]:
-        """Measures the accuracy under attacks of each size, beside random noise of the same size."""
+        """Measures the accuracy under attacks of each size, and under random noise of the same size."""
         splits = setup.data
         units = _AttackUnits.of(splits.train.inputs)
         x, y = units.normalize(splits.test.inputs[: self.num_examples]), splits.test.targets[: self.num_examples]

@@ -278,7 +278,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Recip
         )
 
     def finish(self, run: Run, setup: TrainingSetup[LabeledTextData]) -> Mapping[str, Any]:
-        """Evaluates the classifier on the test texts, beside baselines, and writes its mistakes."""
+        """Compares the classifier with baselines on the test texts, and writes its mistakes."""
         train, test = setup.data.train, setup.data.test
         labels = torch.tensor(test.labels)
         logits = self._predict_logits(setup.model, setup.data.tokenizer, test.texts)

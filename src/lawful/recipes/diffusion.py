@@ -244,7 +244,7 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
     label_dropout: Annotated[float, Range(0, 1)] = 0.15
     """Probability of dropping a label in training of a conditional model."""
     classifier: bool = False
-    """Train a classifier of noisy data beside an unconditional model, for classifier guidance."""
+    """Also train a classifier of noisy data, for classifier guidance of an unconditional model."""
     guidance_scale: Annotated[float, Range(0, 1000)] = 1.0
     """Guidance scale of conditional samples; 1 samples the conditional distribution."""
     sampling_steps: Annotated[int, Range(1, 10**5)] = 32
@@ -287,7 +287,7 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
         return self._with_data_defaults(spec)._build(spec)
 
     def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
-        """Evaluates the likelihood of test observations, beside simple densities, and draws samples."""
+        """Compares the likelihood of test observations with simple densities, and draws samples."""
         splits, model, n = setup.data, _as_diffusion(setup.model), self.num_scored
         labels = None if splits.test_labels is None else splits.test_labels[:n]
         scored = replace(splits, test=splits.test[:n], test_labels=labels)

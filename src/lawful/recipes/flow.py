@@ -198,7 +198,7 @@ class FlowRecipe(GenerativeRecipe):
         return self._with_data_defaults(spec)._build(spec)
 
     def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
-        """Evaluates the density on the test split, beside simple densities, and draws samples."""
+        """Compares the likelihood of the test split with simple densities, and draws samples."""
         splits, model = setup.data, _as_flow(setup.model)
         metrics = _evaluate_likelihood(model, splits, labels=splits.test_labels if self.conditional else None)
         if splits.density is not None and not self.conditional:

@@ -430,7 +430,7 @@ class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Te
         )
 
     def finish(self, run: Run, setup: TrainingSetup[Tensor]) -> Mapping[str, Any]:
-        """Measures forecasts beside the baselines, and forecasts the values after the series."""
+        """Compares forecasts with the baselines, and forecasts the values after the series."""
         from lawful.probe import figures
         from lawful.probe.figures import forecast_band
 

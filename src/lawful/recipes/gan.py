@@ -56,7 +56,7 @@ class _FeatureClassifier:
         return self.head(self.features(x)).argmax(-1)
 
     def metrics(self, x: Tensor, data: Tensor, *, labels: Tensor | None) -> dict[str, float]:
-        """Returns metrics of samples beside data, and the label accuracy of conditional samples."""
+        """Returns metrics of samples compared with data, and the label accuracy of conditional samples."""
         metrics = {"classes covered": class_coverage(self.predict(x), num_classes=self.num_classes).coverage}
         if min(len(x), len(data)) > _JUDGE_DIMS[-1]:
             metrics["Fréchet distance of features"] = frechet_distance(self.features(x), self.features(data))
@@ -176,7 +176,7 @@ class GANRecipe(GenerativeRecipe):
         return self._with_data_defaults(spec)._build(spec)
 
     def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
-        """Compares samples with the test split, beside the training data and a Gaussian."""
+        """Compares samples, the training data and a Gaussian with the test split."""
         splits, model = setup.data, _as_gan(setup.model).eval()
         n = min(_MAX_SAMPLES, 4 * len(splits.test))
         labels = sample_labels(n, model.frequencies, seed=self.seed, stream=1, first=0)

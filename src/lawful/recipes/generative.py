@@ -298,7 +298,7 @@ def _save_samples_figure(run: Run, model: SupportsSample, splits: GenerativeSpli
     Args:
         run: The run.
         model: Model to sample from.
-        splits: Observations, shown beside points.
+        splits: Observations, shown next to points.
         seed: Random seed.
     """
     vectors = len(splits.shape) == 1
@@ -330,7 +330,7 @@ def _save_label_samples(run: Run, model: SupportsSample, splits: GenerativeSplit
 def _samples_figure(
     x: Tensor, splits: GenerativeSplits, *, log_prob: Callable[[Tensor], Tensor] | None = None
 ) -> Figure:
-    """Plots samples beside data: points in the two columns with the largest variance, or a grid of images."""
+    """Plots samples next to data: points in the two columns with the largest variance, or a grid of images."""
     if len(splits.shape) != 1 or splits.shape[0] < 2:
         return _image_grid(x[:_NUM_IMAGES], splits)
     columns = splits.train.var(0).topk(2).indices.sort().values

@@ -161,7 +161,7 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
         )
 
     def finish(self, run: Run, setup: TrainingSetup[ModularData]) -> Mapping[str, Any]:
-        """Plots the network before and after training, and returns its losses beside the published one."""
+        """Plots the network before and after training, and returns its losses and the published one."""
         before, after = setup.data.initial_model.cpu(), setup.model.cpu()
         losses = self._test_losses(after, setup.data.test)
         if not isinstance(after, _CountingSpatialMLP):  # an ensemble: its members have their own figures

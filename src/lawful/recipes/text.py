@@ -293,7 +293,7 @@ class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationCon
         )
 
     def finish(self, run: Run, setup: TrainingSetup[TextData]) -> Mapping[str, Any]:
-        """Evaluates the model on the whole validation text, beside n-gram models, and writes samples."""
+        """Compares the model with n-gram models on the whole validation text, and writes samples."""
         model, tokenizer = as_decoder(setup.model), setup.data.tokenizer
         train, validation = setup.data.train, setup.data.validation[:_FINAL_EVAL_TOKENS]
         loss = self._evaluate(model, validation)

@@ -234,8 +234,8 @@ class _Problems:
     def below_rounding(self, x: Tensor, r: Tensor, *, change: Tensor, new_r: Tensor) -> Tensor:
         r"""Whether a step predicts less change than rounding $x$ does, and the cost has stopped decreasing.
 
-        A step below a fraction of the rounding counts whatever the cost does. Both are measured in the residual, so
-        that units make no difference.
+        A step far below rounding counts regardless of the cost. Both are measured in the residual, so that the result
+        does not depend on units.
 
         Args:
             x: Point before the step.

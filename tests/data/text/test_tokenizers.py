@@ -95,7 +95,7 @@ def test_two_merges_can_give_the_same_token():
 @pytest.mark.parametrize("tokenizer", ALL)
 @pytest.mark.parametrize("token", [-1, 1000])
 def test_a_token_outside_the_vocabulary_is_refused(tokenizer, token):
-    with pytest.raises(ValueError, match=f"token ids must lie between 0 and {tokenizer.vocab_size - 1}, got {token}"):
+    with pytest.raises(ValueError, match=f"token ids must be between 0 and {tokenizer.vocab_size - 1}, got {token}"):
         tokenizer.decode([0, token])
 
 
@@ -144,7 +144,7 @@ def test_arbitrary_json_is_a_tokenizer_or_raises_value_error(kind, first, second
 
 
 def test_training_errors():
-    with pytest.raises(ValueError, match="vocab_size must lie between 256"):
+    with pytest.raises(ValueError, match="vocab_size must be between 256"):
         BPETokenizer.train(["abc"], vocab_size=100)
     assert BPETokenizer.train(["ab"], vocab_size=10_000).vocab_size < 300
 

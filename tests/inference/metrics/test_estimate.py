@@ -45,9 +45,9 @@ def test_it_is_written_as_json():
 
 
 def test_invalid_arguments_raise():
-    with pytest.raises(ValueError, match="hits must lie between 0 and n: got hits=3, n=2"):
+    with pytest.raises(ValueError, match="hits must be between 0 and n: got hits=3, n=2"):
         wilson(3, 2)
-    with pytest.raises(ValueError, match="level must lie between 0 and 1, got 95"):
+    with pytest.raises(ValueError, match="level must be between 0 and 1, got 95"):
         wilson(1, 2, level=95)
     with pytest.raises(ValueError, match=r"expected equal, non-zero lengths along dim 0, got \[0\]"):
         bootstrap(torch.mean, torch.zeros(0))

@@ -115,7 +115,7 @@ def test_invalid_arguments_raise():
             figure(p[:0], y[:0])
         with pytest.raises(ValueError, match=r"expected 5 integer labels, got torch.int64 of shape \(4,\)"):
             figure(p, y[1:])
-        with pytest.raises(ValueError, match="labels must lie between 0 and 3, got -1 to 3"):
+        with pytest.raises(ValueError, match="labels must be between 0 and 3, got -1 to 3"):
             figure(p, torch.tensor([-1, 0, 1, 2, 3]))
         with pytest.raises(ValueError, match="p contains NaN"):
             figure(p * torch.nan, y)

@@ -243,7 +243,7 @@ class TokenizedCorpus:
     def split(self, *, fraction: float = 0.9) -> tuple[Shaped[Tensor, "_"], Shaped[Tensor, "_"]]:
         """Returns the leading tokens for training and the rest for validation."""
         if not 0 < fraction < 1:
-            raise ValueError(f"fraction must lie between 0 and 1, got {fraction}")
+            raise ValueError(f"fraction must be between 0 and 1, got {fraction}")
         cut = int(fraction * len(self))
         return self.ids[:cut], self.ids[cut:]
 

@@ -257,7 +257,7 @@ class BPETokenizer:
         """Learns merges from texts until the vocabulary has `vocab_size` tokens or no pair repeats."""
         texts = [texts] if isinstance(texts, str) else texts
         if not 256 <= vocab_size <= _MAX_MERGES:
-            raise ValueError(f"vocab_size must lie between 256 and {_MAX_MERGES}, got {vocab_size}")
+            raise ValueError(f"vocab_size must be between 256 and {_MAX_MERGES}, got {vocab_size}")
         from tokenizers.trainers import BpeTrainer
 
         library = _hf_tokenizer({}, [])
@@ -381,7 +381,7 @@ def _decode(token_bytes: Sequence[bytes], ids: Iterable[int]) -> str:
 def _bytes_of(token_bytes: Sequence[bytes], token: int) -> bytes:
     """Returns the bytes of a token id."""
     if not 0 <= token < len(token_bytes):
-        raise ValueError(f"token ids must lie between 0 and {len(token_bytes) - 1}, got {token}")
+        raise ValueError(f"token ids must be between 0 and {len(token_bytes) - 1}, got {token}")
     return token_bytes[token]
 
 

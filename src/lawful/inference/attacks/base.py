@@ -185,7 +185,7 @@ def _check_inputs(x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], bounds: Input
     if bool((x < bounds.low).any() or (x > bounds.high).any()):
         upper = 255 if low >= 0 and 128 <= high <= 255 else max(high, 1)  # values above 127 suggest bytes
         remedy = f"scale x, or set bounds=InputBounds({min(low, 0):g}, {upper:g})"
-        raise ValueError(f"x must lie between {bounds.low:g} and {bounds.high:g}, got {low:g} to {high:g}: {remedy}")
+        raise ValueError(f"x must be between {bounds.low:g} and {bounds.high:g}, got {low:g} to {high:g}: {remedy}")
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def _logits(model: Classifier, x: Float[Tensor, "n ..."], labels: Tensor | None 
         raise ValueError(f"the logits of the model must be finite, got {z[~z.isfinite()][0]}")
     if labels is not None and not (int(labels.min()) >= 0 and int(labels.max()) < z.shape[1]):
         low, high = int(labels.min()), int(labels.max())
-        raise ValueError(f"y must lie between 0 and {z.shape[1] - 1}, got {low} to {high}")
+        raise ValueError(f"y must be between 0 and {z.shape[1] - 1}, got {low} to {high}")
     return z
 
 

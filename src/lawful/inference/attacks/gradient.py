@@ -138,7 +138,7 @@ class PGD:
         if self.step_size is not None and not 0 < self.step_size < math.inf:
             raise ValueError(f"step_size must be positive, got {self.step_size}")
         if not 0 <= self.random_start <= 1:
-            raise ValueError(f"random_start must lie between 0 and 1, got {self.random_start}")
+            raise ValueError(f"random_start must be between 0 and 1, got {self.random_start}")
         if not 0 <= self.momentum < math.inf:
             raise ValueError(f"momentum must be non-negative, got {self.momentum}")
 

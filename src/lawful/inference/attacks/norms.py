@@ -149,7 +149,7 @@ class L1:
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:
-            raise ValueError(f"fraction must lie between 0 and 1, got {self.fraction}")
+            raise ValueError(f"fraction must be between 0 and 1, got {self.fraction}")
 
     @property
     def rounding_ulps(self) -> int:

@@ -158,7 +158,7 @@ def _check(p: Tensor, labels: Tensor) -> None:
         raise ValueError("p contains NaN")
     if not 0 <= int(labels.min()) <= int(labels.max()) < p.shape[1]:
         bounds = f"{int(labels.min())} to {int(labels.max())}"
-        raise ValueError(f"labels must lie between 0 and {p.shape[1] - 1}, got {bounds}")
+        raise ValueError(f"labels must be between 0 and {p.shape[1] - 1}, got {bounds}")
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def wilson(hits: int, n: int, *, level: float = 0.95) -> ConfidenceInterval:
         0 [0, 1]
     """
     if not 0 <= hits <= n:
-        raise ValueError(f"hits must lie between 0 and n: got hits={hits}, n={n}")
+        raise ValueError(f"hits must be between 0 and n: got hits={hits}, n={n}")
     _check_level(level)
     if n == 0:
         return ConfidenceInterval(0.0, 0.0, 1.0)
@@ -107,4 +107,4 @@ def bootstrap(
 
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}")
+        raise ValueError(f"level must be between 0 and 1, got {level}")

@@ -26,7 +26,7 @@ from lawful.models.generative.protocols import (
 )
 from lawful.solvers.ode import RK4, Tableau, odeint_fixed
 
-_MAX_EXACT_DIM = 16  # the trace is exact up to so many features
+_MAX_EXACT_DIM = 16  # the trace is exact up to this dimension
 
 
 class VelocityField(nn.Module):

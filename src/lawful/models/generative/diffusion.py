@@ -49,7 +49,7 @@ from lawful.solvers.diffusion.paths import expand_like
 
 _MAX_ROWS = 512  # examples that pass through the network at once
 _MAX_LOG_RATIO = 10.0  # the largest |log rho| that conditions a network
-_FAR_STDS = 30.0  # examples so many standard deviations from the data suggest other units
+_FAR_STDS = 30.0  # examples this many standard deviations from the data suggest other units
 
 
 def noise_condition(path: GaussianPath, t: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:

@@ -19,7 +19,7 @@ from lawful.solvers.diffusion.samplers import SamplingContext
 from lawful.solvers.diffusion.time_grids import angle_at, angular_rate, norm_at
 from lawful.solvers.ode import RK4, RateFunction, Tableau, odeint_fixed
 
-_MAX_EXACT_DIM = 16  # the trace is exact up to so many dimensions
+_MAX_EXACT_DIM = 16  # the trace is exact up to this dimension
 
 
 @dataclass(frozen=True, kw_only=True)
