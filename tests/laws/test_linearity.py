@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from lawful import shape, tokens
 from lawful.laws import (
     additivity,
+    affinity,
     evenness,
     homogeneity,
     linearity,
@@ -62,6 +63,10 @@ SATISFIED = {
     "linear: a convolution": (linearity(), CHANNELS, nn.Conv1d(4, 3, 3, padding=1, bias=False)),
     "linear: a derivative": (linearity(), X, lambda x: x.diff(dim=-1)),
     "linear: an average": (linearity(), X, lambda x: x.mean(1)),
+    "affine: a bias": (affinity(), X, nn.Linear(4, 3)),
+    "affine: a convolution with bias": (affinity(), CHANNELS, nn.Conv1d(4, 3, 3, padding=1)),
+    "affine: a constant": (affinity(), X, lambda x: torch.ones_like(x)),
+    "affine: two inputs": (affinity(input=(0, 1)), (X, X), lambda x, y: x - 2 * y + 1),
     "additivity: a layer": (additivity(), X, nn.Linear(4, 3, bias=False)),
     "additivity: a real part": (additivity(), X, lambda x: torch.complex(x, 2 * x).real),
     "oddness: a layer": (oddness(), X, nn.Linear(4, 3, bias=False)),
@@ -88,6 +93,9 @@ BROKEN = {
     "piecewise affine: tanh": (piecewise_affinity(), X, Network(torch.tanh)),
     "linear: a bias": (linearity(), X, nn.Linear(4, 3)),
     "linear: an activation": (linearity(), X, torch.relu),
+    "affine: an activation": (affinity(), X, torch.relu),
+    "affine: a product of two inputs": (affinity(input=(0, 1)), (X, X), torch.mul),
+    "affine: softmax": (affinity(), X, lambda x: x.softmax(-1)),
     "additivity: a bias": (additivity(), X, nn.Linear(4, 3)),
     "additivity: an activation": (additivity(), X, torch.relu),
     "oddness: a bias": (oddness(), X, nn.Linear(4, 3)),
@@ -120,7 +128,16 @@ def test_parameters_out_of_range(law, reason, judge):
     assert reason in verdict.reason
 
 
-REAL = [linearity(), additivity(), oddness(), evenness(), homogeneity(), shift_invariance(), scale_invariance()]
+REAL = [
+    linearity(),
+    affinity(),
+    additivity(),
+    oddness(),
+    evenness(),
+    homogeneity(),
+    shift_invariance(),
+    scale_invariance(),
+]
 
 
 @pytest.mark.parametrize("law", REAL, ids=str)

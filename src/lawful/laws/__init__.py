@@ -76,6 +76,7 @@ from lawful.laws.law import (
 )
 from lawful.laws.linearity import (
     additivity,
+    affinity,
     evenness,
     homogeneity,
     linearity,
@@ -187,6 +188,7 @@ __all__ = [
     "Values",
     "action",
     "additivity",
+    "affinity",
     "after",
     "agreement",
     "all_of",

@@ -8,7 +8,7 @@ from typing import Any
 from lawful.laws.bounds import boundedness, convexity
 from lawful.laws.dependence import batch_independence, causality, locality
 from lawful.laws.law import Law
-from lawful.laws.linearity import additivity, homogeneity, oddness
+from lawful.laws.linearity import additivity, affinity, homogeneity, oddness
 from lawful.laws.probability import non_negativity
 from lawful.laws.transformations import (
     permutation_equivariance,
@@ -28,7 +28,7 @@ def _with_larger(law: Law, name: str, values: _Values) -> Iterator[Law]:
 
 
 def _from_linearity(values: _Values) -> Iterator[Law]:
-    yield from (additivity(), homogeneity(degree=1.0), oddness(), convexity())
+    yield from (additivity(), homogeneity(degree=1.0), oddness(), affinity())
 
 
 def _from_locality(values: _Values) -> Iterator[Law]:
@@ -67,6 +67,7 @@ def _from_chunks(values: _Values) -> Iterator[Law]:
 _IMPLIED: dict[str, Callable[[_Values], Iterator[Law]]] = {
     "linearity": _from_linearity,
     "chunk_consistency": _from_chunks,
+    "affinity": lambda values: iter([convexity()]),
     "additivity": lambda values: iter([oddness()]),
     "locality": _from_locality,
     "batch_independence": _from_batch_independence,

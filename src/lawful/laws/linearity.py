@@ -1,4 +1,4 @@
-"""Linearity and its parts: sums, multiples, signs and shifts of the input."""
+"""Linearity, affinity and the parts of linearity: sums, multiples, signs and shifts of the input."""
 
 from __future__ import annotations
 
@@ -22,6 +22,19 @@ def linearity(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     y = draw.like(require_real(x))
     a, b = draw.choice((1.0, -1.0, *_FACTORS), "a"), draw.choice((1.0, -1.0, *_FACTORS), "b")
     return Equal(f(a * x + b * y), a * f(x) + b * f(y))
+
+
+@law("f(λx + (1 - λ)y) = λ f(x) + (1 - λ) f(y)", any_weights=False)
+def affinity(f: Map, *xs: Tensor, draw: Draw) -> Statement:
+    """The map is affine: linear up to a constant.
+
+    Satisfied by: a linear layer or convolution with bias; batch norm in eval mode.
+    Broken by: any activation; a product of two functions of the input.
+    """
+    ys = [draw.like(require_real(x)) for x in xs]
+    weight = draw.choice((0.5, 0.25, 0.9), "λ")
+    between = [weight * x + (1 - weight) * y for x, y in zip(xs, ys, strict=True)]
+    return Equal(f(*between), weight * f(*xs) + (1 - weight) * f(*ys))
 
 
 @law("f(x + y) = f(x) + f(y)", any_weights=False)
