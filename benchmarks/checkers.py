@@ -71,7 +71,7 @@ def by_hand() -> Iterator[None]:
         raise ByHand from rejected
 
 
-# What the peers are given.
+# Inputs and targets of the peers.
 
 
 def example(inputs: Any, empty_row: bool = False) -> Any:

@@ -1,9 +1,9 @@
-"""What the training loop costs: beside a bare PyTorch loop at a step of 10 ms, and beside Lightning and Hugging Face.
+"""Overhead of the training loop, compared with a bare PyTorch loop, Lightning and Hugging Face.
 
 Run `OMP_NUM_THREADS=1 python benchmarks/loop.py` (peers: `pip install -e '.[benchmarks]'`). One thread; each round
-trains all of them in turn, who is first alternating, from the same weights on the same data. Ours logs every step to
+trains all of them, in alternating order, from the same weights on the same data. Ours logs every step to
 `metrics.jsonl` and the terminal's tracker and writes a checkpoint every 1,000 steps; the peers log and save nothing.
-Time is the processor's and the wall's from the 20th step to the last, so that nobody's start counts.
+CPU and wall time are measured from the 20th step to the last, so that startup does not count.
 """
 
 from __future__ import annotations
@@ -216,13 +216,13 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     print(f"torch {torch.__version__}, one thread")
     table(
-        "A step of about 10 ms, beside a bare loop",
+        "A step of about 10 ms, compared with a bare loop",
         Task(width=1024, steps=1100),
         {"lawful": ours, "bare": bare},
         rounds,
     )
     peers = {"lawful": ours, "bare": bare, "Lightning": lightning, "Hugging Face Trainer": hugging_face}
-    table("A tiny MLP (64-32-32-10), where the loop rules", Task(width=32, steps=1100), peers, rounds)
+    table("A tiny MLP (64-32-32-10), dominated by the loop", Task(width=32, steps=1100), peers, rounds)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """The median over rounds of ours to the peer's, each from neighbouring moments."""
+        """The median over rounds of ours to the peer's, each measured at about the same time."""
         return statistics.median(a / b for a, b in zip(self.ours, self.peer, strict=True))
 
     @property

@@ -107,7 +107,7 @@ REASONS: dict[tuple[str, str], str] = {
     ("off by one", "clamp(0, 2)"): "equivalent: 1/3 is the minimum",
     ("scale", "2 * torch.full_like"): "equivalent: twice 0 and twice -inf",
 }
-"""Why a mutant survives, by its operator and a part of its changed line."""
+"""Reasons why mutants survive, by operator and part of the changed line."""
 
 COUNTS = ("checked", "killed", "by an error", "equivalent")
 WIDTH = 140
@@ -202,7 +202,7 @@ def name_of(function: ast.expr) -> str:
 
 
 def operand_of(call: ast.Call) -> ast.expr | None:
-    """Returns what a call acts on: its first argument, or the object of which it is a method."""
+    """Returns the operand of a call: its first argument, or the object whose method is called."""
     root = call.func
     while isinstance(root, ast.Attribute | ast.Call):
         root = root.value if isinstance(root, ast.Attribute) else root.func
@@ -229,7 +229,7 @@ def judging(tree: ast.Module) -> set[str]:
 
 
 def is_not_mutated(node: ast.AST) -> bool:
-    """Docstrings, what is refused and raised, text that is put together, and devices."""
+    """Whether a node is skipped: checks of arguments, exceptions, imports and text."""
     if isinstance(node, ast.FunctionDef):
         return bool(CHECKS.fullmatch(node.name)) or getattr(node.returns, "id", "") == "str"
     if isinstance(node, ast.If):
@@ -269,7 +269,7 @@ def role_of(node: ast.expr, parent: ast.AST, field: str, inherited: str) -> str:
 
 
 def sites(node: ast.AST, role: str = "") -> Iterator[Site]:
-    """All expressions below a node, outside what is left alone."""
+    """Yields all expressions below a node that may be mutated."""
     if isinstance(node, ast.arguments):
         yield from defaults(node)
         return
@@ -300,12 +300,12 @@ def defaults(arguments: ast.arguments) -> Iterator[Site]:
 
 
 def is_skipped(name: str, default: ast.expr) -> bool:
-    """Whether a default says only what random numbers begin from, or how many examples are computed at a time."""
+    """Whether a default is not mutated: a seed or a batch size."""
     return name in SKIPPED_DEFAULTS or (name == "batch" and (number(default) or 0) > 1)
 
 
 def changes(site: Site) -> Iterator[Change]:
-    """The ways to break one expression, each with the name of its operator."""
+    """Yields the mutations of one expression, each with the name of its operator."""
     node, role = site.node, site.role
     if (value := number(node)) is not None:
         yield from mutate_number(value, role)
@@ -467,7 +467,7 @@ def execute(name: str, source: str) -> ModuleType:
 
 @contextmanager
 def install(name: str, mutant: ModuleType) -> Iterator[None]:
-    """Puts a mutant in place of its module, and its names in place of those that packages export."""
+    """Replaces a module by a mutant, also in the names that packages export."""
     original = sys.modules[name]
     changed: list[tuple[ModuleType, str, object]] = []
     for parent in (name.rsplit(".", n)[0] for n in range(1, name.count(".") + 1)):
@@ -544,7 +544,7 @@ def run_mutants(name: str, file: Path, limit: int) -> tuple[int, dict[Mutant, st
 
 
 def modules(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """Yields the modules of lawful that have claims, except those of the checker."""
+    """Yields the modules of lawful that have claims, except the checker."""
     endings = tuple(f".{name}" for name in names)
     for name, _ in find_claims(lawful):
         if not name.startswith(SKIPPED_PACKAGES) and (not endings or name.endswith(endings)):
@@ -604,7 +604,7 @@ def report(results: dict[str, tuple[int, dict[Mutant, str]]], seconds: float) ->
 
 
 def counts(grades: dict[Mutant, str]) -> tuple[int, int, int, int]:
-    """Returns the number of mutants, of killed ones, of those killed by an error, and of equivalent ones."""
+    """Returns the number of mutants: all, killed, killed by an error, and equivalent."""
     killed = [status for status in grades.values() if status]
     same = [mutant for mutant, status in grades.items() if not status and mutant.reason.startswith("equivalent")]
     return len(grades), len(killed), killed.count("error"), len(same)

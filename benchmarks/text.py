@@ -3,10 +3,10 @@
 Run `OMP_NUM_THREADS=1 python benchmarks/text.py TEXT`, where TEXT is the Tiny Shakespeare file. The standard recipe is
 nanoGPT's CPU recipe on Hugging Face's GPT-2: 4 layers, 4 heads, width 128, context 64, 12 windows a step, 2,000
 steps of AdamW, no biases, a tied head. lawful has the defaults of its recipe, once with few steps and once with many.
-Both train on the first nine tenths of the text, and both are judged by one function on the rest: the mean loss of the
-whole of it, in windows of 64 that do not overlap. Each training is a process of its own with one thread; the clock is
-the processor's, from before the first step on, and stands still while a model is evaluated. Nothing was chosen by the
-validation text. `--without NAME` leaves an ingredient out, for the table of what each is worth.
+Both train on the first 90 % of the text and are evaluated by the same function on the rest: the mean loss in
+non-overlapping windows of 64. Each training is a separate process with one thread. The clock is CPU time from before
+the first step on, without evaluations. No option was tuned on the validation text. `--without NAME` removes an
+ingredient, for the ablation table.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def loss_of(logits: Callable[[Tensor], Tensor], ids: Tensor) -> float:
 
 
 class Clock:
-    """The processor's time, without that of evaluations; and the losses over it."""
+    """CPU time without evaluations, and the losses over it."""
 
     def __init__(self) -> None:
         self.start, self.idle = time.process_time(), 0.0

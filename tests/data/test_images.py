@@ -35,9 +35,9 @@ def test_classes_are_folders_and_pixels_are_in_0_to_1(root):
 
 
 def test_one_color_image_makes_all_images_rgb(root):
-    colours = np.zeros((4, 5, 3), dtype=np.uint8)
-    colours[..., 0] = 255
-    save(root / "dog" / "deep" / "9.png", colours)
+    colors = np.zeros((4, 5, 3), dtype=np.uint8)
+    colors[..., 0] = 255
+    save(root / "dog" / "deep" / "9.png", colors)
     examples, _ = read_images(root)
     assert examples.inputs.shape == (7, 3, 4, 5)
     assert examples.inputs[-1, :, 0, 0].tolist() == [1, 0, 0]

@@ -8,18 +8,18 @@ from lawful.data import Arrays, encoding_from_json, load_dataset, load_like
 
 
 def test_new_rows_are_encoded_like_the_training_table(tmp_path):
-    (tmp_path / "pets.csv").write_text("size,colour,kind\n1,red,cat\n2,blue,dog\n3,red,dog\n")
+    (tmp_path / "pets.csv").write_text("size,color,kind\n1,red,cat\n2,blue,dog\n3,red,dog\n")
     data = load_dataset(tmp_path / "pets.csv")
     assert data.examples.name == "pets"
     assert data.examples.classes == ("cat", "dog")
-    assert data.examples.columns == ("size", "colour=blue", "colour=red")
-    (tmp_path / "new.csv").write_text("colour,size\nblue,5\n")
+    assert data.examples.columns == ("size", "color=blue", "color=red")
+    (tmp_path / "new.csv").write_text("color,size\nblue,5\n")
     encoding = encoding_from_json(json.loads(json.dumps(data.encoding.to_json())))
     new = load_like(tmp_path / "new.csv", encoding)
     assert new.inputs.tolist() == [[5, 1, 0]]
     assert new.targets is None
     assert load_like(tmp_path / "pets.csv", encoding).targets.tolist() == [0, 1, 1]
-    (tmp_path / "some.csv").write_text("size,colour,kind\n1,red,\n2,blue,dog\n")
+    (tmp_path / "some.csv").write_text("size,color,kind\n1,red,\n2,blue,dog\n")
     assert load_like(tmp_path / "some.csv", encoding).targets is None
 
 

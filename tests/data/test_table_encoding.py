@@ -16,12 +16,12 @@ def table(text, name="data.csv"):
     return _parse_delimited(io.StringIO(text, newline=""), name=name)
 
 
-TRAINED = "size,colour,code,price\n1.5,red,1,10\n2.5,blue,2,20\n3.5,red,2,30\n"
+TRAINED = "size,color,code,price\n1.5,red,1,10\n2.5,blue,2,20\n3.5,red,2,30\n"
 
 
 def test_numbers_stay_and_words_become_one_hot():
     encoding, rest, notes = fit_table_encoding(table(TRAINED), categorical=("code",))
-    assert encoding.names == ("size", "colour=blue", "colour=red", "code=1", "code=2")
+    assert encoding.names == ("size", "color=blue", "color=red", "code=1", "code=2")
     wanted = [[1.5, 0, 1, 1, 0], [2.5, 1, 0, 0, 1], [3.5, 0, 1, 0, 1]]
     assert encoding.inputs(rest).tolist() == wanted
     assert encoding.targets(rest).tolist() == [[10], [20], [30]]
@@ -30,7 +30,7 @@ def test_numbers_stay_and_words_become_one_hot():
 
 def test_encoding_does_not_depend_on_column_order_or_extra_columns():
     encoding = fit_table_encoding(table(TRAINED), categorical=("code",))[0]
-    new = "code,extra,size,colour\n2,?,7,blue\n1,x,8,blue\n"
+    new = "code,extra,size,color\n2,?,7,blue\n1,x,8,blue\n"
     for held in (encoding, TableEncoding.from_json(json.loads(json.dumps(encoding.to_json())))):
         assert held.inputs(table(new, "new.csv")).tolist() == [[7, 1, 0, 0, 1], [8, 1, 0, 1, 0]]
 
@@ -69,23 +69,23 @@ def test_categorical_columns_of_npz_files_compare_as_numbers():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("size,code\n1,1\n", r"new.csv has no column 'colour'\."),
-        ("size,color,code\n1,red,1\n", "has no column 'colour': did you mean color?"),
+        ("size,code\n1,1\n", r"new.csv has no column 'color'\."),
+        ("size,color,code\n1,red,1\n", "has no column 'color': did you mean color?"),
         (
-            "size,colour,code\n1,red,1\n2,green,1\n",
-            "line 3 of new.csv, column 'colour': unknown category 'green', expected 'blue', 'red'",
+            "size,color,code\n1,red,1\n2,green,1\n",
+            "line 3 of new.csv, column 'color': unknown category 'green', expected 'blue', 'red'",
         ),
-        ("size,colour,code\n1,red,3\n", "unknown category '3', expected '1', '2'"),
-        ("size,colour,code\n1,red,2.0\n", "unknown category '2.0'"),
-        ("size,colour,code\n1,red,x\n", "unknown category 'x'"),
+        ("size,color,code\n1,red,3\n", "unknown category '3', expected '1', '2'"),
+        ("size,color,code\n1,red,2.0\n", "unknown category '2.0'"),
+        ("size,color,code\n1,red,x\n", "unknown category 'x'"),
         (
-            "size,colour,code\nbig,red,1\n2,red,1\n",
+            "size,color,code\nbig,red,1\n2,red,1\n",
             "line 2 of new.csv, column 'size': expected a number, got 'big'",
         ),
-        ("size,colour,code\n,red,1\n", "missing value at line 2 of new.csv, column 'size', the first of 1"),
-        ("size,colour,code\n1,,1\n", "missing value at line 2 of new.csv, column 'colour'"),
-        ("size,colour,code\n1e39,red,1\n", r"line 2.*: expected a finite float32 number, got 1e\+39"),
-        ("size,colour,code\n-inf,red,1\n", "got -inf"),
+        ("size,color,code\n,red,1\n", "missing value at line 2 of new.csv, column 'size', the first of 1"),
+        ("size,color,code\n1,,1\n", "missing value at line 2 of new.csv, column 'color'"),
+        ("size,color,code\n1e39,red,1\n", r"line 2.*: expected a finite float32 number, got 1e\+39"),
+        ("size,color,code\n-inf,red,1\n", "got -inf"),
     ],
 )
 def test_encoding_errors_name_row_and_column(text, message):

@@ -14,7 +14,7 @@ from lawful.recipes import classify as classify_module
 from tests.faults.fuzz.strategies import VALUES, insert_value, mutated, some
 
 CASES = pytest.mark.parametrize("cases", [25, pytest.param(1000, marks=pytest.mark.long)])
-TABLE = "size,colour,kind\n" + "1,red,cat\n2,blue,dog\n3,red,cat\n4,blue,dog\n" * 10
+TABLE = "size,color,kind\n" + "1,red,cat\n2,blue,dog\n3,red,cat\n4,blue,dog\n" * 10
 
 
 class StoredRun:
