@@ -34,7 +34,7 @@ def discover(capfd, name, *extra, input="b t 4"):
     return lawful(capfd, "discover", f"{TARGETS}:{name}", *given, "--cases", 10, *extra)
 
 
-def test_table(capfd, in_process):  # noqa: F811
+def test_table(capfd, in_process, few_laws):  # noqa: F811
     code, shown = discover(capfd, "Good")
     assert code == 0
     held = [line.split()[1] for line in shown.splitlines() if line.startswith("held")]
@@ -44,19 +44,16 @@ def test_table(capfd, in_process):  # noqa: F811
     assert "not applicable in" in shown.splitlines()[-1]
 
 
-def test_standard_output_contains_only_claims(capfd, in_process, tmp_path):  # noqa: F811
-    assert main(["discover", f"{TARGETS}:Good", "--input", "b t 4", "--cases", "5", "--as-claims"]) == 0
+def test_claims_on_standard_output_and_json_in_a_file(capfd, in_process, few_laws, tmp_path):  # noqa: F811
+    path = tmp_path / "found.json"
+    target = ("discover", f"{TARGETS}:Good", "--input", "b t 4", "--cases", "5")
+    assert main([*target, "--as-claims", "--json", str(path)]) == 0
     shown = capfd.readouterr()
     assert "not applicable" in shown.err
     namespace = {}
     exec(compile(shown.out.replace("from targets import", "from tests.targets import"), "claims", "exec"), namespace)
     laws = {str(claim.law) for claim in namespace["claims"]()}
     assert {"linearity()", "causality(time=1)"} <= laws
-
-
-def test_json(capfd, in_process, tmp_path):  # noqa: F811
-    path = tmp_path / "found.json"
-    discover(capfd, "Good", "--json", path)
     found = json.loads(path.read_text())
     assert found["target"] == "Good"
     assert {"held", "refuted", "not_applicable", "claims", "seconds", "errors"} <= found.keys()
@@ -78,14 +75,17 @@ def test_errors(capfd, in_process, name, input, code, message):  # noqa: F811
     assert found == code
 
 
-def test_a_map_that_ends_the_process(capfd):
+def test_a_map_that_ends_the_process(capfd, monkeypatch):
+    monkeypatch.setattr("lawful.checking.isolation._MAX_CRASHES", 2)
     code, shown = discover(capfd, "Dies")
     assert "the process ended (SIGABRT)" in shown
     assert code == 1
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_verdicts_come_in_the_order_of_the_claims(capfd, tmp_path, jobs):
+def test_verdicts_come_in_the_order_of_the_claims(capfd, tmp_path, request, jobs):
+    if jobs == 1:
+        request.getfixturevalue("in_process")
     path, log = tmp_path / "mine.py", tmp_path / "log.sarif"
     path.write_text(CLAIMS)
     report = tmp_path / "report.json"

@@ -74,7 +74,7 @@ def test_assert_lawful():
         assert_lawful(Future(), causality(time=1), inputs=lawful.shape("b t 4"), cases=30)
 
 
-def test_discover():
+def test_discover(few_laws):
     found = lawful.discover(nn.Identity(), inputs=lawful.shape("b t 4"), cases=5)
     assert found.held
     assert "def claims()" in found.claims

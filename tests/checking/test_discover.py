@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 import lawful
 from lawful import mask, shape
+from lawful.checking.check import SearchBudget, judge_law
 from lawful.checking.discover import candidate_laws
 from lawful.laws.implications import implied_laws
 
@@ -167,6 +168,18 @@ LAYERS = {
 @pytest.mark.parametrize(("build", "inputs", "true", "false"), LAYERS.values(), ids=LAYERS)
 def test_known_laws_of_layers(build, inputs, true, false):
     torch.manual_seed(0)
+    layer, budget = build(), SearchBudget(cases=20, shrinks=0)
+    laws = [law for law in candidate_laws(inputs) if str(law) in true | false | hygiene()]
+    statuses = {str(law): judge_law(law, layer, inputs, "layer", budget).status for law in laws}
+    assert statuses == dict.fromkeys(true | hygiene(), "held") | dict.fromkeys(false, "refuted")
+
+
+@pytest.mark.parametrize(
+    ("build", "inputs", "true", "false"),
+    [pytest.param(*LAYERS[name], id=name, marks=[] if name == "ReLU" else pytest.mark.long) for name in LAYERS],
+)
+def test_discover_reports_known_laws_of_layers(build, inputs, true, false):
+    torch.manual_seed(0)
     found = lawful.discover(build(), inputs=inputs, cases=20)
     held = {law for row in found.held for law in (row.verdict.law, *row.implied)}
     refuted = {law for row in found.refuted for law in (row.verdict.law, *row.implied)}
@@ -233,7 +246,7 @@ def test_claims_run(relu, tmp_path, monkeypatch):
     sys.modules.pop("relu_claims")
 
 
-def test_masks_and_several_inputs():
+def test_masks_and_several_inputs(few_laws):
     def attention(x, keep):
         scores = (x @ x.mT).masked_fill(~keep[:, None, :], -torch.inf)
         return scores.softmax(-1) @ x
@@ -271,7 +284,18 @@ class Gain(nn.Module):
     ],
     ids=["arguments", "a lambda", "an example", "keywords", "a function"],
 )
-def test_claims_of_any_target(target, inputs):
+def test_claims_of_any_target(few_laws, target, inputs):
     text = lawful.discover(target, inputs=inputs, cases=2).claims
     compile(text, "claims", "exec")
     assert "yield Claim(law, module, inputs" in text
+
+
+def test_a_linear_layer_with_bias_is_affine(monkeypatch):
+    names = ("linearity", "affinity", "convexity")
+    module = sys.modules[candidate_laws.__module__]
+    monkeypatch.setattr(
+        module, "candidate_laws", lambda inputs: [law for law in candidate_laws(inputs) if law.name in names]
+    )
+    found = lawful.discover(nn.Linear(8, 3), inputs=BC)
+    assert [(row.verdict.law, row.implied) for row in found.held] == [("affinity()", ("convexity()",))]
+    assert [row.verdict.law for row in found.refuted] == ["linearity()"]

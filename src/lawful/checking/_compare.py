@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -187,8 +188,8 @@ def _judge_sides(
 
 def _at_largest(base: Finding, kind: str, size: Tensor, a: Tensor, b: Tensor) -> Finding:
     """Returns the finding at the entry where `size` is largest."""
-    flat = size.reshape(-1).argmax()
-    index = tuple(int(i) for i in torch.unravel_index(flat, size.shape))
+    flat = int(size.reshape(-1).argmax())
+    index = tuple(int(i) for i in numpy.unravel_index(flat, size.shape))  # torch.unravel_index imports SymPy
     left, right = float(a.reshape(-1)[flat]), float(b.reshape(-1)[flat])
     return replace(base, kind=kind, index=index, left=left, right=right)
 
@@ -267,6 +268,11 @@ class RoundingNoise(TorchDispatchMode):
         self.generator = torch.Generator().manual_seed(seed)
         self.lowest = torch.float64
         self.paused = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Avoids the import of torch._dynamo, which takes seconds: nothing here is compiled."""
+        return False
 
     def perturb(self, x: Tensor, size: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """Returns `x (1 ± eps)` with a random sign for each entry, or `x ± eps size`.
