@@ -70,7 +70,7 @@ def test_categorical_columns_of_npz_files_compare_as_numbers():
     ("text", "message"),
     [
         ("size,code\n1,1\n", r"new.csv has no column 'color'\."),
-        ("size,color,code\n1,red,1\n", "has no column 'color': did you mean color?"),
+        ("size,colr,code\n1,red,1\n", "has no column 'color': did you mean colr?"),
         (
             "size,color,code\n1,red,1\n2,green,1\n",
             "line 3 of new.csv, column 'color': unknown category 'green', expected 'blue', 'red'",

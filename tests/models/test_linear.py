@@ -51,8 +51,8 @@ def test_underdetermined_fit_has_minimum_norm():
     x, y = data(n=5, d=20, q=1)
     model = LinearRegression(20).double().fit(x, y)
     torch.testing.assert_close(model(x).detach(), y)
-    centred = x - x.mean(0)
-    weight = torch.linalg.lstsq(centred, y - y.mean(0), driver="gelsd").solution
+    centered = x - x.mean(0)
+    weight = torch.linalg.lstsq(centered, y - y.mean(0), driver="gelsd").solution
     torch.testing.assert_close(model.linear.weight.data, weight.T)
 
 

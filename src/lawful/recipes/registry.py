@@ -81,7 +81,7 @@ def recipe_of(run: Run) -> Recipe[Any]:
             f"{run.path} was trained from Python without a recipe: resume with lawful.train(setup, resume=run)"
         )
     if not isinstance(name, str) or name not in RECIPES:
-        raise ValueError(f"config.json has an unknown recipe {str(name)[:60]!r}{did_you_mean(name, RECIPES)}")
+        raise ValueError(f"config.json has an unknown recipe {str(name)[:60]!r}{did_you_mean(str(name), RECIPES)}")
     return from_json(RECIPES[name], run.config.get("options", {}), at="options")
 
 
