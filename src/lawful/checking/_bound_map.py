@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lawful._suggest import did_you_mean
 from lawful.checking._module_state import ModuleSnapshot, seed_all
@@ -139,6 +140,8 @@ class CallLog:
     count: int = 0
     final_random_states: set[bytes] = field(default_factory=set)
     """Random states after the calls in training mode."""
+    random_operations: set[tuple[Any, ...]] | None = None
+    """The random operations of each call in training mode, and the shapes of their results; None to record none."""
 
     def add(self, training: bool, *signature: Any) -> None:
         self.trained |= training
@@ -148,6 +151,25 @@ class CallLog:
             self.first = signature
         elif not self.varied:
             self.varied = not all(_equal(a, b) for a, b in zip(self.first, signature, strict=True))
+
+
+class _RandomOperations(TorchDispatchMode):
+    """Records the operations that draw random numbers, and the shapes of their results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[Any, ...]] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Avoids the import of torch._dynamo, which takes seconds: nothing here is compiled."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.found.append((func, *(tuple(x.shape) for x in leaves(out).values())))
+        return out
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -337,8 +359,11 @@ class BoundMap:
             args, kwargs = self._all_arguments(passed, self._copy)
         for name, value in self.parameter_values:  # they stay until the next reset, for the backward pass
             self.state.named[name].data = value if self.dtype is None else value.to(self.dtype)
+        record = self.settings.training and self.calls.random_operations is not None
+        operations = _RandomOperations() if record else None
+        grad = torch.is_grad_enabled() or self.settings.grad
         try:
-            with self._pause_tracer(), torch.set_grad_enabled(torch.is_grad_enabled() or self.settings.grad):
+            with self._pause_tracer(), operations or nullcontext(), torch.set_grad_enabled(grad):  # pyrefly: ignore
                 output = self.function(*args, **kwargs)
         except (Exception, SystemExit) as error:
             if isinstance(error, RuntimeError) and self.settings.layout != "contiguous" and "view" in str(error):
@@ -346,6 +371,8 @@ class BoundMap:
             raise MapRaised.from_error(error) from error
         if self.settings.training:
             self.calls.final_random_states.add(torch.get_rng_state().numpy().tobytes())
+        if operations is not None and self.calls.random_operations is not None:
+            self.calls.random_operations.add(tuple(operations.found))
         return output, passed
 
     def _pause_tracer(self) -> AbstractContextManager[None]:

@@ -27,6 +27,9 @@ Statistical = FollowsCDF | HasMean
 _MIN_NOISE_EPS = 8
 """The noise is at least this many eps of the largest entry."""
 
+_UNDERFLOW = math.sqrt(torch.finfo(torch.float64).tiny)
+"""Products of smaller numbers underflow, so that the noise is at least this."""
+
 REFUTE_RATIO = 100
 """A residual refutes a law if it is more than this many times the noise."""
 
@@ -168,7 +171,8 @@ def _judge_sides(
     if isinstance(statement, Equal) and (isinstance(statement.atol, Tensor) or statement.atol):
         difference = (difference - _to_float64(torch.as_tensor(statement.atol))).clamp_min(0)
     ignore_noise = isinstance(statement, AtMost) and statement.ignore_noise
-    noise = 0.0 if ignore_noise else max(measured, _MIN_NOISE_EPS * torch.finfo(base.dtype).eps * scale)
+    floor = max(_MIN_NOISE_EPS * torch.finfo(base.dtype).eps * scale, _UNDERFLOW)
+    noise = 0.0 if ignore_noise else max(measured, floor)
     residual = float(difference.max())
     allowed = residual <= rtol * scale
     base = Finding(

@@ -52,7 +52,7 @@ from lawful.laws._tree import leaves
 from lawful.laws.inputs import Input
 from lawful.laws.interfaces import RejectCase
 from lawful.laws.law import Inapplicable, Law
-from lawful.laws.statements import AtMost, Equal, Finite, Occurs, Statement
+from lawful.laws.statements import AtMost, Finite, Occurs, Statement
 
 
 class LawRaised(Exception):
@@ -95,7 +95,7 @@ class CaseRun:
     """Whether any call was in training mode."""
     several_calls: bool = False
     uneven_randomness: bool = False
-    """Whether calls in training mode drew different numbers of random values."""
+    """Whether calls in training mode drew different amounts of random numbers."""
 
 
 @dataclass
@@ -174,15 +174,20 @@ class CaseRunner:
         noise: RoundingNoise | None = None,
         samples: int = SAMPLES,
         tracer: CallTracer | None = None,
+        random_operations: bool = False,
     ) -> CaseRun:
-        """Draws the inputs, prepares the modules, and evaluates the law."""
+        """Draws the inputs, prepares the modules, and evaluates the law.
+
+        With `random_operations`, calls that draw random numbers in different shapes are uneven, too: the random state
+        after dropout is often the same for all shapes.
+        """
         draw = CaseDraw(pick, dtype, self.state.device, tensors=tensors, noise=noise, samples=samples, tracer=tracer)
         torch.set_default_dtype(dtype)
         settings = self._draw_settings(draw)
         arguments = self._draw_arguments(draw, self.max_sizes)
         draw.draw_all = lambda: draw_inputs(self.inputs, draw)
         self.state.prepare(dtype, settings.weights_seed, noise=noise)
-        calls = CallLog()
+        calls = CallLog(random_operations=set() if random_operations else None)
         f = BoundMap(
             self.target,
             self.target,
@@ -217,7 +222,7 @@ class CaseRunner:
             num_inputs,
             trained=calls.trained,
             several_calls=calls.count > 1,
-            uneven_randomness=len(calls.final_random_states) > 1,
+            uneven_randomness=max(len(calls.final_random_states), len(calls.random_operations or ())) > 1,
         )
 
     def _draw_arguments(self, draw: CaseDraw, max_sizes: dict[str, int]) -> tuple[Any, ...] | dict[str, Any]:
@@ -297,12 +302,9 @@ class CaseRunner:
         """Judges a run in the main precision, and against the noise if the residual may be rounding."""
         rtol = self.law.rtol or 0.0
         finding = judge(statement, self.effective_precision or self.precision, rtol)
-        exact = isinstance(statement, Equal) and statement.exact
-        if exact and run.uneven_randomness:
-            raise self._skip_training_mode()
         if finding.kind in ("differs", "exceeds"):
-            if run.trained and run.several_calls and not exact and self._is_random(run):
-                raise self._skip_training_mode()
+            if run.trained and run.several_calls:
+                self._require_same_randomness(run)
             if not (isinstance(statement, AtMost) and statement.ignore_noise):
                 finding = self._judge_against_noise(run, statement, rtol)
         if finding.kind == "not finite" and not self._must_be_finite(run):
@@ -310,11 +312,22 @@ class CaseRunner:
             raise RejectCase
         return finding
 
-    def _skip_training_mode(self) -> RejectCase:
-        """Switches to eval mode: random numbers do not follow the law's changes of the inputs."""
+    def _require_same_randomness(self, run: CaseRun) -> None:
+        """Switches to eval mode if the calls of a case match random numbers to different entries.
+
+        Otherwise the law is tested in training mode: every call starts from the same random state.
+        """
+        if self.law.eval_if_random:
+            if not self._is_random(run):
+                return
+            reason = "the map is random in training mode, and the law changes which entries random numbers belong to"
+        elif run.uneven_randomness or self._draws_in_different_shapes(run):
+            reason = "the calls of a case draw different amounts of random numbers in training mode"
+        else:
+            return
         self.eval_only = True
-        self.notes["tested in eval mode only: the map is random in training mode"] = None
-        return RejectCase()
+        self.notes[f"tested in eval mode only: {reason}"] = None
+        raise RejectCase
 
     def _judge_against_noise(self, run: CaseRun, statement: Deterministic, rtol: float) -> Finding:
         noises: list[float] = []
@@ -347,15 +360,21 @@ class CaseRunner:
         again = self._run_again(run, seed=1)
         return again is not None and any(measure_noise(run.statement, again.statement))
 
+    def _draws_in_different_shapes(self, run: CaseRun) -> bool:
+        again = self._run_again(run, random_operations=True)
+        return again is not None and again.uneven_randomness
+
     def _is_repeatable(self, run: CaseRun) -> bool:
         """Returns whether the case gives the same result again; else the map has its own randomness."""
         again = self._run_again(run)
         return again is not None and not any(measure_noise(run.statement, again.statement))
 
-    def _run_again(self, run: CaseRun, seed: int = 0) -> CaseRun | None:
+    def _run_again(self, run: CaseRun, seed: int = 0, random_operations: bool = False) -> CaseRun | None:
         self.seed = seed
         try:
-            return self.run(replay(run.record), self.precision, tensors=run.record.tensors)
+            return self.run(
+                replay(run.record), self.precision, tensors=run.record.tensors, random_operations=random_operations
+            )
         except (RejectCase, MapRaised):
             return None
         finally:

@@ -23,7 +23,7 @@ def _require_same_kind(y: Tensor, x: Tensor) -> Tensor:
     return y
 
 
-@law("f(f(x)) = f(x)", any_weights=False)
+@law("f(f(x)) = f(x)", eval_if_random=True, any_weights=False)
 def idempotence(f: Map, x: Tensor) -> Statement:
     """Applying the map twice is the same as applying it once.
 
@@ -34,7 +34,7 @@ def idempotence(f: Map, x: Tensor) -> Statement:
     return Equal(f(y), y)
 
 
-@law("f(f(x)) = x", any_weights=False)
+@law("f(f(x)) = x", eval_if_random=True, any_weights=False)
 def involution(f: Map, x: Tensor) -> Statement:
     """The map is its own inverse.
 
@@ -49,7 +49,7 @@ def _require_same_inputs(x: Tensor, y: Tensor) -> None:
         raise Inapplicable(f"expected inputs of the same shape and dtype, got {tuple(x.shape)} and {tuple(y.shape)}")
 
 
-@law("f(x, y) = f(y, x)")
+@law("f(x, y) = f(y, x)", eval_if_random=True)
 def commutativity(f: Map, x: Tensor, y: Tensor) -> Statement:
     """The output does not depend on the order of two inputs. For a distance this is symmetry.
 
@@ -60,7 +60,7 @@ def commutativity(f: Map, x: Tensor, y: Tensor) -> Statement:
     return Equal(f(y, x), f(x, y))
 
 
-@law("f(f(x, y), z) = f(x, f(y, z))")
+@law("f(f(x, y), z) = f(x, f(y, z))", eval_if_random=True)
 def associativity(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
     """Grouping of repeated operations does not change the result.
 
@@ -93,7 +93,7 @@ def _element(f: Map, element: _Element, x: Tensor) -> Tensor:
     return torch.full_like(x, element) if isinstance(element, int | float) else f.method(element)(x)
 
 
-@law("f(x, e) = x = f(e, x)")
+@law("f(x, e) = x = f(e, x)", eval_if_random=True)
 def identity_element(f: Map, x: Tensor, y: Tensor, *, identity: _Element = 0.0) -> Statement:
     """Composing with the identity element e changes nothing. `identity` is a number or a function of x.
 
@@ -105,7 +105,7 @@ def identity_element(f: Map, x: Tensor, y: Tensor, *, identity: _Element = 0.0) 
     return Equal((_require_same_kind(f(x, e), x), f(e, x)), (x, x), exercised=True)
 
 
-@law("f(x, x⁻¹) = e = f(x⁻¹, x)")
+@law("f(x, x⁻¹) = e = f(x⁻¹, x)", eval_if_random=True)
 def inverse_element(
     f: Map, x: Tensor, y: Tensor, *, inverse: _Element = torch.neg, identity: _Element = 0.0
 ) -> Statement:
@@ -137,7 +137,7 @@ def homomorphism(
     return Equal(f(operation(x, y)), into(f(x), f(y)))
 
 
-@law("f(g, f(h, x)) = f(g ∘ h, x)", discover_with=None)
+@law("f(g, f(h, x)) = f(g ∘ h, x)", eval_if_random=True, discover_with=None)
 def action(
     f: Map, g: Tensor, x: Tensor, *, compose: Callable[[Tensor, Tensor], Tensor] = torch.matmul, draw: Draw
 ) -> Statement:

@@ -225,7 +225,7 @@ def _support(distribution: Distribution) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-@law("∫ p(x) dx = 1, with p = exp(log_prob)", rtol=1e-3, cases=4, every_input=True)
+@law("∫ p(x) dx = 1, with p = exp(log_prob)", eval_if_random=True, rtol=1e-3, cases=4, every_input=True)
 def density_integrates_to_one(
     f: Map,
     *xs: Tensor,
@@ -289,7 +289,7 @@ def _importance_sampling_mean(
     return HasMean(torch.where(inside, ratio, 0.0), torch.ones((), dtype=torch.float64))
 
 
-@law("s(x) = ∇ log p(x)")
+@law("s(x) = ∇ log p(x)", eval_if_random=True)
 def score(
     f: Map, x: Tensor, *, score: str | Callable[..., Any] = "score", log_prob: str | Callable[..., Any] = "log_prob"
 ) -> Statement:

@@ -100,7 +100,7 @@ def positions_matter(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     return Occurs(["effect of the positions"], [_differ(f(*others, p), f(*others, draw.like(p)))])
 
 
-@law("f(x, n)[i] = f(x[i, : n_i], n_i)")
+@law("f(x, n)[i] = f(x[i, : n_i], n_i)", eval_if_random=True)
 def ragged_batches(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep: bool = True, draw: Draw) -> Statement:
     """In a padded batch, the output of a sample is the output for that sample alone, without padding.
 

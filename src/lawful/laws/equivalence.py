@@ -16,7 +16,7 @@ from lawful.laws.law import Axis, Inapplicable, law
 from lawful.laws.statements import AtMost, Equal, Statement
 
 
-@law("f(x) = g(x)", every_input=True, discover_with=None)
+@law("f(x) = g(x)", eval_if_random=True, every_input=True, discover_with=None)
 def agreement(f: Map, *xs: Tensor, other: Callable[..., Any]) -> Statement:
     """Two functions return the same output for the same inputs.
 
@@ -26,7 +26,7 @@ def agreement(f: Map, *xs: Tensor, other: Callable[..., Any]) -> Statement:
     return Equal(f(*xs), f.with_function(other)(*xs))
 
 
-@law("f(x) is the same for both values of an attribute", every_input=True, discover_with=None)
+@law("f(x) is the same for both values of an attribute", eval_if_random=True, every_input=True, discover_with=None)
 def switch_agreement(f: Map, *xs: Tensor, attribute: str, one: Any = True, other: Any = False) -> Statement:
     """A module returns the same output for two values of an attribute, such as fused or not.
 
@@ -54,7 +54,7 @@ def _run_steps(f: Map, pieces: list[Tensor], step: str | Callable[..., Any], sta
     return outputs
 
 
-@law("f(x) = step(x[: n]), step(x[n : n + k]), ...")
+@law("f(x) = step(x[: n]), step(x[n : n + k]), ...", eval_if_random=True)
 def cached_decoding(
     f: Map, x: Tensor, *, step: str | Callable[..., Any] = "step", time: Axis = 1, draw: Draw
 ) -> Statement:
@@ -75,7 +75,7 @@ def cached_decoding(
     return Equal(require_axis(f(x), x, time, "time"), torch.cat(outputs, dim=time))
 
 
-@law("f(x)_t = y_t, (y_t, h_t) = step(x_t, h_{t-1})")
+@law("f(x)_t = y_t, (y_t, h_t) = step(x_t, h_{t-1})", eval_if_random=True)
 def recurrence(
     f: Map,
     x: Tensor,
@@ -98,7 +98,7 @@ def recurrence(
     return Equal(require_axis(f(x), x, time, "time"), torch.stack(outputs, dim=time))
 
 
-@law("f(x) = [f(x[: n]), f(x[n :])]")
+@law("f(x) = [f(x[: n]), f(x[n :])]", eval_if_random=True)
 def chunk_consistency(f: Map, *xs: Tensor, axis: Axis = 0, draw: Draw) -> Statement:
     """Processing the input in chunks along an axis gives the chunks of the output.
 
@@ -114,7 +114,7 @@ def chunk_consistency(f: Map, *xs: Tensor, axis: Axis = 0, draw: Draw) -> Statem
     return Equal(y, torch.cat(parts, dim=axis))
 
 
-@law("f(sparse x) = f(x)", discover_with=None)
+@law("f(sparse x) = f(x)", eval_if_random=True, discover_with=None)
 def sparse_agreement(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     """A sparse tensor gives the same output as the dense one.
 
@@ -130,7 +130,7 @@ def _math_attention() -> AbstractContextManager[Any]:
     return sdpa_kernel(SDPBackend.MATH)
 
 
-@law("f(x) is the same on another backend", every_input=True, discover_with=None)
+@law("f(x) is the same on another backend", eval_if_random=True, every_input=True, discover_with=None)
 def backend_agreement(
     f: Map, *xs: Tensor, under: Callable[[], AbstractContextManager[Any]] = _math_attention
 ) -> Statement:
@@ -152,7 +152,7 @@ def backend_agreement(
     return Equal(f(*xs), f.wrapped(run_in_context)(*xs))
 
 
-@law("compiled f(x) = f(x)", every_input=True, every_output=True, cases=10, discover_with=None)
+@law("compiled f(x) = f(x)", eval_if_random=True, every_input=True, every_output=True, cases=10, discover_with=None)
 def compile_agreement(f: Map, *xs: Tensor, backend: str = "inductor") -> Statement:
     """`torch.compile` does not change the output. Needs a C++ compiler, and some time.
 
@@ -168,7 +168,7 @@ def compile_agreement(f: Map, *xs: Tensor, backend: str = "inductor") -> Stateme
     return Equal(f.wrapped(compile_fresh)(*xs), f(*xs), exact=True)
 
 
-@law("|f_low(x) - g(x)| ≤ k |g_low(x) - g(x)|", every_input=True, discover_with=None)
+@law("|f_low(x) - g(x)| ≤ k |g_low(x) - g(x)|", eval_if_random=True, every_input=True, discover_with=None)
 def low_precision(
     f: Map, *xs: Tensor, plain: str | Callable[..., Any], dtype: str = "bfloat16", factor: float = 2.0
 ) -> Statement:

@@ -67,6 +67,8 @@ class Law:
     output: Key | _All | None = None
     rtol: float | None = None
     any_weights: bool = True
+    eval_if_random: bool = False
+    """Whether a map that is random in training mode is tested in eval mode only."""
     cases: int | None = None
     waiver: str | None = None
     exclusions: tuple[ExcludedRegion, ...] = ()
@@ -204,6 +206,7 @@ def law(
     formula: str,
     *,
     any_weights: bool = True,
+    eval_if_random: bool = False,
     every_input: bool = False,
     every_output: bool = False,
     rtol: float | None = None,
@@ -216,6 +219,9 @@ def law(
         formula: The law in one line of mathematics.
         any_weights: Whether the law must hold for all weights. If so, the checker also re-randomizes weights that
             are zero, one, constant or the identity.
+        eval_if_random: Whether a map that is random in training mode is tested in eval mode only. All calls of a case
+            use the same random numbers, such as one dropout mask. Set it if the law changes which entries they belong
+            to: it permutes, shifts, swaps or resizes inputs, composes the map with itself, or calls another function.
         every_input: Whether the law is about all inputs instead of the first ones.
         every_output: Whether the law is about all outputs instead of the first; the map then returns a tuple.
         rtol: Relative error of the statement itself, such as the error of a quadrature or a finite difference.
@@ -240,6 +246,7 @@ def law(
             output=ALL if every_output else None,
             rtol=rtol,
             any_weights=any_weights,
+            eval_if_random=eval_if_random,
             cases=cases,
             discover_with=None if discover_with is None else tuple(discover_with),
         )

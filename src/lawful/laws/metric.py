@@ -15,7 +15,7 @@ from lawful.laws.probability import non_negativity
 from lawful.laws.statements import AtMost, Equal, Statement, at
 
 
-@law("d(x, z) ≤ d(x, y) + d(y, z)")
+@law("d(x, z) ≤ d(x, y) + d(y, z)", eval_if_random=True)
 def triangle_inequality(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
     """The distance via a third point is never shorter.
 
@@ -26,7 +26,7 @@ def triangle_inequality(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statemen
     return AtMost(f(x, z), f(x, y) + f(y, z))
 
 
-@law("d(x, x) = 0, and d(x, y) > 0 for x ≠ y")
+@law("d(x, x) = 0, and d(x, y) > 0 for x ≠ y", eval_if_random=True)
 def identity_of_indiscernibles(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> Statement:
     """The distance is zero between equal inputs, and only between them.
 
@@ -47,7 +47,7 @@ def identity_of_indiscernibles(f: Map, x: Tensor, y: Tensor, *, draw: Draw) -> S
     return Equal(left, right, exercised=True, names=("d(x, x)", "d(x, y) > 0", "d(x, x') > 0"))
 
 
-@law("k(x, y)² ≤ k(x, x) k(y, y)")
+@law("k(x, y)² ≤ k(x, x) k(y, y)", eval_if_random=True)
 def cauchy_schwarz(f: Map, x: Tensor, y: Tensor) -> Statement:
     """The square of an inner product, or a kernel, is at most the product of the squared norms.
 
@@ -84,7 +84,7 @@ def isometry(f: Map, x: Tensor, *, draw: Draw) -> Statement:
     return Equal((f(x) - f(y)).norm(dim=-1), (x - y).norm(dim=-1), exercised=x.shape[-1] > 1)
 
 
-@law("d(g, g) = 0, and d(g, h) > 0 for g ≠ h")
+@law("d(g, g) = 0, and d(g, h) > 0 for g ≠ h", eval_if_random=True)
 def separation(f: Map, g: Tensor, h: Tensor) -> Statement:
     """The distance is zero between equal elements, and only between them.
 
@@ -100,7 +100,7 @@ def separation(f: Map, g: Tensor, h: Tensor) -> Statement:
     return Equal((same, (apart > 0) | ~far), (torch.zeros_like(same), torch.ones_like(far)), exercised=True)
 
 
-@law("d(gh, gk) = d(h, k)", discover_with=None)
+@law("d(gh, gk) = d(h, k)", eval_if_random=True, discover_with=None)
 def left_invariance(
     f: Map, h: Tensor, k: Tensor, *, compose: Callable[[Tensor, Tensor], Tensor], draw: Draw
 ) -> Statement:

@@ -139,7 +139,7 @@ def _all_parameters(value: Any, depth: int = 0) -> Iterator[nn.Parameter]:
             yield from _all_parameters(part, depth + 1)
 
 
-@law("f(x) does not depend on the memory layout of x", every_input=True, every_output=True)
+@law("f(x) does not depend on the memory layout of x", eval_if_random=True, every_input=True, every_output=True)
 def layout_independence(f: Map, *xs: Tensor, draw: Draw) -> Statement:
     """The output does not depend on the memory layout of the inputs, contiguous or strided.
 

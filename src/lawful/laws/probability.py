@@ -39,7 +39,7 @@ def non_negativity(f: Map, *xs: Tensor) -> Statement:
     return AtMost(torch.zeros_like(y), y)
 
 
-@law("D(p, q) ≥ 0, D(p, q) = 0 ⇔ p = q")
+@law("D(p, q) ≥ 0, D(p, q) = 0 ⇔ p = q", eval_if_random=True)
 def divergence(f: Map, p: Tensor, q: Tensor, *, draw: Draw) -> Statement:
     """A divergence is non-negative, zero for equal distributions, and zero only for them.
 
@@ -77,7 +77,7 @@ def _rounding(far: Tensor) -> Tensor:
     return 1e-12 * far.nan_to_num(0.0, 0.0, 0.0).abs().amax()
 
 
-@law("H(p, p) ≤ H(p, q), with equality only at p = q")
+@law("H(p, p) ≤ H(p, q), with equality only at p = q", eval_if_random=True)
 def gibbs_inequality(f: Map, p: Tensor, q: Tensor, *, draw: Draw) -> Statement:
     """As a function of q, the cross-entropy H(p, q) is smallest at q = p, and only there.
 

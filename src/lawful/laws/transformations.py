@@ -26,7 +26,7 @@ def _permute(xs: tuple[Tensor, ...], axis: int, draw: Draw) -> tuple[Tensor, lis
     return order, [x.index_select(axis, order) for x in xs]
 
 
-@law("f(πx) = π f(x)")
+@law("f(πx) = π f(x)", eval_if_random=True)
 def permutation_equivariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) -> Statement:
     """Permuting the input along an axis permutes the output.
 
@@ -37,7 +37,7 @@ def permutation_equivariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) ->
     return Equal(f(*permuted), require_axis(f(*xs), xs[0], axis).index_select(axis, order))
 
 
-@law("f(πx) = f(x)")
+@law("f(πx) = f(x)", eval_if_random=True)
 def permutation_invariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) -> Statement:
     """Permuting the input along an axis changes nothing.
 
@@ -47,7 +47,7 @@ def permutation_invariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) -> S
     return Equal(f(*_permute(xs, axis, draw)[1]), f(*xs))
 
 
-@law("f(x reversed) = f(x) reversed")
+@law("f(x reversed) = f(x) reversed", eval_if_random=True)
 def reversal_equivariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     """Reversing the input along an axis reverses the output.
 
@@ -58,7 +58,7 @@ def reversal_equivariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     return Equal(f(*(x.flip(axis) for x in xs)), require_axis(f(*xs), xs[0], axis).flip(axis))
 
 
-@law("f(x reversed) = f(x)")
+@law("f(x reversed) = f(x)", eval_if_random=True)
 def reversal_invariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     """Reversing the input along an axis changes nothing.
 
@@ -69,7 +69,7 @@ def reversal_invariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     return Equal(f(*(x.flip(axis) for x in xs)), f(*xs))
 
 
-@law("f(T_s x) = T_s f(x)", discover_with=[{"border": b} for b in (0, 1, 2, 4)])
+@law("f(T_s x) = T_s f(x)", eval_if_random=True, discover_with=[{"border": b} for b in (0, 1, 2, 4)])
 def translation_equivariance(f: Map, *xs: Tensor, axis: Axis = -1, border: int = 0, draw: Draw) -> Statement:
     """Shifting the input along an axis shifts the output.
 
@@ -136,7 +136,7 @@ def _group_action(
     return sample or sample_element, act or act_on_axis
 
 
-@law("f(g·x) = g·f(x)", discover_with=None)
+@law("f(g·x) = g·f(x)", eval_if_random=True, discover_with=None)
 def equivariance(
     f: Map,
     *xs: Tensor,
@@ -166,7 +166,7 @@ def equivariance(
     return Equal(transformed, expected, atol=_tolerance(error, g, expected))
 
 
-@law("f(g·x) = f(x)", discover_with=None)
+@law("f(g·x) = f(x)", eval_if_random=True, discover_with=None)
 def invariance(
     f: Map,
     *xs: Tensor,
@@ -202,7 +202,7 @@ def _tolerance(error: Callable[[Any], float] | None, g: Any, y: Tensor) -> Tenso
     return 0.0 if error is None or not y.numel() else error(g) * y.abs().amax()
 
 
-@law("Df(g·x)ᵀ(g·c) = g·Df(x)ᵀ c, g orthogonal", discover_with=None)
+@law("Df(g·x)ᵀ(g·c) = g·Df(x)ᵀ c, g orthogonal", eval_if_random=True, discover_with=None)
 def gradient_equivariance(
     f: Map,
     x: Tensor,

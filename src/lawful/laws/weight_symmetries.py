@@ -32,7 +32,7 @@ def _num_hidden_units(into: dict[str, Tensor], out_of: dict[str, Tensor]) -> int
     return sizes.pop()
 
 
-@law("f(x; πθ) = f(x; θ)", every_input=True, discover_with=None)
+@law("f(x; πθ) = f(x; θ)", eval_if_random=True, every_input=True, discover_with=None)
 def hidden_unit_permutation(f: Map, *xs: Tensor, into: _Names, out_of: _Names, draw: Draw) -> Statement:
     """Permuting the hidden units of a network changes nothing.
 
