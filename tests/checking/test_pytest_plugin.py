@@ -1,4 +1,4 @@
-"""The pytest plugin, run in a subprocess."""
+"""The pytest plugin, run in this process; in subprocesses where xdist matters."""
 
 import json
 import subprocess
@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import lawful.checking.check
+import lawful.checking.targets  # noqa: F401  (a run in this process forgets the modules that it imported)
 
 pytest_plugins = "pytester"
 
@@ -45,10 +48,11 @@ def run(pytester, monkeypatch):
     pytester.mkpydir("mine")
     Path("mine/attention.py").write_text(MODULE)
 
-    def go(*options, test=""):
+    def go(*options, test="", in_subprocess=False):
         if test:
             pytester.makepyfile(test_mine=test)
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "--lawful-cases=20", *options)
+        start = pytester.runpytest_subprocess if in_subprocess else pytester.runpytest_inprocess
+        return start("-p", "no:cacheprovider", "--lawful-cases=11", *options)
 
     return go
 
@@ -75,7 +79,8 @@ def test_a_failure_shows_the_counterexample_without_our_frames(run):
 
 
 def test_xdist_and_sarif(run):
-    result = run("--lawful", "mine", "-n", "2", "--lawful-sarif", "log.sarif", "--junitxml=log.xml")
+    options = ("-n", "1", "--lawful-sarif", "log.sarif", "--junitxml=log.xml")
+    result = run("--lawful", "mine", *options, in_subprocess=True)
     result.assert_outcomes(passed=3, failed=2, skipped=1)
     log = json.loads(Path("log.sarif").read_text())
     assert log["version"] == "2.1.0"

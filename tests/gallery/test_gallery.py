@@ -52,7 +52,7 @@ def test_scripts_are_standalone(name, tmp_path):
 @pytest.mark.parametrize("name", FAULTS)
 def test_fixed_holds(name):
     fault = load(name)
-    verdict = judge(fault, fault.Fixed)
+    verdict = judge(fault, fault.Fixed, cases=30)
     assert verdict.status == "held", verdict
 
 
