@@ -152,12 +152,13 @@ def random_kills(events, seed):
         yield [(draw.randrange(events if i == 0 else events // 2), draw.random()) for i in range(n)]
 
 
-def kills_during_a_save(events):
-    """Returns one kill for each event of the first save that removes an older checkpoint."""
+def kills_during_a_save(events, *, all_events):
+    """Returns one kill for each event, or each kind of event, of the first save that removes an older checkpoint."""
     removed = events.index("rmdir")
     first = max(i for i in range(removed) if events[i] == "clip_weights") + 1
     last = events.index("batch", removed)
-    return [[(at, at % 2)] for at in range(first, last + 1)]
+    chosen = range(first, last + 1) if all_events else {events[at]: at for at in range(first, last + 1)}.values()
+    return [[(at, at % 2)] for at in chosen]
 
 
 def run_plans(folder, plans, recipes, expected, *, kills=None):
@@ -194,7 +195,9 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--points", type=int, default=20, help="number of kills at random events")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--save", action="store_true", help="kill at each event of one save, too")
+    parser.add_argument(
+        "--save", choices=("kinds", "all"), help="kill at each kind of event, or each event, of one save"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -206,7 +209,8 @@ def main():
     plans = random_kills(len(events), options.seed)
     summary = {"random": run_plans(options.folder / "random", plans, recipes, expected, kills=options.points)}
     if options.save:
-        summary["save"] = run_plans(options.folder / "save", kills_during_a_save(events), recipes[:1], expected)
+        plans = kills_during_a_save(events, all_events=options.save == "all")
+        summary["save"] = run_plans(options.folder / "save", plans, recipes[:1], expected)
     sys.stdout.write(json.dumps(summary) + "\n")
 
 

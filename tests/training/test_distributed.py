@@ -30,24 +30,59 @@ def run_jobs(folder, jobs):
     return {job["name"]: job for job in map(json.loads, done.stdout.splitlines())}
 
 
+SHARDED = {"size": 2, "parallel": "sharded", **OPTIONS}
+STOPPED = {**SHARDED, "signal": [5, 1, "SIGTERM"]}
+FAST = [
+    {"name": "one", **OPTIONS},
+    {"name": "data2", "size": 2, "parallel": "data", **OPTIONS},
+    {"name": "sharded3", "size": 3, "parallel": "sharded", **OPTIONS},
+    {"name": "stopped", **STOPPED},
+    {"name": "stopped, resumed alone", "after": "stopped", **OPTIONS},
+    {"name": "killed", "size": 3, "parallel": "data", **OPTIONS, "signal": [7, 1, "SIGKILL"]},
+    {"name": "nan in the data", **SHARDED, "nan_row": 40},
+]
+LONG = [
+    {"name": "data3", "size": 3, "parallel": "data", **OPTIONS},
+    {"name": "sharded2", **SHARDED},
+    {"name": "moved", **STOPPED},
+    {"name": "moved on", "after": "moved", "size": 3, "parallel": "data", **OPTIONS, "signal": [8, 2, "SIGINT"]},
+    {"name": "moved home", "after": "moved on", **OPTIONS},
+    {"name": "killed again", "size": 3, "parallel": "data", **OPTIONS, "signal": [7, 1, "SIGKILL"]},
+    {"name": "killed, resumed", "after": "killed again", **SHARDED},
+    {"name": "dropout", **SHARDED, "dropout": 0.5},
+    {"name": "dropout, stopped", **SHARDED, "dropout": 0.5, "signal": [5, 0, "SIGINT"]},
+    {"name": "dropout, resumed", "after": "dropout, stopped", **SHARDED, "dropout": 0.5},
+]
+
+
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory):
-    worlds = [{"name": f"{p}{n}", "size": n, "parallel": p, **OPTIONS} for n, p in WORLDS]
-    sharded = {"size": 2, "parallel": "sharded", **OPTIONS}
-    jobs = [
-        {"name": "one", **OPTIONS},
-        *worlds,
-        {"name": "moved", **sharded, "signal": [5, 1, "SIGTERM"]},
-        {"name": "moved on", "after": "moved", "size": 3, "parallel": "data", **OPTIONS, "signal": [8, 2, "SIGINT"]},
-        {"name": "moved home", "after": "moved on", **OPTIONS},
-        {"name": "killed", "size": 3, "parallel": "data", **OPTIONS, "signal": [7, 1, "SIGKILL"]},
-        {"name": "killed, resumed", "after": "killed", **sharded},
-        {"name": "dropout", **sharded, "dropout": 0.5},
-        {"name": "dropout, stopped", **sharded, "dropout": 0.5, "signal": [5, 0, "SIGINT"]},
-        {"name": "dropout, resumed", "after": "dropout, stopped", **sharded, "dropout": 0.5},
-        {"name": "nan in the data", **sharded, "nan_row": 40},
-    ]
-    return run_jobs(tmp_path_factory.mktemp("worlds"), jobs)
+def fast_jobs(tmp_path_factory):
+    return run_jobs(tmp_path_factory.mktemp("worlds"), FAST)
+
+
+@pytest.fixture(scope="module")
+def long_jobs(tmp_path_factory):
+    return run_jobs(tmp_path_factory.mktemp("more_worlds"), LONG)
+
+
+class Jobs:
+    """Jobs by name; the long ones run when the first of them is needed."""
+
+    def __init__(self, request):
+        self.request = request
+
+    def __getitem__(self, name):
+        fixture = "fast_jobs" if name in [job["name"] for job in FAST] else "long_jobs"
+        return self.request.getfixturevalue(fixture)[name]
+
+
+@pytest.fixture
+def jobs(request):
+    return Jobs(request)
+
+
+def long(*values):
+    return pytest.param(*values, marks=pytest.mark.long)
 
 
 def losses(run):
@@ -70,13 +105,13 @@ def last(run):
     return {name: tensor for name, tensor in tensors.items() if not name.startswith("rng")}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["data2", "sharded3", long("data3"), long("sharded2")])
 def test_the_number_of_processes_changes_only_rounding(jobs, name):
     assert jobs[name]["codes"] == [0] * len(jobs[name]["codes"]), jobs[name]["output"]
     assert_same_run(jobs["one"]["run"], jobs[name]["run"])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["data2", "sharded3", long("data3"), long("sharded2")])
 def test_only_rank_0_prints_and_writes(jobs, name):
     first, *others = jobs[name]["output"]
     assert "step 12 of 12" in first
@@ -86,21 +121,21 @@ def test_only_rank_0_prints_and_writes(jobs, name):
     assert run.results["steps"] == 12
 
 
-@pytest.mark.parametrize("name", ["moved home", "killed, resumed"])
+@pytest.mark.parametrize("name", ["stopped, resumed alone", long("moved home"), long("killed, resumed")])
 def test_resuming_with_another_number_of_processes(jobs, name):
     assert set(jobs[name]["codes"]) == {0}, jobs[name]["output"]
     assert "resuming after step" in jobs[name]["output"][0]
     assert_same_run(jobs["one"]["run"], jobs[name]["run"])
 
 
-@pytest.mark.parametrize(("name", "step"), [("moved", 6), ("moved on", 9), ("dropout, stopped", 6)])
+@pytest.mark.parametrize(("name", "step"), [("stopped", 6), long("moved on", 9), long("dropout, stopped", 6)])
 def test_a_signal_to_any_process_stops_all_with_a_checkpoint(jobs, name, step):
     assert set(jobs[name]["codes"]) == {0}
     assert f"stopped after step {step}" in jobs[name]["output"][0]
 
 
 def test_the_resume_command_has_the_number_of_processes(jobs):
-    assert re.search(r"resume with: torchrun --nproc-per-node 2 -m lawful train --resume", jobs["moved"]["output"][0])
+    assert re.search(r"resume with: torchrun --nproc-per-node 2 -m lawful train --resume", jobs["stopped"]["output"][0])
 
 
 def test_a_lost_process_stops_the_others(jobs):
@@ -112,6 +147,7 @@ def test_a_lost_process_stops_the_others(jobs):
     assert third == ""
 
 
+@pytest.mark.long
 def test_a_resumed_run_is_bitwise_equal_to_an_uninterrupted_one(jobs):
     straight, resumed = Run(jobs["dropout"]["run"]), Run(jobs["dropout, resumed"]["run"])
     assert losses(straight.path) == losses(resumed.path)
@@ -181,6 +217,7 @@ def test_running_statistics_are_averaged_and_resume_exactly(tmp_path, parallel):
     assert int(one["model.norm.num_batches_tracked"]) == 12
 
 
+@pytest.mark.long
 def test_torchrun_from_the_command_line(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     options = ["--data", "iris", "--epochs", "1", "--law-cases", "0"]
