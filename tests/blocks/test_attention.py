@@ -288,6 +288,7 @@ def test_invalid_inputs_are_rejected():
         MultiHeadAttention(8, num_heads=2, rotary=[RotaryEmbedding(4), RotaryEmbedding(4)])
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0), (0, 1), (0, 0)])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_empty_batches_and_sequences(kernel, shape):

@@ -20,6 +20,7 @@ def build(residual=pre_norm, layer_pattern="(scf)*", **options):
 
 @pytest.mark.parametrize("residual", [pre_norm, post_norm, sandwich_norm])
 @pytest.mark.parametrize("pattern", ["(scf)*", "(csf)*", "(hsch)*", "c2s2f"])
+@pytest.mark.usefixtures("unchecked")
 def test_cached_decoding_reads_memory_once(residual, pattern):
     model = build(residual, pattern)
     there = torch.tensor([[True] * 4, [True] * 2 + [False] * 2])

@@ -264,7 +264,7 @@ def claims():
         name = f"{type(kernel).__name__}, position bias"
         yield Claim(replace(expected, cases=12), with_position_bias(kernel, mask), heads, name=name)
     yield Claim(
-        replace(second_order_gradient(), cases=8),
+        replace(second_order_gradient(), cases=4),
         with_position_bias(twice, CAUSAL),
         heads,
         name="ChunkedAttention, twice",

@@ -159,6 +159,7 @@ def test_trajectories_end_in_samples():
     [(edm(), preconditioned), (variance_preserving(), lambda s: NOISE), (rectified(), lambda s: VELOCITY)],
     ids=["EDM, F", "VP, noise", "rectified, velocity"],
 )
+@pytest.mark.usefixtures("unchecked")  # type checks would take most of the time
 def test_a_few_steps_of_training_lower_the_loss(path, prediction):
     """On data on a line, which an untrained network does not know."""
     torch.manual_seed(0)
@@ -258,6 +259,7 @@ def test_an_empty_batch_has_no_likelihoods():
     assert exact().log_prob_estimate(torch.zeros(0, 2).double()).value.shape == (0,)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_log_prob_matches_a_histogram_of_samples():
     """The density of two modes in 1-D, by the model and as a histogram of its samples."""
     model = DiffusionModel(_TwoModes(), shape=(1,), prediction=preconditioned)
