@@ -353,14 +353,14 @@ BROKEN = {
 INAPPLICABLE = {
     "switch: none": (switch_agreement(attribute="fused"), nn.Linear(8, 8), "Linear has no attribute 'fused'"),
     "cached: no step": (cached_decoding(), nn.Linear(8, 8), "Linear has no method 'step'"),
-    "cached: pooled": (cached_decoding(step=lambda x, h: (x, h)), torch.sum, "axis 1 of the output does not match"),
+    "cached: pooled": (cached_decoding(step=lambda x, h: (x, h)), torch.sum, "different sizes along axis 1"),
     "recurrent: no state": (
         recurrence(step="step_without_a_state"),
         LinearRecurrence(),
         "expected step(x, state) to return an output and a state",
     ),
     "recurrent: no start": (recurrence(start="begin"), LinearRecurrence(), "LinearRecurrence has no method 'begin'"),
-    "chunks: pooled": (chunk_consistency(axis=1), lambda x: x.sum(1), "axis 1 of the output does not match"),
+    "chunks: pooled": (chunk_consistency(axis=1), lambda x: x.sum(1), "different sizes along axis 1"),
     "low: no such method": (low_precision(plain="plain"), nn.Linear(8, 8), "Linear has no method 'plain'"),
 }
 WRONG = {
