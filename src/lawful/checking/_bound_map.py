@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -67,12 +67,53 @@ def select_output(output: Any, key: Any) -> Any:
     raise ValueError(f"the map has no output {key!r}{did_you_mean(str(key), known)} Outputs: {', '.join(known)}")
 
 
-def input_paths(law: Law, arguments: Any, names: list[str]) -> tuple[str, ...]:
-    """Returns the paths of the law's inputs; `names` are the positional arguments of the map."""
-    found = list(leaves(arguments))
+Letters = Mapping[str, tuple[str, ...]]
+"""The letter of every axis of every input, by path; "" for an axis without one."""
+
+
+def matching_axes(
+    letters: Letters, shapes: Mapping[str, tuple[int, ...]], first: str, axis: int
+) -> dict[str, tuple[int, ...]]:
+    """Returns the axes of all inputs that are the same as `axis` of the input `first`, for inputs that have any.
+
+    Axes with the same letter are the same. An axis without a letter is the same as one with the same index and size,
+    if no other axis has that size.
+    """
+    shape = shapes[first]
+    if not -len(shape) <= axis < len(shape):
+        return {first: (axis,)}
+    axis %= len(shape)
+    n, known = shape[axis], letters.get(first, ())
+    letter = known[axis] if axis < len(known) else ""
+    found = {}
+    for path, other in shapes.items():
+        if path == first:
+            axes: tuple[int, ...] = (axis,)
+        elif letter:
+            same = [a for a, other_letter in enumerate(letters.get(path, ())) if other_letter == letter]
+            axes = tuple(a for a in same if a < len(other) and other[a] == n)
+        else:
+            unique = shape.count(n) == other.count(n) == 1
+            axes = (axis,) if unique and axis < len(other) and other[axis] == n else ()
+        if axes:
+            found[path] = axes
+    return found
+
+
+def input_paths(law: Law, arguments: Any, names: list[str], letters: Letters) -> tuple[str, ...]:
+    """Returns the paths of the law's inputs; `names` are the positional arguments of the map.
+
+    By default a law of any number of inputs is about those with the axes that it names.
+    """
+    tensors = leaves(arguments)
+    found = list(tensors)
     names = names if isinstance(arguments, tuple) else []
     if law.input is ALL:
         return tuple(found)
+    if law.input is None and law.arity is None and len(found) > 1 and law.axes:
+        shapes = {path: tuple(x.shape) for path, x in tensors.items()}
+        matches = [matching_axes(letters, shapes, found[0], axis) for axis in law.axes.values()]
+        return tuple(path for path in found if any(path in axes for axes in matches))
     if law.input is None:
         arity = 1 if law.arity is None else law.arity
         if len(found) < arity:
@@ -136,6 +177,9 @@ class CallLog:
 
     first: tuple[Any, ...] | None = None
     varied: bool = False
+    first_inputs: tuple[Any, ...] | None = None
+    varied_inputs: set[str] = field(default_factory=set)
+    """Paths of the inputs that differed between calls of the map."""
     trained: bool = False
     count: int = 0
     final_random_states: set[bytes] = field(default_factory=set)
@@ -143,14 +187,22 @@ class CallLog:
     random_operations: set[tuple[Any, ...]] | None = None
     """The random operations of each call in training mode, and the shapes of their results; None to record none."""
 
-    def add(self, training: bool, *signature: Any) -> None:
+    def add(self, training: bool, *signature: Any, inputs: tuple[Any, ...], paths: tuple[str, ...]) -> None:
+        """Records a call; `paths` are the paths of the inputs, if they are inputs of the map."""
         self.trained |= training
         self.count += 1
-        signature = (training, *signature)
+        if paths and self.first_inputs is None:
+            self.first_inputs = inputs
+        elif self.first_inputs is not None:
+            for path, a, b in zip(paths, self.first_inputs, inputs, strict=False):
+                if path not in self.varied_inputs and not _equal(a, b):
+                    self.varied_inputs.add(path)
+        signature = (training, *signature, inputs)
         if self.first is None:
             self.first = signature
         elif not self.varied:
-            self.varied = not all(_equal(a, b) for a, b in zip(self.first, signature, strict=True))
+            pairs = zip(self.first, signature, strict=True)
+            self.varied = bool(self.varied_inputs) or not all(_equal(a, b) for a, b in pairs)
 
 
 class _RandomOperations(TorchDispatchMode):
@@ -192,8 +244,8 @@ class CallTracer(Tracer, Protocol):
     def record_inputs_after(self, f: BoundMap, inputs: Sequence[Any], after: Sequence[Any]) -> None:
         """Records a call whose inputs are compared afterwards."""
 
-    def record_parameters_after(self, f: BoundMap, inputs: Sequence[Any], after: Mapping[str, Tensor]) -> None:
-        """Records a call whose parameters are compared afterwards."""
+    def record_state_after(self, f: BoundMap, inputs: Sequence[Any], after: Mapping[str, Tensor], kind: str) -> None:
+        """Records a call whose parameters or buffers (`kind`) are compared afterwards."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +272,7 @@ class BoundMap:
     dtype: torch.dtype | None = None
     """Precision of the call, if it differs from the precision of the run."""
     exclusions: tuple[ExcludedRegion, ...] = ()
+    letters: Letters = field(default_factory=dict)
     call_count: list[int] | None = None
     """Number of calls without a reset; None if every call is reset."""
     tracer: CallTracer | None = None
@@ -273,6 +326,15 @@ class BoundMap:
         drawn = leaves(self.arguments)
         return [drawn[path] for path in self.input_paths]
 
+    def input_axes(self, axis: int) -> list[tuple[int, ...]]:
+        drawn = leaves(self.arguments)
+        shapes = {path: tuple(drawn[path].shape) for path in self.input_paths}
+        found = matching_axes(self.letters, shapes, self.input_paths[0], axis)
+        for path, shape in shapes.items():
+            if path not in found and not -len(shape) <= axis < len(shape):
+                raise ValueError(f"axis {axis} is out of range for input {path} of shape {shape}")
+        return [found.get(path, (axis,)) for path in self.input_paths]
+
     def place(self, inputs: Sequence[Any], copy: Callable[[Tensor], Tensor] = lambda x: x) -> Any:
         """Returns the drawn arguments, or copies of them, with the law's inputs replaced."""
         if type(self.arguments) is tuple and self.input_paths == tuple(map(str, range(len(self.arguments)))):
@@ -314,17 +376,29 @@ class BoundMap:
         return dataclasses.replace(self, seed=seed)
 
     def parameters_after(self, *inputs: Any) -> dict[str, Tensor]:
+        return self._state_after(inputs, "parameters")
+
+    def buffers_after(self, *inputs: Any) -> dict[str, Tensor]:
+        return self._state_after(inputs, "buffers")
+
+    def _state_after(self, inputs: tuple[Any, ...], kind: Literal["parameters", "buffers"]) -> dict[str, Tensor]:
+        """Returns copies of the parameters or buffers as they are after a call."""
         self._reset()
         self._run(inputs)
         with self._pause_tracer():
-            after = {name: p.detach().clone() for name, p in self.state.parameters.items()}
+            state = self.state.parameters if kind == "parameters" else self.state.buffers
+            after = {name: x.detach().clone() for name, x in state.items()}
         if self.tracer is not None:
-            self.tracer.record_parameters_after(self, inputs, after)
+            self.tracer.record_state_after(self, inputs, after, kind)
         return after
 
     @property
     def parameters(self) -> dict[str, Tensor]:
         return {name: p for name, p in self.state.parameters.items() if p.requires_grad}
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        return self.state.buffers
 
     def with_parameters(self, values: Mapping[str, Tensor]) -> BoundMap:
         return dataclasses.replace(self, parameter_values=tuple(values.items()))
@@ -352,7 +426,8 @@ class BoundMap:
         """Calls the function on copies of the inputs; returns its output, and the copies after the call."""
         settings = (self.settings.training, self.function, self.seed, self.dtype, self.settings.layout)
         with self._pause_tracer():
-            self.calls.add(*settings, self.changes, self.parameter_values, inputs)
+            paths = () if self.own_arguments else self.input_paths
+            self.calls.add(*settings, self.changes, self.parameter_values, inputs=inputs, paths=paths)
             if any((e.distance(*inputs) < e.radius).any() for e in self.exclusions):
                 raise InExcludedRegion
             passed = tuple(self._copy(x) if isinstance(x, Tensor) else self._copy_tree(x) for x in inputs)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -45,11 +47,13 @@ from lawful.checking._strategies import (
     CaseRecord,
     DrawnTensor,
     Pick,
+    axis_letters,
     draw_inputs,
+    infer_letters,
     replay,
 )
 from lawful.laws._tree import leaves
-from lawful.laws.inputs import Input
+from lawful.laws.inputs import ExampleDomain, Input
 from lawful.laws.interfaces import RejectCase
 from lawful.laws.law import Inapplicable, Law
 from lawful.laws.statements import AtMost, Finite, Occurs, Statement
@@ -91,6 +95,8 @@ class CaseRun:
     """Name of every input by path."""
     num_inputs: int
     """Number of drawn tensors that are inputs; the law drew the others."""
+    varied: set[str] = field(default_factory=set)
+    """Paths of the inputs that the law varied."""
     trained: bool = False
     """Whether any call was in training mode."""
     several_calls: bool = False
@@ -108,6 +114,9 @@ class Outcome:
 
 _NOISE_RUNS = 3
 """Number of noise measurements before a residual counts as a fault."""
+
+_SHAPE_DRAWS = 8
+"""Number of draws from a function of a `Draw` that show which axes have the same size."""
 
 _CLEAR_RATIO = 1e6
 """A residual of this many times the noise needs no further noise measurement."""
@@ -132,6 +141,9 @@ class CaseRunner:
         max_sizes: Largest size of each letter; empty for no limit.
         occurred: The events of an `Occurs` statement, and whether each occurred.
         observed: Largest values of the numbers that the law observed.
+        largest_sizes: Largest size of each letter so far.
+        input_names: Name of every input by path.
+        varied: Paths of the inputs that the law varied.
     """
 
     def __init__(self, law: Law, target: Any, inputs: Any, *, rerandomize_weights: bool = True) -> None:
@@ -143,6 +155,7 @@ class CaseRunner:
         self.state = ModuleSnapshot(list(roots.values()))
         self.names = argument_names(target)
         self.precision: torch.dtype = torch.float64
+        self.cast_to_float64 = self._own_dtype() is not torch.float64
         self.effective_precision: torch.dtype | None = None
         self.second_precision: torch.dtype | None = torch.float32
         self.float32_runs = 0.0
@@ -154,6 +167,9 @@ class CaseRunner:
         self.occurred: dict[str, bool] = {}
         self.observed: dict[str, float] = {}
         self.max_sizes: dict[str, int] = {}
+        self.largest_sizes: dict[str, int] = {}
+        self.input_names: dict[str, str] = {}
+        self.varied: set[str] = set()
         self.seed = 0
 
     def fresh_copy(self) -> CaseRunner:
@@ -161,7 +177,7 @@ class CaseRunner:
         copy = CaseRunner(self.law, self.target, self.inputs, rerandomize_weights=self.rerandomize_weights)
         for name in ("precision", "effective_precision", "second_precision", "contiguous_only", "eval_only"):
             setattr(copy, name, getattr(self, name))
-        copy.rerandomize_weights = self.rerandomize_weights
+        copy.rerandomize_weights, copy.cast_to_float64 = self.rerandomize_weights, self.cast_to_float64
         copy.state.keep_dtypes, copy.state.changed_by_calls = self.state.keep_dtypes, self.state.changed_by_calls
         return copy
 
@@ -187,20 +203,23 @@ class CaseRunner:
         arguments = self._draw_arguments(draw, self.max_sizes)
         draw.draw_all = lambda: draw_inputs(self.inputs, draw)
         self.state.prepare(dtype, settings.weights_seed, noise=noise)
+        by_axis = self.law.arity is None and bool(self.law.axes)
+        letters = self.letters if by_axis else {}
         calls = CallLog(random_operations=set() if random_operations else None)
         f = BoundMap(
             self.target,
             self.target,
             arguments,
-            _attribute_errors_to_law(lambda: input_paths(self.law, arguments, self.names)),
+            _attribute_errors_to_law(lambda: input_paths(self.law, arguments, self.names, letters)),
             self.law.output,
             self.state,
             settings,
             calls,
             exclusions=self.law.exclusions,
+            letters=letters,
             tracer=tracer,
         )
-        names = input_names(arguments, self.names)
+        names = self.input_names = input_names(arguments, self.names)
         draw.labels = {id(x): names[path] for path, x in leaves(arguments).items()}
         if tracer is not None:
             for path, x in leaves(arguments).items():
@@ -220,10 +239,26 @@ class CaseRunner:
             arguments,
             names,
             num_inputs,
+            varied=calls.varied_inputs,
             trained=calls.trained,
             several_calls=calls.count > 1,
             uneven_randomness=max(len(calls.final_random_states), len(calls.random_operations or ())) > 1,
         )
+
+    @cached_property
+    def letters(self) -> dict[str, tuple[str, ...]]:
+        """The letter of every axis of every input, by path: axes with the same letter have the same size."""
+        if not callable(self.inputs) or isinstance(self.inputs, Input):
+            return axis_letters(self.inputs)
+        drawn = [self._draw_shapes(seed) for seed in range(_SHAPE_DRAWS)]
+        return infer_letters([shapes for shapes in drawn if shapes])
+
+    def _draw_shapes(self, seed: int) -> dict[str, tuple[int, ...]]:
+        draw = CaseDraw(random.Random(seed).randint, self.precision, self.state.device)
+        try:
+            return {path: tuple(x.shape) for path, x in leaves(self._draw_arguments(draw, {})).items()}
+        except RejectCase:
+            return {}
 
     def _draw_arguments(self, draw: CaseDraw, max_sizes: dict[str, int]) -> tuple[Any, ...] | dict[str, Any]:
         if callable(self.inputs) and not isinstance(self.inputs, Input):
@@ -264,11 +299,14 @@ class CaseRunner:
                 raise RejectCase from None
             if self.state.keep_dtypes or not _DTYPE_ERROR.search(str(error)):
                 raise
-            self._lower_precision()
+            self._lower_precision("the map does not run in float64")
             raise RejectCase from None
         except InExcludedRegion:
             self.counts["excluded"] += 1
             raise
+        self.varied |= run.varied
+        for letter, n in run.record.sizes.items():
+            self.largest_sizes[letter] = max(n, self.largest_sizes.get(letter, 0))
         if isinstance(run.statement, Occurs):
             for name, occurred in zip(run.statement.names, run.statement.occurred, strict=True):
                 self.occurred[name] = self.occurred.get(name, False) or bool(occurred)
@@ -283,17 +321,28 @@ class CaseRunner:
     def _judge_samples(self, run: CaseRun, statement: Statistical) -> Finding:
         """Tests samples; those that fail are drawn again, ten times as many, and tested at a stricter rate."""
         finding = judge_samples(statement)
+        if finding.kind == "not finite":
+            self._require_finite_in_float32(run)
         if finding.kind in STATISTICAL_FAILURES:
             larger = self.run(replay(run.record), self.precision, samples=10 * SAMPLES).statement
             if isinstance(larger, Statistical):
                 return judge_samples(larger, SECOND_RATE)
         return finding
 
-    def _lower_precision(self) -> None:
+    def _own_dtype(self) -> torch.dtype:
+        """Returns the lowest floating-point dtype of the modules or, without one, of the examples and the default."""
+        inputs = leaves(self.inputs, Input).values() if not callable(self.inputs) else ()
+        examples = [i.domain.example for i in inputs if isinstance(i.domain, ExampleDomain)]
+        for tensors in (self.state.originals, examples):
+            if found := {x.real.dtype for x in tensors if x.is_floating_point() or x.is_complex()}:
+                return max(found, key=lambda dtype: torch.finfo(dtype).eps)
+        return torch.get_default_dtype()
+
+    def _lower_precision(self, reason: str) -> None:
         """Switches to float32, then to the original dtypes of the parameters."""
         if self.precision is torch.float64:
             self.precision, self.second_precision = torch.float32, None
-            self.notes["tested in float32 only: the map does not run in float64"] = None
+            self.notes[f"tested in float32 only: {reason}"] = None
         else:
             self.state.keep_dtypes = True
             self.notes["tested in the dtypes of the parameters: the map does not run in others"] = None
@@ -307,10 +356,25 @@ class CaseRunner:
                 self._require_same_randomness(run)
             if not (isinstance(statement, AtMost) and statement.ignore_noise):
                 finding = self._judge_against_noise(run, statement, rtol)
-        if finding.kind == "not finite" and not self._must_be_finite(run):
-            self.counts["not finite"] += 1
-            raise RejectCase
+        if finding.kind == "not finite":
+            if not self._must_be_finite(run):
+                self.counts["not finite"] += 1
+                raise RejectCase
+            self._require_finite_in_float32(run)
         return finding
+
+    def _require_finite_in_float32(self, run: CaseRun) -> None:
+        """Switches to float32 if the map has a lower precision than float64, and is finite in float32."""
+        if self.precision is not torch.float64 or not self.cast_to_float64:
+            return
+        try:
+            statement = self.run(replay(run.record), torch.float32, tensors=run.record.tensors).statement
+        except MapRaised:
+            return
+        found = judge_samples(statement) if isinstance(statement, Statistical) else judge(statement, torch.float32)
+        if found.kind != "not finite":
+            self._lower_precision("in float64 the map is not finite, in float32 it is")
+            raise RejectCase
 
     def _require_same_randomness(self, run: CaseRun) -> None:
         """Switches to eval mode if the calls of a case match random numbers to different entries.

@@ -290,6 +290,38 @@ def draw_inputs(inputs: Any, draw: CaseDraw, max_sizes: Mapping[str, int] = Mapp
     )
 
 
+def axis_letters(inputs: Any) -> dict[str, tuple[str, ...]]:
+    """Returns the letters of the axes of all inputs, by path; "" for a fixed size.
+
+    Two examples have the same letter if they have the same size at the same index. If the first has that size at
+    another index, too, the other axis may be another one, and has no letter here.
+    """
+    described = leaves(inputs if isinstance(inputs, tuple | dict) else (inputs,), Input)
+    examples = {path: i.domain.example for path, i in described.items() if isinstance(i.domain, ExampleDomain)}
+    first = next(iter(examples), None)
+
+    def letter(path: str, index: int, axis: AxisSize) -> str:
+        if first is None or path not in examples or path == first:
+            return axis.letter
+        return axis.letter if list(examples[first].shape).count(examples[path].shape[index]) == 1 else ""
+
+    return {path: tuple(letter(path, n, axis) for n, axis in enumerate(i.axes)) for path, i in described.items()}
+
+
+def infer_letters(draws: list[dict[str, tuple[int, ...]]]) -> dict[str, tuple[str, ...]]:
+    """Returns letters of axes, by path, from the shapes of several draws.
+
+    Axes whose sizes are equal in all draws have the same letter. An axis whose size never changes has none.
+    """
+    letters: dict[tuple[int, ...], str] = {}
+    found = {}
+    for path, shape in draws[0].items() if draws else ():
+        if all(len(other.get(path, ())) == len(shape) for other in draws):
+            sizes = zip(*(other[path] for other in draws), strict=True)
+            found[path] = tuple(letters.setdefault(s, str(len(letters))) if len(set(s)) > 1 else "" for s in sizes)
+    return found
+
+
 _Shape = tuple[int, ...]
 
 

@@ -182,9 +182,16 @@ def judge_law(
                     runner, cases, budget.seed, timeout=budget.timeout, shrinks=budget.shrinks, progress=progress
                 )
                 if stats.failure is None:
-                    return _verdict_without_failure(runner, stats, verdict)
-                verdict_on_cases = dataclasses.replace(verdict, cases=cases, notes=tuple(runner.notes))
-                return _verdict_on_failure(runner, stats, stats.failure, verdict_on_cases, definition, budget.shrinks)
+                    found = _verdict_without_failure(runner, stats, verdict)
+                else:
+                    on_cases = dataclasses.replace(verdict, cases=cases, notes=tuple(runner.notes))
+                    found = _verdict_on_failure(runner, stats, stats.failure, on_cases, definition, budget.shrinks)
+                return dataclasses.replace(
+                    found,
+                    inputs=tuple(runner.input_names.values()),
+                    varied=tuple(name for path, name in runner.input_names.items() if path in runner.varied),
+                    largest_sizes=dict(runner.largest_sizes),
+                )
             finally:
                 runner.state.restore()
 
@@ -251,6 +258,10 @@ def _combine(parts: list[Verdict], verdict: Verdict) -> Verdict:
         reason=reason,
         cases=sum(v.cases for v in parts) if worst.status == "held" else worst.cases,
         worst=max((v.worst for v in parts if v.worst is not None), default=None),
+        varied=tuple(name for name in worst.inputs if any(name in v.varied for v in parts)),
+        largest_sizes={
+            letter: max(v.largest_sizes.get(letter, 0) for v in parts) for v in parts for letter in v.largest_sizes
+        },
         notes=tuple(notes),
     )
 

@@ -75,12 +75,11 @@ def candidate_laws(inputs: Any) -> Iterator[Law]:
     for law in vars(lawful.laws).values():
         if not isinstance(law, Law) or law.discover_with is None or law.parts:
             continue
-        axis_names = [name for name, p in law.signature.items() if "Axis" in str(p.annotation)]
         for options in law.discover_with:
-            if not axis_names:
+            if not law.axis_names:
                 yield law(**options)
-            for axis in axes_of[axis_names[0]] if axis_names else ():
-                yield law(**options, **{axis_names[0]: axis})
+            for axis in axes_of[law.axis_names[0]] if law.axis_names else ():
+                yield law(**options, **{law.axis_names[0]: axis})
 
 
 @dataclass

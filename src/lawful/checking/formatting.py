@@ -63,8 +63,13 @@ def verdict_line(verdict: Verdict) -> str:
     """Returns the verdict in one line, without its status."""
     parts = [f"{verdict.target}  {verdict.law}"]
     if verdict.status == "held":
-        worst = f", largest residual {format_number(verdict.worst)} × noise" if verdict.worst is not None else ""
-        parts.append(f"{verdict.cases} cases{worst}")
+        facts = [f"{verdict.cases} cases"]
+        if verdict.largest_sizes:
+            facts.append("sizes up to " + ", ".join(f"{name}={n}" for name, n in verdict.largest_sizes.items()))
+        facts += _varied(verdict)
+        if verdict.worst is not None:
+            facts.append(f"largest residual {format_number(verdict.worst)} × noise")
+        parts.append(", ".join(facts))
     elif verdict.reason:
         parts.append(verdict.reason)
     return "  ".join(parts)
@@ -77,8 +82,17 @@ def verdict_details(verdict: Verdict) -> list[str]:
         lines.append(verdict.formula)
     if verdict.counterexample is not None:
         lines += _counterexample_lines(verdict.counterexample, verdict.cases)
+        lines += _varied(verdict)
     lines += [f"note: {note}" for note in verdict.notes]
     return lines
+
+
+def _varied(verdict: Verdict) -> list[str]:
+    """Returns a phrase that names the varied inputs, if the target has several."""
+    if len(verdict.inputs) < 2 or not verdict.varied:
+        return []
+    *others, last = verdict.varied
+    return ["varied " + (f"{', '.join(others)} and {last}" if others else last)]
 
 
 def counterexample_summary(verdict: Verdict) -> str:

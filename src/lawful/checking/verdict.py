@@ -98,6 +98,12 @@ class Verdict:
     worst: float | None = None
     """Largest residual of a law that held, divided by the noise floor."""
     rtol: float | None = None
+    inputs: tuple[str, ...] = ()
+    """Names of the inputs of the target."""
+    varied: tuple[str, ...] = ()
+    """Names of the inputs that differed between the calls of a case; the others were the same in all of them."""
+    largest_sizes: Mapping[str, int] = field(default_factory=dict)
+    """Largest size that was tried, for each letter of the inputs."""
     notes: tuple[str, ...] = ()
     counterexample: Counterexample | None = None
     seconds: float = 0.0
@@ -143,7 +149,8 @@ class Verdict:
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
         """Restores a verdict from `to_json`."""
         values = dict(data)
-        values["notes"] = tuple(values.get("notes", ()))
+        for name in ("inputs", "varied", "notes"):
+            values[name] = tuple(values.get(name, ()))
         for name in ("worst", "seconds"):
             values[name] = _number(values.get(name))
         if (found := values.get("counterexample")) is not None:

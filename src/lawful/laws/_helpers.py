@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
+from lawful.laws.interfaces import Draw, Map
 from lawful.laws.law import Inapplicable
+from lawful.laws.statements import index_along
 
 
 def axis_size(x: Tensor, axis: int, name: str = "axis") -> int:
@@ -35,6 +39,41 @@ def require_axis(y: Tensor, x: Tensor, axis: int, name: str = "axis") -> Tensor:
             f"input shape {tuple(x.shape)}, output shape {tuple(y.shape)}"
         )
     return y
+
+
+def last_mask(xs: Sequence[Tensor]) -> int:
+    """Returns the index of the mask, the last boolean input."""
+    found = [k for k, x in enumerate(xs) if x.dtype is torch.bool]
+    if not found:
+        raise Inapplicable(f"expected a boolean mask among the inputs, got {', '.join(str(x.dtype) for x in xs)}")
+    return found[-1]
+
+
+def replace_along(
+    f: Map, xs: Sequence[Tensor], axis: int, selected: Callable[[Tensor], Tensor], draw: Draw
+) -> list[Tensor]:
+    """Returns the inputs with new values at the selected positions along an axis of the first input.
+
+    In an input that has the axis twice, such as an attention mask, one selected position is enough.
+    """
+
+    def replace(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        where = selected(index_along(x, axes[0]))
+        for other in axes[1:]:
+            where = where | selected(index_along(x, other))
+        return draw.replace(x, lambda _: where)
+
+    return [replace(x, axes) for x, axes in zip(xs, f.input_axes(axis), strict=True)]
+
+
+def transform_along(f: Map, xs: Sequence[Tensor], axis: int, function: Callable[[Tensor, int], Tensor]) -> list[Tensor]:
+    """Returns the inputs after `function(x, axis)`, for an axis of the first input and the same axes of the others."""
+    found = []
+    for x, axes in zip(xs, f.input_axes(axis), strict=True):
+        for same in axes:
+            x = function(x, same)
+        found.append(x)
+    return found
 
 
 def is_positive(distance: Tensor, p: Tensor, q: Tensor, bound: Tensor | float = 0.0) -> Tensor:

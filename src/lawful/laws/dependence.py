@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lawful.laws._helpers import axis_size, require_axis
+from lawful.laws._helpers import axis_size, replace_along, require_axis
 from lawful.laws.interfaces import Draw, Map
 from lawful.laws.law import Axis, Inapplicable, law
-from lawful.laws.statements import Equal, Occurs, Statement, after, at, index_along, up_to
+from lawful.laws.statements import Equal, Occurs, Statement, at, index_along, up_to
 
 
 @law("f(x)[i] does not depend on x[j], j ≠ i")
@@ -19,7 +19,7 @@ def batch_independence(f: Map, *xs: Tensor, batch: Axis = 0, draw: Draw) -> Stat
     Broken by: batch norm in training mode; a reshape that mixes samples; a maximum over the whole batch.
     """
     i = draw.integer(0, axis_size(xs[0], batch, "batch") - 1, "i")
-    changed = [draw.replace(x, lambda z: index_along(z, batch) != i) for x in xs]
+    changed = replace_along(f, xs, batch, lambda n: n != i, draw)
     return Equal(require_axis(f(*xs), xs[0], batch, "batch"), f(*changed), where=at(i, axis=batch), exact=True)
 
 
@@ -31,7 +31,7 @@ def causality(f: Map, *xs: Tensor, time: Axis = 1, draw: Draw) -> Statement:
     Broken by: attention without a mask; a norm whose statistics run over time; top-k over the sequence.
     """
     t = draw.integer(0, axis_size(xs[0], time, "time") - 2, "t")
-    changed = [draw.replace(x, after(t, axis=time)) for x in xs]
+    changed = replace_along(f, xs, time, lambda n: n > t, draw)
     return Equal(require_axis(f(*xs), xs[0], time, "time"), f(*changed), where=up_to(t, axis=time), exact=True)
 
 
@@ -45,7 +45,7 @@ def locality(f: Map, *xs: Tensor, radius: int, axis: Axis = 1, draw: Draw) -> St
     if radius < 0:
         raise ValueError(f"radius must be at least 0, got {radius}")
     i = draw.integer(0, axis_size(xs[0], axis) - 1, "i")
-    changed = [draw.replace(x, lambda z: (index_along(z, axis) - i).abs() > radius) for x in xs]
+    changed = replace_along(f, xs, axis, lambda n: (n - i).abs() > radius, draw)
     return Equal(require_axis(f(*xs), xs[0], axis), f(*changed), where=at(i, axis=axis), exact=True)
 
 
@@ -122,7 +122,11 @@ def ragged_batches(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep: boo
     i = draw.integer(0, b - 1, "i")
     n = int(lengths[i])
     alone = x[i : i + 1].narrow(time, 0, n)
-    batched = f(x, valid)[i : i + 1]
+    batched = f(x, valid)
+    if not batched.dim() or batched.shape[0] != b:
+        shown = f"expected an output per sample, got shape {tuple(batched.shape)}"
+        raise Inapplicable(shown if batched.dim() else f"{shown}: for a loss, check mean_over_samples")
+    batched = batched[i : i + 1]
     single = f(alone, valid[i : i + 1] if valid.dim() == 1 else valid[i : i + 1, :n])
     has_time = -batched.dim() <= time < batched.dim() and (batched.shape[time], single.shape[time]) == (t, n)
     return Equal(batched.narrow(time, 0, n) if has_time else batched, single)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lawful.laws._helpers import axis_size, require_axis, require_real
+from lawful.laws._helpers import axis_size, require_axis, require_real, transform_along
 from lawful.laws.interfaces import Draw, Map
 from lawful.laws.law import Axis, Inapplicable, law
 from lawful.laws.statements import AtMost, Equal, Statement
@@ -107,7 +107,11 @@ def chunk_consistency(f: Map, *xs: Tensor, axis: Axis = 0, draw: Draw) -> Statem
     """
     n = axis_size(xs[0], axis)
     cut = draw.integer(1, n - 1, "n")
-    parts = [f(*(x.narrow(axis, a, b) for x in xs)) for a, b in ((0, cut), (cut, n - cut))]
+
+    def chunk(start: int, size: int) -> Tensor:
+        return f(*transform_along(f, xs, axis, lambda x, same: x.narrow(same, start, size)))
+
+    parts = [chunk(0, cut), chunk(cut, n - cut)]
     y = require_axis(f(*xs), xs[0], axis)
     if [p.shape[axis] for p in parts] != [cut, n - cut]:
         raise Inapplicable(f"the outputs of the chunks do not have the sizes of the chunks along axis {axis}")

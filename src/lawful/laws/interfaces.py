@@ -131,6 +131,13 @@ class Map(Protocol):
         """Returns the positional and keyword arguments of a call."""
         ...
 
+    def input_axes(self, axis: int) -> list[tuple[int, ...]]:
+        """Returns, for every input of the law, the axes that are the same as `axis` of the first input.
+
+        Axes with the same letter are the same: for inputs `b t 8`, `b t` and `t t`, axis 1 is (1,), (1,) and (0, 1).
+        """
+        ...
+
     def stateful(self) -> Map:
         """Returns the map without the reset between calls: state carries over."""
         ...
@@ -140,6 +147,15 @@ class Map(Protocol):
 
     def parameters_after(self, *inputs: Any) -> dict[str, Tensor]:
         """Returns the parameters by name as they are after a call."""
+        ...
+
+    def buffers_after(self, *inputs: Any) -> dict[str, Tensor]:
+        """Returns the buffers by name as they are after a call."""
+        ...
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        """The buffers by name."""
         ...
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -120,12 +119,14 @@ class Law:
         """The parameters that are axes, with their values."""
         if self.parts:
             return {name: value for part in self.parts for name, value in part.axes.items()}
-        hints = typing.get_type_hints(self.function, include_extras=True)
         return {
-            name: value
-            for name, value in self.values.items()
-            if isinstance(value, int) and "axis" in getattr(hints.get(name), "__metadata__", ())
+            name: value for name, value in self.values.items() if name in self.axis_names and isinstance(value, int)
         }
+
+    @cached_property
+    def axis_names(self) -> tuple[str, ...]:
+        """The names of the parameters that are axes."""
+        return tuple(name for name, p in self.signature.items() if _is_axis(p.annotation))
 
     def __call__(self, **parameters: Any) -> Law:
         known = [*self.signature, "input", "output", "rtol"]
@@ -195,6 +196,13 @@ class Law:
         return f"{self.name}({', '.join(shown_values)})" + "".join(f".excluding({e})" for e in self.exclusions)
 
     __repr__ = __str__
+
+
+def _is_axis(annotation: Any) -> bool:
+    """Returns whether an annotation is `Axis`, also as a string that cannot be evaluated."""
+    if isinstance(annotation, str):
+        return annotation.rpartition(".")[2] == "Axis"
+    return "axis" in getattr(annotation, "__metadata__", ())
 
 
 def _brief(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from lawful.laws._helpers import axis_size, require_axis, require_real
+from lawful.laws._helpers import axis_size, require_axis, require_real, transform_along
 from lawful.laws.interfaces import Draw, Map, RejectCase
 from lawful.laws.law import Axis, Inapplicable, law
 from lawful.laws.statements import Equal, Statement, between
@@ -21,9 +21,9 @@ def _several_positions(xs: tuple[Tensor, ...], axis: int) -> int:
     return n
 
 
-def _permute(xs: tuple[Tensor, ...], axis: int, draw: Draw) -> tuple[Tensor, list[Tensor]]:
+def _permute(f: Map, xs: tuple[Tensor, ...], axis: int, draw: Draw) -> tuple[Tensor, list[Tensor]]:
     order = draw.permutation(_several_positions(xs, axis))
-    return order, [x.index_select(axis, order) for x in xs]
+    return order, transform_along(f, xs, axis, lambda x, same: x.index_select(same, order))
 
 
 @law("f(πx) = π f(x)", eval_if_random=True)
@@ -33,7 +33,7 @@ def permutation_equivariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) ->
     Satisfied by: self-attention without positions or mask; a layer applied to each token.
     Broken by: a position embedding; a recurrence; a causal mask.
     """
-    order, permuted = _permute(xs, axis, draw)
+    order, permuted = _permute(f, xs, axis, draw)
     return Equal(f(*permuted), require_axis(f(*xs), xs[0], axis).index_select(axis, order))
 
 
@@ -44,7 +44,7 @@ def permutation_invariance(f: Map, *xs: Tensor, axis: Axis = 1, draw: Draw) -> S
     Satisfied by: sum, mean and maximum over the axis; attention pooling.
     Broken by: taking the last element; a weighted sum whose weights depend on the position.
     """
-    return Equal(f(*_permute(xs, axis, draw)[1]), f(*xs))
+    return Equal(f(*_permute(f, xs, axis, draw)[1]), f(*xs))
 
 
 @law("f(x reversed) = f(x) reversed", eval_if_random=True)
@@ -55,7 +55,8 @@ def reversal_equivariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     Broken by: a recurrence; a causal mask.
     """
     _several_positions(xs, axis)
-    return Equal(f(*(x.flip(axis) for x in xs)), require_axis(f(*xs), xs[0], axis).flip(axis))
+    flipped = transform_along(f, xs, axis, Tensor.flip)
+    return Equal(f(*flipped), require_axis(f(*xs), xs[0], axis).flip(axis))
 
 
 @law("f(x reversed) = f(x)", eval_if_random=True)
@@ -66,7 +67,7 @@ def reversal_invariance(f: Map, *xs: Tensor, axis: Axis = 1) -> Statement:
     Broken by: taking the last element; a recurrence.
     """
     _several_positions(xs, axis)
-    return Equal(f(*(x.flip(axis) for x in xs)), f(*xs))
+    return Equal(f(*transform_along(f, xs, axis, Tensor.flip)), f(*xs))
 
 
 @law("f(T_s x) = T_s f(x)", eval_if_random=True, discover_with=[{"border": b} for b in (0, 1, 2, 4)])
@@ -83,7 +84,7 @@ def translation_equivariance(f: Map, *xs: Tensor, axis: Axis = -1, border: int =
         raise ValueError(f"border must be at least 0, got {border}")
     n = axis_size(xs[0], axis)
     s = draw.integer(1, n - 1 if border == 0 else n - 2 * border - 1, "s")
-    moved = f(*(x.roll(s, dims=axis) for x in xs))
+    moved = f(*transform_along(f, xs, axis, lambda x, same: x.roll(s, dims=same)))
     y = require_axis(f(*xs), xs[0], axis).roll(s, dims=axis)
     return Equal(moved, y, where=between(s + border, n - border, axis=axis) if border else None)
 

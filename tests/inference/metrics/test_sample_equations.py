@@ -87,7 +87,7 @@ def _mmd_claims() -> Iterator[Claim]:
 
     yield Claim(replace(agreement(other=reference), cases=10), distance, data, name="mmd")
     yield Claim(_joint_rotation_invariance(), distance, data, name="mmd")
-    yield Claim(permutation_invariance(axis=0), distance, data, name="mmd")
+    yield Claim(permutation_invariance(axis=0, input=0), distance, data, name="mmd")
 
 
 def _coverage_claims() -> Iterator[Claim]:

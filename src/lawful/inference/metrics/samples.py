@@ -386,4 +386,4 @@ def claims() -> Iterator[Claim]:
             return x.new_tensor(distance(x, y))
 
         yield Claim(commutativity(), value, data, name=distance.__name__)
-        yield Claim(permutation_invariance(axis=0), value, data, name=distance.__name__)
+        yield Claim(permutation_invariance(axis=0, input=0), value, data, name=distance.__name__)
