@@ -8,7 +8,17 @@ from torch import nn
 from torch.nn import functional as F
 
 from lawful import probabilities, shape, tokens
-from lawful.laws import ALL, derivative, gradient, invertibility, kink_at, log_determinant, second_order_gradient, ties
+from lawful.laws import (
+    ALL,
+    derivative,
+    gradient,
+    inverse_log_determinant,
+    invertibility,
+    kink_at,
+    log_determinant,
+    second_order_gradient,
+    ties,
+)
 from tests.laws.drivers import test_broken, test_satisfied  # noqa: F401
 
 torch.manual_seed(0)
@@ -125,6 +135,17 @@ class Coupling(nn.Module):
         return torch.cat([kept, (moved - shift) * (-log_scale).exp()], dim=-1)
 
 
+class TwoWayCoupling(Coupling):
+    """Its inverse returns a log-determinant, too, with a sign."""
+
+    def __init__(self, sign=-1):
+        super().__init__()
+        self.sign = sign
+
+    def inverse(self, y):
+        return super().inverse(y), self.sign * self.net(y.chunk(2, dim=-1)[0])[:, :2].sum(-1)
+
+
 class Cube(torch.autograd.Function):
     """Its backward pass is not differentiable."""
 
@@ -237,6 +258,14 @@ SATISFIED = {
         FLAT,
         Coupling(lambda log_scale, total: total[:, None]),
     ),
+    "log-determinant of the inverse: coupling": (inverse_log_determinant(), FLAT, TwoWayCoupling()),
+    "log-determinant of the inverse: a function": (
+        inverse_log_determinant(
+            inverse=lambda y: {"x": y / 3, "volume": -math.log(3) * y.abs().gt(-1).sum(-1)}, log_det="volume"
+        ),
+        FLAT,
+        lambda x: {"y": 3 * x, "volume": math.log(3) * x.abs().gt(-1).sum(-1)},
+    ),
 }
 BROKEN = {
     "derivative: half of it": (derivative(formula=lambda x: x), FLAT, torch.square),
@@ -276,6 +305,7 @@ BROKEN = {
         FLAT,
         Coupling(lambda log_scale, total: log_scale.mean(-1)),
     ),
+    "log-determinant of the inverse: of the forward map": (inverse_log_determinant(), FLAT, TwoWayCoupling(sign=1)),
 }
 INAPPLICABLE = {
     "gradient: nothing to differentiate by": (
@@ -309,6 +339,12 @@ INAPPLICABLE = {
         "the map cannot be differentiated",
     ),
     "inverse: none": (invertibility(), X, nn.Linear(4, 4), "Linear has no method 'inverse'"),
+    "log-determinant of the inverse: no inverse": (
+        inverse_log_determinant(),
+        FLAT,
+        nn.Linear(4, 4),
+        "Linear has no method 'inverse'",
+    ),
     "log-determinant: not square": (
         log_determinant(),
         FLAT,

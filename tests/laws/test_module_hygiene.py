@@ -11,6 +11,7 @@ from lawful import mask, shape
 from lawful.laws import (
     determinism,
     layout_independence,
+    no_buffer_change,
     no_mutation,
     no_parameter_change,
     state_dict_round_trip,
@@ -229,6 +230,27 @@ class RunningMean(nn.Module):
         return x - self.mean
 
 
+class AlwaysRunningMean(RunningMean):
+    """Updates its mean in place, in eval mode, too."""
+
+    def forward(self, x):
+        self.mean.lerp_(x.detach().mean((0, 1)), 0.1)
+        return x - self.mean
+
+
+class LazyPositions(nn.Module):
+    """A table that is computed for the longest input so far."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.zeros(1), persistent=False)
+
+    def forward(self, x):
+        if len(self.table) < x.shape[1]:
+            self.table = torch.arange(x.shape[1]).to(x)
+        return x + self.table[: x.shape[1], None]
+
+
 class Forgotten(RunningMean):
     """The mean is not part of the state dict."""
 
@@ -275,6 +297,8 @@ SATISFIED = {
     "the same values written": (no_mutation(), X, lambda x: x.copy_(x.clone())),
     "parameters: a layer": (no_parameter_change(), X, nn.Linear(8, 8)),
     "parameters: batch norm": (no_parameter_change(), shape("b:2..3 8 t"), nn.BatchNorm1d(8)),
+    "buffers: batch norm": (no_buffer_change(), shape("b:2..3 8 t"), nn.BatchNorm1d(8)),
+    "buffers: a running mean": (no_buffer_change(), X, RunningMean()),
     "modes: dropout": (train_eval_round_trip(), X, nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))),
     "modes: an adapter": (train_eval_round_trip(), X, LowRank()),
     "modes: batch norm": (train_eval_round_trip(), shape("b:2..3 8 t"), nn.BatchNorm1d(8)),
@@ -306,6 +330,9 @@ BROKEN = {
     "a keyword input": (no_mutation(), {"x": X, "m": MASK}, fill_second),
     "parameters: normalized in place": (no_parameter_change(), X, Renormalized()),
     "parameters: extended in place": (no_parameter_change(), X, Extended()),
+    "buffers: a mean updated in eval mode": (no_buffer_change(), X, AlwaysRunningMean()),
+    "buffers: a buffer replaced": (no_buffer_change(), X, Longest()),
+    "buffers: a table that grows": (no_buffer_change(), X, LazyPositions()),
     "modes: merged each time": (train_eval_round_trip(), X, MergedEachTime()),
     "modes: never taken apart": (train_eval_round_trip(), X, NeverTakenApart()),
     "saved: layers in a plain list": (state_dict_round_trip(), X, PlainList()),
@@ -316,6 +343,7 @@ BROKEN = {
 }
 INAPPLICABLE = {
     "parameters: none": (no_parameter_change(), nn.ReLU(), "the map has no parameters"),
+    "buffers: none": (no_buffer_change(), nn.Linear(8, 8), "the map has no buffers"),
     "modes: a function": (train_eval_round_trip(), torch.relu, "expected a module, got builtin_function_or_method"),
     "saved: a function": (state_dict_round_trip(), noisy, "expected a module, got function"),
 }
@@ -323,6 +351,7 @@ SCRIPTS = [
     "noise in a later output",
     "a cache that is written once",
     "parameters: normalized in place",
+    "buffers: a mean updated in eval mode",
     "modes: merged each time",
     "saved: layers in a plain list",
     "saved: an attribute",
@@ -345,6 +374,11 @@ def test_inapplicable(law, f, reason, judge):
 def test_the_changed_parameter_is_named(judge):
     found = judge(Renormalized(), no_parameter_change(), X).counterexample
     assert (found.kind, found.name) == ("changed", "weight")
+
+
+def test_the_changed_buffer_is_named(judge):
+    found = judge(AlwaysRunningMean(), no_buffer_change(), X).counterexample
+    assert (found.kind, found.name) == ("changed", "mean")
 
 
 @pytest.mark.parametrize("law", [no_parameter_change(), train_eval_round_trip(), state_dict_round_trip()], ids=str)

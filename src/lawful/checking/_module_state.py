@@ -65,6 +65,7 @@ class ModuleSnapshot:
     """
 
     def __init__(self, roots: list[nn.Module]) -> None:
+        self.roots = roots
         self.modules = list({id(m): m for root in roots for m in root.modules()}.values())
         self.parameters = {
             f"{n}: {name}" if len(roots) > 1 else name: p
@@ -101,6 +102,16 @@ class ModuleSnapshot:
         self._current: tuple[torch.dtype, int, bool] | None = None
         for p, _, _ in self.grads:
             p.grad = None
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        """The buffers by name, as they are now."""
+        several = len(self.roots) > 1
+        return {
+            f"{n}: {name}" if several else name: buffer
+            for n, root in enumerate(self.roots)
+            for name, buffer in root.named_buffers()
+        }
 
     @property
     def device(self) -> torch.device:

@@ -424,12 +424,12 @@ class OperationTrace(TorchFunctionMode):
                 self.steps.append((self.names[id(x_after)], ""))
             self.steps[-1] = (self.steps[-1][0], self._lines_before(f) + call)
 
-    def record_parameters_after(self, f: BoundMap, inputs: Sequence[Any], after: Mapping[str, Tensor]) -> None:
-        """Records a call whose parameters are compared afterwards."""
+    def record_state_after(self, f: BoundMap, inputs: Sequence[Any], after: Mapping[str, Tensor], kind: str) -> None:
+        """Records a call whose parameters or buffers (`kind`) are compared afterwards."""
         with self.pause():
             variable = self._new_variable("after")
             arguments = self._arguments(f, inputs if f.own_arguments else f.place(inputs))
-            lines = f"g = copy.deepcopy(f)\ng({arguments})\n{variable} = dict(g.named_parameters())"
+            lines = f"g = copy.deepcopy(f)\ng({arguments})\n{variable} = dict(g.named_{kind}())"
             self.steps.append((variable, self._lines_before(f) + lines))
             for name, x in after.items():
                 self._set_name(x, f"{variable}[{name!r}]")

@@ -39,10 +39,12 @@ from lawful.laws.gradients import (
     every_parameter_receives_a_gradient,
     gradient,
     gradient_accumulation,
+    inverse_log_determinant,
     invertibility,
     log_determinant,
     second_order_gradient,
 )
+from lawful.laws.graphs import node_permutation_equivariance, node_permutation_invariance
 from lawful.laws.implications import implied_laws
 from lawful.laws.inputs import (
     AxisSize,
@@ -85,6 +87,7 @@ from lawful.laws.linearity import (
     scale_invariance,
     shift_invariance,
 )
+from lawful.laws.losses import batch_padding_invariance, mean_over_samples, mean_over_unmasked_positions
 from lawful.laws.masking import fully_masked_row_is_finite, masked_positions_have_no_influence, padding_invariance
 from lawful.laws.metric import (
     cauchy_schwarz,
@@ -102,6 +105,7 @@ from lawful.laws.metric import (
 from lawful.laws.module_hygiene import (
     determinism,
     layout_independence,
+    no_buffer_change,
     no_mutation,
     no_parameter_change,
     state_dict_round_trip,
@@ -196,6 +200,7 @@ __all__ = [
     "at",
     "backend_agreement",
     "batch_independence",
+    "batch_padding_invariance",
     "between",
     "boundedness",
     "cached_decoding",
@@ -235,6 +240,7 @@ __all__ = [
     "infinite_off_support",
     "invariance",
     "inverse_element",
+    "inverse_log_determinant",
     "invertibility",
     "involution",
     "isometric_action",
@@ -250,10 +256,15 @@ __all__ = [
     "low_precision",
     "mask",
     "masked_positions_have_no_influence",
+    "mean_over_samples",
+    "mean_over_unmasked_positions",
     "metric",
     "monotonicity",
+    "no_buffer_change",
     "no_mutation",
     "no_parameter_change",
+    "node_permutation_equivariance",
+    "node_permutation_invariance",
     "non_negativity",
     "oddness",
     "orthonormality",

@@ -63,6 +63,21 @@ def no_parameter_change(f: Map, *xs: Tensor) -> Statement:
     return BitwiseEqual(list(before.values()), [after[name] for name in before], names=list(before))
 
 
+@law("buffers are bitwise the same after f(x), in eval mode", every_input=True)
+def no_buffer_change(f: Map, *xs: Tensor) -> Statement:
+    """In eval mode a forward pass changes no buffer.
+
+    Satisfied by: batch norm, which only updates its statistics in training mode; a buffer of constants.
+    Broken by: running statistics that ignore `self.training`; a cache or a counter in a buffer.
+    """
+    before = {name: buffer.detach().clone() for name, buffer in f.buffers.items()}
+    if not before:
+        raise Inapplicable("the map has no buffers")
+    after = f.eval().buffers_after(*xs)
+    removed = torch.empty(0)
+    return BitwiseEqual(list(before.values()), [after.get(name, removed) for name in before], names=list(before))
+
+
 def _require_module(f: Map) -> nn.Module:
     if not isinstance(f.target, nn.Module):
         raise Inapplicable(f"expected a module, got {type(f.target).__name__}")

@@ -1,4 +1,5 @@
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from lawful.blocks import (
     ComposedTransform,
     CouplingTransform,
     DiagonalScale,
+    DiscretizedLogistic,
     FourierEncoding,
     InvertibleLinear,
     LevelEncoding,
@@ -21,6 +23,7 @@ from lawful.blocks import (
     RationalQuadraticSpline,
     ShiftTransform,
 )
+from lawful.checking.check import SearchBudget, judge_law
 from lawful.laws import Claim, agreement, causality, invertibility, linearity, log_determinant, shape, transformed
 
 
@@ -67,6 +70,34 @@ def test_log_determinant_equals_the_jacobian(name):
     block, x, c = perturb_parameters(BLOCKS[name]()), randn(1, 4), randn(1, 2, seed=9)
     jacobian = torch.func.jacrev(lambda x: block(x, c)[0][0])(x)[:, 0]
     torch.testing.assert_close(block(x, c)[1][0], torch.linalg.slogdet(jacobian).logabsdet)
+
+
+SIGNED = [
+    DiagonalScale,
+    ActNorm,
+    InvertibleLinear,
+    ComposedTransform,
+    CouplingTransform,
+    AutoregressiveTransform,
+    AffineTransform,
+    RationalQuadraticSpline,
+    DiscretizedLogistic,
+]
+
+
+@pytest.mark.parametrize("block", SIGNED)
+def test_a_sign_error_in_the_log_determinant_of_the_inverse_is_refuted(block, monkeypatch):
+    inverse = block.inverse
+
+    def with_sign_error(self, *args):
+        x, log_det = inverse(self, *args)
+        return x, -log_det
+
+    monkeypatch.setattr(block, "inverse", with_sign_error)
+    module = CouplingTransform if block is AffineTransform else block
+    claims = [c for c in sys.modules[module.__module__].claims() if "log_determinant" in c.law.name]
+    budget = SearchBudget(cases=12, shrinks=0)
+    assert "refuted" in [judge_law(c.law, c.target, c.inputs, c.label, budget).status for c in claims]
 
 
 def test_an_additive_coupling_has_log_determinant_0():

@@ -15,7 +15,15 @@ from torch.nn import functional as F
 
 from lawful.blocks.flows.transforms import AffineTransform, UnivariateTransform
 from lawful.blocks.linear import Activation
-from lawful.laws import Claim, batch_independence, causality, invertibility, log_determinant, shape
+from lawful.laws import (
+    Claim,
+    batch_independence,
+    causality,
+    inverse_log_determinant,
+    invertibility,
+    log_determinant,
+    shape,
+)
 
 
 @runtime_checkable
@@ -320,5 +328,5 @@ def claims() -> Iterator[Claim]:
     yield Claim(causality(time=1), next_outputs, shape("n 4"), name="MaskedNetwork, strictly causal")
     yield Claim(batch_independence(), network, shape("n 4"))
     transform = AutoregressiveTransform(3, transform=AffineTransform(bound=1.0), hidden_dims=[5], order=[2, 0, 1])
-    for law in (log_determinant(), invertibility()):
+    for law in (log_determinant(), invertibility(), inverse_log_determinant()):
         yield Claim(replace(law, cases=20), transform, shape("n 3"))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lawful.blocks.flows.autoregressive import FeatureEncoding, IdentityEncoding, append_condition
 from lawful.blocks.flows.transforms import AffineTransform, ShiftTransform, UnivariateTransform
 from lawful.blocks.linear import Activation
-from lawful.laws import Claim, agreement, invertibility, log_determinant, shape
+from lawful.laws import Claim, agreement, inverse_log_determinant, invertibility, log_determinant, shape
 
 
 class CouplingTransform(nn.Module):
@@ -105,7 +105,7 @@ def claims() -> Iterator[Claim]:
     additive = CouplingTransform(3, transform=ShiftTransform(), hidden_dims=[5])
     affine = CouplingTransform(3, transform=AffineTransform(bound=1.0), transformed=[0, 2], hidden_dims=[5])
     for block in (additive, affine):
-        for law in (log_determinant(), invertibility()):
+        for law in (log_determinant(), invertibility(), inverse_log_determinant()):
             yield Claim(law, block, shape("n 3"), name=f"CouplingTransform({type(block.transform).__name__})")
     zero = agreement(other=lambda x: 0 * x[:, 0])
     yield Claim(zero, lambda x: additive(x)[1], shape("n 3"), name="additive coupling, log-determinant 0")

@@ -9,7 +9,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.laws import Claim, invertibility, log_determinant, monotonicity, shape, transformed
+from lawful.laws import (
+    Claim,
+    inverse_log_determinant,
+    invertibility,
+    log_determinant,
+    monotonicity,
+    shape,
+    transformed,
+)
 
 _INFINITY = 1e6
 _LOG_SCALE_RANGE = (-5.5, 1.5)
@@ -69,7 +77,7 @@ class DiscretizedLogistic:
         below, above = self._cdf(torch.stack([cell, cell + 1], -1), parameters).unbind(-1)
         slope = self.num_levels * (above - below)
         y = 2 * below - 1 + (inside - (cell * (2 / self.num_levels) - 1)) * slope
-        return y + (x - inside), torch.where(x == inside, slope.log(), 0.0)
+        return y + (x - inside), torch.where(x.abs() <= 1, slope.log(), 0.0)
 
     def inverse(
         self, y: Float[Tensor, "*n"], parameters: Float[Tensor, "*n p"]
@@ -82,7 +90,7 @@ class DiscretizedLogistic:
         below, above = (values.gather(-1, cell + i).squeeze(-1) for i in (0, 1))
         slope = k / 2 * (above - below)
         x = cell.squeeze(-1) * (2 / k) - 1 + ((inside - below) / slope).clamp(0, 2 / k)
-        return x + (y - inside), torch.where(y == inside, -slope.log(), 0.0)
+        return x + (y - inside), torch.where(y.abs() <= 1, -slope.log(), 0.0)
 
     def _cdf(self, edges: Tensor, parameters: Tensor) -> Tensor:
         """F at cell edges, given by their indices along the last axis."""
@@ -94,7 +102,8 @@ class DiscretizedLogistic:
         low, high = _LOG_SCALE_RANGE
         precision = (-(log_scales - 1.5).clamp(low, high)).exp()
         ends = edges * (2 / self.num_levels) - 1
-        ends = torch.where(edges == 0, -_INFINITY, torch.where(edges == self.num_levels, _INFINITY, ends))
+        first, last = edges < 0.5, edges > self.num_levels - 0.5
+        ends = torch.where(first, -_INFINITY, torch.where(last, _INFINITY, ends))
         cdf = torch.sigmoid((ends.unsqueeze(-1) - (means + spacing).unsqueeze(-2)) * precision.unsqueeze(-2))
         mixed = (cdf @ logits.softmax(-1).unsqueeze(-1)).squeeze(-1)
         return (1 - self.floor) * mixed + edges * (self.floor / self.num_levels)
@@ -115,6 +124,6 @@ def claims() -> Iterator[Claim]:
         return x, log_derivative.sum(-1)
 
     yield Claim(log_determinant(), forward, near, name="DiscretizedLogistic")
-    yield Claim(log_determinant(), inverse, near, name="DiscretizedLogistic.inverse")
+    yield Claim(inverse_log_determinant(inverse=inverse), forward, near, name="DiscretizedLogistic")
     yield Claim(invertibility(inverse=inverse), lambda x: forward(x)[0], near, name="DiscretizedLogistic")
     yield Claim(monotonicity(), lambda x: forward(x)[0], shape("n 2"), name="DiscretizedLogistic")

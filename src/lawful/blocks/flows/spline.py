@@ -12,7 +12,15 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from lawful.laws import Claim, invertibility, log_determinant, monotonicity, shape, transformed
+from lawful.laws import (
+    Claim,
+    inverse_log_determinant,
+    invertibility,
+    log_determinant,
+    monotonicity,
+    shape,
+    transformed,
+)
 
 
 class _Bin(NamedTuple):
@@ -135,6 +143,6 @@ def claims() -> Iterator[Claim]:
 
     near = transformed(lambda x: 2 * torch.tanh(x), "b 2")
     yield Claim(log_determinant(), forward, near, name="RationalQuadraticSpline")
-    yield Claim(log_determinant(), inverse, near, name="RationalQuadraticSpline.inverse")
+    yield Claim(inverse_log_determinant(inverse=inverse), forward, near, name="RationalQuadraticSpline")
     yield Claim(monotonicity(), lambda x: forward(x)[0], shape("b 2"), name="RationalQuadraticSpline")
     yield Claim(invertibility(inverse=inverse), lambda x: forward(x)[0], near, name="RationalQuadraticSpline")

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 
 from lawful.blocks.standardize import Standardize
 from lawful.functions import standardize
-from lawful.laws import Claim, agreement, boundedness, invertibility, log_determinant, shape
+from lawful.laws import (
+    Claim,
+    agreement,
+    boundedness,
+    inverse_log_determinant,
+    invertibility,
+    log_determinant,
+    shape,
+)
 
 
 @runtime_checkable
@@ -343,7 +351,7 @@ def claims() -> Iterator[Claim]:
         linear.log_scale.add_(torch.tensor([0.3, -0.5, 0.9]))
     composed = ComposedTransform([ActNorm(3), permutation, linear, DiagonalScale(3)])
     for transform in (DiagonalScale(3), ActNorm(3), linear, permutation, composed):
-        for law in (log_determinant(), invertibility()):
+        for law in (log_determinant(), invertibility(), inverse_log_determinant()):
             yield Claim(law, transform, shape("n 3"), name=type(transform).__name__)
     bounded = boundedness(low=-1.5, high=1.5)
     log_derivative = lambda x: AffineTransform(bound=1.5).forward(x[..., 0], x)[1]  # noqa: E731
