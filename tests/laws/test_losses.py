@@ -6,7 +6,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from lawful import mask, shape, tokens
-from lawful.laws import batch_padding_invariance, mean_over_samples, mean_over_unmasked_positions, ragged_batches
+from lawful.laws import (
+    batch_padding_invariance,
+    masked_loss_ignores_masked_positions,
+    mean_over_samples,
+    mean_over_unmasked_positions,
+    ragged_batches,
+)
 from tests.laws.drivers import test_broken, test_satisfied  # noqa: F401
 
 torch.manual_seed(0)
@@ -37,6 +43,13 @@ def masked_cross_entropy(logits, labels, m):
     return F.cross_entropy(logits.mT, labels.masked_fill(~m, -100))
 
 
+def weighted_by_all_labels(logits, labels, m):
+    """The weights of the labels are summed over masked positions, too."""
+    weights = 1.0 + labels
+    losses = F.cross_entropy(logits.mT, labels, reduction="none")
+    return (losses * weights * m).sum() / weights.sum()
+
+
 def mean_per_padded_batch(logits, labels, m):
     return F.cross_entropy(logits.mT, labels.masked_fill(~m, -100), reduction="sum") / labels.numel()
 
@@ -57,6 +70,7 @@ def weighted_cross_entropy(logits, labels):
 
 
 samples, positions, padding = mean_over_samples(), mean_over_unmasked_positions(), batch_padding_invariance()
+ignored, longer = masked_loss_ignores_masked_positions(), batch_padding_invariance(axis=1)
 by_length = mean_over_samples(weights=lambda x, m: m.sum(1))
 by_class = mean_over_samples(weights=lambda logits, labels: CLASS_WEIGHTS[labels])
 PAIR, CLASSES = (shape("b 4"), shape("b 4")), (shape("b 3"), tokens("b", vocab_size=3))
@@ -70,6 +84,19 @@ SATISFIED = {
     "samples: a masked mean, weighted by length": (by_length, SEQUENCES, masked_mean),
     "samples: a mean of means": (samples, SEQUENCES, mean_of_sequence_means),
     "samples: another batch axis": (mean_over_samples(batch=1), shape("3 b"), torch.mean),
+    "samples: class weights as an input": (
+        mean_over_samples(weights=lambda logits, labels: CLASS_WEIGHTS[labels]),
+        (*CLASSES, CLASS_WEIGHTS),
+        lambda logits, labels, weights: F.cross_entropy(logits, labels, CLASS_WEIGHTS.to(logits)),
+    ),
+    "ignored: a masked mean": (ignored, SEQUENCES, masked_mean),
+    "ignored: ignore_index": (ignored, LABELED, masked_cross_entropy),
+    "ignored: a mean over the padded length": (ignored, SEQUENCES, mean_over_padded_length),
+    "ignored: the other polarity": (
+        masked_loss_ignores_masked_positions(keep=False),
+        SEQUENCES,
+        lambda x, hidden: masked_mean(x, ~hidden),
+    ),
     "positions: a masked mean": (positions, SEQUENCES, masked_mean),
     "positions: ignore_index": (positions, LABELED, masked_cross_entropy),
     "positions: one mask per sample": (positions, (shape("b"), mask("b")), lambda x, m: (x * m).sum() / m.sum()),
@@ -81,6 +108,8 @@ SATISFIED = {
     "padding: a masked mean": (padding, SEQUENCES, masked_mean),
     "padding: ignore_index": (padding, LABELED, masked_cross_entropy),
     "padding: an output per sample": (padding, SEQUENCES, lambda x, m: (x * m[..., None]).sum((1, 2))),
+    "padding: longer sequences": (longer, LABELED, masked_cross_entropy),
+    "padding: longer sequences, an output per position": (longer, SEQUENCES, lambda x, m: x.tanh()),
     "padding: the other polarity": (
         batch_padding_invariance(keep=False),
         SEQUENCES,
@@ -93,6 +122,9 @@ BROKEN = {
     "samples: a masked mean without weights": (samples, SEQUENCES, masked_mean),
     "samples: in-batch negatives": (samples, PAIR, in_batch_negatives),
     "samples: statistics of the batch": (samples, shape("b 4"), batch_norm_loss),
+    "ignored: the other polarity": (ignored, SEQUENCES, lambda x, m: masked_mean(x, ~m)),
+    "ignored: masked in one place only": (ignored, SEQUENCES, masked_in_one_place_only),
+    "ignored: labels summed over all positions": (ignored, LABELED, weighted_by_all_labels),
     "positions: a mean over the padded length": (positions, SEQUENCES, mean_over_padded_length),
     "positions: a mean of means": (positions, SEQUENCES, mean_of_sequence_means),
     "positions: a sum": (positions, SEQUENCES, masked_sum),
@@ -100,20 +132,24 @@ BROKEN = {
     "positions: the other polarity": (positions, SEQUENCES, lambda x, m: masked_mean(x, ~m)),
     "padding: a mean over the padded batch": (padding, LABELED, mean_per_padded_batch),
     "padding: statistics of the batch": (padding, SEQUENCES, lambda x, m: x - x.mean(0)),
+    "padding: longer sequences": (longer, LABELED, mean_per_padded_batch),
     "padding: masked in one place only": (padding, SEQUENCES, masked_in_one_place_only),
 }
 SCRIPTS = [
     "samples: a masked mean without weights",
+    "ignored: labels summed over all positions",
     "positions: a mean over the padded length",
     "padding: a mean over the padded batch",
 ]
 INAPPLICABLE = {
     "samples: an output per sample": (samples, shape("b 4"), lambda x: x.sum(1), "expected a scalar loss, got shape"),
-    "samples: an input without samples": (
-        samples,
-        (shape("b 4"), shape("4")),
-        lambda x, w: (x * w).mean(),
-        "samples along axis 0, got shape (4,)",
+    "ignored: no mask": (ignored, PAIR, F.mse_loss, "expected a boolean mask among the inputs"),
+    "ignored: not a loss": (ignored, SEQUENCES, lambda x, m: x, "expected a scalar loss"),
+    "ignored: a mask of pairs": (
+        ignored,
+        (shape("b t 2"), mask("b t t")),
+        lambda x, m: x.sum(),
+        "expected an input whose shape begins with that of the mask",
     ),
     "positions: no mask": (positions, PAIR, F.mse_loss, "expected a boolean mask among the inputs"),
     "positions: not a loss": (positions, SEQUENCES, lambda x, m: x, "expected a scalar loss"),
@@ -122,7 +158,7 @@ INAPPLICABLE = {
         padding,
         SEQUENCES,
         lambda x, m: x.sum((0, 1)),
-        "expected a scalar loss or an output per sample",
+        "expected a scalar loss, or an output of size",
     ),
     "ragged batches: a masked mean": (
         ragged_batches(),

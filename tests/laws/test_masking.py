@@ -38,6 +38,22 @@ def centered_over_the_padded_length(x, m):
     return x - (x * m[..., None]).mean(1, keepdim=True)
 
 
+def pooled(x, m):
+    return (x * m[..., None]).sum(1) / m.sum(1, keepdim=True)
+
+
+def pooled_over_the_padded_length(x, m):
+    return (x * m[..., None]).mean(1)
+
+
+def masked_loss(x, m):
+    return (x.square().sum(-1) * m).sum() / m.sum()
+
+
+def loss_over_all_positions(x, m):
+    return x.square().sum() / m.sum()
+
+
 def from_lengths(f):
     return lambda x, lengths: f(x, torch.arange(x.shape[1]) < lengths[:, None])
 
@@ -91,6 +107,13 @@ SATISFIED = {
         lambda x, n: from_lengths(attend)(x.mT, n).mT,
     ),
     "padding: PyTorch's polarity": (padding_invariance(keep=False), INPUTS, Attention()),
+    "padding: a pooled output": (padding, INPUTS, pooled),
+    "padding: a loss": (padding, INPUTS, masked_loss),
+    "padding: lengths, a pooled output": (padding, LENGTHS, from_lengths(pooled)),
+    "influence: a pooled output": (influence, INPUTS, pooled),
+    "influence: a pooled output of another size": (influence, INPUTS, lambda x, m: pooled(x, m).repeat(1, 3)),
+    "influence: a loss": (influence, INPUTS, masked_loss),
+    "influence: one output per position": (influence, INPUTS, lambda x, m: x.sum(-1)),
     "influence: -inf at masked keys": (influence, INPUTS, attend),
     "influence: a masked mean": (influence, INPUTS, masked_mean),
     "influence: PyTorch's polarity": (
@@ -116,6 +139,11 @@ BROKEN = {
     "padding: a mean over the padded length": (padding, INPUTS, centered_over_the_padded_length),
     "padding: lengths": (padding, LENGTHS, from_lengths(centered_over_the_padded_length)),
     "padding: lengths ignored": (padding, LENGTHS, centered),
+    "padding: a pooled output": (padding, INPUTS, pooled_over_the_padded_length),
+    "padding: a loss": (padding, INPUTS, loss_over_all_positions),
+    "padding: lengths, a pooled output": (padding, LENGTHS, from_lengths(pooled_over_the_padded_length)),
+    "influence: a pooled output": (influence, INPUTS, lambda x, m: x.mean(1)),
+    "influence: a loss": (influence, INPUTS, loss_over_all_positions),
     "padding: the other polarity": (padding, INPUTS, Attention()),
     "influence: the other polarity": (influence, INPUTS, Attention()),
     "influence: PyTorch's polarity, and ours": (
@@ -173,8 +201,8 @@ def test_a_mask_of_another_shape(law, axes, judge):
 
 
 @pytest.mark.parametrize("law", [padding, influence], ids=str)
-def test_a_pooled_output_is_inapplicable(law, judge):
-    assert judge(lambda x, m: masked_mean(x, m).sum((1, 2)), law, INPUTS, cases=5).status == "inapplicable"
+def test_a_shorter_output_is_inapplicable(law, judge):
+    assert judge(lambda x, m: attend(x, m)[:, ::2], law, INPUTS, cases=5).status == "inapplicable"
 
 
 def test_nan_in_the_gradient(judge):

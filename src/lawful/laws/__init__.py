@@ -87,7 +87,12 @@ from lawful.laws.linearity import (
     scale_invariance,
     shift_invariance,
 )
-from lawful.laws.losses import batch_padding_invariance, mean_over_samples, mean_over_unmasked_positions
+from lawful.laws.losses import (
+    batch_padding_invariance,
+    masked_loss_ignores_masked_positions,
+    mean_over_samples,
+    mean_over_unmasked_positions,
+)
 from lawful.laws.masking import fully_masked_row_is_finite, masked_positions_have_no_influence, padding_invariance
 from lawful.laws.metric import (
     cauchy_schwarz,
@@ -255,6 +260,7 @@ __all__ = [
     "log_determinant",
     "low_precision",
     "mask",
+    "masked_loss_ignores_masked_positions",
     "masked_positions_have_no_influence",
     "mean_over_samples",
     "mean_over_unmasked_positions",

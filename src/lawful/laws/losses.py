@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lawful.laws._helpers import axis_size, last_mask
+from lawful.laws._helpers import axis_size, last_mask, transform_along
 from lawful.laws.interfaces import Draw, Map, RejectCase
 from lawful.laws.law import Axis, Inapplicable, law
 from lawful.laws.statements import Equal, Statement
@@ -20,45 +20,34 @@ def _scalar_loss(f: Map, inputs: Sequence[Tensor]) -> Tensor:
     return loss.reshape(())
 
 
-def _num_samples(xs: Sequence[Tensor], batch: int) -> int:
-    """Returns the number of samples, which must be the same in all inputs."""
-    n = axis_size(xs[0], batch, "batch")
-    for x in xs:
-        if not -x.dim() <= batch < x.dim() or x.shape[batch] != n:
-            raise Inapplicable(f"expected inputs with {n} samples along axis {batch}, got shape {tuple(x.shape)}")
-    return n
-
-
-@law("L(x) = Σ_i w_i L(x_i) / Σ_i w_i", eval_if_random=True, every_input=True)
+@law("L(x) = Σ_i w_i L(x_i) / Σ_i w_i", eval_if_random=True)
 def mean_over_samples(
     f: Map, *xs: Tensor, batch: Axis = 0, weights: Callable[..., Tensor] | None = None, draw: Draw
 ) -> Statement:
     """The loss of a batch is the mean of the losses of its samples.
 
-    `weights` is a function from the inputs to the weights of the samples, of shape (b,), such as the numbers of
-    unmasked positions `lambda x, mask: mask.sum(1)`. By default all samples have the same weight. One sample is
-    compared with the rest of the batch.
+    `weights` is a function from the inputs with a batch axis to the weights of the samples, of shape (b,), such as the
+    numbers of unmasked positions `lambda x, mask: mask.sum(1)`. By default all samples have the same weight. One
+    sample is compared with the rest of the batch.
 
     Satisfied by: a loss with `reduction="mean"`; a mean over all tokens, weighted by their numbers.
     Broken by: a sum; a mean over tokens without weights; in-batch negatives; batch norm in training mode.
     """
-    n = _num_samples(xs, batch)
-    if n < 2:
+    if (n := axis_size(xs[0], batch, "batch")) < 2:
         raise RejectCase
-    w = xs[0].new_ones(n, dtype=torch.float64) if weights is None else weights(*xs)
+    w = torch.ones(n, device=xs[0].device) if weights is None else weights(*xs)
     if tuple(w.shape) != (n,):
         raise ValueError(f"weights must return one weight per sample, of shape ({n},), got {tuple(w.shape)}")
     i = draw.integer(0, n - 1, "i")
-    one, rest = torch.arange(n, device=w.device) == i, torch.arange(n, device=w.device) != i
-    share = w[i] / w.sum()
-    draw.assume((share > 0) & (share < 1))
+    others = torch.tensor([k for k in range(n) if k != i], device=w.device)
 
     def loss_of(samples: Tensor) -> Tensor:
-        return _scalar_loss(f, [x.index_select(batch, samples.nonzero().reshape(-1)) for x in xs])
+        return _scalar_loss(f, transform_along(f, xs, batch, lambda x, same: x.index_select(same, samples)))
 
     loss = _scalar_loss(f, xs)
-    share = share.to(loss.dtype)
-    return Equal(loss, share * loss_of(one) + (1 - share) * loss_of(rest))
+    share = w[i].to(loss.dtype) / w.sum()
+    draw.assume((share > 0) & (share < 1))
+    return Equal(loss, share * loss_of(torch.tensor([i], device=w.device)) + (1 - share) * loss_of(others))
 
 
 @law("L(x, m) = Σ_i m_i L(x, e_i) / Σ_i m_i", every_input=True)
@@ -87,24 +76,55 @@ def mean_over_unmasked_positions(f: Map, *xs: Tensor, keep: bool = True, draw: D
     return Equal(_scalar_loss(f, xs), loss_at(one) / n + loss_at(unmasked & ~one) * (n - 1) / n)
 
 
-@law("f([x, p], [m, 0])[≤ b] = f(x, m)", eval_if_random=True, every_input=True)
-def batch_padding_invariance(f: Map, *xs: Tensor, batch: Axis = 0, keep: bool = True, draw: Draw) -> Statement:
-    """Fully masked samples at the end of the batch, with any values, change no loss and no other output.
+@law("L(x, m) does not depend on x_i, m_i = 0")
+def masked_loss_ignores_masked_positions(
+    f: Map, *xs: Tensor, batch: Axis = 0, keep: bool = True, draw: Draw
+) -> Statement:
+    """A masked loss does not depend on any input at masked positions, such as predictions and labels.
 
-    The mask is the last boolean input; unmasked positions have the value `keep`. For padding at the end of the
-    sequences see `padding_invariance`.
+    The mask is the last boolean input with a batch axis; unmasked positions have the value `keep`. The other inputs
+    have the axes of the mask first: predictions of shape (b, t, d) and labels (b, t) for a mask (b, t).
+
+    Satisfied by: losses that are selected by the mask; `ignore_index`.
+    Broken by: a mask of the wrong polarity; a normalization by the sum over all positions.
+    """
+    place = last_mask(xs)
+    unmasked = xs[place] == keep
+
+    def replace_masked(x: Tensor) -> Tensor:
+        return draw.like(x, ~unmasked.reshape(*unmasked.shape, *[1] * (x.dim() - unmasked.dim())).expand_as(x))
+
+    has_positions = [k != place and x.shape[: unmasked.dim()] == unmasked.shape for k, x in enumerate(xs)]
+    if not any(has_positions):
+        raise Inapplicable(f"expected an input whose shape begins with that of the mask, {tuple(unmasked.shape)}")
+    draw.assume(unmasked.any() & ~unmasked.all())
+    changed = [replace_masked(x) if has else x for x, has in zip(xs, has_positions, strict=True)]
+    return Equal(_scalar_loss(f, xs), _scalar_loss(f, changed), exact=True)
+
+
+@law("f([x, p], [m, 0])[≤ n] = f(x, m)", eval_if_random=True)
+def batch_padding_invariance(f: Map, *xs: Tensor, axis: Axis = 0, keep: bool = True, draw: Draw) -> Statement:
+    """Padding a batch with masked samples, or with masked positions, changes no loss and no other output.
+
+    The padding, with any values, is at the end of `axis`: 0 for samples, 1 for positions. The mask is the last boolean
+    input with this axis; unmasked positions have the value `keep`.
 
     Satisfied by: a mean over unmasked positions; a layer that maps each sample independently.
     Broken by: a mean over the padded batch; batch norm in training mode.
     """
-    n, place = _num_samples(xs, batch), last_mask(xs)
+    n, place = axis_size(xs[0], axis), last_mask(xs)
     draw.assume((xs[place] == keep).any())
     extra = draw.integer(1, min(n, 3), "extra")
-    padding = [draw.like(x).narrow(batch, 0, extra) for x in xs]
-    padding[place] = torch.full_like(padding[place], not keep)
-    y, z = f(*xs), f(*(torch.cat(pair, dim=batch) for pair in zip(xs, padding, strict=True)))
+
+    def pad(x: Tensor, same: int) -> Tensor:
+        padding = torch.full_like(x, not keep) if x is xs[place] else draw.like(x)
+        return torch.cat([x, padding.narrow(same, 0, extra)], dim=same)
+
+    y, z = f(*xs), f(*transform_along(f, xs, axis, pad))
     if y.dim() > 0:
-        if not -y.dim() <= batch < y.dim() or (y.shape[batch], z.shape[batch]) != (n, n + extra):
-            raise Inapplicable(f"expected a scalar loss or an output per sample, got shape {tuple(y.shape)}")
-        z = z.narrow(batch, 0, n)
+        if not -y.dim() <= axis < y.dim() or (y.shape[axis], z.shape[axis]) != (n, n + extra):
+            raise Inapplicable(
+                f"expected a scalar loss, or an output of size {n} along axis {axis}: got {tuple(y.shape)}"
+            )
+        z = z.narrow(axis, 0, n)
     return Equal(y, z)

@@ -27,6 +27,11 @@ def _require_key_mask(mask: Tensor, x: Tensor, time: int) -> Tensor:
     return mask
 
 
+def _is_pooled(y: Tensor, x: Tensor, time: int) -> bool:
+    """Returns whether an output has no time axis, like a pooled vector or a loss; it has fewer axes than the input."""
+    return y.dim() < x.dim() and not (-y.dim() <= time < y.dim() and y.shape[time] == x.shape[time])
+
+
 def _valid(mask: Tensor, y: Tensor, time: int, keep: bool) -> Tensor:
     """Returns the valid positions of a mask of shape (b, t), broadcast to an output with batch and time axes."""
     shape = [1] * y.dim()
@@ -38,7 +43,8 @@ def _valid(mask: Tensor, y: Tensor, time: int, keep: bool) -> Tensor:
 def padding_invariance(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep: bool = True, draw: Draw) -> Statement:
     """Padding at the end, with any values, does not change the outputs before it.
 
-    The second input is a mask of shape (b, t), or the lengths, of shape (b,).
+    The second input is a mask of shape (b, t), or the lengths, of shape (b,). An output without a time axis, such as a
+    pooled vector or a loss, does not change at all.
 
     Satisfied by: attention under a key mask; a recurrence; a convolution whose input is masked first.
     Broken by: a convolution or a norm that reads the padding; a mean over the padded length.
@@ -50,11 +56,17 @@ def padding_invariance(f: Map, x: Tensor, mask: Tensor, *, time: Axis = 1, keep:
     if mask.dim() != 1 or mask.is_floating_point() or mask.dtype is torch.bool:
         _require_key_mask(mask, x, time)
         padded = torch.cat([mask, torch.full((mask.shape[0], extra), not keep, device=mask.device)], dim=1)
-        y = require_axis(f(x, mask), x, time, "time")
-        z = f(longer, padded).narrow(time, 0, t)
-        return Equal(y, z, where=_valid(mask, y, time, keep))
+        y, z = f(x, mask), f(longer, padded)
+        if _is_pooled(y, x, time):
+            draw.assume((mask == keep).any())
+            return Equal(y, z)
+        y = require_axis(y, x, time, "time")
+        return Equal(y, z.narrow(time, 0, t), where=_valid(mask, y, time, keep))
     lengths = mask.clamp(1, t)
-    y = require_axis(f(x, lengths), x, time, "time")
+    y = f(x, lengths)
+    if _is_pooled(y, x, time):
+        return Equal(y, f(longer, lengths))
+    y = require_axis(y, x, time, "time")
     valid = index_along(y, time) < lengths.reshape([-1] + [1] * (y.dim() - 1))
     return Equal(y, f(longer, lengths).narrow(time, 0, t), where=valid & where(y))
 
@@ -65,12 +77,17 @@ def masked_positions_have_no_influence(
 ) -> Statement:
     """The content of a masked position does not affect the output at valid positions.
 
+    It does not affect an output without a time axis, such as a pooled vector or a loss, at all.
+
     Satisfied by: attention whose scores are set to -inf at masked keys.
     Broken by: a mask of the wrong polarity; a mask that is added rather than applied; a norm over time.
     """
     valid = _valid(_require_key_mask(mask, x, time), x, time, keep)
     changed = draw.replace(x, lambda _: ~valid)
-    y = require_axis(f(x, mask), x, time, "time")
+    y = f(x, mask)
+    if _is_pooled(y, x, time):
+        return Equal(y, f(changed, mask), exact=True)
+    y = require_axis(y, x, time, "time")
     return Equal(y, f(changed, mask), where=_valid(mask, y, time, keep), exact=True)
 
 
