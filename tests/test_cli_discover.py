@@ -82,10 +82,8 @@ def test_a_map_that_ends_the_process(capfd, monkeypatch):
     assert code == 1
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_verdicts_come_in_the_order_of_the_claims(capfd, tmp_path, request, jobs):
-    if jobs == 1:
-        request.getfixturevalue("in_process")
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.long), 2])
+def test_verdicts_come_in_the_order_of_the_claims(capfd, tmp_path, jobs):
     path, log = tmp_path / "mine.py", tmp_path / "log.sarif"
     path.write_text(CLAIMS)
     report = tmp_path / "report.json"
