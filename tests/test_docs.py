@@ -50,7 +50,8 @@ def folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-LONG = ("docs/discover.md", "docs/errata.md")  # the other documents run the same commands
+# Other documents run the same commands; the tests of the recipes, blocks and `lawful discover` run the same code.
+LONG = ("docs/discover.md", "docs/errata.md", "docs/language.md")
 DOCUMENTS = [
     pytest.param(name, marks=[pytest.mark.long] if name in LONG else [])
     for name in ("README.md", "CONTRIBUTING.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md")))

@@ -141,6 +141,8 @@ class _Worker:
     def __init__(self, request: CheckRequest, number: int, result: CheckResult, listen: Listener) -> None:
         self.request, self.number, self.result, self.listen = request, number, result, listen
         self.verdicts: dict[_Place, Verdict] = {}
+        self.single_target = request.target is not None and ":" in request.target and not request.discover
+        self.size: int | None = None
         self.process: subprocess.Popen[str] | None = None
 
     def run(self) -> None:
@@ -151,8 +153,8 @@ class _Worker:
             finished = self._run_child()
             new = list(self.verdicts.values())[before:]
             crashes = crashes + 1 if len(new) == 1 else 0
-            if not finished and not new:
-                break
+            if not finished and (not new or (self.single_target and len(self.verdicts) == self.size)):
+                break  # without another child, which would import PyTorch only to find nothing left
             if not finished and self.request.discover and crashes == _MAX_CRASHES:
                 self.result.target_error = f"{self.request.target}: {new[0].reason}, {_MAX_CRASHES} laws in a row"
                 break
@@ -203,6 +205,7 @@ class _Worker:
     def _handle(self, message: dict[str, Any], current: dict[str, Any]) -> bool:
         """Handles a message of the child; returns whether it was the last."""
         if "group" in message:
+            self.size = message["size"]
             self.listen("group", (message["group"], message["size"]))
         elif "started" in message:
             self.listen("started", f"{message['target']}  {message['law']}")
