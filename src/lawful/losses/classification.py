@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lawful.functions._validation import unless_traced
-from lawful.laws import Claim, agreement, shape, shift_invariance, tokens
+from lawful.laws import Claim, agreement, mean_over_samples, shape, shift_invariance, tokens
 from lawful.losses.reduction import _reduce
 
 
@@ -83,9 +83,10 @@ def _check_range(target: Tensor, num_classes: int) -> None:
 
 
 def claims() -> Iterator[Claim]:
-    """With gamma 0 the focal loss is the cross-entropy; a shift of the logits changes nothing."""
+    """With gamma 0 the focal loss is the cross-entropy; a shift of the logits changes nothing; it is a mean."""
     inputs = (shape("b 4"), tokens("b", vocab_size=4))
     cross_entropy = agreement(other=F.cross_entropy)
     yield Claim(cross_entropy, partial(focal_loss, gamma=0.0), inputs, name="focal_loss(gamma=0)")
+    yield Claim(mean_over_samples(), focal_loss, inputs)
     invariant = shift_invariance(axis=-1)
     yield Claim(invariant, partial(focal_loss, reduction="none"), inputs, name="focal_loss")

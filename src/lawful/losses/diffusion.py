@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.laws import Claim, agreement, shape, transformed
+from lawful.laws import Claim, agreement, mean_over_samples, shape, transformed
 from lawful.losses.reduction import _reduce
 from lawful.solvers.diffusion.energy import Score
 from lawful.solvers.diffusion.parameterization import FLOW, Denoiser, Prediction
@@ -424,7 +424,7 @@ def _directional_trace(s: Tensor, leaf: Tensor, v: Tensor) -> Tensor:
 
 
 def claims() -> Iterator[Claim]:
-    """Flow matching is the denoising loss of the flow prediction; noise levels have their distribution."""
+    """Flow matching is the denoising loss of the flow prediction, and a mean; noise levels have their distribution."""
     path = variance_preserving()
     inputs = (shape("n 2"), shape("n 2"), transformed(lambda x: 0.1 + 0.6 * torch.sigmoid(x), "n"))
 
@@ -435,6 +435,11 @@ def claims() -> Iterator[Claim]:
         return denoising_loss(lambda y, t: y.sin(), x, t, path, noise=noise, prediction=FLOW, reduction="none")
 
     yield Claim(agreement(other=denoising), flow_matching, inputs, name="flow_matching_loss")
+
+    def mean_flow_matching(x: Tensor, noise: Tensor, t: Tensor) -> Tensor:
+        return flow_matching_loss(lambda y, t: y.sin(), x, t, path, noise=noise)
+
+    yield Claim(mean_over_samples(), mean_flow_matching, inputs, name="flow_matching_loss")
 
     def cdf(u: Tensor) -> Tensor:
         ratio = edm().ratio(LogNormal(mean=-0.7, std=0.9).times(u, edm()))

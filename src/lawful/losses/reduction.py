@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lawful.functions._validation import unless_traced
-from lawful.laws import Claim, agreement, shape
+from lawful.laws import Claim, agreement, mean_over_samples, shape, transformed
 
 Reducer = Callable[[Tensor], Tensor]
 """Function from the losses of the examples to a scalar: `torch.mean`, `torch.sum`, `worst_case`, `weighted_mean(w)`."""
@@ -110,7 +110,7 @@ def _check_weights(weights: Tensor) -> None:
 
 
 def claims() -> Iterator[Claim]:
-    """The loss over a dataset does not depend on its batches."""
+    """The loss over a dataset does not depend on its batches; a weighted mean is one over samples."""
 
     def batched(x: Tensor) -> Tensor:
         pairs = zip(x.split(2), x.flip(0).split(2), strict=True)
@@ -118,3 +118,6 @@ def claims() -> Iterator[Claim]:
 
     whole = agreement(other=lambda x: ((x.tanh() - x.flip(0)) ** 2).sum() / len(x))
     yield Claim(whole, batched, shape("n"), name="dataset_loss, in batches of 2")
+    weighted = mean_over_samples(weights=lambda losses, weights: weights)
+    positive = transformed(lambda x: 0.1 + torch.sigmoid(x), "n")
+    yield Claim(weighted, lambda losses, w: weighted_mean(w)(losses), (shape("n"), positive), name="weighted_mean")

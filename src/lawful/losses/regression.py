@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from lawful.laws import Claim, agreement, convexity, shape
+from lawful.laws import Claim, agreement, convexity, mean_over_samples, shape
 from lawful.losses.reduction import _reduce
 
 
@@ -51,8 +51,9 @@ def lp_loss(
 
 
 def claims() -> Iterator[Claim]:
-    """`lp_loss` generalizes PyTorch's losses, and is convex."""
+    """`lp_loss` generalizes PyTorch's losses, and is convex and a mean over samples."""
     pair = (shape("n 3"), shape("n 3"))
     yield Claim(agreement(other=F.l1_loss), partial(lp_loss, p=1.0), pair, name="lp_loss(p=1)")
     yield Claim(agreement(other=F.mse_loss), partial(lp_loss, p=2.0), pair, name="lp_loss(p=2)")
+    yield Claim(mean_over_samples(), partial(lp_loss, p=3.0), pair, name="lp_loss(p=3)")
     yield Claim(convexity(), lambda v: lp_loss(v, torch.zeros_like(v), p=3.0), shape("n 3"), name="lp_loss(p=3)")

@@ -15,9 +15,10 @@ r"""Losses of classification, regression and distribution matching.
 | `F.hinge_embedding_loss` | $x$ for $y = 1$, else $\max(0, 1 - x)$ |
 | `F.triplet_margin_loss` | $\max(0, \lVert a - p \rVert - \lVert a - n \rVert + 1)$ |
 
-A mean over the batch does not depend on the order of the samples, and its gradient is the mean of the gradients of
-micro-batches. Cross-entropy is convex in the logits, does not change when a constant is added to them, and is smallest
-at the true distribution (Gibbs).
+With `reduction="mean"` the loss of a batch is the mean of the losses of its samples, weighted by the class weights if
+there are any, and does not depend on their order. With `ignore_index` it is the mean over the other positions, and
+padding changes nothing. Cross-entropy is convex in the logits, does not change when a constant is added to them, and is
+smallest at the true distribution (Gibbs).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from lawful.laws import (
     Law,
     agreement,
     batch_independence,
+    batch_padding_invariance,
     boundedness,
     commutativity,
     convexity,
@@ -43,9 +45,12 @@ from lawful.laws import (
     finiteness,
     gibbs_inequality,
     gradient,
-    gradient_accumulation,
     linearity,
     lipschitz,
+    mask,
+    masked_loss_ignores_masked_positions,
+    mean_over_samples,
+    mean_over_unmasked_positions,
     metric,
     non_negativity,
     permutation_invariance,
@@ -229,6 +234,17 @@ def _means() -> Iterator[Row]:
         (nn.BCEWithLogitsLoss, (shape("b 4"), probabilities("b 4"))),
         (nn.MultiMarginLoss, _CLASSES),
     )
-    laws: tuple[Law, ...] = (permutation_invariance(axis=0, input=(0, 1)), gradient_accumulation())
+    laws: tuple[Law, ...] = (permutation_invariance(axis=0), mean_over_samples())
     for loss, inputs in rows:
         yield f"nn.{loss.__name__}", loss(), inputs, laws
+    weights = torch.tensor([0.5, 1.0, 2.0, 3.0])
+    weighted = mean_over_samples(weights=lambda x, k: weights[k])
+    yield "nn.CrossEntropyLoss(weight)", nn.CrossEntropyLoss(weight=weights), _CLASSES, (weighted,)
+
+    def masked(x: Tensor, k: Tensor, valid: Tensor) -> Tensor:
+        return F.cross_entropy(x.mT, k.masked_fill(~valid, -100))
+
+    laws = (masked_loss_ignores_masked_positions(), mean_over_unmasked_positions())
+    laws += tuple(batch_padding_invariance(axis=axis) for axis in (0, 1))
+    inputs = (shape("b t 4"), tokens("b t", vocab_size=4), mask("b t"))
+    yield "F.cross_entropy(ignore_index=-100)", masked, inputs, laws
