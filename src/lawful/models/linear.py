@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from lawful.functions import ridge
-from lawful.laws import Claim, boundedness, convexity, linearity, shape, sums_to_one
+from lawful.laws import Claim, affinity, boundedness, convexity, shape, sums_to_one
 
 
 class LinearRegression(nn.Module):
@@ -304,9 +304,6 @@ def claims() -> Iterator[Claim]:
     thresholded = ThresholdedRegression(2)
     points, labels = torch.linspace(-2.0, 2.0, 12).reshape(4, 3).sin(), torch.tensor([0, 1, 1, 0])
 
-    def slope(x: Tensor) -> Tensor:
-        return linear(x) - linear(torch.zeros_like(x))
-
     def nll(parameters: Tensor) -> Tensor:
         named = {"linear.weight": parameters[:, :3], "linear.bias": parameters[:, 3]}
         return F.cross_entropy(functional_call(softmax, named, (points.to(parameters),)), labels)
@@ -314,7 +311,7 @@ def claims() -> Iterator[Claim]:
     def probabilities(x: Tensor) -> Tensor:
         return thresholded(x).softmax(-1)
 
-    yield Claim(linearity(), slope, shape("b 3"), name="LinearRegression minus its value at 0")
+    yield Claim(affinity(), linear, shape("b 3"))
     yield Claim(convexity(), nll, shape("2 4"), name="SoftmaxRegression, negative log-likelihood")
     yield Claim(boundedness(low=0.0, high=1.0), logistic, shape("b 3"))
     yield Claim(sums_to_one(), probabilities, shape("b 2"), name="ThresholdedRegression, softmax")

@@ -29,6 +29,7 @@ from lawful.laws import (
     Claim,
     Draw,
     Law,
+    affinity,
     agreement,
     associativity,
     backend_agreement,
@@ -87,9 +88,6 @@ def _linear_layers() -> Iterator[Row]:
     def neurons(x: Tensor) -> Tensor:
         return torch.stack([(w * x).sum(-1) + b for w, b in zip(linear.weight, linear.bias, strict=True)], -1)
 
-    def slope(x: Tensor) -> Tensor:
-        return linear(x) - linear(torch.zeros_like(x))
-
     def quadratic_form(u: Tensor, v: Tensor) -> Tensor:
         return torch.einsum("kij,bi,bj->bk", bilinear.weight, u, v) + bilinear.bias
 
@@ -98,7 +96,7 @@ def _linear_layers() -> Iterator[Row]:
 
     each_token = (batch_independence(), permutation_equivariance(axis=1), causality())
     yield "nn.Linear", linear, shape("b t 4"), (agreement(other=neurons), *each_token, gradient(), *_MODULE)
-    yield "nn.Linear minus its value at 0", slope, shape("b 4"), (linearity(),)
+    yield "nn.Linear", linear, shape("b 4"), (affinity(),)
     yield "nn.Linear(bias=False)", nn.Linear(4, 3, bias=False), shape("b 4"), (linearity(),)
     pair = (shape("b 3"), shape("b 2"))
     yield "nn.Bilinear", bilinear, pair, (agreement(other=quadratic_form), batch_independence(input=(0, 1)), gradient())

@@ -35,6 +35,7 @@ from torch.nn.utils import parametrizations
 
 from lawful.laws import (
     Claim,
+    affinity,
     agreement,
     batch_independence,
     causality,
@@ -45,6 +46,7 @@ from lawful.laws import (
     linearity,
     lipschitz,
     locality,
+    no_buffer_change,
     no_parameter_change,
     oddness,
     permutation_equivariance,
@@ -129,9 +131,10 @@ def _batch_norms() -> Iterator[Row]:
 
     batch = shape("b:2..4 3 n:1..3")
     laws = permutation_equivariance(axis=0), state_dict_round_trip(), train_eval_round_trip(), no_parameter_change()
-    yield "nn.BatchNorm1d", norm, batch, (agreement(other=equation), *laws)
+    yield "nn.BatchNorm1d", norm, batch, (agreement(other=equation), *laws, no_buffer_change())
     yield "nn.BatchNorm1d(eps=0.1)", nn.BatchNorm1d(2, eps=0.1), shape("b:2..3 2 2"), (gradient(),)
-    yield "nn.BatchNorm1d.eval()", nn.BatchNorm1d(3).eval(), batch, (batch_independence(), causality(time=2))
+    fixed = batch_independence(), causality(time=2), affinity()
+    yield "nn.BatchNorm1d.eval()", nn.BatchNorm1d(3).eval(), batch, fixed
     yield "F.batch_norm, weight = deviation, bias = mean", undone, batch, (agreement(other=lambda x: x),)
     for momentum in (0.3, None):
 

@@ -20,6 +20,7 @@ from lawful import mask, shape, tokens
 from lawful.laws import (
     Law,
     additivity,
+    affinity,
     agreement,
     backend_agreement,
     batch_independence,
@@ -46,8 +47,10 @@ from lawful.laws import (
     lipschitz,
     locality,
     masked_positions_have_no_influence,
+    mean_over_samples,
     metric,
     monotonicity,
+    no_buffer_change,
     no_mutation,
     no_parameter_change,
     non_negativity,
@@ -81,7 +84,7 @@ PARAMETERS = (no_parameter_change(), every_parameter_receives_a_gradient())
 CALM = (determinism(), statelessness(), no_mutation(), layout_independence())
 SMOOTH = (*CALM, gradient(), checkpointed_gradient())
 ROWS = (*SMOOTH, batch_independence(), chunk_consistency())
-LINEAR = (linearity(), homogeneity(), additivity(), oddness())
+LINEAR = (linearity(), homogeneity(), additivity(), oddness(), affinity())
 RESHAPES = (*ROWS, *LINEAR)
 
 
@@ -233,7 +236,7 @@ def eval_row(make, inputs, *laws, call=call_module):
 
 LINEAR_MAPS = [
     keeps(nn.Identity, BTD, *POINTWISE, *LINEAR, *RISING, involution(), invertibility(inverse=lambda y: y)),
-    keeps(P(nn.Linear, 8, 6), BTD, *ROWS, *TOKENS),
+    keeps(P(nn.Linear, 8, 6), BTD, *ROWS, *TOKENS, affinity()),
     keeps(P(nn.Linear, 8, 6, bias=False), BTD, *ROWS, *TOKENS, *LINEAR),
     keeps(
         P(nn.Bilinear, 4, 5, 3, bias=False),
@@ -603,6 +606,7 @@ def loss(make, inputs, *laws, call=call_module):
             *SMOOTH,
             permutation_invariance(axis=0, input=every),
             gradient_accumulation(),
+            mean_over_samples(),
             *laws,
             call=call,
         ),
@@ -736,6 +740,8 @@ def build_row(row):
         laws += MODULES
     if any(True for _ in module.parameters()):
         laws += PARAMETERS
+    if any(True for _ in module.buffers()):
+        laws += (no_buffer_change(),)
     return row.call(module), laws
 
 
