@@ -189,6 +189,7 @@ def judge_law(
                     found = _verdict_on_failure(runner, stats, stats.failure, on_cases, definition, budget.shrinks)
                 return dataclasses.replace(
                     found,
+                    requested_cases=cases,
                     inputs=tuple(runner.input_names.values()),
                     varied=tuple(name for path, name in runner.input_names.items() if path in runner.varied),
                     largest_sizes=dict(runner.largest_sizes),
@@ -224,7 +225,7 @@ def judge_law(
 
 def _verdict_without_failure(runner: CaseRunner, stats: SearchStats, verdict: Verdict) -> Verdict:
     """Returns held, vacuous, or (for an event that never occurred) refuted."""
-    verdict = dataclasses.replace(verdict, cases=stats.tried, notes=_notes(runner, stats))
+    verdict = dataclasses.replace(verdict, cases=stats.tried, timed_out=stats.timed_out, notes=_notes(runner, stats))
     excused = runner.counts["excused"]
     if missing := [name for name, occurred in runner.occurred.items() if not occurred]:
         reason = f"not observed in {stats.tried} cases: {', '.join(missing)}"
@@ -258,6 +259,8 @@ def _combine(parts: list[Verdict], verdict: Verdict) -> Verdict:
         formula=worst.formula if worst.failed else verdict.formula,
         reason=reason,
         cases=sum(v.cases for v in parts) if worst.status == "held" else worst.cases,
+        requested_cases=sum(v.requested_cases for v in parts) if worst.status == "held" else worst.requested_cases,
+        timed_out=any(v.timed_out for v in parts) if worst.status == "held" else worst.timed_out,
         worst=max((v.worst for v in parts if v.worst is not None), default=None),
         varied=tuple(name for name in worst.inputs if any(name in v.varied for v in parts)),
         largest_sizes={
@@ -279,9 +282,9 @@ def _notes(runner: CaseRunner, stats: SearchStats) -> tuple[str, ...]:
         notes.append(f"{count} cases excused: rounding decides them (a tie, a kink or a jump)")
     if count := runner.counts["excluded"]:
         notes.append(f"{count} cases excluded: close to {', '.join(map(str, runner.law.exclusions))}")
+    for letter, (_, error) in runner.too_large.items():
+        notes.append(f"{letter} above {runner.largest_sizes.get(letter, 0)} not tested: the map raised {error}")
     notes += [f"largest {name}: {value:.4g}" for name, value in runner.observed.items()]
-    if stats.timed_out:
-        notes.append(f"timed out after {stats.tried} cases")
     return tuple(notes)
 
 

@@ -49,7 +49,10 @@ def format_report(report: Report) -> str:
 def report_summary(report: Report) -> str:
     """Returns the number of verdicts of each status, and the time."""
     counts = Counter(str(v.status) for v in report.verdicts)
-    text = ", ".join(f"{counts[status]} {status}" for status in STATUS_COLORS if counts[status])
+    counts_of_status = [f"{counts[status]} {status}" for status in STATUS_COLORS if counts[status]]
+    if stopped := sum(v.timed_out for v in report.verdicts if v.status == "held"):
+        counts_of_status[0] += f" ({stopped} timed out)"  # held comes first
+    text = ", ".join(counts_of_status)
     return f"{text or 'nothing was checked'} in {report.seconds:.1f} s"
 
 
@@ -64,6 +67,8 @@ def verdict_line(verdict: Verdict) -> str:
     parts = [f"{verdict.target}  {verdict.law}"]
     if verdict.status == "held":
         facts = [f"{verdict.cases} cases"]
+        if verdict.timed_out:
+            facts = [f"held in {verdict.cases} of {verdict.requested_cases} cases (timed out)"]
         if verdict.largest_sizes:
             facts.append("sizes up to " + ", ".join(f"{name}={n}" for name, n in verdict.largest_sizes.items()))
         facts += _varied(verdict)
@@ -71,7 +76,7 @@ def verdict_line(verdict: Verdict) -> str:
             facts.append(f"largest residual {format_number(verdict.worst)} × noise")
         parts.append(", ".join(facts))
     elif verdict.reason:
-        parts.append(verdict.reason)
+        parts.append(verdict.reason + (" (timed out)" if verdict.timed_out else ""))
     return "  ".join(parts)
 
 
@@ -150,14 +155,17 @@ def _tensor_line(value: TensorValue) -> str:
     if value.name.endswith("'"):  # a changed input: NaN stands for an unchanged entry
         changed = [(i, x) for i, x in entries if not (isinstance(x, float) and math.isnan(x)) and x != "nan"]
         return f"{head} = {value.name[:-1]}" + (f" except {_list_entries(changed)}" if changed else "")
-    nonzero = [(i, x) for i, x in entries if x != 0]
-    if not nonzero:
-        return f"{head}, all zero"
-    if len(entries) > 4 and len(nonzero) <= max(1, len(entries) // 4):
-        return f"{head}, zero except {_list_entries(nonzero)}"
+    common = max((x for _, x in entries), key=[x for _, x in entries].count) if len(entries) <= 40 else 0
+    common = common if len(entries) > 4 else 0
+    shown = "zero" if common == 0 and common is not False else format_value(common)
+    others = [(i, x) for i, x in entries if x != common]
+    if not others:
+        return f"{head}, all {shown}"
+    if len(entries) > 4 and len(others) <= max(1, len(entries) // 4):
+        return f"{head}, {shown} except {_list_entries(others)}"
     if len(entries) <= 40:
         return f"{head} = {_format_nested(value.values)}"
-    return f"{head}, with {_list_entries(nonzero)}"
+    return f"{head}, with {_list_entries(others)}"
 
 
 def _entries(values: Any, index: tuple[int, ...] = ()) -> Any:

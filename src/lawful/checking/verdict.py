@@ -95,6 +95,10 @@ class Verdict:
     target: str
     reason: str = ""
     cases: int = 0
+    """Number of cases that were tried; for a failure, the number of requested cases."""
+    requested_cases: int = 0
+    timed_out: bool = False
+    """Whether the time limit ended the search before all requested cases were tried."""
     worst: float | None = None
     """Largest residual of a law that held, divided by the noise floor."""
     rtol: float | None = None
