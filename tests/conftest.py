@@ -1,9 +1,13 @@
-"""The tests of a package check shapes and types at every call of the library."""
+"""The tests of a package check shapes and types at every call of the library, except when they expect an error."""
 
 import gc
 import importlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import config, install_import_hook
@@ -15,7 +19,7 @@ install_import_hook([f"lawful.{folder}" for folder in CHECKED], "beartype.bearty
 # A warning that PyTorch gives once in a process would fail whichever test comes first.
 torch.set_warn_always(True)
 
-# With the default thresholds, Python walks the objects of all modules so often that it takes a third of the time.
+# With the default thresholds, the collector visits the objects of all modules too often: a seventh of the time.
 gc.set_threshold(100_000, 20, 50)
 
 
@@ -26,6 +30,60 @@ def check_types(request):
     config.update("jaxtyping_disable", folder not in (*CHECKED, "test_claims.py"))
     yield
     config.update("jaxtyping_disable", False)
+
+
+@contextmanager
+def without_type_checks() -> Iterator[None]:
+    before = config.jaxtyping_disable
+    config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture
+def unchecked():
+    """Disables the type checks of jaxtyping."""
+    with without_type_checks():
+        yield
+
+
+original_raises = pytest.raises
+
+
+@contextmanager
+def raises_without_type_checks(expected, *, match):
+    """Is `pytest.raises` for users, who have no type checks: the library itself must raise. The message is required."""
+    __tracebackhide__ = True
+    with original_raises(expected, match=match) as found, without_type_checks():
+        yield found
+
+
+pytest.raises = raises_without_type_checks
+
+
+def seed_everything():
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collectstart():
+    """Seeds the random numbers of tables, which a test file draws when it is imported."""
+    seed_everything()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup():
+    seed_everything()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call():
+    """Seeds every test, whatever ran before it."""
+    seed_everything()
 
 
 FEW_LAWS = (
@@ -49,12 +107,3 @@ def few_laws(monkeypatch):
     monkeypatch.setattr(
         module, "candidate_laws", lambda inputs: [law for law in candidates(inputs) if law.name in FEW_LAWS]
     )
-
-
-@pytest.fixture
-def unchecked():
-    """Disables the type checks of jaxtyping, so that values of a wrong type reach the errors of the library."""
-    before = config.jaxtyping_disable
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", before)

@@ -110,7 +110,7 @@ def test_only_regular_files_are_read(tmp_path):
     for path in (tmp_path, tmp_path / "endless"):
         with pytest.raises(ValueError, match="is not a file"):
             config.load(path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="none"):
         config.load(tmp_path / "none")
 
 

@@ -69,7 +69,7 @@ def test_invalid_arguments_raise(make):
         make(torch.zeros(0), batch_size=1)
     with pytest.raises(IndexError, match="step must be non-negative"):
         make(torch.zeros(3), batch_size=1).batch(-1)
-    with pytest.raises((ValueError, IndexError)):
+    with pytest.raises(ValueError, match=r"expected equal, non-zero lengths along dim 0, got \[\]"):
         make(batch_size=1)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lawful import _json as config
 from lawful.training.setup import TrainerConfig
 from tests.faults.fuzz.strategies import VALUES, insert_value, mutated, some
-from tests.faults.fuzz.targets import SEEDS, TARGETS, StoredCheckpoint
+from tests.faults.fuzz.targets import SEEDS, TARGETS, StoredCheckpoint, parsed_config
 from tests.scripts import ROOT
 
 CASES = pytest.mark.parametrize("cases", [80, pytest.param(2000, marks=pytest.mark.long)])
@@ -52,10 +52,18 @@ def test_any_json_for_the_options(cases):
     @given(st.dictionaries(FIELDS, VALUES, max_size=4))
     def run_case(value):
         with suppress(ValueError):
-            made = config.from_json(TrainerConfig, value)
-            assert config.from_json(TrainerConfig, json.loads(config.dump(made))) == made
+            parsed_config(json.dumps(value).encode())
 
     run_case()
+
+
+@pytest.mark.parametrize(
+    "broken", [b'{"seed": 4}', b'{"seed": "3"}', b"{"], ids=["another value", "invalid", "no JSON"]
+)
+def test_a_broken_round_trip_is_not_suppressed(monkeypatch, broken):
+    monkeypatch.setattr(config, "dump", lambda value: broken.decode())
+    with pytest.raises(AssertionError, match="round trip"):
+        parsed_config(b'{"seed": 3}')
 
 
 @CASES

@@ -103,7 +103,7 @@ def test_invalid_distributions_raise(function):
     with pytest.raises(ValueError, match=r"must sum to 1 along the last dimension, got 0\.9"):
         function(p, torch.tensor([0.5, 0.4]))
     for n in (1, 3):
-        with pytest.raises((TypeError, ValueError)):
+        with pytest.raises(ValueError, match=rf"must have the same last dimension, got \(2,\) and \({n},\)"):
             function(p, torch.ones(n) / n)
     with pytest.raises(ValueError, match="got 0"):
         function(torch.ones(0), torch.ones(0))
@@ -136,7 +136,7 @@ def test_self_information_of_invalid_probabilities_raises():
         with pytest.raises(ValueError, match=f"between 0 and 1, got {bad}"):
             self_information(torch.tensor([0.5, bad]))
     with pytest.raises(TypeError, match="floating-point dtype"):
-        unwrap(self_information)(torch.tensor([0, 1]))
+        self_information(torch.tensor([0, 1]))
     assert self_information(torch.tensor(math.nan)).isnan()
     assert torch.vmap(self_information)(torch.tensor(HALF)).shape == (2,)
 

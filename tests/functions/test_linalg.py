@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from functools import partial
-from inspect import unwrap
 from itertools import combinations, permutations
 
 import numpy as np
@@ -122,9 +121,9 @@ def test_p_below_one_raises(p):
 def test_distance_of_different_sizes_raises():
     for y in (torch.ones(4), torch.ones(1)):
         with pytest.raises(ValueError, match=rf"equal size along dim -1, got \(3,\) and \({len(y)},\)"):
-            unwrap(distance)(torch.ones(3), y)
+            distance(torch.ones(3), y)
     with pytest.raises(ValueError, match="of equal size"):
-        unwrap(distance)(torch.ones(2, 3), torch.ones(3), dim=0)
+        distance(torch.ones(2, 3), torch.ones(3), dim=0)
     assert distance(torch.ones(2, 3), torch.zeros(2, 1), dim=0).shape == (3,)
 
 
@@ -162,10 +161,10 @@ def test_angle_of_vectors_of_any_length(size):
 
 @pytest.mark.parametrize("function", [angle, project])
 def test_vectors_of_different_sizes_raise(function):
-    with pytest.raises((ValueError, TypeError)):
+    with pytest.raises(ValueError, match=r"equal size along dim -1, got \(3,\) and \(1,\)"):
         function(torch.ones(3), torch.ones(1))
     with pytest.raises(ValueError, match=r"equal size along dim -1, got \(2, 3\) and \(1,\)"):
-        unwrap(function)(torch.ones(2, 3), torch.ones(1))
+        function(torch.ones(2, 3), torch.ones(1))
 
 
 def test_project_equals_numpy():
@@ -211,7 +210,7 @@ def test_projection_gradients():
 
 
 def test_projection_of_different_sizes_raises():
-    with pytest.raises((TypeError, RuntimeError)):
+    with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied \(2x4 and 3x1\)"):
         project_onto_columns(torch.ones(3), torch.ones(4, 2))
 
 

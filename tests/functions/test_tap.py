@@ -67,7 +67,7 @@ def test_every_recorder_is_asked_for_every_name():
 
 def test_a_recorder_closes_when_the_block_raises():
     recorder = RecordAll("a")
-    with pytest.raises(ZeroDivisionError), open_recorder(recorder):
+    with pytest.raises(ZeroDivisionError, match="division by zero"), open_recorder(recorder):
         1 / 0  # noqa: B018
     tap("a", torch.ones(1))
     assert not recorder.found

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from inspect import unwrap
 
 import numpy as np
 import pytest
@@ -142,7 +141,7 @@ def test_moments_of_wrong_arguments_raise():
         RunningMoments.from_data(torch.zeros(1, 2), sum_of_squares).merge(
             RunningMoments.from_data(torch.zeros(1, 3), sum_of_squares)
         )
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"expected a floating-point dtype, got torch\.int64"):
         RunningMoments.from_data(torch.zeros(3, 2, dtype=torch.long), sum_of_squares)
 
 
@@ -509,7 +508,7 @@ def test_whitening_of_wrong_arguments_raises():
 @pytest.mark.parametrize("shape", [(5,), (5, 2, 2), ()])
 def test_whitening_fit_of_other_shapes_raises(shape):
     with pytest.raises(ValueError, match=r"expected x of shape \(n, d\), got"):
-        unwrap(Whitening.fit.__func__)(Whitening, torch.ones(shape))
+        Whitening.fit(torch.ones(shape))
 
 
 @law("‖f(x) - x‖ ≤ ‖f(x) R - x‖, R orthogonal", discover_with=None)

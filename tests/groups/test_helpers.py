@@ -1,10 +1,10 @@
 """Stumpff functions, the left Jacobian of rotations, and the norm that is smooth at 0."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from inspect import unwrap
 from math import factorial, perm, pi
 
 import pytest
@@ -13,6 +13,7 @@ import torch
 from lawful.groups import phi1, skew
 from lawful.groups._helpers import (
     arctan_ratio,
+    check_last_axes,
     rotation_left_jacobian,
     rotation_left_jacobian_inverse,
     safe_norm,
@@ -56,6 +57,21 @@ def test_max_order_zero_raises():
         stumpff(torch.zeros(2), max_order=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+def test_other_dtypes_raise(dtype):
+    with pytest.raises(TypeError, match=f"expected a floating-point tensor, got {dtype}"):
+        stumpff(torch.zeros(2, dtype=dtype), max_order=3)
+
+
+@pytest.mark.parametrize(("sizes", "wrong"), [((3,), (4,)), ((3,), ()), ((3, 3), (3,)), ((2, 3), (5, 3, 2))])
+def test_last_axes_of_another_size_raise(sizes, wrong):
+    expected = re.escape(f"(*batch, {', '.join(map(str, sizes))}), got {wrong}")
+    with pytest.raises(ValueError, match=expected):
+        check_last_axes(torch.zeros(wrong), *sizes)
+    x = torch.zeros(5, *sizes)
+    assert check_last_axes(x, *sizes) is x
+
+
 def test_arctangent_ratio():
     x = torch.linspace(1e-6, 0.04, 50, dtype=torch.float64)
     torch.testing.assert_close(arctan_ratio(x), x.sqrt().atan() / x.sqrt(), rtol=1e-15, atol=0)
@@ -89,7 +105,7 @@ def test_equals_the_integral(angle, dtype):
 @pytest.mark.parametrize("function", [rotation_left_jacobian, rotation_left_jacobian_inverse])
 def test_generators_are_square(function):
     with pytest.raises(ValueError, match=r"\(\*batch, 3, 3\), got \(2, 3\)"):
-        unwrap(function)(torch.zeros(2, 3), angle_squared=torch.zeros(()))
+        function(torch.zeros(2, 3), angle_squared=torch.zeros(()))
 
 
 def claims() -> Iterator[Claim]:

@@ -58,13 +58,13 @@ def test_invalid_arguments_raise():
         group.exp(torch.zeros(2))
 
 
-def test_without_a_lie_group_factor_there_is_no_algebra():
+@pytest.mark.parametrize("method", ["log", "adjoint", "left_jacobian"])
+def test_without_a_lie_group_factor_there_is_no_algebra(method):
     group = DirectProduct(Cyclic(2), SymmetricGroup(3))
-    g = group.identity()
-    for use in (lambda: group.log(g), lambda: group.adjoint(g), lambda: group.left_jacobian(torch.zeros(0))):
-        with pytest.raises(ValueError, match=r"Lie group among the factors, got Cyclic\(2\), SymmetricGroup\(3\)"):
-            use()
     assert group.dim == 0
+    argument = torch.zeros(0) if method == "left_jacobian" else group.identity()
+    with pytest.raises(ValueError, match=r"Lie group among the factors, got Cyclic\(2\), SymmetricGroup\(3\)"):
+        getattr(group, method)(argument)
 
 
 def test_adjoints_of_parts_with_different_batches_and_inverse_jacobians():

@@ -2,8 +2,8 @@
 
 import cmath
 import math
+import re
 from collections.abc import Iterator
-from inspect import unwrap
 from math import pi
 
 import pytest
@@ -58,10 +58,12 @@ def test_distance_has_no_nan_in_its_gradient():
     assert torch.autograd.grad(G.distance(r, r.detach()), r)[0].isfinite().all()
 
 
-def test_wrong_shapes_raise():
-    for call in (lambda: G.exp(torch.zeros(2)), lambda: G.log(torch.zeros(3, 3)), lambda: G.hat(torch.zeros(3))):
-        with pytest.raises((ValueError, TypeError)):
-            call()
+@pytest.mark.parametrize(
+    ("method", "expected", "wrong"), [("exp", "1", (2,)), ("log", "2, 2", (3, 3)), ("hat", "1", (3,))]
+)
+def test_wrong_shapes_raise(method, expected, wrong):
+    with pytest.raises(ValueError, match=rf"shape \(\*batch, {expected}\), got {re.escape(str(wrong))}"):
+        getattr(G, method)(torch.zeros(wrong))
 
 
 def numbers(*shape, seed=0):
@@ -123,7 +125,7 @@ def test_circle_real_numbers_raise():
 @pytest.mark.parametrize("method", ["exp", "hat", "left_jacobian"])
 def test_circle_coordinates_are_one_number(method):
     with pytest.raises(ValueError, match=r"\(\*batch, 1\), got \(2,\)"):
-        unwrap(getattr(Circle, method))(Circle(), torch.zeros(2))
+        getattr(Circle(), method)(torch.zeros(2))
 
 
 def claims() -> Iterator[Claim]:

@@ -3,11 +3,12 @@
 
 def test_satisfied(satisfied, judge):
     law, inputs, f = satisfied
-    assert judge(f, law, inputs, cases=12).status == "held"
+    verdict = judge(f, law, inputs, cases=12)
+    assert verdict.status == "held", verdict
 
 
 def test_broken(broken, judge, script_differs):
     (law, inputs, f), has_script = broken
     verdict = judge(f, law, inputs)
-    assert verdict.status == "refuted"
-    assert not has_script or script_differs(verdict)
+    assert verdict.status == "refuted", verdict
+    assert not has_script or script_differs(verdict), verdict

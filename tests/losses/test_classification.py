@@ -96,7 +96,7 @@ def test_invalid_targets():
         focal_loss(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
     with pytest.raises(TypeError, match=r"expected an integer target, got torch\.bool"):
         focal_loss(x, torch.tensor([True, False]))
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"expected an integer target, got torch\.float32"):
         focal_loss(x, torch.ones(2))
     with pytest.raises(ValueError, match=r"expected a target of shape \(2,\), got \(1,\)"):
         focal_loss(x, torch.tensor([0]))

@@ -142,23 +142,37 @@ def test_stratified_numbers_are_evenly_spread():
     assert stratified_uniform(0).shape == (0,)
 
 
+def linear_score(y):
+    return -y
+
+
+def narrow_score(y):
+    return -y[:, :1]
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("call", "message"),
     [
-        lambda: LogNormal(std=0.0),
-        lambda: LogNormal(mean=float("nan")),
-        lambda: LogUniform(low=1.0, high=0.5),
-        lambda: DiscreteTime(num_steps=0),
-        lambda: denoising_score_matching(lambda y: y, torch.zeros(1, 2), torch.zeros(1, 2), sigma=0.0),
-        lambda: random_signs_like(torch.zeros(1, 2), count=0),
-        lambda: explicit_score_matching(lambda y: y[:, :1], torch.zeros(2, 2)),
-        lambda: explicit_score_matching(lambda y: y, torch.zeros(0, 2)),
-        lambda: denoising_score_matching(lambda y: y[:, :1], torch.zeros(1, 2), torch.zeros(1, 2), sigma=1.0),
+        (lambda: LogNormal(std=0.0), r"a finite std > 0, got .*std=0\.0"),
+        (lambda: LogNormal(mean=float("nan")), "a finite mean .* got .*mean=nan"),
+        (lambda: LogUniform(low=1.0, high=0.5), r"0 < low < high, got .*low=1\.0, high=0\.5"),
+        (lambda: DiscreteTime(num_steps=0), "num_steps >= 1, got 0"),
+        (
+            lambda: denoising_score_matching(linear_score, torch.zeros(1, 2), torch.zeros(1, 2), sigma=0.0),
+            r"a finite sigma > 0, got 0\.0",
+        ),
+        (lambda: random_signs_like(torch.zeros(1, 2), count=0), "count >= 1, got 0"),
+        (lambda: explicit_score_matching(narrow_score, torch.zeros(2, 2)), r"score of shape \(2, 2\), got \(2, 1\)"),
+        (lambda: explicit_score_matching(linear_score, torch.zeros(0, 2)), r"at least one example .* got \(0, 2\)"),
+        (
+            lambda: denoising_score_matching(narrow_score, torch.zeros(1, 2), torch.zeros(1, 2), sigma=1.0),
+            r"score of shape \(1, 2\), got \(1, 1\)",
+        ),
     ],
 )
-def test_invalid_arguments(wrong):
-    with pytest.raises(ValueError, match="got"):
-        wrong()
+def test_invalid_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def _denoising_claims() -> Iterator[Claim]:

@@ -56,7 +56,7 @@ def test_invalid_arguments():
         (torch.zeros(2), torch.zeros(2, dtype=torch.long)),
         (torch.zeros(2, dtype=torch.long), torch.zeros(2)),
     ):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=rf"floating-point tensors, got {v.dtype} and {w.dtype}"):
             lp_loss(v, w, p=1.5)
     for p in (0.5, torch.inf, torch.nan):
         with pytest.raises(ValueError, match=f"expected a finite p >= 1, got {p}"):

@@ -64,9 +64,9 @@ def test_the_weights_of_the_model_are_restored():
     def inside():
         with ema.average_parameters(model):
             assert torch.equal(model[0].weight, ema.tensors["0.weight"])
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("inside the block")
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="inside the block"):
         inside()
     assert all(torch.equal(x, own[name]) for name, x in model.state_dict().items())
     assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))

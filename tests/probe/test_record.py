@@ -136,7 +136,7 @@ def test_hooks_are_removed_when_the_model_raises():
 def test_names_are_right_after_a_caught_error():
     model = CustomModel()
     with record(model, "out") as cache:
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match="shapes"):
             model(torch.ones(2, 3))
         model(torch.ones(2, 4))
     assert cache["out"].shape == (2, 4)

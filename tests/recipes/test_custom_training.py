@@ -142,7 +142,7 @@ class StopsAt:
 
     def log(self, step, metrics):
         if step == self.step:
-            raise Stopped
+            raise Stopped(f"at step {step}")
 
     def close(self):
         pass
@@ -163,7 +163,7 @@ def test_trains_a_custom_module(tmp_path):
 def test_it_goes_on_from_python_as_if_it_had_not_stopped(tmp_path):
     trainer = lawful.TrainerConfig(threads=1, law_cases=0, checkpoint_every=5)
     whole = lawful.train(make_setup(), trainer=trainer, output_dir=tmp_path)
-    with pytest.raises(Stopped):
+    with pytest.raises(Stopped, match="at step 7"):
         lawful.train(make_setup(), trainer=trainer, output_dir=tmp_path, loggers=[StopsAt(7)])
     run = lawful.Run(tmp_path / "wavy-002")
     assert run.status != "finished"
@@ -221,7 +221,7 @@ def test_failure_is_logged(tmp_path):
     def broken(model, batch):
         raise KeyError("a slip of the user")
 
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="a slip of the user"):
         lawful.train(make_setup(loss_fn=broken), trainer=TRAINER, output_dir=tmp_path)
     run = lawful.Run(tmp_path / "wavy-001")
     assert "failed: KeyError: 'a slip of the user'" in run.log.read_text(encoding="utf-8")

@@ -47,10 +47,10 @@ def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
     checkpoints.save(checkpoint(1), keep=1)
 
     def interrupted(*_):
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("in fsync")
 
     monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="in fsync"):
         checkpoints.save(checkpoint(2), keep=1)
     assert checkpoints.steps() == [1]
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
@@ -292,9 +292,9 @@ def test_preserve_module_after_an_error():
         with state._preserve_module(model):
             model.train()
             model(torch.randn(4, 3)).sum().backward()
-            raise KeyError
+            raise KeyError("inside the block")
 
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="inside the block"):
         disturb()
     assert (model.training, model.norm.training) == (True, False)
     assert all(p.grad is None for p in model.parameters())
@@ -333,35 +333,52 @@ def test_tensors_of_any_shape_round_trip(tmp_path, x):
 
 
 HOSTILE = {
-    "a gap": [part((7, 3), 0, 0), part((7, 3), 5, 0)],
-    "an overlap": [part((6, 3), 0, 0), part((6, 3), 2, 0)],
-    "a missing end": [part((9, 3), 0, 0), part((9, 3), 4, 0)],
-    "a huge whole": [part((2**60, 3), 0, 0), part((2**60, 3), 4, 0)],
-    "a part outside": [part((7, 3), 0, 0), part((7, 3), 6, 0)],
-    "another width": [part((7, 4), 0, 0), part((7, 4), 4, 0)],
-    "another offset": [part((7, 3), 0, 1), part((7, 3), 4, 0)],
-    "two wholes": [part((7, 3), 0, 0), part((8, 3), 4, 0)],
-    "twice": [{}, {}],
-    "too few axes": [part((7,), 0), part((7,), 4)],
-    "a negative offset": [part((7, 3), 0, 0), part((7, 3), -4, 0)],
-    "a number too many": [part((7, 3), 0, 0), part((7, 3), 10**30, 0)],
-    "words": [part((7, 3), 0, 0), {"x": {"shape": "large", "offsets": None}}],
-    "true": [part((7, 3), 0, 0), part((7, 3), True, 0)],
-    "no mapping": [part((7, 3), 0, 0), {"x": 3}],
-    "a list": [part((7, 3), 0, 0), []],
-    "no JSON": [part((7, 3), 0, 0), "{"],
-    "too deep": [part((7, 3), 0, 0), "[" * 10**5],
-    "an unknown name": [part((7, 3), 0, 0), {**part((7, 3), 4, 0), "z": {"shape": [1], "offsets": [0]}}],
+    "a gap": (
+        [part((7, 3), 0, 0), part((7, 3), 5, 0)],
+        r"the shard of 'x' of shape \(3, 3\) at \(5, 0\) is not inside",
+    ),
+    "an overlap": ([part((6, 3), 0, 0), part((6, 3), 2, 0)], "expected a shard of 'x' at row 4, got row 2"),
+    "a missing end": ([part((9, 3), 0, 0), part((9, 3), 4, 0)], "the shards of 'x' have 7 of 9 rows"),
+    "a huge whole": ([part((2**60, 3), 0, 0), part((2**60, 3), 4, 0)], "have 7 of 1152921504606846976 rows"),
+    "a part outside": ([part((7, 3), 0, 0), part((7, 3), 6, 0)], r"at \(6, 0\) is not inside the shape \(7, 3\)"),
+    "another width": (
+        [part((7, 4), 0, 0), part((7, 4), 4, 0)],
+        r"of shape \(4, 3\) at \(0, 0\) is not inside the shape \(7, 4\)",
+    ),
+    "another offset": ([part((7, 3), 0, 1), part((7, 3), 4, 0)], r"at \(0, 1\) is not inside"),
+    "two wholes": ([part((7, 3), 0, 0), part((8, 3), 4, 0)], "different shapes or dtypes"),
+    "twice": ([{}, {}], "different shapes or dtypes"),
+    "too few axes": ([part((7,), 0), part((7,), 4)], r"at \(0,\) is not inside the shape \(7,\)"),
+    "a negative offset": (
+        [part((7, 3), 0, 0), part((7, 3), -4, 0)],
+        r"offsets .* must be a list of sizes, got \[-4, 0\]",
+    ),
+    "a number too many": (
+        [part((7, 3), 0, 0), part((7, 3), 10**30, 0)],
+        r"offsets .* must be a list of sizes, got \[10{30}, 0\]",
+    ),
+    "words": (
+        [part((7, 3), 0, 0), {"x": {"shape": "large", "offsets": None}}],
+        "shape .* must be a list of sizes, got large",
+    ),
+    "true": ([part((7, 3), 0, 0), part((7, 3), True, 0)], r"offsets .* must be a list of sizes, got \[True, 0\]"),
+    "no mapping": ([part((7, 3), 0, 0), {"x": 3}], "shape .* must be a list of sizes, got None"),
+    "a list": ([part((7, 3), 0, 0), []], "is not a JSON object"),
+    "no JSON": ([part((7, 3), 0, 0), "{"], "is not JSON"),
+    "too deep": ([part((7, 3), 0, 0), "[" * 10**5], "is nested too deeply"),
+    "an unknown name": (
+        [part((7, 3), 0, 0), {**part((7, 3), 4, 0), "z": {"shape": [1], "offsets": [0]}}],
+        "names the unknown tensor 'z'",
+    ),
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_invalid_headers_are_refused(tmp_path, kind):
-    sizes = (4, 3)
+@pytest.mark.parametrize(("headers", "message"), HOSTILE.values(), ids=HOSTILE)
+def test_invalid_headers_are_refused(tmp_path, headers, message):
     paths = write_shards(
-        tmp_path, *(({"x": torch.zeros(n, 3)}, parts) for n, parts in zip(sizes, HOSTILE[kind], strict=True))
+        tmp_path, *(({"x": torch.zeros(n, 3)}, parts) for n, parts in zip((4, 3), headers, strict=True))
     )
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(ValueError, match=message):
         state._load_tensors(paths, _unsharded)
 
 

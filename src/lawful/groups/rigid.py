@@ -53,6 +53,7 @@ def rotation_and_translation(
     Args:
         g: Homogeneous matrix.
     """
+    check_last_axes(g, g.shape[-1], g.shape[-1])
     return g[..., :-1, :-1], g[..., :-1, -1]
 
 

@@ -3,6 +3,7 @@
 import io
 import shutil
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow
@@ -22,10 +23,21 @@ from lawful.training.setup import TrainerConfig
 from lawful.training.storage import _MetricsLog, _read_metrics
 
 
+@contextmanager
+def unexpected_error(what):
+    """Turns a `ValueError` into an `AssertionError`: callers of a target suppress errors of untrusted bytes only."""
+    try:
+        yield
+    except ValueError as error:
+        raise AssertionError(f"{what}: {error}") from error
+
+
 def parsed_config(data):
     """The options of a run, from the text of a file."""
     found = config.from_json(TrainerConfig, config.parse(data))
-    assert config.from_json(TrainerConfig, config.parse(config.dump(found).encode())) == found
+    with unexpected_error("round trip"):
+        again = config.from_json(TrainerConfig, config.parse(config.dump(found).encode()))
+    assert again == found, f"round trip: {again} is not {found}"
 
 
 def opened_run(data):
@@ -43,11 +55,12 @@ def read_metrics(data):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "metrics.jsonl"
         path.write_bytes(data)
-        before = [line for line in _read_metrics(path) if line["step"] <= 5]
-        journal = _MetricsLog(path, step=5)
-        journal.log(6, {"loss": 1.0})
-        journal.close()
-        steps = [line["step"] for line in _read_metrics(path)]
+        with unexpected_error("metrics"):
+            before = [line for line in _read_metrics(path) if line["step"] <= 5]
+            journal = _MetricsLog(path, step=5)
+            journal.log(6, {"loss": 1.0})
+            journal.close()
+            steps = [line["step"] for line in _read_metrics(path)]
         assert steps == [line["step"] for line in before] + [6]
 
 

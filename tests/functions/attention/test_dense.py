@@ -1,8 +1,9 @@
 """Softmax attention: dense, fused, chunked and sliding-window kernels."""
 
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from itertools import cycle, product
+from operator import and_
 
 import pytest
 import torch
@@ -48,29 +49,51 @@ def gradients(y, leaves):
     return torch.autograd.grad(y, leaves, randn(*y.shape, seed=9, dtype=y.dtype))
 
 
-def masks(t, s, batch):
-    there = randn(*batch, s, seed=5) > -0.3
+def rules(t, s, batch):
+    """The options of masks; a mask with several rules is also built with `&`."""
+    there = {"padding": randn(*batch, s, seed=5) > -0.3}
     found = [
-        NO_MASK,
-        CAUSAL,
-        Mask(causal=True, prefix=2),
-        Mask(window=2),
-        Mask(causal=True, window=9),
-        Mask(padding=there),
-        CAUSAL & Mask(padding=there),
-        Mask(padding=torch.zeros(s, dtype=torch.bool)),
-        Mask(pairs=randn(*batch, t, s, seed=6) > 0),
+        [{}],
+        [{"causal": True}],
+        [{"causal": True, "prefix": 2}],
+        [{"window": 2}],
+        [{"causal": True, "window": 9}],
+        [there],
+        [{"causal": True}, there],
+        [{"padding": torch.zeros(s, dtype=torch.bool)}],
+        [{"pairs": randn(*batch, t, s, seed=6) > 0}],
     ]
     if t <= s:
-        found.append(Mask(causal=True, documents=(randn(*batch, s, seed=7) > 0).long(), padding=there))
+        found.append([{"causal": True, "documents": (randn(*batch, s, seed=7) > 0).long(), **there}])
     return found
 
 
-def torch_attention(q, k, v, mask, bias=None):
+def combined(parts):
+    return reduce(and_, (Mask(**part) for part in parts))
+
+
+def masks(t, s, batch):
+    return [combined(parts) for parts in rules(t, s, batch)]
+
+
+def visible(t, s, batch, *, causal=False, window=None, prefix=0, padding=None, documents=None, pairs=None):
+    """Which key each query sees, one entry at a time; the last query is at the last key."""
+    seen = torch.ones(*batch, t, s, dtype=torch.bool)
+    for query, key in product(range(t), range(s)):
+        position = s - t + query
+        entry = seen[..., query, key]
+        entry &= not causal or key <= position or key < prefix
+        entry &= window is None or abs(position - key) < window
+        entry &= padding is None or padding[..., key]
+        entry &= documents is None or documents[..., position] == documents[..., key]
+        entry &= pairs is None or pairs[..., query, key]
+    return seen
+
+
+def torch_attention(q, k, v, seen, bias=None):
     """PyTorch's math backend with an explicit mask."""
-    seen = mask.dense(q.shape[-2], k.shape[-2])
     added = torch.zeros(q.shape[-2], k.shape[-2], dtype=q.dtype) if bias is None else bias
-    added = added if seen is None else added.masked_fill(~seen.unsqueeze(-3), -torch.inf)
+    added = added.masked_fill(~seen.unsqueeze(-3), -torch.inf)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=added, enable_gqa=True)
 
@@ -81,8 +104,9 @@ def torch_attention(q, k, v, mask, bias=None):
 )
 def test_equals_pytorch_under_every_mask(kernel, t, s, batch, g, v):
     leaves = qkv(t, s, batch=batch, g=g, v=v)
-    for mask, bias in zip(masks(t, s, batch), cycle((None, randn(4, t, s, seed=8))), strict=False):
-        ours, theirs = kernel(*leaves, mask=mask, bias=bias), torch_attention(*leaves, mask, bias)
+    for parts, bias in zip(rules(t, s, batch), cycle((None, randn(4, t, s, seed=8))), strict=False):
+        seen = reduce(and_, (visible(t, s, batch, **part) for part in parts))
+        ours, theirs = kernel(*leaves, mask=combined(parts), bias=bias), torch_attention(*leaves, seen, bias)
         torch.testing.assert_close(ours, theirs)
         for found, expected in zip(gradients(ours, leaves), gradients(theirs, leaves), strict=True):
             torch.testing.assert_close(found, expected)

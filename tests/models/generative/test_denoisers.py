@@ -49,18 +49,21 @@ def test_odd_sizes_and_depths_of_unets():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("call", "message"),
     [
-        lambda: UNet((3,)),
-        lambda: UNet((1, 4), channel_multipliers=()),
-        lambda: TimeMLP(()),
-        lambda: PatchTransformer((1, 5, 5)),
-        lambda: PatchTransformer((1, 4), dim=4)(torch.zeros(1, 1, 6), torch.zeros(1)),
+        (lambda: UNet((3,)), r"a shape \(c, t\), .* got \(3,\)"),
+        (lambda: UNet((1, 4), channel_multipliers=()), r"channel_multipliers, .* got .*channel_multipliers=\(\)"),
+        (lambda: TimeMLP(()), r"a shape of sizes >= 1, got \(\)"),
+        (lambda: PatchTransformer((1, 5, 5)), r"patch_size must divide .* got shape=\(1, 5, 5\), patch_size=2"),
+        (
+            lambda: PatchTransformer((1, 4), dim=4)(torch.zeros(1, 1, 6), torch.zeros(1)),
+            r"x of shape \(n, 1, 4\), got \(1, 1, 6\)",
+        ),
     ],
 )
-def test_invalid_sizes(wrong):
-    with pytest.raises(ValueError, match="got"):
-        wrong()
+def test_invalid_sizes(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def _time_mlp_claims() -> Iterator[Claim]:

@@ -141,8 +141,9 @@ def test_drawn_values():
     np.testing.assert_allclose(image.get_array(), [[0.8, 0.2], [0, 1]])
 
 
-def test_invalid_arguments_raise(tmp_path):
-    for draw, match in (
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
         (lambda: learning_curves({}), "at least one curve, got none"),
         (lambda: learning_curves({"a": ([1], [1, 2])}), "of 'a', got 1 and 2"),
         (lambda: confusion_matrix([[1, 2]]), r"square matrix of counts, got shape \(1, 2\)"),
@@ -160,7 +161,9 @@ def test_invalid_arguments_raise(tmp_path):
         (lambda: attention_pattern([1.0]), r"shape \(heads, queries, keys\), got \(1,\)"),
         (lambda: head_grid({}), "scores for each layer, got none"),
         (lambda: contribution_bars(["a"], [1.0, 2.0]), r"got 1 names and values \(2,\)"),
-        (lambda: save(FIGURES["units"](), tmp_path / "a.pdf"), r"end in \.svg or \.png, got 'a\.pdf'"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            draw()
+        (lambda: save(FIGURES["units"](), "a.pdf"), r"end in \.svg or \.png, got 'a\.pdf'"),
+    ],
+)
+def test_invalid_arguments_raise(draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw()

@@ -156,7 +156,11 @@ def test_invalid_grids_and_paths():
         for low, high in ((1.0, 0.5), (0.0, 1.0), (0.1, 100.0), (math.nan, 1.0), (-1.0, 1.0)):
             with pytest.raises(ValueError, match="0 < low < high <= 80 on the EDM path"):
                 grid(path, 3, low=low, high=high)
-    for wrong, match in (
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
         (lambda: edm(0.0), "finite sigma_max > 0"),
         (lambda: variance_exploding(2.0, 1.0), "finite sigma_max > 2"),
         (lambda: variance_preserving(1.0, 0.5), "finite beta_max > 1"),
@@ -166,13 +170,15 @@ def test_invalid_grids_and_paths():
         (lambda: preconditioned(0.0), "finite sigma_data > 0"),
         (lambda: edm().alpha(81.0), r"from 0 to 80, got 81\.0"),
         (lambda: edm().alpha(math.nan), "from 0 to 80, got nan"),
-        (lambda: karras_grid(path, 3, power=0.0), "finite power > 0"),
-        (lambda: saturating_log_grid(path, 3, knee=-1.0), "finite knee > 0"),
-        (lambda: rectified_grid(path, 3, shift=0.0), "finite shift > 0"),
-        (lambda: linear_grid(path, 3, max_time=90.0), "max_time <= 80"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            wrong()
+        (lambda: karras_grid(edm(), 3, power=0.0), "finite power > 0"),
+        (lambda: saturating_log_grid(edm(), 3, knee=-1.0), "finite knee > 0"),
+        (lambda: rectified_grid(edm(), 3, shift=0.0), "finite shift > 0"),
+        (lambda: linear_grid(edm(), 3, max_time=90.0), "max_time <= 80"),
+    ],
+)
+def test_invalid_parameters_of_paths_and_grids(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def _gaussian_path_claims() -> Iterator[Claim]:

@@ -218,28 +218,44 @@ def test_a_diverging_denoiser_raises(name):
         SAMPLERS[name](lambda x, t: x, x, path, grid.flip(0))
     with pytest.raises(ValueError, match="at least 2 times"):
         SAMPLERS[name](lambda x, t: x, x, path, grid[:1])
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"floating-point x of shape .* got torch\.int64"):
         SAMPLERS[name](lambda x, t: x, x.long(), path, grid)
 
 
-def test_invalid_settings():
-    for wrong in (
-        lambda: ExponentialMultistep(order=5),
-        lambda: ExponentialMultistep(order=0),
-        lambda: ExponentialMultistep(correction=-1),
-        lambda: Heun(churn=-1.0),
-        lambda: Heun(churn_min=2.0, churn_max=1.0),
-        lambda: ReverseSDE(eta=-0.1),
-        lambda: Ancestral(eta=1.5),
-        lambda: LangevinCorrector(steps=0),
-        lambda: LangevinCorrector(snr=0.0),
-        lambda: langevin(lambda x: x, torch.ones(1, 1), steps=0, step_size=0.1),
-        lambda: langevin(lambda x: x, torch.ones(1, 1), steps=1, step_size=-0.1),
-        lambda: langevin(lambda x: x * math.nan, torch.ones(1, 1), steps=1, step_size=0.1),
-        lambda: langevin(lambda x: x[:, :1], torch.ones(1, 2), steps=1, step_size=0.1),
-    ):
-        with pytest.raises(ValueError, match=r"expected|NaN"):
-            wrong()
+@pytest.mark.parametrize(
+    ("sampler", "options", "message"),
+    [
+        (ExponentialMultistep, {"order": 5}, r"order from 1 to 4 .* got .*order=5"),
+        (ExponentialMultistep, {"order": 0}, r"order from 1 to 4 .* got .*order=0"),
+        (ExponentialMultistep, {"correction": -1}, r"correction from 0 to 4, got .*correction=-1"),
+        (Heun, {"churn": -1.0}, r"churn >= 0, .* got .*churn=-1\.0"),
+        (Heun, {"churn_min": 2.0, "churn_max": 1.0}, r"churn_min <= churn_max .* got .*churn_min=2\.0, churn_max=1\.0"),
+        (ReverseSDE, {"eta": -0.1}, r"eta >= 0, got -0\.1"),
+        (Ancestral, {"eta": 1.5}, r"eta <= 1, got 1\.5"),
+        (LangevinCorrector, {"steps": 0}, r"steps >= 1 .* got .*steps=0"),
+        (LangevinCorrector, {"snr": 0.0}, r"a finite snr > 0, got .*snr=0\.0"),
+    ],
+)
+def test_invalid_settings(sampler, options, message):
+    with pytest.raises(ValueError, match=message):
+        sampler(**options)
+
+
+@pytest.mark.parametrize(
+    ("score", "options", "message"),
+    [
+        (lambda x: x, {"steps": 0}, "expected steps >= 1, got 0"),
+        (lambda x: x, {"step_size": -0.1}, "expected step_size > 0"),
+        (lambda x: x * math.nan, {}, "the score is NaN or infinite after 0 of 1 steps"),
+        (lambda x: x[:, :1], {}, r"the score to return shape \(1, 2\), got \(1, 1\)"),
+    ],
+)
+def test_invalid_arguments_of_langevin(score, options, message):
+    with pytest.raises(ValueError, match=message):
+        langevin(score, torch.ones(1, 2), **{"steps": 1, "step_size": 0.1} | options)
+
+
+def test_unsolvable_equations_raise():
     path = rectified()
     grid = saturating_log_grid(path, 3)
     with pytest.raises(ValueError, match=r"reverse SDE is singular at t=1 of the rectified path"):
