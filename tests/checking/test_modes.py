@@ -235,6 +235,19 @@ def test_calls_that_draw_different_amounts_are_tested_in_eval_mode():
     assert any("tested in eval mode only" in note and "different amounts" in note for note in notes)
 
 
+class GammaNoise(nn.Module):
+    """Draws samples whose gradient is correct on average, not for fixed random numbers."""
+
+    def forward(self, x):
+        return torch.distributions.Gamma(1 + x.square(), 1.0).rsample() if self.training else 1 + x.square()
+
+
+def test_rejection_sampling_is_tested_in_eval_mode():
+    status, notes, _ = status_without_shrinking(GammaNoise(), gradient())
+    assert status == "held"
+    assert any("tested in eval mode only" in note for note in notes)
+
+
 def test_a_law_says_that_it_moves_inputs():
     def swapped(f, x):
         return Equal(f(x.flip(0)).flip(0), f(x))

@@ -220,7 +220,7 @@ class _RandomOperations(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if torch.Tag.nondeterministic_seeded in func.tags:
-            self.found.append((func, *(tuple(x.shape) for x in leaves(out).values())))
+            self.found.append((func.overloadpacket, *(tuple(x.shape) for x in leaves(out).values())))
         return out
 
 

@@ -265,6 +265,12 @@ def seed_all(seed: int) -> None:
     numpy.random.seed(seed)
 
 
+@functools.cache
+def seeded_state(seed: int) -> bytes:
+    """Returns the state of torch's generator after `seed_all(seed)`."""
+    return torch.Generator().manual_seed(seed).get_state().numpy().tobytes()
+
+
 @contextmanager
 def preserve_global_state() -> Iterator[None]:
     """Runs on one thread, and restores random states, default dtype, gradient mode and threads on exit.

@@ -39,7 +39,7 @@ from lawful.checking._compare import (
     judge_samples,
     measure_noise,
 )
-from lawful.checking._module_state import ModuleSnapshot, find_modules, seed_all
+from lawful.checking._module_state import ModuleSnapshot, find_modules, seed_all, seeded_state
 from lawful.checking._strategies import (
     LAYOUTS,
     SAMPLES,
@@ -100,8 +100,12 @@ class CaseRun:
     trained: bool = False
     """Whether any call was in training mode."""
     several_calls: bool = False
+    is_random: bool = False
+    """Whether calls in training mode drew random numbers from torch's generator or a generator of a module."""
     uneven_randomness: bool = False
     """Whether calls in training mode drew different amounts of random numbers."""
+    samples_by_rejection: bool = False
+    """Whether a call in training mode sampled by rejection. Its gradient is not the one for fixed random numbers."""
 
 
 @dataclass
@@ -126,6 +130,8 @@ _JUMP = 1e-3
 
 _FLOAT32_RUNS = 10
 """After this many ordinary cases that are finite in float32, the others are not run in float32."""
+
+_REJECTION_SAMPLERS = (torch.ops.aten._standard_gamma, torch.ops.aten._sample_dirichlet)
 
 _BATCH_NORM_ERROR = "Expected more than 1 value per channel when training"
 _DTYPE_ERROR = re.compile(r"dtype|scalar type|Double|Float|float64|float32", re.I)
@@ -194,8 +200,8 @@ class CaseRunner:
     ) -> CaseRun:
         """Draws the inputs, prepares the modules, and evaluates the law.
 
-        With `random_operations`, calls that draw random numbers in different shapes are uneven, too: the random state
-        after dropout is often the same for all shapes.
+        With `random_operations`, the random operations are recorded. Calls that draw in different shapes are then
+        uneven, too: the random state after dropout is often the same for all shapes.
         """
         draw = CaseDraw(pick, dtype, self.state.device, tensors=tensors, noise=noise, samples=samples, tracer=tracer)
         torch.set_default_dtype(dtype)
@@ -231,6 +237,7 @@ class CaseRunner:
         if not isinstance(statement, Statement):
             kind = type(statement).__name__
             raise LawRaised(f"a law must return a statement, such as Equal(left, right), got {kind}")
+        operations = calls.random_operations or set()
         return CaseRun(
             statement,
             draw.record,
@@ -242,7 +249,9 @@ class CaseRunner:
             varied=calls.varied_inputs,
             trained=calls.trained,
             several_calls=calls.count > 1,
-            uneven_randomness=max(len(calls.final_random_states), len(calls.random_operations or ())) > 1,
+            is_random=bool(self.state.generators or calls.final_random_states - {seeded_state(0)}),
+            uneven_randomness=max(len(calls.final_random_states), len(operations)) > 1,
+            samples_by_rejection=any(name in _REJECTION_SAMPLERS for call in operations for name, *_ in call),
         )
 
     @cached_property
@@ -382,13 +391,17 @@ class CaseRunner:
         Otherwise the law is tested in training mode: every call starts from the same random state.
         """
         if self.law.eval_if_random:
-            if not self._is_random(run):
+            if not self._changes_with_seed(run):
                 return
             reason = "the map is random in training mode, and the law changes which entries random numbers belong to"
-        elif run.uneven_randomness or self._draws_in_different_shapes(run):
-            reason = "the calls of a case draw different amounts of random numbers in training mode"
         else:
-            return
+            recorded = run if run.uneven_randomness or not run.is_random else self._run_again(run, record=True) or run
+            if recorded.uneven_randomness:
+                reason = "the calls of a case draw different amounts of random numbers in training mode"
+            elif recorded.samples_by_rejection:
+                reason = "the map samples by rejection in training mode"
+            else:
+                return
         self.eval_only = True
         self.notes[f"tested in eval mode only: {reason}"] = None
         raise RejectCase
@@ -419,26 +432,21 @@ class CaseRunner:
             run.exercised = False
         return finding
 
-    def _is_random(self, run: CaseRun) -> bool:
+    def _changes_with_seed(self, run: CaseRun) -> bool:
         """Returns whether another seed changes the statement, as with dropout."""
         again = self._run_again(run, seed=1)
         return again is not None and any(measure_noise(run.statement, again.statement))
-
-    def _draws_in_different_shapes(self, run: CaseRun) -> bool:
-        again = self._run_again(run, random_operations=True)
-        return again is not None and again.uneven_randomness
 
     def _is_repeatable(self, run: CaseRun) -> bool:
         """Returns whether the case gives the same result again; else the map has its own randomness."""
         again = self._run_again(run)
         return again is not None and not any(measure_noise(run.statement, again.statement))
 
-    def _run_again(self, run: CaseRun, seed: int = 0, random_operations: bool = False) -> CaseRun | None:
+    def _run_again(self, run: CaseRun, seed: int = 0, record: bool = False) -> CaseRun | None:
+        """Runs a case again, with another seed, or with a record of its random operations."""
         self.seed = seed
         try:
-            return self.run(
-                replay(run.record), self.precision, tensors=run.record.tensors, random_operations=random_operations
-            )
+            return self.run(replay(run.record), self.precision, tensors=run.record.tensors, random_operations=record)
         except (RejectCase, MapRaised):
             return None
         finally:
