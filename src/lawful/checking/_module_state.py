@@ -122,6 +122,12 @@ class ModuleSnapshot:
         """Whether any of the modules was in training mode."""
         return any(self.modes)
 
+    @property
+    def roots_training(self) -> bool:
+        """Whether any module was in training mode itself, and not only its submodules."""
+        modes = {id(m): mode for m, mode in zip(self.modules, self.modes, strict=True)}
+        return any(modes[id(root)] for root in self.roots)
+
     def set_mode(self, training: bool) -> None:
         """Puts the modules into eval mode, or back into their original mode."""
         for (live, shallow, _), original in zip(self.structure, self.modes, strict=True):
@@ -208,6 +214,35 @@ class ModuleSnapshot:
         for p, grad, requires_grad in self.grads:
             p.requires_grad_(requires_grad)
             p.grad = grad
+
+
+def submodules_in_training_mode(root: nn.Module) -> list[str]:
+    """Lists the submodules that read `training` and are in training mode, although the module is in eval mode.
+
+    Submodules that are not registered, such as those in a plain list, are included.
+    """
+    found: dict[int, str] = {}
+    seen: set[int] = set()
+
+    def visit(value: Any, name: str, depth: int) -> None:
+        if isinstance(value, nn.Module):
+            if id(value) in seen:
+                return
+            seen.add(id(value))
+            if value.training and "training" in getattr(type(value).forward, "__code__", visit.__code__).co_names:
+                found[id(value)] = f"{name} ({type(value).__name__})"
+            for key, part in value._modules.items():
+                visit(part, f"{name}.{key}" if name else key, depth)
+            for key, part in vars(value).items():
+                if key != "_modules":
+                    visit(part, f"{name}.{key}" if name else key, depth)
+        elif isinstance(value, dict | list | tuple) and depth < 4:
+            for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+                visit(part, f"{name}[{key!r}]", depth + 1)
+
+    if not root.training:
+        visit(root, "", 0)
+    return list(found.values())
 
 
 def _copy_containers(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:

@@ -39,7 +39,14 @@ from lawful.checking._compare import (
     judge_samples,
     measure_noise,
 )
-from lawful.checking._module_state import ModuleSnapshot, find_modules, seed_all, seeded_state
+from lawful.checking._module_state import (
+    ModuleSnapshot,
+    find_modules,
+    seed_all,
+    seeded_state,
+    submodules_in_training_mode,
+)
+from lawful.checking._sizes import MAX_PLANS, USUAL_SIZE, SizePlan, carried_sizes, size_plans
 from lawful.checking._strategies import (
     LAYOUTS,
     SAMPLES,
@@ -122,6 +129,9 @@ _NOISE_RUNS = 3
 _SHAPE_DRAWS = 8
 """Number of draws from a function of a `Draw` that show which axes have the same size."""
 
+_NUM_SLOTS = 3 * MAX_PLANS
+"""At most one of three cases has planned sizes, and a plan is tried in one of this many cases."""
+
 _CLEAR_RATIO = 1e6
 """A residual of this many times the noise needs no further noise measurement."""
 
@@ -147,6 +157,8 @@ class CaseRunner:
         max_sizes: Largest size of each letter; empty for no limit.
         occurred: The events of an `Occurs` statement, and whether each occurred.
         observed: Largest values of the numbers that the law observed.
+        size_plans: Sizes that the target carries, and others to try; see `plan_sizes`.
+        too_large: For each letter, the smallest size above the usual ones for which the map raised, and its error.
         largest_sizes: Largest size of each letter so far.
         input_names: Name of every input by path.
         varied: Paths of the inputs that the law varied.
@@ -173,6 +185,9 @@ class CaseRunner:
         self.occurred: dict[str, bool] = {}
         self.observed: dict[str, float] = {}
         self.max_sizes: dict[str, int] = {}
+        self.size_plans: list[SizePlan] = []
+        self.too_large: dict[str, tuple[int, str]] = {}
+        self.case_sizes: dict[str, int] = {}
         self.largest_sizes: dict[str, int] = {}
         self.input_names: dict[str, str] = {}
         self.varied: set[str] = set()
@@ -181,6 +196,7 @@ class CaseRunner:
     def fresh_copy(self) -> CaseRunner:
         """Returns a runner with the same settings and a new snapshot of the modules."""
         copy = CaseRunner(self.law, self.target, self.inputs, rerandomize_weights=self.rerandomize_weights)
+        copy.size_plans, copy.max_sizes = self.size_plans, self.max_sizes
         for name in ("precision", "effective_precision", "second_precision", "contiguous_only", "eval_only"):
             setattr(copy, name, getattr(self, name))
         copy.rerandomize_weights, copy.cast_to_float64 = self.rerandomize_weights, self.cast_to_float64
@@ -207,6 +223,7 @@ class CaseRunner:
         torch.set_default_dtype(dtype)
         settings = self._draw_settings(draw)
         arguments = self._draw_arguments(draw, self.max_sizes)
+        self.case_sizes = draw.record.sizes
         draw.draw_all = lambda: draw_inputs(self.inputs, draw)
         self.state.prepare(dtype, settings.weights_seed, noise=noise)
         by_axis = self.law.arity is None and bool(self.law.axes)
@@ -274,7 +291,7 @@ class CaseRunner:
             seed_all(0)  # a function of the draw may use global generators
         else:
             torch.default_generator.manual_seed(0)
-        arguments = draw_inputs(self.inputs, draw, max_sizes)
+        arguments = draw_inputs(self.inputs, draw, max_sizes, draw.size_plan)
         return arguments if isinstance(arguments, tuple | dict) else (arguments,)
 
     def redraw_inputs(self, record: CaseRecord) -> CaseRun | None:
@@ -287,7 +304,43 @@ class CaseRunner:
             return None
         return CaseRun(Finite(()), draw.record, settings, False, arguments, input_names(arguments, self.names), 0)
 
+    def plan_sizes(self) -> None:
+        """Plans to try the sizes that the target carries."""
+        if callable(self.inputs) and not isinstance(self.inputs, Input):
+            return
+        first = next(iter(axis_letters(self.inputs).values()), ())
+        letters = [first[axis] for axis in self.law.axes.values() if -len(first) <= axis < len(first)]
+        carried = carried_sizes(self.target, self.state.modules, self.inputs)
+        self.size_plans = size_plans(self.inputs, carried, letters)
+
+    @property
+    def num_slots(self) -> int:
+        """The number of slots from which a case draws: the ordinary cases, then the size plans."""
+        return _NUM_SLOTS if self.size_plans else 0
+
+    def _draw_plan(self, draw: CaseDraw) -> SizePlan:
+        """Draws one of the size plans, or an empty one; rejects plans with sizes for which the map raised."""
+        if not self.size_plans:
+            return {}
+        n = draw.integer(0, self.num_slots - 1) - (self.num_slots - len(self.size_plans))
+        plan = self.size_plans[n] if n >= 0 else {}
+        if any(size >= self.too_large[letter][0] for letter, size in plan.items() if letter in self.too_large):
+            raise RejectCase
+        return plan
+
+    def _is_too_large(self, error: MapRaised) -> bool:
+        """Returns whether a case of unusual sizes raised; these sizes are not tried again."""
+        large = {
+            letter: n
+            for letter, n in self.case_sizes.items()
+            if n > USUAL_SIZE and any(letter in p for p in self.size_plans)
+        }
+        for letter, n in large.items():
+            self.too_large[letter] = min((n, str(error)), self.too_large.get(letter, (n, str(error))))
+        return bool(large)
+
     def _draw_settings(self, draw: CaseDraw) -> CallSettings:
+        draw.size_plan = self._draw_plan(draw)
         training = self.state.was_training and draw.choice((True, False)) and not self.eval_only
         grad = draw.choice((True, False))
         layout = LAYOUTS[max(0, draw.integer(0, 5) - 3)]
@@ -303,6 +356,8 @@ class CaseRunner:
             self.notes["tested with contiguous tensors only: the map uses view"] = None
             raise RejectCase from None
         except MapRaised as error:
+            if self._is_too_large(error):
+                raise RejectCase from None
             if _BATCH_NORM_ERROR in str(error):
                 self.notes["cases with a single value per channel skipped: batch norm in training mode"] = None
                 raise RejectCase from None
@@ -477,6 +532,12 @@ class CaseRunner:
         """Returns whether NaN is a fault: not for extreme inputs or random weights, unless the law says so."""
         everywhere = isinstance(run.statement, Finite) and run.statement.include_extremes
         return everywhere or not (run.record.extreme or run.settings.weights_seed)
+
+    def submodules_in_training_mode(self, run: CaseRun) -> list[str]:
+        """Runs a case again, and lists the submodules that were in training mode while the module was in eval mode."""
+        if self.state.modules and not isinstance(run.statement, Statistical):
+            self._run_again(run)
+        return [name for root in self.state.roots for name in submodules_in_training_mode(root)]
 
     def second_residual(self, run: CaseRun) -> float:
         """Returns the residual of a case in float32; NaN if there is none."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import hypothesis
 import torch
 from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir, storage_directory
 from hypothesis.errors import HypothesisException, Unsatisfiable
 from torch import Tensor
 
 from lawful.checking._bound_map import MapRaised
 from lawful.checking._compare import REFUTE_RATIO, STATISTICAL_FAILURES
 from lawful.checking._runner import CaseRunner, Outcome
+from lawful.checking._sizes import USUAL_SIZE
 from lawful.checking._strategies import CaseRecord, DrawnTensor, Pick, replay
 from lawful.laws.inputs import ExampleDomain, Simplex
 from lawful.laws.interfaces import RejectCase
@@ -178,9 +182,13 @@ def search(
     def draw_cases() -> None:
         """Draws byte strings, all zeros first, until there are enough cases or one fails."""
         source, drawn = random.Random(seed), 0
+        slots = _shuffled_rounds(runner.num_slots, seed)
         while stats.failure is None and stats.tried < cases and drawn < _MAX_DRAW_RATIO * cases:
+            choices = source.randbytes(_NUM_BYTES) if drawn else bytes(_NUM_BYTES)
+            if drawn and runner.size_plans:  # the first choice of a case is its slot
+                choices = bytes([next(slots)]) + choices[1:]
             with suppress(_CaseRejected):
-                attempt(_ByteChoices(source.randbytes(_NUM_BYTES) if drawn else bytes(_NUM_BYTES)))
+                attempt(_ByteChoices(choices))
             drawn += 1
 
     @hypothesis.seed(seed)
@@ -204,6 +212,7 @@ def search(
             raise failure_type  # always from this line, so that Hypothesis sees one failure
 
     if cases > _FEW_CASES:
+        runner.plan_sizes()
         with suppress(_StopSearch):
             draw_cases()
     shrinkable = stats.failure is not None and stats.failure.kind not in STATISTICAL_FAILURES
@@ -212,9 +221,12 @@ def search(
         runner.counts.clear()
         with warnings.catch_warnings(), suppress(_StopSearch, _CaseFailed, Unsatisfiable, HypothesisException):
             warnings.simplefilter("ignore", hypothesis.errors.HypothesisWarning)
-            run_hypothesis()
-        if stats.failure is None and first.failure is not None:
-            stats = first
+            with _without_folder():
+                run_hypothesis()
+        if first.failure is not None:
+            if stats.failure is None:
+                stats = first
+            stats.found_at = first.found_at  # not the case in which Hypothesis found it again
     unsupported = next((error for error in stats.inapplicable if isinstance(error, Unsupported)), None)
     if unsupported is not None and stats.failure is None:
         raise unsupported
@@ -227,6 +239,29 @@ def search(
         retries = shrinks * _SIZE_RETRIES // SHRINKS
         stats.failure = _shrink_failure(runner, stats.failure, seed, failed_at + shrink_seconds, retries)
     return stats
+
+
+def _shuffled_rounds(n: int, seed: int) -> Iterator[int]:
+    """Yields 0 to n - 1 in random order, again and again: every number appears equally often."""
+    source, numbers = random.Random(seed), list(range(n))
+    while numbers:
+        source.shuffle(numbers)
+        yield from numbers
+
+
+@contextmanager
+def _without_folder() -> Iterator[None]:
+    """Keeps Hypothesis from creating a `.hypothesis` folder. One that exists is used."""
+    found = storage_directory(intent_to_write=False)
+    home = Path(getattr(found, "path", found))
+    if home.exists():
+        yield
+        return
+    set_hypothesis_home_dir(os.devnull)  # Hypothesis ignores that it cannot write there
+    try:
+        yield
+    finally:
+        set_hypothesis_home_dir(home)
 
 
 def _shrink_failure(runner: CaseRunner, failure: Failure, seed: int, end: float, retries: int) -> Failure:
@@ -243,16 +278,18 @@ def _shrink_sizes(runner: CaseRunner, failure: Failure, seed: int, end: float, r
     Hypothesis keeps the seed of the values while it shrinks a size, but a fault may need other values there.
     """
     source = random.Random(seed)
-    sizes = dict(failure.record.sizes)
+    sizes, max_sizes = dict(failure.record.sizes), runner.max_sizes
     for letter in sizes:
-        while sizes[letter] > 1:
-            runner.max_sizes = sizes | {letter: sizes[letter] - 1}
-            found = (_fails_again(runner, source.randint, failure.kind, end) for _ in range(retries))
-            smaller = next((failure for failure in found if failure is not None), None)
-            if smaller is None:
-                break
-            failure, sizes = smaller, dict(smaller.record.sizes)
-    runner.max_sizes = {}
+        smaller: Failure | None = failure
+        while smaller is not None and (n := sizes[letter]) > 1:
+            for limit in (n // 2, n - n // 8, n - 1) if n > USUAL_SIZE else (n - 1,):
+                runner.max_sizes = sizes | {letter: limit}
+                found = (_fails_again(runner, source.randint, failure.kind, end) for _ in range(retries))
+                smaller = next((failure for failure in found if failure is not None), None)
+                if smaller is not None:
+                    failure, sizes, max_sizes = smaller, dict(smaller.record.sizes), runner.max_sizes
+                    break
+    runner.max_sizes = max_sizes  # the case is repeated under the same limits
     return failure
 
 
@@ -305,6 +342,8 @@ _SAFE_RATIO = 10 * REFUTE_RATIO
 
 def simplify_values(runner: CaseRunner, failure: Failure, steps: int = STEPS) -> Outcome:
     """Returns the failure with zeros, integers and few changed entries, as far as it still fails in the same way."""
+    if failure.outcome is not None and failure.kind in STATISTICAL_FAILURES:
+        return failure.outcome  # the drawn tensors are samples
     return _Simplifier(runner, failure, steps).run()
 
 
@@ -318,20 +357,29 @@ class _Simplifier:
         self.steps, self.end = steps, time.monotonic() + _SIMPLIFY_SECONDS * steps / STEPS
 
     def run(self) -> Outcome:
-        """Returns the simplest outcome."""
-        order = sorted(range(len(self.tensors)), key=lambda n: not self.tensors[n].replaces)
-        for n in order:
-            drawn = self.tensors[n]
-            if (
-                isinstance(drawn.domain, ExampleDomain | Simplex)
-                or drawn.value.dtype is torch.bool
-                or not drawn.value.numel()
-            ):
-                continue
-            self._set_to_zero(n)
-            if drawn.value.is_floating_point():
-                self._round(n)
+        """Returns the simplest outcome; a simpler tensor may allow others to be simpler, too."""
+        simplest: dict[int, Outcome] = {}
+        while not all(simplest.get(n) is self.best for n in range(len(self.tensors))) and self.steps > 0:
+            for n in sorted(range(len(self.tensors)), key=lambda n: not self.tensors[n].replaces):
+                if simplest.get(n) is not self.best:
+                    self._simplify(n)
+                    simplest[n] = self.best
         return self.best
+
+    def _simplify(self, n: int) -> None:
+        drawn = self.tensors[n]
+        if isinstance(drawn.domain, ExampleDomain) or not drawn.value.numel():
+            return
+        if isinstance(drawn.domain, Simplex):
+            self._simplify_probabilities(n)
+        elif drawn.value.dtype is torch.bool:
+            self._set_to(n, True)
+        else:
+            unchanged = drawn.replaces and drawn.value.is_floating_point()
+            self._set_to(n, float("nan") if unchanged else 0)
+            if drawn.value.is_floating_point():
+                self._set_to(n, 1)
+                self._round(n)
 
     @property
     def tensors(self) -> list[DrawnTensor]:
@@ -357,30 +405,57 @@ class _Simplifier:
         self.best = outcome
         return True
 
-    def _set_to_zero(self, n: int) -> None:
-        """Sets entries to zero, or to the values that they replace: all of them, then halves, quarters, ..."""
+    def _set_to(self, n: int, simple: float) -> None:
+        """Sets entries to a number: all of them, then halves, quarters, ...; entries that are 0 do not become 1.
+
+        NaN stands for the value that a replacement replaces.
+        """
         value = self.tensors[n].value
-        simple = float("nan") if self.tensors[n].replaces and value.is_floating_point() else 0
+        fixed = (value == 0) | value.isnan() if simple == 1 else torch.zeros_like(value, dtype=torch.bool)
         chunk = value.numel()
         while chunk >= 1:
             for start in range(0, value.numel(), chunk):
                 candidate = self.tensors[n].value.clone()
-                candidate.reshape(-1)[start : start + chunk] = simple
+                entries = candidate.reshape(-1)[start : start + chunk]
+                entries[~fixed.reshape(-1)[start : start + chunk]] = simple
                 self._try(n, candidate)
             chunk //= 2
 
     def _round(self, n: int) -> None:
-        """Rounds all entries to ±1, to integers or to one decimal; if that fails, one entry after another."""
+        """Rounds all entries; if that fails, one entry after another."""
         value = self.tensors[n].value
-        for simpler in (torch.sign(value), value.round(), (value * 10).round() / 10):
-            if self._try(n, simpler):
-                return
+        if any(self._try(n, simpler) for simpler in _roundings(value)):
+            return
         for i in range(value.numel()):
-            for simpler in (torch.sign(value), value.round(), (value * 10).round() / 10):
+            for simpler in _roundings(value):
                 candidate = self.tensors[n].value.clone()
                 candidate.reshape(-1)[i] = simpler.reshape(-1)[i]
                 if self._try(n, candidate):
                     break
+
+    def _simplify_probabilities(self, n: int) -> None:
+        """Sets all distributions, or one after another, to one-hot, uniform or tenths."""
+        value = self.tensors[n].value
+        largest = torch.nn.functional.one_hot(value.argmax(-1), value.shape[-1]).to(value)
+        tenths = (10 * value).round().clamp_min(1)
+        tenths += largest * (10 - tenths.sum(-1, keepdim=True))
+        options = [largest, torch.full_like(value, 1 / value.shape[-1])]
+        options += [tenths / 10] if (tenths > 0).all() else []
+        if any(self._try(n, simpler) for simpler in options):
+            return
+        for i in range(value[..., 0].numel()):
+            for simpler in options:
+                candidate = self.tensors[n].value.clone()
+                candidate.reshape(-1, value.shape[-1])[i] = simpler.reshape(-1, value.shape[-1])[i]
+                if self._try(n, candidate):
+                    break
+
+
+def _roundings(value: Tensor) -> list[Tensor]:
+    """Returns the sign of a tensor, and the tensor rounded to one digit, integers, tenths and two digits."""
+    power = 10 ** value.abs().nan_to_num(1).clamp_min(torch.finfo(value.dtype).tiny).log10().floor()
+    one, two = ((value / unit).round() * unit for unit in (power, power / 10))
+    return [torch.sign(value), one, value.round(), (value * 10).round() / 10, two]
 
 
 def _identical(a: Tensor, b: Tensor) -> bool:

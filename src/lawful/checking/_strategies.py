@@ -13,6 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from lawful.checking._compare import RoundingNoise
+from lawful.checking._sizes import draw_sizes
 from lawful.laws._tree import leaves, transform
 from lawful.laws.inputs import (
     AxisSize,
@@ -33,9 +34,6 @@ Pick = Callable[[int, int], int]
 
 SAMPLES = 2000
 """Number of samples that a statistical law draws."""
-
-_SPECIAL_SIZES = (1, 2, 3, 4, 5, 8, 9, 16, 17, 24, 32, 33, 48, 64, 65, 80)
-"""Sizes at which blocks, windows and strides begin or end."""
 
 _SEED_OFFSET = 0x5EED0000
 """Added to the seeds of drawn tensors, so that they are independent of the global random state."""
@@ -119,6 +117,7 @@ class CaseDraw(Draw):
         self.domains: list[tuple[Tensor, Domain, Tensor]] = []  # the tensor, its domain, and the real numbers behind it
         self.draw_all: Callable[[], Any] = lambda: ()
         self.labels: dict[int, str] = {}
+        self.size_plan: dict[str, int] = {}
         self.drawn = 0
 
     def integer(self, low: int, high: int, name: str = "") -> int:
@@ -252,36 +251,19 @@ class CaseDraw(Draw):
         return tensors[position].value
 
 
-def _draw_sizes(inputs: Any, draw: CaseDraw, max_sizes: Mapping[str, int]) -> dict[str, int]:
-    """Draws the sizes of all letters, up to `max_sizes`. One of them may be large, the others are small."""
-    letters: dict[str, tuple[int, ...]] = {}
-    for described in leaves(inputs, Input).values():
-        for axis in described.axes:
-            if axis.letter:
-                options = letters.get(axis.letter, ())
-                letters[axis.letter] = tuple(n for n in axis.options if not options or n in options) or options
-    free = [letter for letter, options in letters.items() if not options]
-    longest = draw.integer(0, len(free) - 1) if len(free) > 1 else 0
-    limit = (4, 17, 80)[draw.integer(0, 2)] if free else 0
-    special = bool(free) and draw.boolean()
-    sizes = {}
-    for letter, options in letters.items():
-        if options:
-            options = tuple(n for n in sorted(options) if n <= max_sizes.get(letter, n))
-            sizes[letter] = options[draw.integer(0, len(options) - 1)]
-        else:
-            high = limit if letter == free[longest] else 4
-            high = min(high, max_sizes.get(letter, high))
-            special_sizes = [n for n in _SPECIAL_SIZES if n <= high]
-            sizes[letter] = draw.choice(special_sizes) if special else draw.integer(1, high)
-    return sizes
+def draw_inputs(
+    inputs: Any,
+    draw: CaseDraw,
+    max_sizes: Mapping[str, int] = MappingProxyType({}),
+    plan: Mapping[str, int] = MappingProxyType({}),
+) -> Any:
+    """Draws the inputs from descriptions, in sizes up to `max_sizes`, or by calling a function of the draw.
 
-
-def draw_inputs(inputs: Any, draw: CaseDraw, max_sizes: Mapping[str, int] = MappingProxyType({})) -> Any:
-    """Draws the inputs from descriptions, in sizes up to `max_sizes`, or by calling a function of the draw."""
+    `plan` holds the sizes of some letters; the others are drawn.
+    """
     if callable(inputs) and not isinstance(inputs, Input):
         return transform(inputs(draw), lambda _, x: x.to(draw.device, draw.dtype if x.is_floating_point() else x.dtype))
-    sizes = _draw_sizes(inputs, draw, max_sizes)
+    sizes = draw_sizes(inputs, draw, max_sizes, plan)
     draw.record.sizes = sizes
     return transform(
         inputs,

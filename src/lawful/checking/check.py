@@ -300,8 +300,11 @@ def _verdict_on_failure(
         reason = f"the map raised on {inputs}: {raised}" if raised.cause else str(raised)
         return dataclasses.replace(verdict, status="error", reason=reason, counterexample=found, traceback=trace)
     outcome = simplify_values(runner, failure, steps)
+    training = runner.submodules_in_training_mode(outcome.run)
     status: Status = "error" if outcome.finding.kind == "shapes differ" else "refuted"
-    reason = outcome.finding.reason
+    reason = outcome.finding.reason or outcome.finding.cause
+    if training and not reason:
+        reason = f"still in training mode: {', '.join(training)}"
     return dataclasses.replace(
         verdict,
         status=status,
@@ -334,7 +337,9 @@ def _counterexample(runner: CaseRunner, outcome: Outcome, case: int) -> Countere
         residual32=residual32 if numeric else None,
         noise=finding.noise if numeric else None,
         noise_ratio=finding.noise_ratio if numeric else None,
-        mode=("training mode" if run.trained else "eval mode") if runner.state.modules else "",
+        mode=("training mode" if run.trained and runner.state.roots_training else "eval mode")
+        if runner.state.modules
+        else "",
         settings=_settings(runner, run),
         case=case,
     )
