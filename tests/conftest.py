@@ -1,8 +1,11 @@
 """The tests of a package check shapes and types at every call of the library, except when they expect an error."""
 
+import functools
 import gc
 import importlib
+import linecache
 import random
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,6 +87,44 @@ def pytest_fixture_setup():
 def pytest_runtest_call():
     """Seeds every test, whatever ran before it."""
     seed_everything()
+
+
+def lambda_source(function):
+    """Returns the source of the body of a lambda, if it is on one line."""
+    code = function.__code__
+    places = [p for p in code.co_positions() if p[3]]
+    lines = {line for first, last, *_ in places for line in (first, last)}
+    if len(lines) != 1:
+        return None
+    source = linecache.getline(code.co_filename, lines.pop()).encode()
+    return source[min(p[2] for p in places) : max(p[3] for p in places)].decode()
+
+
+def describe(value):
+    """Returns a short text that says what a parameter of a test is, or None."""
+    if isinstance(value, functools.partial):
+        value = value.func
+    if isinstance(value, types.FunctionType) and value.__name__ == "<lambda>":
+        return lambda_source(value)
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, tuple | list):
+        parts = [describe(part) for part in value]
+        return None if None in parts else f"({', '.join(parts)})"
+    if isinstance(value, dict):
+        parts = {str(key): describe(part) for key, part in value.items()}
+        return None if None in parts.values() else ", ".join(f"{key}={part}" for key, part in parts.items()) or "{}"
+    if isinstance(value, str | bytes | int | float | complex | torch.dtype | None):
+        return str(value).removeprefix("torch.")
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def pytest_make_parametrize_id(val):
+    """Names the cases of a test by what they are: lambdas, tensors and containers would have a number only."""
+    if isinstance(val, str | bytes | int | float | complex | None):
+        return None
+    text = describe(val)
+    return None if text is None else text[:80]
 
 
 FEW_LAWS = (
