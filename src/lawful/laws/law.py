@@ -20,7 +20,10 @@ from lawful.laws.interfaces import Map
 from lawful.laws.statements import Statement
 
 Axis = Annotated[int, "axis"]
-"""An axis of the input. The checker varies the size of the axes that a law names."""
+"""An axis of the first input. A law of any number of inputs is about those that have it.
+
+The checker varies the size of the axes that a law names.
+"""
 
 
 class Inapplicable(Exception):
@@ -56,7 +59,8 @@ class Law:
     """A law with its parameters. Call it to set parameters: `causality(time=2)`.
 
     Every law also takes `input=` (the inputs it is about: an index, a name, or a tuple of them), `output=` (the
-    output it is about) and `rtol=` (a tolerance relative to the largest entry of the output).
+    output it is about) and `rtol=` (a tolerance relative to the largest entry of the output). By default a law that
+    names an axis is about all inputs that have it, and other laws are about the first inputs.
     """
 
     function: Callable[..., Statement]
@@ -230,7 +234,8 @@ def law(
         eval_if_random: Whether a map that is random in training mode is tested in eval mode only. All calls of a case
             use the same random numbers, such as one dropout mask. Set it if the law changes which entries they belong
             to: it permutes, shifts, swaps or resizes inputs, composes the map with itself, or calls another function.
-        every_input: Whether the law is about all inputs instead of the first ones.
+        every_input: Whether a law of `*inputs` is about all inputs. Otherwise it is about those that have the axis that
+            it names (a parameter with the annotation `Axis`) of the first input, or about the first input.
         every_output: Whether the law is about all outputs instead of the first; the map then returns a tuple.
         rtol: Relative error of the statement itself, such as the error of a quadrature or a finite difference.
         cases: Maximum number of cases, for a statement that is slow to evaluate.
