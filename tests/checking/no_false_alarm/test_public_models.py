@@ -102,6 +102,79 @@ def bloom(**options):
     return transformers.BloomForCausalLM(config)
 
 
+def qwen3():
+    config = transformers.Qwen3Config(num_key_value_heads=1, head_dim=8, max_position_embeddings=128, **WIDTH, **TOKENS)
+    return transformers.Qwen3ForCausalLM(config)
+
+
+def mixtral():
+    config = transformers.MixtralConfig(
+        num_key_value_heads=1, num_local_experts=4, max_position_embeddings=128, **WIDTH, **TOKENS
+    )
+    return transformers.MixtralForCausalLM(config)
+
+
+def olmo2():
+    config = transformers.Olmo2Config(num_key_value_heads=1, max_position_embeddings=128, **WIDTH, **TOKENS)
+    return transformers.Olmo2ForCausalLM(config)
+
+
+def mamba2():
+    config = transformers.Mamba2Config(
+        hidden_size=16, num_heads=4, head_dim=8, state_size=8, n_groups=1, chunk_size=8, num_hidden_layers=2, **TOKENS
+    )
+    return transformers.Mamba2ForCausalLM(config)
+
+
+def deberta_v2():
+    config = transformers.DebertaV2Config(
+        relative_attention=True, pos_att_type=["p2c", "c2p"], max_position_embeddings=128, **WIDTH, **TOKENS
+    )
+    return transformers.DebertaV2Model(config)
+
+
+def modern_bert():
+    config = transformers.ModernBertConfig(
+        local_attention=8,
+        global_attn_every_n_layers=2,
+        max_position_embeddings=128,
+        cls_token_id=0,
+        sep_token_id=0,
+        **WIDTH,
+        **TOKENS,
+    )
+    return transformers.ModernBertModel(config)
+
+
+def swin():
+    config = transformers.SwinConfig(
+        image_size=16, patch_size=2, embed_dim=8, depths=[2, 1], num_heads=[1, 2], window_size=4
+    )
+    return transformers.SwinModel(config)
+
+
+def convnext():
+    config = transformers.ConvNextConfig(patch_size=2, hidden_sizes=[8, 16], depths=[1, 1], num_stages=2)
+    return transformers.ConvNextModel(config)
+
+
+def whisper_encoder():
+    config = transformers.WhisperConfig(
+        d_model=16,
+        encoder_layers=2,
+        encoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_layers=1,
+        decoder_attention_heads=2,
+        decoder_ffn_dim=32,
+        decoder_start_token_id=0,
+        num_mel_bins=8,
+        max_source_positions=16,
+        **TOKENS,
+    )
+    return transformers.WhisperModel(config).encoder
+
+
 def itself(model):
     return model
 
@@ -170,6 +243,32 @@ TRANSFORMERS = [
 
 EAGER_ONLY = (gemma2, bloom)
 
+IMAGES = shape("b:1..3 3 16 16")
+IMAGE_LAWS = (*SMOOTH, *MODULE, batch_independence())
+
+MORE_TRANSFORMERS = [
+    *[
+        row
+        for make in (qwen3, mixtral, olmo2)
+        for row in (
+            (make, itself, IDS, (*ROWS, *MODULE, causality())),
+            (make, call_with_mask, (IDS, THERE), (*CALM, *MASKED)),
+        )
+    ],
+    (mamba2, itself, IDS, (*ROWS, *MODULE, causality())),
+    *[
+        row
+        for make in (deberta_v2, modern_bert)
+        for row in (
+            (make, itself, IDS, (*ROWS, *MODULE)),
+            (make, call_with_mask, (IDS, THERE), (*CALM, *MASKED)),
+        )
+    ],
+    (swin, itself, IMAGES, IMAGE_LAWS),
+    (convnext, itself, IMAGES, IMAGE_LAWS),
+    (whisper_encoder, itself, shape("b:1..3 8 32"), IMAGE_LAWS),
+]
+
 # ---------------------------------------------------------------- x-transformers
 
 DECODERS = {
@@ -201,13 +300,18 @@ class Row(NamedTuple):
     laws: tuple[Law, ...]
 
 
-def build_map(make, call, attention):
-    return call(make(attn_implementation=attention))
+def build_map(make, call, **options):
+    return call(make(**options))
 
 
 TABLE = [
     *[
-        Row(f"{make.__name__}-{call.__name__}-{attention}", P(build_map, make, call, attention), inputs, laws)
+        Row(
+            f"{make.__name__}-{call.__name__}-{attention}",
+            P(build_map, make, call, attn_implementation=attention),
+            inputs,
+            laws,
+        )
         for make, call, inputs, laws in TRANSFORMERS
         for attention in ("eager", "sdpa")
         if attention == "eager" or make not in EAGER_ONLY
@@ -227,15 +331,21 @@ TABLE = [
     ],
 ]
 
+MORE = [
+    Row(f"{make.__name__}-{call.__name__}", P(build_map, make, call), inputs, laws)
+    for make, call, inputs, laws in MORE_TRANSFORMERS
+]
+FAST = [*TABLE, *(row for row in MORE if row.name in ("qwen3-itself", "modern_bert-call_with_mask", "swin-itself"))]
 
-@pytest.mark.parametrize(("n", "row"), [pytest.param(n, row, id=row.name) for n, row in enumerate(TABLE)])
+
+@pytest.mark.parametrize(("n", "row"), [pytest.param(n, row, id=row.name) for n, row in enumerate(FAST)])
 def test_a_public_model_satisfies_one_of_its_laws(n, row):
     torch.manual_seed(0)
     assert_held(row.make(), select_laws(row.laws, n, count=1), row.inputs, 20)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in TABLE])
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in (*TABLE, *MORE)])
 def test_a_public_model_satisfies_its_laws(row):
     torch.manual_seed(0)
     assert_held(row.make(), row.laws, row.inputs, 200)
