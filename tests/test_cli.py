@@ -23,6 +23,7 @@ class InProcess:
         self.stdin.close = self.run
 
     def run(self):
+        del self.stdin.close  # or garbage collection would run the check again
         lines = []
         _child.run(json.loads(self.stdin.getvalue()), lambda message: lines.append(json.dumps(message) + "\n"))
         self.stdout = io.StringIO("".join(lines))
