@@ -115,5 +115,11 @@ def test_output_per_graph_has_no_nodes(judge):
 
 def test_edges_out_of_range(judge):
     verdict = judge(propagate, equivariant, (shape("2 2"), tokens("2 e", vocab_size=9)), cases=5)
-    assert (verdict.status, verdict.usage_error) == ("error", True)
+    assert verdict.status == "inapplicable"
     assert "edge_index must be between 0 and 1 for 2 nodes" in verdict.reason
+
+
+def test_labels_of_two_samples_are_no_edges(judge):
+    verdict = judge(lambda x, labels: x, equivariant, (shape("b t 2"), tokens("b t", vocab_size=9)), cases=20)
+    assert verdict.status == "inapplicable"
+    assert "an edge_index: integers of shape (2, edges)" in verdict.reason

@@ -23,7 +23,7 @@ def _renumber(xs: tuple[Tensor, ...], draw: Draw) -> tuple[Tensor, list[Tensor]]
         raise Inapplicable("expected features of the nodes, and an edge_index: integers of shape (2, edges)")
     n, edges = x.shape[0], xs[place]
     if bool(((edges < 0) | (edges >= n)).any()):
-        raise ValueError(f"edge_index must be between 0 and {n - 1} for {n} nodes, got {_span(edges)}")
+        raise Inapplicable(f"edge_index must be between 0 and {n - 1} for {n} nodes, got {_span(edges)}")
     if len(xs) > 2 and n == edges.shape[1]:
         raise RejectCase  # inputs of the nodes and of the edges have the same shape
     order = draw.permutation(n)
