@@ -54,6 +54,7 @@ class Finding:
     """Number of entries compared."""
     reason: str = ""
     name: str = ""
+    cause: str = ""
 
     @property
     def noise_ratio(self) -> float:
@@ -123,7 +124,8 @@ def judge(
 
     def base(n: int) -> Finding:
         names = [] if isinstance(statement, Finite) else statement.names
-        return Finding(dtype=dtype, output=n, name=names[n] if names else "")
+        causes = statement.causes if isinstance(statement, Equal) else ()
+        return Finding(dtype=dtype, output=n, name=names[n] if names else "", cause=causes[n] if causes else "")
 
     if isinstance(statement, Finite):
         return _worst([_judge_finite(x, base(n)) for n, x in enumerate(_as_list(statement.value))])
@@ -184,6 +186,7 @@ def _judge_sides(
         dtype=base.dtype,
         compared=compared,
         name=base.name,
+        cause=base.cause,
     )
     if allowed or residual <= REFUTE_RATIO * noise:
         return base

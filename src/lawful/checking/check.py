@@ -67,9 +67,9 @@ def check(
 ) -> Report:
     """Tests whether a module or function satisfies laws, and finds the smallest counterexample if it does not.
 
-    A module is tested in its current mode; one in training mode is tested in eval mode as well. It is tested in float64,
-    or in float32 if it is finite there and not in float64. Parameters, buffers, gradients, hooks, mode and random state
-    are restored afterwards.
+    A module is tested in its current mode; one in training mode is tested in eval mode as well. It is tested in
+    float64, or in float32 if it is finite there and not in float64. Parameters, buffers, gradients, hooks, mode and
+    random state are restored afterwards.
 
     Args:
         target: An `nn.Module`, a function, or a module class without required arguments.

@@ -118,7 +118,28 @@ def _check_derivative(
         largest = max(float(p.abs().max()) for p in points if p.numel())
         resolution = torch.finfo(y.dtype).eps * c.abs().sum() * max(1.0, largest) / _STEP
         draw.assume((backward == 0) | ~(backward.abs() <= resolution))
-    return Equal((fine + (fine - coarse) / 3).sum(), backward, atol=error, exercised=True)
+    cause = ""
+    if len(v) == 1 or not direction.all():  # the checker sets entries to zero when it simplifies a counterexample
+        names = [*_input_names(xs), *parameters]
+        gradients = [*found, *[None] * (len(v) - len(found))]
+        cause = _wrong_gradient({name: g for name, g, d in zip(names, gradients, v, strict=True) if d.any()})
+    left = (fine + (fine - coarse) / 3).sum()
+    return Equal(left, backward, atol=error, exercised=True, causes=[cause])
+
+
+def _input_names(xs: Sequence[Tensor]) -> list[str]:
+    """Returns the names of the floating-point inputs in a report."""
+    reals = [n for n, x in enumerate(xs) if x.is_floating_point()]
+    return ["the input"] if len(xs) == 1 and reals else [f"input {n}" for n in reals]
+
+
+def _wrong_gradient(gradients: dict[str, Tensor | None]) -> str:
+    """Says which of few gradients is wrong or missing."""
+    if len(gradients) > 3:
+        return ""
+    if all(g is None or not g.any() for g in gradients.values()):
+        return f"{' and '.join(gradients)} {'receives' if len(gradients) == 1 else 'receive'} no gradient"
+    return f"the gradient of {' or '.join(gradients)} is wrong"
 
 
 @law("∇ Σ f(x) = g(x)", eval_if_random=True, every_input=True, discover_with=None)
@@ -240,7 +261,8 @@ def checkpointed_gradient(f: Map, *xs: Tensor, draw: Draw) -> Statement:
         return _gradients([y], sources, cotangents)
 
     with torch.enable_grad():
-        return Equal(gradients(f), gradients(f.wrapped(_checkpoint)), exact=True)
+        names = [f"gradient of {name}" for name in (*_input_names(xs), *parameters)]
+        return Equal(gradients(f), gradients(f.wrapped(_checkpoint)), exact=True, names=names)
 
 
 @law("∇L(x) = Σ_k w_k ∇L(x_k) for micro-batches x_k of x", eval_if_random=True)
@@ -274,4 +296,4 @@ def gradient_accumulation(
     weights = (cut / n, 1 - cut / n) if reduction == "mean" else (1.0, 1.0)
     parts = zip(gradients(part(0, cut)), gradients(part(cut, n)), strict=True)
     summed = [weights[0] * a + weights[1] * b for a, b in parts]
-    return Equal(gradients(xs), summed, names=["loss", *f.parameters])
+    return Equal(gradients(xs), summed, names=["loss", *(f"gradient of {name}" for name in f.parameters)])

@@ -27,6 +27,7 @@ class Equal:
         exercised: Whether the statement tests the map. By default it does if the map was called with more than one
             input, state or mode, or together with another map.
         names: Names of the tensors in the report, if there are several.
+        causes: For each tensor, what a difference means, such as "the gradient of weight is wrong".
     """
 
     left: Values
@@ -36,6 +37,7 @@ class Equal:
     exact: bool = False
     exercised: bool | None = None
     names: Sequence[str] = ()
+    causes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)

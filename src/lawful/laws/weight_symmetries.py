@@ -81,7 +81,7 @@ def scale_free_weights(f: Map, *xs: Tensor, weights: _Names, draw: Draw) -> Stat
 
 @law("W and V are one tensor", every_input=True, discover_with=None)
 def weight_sharing(f: Map, *xs: Tensor, names: tuple[str, ...], draw: Draw) -> Statement:
-    """Tied parameters are one tensor: changing the first has the same effect as changing all.
+    """Tied parameters are one tensor: changing the first has the same effect as changing another with it.
 
     Satisfied by: an embedding that shares its weight with the output layer.
     Broken by: a copied weight; a weight that a later initialization replaced.
@@ -91,5 +91,8 @@ def weight_sharing(f: Map, *xs: Tensor, names: tuple[str, ...], draw: Draw) -> S
     if len(found) < 2 or len(shapes) > 1:
         raise ValueError(f"expected two or more parameters of the same shape, got {', '.join(map(str, found))}")
     value = draw.normal(*shapes.pop())
-    first = f.with_parameters({names[0]: value})(*xs)
-    return Equal(first, f.with_parameters(dict.fromkeys(names, value))(*xs), exact=True, exercised=True)
+    first, *others = found
+    alone = f.with_parameters({first: value})(*xs)
+    together = [f.with_parameters({first: value, other: value})(*xs) for other in others]
+    causes = [f"{first} and {other} are not shared" for other in others]
+    return Equal([alone] * len(others), together, exact=True, exercised=True, causes=causes)
