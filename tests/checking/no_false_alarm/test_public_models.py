@@ -345,10 +345,17 @@ def test_a_public_model_satisfies_one_of_its_laws(n, row):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in (*TABLE, *MORE)])
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in TABLE])
 def test_a_public_model_satisfies_its_laws(row):
     torch.manual_seed(0)
     assert_held(row.make(), row.laws, row.inputs, 200)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in MORE])
+def test_another_public_model_satisfies_its_laws(row):
+    torch.manual_seed(0)
+    assert_held(row.make(), row.laws, row.inputs, 20)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
