@@ -147,7 +147,7 @@ class RedrawnMask(nn.Module):
         return checkpoint(self.inner, x, use_reentrant=False, preserve_rng_state=self.preserve_rng_state)
 
 
-def status_without_shrinking(module, law, inputs=BTD, cases=60):
+def status_without_shrinking(module, law, inputs=BTD, cases=30):
     """Returns the status and the notes of a law, and the mode of the counterexample."""
     torch.manual_seed(0)
     verdict = judge_law(law, module, inputs, "module", SearchBudget(cases, shrinks=0))
