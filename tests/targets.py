@@ -14,6 +14,19 @@ class Good(nn.Module):
         return x.cumsum(1)
 
 
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.output = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+        self.output.weight = self.embedding.weight
+
+    def forward(self, token_ids):
+        return self.output(self.embedding(token_ids))
+
+    def forward_reference(self, token_ids):
+        return self.embedding(token_ids) @ self.embedding.weight.T
+
+
 class Leaks(nn.Module):
     def forward(self, x):
         return x.flip(1)

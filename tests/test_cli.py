@@ -99,12 +99,32 @@ def test_targets(capfd, in_process, name, code, message):
         (f"{TARGETS}:raises_an_error", 1, "the law raised KeyError: 'a mistake in the law'"),
         (f"{TARGETS}:oddness", 0, "held         double  oddness()"),
         (f"agreement:other={TARGETS}:double", 0, "held         double  agreement(other=double)"),
+        ("agreement:other=double", 4, "function has no method 'double'"),
         (f"{TARGETS}:repeats_a_call", 5, "none of 20 cases tested the map"),
         ("batch_independence:batch=-1", 0, "held         double  batch_independence(batch=-1)"),
     ],
 )
 def test_laws(capfd, in_process, law, code, message):
     found, shown = check(capfd, "double", law)
+    assert message in shown
+    assert found == code
+
+
+@pytest.mark.parametrize(
+    ("law", "code", "message"),
+    [
+        ("weight_sharing:names=embedding.weight,output.weight", 0, "held         Tied  weight_sharing"),
+        ("weight_sharing:names=embedding.weight, output.weight,rtol=1e-3", 0, "held         Tied  weight_sharing"),
+        ("weight_sharing:names=('embedding.weight', 'output.weight')", 0, "held         Tied  weight_sharing"),
+        ("weight_sharing:names=embedding.weight,output.bias", 4, "the module has no parameter 'output.bias'"),
+        ("weight_sharing:names=embedding.weight", 4, "expected two or more parameters of the same shape"),
+        ("scale_free_weights:weights=output.weight", 1, "refuted      Tied  scale_free_weights"),
+        ("agreement:other=forward_reference", 0, "held         Tied  agreement(other='forward_reference')"),
+        ("agreement:other=forward_referenc", 4, "no method 'forward_referenc': did you mean forward_reference?"),
+    ],
+)
+def test_laws_with_names(capfd, in_process, law, code, message):
+    found, shown = check(capfd, "Tied", law, input="tokens(b t, vocab_size=5)", cases=10)
     assert message in shown
     assert found == code
 

@@ -295,6 +295,19 @@ class Remembers(nn.Module):
         return self.sums, True
 
 
+class WithReference(nn.Module):
+    """Applies a mask; has a reference with the arguments in another order, and a path that ignores the mask."""
+
+    def forward(self, x, keep):
+        return x * keep[..., None]
+
+    def reference(self, keep, x):
+        return x.where(keep[..., None], 0.0)
+
+    def without_mask(self, x, keep):
+        return x
+
+
 SATISFIED = {
     "cached: inside the module": (cached_decoding(), shape("b t 3"), Remembers()),
     "fused and plain": (agreement(other=fused_attention), SAME, plain),
@@ -302,6 +315,7 @@ SATISFIED = {
     "cached and full": (agreement(other=one_at_a_time), X, lambda x: plain(x, x, x)),
     "a module and its reference": (agreement(other=norm), X, torch_norm),
     "a function and a module": (agreement(other=torch_norm), X, norm),
+    "a method": (agreement(other="reference"), {"x": X, "keep": mask("b t")}, WithReference()),
     "every argument": (agreement(other=lambda x, m: x.where(m[..., None], 0.0)), (X, mask("b t")), apply_mask),
     "switch: fused": (switch_agreement(attribute="fused"), X, Attention()),
     "switch: other values": (switch_agreement(attribute="fused", one=1, other=0), X, Attention()),
@@ -322,6 +336,7 @@ SATISFIED = {
     "low: a method": (low_precision(plain="plain"), shape("b 64"), Projected()),
 }
 BROKEN = {
+    "a method that drops an argument": (agreement(other="without_mask"), (X, mask("b t")), WithReference()),
     "a path that drops an argument": (agreement(other=forgets_the_mask), (X, mask("b t")), apply_mask),
     "a mask aligned to the wrong corner": (agreement(other=fused_attention), LONGER, plain),
     "another eps": (agreement(other=norm), X, nn.LayerNorm(8, eps=1e-3)),

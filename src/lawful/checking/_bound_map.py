@@ -354,7 +354,12 @@ class BoundMap:
         origin = (("method", method),)
         return dataclasses.replace(self, function=function, output_key=None, own_arguments=True, origin=origin)
 
-    def with_function(self, function: Callable[..., Any]) -> BoundMap:
+    def with_function(self, function: str | Callable[..., Any]) -> BoundMap:
+        if isinstance(function, str):
+            if not callable(getattr(self.target, function, None)):
+                similar = did_you_mean(function, dir(self.target))
+                raise ValueError(f"{type(self.target).__name__} has no method {function!r}{similar}")
+            return dataclasses.replace(self.method(function), own_arguments=False)
         return dataclasses.replace(self, function=function, output_key=None, origin=(("function", function),))
 
     def wrapped(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> BoundMap:

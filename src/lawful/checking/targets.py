@@ -178,6 +178,8 @@ def _parse_value(law: Law, key: str, text: str) -> Any:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         value = load_target(text) if "Callable" in kind and ":" in text else text
+    if isinstance(value, str) and "," in value and _takes_names(kind):
+        value = tuple(name.strip() for name in value.split(","))
     if key == "rtol" or kind == "float":
         types: tuple[type, ...] = (int, float)
     else:
@@ -186,6 +188,11 @@ def _parse_value(law: Law, key: str, text: str) -> Any:
         names = {"int": "an integer", "Axis": "an axis (an integer)", "bool": "True or False"}
         raise UsageError(f"{law.name}: {key} must be {names.get(kind, 'a number')}, got {text!r}")
     return value
+
+
+def _takes_names(kind: str) -> bool:
+    """Returns whether a parameter with this annotation may be several names."""
+    return "_Names" in kind or "tuple[str" in kind
 
 
 def parse_inputs(texts: list[str]) -> Any:

@@ -17,8 +17,10 @@ from lawful.laws.statements import AtMost, Equal, Statement
 
 
 @law("f(x) = g(x)", eval_if_random=True, every_input=True, discover_with=None)
-def agreement(f: Map, *xs: Tensor, other: Callable[..., Any]) -> Statement:
+def agreement(f: Map, *xs: Tensor, other: str | Callable[..., Any]) -> Statement:
     """Two functions return the same output for the same inputs.
+
+    `other` is a function, or the name of a method of the module. Its first output is compared.
 
     Satisfied by: a fused and a plain implementation; a sparse and a dense one; a module and its reference.
     Broken by: an implementation that ignores an argument; a mask aligned to the wrong corner.

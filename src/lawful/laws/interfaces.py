@@ -100,8 +100,8 @@ class Map(Protocol):
     def method(self, method: str | Callable[..., Any]) -> Map:
         """Returns a method of the module, or any function, as a map that is called with its arguments alone."""
 
-    def with_function(self, function: Callable[..., Any]) -> Map:
-        """Returns another function as a map of the same inputs to its first output."""
+    def with_function(self, function: str | Callable[..., Any]) -> Map:
+        """Returns another function, or a method of the module, as a map of the same inputs to its first output."""
 
     def wrapped(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Map:
         """Returns the map with its function replaced by `wrapper(function)`."""
