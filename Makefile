@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types layers fix hooks benchmarks clean
+.PHONY: help demo test test-all lint types layers fix docs hooks benchmarks clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,6 +64,9 @@ layers: $(INSTALLED) ## Import layers
 fix: $(INSTALLED) ## Fix style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+docs: $(INSTALLED) ## Run the examples of the documentation and write the outputs that changed (about ten minutes)
+	@$(BIN)/python docs/update_outputs.py
 
 hooks: $(INSTALLED) ## Run lint and types before every commit
 	@$(BIN)/pre-commit install

@@ -1,19 +1,25 @@
 """Every example of the documentation runs and prints the documented output, up to numbers."""
 
-import io
+import importlib.util
 import re
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from lawful.cli import main
 from tests.test_cli import in_process  # noqa: F401
 
 ROOT = Path(__file__).parent.parent
-FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.S | re.M)
-PROGRAMS = {"lawful": main, "pytest": pytest.main}
+
+
+def load_script():
+    spec = importlib.util.spec_from_file_location("update_outputs", ROOT / "docs/update_outputs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+script = load_script()
 
 
 def without_numbers(text: str) -> str:
@@ -21,56 +27,55 @@ def without_numbers(text: str) -> str:
     return re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "#", text.strip())
 
 
-def run_console(block: str) -> str:
-    """Runs the commands of a console block in this process, and returns it with the actual output."""
-    lines = []
-    for line in block.splitlines():
-        if line.startswith("$ "):
-            program, *arguments = split_arguments(line.removeprefix("$ "))
-            out, errors = io.StringIO(), io.StringIO()
-            with redirect_stdout(out), redirect_stderr(errors):
-                PROGRAMS[program](arguments)
-            lines.append(f"{line}\n{out.getvalue()}{errors.getvalue()}".strip())
-    return "\n".join(lines)
-
-
-def split_arguments(arguments: str) -> list[str]:
-    return [a.strip('"') for a in re.findall(r'"[^"]*"|\S+', arguments)]
-
-
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """The folder in which a document runs; modules that it contains are removed afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    yield tmp_path
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
+def folder(tmp_path):
+    with script.working_directory(tmp_path):
+        yield tmp_path
 
 
 # Other documents run the same commands; the tests of the recipes, blocks and `lawful discover` run the same code.
 LONG = ("docs/discover.md", "docs/errata.md", "docs/language.md")
-DOCUMENTS = [
-    pytest.param(name, marks=[pytest.mark.long] if name in LONG else [])
-    for name in ("README.md", "CONTRIBUTING.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md")))
-]
+DOCUMENTS = [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in script.documents()]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_examples_print_the_documented_output(name, folder, in_process):  # noqa: F811
-    namespace: dict[str, object] = {"__name__": "document"}
-    printed = ""
-    for language, title, body in FENCE.findall((ROOT / name).read_text(encoding="utf-8")):
-        if title:
-            (folder / title).write_text(body, encoding="utf-8")
-        elif language == "python":
-            out = io.StringIO()
-            with redirect_stdout(out):
-                exec(compile(body, name, "exec"), namespace)
-            printed = out.getvalue()
-        elif language == "text":
-            assert without_numbers(body) == without_numbers(printed)
-        elif language == "console" and body.startswith(("$ lawful", "$ pytest")):
-            assert without_numbers(body) == without_numbers(run_console(body))
+    for documented, actual, _ in script.run_document(name, folder):
+        assert without_numbers(documented) == without_numbers(actual), "run `make docs`"
+
+
+PAGE = """
+```python title="numbers_of_page.py"
+x = {decimal}
+```
+
+```python
+from numbers_of_page import x
+print("x is", x, "of", 3)
+```
+
+```text
+{output}
+```
+
+```console
+$ lawful laws causalty
+{message}
+```
+"""
+
+
+def test_outputs_are_written_once(folder, monkeypatch):
+    """A stale output is replaced; an output that differs only in decimal numbers is not."""
+    monkeypatch.setattr(script, "ROOT", folder)
+
+    def update(decimal, output, message):
+        sys.modules.pop("numbers_of_page", None)
+        (folder / "page.md").write_text(PAGE.format(decimal=decimal, output=output, message=message))
+        return script.updated("page.md", folder)
+
+    message = "lawful: error: no law named causalty: did you mean causality? (`lawful laws` lists them)"
+    expected = PAGE.format(decimal=0.25, output="x is 0.25 of 3", message=message)
+    assert update(0.25, "old", "old") == update(0.25, "x is 0.25 of 3", message) == expected
+    assert update(0.25, "x is 0.5 of 3", message) == expected.replace("is 0.25", "is 0.5")
+    assert update(0.25, "x is 0.5 of 4", message) == expected
