@@ -35,8 +35,9 @@ def discover(capfd, name, *extra, input="b t 4"):
 
 
 def test_table(capfd, in_process, few_laws):  # noqa: F811
-    code, shown = discover(capfd, "Good")
+    code, shown = discover(capfd, "Good", "--all")
     assert code == 0
+    assert shown.startswith("Good, tested in training and eval mode\n")
     held = [line.split()[1] for line in shown.splitlines() if line.startswith("held")]
     assert "causality(time=1)" in held
     assert any(line.startswith("refuted  reversal_equivariance(axis=1)") for line in shown.splitlines())

@@ -228,11 +228,59 @@ def test_implications():
 
 def test_table(relu):
     text = str(relu)
+    assert text.startswith("ReLU, tested in training and eval mode\n")
     assert "held     idempotence()" in text
     assert "permutation_equivariance(axis=1), reversal_equivariance(axis=1)" in text
-    assert "refuted  involution()" in text
     assert "not applicable in" in text
-    assert lawful.Discovery.from_json(relu.to_json()).rows() == relu.rows()
+    again = lawful.Discovery.from_json(relu.to_json())
+    assert (again.rows(), again.rows(all=True), str(again)) == (relu.rows(), relu.rows(all=True), text)
+
+
+def test_refuted_laws_that_no_layer_must_satisfy_share_a_row(relu):
+    rows = relu.rows()
+    assert [status for status, _, _ in rows] == ["held"] * len(relu.held) + ["refuted", "n/a"]
+    assert rows[-2][1].startswith("involution, boundedness")
+    every = [(status, law) for status, law, _ in relu.rows(all=True)]
+    assert ("refuted", "involution()") in every
+    assert "refuted  involution()" in relu.table(all=True)
+
+
+def discover_laws(monkeypatch, target, inputs, *names):
+    module = sys.modules[candidate_laws.__module__]
+    laws = [law for law in candidate_laws(inputs) if law.name in names]
+    monkeypatch.setattr(module, "candidate_laws", lambda inputs: laws)
+    return lawful.discover(target, inputs=inputs, cases=10)
+
+
+def test_laws_of_these_weights_come_after_laws_of_any_weights(monkeypatch):
+    """A new layer norm is odd, because its bias is zero; it is invariant to shifts for any weights."""
+    found = discover_laws(monkeypatch, nn.LayerNorm(8), BC, "oddness", "shift_invariance", "no_mutation")
+    rows = [(law, details) for status, law, details in found.rows() if status == "held"]
+    assert rows == [
+        ("shift_invariance(axis=1)", ""),
+        ("no_mutation()", ""),
+        ("oddness()", "for these weights only"),
+    ]
+
+
+def test_a_refuted_law_that_any_layer_should_satisfy_has_its_own_row(monkeypatch):
+    def leaky(x):
+        return x.cumsum(0)
+
+    found = discover_laws(monkeypatch, leaky, BC, "batch_independence", "evenness")
+    (first, second) = (row for row in found.rows() if row[0] == "refuted")
+    assert first[1] == "batch_independence(batch=0)"
+    assert "≠" in first[2]
+    assert second == ("refuted", "evenness", "")
+
+
+def test_the_mode_is_on_the_screen(monkeypatch):
+    module = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))
+    found = discover_laws(monkeypatch, module, BC, "chunk_consistency")
+    assert found.heading == "Sequential, tested in training and eval mode"
+    assert "in eval mode only" in found.rows()[0][2]
+    assert discover_laws(monkeypatch, module.eval(), BC, "chunk_consistency").heading.endswith("tested in eval mode")
+    assert discover_laws(monkeypatch, torch.neg, BC, "oddness").heading == "neg"
 
 
 def test_claims_run(relu, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,9 +13,10 @@ import torch
 from torch import Tensor
 
 import lawful.laws
-from lawful.checking._module_state import preserve_global_state, seed_all
+from lawful.checking._module_state import find_modules, preserve_global_state, seed_all
 from lawful.checking._repro import construct_module
 from lawful.checking.check import SearchBudget, judge_law
+from lawful.checking.targets import STANDARD_LAWS
 from lawful.checking.verdict import DiscoveredLaw, Discovery, Verdict
 from lawful.laws import determinism
 from lawful.laws._tree import children, leaves
@@ -149,14 +151,41 @@ class DiscoverySearch:
         }
         all_implied = {name for names in implied.values() for name in names}
         other = [n for n in self.laws if self._status(n) not in ("held", "refuted", "") and n not in all_implied]
+        modules = find_modules(self.target)
+        training = any(m.training for root in modules for m in root.modules())
         return Discovery(
             self.name,
-            held=tuple(DiscoveredLaw(self.verdicts[n], implied[n]) for n in strongest),
-            refuted=tuple(DiscoveredLaw(self.verdicts[n], also_refuted[n]) for n in refuted),
+            held=tuple(DiscoveredLaw(self.verdicts[n], implied[n], self._holds_for_any_weights(n)) for n in strongest),
+            refuted=tuple(
+                DiscoveredLaw(self.verdicts[n], also_refuted[n], expected=self._is_expected(n)) for n in refuted
+            ),
             not_applicable=tuple(DiscoveredLaw(self.verdicts[n]) for n in other),
             claims=_write_claims([self.laws[n] for n in strongest], self.name, construction, module, self.inputs),
+            mode=("training and eval mode" if training else "eval mode") if modules else "",
             seconds=time.monotonic() - self.start,
         )
+
+    def _is_expected(self, name: str) -> bool:
+        """Returns whether any layer should satisfy a law."""
+        return self._comes_last(name) or self.laws[name].name in [law.name for law in STANDARD_LAWS]
+
+    def _holds_for_any_weights(self, name: str) -> bool:
+        """Tests a law that held, and that may depend on the weights, with random weights."""
+        law, target = self.laws[name], self.target
+        if law.any_weights or not any(True for root in find_modules(target) for _ in root.parameters()):
+            return True
+        if not isinstance(target, torch.nn.Module):
+            return not any(note.startswith("tested with the current weights") for note in self.verdicts[name].notes)
+        try:
+            other = copy.deepcopy(target)
+        except RuntimeError:  # a parameter that was computed from others
+            return False
+        generator = torch.Generator().manual_seed(self.budget.seed)
+        with torch.no_grad():
+            for p in other.parameters():
+                if p.is_floating_point():
+                    p.add_(torch.randn(p.shape, generator=generator).to(p))
+        return judge_law(law, other, self.inputs, self.name, self.budget).status == "held"
 
     def _comes_last(self, name: str) -> bool:
         return self.laws[name].function.__module__.rpartition(".")[2] in _LISTED_LAST

@@ -253,6 +253,10 @@ class DiscoveredLaw:
     verdict: Verdict
     implied: tuple[str, ...] = ()
     """For a law that held, the weaker laws that it implies; for a refuted law, the stronger laws that fail with it."""
+    any_weights: bool = True
+    """Whether a law that held also holds for other weights."""
+    expected: bool = False
+    """Whether any layer should satisfy the law."""
 
 
 @dataclass(frozen=True)
@@ -265,16 +269,40 @@ class Discovery:
     not_applicable: tuple[DiscoveredLaw, ...]
     claims: str
     """Python source of a `claims()` function with the laws that held."""
+    mode: str = ""
+    """The mode in which a module was tested: "eval mode" or "training and eval mode"."""
     seconds: float = 0.0
 
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Returns the rows of the table: status, law and details."""
-        rows = [("held", row.verdict.law, _discovery_details(row)) for row in self.held]
-        rows += [("refuted", row.verdict.law, _discovery_details(row)) for row in self.refuted]
-        reasons: dict[str, list[str]] = {}
+    def rows(self, *, all: bool = False) -> list[tuple[str, str, str]]:
+        """Returns the rows of the table: status, law and details.
+
+        Laws that held come first: for any weights, then for the current weights only. Of the refuted laws, those that
+        any layer should satisfy have a row each.
+
+        Args:
+            all: Whether every refuted law has a row with its counterexample, and laws that do not apply their reason.
+        """
+        held = sorted(self.held, key=lambda row: not row.any_weights)
+        rows = [("held", row.verdict.law, _discovery_details(row)) for row in held]
+        shown = [row for row in self.refuted if all or row.expected]
+        rows += [("refuted", row.verdict.law, _discovery_details(row)) for row in shown]
+        if not all:
+            folded = [row.verdict for row in self.refuted if not row.expected]
+            others = [row.verdict for row in self.not_applicable]
+            errors = [v for v in others if v.status == "error" and not v.usage_error]
+            rows += [("refuted", _law_names(folded), "")] if folded else []
+            rows += [("error", v.law, v.reason) for v in errors]
+            others = [v for v in others if v not in errors]
+            return rows + ([("n/a", _law_names(others), "")] if others else [])
+        reasons: dict[str, list[Verdict]] = {}
         for row in self.not_applicable:
-            reasons.setdefault(row.verdict.reason or row.verdict.status, []).append(row.verdict.law.partition("(")[0])
-        return rows + [("n/a", ", ".join(dict.fromkeys(laws)), reason) for reason, laws in reasons.items()]
+            reasons.setdefault(row.verdict.reason or row.verdict.status, []).append(row.verdict)
+        return rows + [("n/a", _law_names(found), reason) for reason, found in reasons.items()]
+
+    @property
+    def heading(self) -> str:
+        """The target and the mode in which it was tested."""
+        return f"{self.target}, tested in {self.mode}" if self.mode else self.target
 
     @property
     def summary(self) -> str:
@@ -285,25 +313,43 @@ class Discovery:
     def to_json(self) -> dict[str, Any]:
         """Returns the discovery as JSON data."""
         rows = {
-            kind: [{"verdict": row.verdict.to_json(), "implied": list(row.implied)} for row in getattr(self, kind)]
+            kind: [
+                {
+                    "verdict": row.verdict.to_json(),
+                    "implied": list(row.implied),
+                    "any_weights": row.any_weights,
+                    "expected": row.expected,
+                }
+                for row in getattr(self, kind)
+            ]
             for kind in ("held", "refuted", "not_applicable")
         }
-        return {"version": 1, "target": self.target, **rows, "claims": self.claims, "seconds": round(self.seconds, 3)}
+        found = {"version": 1, "target": self.target, "mode": self.mode, **rows, "claims": self.claims}
+        return {**found, "seconds": round(self.seconds, 3)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Discovery:
         """Restores a discovery from `to_json`."""
         rows = {
-            kind: tuple(DiscoveredLaw(Verdict.from_json(row["verdict"]), tuple(row["implied"])) for row in data[kind])
+            kind: tuple(
+                DiscoveredLaw(
+                    Verdict.from_json(row["verdict"]), tuple(row["implied"]), row["any_weights"], row["expected"]
+                )
+                for row in data[kind]
+            )
             for kind in ("held", "refuted", "not_applicable")
         }
-        return cls(data["target"], **rows, claims=data["claims"], seconds=data["seconds"])
+        return cls(data["target"], **rows, claims=data["claims"], mode=data["mode"], seconds=data["seconds"])
+
+    def table(self, *, all: bool = False) -> str:
+        """Returns the heading, the rows and the summary as text; `all` as in `rows`."""
+        rows = self.rows(all=all)
+        width = max((len(law) for _, law, details in rows if details), default=0)
+        lines = [f"{status:<8} {law:<{width}}  {details}".rstrip() for status, law, details in rows]
+        return "\n".join([self.heading, *lines, self.summary])
 
     def __str__(self) -> str:
-        rows = self.rows()
-        width = max((len(law) for status, law, _ in rows if status != "n/a"), default=0)
-        table = [f"{status:<8} {law:<{width}}  {details}".rstrip() for status, law, details in rows]
-        return "\n".join([self.target, *table, self.summary])
+        return self.table()
 
 
 def _discovery_details(row: DiscoveredLaw) -> str:
@@ -311,12 +357,17 @@ def _discovery_details(row: DiscoveredLaw) -> str:
 
     held = row.verdict.status == "held"
     if held:
-        details = [note for note in row.verdict.notes if note.startswith("tested with the current weights")]
+        details = [] if row.any_weights else ["for these weights only"]
+        details += ["in eval mode only" for note in row.verdict.notes if note.startswith("tested in eval mode only")]
     else:
         details = [counterexample_summary(row.verdict)]
     if row.implied:
         details.append(("implies " if held else "also refutes ") + _list_laws(row.implied))
     return "; ".join(details)
+
+
+def _law_names(verdicts: list[Verdict]) -> str:
+    return ", ".join(dict.fromkeys(verdict.law.partition("(")[0] for verdict in verdicts))
 
 
 def _list_laws(laws: tuple[str, ...]) -> str:

@@ -115,6 +115,7 @@ def discover(
     target: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")],
     input: Annotated[_Repeated, tyro.conf.arg(metavar='"b t 16"')] = (),
     as_claims: tyro.conf.FlagCreatePairsOff[bool] = False,
+    all: tyro.conf.FlagCreatePairsOff[bool] = False,
     search: tyro.conf.OmitArgPrefixes[SearchFlags] = _DISCOVER_SEARCH,
     json: _File = None,
     debug: tyro.conf.FlagCreatePairsOff[bool] = False,
@@ -125,6 +126,7 @@ def discover(
         target: `package.module:Name` or `path/file.py:Name`: a class, factory, instance or function.
         input: Input of the target, as in `lawful check`; repeat for more inputs.
         as_claims: Print Python code with the laws that hold, for a test file, instead of the table.
+        all: Show the counterexample of every refuted law, and why the other laws do not apply.
         search: Limits of the search.
         json: Write the result as JSON (`-` for standard output).
         debug: Show tracebacks.
@@ -148,11 +150,12 @@ def discover(
         print(found.claims, end="")
     elif console.is_terminal:
         table = Table.grid(padding=(0, 2))
-        for status, law, details in found.rows():
+        for status, law, details in found.rows(all=all):
             table.add_row(Text(status, style=f"bold {STATUS_COLORS.get(status, 'yellow')}"), Text(law), Text(details))
+        console.print(Text(found.heading))
         console.print(table)
     else:
-        console.print(Text("\n".join(str(found).splitlines()[1:-1])))
+        console.print(Text("\n".join(found.table(all=all).splitlines()[:-1])))
     console.print(Text(found.summary))
     return 0
 
