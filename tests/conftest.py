@@ -124,7 +124,7 @@ def pytest_make_parametrize_id(val):
     if isinstance(val, str | bytes | int | float | complex | None):
         return None
     text = describe(val)
-    return None if text is None else text[:80]
+    return None if text is None else text[:80].encode("unicode_escape").decode()
 
 
 FEW_LAWS = (
