@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import torch
@@ -41,7 +42,10 @@ _REPEAT_RATIO = 3
 """At most this many times the requested cases when Hypothesis looks for the failure again."""
 
 _MAX_INAPPLICABLE = 20
-"""Stop after this many cases to which the law does not apply, if it applied to none."""
+"""Stop after this many cases to which the law does not apply, if it applied to few."""
+
+_USUAL_CASES = 6
+"""Number of cases with usual sizes at the start. They show whether the law applies at all sizes, or only at some."""
 
 _SIZE_RETRIES = 60
 """Number of draws in search of the failure with a smaller size."""
@@ -155,7 +159,7 @@ def search(
             failure = Failure(CaseRecord(integers=reader.taken), raised=error)
         except Inapplicable as error:
             stats.inapplicable.append(error)
-            if isinstance(error, Unsupported) or (len(stats.inapplicable) >= _MAX_INAPPLICABLE and not stats.tried):
+            if isinstance(error, Unsupported) or len(stats.inapplicable) >= max(_MAX_INAPPLICABLE, 4 * stats.tried):
                 raise _StopSearch from error
             raise _CaseRejected from error
         if not stats.failure:
@@ -186,10 +190,16 @@ def search(
         while stats.failure is None and stats.tried < cases and drawn < _MAX_DRAW_RATIO * cases:
             choices = source.randbytes(_NUM_BYTES) if drawn else bytes(_NUM_BYTES)
             if drawn and runner.size_plans:  # the first choice of a case is its slot
-                choices = bytes([next(slots)]) + choices[1:]
+                choices = bytes([next(slots) if drawn > _USUAL_CASES else 0]) + choices[1:]
             with suppress(_CaseRejected):
                 attempt(_ByteChoices(choices))
             drawn += 1
+        for _ in range(drawn, _USUAL_CASES if stats.failure else 0):
+            with suppress(RejectCase, MapRaised):
+                try:
+                    runner.examine(_ByteChoices(bytes(1) + source.randbytes(_NUM_BYTES - 1)).pick)
+                except Inapplicable as error:
+                    stats.inapplicable.append(error)
 
     @hypothesis.seed(seed)
     @settings(
@@ -252,8 +262,8 @@ def _shuffled_rounds(n: int, seed: int) -> Iterator[int]:
 @contextmanager
 def _without_folder() -> Iterator[None]:
     """Keeps Hypothesis from creating a `.hypothesis` folder. One that exists is used."""
-    found = storage_directory(intent_to_write=False)
-    home = Path(getattr(found, "path", found))
+    found: Any = storage_directory(intent_to_write=False)
+    home = Path(getattr(found, "path", found))  # older versions of Hypothesis return a path
     if home.exists():
         yield
         return
