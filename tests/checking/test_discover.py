@@ -239,7 +239,7 @@ def test_table(relu):
 def test_refuted_laws_that_no_layer_must_satisfy_share_a_row(relu):
     rows = relu.rows()
     assert [status for status, _, _ in rows] == ["held"] * len(relu.held) + ["refuted", "n/a"]
-    assert rows[-2][1].startswith("involution, boundedness")
+    assert rows[-2][1].startswith("involution, boundedness(low=-1.0, high=1.0), monotonicity(decreasing=True)")
     every = [(status, law) for status, law, _ in relu.rows(all=True)]
     assert ("refuted", "involution()") in every
     assert "refuted  involution()" in relu.table(all=True)

@@ -290,7 +290,7 @@ class Discovery:
             folded = [row.verdict for row in self.refuted if not row.expected]
             others = [row.verdict for row in self.not_applicable]
             errors = [v for v in others if v.status == "error" and not v.usage_error]
-            rows += [("refuted", _law_names(folded), "")] if folded else []
+            rows += [("refuted", ", ".join(v.law.removesuffix("()") for v in folded), "")] if folded else []
             rows += [("error", v.law, v.reason) for v in errors]
             others = [v for v in others if v not in errors]
             return rows + ([("n/a", _law_names(others), "")] if others else [])

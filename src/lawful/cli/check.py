@@ -156,7 +156,8 @@ def discover(
         console.print(table)
     else:
         console.print(Text("\n".join(found.table(all=all).splitlines()[:-1])))
-    console.print(Text(found.summary))
+    hint = "" if all or as_claims else " (--all shows the counterexamples)"
+    console.print(Text(found.summary + hint))
     return 0
 
 
