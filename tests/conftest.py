@@ -1,4 +1,4 @@
-"""The tests of a package check shapes and types at every call of the library, except when they expect an error."""
+"""The tests of claims check shapes and types at every call of the library, except when they expect an error."""
 
 import functools
 import gc
@@ -28,9 +28,13 @@ gc.set_threshold(100_000, 20, 50)
 
 @pytest.fixture(autouse=True, scope="module")
 def check_types(request):
-    """Checks types in the tests of the packages above and of all claims; elsewhere the checks would double the time."""
+    """Checks types in the tests of all claims; with the long tests, in those of the packages above, too.
+
+    The checks double the time of a test.
+    """
+    checked = ["test_claims.py"] if request.config.option.markexpr == "not long" else [*CHECKED, "test_claims.py"]
     folder = request.path.relative_to(Path(__file__).parent).parts[0]
-    config.update("jaxtyping_disable", folder not in (*CHECKED, "test_claims.py"))
+    config.update("jaxtyping_disable", folder not in checked)
     yield
     config.update("jaxtyping_disable", False)
 

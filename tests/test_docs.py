@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lawful.recipes import RECIPES
 from tests.test_cli import in_process  # noqa: F401
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +29,8 @@ def without_numbers(text: str) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    monkeypatch.delitem(RECIPES, "sort", raising=False)  # tests/examples adds it
     with script.working_directory(tmp_path):
         yield tmp_path
 

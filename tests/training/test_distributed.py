@@ -158,6 +158,7 @@ def test_a_resumed_run_is_bitwise_equal_to_an_uninterrupted_one(jobs):
     assert not torch.equal(one["rng.torch"], one["rng1.torch"])
 
 
+@pytest.mark.long
 def test_the_failing_process_is_named(jobs):
     assert jobs["nan in the data"]["codes"] == [3, 1]
     assert "tensor 0 of the batch is not finite" in jobs["nan in the data"]["output"][0]
