@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -50,7 +51,7 @@ def working_directory(folder: Path) -> Iterator[Path]:
 
 def run_document(name: str, folder: Path) -> Iterator[tuple[str, str, tuple[int, int]]]:
     """Yields every documented output, the actual one, and the place in the document."""
-    namespace: dict[str, object] = {"__name__": "document"}
+    module = sys.modules["document"] = ModuleType("document")  # dataclasses look up the module of their class
     printed = ""
     for block in FENCE.finditer((ROOT / name).read_text(encoding="utf-8")):
         language, title, body = block.groups()
@@ -59,7 +60,7 @@ def run_document(name: str, folder: Path) -> Iterator[tuple[str, str, tuple[int,
         elif language == "python":
             out = io.StringIO()
             with redirect_stdout(out):
-                exec(compile(body, name, "exec"), namespace)
+                exec(compile(body, name, "exec"), vars(module))
             printed = out.getvalue()
         elif language == "text":
             yield body, printed, block.span(3)
