@@ -361,8 +361,9 @@ def claims() -> Iterator[Claim]:
     yield Claim(associativity(), quaternion_product, (quaternion, quaternion))
     for law in (idempotence(), evenness()):
         yield Claim(law, canonical_quaternion, quaternion)
+    nonzero = transformed(lambda q: torch.where((q == 0).all(-1, keepdim=True), 1.0, q), "b 4")
     for law in (orthonormality(), scale_invariance(axis=-1)):
-        yield Claim(law, quaternion_to_matrix, quaternion)
+        yield Claim(law, quaternion_to_matrix, nonzero)
     unit = transformed(axis_angle_to_quaternion, "b 3")
     yield Claim(homomorphism(operation=quaternion_product, into=torch.matmul), quaternion_to_matrix, unit)
     yield Claim(invertibility(inverse=quaternion_to_matrix), matrix_to_quaternion, rotation)
