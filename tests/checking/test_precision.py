@@ -88,11 +88,11 @@ def test_nan_in_the_own_dtype_is_a_fault(make):
     assert (verdict.status, verdict.counterexample.kind) == ("refuted", "not finite"), verdict
 
 
-def test_nan_in_every_dtype_is_a_fault():
-    for f in (torch.sqrt, lambda x: x * torch.nan, Distance()):
-        verdict = judge(f, batch_independence())
-        assert (verdict.status, verdict.counterexample.kind) == ("refuted", "not finite"), verdict
-        assert isinstance(f, Distance) or not uses_float32(verdict)
+@pytest.mark.parametrize("f", [torch.sqrt, lambda x: x * torch.nan, Distance()], ids=["sqrt", "nan", "distance"])
+def test_nan_in_every_dtype_is_a_fault(f):
+    verdict = judge(f, batch_independence())
+    assert (verdict.status, verdict.counterexample.kind) == ("refuted", "not finite"), verdict
+    assert isinstance(f, Distance) or not uses_float32(verdict)
 
 
 def test_functions_have_the_default_dtype():
