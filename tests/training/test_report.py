@@ -21,6 +21,7 @@ from lawful.training.report import (
     _outcome,
     _smooth,
     _train_command,
+    compare_with_baselines,
     write_report,
 )
 
@@ -308,6 +309,34 @@ def test_the_outcome_names_a_test_metric_first():
     results = {"steps": 3, "validation": {"accuracy": 0.5}, "test": test}
     assert _outcome([{"step": 3}], results) == "Finished after 3 steps: test accuracy 1 (0 to 1)."
     assert _outcome([{"step": 3, "loss": 2.0}], {"steps": 3}) == "Finished after 3 steps: loss 2."
+
+
+@pytest.mark.parametrize(
+    ("value", "baselines", "higher_is_better", "expected"),
+    [
+        (0.9, {"mean": 0.8, "knn": 0.85}, True, "The model beats every baseline: r 0.9, the best, knn, 0.85."),
+        (0.9, {"mean": 0.95}, False, "The model beats the baseline: r 0.9, mean 0.95 (lower is better)."),
+        (0.9, {"mean": 0.8, "knn": 0.95}, True, "Knn beats the model: r 0.95, the model 0.9."),
+        (0.9, {"knn": 0.9}, True, "The model and knn tie: r 0.9."),
+        (0.9, {"knn": math.nan}, True, "The model has r 0.9."),
+        (math.nan, {"knn": 1.0}, True, "The model has no finite r."),
+        (
+            {"value": 0.9, "low": 0.8, "high": 0.95},
+            {"knn": {"value": 0.85, "low": 0.7, "high": 0.9}},
+            True,
+            "The model beats the baseline: r 0.9 (0.8 to 0.95), knn 0.85, a difference within the confidence interval.",
+        ),
+    ],
+)
+def test_the_winner_in_words(value, baselines, higher_is_better, expected):
+    assert compare_with_baselines("r", value, baselines, higher_is_better=higher_is_better) == expected
+
+
+def test_the_summary_comes_first(run):
+    run.results["summary"] = f"Logistic regression beats the model {NASTY}."
+    text = read(run).text
+    assert text.index("Logistic regression beats the model") < text.index("Finished after") < text.index("Results")
+    assert text.count("Logistic regression beats") == 1
 
 
 def test_real_run(tmp_path):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from lawful.training.errors import NonFiniteError, TrainingFailed, user_message
     from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, strip_control_characters
-    from lawful.training.report import write_report
+    from lawful.training.report import compare_with_baselines, write_report
     from lawful.training.run import RUNS, Run, runs
     from lawful.training.setup import LossFunction, OptimizerStep, Recipe, TrainerConfig, TrainingSetup
     from lawful.training.trainer import train
@@ -42,6 +42,7 @@ __all__ = [
     "TrainerConfig",
     "TrainingFailed",
     "TrainingSetup",
+    "compare_with_baselines",
     "from_json",
     "load_module_state",
     "module_state",
@@ -75,6 +76,7 @@ _EXPORTS = {
     "Logger": "lawful.training.loggers",
     "TensorBoardLogger": "lawful.training.loggers",
     "strip_control_characters": "lawful.training.loggers",
+    "compare_with_baselines": "lawful.training.report",
     "write_report": "lawful.training.report",
     "RUNS": "lawful.training.run",
     "Run": "lawful.training.run",

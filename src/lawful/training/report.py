@@ -384,6 +384,66 @@ def _describe_curve(curve: _Curve) -> str:
 _MAX_ROWS, _MAX_LINE_CHARACTERS, _MAX_MODEL_CHARACTERS, _MAX_CHARTS, _MAX_CURVES = 500, 300, 20_000, 24, 8
 _OPTION_KEYS = ("recipe", "options", "defaults", "model")
 """Keys of `config.json` that hold options. The others describe the environment."""
+_OTHER_RESULTS = ("summary", "warnings", "steps", "seconds")
+"""Keys of `results.json` that are no metrics."""
+
+
+def compare_with_baselines(
+    metric: str,
+    value: float | Mapping[str, float],
+    baselines: Mapping[str, float | Mapping[str, float]],
+    *,
+    higher_is_better: bool,
+    model: str = "the model",
+) -> str:
+    """Says in one sentence whether a model or a baseline is better.
+
+    A recipe returns the sentence as `results["summary"]`; the report starts with it. Baselines that are not finite are
+    left out.
+
+    Args:
+        metric: Name of the metric, with its unit, such as `test accuracy`.
+        value: Value of the model, or a mapping with `value`, `low` and `high`.
+        baselines: Value of each baseline, in the same form.
+        higher_is_better: Whether the largest value wins.
+        model: Name of the model.
+
+    Examples:
+        >>> accuracy = {"value": 0.95, "low": 0.91, "high": 0.97}
+        >>> compare_with_baselines("test accuracy", accuracy, {"logistic regression": 0.9}, higher_is_better=True)
+        'The model beats the baseline: test accuracy 0.95 (0.91 to 0.97), logistic regression 0.9.'
+        >>> compare_with_baselines("test error", 3.0, {"mean": 4.0, "last value": 2.5}, higher_is_better=False)
+        'Last value beats the model: test error 2.5, the model 3 (lower is better).'
+    """
+    spread = f" ({_interval(value)})" if _interval(value) else ""
+    own, others = _number_of(value), {name: _number_of(v) for name, v in baselines.items()}
+    others = {name: v for name, v in others.items() if math.isfinite(v)}
+    direction = "" if higher_is_better else " (lower is better)"
+    if not math.isfinite(own):
+        return f"{_capitalize(model)} has no finite {metric}."
+    if not others:
+        return f"{_capitalize(model)} has {metric} {_format(own)}{spread}{direction}."
+    best = (max if higher_is_better else min)(others, key=lambda name: others[name])
+    within = isinstance(value, Mapping) and spread and value["low"] <= others[best] <= value["high"]
+    doubt = ", a difference within the confidence interval" if within and own != others[best] else ""
+    if _format(own) == _format(others[best]):
+        return f"{_capitalize(model)} and {best} tie: {metric} {_format(own)}{spread}{direction}."
+    if (own > others[best]) == higher_is_better:
+        which = "the baseline" if len(others) == 1 else "every baseline"
+        rest = f"{best} {_format(others[best])}" if len(others) == 1 else f"the best, {best}, {_format(others[best])}"
+        return f"{_capitalize(model)} beats {which}: {metric} {_format(own)}{spread}, {rest}{direction}{doubt}."
+    rest = f"{model} {_format(own)}{spread}"
+    return f"{_capitalize(best)} beats {model}: {metric} {_format(others[best])}, {rest}{direction}{doubt}."
+
+
+def _number_of(value: Any) -> float:
+    """Returns the number of a result, NaN if there is none."""
+    number = _as_number(value.get("value") if isinstance(value, Mapping) else value)
+    return math.nan if number is None else number
+
+
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def write_report(run: Run, verdicts: Iterable[Verdict] = ()) -> Path:
@@ -415,7 +475,7 @@ def write_report(run: Run, verdicts: Iterable[Verdict] = ()) -> Path:
     parts = {name: body for name, body in parts.items() if body}
     links = "".join(f'<li><a href="#{_anchor(name)}">{name}</a></li>' for name in parts)
     sections = "".join(f"<section><h2 id={_anchor(name)}>{name}</h2>{body}</section>" for name, body in parts.items())
-    head = f"<h1>{_escape(title)}</h1><p class=outcome>{_escape(_outcome(metrics, results))}</p>"
+    head = f"<h1>{_escape(title)}</h1>{_summary_html(results)}<p>{_escape(_outcome(metrics, results))}</p>"
     nav = f'<nav aria-label="Contents"><ul>{links}</ul></nav>'
     body = f"<header>{head}{_warnings_html(results)}{nav}</header><main>{sections}</main>"
     _write_file(run.report, _page_html(_escape(title), body).encode("utf-8", "replace"))
@@ -452,7 +512,7 @@ def _outcome(metrics: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -
     last = metrics[-1]
     seconds = _as_number(results.get("seconds", last.get("time", "unknown")))
     how = f"{last['step']:,} steps" + (f" in {_format_duration(seconds)}" if seconds is not None else "")
-    leaves = [(name, leaf) for name, leaf in _flatten(results).items() if name not in ("warnings", "steps", "seconds")]
+    leaves = [(name, leaf) for name, leaf in _flatten(results).items() if name not in _OTHER_RESULTS]
     leaves.sort(key=lambda item: (not item[0].startswith("test"), not _interval(item[1])))
     name, leaf = (leaves or [("loss", last.get("loss"))])[0]
     spread = f" ({_interval(leaf)})" if _interval(leaf) else ""
@@ -504,13 +564,19 @@ def _rows_html(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
 
 
 def _results_html(results: Mapping[str, Any]) -> str:
-    leaves = {name: leaf for name, leaf in _flatten(results).items() if name != "warnings"}
+    leaves = {name: leaf for name, leaf in _flatten(results).items() if name not in ("summary", "warnings")}
     if not leaves:
         return "<p>No results yet.</p>"
     if any(map(_interval, leaves.values())):
         rows = [(name, _format(leaf), _interval(leaf)) for name, leaf in leaves.items()]
         return _rows_html(rows, ("metric", "value", "confidence interval"))
     return _rows_html([(name, _format(leaf)) for name, leaf in leaves.items()], ("metric", "value"))
+
+
+def _summary_html(results: Mapping[str, Any]) -> str:
+    """Shows the sentences of `results["summary"]`."""
+    text = results.get("summary")
+    return f"<p class=outcome>{_escape(_truncate(text, limit=2000))}</p>" if isinstance(text, str) and text else ""
 
 
 def _warnings_html(results: Mapping[str, Any]) -> str:

@@ -328,7 +328,7 @@ class _TrainingSession:
             verdicts = _check_trained_model(setup, self.config)
         run.save_results({"steps": self.progress.step, "seconds": round(self.progress.seconds, 3), **results})
         write_report(run, verdicts=verdicts)
-        for line in _verdict_lines(verdicts):
+        for line in (*_summary_lines(results), *_verdict_lines(verdicts)):
             self.say(line)
         self.say(f"report: {run.report}")
         return run
@@ -534,13 +534,18 @@ def _train_ensemble(
         verdicts = _check_trained_model(setup, config)
         run.save_results({"members": len(models), **results})
         write_report(run, verdicts=verdicts)
-        for line in _verdict_lines(verdicts):
+        for line in (*_summary_lines(results), *_verdict_lines(verdicts)):
             console.say(line)
         console.say(f"report: {run.report}")
     except (ValueError, OSError) as error:
         advice = f"\nresume with: lawful train --resume {run.path}" if run else ""
         raise TrainingFailed(f"{user_message(error) or error}{advice}", run=run) from error
     return run
+
+
+def _summary_lines(results: Mapping[str, Any]) -> list[str]:
+    """Returns the sentence of a recipe's results, if there is one."""
+    return [str(results["summary"])] if results.get("summary") else []
 
 
 def _train_member(member: Recipe, ensemble: Run, loggers: list[Logger]) -> Run:
