@@ -12,6 +12,7 @@ from lawful.data.batches import (
 )
 from lawful.data.builtin import BUILTIN, digits, mnist1d, moons, sine, sklearn_table
 from lawful.data.dataset import Arrays, SupervisedDataset, fingerprint
+from lawful.data.dates import DateOrder, DatePrecision, Dates, parse_dates
 from lawful.data.densities import (
     Density,
     GaussianMixture,
@@ -55,6 +56,9 @@ __all__ = [
     "ColumnValues",
     "Corpus",
     "DataLoaderBatches",
+    "DateOrder",
+    "DatePrecision",
+    "Dates",
     "Density",
     "Dequantizer",
     "Encoded",
@@ -97,6 +101,7 @@ __all__ = [
     "mnist1d",
     "moons",
     "noisy_labels",
+    "parse_dates",
     "random_flip",
     "random_shift",
     "read_arrays",
