@@ -191,10 +191,10 @@ def test_solvers():
 def test_record(model, tokens):
     with lawful.probe.record(model) as cache:
         model(tokens)
-    assert cache["layers.0.block.pattern"].shape == (2, 4, 8, 8)
-    assert "layers.0.block" in cache.keys()  # noqa: SIM118
-    with pytest.raises(KeyError, match=r"did you mean layers\.0\.block\.pattern"):
-        cache["layers.0.attention.pattern"]
+    assert cache["layers.0.attention.pattern"].shape == (2, 4, 8, 8)
+    assert "layers.1.feed_forward" in cache.keys()  # noqa: SIM118
+    with pytest.raises(KeyError, match=r"did you mean layers\.0\.attention\.pattern"):
+        cache["layers.0.attn.pattern"]
 
 
 # ---------------------------------------------------------------- training and the command line

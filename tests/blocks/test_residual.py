@@ -1,3 +1,4 @@
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -193,6 +194,16 @@ def _claims_of_splitting() -> Iterator[Claim]:
         yield Claim(agreement(other=other), stepped, shape("b 3"), name=name)
     few = replace(agreement(other=flow(s)), cases=20)
     yield Claim(few, lambda x: splitting_step("s", exact_flows, x), shape("b 3"), name="step size 1")
+
+
+def test_block_has_a_name():
+    layer, x = pre_norm(nn.Linear(4, 4), nn.LayerNorm(4), name="attention"), torch.randn(3, 4)
+    assert layer.attention is layer.block
+    assert [*layer.state_dict()] == ["norm.weight", "norm.bias", "attention.weight", "attention.bias"]
+    layer.block = nn.Identity()
+    assert isinstance(layer.attention, nn.Identity)
+    torch.testing.assert_close(layer(x), x + layer.norm(x))
+    torch.testing.assert_close(copy.deepcopy(layer)(x), layer(x))
 
 
 def claims() -> Iterator[Claim]:

@@ -113,7 +113,7 @@ def test_other_models_are_rejected():
         GPT2_WEIGHTS.state_dict(decoder_with(layer_pattern="s2f2"))
     with pytest.raises(TypeError, match=r"got Linear"):
         GPT2_WEIGHTS.state_dict(torch.nn.Linear(2, 2))
-    with pytest.raises(ValueError, match=r"no weight for parameter layers\.0\.block\.(query|key)_norm\.weight"):
+    with pytest.raises(ValueError, match=r"no weight for parameter layers\.0\.attention\.(query|key)_norm\.weight"):
         GPT2_WEIGHTS.state_dict(decoder(vocab_size=11, dim=16, num_layers=1))
     with pytest.raises(ValueError, match=r"needs a parameter positions\.weight"):
         GPT2_WEIGHTS.state_dict(decoder_with(positions=None))
@@ -278,12 +278,14 @@ def claims():
         def affine(y, name):
             return y @ w[f"{name}.weight"].T + w[f"{name}.bias"]
 
-        q, k, v = (affine(normal(y, "layers.0.norm"), f"layers.0.block.{name}") for name in ("query", "key", "value"))
+        q, k, v = (
+            affine(normal(y, "layers.0.norm"), f"layers.0.attention.{name}") for name in ("query", "key", "value")
+        )
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
         weights = (q @ k.mT / 2).masked_fill(later, -torch.inf).softmax(-1)
-        y = y + affine(weights @ v, "layers.0.block.out")
-        z = affine(normal(y, "layers.1.norm"), "layers.1.block.up")
+        y = y + affine(weights @ v, "layers.0.attention.out")
+        z = affine(normal(y, "layers.1.norm"), "layers.1.feed_forward.up")
         z = z / 2 * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (z + 0.044715 * z**3)))
-        return normal(y + affine(z, "layers.1.block.down"), "norm") @ w["embedding.weight"].T
+        return normal(y + affine(z, "layers.1.feed_forward.down"), "norm") @ w["embedding.weight"].T
 
     yield Claim(replace(agreement(other=equation), cases=20), model, tokens("b t:1..8", vocab_size=5), name="GPT-2")

@@ -572,16 +572,16 @@ def claims():
     def decoder_equation(x):
         w, part = dict(single.named_parameters()), dict(single.named_modules())
         y = start = w["embedding.weight"][x]
-        y = y + w["layers.0.gate.weight"] * part["layers.0.block"](part["layers.0.norm"](y), is_causal=True)
-        y = y + w["layers.1.gate.weight"] * part["layers.1.block"](part["layers.1.norm"](y))
+        y = y + w["layers.0.gate.weight"] * part["layers.0.attention"](part["layers.0.norm"](y), is_causal=True)
+        y = y + w["layers.1.gate.weight"] * part["layers.1.feed_forward"](part["layers.1.norm"](y))
         y = w["embedding_skips.0.weight"][0] * y + w["embedding_skips.0.weight"][1] * start
         return 2 * torch.tanh(single.norm(y) @ single.head.weight.T / 2)
 
     def encoder_equation(x):
         part = dict(post.named_modules())
         y = post.embedding.weight[x] + part["positions"](torch.arange(x.shape[-1]))
-        y = part["layers.0.output_norm"](y + part["layers.0.block"](y))
-        return part["norm"](part["layers.1.output_norm"](y + part["layers.1.block"](y)))
+        y = part["layers.0.output_norm"](y + part["layers.0.attention"](y))
+        return part["norm"](part["layers.1.output_norm"](y + part["layers.1.feed_forward"](y)))
 
     def padded_source(source, padding):
         logits = both(source, source[:, :1] * 0, source_mask=Mask(padding=padding))

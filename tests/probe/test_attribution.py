@@ -97,7 +97,7 @@ def test_head_attribution_equals_ablation_in_the_last_layer(extras, layer_patter
     assert torch.allclose(parts.sum(), whole, atol=1e-5)
     for head in range(2):
         without = at_index((..., head, slice(None), slice(None)), zero_ablation)
-        with record(model, edits={f"layers.{last}.block.heads": without}):
+        with record(model, edits={f"layers.{last}.attention.heads": without}):
             effect = whole - model(TOKENS)[:, -1]
         torch.testing.assert_close(parts[f"layers.{last}.head.{head}"], effect, atol=1e-5, rtol=1e-4)
 
@@ -187,7 +187,7 @@ def attribution_claims() -> Iterator[Claim]:
         logits = []
         for head in range(2):
             ablation = at_index((..., head, slice(None), slice(None)), zero_ablation)
-            with patch(gated, {"layers.1.block.heads": ablation}):
+            with patch(gated, {"layers.1.attention.heads": ablation}):
                 logits.append(gated(x)[:, -1])
         return gated(x)[:, -1] - torch.stack(logits)
 

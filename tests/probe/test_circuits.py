@@ -72,8 +72,8 @@ def test_detectors_find_the_built_in_heads():
         kind: max((s.max().item(), name, int(s.argmax())) for name, s in found.items())
         for kind, found in scores.items()
     }
-    assert best["previous_token"][1:] == ("layers.0.block.pattern", 0)
-    assert best["induction"][1:] == ("layers.1.block.pattern", 1)
+    assert best["previous_token"][1:] == ("layers.0.attention.pattern", 0)
+    assert best["induction"][1:] == ("layers.1.attention.pattern", 1)
     assert best["duplicate_token"][0] < 0.3
 
 
@@ -95,7 +95,7 @@ def test_repeated_random_tokens_are_reproducible():
 def test_find_induction_heads():
     model = induction_model(vocab_size=9, context_length=16)
     ((name, head, score),) = find_induction_heads(model)
-    assert (name, head) == ("layers.1.block", 1)
+    assert (name, head) == ("layers.1.attention", 1)
     assert score > 0.9
     assert find_induction_heads(attention_only_model(vocab_size=9, dim=8), threshold=0.9) == []
     with pytest.raises(ValueError, match="vocab_size is needed"):
@@ -104,7 +104,7 @@ def test_find_induction_heads():
 
 def test_attention_patterns_of_all_layers():
     patterns = attention_patterns(attention_only_model(vocab_size=5, dim=4), TOKENS)
-    assert [*patterns] == ["layers.0.block.pattern", "layers.1.block.pattern"]
+    assert [*patterns] == ["layers.0.attention.pattern", "layers.1.attention.pattern"]
     assert all(torch.allclose(pattern.sum(-1), torch.ones(2, 2, 4)) for pattern in patterns.values())
 
 
@@ -230,7 +230,7 @@ def detector_claims() -> Iterator[Claim]:
         model = induction_model(vocab_size=n, context_length=2 * n)
         tokens = repeated_random_tokens(vocab_size=n, period=n, batch_size=2, seed=n)
         scores = head_scores(model, tokens, period=n)
-        first, second = (f"layers.{i}.block.pattern" for i in range(2))
+        first, second = (f"layers.{i}.attention.pattern" for i in range(2))
         return torch.stack([scores["previous_token"][first][0], scores["induction"][second][1]]).to(x)
 
     ones = agreement(other=lambda x: x.new_ones(2))

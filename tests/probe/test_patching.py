@@ -21,14 +21,15 @@ def test_patching_locates_the_difference_of_two_inputs():
 
     stream = activation_patching(model, clean, corrupted, names="layers.1.input", metric=metric, axis=1)
     assert stream["layers.1.input"].argmax() == 1  # the position that holds the previous token
-    heads = activation_patching(model, clean, corrupted, names="layers.*.block.heads", metric=metric, axis=1)
+    heads = activation_patching(model, clean, corrupted, names="layers.*.attention.heads", metric=metric, axis=1)
     assert [found.argmax().item() for found in heads.values()] == [0, 1]
     key = path_patching(
-        model, clean, corrupted, sender="layers.0.block.heads", receivers=["layers.1.block.k"],
+        model, clean, corrupted, sender="layers.0.attention.heads", receivers=["layers.1.attention.k"],
         frozen="layers.*.added", metric=metric, index=(slice(None), 0),
     )  # fmt: skip
     query = path_patching(
-        model, clean, corrupted, sender="layers.0.block.heads", receivers=["layers.1.block.q", "layers.1.block.v"],
+        model, clean, corrupted, sender="layers.0.attention.heads",
+        receivers=["layers.1.attention.q", "layers.1.attention.v"],
         frozen="layers.*.added", metric=metric, index=(slice(None), 0),
     )  # fmt: skip
     assert key > 0.5
@@ -39,11 +40,11 @@ def test_attribution_patching_is_exact_for_affine_models():
     """With frozen patterns, an attention-only model is affine in the values."""
     torch.manual_seed(0)
     model = attention_only_model(vocab_size=5, dim=4, num_layers=1)
-    options = {"names": "layers.0.block.z", "metric": lambda y: y[..., 1].sum(), "axis": -1}
+    options = {"names": "layers.0.attention.z", "metric": lambda y: y[..., 1].sum(), "axis": -1}
     exact, estimated = (
         patching(model, TOKENS, TOKENS.flip(0), **options) for patching in (activation_patching, attribution_patching)
     )
-    assert torch.allclose(exact["layers.0.block.z"], estimated["layers.0.block.z"], atol=1e-5)
+    assert torch.allclose(exact["layers.0.attention.z"], estimated["layers.0.attention.z"], atol=1e-5)
 
 
 def test_attribution_patching_without_trainable_parameters():

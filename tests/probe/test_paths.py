@@ -176,13 +176,13 @@ def path_claims(model) -> Iterator[Claim]:
     def from_weights(x):
         weights = dict(model.named_parameters())
         first, last = (
-            weights[f"layers.{i}.block.out.weight"][:, v] @ weights[f"layers.{i}.block.value.weight"][v]
+            weights[f"layers.{i}.attention.out.weight"][:, v] @ weights[f"layers.{i}.attention.value.weight"][v]
             for i, v in ((0, slice(2, 4)), (1, slice(2)))
         )
-        with record(model, "layers.0.input", "layers.?.block.pattern") as cache:
+        with record(model, "layers.0.input", "layers.?.attention.pattern") as cache:
             model(x)
-        y = torch.einsum("bts,bsd,ed->bte", cache["layers.0.block.pattern"][:, 1], cache["layers.0.input"], first)
-        y = torch.einsum("bts,bsd,ed->bte", cache["layers.1.block.pattern"][:, 0], y, last)
+        y = torch.einsum("bts,bsd,ed->bte", cache["layers.0.attention.pattern"][:, 1], cache["layers.0.input"], first)
+        y = torch.einsum("bts,bsd,ed->bte", cache["layers.1.attention.pattern"][:, 0], y, last)
         return y[:, -1] @ model.head.weight.mT
 
     def counts(x):

@@ -249,9 +249,9 @@ def test_patterns_of_fused_attention_and_sum_of_heads(heads):
 
 def test_a_patched_pattern_changes_the_heads():
     model, x = attention_only_model(vocab_size=5, dim=4), torch.tensor([[1, 2, 3]])
-    with record(model, "layers.0.block.heads", edits={"layers.0.block.pattern": zero_ablation}) as cache:
+    with record(model, "layers.0.attention.heads", edits={"layers.0.attention.pattern": zero_ablation}) as cache:
         model(x)
-    assert cache["layers.0.block.heads"].abs().max() < 1e-6 + model.layers[0].block.value.bias.abs().max()
+    assert cache["layers.0.attention.heads"].abs().max() < 1e-6 + model.layers[0].block.value.bias.abs().max()
 
 
 class CustomAttention(nn.Module):

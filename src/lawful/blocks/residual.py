@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -43,10 +44,13 @@ class Residual(nn.Module):
         output_norm: $n_3$, the norm of the sum (post-norm).
         gate: $g$, such as `LayerScale`, `ReZero` or `nn.Dropout`.
         scale: $s$.
+        name: Name of the submodule $f$, such as "attention". `layer.block` is the same module.
 
     Examples:
         >>> Residual(nn.Identity())(torch.tensor([1.0, 2.0]))
         tensor([2., 4.])
+        >>> [*Residual(nn.Linear(2, 2), name="feed_forward").state_dict()]
+        ['feed_forward.weight', 'feed_forward.bias']
     """
 
     def __init__(
@@ -58,16 +62,22 @@ class Residual(nn.Module):
         output_norm: nn.Module | None = None,
         gate: nn.Module | None = None,
         scale: float = 1.0,
+        name: str = "block",
     ) -> None:
         super().__init__()
-        self.norm, self.block, self.branch_norm, self.gate, self.output_norm = (
-            norm,
-            block,
-            branch_norm,
-            gate,
-            output_norm,
-        )
+        self.block_name = name
+        self.norm = norm
+        self.block = block
+        self.branch_norm, self.gate, self.output_norm = branch_norm, gate, output_norm
         self.scale = scale
+
+    @property
+    def block(self) -> Any:
+        """The block $f$; also available by its own name, such as `layer.attention`."""
+        return self._modules[self.block_name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(self.block_name if name == "block" else name, value)
 
     def forward(self, x: Float[Tensor, "*shape"], function: _Block | None = None) -> Float[Tensor, "*shape"]:
         """Applies the residual block.
@@ -93,7 +103,9 @@ def _same_shape(block: _Block, x: Tensor) -> Tensor:
     return y
 
 
-def pre_norm(block: nn.Module, norm: nn.Module, *, gate: nn.Module | None = None, scale: float = 1.0) -> Residual:
+def pre_norm(
+    block: nn.Module, norm: nn.Module, *, gate: nn.Module | None = None, scale: float = 1.0, name: str = "block"
+) -> Residual:
     r"""Builds a pre-norm residual block, the standard since GPT-2.
 
     $$y = x + s \, g(f(\operatorname{norm}(x)))$$
@@ -108,15 +120,18 @@ def pre_norm(block: nn.Module, norm: nn.Module, *, gate: nn.Module | None = None
         norm: Norm of the block's input.
         gate: $g$, applied to the block's output.
         scale: $s$.
+        name: Name of the submodule $f$.
 
     Examples:
         >>> pre_norm(nn.Linear(4, 4), nn.LayerNorm(4))(torch.ones(2, 4)).shape
         torch.Size([2, 4])
     """
-    return Residual(block, norm=norm, gate=gate, scale=scale)
+    return Residual(block, norm=norm, gate=gate, scale=scale, name=name)
 
 
-def post_norm(block: nn.Module, norm: nn.Module, *, gate: nn.Module | None = None, scale: float = 1.0) -> Residual:
+def post_norm(
+    block: nn.Module, norm: nn.Module, *, gate: nn.Module | None = None, scale: float = 1.0, name: str = "block"
+) -> Residual:
     r"""Builds a post-norm residual block, as in the first transformer.
 
     $$y = \operatorname{norm}(x + s \, g(f(x)))$$
@@ -129,15 +144,18 @@ def post_norm(block: nn.Module, norm: nn.Module, *, gate: nn.Module | None = Non
         norm: Norm of the sum.
         gate: $g$, applied to the block's output.
         scale: $s$.
+        name: Name of the submodule $f$.
 
     Examples:
         >>> post_norm(nn.Linear(4, 4), nn.LayerNorm(4))(torch.ones(2, 4)).shape
         torch.Size([2, 4])
     """
-    return Residual(block, output_norm=norm, gate=gate, scale=scale)
+    return Residual(block, output_norm=norm, gate=gate, scale=scale, name=name)
 
 
-def sandwich_norm(block: nn.Module, norm: nn.Module, *, gate: nn.Module | None = None, scale: float = 1.0) -> Residual:
+def sandwich_norm(
+    block: nn.Module, norm: nn.Module, *, gate: nn.Module | None = None, scale: float = 1.0, name: str = "block"
+) -> Residual:
     r"""Builds a residual block with a norm before and a norm after the block.
 
     $$y = x + s \, g\bigl(\operatorname{norm}'(f(\operatorname{norm}(x)))\bigr)$$
@@ -153,12 +171,13 @@ def sandwich_norm(block: nn.Module, norm: nn.Module, *, gate: nn.Module | None =
         norm: Norm of the block's input; a copy normalizes its output.
         gate: $g$, applied to the block's output.
         scale: $s$.
+        name: Name of the submodule $f$.
 
     Examples:
         >>> sandwich_norm(nn.Linear(4, 4), nn.LayerNorm(4))(torch.ones(2, 4)).shape
         torch.Size([2, 4])
     """
-    return Residual(block, norm=norm, branch_norm=deepcopy(norm), gate=gate, scale=scale)
+    return Residual(block, norm=norm, branch_norm=deepcopy(norm), gate=gate, scale=scale, name=name)
 
 
 class LayerScale(nn.Module):

@@ -20,7 +20,7 @@ from lawful.blocks.residual import Residual
 from lawful.functions.attention import ChunkedAttention, fused_attention, reference_attention
 from lawful.laws import Claim, cached_decoding, tokens, weight_sharing
 from lawful.models.transformer import GELU_TANH, Decoder, gpt
-from lawful.models.weight_mapping import ParameterRule, WeightMapping
+from lawful.models.weight_mapping import ParameterRule, WeightMapping, _block_path
 
 _ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "gelu_new": GELU_TANH,
@@ -42,15 +42,16 @@ def _gpt2_rules(model: nn.Module, *, transposed: bool = True) -> Iterator[Parame
     yield ParameterRule("wpe.weight", ("positions.weight",))
     for i in range(len(pattern) // 2):
         attention, feed_forward = f"layers.{2 * i}", f"layers.{2 * i + 1}"
+        heads, hidden = (_block_path(model, layer) for layer in (attention, feed_forward))
         for end in ("weight", "bias"):
             turned = transposed and end == "weight"
-            projections = tuple(f"{attention}.block.{name}.{end}" for name in ("query", "key", "value"))
+            projections = tuple(f"{heads}.{name}.{end}" for name in ("query", "key", "value"))
             yield ParameterRule(f"h.{i}.ln_1.{end}", (f"{attention}.norm.{end}",))
             yield ParameterRule(f"h.{i}.attn.c_attn.{end}", projections, turned)
-            yield ParameterRule(f"h.{i}.attn.c_proj.{end}", (f"{attention}.block.out.{end}",), turned)
+            yield ParameterRule(f"h.{i}.attn.c_proj.{end}", (f"{heads}.out.{end}",), turned)
             yield ParameterRule(f"h.{i}.ln_2.{end}", (f"{feed_forward}.norm.{end}",))
-            yield ParameterRule(f"h.{i}.mlp.c_fc.{end}", (f"{feed_forward}.block.up.{end}",), turned)
-            yield ParameterRule(f"h.{i}.mlp.c_proj.{end}", (f"{feed_forward}.block.down.{end}",), turned)
+            yield ParameterRule(f"h.{i}.mlp.c_fc.{end}", (f"{hidden}.up.{end}",), turned)
+            yield ParameterRule(f"h.{i}.mlp.c_proj.{end}", (f"{hidden}.down.{end}",), turned)
     for end in ("weight", "bias"):
         yield ParameterRule(f"ln_f.{end}", (f"norm.{end}",))
     yield ParameterRule("lm_head.weight", ("head.weight",))

@@ -513,6 +513,8 @@ class TransformerExtras:
 
 
 _NO_EXTRAS = TransformerExtras()
+_SUBLAYER_NAMES = {"s": "attention", "c": "cross_attention", "f": "feed_forward", "h": "feed_forward"}
+"""Names of the submodules of the layers, by the letters of the layer pattern."""
 _RMS_NORM = partial(nn.RMSNorm, eps=1e-6)
 
 
@@ -542,7 +544,8 @@ def _build_modules(
         else:
             block = attention(dim) if kind == "s" else feed_forward(dim)
         scale = 0.5 if kind == "h" else 1.0
-        return residual(block, norm(dim), gate=None if gate is None else gate(dim), scale=scale)
+        gating = None if gate is None else gate(dim)
+        return residual(block, norm(dim), gate=gating, scale=scale, name=_SUBLAYER_NAMES[kind])
 
     modules: dict[str, Any] = {"layer_pattern": pattern}
     modules["embedding"] = nn.Embedding(vocab_size, dim)

@@ -132,6 +132,11 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f" (nearest name: {close[0]})" if close else ""
 
 
+def _block_path(model: nn.Module, layer: str) -> str:
+    """Returns the path of the block of a layer, such as "layers.0.attention"."""
+    return f"{layer}.{getattr(model.get_submodule(layer), 'block_name', 'block')}"
+
+
 _ATTENTION = {"s": "self_attn", "c": "multihead_attn"}
 
 
@@ -143,17 +148,18 @@ def _torch_rules(model: nn.Module, *, pattern: str, theirs: str = "", ours: str 
     for i, (kind, layer) in enumerate(zip(model.layer_pattern, model.layers, strict=True)):
         number, place = divmod(i, len(pattern))
         there, here = f"{theirs}layers.{number}", f"{ours}layers.{i}"
+        block = f"{ours}{_block_path(model, f'layers.{i}')}"
         norm = "output_norm" if isinstance(layer, Residual) and layer.norm is None else "norm"
         for end in ("weight", "bias"):
             yield ParameterRule(f"{there}.norm{place + 1}.{end}", (f"{here}.{norm}.{end}",))
             if kind == "f":
-                yield ParameterRule(f"{there}.linear1.{end}", (f"{here}.block.up.{end}",))
-                yield ParameterRule(f"{there}.linear2.{end}", (f"{here}.block.down.{end}",))
+                yield ParameterRule(f"{there}.linear1.{end}", (f"{block}.up.{end}",))
+                yield ParameterRule(f"{there}.linear2.{end}", (f"{block}.down.{end}",))
             else:
                 attention = f"{there}.{_ATTENTION[kind]}"
-                projections = tuple(f"{here}.block.{name}.{end}" for name in ("query", "key", "value"))
+                projections = tuple(f"{block}.{name}.{end}" for name in ("query", "key", "value"))
                 yield ParameterRule(f"{attention}.in_proj_{end}", projections)
-                yield ParameterRule(f"{attention}.out_proj.{end}", (f"{here}.block.out.{end}",))
+                yield ParameterRule(f"{attention}.out_proj.{end}", (f"{block}.out.{end}",))
     if not isinstance(model.norm, nn.Identity):
         for end in ("weight", "bias"):
             yield ParameterRule(f"{theirs}norm.{end}", (f"{ours}norm.{end}",))

@@ -162,9 +162,9 @@ def head_attribution(
     layers = {name: model.get_submodule(name) for name in layout.layer_names(model)}
     for name, layer in layers.items():
         check_no_output_norm(layer, name)
-    blocks = [f"{name}.block" for name, layer in layers.items() if isinstance(layer, Residual)]
+    blocks = {name: f"{name}.{layer.block_name}" for name, layer in layers.items() if isinstance(layer, Residual)}
     try:
-        cache = _record_stream(model, inputs, layout, f"{layout.layers}.*.heads", *blocks)
+        cache = _record_stream(model, inputs, layout, f"{layout.layers}.*.heads", *blocks.values())
     except LookupError as error:
         hint = "head attribution needs MultiHeadAttention; load a GPT-2 with GPT2.from_pretrained"
         raise LookupError(f"{error} ({hint})") from None
@@ -173,7 +173,7 @@ def head_attribution(
         heads = [cache[tapped] for tapped in cache if tapped.startswith(f"{name}.") and tapped.endswith(".heads")]
         if not heads:
             return [(name, added)]
-        linear, _ = linearize_branch(layers[name], cache.get(f"{name}.block", added), name=name)
+        linear, _ = linearize_branch(layers[name], cache.get(blocks.get(name, name), added), name=name)
         terms = [linear(head) for head in torch.cat(heads, dim=-3).unbind(-3)]
         return [*((f"{name}.head.{i}", term) for i, term in enumerate(terms)), (f"{name}.rest", added - sum(terms))]
 

@@ -420,7 +420,7 @@ def attention_patterns(model: nn.Module, inputs: Any) -> dict[str, Float[Tensor,
         >>> model = induction_model(vocab_size=5, context_length=8)
         >>> patterns = attention_patterns(model, torch.tensor([[1, 2, 3]]))
         >>> {name: tuple(pattern.shape) for name, pattern in patterns.items()}
-        {'layers.0.block.pattern': (1, 2, 3, 3), 'layers.1.block.pattern': (1, 2, 3, 3)}
+        {'layers.0.attention.pattern': (1, 2, 3, 3), 'layers.1.attention.pattern': (1, 2, 3, 3)}
     """
     with record(model, "*pattern*") as cache:
         model(**inputs) if isinstance(inputs, dict) else model(inputs)
@@ -444,7 +444,7 @@ def head_scores(
         >>> from lawful.probe import induction_model
         >>> model = induction_model(vocab_size=8, context_length=8)
         >>> scores = head_scores(model, repeated_random_tokens(vocab_size=8, period=4), period=4)
-        >>> scores["previous_token"]["layers.0.block.pattern"][0] > 0.99
+        >>> scores["previous_token"]["layers.0.attention.pattern"][0] > 0.99
         tensor(True)
     """
     patterns = attention_patterns(model, tokens)
@@ -478,7 +478,7 @@ def find_induction_heads(
         >>> from lawful.probe import induction_model
         >>> heads = find_induction_heads(induction_model(vocab_size=8, context_length=16))
         >>> [(name, head) for name, head, score in heads]
-        [('layers.1.block', 1)]
+        [('layers.1.attention', 1)]
     """
     config = getattr(model, "config", None)
     vocab_size = vocab_size or getattr(model, "vocab_size", None) or getattr(config, "vocab_size", None)

@@ -159,7 +159,7 @@ def _freeze(model: nn.Module, inputs: Tensor, layout: ModelLayout) -> _FrozenRun
     if not with_heads:
         raise ValueError(f"path expansion needs lawful.blocks.MultiHeadAttention, and {layout.layers} has none")
     recorded = [f"{name}{end}" for name in names for end in ("", ".input")]
-    recorded += [f"{name}.block{end}" for name in with_heads for end in ("", ".pattern*")]
+    recorded += [f"{_block_path(model, name)}{end}" for name in with_heads for end in ("", ".pattern*")]
     with record(model, *recorded, *layout.embedding_skip_names(model), f"{layout.final_module}.input") as cache:
         model(inputs)
     layers: list[LinearHeads | Tensor] = []
@@ -173,13 +173,14 @@ def _freeze(model: nn.Module, inputs: Tensor, layout: ModelLayout) -> _FrozenRun
                 )
             skips[i] = weights
         if i < len(names):
-            layers.append(_linearize_layer(model.get_submodule(name), blocks[i], cache, name))
+            path = _block_path(model, name)
+            layers.append(_linearize_layer(model.get_submodule(name), blocks[i], cache, name, path))
     start, final = cache[f"{names[0]}.input"], cache[f"{layout.final_module}.input"]
     return _FrozenRun(model, layout, names, start, layers, final, skips)
 
 
 def _linearize_layer(
-    layer: nn.Module, block: MultiHeadAttention | None, cache: ActivationCache, name: str
+    layer: nn.Module, block: MultiHeadAttention | None, cache: ActivationCache, name: str, path: str
 ) -> LinearHeads | Tensor:
     """Returns the heads of a layer as linear maps of the residual stream; its output if it has no heads."""
     before = cache[f"{name}.input"]
@@ -188,14 +189,18 @@ def _linearize_layer(
     if block is None:
         return added
     norm = layer.norm if isinstance(layer.norm, nn.Module) else nn.Identity()
-    heads = linear_heads(block, layer_pattern(cache, f"{name}.block"), norm, before)
-    branch, constant = linearize_branch(layer, cache[f"{name}.block"], name=name)
+    heads = linear_heads(block, layer_pattern(cache, path), norm, before)
+    branch, constant = linearize_branch(layer, cache[path], name=name)
     heads = replace(heads, branch=branch, constant=branch(heads.constant) + constant)
     error = (heads(before[None])[0] + heads.constant - added).abs().max().item()
     if not error <= 1e-3 * max(cache[name].abs().max().item(), 1e-30):
         reason = "it has a value residual" if block.value_residual is not None else "something else changes its values"
         raise ValueError(f"{name} is not the sum of its heads (error {error:.2g}): {reason}")
     return heads
+
+
+def _block_path(model: nn.Module, layer: str) -> str:
+    return f"{layer}.{getattr(model.get_submodule(layer), 'block_name', 'block')}"
 
 
 def _attention_block(layer: nn.Module) -> MultiHeadAttention | None:

@@ -125,8 +125,8 @@ def _shape_text(value: Any) -> str:
 def record(model: nn.Module, *names: str, edits: Mapping[str, Edit] | None = None) -> Iterator[ActivationCache]:
     """Records activations of a model inside a `with` block.
 
-    Names are: the output of each submodule, by its path (`layers.0.block`); its first argument
-    (`layers.0.block.input`); and each value inside it that is named by `tap` (`layers.0.block.pattern`). The
+    Names are: the output of each submodule, by its path (`layers.0.attention`); its first argument
+    (`layers.0.attention.input`); and each value inside it that is named by `tap` (`layers.0.attention.pattern`). The
     attention `scores` and `pattern` are available in every model that uses PyTorch's fused attention; they are computed
     only when recorded. Names may have the wildcards `*` and `?`. A compiled model runs uncompiled while it is recorded.
 

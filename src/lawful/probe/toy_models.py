@@ -95,17 +95,17 @@ def induction_model(*, vocab_size: int, context_length: int, sharpness: float = 
         "embedding": [(slice(None), token, one)],
         "positions": [(slice(None), position, torch.eye(n))],
         "head": [(slice(None), prediction, one)],
-        "layers.0.block.query": [(slice(n), position, scale * torch.ones(n - 1).diag(1))],
-        "layers.0.block.key": [(slice(n), position, torch.eye(n))],
-        "layers.0.block.value": [(slice(vocab_size), token, one)],
-        "layers.0.block.out": [(previous, slice(vocab_size), one)],
-        "layers.1.block.query": [(matched, token, scale * one)],
-        "layers.1.block.key": [
+        "layers.0.attention.query": [(slice(n), position, scale * torch.ones(n - 1).diag(1))],
+        "layers.0.attention.key": [(slice(n), position, torch.eye(n))],
+        "layers.0.attention.value": [(slice(vocab_size), token, one)],
+        "layers.0.attention.out": [(previous, slice(vocab_size), one)],
+        "layers.1.attention.query": [(matched, token, scale * one)],
+        "layers.1.attention.key": [
             (matched, previous, one),
             (matched, position.start, -torch.ones(vocab_size)),  # the first position has no previous token
         ],
-        "layers.1.block.value": [(slice(vocab_size, None), token, one)],
-        "layers.1.block.out": [(prediction, slice(vocab_size, None), one)],
+        "layers.1.attention.value": [(slice(vocab_size, None), token, one)],
+        "layers.1.attention.out": [(prediction, slice(vocab_size, None), one)],
     }
     with torch.no_grad():
         for name, blocks in weights.items():

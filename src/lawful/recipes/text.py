@@ -384,7 +384,7 @@ class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationCon
         prompt = ids[: min(_ATTENTION_TOKENS, self.context_length)].long()
         names = [repr(tokenizer.decode([token]))[1:-1].replace(" ", "␣") for token in prompt.tolist()]
         for layer in (i for i, letter in enumerate(model.layer_pattern) if letter == "s"):
-            name = f"layers.{layer}.block.pattern"
+            name = f"layers.{layer}.attention.pattern"
             with torch.no_grad(), record(model, name) as cache:
                 model(prompt[None])
             figure = figures.attention_pattern(cache[name][0], tokens=names)
