@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lawful.checking.discover import Discovery, discover
     from lawful.checking.verdict import LawRefuted, Report, Verdict
     from lawful.laws.inputs import mask, probabilities, shape, tokens, transformed
-    from lawful.recipes.registry import load
+    from lawful.training.registry import load
     from lawful.training.run import Run
     from lawful.training.setup import OptimizerStep, Recipe, TrainerConfig, TrainingSetup
     from lawful.training.trainer import train
@@ -65,7 +65,7 @@ _MODULES = {
     "Verdict": "lawful.checking.verdict",
     "check": "lawful.checking.check",
     "discover": "lawful.checking.discover",
-    "load": "lawful.recipes.registry",
+    "load": "lawful.training.registry",
     "mask": "lawful.laws.inputs",
     "probabilities": "lawful.laws.inputs",
     "shape": "lawful.laws.inputs",

@@ -26,9 +26,9 @@ from lawful.cli.console import FAILED, INTERRUPTED, USAGE, optional_values, say,
 def train(arguments: Sequence[str]) -> int:
     """Trains a recipe, or resumes a run."""
     from lawful._suggest import did_you_mean
-    from lawful.recipes.registry import RECIPES, recipe_of
     from lawful.training import Run, TrainingFailed
     from lawful.training import train as start
+    from lawful.training.registry import RECIPES, recipe_of
 
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_list_recipes(RECIPES))

@@ -82,7 +82,6 @@ if TYPE_CHECKING:
     )
     from lawful.recipes.pca import ExactPCASpec, IncrementalPCASpec, PCARecipe, RandomizedPCASpec
     from lawful.recipes.predict import Predictions, predictions
-    from lawful.recipes.registry import RECIPES, RecipeRegistry, load, recipe_of
     from lawful.recipes.regress import RegressRecipe
     from lawful.recipes.supervised import (
         CNNSpec,
@@ -111,6 +110,7 @@ if TYPE_CHECKING:
     from lawful.recipes.transformer import TransformerConfig, as_decoder
     from lawful.recipes.translate import TranslateRecipe, TranslationData, translate
     from lawful.recipes.vae import CategoricalLatentSpec, CNNVAESpec, GaussianLatentSpec, MLPVAESpec, VAERecipe
+    from lawful.training.registry import RECIPES, RecipeRegistry, load, recipe_of
 
 _LOCATIONS = {
     "attack": ("AttackRecipe",),
@@ -213,12 +213,6 @@ _LOCATIONS = {
         "Predictions",
         "predictions",
     ),
-    "registry": (
-        "RECIPES",
-        "RecipeRegistry",
-        "load",
-        "recipe_of",
-    ),
     "regress": ("RegressRecipe",),
     "supervised": (
         "CNNSpec",
@@ -261,7 +255,9 @@ _LOCATIONS = {
         "VAERecipe",
     ),
 }
-_MODULES = {name: module for module, names in _LOCATIONS.items() for name in names}
+_MODULES = {name: f"lawful.recipes.{module}" for module, names in _LOCATIONS.items() for name in names} | dict.fromkeys(
+    ("RECIPES", "RecipeRegistry", "load", "recipe_of"), "lawful.training.registry"
+)
 
 __all__ = [
     "RECIPES",
@@ -379,7 +375,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'lawful.recipes' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"lawful.recipes.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

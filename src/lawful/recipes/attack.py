@@ -72,7 +72,7 @@ class AttackRecipe(ClassifyRecipe):
         """Trains a classifier, or loads the classifier of a run."""
         if not self.run:
             return super().setup()
-        from lawful.recipes.registry import load, recipe_of
+        from lawful.training.registry import load, recipe_of
 
         run = Run(self.run)
         recipe = recipe_of(run)

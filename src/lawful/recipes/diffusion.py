@@ -49,7 +49,6 @@ from lawful.recipes.generative import (
     _samples_figure,
 )
 from lawful.recipes.optimization import _Decay, _Fraction, _NonNegative
-from lawful.recipes.registry import _check_parameter_count
 from lawful.solvers.diffusion import (
     DENOISED,
     FLOW,
@@ -69,6 +68,7 @@ from lawful.solvers.diffusion import (
     variance_preserving,
 )
 from lawful.training import Run, TrainingSetup
+from lawful.training.registry import _check_parameter_count
 
 _PATHS: dict[str, Callable[[], GaussianPath]] = {
     "edm": edm,

@@ -21,8 +21,8 @@ from lawful.laws import Claim, batch_independence, shape
 from lawful.models import MLP, StridedCNN
 from lawful.probe import figures
 from lawful.recipes.optimization import OptimizationConfig, _Decay, _NonNegative, _PositiveInt
-from lawful.recipes.registry import _check_parameter_count
 from lawful.training import Recipe, Run, TrainingSetup
+from lawful.training.registry import _check_parameter_count
 
 
 class _ModelFamily(nn.Module):

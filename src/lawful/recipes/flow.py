@@ -35,9 +35,9 @@ from lawful.recipes.generative import (
     _save_samples_figure,
 )
 from lawful.recipes.optimization import _Decay, _Probability
-from lawful.recipes.registry import _check_parameter_count
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
+from lawful.training.registry import _check_parameter_count
 
 _NumLayers = Annotated[int, Range(1, 1000)]
 

@@ -26,9 +26,9 @@ from lawful.optim import adamw
 from lawful.recipes.data import DataSpec, GenerativeSplits
 from lawful.recipes.generative import GenerativeRecipe, _save_label_samples, _save_samples_figure
 from lawful.recipes.optimization import _Decay, _Fraction, _NonNegative
-from lawful.recipes.registry import _check_parameter_count
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import OptimizerStep, Run, TrainingSetup
+from lawful.training.registry import _check_parameter_count
 
 # ---------------------------------------------------------------- a classifier that judges samples
 

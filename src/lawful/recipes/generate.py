@@ -18,7 +18,7 @@ from torch import Tensor
 from lawful.data.text.tokenizers import Tokenizer, tokenizer_from_json
 from lawful.functions.estimate import LogProbEstimate
 from lawful.models.generation import DEFAULT_SAMPLING, SamplingConfig
-from lawful.recipes.registry import load, recipe_of
+from lawful.training.registry import load, recipe_of
 from lawful.training.run import Run
 
 # ---------------------------------------------------------------- text

@@ -23,8 +23,8 @@ from lawful.losses.regularization import affine_layers, grid_positions, line_pos
 from lawful.models import MLP, SpatialMLP
 from lawful.probe import figures
 from lawful.recipes.optimization import OptimizationConfig, _NonNegative, _PositiveInt
-from lawful.recipes.registry import _check_parameter_count
 from lawful.training import Recipe, Run, TrainingSetup
+from lawful.training.registry import _check_parameter_count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,8 @@ from lawful.recipes.generative import (
     _powers_of_two,
     _save_samples_figure,
 )
-from lawful.recipes.registry import _MAX_PARAMETERS
 from lawful.training import Recipe, Run, TrainingSetup
+from lawful.training.registry import _MAX_PARAMETERS
 
 
 @dataclass(frozen=True, kw_only=True)

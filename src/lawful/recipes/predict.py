@@ -18,9 +18,9 @@ from lawful.data.images import ImageEncoding, list_images
 from lawful.inference import Ensemble, class_uncertainty, mc_dropout_predict, predict, probabilities, value_uncertainty
 from lawful.inference.metrics import accuracy, root_mean_squared_error
 from lawful.recipes.classify_text import ClassifyTextRecipe
-from lawful.recipes.registry import load, recipe_of
 from lawful.recipes.supervised import SupervisedRecipe
 from lawful.training import Run
+from lawful.training.registry import load, recipe_of
 
 _DROPOUT_SAMPLES = 32
 """Default number of dropout samples."""

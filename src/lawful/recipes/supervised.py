@@ -37,8 +37,8 @@ from lawful.recipes.optimization import (
     _PositiveInt,
     _Probability,
 )
-from lawful.recipes.registry import _check_parameter_count
 from lawful.training import LossFunction, Recipe, TrainingSetup
+from lawful.training.registry import _check_parameter_count
 
 _HiddenDims = Annotated[tuple[Annotated[int, Range(1, 10**6)], ...], MaxLength(100)]
 """Widths of hidden layers."""

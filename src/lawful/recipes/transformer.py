@@ -30,7 +30,7 @@ from lawful.models.transformer import (
     zero_init_outputs,
 )
 from lawful.recipes.optimization import _NonNegative, _Probability
-from lawful.recipes.registry import _check_parameter_count
+from lawful.training.registry import _check_parameter_count
 
 _M = TypeVar("_M", bound=nn.Module)
 _Factory = Callable[[int], nn.Module]

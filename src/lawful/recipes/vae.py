@@ -43,9 +43,9 @@ from lawful.recipes.generative import (
     _score_batches,
 )
 from lawful.recipes.optimization import _NonNegative, _PositiveInt, _Probability
-from lawful.recipes.registry import _check_parameter_count
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
+from lawful.training.registry import _check_parameter_count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     )
     from lawful.training.errors import NonFiniteError, TrainingFailed, user_message
     from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, strip_control_characters
+    from lawful.training.registry import RECIPES, RecipeRegistry, load, recipe_of
     from lawful.training.report import compare_with_baselines, write_report
     from lawful.training.run import RUNS, Run, runs
     from lawful.training.setup import LossFunction, OptimizerStep, Recipe, TrainerConfig, TrainingSetup
     from lawful.training.trainer import train
 
 __all__ = [
+    "RECIPES",
     "RUNS",
     "Checkpoint",
     "Checkpoints",
@@ -36,6 +38,7 @@ __all__ = [
     "OptimizerStep",
     "Range",
     "Recipe",
+    "RecipeRegistry",
     "Run",
     "Tagged",
     "TensorBoardLogger",
@@ -44,9 +47,11 @@ __all__ = [
     "TrainingSetup",
     "compare_with_baselines",
     "from_json",
+    "load",
     "load_module_state",
     "module_state",
     "preserve_rng",
+    "recipe_of",
     "runs",
     "seed_everything",
     "strip_control_characters",
@@ -76,6 +81,10 @@ _EXPORTS = {
     "Logger": "lawful.training.loggers",
     "TensorBoardLogger": "lawful.training.loggers",
     "strip_control_characters": "lawful.training.loggers",
+    "RECIPES": "lawful.training.registry",
+    "RecipeRegistry": "lawful.training.registry",
+    "load": "lawful.training.registry",
+    "recipe_of": "lawful.training.registry",
     "compare_with_baselines": "lawful.training.report",
     "write_report": "lawful.training.report",
     "RUNS": "lawful.training.run",
