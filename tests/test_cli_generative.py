@@ -6,7 +6,8 @@ from PIL import Image
 
 import lawful
 from lawful.cli import main
-from lawful.recipes import RECIPES, PCARecipe, TextRecipe, inpaint, sample_from_run, score
+from lawful.data import Dequantizer, ImageEncoding, load_like
+from lawful.recipes import RECIPES, DataSpec, PCARecipe, TextRecipe, inpaint, sample_from_run, score
 from lawful.recipes import generate as generation
 
 TRAINER = {"threads": 1, "law_cases": 0}
@@ -188,6 +189,73 @@ def test_inpainting_rescales_the_image_to_the_training_range(folder, tmp_path, m
     with Image.open("done.png") as image:
         assert set(np.asarray(image)[hole > 0].tolist()) == {128}
         assert set(np.asarray(image)[hole == 0].tolist()) == {255}
+
+
+def image_model(monkeypatch, *, resized, size=(8, 8)):
+    """Replaces the model of a run by one of grayscale images that inpaints and scores."""
+
+    class Model(Means):
+        def log_prob(self, x, *, labels=None):
+            return -x.flatten(1).sum(1)
+
+    spec = DataSpec(encoding=ImageEncoding(*size, 1, (), resized), dequantizer=Dequantizer(levels=256))
+    monkeypatch.setattr(generation, "load_generative_model", lambda run: generation.LoadedModel(Model(), spec))
+
+
+def save_with_hole(name, mode, *, width=20, height=12):
+    """Writes an image with a hole, and its mask."""
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    hole = np.zeros((height, width), np.uint8)
+    hole[:5, :5] = 255
+    Image.fromarray(np.where(hole[..., None] > 0, 255, pixels)).convert(mode).save(name)
+    Image.fromarray(hole).save("mask.png")
+
+
+@pytest.mark.parametrize("resized", [True, False], ids=["trained with resize", "trained without resize"])
+@pytest.mark.parametrize("name", ["gray.png", "photo.jpg", "alpha.png", "palette.gif"])
+def test_score_and_inpaint_treat_sizes_alike(name, resized, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    image_model(monkeypatch, resized=resized)
+    save_with_hole(name, {"gray.png": "L", "photo.jpg": "RGB", "alpha.png": "RGBA", "palette.gif": "P"}[name])
+    scored, out, refusal = run(capsys, "score", "run", name)
+    filled, _, err = run(capsys, "inpaint", "run", name, "--mask", "mask.png")
+    if not resized:
+        assert (scored, filled, refusal) == (4, 4, err)
+        assert f"{name} is 20 x 12, expected 8 x 8" in err
+        return
+    assert scored == filled == 0
+    assert inpaint("run", name, mask="mask.png").shape == (1, 8, 8)
+    with Image.open("inpainted.png") as image:
+        known = np.asarray(image)[4:, 3:] / 255
+    x = load_like(name, ImageEncoding(8, 8, 1, (), True)).inputs[0, 0]
+    assert np.allclose(known, x[4:, 3:], atol=1 / 500)
+    assert f"{name},{-float(x.sum()):.3f}"[:-2] in out
+
+
+def test_a_run_on_arrays_scores_and_inpaints_images(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    digits = generation.load_generative_model(folder / "pca-001")
+    save_with_hole("photo.png", "RGB", width=8, height=8)
+    code, out, _ = run(capsys, "score", folder / "pca-001", "photo.png")
+    assert (code, out.splitlines()[1].split(",")[0]) == (0, "photo.png")
+    monkeypatch.setattr(generation, "load_generative_model", lambda run: generation.LoadedModel(Means(), digits.spec))
+    filled = inpaint(folder / "pca-001", "photo.png", mask="mask.png")
+    assert filled[0, 5:].equal(digits.spec.read("photo.png").x[0, 0, 5:])
+    save_with_hole("photo.png", "RGB")
+    with pytest.raises(ValueError, match=r"photo\.png is 20 x 12, expected 8 x 8"):
+        inpaint("run", "photo.png", mask="mask.png")
+
+
+def test_a_resized_hole_covers_every_pixel_that_it_touches(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    image_model(monkeypatch, resized=True)
+    hole = np.zeros((24, 24), np.uint8)
+    hole[7, 7] = 255
+    Image.fromarray(255 - 255 * (hole > 0).astype(np.uint8)).save("photo.png")
+    Image.fromarray(hole).save("mask.png")
+    filled = inpaint("run", "photo.png", mask="mask.png")
+    assert filled[0, 2, 2] == 0.5
+    assert set(filled.unique().tolist()) == {0.5, 1.0}
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,11 @@ def test_one_color_image_makes_all_images_rgb(root):
 
 def test_images_are_resized_on_demand(root):
     save(root / "dog" / "9.png", np.full((8, 8), 51, dtype=np.uint8))
-    with pytest.raises(ValueError, match=r"9\.png is 8 x 8, expected 5 x 4: set size to resize all images"):
+    message = r"0\.png is 5 x 4 and \S+9\.png is 8 x 8: set size, on the command line --resize 4 5, to resize"
+    with pytest.raises(ValueError, match=message):
         read_images(root)
+    with pytest.raises(ValueError, match=r"9\.png is 8 x 8, expected 5 x 4 as in training: resize it, or train with"):
+        load_like(root, ImageEncoding(4, 5, 1, ("cat", "dog")))
     data = load_dataset(root, size=(6, 7))
     assert data.examples.inputs.shape == (7, 1, 6, 7)
     torch.testing.assert_close(data.examples.inputs[-1], torch.full((1, 6, 7), 0.2))
@@ -67,7 +70,10 @@ def test_sixteen_bit_palette_transparent_and_rotated_images(root):
     assert read_images(root)[0].inputs.shape == (8, 1, 4, 5)
     Image.fromarray(np.zeros((4, 5), dtype=np.uint8)).convert("P").save(root / "cat" / "c.gif")
     Image.new("RGBA", (5, 4), (0, 0, 255, 128)).save(root / "cat" / "d.png")
-    assert read_images(root)[0].inputs[6, :, 0, 0].tolist() == [0, 0, 1]
+    Image.new("LA", (5, 4), (0, 0)).save(root / "cat" / "e.png")
+    x = read_images(root)[0].inputs
+    torch.testing.assert_close(x[6, :, 0, 0], torch.tensor([127 / 255, 127 / 255, 1.0]))  # transparent over white
+    assert x[7].unique().tolist() == [1.0]
 
 
 def test_new_images_are_read_in_the_same_way(root, tmp_path):

@@ -37,7 +37,7 @@ _DEFAULT_DECODING = DecodingFlags()
 def generate(
     run: _Run,
     prompt: str = "",
-    max_new_tokens: int = 256,
+    max_new_tokens: int | None = None,
     decoding: tyro.conf.OmitArgPrefixes[DecodingFlags] = _DEFAULT_DECODING,
     num_beams: int = 1,
     stop: Annotated[
@@ -50,7 +50,7 @@ def generate(
     Args:
         run: Folder of the run.
         prompt: Text to start from.
-        max_new_tokens: Maximum number of new tokens.
+        max_new_tokens: Maximum number of new tokens. Defaults to 256, or for a translation to the limit of the run.
         decoding: How tokens are sampled.
         num_beams: Number of beams of beam search; 1 samples.
         stop: Stop strings; they are not printed.
@@ -185,11 +185,13 @@ def inpaint(
             raise ValueError(f"--output must be a .png file, got {output}")
         if len(inputs) == 2:
             loaded = load_generative_model(inputs[0])
-            save_image(inpaint_with_model(loaded, inputs[1], mask=mask, seed=seed), Path(output), loaded.spec)
+            image = inpaint_with_model(loaded, inputs[1], mask=mask, seed=seed)
+            save_image(image, Path(output), loaded.spec)
         else:
-            save_image(inpaint_image(None, inputs[0], mask=mask, seed=seed), Path(output))
+            image = inpaint_image(None, inputs[0], mask=mask, seed=seed)
+            save_image(image, Path(output))
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE
-    print(f"inpainted: {output}", file=sys.stderr)
+    print(f"inpainted: {output} ({image.shape[2]} x {image.shape[1]})", file=sys.stderr)
     return 0

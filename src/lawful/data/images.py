@@ -62,14 +62,14 @@ class ImageEncoding:
         size = (self.width, self.height)
         image = _open_image(path)
         if image.size != size and not self.resized:
-            actual = "{} x {}".format(*image.size)
             raise ValueError(
-                f"{path} is {actual}, expected {self.width} x {self.height}: set size to resize all images"
+                f"{path} is {image.width} x {image.height}, expected {self.width} x {self.height} as in training: "
+                f"resize it, or train with --resize {self.height} {self.width}"
             )
         if image.mode.startswith("I;16"):
             bands = [Image.fromarray(np.asarray(image, dtype=np.float32) / 65535)] * self.channels
         else:
-            bands = image.convert("L" if self.channels == 1 else "RGB").split()
+            bands = _over_white(image).convert("L" if self.channels == 1 else "RGB").split()
         if image.size != size:
             bands = [band.resize(size, Image.Resampling.BILINEAR) for band in bands]
         arrays = [np.asarray(band) for band in bands]
@@ -152,8 +152,21 @@ def _fit_encoding(
         raise ValueError(f"channels must be 1 or 3, got {channels}")
     if channels is None:
         channels = 1 if all(_is_grayscale(path) for path in paths) else 3
-    width, height = _open_image(paths[0], decode=False).size if size is None else size[::-1]
+    width, height = _common_size(paths) if size is None else size[::-1]
     return ImageEncoding(height, width, channels, classes, size is not None)
+
+
+def _common_size(paths: list[Path]) -> tuple[int, int]:
+    """Returns the width and height of all images. Raises if they differ."""
+    width, height = _open_image(paths[0], decode=False).size
+    for path in paths:
+        other = _open_image(path, decode=False).size
+        if other != (width, height):
+            raise ValueError(
+                f"{paths[0]} is {width} x {height} and {path} is {other[0]} x {other[1]}: "
+                f"set size, on the command line --resize {height} {width}, to resize all images"
+            )
+    return width, height
 
 
 def list_images(path: str | Path) -> list[Path]:
@@ -171,6 +184,15 @@ def list_images(path: str | Path) -> list[Path]:
 def _is_grayscale(path: Path) -> bool:
     mode = _open_image(path, decode=False).mode
     return mode in ("1", "L", "LA") or mode.startswith("I;16")
+
+
+def _over_white(image: Any) -> Any:
+    """Draws a transparent image over white. The colors of transparent pixels are arbitrary."""
+    from PIL import Image
+
+    if "A" not in image.getbands() and "transparency" not in image.info:
+        return image
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
 
 
 def _open_image(path: Path, *, decode: bool = True) -> Any:

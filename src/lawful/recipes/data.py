@@ -273,9 +273,17 @@ class DataSpec:
             if encoding != self.encoding:
                 raise ValueError(f"{source} has other columns, shapes or classes than the training data of the run")
             return NewData(x, labels, None)
+        files = tuple(list_images(Path(source)))
+        if files and isinstance(self.encoding, Arrays) and self.is_image:
+            return NewData(self._read_images(files), None, files)
         x, labels = load_like(source, self.encoding)
-        files = tuple(list_images(Path(source))) if isinstance(self.encoding, ImageEncoding) else None
-        return NewData(x, labels if self.classes else None, files)
+        return NewData(x, labels if self.classes else None, files or None)
+
+    def _read_images(self, files: tuple[Path, ...]) -> Tensor:
+        """Reads image files in the levels of arrays."""
+        channels, height, width = self.shape
+        x, levels = ImageEncoding(height, width, channels, ()).inputs([*files]), self.dequantizer
+        return x if levels is None else levels.quantize(levels.low + (levels.high - levels.low) * x)
 
     def label_index(self, label: str | int) -> int:
         """Returns the index of a label.
@@ -375,7 +383,7 @@ def _load_arrays(path: Path) -> _RawObservations | None:
     if y := _find_arrays(arrays, _TARGET_NAMES):
         if y[0].ndim == 1 and y[0].dtype.kind in "iuUb" and 1 < len(np.unique(y[0])) <= 1000:
             table = table_of({"x": np.arange(len(y[0])), "y": y[0]}, name=path.name)
-            encoding, table, _ = fit_table_encoding(table, task="classify")
+            encoding, table, *_ = fit_table_encoding(table, task="classify")
             labels, classes = encoding.targets(table), encoding.target.levels
             if len(labels) != len(x):
                 raise ValueError(f"{path.name} has {len(x)} observations but {len(labels)} labels")
@@ -396,12 +404,13 @@ def _load_table(table: Table, *, labels: str | None, ignore: tuple[str, ...], dr
     """Rows of a table. Every column except the labels is part of the observation."""
     if labels is None:
         table = replace(table, columns={**table.columns, _NO_LABELS.name: ColumnValues(None, np.zeros(len(table)))})
-    encoding, kept, notes = fit_table_encoding(
+    encoding, kept, notes, _ = fit_table_encoding(
         table,
         target=labels or _NO_LABELS.name,
         task="regress" if labels is None else "classify",
-        ignore=ignore,
+        ignore_columns=ignore,
         drop_missing=drop_missing,
+        impute=False,
     )
     categorical = [column.name for column in encoding.columns if column.levels is not None]
     if categorical:

@@ -43,7 +43,7 @@ def generate_from_run(
     run: Run | Path | str,
     prompt: str = "",
     *,
-    max_new_tokens: int = 256,
+    max_new_tokens: int | None = None,
     sampling: SamplingConfig = DEFAULT_SAMPLING,
     stop: str | Collection[str] = (),
     seed: int = 0,
@@ -58,7 +58,7 @@ def generate_from_run(
     Args:
         run: The run or its folder.
         prompt: Text to start from; it is not repeated.
-        max_new_tokens: Maximum number of new tokens.
+        max_new_tokens: Maximum number of new tokens. Defaults to 256, or for a translation to the limit of the run.
         sampling: How tokens are sampled.
         stop: String or strings that end the text; they are not returned.
         seed: Random seed.
@@ -357,7 +357,7 @@ def inpaint(run: Run | Path | str | None, image: str | Path, *, mask: str | Path
         seed: Random seed.
 
     Returns:
-        The image, `c h w`: in the units of the run's data, or from 0 to 1.
+        The image, `c h w`: in the size and units of the run's data, or in its own size and from 0 to 1.
 
     Raises:
         ValueError: If the model does not inpaint, or the sizes differ.
@@ -378,9 +378,12 @@ def inpaint_with_model(loaded: LoadedModel, image: str | Path, *, mask: str | Pa
         raise ValueError(f"{type(model).__name__} does not inpaint: use a run of diffusion, or none")
     if not spec.is_image:
         raise ValueError(f"inpainting needs a run on images, got data of shape {spec.shape}")
-    x = _read_image_for(loaded, image)
-    missing = _read_mask(mask, size=(spec.shape[1], spec.shape[2]))
-    return model.inpaint(x, ~missing.expand(x.shape), seed)[0]
+    new, resize = spec.read(image), (spec.shape[1], spec.shape[2])
+    if len(new.x) != 1:
+        raise ValueError(f"expected one image, {image} has {len(new.x)}")
+    size = resize if new.files is None else tuple(_read_image(new.files[0]).shape[1:])
+    missing = _read_mask(mask, size=size, resize=resize)
+    return model.inpaint(new.x, ~missing.expand(new.x.shape), seed)[0]
 
 
 def save_image(x: Tensor, path: Path, spec: Any | None = None) -> None:
@@ -394,34 +397,29 @@ def save_image(x: Tensor, path: Path, spec: Any | None = None) -> None:
     Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)).save(path)
 
 
-def _read_mask(path: str | Path, *, size: tuple[int, int]) -> Tensor:
-    """Reads a mask; white pixels are True (missing)."""
+def _read_mask(path: str | Path, *, size: tuple[int, int], resize: tuple[int, int] | None = None) -> Tensor:
+    """Reads a mask; white pixels are True (missing).
+
+    Args:
+        path: Image file.
+        size: Expected height and width.
+        resize: Height and width to resize to. Every pixel that a missing pixel contributes to is missing.
+    """
+    from PIL import Image
+
     image = _read_image(path)
     if tuple(image.shape[1:]) != size:
         got = f"{image.shape[2]} x {image.shape[1]}"
         raise ValueError(f"mask {path} must have the size of the image, {size[1]} x {size[0]}, got {got}")
     missing = image.mean(0) > _MASK_THRESHOLD
+    if resize is not None and resize != size:
+        weights = Image.fromarray(missing.float().numpy()).resize(resize[::-1], Image.Resampling.BILINEAR)
+        missing = torch.from_numpy(np.array(weights)) > 0
     if not bool(missing.any()):
         raise ValueError(f"mask {path} is all black: white marks the missing part")
     if bool(missing.all()):
         raise ValueError(f"mask {path} is all white: nothing of the image is known")
     return missing
-
-
-def _read_image_for(loaded: LoadedModel, image: str | Path) -> Tensor:
-    """Reads an image in the format and levels of a run."""
-    spec, path = loaded.spec, Path(image)
-    if path.suffix.lower() in (".npy", ".npz"):
-        x = spec.read(path).x
-    else:
-        x = _read_image(path)[None]
-        levels = spec.dequantizer
-        if x.shape[1] != spec.shape[0]:
-            x = x.mean(1, keepdim=True).expand(1, spec.shape[0], -1, -1)
-        x = x if levels is None else levels.quantize(levels.low + (levels.high - levels.low) * x)
-    if x.shape[1:] != spec.shape or len(x) != 1:
-        raise ValueError(f"expected one image of shape {spec.shape}, got {image} of shape {tuple(x.shape)}")
-    return x
 
 
 def _read_image(path: str | Path) -> Tensor:
