@@ -92,5 +92,5 @@ def test_columns_are_inferred_if_training_had_none(tmp_path):
 def test_a_run_of_another_recipe_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr("lawful.recipes.pca.figures.save", lambda *_: None)
     run = train(PCARecipe(num_components=2, threads=1, law_cases=0), output_dir=tmp_path)
-    with pytest.raises(ValueError, match=r"expected a run of classify, classify-text or regress, got .* of pca"):
+    with pytest.raises(ValueError, match=r"expected a run of classify, classify-text, regress or translate, got .* of pca"):
         predictions(run, "topics")

@@ -108,7 +108,7 @@ if TYPE_CHECKING:
         ngram_baseline,
     )
     from lawful.recipes.transformer import TransformerConfig, as_decoder
-    from lawful.recipes.translate import TranslateRecipe, TranslationData, translate
+    from lawful.recipes.translate import TranslateRecipe, TranslationData, Translator
     from lawful.recipes.vae import CategoricalLatentSpec, CNNVAESpec, GaussianLatentSpec, MLPVAESpec, VAERecipe
     from lawful.training.registry import RECIPES, RecipeRegistry, load, recipe_of
 
@@ -245,7 +245,7 @@ _LOCATIONS = {
     "translate": (
         "TranslateRecipe",
         "TranslationData",
-        "translate",
+        "Translator",
     ),
     "vae": (
         "CNNVAESpec",
@@ -348,6 +348,7 @@ __all__ = [
     "TransformerOptimizationConfig",
     "TranslateRecipe",
     "TranslationData",
+    "Translator",
     "UNetSpec",
     "UniformTimeSpec",
     "VAERecipe",
@@ -368,7 +369,6 @@ __all__ = [
     "save_image",
     "save_samples",
     "score",
-    "translate",
 ]
 
 

@@ -16,9 +16,10 @@ from lawful.blocks.dropout import RANDOM_MODULES
 from lawful.data import Encoded, encoding_from_json, load_like
 from lawful.data.images import ImageEncoding, list_images
 from lawful.inference import Ensemble, class_uncertainty, mc_dropout_predict, predict, probabilities, value_uncertainty
-from lawful.inference.metrics import accuracy, root_mean_squared_error
+from lawful.inference.metrics import accuracy, root_mean_squared_error, wilson
 from lawful.recipes.classify_text import ClassifyTextRecipe
 from lawful.recipes.supervised import SupervisedRecipe
+from lawful.recipes.translate import TranslateRecipe, Translator
 from lawful.training import Run
 from lawful.training.registry import load, recipe_of
 
@@ -62,8 +63,12 @@ def predictions(run: Run | Path | str, data: str | Path, *, num_samples: int = 0
     model_config = model_config if isinstance(model_config, dict) else {}
     if isinstance(recipe, ClassifyTextRecipe):
         return _predict_texts(recipe, run, model_config, data, num_samples=num_samples, seed=seed)
+    if isinstance(recipe, TranslateRecipe):
+        return _translate_file(recipe, run, model_config, data, num_samples=num_samples)
     if not isinstance(recipe, SupervisedRecipe) or recipe.name == "attack":
-        raise ValueError(f"expected a run of classify, classify-text or regress, got {run.path} of {recipe.name}")
+        raise ValueError(
+            f"expected a run of classify, classify-text, regress or translate, got {run.path} of {recipe.name}"
+        )
     encoding = encoding_from_json(model_config.get("encoding"))
     model, new = load(run), load_like(data, encoding)
     classes = encoding.target.levels if hasattr(encoding, "target") else getattr(encoding, "classes", None)
@@ -91,6 +96,30 @@ def _predict_texts(
     samples = _samples(model, tokens, num_samples=num_samples, seed=seed, classify=True, batch=_TEXT_BATCH_SIZE)
     table = _class_table(model, encoded, classes, samples, batch=_TEXT_BATCH_SIZE)
     return table if new.files is None else _with_files(table, new.files)
+
+
+def _translate_file(
+    recipe: TranslateRecipe, run: Run, model_config: Mapping[str, Any], data: str | Path, *, num_samples: int
+) -> Predictions:
+    if num_samples:
+        raise ValueError(f"num_samples needs a model with dropout, got num_samples={num_samples} for a translation")
+    model, (sources, targets) = load(run), recipe.load_sources(data, model_config)
+    if not isinstance(model, Translator):
+        raise TypeError(f"expected a Translator, got {type(model).__name__}")
+    translations = model.translate(sources)
+    messages = []
+    if targets is not None:
+        hits = sum(x == y for x, y in zip(translations, targets, strict=True))
+        messages.append(f"accuracy {wilson(hits, len(targets))} on {len(targets)} rows")
+    unknown = [model.tokenizer.unknown_characters(source) for source in sources]
+    if letters := sorted({letter for found in unknown for letter in found}):
+        messages.append(
+            f"{sum(map(bool, unknown))} of {len(sources)} sources have characters that the training data do not have: "
+            + ", ".join(map(ascii, letters[:10]))
+        )
+    columns = [list(map(str, range(len(sources)))), sources, translations, *([] if targets is None else [targets])]
+    names = ("row", "source", "prediction", "target")[: len(columns)]
+    return Predictions(names, list(zip(*columns, strict=True)), "\n".join(messages))
 
 
 def _with_files(table: Predictions, files: Sequence[Path | str]) -> Predictions:

@@ -171,8 +171,8 @@ def _train_tokenizer(spec: _TokenizerSpec, texts: Sequence[str]) -> Tokenizer:
 class GenerationRequest:
     """Options of text generation."""
 
-    max_new_tokens: int = 256
-    """Maximum number of new tokens."""
+    max_new_tokens: int | None = None
+    """Maximum number of new tokens. Defaults to 256, or for a translation to the limit of the run."""
     sampling: SamplingConfig = DEFAULT_SAMPLING
     """How tokens are sampled."""
     stop: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ class GenerationRequest:
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "num_beams"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"seed must be a 64-bit integer, got {self.seed}")
@@ -215,6 +215,8 @@ _EVAL_TOKENS, _FINAL_EVAL_TOKENS = 2**18, 2**23
 _MAX_LOGITS = 2**22
 """Maximum number of logits of an evaluation batch."""
 _NUM_SAMPLES, _SAMPLE_TOKENS = 3, 400
+_MAX_NEW_TOKENS = 256
+"""Default number of new tokens."""
 _ATTENTION_TOKENS = 24
 """Number of tokens in the attention figures."""
 
@@ -335,7 +337,7 @@ class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationCon
             best, *_ = beam_search(
                 as_decoder(model),
                 tokenizer.encode(prompt),
-                max_new_tokens=request.max_new_tokens,
+                max_new_tokens=request.max_new_tokens or _MAX_NEW_TOKENS,
                 num_beams=request.num_beams,
             )
             detokenizer = StreamingDetokenizer(tokenizer, stop=request.stop)
@@ -345,7 +347,7 @@ class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationCon
             as_decoder(model),
             tokenizer,
             prompt,
-            max_new_tokens=request.max_new_tokens,
+            max_new_tokens=request.max_new_tokens or _MAX_NEW_TOKENS,
             sampling=request.sampling,
             stop=request.stop,
             seed=request.seed,

@@ -3,7 +3,7 @@ from datetime import datetime
 import pytest
 import torch
 
-from lawful.data.text import ByteTokenizer, PairBatches, Pairs, SpecialTokens, dates, read_pairs, sorting
+from lawful.data.text import ByteTokenizer, PairBatches, Pairs, SpecialTokens, dates, read_pairs, read_sources, sorting
 
 
 def test_pairs_from_a_file(tmp_path):
@@ -17,9 +17,9 @@ def test_pairs_from_a_file(tmp_path):
     ("content", "sentence"),
     [
         (b"", "pairs.tsv has no pairs"),
-        (b"one\tun\ntwo\n", "line 2 of pairs.tsv: expected two texts separated by a tab"),
-        (b"one\t\n", "line 1 of"),
-        (b"\tun\n", "line 1 of"),
+        (b"one\t\n", "pairs.tsv has no pairs"),
+        (b"one\tun\ntwo\n", "line 2 of pairs.tsv: expected a source and a target separated by a tab, got 'two'"),
+        (b"one,un\n", "got 'one,un'. Name a comma-separated file .csv"),
         (b"\xff\tun\n", "pairs.tsv is not UTF-8 text"),
     ],
 )
@@ -28,6 +28,63 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path, content, sentence):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=sentence):
         read_pairs(path)
+
+
+def test_lines_without_a_source_or_a_target_are_left_out_with_a_note(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("one\tun\ntwo\t\n\tdrei\n  four \t quatre \n")
+    pairs = read_pairs(path)
+    assert (pairs.sources, pairs.targets) == (("one", "four"), ("un", "quatre"))
+    assert pairs.notes == ("left out 2 of 4 lines of pairs.tsv without a source or a target: lines 2, 3",)
+
+
+def test_sources_with_different_targets_are_noted(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("bank\tBank\nbank\tUfer\none\teins\none\teins\n")
+    (note,) = read_pairs(path).notes
+    assert note.startswith("1 of 2 sources have different targets")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("a.csv", '\ufeffsource,target\n"one, two","un\n deux"\nthree,trois\n', ("source", "target")),
+        ("a.csv", '"one, two";"un\n deux"\nthree;trois\n', None),
+        ("a.tsv", "Input\tOutput\none, two\tun\n\nthree\ttrois\n", ("Input", "Output")),
+    ],
+    ids=["csv with a header", "semicolons", "tabs with a header"],
+)
+def test_a_csv_file_has_quotes_and_usual_names_are_a_header(tmp_path, name, content, columns):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    pairs = read_pairs(tmp_path / name)
+    assert pairs.sources == ("one, two", "three")
+    assert pairs.columns == columns
+    assert any("is a header" in note for note in pairs.notes) == (columns is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "targets"),
+    [
+        ("new.txt", "one\n\ntwo words\n", None),
+        ("new.tsv", "one\tun\ntwo words\tdeux\n", ("un", "deux")),
+        ("new.tsv", "one\tun\ntwo words\t\n", None),
+        ("new.csv", "French,remark,English\nun,,one\ndeux,x,two words\n", ("un", "deux")),
+        ("new.csv", "English\none\ntwo words\n", None),
+        ("new.csv", "source\none\ntwo words\n", None),
+    ],
+)
+def test_new_sources_with_and_without_targets(tmp_path, name, content, targets):
+    (tmp_path / name).write_text(content)
+    assert read_sources(tmp_path / name, columns=("English", "French")) == (("one", "two words"), targets)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [("", "has no sources"), ("one\n\tun\n", "line 2 of new.tsv has no source")]
+)
+def test_new_sources_that_are_missing_are_refused(tmp_path, content, said):
+    (tmp_path / "new.tsv").write_text(content)
+    with pytest.raises(ValueError, match=said):
+        read_sources(tmp_path / "new.tsv")
 
 
 def test_batches_are_padded_and_shifted_by_one():
@@ -51,13 +108,15 @@ def test_an_epoch_has_every_pair_once_and_depends_on_the_step_alone():
         assert all(a.equal(b) for a, b in zip(other.batch(step), epoch[step], strict=True))
 
 
-def test_splits_share_no_source():
+def test_splits_share_no_source_and_have_their_fractions():
     pairs = sorting(samples=3000)
-    train, held = pairs.split(every=4)
-    assert not set(train.sources) & set(held.sources)
-    assert len(train) + len(held) == 3000
-    assert 0.15 < len(held) / 3000 < 0.35
-    with pytest.raises(ValueError, match="too few distinct sources to split: got 1"):
+    train, validation, test = pairs.split(fractions=(0.5, 0.2, 0.3))
+    found = [set(part.sources) for part in (train, validation, test)]
+    assert not found[0] & found[1] | found[0] & found[2] | found[1] & found[2]
+    assert len(train) + len(validation) + len(test) == 3000
+    distinct = len(set(pairs.sources))
+    assert [len(sources) for sources in found] == pytest.approx([0.5 * distinct, 0.2 * distinct, 0.3 * distinct], abs=1)
+    with pytest.raises(ValueError, match=r"too few distinct sources for a split into fractions 0.8, 0.1, 0.1: got 1"):
         Pairs(("a", "a"), ("b", "b")).split()
 
 

@@ -12,7 +12,7 @@ from lawful.data.text.corpus import (
     tokenize_corpus,
 )
 from lawful.data.text.labeled import LabeledTexts, NewTexts, read_labeled_texts, read_texts, topics
-from lawful.data.text.pairs import PairBatches, Pairs, SpecialTokens, pad_sequences, read_pairs
+from lawful.data.text.pairs import PairBatches, Pairs, SpecialTokens, pad_sequences, read_pairs, read_sources
 from lawful.data.text.tokenizers import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_json
 from lawful.data.text.windows import SequentialWindows, ShuffledWindows
 
@@ -37,6 +37,7 @@ __all__ = [
     "python_topics",
     "read_labeled_texts",
     "read_pairs",
+    "read_sources",
     "read_text",
     "read_texts",
     "sorting",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -12,7 +12,23 @@ from jaxtyping import Int
 from torch import Tensor
 
 from lawful.data.batches import Batch, ShuffledBatches
+from lawful.data.splits import split_indices
+from lawful.data.tables import _delimiter
 from lawful.data.text.tokenizers import Tokenizer
+
+_HEADERS = {
+    ("source", "target"),
+    ("src", "tgt"),
+    ("input", "output"),
+    ("inputs", "outputs"),
+    ("inputs", "targets"),
+    ("x", "y"),
+    ("from", "to"),
+    ("text", "translation"),
+    ("question", "answer"),
+    ("prompt", "completion"),
+}
+"""Names of columns that are recognized as a header."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +46,10 @@ class Pairs:
     """Target texts, one per source."""
     name: str = "pairs"
     """Name shown in messages."""
+    columns: tuple[str, str] | None = None
+    """Names of the source and target columns, if the file has a header."""
+    notes: tuple[str, ...] = ()
+    """Notes for the user, such as lines that were left out."""
 
     def __post_init__(self) -> None:
         if not self.sources or len(self.sources) != len(self.targets):
@@ -39,29 +59,47 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.sources)
 
-    def split(self, *, every: int = 10) -> tuple[Pairs, Pairs]:
-        """Splits into training and held-out pairs. About one source in `every` is held out.
+    def select(self, indices: Iterable[int]) -> Pairs:
+        """Returns the pairs at these indices."""
+        chosen = list(indices)
+        sources, targets = (tuple(texts[i] for i in chosen) for texts in (self.sources, self.targets))
+        return replace(self, sources=sources, targets=targets)
 
-        A checksum of the source decides, so that equal sources land in the same part.
+    def split(self, *, fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> tuple[Pairs, ...]:
+        """Splits the pairs at random. Equal sources are in the same part.
+
+        Args:
+            fractions: Fraction of the distinct sources of each part. They sum to 1.
+            seed: Random seed.
+
+        Examples:
+            >>> pairs = Pairs(tuple("abcdefghij"), tuple("ABCDEFGHIJ"))
+            >>> [len(part) for part in pairs.split(fractions=(0.7, 0.3))]
+            [7, 3]
         """
-        held_out = [zlib.crc32(source.encode("utf-8", "replace")) % every == 0 for source in self.sources]
-        if len(set(held_out)) < 2:
-            raise ValueError(f"{self.name} has too few distinct sources to split: got {len(set(self.sources))}")
-        return self._take([not h for h in held_out]), self._take(held_out)
+        groups: dict[str, list[int]] = {}
+        for index, source in enumerate(self.sources):
+            groups.setdefault(source, []).append(index)
+        members = list(groups.values())
+        if min(round(fraction * len(members)) for fraction in fractions) < 1:
+            shares = ", ".join(f"{fraction:.3g}" for fraction in fractions)
+            raise ValueError(
+                f"{self.name} has too few distinct sources for a split into fractions {shares}: got {len(members)}"
+            )
+        parts = split_indices(len(members), fractions=fractions, seed=seed)
+        return tuple(self.select(sorted(i for group in part.tolist() for i in members[group])) for part in parts)
 
-    def _take(self, chosen: Sequence[bool]) -> Pairs:
-        sources = tuple(x for x, c in zip(self.sources, chosen, strict=True) if c)
-        return Pairs(sources, tuple(y for y, c in zip(self.targets, chosen, strict=True) if c), self.name)
 
+def read_pairs(path: str | Path, *, header: bool | None = None) -> Pairs:
+    r"""Reads pairs of texts, one per line.
 
-def read_pairs(path: str | Path, *, header: bool = False) -> Pairs:
-    r"""Reads tab-separated pairs, one per line.
-
-    Skips empty lines and ignores fields after the second.
+    A `.csv` file has commas or semicolons and quotes; any other file has tabs and no quotes. Fields after the second
+    are ignored. Empty lines are skipped; lines without a source or a target are left out with a note.
 
     Args:
         path: UTF-8 text file.
-        header: Whether the first line is a header.
+        header: Whether the first line is a header. By default it is one if it has usual names, such as source and
+            target.
 
     Examples:
         >>> import tempfile
@@ -73,22 +111,112 @@ def read_pairs(path: str | Path, *, header: bool = False) -> Pairs:
         >>> folder.cleanup()
     """
     path = Path(path)
-    sources, targets = [], []
+    rows = list(_read_fields(path))
+    columns, notes = None, []
+    if rows and (header or (header is None and _has_usual_names(rows[0][1]))):
+        columns = _pair_of(path, *rows.pop(0))
+        if header is None:
+            notes.append(f"the first line of {path.name} is a header: {', '.join(columns)}")
+    complete, incomplete = [], []
+    for line, fields in rows:
+        pair = _pair_of(path, line, fields)
+        if all(pair):
+            complete.append(pair)
+        else:
+            incomplete.append(line)
+    if incomplete:
+        listed = ", ".join(map(str, incomplete[:10])) + (", ..." if len(incomplete) > 10 else "")
+        notes.append(
+            f"left out {len(incomplete)} of {len(rows)} lines of {path.name} without a source or a target: "
+            f"line{'s' * (len(incomplete) > 1)} {listed}"
+        )
+    if not complete:
+        raise ValueError(f"{path.name} has no pairs of a source and a target")
+    targets: dict[str, set[str]] = {}
+    for source, target in complete:
+        targets.setdefault(source, set()).add(target)
+    if several := sum(len(found) > 1 for found in targets.values()):
+        notes.append(
+            f"{several} of {len(targets)} sources have different targets: at most one of them can be predicted"
+        )
+    sources, outputs = zip(*complete, strict=True)
+    return Pairs(sources, outputs, path.name, columns, tuple(notes))
+
+
+def read_sources(
+    path: str | Path, *, columns: tuple[str, str] | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    r"""Reads new sources, one per line, in the format of `read_pairs`; and their targets, if every line has one.
+
+    Args:
+        path: UTF-8 text file.
+        columns: Names of the source and target columns of the training file. A first line with the name of the source
+            column is a header, and its columns may have any order.
+
+    Examples:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = Path(folder.name) / "new.txt"
+        >>> _ = path.write_text("one\ntwo\n")
+        >>> read_sources(path)
+        (('one', 'two'), None)
+        >>> folder.cleanup()
+    """
+    path = Path(path)
+    rows = list(_read_fields(path))
+    at, target_at = 0, 1
+    if rows and columns is not None and columns[0] in rows[0][1]:
+        names = rows.pop(0)[1]
+        at, target_at = names.index(columns[0]), names.index(columns[1]) if columns[1] in names else len(names)
+    elif rows and _has_usual_names(rows[0][1]):
+        rows.pop(0)
+    sources = []
+    for line, fields in rows:
+        if len(fields) <= at or not fields[at]:
+            raise ValueError(f"line {line} of {path.name} has no source: expected a text")
+        sources.append(fields[at])
+    if not sources:
+        raise ValueError(f"{path.name} has no sources")
+    targets = tuple(fields[target_at] if len(fields) > target_at else "" for _, fields in rows)
+    return tuple(sources), targets if all(targets) else None
+
+
+def _read_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number of each line that is not empty, and its fields without surrounding spaces."""
+    is_csv = path.suffix.lower() == ".csv"
     try:
-        with path.open(encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, 1):
-                if not (line := line.rstrip("\n")).strip() or (header and number == 1):
-                    continue
-                source, *rest = line.split("\t")
-                if not rest or not source or not rest[0]:
-                    raise ValueError(f"line {number} of {path.name}: expected two texts separated by a tab")
-                sources.append(source)
-                targets.append(rest[0])
+        with path.open(encoding="utf-8-sig", newline="" if is_csv else None) as lines:
+            if is_csv:
+                delimiter = _delimiter(lines.readline())
+                lines.seek(0)
+                reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+                rows = ((reader.line_num, row) for row in reader)
+            else:
+                rows = ((number, line.split("\t")) for number, line in enumerate(lines, 1))
+            for number, row in rows:
+                fields = [field.strip() for field in row]
+                if any(fields):
+                    yield number, fields
+    except csv.Error as error:
+        raise ValueError(f"{path.name} cannot be read as CSV: {error}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path.name} is not UTF-8 text: {error.reason}") from None
-    if not sources:
-        raise ValueError(f"{path.name} has no pairs")
-    return Pairs(tuple(sources), tuple(targets), path.name)
+
+
+def _has_usual_names(fields: Sequence[str]) -> bool:
+    """Returns whether a line has the names of columns, such as source and target."""
+    names = tuple(field.lower() for field in fields[:2])
+    return names in _HEADERS or (len(names) == 1 and names[0] == "source")
+
+
+def _pair_of(path: Path, line: int, fields: Sequence[str]) -> tuple[str, str]:
+    """Returns the first two fields of a line."""
+    if len(fields) < 2:
+        separator = "comma" if path.suffix.lower() == ".csv" else "tab"
+        remedy = "" if separator == "comma" or "," not in fields[0] else ". Name a comma-separated file .csv"
+        expected = f"expected a source and a target separated by a {separator}"
+        raise ValueError(f"line {line} of {path.name}: {expected}, got {fields[0][:60]!r}{remedy}")
+    return fields[0], fields[1]
 
 
 @dataclass(frozen=True)
