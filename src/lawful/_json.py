@@ -90,11 +90,41 @@ class MaxLength:
     length: int
 
 
+class Requires:
+    """What an option needs to have an effect: `Annotated[float, Requires(optimizer=("sgd", "muon"))]`.
+
+    Another value than the default is an error unless all conditions hold.
+
+    Args:
+        conditions: Names of other options, each with its allowed values, a `Range`, a string that it must contain, or
+            True for a value that is not empty, 0 or None. Names that the dataclass does not have are ignored.
+    """
+
+    def __init__(self, **conditions: tuple[Any, ...] | Range | str | bool) -> None:
+        self.conditions = conditions
+
+
+@dataclass(frozen=True)
+class Excludes:
+    """An option that cannot be set together with this one: `Annotated[int, Excludes("epochs")]`."""
+
+    name: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Base class of options: checks the types and ranges of all fields."""
+    """Base class of options: checks the types and ranges of all fields, and that no option is without effect.
+
+    The name of a member of a tagged union stands for the member with its defaults.
+    """
 
     def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self), include_extras=True)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            named = {m.name: m for m in union_members(hints[field.name])} if isinstance(value, str) else {}
+            if value in named:
+                object.__setattr__(self, field.name, named[value]())
         validate(self)
 
 
@@ -143,6 +173,10 @@ def validate(value: Any, *, at: str = "") -> None:
     hints = typing.get_type_hints(type(value), include_extras=True)
     for field in dataclasses.fields(value):
         _check(hints[field.name], getattr(value, field.name), f"{at}.{field.name}" if at else field.name)
+    for name, hint in hints.items():
+        for rule in getattr(hint, "__metadata__", ()):
+            if isinstance(rule, Requires | Excludes):
+                _check_rule(rule, value, name)
 
 
 def load(path: Path, *, largest: int = MAX_FILE_BYTES) -> Any:
@@ -281,6 +315,39 @@ def _check(kind: Any, value: Any, at: str) -> None:
     if isinstance(value, tuple) and typing.get_origin(bare) is tuple:
         for i, (item, entry) in enumerate(_items(bare, value, at)):
             _check(item, entry, f"{at}[{i}]")
+
+
+def is_default(value: Any, name: str) -> bool:
+    """Returns whether a field of a dataclass has its default value."""
+    field = next(field for field in dataclasses.fields(value) if field.name == name)
+    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return getattr(value, name) == default
+
+
+def _check_rule(rule: Requires | Excludes, value: Any, name: str) -> None:
+    """Raises a ValueError if an option is set that has no effect, or that excludes another one."""
+    if is_default(value, name):
+        return
+    if isinstance(rule, Excludes):
+        if not is_default(value, rule.name):
+            raise ValueError(f"{name} and {rule.name} exclude each other: set one of them")
+        return
+    for other, needed in rule.conditions.items():
+        if not hasattr(value, other):
+            continue
+        actual = getattr(value, other)
+        shown = actual.name if isinstance(actual, Tagged) else actual
+        match needed:
+            case tuple():
+                holds, expected = shown in needed, f"{other}={' or '.join(map(str, needed))}"
+            case Range():
+                holds, expected = needed.low <= actual <= needed.high, f"{other} of at least {needed.low:g}"
+            case str():
+                holds, expected = needed in actual, f"{needed} in {other}"
+            case _:
+                holds, expected = bool(actual), other
+        if not holds:
+            raise ValueError(f"{name} needs {expected}, got {other}={shown}")
 
 
 def _items(kind: Any, values: typing.Sequence[Any], at: str) -> list[tuple[Any, Any]]:

@@ -37,7 +37,7 @@ from lawful.recipes.generative import (
     _powers_of_two,
     _save_samples_figure,
 )
-from lawful.recipes.optimization import _Decay, _NonNegative, _PositiveInt
+from lawful.recipes.optimization import _Betas, _NonNegative, _PositiveInt, _Steps
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
 from lawful.training.registry import _check_parameter_count
@@ -108,11 +108,11 @@ class AutoencodeRecipe(GenerativeRecipe):
     """Dimension of the latent space."""
     corruption: _CorruptionSpec = field(default_factory=NoCorruptionSpec)
     """Corruption of the inputs in training; the model learns to undo it."""
-    steps: _PositiveInt | None = 1500
+    steps: _Steps = 1500
     batch_size: _PositiveInt | None = 64
     learning_rate: _NonNegative | None = 5e-3
     weight_decay: _NonNegative = 1e-4
-    betas: tuple[_Decay, _Decay] | None = None
+    betas: _Betas = None
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
 
     def __post_init__(self) -> None:

@@ -31,8 +31,8 @@ from lawful.recipes.optimization import (
     TransformerOptimizationConfig,
     _Decay,
     _Fraction,
-    _PositiveInt,
     _Probability,
+    _Steps,
 )
 from lawful.recipes.text import CharTokenizerSpec, _TokenizerSpec, _train_tokenizer
 from lawful.recipes.transformer import TransformerConfig
@@ -232,7 +232,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Recip
     embedding_norm: bool = False
     embedding_skip: bool = False
     zero_init_outputs: bool = False
-    steps: _PositiveInt | None = None
+    steps: _Steps = None
     epochs: Annotated[int, Range(1, 10**7)] | None = None
     """Number of passes over the training data. Defaults to 8, unless `steps` is given."""
     betas: tuple[_Decay, _Decay] | None = (0.9, 0.99)

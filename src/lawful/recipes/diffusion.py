@@ -48,7 +48,7 @@ from lawful.recipes.generative import (
     _log_likelihood,
     _samples_figure,
 )
-from lawful.recipes.optimization import _Decay, _Fraction, _NonNegative
+from lawful.recipes.optimization import _Decay, _NonNegative, _WarmupRatio
 from lawful.solvers.diffusion import (
     DENOISED,
     FLOW,
@@ -252,7 +252,7 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
     num_scored: Annotated[int, Range(1, 10**7)] = 64
     """Number of test observations whose likelihood is computed at the end."""
     weight_decay: _NonNegative = 0.0
-    warmup_ratio: _Fraction = 0.05
+    warmup_ratio: _WarmupRatio = 0.05
     grad_clip_norm: _NonNegative = 1.0
     ema_decay: _Decay = 0.995
     num_evals: Annotated[int, Range(1, 10**6)] | None = 10

@@ -34,7 +34,7 @@ from lawful.recipes.generative import (
     _save_label_samples,
     _save_samples_figure,
 )
-from lawful.recipes.optimization import _Decay, _Probability
+from lawful.recipes.optimization import _Decay, _Patience, _Probability
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
 from lawful.training.registry import _check_parameter_count
@@ -166,7 +166,7 @@ class FlowRecipe(GenerativeRecipe):
     conditional: bool = False
     """Condition the flow on the labels."""
     ema_decay: _Decay = 0.98
-    patience: Annotated[int, Range(0, 10**6)] = 20
+    patience: _Patience = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()

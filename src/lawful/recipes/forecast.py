@@ -19,7 +19,7 @@ from lawful._json import MaxLength, Range
 from lawful.data import Batch, fingerprint, make_generator, read_delimited
 from lawful.data.text import CharTokenizer, Tokenizer
 from lawful.models.generation import SamplingConfig, generate
-from lawful.recipes.optimization import TransformerOptimizationConfig, _PositiveInt
+from lawful.recipes.optimization import TransformerOptimizationConfig, _PositiveInt, _Steps
 from lawful.recipes.text import GenerationRequest, _next_token_loss, language_model_claims
 from lawful.recipes.transformer import TransformerConfig, as_decoder
 from lawful.training import Recipe, Run, TrainingSetup
@@ -380,7 +380,7 @@ class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Te
     dim: Annotated[int, Range(1, 10**5)] = 32
     num_layers: Annotated[int, Range(1, 1000)] = 2
     ngrams: Annotated[tuple[Annotated[int, Range(2, 16)], ...], MaxLength(8)] = (2, 3)
-    steps: _PositiveInt | None = 300
+    steps: _Steps = 300
     batch_size: _PositiveInt | None = 16
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from lawful.models.generative import GAN, cnn_gan, mlp_gan, sample_labels
 from lawful.optim import adamw
 from lawful.recipes.data import DataSpec, GenerativeSplits
 from lawful.recipes.generative import GenerativeRecipe, _save_label_samples, _save_samples_figure
-from lawful.recipes.optimization import _Decay, _Fraction, _NonNegative
+from lawful.recipes.optimization import _Betas, _Decay, _NonNegative, _WarmupRatio
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import OptimizerStep, Run, TrainingSetup
 from lawful.training.registry import _check_parameter_count
@@ -142,9 +142,9 @@ class GANRecipe(GenerativeRecipe):
     critic_learning_rate: Annotated[float, Range(0, 1)] = 1e-3
     """Learning rate of the critic."""
     weight_decay: _NonNegative = 0.0
-    betas: tuple[_Decay, _Decay] | None = (0.5, 0.99)
+    betas: _Betas = (0.5, 0.99)
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "constant"
-    warmup_ratio: _Fraction = 0.0
+    warmup_ratio: _WarmupRatio = 0.0
     ema_decay: _Decay = 0.995
 
     def setup(self) -> TrainingSetup[GenerativeSplits]:

@@ -21,7 +21,7 @@ from lawful.laws import Claim
 from lawful.models.generative import PCA, SupportsELBO, SupportsLogProb, SupportsLogProbEstimate, SupportsSample
 from lawful.probe import figures
 from lawful.recipes.data import GenerativeDataConfig, GenerativeSplits
-from lawful.recipes.optimization import EvaluationConfig, OptimizationConfig, _Decay, _Fraction
+from lawful.recipes.optimization import EvaluationConfig, OptimizationConfig, _Betas, _Patience, _WarmupRatio
 from lawful.training import OptimizerStep, Recipe, Run, TrainingSetup
 
 if TYPE_CHECKING:
@@ -41,10 +41,11 @@ _LOG_LIKELIHOOD, _LOWER_BOUND, _BITS = "log-likelihood", "lower bound", "bits pe
 class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfig, Recipe[GenerativeSplits]):
     """Base class of generative recipes that are trained by gradient descent."""
 
-    betas: tuple[_Decay, _Decay] | None = (0.9, 0.99)
+    betas: _Betas = (0.9, 0.99)
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "cosine"
-    warmup_ratio: _Fraction = 0.02
+    warmup_ratio: _WarmupRatio = 0.02
     num_evals: Annotated[int, Range(1, 10**6)] | None = 20
+    patience: _Patience = 0
 
     def generative_setup(
         self,

@@ -22,7 +22,7 @@ from lawful.laws import Claim, batch_independence, shape
 from lawful.losses.regularization import affine_layers, grid_positions, line_positions
 from lawful.models import MLP, SpatialMLP
 from lawful.probe import figures
-from lawful.recipes.optimization import OptimizationConfig, _NonNegative, _PositiveInt
+from lawful.recipes.optimization import OptimizationConfig, _NonNegative, _Steps
 from lawful.training import Recipe, Run, TrainingSetup
 from lawful.training.registry import _check_parameter_count
 
@@ -120,7 +120,7 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
     """Order of the norm for distances: 2 is Euclidean, 1 as in the paper's code."""
     num_members: Annotated[int, Range(1, 100)] = 1
     """Number of networks in the ensemble, with consecutive seeds."""
-    steps: _PositiveInt | None = 20_000
+    steps: _Steps = 20_000
     learning_rate: _NonNegative | None = 2e-3
     weight_decay: _NonNegative = 0.0
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "constant"

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from lawful import optim
-from lawful._json import Config, Range
+from lawful._json import Config, Excludes, Range, Requires, is_default
 from lawful.data.batches import Batch
 from lawful.losses.regularization import elastic_net_penalty, l1_penalty, l2_penalty, parameter_penalty
 from lawful.optim.schedules import Schedule
 from lawful.training.setup import LossFunction, OptimizerStep
 
-_C = TypeVar("_C", bound="OptimizationConfig")
+_C = TypeVar("_C", bound="_ScheduleConfig")
 
 _Fraction = Annotated[float, Range(0, 1)]
 """A number from 0 to 1."""
@@ -29,37 +29,38 @@ _PositiveInt = Annotated[int, Range(1, 10**9)]
 """A positive integer."""
 _Decay = Annotated[float, Range(0, 0.9999999)]
 """Decay of a moving average."""
+_Steps = Annotated[_PositiveInt | None, Excludes("epochs")]
+"""A number of training steps."""
+_Betas = Annotated[tuple[_Decay, _Decay] | None, Requires(optimizer=("adamw", "adam", "lion", "muon"))]
+"""Betas of an optimizer."""
+_WARMUP = Requires(schedule=("cosine", "linear", "constant", "warmup-stable-decay"))
+_WarmupRatio = Annotated[_Fraction | None, _WARMUP, Excludes("warmup_steps")]
+"""A fraction of the steps."""
+_Patience = Annotated[int, Range(0, 10**6), Requires(validation_fraction=True)]
+"""A number of evaluations."""
+_NumEvals = Annotated[Annotated[int, Range(1, 10**6)] | None, Requires(validation_fraction=True)]
+"""A number of evaluations that need validation data."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizationConfig(Config):
-    """Optimizer, learning rate schedule and batch size."""
+class _ScheduleConfig(Config):
+    """Steps, learning rate schedule and batch size: the options that all optimizers share."""
 
-    steps: _PositiveInt | None = None
-    """Number of training steps. The default depends on the model; `epochs` overrides it."""
+    steps: _Steps = None
+    """Number of training steps. The default depends on the model."""
     epochs: Annotated[int, Range(1, 10**7)] | None = None
     """Number of passes over the training data, instead of `steps`."""
     batch_size: _PositiveInt | None = None
     """Examples per step. The default depends on the model."""
-    optimizer: Literal["adamw", "adam", "sgd", "muon", "lion"] = "adamw"
-    """Optimizer. Muon updates matrices and leaves the other parameters to AdamW."""
     learning_rate: _NonNegative | None = None
     """Peak learning rate. The default depends on the model."""
-    weight_decay: _NonNegative = 1e-2
-    """Weight decay: decoupled for adamw, lion and muon, else added to the gradient."""
-    betas: tuple[_Decay, _Decay] | None = None
-    """Betas of Adam, AdamW and Lion. Defaults to the usual values of the optimizer."""
-    momentum: _Decay | None = None
-    """Momentum. Defaults to 0 for sgd and 0.95 for muon."""
-    nesterov: bool = False
-    """Nesterov momentum for sgd."""
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "cosine"
     """Learning rate schedule. one-cycle has its own warmup and final learning rate."""
-    warmup_steps: Annotated[int, Range(0, 10**9)] | None = None
+    warmup_steps: Annotated[Annotated[int, Range(0, 10**9)] | None, _WARMUP] = None
     """Warmup steps of the learning rate. Defaults to `warmup_ratio` of all steps."""
-    warmup_ratio: _Fraction = 0.0
-    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay."""
-    min_lr_ratio: _Fraction = 0.0
+    warmup_ratio: _WarmupRatio = None
+    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay. Defaults to 0."""
+    min_lr_ratio: Annotated[_Fraction, Requires(schedule=("cosine", "linear", "warmup-stable-decay"))] = 0.0
     """Final learning rate, as a fraction of the peak."""
     grad_clip_norm: _NonNegative = 0.0
     """Maximum gradient norm; 0 disables clipping."""
@@ -73,8 +74,10 @@ class OptimizationConfig(Config):
         return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
 
     def num_steps(self, steps_per_epoch: int) -> int:
-        """Returns the number of training steps."""
-        return self.epochs * steps_per_epoch if self.epochs else self.steps or 1
+        """Returns the number of training steps. Of `steps` and `epochs`, one that is set precedes a default."""
+        if self.epochs and (self.steps is None or is_default(self, "steps")):
+            return self.epochs * steps_per_epoch
+        return self.steps or 1
 
     def optimizer_step(
         self, model: nn.Module, loss_fn: LossFunction, *, steps: int, params: Iterable[Any] | None = None
@@ -98,26 +101,11 @@ class OptimizationConfig(Config):
         self, model: nn.Module, *, steps: int, params: Iterable[Any] | None = None
     ) -> torch.optim.Optimizer:
         """Builds the optimizer of a model."""
-        lr, weight_decay = self.learning_rate or 0.0, self.weight_decay
-        betas: dict[str, Any] = {} if self.betas is None else {"betas": self.betas}
-        if self.optimizer == "muon":
-            momentum = 0.95 if self.momentum is None else self.momentum
-            return optim.muon_with_adamw(model, lr=lr, adam_lr=lr, momentum=momentum, weight_decay=weight_decay)
-        groups = list(_decay_groups(model) if params is None else params)
-        match self.optimizer:
-            case "adamw":
-                return optim.adamw(groups, lr=lr, weight_decay=weight_decay, **betas)
-            case "adam":
-                return optim.adam(groups, lr=lr, weight_decay=weight_decay, **betas)
-            case "sgd":
-                momentum = self.momentum or 0.0
-                return optim.sgd(groups, lr=lr, momentum=momentum, nesterov=self.nesterov, weight_decay=weight_decay)
-            case "lion":
-                return optim.Lion(groups, lr=lr, weight_decay=weight_decay, **betas)
+        raise NotImplementedError(f"{type(self).__name__} must implement build_optimizer()")
 
     def build_schedule(self, steps: int) -> Schedule:
         """Builds the schedule of the learning rate."""
-        warmup = int(self.warmup_ratio * steps) if self.warmup_steps is None else self.warmup_steps
+        warmup = int((self.warmup_ratio or 0.0) * steps) if self.warmup_steps is None else self.warmup_steps
         warmup, floor = min(warmup, steps - 1), self.min_lr_ratio
         match self.schedule:
             case "constant":
@@ -133,6 +121,45 @@ class OptimizationConfig(Config):
                 return optim.warmup_stable_decay_schedule(
                     steps=steps, warmup_steps=warmup, decay_steps=decay_steps, min_lr_ratio=floor
                 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizationConfig(_ScheduleConfig):
+    """Optimizer, learning rate schedule and batch size."""
+
+    optimizer: Literal["adamw", "adam", "sgd", "muon", "lion"] = "adamw"
+    """Optimizer. Muon updates matrices and leaves the other parameters to AdamW."""
+    weight_decay: _NonNegative = 1e-2
+    """Weight decay: decoupled for adamw, lion and muon, else added to the gradient."""
+    betas: _Betas = None
+    """Betas of Adam, AdamW and Lion, also of the AdamW in muon. Defaults to the usual values of the optimizer."""
+    momentum: Annotated[_Decay | None, Requires(optimizer=("sgd", "muon"))] = None
+    """Momentum. Defaults to 0 for sgd and 0.95 for muon."""
+    nesterov: Annotated[bool, Requires(optimizer=("sgd",), momentum=True)] = False
+    """Nesterov momentum for sgd."""
+
+    def build_optimizer(
+        self, model: nn.Module, *, steps: int, params: Iterable[Any] | None = None
+    ) -> torch.optim.Optimizer:
+        """Builds the optimizer of a model."""
+        lr, weight_decay = self.learning_rate or 0.0, self.weight_decay
+        betas: dict[str, Any] = {} if self.betas is None else {"betas": self.betas}
+        if self.optimizer == "muon":
+            momentum = 0.95 if self.momentum is None else self.momentum
+            return optim.muon_with_adamw(
+                model, lr=lr, adam_lr=lr, momentum=momentum, weight_decay=weight_decay, **betas
+            )
+        groups = list(_decay_groups(model) if params is None else params)
+        match self.optimizer:
+            case "adamw":
+                return optim.adamw(groups, lr=lr, weight_decay=weight_decay, **betas)
+            case "adam":
+                return optim.adam(groups, lr=lr, weight_decay=weight_decay, **betas)
+            case "sgd":
+                momentum = self.momentum or 0.0
+                return optim.sgd(groups, lr=lr, momentum=momentum, nesterov=self.nesterov, weight_decay=weight_decay)
+            case "lion":
+                return optim.Lion(groups, lr=lr, weight_decay=weight_decay, **betas)
 
 
 def _decay_groups(model: nn.Module) -> list[dict[str, Any]]:
@@ -159,21 +186,24 @@ class EvaluationConfig(Config):
         return steps_per_epoch if self.num_evals is None else max(1, -(-steps // self.num_evals))
 
 
+_PENALTY = Requires(penalty=("l1", "l2", "elastic-net"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class RegularizationConfig(Config):
     """Penalties and constraints on the weights."""
 
     penalty: Literal["none", "l1", "l2", "elastic-net"] = "none"
     """Penalty on the weights that is added to the loss."""
-    penalty_weight: _NonNegative = 1e-4
+    penalty_weight: Annotated[_NonNegative, _PENALTY] = 1e-4
     """Weight of the penalty."""
-    l1_ratio: _Fraction = 0.5
+    l1_ratio: Annotated[_Fraction, Requires(penalty=("elastic-net",))] = 0.5
     """Fraction of L1 in the elastic-net penalty."""
-    penalty_params: str = "*weight"
+    penalty_params: Annotated[str, _PENALTY] = "*weight"
     """Glob pattern of the names of the penalized parameters."""
     max_norm: _NonNegative = 0.0
     """Maximum norm of the incoming weights of a unit; 0 disables."""
-    max_norm_params: str = "*weight"
+    max_norm_params: Annotated[str, Requires(max_norm=True)] = "*weight"
     """Glob pattern of the names of the parameters with a maximum norm."""
 
     def add_penalty(self, model: nn.Module, loss_fn: LossFunction) -> LossFunction:
@@ -217,26 +247,33 @@ class LearningRates(NamedTuple):
     """Output head; None for `adam`."""
 
 
+_MUON = Requires(optimizer=("muon",))
+
+
 @dataclass(frozen=True, kw_only=True)
-class TransformerOptimizationConfig(OptimizationConfig):
+class TransformerOptimizationConfig(_ScheduleConfig):
     """Optimizer, learning rate schedule and batch size of a transformer."""
 
     default_learning_rates: ClassVar[LearningRates] = LearningRates()
 
-    steps: _PositiveInt | None = 400
+    steps: _Steps = 400
     batch_size: _PositiveInt | None = 32
     optimizer: Literal["muon", "adamw"] = "muon"
+    """Optimizer. Muon updates matrices and leaves the other parameters to AdamW."""
     learning_rate: _NonNegative | None = None
     """Peak learning rate: of the matrices for muon, of all parameters for adamw. The default depends on the recipe."""
-    adam_learning_rate: _NonNegative | None = None
+    adam_learning_rate: Annotated[_NonNegative | None, _MUON] = None
     """Learning rate of embeddings and vectors with muon. The default depends on the recipe."""
-    ngram_learning_rate: _NonNegative | None = None
+    ngram_learning_rate: Annotated[_NonNegative | None, Requires(ngrams=True)] = None
     """Learning rate of the n-gram embeddings. The default depends on the recipe, or is the rate of the embeddings."""
-    head_learning_rate: _NonNegative | None = None
+    head_learning_rate: Annotated[_NonNegative | None, Requires(tie_embeddings=(False,))] = None
     """Learning rate of the output head. The default depends on the recipe, or is the rate of the embeddings."""
-    momentum_warmup_ratio: _Fraction = 0.0
+    momentum: Annotated[_Decay | None, _MUON] = None
+    """Momentum of muon. Defaults to 0.95."""
+    momentum_warmup_ratio: Annotated[_Fraction, _MUON] = 0.0
     """Fraction of the steps for the warmup of Muon's momentum, from `momentum` - 0.1 to `momentum`."""
     betas: tuple[_Decay, _Decay] | None = (0.8, 0.95)
+    """Betas of AdamW, also of the AdamW in muon."""
     weight_decay: _NonNegative = 0.0
     """Weight decay of matrices and embeddings."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"

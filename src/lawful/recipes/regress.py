@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful._json import MaxLength, Range
+from lawful._json import MaxLength
 from lawful.data import Batch, SupervisedDataset
 from lawful.inference import activation_frequency, dead_units, predict
 from lawful.inference.ensemble import mean_values
@@ -21,6 +21,7 @@ from lawful.models import KNearest, Standardized
 from lawful.probe import figures
 from lawful.recipes.classify import _neighbor_inputs
 from lawful.recipes.data import DataSplits, ExampleSpec
+from lawful.recipes.optimization import _Patience
 from lawful.recipes.supervised import (
     MLPRegressorSpec,
     SupervisedRecipe,
@@ -45,7 +46,7 @@ class RegressRecipe(SupervisedRecipe):
     """Model architecture."""
     data: Annotated[str, MaxLength(4096)] = "diabetes"
     """CSV, TSV, Parquet or NumPy file, or a name: diabetes, sine."""
-    patience: Annotated[int, Range(0, 10**6)] = 20
+    patience: _Patience = 20
 
     def setup(self) -> TrainingSetup[DataSplits]:
         """Loads the examples and builds the model."""

@@ -27,15 +27,18 @@ from lawful.models import (
     Standardized,
     ThresholdedRegression,
 )
-from lawful.optim.schedules import Schedule, constant_schedule
+from lawful.optim.schedules import Schedule
 from lawful.recipes.data import DataSplits, ExampleSpec, SupervisedDataConfig
 from lawful.recipes.optimization import (
     EvaluationConfig,
     OptimizationConfig,
     RegularizationConfig,
     _NonNegative,
+    _NumEvals,
+    _Patience,
     _PositiveInt,
     _Probability,
+    _WarmupRatio,
 )
 from lawful.training import LossFunction, Recipe, TrainingSetup
 from lawful.training.registry import _check_parameter_count
@@ -244,18 +247,21 @@ class SupervisedRecipe(
 
     batch_size: _PositiveInt | None = 64
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
-    warmup_ratio: Annotated[float, Range(0, 1)] = 0.1
-    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay; constant ignores it."""
+    warmup_ratio: _WarmupRatio = None
+    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay. Defaults to 0.1, for constant
+    to 0."""
+    num_evals: _NumEvals = None
+    patience: _Patience = 0
     num_members: Annotated[int, Range(1, 100)] = 1
     """Number of models in the ensemble, with consecutive seeds."""
     bagging: bool = False
     """Train each member on a bootstrap sample of the training data."""
 
     def build_schedule(self, steps: int) -> Schedule:
-        """Builds the schedule of the learning rate. A constant one has no warmup unless `warmup_steps` is set."""
-        if self.schedule == "constant" and self.warmup_steps is None:
-            return constant_schedule()
-        return super().build_schedule(steps)
+        """Builds the schedule of the learning rate. A constant one has no warmup by default."""
+        if self.schedule in ("constant", "one-cycle") or self.warmup_steps is not None:
+            return super().build_schedule(steps)
+        return super(SupervisedRecipe, self.with_defaults(warmup_ratio=0.1)).build_schedule(steps)
 
     def ensemble_members(self: _S) -> Sequence[_S]:
         """Returns the recipes of the members of an ensemble, or nothing for one model."""

@@ -42,7 +42,7 @@ from lawful.recipes.generative import (
     _save_samples_figure,
     _score_batches,
 )
-from lawful.recipes.optimization import _NonNegative, _PositiveInt, _Probability
+from lawful.recipes.optimization import _NonNegative, _PositiveInt, _Probability, _Steps
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
 from lawful.training.registry import _check_parameter_count
@@ -115,7 +115,7 @@ class VAERecipe(GenerativeRecipe):
     """Free bits: KL divergence of each latent, in nats, that is not penalized in training."""
     num_importance_samples: Annotated[int, Range(1, 10**5)] = 64
     """Samples of the importance-weighted bound (IWAE) on the test data."""
-    steps: _PositiveInt | None = 1500
+    steps: _Steps = 1500
     batch_size: _PositiveInt | None = 64
     learning_rate: _NonNegative | None = 2e-3
 
