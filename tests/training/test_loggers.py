@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from lawful.training import ConsoleLogger, Logger, TensorBoardLogger
+from lawful.training import ConsoleLogger, Logger, TensorBoardLogger, track
 from lawful.training import loggers as loggers_module
 from lawful.training.loggers import (
     _LEVELS,
+    _evaluation_console,
     _format_duration,
     _Loggers,
     _sparkline,
@@ -329,3 +330,38 @@ def test_without_tensorboard_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ImportError, match=r"pip install 'lawful\[recipes\]'"):
         TensorBoardLogger()
+
+
+def tracked_output(monkeypatch, *, parts, seconds, live=False):
+    now, file = [0.0], io.StringIO()
+    monkeypatch.setattr(loggers_module.time, "monotonic", lambda: now[0])
+    logger = ConsoleLogger(Console(file=file, force_terminal=live, width=80, color_system=None, legacy_windows=False))
+    logger.start(SimpleNamespace(log=None), SimpleNamespace(steps=5))
+    with _evaluation_console(logger):
+        for part in track(range(parts), "scoring"):
+            assert part == round(now[0] / seconds)
+            now[0] += seconds
+    logger.close()
+    return file.getvalue()
+
+
+def test_progress_of_a_long_evaluation(monkeypatch):
+    lines = tracked_output(monkeypatch, parts=60, seconds=1.0).splitlines()
+    assert lines[:2] == ["scoring: 2 of 60, 0:58 left", "scoring: 7 of 60, 0:53 left"]
+    assert lines[-1] == "scoring: 60 of 60"
+    assert 8 < len(lines) < 15
+
+
+def test_a_short_evaluation_prints_nothing(monkeypatch):
+    assert tracked_output(monkeypatch, parts=10, seconds=0.1) == ""
+
+
+def test_a_terminal_shows_the_progress_of_a_short_evaluation_too(monkeypatch):
+    text = tracked_output(monkeypatch, parts=10, seconds=0.1, live=True)
+    assert "scoring: 2 of 10, 0:01 left" in text
+    assert "scoring: 10 of 10" in text
+
+
+def test_no_progress_outside_of_an_evaluation(capsys):
+    assert [*track([3, 4], "scoring")] == [3, 4]
+    assert capsys.readouterr().out == ""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         seed_everything,
     )
     from lawful.training.errors import NonFiniteError, TrainingFailed, user_message
-    from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, strip_control_characters
+    from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, strip_control_characters, track
     from lawful.training.registry import RECIPES, RecipeRegistry, load, recipe_of
     from lawful.training.report import compare_with_baselines, write_report
     from lawful.training.run import RUNS, Run, runs
@@ -55,6 +55,7 @@ __all__ = [
     "runs",
     "seed_everything",
     "strip_control_characters",
+    "track",
     "train",
     "user_message",
     "validate",
@@ -81,6 +82,7 @@ _EXPORTS = {
     "Logger": "lawful.training.loggers",
     "TensorBoardLogger": "lawful.training.loggers",
     "strip_control_characters": "lawful.training.loggers",
+    "track": "lawful.training.loggers",
     "RECIPES": "lawful.training.registry",
     "RecipeRegistry": "lawful.training.registry",
     "load": "lawful.training.registry",

@@ -15,6 +15,7 @@ from lawful import _json
 from lawful._json import Config, Range
 from lawful.data.batches import Batch, BatchSource
 from lawful.laws import Claim
+from lawful.training.loggers import track
 
 if TYPE_CHECKING:
     from lawful.checking.verdict import Verdict
@@ -223,7 +224,8 @@ def _check_trained_model(setup: TrainingSetup[Any], trainer: TrainerConfig) -> l
         return []
     from lawful.checking import check_claims
 
-    return list(check_claims(setup.claims(setup.model), cases=trainer.law_cases))
+    claims = track([*setup.claims(setup.model)], "checking the laws of the trained model")
+    return list(check_claims(claims, cases=trainer.law_cases))
 
 
 def _verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:

@@ -39,7 +39,7 @@ from lawful.training.checkpoint import (
 )
 from lawful.training.distributed import _join, _SingleProcess
 from lawful.training.errors import TrainingFailed, user_message
-from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, _Loggers
+from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, _evaluation_console, _Loggers
 from lawful.training.loop import _handle_signals, _Outcome, _Progress, _TrainingLoop
 from lawful.training.precision import _compile, _Precision
 from lawful.training.report import _outcome, write_report
@@ -323,7 +323,9 @@ class _TrainingSession:
             return run
         setup = self.setup = replace(self.setup, model=model.cpu())
         run.save_weights(setup.model.state_dict())
-        with eval_mode(setup.model):
+        with eval_mode(setup.model), _evaluation_console(self.console):
+            if not isinstance(self.recipe, TrainingSetup):
+                self.say("evaluating the trained model")
             results = {} if isinstance(self.recipe, TrainingSetup) else self.recipe.finish(run, setup)
             verdicts = _check_trained_model(setup, self.config)
         run.save_results({"steps": self.progress.step, "seconds": round(self.progress.seconds, 3), **results})
@@ -530,8 +532,10 @@ def _train_ensemble(
         setup = replace(setup, model=recipe.combine(models))
         run.save_weights(setup.model.state_dict())
         run.save_metrics(_average_metrics(member.metrics for member in trained))
-        results = recipe.finish(run, setup)
-        verdicts = _check_trained_model(setup, config)
+        console.say("evaluating the ensemble")
+        with _evaluation_console(console):
+            results = recipe.finish(run, setup)
+            verdicts = _check_trained_model(setup, config)
         run.save_results({"members": len(models), **results})
         write_report(run, verdicts=verdicts)
         for line in (*_summary_lines(results), *_verdict_lines(verdicts)):
