@@ -42,6 +42,21 @@ def test_text_of_a_refutation(report):
         assert part in text
 
 
+def test_repr_and_html(report):
+    failed = report.failures[0]
+    assert repr(report).startswith("<Report: ")
+    assert failed.law in repr(report)
+    assert repr(failed).startswith(f"<Verdict refuted: {failed.law} of {failed.target}")
+    assert "<table>" in report._repr_html_()
+    assert f"<code>{failed.law}</code>" in failed._repr_html_()
+    shown = Verdict("refuted", "law(x='<b>')", "1 < 2", "<script>", reason="a & b")._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "<b>'" not in shown
+    assert "a &amp; b" in shown
+    assert "1 &lt; 2" in shown
+
+
 def test_values_are_simplified(report):
     found = report.verdicts[0].counterexample
     assert found.inputs[0].values == [[[0.0] * 4] * 2]

@@ -148,6 +148,8 @@ def test_log_raises_for_reflections_and_propagates_nan():
     group = Orthogonal(3)
     with pytest.raises(ValueError, match="got determinant -1"):
         group.log(torch.stack([torch.eye(3), -torch.eye(3)]))
+    with pytest.raises(ValueError, match=r"max \|R.T @ R - 1\| = 3"):
+        group.log(2 * torch.eye(3))
     assert group.log(torch.full((2, 3, 3), torch.nan)).isnan().all()
 
 

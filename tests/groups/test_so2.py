@@ -128,6 +128,12 @@ def test_circle_coordinates_are_one_number(method):
         getattr(Circle(), method)(torch.zeros(2))
 
 
+@pytest.mark.parametrize("matrix", [[[1, 0], [0, -1]], [[2, 0], [0, 2]], [[0, 0], [0, 0]], [[1, 1], [0, 1]]], ids=str)
+def test_log_refuses_what_is_no_rotation(matrix):
+    with pytest.raises(ValueError, match="expected rotation matrices"):
+        SO2().log(torch.tensor(matrix, dtype=torch.float32))
+
+
 def claims() -> Iterator[Claim]:
     """Second derivations of U(1), SO(2) and complex numbers as matrices."""
     group = Circle()

@@ -196,6 +196,37 @@ def test_integers_raise():
         G.exp(torch.zeros(3, dtype=torch.int64))
 
 
+NO_ROTATIONS = {
+    "zero": torch.zeros(3, 3),
+    "reflection": -torch.eye(3),
+    "swapped axes": torch.eye(3)[[1, 0, 2]],
+    "scaled": 1.1 * torch.eye(3),
+    "sheared": torch.eye(3) + torch.tensor([[0, 0.1, 0], [0, 0, 0], [0, 0, 0]]),
+    "rank one": torch.diag(torch.tensor([0.0, 1.0, 0.0])),
+    "transposed homogeneous": torch.ones(3, 3).tril(),
+}
+
+
+@pytest.mark.parametrize("name", NO_ROTATIONS)
+def test_log_refuses_what_is_no_rotation(name):
+    matrix = NO_ROTATIONS[name]
+    with pytest.raises(ValueError, match=r"expected rotation matrices .* at index \(1, 0\)"):
+        G.log(torch.stack([torch.eye(3), matrix]).unsqueeze(1))
+    torch.vmap(G.log)(torch.stack([torch.eye(3), matrix]))  # values are not available there
+
+
+def test_log_accepts_rounded_rotations():
+    r = G.sample(100)
+    assert (G.log((1000 * r).round() / 1000) - G.log(r)).abs().max() < 0.01 * torch.pi
+    assert G.log(r.bfloat16()).isfinite().all()
+    assert G.log(torch.full((3, 3), torch.nan)).isnan().all()
+
+
+def test_log_compiles():
+    compiled, r = torch.compile(G.log, backend="eager", fullgraph=True), G.sample(4)
+    torch.testing.assert_close(compiled(r), G.log(r))
+
+
 def claims() -> Iterator[Claim]:
     """Second derivation of the distance."""
 

@@ -23,7 +23,19 @@ def test_weights_and_results_round_trip(tmp_path):
     assert torch.equal(again.weights()["turned"], torch.arange(6.0).view(2, 3).T)
     assert again.results["accuracy"]["low"] == 0.4
     assert again.status == "finished"
-    assert repr(again) == f"Run('{run.path}')"
+
+
+def test_repr_tells_recipe_status_and_results(tmp_path):
+    run = Run.create(tmp_path / "a&b", "mlp", {"recipe": "mlp"})
+    assert repr(run) == f"<Run {run.path}: mlp, not started>"
+    run.save_results({"test": {"<accuracy>": {"value": 0.5}}})
+    assert repr(run) == f"<Run {run.path}: mlp, finished, <accuracy> 0.5>"
+    run.report.write_text("")
+    shown = run._repr_html_()
+    assert "a&amp;b/mlp-001</b>: mlp, finished, &lt;accuracy&gt; 0.5" in shown
+    assert 'a%26b/mlp-001/report.html"' in shown
+    (run.path / "results.json").write_text("3")
+    assert "must be a JSON object" in repr(run)
 
 
 def test_errors_name_the_run(tmp_path):

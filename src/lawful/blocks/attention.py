@@ -341,6 +341,23 @@ class MultiHeadAttention(nn.Module):
             hasattr(self.kernel, "weights") or not all(isinstance(module, RotaryEmbedding) for module in modules)
         )
 
+    def extra_repr(self) -> str:
+        group, kernel = self.head_groups[0], self.kernel
+        if len(self.head_groups) == 1:
+            parts = [f"{self.dim}", f"num_heads={group.num_heads}", f"head_dim={group.key_dim}"]
+            if group.num_kv_heads != group.num_heads:
+                parts.insert(2, f"num_kv_heads={group.num_kv_heads}")
+            if group.value_dim != group.key_dim:
+                parts.append(f"value_dim={group.value_dim}")
+        else:
+            sizes = (f"{g.num_heads} of key {g.key_dim}, value {g.value_dim}" for g in self.head_groups)
+            parts = [f"{self.dim}", f"heads=[{'; '.join(sizes)}]"]
+        if self.is_cross_attention:
+            parts.append(f"context_dim={self.context_dim}")
+        if kernel is not fused_attention:
+            parts.append(f"kernel={getattr(kernel, '__name__', kernel)}")
+        return ", ".join(parts + ([f"dropout={self.dropout}"] if self.dropout else []))
+
     def qk_factors(self, head: int) -> tuple[Float[Tensor, "d k"], Float[Tensor, "k e"]]:
         r"""Returns the factors $(W^Q_h)^\top$ and $W^K_h$ of the scores of a head, without biases, norms and positions.
 

@@ -59,6 +59,9 @@ class KVCache:
         self.window, self.length = window, 0
         self._buffers: list[_Buffer] = []
 
+    def __repr__(self) -> str:
+        return f"KVCache(length={self.length}{'' if self.window is None else f', window={self.window}'})"
+
     def append(
         self, k: Float[Tensor, "*batch g t k"], v: Float[Tensor, "*batch g t v"], group: int = 0
     ) -> tuple[Float[Tensor, "*batch g s k"], Float[Tensor, "*batch g s v"]]:

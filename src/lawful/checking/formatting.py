@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -18,6 +19,8 @@ STATUS_COLORS = {
     "inapplicable": "yellow",
     "waived": "cyan",
 }
+
+_HTML_COLORS = {"green": "#1a7f37", "red": "#cf222e", "yellow": "#9a6700", "cyan": "#0969da"}
 
 _SIDES = {"changed": ("before", "after"), "exceeds": ("lower side", "upper side")}
 
@@ -60,6 +63,31 @@ def format_verdict(verdict: Verdict) -> str:
     """Formats a verdict with its details on the lines below."""
     lines = [f"{verdict.status:<12} {verdict_line(verdict)}", *(f"    {line}" for line in verdict_details(verdict))]
     return "\n".join(lines)
+
+
+def _verdicts_html(verdicts: Iterable[Verdict], *, caption: str = "") -> str:
+    """Formats verdicts as an HTML table with escaped text, for notebooks.
+
+    Args:
+        verdicts: The verdicts.
+        caption: Text below the table.
+    """
+    rows = []
+    for verdict in verdicts:
+        details = "\n".join(verdict_details(verdict))
+        facts = html.escape(verdict_line(verdict).removeprefix(f"{verdict.target}  {verdict.law}").strip())
+        below = f'<pre style="margin: 0; text-align: left">{html.escape(details)}</pre>' if details else ""
+        color = _HTML_COLORS[STATUS_COLORS[verdict.status]]
+        rows.append(
+            f'<tr style="vertical-align: top"><td style="color: {color}"><b>{verdict.status}</b></td>'
+            f'<td style="text-align: left">{html.escape(verdict.target)}</td>'
+            f'<td style="text-align: left"><code>{html.escape(verdict.law)}</code></td>'
+            f'<td style="text-align: left">{facts}{below}</td></tr>'
+        )
+    head = "<tr><th></th><th>target</th><th>law</th><th>details</th></tr>"
+    return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>" + (
+        f"<p>{html.escape(caption)}</p>" if caption else ""
+    )
 
 
 def verdict_line(verdict: Verdict) -> str:

@@ -174,6 +174,15 @@ class Verdict:
 
         return format_verdict(self)
 
+    def __repr__(self) -> str:
+        reason = f": {self.reason}" if self.failed and self.reason else ""
+        return f"<Verdict {self.status}: {self.law} of {self.target}{reason}>"
+
+    def _repr_html_(self) -> str:
+        from lawful.checking.formatting import _verdicts_html
+
+        return _verdicts_html([self])
+
 
 @dataclass(frozen=True)
 class Report:
@@ -244,6 +253,17 @@ class Report:
         from lawful.checking.formatting import format_report
 
         return format_report(self)
+
+    def __repr__(self) -> str:
+        from lawful.checking.formatting import report_summary
+
+        laws = ", ".join(dict.fromkeys(v.law for v in self.verdicts if v.failed))
+        return f"<Report: {report_summary(self)}{f'; failed: {laws}' if laws else ''}>"
+
+    def _repr_html_(self) -> str:
+        from lawful.checking.formatting import _verdicts_html, report_summary
+
+        return _verdicts_html(self.verdicts, caption=report_summary(self))
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def check_same_size(x: Tensor, y: Tensor, *, dim: int = -1) -> None:
 
 
 def unless_traced(check: Callable[..., T]) -> Callable[..., T | None]:
-    """Makes a check of values return None where values are not available: under `torch.compile` and `torch.vmap`."""
+    """Makes a check of values return None where values are not available: `torch.compile`, `torch.vmap`, `make_fx`."""
 
     @wraps(check)
     def checked(*args: Any) -> T | None:
@@ -52,7 +52,7 @@ def unless_traced(check: Callable[..., T]) -> Callable[..., T | None]:
         try:
             return check(*args)
         except RuntimeError as error:
-            if "vmap" not in str(error):
+            if "vmap" not in str(error) and "tracing tensor" not in str(error):
                 raise
             return None
 

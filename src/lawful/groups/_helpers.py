@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lawful.functions._validation import any_true
 from lawful.laws import (
     Claim,
     action,
@@ -33,6 +34,26 @@ def check_last_axes(x: Tensor, *sizes: int) -> Tensor:
     if x.shape[max(x.dim() - len(sizes), 0) :] != sizes:
         raise ValueError(f"expected a tensor of shape (*batch, {', '.join(map(str, sizes))}), got {tuple(x.shape)}")
     return x
+
+
+def check_rotation(g: Tensor, error: Float[Tensor, "*batch"]) -> None:
+    """Raises a ValueError if a matrix is not a rotation; not under `torch.compile` and `torch.vmap`.
+
+    Args:
+        g: Matrices.
+        error: Error of the equations that a rotation satisfies, for each matrix. NaN passes.
+    """
+    wrong = error > max(0.01, 8 * torch.finfo(error.dtype).eps)  # above rounded and accumulated errors
+    if not any_true(wrong):
+        return
+    index = tuple(wrong.nonzero()[0].tolist())
+    matrix = g[index].detach().double()
+    identity_error = (matrix.mT @ matrix - torch.eye(len(matrix), device=g.device)).abs().max().item()
+    where = f" at index {index}" if index else ""
+    raise ValueError(
+        f"expected rotation matrices (R.T @ R = 1, det R = 1), got determinant {torch.linalg.det(matrix).item():.3g} "
+        f"and max |R.T @ R - 1| = {identity_error:.3g}{where}"
+    )
 
 
 def safe_norm(v: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from lawful.functions._validation import any_true
-from lawful.groups._helpers import check_last_axes, exp_claims, group_claims
+from lawful.groups._helpers import check_last_axes, check_rotation, exp_claims, group_claims
 from lawful.groups.group import LieGroup, adjoint_matrix, bracket_matrix, phi1
 from lawful.laws import Claim, homomorphism, isometric_action, orthonormality, shape, transformed
 
@@ -115,10 +114,11 @@ class Orthogonal(LieGroup):
         up to third order.
 
         Raises:
-            ValueError: If the determinant is negative.
+            ValueError: If a matrix is not a rotation.
         """
-        if any_true((determinant := torch.linalg.det(check_last_axes(g, self.d, self.d).detach())) < 0):
-            raise ValueError(f"log needs rotations (determinant 1), got determinant {determinant.min().item():.3g}")
+        matrix = check_last_axes(g, self.d, self.d).detach()
+        error = (matrix.mT @ matrix - torch.eye(self.d, dtype=g.dtype, device=g.device)).abs().amax((-2, -1))
+        check_rotation(g, error + (torch.linalg.det(matrix) < 0))
         v = self.vee(_log_from_eigenvectors(g.detach().nan_to_num()))
         for _ in range(2):
             jacobian, residual = self.left_jacobian(v), self.vee(g @ self.exp(-v))

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.groups._helpers import arctan_ratio, check_last_axes, safe_norm, shorten, stumpff
+from lawful.groups._helpers import arctan_ratio, check_last_axes, check_rotation, safe_norm, shorten, stumpff
 from lawful.laws import (
     Claim,
     associativity,
@@ -199,6 +199,9 @@ def matrix_to_quaternion(r: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batc
     Args:
         r: Rotation matrix $R$.
 
+    Raises:
+        ValueError: If a matrix is not a rotation.
+
     Examples:
         >>> matrix_to_quaternion(torch.eye(3))
         tensor([1., 0., 0., 0.])
@@ -209,13 +212,22 @@ def matrix_to_quaternion(r: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batc
 
 def _pivot_row(r: Tensor) -> Tensor:
     r"""Returns the row of $4 q q^\top$ with the largest diagonal entry: the quaternion, with a norm of 2 to 4."""
-    a, b, c, d, e, f, g, h, i = check_last_axes(r, 3, 3).flatten(-2).unbind(-1)
+    check_rotation(r, _rotation_error(check_last_axes(r, 3, 3).detach()))
+    a, b, c, d, e, f, g, h, i = r.flatten(-2).unbind(-1)
     wx, wy, wz, xy, xz, yz = h - f, c - g, d - b, b + d, c + g, f + h
     ww, xx, yy, zz = 1 + a + e + i, 1 + a - e - i, 1 - a + e - i, 1 - a - e + i
     low = [torch.where(xx > ww, one, other) for one, other in ((wx, ww), (xx, wx), (xy, wy), (xz, wz))]
     high = [torch.where(zz > yy, one, other) for one, other in ((wz, wy), (xz, xy), (yz, yy), (zz, yz))]
     higher = torch.maximum(yy, zz) > torch.maximum(ww, xx)
     return torch.stack([torch.where(higher, one, other) for one, other in zip(high, low, strict=True)], dim=-1)
+
+
+def _rotation_error(r: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch"]:
+    r"""Error of $|r_1| = |r_2| = 1$, $r_1 \cdot r_2 = 0$ and $r_3 = r_1 \times r_2$ for the rows of a matrix."""
+    a, b, c, d, e, f, g, h, i = r.flatten(-2).unbind(-1)
+    lengths = (a * a + b * b + c * c - 1).abs() + (d * d + e * e + f * f - 1).abs()
+    third = (b * f - c * e - g).abs() + (c * d - a * f - h).abs() + (a * e - b * d - i).abs()
+    return lengths + (a * d + b * e + c * f).abs() + third
 
 
 def matrix_to_axis_angle(r: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 3"]:
@@ -225,6 +237,9 @@ def matrix_to_axis_angle(r: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batc
 
     Args:
         r: Rotation matrix.
+
+    Raises:
+        ValueError: If a matrix is not a rotation.
 
     Examples:
         >>> matrix_to_axis_angle(torch.tensor([[-1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]]))

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Generator, Tensor
 
-from lawful.groups._helpers import check_last_axes, exp_claims, group_claims, shorten
+from lawful.groups._helpers import check_last_axes, check_rotation, exp_claims, group_claims, shorten
 from lawful.groups.group import LieGroup
 from lawful.laws import (
     Claim,
@@ -203,8 +203,10 @@ class SO2(LieGroup):
         return torch.stack([cosine, -sine, sine, cosine], dim=-1).unflatten(-1, (2, 2))
 
     def log(self, g: Float[Tensor, "*batch 2 2"]) -> Float[Tensor, "*batch 1"]:
-        r"""Returns the angle, in $(-\pi, \pi]$."""
-        cosine = (check_last_axes(g, 2, 2)[..., 0, :1] + g[..., 1, 1:]) / 2
+        r"""Returns the angle, in $(-\pi, \pi]$. Raises a ValueError for what is no rotation."""
+        a, b, c, d = check_last_axes(g, 2, 2).detach().flatten(-2).unbind(-1)
+        check_rotation(g, (a * a + c * c - 1).abs() + (a - d).abs() + (b + c).abs())
+        cosine = (g[..., 0, :1] + g[..., 1, 1:]) / 2
         return torch.atan2(self.vee(g) + 0.0, cosine)  # atan2(-0.0, -1) is -π
 
     def adjoint(self, g: Float[Tensor, "*batch 2 2"]) -> Float[Tensor, "*batch 1 1"]:

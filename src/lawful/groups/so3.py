@@ -102,7 +102,7 @@ class SO3(LieGroup):
         return axis_angle_to_matrix(v)
 
     def log(self, g: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 3"]:
-        r"""Returns the rotation vector, $\lVert v \rVert \le \pi$."""
+        r"""Returns the rotation vector, $\lVert v \rVert \le \pi$. Raises a ValueError for what is no rotation."""
         return matrix_to_axis_angle(g)
 
     def adjoint(self, g: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 3 3"]:

@@ -116,6 +116,10 @@ class TransformerBackbone(nn.Module):
         """Width of the residual stream."""
         return self.embedding.weight.shape[1]
 
+    def extra_repr(self) -> str:
+        parts = [f"vocab_size={self.vocab_size}", f"dim={self.dim}", f"layer_pattern={self.layer_pattern!r}"]
+        return ", ".join(parts + ([f"context_length={self.context_length}"] if self.context_length else []))
+
     def blocks(self, kind: str) -> list[Any]:
         """Returns the blocks of the sublayers of one kind: s, c, f or h."""
         return [layer.block for layer, letter in zip(self.layers, self.layer_pattern, strict=True) if letter == kind]

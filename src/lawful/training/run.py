@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
@@ -74,7 +76,22 @@ class Run:
         return cls(path)
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
+        return f"<Run {self.path}: {', '.join(self._facts())}>"
+
+    def _repr_html_(self) -> str:
+        facts = html.escape(", ".join(self._facts()))
+        link = ""
+        if self.report.is_file():
+            link = f' (<a href="{html.escape(quote(self.report.as_posix()))}" target="_blank">report</a>)'
+        return f"<p><b>{html.escape(str(self.path))}</b>: {facts}{link}</p>"
+
+    def _facts(self) -> list[str]:
+        """The recipe, the status and the first test results; a file that cannot be read is reported."""
+        facts = [str(self.config.get("recipe") or "custom training")]
+        try:
+            return [*facts, self.status, *filter(None, [self.summary])]
+        except (ValueError, OSError) as error:
+            return [*facts, str(error)]
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
