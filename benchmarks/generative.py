@@ -11,7 +11,7 @@ from importlib import import_module
 
 import torch
 
-PARTS = ("samplers", "likelihood", "densities", "digits", "frechet", "vae", "whitening", "attacks")
+PARTS = ("samplers", "likelihood", "scales", "densities", "digits", "frechet", "vae", "whitening", "attacks")
 
 
 def main(names: list[str]) -> None:
