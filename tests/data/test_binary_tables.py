@@ -44,8 +44,10 @@ def test_parquet_columns_of_every_plain_type(tmp_path):
 
 
 def test_unsupported_or_broken_parquet_raises(tmp_path):
-    with pytest.raises(ValueError, match=r"column 'd' of data.parquet has type timestamp.*expected numbers or text"):
-        read_parquet(parquet(tmp_path, d=pa.array([0], pa.timestamp("s"))))
+    with pytest.raises(
+        ValueError, match=r"column 'd' of data.parquet has type binary, expected numbers, text or dates"
+    ):
+        read_parquet(parquet(tmp_path, d=pa.array([b"0"], pa.binary())))
     with pytest.raises(ValueError, match="lengths"):
         read_parquet(parquet(tmp_path, a=pa.array([], pa.int32())))
     path = tmp_path / "broken.parquet"
@@ -54,6 +56,19 @@ def test_unsupported_or_broken_parquet_raises(tmp_path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"broken\.parquet cannot be read as Parquet"):
             read_parquet(path)
+
+
+def test_dates_of_parquet_and_numpy_files_are_dates(tmp_path):
+    days = np.array(["2024-01-31", "2024-02-01", "NaT"], dtype="datetime64[s]")
+    kinds = [pa.array(days, kind) for kind in (pa.timestamp("s"), pa.timestamp("ns", "UTC"), pa.date32())]
+    for values in (*(read_parquet(parquet(tmp_path, d=kind)).columns["d"] for kind in kinds),):
+        assert values.missing.tolist() == [False, False, True]
+        assert [word[:10] for word in values.words[:2]] == ["2024-01-31", "2024-02-01"]
+    assert table_of({"d": days}, name="data.npz").columns["d"].words == [
+        "2024-01-31T00:00:00",
+        "2024-02-01T00:00:00",
+        None,
+    ]
 
 
 def test_one_table_in_csv_parquet_and_numpy(tmp_path):
@@ -83,7 +98,10 @@ def test_matrix_has_the_target_in_its_last_column_and_npz_in_y(tmp_path):
     ("arrays", "said"),
     [
         ({"": np.zeros(3)}, r"data.npy has shape \(3,\), expected columns or one matrix"),
-        ({"": np.zeros((3, 2), dtype=complex)}, r"'x1' of data\.npy has dtype complex128, expected numbers or text"),
+        (
+            {"": np.zeros((3, 2), dtype=complex)},
+            r"'x1' of data\.npy has dtype complex128, expected numbers, text or dates",
+        ),
         ({"a": np.zeros(3), "b": np.zeros(2)}, r"lengths \[2, 3\]"),
         ({"": np.zeros((0, 2))}, r"lengths \[0\]"),
         ({"a": np.zeros((2, 2)), "b": np.zeros(2)}, r"'a' of data.npy has shape \(2, 2\)"),

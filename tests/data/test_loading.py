@@ -107,7 +107,7 @@ def test_source_must_match_the_encoding(tmp_path):
         ("digits", {"drop_missing": True}, "drop_missing only apply to tables"),
         ("digits", {"size": (4, 4)}, "size only applies to image folders"),
         ("a.csv", {"size": (4, 4)}, "size only applies to image folders"),
-        ("folder", {"ignore": ("a",), "header": True}, "ignore and header only apply to tables"),
+        ("folder", {"ignore_columns": ("a",), "header": True}, "ignore_columns and header only apply to tables"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(tmp_path, monkeypatch, source, options, message):
@@ -123,3 +123,21 @@ def test_index_column_is_dropped_with_a_note(tmp_path):
     data = load_dataset(tmp_path / "a.csv")
     assert data.examples.columns == ("a",)
     assert "counts the rows" in data.notes[0]
+
+
+def test_new_rows_are_filled_or_dropped(tmp_path):
+    (tmp_path / "pets.csv").write_text("size,color,kind\n1,red,cat\n2,blue,dog\n3,red,dog\n")
+    encoding = load_dataset(tmp_path / "pets.csv").encoding
+    (tmp_path / "new.csv").write_text("size,color,kind\n,red,cat\n7,green,dog\n")
+    new = load_like(tmp_path / "new.csv", encoding)
+    assert new.inputs.tolist() == [[2, 0, 1], [7, 0, 0]]
+    assert new.rows is None
+    assert [note.split(":")[0] for note in new.notes][1] == "column 'color'"
+    dropped = load_like(tmp_path / "new.csv", encoding, drop_missing=True)
+    assert (dropped.inputs.tolist(), dropped.targets.tolist(), dropped.rows) == ([[7, 0, 0]], [1], (1,))
+    assert dropped.notes[0] == "dropped 1 row with missing values"
+    (tmp_path / "new.csv").write_text("size,color\n,red\n")
+    with pytest.raises(ValueError, match=r"new.csv has no row without missing values"):
+        load_like(tmp_path / "new.csv", encoding, drop_missing=True)
+    with pytest.raises(ValueError, match="drop_missing only applies to tables, digits is not a table"):
+        load_like("digits", load_dataset("digits").encoding, drop_missing=True)

@@ -70,10 +70,21 @@ def test_quoted_fields_have_delimiters_quotes_and_ends_of_lines():
         ("1,2\n3,4\n", True, ["1", "2"]),
         ("a,b\n,2\n1,\n", None, ["a", "b"]),
         ("nan,2\n1,2\n", None, ["x1", "x2"]),
+        ("2024-01-01,red\n2024-01-02,blue\n", None, ["x1", "x2"]),
+        ("day,color\n2024-01-01,red\n2024-01-02,blue\n", None, ["day", "color"]),
     ],
 )
 def test_a_header_is_found(text, header, names):
     assert list(table(text, header=header).columns) == names
+
+
+def test_a_file_without_a_header_says_so():
+    read = table("1,2\n3,4\n")
+    assert read.notes == ("data.csv has no header: its columns are named x1 to x2",)
+    assert not read.has_header
+    assert table("1,2\n3,4\n", header=False).notes == table("a,b\n3,4\n").notes == ()
+    with pytest.raises(ValueError, match=r"has no column 'size'\. data.csv has no header"):
+        fit_table_encoding(table("size,y\n3,4\n5,6\n")).encoding.inputs(read)
 
 
 def test_missing_values_are_nan_and_underscores_are_text():
@@ -145,7 +156,7 @@ def test_arbitrary_text_loads_or_raises_value_error(text):
     try:
         read = table(text)
         assert len({len(values) for values in read.columns.values()}) == 1
-        encoding, rest, _ = fit_table_encoding(read, drop_missing=True)
+        encoding, rest, *_ = fit_table_encoding(read, drop_missing=True)
     except ValueError:
         return
     inputs, targets = encoding.inputs(rest), encoding.targets(rest)

@@ -50,7 +50,7 @@ def test_dropped_rows_and_constant_columns_are_warnings(table):
         return [("", *row[1:]) if i == 3 else (row[0], "red", *row[2:]) for i, row in enumerate(rows)]
 
     parts = SupervisedDataConfig(data=str(table(change=change)), drop_missing=True).load_splits("classify")
-    assert "dropped 1 rows with missing values" in parts.warnings
+    assert "dropped 1 row with missing values" in parts.warnings
     assert "column 'color' is constant" in parts.warnings
     assert sum(parts.counts.values()) == 59
 

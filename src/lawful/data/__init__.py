@@ -36,8 +36,25 @@ from lawful.data.loading import (
     resolve_path,
 )
 from lawful.data.splits import Leak, bootstrap_indices, leaks, noisy_labels, split, split_indices
-from lawful.data.table_encoding import Column, TableEncoding, Task, fit_table_encoding
-from lawful.data.tables import ColumnValues, Table, read_arrays, read_delimited, read_parquet, table_of
+from lawful.data.table_encoding import (
+    Column,
+    ColumnSummary,
+    DateCycle,
+    DateEncoding,
+    FittedTable,
+    TableEncoding,
+    Task,
+    fit_table_encoding,
+)
+from lawful.data.tables import (
+    ColumnValues,
+    Table,
+    read_arrays,
+    read_delimited,
+    read_parquet,
+    table_from_rows,
+    table_of,
+)
 from lawful.data.text.corpus import Corpus, TokenizedCorpus, read_text, tokenize_corpus
 from lawful.data.text.pairs import PairBatches, Pairs, read_pairs
 from lawful.data.text.tokenizers import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_json
@@ -53,9 +70,12 @@ __all__ = [
     "ByteTokenizer",
     "CharTokenizer",
     "Column",
+    "ColumnSummary",
     "ColumnValues",
     "Corpus",
     "DataLoaderBatches",
+    "DateCycle",
+    "DateEncoding",
     "DateOrder",
     "DatePrecision",
     "Dates",
@@ -63,6 +83,7 @@ __all__ = [
     "Dequantizer",
     "Encoded",
     "Encodings",
+    "FittedTable",
     "GaussianMixture",
     "ImageEncoding",
     "Leak",
@@ -118,6 +139,7 @@ __all__ = [
     "sklearn_table",
     "split",
     "split_indices",
+    "table_from_rows",
     "table_of",
     "tokenize_corpus",
     "tokenizer_from_json",

@@ -14,7 +14,7 @@ from lawful._suggest import did_you_mean
 from lawful.data.builtin import BUILTIN
 from lawful.data.dataset import Arrays, SupervisedDataset, _to_finite
 from lawful.data.images import ImageEncoding, list_images, read_images
-from lawful.data.table_encoding import TableEncoding, Task, fit_table_encoding
+from lawful.data.table_encoding import ColumnSummary, TableEncoding, Task, fit_table_encoding
 from lawful.data.tables import (
     _INPUT_NAMES,
     _TARGET_NAMES,
@@ -69,20 +69,29 @@ class Encoded(NamedTuple):
 
     inputs: Tensor
     targets: Tensor | None
+    notes: tuple[str, ...] = ()
+    """Notes for the user: filled values, unknown categories, dropped rows."""
+    rows: tuple[int, ...] | None = None
+    """Index of each row in the file; None if no row was dropped."""
 
 
-def load_like(source: str | Path, encoding: Encodings, *, header: bool | None = None) -> Encoded:
+def load_like(
+    source: str | Path, encoding: Encodings, *, header: bool | None = None, drop_missing: bool = False
+) -> Encoded:
     """Loads new data with the encoding of the training data.
 
     Args:
         source: As for `load_dataset`. Images need no class folders.
         encoding: Encoding of the training data.
         header: Whether the first row of a text file is a header. Detected by default.
+        drop_missing: Whether to drop the rows of a table with missing values instead of filling them.
 
     Examples:
         >>> load_like("iris", load_dataset("iris").encoding).inputs.shape
         torch.Size([150, 4])
     """
+    if drop_missing and (str(source) in BUILTIN or not isinstance(encoding, TableEncoding)):
+        raise ValueError(f"drop_missing only applies to tables, {source} is not a table")
     if str(source) in BUILTIN:
         examples, own = BUILTIN[str(source)]()
         if own != encoding:
@@ -94,10 +103,7 @@ def load_like(source: str | Path, encoding: Encodings, *, header: bool | None = 
     if path.is_dir():
         raise ValueError(f"{path} is a folder, expected a file: the training data are not images")
     if isinstance(encoding, TableEncoding):
-        table = read_table(path, header=header)
-        values = table.columns.get(encoding.target.name)
-        labeled = values is not None and not values.missing.any()
-        return Encoded(encoding.inputs(table), encoding.targets(table) if labeled else None)
+        return _encode_table(read_table(path, header=header), encoding, drop_missing=drop_missing)
     if path.suffix.lower() not in _ARRAY_SUFFIXES:
         raise ValueError(f"expected a .npy or .npz file with examples of shape {encoding.shape}, got {path.name}")
     arrays = read_arrays(path)
@@ -106,6 +112,23 @@ def load_like(source: str | Path, encoding: Encodings, *, header: bool | None = 
         raise ValueError(f"{path.name} has no array x, it has {', '.join(arrays) or 'none'}")
     inputs = encoding.inputs(x[0], name=path.name)
     return Encoded(inputs, encoding.targets(y[0], n=len(inputs), name=path.name) if y else None)
+
+
+def _encode_table(table: Table, encoding: TableEncoding, *, drop_missing: bool) -> Encoded:
+    """Encodes new rows, with targets if every row has one."""
+    rows, notes = None, []
+    if drop_missing:
+        complete = encoding.complete(table)
+        if not complete.any():
+            raise ValueError(f"{table.name} has no row without missing values: leave out drop_missing")
+        rows = tuple(np.flatnonzero(complete).tolist())
+        if count := len(table) - len(rows):
+            notes.append(f"dropped {count} row{'s' if count > 1 else ''} with missing values")
+            table = table.take(complete)
+    values = table.columns.get(encoding.target.name)
+    labeled = values is not None and not values.missing.any()
+    inputs, targets = encoding.inputs(table), encoding.targets(table) if labeled else None
+    return Encoded(inputs, targets, (*notes, *encoding.notes(table)), rows)
 
 
 def encoding_from_json(value: object) -> Encodings:
@@ -147,6 +170,10 @@ class LoadedDataset(NamedTuple):
     examples: SupervisedDataset
     encoding: Encodings
     notes: tuple[str, ...] = ()
+    columns: tuple[ColumnSummary, ...] = ()
+    """What each column of a table was taken for."""
+    table: Table | None = None
+    """Raw rows of a table."""
 
 
 def load_dataset(
@@ -154,8 +181,9 @@ def load_dataset(
     *,
     target: str | None = None,
     task: Task | None = None,
-    categorical: Collection[str] = (),
-    ignore: Collection[str] = (),
+    categorical_columns: Collection[str] = (),
+    ignore_columns: Collection[str] = (),
+    keep_columns: Collection[str] = (),
     drop_missing: bool = False,
     header: bool | None = None,
     size: tuple[int, int] | None = None,
@@ -169,9 +197,10 @@ def load_dataset(
             subfolder of images per class.
         target: Target column. Defaults to the last column.
         task: "classify" or "regress". By default a text target is classified and a numeric one regressed.
-        categorical: Columns to treat as text even if they look like numbers.
-        ignore: Columns to leave out.
-        drop_missing: Whether to drop rows with missing values. Otherwise they raise an error.
+        categorical_columns: Columns to treat as text even if they look like numbers or dates.
+        ignore_columns: Columns to leave out.
+        keep_columns: Columns to use although they look like identifiers.
+        drop_missing: Whether to drop rows with missing values. By default they are filled; see `fit_table_encoding`.
         header: Whether the first row of a text file is a header. Detected by default.
         size: Height and width to resize images to. By default all images must have the same size.
 
@@ -180,7 +209,13 @@ def load_dataset(
         >>> data.examples.inputs.shape, data.examples.classes
         (torch.Size([150, 4]), ('setosa', 'versicolor', 'virginica'))
     """
-    for_tables = {"target": target, "categorical": categorical, "ignore": ignore, "drop_missing": drop_missing}
+    for_tables = {
+        "target": target,
+        "categorical_columns": categorical_columns,
+        "ignore_columns": ignore_columns,
+        "keep_columns": keep_columns,
+        "drop_missing": drop_missing,
+    }
     table_options = [name for name, value in for_tables.items() if value] + ["header"] * (header is not None)
     built_in = BUILTIN.get(str(source))
     path = Path(source) if built_in else resolve_path(source)
@@ -196,12 +231,13 @@ def load_dataset(
     elif stacked:
         data = _from_arrays(*stacked, name=path.name, task=task)
     else:
-        encoding, table, notes = fit_table_encoding(
+        encoding, table, notes, columns = fit_table_encoding(
             read_table(path, header=header),
             target=target,
             task=task,
-            categorical=categorical,
-            ignore=ignore,
+            categorical_columns=categorical_columns,
+            ignore_columns=ignore_columns,
+            keep_columns=keep_columns,
             drop_missing=drop_missing,
         )
         examples = SupervisedDataset(
@@ -211,7 +247,7 @@ def load_dataset(
             columns=encoding.names,
             name=path.stem,
         )
-        data = LoadedDataset(examples, encoding, notes)
+        data = LoadedDataset(examples, encoding, notes, columns, table)
     if task is not None and (task == "classify") == (data.examples.classes is None):
         kind = "numeric" if data.examples.classes is None else "categorical"
         raise ValueError(f"task={task!r} does not fit the {kind} target of {source}")
@@ -233,7 +269,7 @@ def _from_arrays(x: np.ndarray, y: np.ndarray, *, name: str, task: Task | None) 
         targets, classes = _to_finite(y, name=f"the targets of {name}").reshape(len(y), -1), None
     else:
         table = table_of({"x": np.arange(len(y)), "y": y}, name=name)
-        encoding, table, _ = fit_table_encoding(table, task="classify")
+        encoding, table, *_ = fit_table_encoding(table, task="classify")
         targets, classes = encoding.targets(table), encoding.target.levels
     examples = SupervisedDataset(inputs=inputs, targets=targets, classes=classes, name=Path(name).stem)
     return LoadedDataset(examples, Arrays(tuple(x.shape[1:]), classes))

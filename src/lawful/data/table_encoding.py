@@ -1,11 +1,13 @@
-"""Encoding of tables: numeric columns and one-hot categories, fitted once and applied to new rows."""
+"""Encoding of tables: numbers, dates and one-hot categories, fitted once and applied to new rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -14,49 +16,214 @@ from torch import Tensor
 
 from lawful._json import require_choice, require_fields, require_list, require_text
 from lawful._suggest import did_you_mean
-from lawful.data.tables import ColumnValues, Table, _format_number, _parse_number
+from lawful.data.dates import DateOrder, Dates, parse_dates
+from lawful.data.tables import ColumnValues, Table, _format_number, _parse_number, _shorten
 
 _MAX_LEVELS = 1000
 """Maximum number of categories of a column."""
 _MAX_WIDTH = 100_000
 """Maximum number of columns, and of features per row."""
+_DAY = np.timedelta64(1, "D")
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+DateCycle = Literal["month", "weekday", "hour"]
+"""A cycle of the calendar."""
+
+
+@dataclass(frozen=True)
+class DateEncoding:
+    """Encoding of dates as numbers: days since an origin, and the position in cycles of the calendar.
+
+    The month is a point on the circle of the year, the hour a point on the circle of the day, and the weekday is
+    one-hot.
+
+    Examples:
+        >>> dates = DateEncoding(order="year first", origin="2024-01-01", cycles=("weekday",))
+        >>> dates.features[:2], dates.encode(np.array(["2024-01-02"], dtype="datetime64[us]"))[0, :3]
+        (('time', 'weekday=Monday'), array([1., 0., 1.]))
+    """
+
+    order: DateOrder = "year first"
+    """Order of day and month."""
+    origin: str = "2000-01-01"
+    """Date whose time is 0."""
+    cycles: tuple[DateCycle, ...] = ("month", "weekday")
+    """Cycles of the calendar."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features."""
+        names = {
+            "month": ("month sin", "month cos"),
+            "weekday": tuple(f"weekday={day}" for day in _WEEKDAYS),
+            "hour": ("hour sin", "hour cos"),
+        }
+        return ("time", *(name for cycle in self.cycles for name in names[cycle]))
+
+    @cached_property
+    def _origin(self) -> np.datetime64:
+        return np.datetime64(self.origin, "us")
+
+    @classmethod
+    def fit(cls, dates: Dates) -> DateEncoding:
+        """Chooses the origin and the cycles that the dates can show: the month needs nearly a year of data."""
+        known = dates.values[~np.isnat(dates.values)]
+        first, last = known.min(), known.max()
+        days, months = known.astype("datetime64[D]"), known.astype("datetime64[M]")
+        cycles: list[DateCycle] = ["month"] if (last - first) / _DAY >= _MIN_YEAR_DAYS else []
+        if dates.precision != "month" and len(np.unique((days - months).astype(int))) > 1:
+            cycles.append("weekday")
+        if len(np.unique((known - days).astype("timedelta64[h]"))) > 1:
+            cycles.append("hour")
+        return cls(dates.order, str(first.astype("datetime64[D]")), tuple(cycles))
+
+    def parse(self, values: ColumnValues) -> np.ndarray:
+        """Parses dates as `datetime64`, NaT where a value is missing or not a date."""
+        words, order = [_with_dashes(word or "") for word in values.words], self.order
+        order = None if order == "year first" else order
+        if (dates := parse_dates(words, order=order)) is not None:
+            return dates.values
+        each = [parse_dates([word], order=order) for word in words]
+        return np.array([np.datetime64("NaT") if date is None else date.values[0] for date in each], "datetime64[us]")
+
+    def days(self, dates: np.ndarray) -> np.ndarray:
+        """Returns the days since the origin."""
+        return (dates - self._origin) / _DAY
+
+    def encode(self, dates: np.ndarray) -> np.ndarray:
+        """Returns the features of dates, one row each."""
+        days = dates.astype("datetime64[D]")
+        year = dates.astype("datetime64[Y]").astype("datetime64[us]")
+        parts = [self.days(dates)[:, None]]
+        for cycle in self.cycles:
+            if cycle == "weekday":
+                parts.append(np.eye(7)[(days.astype(np.int64) + 3) % 7])
+            else:
+                turn = (dates - year) / _DAY / 365.25 if cycle == "month" else (dates - days) / _DAY
+                parts.append(np.stack([np.sin(2 * np.pi * turn), np.cos(2 * np.pi * turn)], axis=1))
+        return np.concatenate(parts, axis=1)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns a JSON-compatible dictionary."""
+        return {"order": self.order, "origin": self.origin, "cycles": list(self.cycles)}
+
+    @classmethod
+    def from_json(cls, value: object, *, where: str) -> DateEncoding:
+        """Rebuilds the encoding from untrusted JSON. Raises ValueError if it is malformed."""
+        loaded = require_fields(value, ("order", "origin", "cycles"), where=where)
+        order: Any = require_choice(loaded["order"], get_args(DateOrder), where=f"{where}.order")
+        origin = require_text(loaded["origin"], where=f"{where}.origin")
+        if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", origin, re.ASCII) or parse_dates([origin]) is None:
+            raise ValueError(f"{where}.origin must be a date such as 2024-01-31, got {origin[:100]!r}")
+        cycles = loaded["cycles"]
+        if not isinstance(cycles, list) or len(cycles) > 3 or len({*map(str, cycles)}) < len(cycles):
+            raise ValueError(f"{where}.cycles must be a list of different cycles, got {str(cycles)[:100]}")
+        named: Any = tuple(require_choice(cycle, get_args(DateCycle), where=f"{where}.cycles") for cycle in cycles)
+        return cls(order, origin, named)
+
+
+_MIN_YEAR_DAYS = 300
+"""Days that the dates must span to show the cycle of the year."""
+
+
+def _with_dashes(word: str) -> str:
+    """Writes a compact date with dashes.
+
+    Examples:
+        >>> _with_dashes("20240131"), _with_dashes("31.1.2024")
+        ('2024-01-31', '31.1.2024')
+    """
+    return f"{word[:4]}-{word[4:6]}-{word[6:]}" if len(word) == 8 and word.isascii() and word.isdigit() else word
 
 
 @dataclass(frozen=True)
 class Column:
-    """Encoding of a column: numeric, or categorical with a list of levels.
+    """Encoding of a column: a number, a date, or a category with a list of levels.
 
     Examples:
         >>> Column("color", ("blue", "red")).features
         ('color=blue', 'color=red')
+        >>> Column("size", fill=1.5, indicator=True).features
+        ('size', 'size is missing')
     """
 
     name: str
     """Column name."""
     levels: tuple[str, ...] | None = None
-    """Categories in order; None for a numeric column."""
+    """Categories in order; None for a number or a date."""
     by_number: bool = False
     """Whether levels compare as numbers, so that 1, 1.0 and 01 are equal."""
+    other: bool = False
+    """Whether one more level stands for rare and unknown categories."""
+    dates: DateEncoding | None = None
+    """Encoding of dates; None for a number or a category."""
+    fill: float | str | None = None
+    """Value for missing entries: a number, days since the origin of dates, or a level. None makes missing values and
+    unknown categories an error."""
+    indicator: bool = False
+    """Whether one more feature marks missing values."""
+
+    @property
+    def kind(self) -> Literal["number", "date", "category"]:
+        """What the column is taken for."""
+        return "category" if self.levels is not None else "number" if self.dates is None else "date"
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Feature names: the column itself, or one per level."""
-        return (self.name,) if self.levels is None else tuple(f"{self.name}={level}" for level in self.levels)
+        """Feature names: the column itself, one per level, or the parts of a date; then the indicator."""
+        if self.levels is not None:
+            names = [f"{self.name}={level}" for level in self.levels] + [f"{self.name}=(other)"] * self.other
+        else:
+            names = [self.name] if self.dates is None else [f"{self.name}: {part}" for part in self.dates.features]
+        return (*names, *[f"{self.name} is missing"] * self.indicator)
 
     @cached_property
     def keys(self) -> dict[str | float | None, int]:
         """Index of each level."""
         return {_parse_number(level) if self.by_number else level: i for i, level in enumerate(self.levels or ())}
 
-    def numbers(self, table: Table) -> np.ndarray:
+    def encode(self, table: Table) -> Float[np.ndarray, "n d"]:
+        """Returns the features of the column.
+
+        Raises:
+            ValueError: If a value is not a number or a date, or is not finite in float32; without `fill` also if it is
+                missing or an unknown category.
+        """
+        missing = _column(table, self.name).missing
+        if self.fill is None:
+            _check_no_missing(table, self.name)
+        matrix = np.zeros((len(table), len(self.features)), dtype=np.float32)
+        if self.levels is not None:
+            found = self._level_indices(table)
+            if self.fill is None:
+                self._check_known(table, found)
+            unknown = len(self.levels) if self.other else -1
+            filled = self.keys.get(_parse_number(str(self.fill)) if self.by_number else self.fill, -1)
+            indices = np.array(
+                [filled if gap else unknown if i is None else i for i, gap in zip(found, missing, strict=True)], int
+            )
+            rows = np.flatnonzero(indices >= 0)
+            matrix[rows, indices[rows]] = 1
+        elif self.dates is not None:
+            dates = self._parse_dates(table, self.dates)
+            fill = self.dates._origin + np.timedelta64(round(86_400_000_000 * float(self.fill or 0)), "us")
+            matrix[:, : len(self.dates.features)] = self.dates.encode(np.where(missing, fill, dates))
+        else:
+            matrix[:, 0] = np.where(missing, float(self.fill or 0), self.numbers(table, allow_missing=True))
+        if self.indicator:
+            matrix[:, -1] = missing
+        return matrix
+
+    def numbers(self, table: Table, *, allow_missing: bool = False) -> np.ndarray:
         """Returns the numbers of the column. Raises if a value is text, missing or not finite in float32."""
         values = _column(table, self.name)
         if values.numbers is None:
             row, word = next((i, word) for i, word in enumerate(values.text or ()) if _parse_number(word) is None)
             raise ValueError(f"{table.place(row, self.name)}: expected a number, got {word!r}")
-        _check_no_missing(table, self.name)
+        if not allow_missing:
+            _check_no_missing(table, self.name)
         with np.errstate(over="ignore"):
-            infinite = np.flatnonzero(~np.isfinite(values.numbers.astype(np.float32)))
+            infinite = np.flatnonzero(np.isinf(values.numbers.astype(np.float32)))
         if len(infinite):
             row = int(infinite[0])
             place = table.place(row, self.name)
@@ -65,41 +232,110 @@ class Column:
 
     def indices(self, table: Table) -> np.ndarray:
         """Returns the level index of each row. Raises if a value is missing or unknown."""
-        values = _column(table, self.name)
+        _column(table, self.name)
         _check_no_missing(table, self.name)
-        if self.by_number and values.numbers is not None:
-            found = list(map(self.keys.get, values.numbers.tolist()))
+        found = self._level_indices(table)
+        self._check_known(table, found)
+        return np.array(found, dtype=np.int64)
+
+    def unknown(self, table: Table) -> tuple[str, ...]:
+        """Returns the values of a categorical column that are unknown categories."""
+        if self.levels is None:
+            return ()
+        pairs = zip(_column(table, self.name).words, self._level_indices(table), strict=True)
+        return tuple(word for word, index in pairs if word is not None and index is None)
+
+    def fit_fill(self, table: Table) -> Column:
+        """Returns a copy that fills missing values as in these rows: with the median, or the most frequent level."""
+        values = _column(table, self.name)
+        if values.missing.all():
+            return self
+        fill: float | str
+        if self.levels is not None:
+            counts = Counter(index for index in self._level_indices(table) if index is not None)
+            fill = self.levels[min(counts, key=lambda i: (-counts[i], i))] if counts else self.levels[0]
+        elif self.dates is not None:
+            days = self.dates.days(self._parse_dates(table, self.dates))
+            fill = float(np.median(days[~values.missing]))
         else:
-            found = [self.keys.get(_parse_number(word or "") if self.by_number else word) for word in values.words]
+            fill = float(np.nanmedian(self.numbers(table, allow_missing=True)))
+        return replace(self, fill=fill)
+
+    def _level_indices(self, table: Table) -> list[int | None]:
+        values = _column(table, self.name)
+        if self.by_number and values.numbers is not None:
+            return list(map(self.keys.get, values.numbers.tolist()))
+        return [self.keys.get(_parse_number(word or "") if self.by_number else word) for word in values.words]
+
+    def _check_known(self, table: Table, found: Sequence[int | None]) -> None:
         if None in found:
             row = found.index(None)
-            known = ", ".join(map(repr, (self.levels or ())[:10])) + (", ..." if len(self.levels or ()) > 10 else "")
-            raise ValueError(f"{table.place(row, self.name)}: unknown category {values.words[row]!r}, expected {known}")
-        return np.array(found, dtype=np.int64)
+            word, levels = table.columns[self.name].words[row], self.levels or ()
+            known = ", ".join(map(repr, levels[:10])) + (", ..." if len(levels) > 10 else "")
+            raise ValueError(f"{table.place(row, self.name)}: unknown category {word!r}, expected {known}")
+
+    def _parse_dates(self, table: Table, encoding: DateEncoding) -> np.ndarray:
+        values = _column(table, self.name)
+        dates = encoding.parse(values)
+        wrong = np.flatnonzero(np.isnat(dates) & ~values.missing)
+        if len(wrong):
+            row = int(wrong[0])
+            raise ValueError(f"{table.place(row, self.name)}: expected a date, got {values.words[row]!r}")
+        return dates
 
     def to_json(self) -> dict[str, Any]:
         """Returns a JSON-compatible dictionary."""
-        levels = None if self.levels is None else list(self.levels)
-        return {"name": self.name, "levels": levels, "by_number": self.by_number}
+        return {
+            "name": self.name,
+            "levels": None if self.levels is None else list(self.levels),
+            "by_number": self.by_number,
+            "other": self.other,
+            "dates": None if self.dates is None else self.dates.to_json(),
+            "fill": self.fill,
+            "indicator": self.indicator,
+        }
 
     @classmethod
     def from_json(cls, value: object, *, where: str) -> Column:
         """Rebuilds the column from untrusted JSON. Raises ValueError if it is malformed."""
-        loaded = require_fields(value, ("name", "levels", "by_number"), where=where)
+        names = ("name", "levels", "by_number", "other", "dates", "fill", "indicator")
+        loaded = require_fields(value, names, where=where)
+        for name in ("by_number", "other", "indicator"):
+            if not isinstance(loaded[name], bool):
+                raise ValueError(f"{where}.{name} must be true or false, got {str(loaded[name])[:100]}")
         levels, by_number = loaded["levels"], loaded["by_number"]
-        if not isinstance(by_number, bool):
-            raise ValueError(f"{where}.by_number must be true or false, got {str(by_number)[:100]}")
         if levels is not None:
             levels = tuple(
                 require_text(level, where=f"{where}.levels")
                 for level in require_list(levels, _MAX_LEVELS, where=f"{where}.levels")
             )
-        column = cls(require_text(loaded["name"], where=f"{where}.name"), levels, by_number)
+        dates = None if loaded["dates"] is None else DateEncoding.from_json(loaded["dates"], where=f"{where}.dates")
+        column = cls(
+            require_text(loaded["name"], where=f"{where}.name"),
+            levels,
+            by_number,
+            loaded["other"],
+            dates,
+            _fill_from_json(loaded["fill"], levels, where=f"{where}.fill"),
+            loaded["indicator"],
+        )
         if by_number and any((n := _parse_number(level)) is None or not np.isfinite(n) for level in levels or ()):
             raise ValueError(f"{where}.levels must be finite numbers")
         if levels is not None and len(column.keys) != len(levels):
             raise ValueError(f"{where}.levels must be distinct")
+        if levels is not None and dates is not None:
+            raise ValueError(f"{where} must not have both levels and dates")
         return column
+
+
+def _fill_from_json(value: object, levels: tuple[str, ...] | None, *, where: str) -> float | str | None:
+    if value is None:
+        return None
+    if levels is not None:
+        return require_choice(value, levels, where=where)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 3e38:
+        raise ValueError(f"{where} must be a finite float32 number, got {str(value)[:100]}")
+    return float(value)
 
 
 @dataclass(frozen=True)
@@ -130,24 +366,36 @@ class TableEncoding:
         return tuple(name for column in self.columns for name in column.features)
 
     def inputs(self, table: Table) -> Float[Tensor, "n d"]:
-        """Returns the encoded inputs: numbers and one-hot categories."""
+        """Returns the encoded inputs: numbers, dates as numbers, one-hot categories, and indicators."""
         if len(table) * len(self.names) > 2**31:
             raise ValueError(f"{table.name} has too many values: {len(table)} rows of {len(self.names)} features")
-        matrix = np.zeros((len(table), len(self.names)), dtype=np.float32)
-        start = 0
-        for column in self.columns:
-            if column.levels is None:
-                matrix[:, start] = column.numbers(table)
-            else:
-                matrix[np.arange(len(table)), start + column.indices(table)] = 1
-            start += len(column.features)
-        return torch.from_numpy(matrix)
+        return torch.from_numpy(np.concatenate([column.encode(table) for column in self.columns], axis=1))
 
     def targets(self, table: Table) -> Shaped[Tensor, "n *one"]:
         """Returns class indices of shape (n,), or values of shape (n, 1)."""
         if self.target.levels is not None:
             return torch.from_numpy(self.target.indices(table))
         return torch.from_numpy(self.target.numbers(table).astype(np.float32))[:, None]
+
+    def fit_fill(self, table: Table) -> TableEncoding:
+        """Returns a copy that fills missing values as in these rows, such as the training rows."""
+        columns = (column if column.fill is None else column.fit_fill(table) for column in self.columns)
+        return replace(self, columns=tuple(columns))
+
+    def complete(self, table: Table) -> Shaped[np.ndarray, "n"]:
+        """Returns a mask of the rows without missing inputs."""
+        return ~np.any([_column(table, column.name).missing for column in self.columns], axis=0)
+
+    def notes(self, table: Table) -> tuple[str, ...]:
+        """Returns what the encoding changes in new rows: filled values and unknown categories."""
+        missing = {c.name: int(table.columns[c.name].missing.sum()) for c in self.columns if c.fill is not None}
+        notes = [_filled_note(missing)] if any(missing.values()) else []
+        for column in self.columns:
+            if column.fill is not None and (unknown := column.unknown(table)):
+                values = "1 value" if len(unknown) == 1 else f"{len(unknown)} values"
+                which = _shorten(list(dict.fromkeys(unknown)), 3)
+                notes.append(f"column {column.name!r}: {values} of unknown categories count as other: {which}")
+        return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
         """Returns a JSON-compatible dictionary."""
@@ -174,7 +422,8 @@ class TableEncoding:
 
 def _column(table: Table, name: str) -> ColumnValues:
     if name not in table.columns:
-        raise ValueError(f"{table.name} has no column {name!r}{did_you_mean(name, table.columns)}")
+        hint = "" if table.has_header else f" {table.name} has no header."
+        raise ValueError(f"{table.name} has no column {name!r}{did_you_mean(name, table.columns)}{hint}")
     return table.columns[name]
 
 
@@ -185,7 +434,48 @@ def _check_no_missing(table: Table, name: str) -> None:
         raise ValueError(f"missing value at {place}, the first of {int(missing.sum())} in the column")
 
 
+def _filled_note(missing: Mapping[str, int]) -> str:
+    total, names = sum(missing.values()), [name for name, count in missing.items() if count]
+    values = "1 missing value" if total == 1 else f"{total} missing values"
+    columns = f"column {names[0]!r}" if len(names) == 1 else f"{len(names)} columns, {_shorten(names, 5)}"
+    return f"filled {values} of {columns}; to drop these rows, use --drop-missing (drop_missing=True)"
+
+
+# ---------------------------------------------------------------- fitting
+
 Task = Literal["classify", "regress"]
+
+_MIN_ID_ROWS, _MAX_ID_FRACTION = 20, 0.5
+"""A column of at least so many rows is an identifier if more than this fraction of its values are different."""
+_RARE, _RARE_FRACTION = 5, 0.01
+"""Categories with fewer rows than both are merged to `(other)`."""
+_ID_NAME = re.compile(r"(?i:id|ids|idx|index|key|uuid|guid|row|(.*[\s_.-])(id|uuid|guid|key))|.*[a-z](Id|ID)")
+"""Names of numeric identifiers."""
+_DATE_NAME = re.compile(r"(?i).*(date|day|time|datum)")
+
+
+class ColumnSummary(NamedTuple):
+    """What a column of a table was taken for."""
+
+    name: str
+    kind: str
+    """`number`, `category`, `date`, `target`, or why the column is left out."""
+    missing: int
+    """Number of missing values."""
+    detail: str
+    """Range, categories or parts of the column, and how missing values are filled."""
+
+
+class FittedTable(NamedTuple):
+    """A table with its fitted encoding."""
+
+    encoding: TableEncoding
+    table: Table
+    """The rows that are used."""
+    notes: tuple[str, ...]
+    """Notes for the user: left-out columns, filled values, dropped rows."""
+    columns: tuple[ColumnSummary, ...]
+    """What each column was taken for."""
 
 
 def fit_table_encoding(
@@ -193,114 +483,236 @@ def fit_table_encoding(
     *,
     target: str | None = None,
     task: Task | None = None,
-    categorical: Collection[str] = (),
-    ignore: Collection[str] = (),
+    categorical_columns: Collection[str] = (),
+    ignore_columns: Collection[str] = (),
+    keep_columns: Collection[str] = (),
     drop_missing: bool = False,
-) -> tuple[TableEncoding, Table, tuple[str, ...]]:
-    """Fits the encoding of a table. Returns the encoding, the complete rows, and notes for the user.
+    impute: bool = True,
+) -> FittedTable:
+    """Fits the encoding of a table.
 
-    Numeric columns are kept, text columns become one-hot features, and empty columns are dropped.
+    Numbers are kept. Dates become the days since the first date and the position in the year, the week and the day.
+    Other text becomes one-hot; categories with few rows share one feature. Digits with leading zeros, such as 00042,
+    are text. Empty columns and identifiers, whose values are mostly different, are left out. Missing numbers and dates
+    are filled with the median and missing categories with the most frequent one; one more feature marks them. Rows
+    without a target are dropped.
 
     Args:
         table: Raw values.
         target: Target column. Defaults to the last column.
         task: "classify" or "regress". By default a text target is classified and a numeric one regressed.
-        categorical: Columns to treat as text even if they look like numbers, so that 01234 is not 1234.
-        ignore: Columns to leave out.
-        drop_missing: Whether to drop rows with missing values. Otherwise they raise an error.
+        categorical_columns: Columns to treat as text even if they look like numbers or dates.
+        ignore_columns: Columns to leave out.
+        keep_columns: Columns to use although they look like identifiers.
+        drop_missing: Whether to drop rows with missing values instead.
+        impute: Whether to fill missing values, and to encode unknown categories of new data. Otherwise both are errors.
 
     Examples:
         >>> import numpy as np
         >>> from lawful.data import table_of
         >>> columns = {"size": np.array([1, 3]), "color": np.array(["red", "blue"]), "price": np.array([2, 4])}
-        >>> fit_table_encoding(table_of(columns, name="data"))[0].names
+        >>> fit_table_encoding(table_of(columns, name="data")).encoding.names
         ('size', 'color=blue', 'color=red')
     """
     target = list(table.columns)[-1] if target is None else target
-    for name in (target, *categorical, *ignore):
+    for name in (target, *categorical_columns, *ignore_columns, *keep_columns):
         if name not in table.columns:
             close = did_you_mean(name, table.columns)
-            raise ValueError(f"{table.name} has no column {name!r}{close} It has {_list_columns(table)}")
-    if target in ignore:
-        raise ValueError(f"ignore must not contain the target {target!r}")
-    empty = [name for name, values in table.columns.items() if values.missing.all() and name not in ignore]
-    notes = [*table.notes, *(f"dropped column {name!r}: it has no values" for name in empty)]
-    inputs = [name for name in table.columns if name != target and name not in ignore and name not in empty]
+            raise ValueError(f"{table.name} has no column {name!r}{close} It has {_shorten(list(table.columns))}")
+    if target in ignore_columns:
+        raise ValueError(f"ignore_columns must not contain the target {target!r}")
+    left_out: dict[str, str] = {}
+    for name, values in table.columns.items():
+        if name in ignore_columns:
+            left_out[name] = "ignored"
+        elif values.missing.all():
+            left_out[name] = "empty"
+    empty = [name for name, reason in left_out.items() if reason == "empty"]
+    notes = [*table.notes, *(f"left out column {name!r}: it has no values" for name in empty)]
+    inputs = [name for name in table.columns if name != target and name not in left_out]
     if not inputs or target in empty:
-        raise ValueError(f"{table.name} needs a target and another column with values, it has {_list_columns(table)}")
+        raise ValueError(
+            f"{table.name} needs a target and another column with values, it has {_shorten(list(table.columns))}"
+        )
     if len(inputs) > _MAX_WIDTH:
         raise ValueError(f"{table.name} has {len(inputs)} columns, at most {_MAX_WIDTH} are allowed")
-    table, dropped = _complete_rows(table, (*inputs, target), drop_missing)
+    whole, summaries = table, []
+    table, dropped = _drop_rows(table, inputs, target, drop_missing=drop_missing, impute=impute)
     if dropped:
-        notes.append(f"dropped {dropped} rows with missing values")
-    columns = tuple(_fit_input(table, name, categorical) for name in inputs)
+        notes.append(dropped)
+    columns = []
+    for name in inputs:
+        column = _fit_input(table, name, categorical_columns, keep_columns)
+        if isinstance(column, str):
+            left_out[name] = column
+            notes.append(f"left out column {name!r}: {column}; to use it, list it in --keep-columns")
+            continue
+        if impute and not table.columns[name].missing.all():
+            column = column.fit_fill(table)
+            column = replace(column, indicator=bool(table.columns[name].missing.any()))
+        columns.append(column)
+    if not columns:
+        raise ValueError(f"{table.name} has no input column left: {'; '.join(notes)}")
+    missing = {column.name: int(table.columns[column.name].missing.sum()) for column in columns}
+    if any(missing.values()):
+        notes.append(_filled_note(missing))
     notes += [f"column {column.name!r} is constant" for column in columns if _is_constant(table, column)]
-    encoding = TableEncoding(columns, _fit_target(table, target, task, categorical))
+    notes += [
+        f"column {column.name!r}: day and month can be swapped; taken for {column.dates.order}"
+        for column in columns
+        if column.dates is not None and _is_ambiguous(table, column)
+    ]
+    encoding = TableEncoding(tuple(columns), _fit_target(table, target, task, categorical_columns))
     if len(encoding.names) > _MAX_WIDTH:
         raise ValueError(f"{table.name} has {len(encoding.names)} features, at most {_MAX_WIDTH} are allowed")
-    return encoding, table, tuple(notes)
+    fitted = {column.name: column for column in columns}
+    for name, values in whole.columns.items():
+        missing_count = int(values.missing.sum())
+        if name == target:
+            summaries.append(ColumnSummary(name, "target", missing_count, _describe(table, encoding.target)))
+        elif name in left_out:
+            summaries.append(ColumnSummary(name, "left out", missing_count, left_out[name]))
+        else:
+            detail = _describe(table, fitted[name])
+            summaries.append(ColumnSummary(name, fitted[name].kind, missing_count, detail))
+    return FittedTable(encoding, table, tuple(notes), tuple(summaries))
 
 
-def _list_columns(table: Table) -> str:
-    shown = [repr(name) for name in table.columns]
-    return ", ".join(shown[:10]) + (f" and {len(shown) - 10} more" if len(shown) > 10 else "")
-
-
-def _complete_rows(table: Table, names: Collection[str], drop: bool) -> tuple[Table, int]:
-    """Returns the rows without missing values and the number of dropped rows. Raises unless `drop` is True."""
-    missing = np.zeros(len(table), dtype=bool)
-    for name in names:
-        here = table.columns[name].missing
-        if here.any() and not drop:
-            total = sum(int(table.columns[other].missing.sum()) for other in names)
-            place = table.place(int(here.argmax()), name)
-            raise ValueError(f"missing value at {place}, the first of {total}: fill them in, or set drop_missing=True")
-        missing |= here
-    if missing.any():
+def _drop_rows(
+    table: Table, inputs: Collection[str], target: str, *, drop_missing: bool, impute: bool
+) -> tuple[Table, str]:
+    """Drops the rows without a target, and with `drop_missing` those with a missing value. Returns a note."""
+    names = (*inputs, target)
+    missing = table.columns[target].missing.copy()
+    note = "dropped {} rows without a target" if impute else ""
+    if drop_missing:
+        note = "dropped {} rows with missing values"
+        missing |= np.any([table.columns[name].missing for name in names], axis=0)
+    elif not impute:
+        for name in names:
+            here = table.columns[name].missing
+            if here.any():
+                total = sum(int(table.columns[other].missing.sum()) for other in names)
+                place = table.place(int(here.argmax()), name)
+                raise ValueError(
+                    f"missing value at {place}, the first of {total}: fill them in, or drop the rows with "
+                    "--drop-missing (drop_missing=True)"
+                )
+    count = int(missing.sum())
+    if count:
         table = table.take(~missing)
     if len(table) < 2:
         raise ValueError(f"{table.name} has {len(table)} complete rows, expected at least 2")
-    return table, int(missing.sum())
+    return table, note.format(count).replace("1 rows", "1 row") if count else ""
 
 
-def _fit_input(table: Table, name: str, categorical: Collection[str]) -> Column:
+def _fit_input(table: Table, name: str, categorical: Collection[str], keep: Collection[str]) -> Column | str:
+    """Returns the encoding of a column, without `fill`, or the reason to leave it out."""
     values = table.columns[name]
-    if values.numbers is not None and name not in categorical:
-        column = Column(name)
-        column.numbers(table)
-        return column
-    return _fit_levels(table, name, categorical, "ignore the column")
+    if name in categorical:
+        return _fit_levels(table, name, categorical, keep_rare=True)
+    if values.numbers is not None:
+        dates = _compact_dates(name, values)
+        if dates is None and not _has_leading_zeros(values):
+            reason = "" if name in keep else _identifier(name, values)
+            column = Column(name)
+            column.numbers(table, allow_missing=True)
+            return reason or column
+    else:
+        dates = parse_dates(values.words)
+    if dates is not None:
+        if dates.invalid:
+            row = dates.invalid[0]
+            raise ValueError(
+                f"{table.place(row, name)}: got {str(values.words[row])[:50]!r} among dates, correct it or list the "
+                "column in --categorical-columns"
+            )
+        return Column(name, dates=DateEncoding.fit(dates))
+    reason = "" if name in keep else _identifier(name, values)
+    column = _fit_levels(table, name, categorical, keep_rare=name in keep)
+    if not column.levels:
+        reason = reason or f"none of its categories has {_RARE} rows or more"
+    return reason or column
+
+
+def _compact_dates(name: str, values: ColumnValues) -> Dates | None:
+    """Parses dates such as 20240131, if the column is named like one."""
+    if not _DATE_NAME.match(name):
+        return None
+    words = [word for word in values.words if word is not None]
+    if not words or not all(len(word) == 8 and word.isascii() and word.isdigit() for word in words):
+        return None
+    dates = parse_dates([_with_dashes(word or "") for word in values.words])
+    return None if dates is None or dates.invalid else dates
+
+
+def _has_leading_zeros(values: ColumnValues) -> bool:
+    """Returns whether numbers are codes, such as 00042: digits only, some with a leading zero."""
+    if values.text is None:
+        return False
+    words = [word for word in values.words if word is not None]
+    return all(word.isdigit() for word in words) and any(len(word) > 1 and word[0] == "0" for word in words)
+
+
+def _identifier(name: str, values: ColumnValues) -> str:
+    """Says why a column is an identifier; an empty text if it is not."""
+    if values.numbers is not None and not _has_leading_zeros(values):
+        known = values.numbers[~values.missing]
+        if not _ID_NAME.fullmatch(name.strip()) or not np.array_equal(known, np.floor(known)):
+            return ""
+        count, rows = len(np.unique(known)), len(known)
+    else:
+        words = [word for word in values.words if word is not None]
+        count, rows = len(set(words)), len(words)
+    if rows < _MIN_ID_ROWS or count <= _MAX_ID_FRACTION * rows:
+        return ""
+    return f"it looks like an identifier, with {count} different values in {rows} rows"
 
 
 def _fit_target(table: Table, name: str, task: Task | None, categorical: Collection[str]) -> Column:
-    numeric = table.columns[name].numbers is not None and name not in categorical
+    values = table.columns[name]
+    numeric = (
+        values.numbers is not None and name not in categorical and not (task is None and _has_leading_zeros(values))
+    )
     column = Column(name)
     if task == "regress" or (task is None and numeric):
+        if values.numbers is None and parse_dates(values.words) is not None:
+            raise ValueError(f"target {name!r} of {table.name} is a date, expected numbers: choose another target")
         column.numbers(table)
         return column
-    column = _fit_levels(table, name, categorical, "for a numeric target, use task='regress'")
+    column = _fit_levels(table, name, categorical, target=True)
     levels = column.levels or ()
     if len(levels) < 2:
         raise ValueError(f"target {name!r} of {table.name} has only the class {levels[0]!r}, expected at least 2")
     return column
 
 
-def _fit_levels(table: Table, name: str, categorical: Collection[str], advice: str) -> Column:
-    """Returns a categorical column with its distinct values, sorted. Columns in `categorical` stay text."""
+def _fit_levels(
+    table: Table, name: str, categorical: Collection[str], *, target: bool = False, keep_rare: bool = False
+) -> Column:
+    """Returns a categorical column with its distinct values, sorted. Rare levels of an input are merged."""
     values = table.columns[name]
-    by_number = values.numbers is not None and (values.text is None or name not in categorical)
+    text = values.text is not None and (name in categorical or _has_leading_zeros(values))
+    by_number = values.numbers is not None and not text
     if values.numbers is not None and by_number:
-        Column(name).numbers(table)
-        levels = tuple(_format_number(value) for value in np.unique(values.numbers).tolist())
+        Column(name).numbers(table, allow_missing=True)
+        numbers = values.numbers[~values.missing].tolist()
+        counts = Counter(map(_format_number, numbers))
+        levels = sorted(counts, key=float)
     else:
-        if name not in categorical:
+        if name not in categorical and not text:
             _check_not_numeric(table, name)
-        words = {word for word in values.words if word is not None}
-        levels = tuple(sorted(words) if values.numbers is None else sorted(words, key=lambda word: (float(word), word)))
-    if len(levels) > _MAX_LEVELS:
-        count = f"{len(levels)} distinct values, at most {_MAX_LEVELS} are allowed"
-        raise ValueError(f"column {name!r} of {table.name} has {count}: {advice}")
-    return Column(name, levels, by_number)
+        counts = Counter(word for word in values.words if word is not None)
+        levels = sorted(counts) if values.numbers is None else sorted(counts, key=lambda word: (float(word), word))
+    if target:
+        if len(levels) > _MAX_LEVELS:
+            count = f"{len(levels)} distinct values, at most {_MAX_LEVELS} are allowed"
+            raise ValueError(f"column {name!r} of {table.name} has {count}: for a numeric target, use task='regress'")
+        return Column(name, tuple(levels), by_number)
+    limit = 0 if keep_rare else min(_RARE, _RARE_FRACTION * len(table))
+    frequent = sorted((level for level in levels if counts[level] >= limit), key=lambda level: -counts[level])
+    kept = set(frequent[:_MAX_LEVELS])
+    return Column(name, tuple(level for level in levels if level in kept), by_number, other=len(kept) < len(levels))
 
 
 def _check_not_numeric(table: Table, name: str) -> None:
@@ -310,15 +722,48 @@ def _check_not_numeric(table: Table, name: str) -> None:
     place, word = table.place(where[0], name), text[where[0]]
     if all("," in text[i] and _parse_number(text[i].replace(",", "")) is not None for i in where):
         raise ValueError(f"{place}: got {word[:50]!r}, use a decimal point and no comma in numbers")
-    if len(where) < 0.1 * len(text):
+    numbers = len(text) - len(where) - int(table.columns[name].missing.sum())
+    if len(where) < 0.1 * (numbers + len(where)):
         raise ValueError(
-            f"{place}: got {word[:50]!r} among {len(text) - len(where)} numbers, "
-            "correct it or list the column in categorical"
+            f"{place}: got {word[:50]!r} among {numbers} numbers, correct it or list the column in "
+            "--categorical-columns"
         )
 
 
 def _is_constant(table: Table, column: Column) -> bool:
-    numbers = table.columns[column.name].numbers
-    if column.levels is not None or numbers is None:
-        return len(column.levels or ()) == 1
-    return bool((numbers == numbers[0]).all())
+    values = table.columns[column.name]
+    if values.numbers is not None:
+        known = values.numbers[~values.missing]
+        return bool((known == known[:1]).all()) and not column.indicator
+    return len({word for word in values.words if word is not None}) == 1 and not column.indicator
+
+
+def _is_ambiguous(table: Table, column: Column) -> bool:
+    dates = parse_dates(table.columns[column.name].words)
+    return dates is not None and dates.ambiguous
+
+
+def _describe(table: Table, column: Column) -> str:
+    """Describes the values of a column in a few words."""
+    return "; ".join(_descriptions(table, column))
+
+
+def _descriptions(table: Table, column: Column) -> Iterator[str]:
+    values, fill = table.columns[column.name], column.fill
+    if column.levels is not None:
+        levels = ", ".join(level[:30] for level in column.levels[:5]) + (", ..." if len(column.levels) > 5 else "")
+        other = "the rare ones are merged" if column.other else ""
+        yield f"{len(column.levels)} categories: {levels}"
+        if other:
+            yield other
+    elif column.dates is not None:
+        dates = column.dates.parse(values)
+        known = dates[~np.isnat(dates)].astype("datetime64[D]")
+        yield f"{known.min()} to {known.max()}"
+        yield f"used as time{''.join(f', {cycle}' for cycle in column.dates.cycles)}"
+        fill = None if fill is None else str((column.dates._origin + _DAY * round(float(fill))).astype("datetime64[D]"))
+    elif values.numbers is not None:
+        yield f"{np.nanmin(values.numbers):.6g} to {np.nanmax(values.numbers):.6g}"
+    if column.indicator:
+        what = "most frequent" if column.levels is not None else "median"
+        yield f"missing values are filled with the {what}, {fill if isinstance(fill, str) else f'{fill:.6g}'}"

@@ -1,4 +1,4 @@
-"""Tables of raw values, read from CSV, Parquet and NumPy files."""
+"""Tables of raw values, read from CSV, Parquet and NumPy files, or built from rows in Python."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from itertools import chain, compress
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
 
-_MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
+from lawful.data.dates import parse_dates
+
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "nat", "#n/a", "<na>", "?"})
 """Spellings of a missing value, case-insensitive."""
 
 
@@ -115,6 +119,8 @@ class Table:
     """Last line number of each row. Without it, rows are counted from 1."""
     notes: tuple[str, ...] = ()
     """Notes for the user, such as dropped columns."""
+    has_header: bool = True
+    """Whether the column names come from the file."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -128,7 +134,7 @@ class Table:
         """Returns the rows where the mask is True."""
         lines = range(1, len(self) + 1) if self.lines is None else self.lines
         columns = {name: values.take(where) for name, values in self.columns.items()}
-        return Table(columns, self.name, list(compress(lines, where)), self.notes)
+        return Table(columns, self.name, list(compress(lines, where)), self.notes, has_header=self.has_header)
 
 
 def _column_names(names: Sequence[str], *, place: str) -> list[str]:
@@ -195,8 +201,8 @@ def _parse_delimited(
     rows, ends = _read_rows(lines, name, delimiter)
     if not rows:
         raise ValueError(f"{name} is empty")
-    if header is None:
-        header = _has_header(rows)
+    found_none = header is None and not _has_header(rows)
+    header = not found_none if header is None else header
     names = _column_names(rows[0], place=name) if header else [f"x{i}" for i, _ in enumerate(rows[0], 1)]
     unnamed = [key for key, given in zip(names, rows[0], strict=True) if header and not given.strip()]
     rows, ends = rows[header:], ends[header:]
@@ -207,8 +213,13 @@ def _parse_delimited(
     used = {key: values for key, values in columns.items() if key not in idle}
     if not used:
         raise ValueError(f"{name} has no named column with values")
-    notes = tuple(f"dropped unnamed {key}: it is empty or counts the rows" for key in idle)
-    return Table(used, name, ends, notes)
+    notes = [f"{name} has no header: its columns are named {_name_range(names)}"] if found_none else []
+    notes += [f"dropped unnamed {key}: it is empty or counts the rows" for key in idle]
+    return Table(used, name, ends, tuple(notes), has_header=header)
+
+
+def _name_range(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
 def _is_row_number(values: ColumnValues) -> bool:
@@ -251,8 +262,8 @@ def _delimiter(line: str) -> str:
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Returns whether the first row has text above a numeric column, or only text."""
-    words = [_parse_number(field) is None for field in rows[0]]
+    """Returns whether the first row has text above a numeric column, or only text and no date."""
+    words = [_parse_number(field) is None and parse_dates([field]) is None for field in rows[0]]
     below = rows[1:_HEADER_ROWS]
     if not any(words) or not below:
         return any(words)
@@ -269,7 +280,7 @@ _INPUT_NAMES, _TARGET_NAMES = ("x", "inputs", "data"), ("y", "targets", "target"
 
 
 def read_parquet(path: str | Path) -> Table:
-    """Reads a Parquet file. Strings, categories and booleans are read as text.
+    """Reads a Parquet file. Strings, categories, booleans, dates and times are read as text.
 
     Args:
         path: Parquet file.
@@ -294,8 +305,10 @@ def read_parquet(path: str | Path) -> Table:
         elif any(getattr(pa.types, f"is_{word}")(kind) for word in _TEXT_TYPES):
             words = ["" if word is None else str(word) for word in column.to_pylist()]
             columns[name] = ColumnValues.from_text(words)
+        elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            columns[name] = _from_objects(column.cast(kind).to_pylist())
         else:
-            raise ValueError(f"column {name!r} of {path.name} has type {column.type}, expected numbers or text")
+            raise ValueError(f"column {name!r} of {path.name} has type {column.type}, expected numbers, text or dates")
     return _table(columns, path.name)
 
 
@@ -368,7 +381,82 @@ def _from_array(array: np.ndarray, place: str) -> ColumnValues:
         return ColumnValues(None, array.astype(np.float64))
     if array.dtype.kind in "Ub":
         return ColumnValues.from_text([str(word) for word in array.tolist()])
-    raise ValueError(f"{place} has dtype {array.dtype}, expected numbers or text")
+    if array.dtype.kind == "M":
+        return ColumnValues.from_text([str(word) for word in array])
+    raise ValueError(f"{place} has dtype {array.dtype}, expected numbers, text or dates")
+
+
+def table_from_rows(rows: Any, *, columns: Sequence[str], name: str = "rows") -> Table:
+    """Converts rows to a table.
+
+    Args:
+        rows: A list of dicts, a dict of columns, a data frame, or an array or list of rows without names. A key that a
+            dict lacks, None and NaN are missing values.
+        columns: Names of the columns of an array, in order.
+        name: Name shown in messages.
+
+    Examples:
+        >>> table_from_rows([{"size": 1, "color": "red"}, {"size": None}], columns=()).columns["size"].numbers
+        array([ 1., nan])
+        >>> list(table_from_rows(np.zeros((3, 2)), columns=("a", "b")).columns)
+        ['a', 'b']
+    """
+    if isinstance(rows, Table):
+        return rows
+    if isinstance(rows, np.ndarray) and rows.dtype.names:
+        return table_of({"": rows}, name=name)
+    if hasattr(rows, "columns") and hasattr(rows, "__getitem__") and not isinstance(rows, Mapping):
+        rows = {str(key): rows[key] for key in rows.columns}
+    if isinstance(rows, Mapping):
+        listed = {str(key): _as_list(values) for key, values in rows.items()}
+        return _table({key: _from_objects(values) for key, values in listed.items()}, name)
+    rows = _as_list(rows)
+    if rows and all(isinstance(row, Mapping) for row in rows):
+        keys = dict.fromkeys(str(key) for row in rows for key in row)
+        return _table({key: _from_objects([row.get(key) for row in rows]) for key in keys}, name)
+    matrix = [_as_list(row) if _is_sequence(row) else None for row in rows]
+    widths = {None if row is None else len(row) for row in matrix}
+    if widths != {len(columns)}:
+        got = "no rows" if not rows else f"rows of {next(iter(widths - {len(columns)})) or 'single'} values"
+        expected = f"dicts, a data frame, or rows of the {len(columns)} columns {_shorten(columns)}"
+        raise ValueError(f"{name} must be {expected}, got {got}")
+    values = zip(*filter(None, matrix), strict=True)
+    return _table({key: _from_objects(column) for key, column in zip(columns, values, strict=True)}, name)
+
+
+def _is_sequence(values: Any) -> bool:
+    return isinstance(values, Iterable) and not isinstance(values, str | bytes)
+
+
+def _as_list(values: Any) -> list[Any]:
+    """Returns the values of a list, an array, a tensor or a data frame's column; one value becomes a list."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "M":
+        return list(map(str, values))
+    values = values.tolist() if hasattr(values, "tolist") else values
+    return list(values) if _is_sequence(values) else [values]
+
+
+def _from_objects(values: Sequence[Any]) -> ColumnValues:
+    """Converts numbers, text, booleans and dates. None, NaN and NaT are missing."""
+    values = [_plain(value) for value in values]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None):
+        return ColumnValues(None, np.array([math.nan if v is None else v for v in values], dtype=np.float64))
+    return ColumnValues.from_text(["" if value is None else str(value) for value in values])
+
+
+def _plain(value: Any) -> float | str | bool | None:
+    """Converts a scalar to a Python number, a bool or text, and a missing value to None."""
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
+        value = value.item()
+    if isinstance(value, int | float | str):
+        return None if isinstance(value, float) and math.isnan(value) else value
+    text = "" if value is None else value.isoformat() if isinstance(value, date) else str(value)
+    return None if text.lower() in _MISSING else text
+
+
+def _shorten(names: Sequence[str], limit: int = 10) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(repr, names[:limit])) + more
 
 
 def _table(columns: dict[str, ColumnValues], name: str) -> Table:

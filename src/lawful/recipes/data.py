@@ -16,6 +16,7 @@ from lawful._json import Config, MaxLength, Range, from_json, require_fields, re
 from lawful.data import (
     BUILTIN,
     Column,
+    ColumnSummary,
     Density,
     Dequantizer,
     Encodings,
@@ -32,7 +33,6 @@ from lawful.data import (
     load_like,
     read_arrays,
     ring,
-    split,
     split_indices,
     table_of,
     two_moons,
@@ -56,6 +56,8 @@ class DataConfig(Config):
     """Data: a file, a folder, or the name of a built-in dataset."""
     ignore_columns: _Columns = ()
     """Columns of a table to ignore."""
+    keep_columns: _Columns = ()
+    """Columns to use although they look like identifiers: by default these are left out."""
     drop_missing: bool = False
     """Drop rows with missing values. By default they are an error."""
     resize: _ImageSize = ()
@@ -100,6 +102,8 @@ class DataSplits:
     warnings: tuple[str, ...]
     """Problems of the data: dropped rows, duplicates between splits, missing classes."""
     fingerprint: str
+    columns: tuple[ColumnSummary, ...] = ()
+    """What each column of a table was taken for."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -117,18 +121,21 @@ class SupervisedDataConfig(DataConfig):
     """Column to predict. Defaults to the last column."""
     categorical_columns: _Columns = ()
     """Columns with categories that look like numbers, such as zip codes."""
+    drop_missing: bool = False
+    """Drop rows with missing values. By default they get the median or the most frequent category, and a mark."""
 
     def load_splits(self, task: Task) -> DataSplits:
         """Loads the examples and splits them, stratified by class."""
         size: Any = self.resize or None
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            examples, encoding, notes = load_dataset(
+            examples, encoding, notes, columns, table = load_dataset(
                 self.data,
                 target=self.target,
                 task=task,
-                categorical=self.categorical_columns,
-                ignore=self.ignore_columns,
+                categorical_columns=self.categorical_columns,
+                ignore_columns=self.ignore_columns,
+                keep_columns=self.keep_columns,
                 drop_missing=self.drop_missing,
                 size=size,
             )
@@ -138,10 +145,23 @@ class SupervisedDataConfig(DataConfig):
                 "use the recipe regress for numeric targets"
             )
         fractions = self.split_fractions()
+        labels = None if examples.classes is None else examples.targets
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # _missing_classes reports them by the name of the split
-            parts = split(examples, fractions=[*fractions.values()], seed=self.split_seed)
-        splits = dict(zip(fractions, parts, strict=True))
+            rows = split_indices(
+                len(examples),
+                fractions=[*fractions.values()],
+                seed=self.split_seed,
+                labels=labels,
+                classes=examples.classes,
+            )
+        fingerprint = examples.fingerprint()
+        if table is not None and isinstance(encoding, TableEncoding):
+            is_train = np.zeros(len(examples), dtype=bool)
+            is_train[rows[0].numpy()] = True
+            encoding = encoding.fit_fill(table.take(is_train))
+            examples = replace(examples, inputs=encoding.inputs(table))
+        splits = {name: examples.take(part) for name, part in zip(fractions, rows, strict=True)}
         duplicates = leaks({name: part.inputs for name, part in splits.items()})
         return DataSplits(
             train=splits["train"],
@@ -154,7 +174,8 @@ class SupervisedDataConfig(DataConfig):
                 *_missing_classes(splits),
                 *(f"{leak}: {leak.second} does not measure generalization" for leak in duplicates),
             ),
-            fingerprint=examples.fingerprint(),
+            fingerprint=fingerprint,
+            columns=columns,
         )
 
 
@@ -276,7 +297,7 @@ class DataSpec:
         files = tuple(list_images(Path(source)))
         if files and isinstance(self.encoding, Arrays) and self.is_image:
             return NewData(self._read_images(files), None, files)
-        x, labels = load_like(source, self.encoding)
+        x, labels, *_ = load_like(source, self.encoding)
         return NewData(x, labels if self.classes else None, files or None)
 
     def _read_images(self, files: tuple[Path, ...]) -> Tensor:
@@ -400,8 +421,10 @@ def _load_arrays(path: Path) -> _RawObservations | None:
     )
 
 
-def _load_table(table: Table, *, labels: str | None, ignore: tuple[str, ...], drop_missing: bool) -> _RawObservations:
-    """Rows of a table. Every column except the labels is part of the observation."""
+def _load_table(
+    table: Table, *, labels: str | None, ignore: tuple[str, ...], keep: tuple[str, ...], drop_missing: bool
+) -> _RawObservations:
+    """Rows of a table. Every column except the labels is part of the observation; dates are numbers of days."""
     if labels is None:
         table = replace(table, columns={**table.columns, _NO_LABELS.name: ColumnValues(None, np.zeros(len(table)))})
     encoding, kept, notes, _ = fit_table_encoding(
@@ -409,9 +432,12 @@ def _load_table(table: Table, *, labels: str | None, ignore: tuple[str, ...], dr
         target=labels or _NO_LABELS.name,
         task="regress" if labels is None else "classify",
         ignore_columns=ignore,
+        keep_columns=keep,
         drop_missing=drop_missing,
         impute=False,
     )
+    columns = (c if c.dates is None else replace(c, dates=replace(c.dates, cycles=())) for c in encoding.columns)
+    encoding = replace(encoding, columns=tuple(columns))
     categorical = [column.name for column in encoding.columns if column.levels is not None]
     if categorical:
         notes = (*notes, f"one-hot columns have no density: {', '.join(categorical[:5])}")
@@ -424,6 +450,7 @@ def _load_observations(
     *,
     labels: str | None = None,
     ignore: tuple[str, ...] = (),
+    keep: tuple[str, ...] = (),
     drop_missing: bool = False,
     size: tuple[int, int] | None = None,
     n: int = 20_000,
@@ -435,6 +462,7 @@ def _load_observations(
         source: Name of a density or a built-in dataset, a file, or a folder of images.
         labels: Label column of a table.
         ignore: Columns to ignore.
+        keep: Columns to use although they look like identifiers.
         drop_missing: Drop rows with missing values.
         size: Height and width to resize images to.
         n: Number of samples of a density.
@@ -447,8 +475,8 @@ def _load_observations(
     builtin = source in _DENSITIES or source in BUILTIN
     path = Path(source) if builtin else resolve_path(source)
     folder = not builtin and path.is_dir()
-    if (labels or ignore or drop_missing) and (builtin or folder):
-        raise ValueError(f"label_column, ignore_columns and drop_missing need a table, got {source}")
+    if (labels or ignore or keep or drop_missing) and (builtin or folder):
+        raise ValueError(f"label_column, ignore_columns, keep_columns and drop_missing need a table, got {source}")
     if size is not None and not folder:
         raise ValueError(f"resize needs a folder of images, got {source}")
     if source in _DENSITIES:
@@ -461,10 +489,11 @@ def _load_observations(
         path.suffix.lower() in (".npy", ".npz")
         and labels is None
         and not ignore
+        and not keep
         and (arrays := _load_arrays(path)) is not None
     ):
         return arrays
-    return _load_table(read_table(path), labels=labels, ignore=ignore, drop_missing=drop_missing)
+    return _load_table(read_table(path), labels=labels, ignore=ignore, keep=keep, drop_missing=drop_missing)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -557,6 +586,7 @@ class GenerativeDataConfig(DataConfig):
             self.data,
             labels=self.label_column,
             ignore=self.ignore_columns,
+            keep=self.keep_columns,
             drop_missing=self.drop_missing,
             size=size,
             n=self.num_samples,
