@@ -80,7 +80,7 @@ def test_columns_are_found_and_can_be_named(table):
     found = read_labeled_texts(str(table))
     assert found.classes == ("grey", "white")
     assert found.texts[1] == "1: the cat, and milk"
-    assert read_labeled_texts(str(table), text="kind", target="what").texts[1] == "white"
+    assert read_labeled_texts(str(table), text="what", target="kind") == found
     with pytest.raises(ValueError, match="no column 'nix'"):
         read_labeled_texts(str(table), text="nix")
 

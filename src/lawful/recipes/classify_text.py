@@ -246,7 +246,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Recip
             labels=torch.tensor(texts.labels),
             classes=texts.classes,
         )
-        train, test = (texts.take(part.tolist()) for part in rows)
+        train, test = (texts.select(part.tolist()) for part in rows)
         if not len(train) or not len(test):
             raise ValueError(f"{texts.name} has {len(texts)} texts, too few for a training and a test split")
         tokenizer = _train_tokenizer(self.tokenizer, train.texts)

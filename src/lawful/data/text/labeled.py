@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +21,8 @@ _GROUPS = {
 """Topics of the Python reference by class."""
 _MIN_PARAGRAPH = 40
 """Minimum number of characters of a paragraph."""
+_CLASS_COLUMNS = ("label", "labels", "class", "target", "category")
+"""Usual names of a class column, case-insensitive."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class LabeledTexts:
     name: str
     columns: tuple[str, str] | None = None
     """Column names of the texts and labels, if read from a table."""
+    has_header: bool = True
+    """Whether the column names come from the file."""
+    notes: tuple[str, ...] = ()
+    """Notes for the user, such as rows that were left out."""
 
     @classmethod
     def from_pairs(
@@ -41,7 +47,8 @@ class LabeledTexts:
         """Builds the dataset from pairs of text and class name. Classes are sorted."""
         classes = tuple(sorted({label for _, label in pairs}))
         if len(classes) < 2:
-            raise ValueError(f"{name} must have texts of at least 2 classes, got {len(classes)}")
+            found = f": {classes[0]!r}" if classes else ""
+            raise ValueError(f"{name} must have texts of at least 2 classes, got {len(classes)}{found}")
         numbers = {label: number for number, label in enumerate(classes)}
         texts, labels = tuple(text for text, _ in pairs), tuple(numbers[label] for _, label in pairs)
         return cls(texts, labels, classes, name, columns)
@@ -49,8 +56,9 @@ class LabeledTexts:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def take(self, chosen: Sequence[int]) -> LabeledTexts:
+    def select(self, indices: Iterable[int]) -> LabeledTexts:
         """Returns the texts at these indices."""
+        chosen = list(indices)
         texts, labels = tuple(self.texts[i] for i in chosen), tuple(self.labels[i] for i in chosen)
         return replace(self, texts=texts, labels=labels)
 
@@ -61,27 +69,64 @@ class LabeledTexts:
 
 
 def read_labeled_texts(source: str, *, text: str | None = None, target: str | None = None) -> LabeledTexts:
-    """Reads labeled texts.
+    """Reads labeled texts. Rows without a text or a class, and empty files, are left out with a note.
+
+    A table has no header if its first row has a class that occurs below; its columns are then named `x1`, `x2`, ...
 
     Args:
         source: A CSV or TSV file, a folder with one subfolder of text files per class, or the built-in `topics`.
         text: Column of the texts. Defaults to the column with the longest texts.
-        target: Column of the classes. Defaults to the last other column.
+        target: Column of the classes. Defaults to a column with a usual name, such as label, or the last other column.
     """
     if source in _BUILTIN:
         return _BUILTIN[source]()
     path = _resolve(source)
     if path.is_dir():
-        return LabeledTexts.from_pairs(list(_read_folder(path)), name=path.name)
-    words = _read_columns(path, text, target)
+        return _read_class_folders(path)
+    has_header, chosen = True, _choose_columns(_read_columns(path), path.name, text, target)
+    if text is None and target is None and chosen.is_row(chosen.target):
+        has_header, chosen = False, _choose_columns(_read_columns(path, header=False), path.name)
+    rows = list(zip(chosen.words[chosen.text], chosen.words[chosen.target], strict=True))
+    pairs = [(words, label) for words, label in rows if words and label]
+    labeled = LabeledTexts.from_pairs(pairs, name=path.name, columns=(chosen.text, chosen.target))
+    if len(labeled.classes) > len(labeled) / 2:
+        others = [name for name in chosen.words if name not in (chosen.text, chosen.target)]
+        remedy = f"choose another target: {', '.join(others)}" if others else "several texts per class are needed"
+        counts = f"{len(labeled.classes)} classes in {len(labeled)} texts"
+        raise ValueError(f"column {chosen.target!r} of {path.name} has {counts}: {remedy}")
+    notes = [] if has_header else [f"{path.name} has no header: its columns are named {', '.join(chosen.words)}"]
+    if left := len(rows) - len(pairs):
+        missing = [f"{sum(not row[i] for row in rows)} without a {what}" for i, what in enumerate(("text", "class"))]
+        notes.append(f"left out {left} of {len(rows)} rows of {path.name}: {', '.join(missing)}")
+    return replace(labeled, has_header=has_header, notes=tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a table, with those of the texts and classes."""
+
+    words: Mapping[str, Sequence[str]]
+    text: str
+    target: str
+
+    def is_row(self, name: str) -> bool:
+        """Returns whether the name of the class column is a class: the first row is no header."""
+        return name in set(self.words[self.target])
+
+
+def _choose_columns(
+    words: Mapping[str, Sequence[str]], name: str, text: str | None = None, target: str | None = None
+) -> _Columns:
+    """Chooses the columns of the texts and classes."""
+    _check_columns(words, name, text, target)
     if len(words) < 2:
-        raise ValueError(f"{path.name} needs a text column and a class column, it has {', '.join(words)}")
-    text = text or _longest_column(words, exclude=target)
-    target = target or [name for name in words if name != text][-1]
+        raise ValueError(f"{name} needs a text column and a class column, it has {', '.join(words)}")
+    usual = next((key for key in words if key.lower() in _CLASS_COLUMNS and key != text), None)
+    text = text or _longest_column(words, exclude=target or usual)
+    target = target or usual or [key for key in words if key != text][-1]
     if text == target:
         raise ValueError(f"text and target must be different columns, got {text!r} for both")
-    pairs = [pair for pair in zip(words[text], words[target], strict=True) if pair[0].strip() and pair[1].strip()]
-    return LabeledTexts.from_pairs(pairs, name=path.name, columns=(text, target))
+    return _Columns(words, text, target)
 
 
 def _resolve(source: str) -> Path:
@@ -94,13 +139,17 @@ def _resolve(source: str) -> Path:
     return path
 
 
-def _read_columns(path: Path, *required: str | None) -> dict[str, list[str]]:
-    """Reads the columns of a table as strings."""
-    columns = read_delimited(path).columns
+def _read_columns(path: Path, *, header: bool | None = None) -> dict[str, list[str]]:
+    """Reads the columns of a table as strings. Only an empty value is missing: `null` and `NA` are texts."""
+    columns = read_delimited(path, header=header).columns
+    return {name: [word.strip() for word in values.text or ()] for name, values in columns.items()}
+
+
+def _check_columns(words: Mapping[str, Sequence[str]], where: str, *required: str | None) -> None:
+    """Raises if a table does not have a column."""
     for name in filter(None, required):
-        if name not in columns:
-            raise ValueError(f"{path.name} has no column {name!r}, it has {', '.join(columns)}")
-    return {name: [word or "" for word in values.words] for name, values in columns.items()}
+        if name not in words:
+            raise ValueError(f"{where} has no column {name!r}, it has {', '.join(words)}")
 
 
 def _longest_column(words: Mapping[str, Sequence[str]], *, exclude: str | None) -> str:
@@ -108,11 +157,16 @@ def _longest_column(words: Mapping[str, Sequence[str]], *, exclude: str | None) 
     return max((name for name in words if name != exclude), key=lambda name: sum(map(len, words[name])))
 
 
-def _read_folder(path: Path) -> Iterator[tuple[str, str]]:
-    for folder in sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")):
-        for file in _list_files(folder):
-            if file.stat().st_size:
-                yield _read_file(file), folder.name
+def _read_class_folders(path: Path) -> LabeledTexts:
+    """Reads one subfolder of text files per class."""
+    folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    if not folders:
+        raise ValueError(f"{path.name} has no subfolders, expected one folder of text files per class")
+    files = [(file, folder.name) for folder in folders for file in _list_files(folder)]
+    pairs = [(text, label) for file, label in files if (text := _read_file(file)).strip()]
+    labeled = LabeledTexts.from_pairs(pairs, name=path.name)
+    left = len(files) - len(pairs)
+    return replace(labeled, notes=(f"left out {left} of {len(files)} files of {path.name}: empty",) if left else ())
 
 
 def _list_files(folder: Path) -> list[Path]:
@@ -121,7 +175,7 @@ def _list_files(folder: Path) -> list[Path]:
 
 
 def _read_file(file: Path) -> str:
-    return "".join(read_text(file).chunks())
+    return "".join(read_text(file).chunks()) if file.stat().st_size else ""
 
 
 def topics() -> LabeledTexts:
@@ -159,7 +213,12 @@ class NewTexts:
 
 
 def read_texts(
-    source: str | Path, *, classes: Sequence[str], text: str | None = None, target: str | None = None
+    source: str | Path,
+    *,
+    classes: Sequence[str],
+    text: str | None = None,
+    target: str | None = None,
+    has_header: bool | None = None,
 ) -> NewTexts:
     """Reads texts to classify: the rows of a table, or whole files.
 
@@ -170,6 +229,7 @@ def read_texts(
         classes: Class names of the classifier.
         text: Column of the texts. Defaults to the column with the longest texts.
         target: Column of the classes. Defaults to the last other column, if it holds only known classes.
+        has_header: Whether the first row of a table is a header. Detected by default.
     """
     if str(source) in _BUILTIN:
         builtin = _BUILTIN[str(source)]()
@@ -179,7 +239,10 @@ def read_texts(
     path = _resolve(str(source))
     if path.is_dir() or (text is None and path.suffix.lower() not in _TABLES):
         return _read_files(path, classes)
-    words = _read_columns(path, text)
+    words = _read_columns(path, header=has_header)
+    if len(words) == 1 and has_header is False:
+        text, target = next(iter(words)), None
+    _check_columns(words, path.name, text)
     text = text or _longest_column(words, exclude=target)
     others = [name for name in words if name != text]
     if target is None and others and set(words[others[-1]]) <= set(classes):
