@@ -93,6 +93,24 @@ def test_folders_are_read_by_both(tmp_path):
     same(GPT2.from_pretrained(tmp_path / "ours").eval(), our)
 
 
+def test_loads_a_hugging_face_model():
+    their = theirs(layer_norm_epsilon=1e-3, activation_function="gelu")
+    same(GPT2.from_pretrained(their), their)
+    same(GPT2.from_pretrained(their.transformer), their)  # without the tied head
+    untied = theirs(tie_word_embeddings=False)
+    same(GPT2.from_pretrained(untied), untied)
+
+
+def test_a_source_that_is_no_gpt2_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no config\.json in gpt2\. Nothing is downloaded"):
+        GPT2.from_pretrained("gpt2")
+    with pytest.raises(TypeError, match="got Linear, which has no configuration"):
+        GPT2.from_pretrained(nn.Linear(2, 2))
+    other = transformers.BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    with pytest.raises(ValueError, match="must be gpt2, got 'bert'"):
+        GPT2.from_pretrained(transformers.BertModel(other))
+
+
 def test_wrong_names_and_shapes_change_nothing():
     our, state = ours(), theirs().state_dict()
     before = logits(our)

@@ -4,10 +4,21 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from lawful.laws import Claim, agreement, shape
-from lawful.probe import activation_patching, attention_only_model, attribution_patching, induction_model, path_patching
+from lawful.models import GPT2
+from lawful.probe import (
+    ablate_heads,
+    activation_patching,
+    attention_only_model,
+    attribution_patching,
+    find_induction_heads,
+    induction_model,
+    mean_ablation,
+    path_patching,
+)
 
 TOKENS = torch.tensor([[1, 2, 3, 1], [0, 4, 4, 2]])
 
@@ -70,6 +81,59 @@ class Branches(nn.Module):
     def forward(self, x):
         a = self.a(x)
         return self.c(a + self.b(a))
+
+
+def test_ablated_heads_equal_zeroed_weights():
+    model = attention_only_model(vocab_size=5, dim=4, num_layers=2, num_heads=2)
+    with ablate_heads(model, [("layers.0.attention", 1), (1, 0), ("layers.1.attention", 1, 0.7)]):
+        found = model(TOKENS)
+    before = model(TOKENS)
+    with torch.no_grad():
+        model.layers[0].attention.out.weight[:, 2:] = 0
+        model.layers[1].attention.out.weight[:] = 0
+    torch.testing.assert_close(found, model(TOKENS))
+    assert not torch.allclose(found, before)
+
+
+def test_ablated_induction_heads_predict_nothing():
+    model, x = induction_model(vocab_size=8, context_length=16), torch.tensor([[3, 1, 4, 3]])
+    for edit in (mean_ablation(), torch.zeros_like):
+        with ablate_heads(model, find_induction_heads(model), edit=edit):
+            found = model(torch.cat([x, x.flip(1)]))
+        assert found[0, -1].max() < 0.9 < model(x)[0, -1].max()
+
+
+def test_ablated_heads_of_a_hugging_face_model():
+    config = transformers.GPT2Config(
+        vocab_size=5, n_embd=4, n_layer=2, n_head=2, n_positions=8, bos_token_id=0, eos_token_id=0
+    )
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    with ablate_heads(theirs, [("transformer.h.1.attn", 0)]):
+        found = theirs(TOKENS).logits
+    ours = GPT2.from_pretrained(theirs)
+    with ablate_heads(ours, [(1, 0)]):
+        torch.testing.assert_close(found, ours(TOKENS))
+    assert not torch.allclose(found, theirs(TOKENS).logits)
+    with (
+        pytest.raises(ValueError, match=r"transformer\.h\.1\.attn supports zero_ablation only"),
+        ablate_heads(theirs, [("transformer.h.1.attn", 0)], edit=mean_ablation()),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ((2, 0), r"must be in \[0, 2\), got 2"),
+        (("layers.0.attention", 2), r"layers\.0\.attention has 2 heads, got head 2"),
+        (("layers.0.attn", 0), r"did you mean layers\.0\.attention"),
+    ],
+    ids=str,
+)
+def test_heads_that_do_not_exist(head, message):
+    model = attention_only_model(vocab_size=5, dim=4, num_layers=2, num_heads=2)
+    with pytest.raises(LookupError, match=message), ablate_heads(model, [head]):
+        pass
 
 
 def claims() -> Iterator[Claim]:

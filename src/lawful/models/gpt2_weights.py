@@ -82,18 +82,19 @@ class GPT2(Decoder):
     """
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> GPT2:
-        """Loads a model from `config.json` and `model.safetensors`, or its shards, without dropout.
+    def from_pretrained(cls, source: str | Path | nn.Module) -> GPT2:
+        """Loads a model of Hugging Face, or its folder with `config.json` and `model.safetensors`, without dropout.
+
+        Nothing is downloaded.
 
         Args:
-            folder: Folder with Hugging Face's files.
+            source: Folder with Hugging Face's files, or a `transformers.GPT2LMHeadModel`.
 
         Raises:
+            FileNotFoundError: If the folder has no configuration or no weights.
             ValueError: If the configuration has options that `gpt` does not support.
         """
-        folder = Path(folder)
-        config = json.loads((folder / "config.json").read_text())
-        _check_config(config)
+        config, weights = _read_module(source) if isinstance(source, nn.Module) else _read_folder(Path(source))
         random = gpt(
             vocab_size=config["vocab_size"],
             dim=config["n_embd"],
@@ -114,7 +115,7 @@ class GPT2(Decoder):
             positions=random.positions,
             mask=random.mask,
         )
-        GPT2_WEIGHTS.load_state_dict(model, _read_weights(folder))
+        GPT2_WEIGHTS.load_state_dict(model, weights)
         return model
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -255,6 +256,29 @@ def _check_config(config: object) -> None:
     ):
         if config.get(name, supported) != supported:
             raise ValueError(f"{name}={config[name]} is not supported: expected {supported}, as in GPT-2")
+
+
+def _read_module(model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The configuration and the weights of a model of Hugging Face."""
+    config: Any = getattr(model, "config", None)
+    if not hasattr(config, "to_dict"):
+        name = type(model).__name__
+        raise TypeError(f"expected a folder or a transformers.GPT2LMHeadModel, got {name}, which has no configuration")
+    config = config.to_dict()
+    _check_config(config)
+    return config, model.state_dict()
+
+
+def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The configuration and the weights of a folder with Hugging Face's files."""
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(
+            f"there is no config.json in {folder}. Nothing is downloaded: pass a folder, or the model itself, such as "
+            f"transformers.GPT2LMHeadModel.from_pretrained({str(folder)!r})"
+        )
+    config = json.loads((folder / "config.json").read_text())
+    _check_config(config)
+    return config, _read_weights(folder)
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:

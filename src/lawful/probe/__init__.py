@@ -32,7 +32,7 @@ from lawful.probe.model_layout import (
     infer_layout,
     linearize_branch,
 )
-from lawful.probe.patching import activation_patching, attribution_patching, path_patching
+from lawful.probe.patching import ablate_heads, activation_patching, attribution_patching, path_patching
 from lawful.probe.paths import path_expansion, path_terms, paths_by_length, subnetworks
 from lawful.probe.record import (
     ActivationCache,
@@ -58,6 +58,7 @@ __all__ = [
     "LinearHeads",
     "LogitContributions",
     "ModelLayout",
+    "ablate_heads",
     "activation_patching",
     "at_index",
     "attention_at_offset",

@@ -1,15 +1,17 @@
-"""Activation patching: which activations cause the difference between the outputs of two inputs."""
+"""Activation patching: which activations cause the difference between the outputs of two inputs; ablated heads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lawful.blocks.attention import MultiHeadAttention
 from lawful.laws import Claim, agreement, shape
-from lawful.probe.record import ActivationCache, at_index, patch, record, replace_with
+from lawful.probe.record import ActivationCache, Edit, at_index, patch, record, replace_with, zero_ablation
 
 _Metric = Callable[[Any], Tensor]
 _Inputs = Tensor | tuple[Any, ...]
@@ -176,6 +178,57 @@ def path_patching(
         _call(model, corrupted)
     with patch(model, {name: replace_with(cache.tensor(name)) for name in receivers}):
         return metric(_call(model, corrupted)) - metric(y)
+
+
+@contextmanager
+def ablate_heads(
+    model: nn.Module,
+    heads: Iterable[tuple[str | int, int] | tuple[str | int, int, float]],
+    *,
+    edit: Edit = zero_ablation,
+) -> Iterator[None]:
+    """Ablates attention heads of a model inside a `with` block.
+
+    Args:
+        model: A model with `MultiHeadAttention`, or with PyTorch's fused attention, as Hugging Face models have.
+        heads: Pairs of an attention module and a head. The module is given by its name or by its index among the
+            attention modules. The heads that `find_induction_heads` returns, with their scores, are accepted.
+        edit: Replacement of the output of the heads: `zero_ablation`, `mean_ablation()`, `resample_ablation()`, ...
+            Models without `MultiHeadAttention` support `zero_ablation` only.
+
+    Raises:
+        LookupError: If the model has no such module or head.
+
+    Examples:
+        >>> from lawful.probe import find_induction_heads, induction_model
+        >>> model, x = induction_model(vocab_size=8, context_length=8), torch.tensor([[3, 1, 4, 3]])
+        >>> int(model(x)[0, -1].argmax())
+        1
+        >>> with ablate_heads(model, find_induction_heads(model)):
+        ...     print(bool(model(x)[0, -1].max() > 0.5))
+        False
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    attention = [name for name, module in modules.items() if isinstance(module, MultiHeadAttention)]
+    chosen: dict[str, list[int]] = {}
+    for module, head, *_ in heads:
+        if isinstance(module, int):
+            if not 0 <= module < len(attention):
+                raise IndexError(f"the index of the module must be in [0, {len(attention)}), got {module}")
+            module = attention[module]
+        block = modules.get(module)
+        if isinstance(block, MultiHeadAttention) and not 0 <= head < block.num_heads:
+            raise IndexError(f"{module} has {block.num_heads} heads, got head {head}")
+        if block is not None and not isinstance(block, MultiHeadAttention) and edit is not zero_ablation:
+            raise ValueError(f"{module} supports zero_ablation only: it is not a lawful.blocks.MultiHeadAttention")
+        chosen.setdefault(module, []).append(head)
+    edits = {}
+    for module, indices in chosen.items():  # without attention weights, the output of a head is zero
+        tapped = "heads" if isinstance(modules.get(module), MultiHeadAttention) else "pattern"
+        index = ..., torch.tensor(sorted(set(indices))), slice(None), slice(None)
+        edits[f"{module}.{tapped}".lstrip(".")] = at_index(index, edit)
+    with patch(model, edits):
+        yield
 
 
 def claims() -> Iterator[Claim]:

@@ -83,6 +83,20 @@ def test_samples_do_not_depend_on_n(name):
 
 
 @pytest.mark.parametrize("name", FLOWS)
+def test_rsample_is_differentiable(name):
+    """The derivative of f(f^-1(z)) = z is zero: the paths through the sample and through the parameters cancel."""
+    flow = randomize_parameters(FLOWS[name]()).double()
+    x = flow.rsample((4,), seed=3)
+    assert torch.equal(x.detach(), flow.sample(4, seed=3))
+    parameters = [p for p in flow.parameters() if p.requires_grad]
+    direct = torch.autograd.grad(x.sin().sum(), parameters, retain_graph=True, allow_unused=True)
+    assert sum(float(g.abs().sum()) for g in direct if g is not None) > 0.01
+    z, _ = flow.eval().encode(x)  # without dropout, as rsample
+    for g in torch.autograd.grad(z.sin().sum(), parameters, allow_unused=True):
+        assert g is None or g.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("name", FLOWS)
 def test_density_is_conditional_with_labels_and_a_mixture_without(name):
     flow = randomize_parameters(FLOWS[name](num_classes=3))
     x, labels = 0.3 * torch.randn(6, 2), torch.tensor([0, 1, 2, 2, 2, 2])

@@ -166,7 +166,10 @@ class Flow(nn.Module):
 
     @torch.no_grad()
     def decode(self, z: Float[Tensor, "n d"], *, labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, "n *shape"]:
-        """Maps latents to examples."""
+        """Maps latents to examples, without gradients; see `rsample`."""
+        return self._decode(z, labels)
+
+    def _decode(self, z: Tensor, labels: Tensor | None) -> Tensor:
         condition = self._condition(labels, len(z))
         with eval_mode(self):
             x, _ = self.transform.inverse(z, condition)
@@ -191,7 +194,27 @@ class Flow(nn.Module):
         first: int = 0,
         labels: Int[Tensor, "*n"] | None = None,
     ) -> Float[Tensor, "*n *shape"]:
-        """Draws samples: `sample(100)` or `sample((100,))`.
+        """Draws samples without gradients: `sample(100)` or `sample((100,))`.
+
+        Args:
+            n: Number of samples, or a shape.
+            seed: Random seed. None draws one from torch's generator.
+            first: Index of the first sample of the seed.
+            labels: Class of each sample. Defaults to classes drawn by their training frequencies.
+        """
+        return self.rsample(n, seed, first=first, labels=labels)
+
+    def rsample(
+        self,
+        n: int | Sequence[int],
+        seed: int | None = None,
+        *,
+        first: int = 0,
+        labels: Int[Tensor, "*n"] | None = None,
+    ) -> Float[Tensor, "*n *shape"]:
+        r"""Draws samples that are differentiable in the parameters: $x = f_\theta^{-1}(z)$ with $z \sim p_0$.
+
+        Equal to `sample` with the same seed. Dropout is off.
 
         Args:
             n: Number of samples, or a shape.
@@ -209,7 +232,7 @@ class Flow(nn.Module):
         if not n:
             return z.reshape(*sample_shape, *self.shape)
         parts = [None] * -(-n // _MAX_ROWS) if labels is None else labels.split(_MAX_ROWS)
-        x = torch.cat([self.decode(a, labels=b) for a, b in zip(z.split(_MAX_ROWS), parts, strict=True)])
+        x = torch.cat([self._decode(a, b) for a, b in zip(z.split(_MAX_ROWS), parts, strict=True)])
         if not bool(x.isfinite().all()):
             raise ValueError("samples are NaN or infinite: the flow has diverged")
         return x.reshape(*sample_shape, *self.shape)
