@@ -119,7 +119,7 @@ def test_help_lines_are_filled(lawful, recipe):
     [
         (("clasify",), "unknown recipe 'clasify': did you mean classify?"),
         (("xyz",), "unknown recipe 'xyz'"),
-        (("classify", "--epoch", "3"), "Perhaps you meant: --epochs"),
+        (("classify", "--epoch", "3"), "no option --epoch: did you mean --epochs?"),
         (("classify", "--model", "mpl"), "invalid choice 'mpl' for argument '--model'. Expected one of ('mlp', 'cnn'"),
         (("classify", "--batch-size", "many"), "'many'"),
         (("classify", "--epochs", "0"), "epochs must be"),

@@ -6,7 +6,16 @@ import torch
 from torch import nn
 
 from lawful.losses.regularization import elastic_net_penalty, l1_penalty, l2_penalty
-from lawful.recipes import ClassifyRecipe, MLPSpec, OptimizationConfig, TextRecipe, TransformerOptimizationConfig, load
+from lawful.recipes import (
+    ClassifyRecipe,
+    DoubleDescentRecipe,
+    FlowRecipe,
+    MLPSpec,
+    OptimizationConfig,
+    TextRecipe,
+    TransformerOptimizationConfig,
+    load,
+)
 from lawful.recipes.optimization import RegularizationConfig
 from lawful.training import train
 
@@ -44,17 +53,19 @@ def test_momentum_equals_torch(nesterov):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("warmup_ratio", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("warmup_ratio", [None, 0.0, 0.3, 1.0])
 @pytest.mark.parametrize("steps", [1, 2, 3, 50])
 def test_each_schedule_is_defined_at_every_step(schedule, warmup_ratio, steps):
+    if schedule == "one-cycle" and warmup_ratio is not None:
+        pytest.skip("one-cycle has its own warmup")
     factor = OptimizationConfig(schedule=schedule, warmup_ratio=warmup_ratio).build_schedule(steps)
     factors = [factor(step) for step in range(steps)]
     assert all(math.isfinite(f) and 0 <= f <= 1 for f in factors)
     assert max(factors) > 0
 
 
-def test_warmup_steps_override_the_ratio():
-    by_steps = OptimizationConfig(schedule="linear", warmup_steps=10, warmup_ratio=0.5).build_schedule(100)
+def test_warmup_steps_equal_a_ratio():
+    by_steps = OptimizationConfig(schedule="linear", warmup_steps=10).build_schedule(100)
     by_ratio = OptimizationConfig(schedule="linear", warmup_ratio=0.1).build_schedule(100)
     assert [by_steps(t) for t in range(100)] == [by_ratio(t) for t in range(100)]
 
@@ -62,6 +73,8 @@ def test_warmup_steps_override_the_ratio():
 def test_constant_schedule_of_a_supervised_recipe_has_no_default_warmup():
     assert ClassifyRecipe(schedule="constant").build_schedule(100)(0) == 1
     assert ClassifyRecipe(schedule="constant", warmup_steps=9).build_schedule(100)(0) == 0.1
+    assert ClassifyRecipe(schedule="constant", warmup_ratio=0.09).build_schedule(100)(0) == 0.1
+    assert ClassifyRecipe(schedule="linear").build_schedule(90)(0) == 0.1
 
 
 def test_training_of_one_step(options, tmp_path):
@@ -71,7 +84,36 @@ def test_training_of_one_step(options, tmp_path):
 
 def test_steps_and_epochs(options):
     assert ClassifyRecipe(**options(epochs=None, steps=7)).setup().steps == 7
-    assert ClassifyRecipe(**options(epochs=3, steps=7)).setup().steps == 3 * 4
+    assert ClassifyRecipe(**options(epochs=3)).setup().steps == 3 * 4
+    assert TextRecipe(epochs=3).num_steps(5) == 15
+    assert DoubleDescentRecipe(steps=3).num_steps(5) == 3
+    assert DoubleDescentRecipe().num_steps(5) == 2500
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "message"),
+    [
+        (ClassifyRecipe, {"optimizer": "adamw", "momentum": 0.9}, "momentum needs optimizer=sgd or muon, got .*adamw"),
+        (ClassifyRecipe, {"optimizer": "sgd", "betas": (0.8, 0.9)}, "betas needs optimizer=adamw or adam"),
+        (ClassifyRecipe, {"optimizer": "sgd", "nesterov": True}, "nesterov needs momentum, got momentum=None"),
+        (ClassifyRecipe, {"warmup_steps": 5}, "warmup_steps needs schedule=cosine .*, got schedule=one-cycle"),
+        (ClassifyRecipe, {"schedule": "constant", "min_lr_ratio": 0.1}, "min_lr_ratio needs schedule"),
+        (ClassifyRecipe, {"penalty_weight": 0.1}, "penalty_weight needs penalty=l1 or l2 or elastic-net, got .*none"),
+        (ClassifyRecipe, {"steps": 5, "epochs": 5}, "steps and epochs exclude each other"),
+        (DoubleDescentRecipe, {"steps": 5, "epochs": 5}, "steps and epochs exclude each other"),
+        (TextRecipe, {"optimizer": "adamw", "adam_learning_rate": 0.1}, "adam_learning_rate needs optimizer=muon"),
+        (TextRecipe, {"ngrams": (), "ngram_learning_rate": 0.1}, r"ngram_learning_rate needs ngrams, got ngrams=\(\)"),
+    ],
+    ids=str,
+)
+def test_options_without_effect_are_refused(recipe, options, message):
+    with pytest.raises(ValueError, match=message):
+        recipe(**options)
+
+
+def test_defaults_of_a_recipe_do_not_exclude_another_optimizer():
+    assert DoubleDescentRecipe(optimizer="adamw").momentum == 0.9
+    assert FlowRecipe(optimizer="sgd").betas == (0.9, 0.99)
 
 
 def test_vectors_have_no_weight_decay():
@@ -143,7 +185,7 @@ def test_patience_stops_and_restores_the_best_weights(options, tmp_path, table):
 
 
 def test_patience_needs_validation_data(options):
-    with pytest.raises(ValueError, match="set validation_fraction above 0"):
+    with pytest.raises(ValueError, match="patience needs validation_fraction"):
         ClassifyRecipe(**options(patience=2, validation_fraction=0.0)).setup()
 
 

@@ -88,15 +88,13 @@ def parse_recipe(kind: type[Any], arguments: Sequence[str]) -> tuple[Any, Path]:
     A field that is a tagged union, such as `model`, becomes `--model NAME` with the options of that member.
 
     Raises:
-        ValueError: If an option is invalid, or belongs to another member of a union.
+        ValueError: If an option is unknown, invalid, or belongs to another member of a union.
     """
-    from lawful._json import union_members
+    from lawful.training.registry import _unions
 
-    hints, defaults = typing.get_type_hints(kind, include_extras=True), kind()
-    unions = {name: union_members(hint) for name, hint in hints.items() if len(union_members(hint)) > 1}
-    unions = {name: members for name, members in unions.items() if any(f.name == name for f in fields(kind))}
+    hints, defaults, unions = typing.get_type_hints(kind, include_extras=True), kind(), _unions(kind)
     chosen = {name: _choose(name, members, getattr(defaults, name), arguments) for name, members in unions.items()}
-    _check_flags(unions, chosen, {f.name for f in fields(kind)}, arguments)
+    arguments = _resolve_flags(kind, chosen, arguments)
 
     docs, groups = _field_docs(kind), []
     for title, names in _groups(kind):
@@ -143,7 +141,7 @@ def _dataclass(name: str, entries: Sequence[tuple[str, Any, Any]], *, doc: str |
 
 def _choose(name: str, members: Sequence[Any], default: Any, arguments: Sequence[str]) -> Any:
     """The member of a union that `--name NAME` selects, with its default options."""
-    flags = (f"--{name}", f"--{name.replace('_', '-')}")
+    flags = (f"--{name}", _flag(name))
     for i, word in enumerate(arguments):
         flag, equals, value = word.partition("=")
         if flag in flags:
@@ -154,19 +152,25 @@ def _choose(name: str, members: Sequence[Any], default: Any, arguments: Sequence
     return default
 
 
-def _check_flags(unions: dict[str, Any], chosen: dict[str, Any], own: set[str], arguments: Sequence[str]) -> None:
-    """Refuses an option of a union member that was not chosen, and says which member has it."""
-    known = own | {f.name for spec in chosen.values() for f in fields(spec)}
+def _resolve_flags(kind: type[Any], chosen: dict[str, Any], arguments: Sequence[str]) -> list[str]:
+    """Replaces other names of options, such as `--lr`, and refuses unknown options and those of other members."""
+    from lawful.training.registry import _find_option
+
+    words = []
     for word in arguments:
-        flag = word.partition("=")[0]
-        option = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
-        if not flag.startswith("--") or option in known:
+        flag, equals, value = word.partition("=")
+        negated = "--no-" if flag.startswith("--no-") else "--"
+        if not flag.startswith("--") or flag == "--help":
+            words.append(word)
             continue
-        for name, members in unions.items():
-            having = [member.name for member in members if any(f.name == option for f in fields(member))]
-            if having:
-                selector = f"--{name.replace('_', '-')}"
-                raise ValueError(f"{flag} needs {selector} {' or '.join(having)}, got {selector} {chosen[name].name}")
+        name = flag.removeprefix(negated).replace("-", "_")
+        option = _find_option(kind, chosen, name, show=_flag, more=("output_dir",))
+        words.append(f"{negated}{option.replace('_', '-')}{equals}{value}")
+    return words
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 def _groups(kind: type[Any]) -> Iterator[tuple[str, list[str]]]:

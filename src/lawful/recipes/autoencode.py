@@ -115,11 +115,6 @@ class AutoencodeRecipe(GenerativeRecipe):
     betas: _Betas = None
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.patience and not self.validation_fraction:
-            raise ValueError("patience needs validation data: set validation_fraction above 0")
-
     def setup(self) -> TrainingSetup[GenerativeSplits]:
         """Loads the observations and builds the autoencoder."""
         splits = self.load_splits()
@@ -130,9 +125,9 @@ class AutoencodeRecipe(GenerativeRecipe):
             model,
             splits,
             optimizer_steps=lambda steps: [
-                self.optimizer_step(model, _loss, steps=steps, params=autoencoder.parameters())
+                self.optimizer_step(model, self._loss, steps=steps, params=autoencoder.parameters())
             ],
-            evaluate=partial(_evaluate, x=splits.held_out),
+            evaluate=partial(self._evaluate, x=splits.held_out),
             claims=partial(_claims, observation_shape=splits.shape),
             dequantize=False,
         )
@@ -185,6 +180,24 @@ class AutoencodeRecipe(GenerativeRecipe):
             case NoCorruptionSpec():
                 return nn.Identity()
 
+    @property
+    def _is_denoising(self) -> bool:
+        return not isinstance(self.corruption, NoCorruptionSpec)
+
+    def _loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Squared error of the reconstruction, on standardized data; of corrupted inputs it is called objective."""
+        return {"objective" if self._is_denoising else "loss": _as_sampler(model).autoencoder.loss(batch[0])}
+
+    @torch.no_grad()
+    def _evaluate(self, model: nn.Module, x: Tensor) -> dict[str, float]:
+        """Squared error of the reconstruction, on standardized data: of clean and of corrupted inputs."""
+        autoencoder = _as_sampler(model).autoencoder
+        metrics = {"loss": float(autoencoder.loss(x))}
+        if self._is_denoising:
+            y, normalizer = autoencoder(_corrupt(autoencoder, x, seed=1)), autoencoder.normalizer
+            metrics["objective"] = float((normalizer(y) - normalizer(x)).square().mean())
+        return metrics
+
     def _results(self, run: Run, model: AutoencoderSampler, splits: GenerativeSplits) -> dict[str, Any]:
         autoencoder, test = model.autoencoder, splits.test
         errors, mean = autoencoder.reconstruction_error(test).double(), _mean_baseline(splits)
@@ -213,11 +226,8 @@ class AutoencodeRecipe(GenerativeRecipe):
         }
         n = _NUM_RECONSTRUCTIONS
         rows = {"data": test[:n], "reconstruction": autoencoder(test[:n])}
-        if not isinstance(self.corruption, NoCorruptionSpec):
-            with torch.random.fork_rng(devices=()):
-                torch.manual_seed(self.seed)
-                normalizer = autoencoder.normalizer
-                corrupted = normalizer.inverse(autoencoder.corruption(normalizer(test)))
+        if self._is_denoising:
+            corrupted = _corrupt(autoencoder, test, seed=self.seed)
             denoised = autoencoder(corrupted)
             for name, y in (("corrupted", corrupted), ("denoised", denoised)):
                 error = (y - test).square().flatten(1).sum(1).double()
@@ -257,15 +267,12 @@ def _principal_direction_errors(model: AutoencoderSampler, x: Tensor, dims: list
     return errors
 
 
-def _loss(model: nn.Module, batch: Batch) -> Tensor:
-    """Squared error of the reconstruction, on standardized data."""
-    return _as_sampler(model).autoencoder.loss(batch[0])
-
-
 @torch.no_grad()
-def _evaluate(model: nn.Module, x: Tensor) -> dict[str, float]:
-    """Squared error of the reconstruction of clean observations, on standardized data."""
-    return {"loss": float(_as_sampler(model).autoencoder.loss(x))}
+def _corrupt(autoencoder: Autoencoder, x: Tensor, *, seed: int) -> Tensor:
+    """Returns corrupted observations; the corruption depends on the seed only."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        return autoencoder.normalizer.inverse(autoencoder.corruption(autoencoder.normalizer(x)))
 
 
 def _claims(model: nn.Module, *, observation_shape: tuple[int, ...]) -> Iterator[Claim]:

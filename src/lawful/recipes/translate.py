@@ -36,7 +36,7 @@ from lawful.inference.text import StreamingDetokenizer
 from lawful.laws import Claim, batch_independence, causality, tokens
 from lawful.models.generation import DEFAULT_SAMPLING, GREEDY, ConditionalDecoder, SamplingConfig, generate
 from lawful.models.transformer import Decoder, Encoder, EncoderDecoder
-from lawful.recipes.optimization import EvaluationConfig, TransformerOptimizationConfig, _PositiveInt
+from lawful.recipes.optimization import EvaluationConfig, TransformerOptimizationConfig, _PositiveInt, _Steps
 from lawful.recipes.text import (
     CharTokenizerSpec,
     GenerationRequest,

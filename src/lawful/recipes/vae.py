@@ -119,11 +119,6 @@ class VAERecipe(GenerativeRecipe):
     batch_size: _PositiveInt | None = 64
     learning_rate: _NonNegative | None = 2e-3
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.patience and not self.validation_fraction:
-            raise ValueError("patience needs validation data: set validation_fraction above 0")
-
     def setup(self) -> TrainingSetup[GenerativeSplits]:
         """Loads the observations and builds the model."""
         splits = self.load_splits()
@@ -139,11 +134,12 @@ class VAERecipe(GenerativeRecipe):
         model = self._build(splits.spec, ends.low, ends.high)
         labels = splits.train_labels if self.conditional else None
         model.fit_normalizer(splits.dequantize(splits.train), labels=labels)
-        loss = partial(_loss, beta=self.beta, free_bits=self.free_bits)
         return self.generative_setup(
             model,
             splits,
-            optimizer_steps=lambda steps: [self.optimizer_step(model, loss, steps=steps, params=model.parameters())],
+            optimizer_steps=lambda steps: [
+                self.optimizer_step(model, self._loss, steps=steps, params=model.parameters())
+            ],
             evaluate=partial(self._evaluate, splits=splits),
             claims=partial(_claims, observation_shape=splits.shape),
             labels=labels,
@@ -247,13 +243,29 @@ class VAERecipe(GenerativeRecipe):
             case _:
                 return GaussianLikelihood(spec.shape)
 
+    def _loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Negative ELBO of a batch, in nats. With beta or free bits it is an objective of another kind."""
+        labels = batch[1] if len(batch) > 1 else None
+        loss = _as_vae(model).loss(batch[0], labels=labels, beta=self.beta, free_bits=self.free_bits)
+        return {"objective" if self._is_weighted else "loss": loss}
+
+    @property
+    def _is_weighted(self) -> bool:
+        """Whether the objective differs from the negative ELBO."""
+        return self.beta != 1 or self.free_bits > 0
+
     def _evaluate(self, model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
-        """Negative ELBO of held-out observations, in nats."""
+        """Negative ELBO of held-out observations, in nats, and the objective if it differs."""
         x = splits.dequantize(splits.held_out[:_MAX_EVAL_EXAMPLES])
         labels = splits.held_out_labels
         given = labels[:_MAX_EVAL_EXAMPLES] if self.conditional and labels is not None else None
         elbo = _score_batches(partial(_as_vae(model).elbo_estimate, num_samples=2), x, given)
-        return {"loss": -float(elbo.value.mean())}
+        metrics = {"loss": -float(elbo.value.mean())}
+        if self._is_weighted:
+            with torch.random.fork_rng(devices=()), torch.no_grad():
+                torch.manual_seed(1)
+                metrics["objective"] = float(self._loss(model, (x,) if given is None else (x, given))["objective"])
+        return metrics
 
     @torch.no_grad()
     def _plot(self, run: Run, model: VAE, test: Tensor, labels: Tensor | None, splits: GenerativeSplits) -> None:
@@ -276,11 +288,6 @@ def _bernoulli_baseline(model: VAE, splits: GenerativeSplits) -> dict[str, float
     p = (train.sum(0) + 1) / (len(train) + 2)
     nats = (test * p.log() + (1 - test) * (1 - p).log()).sum(1).mean()
     return {"independent Bernoulli features": float(nats)}
-
-
-def _loss(model: nn.Module, batch: Batch, *, beta: float, free_bits: float) -> Tensor:
-    """Negative ELBO of a batch, in nats."""
-    return _as_vae(model).loss(batch[0], labels=batch[1] if len(batch) > 1 else None, beta=beta, free_bits=free_bits)
 
 
 def _with_standard_error(nats: Tensor) -> dict[str, float]:

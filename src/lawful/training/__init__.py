@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from lawful.training.errors import NonFiniteError, TrainingFailed, user_message
     from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, strip_control_characters, track
-    from lawful.training.registry import RECIPES, RecipeRegistry, load, recipe_of
+    from lawful.training.registry import RECIPES, RecipeRegistry, build_recipe, load, recipe_of
     from lawful.training.report import compare_with_baselines, write_report
     from lawful.training.run import RUNS, Run, runs
     from lawful.training.setup import LossFunction, OptimizerStep, Recipe, TrainerConfig, TrainingSetup
@@ -45,6 +45,7 @@ __all__ = [
     "TrainerConfig",
     "TrainingFailed",
     "TrainingSetup",
+    "build_recipe",
     "compare_with_baselines",
     "from_json",
     "load",
@@ -85,6 +86,7 @@ _EXPORTS = {
     "track": "lawful.training.loggers",
     "RECIPES": "lawful.training.registry",
     "RecipeRegistry": "lawful.training.registry",
+    "build_recipe": "lawful.training.registry",
     "load": "lawful.training.registry",
     "recipe_of": "lawful.training.registry",
     "compare_with_baselines": "lawful.training.report",

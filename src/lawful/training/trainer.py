@@ -42,6 +42,7 @@ from lawful.training.errors import TrainingFailed, user_message
 from lawful.training.loggers import ConsoleLogger, Logger, TensorBoardLogger, _evaluation_console, _Loggers
 from lawful.training.loop import _handle_signals, _Outcome, _Progress, _TrainingLoop
 from lawful.training.precision import _compile, _Precision
+from lawful.training.registry import build_recipe, recipe_of
 from lawful.training.report import _outcome, write_report
 from lawful.training.run import RUNS, Run, runs
 from lawful.training.setup import (
@@ -59,31 +60,44 @@ from lawful.training.storage import _average_metrics, _lock, _MetricsLog, _remov
 
 
 def train(
-    recipe: Recipe | TrainingSetup,
+    recipe: str | Recipe | TrainingSetup | None = None,
     *,
     trainer: TrainerConfig | None = None,
     output_dir: Path | str = RUNS,
     resume: Run | Path | str | None = None,
     loggers: Iterable[Logger] = (),
+    **options: Any,
 ) -> Run:
     """Trains a recipe or your own model, and returns its run.
 
-    Ctrl-C stops after the current step and saves a checkpoint. A resumed run ends with the same weights as an
-    uninterrupted one, bit for bit.
+    `train("text", data="book.txt", steps=500)` takes the options of the command line as keywords. Ctrl-C stops after
+    the current step and saves a checkpoint. A resumed run ends with the same weights as an uninterrupted one, bit for
+    bit.
 
     Args:
-        recipe: A recipe, or a `TrainingSetup` with your own model, loss, data and optimizer.
+        recipe: Name of a recipe, a recipe, or a `TrainingSetup` with your own model, loss, data and optimizer. Defaults
+            to the recipe of the run to resume.
         trainer: Trainer options. Defaults to the options of the recipe.
         output_dir: Parent folder of the run.
         resume: Run to resume, or its folder.
         loggers: Receive the metrics of every step, besides the console and `metrics.jsonl`.
+        options: Options of the recipe, if it is given by name.
 
     Raises:
         TrainingFailed: If training stopped early. The message says why and how to resume.
+        ValueError: If an option is unknown or invalid.
     """
+    run = Run(resume) if isinstance(resume, Path | str) else resume
+    if options and not isinstance(recipe, str):
+        raise TypeError(f"train() takes {', '.join(options)} only with the name of a recipe, such as train('text')")
+    if isinstance(recipe, str):
+        recipe = build_recipe(recipe, options)
+    elif recipe is None:
+        if run is None:
+            raise TypeError("train() needs a recipe, or the run to resume")
+        recipe = recipe_of(run)
     if trainer is not None and isinstance(recipe, Recipe):
         recipe = _with_trainer_config(recipe, trainer)
-    run = Run(resume) if isinstance(resume, Path | str) else resume
     config = trainer or (recipe if isinstance(recipe, Recipe) else TrainerConfig())
     if isinstance(recipe, Recipe) and recipe.ensemble_members():
         return _train_ensemble(recipe, config, Path(output_dir), run, list(loggers))
@@ -193,6 +207,8 @@ class _TrainingSession:
         if self.config.compile:
             _compile(self.setup.model, self.trial_step, self.say)
         self.loggers.start(self.run, self.setup)
+        for note in self.setup.notes:
+            self.say(note)
         for warning in self.setup.warnings:
             self.say(f"warning: {warning}")
         world_size = self.processes.world_size
@@ -336,10 +352,11 @@ class _TrainingSession:
         return run
 
     def restore_best_weights(self) -> None:
-        """Loads the weights of the best evaluation if there is a patience, and otherwise the last average."""
+        """Loads the weights of the best evaluation if the setup asks for it, and otherwise the last average."""
         early_stopping, ema = self.progress.early_stopping, self.loop.ema
         best = early_stopping.best_step
-        if self.setup.patience is not None and best is not None and best != self.progress.step:
+        restore = self.setup.patience is not None or self.setup.restore_best
+        if restore and best is not None and best != self.progress.step:
             try:
                 checkpoint = self.opened_run.checkpoints.load(best, sharded_like=self.processes.sharded_like)
                 prefix = "ema" if ema is not None else "model"
