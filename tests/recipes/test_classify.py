@@ -99,7 +99,7 @@ def test_label_smoothing_and_augmentation_change_training_only(options):
     smooth.model.load_state_dict(plain.model.state_dict())
     scores = plain.model(batch[0])
     expected = torch.nn.functional.cross_entropy(scores, batch[1], label_smoothing=0.3)
-    torch.testing.assert_close(smooth.optimizer_steps[0].loss_fn(smooth.model, batch)["loss"], expected)
+    torch.testing.assert_close(smooth.optimizer_steps[0].loss_fn(smooth.model, batch)["objective"], expected)
     assert plain.evaluate(plain.model) == smooth.evaluate(smooth.model)
     assert plain.augment is None
     x, y = moved.augment(batch)

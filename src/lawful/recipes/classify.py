@@ -32,7 +32,7 @@ from lawful.laws import Claim, batch_independence, shape, sums_to_one
 from lawful.models import KNearestClassifier
 from lawful.probe import figures
 from lawful.recipes.data import DataSplits, ExampleSpec
-from lawful.recipes.optimization import _Fraction, _NonNegative
+from lawful.recipes.optimization import _classification_loss, _Fraction, _NonNegative
 from lawful.recipes.supervised import (
     MLPSpec,
     SupervisedRecipe,
@@ -40,10 +40,15 @@ from lawful.recipes.supervised import (
     _build_checked,
     _build_classifier,
     _ClassifierSpec,
+    _column_results,
     _combine_members,
     _fit_normalizer,
+    _fit_softmax_regression,
+    _fitting_examples,
+    _model_name,
+    _with_encoding,
 )
-from lawful.training import Run, TrainingSetup
+from lawful.training import Run, TrainingSetup, compare_with_baselines
 
 # ---------------------------------------------------------------- augmentation
 
@@ -165,20 +170,24 @@ class AdversarialConfig(Config):
 # ---------------------------------------------------------------- baselines
 
 _MAX_NEIGHBOR_EXAMPLES = 20_000
-"""Maximum number of training examples of the nearest-neighbor baseline."""
+"""Maximum number of training examples of the baselines."""
+_MAX_LOGISTIC_SIZE = 10**8
+"""Maximum number of examples, times features, times classes, of the logistic baseline."""
 
 
 def _classification_baselines(train: SupervisedDataset, test: SupervisedDataset) -> dict[str, dict[str, float]]:
-    """Returns the accuracy of the most frequent class and of the 5 nearest neighbors."""
+    """Returns the accuracy of the most frequent class, of the 5 nearest neighbors and of logistic regression."""
     num_classes = len(train.classes or ())
     counts = train.targets.bincount(minlength=num_classes)
     majority = F.one_hot(counts.argmax().expand(len(test)), num_classes).to(torch.get_default_dtype())
     x, y, queries = _neighbor_inputs(train, test)
     neighbors = KNearestClassifier(len(x), x.shape[1], num_classes, k=min(5, len(x))).fit(x, y)(queries).exp()
-    return {
-        "most frequent class": accuracy(majority, test.targets).json(),
-        "5 nearest neighbors": accuracy(neighbors, test.targets).json(),
-    }
+    found = {"most frequent class": majority, "5 nearest neighbors": neighbors}
+    if x.numel() * num_classes <= _MAX_LOGISTIC_SIZE:
+        with torch.no_grad():
+            logistic = _fit_softmax_regression(x, y, num_classes=num_classes)(queries.double())
+        found["logistic regression"] = logistic.softmax(-1).to(majority)
+    return {name: accuracy(p, test.targets).json() for name, p in found.items()}
 
 
 @torch.no_grad()
@@ -209,7 +218,7 @@ def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict
     for name, part in (("validation", splits.validation), ("train", splits.train)):
         if part is not None:
             results[name] = {"accuracy": accuracy(predict(model, part.inputs), part.targets).json()}
-    results["baseline accuracy"] = _classification_baselines(splits.train, test)
+    results["baseline accuracy"] = _classification_baselines(_fitting_examples(splits), test)
     results["F1 per class"] = {str(name): score["f1"] for name, score in zip(names, scores, strict=True)}
     results["examples"] = splits.counts
     rays = ood_confidence(model, splits.train.inputs)
@@ -237,7 +246,7 @@ def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict
         with (run.samples / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(rows)
     results["warnings"] = list(splits.warnings)
-    return results
+    return results | _column_results(splits)
 
 
 def _classification_metrics(p: Tensor, labels: Tensor) -> dict[str, Any]:
@@ -311,6 +320,15 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
     def finish(self, run: Run, setup: TrainingSetup[DataSplits]) -> Mapping[str, Any]:
         """Evaluates the classifier on the test split and writes figures."""
         results = _evaluate_classifier(run, setup.model, setup.data)
+        results["summary"] = compare_with_baselines(
+            "test accuracy",
+            results["test"]["accuracy"],
+            results["baseline accuracy"],
+            higher_is_better=True,
+            model=_model_name(self.model),
+        )
+        if results["summary"].startswith("Logistic regression beats"):
+            results["summary"] += " It is trained by --model logistic."
         if self.adversarial_eps:
             results["robust accuracy"] = self.robust_test_accuracy(setup.model, setup.data)
         return results
@@ -318,7 +336,7 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
         build = partial(_build_classifier, self.model, ExampleSpec.from_config(model_config))
-        return self.combine([_build_checked(build) for _ in range(self.num_members)])
+        return self.combine([_with_encoding(_build_checked(build), model_config) for _ in range(self.num_members)])
 
     def combine(self, models: Sequence[nn.Module]) -> nn.Module:
         """Combines the members of an ensemble."""
@@ -326,11 +344,14 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
         return _combine_members(models, mean_probabilities if probabilities else mean_log_probabilities)
 
     def _loss(self, model: nn.Module, batch: Batch, units: _AttackUnits) -> dict[str, Tensor]:
-        """Cross-entropy and accuracy, on adversarial inputs in adversarial training."""
+        """Cross-entropy and accuracy. The objective has smoothed labels, and adversarial inputs if they are used."""
         x, y = self.perturb(model, batch, units)
         logits = model(x)
-        correct = (logits.detach().argmax(-1) == y).float().mean()
-        return {"loss": F.cross_entropy(logits, y, label_smoothing=self.label_smoothing), "accuracy": correct}
+        metrics = _classification_loss(logits, y, label_smoothing=self.label_smoothing)
+        if not self.adversarial_eps:
+            return metrics
+        objective = metrics["objective" if self.label_smoothing else "loss"]
+        return {"objective": objective, "adversarial_accuracy": metrics["accuracy"]}
 
     def _claims(self, model: nn.Module, sizes: ExampleSpec) -> Iterator[Claim]:
         """A classifier treats examples independently and returns probabilities."""

@@ -29,6 +29,7 @@ from lawful.optim import adamw, linear_schedule
 from lawful.recipes.optimization import (
     LearningRates,
     TransformerOptimizationConfig,
+    _classification_loss,
     _Decay,
     _Fraction,
     _Probability,
@@ -335,8 +336,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Recip
         """Cross-entropy and accuracy."""
         x, y = batch
         logits = model(x)
-        correct = (logits.detach().argmax(-1) == y).float().mean()
-        return {"loss": F.cross_entropy(logits, y, label_smoothing=self.label_smoothing), "accuracy": correct}
+        return _classification_loss(logits, y, label_smoothing=self.label_smoothing)
 
 
 def _claims(model: nn.Module, *, vocab_size: int) -> Iterator[Claim]:

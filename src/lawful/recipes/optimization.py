@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lawful import optim
 from lawful._json import Config, Excludes, Range, Requires, is_default
@@ -225,13 +226,23 @@ class RegularizationConfig(Config):
             output = loss_fn(model, batch)
             metrics = {"loss": output} if isinstance(output, Tensor) else dict(output)
             added = parameter_penalty(model, rho, pattern=self.penalty_params)
-            return {**metrics, "loss": metrics["loss"] + self.penalty_weight * added, "penalty": added}
+            objective = metrics["objective" if "objective" in metrics else "loss"] + self.penalty_weight * added
+            return {**metrics, "objective": objective, "penalty": added}
 
         return penalized_loss
 
     def constraint(self) -> Callable[[nn.Module], None] | None:
         """Returns the function that clips weight norms after a step."""
         return partial(optim.max_norm, limit=self.max_norm, params=self.max_norm_params) if self.max_norm else None
+
+
+def _classification_loss(logits: Tensor, y: Tensor, *, label_smoothing: float) -> dict[str, Tensor]:
+    """Returns the cross-entropy and the accuracy, and with label smoothing the objective to minimize."""
+    metrics = {"accuracy": (logits.detach().argmax(-1) == y).float().mean()}
+    if not label_smoothing:
+        return {"loss": F.cross_entropy(logits, y), **metrics}
+    objective = F.cross_entropy(logits, y, label_smoothing=label_smoothing)
+    return {"loss": F.cross_entropy(logits.detach(), y), "objective": objective, **metrics}
 
 
 class LearningRates(NamedTuple):

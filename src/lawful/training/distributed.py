@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from lawful.data.batches import Batch
 from lawful.training.checkpoint import _full, _is_sharded, _preserve_module, module_state, preserve_rng
-from lawful.training.setup import TrainerConfig, TrainingSetup
+from lawful.training.setup import TrainerConfig, TrainingSetup, _as_metrics, _objective_name
 
 _TIMEOUT = timedelta(minutes=10)
 """How long a process waits for a silent one. A process that ended is noticed at once."""
@@ -285,8 +285,8 @@ class _DataParallel(_MultiProcess):
         """
         with preserve_rng(), _preserve_module(self.model):
             self.model.train()
-            loss = self.loss(0, self.trial_batch())
-            (loss if isinstance(loss, Tensor) else loss["loss"]).backward()
+            metrics = _as_metrics(self.loss(0, self.trial_batch()))
+            metrics[_objective_name(metrics)].backward()
             return all(p.grad is not None for p in weights)
 
     def loss(self, index: int, batch: Batch) -> Tensor | Mapping[str, Tensor]:

@@ -22,7 +22,7 @@ from lawful.training.checkpoint import _full, _local, preserve_rng
 from lawful.training.distributed import _SingleProcess
 from lawful.training.errors import NonFiniteError
 from lawful.training.precision import _Precision
-from lawful.training.setup import OptimizerStep, TrainingSetup
+from lawful.training.setup import OptimizerStep, TrainingSetup, _as_metrics, _objective_name
 
 _Outcome = Literal["finished", "early_stopping", "interrupted"]
 
@@ -143,10 +143,11 @@ class _TrainingLoop:
             prefix = f"{optimizer_step.name}/" if optimizer_step.name else ""
             metrics |= {f"{prefix}{name}": value for name, value in new.items()}
             metrics[f"{prefix}learning_rate"] = lr
-            if not math.isfinite(new["loss"]):
+            minimized = _objective_name(new)
+            if not math.isfinite(new[minimized]):
                 cause = _find_non_finite(setup.model, lambda: processes.loss(index, batch), batch)
                 cause = processes.first_text(cause) or "the outputs of all layers are finite"
-                raise NonFiniteError(f"the loss is {new['loss']} at step {step + 1}: {cause}")
+                raise NonFiniteError(f"the {minimized} is {new[minimized]} at step {step + 1}: {cause}")
             precision.unscale(optimizer_step.optimizer)
             if optimizer_step.grad_clip_norm is not None:
                 self.clip_gradient(optimizer_step, step)
@@ -168,9 +169,8 @@ class _TrainingLoop:
             with self.processes.gradient_sync(last=microbatch is microbatches[-1][0]):
                 with self.precision.autocast():
                     new = self.processes.loss(index, microbatch)
-                new = {"loss": new} if isinstance(new, Tensor) else new
-                loss = new["loss"]
-                factor = weight * fraction
+                new = _as_metrics(new)
+                loss, factor = new[_objective_name(new)], weight * fraction
                 self.precision.backward(loss if factor == 1 else loss * factor)
             for name, value in new.items():
                 metrics[name] = metrics.get(name, 0.0) + fraction * float(value.detach())

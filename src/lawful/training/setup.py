@@ -22,7 +22,22 @@ if TYPE_CHECKING:
     from lawful.training.run import Run
 
 LossFunction = Callable[[nn.Module, Batch], Tensor | Mapping[str, Tensor]]
-"""Maps a model and a batch to the mean loss, or to a mapping with the key `loss` and more metrics."""
+"""Maps a model and a batch to the mean loss, or to a mapping with the key `loss` and more metrics.
+
+If the mapping has the key `objective`, it is minimized instead of `loss`: for example the loss plus a penalty, or the
+loss of smoothed labels. `loss` is then the quantity that `TrainingSetup.evaluate` returns too: they share a plot.
+"""
+
+
+def _as_metrics(output: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Returns the output of a loss function as a mapping."""
+    return {"loss": output} if isinstance(output, Tensor) else output
+
+
+def _objective_name(metrics: Mapping[str, Any]) -> str:
+    """Returns the key of the value that is minimized."""
+    return "objective" if "objective" in metrics else "loss"
+
 
 _Data = TypeVar("_Data")
 """The data of a `TrainingSetup`."""
@@ -70,6 +85,8 @@ class TrainingSetup(Generic[_Data]):
     """Whether a higher `monitor` is better."""
     patience: int | None = None
     """Evaluations without improvement before training stops and the best weights are restored."""
+    restore_best: bool = False
+    """Whether the best weights are restored at the end without `patience` as well."""
     augment: Callable[[Batch], Batch] | None = None
     """Augmentation of a training batch. It may use PyTorch's global generator."""
     constrain: Callable[[nn.Module], None] | None = None
@@ -86,6 +103,8 @@ class TrainingSetup(Generic[_Data]):
     """Hash of the data. A run can only be resumed with the same data."""
     warnings: Sequence[str] = ()
     """Messages to print before the first step, for example about duplicates between the splits."""
+    notes: Sequence[str] = ()
+    """Lines to print before the warnings, such as what each column of a table was taken for."""
     data: _Data = cast(Any, None)  # noqa: RUF009
     """Data for `Recipe.finish`, for example the splits."""
 
@@ -106,6 +125,8 @@ class TrainingSetup(Generic[_Data]):
             raise ValueError(f"patience must be at least 1 or None, got {self.patience}")
         if self.patience is not None and (self.evaluate is None or self.monitor is None):
             raise ValueError("patience needs evaluate and monitor")
+        if self.restore_best and (self.evaluate is None or self.monitor is None):
+            raise ValueError("restore_best needs evaluate and monitor")
         names = [step.name for step in self.optimizer_steps]
         if len(set(names)) < len(names):
             raise ValueError(f"several optimizer steps need different names, got {names}")
