@@ -122,8 +122,8 @@ class Config:
         hints = typing.get_type_hints(type(self), include_extras=True)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            named = {m.name: m for m in union_members(hints[field.name])} if isinstance(value, str) else {}
-            if value in named:
+            named = {m.name: m for m in union_members(hints[field.name])}
+            if isinstance(value, str) and value in named:
                 object.__setattr__(self, field.name, named[value]())
         validate(self)
 

@@ -406,8 +406,8 @@ def test_missing_values_are_filled_and_marked():
         "(drop_missing=True)",
     )
     assert [column.missing for column in columns] == [1, 1, 1, 0]
-    assert columns[1].detail.endswith("missing values are filled with the most frequent, red")
-    assert columns[2].detail.endswith("missing values are filled with the median, 2024-01-03")
+    assert columns[1].detail.endswith("1 missing value, filled with the most frequent, red")
+    assert columns[2].detail.endswith("1 missing value, filled with the median, 2024-01-03")
 
 
 def test_missing_values_of_new_rows_are_filled_with_and_without_a_mark():

@@ -211,3 +211,90 @@ def test_built_in_data_are_predicted_by_name(options, tmp_path):
     assert predictions(Run(run.path), "iris").summary.endswith("on 150 rows")
     with pytest.raises(ValueError, match="wine has other columns"):
         predictions(run, "wine")
+
+
+class Frame:
+    """As a data frame: columns, and one column by name."""
+
+    columns = ("weight", "color", "size")
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __getitem__(self, name):
+        return [row[name] for row in self.rows]
+
+
+def test_a_loaded_classifier_predicts_rows(run, table):
+    model = load(run)
+    expected = read(predictions(run, table()))
+    named = [dict(zip(HEADER, row, strict=True)) for row in rows()]
+    numbers = [{**row, "size": float(row["size"]), "weight": float(row["weight"])} for row in named]
+    plain = [(row["size"], row["color"], row["weight"]) for row in numbers]
+    sources = {
+        "dicts": numbers,
+        "dicts of text": named,
+        "columns": {name: [row[name] for row in numbers] for name in HEADER},
+        "frame": Frame(numbers),
+        "lists": plain,
+        "array": np.array(plain, dtype=object),
+        "file": table(),
+        "name of a file": str(table()),
+    }
+    for name, source in sources.items():
+        assert model.predict(source).tolist() == [row["prediction"] for row in expected], name
+    p = model.predict_proba(numbers)
+    assert p.shape == (60, 3)
+    np.testing.assert_allclose(p[:, 1], [float(row["p(dog)"]) for row in expected], rtol=1e-4, atol=1e-6)
+    assert model.classes == ("cat", "dog", "owl")
+    with pytest.raises(ValueError, match="rows has no column 'color'"):
+        model.predict([{"size": 1, "weight": 2}])
+
+
+def test_rows_with_missing_and_unknown_values_are_predicted_with_a_warning(run):
+    model = load(run)
+    with pytest.warns(UserWarning, match="filled 1 missing value of column 'weight'"):
+        missing = model.predict_proba([{"size": 1.5, "color": "red", "weight": None}])
+    assert missing.shape == (1, 3)
+    with pytest.warns(UserWarning, match="column 'color': 1 value of unknown categories count as other: 'pink'"):
+        model.predict({"size": [1.5], "color": ["pink"], "weight": [0.5]})
+
+
+def test_missing_rows_are_filled_or_dropped(run, tmp_path):
+    (tmp_path / "new.csv").write_text("size,color,weight\n,red,0.5\n0,red,0.5\n")
+    filled = predictions(run, tmp_path / "new.csv")
+    assert [row[0] for row in filled.rows] == ["0", "1"]
+    assert filled.notes[0].startswith("filled 1 missing value of column 'size'; to drop these rows, use --drop-missing")
+    dropped = predictions(run, tmp_path / "new.csv", drop_missing=True)
+    assert [row[:-1] for row in dropped.rows] == [row[:-1] for row in filled.rows[1:]]
+    assert dropped.notes == ("dropped 1 row with missing values",)
+
+
+def test_a_loaded_regression_model_and_ensemble_predict_rows(options, table, tmp_path):
+    run = train(RegressRecipe(model=LinearSpec(), **options(data=table(), target="size")), output_dir=tmp_path)
+    found = read(predictions(run, table()))
+    model = load(run)
+    y = model.predict(table())
+    assert y.shape == (60,)
+    np.testing.assert_allclose(y, [float(row["size"]) for row in found], rtol=1e-4, atol=1e-5)
+    assert model.classes is None
+    with pytest.raises(TypeError, match="predict_proba needs a classifier"):
+        model.predict_proba(table())
+    fields = options(data=table(), target="color", num_members=2)
+    ensemble = load(train(ClassifyRecipe(model=KNNSpec(), **fields), output_dir=tmp_path))
+    assert set(ensemble.predict([[1.0, -0.5, "cat"]])) <= {"red", "blue", "green"}
+
+
+def test_arrays_and_numeric_classes(options, tmp_path):
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(40, 1, 3, 3)), np.arange(40) % 2
+    np.savez(tmp_path / "a.npz", x=x + y[:, None, None, None], y=y)
+    model = load(train(ClassifyRecipe(model=KNNSpec(), **options(data=tmp_path / "a.npz")), output_dir=tmp_path))
+    assert set(model.predict(torch.from_numpy(x))) <= {"0", "1"}
+    with pytest.raises(ValueError, match=r"expected rows of shape \(n, 1, 3, 3\), got \(40, 3, 3\)"):
+        model.predict(x[:, 0])
+    lines = [f"{row[0]},{row[1]},{k + 1}" for row, k in zip(x[:, 0, 0].tolist(), y, strict=True)]
+    (tmp_path / "b.csv").write_text("\n".join(["a,b,label", *lines]))
+    model = load(train(ClassifyRecipe(model=KNNSpec(), **options(data=tmp_path / "b.csv")), output_dir=tmp_path))
+    assert model.predict(x[:, 0, 0, :2]).dtype.kind == "i"
+    assert set(model.predict(x[:, 0, 0, :2])) <= {1, 2}

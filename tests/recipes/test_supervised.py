@@ -170,3 +170,44 @@ def test_ensemble_member_is_the_recipe_with_its_own_seed(options):
     last = replace(recipe, seed=2**63 - 1)
     assert [member.seed for member in last.ensemble_members()] == [2**63 - 1, 0]
     assert alone == replace(recipe, num_members=1, seed=1)
+
+
+def test_the_best_weights_are_kept(options, table, tmp_path, no_figures, capsys):
+    """The last weights have a larger validation loss here: the learning rate is large and constant."""
+    fields = options(data=table(), epochs=30, learning_rate=0.3, schedule="constant", patience=0, seed=1)
+    recipe = ClassifyRecipe(model=MLPSpec(hidden_dims=(8,), dropout=0.0), **fields)
+    run = train(recipe, output_dir=tmp_path)
+    losses = {line["step"]: line["validation/loss"] for line in run.metrics if "validation/loss" in line}
+    best = min(losses, key=losses.__getitem__)
+    assert best < max(losses), losses
+    setup = recipe.setup()
+    setup.model.load_state_dict(run.weights())
+    assert setup.evaluate(setup.model.eval())["loss"] == pytest.approx(losses[best], rel=1e-5)
+    assert f"restored the best weights, of step {best}" in capsys.readouterr().out
+
+
+def test_columns_and_winner_are_in_the_output_and_the_report(options, table, tmp_path, no_figures, capsys):
+    def change(rows):
+        days = (f"2024-{1 + i % 12:02}-{1 + i % 28:02}" for i in range(len(rows)))
+        return [(day, f"N{i:03}", *row[1:]) for i, (day, row) in enumerate(zip(days, rows, strict=True))]
+
+    path = table(change=change)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(["day,id,color,weight,kind", *lines[1:]]))
+    run = train(ClassifyRecipe(model=MLPSpec(hidden_dims=(4,)), **options(data=path)), output_dir=tmp_path)
+    output, report = capsys.readouterr().out, run.report.read_text(encoding="utf-8")
+    assert [(row["column"], row["taken for"]) for row in run.results["columns"]] == [
+        ("day", "date"),
+        ("id", "left out"),
+        ("color", "category"),
+        ("weight", "number"),
+        ("kind", "target"),
+    ]
+    for row in run.results["columns"]:
+        assert row["details"] in output, row
+        assert row["details"] in report, row
+    assert "3 classes: cat, dog, owl; the last column, choose another with --target" in output
+    assert "warning: left out column 'id'" in output
+    assert "logistic regression" in run.results["baseline accuracy"]
+    assert any(word in run.results["summary"] for word in (" beats ", " tie: ")), run.results["summary"]
+    assert run.results["summary"] in output

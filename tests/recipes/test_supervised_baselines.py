@@ -1,6 +1,7 @@
 import pytest
 import torch
 from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -9,6 +10,7 @@ from lawful.data import SupervisedDataset
 from lawful.recipes.classify import _classification_baselines
 from lawful.recipes.data import SupervisedDataConfig
 from lawful.recipes.regress import _regression_baselines
+from lawful.recipes.supervised import _fit_softmax_regression
 
 
 def test_classification_baselines_match_scikit_learn():
@@ -17,7 +19,9 @@ def test_classification_baselines_match_scikit_learn():
     peers = {
         "most frequent class": DummyClassifier(),
         "5 nearest neighbors": make_pipeline(StandardScaler(), KNeighborsClassifier(5)),
+        "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
     }
+    assert found.keys() == peers.keys()
     for name, peer in peers.items():
         peer.fit(parts.train.inputs.numpy(), parts.train.targets.numpy())
         expected = peer.score(parts.test.inputs.numpy(), parts.test.targets.numpy())
@@ -27,11 +31,25 @@ def test_classification_baselines_match_scikit_learn():
 def test_regression_baselines_match_scikit_learn():
     parts = SupervisedDataConfig(data="diabetes").load_splits("regress")
     found = _regression_baselines(parts.train, parts.test)
-    peers = {"mean": DummyRegressor(), "5 nearest neighbors": make_pipeline(StandardScaler(), KNeighborsRegressor(5))}
+    peers = {
+        "mean": DummyRegressor(),
+        "5 nearest neighbors": make_pipeline(StandardScaler(), KNeighborsRegressor(5)),
+        "ridge regression": make_pipeline(StandardScaler(), Ridge(1.0)),
+    }
+    assert found.keys() == peers.keys()
     for name, peer in peers.items():
         peer.fit(parts.train.inputs.numpy(), parts.train.targets.numpy())
         y = torch.as_tensor(peer.predict(parts.test.inputs.numpy())).reshape(-1, 1)
         assert found[name]["value"] == pytest.approx(float((y - parts.test.targets).square().mean().sqrt()), rel=1e-3)
+
+
+def test_logistic_regression_matches_scikit_learn():
+    parts = SupervisedDataConfig(data="wine").load_splits("classify")
+    x, y = StandardScaler().fit_transform(parts.train.inputs.double().numpy()), parts.train.targets
+    peer = LogisticRegression(max_iter=5000, tol=1e-8).fit(x, y.numpy())
+    found = _fit_softmax_regression(torch.from_numpy(x), y, num_classes=3)
+    expected = torch.from_numpy(peer.predict_log_proba(x))
+    torch.testing.assert_close(found(torch.from_numpy(x)).log_softmax(-1).detach(), expected, rtol=0, atol=1e-3)
 
 
 def test_baselines_of_fewer_than_five_examples():

@@ -55,6 +55,22 @@ def test_dropped_rows_and_constant_columns_are_warnings(table):
     assert sum(parts.counts.values()) == 59
 
 
+def test_fill_values_come_from_the_training_rows(table):
+    """The median of all rows would show something of the test rows."""
+    path = table(change=lambda rows: [("" if i % 4 == 0 else row[0], *row[1:]) for i, row in enumerate(rows)])
+    parts = SupervisedDataConfig(data=str(path)).load_splits("classify")
+    size, mark = (parts.train.columns.index(name) for name in ("size", "size is missing"))
+    known = parts.train.inputs[parts.train.inputs[:, mark] == 0, size]
+    for part in (parts.train, parts.validation, parts.test):
+        filled = part.inputs[part.inputs[:, mark] == 1, size]
+        assert filled.tolist() == pytest.approx([float(known.median())] * len(filled), abs=0.1)
+    assert (
+        len({float(v) for part in (parts.train, parts.test) for v in part.inputs[part.inputs[:, mark] == 1, size]}) == 1
+    )
+    assert parts.encoding.columns[0].fill == pytest.approx(float(known.quantile(0.5)))
+    assert any(note.startswith("filled 15 missing values of column 'size'") for note in parts.warnings)
+
+
 def test_ignored_and_categorical_columns(table):
     path = table(change=lambda rows: [(i % 2, *row[1:]) for i, row in enumerate(rows)])
     assert SupervisedDataConfig(data=str(path), ignore_columns=("color",)).load_splits("classify").train.columns == (

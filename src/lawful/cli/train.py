@@ -261,6 +261,7 @@ def predict(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     output: Annotated[str, tyro.conf.arg(metavar="FILE")] = "-",
+    drop_missing: bool = False,
     num_samples: int = 0,
     seed: int = 0,
 ) -> int:
@@ -270,6 +271,7 @@ def predict(
         run: Folder of the run.
         data: New data in the format of the training data: a file, a folder of images or texts, or built-in data.
         output: CSV file to write; `-` for standard output.
+        drop_missing: Leave out rows of a table with missing values. By default they are filled as in training.
         num_samples: Number of dropout samples for the uncertainty; 0 means 32 for models with dropout.
         seed: Random seed of the dropout samples.
     """
@@ -279,7 +281,7 @@ def predict(
     try:
         if num_samples < 0:
             raise ValueError(f"--num-samples must be at least 0, got {num_samples}")
-        table = predictions(run, data, num_samples=num_samples, seed=seed)
+        table = predictions(run, data, num_samples=num_samples, seed=seed, drop_missing=drop_missing)
         if output == "-":
             write_output(table.csv())
         else:
@@ -287,6 +289,8 @@ def predict(
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE
+    for note in table.notes:
+        print(f"warning: {note}", file=sys.stderr)
     if table.summary:
         print(table.summary, file=sys.stderr)
     return 0

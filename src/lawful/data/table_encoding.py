@@ -514,6 +514,7 @@ def fit_table_encoding(
         >>> fit_table_encoding(table_of(columns, name="data")).encoding.names
         ('size', 'color=blue', 'color=red')
     """
+    is_default = target is None
     target = list(table.columns)[-1] if target is None else target
     for name in (target, *categorical_columns, *ignore_columns, *keep_columns):
         if name not in table.columns:
@@ -569,7 +570,8 @@ def fit_table_encoding(
     for name, values in whole.columns.items():
         missing_count = int(values.missing.sum())
         if name == target:
-            summaries.append(ColumnSummary(name, "target", missing_count, _describe(table, encoding.target)))
+            detail = _describe_target(table, encoding.target, is_default=is_default)
+            summaries.append(ColumnSummary(name, "target", missing_count, detail))
         elif name in left_out:
             summaries.append(ColumnSummary(name, "left out", missing_count, left_out[name]))
         else:
@@ -744,8 +746,13 @@ def _is_ambiguous(table: Table, column: Column) -> bool:
 
 
 def _describe(table: Table, column: Column) -> str:
-    """Describes the values of a column in a few words."""
+    """Describes the values of an input column in a few words."""
     return "; ".join(_descriptions(table, column))
+
+
+def _describe_target(table: Table, column: Column, *, is_default: bool) -> str:
+    text = _describe(table, column).replace(" categories: ", " classes: ", 1)
+    return f"{text}; the last column, choose another with --target" if is_default else text
 
 
 def _descriptions(table: Table, column: Column) -> Iterator[str]:
@@ -766,4 +773,6 @@ def _descriptions(table: Table, column: Column) -> Iterator[str]:
         yield f"{np.nanmin(values.numbers):.6g} to {np.nanmax(values.numbers):.6g}"
     if column.indicator:
         what = "most frequent" if column.levels is not None else "median"
-        yield f"missing values are filled with the {what}, {fill if isinstance(fill, str) else f'{fill:.6g}'}"
+        count = int(values.missing.sum())
+        value = fill if isinstance(fill, str) else f"{fill:.6g}"
+        yield f"{count} missing value{'s' if count > 1 else ''}, filled with the {what}, {value}"

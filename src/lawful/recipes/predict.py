@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Predictions:
     rows: Sequence[Sequence[str]]
     summary: str = ""
     """The metric, as text."""
+    notes: tuple[str, ...] = ()
+    """Notes for the user: filled values, unknown categories, dropped rows."""
 
     def csv(self) -> str:
         """Returns the table as CSV with a header."""
@@ -46,22 +48,28 @@ class Predictions:
         return text.getvalue()
 
 
-def predictions(run: Run | Path | str, data: str | Path, *, num_samples: int = 0, seed: int = 0) -> Predictions:
+def predictions(
+    run: Run | Path | str, data: str | Path, *, num_samples: int = 0, seed: int = 0, drop_missing: bool = False
+) -> Predictions:
     """Predicts new data with a trained run.
 
     A model with dropout and an ensemble also return an uncertainty: the mutual information in nats for classes, a
-    standard deviation for numbers.
+    standard deviation for numbers. Missing values of a table are filled as in training: with the median or the most
+    frequent category. Unknown categories count as other.
 
     Args:
         run: The run or its folder.
         data: New data in the format of the training data.
         num_samples: Number of dropout samples per row. 0 means 32 for models with dropout.
         seed: Random seed of the dropout samples.
+        drop_missing: Whether to leave out the rows of a table with missing values instead.
     """
     run = run if isinstance(run, Run) else Run(run)
     recipe, model_config = recipe_of(run), run.config.get("model")
     model_config = model_config if isinstance(model_config, dict) else {}
     if isinstance(recipe, ClassifyTextRecipe):
+        if drop_missing:
+            raise ValueError("drop_missing needs a run of classify or regress on a table, got one of classify-text")
         return _predict_texts(recipe, run, model_config, data, num_samples=num_samples, seed=seed)
     if isinstance(recipe, TranslateRecipe):
         return _translate_file(recipe, run, model_config, data, num_samples=num_samples)
@@ -70,13 +78,17 @@ def predictions(run: Run | Path | str, data: str | Path, *, num_samples: int = 0
             f"expected a run of classify, classify-text, regress or translate, got {run.path} of {recipe.name}"
         )
     encoding = encoding_from_json(model_config.get("encoding"))
-    model, new = load(run), load_like(data, encoding)
+    model, new = load(run), load_like(data, encoding, drop_missing=drop_missing)
     classes = encoding.target.levels if hasattr(encoding, "target") else getattr(encoding, "classes", None)
     samples = _samples(model, new.inputs, num_samples=num_samples, seed=seed, classify=classes is not None)
     if classes is not None:
         table = _class_table(model, new, tuple(classes), samples)
     else:
         table = _number_table(model, new, (encoding.target.name,) if hasattr(encoding, "target") else (), samples)
+    table = replace(table, notes=new.notes)
+    if new.rows is not None:
+        rows = [[str(number), *row[1:]] for number, row in zip(new.rows, table.rows, strict=True)]
+        table = replace(table, rows=rows)
     return _with_files(table, list_images(Path(data))) if isinstance(encoding, ImageEncoding) else table
 
 

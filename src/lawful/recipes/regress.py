@@ -17,7 +17,7 @@ from lawful.inference import activation_frequency, dead_units, predict
 from lawful.inference.ensemble import mean_values
 from lawful.inference.metrics import mean_absolute_error, r_squared, root_mean_squared_error
 from lawful.laws import Claim, batch_independence, shape
-from lawful.models import KNearest, Standardized
+from lawful.models import KNearest, LinearRegression, Standardized
 from lawful.probe import figures
 from lawful.recipes.classify import _neighbor_inputs
 from lawful.recipes.data import DataSplits, ExampleSpec
@@ -27,11 +27,15 @@ from lawful.recipes.supervised import (
     SupervisedRecipe,
     _build_checked,
     _build_regressor,
+    _column_results,
     _combine_members,
     _fit_normalizer,
+    _fitting_examples,
+    _model_name,
     _RegressorSpec,
+    _with_encoding,
 )
-from lawful.training import Run, TrainingSetup
+from lawful.training import Run, TrainingSetup, compare_with_baselines
 
 _LOSSES = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
 
@@ -72,17 +76,29 @@ class RegressRecipe(SupervisedRecipe):
         if dead := dead_units(activation_frequency(model, splits.train.inputs)):
             results["dead units"] = {layer: n for layer, (n, _) in dead.items()}
             figures.save(figures.dead_unit_bars(dead), run.figures / "dead units.png")
+        baselines = _regression_baselines(_fitting_examples(splits), splits.test)
+        summary = compare_with_baselines(
+            "test root mean squared error",
+            results["test"]["root mean squared error"],
+            baselines,
+            higher_is_better=False,
+            model=_model_name(self.model),
+        )
+        if summary.startswith("Ridge regression beats"):
+            summary += " It is trained by --model linear --ridge 1."
         return {
             **results,
-            "baseline root mean squared error": _regression_baselines(splits.train, splits.test),
+            "baseline root mean squared error": baselines,
             "examples": splits.counts,
+            "summary": summary,
             "warnings": list(splits.warnings),
+            **_column_results(splits),
         }
 
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
         build = partial(_build_regressor, self.model, ExampleSpec.from_config(model_config))
-        return self.combine([_build_checked(build) for _ in range(self.num_members)])
+        return self.combine([_with_encoding(_build_checked(build), model_config) for _ in range(self.num_members)])
 
     def combine(self, models: Sequence[nn.Module]) -> nn.Module:
         """Combines the members of an ensemble."""
@@ -113,14 +129,14 @@ class RegressRecipe(SupervisedRecipe):
 
 
 def _regression_baselines(train: SupervisedDataset, test: SupervisedDataset) -> dict[str, dict[str, float]]:
-    """Returns the RMSE of the mean and of the 5 nearest neighbors."""
+    """Returns the RMSE of the mean, of the 5 nearest neighbors and of ridge regression with penalty 1."""
     constant = train.targets.mean(0).expand_as(test.targets)
     x, y, queries = _neighbor_inputs(train, test)
     neighbors = KNearest(len(x), x.shape[1], y.shape[1], k=min(5, len(x))).fit(x, y)(queries)
-    return {
-        "mean": root_mean_squared_error(constant, test.targets).json(),
-        "5 nearest neighbors": root_mean_squared_error(neighbors, test.targets).json(),
-    }
+    with torch.no_grad():
+        linear = LinearRegression(x.shape[1], y.shape[1]).fit(x, y, penalty=1.0)(queries)
+    found = {"mean": constant, "5 nearest neighbors": neighbors, "ridge regression": linear}
+    return {name: root_mean_squared_error(value, test.targets).json() for name, value in found.items()}
 
 
 def _regression_metrics(y: Tensor, target: Tensor) -> dict[str, Any]:

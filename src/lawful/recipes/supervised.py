@@ -1,19 +1,34 @@
-"""What classification and regression share: model specifications, ensembles and the training setup."""
+"""What classification and regression share: model specifications, prediction of rows, ensembles and the setup."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lawful._json import Config, MaxLength, Range, Tagged
 from lawful.blocks import Standardize
-from lawful.data import Augment, ShuffledBatches, SupervisedDataset, bootstrap_indices
-from lawful.inference import Ensemble
+from lawful.data import (
+    Arrays,
+    Augment,
+    Encodings,
+    ShuffledBatches,
+    SupervisedDataset,
+    TableEncoding,
+    bootstrap_indices,
+    encoding_from_json,
+    load_like,
+    table_from_rows,
+)
+from lawful.inference import Ensemble, predict
 from lawful.inference.ensemble import Average
 from lawful.laws import Claim
 from lawful.models import (
@@ -161,7 +176,99 @@ _RegressorSpec = MLPRegressorSpec | LinearSpec | PolynomialSpec | KNNSpec
 """Models of regression."""
 
 
-def _build_classifier(spec: _ClassifierSpec, sizes: ExampleSpec) -> Standardized:
+# ---------------------------------------------------------------- prediction of rows
+
+
+class RowPredictor:
+    """Predicts rows as they are in a file: what `lawful.load` returns for a run of `classify` or `regress`.
+
+    The rows are a list of dicts, a dict of columns, a data frame, an array or a tensor with the columns in the order of
+    the training data, or a file. Missing values and unknown categories are handled as by `lawful predict`. Calling the
+    model itself takes encoded tensors and returns logits or values.
+    """
+
+    encoding: Encodings | None = None
+    """How rows are converted to tensors."""
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names in the order of `predict_proba`; None for regression."""
+        return _class_names(self._get_encoding())
+
+    def predict(self, rows: Any) -> np.ndarray:
+        """Returns the class of each row, or the predicted numbers: `(n,)`, or `(n, m)` with several targets."""
+        encoding = self._get_encoding()
+        classes = _class_names(encoding)
+        if classes is None:
+            y = self._outputs(rows, _identity)
+            return (y[:, 0] if y.shape[1] == 1 else y).numpy()
+        labels: list[Any] = list(classes)
+        if isinstance(encoding, TableEncoding) and encoding.target.by_number:
+            numbers = [float(label) for label in labels]
+            labels = [int(n) for n in numbers] if all(n.is_integer() for n in numbers) else numbers
+        return np.array(labels)[self.predict_proba(rows).argmax(-1)]
+
+    def predict_proba(self, rows: Any) -> np.ndarray:
+        """Returns the probability of each class, `(n, classes)`."""
+        if _class_names(self._get_encoding()) is None:
+            raise TypeError("predict_proba needs a classifier: this is a regression model, use predict")
+        return self._outputs(rows, _softmax).numpy()
+
+    def _outputs(self, rows: Any, link: Callable[[Tensor], Tensor]) -> Tensor:
+        if not isinstance(self, nn.Module):
+            raise TypeError(f"expected an nn.Module, got {type(self).__name__}")
+        return predict(self, self._encode(rows), link=link)
+
+    def _encode(self, rows: Any) -> Tensor:
+        """Converts rows to the inputs of the model. Warns about filled values and unknown categories."""
+        encoding = self._get_encoding()
+        if isinstance(rows, str | Path):
+            encoded = load_like(rows, encoding)
+            inputs, notes = encoded.inputs, encoded.notes
+        elif isinstance(encoding, TableEncoding):
+            table = table_from_rows(rows, columns=[column.name for column in encoding.columns])
+            inputs, notes = encoding.inputs(table), encoding.notes(table)
+        else:
+            arrays = encoding if isinstance(encoding, Arrays) else Arrays(_image_shape(encoding))
+            inputs, notes = arrays.inputs(np.asarray(rows), name="rows"), ()
+        for note in notes:
+            warnings.warn(note, stacklevel=5)
+        return inputs
+
+    def _get_encoding(self) -> Encodings:
+        if self.encoding is None:
+            raise ValueError("this model has no encoding of rows: load a trained run with lawful.load")
+        return self.encoding
+
+
+class SupervisedModel(RowPredictor, Standardized):
+    """A model of `classify` or `regress`, with standardized inputs."""
+
+
+class SupervisedEnsemble(RowPredictor, Ensemble):
+    """An ensemble of `classify` or `regress`."""
+
+
+def _class_names(encoding: Encodings) -> tuple[str, ...] | None:
+    return encoding.target.levels if isinstance(encoding, TableEncoding) else encoding.classes
+
+
+def _image_shape(encoding: Any) -> tuple[int, ...]:
+    return encoding.channels, encoding.height, encoding.width
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    return logits.softmax(-1)
+
+
+def _identity(y: Tensor) -> Tensor:
+    return y
+
+
+# ---------------------------------------------------------------- building and fitting
+
+
+def _build_classifier(spec: _ClassifierSpec, sizes: ExampleSpec) -> SupervisedModel:
     """Builds a classifier for raw inputs; it returns logits."""
     channels = (sizes.shape[0], *[1] * len(sizes.shape[1:]))
     dim, core = math.prod(sizes.shape), None
@@ -176,8 +283,8 @@ def _build_classifier(spec: _ClassifierSpec, sizes: ExampleSpec) -> Standardized
             k = min(spec.num_neighbors, sizes.num_examples)
             core = KNearestClassifier(sizes.num_examples, dim, sizes.out_dim, k=k, p=float(spec.p), smoothing=0.1)
         case CNNSpec():
-            return Standardized(_build_cnn(spec, sizes), normalizer=Standardize(channels))
-    return Standardized(nn.Sequential(nn.Flatten(1), core), normalizer=Standardize(channels))
+            return SupervisedModel(_build_cnn(spec, sizes), normalizer=Standardize(channels))
+    return SupervisedModel(nn.Sequential(nn.Flatten(1), core), normalizer=Standardize(channels))
 
 
 def _build_cnn(spec: CNNSpec, sizes: ExampleSpec) -> nn.Module:
@@ -196,7 +303,7 @@ def _build_cnn(spec: CNNSpec, sizes: ExampleSpec) -> nn.Module:
     )
 
 
-def _build_regressor(spec: _RegressorSpec, sizes: ExampleSpec) -> Standardized:
+def _build_regressor(spec: _RegressorSpec, sizes: ExampleSpec) -> SupervisedModel:
     """Builds a regression model for raw inputs and raw targets."""
     dim, out_dim = math.prod(sizes.shape), sizes.out_dim
     core: nn.Module
@@ -211,13 +318,38 @@ def _build_regressor(spec: _RegressorSpec, sizes: ExampleSpec) -> Standardized:
             k = min(spec.num_neighbors, sizes.num_examples)
             core = KNearest(sizes.num_examples, dim, out_dim, k=k, p=float(spec.p))
     flat = nn.Sequential(nn.Flatten(1), core)
-    return Standardized(flat, normalizer=Standardize(sizes.shape), output_normalizer=Standardize(out_dim))
+    return SupervisedModel(flat, normalizer=Standardize(sizes.shape), output_normalizer=Standardize(out_dim))
 
 
-def _build_checked(build: Callable[[], Standardized]) -> Standardized:
+def _build_checked(build: Callable[[], SupervisedModel]) -> SupervisedModel:
     """Builds a model after checking its number of parameters."""
     _check_parameter_count([build])
     return build()
+
+
+@torch.enable_grad()
+def _fit_softmax_regression(
+    x: Tensor, y: Tensor, *, num_classes: int, penalty: float = 1.0, max_iter: int = 100
+) -> SoftmaxRegression:
+    r"""Fits softmax regression by L-BFGS in float64, with the objective of scikit-learn's `LogisticRegression`.
+
+    $$\min_{W, b} \sum_n -\log p_{y_n}(x_n) + \frac{\lambda}{2} \lVert W \rVert^2$$
+    """
+    x, model = x.double(), SoftmaxRegression(x.shape[1], num_classes).double()
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    optimizer = torch.optim.LBFGS(
+        model.parameters(), lr=1.0, max_iter=max_iter, history_size=20, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y) + penalty / (2 * len(x)) * model.linear.weight.square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return model
 
 
 def _fit_closed_form(model: Standardized, spec: ModelSpec, train: SupervisedDataset) -> None:
@@ -274,7 +406,7 @@ class SupervisedRecipe(
 
     def supervised_setup(
         self,
-        model: Standardized,
+        model: SupervisedModel,
         splits: DataSplits,
         *,
         spec: ModelSpec,
@@ -294,6 +426,7 @@ class SupervisedRecipe(
             claims: Returns the laws of the trained model.
             augment: Augmentation of a batch.
         """
+        model.encoding = splits.encoding
         train, validation = self.training_examples(splits), splits.validation
         optimization = self.with_defaults(learning_rate=spec.learning_rate)
         if optimization.steps is None:
@@ -313,6 +446,7 @@ class SupervisedRecipe(
             evaluate=None if validation is None else lambda model: evaluate(model, validation),
             eval_every=self.eval_every(steps, steps_per_epoch=len(batches)),
             patience=self.patience or None if steps else None,
+            restore_best=validation is not None and steps > 0,
             augment=augment,
             constrain=self.constraint(),
             ema_decay=self.ema_decay or None,
@@ -320,6 +454,7 @@ class SupervisedRecipe(
             claims=claims,
             model_config={"encoding": splits.encoding.to_json(), "example_spec": ExampleSpec.of(splits.train)},
             data_fingerprint=splits.fingerprint,
+            notes=_column_lines(splits),
             warnings=splits.warnings,
             data=splits,
         )
@@ -327,4 +462,58 @@ class SupervisedRecipe(
 
 def _combine_members(models: Sequence[nn.Module], average: Average) -> nn.Module:
     """Combines trained models into an ensemble; one model is returned as it is."""
-    return models[0] if len(models) == 1 else Ensemble(models, average=average)
+    if len(models) == 1:
+        return models[0]
+    ensemble = SupervisedEnsemble(models, average=average)
+    ensemble.encoding = getattr(models[0], "encoding", None)
+    return ensemble
+
+
+def _with_encoding(model: SupervisedModel, model_config: Mapping[str, Any]) -> SupervisedModel:
+    """Sets the encoding of a rebuilt model, if the configuration of its run has one."""
+    if "encoding" in model_config:
+        model.encoding = encoding_from_json(model_config["encoding"])
+    return model
+
+
+# ---------------------------------------------------------------- reports
+
+_MAX_COLUMN_LINES = 40
+"""Maximum number of columns that are printed."""
+_MODEL_NAMES = {"mlp": "the MLP", "cnn": "the CNN", "knn": "k nearest neighbors"}
+"""Names of models in sentences."""
+
+
+def _model_name(spec: ModelSpec) -> str:
+    return _MODEL_NAMES.get(spec.name, f"the {spec.name} model")
+
+
+def _column_lines(splits: DataSplits) -> list[str]:
+    """Says what each column of a table was taken for, one line each."""
+    columns = splits.columns[:_MAX_COLUMN_LINES]
+    width = max((len(column.name) for column in columns), default=0)
+    width = min(width, 30)
+    lines = [f"  {column.name:<{width}}  {column.kind:<8}  {column.detail}" for column in columns]
+    more = len(splits.columns) - len(columns)
+    return ["columns:", *lines, *([f"  and {more} more columns"] if more else [])] if lines else []
+
+
+def _column_results(splits: DataSplits) -> dict[str, Any]:
+    """Returns what each column of a table was taken for, for the report."""
+    rows = [
+        {"column": column.name, "taken for": column.kind, "missing": column.missing, "details": column.detail}
+        for column in splits.columns
+    ]
+    return {"columns": rows} if rows else {}
+
+
+def _fitting_examples(splits: DataSplits) -> SupervisedDataset:
+    """Returns the examples that are not in the test: those of training and validation."""
+    if splits.validation is None:
+        return splits.train
+    train, validation = splits.train, splits.validation
+    return replace(
+        train,
+        inputs=torch.cat([train.inputs, validation.inputs]),
+        targets=torch.cat([train.targets, validation.targets]),
+    )

@@ -384,8 +384,10 @@ def _describe_curve(curve: _Curve) -> str:
 _MAX_ROWS, _MAX_LINE_CHARACTERS, _MAX_MODEL_CHARACTERS, _MAX_CHARTS, _MAX_CURVES = 500, 300, 20_000, 24, 8
 _OPTION_KEYS = ("recipe", "options", "defaults", "model")
 """Keys of `config.json` that hold options. The others describe the environment."""
-_OTHER_RESULTS = ("summary", "warnings", "steps", "seconds")
+_OTHER_RESULTS = ("summary", "warnings", "columns", "steps", "seconds")
 """Keys of `results.json` that are no metrics."""
+_TEXT_RESULTS = ("summary", "warnings", "columns")
+"""Keys of `results.json` that have a place of their own in the report."""
 
 
 def compare_with_baselines(
@@ -462,6 +464,7 @@ def write_report(run: Run, verdicts: Iterable[Verdict] = ()) -> Path:
     title = f"{run.config.get('recipe') or 'Training'} · {run.path.name}"
     parts = {
         "Results": _results_html(results),
+        "Columns": _columns_html(results),
         "Learning curves": _curves_html(metrics),
         "Figures": _folder_html(run.figures),
         "Samples": _folder_html(run.samples),
@@ -564,13 +567,22 @@ def _rows_html(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
 
 
 def _results_html(results: Mapping[str, Any]) -> str:
-    leaves = {name: leaf for name, leaf in _flatten(results).items() if name not in ("summary", "warnings")}
+    leaves = {name: leaf for name, leaf in _flatten(results).items() if name not in _TEXT_RESULTS}
     if not leaves:
         return "<p>No results yet.</p>"
     if any(map(_interval, leaves.values())):
         rows = [(name, _format(leaf), _interval(leaf)) for name, leaf in leaves.items()]
         return _rows_html(rows, ("metric", "value", "confidence interval"))
     return _rows_html([(name, _format(leaf)) for name, leaf in leaves.items()], ("metric", "value"))
+
+
+def _columns_html(results: Mapping[str, Any]) -> str:
+    """Shows what each column of the data was taken for."""
+    found = results.get("columns")
+    rows = [row for row in found if isinstance(row, Mapping) and row] if isinstance(found, list) else []
+    if not rows:
+        return ""
+    return _rows_html([[_format(value) for value in row.values()] for row in rows], [str(key) for key in rows[0]])
 
 
 def _summary_html(results: Mapping[str, Any]) -> str:
