@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,6 +24,9 @@ from lawful.laws.law import Law
 
 _INPUT_OPTIONAL = ("samples_follow_density", "density_integrates_to_one", "reparameterized_gradient")
 """Laws that also apply to maps without inputs."""
+
+_PROGRESS_SECONDS = 0.05
+"""Seconds between two messages about the progress of a law."""
 
 Send = Callable[[dict[str, Any]], None]
 
@@ -124,6 +129,15 @@ def _judge_task(task: CheckTask, request: dict[str, Any], send: Send) -> Verdict
     if task.law is None:
         raise ValueError("expected a task with a law or a verdict")
     budget = SearchBudget(request["cases"], request["seed"], timeout=request["timeout"] / 2)
+    last = 0.0
+
+    def report_progress(cases: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _PROGRESS_SECONDS:
+            last = now
+            send({"progress": cases})
+
     try:
         return judge_law(
             task.law,
@@ -132,7 +146,7 @@ def _judge_task(task: CheckTask, request: dict[str, Any], send: Send) -> Verdict
             task.label,
             budget,
             definition=task.definition,
-            progress=lambda cases: send({"progress": cases}),
+            progress=report_progress,
         )
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
@@ -180,6 +194,7 @@ def main() -> None:
     channel: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     request = json.load(sys.stdin)
+    gc.set_threshold(100_000, 20, 50)  # collections visit the objects of all imported modules
 
     def send(message: dict[str, Any]) -> None:
         channel.write(json.dumps(message) + "\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import factorial
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +105,15 @@ def stumpff(s: Float[Tensor, "*batch"], *, max_order: int) -> tuple[Float[Tensor
 def _stumpff_series(s: Tensor, k: int) -> Tensor:
     """Sums the series of $c_k$ for $s < 4$, with enough terms for an accurate third derivative."""
     terms = 14 if s.dtype == torch.float64 else 9
-    total = torch.full_like(s, 1 / factorial(2 * terms + k))
-    for m in range(terms - 1, -1, -1):
-        total = 1 / factorial(2 * m + k) - s * total
+    coefficients = [1 / factorial(2 * m + k) for m in range(terms + 1)]
+    return _alternating_series(s, coefficients)
+
+
+def _alternating_series(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    r"""Returns $\sum_m a_m (-x)^m$ by Horner's method."""
+    total, minus_x = torch.full_like(x, coefficients[-1]), -x
+    for a in reversed(coefficients[:-1]):
+        total = (total * minus_x).add(a)
     return total
 
 
@@ -119,10 +125,7 @@ def arctan_ratio(x: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         tensor(1.)
     """
     terms = 14 if x.dtype == torch.float64 else 8
-    total = torch.full_like(x, 1 / (2 * terms + 1))
-    for m in range(terms - 1, -1, -1):
-        total = 1 / (2 * m + 1) - x * total
-    return total
+    return _alternating_series(x, [1 / (2 * m + 1) for m in range(terms + 1)])
 
 
 def rotation_left_jacobian(

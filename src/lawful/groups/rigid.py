@@ -38,10 +38,10 @@ def homogeneous_matrix(r: Float[Tensor, "*#batch d d"], t: Float[Tensor, "*#batc
                 [0., 1., 4.],
                 [0., 0., 1.]])
     """
-    batch = torch.broadcast_shapes(r.shape[:-2], t.shape[:-1])
     d = t.shape[-1]
-    top = torch.cat([check_last_axes(r, d, d).expand(*batch, d, d), t.expand(*batch, d)[..., None]], dim=-1)
-    bottom = torch.eye(d + 1, dtype=t.dtype, device=t.device)[-1:].expand(*batch, 1, d + 1)
+    r, t = torch.broadcast_tensors(check_last_axes(r, d, d), t[..., None])
+    top = torch.cat([r, t[..., :1]], dim=-1)
+    bottom = torch.eye(d + 1, dtype=t.dtype, device=t.device)[-1:].expand(*t.shape[:-2], 1, d + 1)
     return torch.cat([top, bottom], dim=-2)
 
 
