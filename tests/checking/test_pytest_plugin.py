@@ -78,9 +78,10 @@ def test_a_failure_shows_the_counterexample_without_our_frames(run):
     result.stdout.no_fnmatch_line("*lawful/checking*")
 
 
-def test_xdist_and_sarif(run):
-    options = ("-n", "1", "--lawful-sarif", "log.sarif", "--junitxml=log.xml")
-    result = run("--lawful", "mine", *options, in_subprocess=True)
+@pytest.mark.parametrize("workers", ["0", pytest.param("1", marks=pytest.mark.long)])
+def test_sarif_with_and_without_xdist(run, workers):
+    options = ("-n", workers, "--lawful-sarif", "log.sarif", "--junitxml=log.xml")
+    result = run("--lawful", "mine", *options, in_subprocess=workers != "0")
     result.assert_outcomes(passed=3, failed=2, skipped=1)
     log = json.loads(Path("log.sarif").read_text())
     assert log["version"] == "2.1.0"

@@ -39,9 +39,9 @@ FAST = [
     {"name": "stopped", **STOPPED},
     {"name": "stopped, resumed alone", "after": "stopped", **OPTIONS},
     {"name": "killed", "size": 3, "parallel": "data", **OPTIONS, "signal": [7, 1, "SIGKILL"]},
-    {"name": "nan in the data", **SHARDED, "nan_row": 40},
 ]
 LONG = [
+    {"name": "nan in the data", **SHARDED, "nan_row": 40},
     {"name": "data3", "size": 3, "parallel": "data", **OPTIONS},
     {"name": "sharded2", **SHARDED},
     {"name": "moved", **STOPPED},
