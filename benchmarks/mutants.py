@@ -1,17 +1,20 @@
 """Mutation testing of lawful: how many small faults do its claims and tests find?
 
-Run `python benchmarks/mutants.py`, or name some modules: `python benchmarks/mutants.py attention divergences`;
-`--each 10` takes ten mutants of each file, evenly spread. A mutant is a file of lawful with one changed expression. It
-is installed in place of its module, and checked by the claims of the module, and by the claims and the tests without
-fixtures of the mirrored test file (`tests/blocks/test_attention.py` for `lawful/blocks/attention.py`). It is killed if
-a claim is neither held nor waived, or if anything raises.
+Run `OMP_NUM_THREADS=1 python benchmarks/mutants.py`, or name some modules: `python benchmarks/mutants.py attention
+divergences`; `--each 10` takes ten mutants of each file, evenly spread. A mutant is a file of lawful with one changed
+expression. Each is imported in a process of its own in place of its module, so that every package, re-export and test
+uses it. It is judged by the claims and the examples of the module, by the mirrored test file
+(`tests/blocks/test_attention.py` for `lawful/blocks/attention.py`), and by the test files of the same folder that use a
+name that the module defines. It is killed if a claim is neither held nor waived, if an example or a test fails, or if
+anything raises.
 
 Not mutated: text, annotations, devices and dtypes, checks of arguments (conditions that raise, functions named `check`
 or `require`, `zip(strict=True)`), random seeds and generators, whether a buffer is persistent, limits of memory (the
 constants `MAX_...` and `..._ENTRIES`, the default of `batch`), `claims()`, laws, and functions that only these use.
 
 The survivors are listed, with a reason if one is known: a mutant is equivalent (no output differs), or only rounding
-differs, which does not count as equivalent. One thread, one process, the same mutants and cases each time.
+differs, which does not count as equivalent. One thread, the same mutants and cases each time. A process forks from one
+that has imported PyTorch but not lawful, so that a mutant does not pay for that.
 """
 
 from __future__ import annotations
@@ -19,29 +22,43 @@ from __future__ import annotations
 import argparse
 import ast
 import builtins
+import contextlib
+import doctest
+import importlib
+import importlib.machinery
 import importlib.util
-import inspect
+import io
+import os
 import re
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 
+import pytest
 import torch
 
-import lawful
-from lawful.checking._module_state import preserve_global_state
-from lawful.checking.check import SearchBudget, judge_law, seeded_claims
-from lawful.checking.targets import find_claims
-
-BUDGET = SearchBudget(cases=30, shrinks=0)
-ROOT = Path(lawful.__file__).parent
-sys.path.insert(0, str(Path(__file__).parents[1]))
+CASES = 30
+"""Cases per claim of a module."""
+REPOSITORY = Path(__file__).parents[1]
+ROOT = REPOSITORY / "src" / "lawful"
+TEST_OPTIONS = (
+    "-x",
+    "-q",
+    "-n0",
+    "--assert=plain",
+    "-p",
+    "no:cacheprovider",
+    "--no-header",
+    "--rootdir",
+    str(REPOSITORY),
+)
+NUM_OTHER_TESTS = 3
+"""Maximum number of test files besides the mirrored one."""
 SKIPPED_PACKAGES = ("lawful.laws", "lawful.checking")
 """Packages that are not mutated."""
 
@@ -109,7 +126,7 @@ REASONS: dict[tuple[str, str], str] = {
 }
 """Reasons why mutants survive, by operator and part of the changed line."""
 
-COUNTS = ("checked", "killed", "by an error", "equivalent")
+COUNTS = ("checked", "killed", "by a claim", "by a test", "equivalent")
 WIDTH = 140
 
 AXIS_NAMES = {"dim", "dims", "axis", "axes", "time", "batch"}
@@ -435,91 +452,127 @@ def mutants_of(file: Path) -> list[Mutant]:
     return list(found.values())
 
 
-class TimedOut(BaseException):
-    """Ends a mutant that runs too long. Not an `Exception`, so that the checker does not catch it."""
+class MutantFinder:
+    """Imports a source in place of the file of a module."""
+
+    def __init__(self, name: str, file: Path, source: str) -> None:
+        self.name, self.file, self.source = name, file, source
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        if name != self.name:
+            return None
+        loader = MutantLoader(name, str(self.file))
+        loader.source = self.source
+        return importlib.util.spec_from_file_location(name, self.file, loader=loader)
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises `TimedOut` after some seconds of processor time: a mutant may run forever."""
+class MutantLoader(importlib.machinery.SourceFileLoader):
+    """Compiles a source instead of the file."""
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise TimedOut
+    source = ""
 
-    former = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, former)
+    def get_code(self, fullname: str) -> object:
+        return compile(self.source, self.path, "exec", dont_inherit=True)
 
 
-def execute(name: str, source: str) -> ModuleType:
-    """Executes a source as a module with a name, without registering it."""
-    spec = importlib.util.find_spec(name)
-    if spec is None:
-        raise ModuleNotFoundError(name)
-    module = importlib.util.module_from_spec(spec)
-    exec(compile(source, spec.origin or name, "exec"), vars(module))
-    return module
-
-
-@contextmanager
-def install(name: str, mutant: ModuleType) -> Iterator[None]:
-    """Replaces a module by a mutant, also in the names that packages export."""
-    original = sys.modules[name]
-    changed: list[tuple[ModuleType, str, object]] = []
-    for parent in (name.rsplit(".", n)[0] for n in range(1, name.count(".") + 1)):
-        package = sys.modules[parent]
-        for key, value in list(vars(package).items()):
-            if value is original or (key in vars(original) and vars(original)[key] is value and key in vars(mutant)):
-                changed.append((package, key, value))
-                setattr(package, key, mutant if value is original else vars(mutant)[key])
-    sys.modules[name] = mutant
-    try:
-        yield
-    finally:
-        sys.modules[name] = original
-        for package, key, value in changed:
-            setattr(package, key, value)
-
-
-def mirrored_test(name: str) -> str:
-    """Returns the name of the test file of a module."""
+def test_files(name: str, file: Path) -> list[Path]:
+    """Returns the mirrored test file, and those of its folder that use most of the names that a module defines."""
     *packages, last = name.split(".")[1:]
-    return ".".join(["tests", *packages, f"test_{last}"])
+    folder = REPOSITORY.joinpath("tests", *packages)
+    mirrored, tree = folder / f"test_{last}.py", ast.parse(file.read_text(encoding="utf-8"))
+    kinds = ast.FunctionDef | ast.ClassDef
+    names = {part.name for part in tree.body if isinstance(part, kinds) and not part.name.startswith("_")} - {"claims"}
+    uses = {}
+    for path in sorted(folder.glob("test_*.py")):
+        imported = {
+            alias.name
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lawful")
+            for alias in node.names
+        }
+        if path != mirrored and names & imported:
+            uses[path] = len(names & imported)
+    others = sorted(uses, key=lambda path: -uses[path])[:NUM_OTHER_TESTS]
+    return [mirrored, *others] if mirrored.is_file() else others
 
 
-def check_module(module: ModuleType) -> str:
-    """Checks the claims of a module, then its tests without arguments; returns the first failure, or nothing."""
-    for claim in seeded_claims(getattr(module, "claims", tuple)(), BUDGET.seed):
-        status = judge_law(claim.law, claim.target, claim.inputs, claim.label, BUDGET).status
+def judge_claims(module: ModuleType) -> str:
+    """Checks the claims of a module; returns the status of the first that fails, or nothing."""
+    from lawful.checking.check import SearchBudget, judge_law, seeded_claims
+
+    budget = SearchBudget(cases=CASES, shrinks=0)
+    for claim in seeded_claims(module.claims(), budget.seed):
+        status = judge_law(claim.law, claim.target, claim.inputs, claim.label, budget).status
         if status not in ("held", "waived"):
             return status
-    for name, test in vars(module).items():
-        is_plain = inspect.isfunction(test) and not getattr(test, "pytestmark", ())
-        if name.startswith("test_") and is_plain and not inspect.signature(test).parameters:
-            test()
     return ""
 
 
-def failure(name: str, source: str, seconds: float) -> str:
-    """Checks a source in place of a module; returns the status of the first failure, or nothing."""
-    test = mirrored_test(name)
-    has_test = importlib.util.find_spec(test.rpartition(".")[0]) and importlib.util.find_spec(test)
-    try:
-        with time_limit(seconds), preserve_global_state(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            mutant = execute(name, source)
-            if status := check_module(mutant):
-                return status
-            if not has_test:
-                return ""
-            with install(name, mutant):
-                return check_module(execute(test, Path(has_test.origin or "").read_text(encoding="utf-8")))
-    except (Exception, TimedOut):
-        return "error"
+def judge(name: str, tests: Sequence[Path]) -> str:
+    """Checks the claims, examples and tests of a module; returns what failed first, or nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = importlib.import_module(name)
+        if status := judge_claims(module):
+            return status
+        torch.manual_seed(0)
+        if doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE).failed:
+            return "example"
+    for path in tests:
+        if pytest.main([*TEST_OPTIONS, str(path)]) not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return "test"
+    return ""
+
+
+def in_child(work: Iterable[str], seconds: float) -> str:
+    """Runs work in a forked process; returns the text that it yields. A process that is killed yields "error"."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        text = "error"
+        try:
+            os.close(read)
+            signal.setitimer(signal.ITIMER_PROF, seconds)  # the signal ends the process: a mutant may run forever
+            signal.alarm(round(60 + 20 * seconds))
+            quiet = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                text = "".join(work)
+        finally:
+            os.write(write, text.encode())
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, encoding="utf-8") as pipe:
+        text = pipe.read()
+    _, code = os.waitpid(child, 0)
+    return text if not code else "error"
+
+
+def failure(name: str, file: Path, source: str, tests: Sequence[Path], seconds: float) -> str:
+    """Judges a source in place of a module; returns what failed first, or nothing."""
+
+    def work() -> Iterator[str]:
+        sys.meta_path.insert(0, MutantFinder(name, file, source))
+        sys.path.insert(0, str(REPOSITORY))
+        os.chdir(REPOSITORY)
+        yield judge(name, tests)
+
+    return in_child(work(), seconds)
+
+
+def import_dependencies() -> None:
+    """Imports everything that lawful and its tests import, except themselves."""
+
+    def work() -> Iterator[str]:
+        before = {*sys.modules}
+        for package in ("", ".checking.pytest_plugin", ".models", ".recipes", ".solvers", ".optim", ".inference"):
+            importlib.import_module(f"lawful{package}")
+        yield "\n".join(name for name in sys.modules if name not in before and not name.startswith("lawful"))
+
+    for name in in_child(work(), 600).split():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def spread(mutants: list[Mutant], limit: int) -> list[Mutant]:
@@ -532,13 +585,13 @@ def run_mutants(name: str, file: Path, limit: int) -> tuple[int, dict[Mutant, st
 
     If the unchanged file fails, returns its status.
     """
-    start = time.monotonic()
-    if status := failure(name, file.read_text(encoding="utf-8"), 600):
+    tests, start = test_files(name, file), time.monotonic()
+    if status := failure(name, file, file.read_text(encoding="utf-8"), tests, 600):
         print(f"{file.relative_to(ROOT)}: skipped", file=sys.stderr)
         return status
     seconds = 10 + 10 * (time.monotonic() - start)
     found = mutants_of(file)
-    statuses = {mutant: failure(name, mutant.source, seconds) for mutant in spread(found, limit)}
+    statuses = {mutant: failure(name, file, mutant.source, tests, seconds) for mutant in spread(found, limit)}
     print(f"{file.relative_to(ROOT)}: killed {sum(map(bool, statuses.values()))} of {len(statuses)}", file=sys.stderr)
     return len(found), statuses
 
@@ -546,9 +599,14 @@ def run_mutants(name: str, file: Path, limit: int) -> tuple[int, dict[Mutant, st
 def modules(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
     """Yields the modules of lawful that have claims, except the checker."""
     endings = tuple(f".{name}" for name in names)
-    for name, _ in find_claims(lawful):
-        if not name.startswith(SKIPPED_PACKAGES) and (not endings or name.endswith(endings)):
-            yield name, Path(sys.modules[name].__file__ or "")
+    for file in sorted(ROOT.rglob("*.py")):
+        name = ".".join(["lawful", *file.relative_to(ROOT).with_suffix("").parts])
+        functions = (
+            part for part in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(part, ast.FunctionDef)
+        )
+        has_claims = any(part.name == "claims" for part in functions) and not name.startswith(SKIPPED_PACKAGES)
+        if has_claims and (not endings or name.endswith(endings)):
+            yield name, file
 
 
 def main() -> None:
@@ -557,21 +615,21 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=10**9, metavar="N", help="maximum number of mutants of each file")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    start = time.monotonic()
+    import_dependencies()
     runs = {name: run_mutants(name, file, options.each) for name, file in modules(options.modules)}
     results = {name: result for name, result in runs.items() if not isinstance(result, str)}
     if any(statuses for _, statuses in results.values()):
-        report(results, time.monotonic() - start)
+        report(results, sum(os.times()[2:4]))
     elif len(results) == len(runs):
         raise SystemExit("no module with claims has these names, or there is nothing to change")
     for name, result in runs.items():
         if isinstance(result, str):
-            print(f"Skipped: {name}, which is {result} without a change")
+            print(f"Skipped: {name}, whose claims, examples or tests fail without a change ({result})")
 
 
 def report(results: dict[str, tuple[int, dict[Mutant, str]]], seconds: float) -> None:
     """Prints the killed mutants by folder and by operator, and the survivors."""
-    print(f"torch {torch.__version__}, one thread, {BUDGET.cases} cases per claim\n")
+    print(f"torch {torch.__version__}, one thread, {CASES} cases per claim\n")
     folders: dict[str, list[tuple[int, dict[Mutant, str]]]] = {}
     for found, grades in results.values():
         folder = next((mutant.file.rpartition("/")[0] for mutant in grades), "")
@@ -589,10 +647,11 @@ def report(results: dict[str, tuple[int, dict[Mutant, str]]], seconds: float) ->
     table("operator", *COUNTS)
     for operator in sorted({mutant.operator for mutant in graded}):
         row(operator, *counts({mutant: status for mutant, status in graded.items() if mutant.operator == operator}))
-    judged, killed, _, same = counts(graded)
+    judged, killed, *_, same = counts(graded)
     print(
         f"\nKilled {killed} of {judged}: {killed / judged:.1%}; without equivalent mutants {killed} of "
-        f"{judged - same}: {killed / (judged - same):.1%}. {seconds:.0f} s.\n"
+        f"{judged - same}: {killed / (judged - same):.1%}. {seconds:.0f} s of processor time, "
+        f"{seconds / judged:.1f} s per mutant.\n"
     )
     alive = [mutant for mutant, status in graded.items() if not status]
     for mutant in sorted(alive, key=lambda mutant: bool(mutant.reason)):
@@ -603,11 +662,13 @@ def report(results: dict[str, tuple[int, dict[Mutant, str]]], seconds: float) ->
             print(f"Unneeded reason: {mutant.file}:{mutant.number}, {mutant.operator}")
 
 
-def counts(grades: dict[Mutant, str]) -> tuple[int, int, int, int]:
-    """Returns the number of mutants: all, killed, killed by an error, and equivalent."""
+def counts(grades: dict[Mutant, str]) -> tuple[int, int, int, int, int]:
+    """Returns the number of mutants: all, killed, killed by a claim, by an example or a test, and equivalent."""
     killed = [status for status in grades.values() if status]
+    by_test = sum(status in ("example", "test") for status in killed)
+    by_claim = sum(status not in ("example", "test", "error") for status in killed)
     same = [mutant for mutant, status in grades.items() if not status and mutant.reason.startswith("equivalent")]
-    return len(grades), len(killed), killed.count("error"), len(same)
+    return len(grades), len(killed), by_claim, by_test, len(same)
 
 
 def table(*names: str) -> None:
