@@ -56,7 +56,9 @@ def test_files(digits):
     assert {path.name for path in digits.figures.iterdir()} == FIGURES | {
         "dead units.png",
         "most confident mistakes.png",
+        "predictions.png",
     }
+    assert digits.results["lead_figures"] == ["predictions.png", "most confident mistakes.png"]
     lines = (digits.samples / "test predictions.csv").read_text().splitlines()
     assert lines[0] == "true,predicted,probability"
     assert len(lines) == 201

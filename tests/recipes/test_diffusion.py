@@ -13,12 +13,13 @@ from lawful.recipes import (
     TimeMLPSpec,
     UNetSpec,
     UniformTimeSpec,
+    diffusion,
     load,
     sample_from_run,
 )
 from lawful.recipes.data import GenerativeDataConfig
 from lawful.recipes.diffusion import DiffusionConfig, DiffusionRecipe
-from lawful.training import train
+from lawful.training import loggers, train
 
 TRAINER = {"threads": 1, "law_cases": 0}
 SMALL = {"steps": 3, "batch_size": 16, "sampling_steps": 3, "num_scored": 2, **TRAINER}
@@ -31,11 +32,19 @@ def work_dir(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_points_of_the_plane(work_dir):
+def test_points_of_the_plane(work_dir, monkeypatch, capsys):
+    for name in ("_QUIET_SECONDS", "_LINE_SECONDS"):
+        monkeypatch.setattr(loggers, name, 0.0)
+    monkeypatch.setattr(diffusion, "_SCORE_BATCH", 1)
     run = train(DiffusionRecipe(**QUICK, data="ring", num_samples=200))
     assert {path.name for path in run.figures.iterdir()} == {"samples.png", "score.png", "trajectories.png"}
     assert {"log-likelihood", "denoising error"} <= run.results["test"].keys()
     assert "Gaussian" in run.results["baselines"]
+    assert "the diffusion model" in run.results["summary"].replace("The", "the")
+    assert run.results["lead_figures"] == ["samples.png"]
+    lines = capsys.readouterr().out.splitlines()
+    evaluation = lines[lines.index("evaluating the trained model") :]
+    assert {"scoring 2 observations: 2 of 2", "drawing 2,000 samples: 0 of 1"} <= {*evaluation}
     assert run.results["network evaluations per likelihood"] == 63
     assert run.results["standard error of a likelihood, nats"] == 0
     model = load(run)

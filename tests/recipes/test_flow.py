@@ -42,6 +42,8 @@ def test_every_model_trains_and_loads_with_its_density(model, tmp_path, monkeypa
     results = run.results
     assert {"log-likelihood", "KL from the true density"} <= results["test"].keys()
     assert results["baselines"]["true density"] > results["baselines"]["Gaussian"]
+    assert "the flow" in results["summary"].replace("The", "the")
+    assert "true density" not in results["summary"]
 
 
 def test_digits_report_bits_per_dimension_and_have_labels(tmp_path, monkeypatch):
@@ -54,7 +56,8 @@ def test_digits_report_bits_per_dimension_and_have_labels(tmp_path, monkeypatch)
     assert found["test"]["bits per dimension"]["value"] > 0
     assert found["baselines"]["histogram per feature, bits per dimension"] < 2.6
     assert float(flow.frequencies.sum()) == pytest.approx(1, abs=1e-5)
-    assert {file.name for file in run.figures.iterdir()} >= {"samples.png", "samples per label.png"}
+    assert found["lead_figures"] == ["samples.png", "samples per label.png"]
+    assert "log-likelihood given the labels" in found["test"]
 
 
 def test_default_model_depends_on_the_data():

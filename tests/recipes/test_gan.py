@@ -37,6 +37,8 @@ def test_every_gan_loss_trains_and_samples(tmp_path, game, spectral, data, model
     run = train(recipe, output_dir=tmp_path)
     assert {"mmd", "coverage", "precision"} <= run.results["test"].keys()
     assert run.results["test"].keys() <= run.results["metrics of a Gaussian"].keys()
+    assert "the GAN" in run.results["summary"].replace("The", "the")
+    assert run.results["lead_figures"] == ["samples.png"]
     assert ("modes covered" in run.results["test"]) == (data == "ring")
     assert ("Fréchet distance of features" in run.results["test"]) == (data == "digits")
     found = load(run)

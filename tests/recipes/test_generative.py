@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -8,12 +9,15 @@ from lawful.models.generative import PCA, Autoencoder
 from lawful.recipes.data import GenerativeDataConfig
 from lawful.recipes.generative import (
     _density_baselines,
+    _draw_samples,
     _evaluate_likelihood,
     _histogram_baseline,
     _log_likelihood,
     _mean_baseline,
     _pca_baseline,
+    _samples_figures,
 )
+from lawful.training import loggers
 
 
 class Bounded:
@@ -86,6 +90,46 @@ def test_histogram_baseline_uses_add_one_smoothing(digits):
     assert set(found) == {
         f"{name}, bits per dimension" for name in ("independent Gaussians", "Gaussian", "histogram per feature")
     }
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=["8-bit images", "continuous images"])
+def test_absurd_baselines_are_left_out(tmp_path, dtype):
+    """Few images with constant borders: the covariance of a Gaussian is singular."""
+    rng = np.random.default_rng(0)
+    x = np.zeros((60, 1, 12, 12))
+    x[:, :, 3:9, 3:9] = rng.integers(0, 256, (60, 1, 6, 6))
+    x[50:] = rng.integers(0, 256, (10, 1, 12, 12))  # images without the borders
+    np.save(tmp_path / "images.npy", x.astype(dtype))
+    splits = GenerativeDataConfig(data=str(tmp_path / "images.npy")).load_splits()
+    train = splits.dequantize(splits.train, seed=1)
+    absurd = float(_log_likelihood(PCA().fit(train), splits.test, dequantizer=splits.dequantizer).value.mean())
+    found = _density_baselines(splits)
+    if dtype is np.uint8:
+        assert splits.dequantizer.bits_per_dim(absurd, 144) > 9
+        assert max(found.values()) <= 8
+        assert "histogram per feature, bits per dimension" in found
+    assert not any(name.startswith("Gaussian") for name in found)
+
+
+def test_samples_are_shown_beside_test_data(iris, digits):
+    for splits, names in ((iris, {"samples", "marginals"}), (digits, {"samples"})):
+        x = PCA().fit(splits.train).sample(50, seed=0)
+        plots = _samples_figures(x, splits)
+        assert plots.keys() == names
+        titles = [axes.get_title() for axes in plots["samples"].axes]
+        assert titles[:2] == ["test data", "samples"]
+    axes = _samples_figures(PCA().fit(iris.train).sample(9, seed=0), iris)["samples"].axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("petal length (cm)", "petal width (cm)")
+
+
+def test_batches_of_samples_show_their_progress(digits, monkeypatch, capsys):
+    for name in ("_QUIET_SECONDS", "_LINE_SECONDS"):
+        monkeypatch.setattr(loggers, name, 0.0)
+    model = PCA(n_components=3).fit(digits.train)
+    with loggers._evaluation_console(loggers.ConsoleLogger()):
+        x = _draw_samples(model, 10, seed=1, batch_size=4)
+    assert capsys.readouterr().out.splitlines()[-1] == "drawing 10 samples: 3 of 3"
+    torch.testing.assert_close(x, model.sample(10, 1))
 
 
 def test_baselines_include_the_true_density_if_known():

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -54,7 +56,7 @@ def test_pca_has_the_score_of_scikit_learn(figure_names):
     assert isinstance(model, SupportsLogProb)
     assert torch.equal(sample_from_run(run, 5), model.sample(5, seed=0))
     assert sample_from_run(run, 300).shape == (300, 4)
-    assert figure_names == {"latents.png", "error by latent dimension.png", "samples.png"}
+    assert figure_names == {"latents.png", "error by latent dimension.png", "samples.png", "marginals.png"}
     assert np.load(run.samples / "samples.npy").shape == (2000, 4)
 
 
@@ -92,10 +94,11 @@ def test_denoising_autoencoder_beats_the_mean(figure_names):
     test, baselines = run.results["test"], run.results["baselines"]
     assert test["squared error"]["value"] < baselines["mean, squared error"]
     assert {"squared error, corrupted", "squared error, denoised"} <= test.keys()
-    assert figure_names == {"latents.png", "error by latent dimension.png", "samples.png"}
+    assert figure_names == {"latents.png", "error by latent dimension.png", "samples.png", "marginals.png"}
     own = run.results["squared error by latent dimension"]["principal directions of the latents"]
     assert own["3"] == pytest.approx(test["squared error"]["value"], rel=1e-3)
     assert own["1"] > own["3"]
+    assert re.match("(The autoencoder|PCA with 3 components) beats .*squared error", run.results["summary"])
     model = load(run)
     assert isinstance(model, AutoencoderSampler)
     assert isinstance(model, SupportsSample)
@@ -111,6 +114,8 @@ def test_image_run_writes_reconstructions():
     assert {path.stem for path in run.figures.glob("*.png")} == names
     bits, baselines = run.results["test"]["bits per dimension"]["value"], run.results["baselines"]
     assert baselines["histogram per feature, bits per dimension"] < bits
+    assert run.results["lead_figures"] == ["samples.png", "reconstructions.png"]
+    assert "Histogram per feature beats PCA with 3 components in bits per dimension" in run.results["summary"]
 
 
 def test_constant_latents_are_supported():

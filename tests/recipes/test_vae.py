@@ -38,6 +38,10 @@ def test_every_kind_trains_and_samples(tmp_path, monkeypatch, options, data):
     assert found["lower bound, IWAE-4"]["value"] > found["lower bound"]["value"] - 0.2
     assert ("bits per dimension" in found) == (data == "digits" and "conditional" not in options)
     assert run.results["baselines"]
+    assert "the VAE" in run.results["summary"].replace("The", "the")
+    discrete = data == "digits" and "conditional" not in options
+    assert ("bits per dimension (an upper bound)" in run.results["summary"]) == discrete
+    assert run.results["lead_figures"] == (["samples.png", "reconstructions.png"] if plain else [])
     assert run.results["active latents"]["of"] == 3
     assert (run.figures / "latents.png").exists() == plain
     assert np.load(run.samples / "samples.npy", allow_pickle=False).shape[1:] == load(run).shape

@@ -314,17 +314,18 @@ def test_the_outcome_names_a_test_metric_first():
 @pytest.mark.parametrize(
     ("value", "baselines", "higher_is_better", "expected"),
     [
-        (0.9, {"mean": 0.8, "knn": 0.85}, True, "The model beats every baseline: r 0.9, the best, knn, 0.85."),
-        (0.9, {"mean": 0.95}, False, "The model beats the baseline: r 0.9, mean 0.95 (lower is better)."),
-        (0.9, {"mean": 0.8, "knn": 0.95}, True, "Knn beats the model: r 0.95, the model 0.9."),
-        (0.9, {"knn": 0.9}, True, "The model and knn tie: r 0.9."),
+        (0.9, {"mean": 0.8, "knn": 0.85}, True, "The model beats every baseline in r: 0.9 against 0.85 of knn."),
+        (0.9, {"mean": 0.95}, False, "The model beats mean in r: 0.9 against 0.95; lower is better."),
+        (0.9, {"mean": 0.8, "knn": 0.95}, True, "Knn beats the model in r: 0.95 against 0.9."),
+        (0.9, {"knn": 0.9}, True, "The model and knn tie: both have r 0.9."),
         (0.9, {"knn": math.nan}, True, "The model has r 0.9."),
         (math.nan, {"knn": 1.0}, True, "The model has no finite r."),
         (
             {"value": 0.9, "low": 0.8, "high": 0.95},
             {"knn": {"value": 0.85, "low": 0.7, "high": 0.9}},
             True,
-            "The model beats the baseline: r 0.9 (0.8 to 0.95), knn 0.85, a difference within the confidence interval.",
+            "The model beats knn in r: 0.9 (0.8 to 0.95) against 0.85. "
+            "The difference is within the confidence interval.",
         ),
     ],
 )
@@ -337,6 +338,26 @@ def test_the_summary_comes_first(run):
     text = read(run).text
     assert text.index("Logistic regression beats the model") < text.index("Finished after") < text.index("Results")
     assert text.count("Logistic regression beats") == 1
+
+
+def test_lead_figures_come_first_at_full_width(run):
+    run.results["lead_figures"] = ["confusion_matrix.png", "missing.png", "../secret.png", 3]
+    read(run)
+    text = run.report.read_text(encoding="utf-8")
+    lead = text.index("class=lead")
+    assert lead < text.index('alt="Confusion matrix"') < text.index("id=results")
+    assert text.count('alt="Confusion matrix"') == 1
+    assert 'alt="Calibration"' in text
+    assert "missing.png" not in text
+    assert "secret" not in text
+
+
+def test_the_report_says_what_was_trained_and_why_curves_differ(run):
+    run.config["options"] |= {"ema_decay": 0.9, "model": {"name": "mlp", "dropout": 0.3}}
+    run.results["examples"] = {"train": 1080, "validation": 0, "test": 20}
+    text = read(run).text
+    assert ".csv, 1,080 train, 20 test examples. Model: mlp." in text
+    assert "Training values have dropout; validation values are of averaged weights." in text
 
 
 def test_real_run(tmp_path):

@@ -32,6 +32,7 @@ from lawful.recipes.generative import (
     _NUM_RECONSTRUCTIONS,
     GenerativeRecipe,
     _latents_figure,
+    _lead_figures,
     _mean_baseline,
     _pca_baseline,
     _powers_of_two,
@@ -39,7 +40,7 @@ from lawful.recipes.generative import (
 )
 from lawful.recipes.optimization import _Betas, _NonNegative, _PositiveInt, _Steps
 from lawful.recipes.supervised import _HiddenDims
-from lawful.training import Run, TrainingSetup
+from lawful.training import Run, TrainingSetup, compare_with_baselines
 from lawful.training.registry import _check_parameter_count
 
 
@@ -242,7 +243,19 @@ class AutoencodeRecipe(GenerativeRecipe):
         for name, figure in plots.items():
             figures.save(figure, run.figures / f"{name}.png")
         _save_samples_figure(run, model, splits, seed=self.seed)
-        return results
+        rivals = {"the mean": mean, f"PCA with {self.latent_dim} components": pca[str(self.latent_dim)]}
+        return {
+            "summary": compare_with_baselines(
+                f"squared error of the reconstruction through {self.latent_dim} latents, on {len(test):,} test "
+                "observations",
+                results["test"]["squared error"],
+                rivals,
+                higher_is_better=False,
+                model="the autoencoder",
+            ),
+            "lead_figures": _lead_figures(run),
+            **results,
+        }
 
 
 def _fit_latent_gaussian(z: Tensor) -> PCA:

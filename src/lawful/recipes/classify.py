@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful._json import Config, Range
+from lawful._json import Config, Range, Requires
 from lawful.blocks import Standardize
 from lawful.data import Augment, Batch, SupervisedDataset, compose, cutout, gaussian_noise, random_flip, random_shift
 from lawful.inference import activation_frequency, dead_units, ood_confidence, predict
@@ -138,9 +138,9 @@ class AdversarialConfig(Config):
 
     adversarial_eps: _NonNegative = 0.0
     """Size of adversarial perturbations in training, in units of the data (tables: std); 0 disables."""
-    adversarial_norm: _NormName = "linf"
+    adversarial_norm: Annotated[_NormName, Requires(adversarial_eps=True)] = "linf"
     """Norm of adversarial perturbations in training."""
-    adversarial_steps: Annotated[int, Range(1, 10**4)] = 7
+    adversarial_steps: Annotated[int, Range(1, 10**4), Requires(adversarial_eps=True)] = 7
     """PGD steps per training step."""
 
     def perturb(self, model: nn.Module, batch: Batch, units: _AttackUnits) -> Batch:
@@ -201,8 +201,10 @@ def _neighbor_inputs(train: SupervisedDataset, test: SupervisedDataset) -> tuple
 # ---------------------------------------------------------------- evaluation
 
 _RATES = ("precision", "recall", "f1")
-_PREDICTION_ROWS = 200
-"""Rows of the file with test predictions."""
+_PREDICTION_ROWS, _PREDICTION_EXAMPLES = 200, 24
+"""Rows of the file with test predictions, and images of the figure."""
+_LEAD_FIGURES = ("predictions", "most confident mistakes", "decision regions")
+"""Figures that the report shows first: they show the data."""
 
 
 def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict[str, Any]:
@@ -233,8 +235,11 @@ def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict
     if dead := dead_units(activation_frequency(model, splits.train.inputs)):
         results["dead units"] = {layer: n for layer, (n, _) in dead.items()}
         plots["dead units"] = figures.dead_unit_bars(dead)
-    if test.inputs.dim() > 2 and int((p.argmax(-1) != test.targets).sum()):
-        plots["most confident mistakes"] = figures.mistakes(test.inputs, p, test.targets, names=names)
+    if test.inputs.dim() > 2:
+        n = _PREDICTION_EXAMPLES
+        plots["predictions"] = figures.predictions(test.inputs[:n], p[:n], test.targets[:n], names=names)
+        if int((p.argmax(-1) != test.targets).sum()):
+            plots["most confident mistakes"] = figures.mistakes(test.inputs, p, test.targets, names=names)
     if test.inputs.shape[1:] == (2,):
         axes = test.columns or ("first input", "second input")
         plots["decision regions"] = figures.decision_regions(
@@ -242,6 +247,7 @@ def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict
         )
     for name, figure in plots.items():
         figures.save(figure, run.figures / f"{name}.png")
+    results["lead_figures"] = [f"{name}.png" for name in _LEAD_FIGURES if name in plots]
     for name, rows in _tables(p, test.targets, names, counts, scores).items():
         with (run.samples / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(rows)
@@ -292,7 +298,9 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
     """Model architecture."""
     label_smoothing: _Fraction = 0.03
     """Label smoothing."""
-    combine_with: Literal["probabilities", "log-probabilities"] = "probabilities"
+    combine_with: Annotated[Literal["probabilities", "log-probabilities"], Requires(num_members=Range(2, 100))] = (
+        "probabilities"
+    )
     """Average of an ensemble: probabilities or log-probabilities."""
 
     def __post_init__(self) -> None:

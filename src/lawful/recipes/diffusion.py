@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +15,7 @@ from lawful._json import Config, Range, Tagged
 from lawful.blocks import Standardize
 from lawful.data import Batch
 from lawful.functions.random import normal_noise
+from lawful.inference.metrics.intervals import bootstrap
 from lawful.laws import Claim, batch_independence, shape
 from lawful.losses.diffusion import (
     DiscreteTime,
@@ -36,17 +36,15 @@ from lawful.models.generative import (
 from lawful.probe import figures
 from lawful.recipes.data import DataSpec, GenerativeSplits
 from lawful.recipes.generative import (
-    _LOG_LIKELIHOOD,
     _MAX_EVAL_EXAMPLES,
-    _NUM_IMAGES,
-    _NUM_POINTS,
     GenerativeRecipe,
     _density_baselines,
-    _evaluate_likelihood,
-    _image_grid,
+    _lead_figures,
     _likelihood_metrics,
+    _likelihood_summary,
     _log_likelihood,
-    _samples_figure,
+    _save_label_samples,
+    _save_samples_figure,
 )
 from lawful.recipes.optimization import _Decay, _NonNegative, _WarmupRatio
 from lawful.solvers.diffusion import (
@@ -223,6 +221,8 @@ class PatchTransformerSpec(_NetworkSpec):
 
 _DenoiserSpec = AutoNetworkSpec | TimeMLPSpec | UNetSpec | PatchTransformerSpec
 """Networks of the diffusion recipe."""
+_SCORE_BATCH, _SAMPLE_BATCH = 16, 9
+"""Observations scored, and images drawn, at a time: small enough for the progress to be shown every few seconds."""
 _LIKELIHOOD_SCALE = 0.25
 """Noise level, in standard deviations of the data, at which the steps of a likelihood are dense. On digits 16 steps
 have an error of 0.002 bits per dimension with it, and of 0.02 with 1."""
@@ -291,19 +291,24 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
         splits, model, n = setup.data, _as_diffusion(setup.model), self.num_scored
         labels = None if splits.test_labels is None else splits.test_labels[:n]
         scored = replace(splits, test=splits.test[:n], test_labels=labels)
-        nats = _log_likelihood(model, scored.test, dequantizer=splits.dequantizer)
+        score = partial(_log_likelihood, model, scored.test, dequantizer=splits.dequantizer, batch_size=_SCORE_BATCH)
+        nats = score()
         dim = math.prod(splits.shape)
         metrics = _likelihood_metrics(nats, dim=dim, dequantizer=splits.dequantizer, is_bound=False)
         if self.conditional:
-            conditional = _evaluate_likelihood(model, scored, labels=labels)
-            metrics["log-likelihood given the labels"] = conditional[_LOG_LIKELIHOOD]
+            metrics["log-likelihood given the labels"] = bootstrap(torch.mean, score(labels=labels).value).json()
         if model.classifier is not None:
             metrics["accuracy of the classifier at noise level 0.1"] = _classifier_accuracy(model, splits)
         test_labels = splits.test_labels if self.conditional else None
         self._plot(run, model, splits)
+        baselines = _density_baselines(scored)
         return {
+            "summary": _likelihood_summary(
+                metrics, baselines, model="the diffusion model", num_scored=len(scored.test)
+            ),
+            "lead_figures": _lead_figures(run),
             "test": {**metrics, "denoising error": self._fixed_noise_loss(model, splits.test, test_labels, splits)},
-            "baselines": _density_baselines(scored),
+            "baselines": baselines,
             "scored": len(scored.test),
             "network evaluations per likelihood": nats.evaluations,
             "standard error of a likelihood, nats": float(nats.error.mean()),
@@ -393,14 +398,11 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
 
     def _plot(self, run: Run, model: DiffusionModel, splits: GenerativeSplits) -> None:
         """Writes samples, samples per label, and for points the sampling trajectories and the score."""
-        vectors = len(splits.shape) == 1
-        x = model.sample(_NUM_POINTS if vectors else _NUM_IMAGES, self.seed)
-        np.save(run.samples / "samples.npy", x.cpu().numpy(), allow_pickle=False)
-        plots = {"samples": _samples_figure(x, splits)}
+        vectors, plots = len(splits.shape) == 1, {}
+        batch_size = None if vectors else _SAMPLE_BATCH
+        _save_samples_figure(run, model, splits, seed=self.seed, batch_size=batch_size)
         if self._uses_labels and not vectors:
-            labels = torch.arange(len(splits.classes))[:10].repeat_interleave(4)
-            samples = model.sample(len(labels), self.seed, labels=labels)
-            plots["samples per label"] = _image_grid(samples, splits, labels=labels)
+            _save_label_samples(run, model, splits, seed=self.seed, batch_size=batch_size)
         if splits.shape == (2,):
             plots["trajectories"] = figures.trajectories(model.trajectory(60, self.seed), data=splits.test)
             low, high = float(splits.test.min()), float(splits.test.max())

@@ -26,10 +26,13 @@ from lawful.models.generative import (
 )
 from lawful.recipes.data import DataSpec, GenerativeSplits
 from lawful.recipes.generative import (
+    _LOG_LIKELIHOOD,
     _MAX_EVAL_EXAMPLES,
     GenerativeRecipe,
     _density_baselines,
     _evaluate_likelihood,
+    _lead_figures,
+    _likelihood_summary,
     _log_likelihood,
     _save_label_samples,
     _save_samples_figure,
@@ -200,16 +203,22 @@ class FlowRecipe(GenerativeRecipe):
     def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
         """Compares the likelihood of the test split with simple densities, and draws samples."""
         splits, model = setup.data, _as_flow(setup.model)
-        metrics = _evaluate_likelihood(model, splits, labels=splits.test_labels if self.conditional else None)
+        metrics = _evaluate_likelihood(model, splits)
+        if self.conditional:
+            conditional = _evaluate_likelihood(model, splits, labels=splits.test_labels)
+            metrics["log-likelihood given the labels"] = conditional[_LOG_LIKELIHOOD]
         if splits.density is not None and not self.conditional:
             truth = splits.density.log_prob(splits.test.double()).mean()
             metrics["KL from the true density"] = float(truth - _log_likelihood(model, splits.test).value.mean())
         _save_samples_figure(run, model, splits, seed=self.seed)
         if self.conditional and len(splits.shape) > 1:
             _save_label_samples(run, model, splits, seed=self.seed)
+        baselines = _density_baselines(splits)
         return {
+            "summary": _likelihood_summary(metrics, baselines, model="the flow", num_scored=len(splits.test)),
+            "lead_figures": _lead_figures(run),
             "test": metrics,
-            "baselines": _density_baselines(splits),
+            "baselines": baselines,
             "examples": splits.counts,
             "parameters": sum(p.numel() for p in model.parameters()),
             "warnings": list(splits.warnings),

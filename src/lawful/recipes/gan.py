@@ -24,10 +24,10 @@ from lawful.models import MLP
 from lawful.models.generative import GAN, cnn_gan, mlp_gan, sample_labels
 from lawful.optim import adamw
 from lawful.recipes.data import DataSpec, GenerativeSplits
-from lawful.recipes.generative import GenerativeRecipe, _save_label_samples, _save_samples_figure
+from lawful.recipes.generative import GenerativeRecipe, _lead_figures, _save_label_samples, _save_samples_figure
 from lawful.recipes.optimization import _Betas, _Decay, _NonNegative, _WarmupRatio
 from lawful.recipes.supervised import _HiddenDims
-from lawful.training import OptimizerStep, Run, TrainingSetup
+from lawful.training import OptimizerStep, Run, TrainingSetup, compare_with_baselines
 from lawful.training.registry import _check_parameter_count
 
 # ---------------------------------------------------------------- a classifier that judges samples
@@ -193,8 +193,17 @@ class GANRecipe(GenerativeRecipe):
         _save_samples_figure(run, model, splits, seed=self.seed)
         if self.conditional and len(splits.shape) > 1:
             _save_label_samples(run, model, splits, seed=self.seed)
+        summary = compare_with_baselines(
+            "maximum mean discrepancy of the samples to the test data",
+            metrics["samples"]["mmd"],
+            {"a Gaussian": metrics["Gaussian"]["mmd"]},
+            higher_is_better=False,
+            model="the GAN",
+        )
         shown = [name for name in _BASELINE_METRICS if name in metrics["samples"]]
         return {
+            "summary": f"{summary} The training data itself has {metrics['training data']['mmd']:.4g}.",
+            "lead_figures": _lead_figures(run),
             "test": {name: {"value": value} for name, value in metrics["samples"].items()},
             "baselines": {
                 f"{kind}, {name}": metrics[kind][name] for kind in ("training data", "Gaussian") for name in shown

@@ -22,7 +22,7 @@ from lawful.models.generative import PCA, SupportsELBO, SupportsLogProb, Support
 from lawful.probe import figures
 from lawful.recipes.data import GenerativeDataConfig, GenerativeSplits
 from lawful.recipes.optimization import EvaluationConfig, OptimizationConfig, _Betas, _Patience, _WarmupRatio
-from lawful.training import OptimizerStep, Recipe, Run, TrainingSetup
+from lawful.training import OptimizerStep, Recipe, Run, TrainingSetup, compare_with_baselines, track
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -183,7 +183,7 @@ def _score_batches(
             labels=None if labels is None else labels[i : i + batch_size],
             seed=seed + i,
         )
-        for i in range(0, len(x), batch_size)
+        for i in track(range(0, len(x), batch_size), f"scoring {len(x):,} observations")
     ]
     value = torch.cat([part.value.detach().double() for part in parts])
     error = torch.cat([part.error.detach().double() for part in parts])
@@ -230,27 +230,55 @@ def _density_baselines(splits: GenerativeSplits) -> dict[str, float]:
 
     The baselines are an independent Gaussian per feature, a full Gaussian, and the true density if it is known; for
     discrete data also a histogram per feature, which beats a Gaussian if most pixels are blank.
+
+    A Gaussian with a nearly singular covariance is left out: one that is worse than the uniform distribution of
+    discrete data, or far worse than a Gaussian with one variance for all features.
     """
     dim, levels = math.prod(splits.shape), splits.dequantizer
     train = splits.dequantize(splits.train, seed=1)
     nats = {"independent Gaussians": _independent_gaussians(train, splits)}
     if dim <= _MAX_COVARIANCE_DIM:
         nats["Gaussian"] = float(_log_likelihood(PCA().fit(train), splits.test, dequantizer=levels).value.mean())
-    if splits.density is not None:
-        nats["true density"] = float(splits.density.log_prob(splits.test.double()).mean())
     if levels is None:
+        floor = _independent_gaussians(train, splits, shared_variance=True) - dim
+        nats = {name: value for name, value in nats.items() if value >= floor}
+        if splits.density is not None:
+            nats["true density"] = float(splits.density.log_prob(splits.test.double()).mean())
         return nats
     bits = {f"{name}, {_BITS}": levels.bits_per_dim(value, dim) for name, value in nats.items()}
+    bits = {name: value for name, value in bits.items() if value <= math.log2(levels.levels)}
     return {**bits, f"histogram per feature, {_BITS}": _histogram_baseline(splits, levels)}
 
 
-def _independent_gaussians(train: Tensor, splits: GenerativeSplits) -> float:
+def _independent_gaussians(train: Tensor, splits: GenerativeSplits, *, shared_variance: bool = False) -> float:
     rows = train.flatten(1).double()
     variance = rows.var(0, correction=0)
+    variance = variance.mean().expand_as(variance) if shared_variance else variance
     variance = variance.clamp_min(1e-6 * float(variance.mean()))
     test = splits.dequantize(splits.test)
     deviation = (test.flatten(1).double() - rows.mean(0)).square() / variance
     return float(-0.5 * (deviation + (2 * math.pi * variance).log()).sum(1).mean())
+
+
+def _likelihood_summary(
+    metrics: Mapping[str, Any], baselines: Mapping[str, float], *, model: str, num_scored: int, is_bound: bool = False
+) -> str:
+    """Says in words whether a density or the best baseline is better, in bits per dimension or in nats.
+
+    Args:
+        metrics: Results of `_likelihood_metrics`.
+        baselines: Results of `_density_baselines`; the true density is a bound, not a baseline.
+        model: Name of the model, with its article.
+        num_scored: Number of test observations.
+        is_bound: Whether the model has a lower bound on the log-likelihood only.
+    """
+    bits = _BITS in metrics
+    value = metrics[_BITS] if bits else metrics[_LOWER_BOUND if is_bound else _LOG_LIKELIHOOD]
+    bound = (" (an upper bound)" if bits else " (a lower bound)") if is_bound else ""
+    unit = _BITS if bits else "log-likelihood in nats"
+    rivals = {name.removesuffix(f", {_BITS}"): v for name, v in baselines.items() if name != "true density"}
+    metric = f"{unit}{bound} on {num_scored:,} test observations"
+    return compare_with_baselines(metric, value, rivals, higher_is_better=not bits, model=model)
 
 
 def _histogram_baseline(splits: GenerativeSplits, levels: Dequantizer) -> float:
@@ -286,34 +314,58 @@ def _powers_of_two(largest: int) -> list[int]:
 
 # ---------------------------------------------------------------- figures
 
-_NUM_POINTS, _NUM_IMAGES = 2000, 32
+_NUM_POINTS, _NUM_IMAGES = 2000, 36
 """Number of samples of vectors, and of images or series."""
 _NUM_RECONSTRUCTIONS = 8
 """Number of reconstructions in a figure."""
 
 
+_LEAD_FIGURES = ("samples.png", "marginals.png", "samples per label.png", "reconstructions.png")
+"""Figures that the report shows first."""
+
+
+def _lead_figures(run: Run) -> list[str]:
+    """Returns the figures that the report shows first."""
+    return [name for name in _LEAD_FIGURES if (run.figures / name).is_file()]
+
+
 @torch.no_grad()
-def _save_samples_figure(run: Run, model: SupportsSample, splits: GenerativeSplits, *, seed: int = 0) -> Tensor:
-    """Draws samples and writes them to `samples/samples.npy` and a figure.
+def _draw_samples(
+    model: SupportsSample, n: int, *, seed: int, labels: Tensor | None = None, batch_size: int | None = None
+) -> Tensor:
+    """Draws samples in batches, and shows the progress. Sample i does not depend on the batch size."""
+    size = batch_size or n
+    parts = [
+        model.sample(min(size, n - i), seed, first=i, labels=None if labels is None else labels[i : i + size]).cpu()
+        for i in track(range(0, n, size), f"drawing {n:,} samples")
+    ]
+    return torch.cat(parts)
+
+
+def _save_samples_figure(
+    run: Run, model: SupportsSample, splits: GenerativeSplits, *, seed: int = 0, batch_size: int | None = None
+) -> Tensor:
+    """Draws samples, and writes them to `samples/samples.npy` and to figures that show them beside the test split.
 
     Args:
         run: The run.
         model: Model to sample from.
-        splits: Observations, shown next to points.
+        splits: Observations.
         seed: Random seed.
+        batch_size: Samples drawn at a time. Defaults to all.
     """
-    vectors = len(splits.shape) == 1
-    x = model.sample(_NUM_POINTS if vectors else _NUM_IMAGES, seed)
-    np.save(run.samples / "samples.npy", x.cpu().numpy(), allow_pickle=False)
-    density = None
-    if splits.shape == (2,) and isinstance(model, SupportsLogProb):
-        density = model.log_prob
-    figures.save(_samples_figure(x, splits, log_prob=density), run.figures / "samples.png")
+    x = _draw_samples(model, _NUM_POINTS if len(splits.shape) == 1 else _NUM_IMAGES, seed=seed, batch_size=batch_size)
+    np.save(run.samples / "samples.npy", x.numpy(), allow_pickle=False)
+    log_prob = model.log_prob if splits.shape == (2,) and isinstance(model, SupportsLogProb) else None
+    for name, figure in _samples_figures(x, splits, log_prob=log_prob).items():
+        figures.save(figure, run.figures / f"{name}.png")
     return x
 
 
 @torch.no_grad()
-def _save_label_samples(run: Run, model: SupportsSample, splits: GenerativeSplits, *, seed: int = 0) -> None:
+def _save_label_samples(
+    run: Run, model: SupportsSample, splits: GenerativeSplits, *, seed: int = 0, batch_size: int | None = None
+) -> None:
     """Writes a figure with four samples of each of the first ten labels.
 
     Args:
@@ -321,30 +373,50 @@ def _save_label_samples(run: Run, model: SupportsSample, splits: GenerativeSplit
         model: Conditional model.
         splits: Observations, for the names of the labels.
         seed: Random seed.
+        batch_size: Samples drawn at a time. Defaults to all.
     """
     labels = torch.arange(min(10, len(splits.classes))).repeat_interleave(4)
-    x = model.sample(len(labels), seed, labels=labels)
-    figure = figures.sample_grid(x, titles=[splits.classes[i] for i in labels])
-    figures.save(figure, run.figures / "samples per label.png")
+    x = _draw_samples(model, len(labels), seed=seed, labels=labels, batch_size=batch_size)
+    figures.save(_image_grid(x, splits, labels=labels), run.figures / "samples per label.png")
 
 
-def _samples_figure(
+def _samples_figures(
     x: Tensor, splits: GenerativeSplits, *, log_prob: Callable[[Tensor], Tensor] | None = None
-) -> Figure:
-    """Plots samples next to data: points in the two columns with the largest variance, or a grid of images."""
-    if len(splits.shape) != 1 or splits.shape[0] < 2:
-        return _image_grid(x[:_NUM_IMAGES], splits)
-    columns = splits.train.var(0).topk(2).indices.sort().values
-    clouds = [part[:, columns] for part in (splits.test, x)]
-    return figures.point_clouds(*clouds, names=("data", "samples"), log_prob=log_prob)
+) -> dict[str, Figure]:
+    """Plots samples beside test data: images and series in grids, rows by columns and by the most correlated pair."""
+    names = ("test data", "samples")
+    if len(splits.shape) > 1:
+        y = x[:_NUM_IMAGES] if splits.dequantizer is None else splits.dequantizer.quantize(x[:_NUM_IMAGES])
+        data = splits.test[:_NUM_IMAGES]
+        return {"samples": figures.data_and_samples(data, y, names=names, value_range=_value_range(splits))}
+    columns = splits.spec.columns or tuple(f"x{i}" for i in range(1, 1 + splits.shape[0]))
+    if splits.shape == (1,):
+        return {"samples": figures.marginals(splits.test, x, columns=columns, names=names)}
+    pair = _most_correlated(splits.train)
+    clouds, axes_names = [part[:, pair] for part in (splits.test, x)], (columns[pair[0]], columns[pair[1]])
+    plots = {"samples": figures.point_clouds(*clouds, names=names, log_prob=log_prob, axes_names=axes_names)}
+    if len(columns) > 2:
+        plots["marginals"] = figures.marginals(splits.test, x, columns=columns, names=names)
+    return plots
+
+
+def _most_correlated(rows: Tensor, *, max_columns: int = 200) -> list[int]:
+    """Returns the pair of columns with the largest absolute correlation, of the first columns."""
+    x = rows[:, :max_columns].double()
+    z = (x - x.mean(0)) / x.std(0, correction=0).clamp_min(1e-12)
+    correlation = (z.T @ z).abs().tril(-1)
+    return sorted(divmod(int(correlation.argmax()), len(correlation))) if correlation.max() > 0 else [0, 1]
+
+
+def _value_range(splits: GenerativeSplits) -> tuple[float, float]:
+    return float(splits.train.min()), float(splits.train.max())
 
 
 def _image_grid(x: Tensor, splits: GenerativeSplits, *, labels: Tensor | None = None) -> Figure:
     """Plots samples as a grid, in the levels and the range of the data, titled by label."""
     quantized = x if splits.dequantizer is None else splits.dequantizer.quantize(x)
     titles = [] if labels is None else [splits.classes[i] for i in labels]
-    value_range = (float(splits.train.min()), float(splits.train.max()))
-    return figures.sample_grid(quantized, titles=titles, value_range=value_range)
+    return figures.sample_grid(quantized, titles=titles, value_range=_value_range(splits))
 
 
 def _latents_figure(z: Tensor, splits: GenerativeSplits, *, names: tuple[str, str]) -> Figure:

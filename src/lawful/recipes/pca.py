@@ -24,6 +24,8 @@ from lawful.recipes.generative import (
     _density_baselines,
     _evaluate_likelihood,
     _latents_figure,
+    _lead_figures,
+    _likelihood_summary,
     _mean_baseline,
     _pca_baseline,
     _powers_of_two,
@@ -103,12 +105,15 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
             plots["components"] = figures.sample_grid(model.components[:16].unflatten(1, splits.shape))
         for name, figure in plots.items():
             figures.save(figure, run.figures / f"{name}.png")
+        metrics, baselines = _evaluate_likelihood(model, splits), _density_baselines(splits)
+        name = f"PCA with {len(model.components)} components"
+        explained = 1 - float(errors.double().mean()) / mean if mean else 1.0
+        comparison = _likelihood_summary(metrics, baselines, model=name, num_scored=len(splits.test))
         return {
-            "test": {
-                **_evaluate_likelihood(model, splits),
-                "squared error": bootstrap(torch.mean, errors.double()).json(),
-            },
-            "baselines": {**_density_baselines(splits), "mean, squared error": mean},
+            "summary": f"{name} reconstruct {100 * explained:.3g} % of the variance of the test data. {comparison}",
+            "lead_figures": _lead_figures(run),
+            "test": {**metrics, "squared error": bootstrap(torch.mean, errors.double()).json()},
+            "baselines": {**baselines, "mean, squared error": mean},
             "components": len(model.components),
             "explained variance ratio": float(model.explained_variance_ratio.sum()),
             "squared error by latent dimension": by_dim,

@@ -37,7 +37,9 @@ from lawful.recipes.generative import (
     GenerativeRecipe,
     _density_baselines,
     _latents_figure,
+    _lead_figures,
     _likelihood_metrics,
+    _likelihood_summary,
     _save_label_samples,
     _save_samples_figure,
     _score_batches,
@@ -170,9 +172,18 @@ class VAERecipe(GenerativeRecipe):
             _save_label_samples(run, model, splits, seed=self.seed)
         self._plot(run, model, test, labels, splits)
         binary = self.likelihood == "bernoulli"
+        baselines = _bernoulli_baseline(model, splits) if binary else _density_baselines(splits)
+        compared = metrics
+        if self.conditional:  # the baselines do not know the labels
+            elbo = _score_batches(model.elbo_estimate, test, None)
+            compared = _likelihood_metrics(elbo, dim=dim, dequantizer=splits.dequantizer, is_bound=True)
         return {
+            "summary": _likelihood_summary(
+                compared, baselines, model="the VAE", num_scored=len(splits.test), is_bound=True
+            ),
+            "lead_figures": _lead_figures(run),
             "test": metrics,
-            "baselines": _bernoulli_baseline(model, splits) if binary else _density_baselines(splits),
+            "baselines": baselines,
             "active latents": {
                 "active": int(usage.active.sum()),
                 "of": len(usage.active),

@@ -8,7 +8,7 @@ import json
 import math
 import shlex
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -156,9 +156,9 @@ def _caption(path: Path) -> str:
     return caption[:1].upper() + caption[1:] or path.name
 
 
-def _folder_html(folder: Path) -> str:
+def _folder_html(folder: Path, *, without: Collection[str] = ()) -> str:
     """Shows the images of a folder, then its texts, and lists the other files."""
-    found = _list_files(folder)
+    found = [path for path in _list_files(folder) if path.name not in without]
     left = [path for path in found if path.suffix.lower() not in _IMAGE_SUFFIXES + _TEXT_SUFFIXES]
     pictures = "".join(_images_html(found, left))
     texts = "".join(_texts_html(found, left))
@@ -384,9 +384,9 @@ def _describe_curve(curve: _Curve) -> str:
 _MAX_ROWS, _MAX_LINE_CHARACTERS, _MAX_MODEL_CHARACTERS, _MAX_CHARTS, _MAX_CURVES = 500, 300, 20_000, 24, 8
 _OPTION_KEYS = ("recipe", "options", "defaults", "model")
 """Keys of `config.json` that hold options. The others describe the environment."""
-_OTHER_RESULTS = ("summary", "warnings", "columns", "steps", "seconds")
+_OTHER_RESULTS = ("summary", "lead_figures", "warnings", "columns", "steps", "seconds")
 """Keys of `results.json` that are no metrics."""
-_TEXT_RESULTS = ("summary", "warnings", "columns")
+_TEXT_RESULTS = ("summary", "lead_figures", "warnings", "columns")
 """Keys of `results.json` that have a place of their own in the report."""
 
 
@@ -413,29 +413,32 @@ def compare_with_baselines(
     Examples:
         >>> accuracy = {"value": 0.95, "low": 0.91, "high": 0.97}
         >>> compare_with_baselines("test accuracy", accuracy, {"logistic regression": 0.9}, higher_is_better=True)
-        'The model beats the baseline: test accuracy 0.95 (0.91 to 0.97), logistic regression 0.9.'
+        'The model beats logistic regression in test accuracy: 0.95 (0.91 to 0.97) against 0.9.'
         >>> compare_with_baselines("test error", 3.0, {"mean": 4.0, "last value": 2.5}, higher_is_better=False)
-        'Last value beats the model: test error 2.5, the model 3 (lower is better).'
+        'Last value beats the model in test error: 2.5 against 3; lower is better.'
     """
     spread = f" ({_interval(value)})" if _interval(value) else ""
     own, others = _number_of(value), {name: _number_of(v) for name, v in baselines.items()}
     others = {name: v for name, v in others.items() if math.isfinite(v)}
-    direction = "" if higher_is_better else " (lower is better)"
+    direction = "" if higher_is_better else "; lower is better"
     if not math.isfinite(own):
         return f"{_capitalize(model)} has no finite {metric}."
     if not others:
         return f"{_capitalize(model)} has {metric} {_format(own)}{spread}{direction}."
     best = (max if higher_is_better else min)(others, key=lambda name: others[name])
+    score, rival, name = f"{_format(own)}{spread}", _format(others[best]), _capitalize(model)
+    if _format(own) == rival:
+        return f"{name} and {best} tie: both have {metric} {score}{direction}."
+    if (own > others[best]) != higher_is_better:
+        sentence = f"{_capitalize(best)} beats {model} in {metric}: {rival} against {score}{direction}."
+    elif len(others) == 1:
+        sentence = f"{name} beats {best} in {metric}: {score} against {rival}{direction}."
+    else:
+        sentence = (
+            f"{_capitalize(model)} beats every baseline in {metric}: {score} against {rival} of {best}{direction}."
+        )
     within = isinstance(value, Mapping) and spread and value["low"] <= others[best] <= value["high"]
-    doubt = ", a difference within the confidence interval" if within and own != others[best] else ""
-    if _format(own) == _format(others[best]):
-        return f"{_capitalize(model)} and {best} tie: {metric} {_format(own)}{spread}{direction}."
-    if (own > others[best]) == higher_is_better:
-        which = "the baseline" if len(others) == 1 else "every baseline"
-        rest = f"{best} {_format(others[best])}" if len(others) == 1 else f"the best, {best}, {_format(others[best])}"
-        return f"{_capitalize(model)} beats {which}: {metric} {_format(own)}{spread}, {rest}{direction}{doubt}."
-    rest = f"{model} {_format(own)}{spread}"
-    return f"{_capitalize(best)} beats {model}: {metric} {_format(others[best])}, {rest}{direction}{doubt}."
+    return sentence + (" The difference is within the confidence interval." if within else "")
 
 
 def _number_of(value: Any) -> float:
@@ -462,11 +465,12 @@ def write_report(run: Run, verdicts: Iterable[Verdict] = ()) -> Path:
     """
     metrics, results, verdicts = run.metrics, run.results, tuple(verdicts)
     title = f"{run.config.get('recipe') or 'Training'} · {run.path.name}"
+    lead = _lead_figures(results)
     parts = {
         "Results": _results_html(results),
         "Columns": _columns_html(results),
-        "Learning curves": _curves_html(metrics),
-        "Figures": _folder_html(run.figures),
+        "Learning curves": _curves_html(metrics, run.config),
+        "Figures": _folder_html(run.figures, without=lead),
         "Samples": _folder_html(run.samples),
         "Laws": _laws_html(verdicts),
         "Configuration": _configuration_html(run.config),
@@ -478,9 +482,13 @@ def write_report(run: Run, verdicts: Iterable[Verdict] = ()) -> Path:
     parts = {name: body for name, body in parts.items() if body}
     links = "".join(f'<li><a href="#{_anchor(name)}">{name}</a></li>' for name in parts)
     sections = "".join(f"<section><h2 id={_anchor(name)}>{name}</h2>{body}</section>" for name, body in parts.items())
-    head = f"<h1>{_escape(title)}</h1>{_summary_html(results)}<p>{_escape(_outcome(metrics, results))}</p>"
+    outcome = f"{_outcome(metrics, results)} {_describe_training(run.config, results)}".strip()
+    head = f"<h1>{_escape(title)}</h1>{_summary_html(results)}<p>{_escape(outcome)}</p>"
     nav = f'<nav aria-label="Contents"><ul>{links}</ul></nav>'
-    body = f"<header>{head}{_warnings_html(results)}{nav}</header><main>{sections}</main>"
+    shown = [path for path in map(run.figures.joinpath, lead) if path.is_file() and not path.is_symlink()]
+    first = "".join(_images_html(shown, []))
+    first = f"<section class=lead aria-label='Main figures'>{first}</section>" if first else ""
+    body = f"<header>{head}{_warnings_html(results)}{nav}</header><main>{first}{sections}</main>"
     _write_file(run.report, _page_html(_escape(title), body).encode("utf-8", "replace"))
     return run.report
 
@@ -521,6 +529,33 @@ def _outcome(metrics: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -
     spread = f" ({_interval(leaf)})" if _interval(leaf) else ""
     figure = "" if leaf is None else f": {_truncate(name.replace('.', ' '))} {_truncate(_format(leaf))}{spread}"
     return f"{'Finished after' if results else 'Stopped after'} {how}{figure}."
+
+
+def _describe_training(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    """Says which data a model was trained on.
+
+    Examples:
+        >>> config = {"options": {"data": "flowers.csv", "model": {"name": "mlp"}}}
+        >>> _describe_training(config, {"examples": {"train": 108, "validation": 12, "test": 30}})
+        'Data: flowers.csv, 108 train, 12 validation, 30 test examples. Model: mlp.'
+    """
+    options, counts = config.get("options"), results.get("examples")
+    options = options if isinstance(options, Mapping) else {}
+    data, model = options.get("data"), options.get("model")
+    numbers = counts.items() if isinstance(counts, Mapping) else ()
+    texts = [f"{number:,} {name}" for name, number in numbers if type(number) is int and number]
+    examples = f"{', '.join(texts)} examples" if texts else ""
+    sentence = ", ".join(filter(None, [_truncate(data) if isinstance(data, str) else "", _truncate(examples)]))
+    name = model.get("name") if isinstance(model, Mapping) else None
+    named = f"Model: {_truncate(name)}." if isinstance(name, str) and name != "auto" else ""
+    return f"{f'Data: {sentence}.' if sentence else ''} {named}".strip()
+
+
+def _lead_figures(results: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the figures that are shown first."""
+    names = results.get("lead_figures")
+    names = names if isinstance(names, list) else []
+    return [name for name in names if isinstance(name, str) and Path(name).name == name and "\0" not in name]
 
 
 def _flatten(values: Any, prefix: str = "") -> dict[str, Any]:
@@ -598,7 +633,7 @@ def _warnings_html(results: Mapping[str, Any]) -> str:
     return f'<section class=warnings aria-label="Warnings"><h2>Warnings</h2>{items}</section>' if items else ""
 
 
-def _curves_html(metrics: Sequence[Mapping[str, Any]]) -> str:
+def _curves_html(metrics: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
     found = list(_charts(metrics).items())
     if not found:
         return "<p>No metrics yet.</p>"
@@ -608,7 +643,28 @@ def _curves_html(metrics: Sequence[Mapping[str, Any]]) -> str:
     ]
     if left:
         styled.append(f"<p class=note>Not shown: {_escape(_truncate(', '.join(left), limit=2000))}.</p>")
-    return "".join(styled)
+    differences = _curve_differences(config) if any(len(curves) > 1 for _, curves in found) else ""
+    return (f"<p class=note>{differences}</p>" if differences else "") + "".join(styled)
+
+
+_AUGMENTATIONS = {"noise_std", "random_shift", "random_flip", "cutout"}
+"""Options that augment training examples."""
+
+
+def _curve_differences(config: Mapping[str, Any]) -> str:
+    """Says why training and validation values of the same quantity differ, even on the same data.
+
+    Examples:
+        >>> _curve_differences({"options": {"ema_decay": 0.99, "model": {"dropout": 0.1}}})
+        'Training values have dropout; validation values are of averaged weights.'
+    """
+    options = _flatten(config.get("options"))
+    used = {name.rpartition(".")[2] for name, value in options.items() if isinstance(value, int | float) and value > 0}
+    training = ["dropout"] if any(name.endswith("dropout") for name in used - {"label_dropout"}) else []
+    training += ["augmentation"] if used & _AUGMENTATIONS else []
+    texts = [f"training values have {' and '.join(training)}"] if training else []
+    texts += ["validation values are of averaged weights"] if "ema_decay" in used else []
+    return f"{_capitalize('; '.join(texts))}." if texts else ""
 
 
 def _laws_html(verdicts: Sequence[Verdict]) -> str:

@@ -152,7 +152,10 @@ def test_drawn_values():
         (lambda: reliability_diagram([]), "at least one bin"),
         (lambda: dead_unit_bars({}), "at least one layer"),
         (lambda: mistakes(IMAGES, P, [0]), r"\(4, 8, 8\), \(4, 3\) and \(1,\)"),
-        (lambda: mistakes(np.ones((1, 2, 3, 3)), [[0.4, 0.6]], [0]), r"one or three channels.* got shape \(2, 3, 3\)"),
+        (
+            lambda: mistakes(np.ones((1, 2, 3, 3, 3)), [[0.4, 0.6]], [0]),
+            "one or three channels",
+        ),
         (lambda: predicted_vs_actual([1.0], [1.0, 2.0]), r"got \(1,\) and \(2,\)"),
         (lambda: decision_regions(halves, torch.eye(3), [0, 1, 1]), r"x of shape \(n, 2\).* got \(3, 3\)"),
         (lambda: confidence_along_rays([1, 2], [[0.5]], classes=2), r"got \(1, 1\)"),

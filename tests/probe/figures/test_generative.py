@@ -24,6 +24,43 @@ def test_color_images_series_and_rows():
         assert len(figures.sample_grid(x).axes[1].lines) == lines
 
 
+def test_images_of_data_and_samples_side_by_side():
+    data, samples = torch.rand(7, 1, 4, 5), torch.rand(5, 1, 4, 5)
+    figure = figures.data_and_samples(data, samples, columns=3, value_range=(0.0, 1.0))
+    left, right = (axes.images[0].get_array() for axes in figure.axes)
+    assert left.shape == (3 * 5 - 1, 3 * 6 - 1)
+    assert right.shape == (2 * 5 - 1, 3 * 6 - 1)
+    assert np.allclose(left[5:9, 6:11], data[4, 0])
+    assert np.allclose(right[5:9, 12:17], 1.0)  # an empty place is white
+    color = figures.data_and_samples(torch.rand(2, 3, 4, 4), torch.rand(2, 3, 4, 4)).axes[1].images[0].get_array()
+    assert color.shape[2] == 3
+    for channels in (2, 4):
+        shown = torch.rand(2, channels, 4, 4)
+        assert figures.data_and_samples(shown, shown).axes[0].images[0].get_array().ndim == 2
+
+
+def test_series_of_data_and_samples_side_by_side():
+    figure = figures.data_and_samples(torch.rand(4, 2, 9), torch.rand(3, 2, 9))
+    assert [len(axes.lines) for axes in figure.axes] == [8, 6]
+
+
+def test_marginals_have_the_range_of_the_data():
+    x = torch.randn(500, 14)
+    figure = figures.marginals(x, 100 * x, columns=[f"column {i}" for i in range(14)])
+    shown = [axes for axes in figure.axes if axes.patches]
+    assert len(shown) == 12
+    assert all(-6 < axes.get_xlim()[0] < axes.get_xlim()[1] < 6 for axes in shown)
+
+
+def test_columns_of_different_units_have_their_own_ranges():
+    x = torch.rand(50, 2) * torch.tensor([1.0, 1e4])
+    axes = figures.point_clouds(x, x, names=("data", "samples"), axes_names=("age", "income")).axes[1]
+    assert (axes.get_xlim()[1] < 2, axes.get_ylim()[1] > 5e3) == (True, True)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("age", "income")
+    axes = figures.point_clouds(x[:, :1].expand(-1, 2) * torch.tensor([1.0, 2.0]), names=["data"]).axes[0]
+    assert axes.get_xlim() == axes.get_ylim()
+
+
 def test_reconstructions_share_the_range_of_the_data():
     data = torch.rand(3, 1, 4, 4)
     figure = figures.reconstructions(data, 10 * data, names=("data", "output"))
@@ -93,6 +130,8 @@ def test_the_bottleneck_curve_has_a_line_per_model_and_one_for_the_mean():
         (lambda: figures.trajectories(torch.rand(1, 3, 2)), r"steps >= 2"),
         (lambda: figures.score_field(lambda x: x, low=1.0, high=0.0), "low < high"),
         (lambda: figures.point_clouds(torch.rand(3, 2), names=()), "one name per cloud"),
+        (lambda: figures.data_and_samples(torch.rand(3, 1, 2, 2), torch.rand(3, 1, 3, 3)), "samples of the same"),
+        (lambda: figures.marginals(torch.rand(3, 2), torch.rand(3, 1)), "rows of the same columns"),
     ],
 )
 def test_invalid_arguments_raise(draw, message):

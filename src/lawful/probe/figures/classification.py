@@ -190,13 +190,49 @@ def mistakes(
     return figure
 
 
+def predictions(
+    x: Numbers, p: Numbers, labels: Numbers, *, names: Sequence[object] | None = None, max_examples: int = 24
+) -> Figure:
+    r"""Draws examples with their predicted class; wrong ones in red with the true class.
+
+    Args:
+        x: Examples, images or series, as for `mistakes`.
+        p: Probabilities of the classes.
+        labels: True classes.
+        names: Names of the classes.
+        max_examples: Maximum number of examples.
+
+    Examples:
+        >>> figure = predictions([[[0.0, 1.0]], [[1.0, 0.0]]], [[0.1, 0.9], [0.2, 0.8]], [1, 0], names=("cat", "dog"))
+        >>> [axes.get_title() for axes in figure.axes]
+        ['dog', 'dog, not cat']
+    """
+    x, p, true = to_numpy(x), to_numpy(p), to_numpy(labels).astype(int)
+    if p.ndim != 2 or not 0 < len(x) == len(p) == len(true):
+        raise ValueError(f"expected x, p and labels of equal length, got {x.shape}, {p.shape} and {true.shape}")
+    names, predicted = labels_or_indices(names, p.shape[1]), p.argmax(1)
+    n = min(max_examples, len(x))
+    columns = min(8, n)
+    rows = -(-n // columns)
+    figure, grid = new_figure(rows, columns, size=(max(4.0, 1.5 * columns), 1.8 * rows))
+    for axes in np.ravel(grid):
+        axes.set_axis_off()
+    for i, axes in enumerate(np.ravel(grid)[:n]):
+        _draw_example(axes, x[i])
+        right = predicted[i] == true[i]
+        title = names[predicted[i]] if right else f"{names[predicted[i]]}, not {names[true[i]]}"
+        axes.set_title(shorten_label(title, max_length=24), fontsize=10, color="black" if right else VERMILION)
+    return figure
+
+
 def _draw_example(axes: Axes, x: np.ndarray) -> None:
-    """Draws a series as a line, or an image in color or gray."""
+    """Draws a series as a line, or an image in color or gray; other channels than one or three as their mean."""
     x = x[0] if x.ndim > 1 and x.shape[0] == 1 else x
+    x = x if x.ndim != 3 or x.shape[0] == 3 else x.mean(0)
     if x.ndim == 1:
         axes.plot(x, color=BLUE, linewidth=1.5)
     elif x.ndim == 2:
-        axes.imshow(x, cmap="gray_r")
+        axes.imshow(x, cmap="gray")
     elif x.ndim == 3 and x.shape[0] == 3:
         low, high = x.min(), x.max()
         axes.imshow(((x - low) / (high - low if high > low else 1)).transpose(1, 2, 0))

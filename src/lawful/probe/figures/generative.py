@@ -62,6 +62,119 @@ def sample_grid(
     return figure
 
 
+def data_and_samples(
+    data: Numbers,
+    samples: Numbers,
+    *,
+    names: Sequence[object] = ("data", "samples"),
+    columns: int = 6,
+    value_range: tuple[float, float] | None = None,
+) -> Figure:
+    """Draws images or series of the data beside samples of a model, in a common range of values.
+
+    Args:
+        data: Examples: (n, c, h, w) or (n, c, t). Images that have not one or three channels show the mean channel.
+        samples: Samples of the same shape.
+        names: Titles of the two halves.
+        columns: Columns of each half.
+        value_range: Range of values. Defaults to the range of the data.
+
+    Examples:
+        >>> figure = data_and_samples(torch.rand(9, 1, 8, 8), torch.rand(9, 1, 8, 8), columns=3)
+        >>> [axes.get_title() for axes in figure.axes]
+        ['data', 'samples']
+    """
+    parts = [to_numpy(part) for part in (data, samples)]
+    if not all(map(len, parts)) or parts[0].shape[1:] != parts[1].shape[1:] or parts[0].ndim < 3:
+        shapes = " and ".join(str(part.shape) for part in parts)
+        raise ValueError(f"expected examples of shape (n, c, h, w) or (n, c, t) and samples of the same, got {shapes}")
+    low, high = (float(parts[0].min()), float(parts[0].max())) if value_range is None else value_range
+    high = high if high > low else low + 1.0
+    scaled = [(part - low) / (high - low) for part in parts]
+    figure, places = new_figure(1, 2, size=(12.0, _half_height(parts, columns) + 0.5))
+    for axes, part, name in zip(places, scaled, names, strict=True):
+        if part.ndim == 4:
+            axes.imshow(_montage(part.clip(0, 1), columns), cmap="gray", vmin=0.0, vmax=1.0)
+        else:
+            _draw_series(axes, part.reshape(len(part), part.shape[1] if part.ndim == 3 else 1, -1), columns)
+        axes.set_axis_off()
+        axes.set_title(shorten_label(name, max_length=40), fontsize=18)
+    return figure
+
+
+def _half_height(parts: Sequence[np.ndarray], columns: int) -> float:
+    """Returns the height in inches of a half of six inches."""
+    rows = -(-max(map(len, parts)) // columns)
+    aspect = parts[0].shape[2] / parts[0].shape[3] if parts[0].ndim == 4 else 0.6
+    return min(24.0, max(1.0, 5.8 * rows / columns * aspect))
+
+
+def _montage(images: np.ndarray, columns: int) -> np.ndarray:
+    """Puts images into a grid with white gaps."""
+    n, c, h, w = images.shape
+    gap, rows = max(1, round(0.06 * max(h, w))), -(-n // columns)
+    colors = 3 if c == 3 else 1
+    sheet = np.ones((rows * (h + gap) - gap, columns * (w + gap) - gap, colors))
+    for i, image in enumerate(images if c == 3 else images.mean(1, keepdims=True)):
+        top, left = i // columns * (h + gap), i % columns * (w + gap)
+        sheet[top : top + h, left : left + w] = image.transpose(1, 2, 0)
+    return sheet if colors == 3 else sheet[:, :, 0]
+
+
+def _draw_series(axes: Axes, series: np.ndarray, columns: int) -> None:
+    """Draws series in a grid, one color per channel."""
+    time = np.linspace(0.0, 1.0, series.shape[2])
+    for i, one in enumerate(series):
+        for channel, values in enumerate(one):
+            color = PALETTE[channel % len(PALETTE)]
+            axes.plot(1.15 * (i % columns) + time, values - 1.3 * (i // columns), color=color, linewidth=1.4)
+
+
+def marginals(
+    data: Numbers,
+    samples: Numbers,
+    *,
+    columns: Sequence[object] | None = None,
+    names: Sequence[object] = ("data", "samples"),
+    max_columns: int = 12,
+) -> Figure:
+    """Draws histograms of each column of the data and of samples.
+
+    Args:
+        data: Rows of shape (n, d).
+        samples: Rows of shape (m, d).
+        columns: Names of the columns.
+        names: Names of data and samples in the legend.
+        max_columns: Maximum number of columns.
+
+    Examples:
+        >>> figure = marginals(torch.randn(99, 3), torch.randn(50, 3), columns=("age", "height", "weight"))
+        >>> [axes.get_xlabel() for axes in figure.axes]
+        ['age', 'height', 'weight']
+    """
+    x, y = to_numpy(data), to_numpy(samples)
+    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or not x.size or not y.size:
+        raise ValueError(f"expected rows of the same columns, got shapes {x.shape} and {y.shape}")
+    labels = labels_or_indices(columns, x.shape[1])[:max_columns]
+    across = min(4, len(labels))
+    down = -(-len(labels) // across)
+    figure, grid = new_figure(down, across, size=(max(6.0, 3.0 * across), 2.6 * down + 0.4))
+    places = np.ravel(grid)
+    for axes in places[len(labels) :]:
+        axes.set_axis_off()
+    for i, (axes, label) in enumerate(zip(places, labels, strict=False)):
+        low, high = np.quantile(x[:, i], [0.005, 0.995])
+        margin = 0.15 * (high - low) or 0.5
+        bins = np.linspace(low - margin, high + margin, 41).tolist()
+        for values, color, name in ((x, BLUE, names[0]), (y, ORANGE, names[1])):
+            kept = values[:, i].clip(bins[0], bins[-1])
+            axes.hist(kept, bins=bins, density=True, color=color, alpha=0.55, label=shorten_label(name))
+        label_axes(axes, x=label, y="")
+        axes.set_yticks([])
+    places[0].legend(frameon=False, fontsize=11)
+    return figure
+
+
 def reconstructions(*rows: Numbers, names: Sequence[object]) -> Figure:
     """Draws rows of examples, such as data, corrupted and reconstructed, in the range of the first row.
 
@@ -192,7 +305,7 @@ def _example_drawer(
     def draw(axes: Axes, one: np.ndarray) -> None:
         if one.ndim == 3 and one.shape[0] in (1, 3):
             shown = one[0] if one.shape[0] == 1 else ((one - low) / (high - low)).clip(0, 1).transpose(1, 2, 0)
-            axes.imshow(shown, cmap="gray_r", vmin=low, vmax=high)
+            axes.imshow(shown, cmap="gray", vmin=low, vmax=high)
         elif one.ndim == 2 and one.shape[0] > 1:
             axes.plot(one.T, linewidth=1.2)
         else:
@@ -284,13 +397,19 @@ def score_field(
     return figure
 
 
-def point_clouds(*clouds: Numbers, names: Sequence[object], log_prob: _Field | None = None) -> Figure:
+def point_clouds(
+    *clouds: Numbers,
+    names: Sequence[object],
+    log_prob: _Field | None = None,
+    axes_names: tuple[str, str] = ("x₁", "x₂"),
+) -> Figure:
     """Draws point clouds of the plane side by side, such as data and samples, and a density.
 
     Args:
         clouds: Points of shape (n, 2).
         names: Names of the clouds.
         log_prob: Log-density, drawn in the last panel.
+        axes_names: Labels of the axes.
 
     Examples:
         >>> figure = point_clouds(torch.randn(9, 2), torch.randn(9, 2), names=("data", "samples"))
@@ -300,25 +419,39 @@ def point_clouds(*clouds: Numbers, names: Sequence[object], log_prob: _Field | N
     parts = [_to_plane(cloud) for cloud in clouds]
     if len(names) != len(parts) or not parts:
         raise ValueError(f"expected one name per cloud, got {len(names)} names and {len(parts)} clouds")
-    low, high = parts[0].min(), parts[0].max()
-    low, high = low - 0.1 * (high - low), high + 0.1 * (high - low)
+    low, high = parts[0].min(0), parts[0].max(0)
+    if _share_unit(low, high):
+        low, high = np.full(2, low.min()), np.full(2, high.max())
+    margin = 0.1 * np.where(high > low, high - low, 1.0)
+    low, high = low - margin, high + margin
     panels = len(parts) + (log_prob is not None)
-    figure, places = new_figure(1, panels, size=(4.2 * panels, 4.4))
+    figure, places = new_figure(1, panels, size=(4.8 * panels, 5.0))
+    x, y = (shorten_label(name, max_length=30) for name in axes_names)
     for axes, part, name in zip(np.atleast_1d(places), parts, labels_or_indices(names, len(parts)), strict=False):
         axes.scatter(*part[:5000].T, s=4, color=BLUE, alpha=0.4, linewidths=0)
-        label_axes(axes, x="x₁", y="x₂", title=name)
+        label_axes(axes, x=x, y=y, title=name)
     if log_prob is not None:
         axes, p = np.atleast_1d(places)[-1], np.exp(_evaluate_on_grid(log_prob, low, high, 200).reshape(200, 200))
-        axes.imshow(p, origin="lower", extent=(low, high, low, high), cmap=SEQUENTIAL)
-        label_axes(axes, x="x₁", y="x₂", title="model density")
+        extent = (float(low[0]), float(high[0]), float(low[1]), float(high[1]))
+        axes.imshow(p, origin="lower", extent=extent, cmap=SEQUENTIAL)
+        label_axes(axes, x=x, y=y, title="model density")
     for axes in np.atleast_1d(places):
-        axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+        axes.set_box_aspect(1)
+        axes.set_aspect("auto")
     return figure
 
 
-def _evaluate_on_grid(field: _Field, low: float, high: float, points: int) -> np.ndarray:
-    """Evaluates a function on a grid of the plane."""
-    side = torch.linspace(low, high, points)
-    grid = torch.stack(torch.meshgrid(side, side, indexing="xy"), dim=-1).reshape(-1, 2)
+def _share_unit(low: np.ndarray, high: np.ndarray, *, ratio: float = 3.0) -> bool:
+    """Whether two columns have similar ranges, so that both axes can have the same one."""
+    spans = high - low
+    return bool(0 < spans.max() <= ratio * spans.min() and (high.max() - low.min()) <= ratio * spans.min())
+
+
+def _evaluate_on_grid(field: _Field, low: Numbers | float, high: Numbers | float, points: int) -> np.ndarray:
+    """Evaluates a function on a grid of the plane. Ends are for both axes, or one for each."""
+    ends = np.broadcast_to(to_numpy(low), 2), np.broadcast_to(to_numpy(high), 2)
+    sides = [torch.linspace(float(a), float(b), points) for a, b in zip(*ends, strict=True)]
+    grid = torch.stack(torch.meshgrid(*sides, indexing="xy"), dim=-1).reshape(-1, 2)
     with torch.no_grad():
         return to_numpy(torch.cat([field(part) for part in grid.split(4096)]))
