@@ -254,14 +254,18 @@ def errors(run: Runner, target: Mixtures, x: Tensor, end: Tensor) -> Tensor:
 def ours(target: Mixtures, x: Tensor, steps: int) -> Tensor:
     """Our default sampler."""
     path = edm(HIGH)
-    grid = saturating_log_grid(path, steps)
-    return ExponentialMultistep()(lambda x, t: target.denoise(x, 1.0, float(t)), x, path, grid)
+    grid = saturating_log_grid(path, steps, sigma_data=target.std)
+
+    def denoise(x: Tensor, t: Tensor) -> Tensor:
+        return target.denoise(x, 1.0, float(t))
+
+    return ExponentialMultistep()(denoise, x, path, grid, sigma_data=target.std)
 
 
 def initial_points(target: Mixtures) -> Tensor:
     """The points at which all samplers start."""
     start = torch.tensor([HIGH], dtype=torch.float64)
-    return initial_noise(edm(HIGH), start, NUM_MIXTURES * NUM_POINTS, target.dim, seed=3, data_std=target.std)
+    return initial_noise(edm(HIGH), start, NUM_MIXTURES * NUM_POINTS, target.dim, seed=3, sigma_data=target.std)
 
 
 def compare_samplers(name: str) -> None:

@@ -3,7 +3,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from math import exp, log, pi, sqrt
+from math import exp, inf, log, pi, sqrt
 
 import pytest
 import torch
@@ -99,7 +99,7 @@ def test_every_path_sampler_and_prediction(path, name):
 def test_samples_follow_the_data(name, path):
     sampler, steps = SAMPLERS[name], 50 if name in STOCHASTIC else 20
     grid = log_grid(path, steps, low=0.01, high=30.0)
-    x = initial_noise(path, grid, 600, 2, seed=1, data_std=0.6)
+    x = initial_noise(path, grid, 600, 2, seed=1, sigma_data=0.6)
     found = sampler(gaussian_denoiser(path), x, path, grid, seed=1)
     if name in DETERMINISTIC:
         tolerance = 0.06 if name not in ("Exponential 1", "Heun", "Ancestral, eta=0") else 0.25
@@ -167,6 +167,56 @@ def test_the_measured_order_of_the_exponential_sampler(order, correction):
     truth = end(200, ExponentialMultistep(order=4))
     errors = [float((end(n, sampler) - truth).norm()) for n in (40, 80)]
     assert math.log2(errors[0] / errors[1]) > order - 0.5
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if name != "Heun, churn"])  # churn_max is absolute
+def test_samples_scale_with_the_data(name):
+    factor, steps = 4.0, 8
+
+    def samples(scale):
+        """Samples of a mixture that is `scale` times wider, from noise that is `scale` times larger."""
+        path = edm(80.0 * scale)
+        target = ring(modes=3, radius=1.2 * scale, scale=0.3 * scale)
+        grid = saturating_log_grid(path, steps, sigma_data=scale)
+        x = initial_noise(path, grid, 4, 2, seed=2, sigma_data=scale)
+        return SAMPLERS[name](exact_denoiser(target, path), x, path, grid, sigma_data=scale, seed=2)
+
+    torch.testing.assert_close(samples(factor), factor * samples(1.0), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [0.15, 1.0, 4.0])
+def test_the_default_follows_the_flow_at_every_scale_of_the_data(scale):
+    path, target = edm(), ring(modes=3, radius=1.3 * scale, scale=0.2 * scale)
+    x = initial_noise(path, path.max_time * torch.ones(1), 64, 2, sigma_data=scale)
+
+    def end(steps):
+        grid = saturating_log_grid(path, steps, sigma_data=scale)
+        return ExponentialMultistep()(exact_denoiser(target, path), x, path, grid, sigma_data=scale)
+
+    truth = end(300)
+    for steps, within in ((18, 0.05), (36, 5e-3)):
+        error = float((end(steps) - truth).square().sum(-1).mean().sqrt()) / scale
+        assert error < within, f"{steps} steps"
+
+
+@pytest.mark.parametrize("std", [1e-6, 0.05, 2.0])
+@pytest.mark.parametrize("path", [edm(), rectified(), variance_preserving()], ids=lambda path: path.name)
+def test_the_step_to_the_data_is_exact_for_gaussian_data_of_any_width(path, std):
+    grid = log_grid(path, 20, low=0.1, high=0.6)
+    denoise = gaussian_denoiser(path, 0.5, std)
+    x = 0.5 * path.alpha(grid[0]) + torch.tensor([[1.0, -2.0], [0.3, 0.1]], dtype=torch.float64)
+    before = ExponentialMultistep()(denoise, x, path, grid[:-1])
+    exact = gaussian_end(before, path, grid[-2], 0.5, std)
+    # the samples before the last step are close to the flow, but not on it
+    torch.testing.assert_close(ExponentialMultistep()(denoise, x, path, grid), exact, rtol=0, atol=1e-4)
+
+
+def test_a_sampler_needs_the_scale_of_the_data():
+    path, grid = edm(), saturating_log_grid(edm(), 3)
+    with pytest.raises(ValueError, match="finite sigma_data > 0, got 0"):
+        ExponentialMultistep()(gaussian_denoiser(path), torch.ones(2, 2), path, grid, sigma_data=0.0)
+    with pytest.raises(ValueError, match="finite sigma_data > 0, got -1"):
+        saturating_log_grid(path, 3, sigma_data=-1.0)
 
 
 def test_the_default_follows_a_ring_of_modes():
@@ -300,7 +350,7 @@ def _sampling_claims() -> Iterator[Claim]:
         return -0.5 * (x.square() / variance + log(2 * pi * variance)).sum(-1)
 
     drawn = samples_follow_density(
-        sample=lambda n: initial_noise(path, grid, n, 2, seed=int(torch.randint(2**31, ())), data_std=2.0),
+        sample=lambda n: initial_noise(path, grid, n, 2, seed=int(torch.randint(2**31, ())), sigma_data=2.0),
         log_prob=log_prob,
     )
     yield Claim(drawn, log_prob, shape("2"), name="begin")
@@ -345,19 +395,27 @@ def _exponential_claims() -> Iterator[Claim]:
     def integral(x: Tensor) -> Tensor:
         """The integral of a cubic through the values, by a fine midpoint rule."""
         edges = torch.linspace(log(0.5), log(3.0), 5001, dtype=torch.float64)
-        at = (edges[1:] + edges[:-1]) / 2
-        nodes = torch.tensor(ratios, dtype=torch.float64).log()
+        log_ratio = (edges[1:] + edges[:-1]) / 2
+        at = (4 / log_ratio.exp()).log1p()
+        nodes = (4 / torch.tensor(ratios, dtype=torch.float64)).log1p()
         powers = torch.linalg.solve(torch.stack([nodes**k for k in range(4)], 1), x.double().T)
         values = powers.T @ torch.stack([at**k for k in range(4)])
-        return (values * (0.5 * (-at).exp()) * (edges[1] - edges[0])).sum(-1).to(x)
+        return (values * (0.5 * (-log_ratio).exp()) * (edges[1] - edges[0])).sum(-1).to(x)
 
     yield Claim(replace(agreement(other=integral), rtol=1e-5, cases=10), weighed, shape("n 4"), name="step_weights")
 
-    def extrapolated(x: Tensor) -> Tensor:
-        return x @ x.new_tensor(exponential_step_weights([0.1, 0.2], 0.1, 0.0))
+    def from_pure_noise(x: Tensor) -> Tensor:
+        return x @ x.new_tensor(exponential_step_weights([inf, 9.0, 2.0], inf, 0.5, knee=2.0))
 
-    even = agreement(other=lambda x: (4 * x[:, 0] - x[:, 1]) / 3)
-    yield Claim(even, extrapolated, shape("n 2"), name="step_weights to the data")
+    def mean_over_inverse_ratios(x: Tensor) -> Tensor:
+        """The mean over 1 / rho from 0 to 2 of the parabola in log(1 + k / rho) through the values."""
+        nodes = (2 / torch.tensor([inf, 9.0, 2.0], dtype=torch.float64)).log1p()
+        at = (2 * (torch.arange(5000, dtype=torch.float64) + 0.5) / 2500).log1p()
+        powers = torch.linalg.solve(torch.stack([nodes**k for k in range(3)], 1), x.double().T)
+        return (powers.T @ torch.stack([at**k for k in range(3)])).mean(-1).to(x)
+
+    same = replace(agreement(other=mean_over_inverse_ratios), rtol=1e-5, cases=10)
+    yield Claim(same, from_pure_noise, shape("n 3"), name="step_weights from pure noise")
     grid = torch.tensor([0.9, 0.5, 0.2, 0.0], dtype=torch.float64)
 
     def ddim(x: Tensor) -> Tensor:
@@ -400,7 +458,7 @@ def _probability_flow_claims() -> Iterator[Claim]:
         (a, b), (s, q) = path.alpha(grid[[0, -1]]).tolist(), path.sigma(grid[[0, -1]]).tolist()
         return b + (x - a) * sqrt((q**2 + b**2 / 4) / (s**2 + a**2 / 4))
 
-    for name, sampler in (("ProbabilityFlow", ProbabilityFlow()), ("AdaptiveFlow", AdaptiveProbabilityFlow(scale=1.0))):
+    for name, sampler in (("ProbabilityFlow", ProbabilityFlow()), ("AdaptiveFlow", AdaptiveProbabilityFlow())):
 
         def draw_samples(x: Tensor, sampler: ProbabilityFlow | AdaptiveProbabilityFlow = sampler) -> Tensor:
             return sampler(denoise, x, path, grid).to(x)

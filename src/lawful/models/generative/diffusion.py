@@ -457,13 +457,16 @@ class DiffusionModel(nn.Module):
         """Samples in parts of at most `_MAX_ROWS`."""
         seed, path, parts = resolve_seed(seed), self.path, []
         like, sigma_data = self.normalizer.mean, float(self.denoiser.sigma_data)
-        grid = saturating_log_grid(path, sampling.steps)
+        grid = saturating_log_grid(path, sampling.steps, sigma_data=sigma_data)
         with eval_mode(self):
             for start in range(0, n, _MAX_ROWS):
                 rows, index = slice(start, min(n, start + _MAX_ROWS)), first + start
                 size = rows.stop - start
-                x = initial_noise(path, grid, size, *self.shape, seed=seed, first=index, data_std=sigma_data)
-                parts.append(sampling.sampler(denoise(rows), x.to(like.device), path, grid, seed=seed, first=index))
+                x = initial_noise(path, grid, size, *self.shape, seed=seed, first=index, sigma_data=sigma_data)
+                x = sampling.sampler(
+                    denoise(rows), x.to(like.device), path, grid, sigma_data=sigma_data, seed=seed, first=index
+                )
+                parts.append(x)
         x = torch.cat(parts) if parts else like.new_zeros(0, *self.shape)
         return self.normalizer.inverse(x.to(like))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf, log, sqrt
+from math import inf, log1p, sqrt
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -17,7 +17,7 @@ from lawful.functions.random import normal_noise
 from lawful.laws import Claim, agreement, batch_independence, shape, transformed
 from lawful.solvers.diffusion.parameterization import Denoiser
 from lawful.solvers.diffusion.paths import GaussianPath, NoiseLevel, variance_preserving
-from lawful.solvers.diffusion.time_grids import angle_at, angular_rate, norm_at
+from lawful.solvers.diffusion.time_grids import _KNEE, angle_at, angular_rate, norm_at
 from lawful.solvers.ode import RK4, Tableau, odeint_adaptive, odeint_fixed
 
 
@@ -32,6 +32,7 @@ class Sampler(Protocol):
         path: GaussianPath,
         grid: Float[Tensor, " steps"],
         *,
+        sigma_data: float = 1.0,
         seed: int = 0,
         first: int = 0,
     ) -> Float[Tensor, "n *shape"]: ...
@@ -44,7 +45,7 @@ def initial_noise(
     *sizes: int,
     seed: int = 0,
     first: int = 0,
-    data_std: float = 0.0,
+    sigma_data: float = 0.0,
 ) -> Float[Tensor, "n ..."]:
     r"""Draws the initial noise of a sampler, with the standard deviation of the path at the first time of the grid.
 
@@ -60,7 +61,7 @@ def initial_noise(
         *sizes: Shape of a sample.
         seed: Random seed; sample $i$ does not depend on $n$.
         first: Index of the first sample.
-        data_std: Standard deviation $s$ of the data, or 0.
+        sigma_data: Standard deviation $s$ of the data, or 0.
 
     Examples:
         >>> from lawful.solvers.diffusion import edm, karras_grid
@@ -69,24 +70,35 @@ def initial_noise(
     """
     level = path.at(grid[0])
     noise = normal_noise(n, *sizes, seed=seed, first=first, dtype=torch.float64)
-    return (level.sigma.square() + (level.alpha * data_std).square()).sqrt() * noise
+    return (level.sigma.square() + (level.alpha * sigma_data).square()).sqrt() * noise
 
 
 @dataclass(frozen=True, eq=False)
 class SamplingContext:
-    """Denoiser with validation, path, times, and the noise of each sample."""
+    """Denoiser with validation, path, times, standard deviation of the data, and the noise of each sample."""
 
     denoiser: Denoiser
     path: GaussianPath
     grid: Tensor
+    sigma_data: float
     seed: int
     first: int
 
     @classmethod
     def create(
-        cls, denoise: Denoiser, x: Tensor, path: GaussianPath, grid: Tensor, *, seed: int = 0, first: int = 0
+        cls,
+        denoise: Denoiser,
+        x: Tensor,
+        path: GaussianPath,
+        grid: Tensor,
+        *,
+        sigma_data: float = 1.0,
+        seed: int = 0,
+        first: int = 0,
     ) -> tuple[SamplingContext, Tensor]:
         """Validates the grid and the initial samples; returns the context and the samples in float64."""
+        if not 0 < sigma_data < inf:
+            raise ValueError(f"expected a finite sigma_data > 0, got {sigma_data}")
         grid = grid.detach().double().cpu()
         if grid.dim() != 1 or len(grid) < 2:
             raise ValueError(f"expected a grid of at least 2 times, got shape {tuple(grid.shape)}")
@@ -99,7 +111,7 @@ class SamplingContext:
             raise TypeError(f"expected floating-point x of shape (n, *shape), got {x.dtype} of shape {tuple(x.shape)}")
         if not bool(x.isfinite().all()):
             raise ValueError("expected finite initial samples, got NaN or infinity")
-        return cls(denoise, path, grid, seed, first), x.detach().double()
+        return cls(denoise, path, grid, float(sigma_data), seed, first), x.detach().double()
 
     def denoise_with_grad(self, x: Tensor, t: Tensor) -> Tensor:
         """Calls the denoiser and validates the shape and finiteness of its output."""
@@ -140,6 +152,7 @@ class GridSampler(ABC):
         path: GaussianPath,
         grid: Float[Tensor, " steps"],
         *,
+        sigma_data: float = 1.0,
         seed: int = 0,
         first: int = 0,
     ) -> Float[Tensor, "n *shape"]:
@@ -150,10 +163,11 @@ class GridSampler(ABC):
             x: Samples at the first time.
             path: Noise path.
             grid: Decreasing times.
+            sigma_data: Standard deviation of the data, root mean square over coordinates.
             seed: Random seed of stochastic samplers.
             first: Index of the first sample.
         """
-        context, x = SamplingContext.create(denoise, x, path, grid, seed=seed, first=first)
+        context, x = SamplingContext.create(denoise, x, path, grid, sigma_data=sigma_data, seed=seed, first=first)
         return self.run(context, x)
 
     @abstractmethod
@@ -247,38 +261,33 @@ def _lagrange_polynomials(nodes: Sequence[float], at: np.ndarray) -> np.ndarray:
     return np.stack(ones)
 
 
-def exponential_step_weights(ratios: Sequence[float], begin: float, end: float) -> list[float]:
+def exponential_step_weights(ratios: Sequence[float], begin: float, end: float, *, knee: float = _KNEE) -> list[float]:
     r"""Returns the weights of denoised values in an exponential step between noise ratios.
 
-    $$w_j = \int_{\rho_\text{end}}^{\rho_\text{begin}} \frac{\rho_\text{end}}{\rho} \, \ell_j(\log \rho) \,
-    \frac{d\rho}{\rho}, \qquad \sum_j w_j = 1 - \frac{\rho_\text{end}}{\rho_\text{begin}}$$
+    $$w_j = \int_{\rho_\text{end}}^{\rho_\text{begin}} \frac{\rho_\text{end}}{\rho} \, \ell_j(u) \,
+    \frac{d\rho}{\rho}, \qquad u = \log\Bigl(1 + \frac{k}{\rho}\Bigr), \qquad
+    \sum_j w_j = 1 - \frac{\rho_\text{end}}{\rho_\text{begin}}$$
 
-    $\ell_j$ are the Lagrange polynomials in $\log \rho$. A step from pure noise has a single weight 1. A step to the
-    data extrapolates in $\rho^2$ from at most two values, since $D = x_0 + O(\rho^2)$.
+    $\ell_j$ are the Lagrange polynomials in $u$, in which `saturating_log_grid` is uniform: about $-\log \rho$ below
+    the knee $k$, and $k / \rho$ above it, where the denoised data are smooth up to pure noise.
 
     Args:
         ratios: Noise ratios of the denoised values, the latest first.
-        begin: $\rho_\text{begin}$.
-        end: $\rho_\text{end}$.
+        begin: $\rho_\text{begin}$, possibly infinite.
+        end: $\rho_\text{end} > 0$.
+        knee: Knee $k$, a few standard deviations of the data.
 
     Examples:
         >>> exponential_step_weights([2.0], 2.0, 0.5)
         [0.75]
     """
-    if end == 0:
-        pair = [ratio**2 for ratio in ratios[:2] if ratio < inf] or [1.0]
-        weights = _lagrange_polynomials(pair, np.zeros(())).tolist()
-    elif begin == inf or len(ratios) == 1:
-        weights = [1 - end / begin]
-    else:
-        half = log(begin / end) / 2
-        at = log(begin * end) / 2 + half * _NODES
-        weights = (
-            (_lagrange_polynomials([log(r) for r in ratios], at) * (half * _WEIGHTS * end * np.exp(-at)))
-            .sum(1)
-            .tolist()
-        )
-    return weights + [0.0] * (len(ratios) - len(weights))
+    if len(ratios) == 1:
+        return [1 - end / begin]
+    low, high = log1p(knee / begin), log1p(knee / end)
+    half = (high - low) / 2
+    at = (high + low) / 2 + half * _NODES
+    polynomials = _lagrange_polynomials([log1p(knee / ratio) for ratio in ratios], at)
+    return (polynomials * (half * _WEIGHTS * np.exp(at) * end / knee)).sum(1).tolist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,9 +297,16 @@ class ExponentialMultistep(GridSampler):
     $$x_s = \frac{\sigma_s}{\sigma_t} \, x_t + \alpha_s \sum_{j < p} w_j \, D_j$$
 
     with the weights of `exponential_step_weights` over the latest $p$ values of $D$. Once $D$ is known at the end of a
-    step, the step is repeated with it (a corrector without extra evaluations). The last step extrapolates the denoised
-    data. One evaluation per step; best with `saturating_log_grid`. Order 1 without correction is DDIM; order 2 without
-    correction is close to DPM-Solver++(2M).
+    step, the step is repeated with it (a corrector without extra evaluations). One evaluation per step; best with
+    `saturating_log_grid`.
+
+    The step to the data is exact for Gaussian data of any standard deviation $m$ and mean, which it estimates for each
+    sample from the last two values of $e = x / \alpha - D$:
+
+    $$x_0 = D + \frac{\kappa}{1 + \kappa} \, e, \qquad \kappa = \frac{m}{\sqrt{m^2 + \rho^2}}, \qquad
+    \lVert e \rVert \propto \frac{\rho^2}{\sqrt{m^2 + \rho^2}}$$
+
+    Order 1 without correction is DDIM; order 2 without correction is close to DPM-Solver++(2M).
 
     Reference:
         Zhang and Chen, *Fast Sampling of Diffusion Models with Exponential Integrator*, 2023; Lu et al.,
@@ -317,30 +333,52 @@ class ExponentialMultistep(GridSampler):
 
     def run(self, context: SamplingContext, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
         """Integrates samples over the times of the context."""
-        levels = context.path.at(context.grid)
+        levels, knee = context.path.at(context.grid), _KNEE * context.sigma_data
         ratios = (levels.sigma / levels.alpha).tolist()
         order = self.order or (3 if len(ratios) <= 20 else 4)
         correction = order if self.correction is None else self.correction
-        previous, known = x, []
-        for i, t, _ in context.steps():
+        previous, known, residuals = x, [], []
+        for i, t, s in context.steps():
             known = [(ratios[i], context.denoise(x, t)), *known[: max(order, correction) - 1]]
+            residuals = [(ratios[i], _residual(x, levels.alpha[i], known[0][1])), *residuals[:1]]
             if i and correction:
-                x = _exponential_step(previous, levels, i - 1, known[:correction])
-            previous, x = x, _exponential_step(x, levels, i, known[:order])
+                x = _exponential_step(previous, levels, i - 1, known[:correction], knee)
+            if s:
+                previous, x = x, _exponential_step(x, levels, i, known[:order], knee)
+            else:
+                denoised, last = known[0][1], _residual(x, levels.alpha[i], known[0][1])
+                x = denoised if order == 1 else denoised + _residual_weight(residuals) * last
         return x
 
 
-def _exponential_step(x: Tensor, levels: NoiseLevel, i: int, known: list[tuple[float, Tensor]]) -> Tensor:
+def _exponential_step(x: Tensor, levels: NoiseLevel, i: int, known: list[tuple[float, Tensor]], knee: float) -> Tensor:
     """The step from time i of the grid to the next; `known` are noise ratios and denoised values."""
-    known = [(ratio, value) for ratio, value in known if ratio < inf] or known[:1]
     alphas, sigmas = levels.alpha[[i, i + 1]].tolist(), levels.sigma[[i, i + 1]].tolist()
     begin, end = (s / a if a else inf for a, s in zip(alphas, sigmas, strict=True))
     x = x * (sigmas[1] / sigmas[0])
-    for weight, (_, value) in zip(
-        exponential_step_weights([ratio for ratio, _ in known], begin, end), known, strict=True
-    ):
+    weights = exponential_step_weights([ratio for ratio, _ in known], begin, end, knee=knee)
+    for weight, (_, value) in zip(weights, known, strict=True):
         x = x + (alphas[1] * weight) * value
     return x
+
+
+def _residual(x: Tensor, alpha: Tensor, denoised: Tensor) -> Tensor:
+    """The noise that a denoiser removes, x / alpha - D, or 0 at pure noise."""
+    return x / float(alpha) - denoised if alpha else torch.zeros_like(x)
+
+
+def _residual_weight(residuals: list[tuple[float, Tensor]]) -> Tensor | float:
+    """Weight of the last residual in the data, one per sample, for Gaussian data; 0 without two finite noise ratios."""
+    if len(residuals) < 2 or residuals[1][0] == inf:
+        return 0.0
+    (low, last), (high, before) = residuals
+    axes = list(range(1, last.dim()))
+    norms = [torch.linalg.vector_norm(e, dim=axes, keepdim=True) if axes else e.abs() for e in (last, before)]
+    # (m^2 + low^2) / (m^2 + high^2), from (low / high)^2 at m = 0 to 1 at infinite m
+    ratio = (norms[1] / norms[0] * (low / high) ** 2).nan_to_num(low / high).clamp(low / high, 1).square()
+    variance = (ratio * high**2 - low**2).clamp_min(0)  # m^2 times 1 - ratio
+    kappa = (variance / (variance + (1 - ratio) * low**2)).sqrt().nan_to_num(1.0)
+    return kappa / (1 + kappa)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,14 +388,13 @@ class ProbabilityFlow(GridSampler):
     $$\frac{dv}{d\theta} = -F, \qquad v = \frac{x}{\sqrt{\sigma^2 + \alpha^2 s^2}}, \quad
     \theta = \arctan \frac{\sigma}{\alpha s}$$
 
-    A step to time 0 returns the denoised data.
+    with the standard deviation $s$ of the data. A step to time 0 returns the denoised data.
 
     Reference:
         Song et al., *Score-Based Generative Modeling through Stochastic Differential Equations*, 2021.
 
     Args:
         tableau: Runge-Kutta method, such as `EULER`, `HEUN`, `RK4` or `DORMAND_PRINCE`.
-        scale: Scale $s$, about the standard deviation of the data.
 
     Examples:
         >>> from lawful.solvers.diffusion import edm, karras_grid
@@ -367,14 +404,13 @@ class ProbabilityFlow(GridSampler):
     """
 
     tableau: Tableau = RK4
-    scale: float = 0.5
 
     def run(self, context: SamplingContext, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
         """Integrates samples over the times of the context."""
-        path = context.path
-        rate = angular_rate(context.denoise, path, scale=self.scale)
-        angles = angle_at(path, context.grid, scale=self.scale).tolist()
-        norms = norm_at(path, context.grid, scale=self.scale).tolist()
+        path, scale = context.path, context.sigma_data
+        rate = angular_rate(context.denoise, path, scale=scale)
+        angles = angle_at(path, context.grid, scale=scale).tolist()
+        norms = norm_at(path, context.grid, scale=scale).tolist()
         for i, t, s in context.steps():
             if not s:
                 return ddim_step(x, context.denoise(x, t), path, t, s)
@@ -397,7 +433,6 @@ class AdaptiveProbabilityFlow(GridSampler):
         rtol: Relative tolerance of a step.
         atol: Absolute tolerance of a step.
         max_evaluations: Maximum number of evaluations of the denoiser.
-        scale: Scale $s$, about the standard deviation of the data.
 
     Examples:
         >>> from lawful.solvers.diffusion import edm, karras_grid
@@ -409,15 +444,14 @@ class AdaptiveProbabilityFlow(GridSampler):
     rtol: float = 1e-5
     atol: float = 1e-5
     max_evaluations: int = 1000
-    scale: float = 0.5
 
     def run(self, context: SamplingContext, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
         """Integrates samples over the times of the context."""
-        path = context.path
-        rate = angular_rate(context.denoise, path, scale=self.scale)
+        path, scale = context.path, context.sigma_data
+        rate = angular_rate(context.denoise, path, scale=scale)
         ends = context.grid[[0, -1 if context.grid[-1] else -2]]
         if ends[0] > ends[1]:
-            (a, b), (r, q) = (f(path, ends, scale=self.scale).tolist() for f in (angle_at, norm_at))
+            (a, b), (r, q) = (f(path, ends, scale=scale).tolist() for f in (angle_at, norm_at))
             solution = odeint_adaptive(
                 rate, x / r, a, b, rtol=self.rtol, atol=self.atol, max_evaluations=self.max_evaluations
             )

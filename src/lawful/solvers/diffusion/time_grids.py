@@ -14,6 +14,8 @@ from lawful.laws import Claim, agreement, transformed
 from lawful.solvers.diffusion.paths import GaussianPath, expand_like, variance_preserving
 
 _LOW, _HIGH = 0.002, 1000.0  # default noise ratios of the last step, and of the first if the path ends in pure noise
+_KNEE = 4.0  # default knee, in standard deviations of the data
+_LAST = 0.8  # default noise ratio of the last of n steps, times n, in standard deviations of the data
 
 
 def _grid(
@@ -99,7 +101,13 @@ def log_grid(
 
 
 def saturating_log_grid(
-    path: GaussianPath, n: int, *, low: float | None = None, high: float | None = None, knee: float = 4.0
+    path: GaussianPath,
+    n: int,
+    *,
+    sigma_data: float = 1.0,
+    low: float | None = None,
+    high: float | None = None,
+    knee: float | None = None,
 ) -> Float[Tensor, " steps"]:
     r"""Returns a time grid uniform in the logarithm of a saturating noise ratio.
 
@@ -107,29 +115,38 @@ def saturating_log_grid(
     \frac{i}{n - 1} \log \frac{u_\text{low}}{u_\text{high}}$$
 
     Below the knee $k$ it equals `log_grid`. Above it the steps grow without bound, so that a path may start at pure
-    noise. It suits data of standard deviation 1.
+    noise. The defaults follow the standard deviation of the data, and the last step starts at less noise the more
+    steps there are.
 
     Args:
         path: Noise path.
         n: Number of steps; the last leads to the data.
-        low: $\rho_\text{low}$. Defaults to 0.002.
+        sigma_data: Standard deviation of the data, root mean square over coordinates.
+        low: $\rho_\text{low}$. Defaults to $0.8 / n$ standard deviations of the data.
         high: $\rho_\text{high}$. Defaults to the noise ratio at the end of the path, also if it is infinite.
-        knee: Knee $k$, a few standard deviations of the data.
+        knee: Knee $k$. Defaults to 4 standard deviations of the data.
 
     Examples:
         >>> from lawful.solvers.diffusion.paths import rectified
         >>> saturating_log_grid(rectified(), 3).round(decimals=3).tolist()
-        [1.0, 0.084, 0.002, 0.0]
+        [1.0, 0.571, 0.211, 0.0]
     """
-    if not 0 < knee < inf:
+    if not 0 < sigma_data < inf:
+        raise ValueError(f"expected a finite sigma_data > 0, got {sigma_data}")
+    if knee is None:
+        knee = _KNEE * sigma_data
+    elif not 0 < knee < inf:
         raise ValueError(f"expected a finite knee > 0, got {knee}")
+    end = _max_ratio(path) if high is None else high
+    if low is None and n > 0:
+        low = min(_LAST * sigma_data / n, end / 2)
 
     def ratios(u: Tensor, low: float, high: float) -> Tensor:
         top, bottom = 1 / (1 + knee / high), 1 / (1 + knee / low)
         part = top * (bottom / top) ** u
         return knee * part / (1 - part)
 
-    return _grid(path, n, low, _max_ratio(path) if high is None else high, ratios)
+    return _grid(path, n, low, end, ratios)
 
 
 def cosine_grid(
