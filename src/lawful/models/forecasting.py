@@ -1,0 +1,670 @@
+"""Forecasts of a series: seasonal naive, drift, exponential smoothing, seasonal regression, and their combination."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from lawful.data.series import fill_missing
+
+# ---------------------------------------------------------------- naive forecasts
+
+
+def naive_forecast(x: Float[np.ndarray, " n"], *, horizon: int) -> Float[np.ndarray, " h"]:
+    """Repeats the last value.
+
+    Examples:
+        >>> naive_forecast(np.array([1.0, 3.0]), horizon=2)
+        array([3., 3.])
+    """
+    return np.repeat(x[-1:], horizon)
+
+
+def drift_forecast(x: Float[np.ndarray, " n"], *, horizon: int) -> Float[np.ndarray, " h"]:
+    r"""Continues the line from the first to the last value.
+
+    $$\hat x_{n + h} = x_n + h \, \frac{x_n - x_1}{n - 1}$$
+
+    Examples:
+        >>> drift_forecast(np.array([1.0, 5.0, 3.0]), horizon=2)
+        array([4., 5.])
+    """
+    slope = (x[-1] - x[0]) / max(1, len(x) - 1)
+    return x[-1] + slope * np.arange(1, horizon + 1)
+
+
+def seasonal_naive_forecast(x: Float[np.ndarray, " n"], *, horizon: int, season: int) -> Float[np.ndarray, " h"]:
+    r"""Repeats the last season.
+
+    $$\hat x_{n + h} = x_{n + h - p \lceil h / p \rceil}$$
+
+    Args:
+        x: Values.
+        horizon: Number of values to forecast.
+        season: Period $p$; 1 repeats the last value.
+
+    Examples:
+        >>> seasonal_naive_forecast(np.array([1.0, 2.0, 3.0]), horizon=3, season=2)
+        array([2., 3., 2.])
+    """
+    return np.resize(x[-season:], horizon)
+
+
+# ---------------------------------------------------------------- exponential smoothing
+
+Trend = Literal["none", "damped", "linear"]
+"""Trend of exponential smoothing."""
+_TRENDS: tuple[Trend, ...] = ("none", "damped", "linear")
+_NUM_PARAMETERS = {"none": 0, "damped": 3, "linear": 2}
+_FIT_LENGTH = 1000
+"""Number of last values that parameters are fitted to."""
+_POPULATION, _ROUNDS, _SURVIVORS = 64, 6, 10
+
+
+@dataclass(frozen=True)
+class _Smoothing:
+    """Parameters of exponential smoothing, one row per candidate."""
+
+    alpha: Float[np.ndarray, " k"]
+    beta: Float[np.ndarray, " k"]
+    gamma: Float[np.ndarray, " k"]
+    phi: Float[np.ndarray, " k"]
+    multiplicative: bool = False
+
+
+@dataclass(frozen=True)
+class _State:
+    """Level, slope and season of exponential smoothing, one row per candidate."""
+
+    level: Float[np.ndarray, " k"]
+    slope: Float[np.ndarray, " k"]
+    season: Float[np.ndarray, "p k"]
+
+
+@dataclass(frozen=True)
+class _Filtered:
+    """One-step forecasts and errors, 0 where a value is missing, and the state after the values."""
+
+    forecasts: Float[np.ndarray, "n k"]
+    errors: Float[np.ndarray, "n k"]
+    state: _State
+
+
+def _filter(x: Float[np.ndarray, " n"], parameters: _Smoothing, state: _State, *, start: int = 0) -> _Filtered:
+    """Runs exponential smoothing over values.
+
+    Args:
+        x: Values at the times `start`, `start + 1`, ...
+        parameters: Parameters.
+        state: State before the values.
+        start: Time of the first value.
+    """
+    alpha, beta, gamma, phi = parameters.alpha, parameters.beta, parameters.gamma, parameters.phi
+    level, slope, season = state.level, state.slope, state.season.copy()
+    forecasts, errors = np.zeros((2, len(x), len(alpha)))
+    for t, value in enumerate(x.tolist()):
+        slope = phi * slope
+        level = level + slope
+        seasonal = season[(start + t) % len(season)]
+        if parameters.multiplicative:
+            level = np.maximum(level, 1e-12)
+            forecasts[t] = level * seasonal
+        else:
+            forecasts[t] = level + seasonal
+        if math.isnan(value):
+            continue
+        errors[t] = error = value - forecasts[t]
+        if parameters.multiplicative:
+            relative = error / seasonal
+            seasonal += gamma * error / level
+            np.maximum(seasonal, 1e-6, out=seasonal)
+            error = relative
+        else:
+            seasonal += gamma * error
+        level = level + alpha * error
+        slope = slope + beta * error
+    return _Filtered(forecasts, errors, _State(level, slope, season))
+
+
+def _initial_state(x: Float[np.ndarray, " n"], season: int, parameters: _Smoothing) -> _State:
+    """Level, slope and season at the start, from the first seasons."""
+    count = min(len(x), max(4 * season, 12))
+    head, t = x[:count], np.arange(count)
+    known = ~np.isnan(head)
+    design = np.column_stack([np.ones(count), t / count])
+    weights = np.linalg.lstsq(design[known], head[known], rcond=None)[0]
+    line = design @ weights
+    neutral = 1.0 if parameters.multiplicative else 0.0
+    rest = head / np.maximum(line, 1e-12) if parameters.multiplicative else head - line
+    pattern = np.full(season, neutral)
+    if season > 1:
+        counts = np.bincount(t[known] % season, minlength=season)
+        sums = np.bincount(t[known] % season, rest[known], minlength=season)
+        pattern = np.where(counts > 0, sums / np.maximum(counts, 1), neutral)
+        pattern = np.maximum(pattern / pattern.mean(), 1e-6) if parameters.multiplicative else pattern - pattern.mean()
+    trend = parameters.phi > 0
+    slope = weights[1] / count
+    level = np.where(trend, weights[0] - slope, np.nanmean(head))
+    return _State(level, np.where(trend, slope, 0.0), np.repeat(pattern[:, None], len(trend), 1))
+
+
+def _run(x: Float[np.ndarray, " n"], parameters: _Smoothing, season: int) -> _Filtered:
+    """Filters the reversed series for the initial state (backcasting), then the series."""
+    last = _filter(x[::-1], parameters, _initial_state(x[::-1], season, parameters)).state
+    order = (len(x) - 1 - np.arange(season)) % season  # the reversed series has phase n - 1 - i where this has i
+    return _filter(x, parameters, _State(last.level, -last.slope, last.season[order]))
+
+
+def _parameters(raw: Float[np.ndarray, "k 4"], trend: Trend, season: int, multiplicative: bool) -> _Smoothing:
+    """Maps points of the unit cube to parameters."""
+    zero, one = np.zeros(len(raw)), np.ones(len(raw))
+    alpha = 0.001 + 0.998 * raw[:, 0] ** 1.5
+    beta = alpha * raw[:, 1] ** 3 if trend != "none" else zero
+    gamma = (1 - alpha) * raw[:, 2] ** 3 if season > 1 else zero
+    phi = {"none": zero, "linear": one, "damped": 0.8 + 0.198 * raw[:, 3]}[trend]
+    return _Smoothing(alpha, beta, gamma, phi, multiplicative)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentialSmoothing:
+    r"""Exponential smoothing (Holt-Winters): a level, a trend that may be damped, and a season.
+
+    $$\hat x_{t} = l_{t-1} + \phi b_{t-1} + s_{t-p}, \quad e_t = x_t - \hat x_t$$
+    $$l_t = l_{t-1} + \phi b_{t-1} + \alpha e_t, \quad b_t = \phi b_{t-1} + \beta e_t, \quad
+    s_t = s_{t-p} + \gamma e_t$$
+
+    With a multiplicative season, $\hat x_{t} = (l_{t-1} + \phi b_{t-1}) \, s_{t-p}$ and errors are relative. The
+    initial state is found by filtering the reversed series. A missing value (NaN) has no error.
+
+    Reference:
+        Hyndman and Athanasopoulos, *Forecasting: Principles and Practice*, 2021, chapter 8.
+
+    Examples:
+        >>> x = np.array([1.0, 2.0, 3.0] * 10)
+        >>> ExponentialSmoothing.fit(x, season=3).forecast(x, horizon=4).round()
+        array([1., 2., 3., 1.])
+    """
+
+    season: int = 1
+    """Period $p$; 1 for none."""
+    trend: Trend = "none"
+    """Kind of trend."""
+    multiplicative: bool = False
+    """Whether the season is multiplicative."""
+    alpha: float
+    """Smoothing of the level."""
+    beta: float = 0.0
+    """Smoothing of the trend."""
+    gamma: float = 0.0
+    """Smoothing of the season."""
+    phi: float = 0.0
+    """Damping of the trend; 1 for a linear trend, 0 for none."""
+    aicc: float = math.nan
+    """Corrected Akaike information criterion of the fit."""
+
+    @classmethod
+    def fit(
+        cls,
+        x: Float[np.ndarray, " n"],
+        *,
+        season: int = 1,
+        trend: Trend | None = None,
+        multiplicative: bool | None = None,
+    ) -> ExponentialSmoothing:
+        """Fits the parameters to the one-step errors.
+
+        Args:
+            x: Values, NaN where missing.
+            season: Period; 1 for none.
+            trend: Kind of trend. By default the one with the smallest AICc.
+            multiplicative: Whether the season is multiplicative. By default if the AICc is smaller.
+        """
+        x = x[-max(_FIT_LENGTH, 8 * season) :]
+        trends = _TRENDS if trend is None else (trend,)
+        if multiplicative is None:
+            kinds = (False, True) if season > 1 and np.nanmin(x) > 0 else (False,)
+        else:
+            kinds = (multiplicative,)
+        return min((_fit_smoothing(x, season, trend, kind) for kind in kinds for trend in trends), key=_aicc)
+
+    def forecast(self, x: Float[np.ndarray, " n"], *, horizon: int) -> Float[np.ndarray, " h"]:
+        """Forecasts the values after `x`."""
+        return self.forecasts(x, np.array([len(x)]), horizon=horizon)[0]
+
+    def forecasts(
+        self, x: Float[np.ndarray, " n"], origins: Int[np.ndarray, " k"], *, horizon: int
+    ) -> Float[np.ndarray, "k h"]:
+        """Forecasts the values after each origin, from `x[:origin]`. Origins ascend."""
+        start = max(0, int(origins[0]) - max(_FIT_LENGTH, 8 * self.season))
+        x, at = x[start:], int(origins[0]) - start
+        numbers = (self.alpha, self.beta, self.gamma, self.phi)
+        alpha, beta, gamma, phi = np.array(numbers)[:, None]
+        parameters = _Smoothing(alpha, beta, gamma, phi, self.multiplicative)
+        state = _run(x[:at], parameters, self.season).state
+        rise, found = np.cumsum(self.phi ** np.arange(1.0, horizon + 1)), []
+        for origin in (origins - start).tolist():
+            state = _filter(x[at:origin], parameters, state, start=at).state
+            at = origin
+            level = state.level[0] + rise * state.slope[0]
+            seasonal = state.season[(at + np.arange(horizon)) % self.season, 0]
+            found.append(level * seasonal if self.multiplicative else level + seasonal)
+        return np.array(found)
+
+
+def _aicc(fit: ExponentialSmoothing) -> float:
+    return fit.aicc
+
+
+def _fit_smoothing(x: Float[np.ndarray, " n"], season: int, trend: Trend, multiplicative: bool) -> ExponentialSmoothing:
+    """Maximizes the likelihood of the one-step errors by differential evolution over the unit cube."""
+    rng = np.random.default_rng(0)
+    n = int((~np.isnan(x)).sum())
+    points, best, scores = rng.random((_POPULATION, 4)), np.zeros((0, 4)), np.zeros(0)
+    for _ in range(_ROUNDS):
+        found = _run(x, _parameters(points, trend, season, multiplicative), season)
+        forecasts, errors = found.forecasts, found.errors
+        if multiplicative:
+            forecasts = np.maximum(np.abs(forecasts[~np.isnan(x)]), 1e-12)
+            errors = errors[~np.isnan(x)] / forecasts
+            jacobian = 2 * np.log(forecasts).sum(0)
+        else:
+            jacobian = 0.0
+        score = n * np.log(np.maximum((errors**2).sum(0), 1e-300) / n) + jacobian
+        best, scores = np.concatenate([best, points]), np.concatenate([scores, score])
+        keep = np.argsort(np.where(np.isfinite(scores), scores, np.inf))[:_SURVIVORS]
+        best, scores = best[keep], scores[keep]
+        pairs = rng.integers(len(best), size=(3, _POPULATION // 2))
+        points = (
+            best[pairs[0]] + 0.7 * (best[pairs[1]] - best[pairs[2]]) + 0.02 * rng.standard_normal((len(pairs.T), 4))
+        )
+        points = np.clip(points, 0, 1)
+    chosen = _parameters(best[:1], trend, season, multiplicative)
+    count = 3 + season * (season > 1) + _NUM_PARAMETERS[trend]
+    return ExponentialSmoothing(
+        season=season,
+        trend=trend,
+        multiplicative=multiplicative,
+        alpha=float(chosen.alpha[0]),
+        beta=float(chosen.beta[0]),
+        gamma=float(chosen.gamma[0]),
+        phi=float(chosen.phi[0]),
+        aicc=float(scores[0]) + 2 * count * n / max(1, n - count - 1),
+    )
+
+
+# ---------------------------------------------------------------- seasonal regression
+
+_RIDGES = (0.01, 0.1, 1.0, 10.0, 100.0)
+"""Ridge penalties of a seasonal component that are tried."""
+_MAX_LAGS = 6
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeasonalRegression:
+    r"""Ridge regression on lagged values, a linear trend and seasons, iterated over the horizon.
+
+    $$x_t = c + d \, t + \sum_{i \in \text{lags}} a_i \, x_{t-i} + \sum_p s^{(p)}_{t \bmod p} + e_t$$
+
+    It is a regression with autoregressive errors. The number of lags and the ridge penalties of the seasons are chosen
+    by generalized cross-validation.
+
+    Examples:
+        >>> x = np.array([1.0, 2.0, 3.0] * 20)
+        >>> SeasonalRegression.fit(x, seasons=(3,)).forecast(x, horizon=4).round()
+        array([1., 2., 3., 1.])
+    """
+
+    seasons: tuple[int, ...]
+    """Periods $p$."""
+    lags: tuple[int, ...]
+    """Lags of the autoregression."""
+    weights: Float[np.ndarray, " d"]
+    """Weights of the lags, the constant, the trend and the seasons."""
+    center: float
+    """Value that is subtracted from all values."""
+    scale: float
+    """Value that all values are divided by."""
+    length: int
+    """Number of values that the trend was fitted to."""
+    log: bool = False
+    """Whether the logarithm is regressed."""
+
+    @classmethod
+    def fit(
+        cls, x: Float[np.ndarray, " n"], *, seasons: Sequence[int] = (), trend: bool = True, log: bool = False
+    ) -> SeasonalRegression:
+        """Fits the weights.
+
+        Args:
+            x: Values, NaN where missing.
+            seasons: Periods of the seasons.
+            trend: Whether there is a linear trend.
+            log: Whether to regress the logarithm; values must be positive.
+        """
+        seasons = tuple(p for p in seasons if 1 < p <= len(x) // 2)
+        known = ~np.isnan(x)
+        y = fill_missing(x, season=max(seasons, default=1))
+        y = np.log(y) if log else y
+        center, scale = float(y.mean()), float(y.std()) or 1.0
+        y = (y - center) / scale
+        best: tuple[float, tuple[int, ...], np.ndarray] | None = None
+        for lags in _lag_sets(seasons, len(y)):
+            skip = lags[-1] if lags else 0
+            rows = np.flatnonzero(known[skip:]) + skip
+            features = np.column_stack([*(y[rows - lag] for lag in lags), _calendar(rows, len(y), seasons, trend)])
+            for ridges in _ridge_sets(seasons):
+                penalty = np.concatenate([np.full(len(lags), 1e-3), [0.0, 1e-3]] + [np.full(p, r) for p, r in ridges])
+                weights, score = _ridge(features, y[rows], penalty)
+                if best is None or score < best[0]:
+                    best = score, lags, weights
+        if best is None:
+            raise ValueError(f"expected at least 4 values, got {len(x)}")
+        return cls(seasons=seasons, lags=best[1], weights=best[2], center=center, scale=scale, length=len(y), log=log)
+
+    def forecast(self, x: Float[np.ndarray, " n"], *, horizon: int) -> Float[np.ndarray, " h"]:
+        """Forecasts the values after `x`."""
+        return self.forecasts(x, np.array([len(x)]), horizon=horizon)[0]
+
+    def forecasts(
+        self, x: Float[np.ndarray, " n"], origins: Int[np.ndarray, " k"], *, horizon: int
+    ) -> Float[np.ndarray, "k h"]:
+        """Forecasts the values after each origin, from `x[:origin]`."""
+        depth = max(self.lags, default=1)
+        season = max(self.seasons, default=1)
+        rows = []
+        for origin in origins.tolist():
+            past = x[max(0, origin - depth - 2 * season) : origin]
+            rows.append(fill_missing(past, season=season)[-depth:])
+        y = np.array(rows)
+        y = np.log(np.maximum(y, math.exp(self.center - 10 * self.scale))) if self.log else y
+        y = (y - self.center) / self.scale
+        trend = bool(self.weights[len(self.lags) + 1])
+        for step in range(horizon):
+            now = _calendar(origins + step, self.length, self.seasons, trend) @ self.weights[len(self.lags) :]
+            for lag, weight in zip(self.lags, self.weights, strict=False):
+                now = now + weight * y[:, -lag]
+            y = np.column_stack([y, np.clip(now, -20, 20)])
+        y = self.center + self.scale * y[:, -horizon:]
+        return np.exp(np.minimum(y, 700)) if self.log else y
+
+
+def _lag_sets(seasons: Sequence[int], n: int) -> list[tuple[int, ...]]:
+    """Sets of lags that are tried: the first few, and those around the season."""
+    counts = [k for k in (0, 1, 2, 3, _MAX_LAGS) if 4 * k < n]
+    sets: list[tuple[int, ...]] = [tuple(range(1, k + 1)) for k in counts]
+    period = max(seasons, default=1)
+    if period > _MAX_LAGS and 4 * period < n:
+        sets += [(*range(1, k + 1), period, *([period + 1] if k else [])) for k in counts if k in (1, 2)]
+    return sets
+
+
+def _ridge_sets(seasons: Sequence[int]) -> list[list[tuple[int, float]]]:
+    """Penalties of each season that are tried; nested seasons have two."""
+    if not seasons:
+        return [[]]
+    if len(seasons) == 1:
+        return [[(seasons[0], ridge)] for ridge in _RIDGES]
+    return [
+        [*((p, small) for p in seasons[:-1]), (seasons[-1], large)] for small in _RIDGES[::2] for large in _RIDGES[1:]
+    ]
+
+
+def _calendar(t: Int[np.ndarray, " k"], length: int, seasons: Sequence[int], trend: bool) -> Float[np.ndarray, "k d"]:
+    """Features of the time: a constant, the trend and the phases of the seasons."""
+    line = 2 * t / length - 1 if trend else np.zeros(len(t))
+    return np.column_stack([np.ones(len(t)), line, *(np.eye(p)[t % p] for p in seasons)])
+
+
+def _ridge(
+    x: Float[np.ndarray, "n d"], y: Float[np.ndarray, " n"], penalty: Float[np.ndarray, " d"]
+) -> tuple[Float[np.ndarray, " d"], float]:
+    """Returns the weights of a ridge regression and the logarithm of its generalized cross-validation error."""
+    gram = x.T @ x
+    inverse = np.linalg.pinv(gram + np.diag(penalty + 1e-9 * len(x)))
+    weights = inverse @ (x.T @ y)
+    freedom = float(np.einsum("ij,ji->", inverse, gram))
+    n = len(y)
+    if freedom > 0.9 * n:
+        return weights, math.inf
+    error = float(((y - x @ weights) ** 2).mean())
+    return weights, math.log(max(error, 1e-300)) - 2 * math.log(1 - freedom / n)
+
+
+# ---------------------------------------------------------------- combination
+
+_POWER = 8.0
+"""Weights are errors to the power of minus this."""
+_MAX_ORIGINS = 24
+_MAX_RATIO = 1e6
+_MIN_LENGTH = 8
+"""Smallest number of values of a series."""
+
+
+class PredictionInterval(NamedTuple):
+    """A forecast with an interval."""
+
+    forecast: Float[np.ndarray, "*n h"]
+    """Median forecast."""
+    lower: Float[np.ndarray, "*n h"]
+    """Lower end of the interval."""
+    upper: Float[np.ndarray, "*n h"]
+    """Upper end of the interval."""
+
+
+@runtime_checkable
+class _Forecaster(Protocol):
+    def forecasts(
+        self, x: Float[np.ndarray, " n"], origins: Int[np.ndarray, " k"], *, horizon: int
+    ) -> Float[np.ndarray, "k h"]: ...
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A forecast without parameters."""
+
+    rule: Callable[[np.ndarray, int], np.ndarray]
+    season: int
+
+    def forecasts(
+        self, x: Float[np.ndarray, " n"], origins: Int[np.ndarray, " k"], *, horizon: int
+    ) -> Float[np.ndarray, "k h"]:
+        x = fill_missing(x, season=self.season)
+        return np.array([self.rule(x[:origin], horizon) for origin in origins.tolist()])
+
+
+def _candidates(x: Float[np.ndarray, " n"], seasons: Sequence[int]) -> dict[str, _Forecaster]:
+    """Fits all forecasts that are combined."""
+    season, positive = max(seasons, default=1), bool(np.nanmin(x) > 0)
+    found: dict[str, _Forecaster] = {
+        "drift": _Rule(lambda past, h: drift_forecast(past, horizon=h), season),
+        "seasonal naive" if season > 1 else "last value": _Rule(
+            lambda past, h: seasonal_naive_forecast(past, horizon=h, season=season), season
+        ),
+    }
+    for trend in _TRENDS:
+        for multiplicative in (False, True) if season > 1 and positive else (False,):
+            kind = f", {'multiplicative' if multiplicative else 'additive'} season" if season > 1 else ""
+            name = f"exponential smoothing, {'no' if trend == 'none' else trend} trend{kind}"
+            found[name] = ExponentialSmoothing.fit(x, season=season, trend=trend, multiplicative=multiplicative)
+    for log in (False, True) if positive else (False,):
+        for trend in (True, False):
+            name = f"regression{' of the logarithm' if log else ''}, {'linear' if trend else 'no'} trend"
+            found[name] = SeasonalRegression.fit(x, seasons=seasons, trend=trend, log=log)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ForecastCombination:
+    r"""Weighted median of seasonal naive, drift, exponential smoothing and seasonal regression.
+
+    Each forecast is fitted to the first part of the series and forecasts from rolling origins in the rest. Its weight
+    is $w_i \propto \epsilon_i^{-8}$ with its mean absolute error $\epsilon_i$ there. Then all are fitted to the whole
+    series. The prediction interval of step $h$ is $\pm c \, s_h$: $s_h$ is the mean absolute error of the combination
+    at step $h$, which does not decrease with $h$, and $c$ is the quantile of the errors divided by $s_h$ (conformal
+    prediction).
+
+    Examples:
+        >>> t = np.arange(72)
+        >>> combination = ForecastCombination.fit(10 + 0.5 * t + 3 * np.sin(t * np.pi / 6), seasons=(12,), horizon=6)
+        >>> interval = combination.forecast(10 + 0.5 * t + 3 * np.sin(t * np.pi / 6), horizon=2)
+        >>> interval.forecast.round()
+        array([46., 48.])
+    """
+
+    season: int
+    """Period of the series; 1 for none."""
+    models: Mapping[str, _Forecaster]
+    """Fitted forecasts by name."""
+    errors: Mapping[str, float]
+    """Mean absolute validation error of each forecast."""
+    weights: Mapping[str, float]
+    """Weight of each forecast."""
+    spread: Float[np.ndarray, " h"]
+    """Half the width of the interval at each step; a fraction of the forecast if `relative`."""
+    relative: bool
+    """Whether errors grow with the forecast."""
+    lowest: float
+    """Smallest possible value: 0 for values that are not negative, otherwise minus infinity."""
+
+    @classmethod
+    def fit(
+        cls,
+        x: Float[np.ndarray, " n"],
+        *,
+        seasons: Sequence[int] = (),
+        horizon: int,
+        coverage: float = 0.8,
+        ratios: Mapping[str, float] | None = None,
+    ) -> ForecastCombination:
+        """Fits all forecasts, their weights and the prediction interval.
+
+        Args:
+            x: Values, NaN where missing.
+            seasons: Periods of the seasons; the last is the main one.
+            horizon: Number of values to forecast.
+            coverage: Probability of the prediction interval.
+            ratios: Errors of further forecasts, divided by the smallest error of these.
+        """
+        if len(x) < _MIN_LENGTH:
+            raise ValueError(f"expected at least {_MIN_LENGTH} values, got {len(x)}")
+        seasons = tuple(p for p in seasons if 1 < p <= len(x) // 2)
+        season = max(seasons, default=1)
+        steps = min(horizon, max(1, len(x) // 4))
+        origins = _rolling_origins(len(x), steps, season)
+        actual = np.array([x[origin : origin + steps] for origin in origins])
+        validation = {
+            name: model.forecasts(x, origins, horizon=steps)
+            for name, model in _candidates(x[: origins[0]], seasons).items()
+        }
+        errors = {name: float(np.nanmean(np.abs(found - actual))) for name, found in validation.items()}
+        best = min(error for error in errors.values() if math.isfinite(error))
+        floor = 1e-9 * float(np.nanmax(np.abs(x))) + 1e-300
+        scores = {name: (error + floor) / (best + floor) for name, error in errors.items()} | dict(ratios or {})
+        powers = {name: min(score, _MAX_RATIO) ** -_POWER for name, score in scores.items() if math.isfinite(score)}
+        weights = {name: power / sum(powers.values()) for name, power in powers.items()}
+        combined = _weighted_median(validation, weights)
+        growing = sum(w for name, w in weights.items() if "multiplicative" in name or "logarithm" in name)
+        relative = growing > 0.5 and bool((combined > 0).all())
+        spread = _spread(actual - combined, combined if relative else None, coverage=coverage)
+        if steps < horizon:
+            spread = np.concatenate([spread, spread[-1] * np.sqrt(np.arange(steps + 1, horizon + 1) / steps)])
+        return cls(
+            season=season,
+            models=_candidates(x, seasons),
+            errors=errors,
+            weights=weights,
+            spread=spread,
+            relative=relative,
+            lowest=0.0 if np.nanmin(x) >= 0 else -math.inf,
+        )
+
+    def forecast(
+        self,
+        x: Float[np.ndarray, " n"],
+        *,
+        horizon: int | None = None,
+        others: Mapping[str, Float[np.ndarray, " h"]] | None = None,
+    ) -> PredictionInterval:
+        """Forecasts the values after `x`.
+
+        Args:
+            x: Values, NaN where missing.
+            horizon: Number of values. Defaults to the horizon of the fit, which is also the largest.
+            others: Further forecasts with a weight, NaN where they end.
+        """
+        rows = {name: values[None] for name, values in (others or {}).items()}
+        found = self.forecasts(x, np.array([len(x)]), horizon=horizon, others=rows)
+        return PredictionInterval(*(part[0] for part in found))
+
+    def forecasts(
+        self,
+        x: Float[np.ndarray, " n"],
+        origins: Int[np.ndarray, " k"],
+        *,
+        horizon: int | None = None,
+        others: Mapping[str, Float[np.ndarray, "k h"]] | None = None,
+    ) -> PredictionInterval:
+        """Forecasts the values after each origin, from `x[:origin]`. Origins ascend."""
+        horizon = len(self.spread) if horizon is None else horizon
+        if not 1 <= horizon <= len(self.spread):
+            raise ValueError(f"horizon must be between 1 and {len(self.spread)}, got {horizon}")
+        parts = {name: model.forecasts(x, origins, horizon=horizon) for name, model in self.models.items()}
+        median = np.maximum(_weighted_median(parts | dict(others or {}), self.weights), self.lowest)
+        width = self.spread[:horizon] * (np.abs(median) if self.relative else 1.0)
+        return PredictionInterval(median, np.maximum(median - width, self.lowest), median + width)
+
+
+def _rolling_origins(n: int, horizon: int, season: int) -> Int[np.ndarray, " k"]:
+    """Origins in the last part of a series of length n."""
+    last = n - horizon
+    first = min(last, max(n // 2, min(2 * season + 4, last), n - max(6 * horizon, n // 3)))
+    return np.unique(np.linspace(first, last, min(_MAX_ORIGINS, last - first + 1)).astype(int))
+
+
+def _weighted_median(
+    forecasts: Mapping[str, Float[np.ndarray, "*n h"]], weights: Mapping[str, float]
+) -> Float[np.ndarray, "*n h"]:
+    """Interpolated weighted median over the forecasts that are finite."""
+    names = [name for name in forecasts if name in weights]
+    values = np.stack([forecasts[name] for name in names])
+    mass = np.array([weights[name] for name in names]).reshape(-1, *[1] * (values.ndim - 1))
+    mass = np.where(np.isfinite(values), np.maximum(mass, 1e-300), 0.0)
+    values = np.where(np.isfinite(values), values, np.inf)
+    order = np.argsort(values, axis=0)
+    values, mass = np.take_along_axis(values, order, 0), np.take_along_axis(mass, order, 0)
+    middle = (np.cumsum(mass, 0) - mass / 2) / mass.sum(0)
+    above = np.minimum((middle < 0.5).sum(0), (mass > 0).sum(0) - 1)[None]
+    below = np.maximum(above - 1, 0)
+    low, high = (np.take_along_axis(values, index, 0)[0] for index in (below, above))
+    a, b = (np.take_along_axis(middle, index, 0)[0] for index in (below, above))
+    fraction = np.clip((0.5 - a) / np.where(b > a, b - a, 1.0), 0.0, 1.0)
+    return np.where(below[0] == above[0], high, low + fraction * (high - low))
+
+
+def _spread(
+    errors: Float[np.ndarray, "k h"], forecasts: Float[np.ndarray, "k h"] | None, *, coverage: float
+) -> Float[np.ndarray, " h"]:
+    """Half the width of the interval at each step."""
+    sizes = np.abs(errors) / (1.0 if forecasts is None else np.abs(forecasts))
+    known = ~np.isnan(sizes)
+    counts = known.sum(0)
+    means = np.where(known, sizes, 0.0).sum(0) / np.maximum(counts, 1)
+    scale = np.maximum(_isotonic(means, counts.astype(np.float64)), 1e-12)
+    scores = np.sort((sizes / scale)[known])
+    return scale * float(np.quantile(scores, min(1.0, coverage * (1 + 1 / len(scores)))))
+
+
+def _isotonic(values: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Least-squares fit that does not decrease (pool adjacent violators)."""
+    blocks: list[list[float]] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        blocks.append([value, max(weight, 1e-9), 1])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (a, v, m), (b, w, n) = blocks[-2:]
+            blocks[-2:] = [[(a * v + b * w) / (v + w), v + w, m + n]]
+    return np.concatenate([np.full(int(n), value) for value, _, n in blocks])
