@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lawful.checking.discover import Discovery, discover
     from lawful.checking.verdict import LawRefuted, Report, Verdict
     from lawful.laws.inputs import mask, probabilities, shape, tokens, transformed
+    from lawful.recipes.model_export import export
     from lawful.training.registry import load
     from lawful.training.run import Run
     from lawful.training.setup import OptimizerStep, Recipe, TrainerConfig, TrainingSetup
@@ -65,6 +66,7 @@ _MODULES = {
     "Verdict": "lawful.checking.verdict",
     "check": "lawful.checking.check",
     "discover": "lawful.checking.discover",
+    "export": "lawful.recipes.model_export",
     "load": "lawful.training.registry",
     "mask": "lawful.laws.inputs",
     "probabilities": "lawful.laws.inputs",
@@ -90,6 +92,7 @@ __all__ = [
     "checking",
     "data",
     "discover",
+    "export",
     "functions",
     "groups",
     "inference",
@@ -127,4 +130,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -111,10 +111,15 @@ def _rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _table_of_pairs(angles: Tensor, dtype: torch.dtype) -> _Table:
-    return (torch.complex(angles.cos().to(dtype), angles.sin().to(dtype)),)
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    # compilers and ONNX lack complex numbers
+    return (cos, sin) if torch.compiler.is_compiling() else (torch.complex(cos, sin),)
 
 
-def _rotate_pairs(x: Tensor, phase: Tensor) -> Tensor:
+def _rotate_pairs(x: Tensor, phase: Tensor, sin: Tensor | None = None) -> Tensor:
+    if sin is not None:
+        a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+        return torch.stack([a * phase - b * sin, a * sin + b * phase], -1).flatten(-2)
     x = x.clone(memory_format=torch.contiguous_format) if x.storage_offset() % 2 else x.contiguous()
     return torch.view_as_real(torch.view_as_complex(x.view(*x.shape[:-1], x.shape[-1] // 2, 2)) * phase).flatten(-2)
 
@@ -207,13 +212,13 @@ class RotaryEmbedding(nn.Module):
 
     def _consecutive_rows(self, start: int, end: int, like: Tensor) -> _Table:
         """Rows of the table from `start` to `end`. Queries, keys and layers share the last result."""
+        if torch.compiler.is_compiling():  # a table would fix the length
+            return self._rows(torch.arange(start, end, device=like.device), like)
         key = start, end, like.dtype, like.device
         if key == self._last_key:
             return self._last_rows
         if start < 0:
             raise ValueError(f"positions must be non-negative, got {start}")
-        if torch.compiler.is_compiling():
-            return self._rows(torch.arange(start, end, device=like.device), like)
         table = self._table
         if not table or len(table[0]) < end or key[2:] != self._last_key[2:]:
             with torch.inference_mode(False), torch.no_grad():

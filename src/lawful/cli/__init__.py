@@ -11,6 +11,7 @@ import tyro
 
 from lawful.cli.check import check, discover, laws
 from lawful.cli.console import INTERNAL, INTERRUPTED, USAGE, optional_values, say
+from lawful.cli.export import export
 from lawful.cli.generate import generate, inpaint, sample, score
 from lawful.cli.train import predict, runs, train
 
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     "sample": sample,
                     "score": score,
                     "inpaint": inpaint,
+                    "export": export,
                 },
                 prog="lawful",
                 description="Building blocks of modern machine learning on PyTorch, with the laws they satisfy.",

@@ -305,7 +305,7 @@ class AutoregressiveTransform(nn.Module):
         self, y: Float[Tensor, "n d"], condition: Float[Tensor, "n c"] | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Maps vectors back entry by entry, and returns the log-determinants of the inverse."""
-        entries, log_det = list(torch.zeros_like(y).unbind(-1)), y.new_zeros(len(y))
+        entries, log_det = list(torch.zeros_like(y).unbind(-1)), y.new_zeros(y.shape[0])
         for i in sorted(range(y.shape[-1]), key=self.order.__getitem__):
             parameters = self.network(torch.stack(entries, -1), condition)[:, i]
             entries[i], log_derivative = self.transform.inverse(y[:, i], parameters)

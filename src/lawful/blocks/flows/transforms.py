@@ -148,13 +148,13 @@ class DiagonalScale(nn.Module):
         self, x: Float[Tensor, "n d"], condition: Float[Tensor, "n c"] | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Maps vectors, and returns the log-determinants."""
-        return x * self.log_scale.exp(), self.log_scale.sum().expand(len(x))
+        return x * self.log_scale.exp(), self.log_scale.sum().expand(x.shape[0])
 
     def inverse(
         self, y: Float[Tensor, "n d"], condition: Float[Tensor, "n c"] | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Maps vectors back, and returns the log-determinants of the inverse."""
-        return y * (-self.log_scale).exp(), -self.log_scale.sum().expand(len(y))
+        return y * (-self.log_scale).exp(), -self.log_scale.sum().expand(y.shape[0])
 
 
 class ActNorm(DiagonalScale):
@@ -250,7 +250,7 @@ class InvertibleLinear(nn.Module):
         self, x: Float[Tensor, "n d"], condition: Float[Tensor, "n c"] | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Maps vectors, and returns the log-determinants."""
-        return x @ self.weight.T, self.log_scale.sum().expand(len(x))
+        return x @ self.weight.T, self.log_scale.sum().expand(x.shape[0])
 
     def inverse(
         self, y: Float[Tensor, "n d"], condition: Float[Tensor, "n c"] | None = None
@@ -258,7 +258,7 @@ class InvertibleLinear(nn.Module):
         """Maps vectors back, and returns the log-determinants of the inverse."""
         lower, upper = self._triangles()
         z = torch.linalg.solve_triangular(lower, self.permutation.T @ y.T, upper=False, unitriangular=True)
-        return torch.linalg.solve_triangular(upper, z, upper=True).T, -self.log_scale.sum().expand(len(y))
+        return torch.linalg.solve_triangular(upper, z, upper=True).T, -self.log_scale.sum().expand(y.shape[0])
 
 
 class PermutationTransform(nn.Module):
@@ -286,13 +286,13 @@ class PermutationTransform(nn.Module):
         self, x: Float[Tensor, "n d"], condition: Float[Tensor, "n c"] | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Maps vectors, and returns the log-determinants."""
-        return x[:, self.order], x.new_zeros(len(x))
+        return x[:, self.order], x.new_zeros(x.shape[0])
 
     def inverse(
         self, y: Float[Tensor, "n d"], condition: Float[Tensor, "n c"] | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Maps vectors back, and returns the log-determinants of the inverse."""
-        return y[:, self.order.argsort()], y.new_zeros(len(y))
+        return y[:, self.order.argsort()], y.new_zeros(y.shape[0])
 
 
 class ComposedTransform(nn.ModuleList):
@@ -318,7 +318,7 @@ class ComposedTransform(nn.ModuleList):
         self, x: Float[Tensor, "n d"], condition: Float[Tensor, "n c"] | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Maps vectors, and returns the log-determinants."""
-        log_det = x.new_zeros(len(x))
+        log_det = x.new_zeros(x.shape[0])
         for transform in self:
             x, term = transform(x, condition)
             log_det = log_det + term
@@ -328,7 +328,7 @@ class ComposedTransform(nn.ModuleList):
         self, y: Float[Tensor, "n d"], condition: Float[Tensor, "n c"] | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Maps vectors back, and returns the log-determinants of the inverse."""
-        log_det = y.new_zeros(len(y))
+        log_det = y.new_zeros(y.shape[0])
         for transform in reversed(list(self)):
             y, term = transform.inverse(y, condition)  # pyrefly: ignore [not-callable]
             log_det = log_det + term

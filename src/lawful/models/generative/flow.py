@@ -140,7 +140,7 @@ class Flow(nn.Module):
     @torch.no_grad()
     def fit_normalizer(self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None) -> Flow:
         """Fits the normalizer, the class frequencies and data-dependent initializations such as `ActNorm`'s."""
-        condition = self._condition(labels, len(x))
+        condition = self._condition(labels, x.shape[0])
         if labels is not None:
             self.frequencies.copy_(_class_frequencies(labels, self.num_classes))
         rows = self._rows(x)
@@ -161,7 +161,7 @@ class Flow(nn.Module):
         self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Maps examples to the base distribution; returns latents and log-determinants."""
-        z, log_det = self.transform(self.normalizer(self._rows(x)), self._condition(labels, len(x)))
+        z, log_det = self.transform(self.normalizer(self._rows(x)), self._condition(labels, x.shape[0]))
         return z, log_det - self.normalizer.std.log().sum()
 
     @torch.no_grad()
@@ -170,16 +170,16 @@ class Flow(nn.Module):
         return self._decode(z, labels)
 
     def _decode(self, z: Tensor, labels: Tensor | None) -> Tensor:
-        condition = self._condition(labels, len(z))
+        condition = self._condition(labels, z.shape[0])
         with eval_mode(self):
             x, _ = self.transform.inverse(z, condition)
-        return self.normalizer.inverse(x).reshape(len(z), *self.shape)
+        return self.normalizer.inverse(x).reshape(z.shape[0], *self.shape)
 
     def log_prob(self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, " n"]:
         r"""Returns $\log p(x)$ or $\log p(x \mid \text{label})$ of each example, in nats; differentiable."""
         _check_finite(x)
         if self.num_classes and labels is None:
-            classes = [torch.full((len(x),), c, device=x.device) for c in range(self.num_classes)]
+            classes = [torch.full((x.shape[0],), c, device=x.device) for c in range(self.num_classes)]
             joint = torch.stack([self.log_prob(x, labels=c) for c in classes], -1) + self.frequencies.log()
             return joint.logsumexp(-1)
         z, log_det = self.encode(x, labels=labels)
@@ -242,7 +242,7 @@ class Flow(nn.Module):
 
     def _rows(self, x: Tensor) -> Tensor:
         _check_shape(x, self.shape)
-        return x.reshape(len(x), math.prod(self.shape))
+        return x.reshape(x.shape[0], math.prod(self.shape))
 
 
 def spline_flow(

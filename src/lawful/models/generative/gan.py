@@ -103,15 +103,15 @@ class GAN(nn.Module):
         self, z: Float[Tensor, "n latent"], *, labels: Int[Tensor, " n"] | None = None
     ) -> Float[Tensor, "n ..."]:
         """Generates normalized examples from latents."""
-        one_hot = _one_hot_labels(labels, len(z), num_classes=self.num_classes, dtype=z.dtype)
+        one_hot = _one_hot_labels(labels, z.shape[0], num_classes=self.num_classes, dtype=z.dtype)
         return self.generator(_append_labels(z, one_hot)).reshape(-1, *self.shape)
 
     def critic_scores(
         self, x: Float[Tensor, "n ..."], *, labels: Int[Tensor, " n"] | None = None
     ) -> Float[Tensor, " n"]:
         """Returns the critic's score of each normalized example, high for data."""
-        one_hot = _one_hot_labels(labels, len(x), num_classes=self.num_classes, dtype=x.dtype)
-        return self.critic(_append_labels(x, one_hot)).reshape(len(x))
+        one_hot = _one_hot_labels(labels, x.shape[0], num_classes=self.num_classes, dtype=x.dtype)
+        return self.critic(_append_labels(x, one_hot)).reshape(x.shape[0])
 
     def forward(
         self, z: Float[Tensor, "n latent"], *, labels: Int[Tensor, " n"] | None = None

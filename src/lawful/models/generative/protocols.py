@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.functions._validation import unless_traced
+from lawful.functions._validation import any_true, unless_traced
 from lawful.functions.estimate import LogProbEstimate
 from lawful.functions.random import categorical_noise
 from lawful.laws import Claim, batch_independence, shape
@@ -116,7 +116,7 @@ def _check_unlabeled(labels: Tensor | None) -> None:
 def _check_labels(labels: Tensor, n: int, num_classes: int) -> None:
     if tuple(labels.shape) != (n,):
         raise ValueError(f"expected labels of shape ({n},), got {tuple(labels.shape)}")
-    if n and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+    if n and any_true((labels < 0) | (labels >= num_classes)):
         low, high = int(labels.min()), int(labels.max())
         raise ValueError(f"expected labels from 0 to {num_classes - 1}, got {low} to {high}")
 

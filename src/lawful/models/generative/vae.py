@@ -471,14 +471,14 @@ class VAE(nn.Module):
         return self.latent.noise(u).to(like)
 
     def _one_hot(self, labels: Tensor | None, x: Tensor) -> Tensor | None:
-        return _one_hot_labels(labels, len(x), num_classes=self.num_classes, dtype=x.dtype)
+        return _one_hot_labels(labels, x.shape[0], num_classes=self.num_classes, dtype=x.dtype)
 
     def _full(self, x: Tensor, label: int) -> Tensor:
         return torch.full((len(x),), label, device=x.device)
 
     def _check(self, x: Tensor) -> Tensor:
         _check_shape(x, self.shape)
-        if not len(x):
+        if not x.shape[0]:
             raise ValueError(f"expected at least 1 example, got x of shape {tuple(x.shape)}")
         _check_finite(x)
         return x

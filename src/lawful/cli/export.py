@@ -1,0 +1,51 @@
+"""`lawful export`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+import tyro
+
+from lawful.cli.console import FAILED, USAGE, say
+
+
+def export(
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    format: Literal["onnx", "torch-export", "safetensors"] | None = None,
+    output: Annotated[str, tyro.conf.arg(metavar="FILE")] | None = None,
+    method: str | None = None,
+) -> int:
+    """Export a trained model for use elsewhere: ONNX, torch.export or safetensors.
+
+    Batch size and sequence length are dynamic. A JSON file beside it has the names and shapes of inputs and outputs,
+    the tokenizer, the classes and the encoding of the data.
+
+    Args:
+        run: Folder of the run.
+        format: File format. Defaults to that of the output file.
+        output: File to write: .onnx, .pt2 or .safetensors. Defaults to the name of the run, in the current folder.
+        method: Method to export, such as encode or decode of a VAE. Defaults to the predictions of the model.
+    """
+    from lawful.recipes.model_export import export as export_model
+    from lawful.training.errors import user_message
+
+    try:
+        exported = export_model(run, output, format=format, method=method)
+    except ImportError as error:
+        say(f"error: {error}")
+        return FAILED
+    except (ValueError, OSError) as error:
+        say(f"error: {user_message(error) or error}")
+        return USAGE
+    print(f"exported: {exported.path}", file=sys.stderr)
+    print(f"description: {exported.metadata_path}", file=sys.stderr)
+    for kind in ("inputs", "outputs"):
+        for part in exported.metadata.get(kind, ()):
+            shape = ", ".join(map(str, part["shape"]))
+            print(f"{kind[:-1]}: {part['name']} {part['dtype']} ({shape})", file=sys.stderr)
+    if exported.max_difference is not None:
+        print(f"largest difference to the model: {exported.max_difference:.2g}", file=sys.stderr)
+    elif exported.metadata["format"] == "onnx":
+        say("the file was not compared with the model: install onnxruntime to do so")
+    return 0
