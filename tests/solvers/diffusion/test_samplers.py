@@ -211,6 +211,16 @@ def test_the_step_to_the_data_is_exact_for_gaussian_data_of_any_width(path, std)
     torch.testing.assert_close(ExponentialMultistep()(denoise, x, path, grid), exact, rtol=0, atol=1e-4)
 
 
+def test_a_rotated_denoiser_has_rotated_samples():
+    path, target = edm(), ring(modes=3, radius=1.0, scale=0.3)
+    grid = saturating_log_grid(path, 6)
+    x = initial_noise(path, grid, 4, 2)
+    turn = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=torch.float64)
+    denoise = exact_denoiser(target, path)
+    turned = ExponentialMultistep()(lambda y, t: denoise(y @ turn, t) @ turn.T, x @ turn.T, path, grid)
+    torch.testing.assert_close(turned, ExponentialMultistep()(denoise, x, path, grid) @ turn.T)
+
+
 def test_a_sampler_needs_the_scale_of_the_data():
     path, grid = edm(), saturating_log_grid(edm(), 3)
     with pytest.raises(ValueError, match="finite sigma_data > 0, got 0"):

@@ -300,8 +300,8 @@ class ExponentialMultistep(GridSampler):
     step, the step is repeated with it (a corrector without extra evaluations). One evaluation per step; best with
     `saturating_log_grid`.
 
-    The step to the data is exact for Gaussian data of any standard deviation $m$ and mean, which it estimates for each
-    sample from the last two values of $e = x / \alpha - D$:
+    The step to the data is exact for Gaussian data of any mean and standard deviation $m$, which it estimates for each
+    sample from the last two values of the removed noise $e = x / \alpha - D$:
 
     $$x_0 = D + \frac{\kappa}{1 + \kappa} \, e, \qquad \kappa = \frac{m}{\sqrt{m^2 + \rho^2}}, \qquad
     \lVert e \rVert \propto \frac{\rho^2}{\sqrt{m^2 + \rho^2}}$$
@@ -337,17 +337,22 @@ class ExponentialMultistep(GridSampler):
         ratios = (levels.sigma / levels.alpha).tolist()
         order = self.order or (3 if len(ratios) <= 20 else 4)
         correction = order if self.correction is None else self.correction
-        previous, known, residuals = x, [], []
+        previous, known, removed = x, [], []
         for i, t, s in context.steps():
             known = [(ratios[i], context.denoise(x, t)), *known[: max(order, correction) - 1]]
-            residuals = [(ratios[i], _residual(x, levels.alpha[i], known[0][1])), *residuals[:1]]
+            removed = [_removed_noise(x, levels.alpha[i], known[0][1]), *removed[:1]]
             if i and correction:
                 x = _exponential_step(previous, levels, i - 1, known[:correction], knee)
             if s:
                 previous, x = x, _exponential_step(x, levels, i, known[:order], knee)
+            elif order == 1 or not i or ratios[i - 1] == inf:
+                x = known[0][1]
             else:
-                denoised, last = known[0][1], _residual(x, levels.alpha[i], known[0][1])
-                x = denoised if order == 1 else denoised + _residual_weight(residuals) * last
+                (low, denoised), (high, before), *_ = known
+                changed = denoised != before  # known entries, as in inpainting, keep their value
+                weight = _weight_of_removed_noise(*(torch.where(changed, e, 0.0) for e in removed), low, high)
+                last = _removed_noise(x, levels.alpha[i], denoised)
+                x = denoised + torch.where(changed, weight * last, 0.0)
         return x
 
 
@@ -362,16 +367,13 @@ def _exponential_step(x: Tensor, levels: NoiseLevel, i: int, known: list[tuple[f
     return x
 
 
-def _residual(x: Tensor, alpha: Tensor, denoised: Tensor) -> Tensor:
+def _removed_noise(x: Tensor, alpha: Tensor, denoised: Tensor) -> Tensor:
     """The noise that a denoiser removes, x / alpha - D, or 0 at pure noise."""
     return x / float(alpha) - denoised if alpha else torch.zeros_like(x)
 
 
-def _residual_weight(residuals: list[tuple[float, Tensor]]) -> Tensor | float:
-    """Weight of the last residual in the data, one per sample, for Gaussian data; 0 without two finite noise ratios."""
-    if len(residuals) < 2 or residuals[1][0] == inf:
-        return 0.0
-    (low, last), (high, before) = residuals
+def _weight_of_removed_noise(last: Tensor, before: Tensor, low: float, high: float) -> Tensor:
+    """Weight of the removed noise in Gaussian data, one per sample; `low` and `high` are the last two noise ratios."""
     axes = list(range(1, last.dim()))
     norms = [torch.linalg.vector_norm(e, dim=axes, keepdim=True) if axes else e.abs() for e in (last, before)]
     # (m^2 + low^2) / (m^2 + high^2), from (low / high)^2 at m = 0 to 1 at infinite m
