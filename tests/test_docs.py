@@ -42,8 +42,26 @@ DOCUMENTS = [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_examples_print_the_documented_output(name, folder, in_process):  # noqa: F811
+    outputs = []
     for documented, actual, _ in script.run_document(name, folder):
         assert without_numbers(documented) == without_numbers(actual), "run `make docs`"
+        outputs.append(actual)
+    if name == "docs/train.md":  # the first example that prints a metric is a good one
+        accuracy = next(text for text in outputs if text.startswith("{'value'"))
+        assert float(re.search(r"\d\.\d+", accuracy)[0]) > 0.9
+
+
+def blocks(name, language):
+    """The code blocks of a document in a language."""
+    found = script.FENCE.findall((ROOT / name).read_text(encoding="utf-8"))
+    return [body for kind, _, body in found if kind == language]
+
+
+def test_the_readme_shows_the_class_that_its_command_checks():
+    (shown,) = blocks("README.md", "py")
+    target = re.match(r"\$ lawful check (\S+):(\w+) ", blocks("README.md", "console")[0])
+    assert shown.startswith(f"class {target[2]}(")
+    assert shown.rstrip() + "\n\n\n" in (ROOT / target[1]).read_text(encoding="utf-8")
 
 
 PAGE = """

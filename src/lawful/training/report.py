@@ -415,7 +415,7 @@ def compare_with_baselines(
         >>> compare_with_baselines("test accuracy", accuracy, {"logistic regression": 0.9}, higher_is_better=True)
         'The model beats logistic regression in test accuracy: 0.95 (0.91 to 0.97) against 0.9.'
         >>> compare_with_baselines("test error", 3.0, {"mean": 4.0, "last value": 2.5}, higher_is_better=False)
-        'Last value beats the model in test error: 2.5 against 3; lower is better.'
+        'The baseline last value beats the model in test error: 2.5 against 3; lower is better.'
     """
     spread = f" ({_interval(value)})" if _interval(value) else ""
     own, others = _number_of(value), {name: _number_of(v) for name, v in baselines.items()}
@@ -430,7 +430,7 @@ def compare_with_baselines(
     if _format(own) == rival:
         return f"{name} and {best} tie: both have {metric} {score}{direction}."
     if (own > others[best]) != higher_is_better:
-        sentence = f"{_capitalize(best)} beats {model} in {metric}: {rival} against {score}{direction}."
+        sentence = f"The baseline {best} beats {model} in {metric}: {rival} against {score}{direction}."
     elif len(others) == 1:
         sentence = f"{name} beats {best} in {metric}: {score} against {rival}{direction}."
     else:
