@@ -1,9 +1,9 @@
-"""The first lines that a user of PyTorch, scikit-learn and Hugging Face types, and how many files run."""
+"""The first lines that a user of PyTorch, scikit-learn and Hugging Face types, by topic, and how many files run."""
 
 import ast
 import collections
 import copy
-import importlib
+import importlib.metadata
 import inspect
 import pickle
 import random
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from PIL import Image
 from torch import nn
 from torch.nn import functional as F
@@ -22,8 +23,10 @@ import lawful
 from lawful.blocks import HeadSpec, MultiHeadAttention
 from lawful.cli import main
 from lawful.cli.train import parse_recipe
-from lawful.functions import CAUSAL
-from lawful.models import DiffusionModel, TimeMLP, gpt, mlp_vae
+from lawful.functions import CAUSAL, NO_MASK, Mask
+from lawful.groups import SO3
+from lawful.laws import batch_independence, causality, equivariance, masked_positions_have_no_influence
+from lawful.models import GPT2, DiffusionModel, TimeMLP, gpt, mlp_vae
 from lawful.recipes import RECIPES, ClassifyRecipe, FlowRecipe
 
 SOURCE = Path(inspect.getfile(lawful)).parent
@@ -39,7 +42,10 @@ def names(module, words):
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        *names("lawful", "check discover shape tokens mask train load Recipe Run TrainingSetup TrainerConfig"),
+        *names("lawful", "check discover shape tokens mask train load export Recipe Run TrainingSetup TrainerConfig"),
+        *names(
+            "lawful", "laws blocks models groups functions solvers optim training recipes probe testing data losses"
+        ),
         *names(
             "laws",
             "causality, batch_independence, permutation_equivariance, equivariance, invariance, gradient, "
@@ -66,7 +72,10 @@ def names(module, words):
         *names("optim", "Lion, Muon, cosine_schedule, EMA"),
         *names("training", "TrainingSetup, TrainerConfig"),
         *names("recipes", "TextRecipe, ClassifyRecipe"),
-        *names("probe", "record, patch, logit_lens, attention_patterns, activation_patching, find_induction_heads"),
+        *names(
+            "probe",
+            "record, patch, logit_lens, attention_patterns, ablate_heads, activation_patching, find_induction_heads",
+        ),
     ],
 )
 def test_name(module, name):
@@ -77,8 +86,87 @@ def test_name(module, name):
 
 
 def test_package():
-    assert lawful.__version__
+    assert lawful.__version__ == importlib.metadata.version("lawful")
     assert all(hasattr(lawful, name) for name in dir(lawful))
+    assert {name for name in dir(lawful) if not name.startswith("__")} == {*lawful.__all__} - {"__version__"}
+
+
+# ---------------------------------------------------------------- checking
+
+
+class Leaky(nn.Module):
+    """Attention without a mask, and a mask that is used."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = MultiHeadAttention(16, num_heads=2)
+
+    def forward(self, x, mask=None):
+        return self.attention(x, mask=NO_MASK if mask is None else Mask(padding=mask))
+
+
+@pytest.fixture(scope="module")
+def report():
+    laws = causality(time=1), batch_independence()
+    return lawful.check(Leaky(), *laws, inputs=lawful.shape("b t 16"), cases=5)
+
+
+def test_report(report):
+    assert report.passed is False
+    assert report.failures == (report["causality"],)
+    assert len(report) == 2
+    assert "refuted" in str(report)
+    assert "1 held, 1 refuted" in repr(report)
+    with pytest.raises(lawful.LawRefuted, match="causality"):
+        report.raise_for_refuted()
+    with pytest.raises(KeyError, match=r"matches 0 verdicts of: causality\(time=1\), batch_independence"):
+        report["linearity"]
+
+
+def test_verdict(report):
+    verdict = report["causality"]
+    assert verdict.status == "refuted"
+    assert verdict.counterexample.inputs[0].name == "x"
+    assert verdict.counterexample.left != verdict.counterexample.right
+    assert verdict.seconds > 0
+    assert "import torch" in verdict.script()
+
+
+@pytest.mark.parametrize(
+    ("layer", "law", "inputs"),
+    [
+        pytest.param(Leaky(), causality(time=1), torch.randn(2, 5, 16), id="example"),
+        pytest.param(
+            Leaky(),
+            masked_positions_have_no_influence(),
+            {"x": lawful.shape("b t 16"), "mask": lawful.mask("b t")},
+            id="dict",
+        ),
+        pytest.param(
+            lambda x: x * x.norm(dim=-1, keepdim=True),
+            equivariance(group=SO3(), axis=-1),
+            lawful.shape("n 3"),
+            id="group",
+        ),
+    ],
+)
+def test_inputs_of_a_check(layer, law, inputs):
+    (verdict,) = lawful.check(layer, law, inputs=inputs, cases=5)
+    assert verdict.status == ("refuted" if law.name == "causality" else "held"), verdict
+
+
+def test_discover(monkeypatch):
+    """The laws are few, so that the test is short."""
+    module = sys.modules[lawful.discover.__module__]
+    laws = [causality(time=1), batch_independence()]
+    candidates = module.candidate_laws
+    kept = {law.name for law in laws}
+    monkeypatch.setattr(
+        module, "candidate_laws", lambda *args, **options: [c for c in candidates(*args, **options) if c.name in kept]
+    )
+    found = lawful.discover(MultiHeadAttention(16, num_heads=2), inputs=lawful.shape("b t 16"), cases=3)
+    assert [row.verdict.law for row in found.held] == ["batch_independence(batch=0)"]
+    assert "causality(time=1)" in [row.verdict.law for row in found.refuted]
 
 
 # ---------------------------------------------------------------- blocks and models
@@ -96,11 +184,14 @@ def test_attention():
     assert cache.length == 5
     mixed = MultiHeadAttention(dim=64, heads=[HeadSpec(key=8), HeadSpec(key=32, value=16)])
     assert mixed(x).shape == x.shape
+    assert "64, num_heads=4, num_kv_heads=2, head_dim=16, dropout=0.1" in repr(attention)
+    assert "heads=[1 of key 8, value 8; 1 of key 32, value 16]" in repr(mixed)
+    assert repr(cache) == "KVCache(length=5)"
 
 
 @pytest.fixture(scope="module")
 def model():
-    return gpt(vocab_size=65, dim=16, num_layers=2, num_heads=4, context_length=64, dropout=0.0)
+    return gpt(vocab_size=65, dim=16, num_layers=1, num_heads=4, context_length=64, dropout=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -119,15 +210,36 @@ def test_language_model(model, tokens):
     assert isinstance(torch.compile(model), nn.Module)
 
 
-def test_export(model, tokens):
+def test_torch_export(model, tokens):
     exported = torch.export.export(model.eval(), (tokens,))
     assert torch.allclose(exported.module()(tokens), model(tokens), atol=1e-5)
 
 
+def test_pretrained(tmp_path, tokens):
+    """tests/models/test_gpt2_weights.py compares with Hugging Face's model."""
+    config = transformers.GPT2Config(vocab_size=65, n_embd=16, n_layer=1, n_head=2, n_positions=16, eos_token_id=0)
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    model = GPT2.from_pretrained(theirs)
+    model.save_pretrained(tmp_path)
+    for again in (GPT2.from_pretrained(tmp_path), transformers.GPT2LMHeadModel.from_pretrained(tmp_path)):
+        y = again(tokens)
+        torch.testing.assert_close(getattr(y, "logits", y), theirs(tokens).logits)
+
+
 def test_flow():
-    flow = lawful.models.spline_flow(dim=2)
-    flow.log_prob(torch.randn(5, 2)).mean().backward()
+    flow = lawful.models.spline_flow(dim=2, hidden_dims=[8])
+    x = 0.1 * torch.randn(50, 2) + 1
+    optimizer, before = torch.optim.Adam(flow.parameters(), lr=0.005), flow.log_prob(x).mean()
+    for _ in range(5):
+        optimizer.zero_grad()
+        (-flow.log_prob(x).mean()).backward()
+        optimizer.step()
+    assert flow.log_prob(x).mean() > before
     assert flow.sample(100).shape == flow.sample((100,)).shape == (100, 2)
+    assert not flow.sample(100).requires_grad
+    samples = flow.rsample((100,))
+    assert samples.shape == (100, 2)
+    samples.mean().backward()
 
 
 def test_vae():
@@ -159,11 +271,14 @@ def test_diffusion():
 
 
 def test_group():
-    group, v = lawful.groups.SO3(), torch.randn(10, 3)
+    group, v = SO3(), torch.randn(10, 3)
     a, b = group.sample(10), group.exp(v)
     assert group.log(b).shape == v.shape
     assert group.compose(a, b).shape == group.inverse(b).shape == (10, 3, 3)
     assert group.act(b, v).shape == v.shape
+    assert repr(group) == "SO3()"
+    with pytest.raises(ValueError, match="expected rotation matrices"):
+        group.log(-b)
 
 
 def test_functions():
@@ -192,9 +307,23 @@ def test_record(model, tokens):
     with lawful.probe.record(model) as cache:
         model(tokens)
     assert cache["layers.0.attention.pattern"].shape == (2, 4, 8, 8)
+    assert lawful.probe.attention_patterns(model, tokens).keys() == {"layers.0.attention.pattern"}
+    assert lawful.probe.logit_lens(model, tokens).shape[-1] == 65
     assert "layers.1.feed_forward" in cache.keys()  # noqa: SIM118
     with pytest.raises(KeyError, match=r"did you mean layers\.0\.attention\.pattern"):
         cache["layers.0.attn.pattern"]
+
+
+def test_probes(model, tokens):
+    heads = lawful.probe.find_induction_heads(model, threshold=-1.0)
+    assert {(name, head) for name, head, _ in heads} == {("layers.0.attention", head) for head in range(4)}
+    with lawful.probe.ablate_heads(model, heads):
+        ablated = model(tokens)
+    assert not torch.allclose(ablated, model(tokens))
+    effects = lawful.probe.activation_patching(
+        model, tokens, tokens.flip(0), names="layers.*.attention", metric=lambda logits: logits[0, -1, 0]
+    )
+    assert effects["layers.0.attention"] != 0
 
 
 # ---------------------------------------------------------------- training and the command line
@@ -234,6 +363,8 @@ def test_run(work_dir):
     assert run.results["validation"]["loss"] > 0
     assert run.path == Path("runs/text-001")
     assert run.report.is_file()
+    assert repr(run).startswith("<Run runs/text-001: text, finished")
+    assert 'href="runs/text-001/report.html"' in run._repr_html_()
 
 
 def test_load(work_dir):
@@ -244,6 +375,7 @@ def test_load(work_dir):
     assert model.generate(model.tokenizer.encode("Once upon"), max_new_tokens=5).shape == (1, 5)
     classifier = lawful.load("runs/classify-001")
     assert lawful.inference.predict(classifier, torch.zeros(4, 2)).shape == (4, 3)
+    assert len(classifier.predict([{"x": 0.0, "y": 1.0}])) == 1
 
 
 @pytest.mark.parametrize(
@@ -274,6 +406,7 @@ def test_flags_of_recipes(line):
         "sample runs/flow-001 -n 4 --output samples.csv",
         "predict runs/classify-001 new.csv --output predictions.csv",
         "score runs/flow-001 new.csv",
+        "export runs/text-001 --format safetensors --output model.safetensors",
         "runs",
         "laws",
         "laws causality",
@@ -288,9 +421,33 @@ def test_command(line, work_dir, capsys):
 
 
 @pytest.mark.parametrize(
+    ("flag", "option", "value"),
+    [
+        ("--lr 0.1", "learning_rate", 0.1),
+        ("--layers 3", "num_layers", 3),
+        ("--heads 2", "num_heads", 2),
+        ("--d-model 64", "dim", 64),
+        ("--block-size 32", "context_length", 32),
+        ("--bs 3", "batch_size", 3),
+        ("--wd 0.5", "weight_decay", 0.5),
+        ("--max-steps 7", "steps", 7),
+        ("--grad-clip 0.5", "grad_clip_norm", 0.5),
+        ("--ema 0.9", "ema_decay", 0.9),
+    ],
+)
+def test_other_names_of_flags(flag, option, value):
+    recipe, _ = parse_recipe(RECIPES["text"], ["--data", "book.txt", *flag.split()])
+    assert getattr(recipe, option) == value
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("train text --layers 4", "--num-layers"),
+        ("train text --test-size 0.1", "--validation-fraction"),
+        ("train text --eval-every 10", "--num-evals"),
+        ("train text --name mine", "--output-dir"),
+        ("export runs/text-001 --format onnx --output model.txt", "output must end with .onnx"),
+        ("export runs/text-001 --output model.pt2 --method encode", "method must be one of forward for"),
         ("generate runs/text-001 --num-beams 4 --top-k 40", "beam search does not sample"),
         ("sample runs/flow-001 --label 3 --guidance-scale 2", "guidance_scale"),
         ("inpaint runs/flow-001 images/0.png --mask images/1.png", "does not inpaint"),

@@ -41,6 +41,7 @@ ExportFormat = Literal["onnx", "torch-export", "safetensors"]
 _SUFFIXES: dict[ExportFormat, str] = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors"}
 _SIZES = {"batch": 2, "source_length": 4}, {"batch": 3, "length": 6, "source_length": 5, "target_length": 7}
 """Sizes of the dynamic axes of the example inputs, 3 if not given, and of other inputs to test the exported file."""
+_LOGGERS = "torch.onnx", "torch.export", "torch._subclasses.fake_tensor"
 _TOLERANCE = 1e-3
 """Largest difference between the outputs of a file and of its model, relative to the largest output."""
 
@@ -382,6 +383,7 @@ def _export_examples(model: nn.Module, method: str, inputs: tuple[Tensor, ...], 
 
 
 def _trace(function: nn.Module, args: tuple[Tensor, ...], dynamic_shapes: Any, name: str) -> ExportedProgram:
+    function(*args)  # inputs that do not fit raise the error of the model itself
     try:
         with _quiet():
             return torch.export.export(function, args, dynamic_shapes=dynamic_shapes)
@@ -430,13 +432,14 @@ def _save_onnx(program: _Program, path: Path) -> float | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides warnings and log messages of PyTorch's exporters."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Hides warnings and log messages of PyTorch's exporters; errors are raised."""
+    loggers = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS)}
     try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in loggers.items():
+            logger.setLevel(level)
