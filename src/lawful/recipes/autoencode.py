@@ -37,6 +37,8 @@ from lawful.recipes.generative import (
     _pca_baseline,
     _powers_of_two,
     _save_samples_figure,
+    _some,
+    _squared_errors,
 )
 from lawful.recipes.optimization import _Betas, _NonNegative, _PositiveInt, _Steps
 from lawful.recipes.supervised import _HiddenDims
@@ -201,10 +203,10 @@ class AutoencodeRecipe(GenerativeRecipe):
 
     def _results(self, run: Run, model: AutoencoderSampler, splits: GenerativeSplits) -> dict[str, Any]:
         autoencoder, test = model.autoencoder, splits.test
-        errors, mean = autoencoder.reconstruction_error(test).double(), _mean_baseline(splits)
+        errors, mean = _squared_errors(autoencoder(test), splits), _mean_baseline(splits)
         dims = sorted({*_powers_of_two(math.prod(splits.shape)), self.latent_dim})
         pca = _pca_baseline(splits, dims)
-        own = _principal_direction_errors(model, test, [k for k in dims if k <= self.latent_dim])
+        own = _principal_direction_errors(model, splits, [k for k in dims if k <= self.latent_dim])
         curves = {"PCA": pca, f"principal directions of {self.latent_dim} latents": own}
         plots = {
             "error by latent dimension": figures.bottleneck_curve(
@@ -226,14 +228,14 @@ class AutoencodeRecipe(GenerativeRecipe):
             "warnings": list(splits.warnings),
         }
         n = _NUM_RECONSTRUCTIONS
-        rows = {"data": test[:n], "reconstruction": autoencoder(test[:n])}
+        rows = {"data": _some(test, n), "reconstruction": _some(autoencoder(test), n)}
         if self._is_denoising:
             corrupted = _corrupt(autoencoder, test, seed=self.seed)
             denoised = autoencoder(corrupted)
             for name, y in (("corrupted", corrupted), ("denoised", denoised)):
-                error = (y - test).square().flatten(1).sum(1).double()
+                error = _squared_errors(y, splits)
                 results["test"][f"squared error, {name}"] = bootstrap(torch.mean, error).json()
-            rows = {"data": test[:n], "corrupted": corrupted[:n], "denoised": denoised[:n]}
+            rows = {"data": _some(test, n), "corrupted": _some(corrupted, n), "denoised": _some(denoised, n)}
         if len(splits.shape) > 1:
             plots["reconstructions"] = figures.reconstructions(*rows.values(), names=[*rows])
         if self.latent_dim > 1:
@@ -246,8 +248,8 @@ class AutoencodeRecipe(GenerativeRecipe):
         rivals = {"the mean": mean, f"PCA with {self.latent_dim} components": pca[str(self.latent_dim)]}
         return {
             "summary": compare_with_baselines(
-                f"squared error of the reconstruction through {self.latent_dim} latents, on {len(test):,} test "
-                "observations",
+                f"squared error of the reconstruction{' (standardized columns)' if test.dim() == 2 else ''} "
+                f"through {self.latent_dim} latents, on {len(test):,} test observations",
                 results["test"]["squared error"],
                 rivals,
                 higher_is_better=False,
@@ -269,14 +271,16 @@ def _fit_latent_gaussian(z: Tensor) -> PCA:
     return PCA.from_components(components).float()
 
 
-def _principal_direction_errors(model: AutoencoderSampler, x: Tensor, dims: list[int]) -> dict[str, float]:
+def _principal_direction_errors(
+    model: AutoencoderSampler, splits: GenerativeSplits, dims: list[int]
+) -> dict[str, float]:
     """Returns the reconstruction error with the first principal directions of the latents only."""
     prior = _latent_gaussian(model)
-    z, errors = prior.transform(model.autoencoder.encode(x)), {}
+    z, errors = prior.transform(model.autoencoder.encode(splits.test)), {}
     for k in dims:
         truncated = torch.cat([z[:, :k], torch.zeros_like(z[:, k:])], 1)
-        difference = model.autoencoder.decode(prior.inverse_transform(truncated)) - x
-        errors[str(k)] = float(difference.square().flatten(1).sum(1).double().mean())
+        y = model.autoencoder.decode(prior.inverse_transform(truncated))
+        errors[str(k)] = float(_squared_errors(y, splits).mean())
     return errors
 
 

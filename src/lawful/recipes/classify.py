@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -34,7 +34,7 @@ from lawful.probe import figures
 from lawful.recipes.data import DataSplits, ExampleSpec
 from lawful.recipes.optimization import _classification_loss, _Fraction, _NonNegative
 from lawful.recipes.supervised import (
-    MLPSpec,
+    AutoSpec,
     SupervisedRecipe,
     ThresholdedSpec,
     _build_checked,
@@ -46,6 +46,7 @@ from lawful.recipes.supervised import (
     _fit_softmax_regression,
     _fitting_examples,
     _model_name,
+    _other_folds,
     _with_encoding,
 )
 from lawful.training import Run, TrainingSetup, compare_with_baselines
@@ -147,7 +148,7 @@ class AdversarialConfig(Config):
         """Returns the batch with adversarial inputs, in training mode."""
         if not self.adversarial_eps or not model.training:
             return batch
-        x, y = batch
+        x, y, *_ = batch
         attack = PGD(
             eps=self.adversarial_eps,
             norm=_NORMS[self.adversarial_norm],
@@ -236,8 +237,8 @@ def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict
         results["dead units"] = {layer: n for layer, (n, _) in dead.items()}
         plots["dead units"] = figures.dead_unit_bars(dead)
     if test.inputs.dim() > 2:
-        n = _PREDICTION_EXAMPLES
-        plots["predictions"] = figures.predictions(test.inputs[:n], p[:n], test.targets[:n], names=names)
+        some = torch.linspace(0, len(p) - 1, min(len(p), _PREDICTION_EXAMPLES)).long()  # the split is sorted by class
+        plots["predictions"] = figures.predictions(test.inputs[some], p[some], test.targets[some], names=names)
         if int((p.argmax(-1) != test.targets).sum()):
             plots["most confident mistakes"] = figures.mistakes(test.inputs, p, test.targets, names=names)
     if test.inputs.shape[1:] == (2,):
@@ -294,7 +295,7 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
 
     name: ClassVar[str] = "classify"
 
-    model: _ClassifierSpec = field(default_factory=MLPSpec)
+    model: _ClassifierSpec = field(default_factory=AutoSpec)
     """Model architecture."""
     label_smoothing: _Fraction = 0.03
     """Label smoothing."""
@@ -305,20 +306,29 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.adversarial_eps and self.model.closed_form:
-            raise ValueError(f"adversarial training needs gradients: model {self.model.name} is fitted in closed form")
         if isinstance(self.model, ThresholdedSpec) and self.num_members > 1 and self.combine_with != "probabilities":
             raise ValueError("an ensemble of thresholded models needs combine_with='probabilities'")
+
+    def ensemble_members(self) -> Sequence[ClassifyRecipe]:
+        """Returns the recipes of the members of an ensemble, or nothing for one model."""
+        member = replace(self, num_members=1, combine_with="probabilities")
+        return [] if self.num_members == 1 else member.with_seeds(self.num_members)
+
+    def _gradient_options(self) -> Iterator[str]:
+        yield from super()._gradient_options()
+        yield from (field.name for config in (AugmentationConfig, AdversarialConfig) for field in fields(config))
+        yield "label_smoothing"
 
     def setup(self) -> TrainingSetup[DataSplits]:
         """Loads the examples and builds the classifier."""
         splits = self.load_splits("classify")
         sizes = ExampleSpec.of(splits.train)
-        model = _fit_normalizer(_build_checked(partial(_build_classifier, self.model, sizes)), splits.train)
+        spec = self.resolve_model(sizes)
+        model = _build_checked(partial(_build_classifier, spec, sizes))
         return self.supervised_setup(
-            model,
+            _fit_normalizer(model, self.training_examples(splits)),
             splits,
-            spec=self.model,
+            spec=spec,
             loss_fn=partial(self._loss, units=_AttackUnits.of(splits.train.inputs)),
             evaluate=_evaluate,
             claims=partial(self._claims, sizes=sizes),
@@ -343,7 +353,8 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
 
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
-        build = partial(_build_classifier, self.model, ExampleSpec.from_config(model_config))
+        sizes = ExampleSpec.from_config(model_config)
+        build = partial(_build_classifier, self.resolve_model(sizes), sizes)
         return self.combine([_with_encoding(_build_checked(build), model_config) for _ in range(self.num_members)])
 
     def combine(self, models: Sequence[nn.Module]) -> nn.Module:
@@ -353,8 +364,8 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
 
     def _loss(self, model: nn.Module, batch: Batch, units: _AttackUnits) -> dict[str, Tensor]:
         """Cross-entropy and accuracy. The objective has smoothed labels, and adversarial inputs if they are used."""
-        x, y = self.perturb(model, batch, units)
-        logits = model(x)
+        x, y, *folds = self.perturb(model, batch, units)
+        logits, y = _other_folds(model, x, y, *folds) if folds else (model(x), y)
         metrics = _classification_loss(logits, y, label_smoothing=self.label_smoothing)
         if not self.adversarial_eps:
             return metrics
@@ -368,9 +379,7 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
         yield Claim(sums_to_one(axis=-1), nn.Sequential(model, nn.Softmax(-1)), example, name=f"{name}, probabilities")
 
 
-@torch.no_grad()
-def _evaluate(model: nn.Module, examples: SupervisedDataset) -> dict[str, float]:
-    """Cross-entropy and accuracy on a dataset."""
-    logits = predict(model, examples.inputs, link=lambda logits: logits)
-    correct = (logits.argmax(-1) == examples.targets).double().mean()
-    return {"loss": float(F.cross_entropy(logits, examples.targets)), "accuracy": float(correct)}
+def _evaluate(model: nn.Module, logits: Tensor, targets: Tensor) -> dict[str, float]:
+    """Cross-entropy and accuracy."""
+    correct = (logits.argmax(-1) == targets).double().mean()
+    return {"loss": float(F.cross_entropy(logits, targets)), "accuracy": float(correct)}

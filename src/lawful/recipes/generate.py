@@ -51,7 +51,7 @@ def generate_from_run(
 ) -> Iterator[str]:
     """Generates text with a trained run, piece by piece.
 
-    A language model continues the prompt, a translation model translates it, a forecast model continues its numbers.
+    A language model continues the prompt, a translation model translates it.
     Unknown characters of the prompt are read as one unknown token: `load_tokenizer(run).unknown_characters(prompt)`
     lists them.
 
@@ -79,7 +79,7 @@ def generate_from_run(
     )
     recipe = recipe_of(run)
     if not isinstance(recipe, TextGenerator):
-        raise ValueError(f"expected a run of text, translate or forecast, got {run.path} of {recipe.name}")
+        raise ValueError(f"expected a run of text or translate, got {run.path} of {recipe.name}")
     return recipe.generate(load(run), load_tokenizer(run), prompt, request)
 
 
@@ -314,7 +314,10 @@ def score(run: Run | Path | str, data: str | Path, *, seed: int = 0, num_samples
     new = spec.read(data)
     rows, has_files = tuple(map(str, new.files or range(len(new.x)))), new.files is not None
     if isinstance(model, AutoencoderSampler):
-        errors = model.autoencoder.reconstruction_error(new.x).double()
+        x, y = new.x, model.autoencoder(new.x)
+        if x.dim() == 2:  # columns have different units
+            x, y = model.autoencoder.normalizer(x), model.autoencoder.normalizer(y)
+        errors = (y - x).square().flatten(1).sum(1).double()
         return ScoreTable(None, None, errors, False, rows, has_files)
     estimates = [
         _log_likelihood(model, new.x, dequantizer=spec.dequantizer, seed=seed + 2**32 * i) for i in range(num_samples)

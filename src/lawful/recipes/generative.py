@@ -238,7 +238,8 @@ def _density_baselines(splits: GenerativeSplits) -> dict[str, float]:
     train = splits.dequantize(splits.train, seed=1)
     nats = {"independent Gaussians": _independent_gaussians(train, splits)}
     if dim <= _MAX_COVARIANCE_DIM:
-        nats["Gaussian"] = float(_log_likelihood(PCA().fit(train), splits.test, dequantizer=levels).value.mean())
+        gaussian = PCA().fit(train, scale=_feature_scale(splits))
+        nats["Gaussian"] = float(_log_likelihood(gaussian, splits.test, dequantizer=levels).value.mean())
     if levels is None:
         floor = _independent_gaussians(train, splits, shared_variance=True) - dim
         nats = {name: value for name, value in nats.items() if value >= floor}
@@ -292,16 +293,27 @@ def _histogram_baseline(splits: GenerativeSplits, levels: Dequantizer) -> float:
     return bits / train.shape[1]
 
 
+def _feature_scale(splits: GenerativeSplits) -> Tensor:
+    """Returns the unit of each feature: the standard deviation of a column of a table; 1 for images and series."""
+    std = splits.train.std(0, correction=0)
+    return torch.where(std > 0, std, 1.0) if std.dim() == 1 else torch.ones_like(std)
+
+
+def _squared_errors(y: Tensor, splits: GenerativeSplits) -> Tensor:
+    """Returns the squared error of reconstructions of the test split, summed over the features in their units."""
+    return ((y - splits.test) / _feature_scale(splits)).square().flatten(1).sum(1).double()
+
+
 def _mean_baseline(splits: GenerativeSplits) -> float:
-    """Returns the mean squared error of the training mean, summed over the features."""
-    return float((splits.test - splits.train.mean(0)).square().flatten(1).sum(1).double().mean())
+    """Returns the mean squared error of the training mean."""
+    return float(_squared_errors(splits.train.mean(0), splits).mean())
 
 
 @torch.no_grad()
 def _pca_baseline(splits: GenerativeSplits, dims: list[int]) -> dict[str, float]:
     """Returns the reconstruction error of PCA for each latent dimension."""
-    pca = PCA().fit(splits.train)
-    centered = (splits.test.flatten(1) - pca.mean).double()
+    pca = PCA().fit(splits.train, scale=_feature_scale(splits))
+    centered = ((splits.test.flatten(1) - pca.mean) / pca.scale).double()
     explained = (centered @ pca.components.double().T).square().mean(0).cumsum(0)
     total = float(centered.square().sum(1).mean())
     return {str(k): max(0.0, total - float(explained[min(k, len(explained)) - 1])) for k in dims}
@@ -322,6 +334,11 @@ _NUM_RECONSTRUCTIONS = 8
 
 _LEAD_FIGURES = ("samples.png", "marginals.png", "samples per label.png", "reconstructions.png")
 """Figures that the report shows first."""
+
+
+def _some(x: Tensor, n: int) -> Tensor:
+    """Returns n examples from all of the data, which may be sorted by label."""
+    return x[torch.linspace(0, len(x) - 1, min(n, len(x))).long()]
 
 
 def _lead_figures(run: Run) -> list[str]:
@@ -387,7 +404,7 @@ def _samples_figures(
     names = ("test data", "samples")
     if len(splits.shape) > 1:
         y = x[:_NUM_IMAGES] if splits.dequantizer is None else splits.dequantizer.quantize(x[:_NUM_IMAGES])
-        data = splits.test[:_NUM_IMAGES]
+        data = _some(splits.test, _NUM_IMAGES)
         return {"samples": figures.data_and_samples(data, y, names=names, value_range=_value_range(splits))}
     columns = splits.spec.columns or tuple(f"x{i}" for i in range(1, 1 + splits.shape[0]))
     if splits.shape == (1,):

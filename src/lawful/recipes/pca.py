@@ -30,6 +30,8 @@ from lawful.recipes.generative import (
     _pca_baseline,
     _powers_of_two,
     _save_samples_figure,
+    _some,
+    _squared_errors,
 )
 from lawful.training import Recipe, Run, TrainingSetup
 from lawful.training.registry import _MAX_PARAMETERS
@@ -67,6 +69,8 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
 
     num_components: Annotated[int, Range(0, 10**6)] = 0
     """Number of components. 0 selects the best on the validation data, or 8 without validation data."""
+    standardize: bool | None = None
+    """Divide each feature by its standard deviation. Defaults to yes for tables, whose columns have different units."""
     algorithm: ExactPCASpec | RandomizedPCASpec | IncrementalPCASpec = field(default_factory=ExactPCASpec)
     """Algorithm."""
 
@@ -74,7 +78,9 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
         """Loads the observations and computes the components; there are no training steps."""
         splits = self.load_splits()
         train = splits.dequantize(splits.train, seed=1)
-        model = self._fit(train, self._choose_components(splits, train))
+        standardize = len(splits.shape) == 1 if self.standardize is None else self.standardize
+        scale = _standard_deviations(train) if standardize else None
+        model = self._fit(train, self._choose_components(splits, train, scale), scale)
         return TrainingSetup(
             model=model,
             optimizer_steps=[],
@@ -90,7 +96,7 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
     def finish(self, run: Run, setup: TrainingSetup[GenerativeSplits]) -> Mapping[str, Any]:
         """Evaluates the density and the reconstructions on the test split, and writes figures."""
         splits, model = setup.data, _as_pca(setup.model)
-        errors = (model(splits.test) - splits.test).square().flatten(1).sum(1)
+        errors = _squared_errors(model(splits.test), splits)
         by_dim, mean = _pca_baseline(splits, _powers_of_two(math.prod(splits.shape))), _mean_baseline(splits)
         _save_samples_figure(run, model, splits, seed=self.seed)
         curve = [(int(k), error) for k, error in by_dim.items()]
@@ -100,19 +106,19 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
             names = (f"first component, {percent[0]}", f"second component, {percent[1]}")
             plots["latents"] = _latents_figure(model.transform(splits.test), splits, names=names)
         if len(splits.shape) > 1:
-            some = splits.test[:_NUM_RECONSTRUCTIONS]
+            some = _some(splits.test, _NUM_RECONSTRUCTIONS)
             plots["reconstructions"] = figures.reconstructions(some, model(some), names=("data", "reconstruction"))
             plots["components"] = figures.sample_grid(model.components[:16].unflatten(1, splits.shape))
         for name, figure in plots.items():
             figures.save(figure, run.figures / f"{name}.png")
         metrics, baselines = _evaluate_likelihood(model, splits), _density_baselines(splits)
         name = f"PCA with {len(model.components)} components"
-        explained = 1 - float(errors.double().mean()) / mean if mean else 1.0
-        comparison = _likelihood_summary(metrics, baselines, model=name, num_scored=len(splits.test))
+        explained = 1 - float(errors.mean()) / mean if mean else 1.0
+        comparison = _likelihood_summary(metrics, baselines, model="it", num_scored=len(splits.test))
         return {
-            "summary": f"{name} reconstruct {100 * explained:.3g} % of the variance of the test data. {comparison}",
+            "summary": f"{name} reconstructs {100 * explained:.3g} % of the variance of the test data. {comparison}",
             "lead_figures": _lead_figures(run),
-            "test": {**metrics, "squared error": bootstrap(torch.mean, errors.double()).json()},
+            "test": {**metrics, "squared error": bootstrap(torch.mean, errors).json()},
             "baselines": {**baselines, "mean, squared error": mean},
             "components": len(model.components),
             "explained variance ratio": float(model.explained_variance_ratio.sum()),
@@ -130,16 +136,17 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
             raise ValueError(f"the model has {dim * components:,} weights, at most {_MAX_PARAMETERS:,} are supported")
         return PCA(n_components=components, shape=spec.shape)
 
-    def _fit(self, train: Tensor, num_components: int) -> PCA:
+    def _fit(self, train: Tensor, num_components: int, scale: Tensor | None) -> PCA:
         match self.algorithm:
             case ExactPCASpec():
-                return PCA(n_components=num_components).fit(train)
+                return PCA(n_components=num_components).fit(train, scale=scale)
             case RandomizedPCASpec():
-                return PCA(n_components=num_components, svd_solver="randomized", seed=self.seed).fit(train)
-            case IncrementalPCASpec():
-                return PCA(n_components=num_components).fit_batches(train.split(self.algorithm.batch_size))
+                model = PCA(n_components=num_components, svd_solver="randomized", seed=self.seed)
+                return model.fit(train, scale=scale)
+            case IncrementalPCASpec(batch_size=batch_size):
+                return PCA(n_components=num_components).fit_batches(train.split(batch_size), scale=scale)
 
-    def _choose_components(self, splits: GenerativeSplits, train: Tensor) -> int:
+    def _choose_components(self, splits: GenerativeSplits, train: Tensor, scale: Tensor | None) -> int:
         """The given number of components, or the one with the best likelihood of the validation data."""
         largest = min(math.prod(splits.shape), len(train) - 1)
         if self.num_components > largest:
@@ -150,7 +157,14 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
         if self.num_components or splits.validation is None or not isinstance(self.algorithm, ExactPCASpec):
             return self.num_components or min(8, largest)
         validation = splits.dequantize(splits.validation, seed=2)
-        return _best_num_components(train.flatten(1).double(), validation.flatten(1).double())
+        rows = [part if scale is None else part / scale for part in (train, validation)]
+        return _best_num_components(*(part.flatten(1).double() for part in rows))
+
+
+def _standard_deviations(x: Tensor) -> Tensor:
+    """Returns the standard deviation of each feature, 1 for constant ones."""
+    std = x.std(0, correction=0)
+    return torch.where(std > 0, std, 1.0)
 
 
 def _best_num_components(train: Tensor, validation: Tensor) -> int:

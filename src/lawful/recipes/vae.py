@@ -43,6 +43,7 @@ from lawful.recipes.generative import (
     _save_label_samples,
     _save_samples_figure,
     _score_batches,
+    _some,
 )
 from lawful.recipes.optimization import _NonNegative, _PositiveInt, _Probability, _Steps
 from lawful.recipes.supervised import _HiddenDims
@@ -283,8 +284,8 @@ class VAERecipe(GenerativeRecipe):
         """Plots reconstructions and the two latents with the largest variance."""
         if len(splits.shape) > 1:
             n = _NUM_RECONSTRUCTIONS
-            rebuilt = model(test[:n], labels=None if labels is None else labels[:n])
-            figure = figures.reconstructions(splits.test[:n], rebuilt, names=("data", "reconstruction"))
+            rebuilt = model(_some(test, n), labels=None if labels is None else _some(labels, n))
+            figure = figures.reconstructions(_some(splits.test, n), rebuilt, names=("data", "reconstruction"))
             figures.save(figure, run.figures / "reconstructions.png")
         if self.latent_dim > 1:
             z = model.encode(test, labels=labels)

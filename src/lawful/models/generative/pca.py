@@ -25,7 +25,8 @@ class PCA(nn.Module):
 
     The noise variance $\sigma^2$ is the mean variance of the discarded directions, its maximum-likelihood value. No
     variance is below `min_variance_ratio` times the mean variance of the features, so that the density of
-    rank-deficient data is finite. Examples of any shape are flattened.
+    rank-deficient data is finite. Examples of any shape are flattened. Features with different units need a scale,
+    such as their standard deviations: `fit(x, scale=x.std(0))` analyzes $(x - \mu) / s$.
 
     Reference:
         Tipping and Bishop, *Probabilistic Principal Component Analysis*, 1999.
@@ -47,6 +48,7 @@ class PCA(nn.Module):
     """
 
     mean: Tensor
+    scale: Tensor
     components: Tensor
     explained_variance: Tensor
     noise_variance: Tensor
@@ -91,18 +93,31 @@ class PCA(nn.Module):
         model._set(pca, (len(pca.mean),) if shape is None else shape)
         return model
 
-    def fit(self, x: Float[Tensor, "n *shape"]) -> PCA:
-        """Fits the components to data of any shape."""
+    def fit(self, x: Float[Tensor, "n *shape"], *, scale: Float[Tensor, "*shape"] | None = None) -> PCA:
+        """Fits the components to data of any shape.
+
+        Args:
+            x: Data.
+            scale: Positive scale of each feature. Defaults to 1.
+        """
         rows = x.reshape(len(x), math.prod(x.shape[1:]))
+        rows = rows if scale is None else rows / scale.flatten()
         if self.svd_solver == "randomized" and self.n_components is not None:
             pca = randomized_pca_axes(rows, n_components=self.n_components, seed=self.seed)
         else:
             pca = pca_axes(rows, n_components=self.n_components)
-        self._set(pca, tuple(x.shape[1:]))
+        self._set(pca, tuple(x.shape[1:]), scale=scale)
         return self.to(x.dtype)
 
-    def fit_batches(self, batches: Iterable[Float[Tensor, "_ *shape"]]) -> PCA:
-        """Fits the components to a stream of batches, without storing it (incremental PCA)."""
+    def fit_batches(
+        self, batches: Iterable[Float[Tensor, "_ *shape"]], *, scale: Float[Tensor, "*shape"] | None = None
+    ) -> PCA:
+        """Fits the components to a stream of batches, without storing it (incremental PCA).
+
+        Args:
+            batches: Batches of data.
+            scale: Positive scale of each feature. Defaults to 1.
+        """
         if self.n_components is None:
             raise ValueError("fit_batches requires n_components")
         empty: list[Tensor] = []
@@ -110,10 +125,11 @@ class PCA(nn.Module):
         def rows() -> Iterator[Tensor]:
             for batch in batches:
                 empty[:] = empty or [batch[:0]]
-                yield batch.reshape(len(batch), -1)
+                rows = batch.reshape(len(batch), -1)
+                yield rows if scale is None else rows / scale.flatten()
 
         pca = incremental_pca_axes(rows(), n_components=self.n_components)
-        self._set(pca, tuple(empty[0].shape[1:]))
+        self._set(pca, tuple(empty[0].shape[1:]), scale=scale)
         return self.to(empty[0].dtype)
 
     @property
@@ -123,11 +139,11 @@ class PCA(nn.Module):
 
     def transform(self, x: Float[Tensor, "*batch"]) -> Float[Tensor, "*rows k"]:
         """Returns the coordinates $z$ along the components."""
-        return (self._rows(x) - self.mean) @ self.components.mT
+        return self._centered(x) @ self.components.mT
 
     def inverse_transform(self, z: Float[Tensor, "*rows k"]) -> Float[Tensor, "*batch"]:
         r"""Returns the reconstruction $\hat x$ from coordinates."""
-        return self._fitted()._unflatten(z @ self.components + self.mean)
+        return self._fitted()._unflatten(z @ self.components * self.scale + self.mean)
 
     def forward(self, x: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         r"""Returns the reconstruction $\hat x$, the projection onto the affine span of the components."""
@@ -135,7 +151,7 @@ class PCA(nn.Module):
 
     def whiten(self, x: Float[Tensor, "*batch"]) -> Float[Tensor, "*rows k"]:
         r"""Returns uncorrelated coordinates of variance 1, $\Lambda^{-1/2} V^\mathsf{T} (x - \mu)$."""
-        return (self._rows(x) - self.mean) @ self.whitener
+        return self._centered(x) @ self.whitener
 
     def unwhiten(self, z: Float[Tensor, "*rows k"]) -> Float[Tensor, "*batch"]:
         """Returns the reconstruction from whitened coordinates."""
@@ -183,17 +199,18 @@ class PCA(nn.Module):
         )
         noise_std = self.noise_variance.sqrt()
         along = noise @ self.components.mT * (self._variances.sqrt() - noise_std)
-        return self._unflatten(mean + noise_std * noise + along @ self.components).reshape(*sample_shape, *self.shape)
+        rows = mean + self.scale * (noise_std * noise + along @ self.components)
+        return self._unflatten(rows).reshape(*sample_shape, *self.shape)
 
     def log_prob(self, x: Float[Tensor, "n *shape"], *, labels: Int[Tensor, " n"] | None = None) -> Float[Tensor, " n"]:
         """Returns the log-density of each example, in nats."""
         _check_unlabeled(labels)
         _check_finite(x)
-        centered = self._rows(x) - self.mean
+        centered = self._centered(x)
         z = centered @ self.components.mT
         residual = (centered - z @ self.components).square().sum(-1) / self.noise_variance
         k, d = self.components.shape
-        log_det = self._variances.log().sum() + (d - k) * self.noise_variance.log()
+        log_det = self._variances.log().sum() + (d - k) * self.noise_variance.log() + 2 * self.scale.log().sum()
         return -0.5 * ((z.square() / self._variances).sum(-1) + residual + log_det + d * math.log(2 * math.pi))
 
     @property
@@ -201,13 +218,14 @@ class PCA(nn.Module):
         """Variances along the components, at least the noise variance."""
         return self.explained_variance.maximum(self.noise_variance)
 
-    def _set(self, pca: PrincipalComponents, shape: tuple[int, ...]) -> None:
+    def _set(self, pca: PrincipalComponents, shape: tuple[int, ...], *, scale: Tensor | None = None) -> None:
         k, d = pca.components.shape
         if math.prod(shape) != d:
             raise ValueError(f"shape must have {d} entries (the number of features), got {shape}")
         noise = pca.residual_variance / (d - k) if k < d else 0.0
         self.shape = tuple(shape)
-        self.mean, self.components = pca.mean, pca.components.contiguous()
+        self.scale = torch.ones_like(pca.mean) if scale is None else scale.detach().flatten().to(pca.mean)
+        self.mean, self.components = pca.mean * self.scale, pca.components.contiguous()
         self.explained_variance, self.whitener = pca.explained_variance, pca.whitener
         self.noise_variance = pca.mean.new_tensor(max(noise, self.min_variance_ratio * pca.total_variance / d))
         self.total_variance = pca.mean.new_tensor(pca.total_variance)
@@ -216,6 +234,10 @@ class PCA(nn.Module):
         if self.mean is None:
             raise RuntimeError("PCA is not fitted: call fit(x)")
         return self
+
+    def _centered(self, x: Tensor) -> Tensor:
+        """Returns rows relative to the mean, in units of the scale."""
+        return (self._rows(x) - self.mean) / self.scale
 
     def _rows(self, x: Tensor) -> Tensor:
         shape = self._fitted().shape
@@ -228,7 +250,7 @@ class PCA(nn.Module):
         return rows.unflatten(-1, self.shape) if len(self.shape) != 1 else rows
 
 
-_BUFFERS = ("mean", "components", "explained_variance", "noise_variance", "total_variance", "whitener")
+_BUFFERS = ("mean", "scale", "components", "explained_variance", "noise_variance", "total_variance", "whitener")
 
 
 def claims() -> Iterator[Claim]:
