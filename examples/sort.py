@@ -23,7 +23,7 @@ from lawful.data import Batch, make_generator
 from lawful.data.text import CharTokenizer, Tokenizer
 from lawful.inference.metrics.intervals import bootstrap
 from lawful.models.generation import GREEDY, generate
-from lawful.recipes import RECIPES, TransformerConfig, TransformerOptimizationConfig
+from lawful.recipes import RECIPES, DecoderConfig, TransformerOptimizationConfig
 from lawful.recipes.optimization import LearningRates
 from lawful.recipes.text import GenerationRequest, language_model_claims
 from lawful.recipes.transformer import as_decoder
@@ -31,7 +31,7 @@ from lawful.training import MaxLength, Range, Recipe, Run, TrainingSetup
 
 
 @dataclass(frozen=True, kw_only=True)
-class SortRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[None]):
+class SortRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[None]):
     """Train a decoder to sort digits."""
 
     name: ClassVar[str] = "sort"

@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,8 +97,8 @@ class Requires:
     Another value than the default is an error unless all conditions hold.
 
     Args:
-        conditions: Names of other options, each with its allowed values, a `Range`, a string that it must contain, or
-            True for a value that is not empty, 0 or None. Names that the dataclass does not have are ignored.
+        conditions: Names of other options, each with its allowed values, a `Range`, letters of which it must contain
+            one, or True for a value that is not empty, 0 or None. Names that the dataclass does not have are ignored.
     """
 
     def __init__(self, **conditions: tuple[Any, ...] | Range | str | bool) -> None:
@@ -119,7 +120,7 @@ class Config:
     """
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self), include_extras=True)
+        hints = field_types(type(self))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             named = {m.name: m for m in union_members(hints[field.name])}
@@ -132,6 +133,12 @@ class Tagged:
     """Base class of dataclasses in a tagged union: JSON stores `name` beside the fields."""
 
     name: typing.ClassVar[str]
+
+
+@cache
+def field_types(kind: type[Any]) -> dict[str, Any]:
+    """Returns the types of the fields of a dataclass, with `Range` and other annotations."""
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def union_members(kind: Any) -> tuple[type[Tagged], ...]:
@@ -170,7 +177,7 @@ def from_json(kind: type[T], value: Any, *, at: str = "config") -> T:
 
 def validate(value: Any, *, at: str = "") -> None:
     """Raises a ValueError if a field of a dataclass has a wrong type or is out of bounds."""
-    hints = typing.get_type_hints(type(value), include_extras=True)
+    hints = field_types(type(value))
     for field in dataclasses.fields(value):
         _check(hints[field.name], getattr(value, field.name), f"{at}.{field.name}" if at else field.name)
     for name, hint in hints.items():
@@ -285,7 +292,7 @@ def _read_dataclass(kind: Any, value: Any, at: str) -> Any:
     for key in value:
         if key not in names:
             raise ValueError(f"{at} has no field {_short(key)}{did_you_mean(key, names)}")
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = field_types(kind)
     given = {key: _read(hints[key], entry, f"{at}.{key}") for key, entry in value.items()}
     missing = [field.name for field in dataclasses.fields(kind) if field.name not in given and _is_required(field)]
     if missing:
@@ -343,7 +350,7 @@ def _check_rule(rule: Requires | Excludes, value: Any, name: str) -> None:
             case Range():
                 holds, expected = needed.low <= actual <= needed.high, f"{other} of at least {needed.low:g}"
             case str():
-                holds, expected = needed in actual, f"{needed} in {other}"
+                holds, expected = any(c in actual for c in needed), f"{' or '.join(needed)} in {other}"
             case _:
                 holds, expected = bool(actual), other
         if not holds:

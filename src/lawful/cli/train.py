@@ -90,9 +90,10 @@ def parse_recipe(kind: type[Any], arguments: Sequence[str]) -> tuple[Any, Path]:
     Raises:
         ValueError: If an option is unknown, invalid, or belongs to another member of a union.
     """
+    from lawful._json import field_types
     from lawful.training.registry import _unions
 
-    hints, defaults, unions = typing.get_type_hints(kind, include_extras=True), kind(), _unions(kind)
+    hints, defaults, unions = field_types(kind), kind(), _unions(kind)
     chosen = {name: _choose(name, members, getattr(defaults, name), arguments) for name, members in unions.items()}
     arguments = _resolve_flags(kind, chosen, arguments)
 
@@ -259,18 +260,23 @@ def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOL
 
 def predict(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
+    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None,
     output: Annotated[str, tyro.conf.arg(metavar="FILE")] = "-",
+    horizon: int | None = None,
     drop_missing: bool = False,
     num_samples: int = 0,
     seed: int = 0,
 ) -> int:
     """Predict new data with a trained run: one CSV row per example, with probabilities and uncertainty.
 
+    A run of forecast continues its series: `lawful predict RUN --horizon 14`.
+
     Args:
         run: Folder of the run.
-        data: New data in the format of the training data: a file, a folder of images or texts, or built-in data.
+        data: New data in the format of the training data: a file, a folder of images or texts, or built-in data. A
+            forecast continues this file instead of the training data.
         output: CSV file to write; `-` for standard output.
+        horizon: Number of values to forecast. Defaults to the horizon of the training.
         drop_missing: Leave out rows of a table with missing values. By default they are filled as in training.
         num_samples: Number of dropout samples for the uncertainty; 0 means 32 for models with dropout.
         seed: Random seed of the dropout samples.
@@ -281,7 +287,7 @@ def predict(
     try:
         if num_samples < 0:
             raise ValueError(f"--num-samples must be at least 0, got {num_samples}")
-        table = predictions(run, data, num_samples=num_samples, seed=seed, drop_missing=drop_missing)
+        table = predictions(run, data, horizon=horizon, num_samples=num_samples, seed=seed, drop_missing=drop_missing)
         if output == "-":
             write_output(table.csv())
         else:

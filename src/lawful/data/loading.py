@@ -223,7 +223,7 @@ def load_dataset(
     if table_options and (built_in or path.is_dir() or stacked):
         raise ValueError(f"{' and '.join(table_options)} only apply to tables, {source} is not a table")
     if size is not None and (built_in or not path.is_dir()):
-        raise ValueError(f"size only applies to image folders, {source} is not one")
+        raise ValueError(f"resize needs a folder of images, {source} is not one")
     if built_in:
         data = LoadedDataset(*built_in())
     elif path.is_dir():

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
         NoCorruptionSpec,
     )
     from lawful.recipes.classify import AdversarialConfig, AugmentationConfig, ClassifyRecipe
-    from lawful.recipes.classify_text import ClassifyTextRecipe, LabeledTextData, TextSpec
+    from lawful.recipes.classify_text import (
+        ClassifyTextRecipe,
+        LabeledTextData,
+        NGramClassifier,
+        TextClassifier,
+        TextSpec,
+    )
     from lawful.recipes.data import (
         DataConfig,
         DataSpec,
@@ -53,7 +59,7 @@ if TYPE_CHECKING:
         RealNVPSpec,
         SplineFlowSpec,
     )
-    from lawful.recipes.forecast import ForecastRecipe
+    from lawful.recipes.forecast import Forecast, ForecastData, ForecastModel, ForecastRecipe
     from lawful.recipes.gan import CNNGANSpec, GANRecipe, MLPGANSpec
     from lawful.recipes.generate import (
         LoadedModel,
@@ -72,6 +78,7 @@ if TYPE_CHECKING:
         score,
     )
     from lawful.recipes.generative import GenerativeRecipe
+    from lawful.recipes.model_export import ExportedModel, ExportFormat, export
     from lawful.recipes.modular import FormulaTask, ModularData, ModularRecipe
     from lawful.recipes.optimization import (
         EvaluationConfig,
@@ -84,6 +91,8 @@ if TYPE_CHECKING:
     from lawful.recipes.predict import Predictions, predictions
     from lawful.recipes.regress import RegressRecipe
     from lawful.recipes.supervised import (
+        AutoRegressorSpec,
+        AutoSpec,
         CNNSpec,
         KNNSpec,
         LinearSpec,
@@ -110,7 +119,7 @@ if TYPE_CHECKING:
         language_model_claims,
         ngram_baseline,
     )
-    from lawful.recipes.transformer import TransformerConfig, as_decoder
+    from lawful.recipes.transformer import DecoderConfig, TransformerConfig, as_decoder
     from lawful.recipes.translate import TranslateRecipe, TranslationData, Translator
     from lawful.recipes.vae import CategoricalLatentSpec, CNNVAESpec, GaussianLatentSpec, MLPVAESpec, VAERecipe
     from lawful.training.registry import RECIPES, RecipeRegistry, load, recipe_of
@@ -133,6 +142,8 @@ _LOCATIONS = {
     "classify_text": (
         "ClassifyTextRecipe",
         "LabeledTextData",
+        "NGramClassifier",
+        "TextClassifier",
         "TextSpec",
     ),
     "data": (
@@ -171,7 +182,12 @@ _LOCATIONS = {
         "RealNVPSpec",
         "SplineFlowSpec",
     ),
-    "forecast": ("ForecastRecipe",),
+    "forecast": (
+        "Forecast",
+        "ForecastData",
+        "ForecastModel",
+        "ForecastRecipe",
+    ),
     "gan": (
         "CNNGANSpec",
         "GANRecipe",
@@ -194,6 +210,11 @@ _LOCATIONS = {
         "score",
     ),
     "generative": ("GenerativeRecipe",),
+    "model_export": (
+        "ExportFormat",
+        "ExportedModel",
+        "export",
+    ),
     "modular": (
         "FormulaTask",
         "ModularData",
@@ -218,6 +239,8 @@ _LOCATIONS = {
     ),
     "regress": ("RegressRecipe",),
     "supervised": (
+        "AutoRegressorSpec",
+        "AutoSpec",
         "CNNSpec",
         "KNNSpec",
         "LinearSpec",
@@ -245,6 +268,7 @@ _LOCATIONS = {
         "ngram_baseline",
     ),
     "transformer": (
+        "DecoderConfig",
         "TransformerConfig",
         "as_decoder",
     ),
@@ -272,6 +296,8 @@ __all__ = [
     "AugmentationConfig",
     "AutoFlowSpec",
     "AutoNetworkSpec",
+    "AutoRegressorSpec",
+    "AutoSpec",
     "AutoTokenizerSpec",
     "AutoencodeRecipe",
     "AutoregressiveFlowSpec",
@@ -289,6 +315,7 @@ __all__ = [
     "DataConfig",
     "DataSpec",
     "DataSplits",
+    "DecoderConfig",
     "DiffusionConfig",
     "DiffusionRecipe",
     "DiscreteTimeSpec",
@@ -297,7 +324,12 @@ __all__ = [
     "EvaluationConfig",
     "ExactPCASpec",
     "ExampleSpec",
+    "ExportFormat",
+    "ExportedModel",
     "FlowRecipe",
+    "Forecast",
+    "ForecastData",
+    "ForecastModel",
     "ForecastRecipe",
     "FormulaTask",
     "GANRecipe",
@@ -325,6 +357,7 @@ __all__ = [
     "ModelSpec",
     "ModularData",
     "ModularRecipe",
+    "NGramClassifier",
     "NICESpec",
     "NewData",
     "NoCorruptionSpec",
@@ -347,6 +380,7 @@ __all__ = [
     "SupervisedModel",
     "SupervisedRecipe",
     "SupportsInpaint",
+    "TextClassifier",
     "TextData",
     "TextGenerator",
     "TextRecipe",
@@ -363,6 +397,7 @@ __all__ = [
     "VAERecipe",
     "as_decoder",
     "draw_samples",
+    "export",
     "generate_from_run",
     "inpaint",
     "inpaint_with_model",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from lawful._json import MaxLength, Range, from_json, to_json
+from lawful._json import MaxLength, Range, Requires, from_json, is_default, to_json
 from lawful.data import ShuffledBatches
 from lawful.inference import predict
 from lawful.inference.attacks import (
@@ -30,8 +30,10 @@ from lawful.recipes.classify import _NORMS, ClassifyRecipe, _AttackUnits, _Norma
 from lawful.recipes.data import DataSplits, ExampleSpec
 from lawful.recipes.optimization import _NonNegative
 from lawful.recipes.supervised import CNNSpec, _ClassifierSpec
-from lawful.training import Run, TrainingSetup
+from lawful.training import Run, TrainerConfig, TrainingSetup
 
+_ITERATIVE = ("pgd", "momentum", "deepfool", "carlini-wagner", "worst")
+"""Attacks that take gradient steps; fgsm takes one."""
 _DEFAULT_SIZES = (0.02, 0.05, 0.1, 0.2)
 """Default sizes of perturbations, as fractions of the range of an entry, times the factor below."""
 _SIZE_FACTORS = {"linf": lambda d: 1.0, "l2": lambda d: math.sqrt(d) / 2, "l1": lambda d: d / 20}
@@ -54,7 +56,7 @@ class AttackRecipe(ClassifyRecipe):
     """Sizes of the perturbations, in units of the data (tables: std). Defaults to fractions of the range."""
     norm: _NormName = "linf"
     """Norm of the perturbations."""
-    attack_steps: Annotated[int, Range(1, 10**6)] = 40
+    attack_steps: Annotated[int, Range(1, 10**6), Requires(attack=_ITERATIVE)] = 40
     """Gradient steps of an attack."""
     num_examples: Annotated[int, Range(1, 10**7)] = 500
     """Number of test examples to attack."""
@@ -65,6 +67,13 @@ class AttackRecipe(ClassifyRecipe):
             raise ValueError("attack deepfool supports norm l2 and linf, got l1")
         if self.attack == "carlini-wagner" and self.norm != "l2":
             raise ValueError(f"attack carlini-wagner needs norm l2, got {self.norm}")
+        own = {"run", "attack", "eps", "norm", "attack_steps", "num_examples", *(f.name for f in fields(TrainerConfig))}
+        ignored = [f.name for f in fields(self) if f.name not in own and not is_default(self, f.name)]
+        if self.run and ignored:
+            raise ValueError(
+                f"{', '.join(ignored)} would be ignored: run {self.run} has its own data and model. Leave them out, or "
+                "leave run out to train a classifier"
+            )
         if not self.run and self.model.closed_form:
             raise ValueError(f"attacks need gradients: model {self.model.name} has none, choose mlp, cnn or logistic")
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lawful._json import Config, MaxLength, Range, from_json, require_fields, require_int
+from lawful._json import Config, MaxLength, Range, Requires, from_json, require_fields, require_int
 from lawful.data import (
     BUILTIN,
     Column,
@@ -569,7 +569,7 @@ class GenerativeDataConfig(DataConfig):
     """Lowest and highest allowed value; others are an error. Defaults to no limit."""
     data_levels: Annotated[int, Range(0, 2**31)] = 0
     """Number of quantization levels. 0 means 256 for 8-bit images, and continuous data otherwise."""
-    num_samples: Annotated[int, Range(3, 10**8)] = 20_000
+    num_samples: Annotated[int, Range(3, 10**8), Requires(data=tuple(_DENSITIES))] = 20_000
     """Number of samples of ring, checkerboard, moons and grid."""
 
     def __post_init__(self) -> None:

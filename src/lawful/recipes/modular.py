@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful._json import MaxLength, Range
+from lawful._json import MaxLength, Range, Requires
 from lawful.data import Batch, SequentialBatches, fingerprint
 from lawful.inference import Ensemble
 from lawful.inference.ensemble import mean_values
@@ -22,7 +22,7 @@ from lawful.laws import Claim, batch_independence, shape
 from lawful.losses.regularization import affine_layers, grid_positions, line_positions
 from lawful.models import MLP, SpatialMLP
 from lawful.probe import figures
-from lawful.recipes.optimization import OptimizationConfig, _NonNegative, _Steps
+from lawful.recipes.optimization import OptimizationConfig, _NonNegative, _PositiveInt, _Steps
 from lawful.training import Recipe, Run, TrainingSetup
 from lawful.training.registry import _check_parameter_count
 
@@ -105,12 +105,14 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
     hidden_dims: Annotated[tuple[Annotated[int, Range(1, 10**4)], ...] | None, MaxLength(100)] = None
     """Width of each hidden layer. Defaults to the paper's: 20 units in each of two or four layers."""
     num_examples: Annotated[int, Range(1, 10**7)] = 100
-    """Number of training examples, uniform in [-1, 1]. Each step uses all of them."""
+    """Number of training examples, uniform in [-1, 1]."""
+    batch_size: _PositiveInt | None = None
+    """Examples per step. Defaults to all of them."""
     locality_penalty: _NonNegative = 1e-3
     """Weight of the penalty on long connections in the first quarter of the steps; it rises afterwards."""
     swap_every: Annotated[int, Range(0, 10**8)] = 200
     """Steps between swaps of units; 0 disables."""
-    swap_candidates: Annotated[int, Range(1, 10**4)] = 5
+    swap_candidates: Annotated[int, Range(1, 10**4), Requires(swap_every=True)] = 5
     """Units per layer, by largest weights, that try other positions at a swap."""
     layout: Literal["line", "grid"] = "line"
     """Positions of the units of a layer."""
@@ -135,7 +137,8 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
         _check_parameter_count([self._build_network])
         model = self._build_network()
         train, test = self._draw_examples()
-        steps = self.num_steps(1)
+        batches = SequentialBatches(*train, batch_size=min(self.batch_size or self.num_examples, self.num_examples))
+        steps = self.num_steps(len(batches))
         step = self.optimizer_step(model, partial(self._loss, steps=steps), steps=steps, params=model.parameters())
 
         def swap(model: nn.Module) -> None:
@@ -147,7 +150,7 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
         return TrainingSetup(
             model=model,
             optimizer_steps=[step],
-            batches=SequentialBatches(*train, batch_size=self.num_examples),
+            batches=batches,
             steps=steps,
             evaluate=partial(_evaluate, test=test),
             eval_every=max(1, min(200, steps // 10)),

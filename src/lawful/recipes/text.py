@@ -38,7 +38,15 @@ from lawful.recipes.optimization import (
     TransformerOptimizationConfig,
     _Decay,
 )
-from lawful.recipes.transformer import TransformerConfig, as_decoder
+from lawful.recipes.transformer import (
+    DecoderConfig,
+    _HeadDim,
+    _NgramDim,
+    _NgramDropout,
+    _NgramRows,
+    _NumHeads,
+    as_decoder,
+)
 from lawful.training import Recipe, Run, TrainingSetup
 
 # ---------------------------------------------------------------- n-gram baseline
@@ -231,7 +239,7 @@ class TextData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationConfig, Recipe[TextData]):
+class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig, Recipe[TextData]):
     """Train a language model on a text file, a folder of text files or built-in text."""
 
     name: ClassVar[str] = "text"
@@ -247,11 +255,11 @@ class TextRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationCon
     """Number of tokens in a training window, and largest context of the model."""
     dim: Annotated[int, Range(1, 10**5)] = 96
     num_layers: Annotated[int, Range(1, 1000)] = 2
-    num_heads: Annotated[int, Range(1, 1000)] = 2
-    head_dim: Annotated[int, Range(0, 10**5)] = 32
-    ngram_rows: Annotated[int, Range(1, 10**8)] = 7168
-    ngram_dim: Annotated[int, Range(0, 10**5)] = 64
-    ngram_dropout: Annotated[float, Range(0, 0.99)] = 0.12
+    num_heads: _NumHeads = 2
+    head_dim: _HeadDim = 32
+    ngram_rows: _NgramRows = 7168
+    ngram_dim: _NgramDim = 64
+    ngram_dropout: _NgramDropout = 0.12
     betas: tuple[_Decay, _Decay] | None = (0.7, 0.95)
     num_evals: Annotated[int, Range(1, 10**6)] | None = 5
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lawful._json import Config, MaxLength, Range
+from lawful._json import Config, MaxLength, Range, Requires
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward, GatedFeedForward
@@ -43,6 +43,14 @@ _RESIDUALS = {"pre": pre_norm, "post": post_norm, "sandwich": sandwich_norm}
 _ACTIVATIONS = {"squared-relu": squared_relu, "relu": torch.relu, "gelu": F.gelu}
 
 
+_ATTENTION, _FEED_FORWARD = Requires(layer_pattern="s"), Requires(layer_pattern="fh")
+_NumHeads = Annotated[int, Range(1, 1000), _ATTENTION]
+_HeadDim = Annotated[int, Range(0, 10**5), _ATTENTION]
+_NgramRows = Annotated[int, Range(1, 10**8), Requires(ngrams=True)]
+_NgramDim = Annotated[int, Range(0, 10**5), Requires(ngrams=True)]
+_NgramDropout = Annotated[float, Range(0, 0.99), Requires(ngrams=True)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(Config):
     """Architecture of the transformer."""
@@ -53,19 +61,19 @@ class TransformerConfig(Config):
     """Number of layers (repeats of the `*` group of the layer pattern)."""
     layer_pattern: Annotated[str, MaxLength(1000)] = "(sf)*"
     """Sublayers: s is self-attention, f is feed-forward, h is feed-forward scaled by 1/2."""
-    num_heads: Annotated[int, Range(1, 1000)] = 4
+    num_heads: _NumHeads = 4
     """Number of attention heads."""
-    head_dim: Annotated[int, Range(0, 10**5)] = 0
+    head_dim: _HeadDim = 0
     """Size of a head; 0 means dim / num_heads."""
-    hidden_dim: Annotated[int, Range(0, 10**6)] = 0
+    hidden_dim: Annotated[int, Range(0, 10**6), _FEED_FORWARD] = 0
     """Hidden size of the feed-forward blocks; 0 means 4 * dim."""
-    activation: Literal["squared-relu", "relu", "gelu", "swiglu"] = "squared-relu"
+    activation: Annotated[Literal["squared-relu", "relu", "gelu", "swiglu"], _FEED_FORWARD] = "squared-relu"
     """Activation of the feed-forward blocks."""
     positions: Literal["rotary", "learned", "sinusoidal", "alibi", "t5", "none"] = "rotary"
-    """Position embedding or position bias."""
-    attention_window: Annotated[int, Range(0, 10**9)] = 0
+    """Position embedding or position bias. rotary, alibi and t5 are part of self-attention."""
+    attention_window: Annotated[int, Range(0, 10**9), _ATTENTION] = 0
     """Sliding attention window, in tokens; 0 means no window."""
-    qk_norm: bool = True
+    qk_norm: Annotated[bool, _ATTENTION] = True
     """Normalize queries and keys."""
     norm: Literal["layer-no-affine", "layer", "rms"] = "layer-no-affine"
     """Norm of the residual stream, queries and keys."""
@@ -73,24 +81,20 @@ class TransformerConfig(Config):
     """Position of the norm of a sublayer."""
     ngrams: Annotated[tuple[Annotated[int, Range(2, 16)], ...], MaxLength(8)] = (2, 3, 4)
     """Lengths of n-grams whose embeddings are added to the token embeddings."""
-    ngram_rows: Annotated[int, Range(1, 10**8)] = 8192
+    ngram_rows: _NgramRows = 8192
     """Rows of each n-gram embedding table (hashed when there are more n-grams)."""
-    ngram_dim: Annotated[int, Range(0, 10**5)] = 0
+    ngram_dim: _NgramDim = 0
     """Width of the n-gram embeddings, at most dim; 0 means dim."""
-    ngram_dropout: Annotated[float, Range(0, 0.99)] = 0.0
+    ngram_dropout: _NgramDropout = 0.0
     """Dropout probability of bigram embeddings; twice as much for trigrams, and so on up to 0.9."""
     embedding_norm: bool = True
     """Normalize the embeddings."""
     embedding_skip: bool = True
     """Mix the embeddings into the residual stream before later layers and the head."""
-    value_residual: bool = False
+    value_residual: Annotated[bool, _ATTENTION] = False
     """Mix the values of the first attention layer into the values of later layers."""
     zero_init_outputs: bool = True
     """Initialize output projections and the head to zero."""
-    tie_embeddings: bool = False
-    """Share the weights of the embedding and the head."""
-    logit_softcap: _NonNegative = 0.0
-    """Soft cap of the logits, cap * tanh(logits / cap); 0 disables."""
     dropout: _Probability = 0.0
     """Dropout probability of each sublayer's output."""
 
@@ -100,13 +104,10 @@ class TransformerConfig(Config):
             raise ValueError(f"num_heads must divide dim: got dim={self.dim}, num_heads={self.num_heads}")
         if self.positions == "rotary" and self._head_dim % 2:
             raise ValueError(f"rotary positions need an even head_dim, got {self._head_dim}")
-        if self.ngram_dim > self.dim:
+        if "s" not in self.layer_pattern and self.positions in ("alibi", "t5", "none"):
+            raise ValueError(f"positions={self.positions} needs s in layer_pattern, got {self.layer_pattern}")
+        if self.ngrams and self.ngram_dim > self.dim:
             raise ValueError(f"ngram_dim must be at most dim: got ngram_dim={self.ngram_dim}, dim={self.dim}")
-
-    def build_decoder(self, vocab_size: int, *, context_length: int) -> Decoder:
-        """Builds a decoder."""
-        mask = CAUSAL & Mask(window=self.attention_window or None)
-        return _build_checked(lambda: self._decoder(vocab_size, context_length, self.layer_pattern, mask))
 
     def build_encoder(
         self, vocab_size: int, *, context_length: int, final_norm: type[nn.Module] | None = None
@@ -114,38 +115,9 @@ class TransformerConfig(Config):
         """Builds an encoder; `final_norm` replaces the norm of its output."""
         return _build_checked(lambda: self._encoder(vocab_size, context_length, final_norm))
 
-    def build_encoder_decoder(self, vocab_size: int, *, context_length: int) -> EncoderDecoder:
-        """Builds an encoder-decoder with one vocabulary."""
-
-        def build() -> EncoderDecoder:
-            source = self._encoder(vocab_size, context_length, None)
-            target = self._decoder(vocab_size, context_length, self.layer_pattern.replace("s", "sc"), CAUSAL)
-            return EncoderDecoder(source, target)
-
-        return _build_checked(build)
-
     @property
     def _head_dim(self) -> int:
         return self.head_dim or self.dim // self.num_heads
-
-    def _decoder(self, vocab_size: int, context_length: int, layer_pattern: str, mask: Mask) -> Decoder:
-        return decoder(
-            vocab_size=vocab_size,
-            dim=self.dim,
-            num_layers=self.num_layers,
-            layer_pattern=layer_pattern,
-            context_length=context_length,
-            dropout=float(self.dropout),
-            attention=partial(self._attention, causal=True),
-            feed_forward=self._feed_forward,
-            norm=_NORMS[self.norm],
-            residual=_RESIDUALS[self.norm_position],
-            positions=self._position_embedding(context_length),
-            mask=mask,
-            tie_embeddings=self.tie_embeddings,
-            extras=self._extras(),
-            init=zero_init_outputs if self.zero_init_outputs else gpt2_init,
-        )
 
     def _encoder(self, vocab_size: int, context_length: int, final_norm: type[nn.Module] | None) -> Encoder:
         return encoder(
@@ -208,7 +180,50 @@ class TransformerConfig(Config):
             embedding_norm=_NORMS[self.norm] if self.embedding_norm else None,
             embedding_skip=WeightedSum if self.embedding_skip else None,
             value_residual=WeightedSum if self.value_residual else None,
-            softcap=float(self.logit_softcap) or None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig(TransformerConfig):
+    """Architecture of a transformer that predicts tokens."""
+
+    tie_embeddings: bool = False
+    """Share the weights of the embedding and the head."""
+    logit_softcap: _NonNegative = 0.0
+    """Soft cap of the logits, cap * tanh(logits / cap); 0 disables."""
+
+    def build_decoder(self, vocab_size: int, *, context_length: int) -> Decoder:
+        """Builds a decoder."""
+        mask = CAUSAL & Mask(window=self.attention_window or None)
+        return _build_checked(lambda: self._decoder(vocab_size, context_length, self.layer_pattern, mask))
+
+    def build_encoder_decoder(self, vocab_size: int, *, context_length: int) -> EncoderDecoder:
+        """Builds an encoder-decoder with one vocabulary."""
+
+        def build() -> EncoderDecoder:
+            source = self._encoder(vocab_size, context_length, None)
+            target = self._decoder(vocab_size, context_length, self.layer_pattern.replace("s", "sc"), CAUSAL)
+            return EncoderDecoder(source, target)
+
+        return _build_checked(build)
+
+    def _decoder(self, vocab_size: int, context_length: int, layer_pattern: str, mask: Mask) -> Decoder:
+        return decoder(
+            vocab_size=vocab_size,
+            dim=self.dim,
+            num_layers=self.num_layers,
+            layer_pattern=layer_pattern,
+            context_length=context_length,
+            dropout=float(self.dropout),
+            attention=partial(self._attention, causal=True),
+            feed_forward=self._feed_forward,
+            norm=_NORMS[self.norm],
+            residual=_RESIDUALS[self.norm_position],
+            positions=self._position_embedding(context_length),
+            mask=mask,
+            tie_embeddings=self.tie_embeddings,
+            extras=replace(self._extras(), softcap=float(self.logit_softcap) or None),
+            init=zero_init_outputs if self.zero_init_outputs else gpt2_init,
         )
 
 

@@ -43,7 +43,7 @@ from lawful.recipes.text import (
     _TokenizerSpec,
     _train_tokenizer,
 )
-from lawful.recipes.transformer import TransformerConfig
+from lawful.recipes.transformer import DecoderConfig
 from lawful.training import Recipe, Run, TrainingSetup, compare_with_baselines
 
 _EVAL_PAIRS = 500
@@ -154,7 +154,7 @@ class TranslationData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslateRecipe(TransformerConfig, TransformerOptimizationConfig, EvaluationConfig, Recipe[TranslationData]):
+class TranslateRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig, Recipe[TranslationData]):
     """Train an encoder-decoder on pairs of texts or on built-in pairs."""
 
     name: ClassVar[str] = "translate"
@@ -203,6 +203,7 @@ class TranslateRecipe(TransformerConfig, TransformerOptimizationConfig, Evaluati
             eval_every=self.eval_every(steps, steps_per_epoch=len(batches)),
             monitor="character error rate",
             patience=self.patience or None,
+            restore_best=True,
             ema_decay=self.ema_decay or None,
             grad_accumulation_steps=self.grad_accumulation_steps,
             claims=partial(_claims, vocab_size=special.vocab_size),

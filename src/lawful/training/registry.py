@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lawful._json import Tagged, from_json, union_members
+from lawful._json import Tagged, field_types, from_json, union_members
 from lawful._suggest import did_you_mean
 from lawful.training.checkpoint import load_module_state
 from lawful.training.run import Run
@@ -165,7 +164,7 @@ def build_recipe(recipe: str | type[Recipe[Any]], options: Mapping[str, Any]) ->
 
 def _unions(kind: type[Any]) -> dict[str, tuple[type[Tagged], ...]]:
     """The fields of a recipe that are tagged unions, with their members."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = field_types(kind)
     members = {field.name: union_members(hints[field.name]) for field in fields(kind)}
     return {name: found for name, found in members.items() if len(found) > 1}
 

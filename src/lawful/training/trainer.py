@@ -180,6 +180,11 @@ class _TrainingSession:
         """Chooses the number of threads, creates or opens the run, and restores a checkpoint."""
         if _keep_freed_memory():
             self.console.note("freed memory is kept for the next step")
+        for name in ("precision", "compile", "checkpoint_every", "keep_checkpoints"):
+            if not self.setup.steps and not _json.is_default(self.config, name):
+                raise ValueError(f"{name} has no effect: the model is fitted without training steps")
+        if self.processes.world_size == 1 and not _json.is_default(self.config, "parallel"):
+            self.say(f"warning: parallel={self.config.parallel} needs several processes: start them with torchrun")
         names = _parameter_names(self.setup.model)
         for step in self.setup.optimizer_steps:
             _named_parameters(step.optimizer, names)

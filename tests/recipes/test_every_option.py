@@ -1,0 +1,450 @@
+"""Every option of every recipe changes the weights, the results or the files of a run, or is refused.
+
+Each option is changed to another valid value, in a run of three steps on tiny data. An option that declares what it
+needs is changed where its needs are met; elsewhere it must be refused.
+"""
+
+import dataclasses
+import hashlib
+import json
+import random
+import types
+import typing
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import lawful.probe
+from lawful._json import Excludes, Range, Requires, field_types, union_members
+from lawful.blocks.modes import eval_mode
+from lawful.recipes import RECIPES
+from lawful.training import Run, TrainerConfig, TrainingFailed, seed_everything, train
+from lawful.training.distributed import _SingleProcess
+from lawful.training.loop import _Progress, _StopRequest, _TrainingLoop
+from lawful.training.precision import _Precision
+from lawful.training.trainer import EMA
+
+STEPS = 3
+TRAINER = {field.name for field in dataclasses.fields(TrainerConfig)} - {"seed"}
+"""Options of the trainer: their effect is on the files of a run."""
+
+# ---------------------------------------------------------------- tiny data and tiny recipes
+
+
+class Base(NamedTuple):
+    """A recipe with options under which it takes milliseconds."""
+
+    recipe: str
+    options: dict[str, Any]
+    only: frozenset[str] | None = None
+    """Options to change; None for all."""
+
+
+SPLIT = {"test_fraction": 0.25, "validation_fraction": 0.25}
+TABLE = {"data": "numbers.csv", "drop_missing": True, **SPLIT}
+LABELED = {**TABLE, "label_column": "kind"}
+QUICK = {"steps": STEPS, "batch_size": 4, "threads": 1, "law_cases": 0}
+TRANSFORMER = {"dim": 8, "ngram_dim": 4, "num_layers": 2, "num_heads": 2, "ngram_rows": 16, "ngrams": (2, 3), **QUICK}
+MODEL = {"hidden_dims": (4,)}
+BASES = {
+    "classify": Base("classify", {"data": "table.csv", "target": "kind", **MODEL, **SPLIT, **QUICK}),
+    "classify images": Base(
+        "classify", {"data": "images", "model": "cnn", "channels": 2, "num_layers": 1, **SPLIT, **QUICK}
+    ),
+    "regress": Base("regress", {"data": "table.csv", "target": "size", **MODEL, **SPLIT, **QUICK}),
+    "text": Base("text", {"data": "words.txt", "context_length": 8, "head_dim": 4, **TRANSFORMER}),
+    "translate": Base("translate", {"data": "pairs.tsv", **TRANSFORMER}),
+    "classify-text": Base(
+        "classify-text", {"data": "texts.csv", "context_length": 12, "layer_pattern": "(sf)*", **TRANSFORMER}
+    ),
+    "forecast": Base("forecast", {"data": "series.csv", **QUICK}),
+    "pca": Base("pca", {**TABLE, "ignore_columns": (), "threads": 1, "law_cases": 0}),
+    "pca levels": Base("pca", {"data": "levels.csv", "threads": 1, "law_cases": 0}),
+    "autoencode": Base("autoencode", {**TABLE, "latent_dim": 2, **MODEL, **QUICK}),
+    "autoencode images": Base(
+        "autoencode", {"data": "images", "model": "cnn", "channels": 2, "num_downsamples": 1, **SPLIT, **QUICK}
+    ),
+    "vae": Base("vae", {**LABELED, "latent_dim": 2, **MODEL, **QUICK}),
+    "vae images": Base(
+        "vae", {"data": "images", "model": "cnn", "channels": 2, "num_downsamples": 1, **SPLIT, **QUICK}
+    ),
+    "flow": Base("flow", {**LABELED, "model": "spline", "num_bins": 3, **MODEL, **QUICK}),
+    "flow images": Base("flow", {"data": "images", "model": "discretized", **MODEL, **SPLIT, **QUICK}),
+    "flow ring": Base("flow", {"data": "ring", "num_samples": 40, "model": "spline", **MODEL, **SPLIT, **QUICK}),
+    "diffusion": Base("diffusion", {**LABELED, "model": "mlp", "dim": 4, "num_layers": 1, **QUICK}),
+    "diffusion images": Base(
+        "diffusion",
+        {"data": "images", "model": "transformer", "conditional": True, "dim": 4, "num_layers": 1, **SPLIT, **QUICK},
+    ),
+    "gan": Base("gan", {**LABELED, "latent_dim": 2, **MODEL, **QUICK}),
+    "gan images": Base("gan", {"data": "images", "model": "cnn", "channels": 2, **SPLIT, **QUICK}),
+    "attack": Base(
+        "attack",
+        {"data": "images", "model": "cnn", "channels": 2, "num_layers": 1, **SPLIT, **QUICK},
+    ),
+    "double-descent": Base("double-descent", {"num_examples": 40, "num_sizes": 2, "largest": 16, **QUICK}),
+    "modular": Base("modular", {"num_examples": 6, **MODEL, "swap_every": 1, **QUICK}),
+}
+"""Options of each recipe; some have a second base for options that need other data."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def data(tmp_path_factory):
+    """Changes to a folder with tiny tables, texts, pairs, a series and images."""
+    folder = tmp_path_factory.mktemp("options")
+    for name, seed in (("", 0), ("other_", 1)):
+        draw, pixels, kinds = random.Random(seed), np.random.default_rng(seed), ["cat", "dog"] * 20
+        numbers = [f"{draw.gauss(0, 1):.3f},{draw.gauss(i % 2, 1) if i != 5 else ''}" for i in range(40)]
+        rows = [
+            f"{x},{i % 3},{draw.random():.9f}x,{kind}" for i, (x, kind) in enumerate(zip(numbers, kinds, strict=True))
+        ]
+        tables = {
+            "numbers.csv": ["size,weight,id,kind", *(",".join((*r.split(",")[:2], *r.split(",")[3:])) for r in rows)],
+            "table.csv": ["size,weight,code,id,kind", *rows],
+            "levels.csv": ["a,b", *(f"{draw.randrange(7)},{draw.randrange(7)}" for _ in range(40)), "0,6", "6,0"],
+            "words.txt": [
+                " ".join(draw.sample(["the", "cat", "sat", "on", "a", "mat", "and", "dog"], 6)) for _ in range(20)
+            ],
+            "pairs.tsv": [f"{(n := draw.randrange(1000)):03d}\t{str(n)[::-1]}" for _ in range(30)],
+            "texts.csv": [
+                "note,text,topic",
+                *(f"{'xy'[i % 2]},The {kind} {i + seed},{kind}" for i, kind in enumerate(kinds)),
+            ],
+            "series.csv": ["day,sales,visits", *(f"{i},{draw.random():.3f},{i % 7}" for i in range(260))],
+        }
+        for table, lines in tables.items():
+            (folder / f"{name}{table}").write_text("\n".join(lines) + "\n")
+        for i in range(24):
+            path = folder / f"{name}images" / f"class{i % 2}" / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels.integers(0, 255, (6, 6), dtype=np.uint8)).save(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
+# ---------------------------------------------------------------- another value of an option
+
+OTHER_VALUES: dict[str, Any] = {
+    "target": {"regress": "weight", "classify-text": "note", "forecast": "sales"},
+    "text": "note",
+    "num_components": 2,
+    "num_examples": {"attack": 3, "double-descent": 60, "modular": 7},
+    "label_dropout": 0.9,
+    "attack": "momentum",
+    "num_scored": 3,
+    "swap_candidates": 1,
+    "num_evals": 1,
+    "vocab_size": 258,
+    "grad_clip_norm": 1e-3,
+    "dim": 12,
+    "num_heads": 4,
+    "column": "sales",
+    "ignore_columns": ("weight",),
+    "keep_columns": ("id",),
+    "categorical_columns": ("code",),
+    "resize": (4, 4),
+    "value_range": (-0.1, 0.1),
+    "data_levels": 7,
+    "penalty_params": "*1.weight",
+    "max_norm_params": "*1.weight",
+    "layer_pattern": "(fs)*",
+    "run": "nowhere",
+    "betas": (0.5, 0.6),
+    "ngrams": (2,),
+    "hidden_dims": (3, 3),
+    "eps": (0.3,),
+    "history": 30,
+    "season": 3,
+    "device": "cuda",
+    "warmup_ratio": 0.5,
+    "momentum_warmup_ratio": 0.5,
+    "ema_decay": 0.5,
+    "context_length": 9,
+    "head_dim": 6,
+    "checkpoint_every": 2,
+    "keep_checkpoints": 1,
+    "noise_level_mean": 0.5,
+    "likelihood": "heteroscedastic",
+}
+"""Other values where the type does not give one; a dictionary has one for each recipe."""
+SMALL_MEMBERS = {"incremental": {"batch_size": 7}, "unet": {"channels": 4}, "continuous": {"hidden_dims": (4,)}}
+"""Options of members of unions that have other sizes than those of the base."""
+ALWAYS_REFUSED = {("forecast", "epochs"), *((name, "device") for name in RECIPES)}
+"""Options whose other values cannot be used here."""
+
+
+def other_value(recipe, name, hint, value):
+    """Another valid value of an option."""
+    if name == "data":
+        return "moons" if value == "ring" else f"other_{value}"
+    if name == "label_column":
+        return None if value else "kind"
+    if name in OTHER_VALUES:
+        found = OTHER_VALUES[name]
+        return found.get(recipe, "code") if isinstance(found, dict) else found
+    bare, bounds = hint, [Range(-1e9, 1e9)]
+    while True:
+        if typing.get_origin(bare) is Annotated:
+            bounds = [m for m in bare.__metadata__ if isinstance(m, Range)] or bounds
+            bare = typing.get_args(bare)[0]
+        elif isinstance(bare, types.UnionType) or typing.get_origin(bare) is typing.Union:
+            bare = next(option for option in typing.get_args(bare) if option is not type(None))
+        else:
+            break
+    low, high = bounds[0].low, bounds[0].high
+    if bare is bool:
+        return not value
+    if typing.get_origin(bare) is Literal:
+        choices = typing.get_args(bare)
+        for better in ("sgd", "linear"):  # differ from the others even in three steps
+            if better in choices and value != better:
+                return better
+        return choices[(choices.index(value) + 1) % len(choices)]
+    if bare is int:
+        start = 1 if value is None else value
+        return start + 1 if start + 1 <= high else start - 1
+    if bare is float:
+        return value / 2 if value and value / 2 >= low else min(high, max(low, 0.3 if not value else 2 * value))
+    raise NotImplementedError(f"add another value of {name} to OTHER_VALUES: its type is {hint}")
+
+
+class Option(NamedTuple):
+    """An option of a recipe, or of a member of one of its unions."""
+
+    name: str
+    hint: Any
+    value: Any
+    """Value in the base."""
+    context: dict[str, Any]
+    """Options that it needs, beside those of the base."""
+    excluded: frozenset[str]
+    """Options of the base that it excludes."""
+
+
+@cache
+def unions_of(kind):
+    found = {field.name: union_members(field_types(kind)[field.name]) for field in dataclasses.fields(kind)}
+    return {name: members for name, members in found.items() if len(members) > 1}
+
+
+def context_of(recipe, owner, hint):
+    """The options that an option needs and that its owner does not have yet."""
+    context = {}
+    for rule in getattr(hint, "__metadata__", ()):
+        for name, needed in rule.conditions.items() if isinstance(rule, Requires) else ():
+            if not hasattr(owner, name):
+                continue
+            value, own_hint = getattr(owner, name), field_types(type(owner))[name]
+            value = getattr(value, "name", value)
+            match needed:
+                case tuple() if value not in needed:
+                    context[name] = needed[0]
+                case Range() if not needed.low <= value <= needed.high:
+                    context[name] = int(needed.low)
+                case str() if not set(needed) & set(value):
+                    context[name] = OTHER_VALUES[name]
+                case True if not value:
+                    context |= {name: other_value(recipe, name, own_hint, value), **context_of(recipe, owner, own_hint)}
+    return context
+
+
+def options_of(base):
+    """All options of a base: of the recipe and of the chosen members of its unions."""
+    recipe = lawful.training.build_recipe(base.recipe, base.options)
+    unions = unions_of(type(recipe))
+    for owner in (recipe, *(getattr(recipe, name) for name in unions)):
+        for field in dataclasses.fields(owner):
+            if field.name not in unions:
+                hint = field_types(type(owner))[field.name]
+                excluded = {name for name in base.options if excludes(owner, name, field.name)}
+                context = context_of(base.recipe, owner, hint)
+                yield Option(field.name, hint, getattr(owner, field.name), context, frozenset(excluded))
+
+
+def excludes(owner, name, other):
+    rules = getattr(field_types(type(owner)).get(name), "__metadata__", ())
+    return any(isinstance(rule, Excludes) and rule.name == other for rule in rules)
+
+
+# ---------------------------------------------------------------- the effect of an option
+
+
+class Plots:
+    """Stands for the figures: a figure is a hash of what it shows."""
+
+    def __getattr__(self, name):
+        return lambda *values, **named: digest((name, values, named))
+
+    @staticmethod
+    def save(figure, path):
+        Path(path).write_text(digest(figure))
+
+
+def digest(value):
+    """A hash of nested values; functions and other objects count by their type only."""
+
+    def describe(value):
+        if isinstance(value, torch.Tensor):
+            return str(value.shape) + hashlib.sha256(value.detach().cpu().double().numpy().tobytes()).hexdigest()
+        if isinstance(value, np.ndarray):
+            return describe(torch.from_numpy(np.ascontiguousarray(value)))
+        if isinstance(value, dict):
+            return {str(key): describe(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [describe(item) for item in value]
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return describe(vars(value))
+        return repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
+
+    return hashlib.sha256(json.dumps(describe(value)).encode()).hexdigest()
+
+
+@contextmanager
+def plain_figures():
+    with pytest.MonkeyPatch.context() as patch:
+        for name in RECIPES:
+            module = typing.cast(Any, __import__(RECIPES[name].__module__, fromlist=["figures"]))
+            if hasattr(module, "figures"):
+                patch.setattr(module, "figures", Plots())
+        patch.setattr("lawful.recipes.generative.figures", Plots())
+        patch.setattr(lawful.probe, "figures", Plots())
+        yield
+
+
+class Trained(NamedTuple):
+    """A recipe after a few steps."""
+
+    recipe: Any
+    setup: Any
+    metrics: list[Any]
+    effect: str
+    """Hash of the weights, the metrics and the plain values of the setup."""
+
+
+def train_few_steps(base, changes):
+    """Sets a recipe up and trains it for three steps, without a run folder."""
+    recipe = lawful.training.build_recipe(base.recipe, base.options | changes)
+    seed_everything(recipe.seed)
+    setup = recipe.setup()
+    plain = [value for value in vars(setup).values() if isinstance(value, str | int | float | None)]
+    notes, members = [list(setup.warnings), setup.model_config], len(recipe.ensemble_members())
+    setup = dataclasses.replace(setup, steps=min(setup.steps, STEPS))
+    metrics = []
+    loop = _TrainingLoop(setup, progress=_Progress(), precision=_Precision(recipe, print), processes=_SingleProcess())
+    if setup.ema_decay:
+        loop.ema = EMA(setup.model, decay=setup.ema_decay)
+    loop.run(log=lambda *line: metrics.append(line), save=lambda due: None, checkpoint_every=99, stop=_StopRequest())
+    state = setup.model.state_dict()
+    return Trained(recipe, setup, metrics, digest((plain, notes, members, metrics, state)))
+
+
+def finish(trained, folder):
+    """Returns a hash of the results and files that a recipe writes at the end."""
+    recipe, setup = trained.recipe, trained.setup
+    run = Run.create(folder, "run", {})
+    run.save_metrics([{"step": step, **metrics} for step, metrics in trained.metrics])
+    if recipe.ensemble_members():
+        other = recipe.ensemble_members()[1].setup().model
+        setup = dataclasses.replace(setup, model=recipe.combine([setup.model, other]))
+    with eval_mode(setup.model), plain_figures():
+        results = recipe.finish(run, setup)
+    return digest((results, files_of(run.path), setup.model.state_dict()))
+
+
+def files_of(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes().hex() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
+
+def train_in_a_folder(base, changes, folder):
+    """Returns what a complete run leaves: the names of its files, its weights, metrics and the facts of its log."""
+    with plain_figures():
+        run = train(base.recipe, output_dir=folder, **(base.options | changes))
+    metrics = [{name: value for name, value in line.items() if name != "seconds"} for line in run.metrics]
+    names = sorted(str(path.relative_to(run.path)).partition("events.")[0] for path in run.path.rglob("*"))
+    log = [line for line in run.log.read_text().splitlines() if line.startswith(("warning", "compile"))]
+    laws = "laws of the trained model" in run.log.read_text()
+    return digest((names, run.weights(), metrics, run.config["threads"], log, laws))
+
+
+class Comparison:
+    """Changes options of a base one by one and collects those without an effect."""
+
+    def __init__(self, base, folder):
+        self.base, self.folder = base, folder
+        self.silent, self.effective, self.refused = [], set(), {}
+        self.baseline = cache(lambda key: train_few_steps(base, dict(key)))
+        self.finished = cache(lambda key: finish(self.baseline(key), folder))
+        self.trained = cache(lambda key: train_in_a_folder(base, dict(key), folder))
+
+    def change(self, label, changes, context, excluded=()):
+        """Compares the base in a context with the same base and one more option."""
+        key = tuple(context.items())
+        base = Base(self.base.recipe, {k: v for k, v in self.base.options.items() if k not in excluded})
+        try:
+            if label in TRAINER:
+                full = {"checkpoint_every": 1} if label == "keep_checkpoints" else {}
+                other = train_in_a_folder(base, full | context | changes, self.folder)
+                same = other == self.trained((*full.items(), *key))
+            else:
+                before, after = self.baseline(key), train_few_steps(base, context | changes)
+                same = before.effect == after.effect and self.finished(key) == finish(after, self.folder)
+        except (ValueError, OSError, TrainingFailed) as error:
+            self.refused[label] = str(error)
+            return
+        if same:
+            self.silent.append(f"{self.base.recipe} {label}: {changes} has no effect with {context}")
+        else:
+            self.effective.add(label)
+
+    def must_refuse(self, option, value):
+        try:
+            lawful.training.build_recipe(self.base.recipe, self.base.options | {option.name: value})
+        except ValueError as error:
+            if option.name in str(error):
+                return
+        self.silent.append(f"{self.base.recipe} {option.name}: {value} is not refused without {option.context}")
+
+    def change_all(self, names=None):
+        """Changes all options of the base, or the named ones."""
+        for option in options_of(self.base):
+            if names is not None and option.name not in names:
+                continue
+            value = other_value(self.base.recipe, option.name, option.hint, option.value)
+            if option.context:
+                self.must_refuse(option, value)
+            self.change(option.name, {option.name: value}, option.context, option.excluded)
+
+    def change_members(self):
+        """Changes the member of each union, and the options of each member."""
+        recipe = lawful.training.build_recipe(self.base.recipe, self.base.options)
+        for union, members in unions_of(type(recipe)).items():
+            for member in members:
+                if isinstance(getattr(recipe, union), member):
+                    continue
+                own = {field.name for field in dataclasses.fields(getattr(recipe, union))}
+                small = {k: v for k, v in self.base.options.items() if k not in own or hasattr(member, k)}
+                if getattr(member, "closed_form", False):
+                    small = {k: v for k, v in small.items() if k not in ("steps", "batch_size")}
+                base = Base(self.base.recipe, small | {union: member.name} | SMALL_MEMBERS.get(member.name, {}))
+                other = Comparison(base, self.folder)
+                try:
+                    other.baseline(())
+                except ValueError as error:
+                    self.refused[f"{union}={member.name}"] = str(error)
+                    continue
+                automatic = "auto" in (member.name, getattr(recipe, union).name)  # chooses one of the others
+                if other.baseline(()).effect == self.baseline(()).effect and not automatic:
+                    self.silent.append(f"{self.base.recipe} {union}={member.name} has no effect")
+                self.effective.add(f"{union}={member.name}")
+                other.change_all({field.name for field in dataclasses.fields(member)})
+                self.silent += other.silent
+                self.effective |= {f"{union}={member.name} {name}" for name in other.effective}
