@@ -296,11 +296,6 @@ def compare_samplers(name: str) -> None:
     )
 
 
-def our_likelihood(std: float) -> ProbabilityFlowLikelihood:
-    """Our default likelihood."""
-    return ProbabilityFlowLikelihood(prior_std=std)
-
-
 def compare_likelihoods(name: str) -> None:
     """Prints the errors of log-densities, and how often the reported error covers them."""
     print(f"\nLikelihoods, {name} mixtures\n")
@@ -318,7 +313,7 @@ def compare_likelihoods(name: str) -> None:
                     level = path.at(t)
                     return target.denoise(x, float(level.alpha), float(level.sigma))
 
-                found = our_likelihood(std)(denoise, x, path)
+                found = ProbabilityFlowLikelihood()(denoise, x, path, sigma_data=std)
                 off = (found.value - truth).abs()
                 each = off.square().reshape(NUM_MIXTURES, -1).mean(1).sqrt()
                 covered = float((off <= found.error).double().mean())

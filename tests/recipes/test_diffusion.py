@@ -46,7 +46,7 @@ def test_points_of_the_plane(work_dir, monkeypatch, capsys):
     evaluation = lines[lines.index("evaluating the trained model") :]
     assert {"scoring 2 observations: 2 of 2", "drawing 2,000 samples: 0 of 1"} <= {*evaluation}
     assert run.results["network evaluations per likelihood"] == 63
-    assert run.results["standard error of a likelihood, nats"] == 0
+    assert 0 < run.results["error of a likelihood, nats"] < 1
     model = load(run)
     assert isinstance(model, SupportsSample)
     assert isinstance(model, SupportsLogProbEstimate)

@@ -1,4 +1,4 @@
-"""Log-likelihood estimates with their standard errors."""
+"""Log-likelihood estimates with their errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class LogProbEstimate(NamedTuple):
-    """Log-likelihood of each example, or a bound on it, in nats, with its standard error.
+    """Log-likelihood of each example, or a bound on it, in nats, with its error.
 
     Examples:
         >>> import torch
@@ -20,7 +20,7 @@ class LogProbEstimate(NamedTuple):
     value: Float[Tensor, "*n"]
     """Nats per example."""
     error: Float[Tensor, "*n"]
-    """Standard error of each value; 0 if the value is exact."""
+    """Error of each value: its standard error, and the error of numerical integration if there is one; 0 if exact."""
     evaluations: int
     """Number of calls of the model or its network."""
 

@@ -89,8 +89,10 @@ def test_log_prob_equals_the_true_density(label):
     truth = PAIR if label is None else GaussianMixture.from_moments(means=PAIR.means[label][None], scale=0.3)
     x = truth.sample(9, seed=0)
     found = exact().log_prob_estimate(x, labels=None if label is None else torch.full((9,), label))
-    assert (found.value - truth.log_prob(x)).abs().max() < 5e-2
-    assert float(found.error.max()) == 0
+    off = (found.value - truth.log_prob(x)).abs()
+    assert off.max() < 5e-3
+    assert (off <= found.error).all()
+    assert found.error.max() < 5e-2
     assert found.evaluations == 63
 
 
@@ -222,7 +224,7 @@ def test_diverged_network():
 
 def test_warning_for_other_units():
     core = UNet((1, 2, 2), channels=2, num_heads=0)
-    model = DiffusionModel(core, shape=(1, 2, 2), likelihood=ProbabilityFlowLikelihood(steps=1)).fit_normalizer(
+    model = DiffusionModel(core, shape=(1, 2, 2), likelihood=ProbabilityFlowLikelihood(steps=2)).fit_normalizer(
         torch.rand(9, 1, 2, 2)
     )
     with pytest.warns(UserWarning, match="0 to 255"):
@@ -253,6 +255,26 @@ def test_invalid_arguments(wrong, message):
 def test_labels_out_of_range():
     with pytest.raises(ValueError, match="expected labels from 0 to 1"):
         exact().sample(1, labels=torch.tensor([2]))
+
+
+def test_samples_and_likelihoods_follow_sigma_data():
+    class Network(nn.Module):
+        """A network that does not see the noise level, so that the model scales with its data."""
+
+        def forward(self, x, noise_level, labels=None):
+            return 0.5 * torch.sin(2 * x)
+
+    def model(scale):
+        built = DiffusionModel(Network(), shape=(2,), path=edm(80.0 * scale))
+        built.denoiser.sigma_data.fill_(scale)
+        return built
+
+    one, wide = model(1.0), model(4.0)
+    torch.testing.assert_close(wide.sample(5, seed=0, steps=6), 4 * one.sample(5, seed=0, steps=6))
+    x = torch.tensor([[0.4, -1.0], [1.5, 0.2]])
+    torch.testing.assert_close(
+        wide.log_prob_estimate(4 * x).value + 2 * math.log(4), one.log_prob_estimate(x).value, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_an_empty_batch_has_no_likelihoods():

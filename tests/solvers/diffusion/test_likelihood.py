@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lawful.data.densities import gaussian_density, ring
+from lawful.data.densities import GaussianMixture, gaussian_density, ring
 from lawful.laws import Claim, agreement, batch_independence, shape, transformed
 from lawful.solvers.diffusion import (
     ExponentialMultistep,
@@ -25,7 +25,6 @@ from lawful.solvers.diffusion import (
     score_of_energy,
     variance_preserving,
 )
-from lawful.solvers.ode import DORMAND_PRINCE, EULER
 from tests.solvers.diffusion.analytic import PATHS, exact_denoiser, gaussian_denoiser
 
 
@@ -33,10 +32,59 @@ from tests.solvers.diffusion.analytic import PATHS, exact_denoiser, gaussian_den
 def test_the_likelihood_of_a_known_density(path):
     target = ring(radius=2.0, scale=0.2)
     x = target.sample(24, seed=0)
-    found = ProbabilityFlowLikelihood(prior_std=math.sqrt(2.04))(exact_denoiser(target, path), x, path)
+    found = ProbabilityFlowLikelihood()(exact_denoiser(target, path), x, path, sigma_data=math.sqrt(2.04))
     assert found.evaluations <= 64
-    assert float((found.value - target.log_prob(x)).square().mean().sqrt()) < 1e-3
-    assert (found.error == 0).all()
+    off = (found.value - target.log_prob(x)).abs()
+    assert float(off.square().mean().sqrt()) < 1e-3
+    assert (off <= found.error).all()
+    assert (found.error < 0.1).all()
+
+
+@pytest.mark.parametrize("scale", [0.15, 1.0, 4.0])
+@pytest.mark.parametrize("path", [edm(), rectified()], ids=lambda path: path.name)
+def test_the_reported_error_covers_the_true_error_at_every_scale_of_the_data(path, scale):
+    means = scale * torch.tensor([[-1.2, 0.4], [0.9, 0.8], [0.3, -1.2]], dtype=torch.float64)
+    widths = torch.tensor([0.15, 0.3, 0.5], dtype=torch.float64)[:, None].expand(3, 2)
+    target = GaussianMixture(torch.tensor([0.3, 0.5, 0.2], dtype=torch.float64), means, (scale * widths).square())
+    x = target.sample(60, seed=1)
+    found = ProbabilityFlowLikelihood()(exact_denoiser(target, path), x, path, sigma_data=scale)
+    off = (found.value - target.log_prob(x)).abs()
+    assert float(off.max()) < 5e-3
+    assert float((off <= found.error).double().mean()) >= 0.95
+    assert float(found.error.max()) < 0.1
+
+
+def test_likelihoods_scale_with_the_data():
+    def log_prob(scale):
+        path = edm(80.0 * scale)
+        target = ring(modes=3, radius=1.2 * scale, scale=0.3 * scale)
+        x = scale * torch.tensor([[1.0, 0.2], [-0.3, 0.4]], dtype=torch.float64)
+        return ProbabilityFlowLikelihood(steps=6)(exact_denoiser(target, path), x, path, sigma_data=scale)
+
+    one, wide = log_prob(1.0), log_prob(4.0)
+    torch.testing.assert_close(wide.value + 2 * log(4.0), one.value)
+    torch.testing.assert_close(wide.error, one.error)
+
+
+@pytest.mark.parametrize(("sigma_max", "within"), [(2.0, 0.1), (5.0, 0.01), (20.0, 1e-3)])
+def test_the_error_includes_the_rest_of_a_path_that_ends_before_pure_noise(sigma_max, within):
+    path, target = edm(sigma_max), ring(modes=3, radius=1.0, scale=0.4)
+    x = target.sample(20, seed=0)
+    found = ProbabilityFlowLikelihood()(exact_denoiser(target, path), x, path, sigma_data=0.8)
+    off = (found.value - target.log_prob(x)).abs()
+    assert float(off.max()) < within
+    assert float((off <= found.error).double().mean()) >= 0.95
+
+
+def test_the_order_of_the_likelihood():
+    path, target = rectified(), ring(modes=3, radius=1.0, scale=0.4)
+    x = target.sample(20, seed=0)
+
+    def error(steps):
+        found = ProbabilityFlowLikelihood(steps=steps)(exact_denoiser(target, path), x, path, sigma_data=0.8)
+        return float((found.value - target.log_prob(x)).square().mean().sqrt())
+
+    assert math.log2(error(30) / error(60)) > 3.5
 
 
 def test_it_integrates_to_one():
@@ -47,14 +95,6 @@ def test_it_integrates_to_one():
     assert float(found.value.exp().sum()) * 0.15**2 == pytest.approx(1, abs=1e-3)
 
 
-@pytest.mark.parametrize(("tableau", "steps", "within"), [(EULER, 40, 0.2), (DORMAND_PRINCE, 10, 0.01)])
-def test_other_methods(tableau, steps, within):
-    path, target = edm(), ring(radius=0.7, scale=0.3)
-    x = target.sample(16, seed=1)
-    found = ProbabilityFlowLikelihood(tableau=tableau, steps=steps)(exact_denoiser(target, path), x, path)
-    assert float((found.value - target.log_prob(x)).abs().max()) < within
-
-
 def test_standard_error_beyond_16_dimensions():
     d, path = 20, variance_preserving()
     root = torch.randn(d, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 5
@@ -62,15 +102,12 @@ def test_standard_error_beyond_16_dimensions():
         torch.zeros(d, dtype=torch.float64), 0.3 * torch.eye(d, dtype=torch.float64) + root @ root.T
     )
     x = target.sample(16, seed=0)
-    found = ProbabilityFlowLikelihood(steps=8, num_probes=16, prior_std=1.0)(
-        exact_denoiser(target, path), x, path, seed=5
-    )
+    likelihood = ProbabilityFlowLikelihood(steps=16, num_probes=16)
+    found = likelihood(exact_denoiser(target, path), x, path, sigma_data=1.1, seed=5)
     off = (found.value - target.log_prob(x)) / found.error
     assert (found.error > 0).all()
     assert 0.3 < float(off.square().mean().sqrt()) < 2
-    part = ProbabilityFlowLikelihood(steps=8, num_probes=16, prior_std=1.0)(
-        exact_denoiser(target, path), x[3:5], path, seed=5, first=3
-    )
+    part = likelihood(exact_denoiser(target, path), x[3:5], path, sigma_data=1.1, seed=5, first=3)
     torch.testing.assert_close(part.value, found.value[3:5])
 
 
@@ -78,7 +115,7 @@ def test_likelihoods_of_images_vectors_and_scalars():
     path = rectified()
     for size in ((2, 4, 4), (3,), ()):
         x = torch.full((2, *size), 0.3)
-        found = ProbabilityFlowLikelihood(scale=0.6, steps=8)(gaussian_denoiser(path, 0.5, 0.6), x, path)
+        found = ProbabilityFlowLikelihood()(gaussian_denoiser(path, 0.5, 0.6), x, path, sigma_data=0.6)
         exact = math.prod(size) * (-0.5 * (0.2 / 0.6) ** 2 - math.log(0.6) - 0.5 * math.log(2 * math.pi))
         torch.testing.assert_close(found.value, torch.full((2,), exact, dtype=torch.float64), atol=1e-3, rtol=0)
 
@@ -93,9 +130,11 @@ def test_the_mismatch_at_the_end():
 
 def test_invalid_likelihoods():
     path, x = edm(), torch.ones(2, 2)
-    for wrong in ({"steps": 0}, {"num_probes": 1}, {"scale": 0.0}, {"prior_std": -1.0}):
-        with pytest.raises(ValueError, match="expected steps >= 1, num_probes >= 2"):
+    for wrong in ({"steps": 1}, {"num_probes": 1}):
+        with pytest.raises(ValueError, match="expected steps >= 2 and num_probes >= 2"):
             ProbabilityFlowLikelihood(**wrong)
+    with pytest.raises(ValueError, match="finite sigma_data > 0, got 0"):
+        ProbabilityFlowLikelihood()(lambda x, t: x, x, path, sigma_data=0.0)
     with pytest.raises(ValueError, match="not differentiable by x"):
         ProbabilityFlowLikelihood()(lambda x, t: x.detach(), x, path)
     with pytest.raises(ValueError, match="finite"):
@@ -184,7 +223,7 @@ def _own_claims() -> Iterator[Claim]:
         return (torch.logaddexp(*logs) - 0.5 * log(2 * pi)).sum(-1)
 
     def found(x: Tensor) -> Tensor:
-        return ProbabilityFlowLikelihood(steps=4, scale=1.0, prior_std=1.4)(denoise, x, path).value.to(x)
+        return ProbabilityFlowLikelihood(steps=12)(denoise, x, path, sigma_data=1.4).value.to(x)
 
     near = replace(agreement(other=log_prob), rtol=1e-2, cases=3)
     yield Claim(near, found, transformed(lambda x: 2 * torch.tanh(x), "n:1..2 2"), name="Likelihood of a mixture")
@@ -196,7 +235,7 @@ def _own_claims() -> Iterator[Claim]:
         def shrink(x: Tensor, t: Tensor) -> Tensor:
             return path.alpha(t).to(x) * x
 
-        estimate = ProbabilityFlowLikelihood(steps=1, scale=1.0, num_probes=2)(shrink, x, path)
+        estimate = ProbabilityFlowLikelihood(steps=2, num_probes=2)(shrink, x, path)
         return (estimate.value + estimate.error).to(x)
 
     gaussian = replace(agreement(other=lambda x: -0.5 * (x.square() + log(2 * pi)).sum(-1)), rtol=1e-3, cases=3)

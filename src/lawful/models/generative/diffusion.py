@@ -249,7 +249,7 @@ class DiffusionModel(nn.Module):
         num_classes: Number of classes of the network; 0 for an unconditional model.
         normalizer: Normalizer of the data. Defaults to one mean and standard deviation for all entries.
         sampling: Default sampling options; its classifier, if any, becomes part of the model.
-        likelihood: Likelihood estimator; its `scale` is relative to the standard deviation of the data.
+        likelihood: Likelihood estimator. Defaults to `ProbabilityFlowLikelihood()`.
 
     Examples:
         >>> from lawful.models.generative import TimeMLP
@@ -277,7 +277,7 @@ class DiffusionModel(nn.Module):
         self.denoiser = PreconditionedDenoiser(network, path=edm() if path is None else path, prediction=prediction)
         self.normalizer = Standardize((1,) * len(shape)) if normalizer is None else normalizer
         self.sampling = DiffusionSampling() if sampling is None else sampling
-        self.likelihood = ProbabilityFlowLikelihood(scale=1.0) if likelihood is None else likelihood
+        self.likelihood = ProbabilityFlowLikelihood() if likelihood is None else likelihood
         self.classifier = self.sampling.classifier
 
     @property
@@ -406,13 +406,14 @@ class DiffusionModel(nn.Module):
                 " units, for example pixels from 0 to 1, not 0 to 255",
                 stacklevel=2,
             )
-        likelihood = replace(self.likelihood, scale=self.likelihood.scale * sigma_data, prior_std=sigma_data)
         parts = []
         with eval_mode(self):
             for start in range(0, len(z), _MAX_ROWS):
                 rows = slice(start, start + _MAX_ROWS)
                 denoise = self.denoise(_rows(labels, rows))
-                parts.append(likelihood(denoise, z[rows], self.path, seed=seed, first=start))
+                parts.append(
+                    self.likelihood(denoise, z[rows], self.path, sigma_data=sigma_data, seed=seed, first=start)
+                )
         if not parts:
             return LogProbEstimate.exact(z.new_zeros(0), evaluations=0)
         log_volume = self.normalizer.std.double().expand(self.shape).log().sum()
