@@ -152,6 +152,20 @@ def test_constant_and_too_many_features_are_noted(tmp_path):
     assert "the covariance is singular" in notes
 
 
+def test_images_of_other_axes_are_read(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, x, expected in (
+        ("color", rng.random((9, 6, 7, 3)), lambda x: x.transpose(0, 3, 1, 2)),
+        ("gray", rng.integers(0, 256, (9, 6, 7), dtype=np.uint8), lambda x: x[:, None]),
+    ):
+        np.save(tmp_path / f"{name}.npy", x)
+        splits = load_data(tmp_path / f"{name}.npy")
+        assert splits.shape == expected(x).shape[1:], name
+        assert any("images" in note for note in splits.warnings), name
+        new = splits.spec.read(tmp_path / f"{name}.npy").x
+        np.testing.assert_allclose(new.numpy(), expected(x), rtol=1e-6, err_msg=name)
+
+
 def test_channels_last_images_give_a_warning(tmp_path):
     np.save(tmp_path / "x.npy", np.random.RandomState(0).rand(20, 6, 6, 3))
     assert any("channels-last" in note for note in load_data(tmp_path / "x.npy").warnings)

@@ -40,7 +40,7 @@ def test_every_kind_trains_and_samples(tmp_path, monkeypatch, options, data):
     assert run.results["baselines"]
     assert "the VAE" in run.results["summary"].replace("The", "the")
     discrete = data == "digits" and "conditional" not in options
-    assert ("bits per dimension (an upper bound)" in run.results["summary"]) == discrete
+    assert ("bits per dimension, an upper bound" in run.results["summary"]) == discrete
     assert run.results["lead_figures"] == (["samples.png", "reconstructions.png"] if plain else [])
     assert run.results["active latents"]["of"] == 3
     assert (run.figures / "latents.png").exists() == plain

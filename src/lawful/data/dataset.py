@@ -103,6 +103,7 @@ class Arrays:
 
     def inputs(self, array: np.ndarray, *, name: str) -> Float[Tensor, "n *shape"]:
         """Converts an array of examples to a float32 tensor."""
+        array = array if array.shape[1:] == self.shape else _channels_first(array)[0]
         if array.shape[1:] != self.shape:
             raise ValueError(f"expected {name} of shape (n, {', '.join(map(str, self.shape))}), got {array.shape}")
         return _to_finite(array, name=name)
@@ -133,6 +134,16 @@ class Arrays:
         axes = require_list(held["shape"], 8, where="encoding.shape")
         shape = tuple(require_int(axis, 1, 2**31, where="encoding.shape") for axis in axes)
         return cls(shape, _classes_from_json(held["classes"]))
+
+
+def _channels_first(array: np.ndarray) -> tuple[np.ndarray, str | None]:
+    """Returns images as n c h w, and a note if they had another shape: n h w c, or n h w of 8 bits."""
+    shape = array.shape
+    if array.ndim == 4 and shape[3] in (1, 3) and shape[1] > 4:
+        return np.moveaxis(array, 3, 1), f"the array of shape {shape} has channels-last images"
+    if array.ndim == 3 and array.dtype == np.uint8:
+        return array[:, None], f"the 8-bit array of shape {shape} has grayscale images"
+    return array, None
 
 
 def _classes_from_json(value: object) -> tuple[str, ...] | None:

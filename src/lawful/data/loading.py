@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lawful._suggest import did_you_mean
 from lawful.data.builtin import BUILTIN
-from lawful.data.dataset import Arrays, SupervisedDataset, _to_finite
+from lawful.data.dataset import Arrays, SupervisedDataset, _channels_first, _to_finite
 from lawful.data.images import ImageEncoding, list_images, read_images
 from lawful.data.table_encoding import ColumnSummary, TableEncoding, Task, fit_table_encoding
 from lawful.data.tables import (
@@ -264,6 +264,7 @@ def _read_stacked(path: Path) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _from_arrays(x: np.ndarray, y: np.ndarray, *, name: str, task: Task | None) -> LoadedDataset:
     """Builds a dataset from arrays. Integer and text targets are classes unless the task is "regress"."""
+    x, note = _channels_first(x)
     inputs = _to_finite(x, name=f"the inputs of {name}")
     if task == "regress" or (task is None and y.dtype.kind == "f"):
         targets, classes = _to_finite(y, name=f"the targets of {name}").reshape(len(y), -1), None
@@ -272,4 +273,4 @@ def _from_arrays(x: np.ndarray, y: np.ndarray, *, name: str, task: Task | None) 
         encoding, table, *_ = fit_table_encoding(table, task="classify")
         targets, classes = encoding.targets(table), encoding.target.levels
     examples = SupervisedDataset(inputs=inputs, targets=targets, classes=classes, name=Path(name).stem)
-    return LoadedDataset(examples, Arrays(tuple(x.shape[1:]), classes))
+    return LoadedDataset(examples, Arrays(tuple(x.shape[1:]), classes), () if note is None else (note,))

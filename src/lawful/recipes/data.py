@@ -37,7 +37,7 @@ from lawful.data import (
     table_of,
     two_moons,
 )
-from lawful.data.dataset import Arrays, _to_finite
+from lawful.data.dataset import Arrays, _channels_first, _to_finite
 from lawful.data.images import _SPLIT_NAMES, ImageEncoding, list_images, read_images, read_unlabeled_images
 from lawful.data.loading import read_table, resolve_path
 from lawful.data.table_encoding import Task
@@ -412,8 +412,8 @@ def _load_arrays(path: Path) -> _RawObservations | None:
             notes.append("y is ignored: labels must be integers or strings, with at least two different values")
     if not x.size:
         raise ValueError(f"{path.name} is empty: its shape is {x.shape}")
-    if x.ndim == 4 and x.shape[-1] in (1, 3) and x.shape[1] > 4:
-        notes.append(f"shape {x.shape} looks channels-last: images are expected as n c h w")
+    x, note = _channels_first(x)
+    notes += [note] if note else []
     top = {"u": 255.0 if x.dtype.itemsize == 1 else 0.0, "b": 1.0}.get(x.dtype.kind, 0.0)
     levels = Dequantizer(levels=int(top) + 1, high=top) if top else None
     return _RawObservations(
@@ -440,7 +440,12 @@ def _load_table(
     encoding = replace(encoding, columns=tuple(columns))
     categorical = [column.name for column in encoding.columns if column.levels is not None]
     if categorical:
-        notes = (*notes, f"one-hot columns have no density: {', '.join(categorical[:5])}")
+        names = ", ".join(categorical[:5])
+        notes = (
+            *notes,
+            f"text columns are one-hot, which has no density: {names}; "
+            f"use --label-column {categorical[0]} for labels, or --ignore-columns {' '.join(categorical[:5])}",
+        )
     targets = encoding.targets(kept)
     return _RawObservations(encoding.inputs(kept), None if labels is None else targets, encoding, warnings=tuple(notes))
 

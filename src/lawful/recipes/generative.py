@@ -275,8 +275,8 @@ def _likelihood_summary(
     """
     bits = _BITS in metrics
     value = metrics[_BITS] if bits else metrics[_LOWER_BOUND if is_bound else _LOG_LIKELIHOOD]
-    bound = (" (an upper bound)" if bits else " (a lower bound)") if is_bound else ""
-    unit = _BITS if bits else "log-likelihood in nats"
+    bound = (", an upper bound," if bits else ", a lower bound,") if is_bound else ""
+    unit = _BITS if bits else "log-likelihood (nats)"
     rivals = {name.removesuffix(f", {_BITS}"): v for name, v in baselines.items() if name != "true density"}
     metric = f"{unit}{bound} on {num_scored:,} test observations"
     return compare_with_baselines(metric, value, rivals, higher_is_better=not bits, model=model)
@@ -410,7 +410,8 @@ def _samples_figures(
     if splits.shape == (1,):
         return {"samples": figures.marginals(splits.test, x, columns=columns, names=names)}
     pair = _most_correlated(splits.train)
-    clouds, axes_names = [part[:, pair] for part in (splits.test, x)], (columns[pair[0]], columns[pair[1]])
+    shown = splits.test, x[: max(len(splits.test), 200)]
+    clouds, axes_names = [part[:, pair] for part in shown], (columns[pair[0]], columns[pair[1]])
     plots = {"samples": figures.point_clouds(*clouds, names=names, log_prob=log_prob, axes_names=axes_names)}
     if len(columns) > 2:
         plots["marginals"] = figures.marginals(splits.test, x, columns=columns, names=names)

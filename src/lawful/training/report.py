@@ -469,7 +469,7 @@ def write_report(run: Run, verdicts: Iterable[Verdict] = ()) -> Path:
     parts = {
         "Results": _results_html(results),
         "Columns": _columns_html(results),
-        "Learning curves": _curves_html(metrics, run.config),
+        "Learning curves": _curves_html(metrics, run.config, finished=bool(results)),
         "Figures": _folder_html(run.figures, without=lead),
         "Samples": _folder_html(run.samples),
         "Laws": _laws_html(verdicts),
@@ -633,10 +633,10 @@ def _warnings_html(results: Mapping[str, Any]) -> str:
     return f'<section class=warnings aria-label="Warnings"><h2>Warnings</h2>{items}</section>' if items else ""
 
 
-def _curves_html(metrics: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
+def _curves_html(metrics: Sequence[Mapping[str, Any]], config: Mapping[str, Any], *, finished: bool) -> str:
     found = list(_charts(metrics).items())
     if not found:
-        return "<p>No metrics yet.</p>"
+        return "" if finished else "<p>No metrics yet.</p>"
     styled = [_chart_html(name, curves[:_MAX_CURVES], number=i) for i, (name, curves) in enumerate(found[:_MAX_CHARTS])]
     left = [name for name, _ in found[_MAX_CHARTS:]] + [
         name for name, curves in found[:_MAX_CHARTS] if len(curves) > _MAX_CURVES

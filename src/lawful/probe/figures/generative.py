@@ -165,7 +165,8 @@ def marginals(
     for i, (axes, label) in enumerate(zip(places, labels, strict=False)):
         low, high = np.quantile(x[:, i], [0.005, 0.995])
         margin = 0.15 * (high - low) or 0.5
-        bins = np.linspace(low - margin, high + margin, 41).tolist()
+        count = int(np.clip(1.5 * np.sqrt(len(x)), 10, 40))
+        bins = np.linspace(low - margin, high + margin, count + 1).tolist()
         for values, color, name in ((x, BLUE, names[0]), (y, ORANGE, names[1])):
             kept = values[:, i].clip(bins[0], bins[-1])
             axes.hist(kept, bins=bins, density=True, color=color, alpha=0.55, label=shorten_label(name))
