@@ -7,6 +7,9 @@ from lawful.recipes import translate as module
 from lawful.recipes.translate import _edit_distance, _most_similar_targets
 from lawful.training import TrainingFailed, train
 
+SMALL = {"dim": 8, "num_layers": 1, "num_heads": 2, "steps": 6, "batch_size": 4, "threads": 1, "law_cases": 0}
+"""Options of a quick run of a tiny model."""
+
 
 @pytest.fixture
 def pairs(tmp_path):
@@ -16,16 +19,16 @@ def pairs(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def shared(tiny, tmp_path_factory):
+def shared(tmp_path_factory):
     """A quick run on numbers and their digits in reverse order."""
     folder = tmp_path_factory.mktemp("translate")
     path = folder / "pairs.csv"
     path.write_text("source,target\n" + "".join(f"{n},{str(n)[::-1]}\n" for n in range(200)))
-    return train(TranslateRecipe(data=str(path), **tiny()), output_dir=folder)
+    return train(TranslateRecipe(data=str(path), **SMALL), output_dir=folder)
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(pairs, tiny, tmp_path, stop_at):
-    recipe = TranslateRecipe(data=str(pairs), **tiny())
+def test_a_resumed_run_equals_an_uninterrupted_one(pairs, tmp_path, stop_at):
+    recipe = TranslateRecipe(data=str(pairs), **SMALL)
     run = train(recipe, output_dir=tmp_path)
     begun = train(recipe, output_dir=tmp_path, loggers=[stop_at(3)])
     again = train(recipe_of(begun), resume=begun)
@@ -49,7 +52,7 @@ def test_generation_takes_beams_and_needs_a_prompt(shared):
         list(generate_from_run(shared, ""))
 
 
-def test_evaluation_and_generation_use_one_limit_from_the_training_targets(tiny, tmp_path, monkeypatch):
+def test_evaluation_and_generation_use_one_limit_from_the_training_targets(tmp_path, monkeypatch):
     """A model that knows every target has accuracy 1, also if targets are much longer than sources."""
     path = tmp_path / "pairs.tsv"
     targets = {str(n): str(n) * 40 for n in range(10, 60)}
@@ -62,7 +65,7 @@ def test_evaluation_and_generation_use_one_limit_from_the_training_targets(tiny,
         return torch.tensor(rows)
 
     monkeypatch.setattr(module, "generate", oracle)
-    run = train(TranslateRecipe(data=str(path), **tiny(steps=1)), output_dir=tmp_path)
+    run = train(TranslateRecipe(data=str(path), **{**SMALL, "steps": 1}), output_dir=tmp_path)
     assert run.results["test"]["accuracy"]["value"] == 1
     assert run.results["test"]["character error rate"]["value"] == 0
     assert run.metrics[-1]["validation/accuracy"] == 1
@@ -91,17 +94,17 @@ def test_predictions_of_a_file(shared, tmp_path):
     (tmp_path / "new.txt").write_text("12\n5~\n")
     table = predictions(shared, tmp_path / "new.txt")
     assert table.columns == ("row", "source", "prediction")
-    assert table.summary == "1 of 2 sources have characters that the training data do not have: '~'"
+    assert table.notes == ("1 of 2 sources have characters that the training data do not have: '~'",)
     with pytest.raises(ValueError, match="num_samples needs a model with dropout"):
         predictions(shared, tmp_path / "new.txt", num_samples=3)
     with pytest.raises(FileNotFoundError, match=r"no such file: .*nowhere.tsv"):
         predictions(shared, tmp_path / "nowhere.tsv")
 
 
-def test_header_option_skips_the_first_line(pairs, tiny):
+def test_header_option_skips_the_first_line(pairs):
     pairs.write_text("number\treversed\n" + pairs.read_text())
     for header, count in ((True, 200), (False, 201), (None, 201)):
-        data = TranslateRecipe(data=str(pairs), header=header, **tiny()).setup().data
+        data = TranslateRecipe(data=str(pairs), header=header, **SMALL).setup().data
         found = {*data.train.sources, *data.validation.sources, *data.test.sources}
         assert (len(found), "number" in found) == (count, not header)
 
@@ -125,11 +128,11 @@ def test_most_similar_targets():
     ("content", "said"),
     [("", "has no pairs"), ("one line\n", "separated by a tab, got 'one line'"), ("a\tb\n", "too few distinct")],
 )
-def test_invalid_pairs_raise(content, said, tiny, tmp_path):
+def test_invalid_pairs_raise(content, said, tmp_path):
     path = tmp_path / "bad.tsv"
     path.write_text(content)
     with pytest.raises(TrainingFailed, match=said):
-        train(TranslateRecipe(data=str(path), **tiny()), output_dir=tmp_path)
+        train(TranslateRecipe(data=str(path), **SMALL), output_dir=tmp_path)
 
 
 @pytest.mark.long

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from lawful.blocks.dropout import RANDOM_MODULES
 from lawful.data import Encoded, encoding_from_json, load_like
 from lawful.data.images import ImageEncoding, list_images
+from lawful.data.text import pad_sequences
 from lawful.inference import Ensemble, class_uncertainty, mc_dropout_predict, predict, probabilities, value_uncertainty
 from lawful.inference.metrics import accuracy, root_mean_squared_error, wilson
-from lawful.recipes.classify_text import ClassifyTextRecipe
+from lawful.recipes.classify_text import ClassifyTextRecipe, TextClassifier
 from lawful.recipes.supervised import SupervisedRecipe
 from lawful.recipes.translate import TranslateRecipe, Translator
 from lawful.training import Run
@@ -101,12 +102,13 @@ def _predict_texts(
     num_samples: int,
     seed: int,
 ) -> Predictions:
-    tokens, new = recipe.load_texts(data, model_config)
-    classes = tuple(model_config["text_spec"]["classes"])
+    new, model = recipe.load_texts(data, model_config), load(run)
+    if not isinstance(model, TextClassifier):
+        raise TypeError(f"expected a TextClassifier, got {type(model).__name__}")
+    tokens = pad_sequences(model.encode(new.texts), model.padding)
     encoded = Encoded(tokens, None if new.labels is None else torch.tensor(new.labels))
-    model = load(run)
     samples = _samples(model, tokens, num_samples=num_samples, seed=seed, classify=True, batch=_TEXT_BATCH_SIZE)
-    table = _class_table(model, encoded, classes, samples, batch=_TEXT_BATCH_SIZE)
+    table = _class_table(model, encoded, model.classes, samples, batch=_TEXT_BATCH_SIZE)
     return table if new.files is None else _with_files(table, new.files)
 
 
