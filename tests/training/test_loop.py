@@ -183,6 +183,15 @@ def test_the_model_is_switched_to_training_mode():
     assert all(part.training for part in model.modules())
 
 
+def test_the_ema_forgets_the_first_weights_in_a_short_training():
+    """With a constant decay of 0.999 the average of 60 steps would be the first weights."""
+    model = nn.Linear(3, 1, bias=False)
+    nn.init.constant_(model.weight, 100.0)
+    step = OptimizerStep(loss_fn=squares, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    loop, _, _ = run_loop(make_setup(model, step, steps=60, ema_decay=0.999))
+    assert float((loop.ema.tensors["weight"] - model.weight.detach()).abs().max()) < 1.0
+
+
 def test_the_ema_is_evaluated():
     model, seen = network(), []
 

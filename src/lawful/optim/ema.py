@@ -40,13 +40,19 @@ class EMA:
         self.tensors = {name: x.detach().clone() for name, x in _tensors(model).items()}
 
     @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Adds the current weights to the average."""
+    def update(self, model: nn.Module, *, decay: float | None = None) -> None:
+        """Adds the current weights to the average.
+
+        Args:
+            model: Model to average.
+            decay: Decay of this update. Defaults to the decay of the average.
+        """
+        decay = self.decay if decay is None else decay
         current = self._current(model)
         averaged = [name for name, p in model.named_parameters() if p.is_floating_point() or p.is_complex()]
         if averaged:
             torch._foreach_lerp_(
-                [self.tensors[name] for name in averaged], [current[name] for name in averaged], 1 - self.decay
+                [self.tensors[name] for name in averaged], [current[name] for name in averaged], 1 - decay
             )
         for name in current.keys() - set(averaged):
             self.tensors[name].copy_(current[name])

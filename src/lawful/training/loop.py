@@ -158,7 +158,7 @@ class _TrainingLoop:
             setup.constrain(setup.model)
         processes.sync_buffers(weight)
         if self.ema is not None:
-            self.ema.update(setup.model)
+            self.ema.update(setup.model, decay=min(self.ema.decay, _max_ema_decay(step)))
         return metrics
 
     def compute_gradient(self, index: int, batch: Batch, weight: float) -> dict[str, float]:
@@ -216,6 +216,17 @@ class _TrainingLoop:
         """Raises a NonFiniteError if a weight is not finite, before it is saved."""
         if name := self.processes.first_text(_non_finite_weight(self.setup.model)):
             raise NonFiniteError(f"the weight {name} is not finite after step {self.progress.step}")
+
+
+def _max_ema_decay(step: int) -> float:
+    """Returns the largest decay of the average at a step, so that it forgets the first weights in a short training.
+
+    The average is over the last quarter of the steps so far: polynomial-decay averaging with exponent 3.
+
+    Reference:
+        Shamir and Zhang, *Stochastic Gradient Descent for Non-smooth Optimization*, 2013.
+    """
+    return step / (step + 4)
 
 
 def _split(batch: Batch, parts: int) -> list[tuple[Batch, float]]:
