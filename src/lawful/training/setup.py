@@ -92,7 +92,7 @@ class TrainingSetup(Generic[_Data]):
     constrain: Callable[[nn.Module], None] | None = None
     """Called with the model after each step, for example to clip weight norms."""
     ema_decay: float | None = None
-    """Decay of the exponential moving average of the weights, which is evaluated and saved; smaller in the first steps."""
+    """Decay of the moving average of the weights, which is evaluated and saved. It is smaller in the first steps."""
     grad_accumulation_steps: int = 1
     """Number of parts of a batch that are processed one after the other; the gradient is the same."""
     claims: Callable[[nn.Module], Iterable[Claim]] | None = None
