@@ -154,7 +154,8 @@ def ours(x: Tensor, end: Tensor) -> dict[str, list[float]]:
         found[name] = []
         for n in EVALUATIONS:
             target, steps = Target(), (n + 1) // 2 if isinstance(sampler, Heun) else n
-            y = sampler(target, x, path, grid(path, steps, low=LOW, high=HIGH))
+            options = {"sigma_data": DATA} if grid is saturating_log_grid else {"low": LOW}
+            y = sampler(target, x, path, grid(path, steps, high=HIGH, **options), sigma_data=DATA)
             found[name].append(rms(y, end) if target.calls <= n else math.nan)
     return found
 
