@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from lawful.data import Dequantizer
+from lawful.recipes import PCARecipe
 from lawful.recipes.data import _DENSITIES, DataSpec, GenerativeDataConfig
 
 
@@ -147,7 +148,7 @@ def test_constant_and_too_many_features_are_noted(tmp_path):
     x = np.random.RandomState(0).randn(20, 30)
     x[:, 3] = 5
     np.save(tmp_path / "x.npy", x)
-    notes = " ".join(load_data(tmp_path / "x.npy").warnings)
+    notes = " ".join(PCARecipe(data=str(tmp_path / "x.npy")).setup().warnings)
     assert "1 of 30 features are constant" in notes
     assert "the covariance is singular" in notes
 

@@ -121,6 +121,8 @@ class SupervisedDataConfig(DataConfig):
     """Column to predict. Defaults to the last column."""
     categorical_columns: _Columns = ()
     """Columns with categories that look like numbers, such as zip codes."""
+    validation_fraction: Annotated[float, Range(0, 0.9)] = 0.1
+    """Fraction of the remaining data used for validation. Model auto cross-validates tables instead, unless it is 0."""
     drop_missing: bool = False
     """Drop rows with missing values. By default they get the median or the most frequent category, and a mark."""
 
@@ -659,13 +661,11 @@ class GenerativeDataConfig(DataConfig):
 
 
 def _data_warnings(x: Tensor, dequantizer: Dequantizer | None) -> Iterator[str]:
-    """Returns warnings about training data: constant features, too few rows, values that look discrete."""
+    """Returns warnings about training data: constant features, values that look discrete."""
     rows = x.flatten(1)
     constant = int((rows == rows[:1]).all(0).sum())
     if constant:
         yield f"{constant} of {rows.shape[1]} features are constant in the training data"
-    if len(rows) <= rows.shape[1]:
-        yield f"{len(rows)} training observations have {rows.shape[1]} features: the covariance is singular"
     if dequantizer is None and bool((rows == rows.round()).all()):
         span = f"{float(rows.min()):g} to {float(rows.max()):g}"
         yield f"all values are integers from {span}: the density is unbounded; set data_levels for discrete data"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -77,6 +77,10 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
     def setup(self) -> TrainingSetup[GenerativeSplits]:
         """Loads the observations and computes the components; there are no training steps."""
         splits = self.load_splits()
+        n, dim = len(splits.train), math.prod(splits.shape)
+        if n <= dim:
+            note = f"{n} training observations have {dim} features: the covariance is singular"
+            splits = replace(splits, warnings=(*splits.warnings, note))
         train = splits.dequantize(splits.train, seed=1)
         standardize = len(splits.shape) == 1 if self.standardize is None else self.standardize
         scale = _standard_deviations(train) if standardize else None

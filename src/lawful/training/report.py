@@ -482,8 +482,9 @@ def write_report(run: Run, verdicts: Iterable[Verdict] = ()) -> Path:
     parts = {name: body for name, body in parts.items() if body}
     links = "".join(f'<li><a href="#{_anchor(name)}">{name}</a></li>' for name in parts)
     sections = "".join(f"<section><h2 id={_anchor(name)}>{name}</h2>{body}</section>" for name, body in parts.items())
-    outcome = f"{_outcome(metrics, results)} {_describe_training(run.config, results)}".strip()
-    head = f"<h1>{_escape(title)}</h1>{_summary_html(results)}<p>{_escape(outcome)}</p>"
+    summary = _summary_html(results)
+    outcome = f"{_outcome(metrics, results, metric=not summary)} {_describe_training(run.config, results)}".strip()
+    head = f"<h1>{_escape(title)}</h1>{summary}<p>{_escape(outcome)}</p>"
     nav = f'<nav aria-label="Contents"><ul>{links}</ul></nav>'
     shown = [path for path in map(run.figures.joinpath, lead) if path.is_file() and not path.is_symlink()]
     first = "".join(_images_html(shown, []))
@@ -509,7 +510,7 @@ def _anchor(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-def _outcome(metrics: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -> str:
+def _outcome(metrics: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, metric: bool = True) -> str:
     """Summarizes a run in one line.
 
     Examples:
@@ -517,6 +518,8 @@ def _outcome(metrics: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -
         'Finished after 500 steps in 1:15: test accuracy 0.9 (0.85 to 0.94).'
         >>> _outcome([{"step": 500, "loss": 0.25}], {})
         'Stopped after 500 steps: loss 0.25.'
+        >>> _outcome([{"step": 500}], {"test": {"accuracy": 0.9}}, metric=False)
+        'Finished after 500 steps.'
     """
     if not metrics:
         return "Finished." if results else "Not started."
@@ -527,7 +530,11 @@ def _outcome(metrics: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -
     leaves.sort(key=lambda item: (not item[0].startswith("test"), not _interval(item[1])))
     name, leaf = (leaves or [("loss", last.get("loss"))])[0]
     spread = f" ({_interval(leaf)})" if _interval(leaf) else ""
-    figure = "" if leaf is None else f": {_truncate(name.replace('.', ' '))} {_truncate(_format(leaf))}{spread}"
+    figure = (
+        ""
+        if leaf is None or not metric
+        else f": {_truncate(name.replace('.', ' '))} {_truncate(_format(leaf))}{spread}"
+    )
     return f"{'Finished after' if results else 'Stopped after'} {how}{figure}."
 
 
