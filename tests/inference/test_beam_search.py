@@ -6,7 +6,7 @@ import torch
 
 from lawful.inference import beam_search, beam_search_batch, token_log_probs
 from lawful.laws import Claim, agreement, shape
-from lawful.models import GREEDY, decoder, generate
+from lawful.models import GREEDY, SamplingConfig, decoder, generate
 from tests.models.small import Bigrams, Decaying
 
 
@@ -138,3 +138,52 @@ def claims():
         (total_probability, lambda x: x.new_ones(()), "beam_search, all continuations"),
     ):
         yield Claim(replace(agreement(other=other), cases=20), f, shape("3 3"), name=name)
+
+
+# ---------------------------------------------------------------- sampled beams
+
+
+@torch.no_grad()
+def test_sampled_beams_are_drawn_without_replacement_from_the_distribution():
+    """The first of two draws has the probabilities of the model, the second those of the rest."""
+    model, n, hot = Decaying(vocab_size=4, seed=1), 800, SamplingConfig(temperature=1.5)
+    p = hot.probabilities(model(torch.tensor([[1, 2]]))[0, -1].double())
+    one = beam_search_batch(model, [[1, 2]] * n, max_new_tokens=1, num_beams=1, sampling=hot)
+    counts = torch.tensor([found[0].tokens[0] for found in one]).bincount(minlength=4) / n
+    torch.testing.assert_close(counts.double(), p, atol=4 / n**0.5 / 2, rtol=0)
+    two = beam_search_batch(model, [[1, 2]] * n, max_new_tokens=1, num_beams=2, sampling=hot)
+    pairs = [{hypothesis.tokens[0] for hypothesis in found} for found in two]
+    assert all(len(pair) == 2 for pair in pairs)
+    expected = p[0] * p[1] / (1 - p[0]) + p[1] * p[0] / (1 - p[1])
+    assert abs(pairs.count({0, 1}) / n - float(expected)) < 4 / n**0.5 / 2
+
+
+@torch.no_grad()
+def test_sampled_beams_have_the_log_probabilities_of_the_rules():
+    model, sampling = Decaying(vocab_size=5, seed=2), SamplingConfig(temperature=0.7, top_k=3)
+    found = beam_search(model, [1, 2], max_new_tokens=4, num_beams=3, sampling=sampling, seed=5)
+    assert found == beam_search(model, [1, 2], max_new_tokens=4, num_beams=3, sampling=sampling, seed=5)
+    assert found != beam_search(model, [1, 2], max_new_tokens=4, num_beams=3, sampling=sampling, seed=6)
+    for tokens, log_prob in found:
+        row = torch.tensor([[1, 2, *tokens]])
+        p = sampling.probabilities(model(row)[0, 1:-1].double())
+        assert float(p.gather(1, row[0, 2:, None]).log().sum()) == pytest.approx(log_prob, rel=1e-5)
+
+
+def test_one_allowed_token_and_temperature_zero_are_greedy():
+    model = Decaying(vocab_size=5, seed=3)
+    greedy = tuple(generate(model, [1, 2], max_new_tokens=4, sampling=GREEDY)[0].tolist())
+    best, *others = beam_search(model, [1, 2], max_new_tokens=4, num_beams=3, sampling=SamplingConfig(top_k=1))
+    assert best.tokens == greedy
+    assert not others
+    searched = beam_search(model, [1, 2], max_new_tokens=4, num_beams=3)
+    assert beam_search(model, [1, 2], max_new_tokens=4, num_beams=3, sampling=GREEDY) == searched
+
+
+def test_beams_respect_suppressed_tokens_and_the_repetition_penalty():
+    model = Decaying(vocab_size=5, seed=3)
+    rules = SamplingConfig(suppress_tokens=(0, 1), repetition_penalty=100.0)
+    best, *_ = beam_search(model, [2], max_new_tokens=3, num_beams=4, sampling=rules)
+    assert not {0, 1} & set(best.tokens)
+    plain, *_ = beam_search(model, [2], max_new_tokens=3, num_beams=4, sampling=SamplingConfig(suppress_tokens=(0, 1)))
+    assert best.log_prob != plain.log_prob

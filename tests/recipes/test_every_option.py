@@ -6,6 +6,7 @@ needs is changed where its needs are met; elsewhere it must be refused.
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import random
 import types
@@ -53,11 +54,26 @@ QUICK = {"steps": STEPS, "batch_size": 4, "threads": 1, "law_cases": 0}
 TRANSFORMER = {"dim": 8, "ngram_dim": 4, "num_layers": 2, "num_heads": 2, "ngram_rows": 16, "ngrams": (2, 3), **QUICK}
 MODEL = {"hidden_dims": (4,)}
 BASES = {
-    "classify": Base("classify", {"data": "table.csv", "target": "kind", **MODEL, **SPLIT, **QUICK}),
+    "classify": Base("classify", {"data": "table.csv", "target": "kind", "model": "mlp", **MODEL, **SPLIT, **QUICK}),
     "classify images": Base(
-        "classify", {"data": "images", "model": "cnn", "channels": 2, "num_layers": 1, **SPLIT, **QUICK}
+        "classify",
+        {"data": "images", "model": "cnn", "channels": 2, "num_layers": 1, **SPLIT, **QUICK},
+        only=frozenset(
+            {
+                "resize",
+                "data",
+                "random_shift",
+                "random_flip",
+                "cutout",
+                "noise_std",
+                "channels",
+                "num_layers",
+                "kernel_size",
+                "dropout",
+            }
+        ),
     ),
-    "regress": Base("regress", {"data": "table.csv", "target": "size", **MODEL, **SPLIT, **QUICK}),
+    "regress": Base("regress", {"data": "table.csv", "target": "size", "model": "mlp", **MODEL, **SPLIT, **QUICK}),
     "text": Base("text", {"data": "words.txt", "context_length": 8, "head_dim": 4, **TRANSFORMER}),
     "translate": Base("translate", {"data": "pairs.tsv", **TRANSFORMER}),
     "classify-text": Base(
@@ -65,25 +81,42 @@ BASES = {
     ),
     "forecast": Base("forecast", {"data": "series.csv", **QUICK}),
     "pca": Base("pca", {**TABLE, "ignore_columns": (), "threads": 1, "law_cases": 0}),
-    "pca levels": Base("pca", {"data": "levels.csv", "threads": 1, "law_cases": 0}),
+    "pca levels": Base("pca", {"data": "levels.csv", "threads": 1, "law_cases": 0}, only=frozenset({"data_levels"})),
     "autoencode": Base("autoencode", {**TABLE, "latent_dim": 2, **MODEL, **QUICK}),
     "autoencode images": Base(
-        "autoencode", {"data": "images", "model": "cnn", "channels": 2, "num_downsamples": 1, **SPLIT, **QUICK}
+        "autoencode",
+        {"data": "images", "model": "cnn", "channels": 2, "num_downsamples": 1, **SPLIT, **QUICK},
+        only=frozenset({"resize", "data", "channels", "num_downsamples"}),
     ),
     "vae": Base("vae", {**LABELED, "latent_dim": 2, **MODEL, **QUICK}),
     "vae images": Base(
-        "vae", {"data": "images", "model": "cnn", "channels": 2, "num_downsamples": 1, **SPLIT, **QUICK}
+        "vae",
+        {"data": "images", "model": "cnn", "channels": 2, "num_downsamples": 1, **SPLIT, **QUICK},
+        only=frozenset({"resize", "data", "channels", "num_downsamples", "conditional"}),
     ),
     "flow": Base("flow", {**LABELED, "model": "spline", "num_bins": 3, **MODEL, **QUICK}),
-    "flow images": Base("flow", {"data": "images", "model": "discretized", **MODEL, **SPLIT, **QUICK}),
-    "flow ring": Base("flow", {"data": "ring", "num_samples": 40, "model": "spline", **MODEL, **SPLIT, **QUICK}),
+    "flow images": Base(
+        "flow",
+        {"data": "images", "model": "discretized", **MODEL, **SPLIT, **QUICK},
+        only=frozenset({"resize", "data", "hidden_dims", "dropout"}),
+    ),
+    "flow ring": Base(
+        "flow",
+        {"data": "ring", "num_samples": 40, "model": "spline", **MODEL, **SPLIT, **QUICK},
+        only=frozenset({"data", "num_samples"}),
+    ),
     "diffusion": Base("diffusion", {**LABELED, "model": "mlp", "dim": 4, "num_layers": 1, **QUICK}),
     "diffusion images": Base(
         "diffusion",
         {"data": "images", "model": "transformer", "conditional": True, "dim": 4, "num_layers": 1, **SPLIT, **QUICK},
+        only=frozenset({"resize", "data", "patch_size", "guidance_scale", "label_dropout"}),
     ),
     "gan": Base("gan", {**LABELED, "latent_dim": 2, **MODEL, **QUICK}),
-    "gan images": Base("gan", {"data": "images", "model": "cnn", "channels": 2, **SPLIT, **QUICK}),
+    "gan images": Base(
+        "gan",
+        {"data": "images", "model": "cnn", "channels": 2, **SPLIT, **QUICK},
+        only=frozenset({"resize", "data", "channels", "conditional"}),
+    ),
     "attack": Base(
         "attack",
         {"data": "images", "model": "cnn", "channels": 2, "num_layers": 1, **SPLIT, **QUICK},
@@ -137,6 +170,8 @@ OTHER_VALUES: dict[str, Any] = {
     "num_components": 2,
     "num_examples": {"attack": 3, "double-descent": 60, "modular": 7},
     "label_dropout": 0.9,
+    "dropout": 0.6,
+    "standardize": False,
     "attack": "momentum",
     "num_scored": 3,
     "swap_candidates": 1,
@@ -176,8 +211,10 @@ OTHER_VALUES: dict[str, Any] = {
 """Other values where the type does not give one; a dictionary has one for each recipe."""
 SMALL_MEMBERS = {"incremental": {"batch_size": 7}, "unet": {"channels": 4}, "continuous": {"hidden_dims": (4,)}}
 """Options of members of unions that have other sizes than those of the base."""
-ALWAYS_REFUSED = {("forecast", "epochs"), *((name, "device") for name in RECIPES)}
-"""Options whose other values cannot be used here."""
+NEAR_WORDS = ("images or series", "missing value", "expected", "no parameter matches", "no weight matches", "no column")
+"""Words of refusals that name the reason instead of the option."""
+ALWAYS_REFUSED = {"device", "run", "value_range", "epochs of forecast", "batch_size of pca"}
+"""Options without an effect here: there is no other device and no other run, and a range is only checked."""
 
 
 def other_value(recipe, name, hint, value):
@@ -375,6 +412,20 @@ def train_in_a_folder(base, changes, folder):
     return digest((names, run.weights(), metrics, run.config["threads"], log, laws))
 
 
+def with_member(base, recipe, union, member):
+    """The base with another member of a union, or None if the data do not fit it."""
+    own = {field.name for field in dataclasses.fields(getattr(recipe, union))}
+    small = {k: v for k, v in base.options.items() if k not in own or hasattr(member, k)}
+    if getattr(member, "closed_form", False):
+        small = {k: v for k, v in small.items() if k not in ("steps", "batch_size")}
+    other = Base(base.recipe, small | {union: member.name} | SMALL_MEMBERS.get(member.name, {}))
+    try:
+        train_few_steps(other, {})
+    except ValueError:
+        return None
+    return other
+
+
 class Comparison:
     """Changes options of a base one by one and collects those without an effect."""
 
@@ -399,6 +450,8 @@ class Comparison:
                 same = before.effect == after.effect and self.finished(key) == finish(after, self.folder)
         except (ValueError, OSError, TrainingFailed) as error:
             self.refused[label] = str(error)
+            if not context and not any(word in str(error) for word in (label, str(changes[label]), *NEAR_WORDS)):
+                self.silent.append(f"{self.base.recipe} {label}: the refusal does not name the option: {error}")
             return
         if same:
             self.silent.append(f"{self.base.recipe} {label}: {changes} has no effect with {context}")
@@ -413,10 +466,10 @@ class Comparison:
                 return
         self.silent.append(f"{self.base.recipe} {option.name}: {value} is not refused without {option.context}")
 
-    def change_all(self, names=None):
-        """Changes all options of the base, or the named ones."""
+    def change_all(self, names):
+        """Changes the named options of the base."""
         for option in options_of(self.base):
-            if names is not None and option.name not in names:
+            if option.name not in names:
                 continue
             value = other_value(self.base.recipe, option.name, option.hint, option.value)
             if option.context:
@@ -430,21 +483,96 @@ class Comparison:
             for member in members:
                 if isinstance(getattr(recipe, union), member):
                     continue
-                own = {field.name for field in dataclasses.fields(getattr(recipe, union))}
-                small = {k: v for k, v in self.base.options.items() if k not in own or hasattr(member, k)}
-                if getattr(member, "closed_form", False):
-                    small = {k: v for k, v in small.items() if k not in ("steps", "batch_size")}
-                base = Base(self.base.recipe, small | {union: member.name} | SMALL_MEMBERS.get(member.name, {}))
-                other = Comparison(base, self.folder)
-                try:
-                    other.baseline(())
-                except ValueError as error:
-                    self.refused[f"{union}={member.name}"] = str(error)
+                if (base := with_member(self.base, recipe, union, member)) is None:
                     continue
-                automatic = "auto" in (member.name, getattr(recipe, union).name)  # chooses one of the others
-                if other.baseline(()).effect == self.baseline(()).effect and not automatic:
+                other = Comparison(base, self.folder)
+                same_result = {member.name, getattr(recipe, union).name} & {"auto", "incremental"}
+                if other.baseline(()).effect == self.baseline(()).effect and not same_result:
                     self.silent.append(f"{self.base.recipe} {union}={member.name} has no effect")
                 self.effective.add(f"{union}={member.name}")
                 other.change_all({field.name for field in dataclasses.fields(member)})
                 self.silent += other.silent
                 self.effective |= {f"{union}={member.name} {name}" for name in other.effective}
+
+
+def owner_of(kind, name):
+    """The class that introduces an option."""
+    return [base for base in kind.__mro__ if name in inspect.get_annotations(base)][-1]
+
+
+def own_options(base, *, fast):
+    """The options of a base to change. Fast: those that no base before it has from the same class."""
+    names = {option.name for option in options_of(base)} if base.only is None else base.only
+    if not fast:
+        return names
+    known, kind = set(), RECIPES[base.recipe]
+    for before in BASES.values():
+        if before is base:
+            break
+        if before.only is None:
+            known |= {(owner_of(RECIPES[before.recipe], f.name), f.name) for f in fields_of(before)}
+    return {name for name in names if not hasattr(kind, name) or (owner_of(kind, name), name) not in known}
+
+
+def fields_of(base):
+    return dataclasses.fields(RECIPES[base.recipe])
+
+
+def compare(base, folder, *, fast):
+    comparison = Comparison(base, folder)
+    comparison.change_all(own_options(base, fast=fast))
+    if base.only is None:
+        comparison.change_members()
+    return comparison
+
+
+@pytest.fixture(autouse=True)
+def _compiling_is_a_line_of_the_log(monkeypatch):
+    monkeypatch.setattr("lawful.training.trainer._compile", lambda model, step, say: say("compile"))
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_options_have_an_effect(name, tmp_path):
+    """Each option where it is declared, for three steps."""
+    comparison = compare(BASES[name], tmp_path, fast=True)
+    assert not comparison.silent, "\n".join(comparison.silent)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_option_of_every_recipe_has_an_effect(recipe, tmp_path):
+    """All options in every recipe that has them. Each has an effect in one of the recipe's bases."""
+    found = [compare(base, tmp_path, fast=False) for base in BASES.values() if base.recipe == recipe]
+    silent = [line for comparison in found for line in comparison.silent]
+    effective = set().union(*(comparison.effective for comparison in found))
+    options = {option.name for comparison in found for option in options_of(comparison.base)}
+    unused = {name for name in options - effective if not {name, f"{name} of {recipe}"} & ALWAYS_REFUSED}
+    shared = {name for name in unused if name in SHARED_DATA_OPTIONS}
+    assert not silent, "\n".join(silent)
+    assert not unused - shared, {name: [c.refused.get(name) for c in found] for name in unused - shared}
+
+
+SHARED_DATA_OPTIONS = {"data_levels", "num_samples", "drop_missing", "resize", "keep_columns", "ignore_columns"} | {
+    "label_column",
+    "categorical_columns",
+    "target",
+    "random_shift",
+}
+"""Options that a base refuses for its kind of data; `test_options_have_an_effect` covers them in another recipe."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name, base in BASES.items() if base.only is None])
+def test_every_option_has_an_effect_with_every_model(name, tmp_path):
+    """All options with each member of the unions: an effect, or a refusal that names the option."""
+    base = BASES[name]
+    recipe = lawful.training.build_recipe(base.recipe, base.options)
+    silent = []
+    for union, members in unions_of(type(recipe)).items():
+        for member in members:
+            if (other := with_member(base, recipe, union, member)) is None:
+                continue
+            comparison = Comparison(other, tmp_path)
+            comparison.change_all({option.name for option in options_of(other)} - TRAINER)
+            silent += [f"{union}={member.name}: {line}" for line in comparison.silent]
+    assert not silent, "\n".join(silent)

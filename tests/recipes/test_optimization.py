@@ -144,11 +144,11 @@ def test_penalty_of_the_named_parameters(options, name, penalty):
 
 def test_penalty_without_a_matching_parameter_is_an_error(options):
     with pytest.raises(ValueError, match=r"no parameter matches 'layer\*': the module has \['model.1.layers.0.weight'"):
-        ClassifyRecipe(**options(penalty="l2", penalty_params="layer*")).setup()
+        ClassifyRecipe(model=MODEL, **options(penalty="l2", penalty_params="layer*")).setup()
 
 
 def test_max_norm_holds_in_the_saved_weights(options, tmp_path):
-    run = train(ClassifyRecipe(**options(max_norm=0.2)), output_dir=tmp_path)
+    run = train(ClassifyRecipe(model=MODEL, **options(max_norm=0.2)), output_dir=tmp_path)
     norms = [w.norm(dim=1).max() for name, w in run.weights().items() if name.endswith("weight")]
     assert max(norms) <= 0.2001
     assert len(norms) == 2
@@ -163,11 +163,11 @@ def test_gradient_clipping(options):
 def test_the_averaged_weights_are_saved(options, tmp_path):
     """With a decay of almost 1 the saved weights hardly leave the initial ones."""
     rate = {"learning_rate": 0.1, "schedule": "constant"}
-    plain = train(ClassifyRecipe(**options(**rate)), output_dir=tmp_path).weights()
-    averaged = train(ClassifyRecipe(**options(**rate, ema_decay=0.99999)), output_dir=tmp_path).weights()
+    plain = train(ClassifyRecipe(model=MODEL, **options(**rate)), output_dir=tmp_path).weights()
+    averaged = train(ClassifyRecipe(model=MODEL, **options(**rate, ema_decay=0.99999)), output_dir=tmp_path).weights()
     torch.manual_seed(0)
     name = "model.1.layers.0.weight"
-    initial = ClassifyRecipe(**options()).setup().model.state_dict()[name]
+    initial = ClassifyRecipe(model=MODEL, **options()).setup().model.state_dict()[name]
     assert (averaged[name] - initial).norm() < 0.01 * (plain[name] - initial).norm()
 
 

@@ -45,14 +45,14 @@ def generate(
     ] = (),
     seed: int = 0,
 ) -> int:
-    """Generate text with a trained run: continue a prompt, translate it, or forecast its numbers.
+    """Generate text with a trained run: continue a prompt, or translate it.
 
     Args:
         run: Folder of the run.
         prompt: Text to start from.
         max_new_tokens: Maximum number of new tokens. Defaults to 256, or for a translation to the limit of the run.
         decoding: How tokens are sampled.
-        num_beams: Number of beams of beam search; 1 samples.
+        num_beams: Number of beams of beam search; with a temperature, top-k, top-p or min-p they are sampled.
         stop: Stop strings; they are not printed.
         seed: Random seed.
     """
@@ -107,11 +107,13 @@ def sample(
     """
     from lawful.recipes.generate import draw_samples, load_generative_model, samples_csv, save_samples
     from lawful.training.errors import user_message
+    from lawful.training.loggers import _evaluation_console
     from lawful.training.run import Run
 
     try:
         loaded = load_generative_model(run)
-        x = draw_samples(loaded, n, seed=seed, label=label, guidance_scale=guidance_scale, steps=steps)
+        with _evaluation_console():
+            x = draw_samples(loaded, n, seed=seed, label=label, guidance_scale=guidance_scale, steps=steps)
         if output is None and len(loaded.spec.shape) == 1:
             write_output(samples_csv(x, loaded.spec))
             return 0
@@ -146,9 +148,11 @@ def score(
     """
     from lawful.recipes.generate import score as score_data
     from lawful.training.errors import user_message
+    from lawful.training.loggers import _evaluation_console
 
     try:
-        table = score_data(run, data, seed=seed, num_samples=num_samples)
+        with _evaluation_console():
+            table = score_data(run, data, seed=seed, num_samples=num_samples)
         if output == "-":
             write_output(table.csv())
         else:

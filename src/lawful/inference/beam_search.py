@@ -1,7 +1,8 @@
-"""Beam search: the most probable continuations of a prompt."""
+"""Beam search: the most probable continuations of a prompt, searched for or sampled."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lawful.blocks.modes import eval_mode
-from lawful.models.generation import CausalLM, PromptReader, Prompts
+from lawful.data.batches import make_generator
+from lawful.models.generation import DEFAULT_SAMPLING, CausalLM, PromptReader, Prompts, SamplingConfig
 
 
 class BeamHypothesis(NamedTuple):
@@ -28,6 +30,8 @@ def beam_search(
     num_beams: int = 4,
     stop_tokens: Collection[int] = (),
     length_penalty: float = 1.0,
+    sampling: SamplingConfig = DEFAULT_SAMPLING,
+    seed: int = 0,
     context_length: int | None = None,
 ) -> list[BeamHypothesis]:
     r"""Searches for the most probable continuations of a prompt.
@@ -37,6 +41,13 @@ def beam_search(
     One beam is greedy decoding; with as many beams as there are continuations the result is exact. A continuation that
     ends in a stop token is complete. The search ends when no other continuation can become one of the best.
 
+    With a temperature, `top_k`, `top_p` or `min_p` the beams are sampled: each step draws the next beams without
+    replacement from the probabilities of all extensions, by the Gumbel-top-k trick. $p$ then is the distribution that
+    is sampled from. Temperature 0 searches.
+
+    Reference:
+        Kool et al., *Stochastic Beams and Where to Find Them*, 2019.
+
     Args:
         model: Language model.
         prompt: Tokens $x$ of the prompt, at least one.
@@ -44,6 +55,8 @@ def beam_search(
         num_beams: Number of continuations to keep.
         stop_tokens: Tokens that end a continuation; they are part of it.
         length_penalty: $a$; larger values favor longer continuations, 0 compares log-probabilities.
+        sampling: Sampling rules.
+        seed: Random seed of the sampling.
         context_length: Number of tokens that the model sees, as in `generate`.
 
     Returns:
@@ -66,6 +79,8 @@ def beam_search(
         num_beams=num_beams,
         stop_tokens=stop_tokens,
         length_penalty=length_penalty,
+        sampling=sampling,
+        seed=seed,
         context_length=context_length,
     )[0]
 
@@ -79,9 +94,11 @@ def beam_search_batch(
     num_beams: int = 4,
     stop_tokens: Collection[int] = (),
     length_penalty: float = 1.0,
+    sampling: SamplingConfig = DEFAULT_SAMPLING,
+    seed: int = 0,
     context_length: int | None = None,
 ) -> list[list[BeamHypothesis]]:
-    """Runs `beam_search` on several prompts at once; each gives the same result as alone.
+    """Runs `beam_search` on several prompts at once; each searches as alone, and samples with its own random numbers.
 
     Args:
         model: Language model.
@@ -90,6 +107,8 @@ def beam_search_batch(
         num_beams: Number of continuations of each prompt to keep.
         stop_tokens: Tokens that end a continuation.
         length_penalty: Exponent of the length.
+        sampling: Sampling rules.
+        seed: Random seed of the sampling.
         context_length: Number of tokens that the model sees.
 
     Returns:
@@ -108,9 +127,10 @@ def beam_search_batch(
     with eval_mode(model):
         reader = PromptReader(model, prompts, context_length=context_length)
         stop = frozenset(stop_tokens)
-        searches = [_BeamSearch(max_new_tokens, num_beams, stop, length_penalty) for _ in reader.rows]
+        generators = [make_generator(seed, i) if _samples(sampling) else None for i in range(len(reader.rows))]
+        searches = [_BeamSearch(max_new_tokens, num_beams, stop, length_penalty, g) for g in generators]
         for _ in range(max_new_tokens):
-            log_probs = reader.logits.double().log_softmax(-1)
+            log_probs = _log_probs(reader, searches, sampling)
             parents, first = [], 0
             for search, own in zip(searches, log_probs.split([len(search.active) for search in searches]), strict=True):
                 parents += [first + parent for parent in search.extend(own)]
@@ -123,16 +143,47 @@ def beam_search_batch(
     return [search.best for search in searches]
 
 
+def _samples(sampling: SamplingConfig) -> bool:
+    """Returns whether beams are sampled: whether a rule is set that shapes the distribution."""
+    rules = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+    default = DEFAULT_SAMPLING.temperature, DEFAULT_SAMPLING.top_k, DEFAULT_SAMPLING.top_p, DEFAULT_SAMPLING.min_p
+    return sampling.temperature > 0 and rules != default
+
+
+def _log_probs(
+    reader: PromptReader, searches: Sequence[_BeamSearch], sampling: SamplingConfig
+) -> Float[Tensor, "n vocab"]:
+    """Log-probabilities of the next token of all active continuations; excluded tokens have -inf."""
+    logits, seen = reader.logits.double(), None
+    if sampling.repetition_penalty != 1:
+        seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+        active = [hypothesis for search in searches for hypothesis in search.active]
+        for row, prompt, hypothesis in zip(seen, reader.rows, active, strict=True):
+            row[prompt] = True
+            row[list(hypothesis.tokens)] = True
+    if _samples(sampling):
+        return sampling.probabilities(logits, seen=seen).log()
+    return sampling.process_logits(logits, seen=seen).log_softmax(-1)
+
+
 class _BeamSearch:
     """The search for one prompt: continuations that may be extended, and the best complete ones."""
 
-    def __init__(self, max_new_tokens: int, num_beams: int, stop: frozenset[int], length_penalty: float) -> None:
+    def __init__(
+        self,
+        max_new_tokens: int,
+        num_beams: int,
+        stop: frozenset[int],
+        length_penalty: float,
+        generator: torch.Generator | None = None,
+    ) -> None:
         self.max_new_tokens, self.num_beams, self.stop, self.length_penalty = (
             max_new_tokens,
             num_beams,
             stop,
             length_penalty,
         )
+        self.generator = generator
         self.active: list[BeamHypothesis] = [BeamHypothesis((), 0.0)]
         self.best: list[BeamHypothesis] = []
 
@@ -145,11 +196,20 @@ class _BeamSearch:
             return []
         total = log_probs + log_probs.new_tensor([hypothesis.log_prob for hypothesis in self.active])[:, None]
         count = min(total.numel(), self.num_beams + len(self.active) * len(self.stop))
-        values, indices = total.flatten().topk(count)
+        flat = total.flatten()
+        if self.generator is None:
+            values, indices = flat.topk(count)
+        else:
+            uniform = torch.rand(flat.shape, generator=self.generator, dtype=flat.dtype).to(flat.device)
+            drawn = (flat - (-uniform.log()).log()).topk(count).indices  # Gumbel-top-k: without replacement
+            values, order = flat[drawn].sort(descending=True)
+            indices = drawn[order]
         complete: list[BeamHypothesis] = []
         active: list[BeamHypothesis] = []
         parents: list[int] = []
         for value, index in zip(values.tolist(), indices.tolist(), strict=True):
+            if value == -math.inf:
+                break
             parent, token = divmod(index, total.shape[1])
             hypothesis = BeamHypothesis((*self.active[parent].tokens, token), value)
             if token in self.stop:

@@ -18,6 +18,7 @@ from torch import Tensor
 from lawful.data.text.tokenizers import Tokenizer, tokenizer_from_json
 from lawful.functions.estimate import LogProbEstimate
 from lawful.models.generation import DEFAULT_SAMPLING, SamplingConfig
+from lawful.training.loggers import track
 from lawful.training.registry import load, recipe_of
 from lawful.training.run import Run
 
@@ -62,7 +63,8 @@ def generate_from_run(
         sampling: How tokens are sampled.
         stop: String or strings that end the text; they are not returned.
         seed: Random seed.
-        num_beams: Beams of beam search; 1 samples.
+        num_beams: Beams of beam search; with a temperature, `top_k`, `top_p` or `min_p` they are sampled. 1 samples
+            one text.
 
     Raises:
         ValueError: If the run does not generate text, or an option is invalid.
@@ -87,6 +89,8 @@ def generate_from_run(
 
 _BATCH_SIZE = 256
 """Samples drawn at a time; sample i of a seed does not depend on it."""
+_SLOW_BATCH_SIZE = 8
+"""Images or series that a diffusion model draws or scores at a time: the progress is shown after each batch."""
 _NUM_ANOMALIES = 5
 
 
@@ -175,8 +179,9 @@ def draw_samples(
         raise ValueError(f"{type(model).__name__} does not draw samples")
     parts = []
     index = None if label is None else spec.label_index(label)
-    for first in range(0, n, _BATCH_SIZE):
-        size = min(_BATCH_SIZE, n - first)
+    batch_size = _SLOW_BATCH_SIZE if isinstance(model, DiffusionModel) and len(spec.shape) > 1 else _BATCH_SIZE
+    for first in track(range(0, n, batch_size), f"drawing {n:,} samples"):
+        size = min(batch_size, n - first)
         labels = None if index is None else torch.full((size,), index)
         parts.append(model.sample(size, seed, first=first, labels=labels, **options).cpu())
     x, levels = torch.cat(parts), spec.dequantizer
@@ -305,7 +310,7 @@ def score(run: Run | Path | str, data: str | Path, *, seed: int = 0, num_samples
     Raises:
         ValueError: If the model has no likelihood, or the data have another format.
     """
-    from lawful.models.generative import AutoencoderSampler
+    from lawful.models.generative import AutoencoderSampler, DiffusionModel
     from lawful.recipes.generative import _has_density, _log_likelihood
 
     if num_samples < 1:
@@ -319,8 +324,10 @@ def score(run: Run | Path | str, data: str | Path, *, seed: int = 0, num_samples
             x, y = model.autoencoder.normalizer(x), model.autoencoder.normalizer(y)
         errors = (y - x).square().flatten(1).sum(1).double()
         return ScoreTable(None, None, errors, False, rows, has_files)
+    batch_size = _SLOW_BATCH_SIZE if isinstance(model, DiffusionModel) and len(spec.shape) > 1 else None
     estimates = [
-        _log_likelihood(model, new.x, dequantizer=spec.dequantizer, seed=seed + 2**32 * i) for i in range(num_samples)
+        _log_likelihood(model, new.x, dequantizer=spec.dequantizer, seed=seed + 2**32 * i, batch_size=batch_size)
+        for i in range(num_samples)
     ]
     nats = estimates[0]
     if num_samples > 1:

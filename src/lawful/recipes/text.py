@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
@@ -188,7 +188,7 @@ class GenerationRequest:
     seed: int = 0
     """Random seed."""
     num_beams: int = 1
-    """Beams of beam search; 1 samples."""
+    """Beams of beam search; with a temperature, `top_k`, `top_p` or `min_p` they are sampled. 1 samples one text."""
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "num_beams"):
@@ -196,11 +196,6 @@ class GenerationRequest:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"seed must be a 64-bit integer, got {self.seed}")
-        if self.num_beams > 1 and self.sampling != DEFAULT_SAMPLING:
-            raise ValueError(
-                "beam search does not sample: num_beams excludes temperature, top_k, top_p, min_p and "
-                "repetition_penalty"
-            )
 
 
 @runtime_checkable
@@ -347,6 +342,10 @@ class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig,
                 tokenizer.encode(prompt),
                 max_new_tokens=request.max_new_tokens or _MAX_NEW_TOKENS,
                 num_beams=request.num_beams,
+                sampling=replace(
+                    request.sampling, suppress_tokens=(*request.sampling.suppress_tokens, *tokenizer.reserved_ids)
+                ),
+                seed=request.seed,
             )
             detokenizer = StreamingDetokenizer(tokenizer, stop=request.stop)
             yield "".join([*map(detokenizer.push, best.tokens), detokenizer.close()])

@@ -131,7 +131,15 @@ class Translator(EncoderDecoder):
             seed=seed,
         ).tolist()
 
-    def _search(self, source: Sequence[int], num_beams: int, max_new_tokens: int) -> list[int]:
+    def _search(
+        self,
+        source: Sequence[int],
+        num_beams: int,
+        max_new_tokens: int,
+        *,
+        sampling: SamplingConfig = DEFAULT_SAMPLING,
+        seed: int = 0,
+    ) -> list[int]:
         special = SpecialTokens(self.tokenizer.vocab_size)
         best, *_ = beam_search(
             self._condition([source]),
@@ -139,6 +147,8 @@ class Translator(EncoderDecoder):
             max_new_tokens=max_new_tokens,
             num_beams=num_beams,
             stop_tokens=[special.end],
+            sampling=sampling,
+            seed=seed,
         )
         return list(best.tokens)
 
@@ -278,7 +288,7 @@ class TranslateRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationCo
             raise ValueError("translation needs a prompt, got an empty string")
         source, limit = tokenizer.encode(prompt), request.max_new_tokens or translator.max_new_tokens
         if request.num_beams > 1:
-            output = translator._search(source, request.num_beams, limit)
+            output = translator._search(source, request.num_beams, limit, sampling=request.sampling, seed=request.seed)
         else:
             sampling = GREEDY if request.sampling == DEFAULT_SAMPLING else request.sampling
             (output,) = translator._generate([source], limit, sampling=sampling, seed=request.seed)
