@@ -507,7 +507,7 @@ def series_case(
             found = predict(run, "--horizon", str(horizon))
         except LawfulError:  # the command forecasts no series: the run has a forecast of its own
             found = read_csv(run / "samples" / "forecast.csv")
-        low, median, high = ([float(row[f"quantile {q}"]) for row in found] for q in (0.1, 0.5, 0.9))
+        low, median, high = ([float(row[key]) for row in found] for key in ("lower", "forecast", "upper"))
         inside = [a <= b <= c for a, b, c in zip(low, expected, high, strict=True)]
         return {"metric": error(median), "coverage": statistics.mean(inside)}
 

@@ -485,7 +485,8 @@ _MIN_CYCLES, _USUAL_CYCLES = 4, 2
 _MIN_SCORE, _USUAL_SCORE = 0.2, 0.08
 """Smallest fraction of the variance that a season must predict, and one that the calendar suggests."""
 _LEFT = 0.9
-"""Largest fraction of the variance after a season that is left after a multiple of it, if the multiple is chosen."""
+"""Largest fraction of the variance after a season that is left after a multiple of it, if the multiple is chosen. Less
+for a multiple that is not usual in a short series."""
 _MAX_SEASON = 1000
 _MAX_DEVIATION = 12.0
 """Values further from the median, in median absolute deviations, are clipped: an outlier is not a season."""
@@ -524,7 +525,8 @@ def detect_seasons(x: Float[np.ndarray, " n"], *, usual: Sequence[int] = ()) -> 
     season = min(p for p, score in enough.items() if 1 - score <= 1.1 * (1 - best) + 0.005)
     for multiple in (p for p in enough if p > season):
         alone, both = scores[season], _season_score(filled, multiple, width=season)
-        if multiple % season == 0 and 1 - both < _LEFT * (1 - alone):
+        left = _LEFT if multiple in usual else min(_LEFT, 1 - 3 / math.sqrt(n))
+        if multiple % season == 0 and 1 - both < left * (1 - alone):
             season = multiple
     inner = [p for p in enough if p in usual and p < season and season % p == 0 and enough[p] >= _MIN_SCORE]
     return (*inner[-1:], season)

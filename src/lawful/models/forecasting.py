@@ -63,7 +63,7 @@ _TRENDS: tuple[Trend, ...] = ("none", "damped", "linear")
 _NUM_PARAMETERS = {"none": 0, "damped": 3, "linear": 2}
 _FIT_LENGTH = 1000
 """Number of last values that parameters are fitted to."""
-_POPULATION, _ROUNDS, _SURVIVORS = 64, 6, 10
+_POPULATION, _ROUNDS, _SURVIVORS = 48, 6, 10
 
 
 @dataclass(frozen=True)
@@ -160,14 +160,17 @@ def _run(x: Float[np.ndarray, " n"], parameters: _Smoothing, season: int) -> _Fi
     return _filter(x, parameters, _State(last.level, -last.slope, last.season[order]))
 
 
-def _parameters(raw: Float[np.ndarray, "k 4"], trend: Trend, season: int, multiplicative: bool) -> _Smoothing:
-    """Maps points of the unit cube to parameters."""
-    zero, one = np.zeros(len(raw)), np.ones(len(raw))
-    alpha = 0.001 + 0.998 * raw[:, 0] ** 1.5
-    beta = alpha * raw[:, 1] ** 3 if trend != "none" else zero
-    gamma = (1 - alpha) * raw[:, 2] ** 3 if season > 1 else zero
-    phi = {"none": zero, "linear": one, "damped": 0.8 + 0.198 * raw[:, 3]}[trend]
-    return _Smoothing(alpha, beta, gamma, phi, multiplicative)
+def _parameters(
+    points: Float[np.ndarray, "trends k 4"], trends: Sequence[Trend], season: int, multiplicative: bool
+) -> _Smoothing:
+    """Maps points of the unit cube to parameters, for each trend."""
+    has_trend = np.array([[trend != "none"] for trend in trends])
+    damped = np.array([[trend == "damped"] for trend in trends])
+    alpha = 0.001 + 0.998 * points[..., 0] ** 1.5
+    beta = np.where(has_trend, alpha * points[..., 1] ** 3, 0.0)
+    gamma = (1 - alpha) * points[..., 2] ** 3 * (season > 1)
+    phi = np.where(damped, 0.8 + 0.198 * points[..., 3], 1.0 * has_trend)
+    return _Smoothing(alpha.ravel(), beta.ravel(), gamma.ravel(), phi.ravel(), multiplicative)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +233,7 @@ class ExponentialSmoothing:
             kinds = (False, True) if season > 1 and np.nanmin(x) > 0 else (False,)
         else:
             kinds = (multiplicative,)
-        return min((_fit_smoothing(x, season, trend, kind) for kind in kinds for trend in trends), key=_aicc)
+        return min((fit for kind in kinds for fit in _fit_smoothing(x, season, trends, kind)), key=_aicc)
 
     def forecast(self, x: Float[np.ndarray, " n"], *, horizon: int) -> Float[np.ndarray, " h"]:
         """Forecasts the values after `x`."""
@@ -260,41 +263,39 @@ def _aicc(fit: ExponentialSmoothing) -> float:
     return fit.aicc
 
 
-def _fit_smoothing(x: Float[np.ndarray, " n"], season: int, trend: Trend, multiplicative: bool) -> ExponentialSmoothing:
-    """Maximizes the likelihood of the one-step errors by differential evolution over the unit cube."""
+def _fit_smoothing(
+    x: Float[np.ndarray, " n"], season: int, trends: Sequence[Trend], multiplicative: bool
+) -> list[ExponentialSmoothing]:
+    """Maximizes the likelihood of the one-step errors by differential evolution, for all trends at once."""
     rng = np.random.default_rng(0)
-    n = int((~np.isnan(x)).sum())
-    points, best, scores = rng.random((_POPULATION, 4)), np.zeros((0, 4)), np.zeros(0)
+    known = ~np.isnan(x)
+    n, count = int(known.sum()), len(trends)
+    points = np.tile(rng.random((_POPULATION, 4)), (count, 1, 1))
+    best, scores = np.zeros((count, 0, 4)), np.zeros((count, 0))
     for _ in range(_ROUNDS):
-        found = _run(x, _parameters(points, trend, season, multiplicative), season)
-        forecasts, errors = found.forecasts, found.errors
+        found = _run(x, _parameters(points, trends, season, multiplicative), season)
+        errors, jacobian = found.errors[known], 0.0
         if multiplicative:
-            forecasts = np.maximum(np.abs(forecasts[~np.isnan(x)]), 1e-12)
-            errors = errors[~np.isnan(x)] / forecasts
-            jacobian = 2 * np.log(forecasts).sum(0)
-        else:
-            jacobian = 0.0
+            forecasts = np.maximum(np.abs(found.forecasts[known]), 1e-12)
+            errors, jacobian = errors / forecasts, 2 * np.log(forecasts).sum(0)
         score = n * np.log(np.maximum((errors**2).sum(0), 1e-300) / n) + jacobian
-        best, scores = np.concatenate([best, points]), np.concatenate([scores, score])
-        keep = np.argsort(np.where(np.isfinite(scores), scores, np.inf))[:_SURVIVORS]
-        best, scores = best[keep], scores[keep]
-        pairs = rng.integers(len(best), size=(3, _POPULATION // 2))
-        points = (
-            best[pairs[0]] + 0.7 * (best[pairs[1]] - best[pairs[2]]) + 0.02 * rng.standard_normal((len(pairs.T), 4))
+        best = np.concatenate([best, points], 1)
+        scores = np.concatenate([scores, np.nan_to_num(score, nan=np.inf).reshape(count, -1)], 1)
+        keep = np.argsort(scores, 1)[:, :_SURVIVORS]
+        best, scores = np.take_along_axis(best, keep[..., None], 1), np.take_along_axis(scores, keep, 1)
+        a, b, c = rng.integers(best.shape[1], size=(3, _POPULATION))
+        points = best[:, a] + 0.7 * (best[:, b] - best[:, c])
+        points = np.clip(points + 0.02 * rng.standard_normal(points.shape), 0, 1)
+    chosen = _parameters(best[:, :1], trends, season, multiplicative)
+    fits = []
+    for i, trend in enumerate(trends):
+        k = 3 + season * (season > 1) + _NUM_PARAMETERS[trend]
+        numbers = {key: float(getattr(chosen, key)[i]) for key in ("alpha", "beta", "gamma", "phi")}
+        aicc = float(scores[i, 0]) + 2 * k * n / max(1, n - k - 1)
+        fits.append(
+            ExponentialSmoothing(season=season, trend=trend, multiplicative=multiplicative, **numbers, aicc=aicc)
         )
-        points = np.clip(points, 0, 1)
-    chosen = _parameters(best[:1], trend, season, multiplicative)
-    count = 3 + season * (season > 1) + _NUM_PARAMETERS[trend]
-    return ExponentialSmoothing(
-        season=season,
-        trend=trend,
-        multiplicative=multiplicative,
-        alpha=float(chosen.alpha[0]),
-        beta=float(chosen.beta[0]),
-        gamma=float(chosen.gamma[0]),
-        phi=float(chosen.phi[0]),
-        aicc=float(scores[0]) + 2 * count * n / max(1, n - count - 1),
-    )
+    return fits
 
 
 # ---------------------------------------------------------------- seasonal regression
@@ -486,11 +487,11 @@ def _candidates(x: Float[np.ndarray, " n"], seasons: Sequence[int]) -> dict[str,
             lambda past, h: seasonal_naive_forecast(past, horizon=h, season=season), season
         ),
     }
-    for trend in _TRENDS:
-        for multiplicative in (False, True) if season > 1 and positive else (False,):
-            kind = f", {'multiplicative' if multiplicative else 'additive'} season" if season > 1 else ""
-            name = f"exponential smoothing, {'no' if trend == 'none' else trend} trend{kind}"
-            found[name] = ExponentialSmoothing.fit(x, season=season, trend=trend, multiplicative=multiplicative)
+    recent = x[-max(_FIT_LENGTH, 8 * season) :]
+    for multiplicative in (False, True) if season > 1 and positive else (False,):
+        kind = f", {'multiplicative' if multiplicative else 'additive'} season" if season > 1 else ""
+        for fit in _fit_smoothing(recent, season, _TRENDS, multiplicative):
+            found[f"exponential smoothing, {'no' if fit.trend == 'none' else fit.trend} trend{kind}"] = fit
     for log in (False, True) if positive else (False,):
         for trend in (True, False):
             name = f"regression{' of the logarithm' if log else ''}, {'linear' if trend else 'no'} trend"
@@ -562,12 +563,8 @@ class ForecastCombination:
             for name, model in _candidates(x[: origins[0]], seasons).items()
         }
         errors = {name: float(np.nanmean(np.abs(found - actual))) for name, found in validation.items()}
-        best = min(error for error in errors.values() if math.isfinite(error))
-        floor = 1e-9 * float(np.nanmax(np.abs(x))) + 1e-300
-        scores = {name: (error + floor) / (best + floor) for name, error in errors.items()} | dict(ratios or {})
-        powers = {name: min(score, _MAX_RATIO) ** -_POWER for name, score in scores.items() if math.isfinite(score)}
-        weights = {name: power / sum(powers.values()) for name, power in powers.items()}
-        combined = _weighted_median(validation, weights)
+        weights = _weights(errors, ratios)
+        combined = _held_out_combination(validation, actual, origins)
         growing = sum(w for name, w in weights.items() if "multiplicative" in name or "logarithm" in name)
         relative = growing > 0.5 and bool((combined > 0).all())
         spread = _spread(actual - combined, combined if relative else None, coverage=coverage)
@@ -617,6 +614,29 @@ class ForecastCombination:
         median = np.maximum(_weighted_median(parts | dict(others or {}), self.weights), self.lowest)
         width = self.spread[:horizon] * (np.abs(median) if self.relative else 1.0)
         return PredictionInterval(median, np.maximum(median - width, self.lowest), median + width)
+
+
+def _weights(errors: Mapping[str, float], ratios: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Weights that fall with the errors. `ratios` are errors divided by the smallest of the others."""
+    best = min(error for error in errors.values() if math.isfinite(error))
+    scores = {name: error / best if best > 0 else float(error > 0) * math.inf + 1 for name, error in errors.items()}
+    scores |= dict(ratios or {})
+    powers = {name: min(max(score, 1e-3), _MAX_RATIO) ** -_POWER for name, score in scores.items() if score < math.inf}
+    return {name: power / sum(powers.values()) for name, power in powers.items()}
+
+
+def _held_out_combination(
+    forecasts: Mapping[str, Float[np.ndarray, "k h"]], actual: Float[np.ndarray, "k h"], origins: Int[np.ndarray, " k"]
+) -> Float[np.ndarray, "k h"]:
+    """Combines the forecasts of each origin with weights from origins whose horizons do not overlap, if there are."""
+    sizes = {name: np.abs(found - actual) for name, found in forecasts.items()}
+    rows = []
+    for i, origin in enumerate(origins.tolist()):
+        apart = np.abs(origins - origin) >= actual.shape[1]
+        apart = apart if apart.any() else np.ones(len(origins), dtype=bool)
+        weights = _weights({name: float(np.nanmean(size[apart])) for name, size in sizes.items()})
+        rows.append(_weighted_median({name: found[i] for name, found in forecasts.items()}, weights))
+    return np.array(rows)
 
 
 def _rolling_origins(n: int, horizon: int, season: int) -> Int[np.ndarray, " k"]:

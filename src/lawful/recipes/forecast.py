@@ -1,12 +1,10 @@
-"""Forecasting: a language model over digits continues a series; simple forecasts are its baselines."""
+"""Forecasting: a language model over digits and classical forecasts continue a series together."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -15,40 +13,37 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful._json import MaxLength, Range
-from lawful.data import Batch, fingerprint, make_generator, read_delimited
-from lawful.data.text import CharTokenizer, Tokenizer
+from lawful._json import MaxLength, Range, require_fields, require_int, require_text
+from lawful.data import (
+    Batch,
+    Calendar,
+    Series,
+    detect_seasons,
+    fill_missing,
+    fingerprint,
+    make_generator,
+    read_series,
+    series_of,
+)
+from lawful.data.text import CharTokenizer
+from lawful.models.forecasting import (
+    ExponentialSmoothing,
+    ForecastCombination,
+    drift_forecast,
+    naive_forecast,
+    seasonal_naive_forecast,
+)
 from lawful.models.generation import SamplingConfig, generate
+from lawful.models.transformer import Decoder
 from lawful.recipes.optimization import TransformerOptimizationConfig, _PositiveInt, _Steps
-from lawful.recipes.text import GenerationRequest, _next_token_loss, language_model_claims
-from lawful.recipes.transformer import TransformerConfig, as_decoder
-from lawful.training import Recipe, Run, TrainingSetup
+from lawful.recipes.text import _next_token_loss, language_model_claims
+from lawful.recipes.transformer import DecoderConfig
+from lawful.training import Recipe, Run, TrainingSetup, compare_with_baselines
 
-# ---------------------------------------------------------------- baselines
+# ---------------------------------------------------------------- series as digits
 
-_LINEAR_RIDGE = 1e-3
-"""Ridge penalty of the linear forecast."""
 _TREND_RIDGE = 0.1
 """Ridge penalty of the slope and of the seasonal component."""
-
-
-def _last_value_forecast(
-    series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
-) -> Float[Tensor, "k horizon"]:
-    """Repeats the last value."""
-    return history[:, -1:].expand(-1, horizon)
-
-
-def _last_season_forecast(
-    series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
-) -> Float[Tensor, "k horizon"]:
-    """Repeats the last season.
-
-    Examples:
-        >>> _last_season_forecast(torch.zeros(1), torch.tensor([[1.0, 2.0, 3.0]]), 3, 2)
-        tensor([[2., 3., 2.]])
-    """
-    return history[:, -season:].repeat(1, -(-horizon // season))[:, :horizon]
 
 
 def _fit_trend_and_season(history: Float[Tensor, "k t"], horizon: int, season: int) -> Float[Tensor, "k all"]:
@@ -83,41 +78,6 @@ def _fit_trend_and_season(history: Float[Tensor, "k t"], horizon: int, season: i
     growth = ((x - fit[:, :t]) * growing[:, :t]).sum(1, keepdim=True) / torch.where(norm > 0, norm, 1.0)
     return (fit + growth * growing).to(history.dtype)
 
-
-def _trend_and_season_forecast(
-    series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
-) -> Float[Tensor, "k horizon"]:
-    """Continues the linear trend and the growing season of the history."""
-    return _fit_trend_and_season(history, horizon, season)[:, -horizon:]
-
-
-def _linear_forecast(
-    series: Float[Tensor, " n"], history: Float[Tensor, "k t"], horizon: int, season: int
-) -> Float[Tensor, "k horizon"]:
-    """Ridge regression from the history, relative to its last value, fitted on the training series."""
-    windows = series.unfold(0, history.shape[1] + horizon, 1)
-    past, future = windows.split([history.shape[1], horizon], dim=1)
-    scale = past.std().clamp_min(1e-12)
-
-    def features(x: Tensor) -> Tensor:
-        return F.pad((x[:, :-1] - x[:, -1:]) / scale, (0, 1), value=1.0)
-
-    x, y = features(past), (future - past[:, -1:]) / scale
-    gram = x.T @ x + _LINEAR_RIDGE * len(x) * torch.eye(x.shape[1], dtype=x.dtype)
-    weights = torch.linalg.solve(gram, x.T @ y)
-    return history[:, -1:] + scale * (features(history) @ weights)
-
-
-_BASELINES: dict[str, Callable[[Tensor, Tensor, int, int], Tensor]] = {
-    "last value": _last_value_forecast,
-    "last season": _last_season_forecast,
-    "trend and season": _trend_and_season_forecast,
-    "linear regression": _linear_forecast,
-}
-"""Baseline forecasts, called with the training series, histories, the horizon and the season."""
-
-
-# ---------------------------------------------------------------- series as digits
 
 _DIGITS = CharTokenizer("0123456789,;")
 """Characters of a series; a semicolon ends the history."""
@@ -239,35 +199,14 @@ _SERIES: dict[str, Callable[[], np.ndarray]] = {"seasonal": _seasonal_series}
 """Built-in series."""
 
 
-def _read_series(source: str, *, column: str | None = None) -> Float[Tensor, " n"]:
-    """Reads a built-in series or a column of a table, by default the last numeric one."""
-    if source in _SERIES:
-        return torch.from_numpy(_SERIES[source]())
-    path = Path(source)
-    if not path.is_file():
-        raise FileNotFoundError(f"file {source!r} does not exist; built-in series: {', '.join(_SERIES)}")
-    if not path.stat().st_size:
-        raise ValueError(f"{path.name} is empty")
-    columns = read_delimited(path).columns
-    if column is not None and column not in columns:
-        raise ValueError(f"{path.name} has no column {column!r}, it has {', '.join(columns)}")
-    numeric = {name: values.numbers for name, values in columns.items() if values.numbers is not None}
-    name = column or next(reversed(numeric), None)
-    if name is None or name not in numeric:
-        raise ValueError(f"{path.name} has no numbers in {'any column' if name is None else f'column {name!r}'}")
-    values = torch.from_numpy(np.asarray(numeric[name], dtype=np.float64))
-    if not values.isfinite().all():
-        row = int((~values.isfinite()).nonzero()[0, 0])
-        raise ValueError(f"a series needs a number in every row, column {name!r} has none in row {row + 1}")
-    return values
-
-
 @dataclass(frozen=True, kw_only=True)
 class _SeriesWindow:
     """Tokenizes a window: the digits of the residual of trend and season."""
 
+    past: int
+    """Number of values that trend and season are fitted to."""
     history: int
-    """Number of values in the history."""
+    """Number of last values of the past that are tokenized."""
     horizon: int
     """Number of values to forecast."""
     season: int
@@ -283,18 +222,18 @@ class _SeriesWindow:
     def encode_history(
         self, history: Float[Tensor, "n t"]
     ) -> tuple[Int[Tensor, "n m"], Float[Tensor, "n h"], _DigitScale]:
-        """Returns the tokens of histories, the trend and season after them, and the scale of the residuals."""
+        """Returns the tokens of the last values, the trend and season after them, and the scale of the residuals."""
         fit, t = _fit_trend_and_season(history, self.horizon, self.season), history.shape[1]
-        residual = history - fit[:, :t]
+        residual = (history - fit[:, :t])[:, -self.history :]
         scale = _DigitScale.of(residual, digits=self.digits)
         tokens = _digits_to_tokens(scale.quantize(residual), digits=self.digits)
         tokens[:, -1] = _END
         return tokens, fit[:, t:], scale
 
     def encode(self, windows: Float[Tensor, "n t"]) -> Int[Tensor, "n m"]:
-        """Returns the tokens of histories and the values after them."""
-        history, expected, scale = self.encode_history(windows[:, : self.history])
-        future = scale.quantize(windows[:, self.history :] - expected)
+        """Returns the tokens of windows of past and future values."""
+        history, expected, scale = self.encode_history(windows[:, : self.past])
+        future = scale.quantize(windows[:, self.past :] - expected)
         return torch.cat([history, _digits_to_tokens(future, digits=self.digits)], dim=1)
 
 
@@ -320,7 +259,7 @@ class _SeriesBatches:
         synthetic_steps: int,
         own_fraction: float = _OWN_FRACTION,
     ) -> None:
-        self._length, self._window = window.history + window.horizon, window
+        self._length, self._window = window.past + window.horizon, window
         self._windows = series.unfold(0, self._length, 1)
         self._batch_size, self._seed = batch_size, seed
         self._synthetic_steps, self._own_fraction = synthetic_steps, own_fraction
@@ -339,44 +278,227 @@ class _SeriesBatches:
         return tokens[:, :-1], tokens[:, 1:]
 
 
+# ---------------------------------------------------------------- the model
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Forecast:
+    """A forecast: dates, medians and the ends of the 80 % prediction interval."""
+
+    name: str
+    """Name of the series."""
+    dates: tuple[str, ...]
+    """Dates of the values, or their numbers if the series has no dates."""
+    forecast: Float[np.ndarray, " h"]
+    """Median forecast."""
+    lower: Float[np.ndarray, " h"]
+    """Lower end of the interval."""
+    upper: Float[np.ndarray, " h"]
+    """Upper end of the interval."""
+    notes: tuple[str, ...] = ()
+    """Notes on the series."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns: date or step, forecast, lower, upper."""
+        return ("date" if not self.dates[0].isdigit() or len(self.dates[0]) == 4 else "step", *_COLUMNS)
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The table as text."""
+        numbers = zip(self.forecast.tolist(), self.lower.tolist(), self.upper.tolist(), strict=True)
+        return [[date, *(f"{x:.6g}" for x in row)] for date, row in zip(self.dates, numbers, strict=True)]
+
+    def csv(self) -> str:
+        """Returns the table as CSV with a header."""
+        return "".join(",".join(row) + "\n" for row in (self.columns, *self.rows))
+
+    def __len__(self) -> int:
+        return len(self.dates)
+
+    def __repr__(self) -> str:
+        rows = [self.columns, *self.rows]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(self.columns))]
+        return "\n".join("  ".join(word.rjust(w) for word, w in zip(row, widths, strict=True)) for row in rows)
+
+
+_COLUMNS = ("forecast", "lower", "upper")
+_LANGUAGE_MODEL = "language model"
+_MAX_HORIZON = 10**4
+
+
+class ForecastModel(nn.Module):
+    """A language model over digits, the series it was trained for, and the weight of its forecasts.
+
+    `forecast` combines it with exponential smoothing, regression, drift and seasonal naive forecasts, which are fitted
+    to the series in a few seconds.
+
+    Args:
+        decoder: Language model.
+        window: Tokenizer of windows.
+        series: Name and calendar of the series; the values are a buffer.
+        seasons: Periods of the seasons; the last is the main one.
+        num_samples: Number of samples of the language model.
+    """
+
+    values: Tensor
+    error_ratio: Tensor
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        window: _SeriesWindow,
+        *,
+        series: Series,
+        seasons: Sequence[int],
+        num_samples: int,
+    ) -> None:
+        super().__init__()
+        self.decoder, self._window, self._series = decoder, window, series
+        self._seasons, self._num_samples = tuple(seasons), num_samples
+
+    def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t v"]:
+        """Returns the logits of the next tokens."""
+        return self.decoder(tokens)
+
+    def add_series(self, values: Float[np.ndarray, " n"], error_ratio: float) -> None:
+        """Adds the values of the series, and the error of the language model relative to the best other forecast."""
+        self.register_buffer("values", torch.from_numpy(values.astype(np.float64)))
+        self.register_buffer("error_ratio", torch.tensor(error_ratio, dtype=torch.float64))
+
+    def forecast(
+        self,
+        horizon: int | None = None,
+        *,
+        series: Series | Sequence[float] | np.ndarray | Tensor | None = None,
+        seed: int = 0,
+    ) -> Forecast:
+        """Forecasts the values after the training series, or after another series.
+
+        Args:
+            horizon: Number of values. Defaults to the horizon of the training.
+            series: Series to continue: a `Series` or an array, NaN where missing. Defaults to the training series.
+            seed: Random seed of the samples of the language model.
+        """
+        horizon = self._window.horizon if horizon is None else horizon
+        if not 1 <= horizon <= _MAX_HORIZON:
+            raise ValueError(f"horizon must be between 1 and {_MAX_HORIZON}, got {horizon}")
+        if series is None:
+            series = replace(self._series, values=self.values.cpu().numpy())
+        elif not isinstance(series, Series):
+            series = series_of(np.asarray(series, dtype=np.float64), name=self._series.name)
+        x, ratio = series.values, float(self.error_ratio)
+        ratios = {_LANGUAGE_MODEL: ratio} if math.isfinite(ratio) else {}
+        combination = ForecastCombination.fit(x, seasons=self._seasons, horizon=horizon, ratios=ratios)
+        others = {_LANGUAGE_MODEL: self._continue(x, horizon, seed=seed)} if ratios else {}
+        found = combination.forecast(x, others=others)
+        dates = tuple(series.dates(horizon, first=len(x)))
+        return Forecast(series.name, dates, found.forecast, found.lower, found.upper, series.notes)
+
+    def _continue(self, x: Float[np.ndarray, " n"], horizon: int, *, seed: int = 0) -> Float[np.ndarray, " h"]:
+        """Forecast of the language model, NaN after its own horizon."""
+        past = fill_missing(x, season=self._window.season)[-self._window.past :]
+        found = self.sample_medians(torch.from_numpy(past.copy())[None], seed=seed)[0].numpy()[:horizon]
+        return np.pad(found, (0, horizon - len(found)), constant_values=np.nan)
+
+    def sample_medians(self, past: Float[Tensor, "n t"], *, seed: int = 0) -> Float[Tensor, "n h"]:
+        """Median of samples of the language model after each past. Samples that are not numbers are ignored."""
+        window, count = self._window, self._num_samples
+        tokens, expected, scale = window.encode_history(past)
+        sampled = generate(
+            self.decoder,
+            tokens.repeat_interleave(count, 0),
+            max_new_tokens=window.horizon * (window.digits + 1),
+            sampling=SamplingConfig(suppress_tokens=_DIGITS.reserved_ids),
+            seed=seed,
+        )
+        levels = _tokens_to_digits(sampled.cpu(), digits=window.digits).view(len(past), count, window.horizon)
+        residuals = scale.dequantize(levels.clamp_min(0).flatten(1)).view_as(levels)
+        invalid = (levels < 0).any(-1, keepdim=True)
+        residuals = residuals.masked_fill(invalid & ~invalid.all(1, keepdim=True), torch.nan)
+        return expected + residuals.double().nanquantile(0.5, dim=1)
+
+
 # ---------------------------------------------------------------- the recipe
 
-_QUANTILES = (0.1, 0.5, 0.9)
-"""Quantiles of a forecast."""
-_PLOTTED_HORIZONS = 3
-_BAND_SCALE, _MAX_BAND_SCALE = "band_scale", 10.0
-"""Buffer of the model that scales its prediction intervals, and its largest value."""
+_HISTORY, _HORIZONS = 96, 5
+"""Default number of values that the language model reads, and of horizons for the test and for calibration."""
+_PAST_SEASONS = 3
+"""Number of seasons that trend and season of the language model are fitted to."""
+_PLOTTED_HORIZONS, _MIN_PLOTTED = 4, 30
+_COVERAGE = 0.8
+
+
+@dataclass(frozen=True)
+class ForecastData:
+    """A series, its seasons, and its parts: training, calibration and test."""
+
+    series: Series
+    filled: Float[np.ndarray, " n"]
+    """Values, without missing ones."""
+    seasons: tuple[int, ...]
+    test: int
+    """Number of test horizons."""
+    calibration: int
+    """Number of calibration horizons."""
+    window: _SeriesWindow
+
+    @property
+    def test_start(self) -> int:
+        """Number of values before the test."""
+        return len(self.filled) - self.test * self.window.horizon
+
+    @property
+    def train_length(self) -> int:
+        """Number of values that the language model is trained on."""
+        return self.test_start - self.calibration * self.window.horizon
+
+    def origins(self, end: int, count: int) -> Int[np.ndarray, " k"]:
+        """Origins of the last horizons before `end`."""
+        return end - self.window.horizon * np.arange(count, 0, -1)
+
+    def pasts(self, origins: Int[np.ndarray, " k"]) -> Float[Tensor, "k t"]:
+        """Values before each origin."""
+        return torch.from_numpy(np.stack([self.filled[origin - self.window.past : origin] for origin in origins]))
+
+    def futures(self, origins: Int[np.ndarray, " k"]) -> Float[np.ndarray, "k h"]:
+        """Values after each origin, NaN where missing."""
+        return np.stack([self.series.values[origin : origin + self.window.horizon] for origin in origins])
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Tensor]):
-    """Train a language model over digits to forecast a series: on synthetic series, then also on yours.
+class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[ForecastData]):
+    """Forecast a series: a language model over digits, combined with exponential smoothing and other forecasts.
 
-    Its zero-shot error is measured after the synthetic series, before training on yours.
+    The language model is trained on synthetic series, then also on yours. Its weight in the combination depends on its
+    error on values that it was not trained on.
     """
 
     name: ClassVar[str] = "forecast"
 
     data: Annotated[str, MaxLength(4096)] = "seasonal"
-    """CSV or TSV file, or seasonal: a built-in series."""
-    column: Annotated[str, MaxLength(4096)] | None = None
+    """CSV, TSV, Parquet or NumPy file, or seasonal: a built-in series. Dates are recognized."""
+    target: Annotated[str, MaxLength(4096)] | None = None
     """Column with the series. Defaults to the last numeric column."""
-    season: Annotated[int, Range(1, 10**6)] = 12
-    """Period of the series; 1 for none."""
-    history: Annotated[int, Range(2, 10**4)] = 96
-    """Number of past values that the model reads, at least two seasons."""
-    horizon: Annotated[int, Range(1, 10**4)] = 12
+    date_column: Annotated[str, MaxLength(4096)] | None = None
+    """Column with the dates. Defaults to the first column with dates."""
+    season: Annotated[int, Range(1, 10**5)] | None = None
+    """Period of the series; 1 for none. Detected by default."""
+    horizon: Annotated[int, Range(1, _MAX_HORIZON)] = 12
     """Number of values to forecast."""
+    history: Annotated[int, Range(2, 10**4)] | None = None
+    """Number of past values that the language model reads. Defaults to 96, or fewer for a short series."""
     digits: Annotated[int, Range(1, 6)] = 2
     """Digits per value, relative to the range of the history."""
     train_on: Literal["both", "synthetic", "series"] = "both"
     """Train on synthetic series and then on both, on synthetic series only, or on the given series only."""
-    test_horizons: Annotated[int, Range(1, 10**4)] = 5
-    """Number of horizons at the end of the series used for the test."""
-    calibration_horizons: Annotated[int, Range(0, 10**4)] = 5
-    """Number of horizons before the test that select the best weights and calibrate the prediction intervals."""
+    test_horizons: Annotated[int, Range(1, 10**4)] | None = None
+    """Number of horizons at the end of the series used for the test. Defaults to a fifth of the series, at most 5."""
+    calibration_horizons: Annotated[int, Range(0, 10**4)] | None = None
+    """Number of horizons before the test that select the weights of the language model, and its share. Defaults to a
+    fifth of the series, at most 5; 0 leaves the language model out."""
     num_samples: Annotated[int, Range(1, 10**4)] = 100
-    """Number of samples per forecast, for its quantiles."""
+    """Number of samples of the language model per forecast."""
     dim: Annotated[int, Range(1, 10**5)] = 32
     num_layers: Annotated[int, Range(1, 1000)] = 2
     ngrams: Annotated[tuple[Annotated[int, Range(2, 16)], ...], MaxLength(8)] = (2, 3)
@@ -385,185 +507,274 @@ class ForecastRecipe(TransformerConfig, TransformerOptimizationConfig, Recipe[Te
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.season > 1 and 2 * self.season > self.history:
-            raise ValueError(f"history must be at least 2 * season: got history={self.history}, season={self.season}")
         if self.epochs is not None:
             raise ValueError("forecast draws synthetic series without end: set steps instead of epochs")
 
-    def setup(self) -> TrainingSetup[Tensor]:
-        """Reads the series and builds the model."""
-        series = _read_series(self.data, column=self.column)
-        held_out = self.horizon * (self.test_horizons + self.calibration_horizons)
-        window = self.history + self.horizon
-        if len(series) < held_out + window:
-            raise ValueError(
-                f"{self.data} has {len(series)} values, at least {held_out + window} are needed ({held_out} for test "
-                f"and calibration, {window} for a window): lower test_horizons, calibration_horizons or history"
-            )
-        model, steps = self.build_model({}), self.num_steps(1)
+    def setup(self) -> TrainingSetup[ForecastData]:
+        """Reads the series, detects its season and builds the model."""
+        data, notes = self._load()
+        series, window = data.series, data.window
+        config = {
+            "tokenizer": _DIGITS.to_json(),
+            "series": {
+                "name": series.name,
+                "length": len(series),
+                "calendar": None if series.calendar is None else series.calendar.to_json(),
+                "seasons": list(data.seasons),
+                "window": [window.past, window.history],
+            },
+        }
+        model, steps = self._build(series, data.seasons, window), self.num_steps(1)
         eval_every = max(1, steps // 4)
-        calibrate = bool(self.calibration_horizons)
+        calibrate = data.calibration > 0
         return TrainingSetup(
             model=model,
             optimizer_steps=[self.optimizer_step(model, _next_token_loss, steps=steps)],
             batches=_SeriesBatches(
-                series[:-held_out],
-                self._window,
+                torch.from_numpy(data.filled[: data.train_length]),
+                window,
                 batch_size=self.batch_size or 16,
                 seed=self.seed,
                 synthetic_steps={"both": 2 * eval_every, "synthetic": steps, "series": 0}[self.train_on],
                 own_fraction=1.0 if self.train_on == "series" else _OWN_FRACTION,
             ),
             steps=steps,
-            evaluate=lambda model: self._evaluate(model, series),
+            evaluate=(lambda model: self._evaluate(model, data)) if calibrate else None,
             eval_every=eval_every,
             monitor="loss" if calibrate else None,
             patience=steps if calibrate else None,
             ema_decay=self.ema_decay or None,
             grad_accumulation_steps=self.grad_accumulation_steps,
-            claims=partial(
-                language_model_claims, vocab_size=_DIGITS.vocab_size, context_length=self._window.num_tokens
+            claims=lambda model: language_model_claims(
+                model.get_submodule("decoder"), vocab_size=_DIGITS.vocab_size, context_length=window.num_tokens
             ),
-            model_config={"tokenizer": _DIGITS.to_json()},
-            data_fingerprint=fingerprint(series),
-            data=series,
+            model_config=config,
+            data_fingerprint=fingerprint(torch.from_numpy(np.nan_to_num(series.values))),
+            notes=notes,
+            data=data,
         )
 
-    def finish(self, run: Run, setup: TrainingSetup[Tensor]) -> Mapping[str, Any]:
-        """Compares forecasts with the baselines, and forecasts the values after the series."""
-        from lawful.probe import figures
-        from lawful.probe.figures import forecast_band
+    def finish(self, run: Run, setup: TrainingSetup[ForecastData]) -> Mapping[str, Any]:
+        """Compares the forecasts with the baselines on the test values, and forecasts the values after the series."""
+        data, model = setup.data, setup.model
+        if not isinstance(model, ForecastModel):
+            raise TypeError(f"expected a ForecastModel, got {type(model).__name__}")
+        x, season, horizon = data.series.values, max(data.seasons, default=1), self.horizon
+        model.add_series(x, self._error_ratio(model, data))
+        run.save_weights(model.state_dict())
 
-        series, model = setup.data, setup.model
-        known = series[: -self.test_horizons * self.horizon]
-        if self.calibration_horizons:
-            before, after = self._last_windows(known, self.calibration_horizons)
-            model.get_buffer(_BAND_SCALE).fill_(_conformal_scale(self.forecast(model, before), after))
-            run.save_weights(model.state_dict())
-        before, after = self._last_windows(series, self.test_horizons)
-        low, median, high = self.forecast(model, before).unbind(0)
-        baselines = {name: rule(known, before, self.horizon, self.season) for name, rule in _BASELINES.items()}
-        future = self.forecast(model, series[None, -self.history :])[:, 0]
-        lines = ["step," + ",".join(f"quantile {q}" for q in _QUANTILES)]
-        lines += [
-            ",".join([str(step), *(f"{value:.6g}" for value in row)]) for step, row in enumerate(future.T.tolist(), 1)
-        ]
-        (run.samples / "forecast.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        recent = before[-1, -_PLOTTED_HORIZONS * self.horizon :]
-        figure = forecast_band(recent, (low[-1], median[-1], high[-1]), truth=after[-1])
-        figures.save(figure, run.figures / "forecast.png")
-        error = float((median - after).abs().mean())
-        metrics = run.metrics
-        zero_shot = [line.get("validation/error") for line in metrics if line.get("step") == 2 * setup.eval_every]
-        losses = [(line["validation/loss"], line["step"]) for line in metrics if "validation/loss" in line]
-        errors = {
-            "both": {"zero-shot": zero_shot[0] if zero_shot else None, "trained": error},
-            "synthetic": {"zero-shot": error},
-            "series": {"trained": error},
-        }[self.train_on]
+        known, origins = x[: data.test_start], data.origins(len(x), data.test)
+        actual, ratio = data.futures(origins), float(model.error_ratio)
+        ratios = {_LANGUAGE_MODEL: ratio} if math.isfinite(ratio) else {}
+        combination = ForecastCombination.fit(known, seasons=data.seasons, horizon=horizon, ratios=ratios)
+        own = model.sample_medians(data.pasts(origins)).numpy()
+        found = combination.forecasts(x, origins, others={_LANGUAGE_MODEL: own} if ratios else {})
+        baselines = _baseline_forecasts(x, known, origins, horizon, season)
+        errors = {name: _mean_error(rows, actual) for name, rows in baselines.items()}
+        error, inside = _mean_error(found.forecast, actual), (found.lower <= actual) & (actual <= found.upper)
+        coverage = float(inside[~np.isnan(actual)].mean())
+
+        future = model.forecast()
+        (run.samples / "forecast.csv").write_text(future.csv(), encoding="utf-8")
+        self._plot(run, data, future, (found.lower[-1], found.forecast[-1], found.upper[-1]))
+        weights = sorted(combination.weights.items(), key=lambda item: -item[1])
+        share = combination.weights.get(_LANGUAGE_MODEL, 0.0)
+        number = int((~np.isnan(actual)).sum())
+        winner = compare_with_baselines(
+            f"mean absolute error on the last {number} values",
+            error,
+            errors,
+            higher_is_better=False,
+            model="the forecast",
+        )
         return {
-            "mean absolute error": {
-                **errors,
-                **{name: float((forecast - after).abs().mean()) for name, forecast in baselines.items()},
+            "summary": f"{winner} {_describe_season(data.seasons)} The 80 % interval contains {coverage:.0%} of the "
+            f"test values. The language model has {share:.0%} of the weight.",
+            "mean absolute error": {"forecast": error, **errors, _LANGUAGE_MODEL: _mean_error(own, actual)},
+            "coverage of the 80 % interval": coverage,
+            "weights of the forecasts": {name: weight for name, weight in weights if weight >= 0.01},
+            "language model": self._describe_language_model(run, setup, share),
+            "series": {
+                "name": data.series.name,
+                "frequency": data.series.calendar.name if data.series.calendar else "no dates",
+                "season": season if season > 1 else "none",
+                "values for training": data.train_length,
+                "values for calibration": data.test_start - data.train_length,
+                "values for the test": len(x) - data.test_start,
+                "missing values": int(np.isnan(x).sum()),
             },
-            "coverage of the 80 % interval": float(((low <= after) & (after <= high)).double().mean()),
-            "step of the best weights": min(losses)[1] if losses else setup.steps,
-            "scale of the intervals": float(model.get_buffer(_BAND_SCALE)),
-            "values": {"train": len(known) - self.calibration_horizons * self.horizon, "test": after.numel()},
             "parameters": sum(p.numel() for p in model.parameters()),
         }
 
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
-        """Rebuilds the model of a run, without its weights."""
-        if model_config.get("tokenizer", _DIGITS.to_json()) != _DIGITS.to_json():
+        """Rebuilds the model of a run, without its weights and values."""
+        if model_config.get("tokenizer") != _DIGITS.to_json():
             raise ValueError("the run has another tokenizer of digits: train it again")
-        model = self.build_decoder(_DIGITS.vocab_size, context_length=self._window.num_tokens)
-        model.register_buffer(_BAND_SCALE, torch.ones(()))
+        loaded = require_fields(
+            model_config.get("series"), ("name", "length", "calendar", "seasons", "window"), where="model.series"
+        )
+        calendar = None if loaded["calendar"] is None else Calendar.from_json(loaded["calendar"])
+        seasons, sizes = (
+            [require_int(item, 1, 10**6, where=f"model.series.{key}") for item in loaded[key]]
+            for key in ("seasons", "window")
+        )
+        if len(sizes) != 2:
+            raise ValueError(f"model.series.window must have 2 numbers, got {len(sizes)}")
+        length = require_int(loaded["length"], 1, 10**8, where="model.series.length")
+        series = Series(np.zeros(0), require_text(loaded["name"], where="model.series.name"), calendar)
+        model = self._build(series, seasons, self._window(*sizes, season=max(seasons, default=1)))
+        model.add_series(np.zeros(length), math.inf)
         return model
 
-    def generate(
-        self, model: nn.Module, tokenizer: Tokenizer, prompt: str, request: GenerationRequest
-    ) -> Iterator[str]:
-        """Forecasts the numbers of a prompt: one line of quantiles per value."""
+    def read(self, source: str | Path) -> Series:
+        """Reads a series as the training series was read.
+
+        Args:
+            source: A file or the name of a built-in series.
+        """
+        if str(source) in _SERIES:
+            return Series(_SERIES[str(source)](), str(source))
         try:
-            values = torch.tensor([float(word) for word in prompt.replace(",", " ").split()], dtype=torch.float64)
-        except ValueError:
-            raise ValueError(f"prompt must be numbers separated by commas, got {prompt[:100]!r}") from None
-        if len(values) < 2 or not values.isfinite().all():
-            raise ValueError(f"prompt must have at least 2 finite numbers, got {len(values)}")
-        quantiles = self.forecast(model, values[None, -self.history :], seed=request.seed)[:, 0]
-        yield "  ".join(f"quantile {q}" for q in _QUANTILES)
-        for row in quantiles.T.tolist():
-            yield "\n" + "  ".join(f"{value:.6g}" for value in row)
+            return read_series(source, target=self.target, date_column=self.date_column)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error}; built-in series: {', '.join(_SERIES)}") from None
 
-    def forecast(
-        self, model: nn.Module, history: Float[Tensor, "n t"], *, seed: int = 0
-    ) -> Float[Tensor, "quantiles n h"]:
-        """Returns the quantiles of the values after each history. Samples that are not numbers are ignored."""
-        tokens, expected, scale = self._window.encode_history(history)
-        sampled = generate(
-            as_decoder(model),
-            tokens.repeat_interleave(self.num_samples, 0),
-            max_new_tokens=self.horizon * (self.digits + 1),
-            sampling=SamplingConfig(suppress_tokens=_DIGITS.reserved_ids),
-            seed=seed,
-        )
-        levels = _tokens_to_digits(sampled.cpu(), digits=self.digits).view(len(history), self.num_samples, self.horizon)
-        residuals = scale.dequantize(levels.clamp_min(0).flatten(1)).view_as(levels)
-        values, invalid = expected[:, None] + residuals, (levels < 0).any(-1, keepdim=True)
-        values = values.masked_fill(invalid & ~invalid.all(1, keepdim=True), torch.nan)
-        quantiles = values.double().nanquantile(torch.tensor(_QUANTILES, dtype=torch.float64), dim=1)
-        return quantiles[1] + model.get_buffer(_BAND_SCALE).cpu() * (quantiles - quantiles[1])
+    def _build(self, series: Series, seasons: Sequence[int], window: _SeriesWindow) -> ForecastModel:
+        decoder = self.build_decoder(_DIGITS.vocab_size, context_length=window.num_tokens)
+        plain = replace(series, values=np.zeros(0), notes=())
+        return ForecastModel(decoder, window, series=plain, seasons=seasons, num_samples=self.num_samples)
 
-    @property
-    def _window(self) -> _SeriesWindow:
-        return _SeriesWindow(history=self.history, horizon=self.horizon, season=self.season, digits=self.digits)
+    def _window(self, past: int, history: int, *, season: int) -> _SeriesWindow:
+        return _SeriesWindow(past=past, history=history, horizon=self.horizon, season=season, digits=self.digits)
 
-    def _last_windows(
-        self, series: Float[Tensor, " n"], count: int
-    ) -> tuple[Float[Tensor, "k t"], Float[Tensor, "k h"]]:
-        """The last histories of a series and the values after them."""
-        starts = [len(series) - (k + 1) * self.horizon for k in reversed(range(count))]
-        return (
-            torch.stack([series[start - self.history : start] for start in starts]),
-            torch.stack([series[start : start + self.horizon] for start in starts]),
-        )
+    def _load(self) -> tuple[ForecastData, list[str]]:
+        """Reads the series, detects its seasons and divides it. Returns notes for the user as well."""
+        series = self.read(self.data)
+        n, h = len(series), self.horizon
+        default = min(_HORIZONS, max(1, n // (5 * h)))
+        test = default if self.test_horizons is None else self.test_horizons
+        calibration = default if self.calibration_horizons is None else self.calibration_horizons
+        train = n - h * (test + calibration)
+        if self.calibration_horizons is None and train < h + _MIN_PAST:
+            calibration, train = 0, n - h * test
+        history = min(_HISTORY, max(_MIN_PAST, (train - h) // 2)) if self.history is None else self.history
+        if train < h + history:
+            raise ValueError(
+                f"{self.data} has {n} values, at least {n - train + h + history} are needed: {h * test} for the test, "
+                f"{h * calibration} for calibration, {h + history} for a window. Lower horizon"
+                + (", test_horizons or calibration_horizons" if test + calibration > 1 else "")
+                + (" or history" if self.history is not None else "")
+            )
+        usual = series.calendar.seasons if series.calendar else ()
+        if self.season is None:
+            seasons = detect_seasons(series.values[: n - h * test], usual=usual)
+        else:
+            seasons = (self.season,) if self.season > 1 else ()
+            if self.season > (n - h * test) // 2:
+                raise ValueError(
+                    f"season must be at most half of the {n - h * test} values before the test, got {self.season}"
+                )
+        season = max(seasons, default=1)
+        past = max(history, min(_PAST_SEASONS * season, train - h))
+        window = self._window(past, history, season=season if 2 * season <= past else 1)
+        how = "detected" if self.season is None else "given"
+        notes = [*series.notes, f"season: {' and '.join(map(str, seasons)) or 'none'} ({how})"]
+        if not calibration:
+            notes.append("the language model is not used: there are no values to calibrate its share")
+        filled = fill_missing(series.values, season=season)
+        return ForecastData(series, filled, seasons, test, calibration, window), notes
+
+    def _error_ratio(self, model: ForecastModel, data: ForecastData) -> float:
+        """Error of the language model on the calibration horizons, divided by the error of the best other forecast."""
+        if not data.calibration:
+            return math.inf
+        origins = data.origins(data.test_start, data.calibration)
+        known, actual = data.series.values[: data.test_start], data.futures(origins)
+        others = ForecastCombination.fit(known[: origins[0]], seasons=data.seasons, horizon=self.horizon)
+        best = _mean_error(others.forecasts(known, origins).forecast, actual)
+        own = _mean_error(model.sample_medians(data.pasts(origins)).numpy(), actual)
+        return own / best if best > 0 else math.inf
 
     @torch.no_grad()
-    def _evaluate(self, model: nn.Module, series: Float[Tensor, " n"]) -> dict[str, float]:
-        """Mean absolute error of the test medians, and the cross-entropy of the calibration values."""
-        before, after = self._last_windows(series, self.test_horizons)
-        metrics = {"error": float((self.forecast(model, before)[1] - after).abs().mean())}
-        if self.calibration_horizons:
-            length = self.history + self.calibration_horizons * self.horizon
-            calibration = series[: -self.test_horizons * self.horizon][-length:]
-            windows = calibration.unfold(0, self.history + self.horizon, 1)
-            tokens = self._window.encode(windows).to(next(model.parameters()).device)
-            num_future = self.horizon * (self.digits + 1)
-            logits = model(tokens[:, :-1])[:, -num_future:]
-            metrics["loss"] = float(F.cross_entropy(logits.flatten(0, 1), tokens[:, -num_future:].flatten()))
+    def _evaluate(self, model: nn.Module, data: ForecastData) -> dict[str, float]:
+        """Cross-entropy and mean absolute error of the language model on the calibration horizons."""
+        origins = data.origins(data.test_start, data.calibration)
+        start = int(origins[0]) - data.window.past
+        windows = torch.from_numpy(data.filled[start : data.test_start]).unfold(0, data.window.past + self.horizon, 1)
+        tokens = data.window.encode(windows).to(next(model.parameters()).device)
+        num_future = self.horizon * (self.digits + 1)
+        logits = model(tokens[:, :-1])[:, -num_future:]
+        metrics = {"loss": float(F.cross_entropy(logits.flatten(0, 1), tokens[:, -num_future:].flatten()))}
+        if isinstance(model, ForecastModel):
+            metrics["error"] = _mean_error(model.sample_medians(data.pasts(origins)).numpy(), data.futures(origins))
         return metrics
 
+    def _describe_language_model(
+        self, run: Run, setup: TrainingSetup[ForecastData], share: float
+    ) -> dict[str, float | int]:
+        """Calibration errors of the language model before and after training on the series, and its weight."""
+        metrics = run.metrics
+        errors = {line["step"]: line["validation/error"] for line in metrics if "validation/error" in line}
+        losses = [(line["validation/loss"], line["step"]) for line in metrics if "validation/loss" in line]
+        best = min(losses)[1] if losses else setup.steps
+        found: dict[str, float | int] = {"weight": share, "step of the best weights": best}
+        if self.train_on == "both" and 2 * setup.eval_every in errors:
+            found["zero-shot calibration error"] = errors[2 * setup.eval_every]
+        if best in errors:
+            found["calibration error"] = errors[best]
+        return found
 
-def _conformal_scale(quantiles: Float[Tensor, "quantiles n h"], after: Float[Tensor, "n h"]) -> float:
-    r"""Returns the factor by which prediction intervals must be scaled to have their nominal coverage.
+    def _plot(
+        self, run: Run, data: ForecastData, future: Forecast, test: tuple[np.ndarray, np.ndarray, np.ndarray]
+    ) -> None:
+        """Plots the forecast after the series, and the last forecast of the test with the actual values."""
+        from lawful.probe import figures
+        from lawful.probe.figures import forecast_band
 
-    $$c = \text{the } \lceil 0.8 \, (n + 1) \rceil \text{th smallest of }
-    \max\Bigl(\frac{y_i - m_i}{h_i - m_i}, \frac{m_i - y_i}{m_i - l_i}\Bigr)$$
+        x, h, calendar = data.series.values, self.horizon, data.series.calendar
+        count = min(len(x) - h, max(_PLOTTED_HORIZONS * h, 2 * max(data.seasons, default=1), _MIN_PLOTTED))
+        for name, end, quantiles, truth in (
+            ("forecast", len(x), (future.lower, future.forecast, future.upper), None),
+            ("test", len(x) - h, test, x[-h:]),
+        ):
+            dates = None if calendar is None else calendar.dates(count + h, first=end - count)
+            figure = forecast_band(x[end - count : end], quantiles, truth=truth, dates=dates, name=data.series.name)
+            figures.save(figure, run.figures / f"{name}.png")
 
-    with the median $m$ and the quantiles $l$ and $h$. The interval from $m - c \, (m - l)$ to $m + c \, (h - m)$ covers
-    an exchangeable $y$ with probability at least 80 %. The factor is at most 10.
 
-    Reference:
-        Romano, Patterson and Candès, *Conformalized Quantile Regression*, 2019.
+_MIN_PAST = 8
+"""Smallest number of past values that the language model reads."""
 
-    Examples:
-        >>> band = torch.tensor([-1.0, 0.0, 1.0]).view(3, 1, 1).expand(3, 1, 9)
-        >>> _conformal_scale(band, torch.tensor([[1.0, -2.0, 3.0, -4.0, 5.0, -6.0, 7.0, -8.0, 9.0]]))
-        8.0
-    """
-    low, median, high = quantiles.unbind(0)
-    tiny = torch.finfo(quantiles.dtype).tiny
-    scores = torch.maximum((after - median) / (high - median + tiny), (median - after) / (median - low + tiny))
-    rank = math.ceil((_QUANTILES[2] - _QUANTILES[0]) * (after.numel() + 1))
-    return min(_MAX_BAND_SCALE, float(scores.flatten().sort().values[min(rank, after.numel()) - 1]))
+
+def _baseline_forecasts(
+    x: Float[np.ndarray, " n"],
+    known: Float[np.ndarray, " m"],
+    origins: Int[np.ndarray, " k"],
+    horizon: int,
+    season: int,
+) -> dict[str, Float[np.ndarray, "k h"]]:
+    """Baseline forecasts after each origin; exponential smoothing is fitted to the values before the test."""
+    filled = fill_missing(x, season=season)
+
+    def roll(rule: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        return np.array([rule(filled[:origin]) for origin in origins])
+
+    smoothing = ExponentialSmoothing.fit(known, season=season)
+    seasonal = {"seasonal naive": roll(lambda past: seasonal_naive_forecast(past, horizon=horizon, season=season))}
+    return {
+        "last value": roll(lambda past: naive_forecast(past, horizon=horizon)),
+        **(seasonal if season > 1 else {}),
+        "drift": roll(lambda past: drift_forecast(past, horizon=horizon)),
+        "exponential smoothing": smoothing.forecasts(x, origins, horizon=horizon),
+    }
+
+
+def _mean_error(forecasts: Float[np.ndarray, "k h"], actual: Float[np.ndarray, "k h"]) -> float:
+    """Mean absolute error, without missing values."""
+    return float(np.nanmean(np.abs(forecasts - actual)))
+
+
+def _describe_season(seasons: Sequence[int]) -> str:
+    if not seasons:
+        return "The series has no season."
+    return f"The season has {seasons[-1]} steps."

@@ -19,6 +19,7 @@ from lawful.data.text import pad_sequences
 from lawful.inference import Ensemble, class_uncertainty, mc_dropout_predict, predict, probabilities, value_uncertainty
 from lawful.inference.metrics import accuracy, root_mean_squared_error, wilson
 from lawful.recipes.classify_text import ClassifyTextRecipe, TextClassifier
+from lawful.recipes.forecast import ForecastModel, ForecastRecipe
 from lawful.recipes.supervised import SupervisedRecipe
 from lawful.recipes.translate import TranslateRecipe, Translator
 from lawful.training import Run
@@ -50,7 +51,13 @@ class Predictions:
 
 
 def predictions(
-    run: Run | Path | str, data: str | Path, *, num_samples: int = 0, seed: int = 0, drop_missing: bool = False
+    run: Run | Path | str,
+    data: str | Path | None = None,
+    *,
+    horizon: int | None = None,
+    num_samples: int = 0,
+    seed: int = 0,
+    drop_missing: bool = False,
 ) -> Predictions:
     """Predicts new data with a trained run.
 
@@ -60,7 +67,8 @@ def predictions(
 
     Args:
         run: The run or its folder.
-        data: New data in the format of the training data.
+        data: New data in the format of the training data. A forecast continues the training data by default.
+        horizon: Number of values to forecast. Defaults to the horizon of the training.
         num_samples: Number of dropout samples per row. 0 means 32 for models with dropout.
         seed: Random seed of the dropout samples.
         drop_missing: Whether to leave out the rows of a table with missing values instead.
@@ -68,15 +76,22 @@ def predictions(
     run = run if isinstance(run, Run) else Run(run)
     recipe, model_config = recipe_of(run), run.config.get("model")
     model_config = model_config if isinstance(model_config, dict) else {}
+    if drop_missing and isinstance(recipe, ClassifyTextRecipe | ForecastRecipe | TranslateRecipe):
+        raise ValueError(f"drop_missing needs a run of classify or regress on a table, got one of {recipe.name}")
+    if isinstance(recipe, ForecastRecipe):
+        return _forecast(recipe, run, data, horizon=horizon, num_samples=num_samples, seed=seed)
+    if horizon is not None:
+        raise ValueError(f"horizon needs a run of forecast, got one of {recipe.name}")
+    if data is None:
+        raise ValueError(f"expected new data to predict: a run of {recipe.name} has no default")
     if isinstance(recipe, ClassifyTextRecipe):
-        if drop_missing:
-            raise ValueError("drop_missing needs a run of classify or regress on a table, got one of classify-text")
         return _predict_texts(recipe, run, model_config, data, num_samples=num_samples, seed=seed)
     if isinstance(recipe, TranslateRecipe):
         return _translate_file(recipe, run, model_config, data, num_samples=num_samples)
     if not isinstance(recipe, SupervisedRecipe) or recipe.name == "attack":
         raise ValueError(
-            f"expected a run of classify, classify-text, regress or translate, got {run.path} of {recipe.name}"
+            f"expected a run of classify, classify-text, forecast, regress or translate, got {run.path} of "
+            f"{recipe.name}"
         )
     encoding = encoding_from_json(model_config.get("encoding"))
     model, new = load(run), load_like(data, encoding, drop_missing=drop_missing)
@@ -91,6 +106,27 @@ def predictions(
         rows = [[str(number), *row[1:]] for number, row in zip(new.rows, table.rows, strict=True)]
         table = replace(table, rows=rows)
     return _with_files(table, list_images(Path(data))) if isinstance(encoding, ImageEncoding) else table
+
+
+def _forecast(
+    recipe: ForecastRecipe,
+    run: Run,
+    data: str | Path | None,
+    *,
+    horizon: int | None,
+    num_samples: int,
+    seed: int,
+) -> Predictions:
+    """Continues the training series, or the series of a file."""
+    if num_samples:
+        raise ValueError(f"num_samples needs a model with dropout, got num_samples={num_samples} for a forecast")
+    model = load(run)
+    if not isinstance(model, ForecastModel):
+        raise TypeError(f"expected a ForecastModel, got {type(model).__name__}")
+    series = None if data is None else recipe.read(data)
+    found = model.forecast(horizon, series=series, seed=seed)
+    summary = f"{found.name}: {len(found)} values, {found.dates[0]} to {found.dates[-1]}, with the 80 % interval"
+    return Predictions(found.columns, found.rows, "\n".join([*found.notes, summary]))
 
 
 def _predict_texts(
@@ -121,19 +157,17 @@ def _translate_file(
     if not isinstance(model, Translator):
         raise TypeError(f"expected a Translator, got {type(model).__name__}")
     translations = model.translate(sources)
-    messages = []
+    summary, notes = "", ()
     if targets is not None:
         hits = sum(x == y for x, y in zip(translations, targets, strict=True))
-        messages.append(f"accuracy {wilson(hits, len(targets))} on {len(targets)} rows")
+        summary = f"accuracy {wilson(hits, len(targets))} on {len(targets)} rows"
     unknown = [model.tokenizer.unknown_characters(source) for source in sources]
     if letters := sorted({letter for found in unknown for letter in found}):
-        messages.append(
-            f"{sum(map(bool, unknown))} of {len(sources)} sources have characters that the training data do not have: "
-            + ", ".join(map(ascii, letters[:10]))
-        )
+        count = f"{sum(map(bool, unknown))} of {len(sources)} sources"
+        notes = (f"{count} have characters that the training data do not have: {', '.join(map(ascii, letters[:10]))}",)
     columns = [list(map(str, range(len(sources)))), sources, translations, *([] if targets is None else [targets])]
     names = ("row", "source", "prediction", "target")[: len(columns)]
-    return Predictions(names, list(zip(*columns, strict=True)), "\n".join(messages))
+    return Predictions(names, list(zip(*columns, strict=True)), summary, notes)
 
 
 def _with_files(table: Predictions, files: Sequence[Path | str]) -> Predictions:

@@ -119,26 +119,47 @@ def predicted_vs_actual(y: Numbers, target: Numbers, *, unit: str = "", names: l
     return figure
 
 
-def forecast_band(history: Numbers, quantiles: tuple[Numbers, Numbers, Numbers], *, truth: Numbers) -> Figure:
+def forecast_band(
+    history: Numbers,
+    quantiles: tuple[Numbers, Numbers, Numbers],
+    *,
+    truth: Numbers | None = None,
+    dates: np.ndarray | None = None,
+    name: str = "value",
+) -> Figure:
     """Draws a forecast: the end of the series, median, quantile band, and the actual values.
 
     Args:
         history: Values before the forecast.
         quantiles: Quantiles 0.1, 0.5 and 0.9 of each forecast value.
         truth: Actual values.
+        dates: Dates of the history and of the forecast, as `datetime64`. By default the steps are numbered.
+        name: Name of the values.
 
     Examples:
         >>> forecast_band([1, 2, 3], ([3, 3], [4, 5], [5, 7]), truth=[4, 6]).axes[0].get_xlabel()
         'step'
     """
-    figure, axes = new_figure()
-    past, (low, median, high), actual = to_numpy(history), map(to_numpy, quantiles), to_numpy(truth)
-    ahead = np.arange(1, len(median) + 1)
-    axes.plot(np.arange(1 - len(past), 1), past, color=GRAY, marker=".", label="history")
-    axes.fill_between(ahead, low, high, color=BLUE, alpha=0.25, label="quantiles 0.1 to 0.9")
-    axes.plot(ahead, median, color=BLUE, marker="o", label="median")
-    axes.plot(ahead, actual, color=ORANGE, marker="D", linestyle="--", label="actual")
-    label_axes(axes, x="step", y="value")
+    figure, axes = new_figure(size=(9.0, 4.5))
+    past, (low, median, high) = to_numpy(history), map(to_numpy, quantiles)
+    when = np.arange(1 - len(past), len(median) + 1) if dates is None else dates
+    if len(when) != len(past) + len(median):
+        raise ValueError(f"expected {len(past) + len(median)} dates, got {len(when)}")
+    ahead = when[len(past) :]
+    dotted = len(when) <= 150
+    axes.plot(when[: len(past)], past, color=GRAY, marker="." if dotted else None, label="history")
+    axes.fill_between(ahead, low, high, color=BLUE, alpha=0.25, label="80 % interval")
+    axes.plot(ahead, median, color=BLUE, marker="o" if dotted else None, markersize=4, label="forecast")
+    if truth is not None:
+        style = {"marker": "D", "markersize": 4} if dotted else {}
+        axes.plot(ahead, to_numpy(truth), color=ORANGE, linestyle="--", label="actual", **style)
+    label_axes(axes, x="step" if dates is None else "date", y=name)
+    if dates is not None:
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        locator = AutoDateLocator(maxticks=8)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     axes.legend(frameon=False)
     return figure
 
