@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +18,8 @@ from lawful.models import (
     MLP,
     PCA,
     AutoencoderSampler,
+    DiffusionModel,
+    TimeMLP,
     encoder_decoder,
     gpt,
     mlp_autoencoder,
@@ -83,8 +87,7 @@ def test_classifier_and_its_description(runs, tmp_path, monkeypatch, capsys):
     about = json.loads((tmp_path / "classify-001.pt2.json").read_text())
     assert about["classes"] == ["no", "yes"]
     assert about["recipe"] == "classify"
-    names = [column["name"] for column in about["model"]["encoding"]["columns"]]
-    assert names == ["x", "color", "y"]
+    assert about["features"] == ["x", "color=<red>", "color=blue", "y"]
     model, program = lawful.load(runs / "classify-001"), torch.export.load("classify-001.pt2").module()
     for n in (1, 7):
         x = torch.randn(n, 4)
@@ -145,6 +148,15 @@ def test_generative_models(name, method, tmp_path):
 def test_larger_models(name, tmp_path):
     model = encoder_decoder(vocab_size=9, dim=8, num_layers=1, num_heads=2) if name[0] == "e" else spline_flow(2)
     assert export(randomize(model), tmp_path / "model.pt2").max_difference < 1e-4
+
+
+def test_network_of_a_diffusion_model(tmp_path):
+    model = DiffusionModel(TimeMLP((2,), dim=8, num_layers=1), shape=(2,))
+    with pytest.raises(ValueError, match=r"model\.denoiser\.network, with inputs=\(x, noise_levels\)"):
+        export(model, tmp_path / "model.pt2")
+    inputs = torch.randn(2, 2), torch.rand(2)
+    exported = export(randomize(model).denoiser.network, tmp_path / "network.pt2", inputs=inputs)
+    assert exported.max_difference < 1e-5
 
 
 def test_any_module_by_example_inputs(tmp_path):
@@ -219,3 +231,27 @@ def test_onnx(name, runs, tmp_path):
         x = torch.randint(model.vocab_size, shape) if example is None else torch.randn(shape[0], 4)
         (y,) = session.run(None, {about["name"]: x.numpy()})
         torch.testing.assert_close(torch.from_numpy(y), model(x), atol=1e-4, rtol=1e-4)
+
+
+@NEEDS_ONNX
+def test_operators_that_onnx_lacks(tmp_path):
+    class LastMaximum(nn.Module):
+        def forward(self, x):
+            return x.cummax(1).values
+
+    with pytest.raises(ValueError, match=r"no operator for aten\.cummax\. Use the format torch-export"):
+        export(LastMaximum(), tmp_path / "model.onnx", inputs=torch.randn(2, 3))
+
+
+@NEEDS_ONNX
+@pytest.mark.long
+def test_the_program_of_the_documentation(runs, tmp_path, monkeypatch, capsys):
+    """docs/export.md generates text with onnxruntime, without PyTorch and without lawful."""
+    page = (Path(__file__).parents[2] / "docs/export.md").read_text(encoding="utf-8")
+    program = next(body for body in re.findall(r"^```py\n(.*?)^```", page, re.S | re.M) if "onnxruntime" in body)
+    monkeypatch.chdir(tmp_path)
+    export(runs / "text-001", "model.onnx")
+    exec(program, {})
+    assert len(capsys.readouterr().out.rstrip("\n")) == 24
+    assert "lawful" not in program
+    assert "torch" not in program

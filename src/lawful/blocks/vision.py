@@ -50,7 +50,7 @@ class AdaptiveNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "n c *space"], e: Float[Tensor, "n d"]) -> Float[Tensor, "n c *space"]:
         """Scales and shifts axis 1."""
-        scale, shift = self.linear(e).reshape(len(x), -1, *(1,) * (x.dim() - 2)).chunk(2, 1)
+        scale, shift = self.linear(e).reshape(x.shape[0], -1, *(1,) * (x.dim() - 2)).chunk(2, 1)
         return torch.addcmul(x + shift, x, scale)
 
 
@@ -149,9 +149,9 @@ class Patches(nn.Module):
     def forward(self, x: Float[Tensor, "n c *space"]) -> Float[Tensor, "n t d"]:
         """Splits examples into patches."""
         dims = len(self.grid)
-        split = x.reshape(len(x), self.shape[0], *(size for n in self.grid for size in (n, self.patch_size)))
+        split = x.reshape(x.shape[0], self.shape[0], *(size for n in self.grid for size in (n, self.patch_size)))
         order = [0, *range(2, 2 + 2 * dims, 2), 1, *range(3, 3 + 2 * dims, 2)]
-        return split.permute(order).reshape(len(x), self.num_patches, self.dim)
+        return split.permute(order).reshape(x.shape[0], self.num_patches, self.dim)
 
     def inverse(self, y: Float[Tensor, "n t d"]) -> Float[Tensor, "n c *space"]:
         """Joins patches."""

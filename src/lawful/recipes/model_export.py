@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from torch.export import Dim, ExportedProgram
 from lawful import _json
 from lawful.blocks.modes import eval_mode
 from lawful.blocks.positions import LearnedPositions
+from lawful.data import encoding_from_json
 from lawful.models import (
     GAN,
     PCA,
@@ -28,6 +30,7 @@ from lawful.models import (
     Autoencoder,
     AutoencoderSampler,
     Decoder,
+    DiffusionModel,
     Encoder,
     EncoderDecoder,
     Flow,
@@ -261,6 +264,9 @@ def _describe_run(model: nn.Module, run: Run | None) -> dict[str, Any]:
     about |= {"recipe": run.config.get("recipe"), "model": config}
     encoding, text = _object(config, "encoding"), _object(config, "text_spec")
     classes = _object(encoding, "target").get("levels") or encoding.get("classes") or text.get("classes")
+    table = encoding or _object(_object(config, "data_spec"), "encoding")
+    if table.get("kind") == "table":
+        about["features"] = list(getattr(encoding_from_json(table), "names", ()))
     return about | ({"classes": classes} if classes else {})
 
 
@@ -274,6 +280,11 @@ def _export_known(model: nn.Module, run: Run | None, method: str | None) -> _Pro
     if isinstance(model, AutoencoderSampler):
         model = model.autoencoder
     methods = _methods(model, run)
+    if isinstance(model, DiffusionModel):
+        raise ValueError(
+            "a diffusion model samples in many steps: use the format safetensors, or from Python export its network, "
+            "model.denoiser.network, with inputs=(x, noise_levels)"
+        )
     if not methods:
         raise ValueError(
             f"the inputs of {type(model).__name__} are not known: pass inputs=(x, ...) with example tensors from "
@@ -389,7 +400,7 @@ def _trace(function: nn.Module, args: tuple[Tensor, ...], dynamic_shapes: Any, n
             return torch.export.export(function, args, dynamic_shapes=dynamic_shapes)
     except Exception as error:
         lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
-        reason = " ".join(lines[:3]) or type(error).__name__
+        reason = " ".join(lines[:2]) or type(error).__name__
         raise ValueError(f"torch.export cannot export {name}: {reason}") from error
 
 
@@ -410,9 +421,14 @@ def _save_program(program: _Program, path: Path) -> float:
 
 def _save_onnx(program: _Program, path: Path) -> float | None:
     with _quiet():
-        onnx_program: Any = torch.onnx.export(
-            program.program, (), input_names=program.inputs, output_names=program.outputs, verbose=False
-        )
+        try:
+            onnx_program: Any = torch.onnx.export(
+                program.program, (), input_names=program.inputs, output_names=program.outputs, verbose=False
+            )
+        except torch.onnx.OnnxExporterError as error:
+            missing = re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'", str(error))
+            reason = f"it has no operator for {missing[1]}" if missing else str(error).strip().splitlines()[-1]
+            raise ValueError(f"ONNX cannot represent the model: {reason}. Use the format torch-export") from error
         onnx_program.rename_axes(dict(program.axes))
         onnx_program.save(str(path))
     if importlib.util.find_spec("onnxruntime") is None:
