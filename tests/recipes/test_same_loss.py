@@ -13,9 +13,9 @@ from lawful.recipes import (
 )
 
 SUPERVISED = {
-    "label smoothing": ClassifyRecipe(data="iris", label_smoothing=0.3),
-    "classification with a penalty": ClassifyRecipe(data="iris", penalty="l2", penalty_weight=0.1),
-    "regression with a penalty": RegressRecipe(data="diabetes", penalty="l1", penalty_weight=0.1),
+    "label smoothing": ClassifyRecipe(data="iris", model="mlp", label_smoothing=0.3),
+    "classification with a penalty": ClassifyRecipe(data="iris", model="mlp", penalty="l2", penalty_weight=0.1),
+    "regression with a penalty": RegressRecipe(data="diabetes", model="mlp", penalty="l1", penalty_weight=0.1),
 }
 
 
@@ -51,7 +51,7 @@ GENERATIVE = {
 def test_generative_losses(recipe, names):
     torch.manual_seed(0)
     setup = recipe.setup()
-    x = setup.data.held_out
+    x = setup.data.evaluation
     with torch.no_grad():
         outputs = [setup.optimizer_steps[0].loss_fn(setup.model.train(), (x,)) for _ in range(100)]
         evaluated = [setup.evaluate(setup.model.eval()) for _ in range(2)]

@@ -130,7 +130,7 @@ class AutoencodeRecipe(GenerativeRecipe):
             optimizer_steps=lambda steps: [
                 self.optimizer_step(model, self._loss, steps=steps, params=autoencoder.parameters())
             ],
-            evaluate=partial(self._evaluate, x=splits.held_out),
+            evaluate=partial(self._evaluate, x=splits.evaluation),
             claims=partial(_claims, observation_shape=splits.shape),
             dequantize=False,
         )

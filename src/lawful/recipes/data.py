@@ -539,13 +539,13 @@ class GenerativeSplits:
         return self.spec.dequantizer
 
     @property
-    def held_out(self) -> Tensor:
+    def evaluation(self) -> Tensor:
         """Validation observations, or the training observations without validation."""
         return self.train if self.validation is None else self.validation
 
     @property
-    def held_out_labels(self) -> Tensor | None:
-        """Labels of `held_out`."""
+    def evaluation_labels(self) -> Tensor | None:
+        """Labels of `evaluation`."""
         return self.train_labels if self.validation is None else self.validation_labels
 
     @property

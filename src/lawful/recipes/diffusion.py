@@ -391,7 +391,7 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
             return float(self._loss(model, batch))
 
     def _evaluate(self, model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
-        return {"loss": self._fixed_noise_loss(model, splits.held_out, splits.held_out_labels, splits)}
+        return {"loss": self._fixed_noise_loss(model, splits.evaluation, splits.evaluation_labels, splits)}
 
     def _plot(self, run: Run, model: DiffusionModel, splits: GenerativeSplits) -> None:
         """Writes samples, samples per label, and for points the sampling trajectories and the score."""

@@ -282,9 +282,9 @@ class FlowRecipe(GenerativeRecipe):
 
     def _evaluate(self, model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
         """Negative log-likelihood of held-out observations, in nats."""
-        labels = splits.held_out_labels
+        labels = splits.evaluation_labels
         given = labels[:_MAX_EVAL_EXAMPLES] if self.conditional and labels is not None else None
-        x = splits.held_out[:_MAX_EVAL_EXAMPLES]
+        x = splits.evaluation[:_MAX_EVAL_EXAMPLES]
         nats = _log_likelihood(model, x, dequantizer=splits.dequantizer, labels=given)
         return {"loss": -float(nats.value.mean())}
 

@@ -152,7 +152,7 @@ class GANRecipe(GenerativeRecipe):
         splits = self.load_splits()
         if self.conditional and splits.train_labels is None:
             raise ValueError(f"conditional=True needs labels, {self.data} has none")
-        if (smallest := min(len(splits.held_out), len(splits.test))) < 2:
+        if (smallest := min(len(splits.evaluation), len(splits.test))) < 2:
             raise ValueError(f"every split needs at least 2 observations to compare samples with, got {smallest}")
         recipe = self._with_data_defaults(splits.spec)
         labels, levels = splits.train_labels if self.conditional else None, splits.dequantizer
@@ -297,7 +297,7 @@ class GANRecipe(GenerativeRecipe):
 
 def _evaluate(model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
     """Maximum mean discrepancy between samples and held-out observations."""
-    data = splits.held_out[:_MAX_SAMPLES]
+    data = splits.evaluation[:_MAX_SAMPLES]
     samples = _as_gan(model).sample(min(_MAX_SAMPLES, len(data)), seed=0).cpu()
     return {"mmd": _mmd(samples, data)}
 

@@ -268,8 +268,8 @@ class VAERecipe(GenerativeRecipe):
 
     def _evaluate(self, model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
         """Negative ELBO of held-out observations, in nats, and the objective if it differs."""
-        x = splits.dequantize(splits.held_out[:_MAX_EVAL_EXAMPLES])
-        labels = splits.held_out_labels
+        x = splits.dequantize(splits.evaluation[:_MAX_EVAL_EXAMPLES])
+        labels = splits.evaluation_labels
         given = labels[:_MAX_EVAL_EXAMPLES] if self.conditional and labels is not None else None
         elbo = _score_batches(partial(_as_vae(model).elbo_estimate, num_samples=2), x, given)
         metrics = {"loss": -float(elbo.value.mean())}
