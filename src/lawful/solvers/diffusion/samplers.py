@@ -337,7 +337,9 @@ class ExponentialMultistep(GridSampler):
         ratios = (levels.sigma / levels.alpha).tolist()
         order = self.order or (3 if len(ratios) <= 20 else 4)
         correction = order if self.correction is None else self.correction
-        previous, known, removed = x, [], []
+        previous = x
+        known: list[tuple[float, Tensor]] = []
+        removed: list[Tensor] = []
         for i, t, s in context.steps():
             known = [(ratios[i], context.denoise(x, t)), *known[: max(order, correction) - 1]]
             removed = [_removed_noise(x, levels.alpha[i], known[0][1]), *removed[:1]]
@@ -345,14 +347,8 @@ class ExponentialMultistep(GridSampler):
                 x = _exponential_step(previous, levels, i - 1, known[:correction], knee)
             if s:
                 previous, x = x, _exponential_step(x, levels, i, known[:order], knee)
-            elif order == 1 or not i or ratios[i - 1] == inf:
-                x = known[0][1]
             else:
-                (low, denoised), (high, before), *_ = known
-                changed = denoised != before  # known entries, as in inpainting, keep their value
-                weight = _weight_of_removed_noise(*(torch.where(changed, e, 0.0) for e in removed), low, high)
-                last = _removed_noise(x, levels.alpha[i], denoised)
-                x = denoised + torch.where(changed, weight * last, 0.0)
+                x = _step_to_data(_removed_noise(x, levels.alpha[i], known[0][1]), known[:order], removed)
         return x
 
 
@@ -372,15 +368,21 @@ def _removed_noise(x: Tensor, alpha: Tensor, denoised: Tensor) -> Tensor:
     return x / float(alpha) - denoised if alpha else torch.zeros_like(x)
 
 
-def _weight_of_removed_noise(last: Tensor, before: Tensor, low: float, high: float) -> Tensor:
-    """Weight of the removed noise in Gaussian data, one per sample; `low` and `high` are the last two noise ratios."""
-    axes = list(range(1, last.dim()))
-    norms = [torch.linalg.vector_norm(e, dim=axes, keepdim=True) if axes else e.abs() for e in (last, before)]
+def _step_to_data(corrected: Tensor, known: list[tuple[float, Tensor]], removed: list[Tensor]) -> Tensor:
+    """The data, from the latest noise ratios and denoised values, the noise removed there, and the corrected noise."""
+    low, denoised = known[0]
+    if len(known) == 1 or known[1][0] == inf:
+        return denoised
+    high, before = known[1]
+    changed = denoised != before  # entries that a denoiser fixes, as in inpainting, keep their value
+    axes = list(range(1, denoised.dim()))
+    last, earlier = (torch.where(changed, e, 0.0) for e in removed)
+    norms = [torch.linalg.vector_norm(e, dim=axes, keepdim=True) if axes else e.abs() for e in (last, earlier)]
     # (m^2 + low^2) / (m^2 + high^2), from (low / high)^2 at m = 0 to 1 at infinite m
     ratio = (norms[1] / norms[0] * (low / high) ** 2).nan_to_num(low / high).clamp(low / high, 1).square()
     variance = (ratio * high**2 - low**2).clamp_min(0)  # m^2 times 1 - ratio
     kappa = (variance / (variance + (1 - ratio) * low**2)).sqrt().nan_to_num(1.0)
-    return kappa / (1 + kappa)
+    return denoised + torch.where(changed, kappa / (1 + kappa) * corrected, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
