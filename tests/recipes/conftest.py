@@ -61,6 +61,17 @@ def options():
     return build
 
 
+@pytest.fixture
+def closed_form():
+    """Options of a model that is fitted in closed form: without those of gradient descent."""
+
+    def build(**changes):
+        merged = {"data": "iris", **TRAINER, **changes}
+        return {**merged, "data": str(merged["data"])}
+
+    return build
+
+
 @pytest.fixture(scope="session")
 def tiny():
     """Options of a quick run of a tiny transformer."""

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.recipes import ClassifyRecipe, CNNSpec, KNNSpec, LogisticSpec, MLPSpec, ThresholdedSpec
+from lawful.recipes import AutoSpec, ClassifyRecipe, CNNSpec, KNNSpec, LogisticSpec, MLPSpec, ThresholdedSpec
 from lawful.training import TrainingFailed, train
 
 SMALL_CNN = CNNSpec(channels=8, num_layers=1, dropout=0.0)
 AUGMENTATION = {"random_shift": 1, "random_flip": True, "cutout": 2, "noise_std": 0.1}
-MODELS = (MLPSpec(), LogisticSpec(), ThresholdedSpec(), KNNSpec())
+MODELS = (AutoSpec(), MLPSpec(), LogisticSpec(), ThresholdedSpec(), KNNSpec())
 
 
 def pictures(folder, *, channels, count=12, size=(6, 5)):
@@ -25,11 +25,10 @@ def pictures(folder, *, channels, count=12, size=(6, 5)):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
-def test_each_model_learns_a_table(options, table, tmp_path, no_figures, model):
+def test_each_model_learns_a_table(options, closed_form, table, tmp_path, no_figures, model):
     """Thresholded regression masks the middle class."""
-    run = train(
-        ClassifyRecipe(model=model, **options(data=table(), epochs=20, learning_rate=0.05)), output_dir=tmp_path
-    )
+    fields = closed_form(data=table()) if model.closed_form else options(data=table(), epochs=20, learning_rate=0.05)
+    run = train(ClassifyRecipe(model=model, **fields), output_dir=tmp_path)
     assert run.results["test"]["accuracy"]["value"] >= (0.6 if model.name == "thresholded" else 0.8)
     assert run.config["model"]["example_spec"] == {"shape": [5], "out_dim": 3, "num_examples": 43}
 

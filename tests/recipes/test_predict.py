@@ -9,7 +9,7 @@ import torch
 from lawful.recipes import ClassifyRecipe, KNNSpec, LinearSpec, MLPRegressorSpec, MLPSpec, RegressRecipe, load
 from lawful.recipes.predict import predictions
 from lawful.training import Run, train
-from tests.recipes.conftest import HEADER, rows
+from tests.recipes.conftest import HEADER, TRAINER, rows
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -97,11 +97,11 @@ def test_arrays_with_targets_have_the_same_figures(options, tmp_path):
             predictions(run, path)
 
 
-def test_arrays_with_several_numbers_have_an_error(options, tmp_path):
+def test_arrays_with_several_numbers_have_an_error(closed_form, tmp_path):
     x = np.random.default_rng(0).normal(size=(40, 3))
     path = tmp_path / "a.npz"
     np.savez(path, x=x, y=x[:, :2])
-    run = train(RegressRecipe(model=LinearSpec(), **options(data=path)), output_dir=tmp_path)
+    run = train(RegressRecipe(model=LinearSpec(), **closed_form(data=path)), output_dir=tmp_path)
     assert predictions(run, path).summary.startswith("root mean squared error ")
     np.savez(path, x=x, y=x)
     with pytest.raises(ValueError, match="the model predicts 2 numbers per row but the data have 3 targets"):
@@ -172,8 +172,8 @@ def _inputs(run, data):
     return load_like(data, encoding_from_json(run.config["model"]["encoding"])).inputs
 
 
-def test_numbers_are_in_the_units_of_the_target(options, table, tmp_path):
-    run = train(RegressRecipe(model=LinearSpec(), **options(data=table(), target="size")), output_dir=tmp_path)
+def test_numbers_are_in_the_units_of_the_target(closed_form, table, tmp_path):
+    run = train(RegressRecipe(model=LinearSpec(), **closed_form(data=table(), target="size")), output_dir=tmp_path)
     found = predictions(run, table())
     with torch.no_grad():
         expected = load(run)(_inputs(run, table()))[:, 0]
@@ -181,10 +181,10 @@ def test_numbers_are_in_the_units_of_the_target(options, table, tmp_path):
     assert found.summary.startswith("root mean squared error ")
 
 
-def test_several_targets_have_a_column_each(options, tmp_path):
+def test_several_targets_have_a_column_each(closed_form, tmp_path):
     draw = np.random.default_rng(0)
     np.savez(tmp_path / "two.npz", x=draw.normal(size=(30, 3)), y=draw.normal(size=(30, 2)))
-    run = train(RegressRecipe(model=LinearSpec(), **options(data=tmp_path / "two.npz")), output_dir=tmp_path)
+    run = train(RegressRecipe(model=LinearSpec(), **closed_form(data=tmp_path / "two.npz")), output_dir=tmp_path)
     np.save(tmp_path / "new.npy", draw.normal(size=(4, 3)))
     found = predictions(run, tmp_path / "new.npy")
     assert found.columns == ("row", "target 0", "target 1")
@@ -194,11 +194,11 @@ def test_several_targets_have_a_column_each(options, tmp_path):
         predictions(run, tmp_path / "wrong.npy")
 
 
-def test_images_are_named_by_their_files(options, tmp_path):
+def test_images_are_named_by_their_files(closed_form, tmp_path):
     from tests.recipes.test_classify import pictures
 
     folder = pictures(tmp_path / "images", channels=1)
-    run = train(ClassifyRecipe(model=KNNSpec(), **options(data=folder)), output_dir=tmp_path)
+    run = train(ClassifyRecipe(model=KNNSpec(), **closed_form(data=folder)), output_dir=tmp_path)
     found = predictions(run, folder)
     assert found.summary.startswith("accuracy ")
     assert read(found)[0]["file"] == str(folder / "dark" / "0.png")
@@ -206,8 +206,8 @@ def test_images_are_named_by_their_files(options, tmp_path):
     assert [(row["file"], row["prediction"]) for row in read(alone)] == [(str(folder / "light" / "3.png"), "light")]
 
 
-def test_built_in_data_are_predicted_by_name(options, tmp_path):
-    run = train(ClassifyRecipe(model=KNNSpec(num_neighbors=1), **options()), output_dir=tmp_path)
+def test_built_in_data_are_predicted_by_name(closed_form, tmp_path):
+    run = train(ClassifyRecipe(model=KNNSpec(num_neighbors=1), **closed_form()), output_dir=tmp_path)
     assert predictions(Run(run.path), "iris").summary.endswith("on 150 rows")
     with pytest.raises(ValueError, match="wine has other columns"):
         predictions(run, "wine")
@@ -270,8 +270,8 @@ def test_missing_rows_are_filled_or_dropped(run, tmp_path):
     assert dropped.notes == ("dropped 1 row with missing values",)
 
 
-def test_a_loaded_regression_model_and_ensemble_predict_rows(options, table, tmp_path):
-    run = train(RegressRecipe(model=LinearSpec(), **options(data=table(), target="size")), output_dir=tmp_path)
+def test_a_loaded_regression_model_and_ensemble_predict_rows(table, tmp_path):
+    run = train(RegressRecipe(model=LinearSpec(), data=str(table()), target="size", **TRAINER), output_dir=tmp_path)
     found = read(predictions(run, table()))
     model = load(run)
     y = model.predict(table())
@@ -280,21 +280,22 @@ def test_a_loaded_regression_model_and_ensemble_predict_rows(options, table, tmp
     assert model.classes is None
     with pytest.raises(TypeError, match="predict_proba needs a classifier"):
         model.predict_proba(table())
-    fields = options(data=table(), target="color", num_members=2)
+    fields = {"data": str(table()), "target": "color", "num_members": 2, **TRAINER}
     ensemble = load(train(ClassifyRecipe(model=KNNSpec(), **fields), output_dir=tmp_path))
     assert set(ensemble.predict([[1.0, -0.5, "cat"]])) <= {"red", "blue", "green"}
 
 
-def test_arrays_and_numeric_classes(options, tmp_path):
+def test_arrays_and_numeric_classes(tmp_path):
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(40, 1, 3, 3)), np.arange(40) % 2
     np.savez(tmp_path / "a.npz", x=x + y[:, None, None, None], y=y)
-    model = load(train(ClassifyRecipe(model=KNNSpec(), **options(data=tmp_path / "a.npz")), output_dir=tmp_path))
+    fields = {"model": KNNSpec(), **TRAINER}
+    model = load(train(ClassifyRecipe(data=str(tmp_path / "a.npz"), **fields), output_dir=tmp_path))
     assert set(model.predict(torch.from_numpy(x))) <= {"0", "1"}
     with pytest.raises(ValueError, match=r"expected rows of shape \(n, 1, 3, 3\), got \(40, 3, 3\)"):
         model.predict(x[:, 0])
     lines = [f"{row[0]},{row[1]},{k + 1}" for row, k in zip(x[:, 0, 0].tolist(), y, strict=True)]
     (tmp_path / "b.csv").write_text("\n".join(["a,b,label", *lines]))
-    model = load(train(ClassifyRecipe(model=KNNSpec(), **options(data=tmp_path / "b.csv")), output_dir=tmp_path))
+    model = load(train(ClassifyRecipe(data=str(tmp_path / "b.csv"), **fields), output_dir=tmp_path))
     assert model.predict(x[:, 0, 0, :2]).dtype.kind == "i"
     assert set(model.predict(x[:, 0, 0, :2])) <= {1, 2}

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from lawful import _json
 from lawful.inference import predict
 from lawful.recipes import (
+    AutoSpec,
     ClassifyRecipe,
     KNNSpec,
     MLPRegressorSpec,
@@ -14,6 +16,7 @@ from lawful.recipes import (
     RegressRecipe,
     ThresholdedSpec,
     load,
+    predictions,
     recipe_of,
 )
 from lawful.training import Run, TrainerConfig, TrainingFailed, train
@@ -104,11 +107,11 @@ def test_regression_members_are_averaged(options, tmp_path):
         torch.testing.assert_close(load(run)(x), each.mean(0))
 
 
-def test_bagging_gives_each_member_examples_of_its_own(options, tmp_path):
+def test_bagging_gives_each_member_examples_of_its_own(closed_form, tmp_path):
     """Includes nearest neighbors: without bagging all members are equal."""
     spread = []
     for bagging in (False, True):
-        learning = options(num_members=2, bagging=bagging)
+        learning = closed_form(num_members=2, bagging=bagging)
         run = train(ClassifyRecipe(model=KNNSpec(num_neighbors=1), **learning), output_dir=tmp_path)
         kept = [member.weights() for member in members(run)]
         spread.append(any(not torch.equal(kept[0][name], kept[1][name]) for name in kept[0]))
@@ -116,16 +119,16 @@ def test_bagging_gives_each_member_examples_of_its_own(options, tmp_path):
 
 
 def test_bagged_batches_have_the_examples_that_were_drawn(options):
-    plain, bagged = (ClassifyRecipe(**options(bagging=b, batch_size=1000)).setup() for b in (False, True))
+    plain, bagged = (ClassifyRecipe(model=SMALL, **options(bagging=b, batch_size=1000)).setup() for b in (False, True))
     rows = [{tuple(row.tolist()) for row in t.batches.batch(0)[0]} for t in (plain, bagged)]
     assert rows[1] < rows[0]
     assert 0.5 < len(rows[1]) / len(rows[0]) < 0.75  # 1 - 1/e
 
 
-def test_thresholded_members_cannot_average_log_probabilities(options, tmp_path):
+def test_thresholded_members_cannot_average_log_probabilities(closed_form, tmp_path):
     with pytest.raises(ValueError, match="thresholded models"):
-        ClassifyRecipe(model=ThresholdedSpec(), **options(num_members=3, combine_with="log-probabilities"))
-    recipe = ClassifyRecipe(model=ThresholdedSpec(), **options(num_members=3, bagging=True))
+        ClassifyRecipe(model=ThresholdedSpec(), **closed_form(num_members=3, combine_with="log-probabilities"))
+    recipe = ClassifyRecipe(model=ThresholdedSpec(), **closed_form(num_members=3, bagging=True))
     run = train(recipe, output_dir=tmp_path)
     p = predict(load(run), recipe.load_splits("classify").test.inputs)
     torch.testing.assert_close(p.sum(-1), torch.ones(len(p)))
@@ -184,6 +187,79 @@ def test_the_best_weights_are_kept(options, table, tmp_path, no_figures, capsys)
     setup.model.load_state_dict(run.weights())
     assert setup.evaluate(setup.model.eval())["loss"] == pytest.approx(losses[best], rel=1e-5)
     assert f"restored the best weights, of step {best}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("recipe", [ClassifyRecipe(data="iris"), RegressRecipe(data="diabetes")], ids=lambda r: r.name)
+def test_networks_of_a_table_are_validated_on_rows_that_they_do_not_see(recipe):
+    """A network has no gradient of the rows of its fold, and the validation metrics of a row come from it alone."""
+    torch.manual_seed(0)
+    setup = recipe.setup()
+    x, y, folds = setup.batches.tensors
+    model, loss_fn = setup.model.eval(), setup.optimizer_steps[0].loss_fn
+    assert len(x) == len(setup.data.train) + len(setup.data.validation)
+    assert folds.bincount().tolist() == [len(x) // 8 + (j < len(x) % 8) for j in range(8)]
+    loss = loss_fn(model, (x[folds == 2], y[folds == 2], folds[folds == 2]))
+    (loss if torch.is_tensor(loss) else loss["loss"]).backward()
+    touched = [any(p.grad.abs().sum() > 0 for p in m.parameters() if p.requires_grad) for m in model.model.members]
+    assert touched == [j != 2 for j in range(8)]
+    before = setup.evaluate(model)
+    with torch.no_grad():
+        for p in model.model.members[2].parameters():
+            p += torch.randn_like(p)
+    after = setup.evaluate(model)
+    assert after["loss"] > before["loss"]
+    own = model.member_outputs(x)[folds, torch.arange(len(x))].detach()
+    if recipe.name == "classify":
+        assert after["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(own, y)))
+    else:
+        assert after["rmse"] == pytest.approx(float((own - y).square().mean().sqrt()))
+
+
+def test_networks_of_a_table_start_at_the_linear_model(options):
+    from sklearn.linear_model import Ridge
+
+    setup = RegressRecipe(data="diabetes").setup()
+    x, y, folds = setup.batches.tensors
+    model = setup.model
+    z, t = model.normalizer(x).numpy(), model.output_normalizer(y).numpy()
+    seen = (folds != 3).numpy()
+    peers = [Ridge(alpha).fit(z[seen], t[seen]).coef_.reshape(1, -1) for alpha in (0.1, 1.0, 10.0, 100.0)]
+    found = model.model.members[3][1].linear.weight.detach()
+    assert min(float((found - torch.from_numpy(peer)).abs().max()) for peer in peers) < 1e-4
+    with torch.no_grad():
+        expected = model.output_normalizer.inverse(model.model.members[3][1].linear(model.normalizer(x)))
+        torch.testing.assert_close(model.eval().member_outputs(x)[3], expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "cross_validated"),
+    [
+        ({}, True),
+        ({"validation_fraction": 0.0}, False),
+        ({"bagging": True}, False),
+        ({"adversarial_eps": 0.1}, False),
+        ({"data": "digits"}, False),
+        ({"data": "moons"}, True),
+    ],
+    ids=str,
+)
+def test_auto_is_cross_validated_for_tables(fields, cross_validated):
+    recipe = ClassifyRecipe(**{"data": "iris", **fields})
+    setup = recipe.setup()
+    assert (len(setup.batches.tensors) == 3) == cross_validated
+    rebuilt = recipe.build_model({"example_spec": _json.to_json(setup.model_config["example_spec"])})
+    assert rebuilt.state_dict().keys() == setup.model.state_dict().keys()
+    if not cross_validated:
+        with pytest.raises(ValueError, match="num_folds=4 needs a table"):
+            replace(recipe, model=AutoSpec(num_folds=4)).setup()
+
+
+def test_results_of_a_cross_validated_model(options, tmp_path):
+    run = train(ClassifyRecipe(**options(epochs=2)), output_dir=tmp_path)
+    assert run.results["examples"] == {"train": 120, "test": 30, "cross-validation folds": 8}
+    best = min((line for line in run.metrics if "validation/loss" in line), key=lambda line: line["validation/loss"])
+    assert run.results["validation"]["accuracy"]["value"] == pytest.approx(best["validation/accuracy"])
+    assert "uncertainty" in predictions(run, "iris").columns
 
 
 def test_columns_and_winner_are_in_the_output_and_the_report(options, table, tmp_path, no_figures, capsys):

@@ -218,12 +218,8 @@ def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict
     bins = [bin.json() for bin in reliability(p, test.targets)]
     metrics = _classification_metrics(p, test.targets)
     results: dict[str, Any] = {"test": metrics}
-    for name, part in (("validation", splits.validation), ("train", splits.train)):
-        if part is not None:
-            results[name] = {"accuracy": accuracy(predict(model, part.inputs), part.targets).json()}
     results["baseline accuracy"] = _classification_baselines(_fitting_examples(splits), test)
     results["F1 per class"] = {str(name): score["f1"] for name, score in zip(names, scores, strict=True)}
-    results["examples"] = splits.counts
     rays = ood_confidence(model, splits.train.inputs)
     plots = {
         "confusion": figures.confusion_matrix(counts, names=names),
@@ -297,8 +293,8 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
 
     model: _ClassifierSpec = field(default_factory=AutoSpec)
     """Model architecture."""
-    label_smoothing: _Fraction = 0.03
-    """Label smoothing."""
+    label_smoothing: _Fraction | None = None
+    """Label smoothing. Defaults to 0.03, and to 0 for the cross-validated model of a table."""
     combine_with: Annotated[Literal["probabilities", "log-probabilities"], Requires(num_members=Range(2, 100))] = (
         "probabilities"
     )
@@ -338,6 +334,9 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
     def finish(self, run: Run, setup: TrainingSetup[DataSplits]) -> Mapping[str, Any]:
         """Evaluates the classifier on the test split and writes figures."""
         results = _evaluate_classifier(run, setup.model, setup.data)
+        for name, (logits, targets) in self.fitted_outputs(setup.model, setup.data).items():
+            results[name] = {"accuracy": accuracy(logits.softmax(-1), targets).json()}
+        results["examples"] = self.example_counts(setup.data)
         results["summary"] = compare_with_baselines(
             "test accuracy",
             results["test"]["accuracy"],
@@ -345,8 +344,8 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
             higher_is_better=True,
             model=_model_name(self.model),
         )
-        if results["summary"].startswith("Logistic regression beats"):
-            results["summary"] += " It is trained by --model logistic."
+        if "logistic regression beats" in results["summary"]:
+            results["summary"] += " Train it with --model logistic."
         if self.adversarial_eps:
             results["robust accuracy"] = self.robust_test_accuracy(setup.model, setup.data)
         return results
@@ -366,10 +365,12 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
         """Cross-entropy and accuracy. The objective has smoothed labels, and adversarial inputs if they are used."""
         x, y, *folds = self.perturb(model, batch, units)
         logits, y = _other_folds(model, x, y, *folds) if folds else (model(x), y)
-        metrics = _classification_loss(logits, y, label_smoothing=self.label_smoothing)
+        default = 0.0 if folds else 0.03
+        label_smoothing = default if self.label_smoothing is None else self.label_smoothing
+        metrics = _classification_loss(logits, y, label_smoothing=label_smoothing)
         if not self.adversarial_eps:
             return metrics
-        objective = metrics["objective" if self.label_smoothing else "loss"]
+        objective = metrics["objective" if label_smoothing else "loss"]
         return {"objective": objective, "adversarial_accuracy": metrics["accuracy"]}
 
     def _claims(self, model: nn.Module, sizes: ExampleSpec) -> Iterator[Claim]:

@@ -23,6 +23,7 @@ from lawful.recipes.classify import _neighbor_inputs
 from lawful.recipes.data import DataSplits, ExampleSpec
 from lawful.recipes.optimization import _Patience
 from lawful.recipes.supervised import (
+    AutoRegressorSpec,
     MLPRegressorSpec,
     SupervisedRecipe,
     _build_checked,
@@ -32,6 +33,7 @@ from lawful.recipes.supervised import (
     _fit_normalizer,
     _fitting_examples,
     _model_name,
+    _other_folds,
     _RegressorSpec,
     _with_encoding,
 )
@@ -46,7 +48,7 @@ class RegressRecipe(SupervisedRecipe):
 
     name: ClassVar[str] = "regress"
 
-    model: _RegressorSpec = field(default_factory=MLPRegressorSpec)
+    model: _RegressorSpec = field(default_factory=AutoRegressorSpec)
     """Model architecture."""
     data: Annotated[str, MaxLength(4096)] = "diabetes"
     """CSV, TSV, Parquet or NumPy file, or a name: diabetes, sine."""
@@ -55,11 +57,13 @@ class RegressRecipe(SupervisedRecipe):
     def setup(self) -> TrainingSetup[DataSplits]:
         """Loads the examples and builds the model."""
         splits = self.load_splits("regress")
-        build = partial(_build_regressor, self.model, ExampleSpec.of(splits.train))
+        sizes = ExampleSpec.of(splits.train)
+        spec = self.resolve_model(sizes)
+        model = _build_checked(partial(_build_regressor, spec, sizes))
         return self.supervised_setup(
-            _fit_normalizer(_build_checked(build), splits.train),
+            _fit_normalizer(model, self.training_examples(splits)),
             splits,
-            spec=self.model,
+            spec=spec,
             loss_fn=self._loss,
             evaluate=self._evaluate,
             claims=self._claims,
@@ -67,11 +71,11 @@ class RegressRecipe(SupervisedRecipe):
 
     def finish(self, run: Run, setup: TrainingSetup[DataSplits]) -> Mapping[str, Any]:
         """Evaluates the model on the test split and writes figures."""
-        splits, model, results = setup.data, setup.model, {}
-        for name, part in (("test", splits.test), ("validation", splits.validation), ("train", splits.train)):
-            if part is not None:
-                results[name] = _regression_metrics(_predict(model, part.inputs), part.targets)
+        splits, model = setup.data, setup.model
         y = _predict(model, splits.test.inputs)
+        results: dict[str, Any] = {"test": _regression_metrics(y, splits.test.targets)}
+        for name, (predicted, targets) in self.fitted_outputs(model, splits).items():
+            results[name] = _regression_metrics(predicted, targets)
         figures.save(figures.predicted_vs_actual(y, splits.test.targets), run.figures / "predicted and true.png")
         if dead := dead_units(activation_frequency(model, splits.train.inputs)):
             results["dead units"] = {layer: n for layer, (n, _) in dead.items()}
@@ -84,12 +88,12 @@ class RegressRecipe(SupervisedRecipe):
             higher_is_better=False,
             model=_model_name(self.model),
         )
-        if summary.startswith("Ridge regression beats"):
-            summary += " It is trained by --model linear --ridge 1."
+        if "ridge regression beats" in summary:
+            summary += " Train it with --model linear --ridge 1."
         return {
             **results,
             "baseline root mean squared error": baselines,
-            "examples": splits.counts,
+            "examples": self.example_counts(splits),
             "summary": summary,
             "warnings": list(splits.warnings),
             **_column_results(splits),
@@ -97,7 +101,8 @@ class RegressRecipe(SupervisedRecipe):
 
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
-        build = partial(_build_regressor, self.model, ExampleSpec.from_config(model_config))
+        sizes = ExampleSpec.from_config(model_config)
+        build = partial(_build_regressor, self.resolve_model(sizes), sizes)
         return self.combine([_with_encoding(_build_checked(build), model_config) for _ in range(self.num_members)])
 
     def combine(self, models: Sequence[nn.Module]) -> nn.Module:
@@ -106,18 +111,19 @@ class RegressRecipe(SupervisedRecipe):
 
     @property
     def _loss_fn(self) -> Any:
-        return _LOSSES[self.model.loss] if isinstance(self.model, MLPRegressorSpec) else F.mse_loss
+        spec = self.model
+        return _LOSSES[spec.loss] if isinstance(spec, AutoRegressorSpec | MLPRegressorSpec) else F.mse_loss
 
     def _loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss on standardized targets."""
-        x, y = batch
+        x, y, *folds = batch
+        predicted, y = _other_folds(model, x, y, *folds) if folds else (model(x), y)
         standardize = _target_standardizer(model)
-        return self._loss_fn(standardize(model(x)), standardize(y))
+        return self._loss_fn(standardize(predicted), standardize(y))
 
     @torch.no_grad()
-    def _evaluate(self, model: nn.Module, examples: SupervisedDataset) -> dict[str, float]:
+    def _evaluate(self, model: nn.Module, y: Tensor, target: Tensor) -> dict[str, float]:
         """Loss on standardized targets, and RMSE in the units of the targets."""
-        y, target = _predict(model, examples.inputs), examples.targets
         standardize = _target_standardizer(model)
         loss = self._loss_fn(standardize(y), standardize(target))
         return {"loss": float(loss), "rmse": float((y - target).square().mean().sqrt())}

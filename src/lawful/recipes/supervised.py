@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful._json import Config, MaxLength, Range, Tagged
+from lawful._json import Config, MaxLength, Range, Tagged, is_default
 from lawful.blocks import Standardize
 from lawful.data import (
     Arrays,
@@ -26,10 +28,11 @@ from lawful.data import (
     bootstrap_indices,
     encoding_from_json,
     load_like,
+    make_generator,
     table_from_rows,
 )
 from lawful.inference import Ensemble, predict
-from lawful.inference.ensemble import Average
+from lawful.inference.ensemble import Average, mean_probabilities, mean_values
 from lawful.laws import Claim
 from lawful.models import (
     CNN,
@@ -71,6 +74,28 @@ class ModelSpec(Config, Tagged):
     """Default learning rate."""
     closed_form: ClassVar[bool] = False
     """Whether the model is fitted without gradient descent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoSpec(ModelSpec):
+    """Linear model plus networks that correct it, by cross-validation, for tables; else a multilayer perceptron."""
+
+    name: ClassVar[str] = "auto"
+    epochs: ClassVar[int] = 40
+
+    hidden_dims: _HiddenDims | None = None
+    """Width of each hidden layer. Defaults to 64 for tables and 256 otherwise."""
+    dropout: _Probability | None = None
+    """Dropout probability. Defaults to 0.3."""
+    num_folds: Annotated[int, Range(2, 100)] = 8
+    """Number of networks for a table. Each is validated on one fold of the training data, and trained on the others."""
+
+    def as_mlp(self) -> MLPSpec:
+        """Returns the specification for data that are no table."""
+        return MLPSpec(
+            hidden_dims=(256,) if self.hidden_dims is None else self.hidden_dims,
+            dropout=0.3 if self.dropout is None else self.dropout,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +157,26 @@ class KNNSpec(ModelSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AutoRegressorSpec(AutoSpec):
+    """Linear model plus networks that correct it, by cross-validation, for tables; else a multilayer perceptron."""
+
+    hidden_dims: _HiddenDims | None = None
+    """Width of each hidden layer. Defaults to 64 for tables and 64 64 otherwise."""
+    dropout: _Probability | None = None
+    """Dropout probability. Defaults to 0.3 for tables and 0 otherwise."""
+    loss: Literal["mse", "mae", "huber"] = "mse"
+    """Loss, on standardized targets."""
+
+    def as_mlp(self) -> MLPRegressorSpec:
+        """Returns the specification for data that are no table."""
+        return MLPRegressorSpec(
+            hidden_dims=(64, 64) if self.hidden_dims is None else self.hidden_dims,
+            dropout=0.0 if self.dropout is None else self.dropout,
+            loss=self.loss,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class MLPRegressorSpec(ModelSpec):
     """Multilayer perceptron."""
 
@@ -170,9 +215,9 @@ class PolynomialSpec(ModelSpec):
     """Ridge penalty."""
 
 
-_ClassifierSpec = MLPSpec | CNNSpec | LogisticSpec | ThresholdedSpec | KNNSpec
+_ClassifierSpec = AutoSpec | MLPSpec | CNNSpec | LogisticSpec | ThresholdedSpec | KNNSpec
 """Models of classification."""
-_RegressorSpec = MLPRegressorSpec | LinearSpec | PolynomialSpec | KNNSpec
+_RegressorSpec = AutoRegressorSpec | MLPRegressorSpec | LinearSpec | PolynomialSpec | KNNSpec
 """Models of regression."""
 
 
@@ -244,6 +289,13 @@ class RowPredictor:
 class SupervisedModel(RowPredictor, Standardized):
     """A model of `classify` or `regress`, with standardized inputs."""
 
+    def member_outputs(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "m n d_out"]:
+        """Returns the outputs of each network of a cross-validated model."""
+        if not isinstance(self.model, Ensemble):
+            raise TypeError(f"expected a cross-validated model, got {type(self.model).__name__}")
+        y = self.model.member_outputs(self.normalizer(x))
+        return y if self.output_normalizer is None else self.output_normalizer.inverse(y)
+
 
 class SupervisedEnsemble(RowPredictor, Ensemble):
     """An ensemble of `classify` or `regress`."""
@@ -265,13 +317,132 @@ def _identity(y: Tensor) -> Tensor:
     return y
 
 
+# ---------------------------------------------------------------- cross-validated networks
+
+
+class _CorrectedLinear(nn.Module):
+    r"""A linear model, fitted in closed form, plus a network that corrects it: $y = A x + a + f(x)$.
+
+    The output layer of the network starts at 0.
+    """
+
+    def __init__(self, dim: int, out_dim: int, *, hidden_dims: Sequence[int], dropout: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, out_dim).requires_grad_(False)
+        self.correction = MLP(dim, out_dim, hidden_dims=hidden_dims, activation=nn.SiLU(), dropout=dropout)
+        for parameter in self.correction.layers[-1].parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d_out"]:
+        return self.linear(x) + self.correction(x)
+
+
+_PENALTIES = (0.1, 1.0, 10.0, 100.0)
+"""Penalties of the linear model to choose from by cross-validation."""
+_MAX_PENALTY_ROWS = 5000
+"""With more rows, the penalty is 1."""
+_MAX_FOLD_ROWS = 20_000
+"""With more rows, one network is trained."""
+
+
+def _assign_folds(examples: SupervisedDataset, *, num_folds: int, seed: int) -> Int[Tensor, " n"]:
+    """Assigns each example to a fold at random, stratified by class."""
+    order = torch.randperm(len(examples), generator=make_generator(seed, num_folds))
+    if examples.classes is not None:
+        order = order[examples.targets[order].argsort(stable=True)]
+    folds = torch.empty(len(examples), dtype=torch.int64)
+    folds[order] = torch.arange(len(examples)) % num_folds
+    return folds
+
+
+@torch.no_grad()
+def _fit_linear_parts(model: SupervisedModel, examples: SupervisedDataset, folds: Tensor) -> None:
+    """Fits the linear part of each network to the other folds, with the penalty of the smallest loss on the folds."""
+    ensemble = model.model
+    if not isinstance(ensemble, Ensemble):
+        raise TypeError(f"expected a cross-validated model, got {type(ensemble).__name__}")
+    x, y = model.normalizer(examples.inputs), examples.targets
+    y = y if model.output_normalizer is None else model.output_normalizer(y)
+    num_classes = None if examples.classes is None else len(examples.classes)
+
+    def fit(penalty: float) -> tuple[float, list[nn.Linear]]:
+        layers = [_fit_linear(x[folds != j], y[folds != j], num_classes, penalty) for j in range(len(ensemble.members))]
+        loss_fn = F.mse_loss if num_classes is None else F.cross_entropy
+        losses = [loss_fn(layer(x[folds == j]), y[folds == j], reduction="sum") for j, layer in enumerate(layers)]
+        return float(sum(losses)), layers
+
+    penalties = _PENALTIES if len(x) <= _MAX_PENALTY_ROWS else (1.0,)
+    _, best = min((fit(penalty) for penalty in penalties), key=lambda fitted: fitted[0])
+    for member, layer in zip(ensemble.members, best, strict=True):
+        member.get_submodule("1.linear").load_state_dict(layer.state_dict())
+
+
+def _fit_linear(x: Tensor, y: Tensor, num_classes: int | None, penalty: float) -> nn.Linear:
+    if num_classes is not None:
+        return _fit_softmax_regression(x, y, num_classes=num_classes, penalty=penalty).linear.float()
+    return LinearRegression(x.shape[1], y.shape[1]).fit(x, y, penalty=penalty).linear
+
+
+def _other_folds(model: nn.Module, x: Tensor, y: Tensor, folds: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the outputs of each network for the rows that it is trained on, and their targets."""
+    if not isinstance(model, SupervisedModel):
+        raise TypeError(f"expected a cross-validated model, got {type(model).__name__}")
+    outputs = model.member_outputs(x)
+    chosen = torch.arange(len(outputs), device=x.device)[:, None] != folds
+    return outputs[chosen], y.expand(len(outputs), *y.shape)[chosen]
+
+
+@torch.no_grad()
+def _own_folds(model: nn.Module, x: Tensor, folds: Tensor) -> Tensor:
+    """Returns the output for each row of the network that is not trained on it."""
+    if not isinstance(model, SupervisedModel):
+        raise TypeError(f"expected a cross-validated model, got {type(model).__name__}")
+    device = model.normalizer.mean.device
+    return model.member_outputs(x.to(device)).to(x.device)[folds, torch.arange(len(x))]
+
+
+def _evaluate_folds(
+    model: nn.Module,
+    train: SupervisedDataset,
+    folds: Tensor,
+    evaluate: Callable[[nn.Module, Tensor, Tensor], Mapping[str, float]],
+) -> Mapping[str, float]:
+    return evaluate(model, _own_folds(model, train.inputs, folds), train.targets)
+
+
+def _evaluate_examples(
+    model: nn.Module,
+    examples: SupervisedDataset,
+    evaluate: Callable[[nn.Module, Tensor, Tensor], Mapping[str, float]],
+) -> Mapping[str, float]:
+    return evaluate(model, predict(model, examples.inputs, link=_identity), examples.targets)
+
+
 # ---------------------------------------------------------------- building and fitting
 
 
-def _build_classifier(spec: _ClassifierSpec, sizes: ExampleSpec) -> SupervisedModel:
+def _build_cross_validated(spec: AutoSpec, sizes: ExampleSpec, *, classify: bool) -> SupervisedModel:
+    """Builds an ensemble of networks with a linear part, for a table."""
+    dim, hidden_dims = math.prod(sizes.shape), (64,) if spec.hidden_dims is None else spec.hidden_dims
+    dropout = 0.3 if spec.dropout is None else float(spec.dropout)
+    members = [
+        nn.Sequential(nn.Flatten(1), _CorrectedLinear(dim, sizes.out_dim, hidden_dims=hidden_dims, dropout=dropout))
+        for _ in range(spec.num_folds)
+    ]
+    return SupervisedModel(
+        Ensemble(members, average=mean_probabilities if classify else mean_values),
+        normalizer=Standardize(sizes.shape),
+        output_normalizer=None if classify else Standardize(sizes.out_dim),
+    )
+
+
+def _build_classifier(spec: ModelSpec, sizes: ExampleSpec) -> SupervisedModel:
     """Builds a classifier for raw inputs; it returns logits."""
+    if isinstance(spec, AutoSpec):
+        return _build_cross_validated(spec, sizes, classify=True)
     channels = (sizes.shape[0], *[1] * len(sizes.shape[1:]))
-    dim, core = math.prod(sizes.shape), None
+    dim = math.prod(sizes.shape)
+    core: nn.Module
     match spec:
         case MLPSpec():
             core = MLP(dim, sizes.out_dim, hidden_dims=spec.hidden_dims, dropout=float(spec.dropout))
@@ -284,6 +455,8 @@ def _build_classifier(spec: _ClassifierSpec, sizes: ExampleSpec) -> SupervisedMo
             core = KNearestClassifier(sizes.num_examples, dim, sizes.out_dim, k=k, p=float(spec.p), smoothing=0.1)
         case CNNSpec():
             return SupervisedModel(_build_cnn(spec, sizes), normalizer=Standardize(channels))
+        case _:
+            raise ValueError(f"model {spec.name} is no classifier")
     return SupervisedModel(nn.Sequential(nn.Flatten(1), core), normalizer=Standardize(channels))
 
 
@@ -303,8 +476,10 @@ def _build_cnn(spec: CNNSpec, sizes: ExampleSpec) -> nn.Module:
     )
 
 
-def _build_regressor(spec: _RegressorSpec, sizes: ExampleSpec) -> SupervisedModel:
+def _build_regressor(spec: ModelSpec, sizes: ExampleSpec) -> SupervisedModel:
     """Builds a regression model for raw inputs and raw targets."""
+    if isinstance(spec, AutoSpec):
+        return _build_cross_validated(spec, sizes, classify=False)
     dim, out_dim = math.prod(sizes.shape), sizes.out_dim
     core: nn.Module
     match spec:
@@ -317,6 +492,8 @@ def _build_regressor(spec: _RegressorSpec, sizes: ExampleSpec) -> SupervisedMode
         case KNNSpec():
             k = min(spec.num_neighbors, sizes.num_examples)
             core = KNearest(sizes.num_examples, dim, out_dim, k=k, p=float(spec.p))
+        case _:
+            raise ValueError(f"model {spec.name} is no regression model")
     flat = nn.Sequential(nn.Flatten(1), core)
     return SupervisedModel(flat, normalizer=Standardize(sizes.shape), output_normalizer=Standardize(out_dim))
 
@@ -389,6 +566,22 @@ class SupervisedRecipe(
     bagging: bool = False
     """Train each member on a bootstrap sample of the training data."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        spec = getattr(self, "model", None)
+        if isinstance(spec, ModelSpec) and spec.closed_form:
+            for name in self._gradient_options():
+                if not is_default(self, name):
+                    raise ValueError(
+                        f"{name} needs a model that is trained by gradient descent: model {spec.name} is fitted in "
+                        "closed form"
+                    )
+
+    def _gradient_options(self) -> Iterator[str]:
+        """The options that a model with a closed form does not have."""
+        for config in (OptimizationConfig, EvaluationConfig, RegularizationConfig):
+            yield from (field.name for field in fields(config))
+
     def build_schedule(self, steps: int) -> Schedule:
         """Builds the schedule of the learning rate. A constant one has no warmup by default."""
         if self.schedule in ("constant", "one-cycle") or self.warmup_steps is not None:
@@ -399,10 +592,71 @@ class SupervisedRecipe(
         """Returns the recipes of the members of an ensemble, or nothing for one model."""
         return [] if self.num_members == 1 else replace(self, num_members=1).with_seeds(self.num_members)
 
+    def resolve_model(self, sizes: ExampleSpec) -> ModelSpec:
+        """Returns the specification of the model: for `auto` an MLP, unless the data are a table that is not large."""
+        spec = self._model_spec
+        return spec if not isinstance(spec, AutoSpec) or self._is_cross_validated(sizes) else spec.as_mlp()
+
+    @property
+    def _model_spec(self) -> ModelSpec:
+        spec = getattr(self, "model", None)
+        if not isinstance(spec, ModelSpec):
+            raise TypeError(f"expected a field model with a ModelSpec, got {type(spec).__name__}")
+        return spec
+
+    def _is_cross_validated(self, sizes: ExampleSpec) -> bool:
+        """Whether the model is `auto` and the data are a table of a size that is cheap to cross-validate."""
+        spec = self._model_spec
+        possible = (
+            isinstance(spec, AutoSpec)
+            and len(sizes.shape) == 1
+            and 2 * spec.num_folds <= sizes.num_examples <= _MAX_FOLD_ROWS
+            and self.validation_fraction > 0
+            and not self.bagging
+            and self.parallel == "data"
+            and not getattr(self, "adversarial_eps", 0.0)
+        )
+        if isinstance(spec, AutoSpec) and not possible and spec.num_folds != AutoSpec.num_folds:
+            raise ValueError(
+                f"num_folds={spec.num_folds} needs a table of {2 * spec.num_folds} to {_MAX_FOLD_ROWS:,} rows, "
+                "validation_fraction above 0, and neither bagging, adversarial training nor parallel=sharded"
+            )
+        return possible
+
     def training_examples(self, splits: DataSplits) -> SupervisedDataset:
-        """Returns the training examples: all of them, or a bootstrap sample."""
+        """Returns the training examples: all, a bootstrap sample, or with cross-validation also the validation rows."""
+        if self._is_cross_validated(ExampleSpec.of(splits.train)):
+            return _fitting_examples(splits)
         train = splits.train
         return train.take(bootstrap_indices(len(train), seed=self.seed)) if self.bagging else train
+
+    def fitted_outputs(self, model: nn.Module, splits: DataSplits) -> dict[str, tuple[Tensor, Tensor]]:
+        """Returns the outputs of the model and the targets, for validation and training.
+
+        With cross-validation, the validation outputs of a row are those of the network that was not trained on it.
+        """
+        if not self._is_cross_validated(ExampleSpec.of(splits.train)):
+            parts = {"validation": splits.validation, "train": splits.train}
+            return {
+                name: (predict(model, part.inputs, link=_identity), part.targets)
+                for name, part in parts.items()
+                if part is not None
+            }
+        examples, found = _fitting_examples(splits), {}
+        spec = self._model_spec
+        if isinstance(model, SupervisedModel) and isinstance(spec, AutoSpec):
+            folds = _assign_folds(examples, num_folds=spec.num_folds, seed=self.seed)
+            found["validation"] = (_own_folds(model, examples.inputs, folds), examples.targets)
+        return found | {"train": (predict(model, examples.inputs, link=_identity), examples.targets)}
+
+    def example_counts(self, splits: DataSplits) -> dict[str, int]:
+        """Returns the number of examples of each split, and the number of folds of a cross-validation."""
+        spec = self._model_spec
+        if isinstance(spec, AutoSpec) and self._is_cross_validated(ExampleSpec.of(splits.train)):
+            counts = splits.counts
+            train = counts["train"] + counts["validation"]
+            return {"train": train, "test": counts["test"], "cross-validation folds": spec.num_folds}
+        return splits.counts
 
     def supervised_setup(
         self,
@@ -411,7 +665,7 @@ class SupervisedRecipe(
         *,
         spec: ModelSpec,
         loss_fn: LossFunction,
-        evaluate: Callable[[nn.Module, SupervisedDataset], Mapping[str, float]],
+        evaluate: Callable[[nn.Module, Tensor, Tensor], Mapping[str, float]],
         claims: Callable[[nn.Module], Iterable[Claim]],
         augment: Augment | None = None,
     ) -> TrainingSetup[DataSplits]:
@@ -422,16 +676,24 @@ class SupervisedRecipe(
             splits: Examples.
             spec: Specification of the model; one with a closed form is fitted here and needs no steps.
             loss_fn: Loss of a batch.
-            evaluate: Returns metrics of the model on a dataset.
+            evaluate: Returns metrics of the model's outputs for examples with these targets.
             claims: Returns the laws of the trained model.
             augment: Augmentation of a batch.
         """
         model.encoding = splits.encoding
         train, validation = self.training_examples(splits), splits.validation
-        optimization = self.with_defaults(learning_rate=spec.learning_rate)
-        if optimization.steps is None:
+        optimization = self if spec.closed_form else self.with_defaults(learning_rate=spec.learning_rate)
+        if optimization.steps is None and not spec.closed_form:
             optimization = optimization.with_defaults(epochs=spec.epochs)
-        batches = ShuffledBatches(train.inputs, train.targets, batch_size=self.batch_size or 64, seed=self.seed)
+        tensors, validate = (train.inputs, train.targets), None
+        if isinstance(spec, AutoSpec):
+            folds = _assign_folds(train, num_folds=spec.num_folds, seed=self.seed)
+            _fit_linear_parts(model, train, folds)
+            tensors = (*tensors, folds)
+            validate = partial(_evaluate_folds, train=train, folds=folds, evaluate=evaluate)
+        elif validation is not None:
+            validate = partial(_evaluate_examples, examples=validation, evaluate=evaluate)
+        batches = ShuffledBatches(*tensors, batch_size=self.batch_size or 64, seed=self.seed)
         steps = 0 if spec.closed_form else optimization.num_steps(len(batches))
         if spec.closed_form:
             _fit_closed_form(model, spec, train)
@@ -443,7 +705,7 @@ class SupervisedRecipe(
             optimizer_steps=[] if step is None else [step],
             batches=batches,
             steps=steps,
-            evaluate=None if validation is None else lambda model: evaluate(model, validation),
+            evaluate=validate,
             eval_every=self.eval_every(steps, steps_per_epoch=len(batches)),
             patience=self.patience or None if steps else None,
             restore_best=validation is not None and steps > 0,
@@ -480,7 +742,7 @@ def _with_encoding(model: SupervisedModel, model_config: Mapping[str, Any]) -> S
 
 _MAX_COLUMN_LINES = 40
 """Maximum number of columns that are printed."""
-_MODEL_NAMES = {"mlp": "the MLP", "cnn": "the CNN", "knn": "k nearest neighbors"}
+_MODEL_NAMES = {"auto": "the model", "mlp": "the MLP", "cnn": "the CNN", "knn": "k nearest neighbors"}
 """Names of models in sentences."""
 
 
