@@ -358,9 +358,10 @@ class SeasonalRegression:
             skip = lags[-1] if lags else 0
             rows = np.flatnonzero(known[skip:]) + skip
             features = np.column_stack([*(y[rows - lag] for lag in lags), _calendar(rows, len(y), seasons, trend)])
+            gram = features.T @ features
             for ridges in _ridge_sets(seasons):
                 penalty = np.concatenate([np.full(len(lags), 1e-3), [0.0, 1e-3]] + [np.full(p, r) for p, r in ridges])
-                weights, score = _ridge(features, y[rows], penalty)
+                weights, score = _ridge(features, y[rows], gram, penalty)
                 if best is None or score < best[0]:
                     best = score, lags, weights
         if best is None:
@@ -422,11 +423,13 @@ def _calendar(t: Int[np.ndarray, " k"], length: int, seasons: Sequence[int], tre
 
 
 def _ridge(
-    x: Float[np.ndarray, "n d"], y: Float[np.ndarray, " n"], penalty: Float[np.ndarray, " d"]
+    x: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, " n"],
+    gram: Float[np.ndarray, "d d"],
+    penalty: Float[np.ndarray, " d"],
 ) -> tuple[Float[np.ndarray, " d"], float]:
     """Returns the weights of a ridge regression and the logarithm of its generalized cross-validation error."""
-    gram = x.T @ x
-    inverse = np.linalg.pinv(gram + np.diag(penalty + 1e-9 * len(x)))
+    inverse = np.linalg.inv(gram + np.diag(penalty + 1e-6))
     weights = inverse @ (x.T @ y)
     freedom = float(np.einsum("ij,ji->", inverse, gram))
     n = len(y)
@@ -442,6 +445,8 @@ _POWER = 8.0
 """Weights are errors to the power of minus this."""
 _MAX_ORIGINS = 24
 _MAX_RATIO = 1e6
+_REGRESSION_PRIOR = 0.3
+"""Prior weight of a regression: its validation error is less reliable than that of exponential smoothing."""
 _MIN_LENGTH = 8
 """Smallest number of values of a series."""
 
@@ -504,8 +509,8 @@ class ForecastCombination:
     r"""Weighted median of seasonal naive, drift, exponential smoothing and seasonal regression.
 
     Each forecast is fitted to the first part of the series and forecasts from rolling origins in the rest. Its weight
-    is $w_i \propto \epsilon_i^{-8}$ with its mean absolute error $\epsilon_i$ there. Then all are fitted to the whole
-    series. The prediction interval of step $h$ is $\pm c \, s_h$: $s_h$ is the mean absolute error of the combination
+    is $w_i \propto \epsilon_i^{-8}$ with its mean absolute error $\epsilon_i$ there; a regression has 0.3 of that. Then
+    all are fitted to the whole series. The prediction interval of step $h$ is $\pm c \, s_h$: $s_h$ is the mean absolute error of the combination
     at step $h$, which does not decrease with $h$, and $c$ is the quantile of the errors divided by $s_h$ (conformal
     prediction).
 
@@ -549,7 +554,7 @@ class ForecastCombination:
             seasons: Periods of the seasons; the last is the main one.
             horizon: Number of values to forecast.
             coverage: Probability of the prediction interval.
-            ratios: Errors of further forecasts, divided by the smallest error of these.
+            ratios: Errors of further forecasts, divided by the smallest error of these; below 1 counts as 1.
         """
         if len(x) < _MIN_LENGTH:
             raise ValueError(f"expected at least {_MIN_LENGTH} values, got {len(x)}")
@@ -617,11 +622,15 @@ class ForecastCombination:
 
 
 def _weights(errors: Mapping[str, float], ratios: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Weights that fall with the errors. `ratios` are errors divided by the smallest of the others."""
+    """Weights that fall with the errors. `ratios` are errors divided by the smallest of the others, at least 1."""
     best = min(error for error in errors.values() if math.isfinite(error))
     scores = {name: error / best if best > 0 else float(error > 0) * math.inf + 1 for name, error in errors.items()}
-    scores |= dict(ratios or {})
-    powers = {name: min(max(score, 1e-3), _MAX_RATIO) ** -_POWER for name, score in scores.items() if score < math.inf}
+    scores |= {name: max(1.0, ratio) for name, ratio in (ratios or {}).items()}
+    powers = {
+        name: (_REGRESSION_PRIOR if name.startswith("regression") else 1.0) * min(score, _MAX_RATIO) ** -_POWER
+        for name, score in scores.items()
+        if score < math.inf
+    }
     return {name: power / sum(powers.values()) for name, power in powers.items()}
 
 
