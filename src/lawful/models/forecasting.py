@@ -510,9 +510,9 @@ class ForecastCombination:
 
     Each forecast is fitted to the first part of the series and forecasts from rolling origins in the rest. Its weight
     is $w_i \propto \epsilon_i^{-8}$ with its mean absolute error $\epsilon_i$ there; a regression has 0.3 of that. Then
-    all are fitted to the whole series. The prediction interval of step $h$ is $\pm c \, s_h$: $s_h$ is the mean absolute error of the combination
-    at step $h$, which does not decrease with $h$, and $c$ is the quantile of the errors divided by $s_h$ (conformal
-    prediction).
+    all are fitted to the whole series. The prediction interval of step $h$ is $\pm c \, s_h$: $s_h$ is the mean
+    absolute error of the combination at step $h$, which does not decrease with $h$, and $c$ is the quantile of the
+    errors divided by $s_h$ (conformal prediction). The weights for these errors come from other origins.
 
     Examples:
         >>> t = np.arange(72)

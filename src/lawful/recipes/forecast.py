@@ -468,7 +468,7 @@ class ForecastData:
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[ForecastData]):
-    """Forecast a series: a language model over digits, combined with exponential smoothing and other forecasts.
+    """Forecast a series with dates: a language model over digits, combined with exponential smoothing.
 
     The language model is trained on synthetic series, then also on yours. Its weight in the combination depends on its
     error on values that it was not trained on.
