@@ -7,8 +7,9 @@ from PIL import Image
 import lawful
 from lawful.cli import main
 from lawful.data import Dequantizer, ImageEncoding, load_like
-from lawful.recipes import RECIPES, DataSpec, PCARecipe, TextRecipe, inpaint, sample_from_run, score
+from lawful.recipes import RECIPES, DataSpec, PCARecipe, TextRecipe, generative, inpaint, sample_from_run, score
 from lawful.recipes import generate as generation
+from lawful.training import loggers
 
 TRAINER = {"threads": 1, "law_cases": 0}
 
@@ -119,6 +120,17 @@ def test_score_prints_nats_bits_and_anomalies(folder, tmp_path, capsys):
     width = 1 / 16
     assert [float(row[3]) for row in rows] == pytest.approx([-(n / 64 + np.log(width)) / np.log(2) for n in nats], 1e-4)
     assert f"most unusual: {int(np.argmin(nats))} (" in err
+
+
+def test_sample_and_score_show_their_progress_on_standard_error(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(loggers, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(generative, "_BATCH_SIZE", 100)
+    code, out, err = run(capsys, "score", folder / "pca-002", "iris")
+    assert (code, len(out.splitlines())) == (0, 151)
+    assert "scoring 150 observations: 2 of 2" in err
+    code, out, err = run(capsys, "sample", folder / "pca-002", "-n", 3)
+    assert (code, len(out.splitlines())) == (0, 4)
+    assert "drawing 3 samples: 1 of 1" in err
 
 
 def test_scores_of_a_table_equal_the_model(folder, tmp_path, capsys):

@@ -13,7 +13,7 @@ from lawful.recipes import (
     TimeMLPSpec,
     UNetSpec,
     UniformTimeSpec,
-    diffusion,
+    generative,
     load,
     sample_from_run,
 )
@@ -35,7 +35,7 @@ def work_dir(tmp_path, monkeypatch):
 def test_points_of_the_plane(work_dir, monkeypatch, capsys):
     for name in ("_QUIET_SECONDS", "_LINE_SECONDS"):
         monkeypatch.setattr(loggers, name, 0.0)
-    monkeypatch.setattr(diffusion, "_SCORE_BATCH", 1)
+    monkeypatch.setattr(generative, "_BATCH_SIZE", 1)
     run = train(DiffusionRecipe(**QUICK, data="ring", num_samples=200))
     assert {path.name for path in run.figures.iterdir()} == {"samples.png", "score.png", "trajectories.png"}
     assert {"log-likelihood", "denoising error"} <= run.results["test"].keys()

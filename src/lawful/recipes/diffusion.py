@@ -221,7 +221,7 @@ class PatchTransformerSpec(_NetworkSpec):
 
 _DenoiserSpec = AutoNetworkSpec | TimeMLPSpec | UNetSpec | PatchTransformerSpec
 """Networks of the diffusion recipe."""
-_SCORE_BATCH, _SAMPLE_BATCH = 16, 9
+_SCORE_BATCH, _SAMPLE_BATCH = 4, 9
 """Observations scored, and images drawn, at a time: small enough for the progress to be shown every few seconds."""
 
 
@@ -288,7 +288,8 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
         splits, model, n = setup.data, _as_diffusion(setup.model), self.num_scored
         labels = None if splits.test_labels is None else splits.test_labels[:n]
         scored = replace(splits, test=splits.test[:n], test_labels=labels)
-        score = partial(_log_likelihood, model, scored.test, dequantizer=splits.dequantizer, batch_size=_SCORE_BATCH)
+        size = _SCORE_BATCH if len(splits.shape) > 1 else None
+        score = partial(_log_likelihood, model, scored.test, dequantizer=splits.dequantizer, batch_size=size)
         nats = score()
         dim = math.prod(splits.shape)
         metrics = _likelihood_metrics(nats, dim=dim, dequantizer=splits.dequantizer, is_bound=False)

@@ -118,7 +118,7 @@ def _log_likelihood(
     dequantizer: Dequantizer | None = None,
     labels: Tensor | None = None,
     seed: int = 0,
-    batch_size: int = _BATCH_SIZE,
+    batch_size: int | None = None,
 ) -> LogProbEstimate:
     """Returns the log-likelihood of each observation, or a lower bound, in nats and in the units of the data.
 
@@ -130,7 +130,7 @@ def _log_likelihood(
         dequantizer: Quantization levels of discrete data.
         labels: Labels for a conditional model.
         seed: Random seed of the noise.
-        batch_size: Number of observations per batch.
+        batch_size: Number of observations per batch. Defaults to 256.
 
     Raises:
         ValueError: If the model has no likelihood, or returns a value that is not finite.
@@ -150,7 +150,7 @@ def _log_likelihood(
             score = model.elbo_estimate
         case _:
             raise ValueError(f"{type(model).__name__} has no likelihood: it only draws samples")
-    estimate = _score_batches(score, y, labels, seed=seed, batch_size=batch_size)
+    estimate = _score_batches(score, y, labels, seed=seed, batch_size=batch_size or _BATCH_SIZE)
     if not bool(estimate.value.isfinite().all()):
         row = int(estimate.value.isfinite().logical_not().nonzero()[0])
         raise ValueError(f"the model gives row {row} the log-likelihood {float(estimate.value[row])}, expected finite")

@@ -398,9 +398,9 @@ _CONSOLE: ContextVar[ConsoleLogger | None] = ContextVar("_CONSOLE", default=None
 
 
 @contextmanager
-def _evaluation_console(console: ConsoleLogger) -> Iterator[None]:
-    """Lets `track` write to a console."""
-    token = _CONSOLE.set(console)
+def _evaluation_console(console: ConsoleLogger | None = None) -> Iterator[None]:
+    """Lets `track` write to a console, by default to standard error."""
+    token = _CONSOLE.set(ConsoleLogger(Console(stderr=True, highlight=False)) if console is None else console)
     try:
         yield
     finally:
