@@ -27,7 +27,7 @@ from lawful.functions import CAUSAL, NO_MASK, Mask
 from lawful.groups import SO3
 from lawful.laws import batch_independence, causality, equivariance, masked_positions_have_no_influence
 from lawful.models import GPT2, DiffusionModel, TimeMLP, gpt, mlp_vae
-from lawful.recipes import RECIPES, ClassifyRecipe, FlowRecipe
+from lawful.recipes import RECIPES, ClassifyRecipe
 
 SOURCE = Path(inspect.getfile(lawful)).parent
 TRAINING = {"law_cases": 0, "threads": 1}
@@ -210,6 +210,14 @@ def test_language_model(model, tokens):
     assert isinstance(torch.compile(model), nn.Module)
 
 
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile
+def test_compiled_model(model, tokens):
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    for length in (8, 5, 3):  # the second one makes the length dynamic
+        torch.testing.assert_close(compiled(tokens[:, :length]), model(tokens[:, :length]))
+
+
 def test_torch_export(model, tokens):
     exported = torch.export.export(model.eval(), (tokens,))
     assert torch.allclose(exported.module()(tokens), model(tokens), atol=1e-5)
@@ -346,7 +354,7 @@ def folder(tmp_path_factory):
         sizes = "--dim 16 --ngram-dim 0 --num-layers 1 --context-length 8"
         assert main([*f"train text --data book.txt --steps 2 --batch-size 2 {sizes}".split(), *QUICK]) == 0
         lawful.train(ClassifyRecipe(data="flowers.csv", target="species", epochs=1, **TRAINING))
-        lawful.train(FlowRecipe(data="new.csv", steps=2, **TRAINING))
+        lawful.train("flow", data="new.csv", steps=2, lr=1e-3, **TRAINING)
     return folder
 
 

@@ -67,7 +67,7 @@ class Residual(nn.Module):
         super().__init__()
         self.block_name = name
         self.norm = norm
-        self.block = block
+        setattr(self, name, block)
         self.branch_norm, self.gate, self.output_norm = branch_norm, gate, output_norm
         self.scale = scale
 

@@ -433,8 +433,7 @@ def _save_onnx(program: _Program, path: Path) -> float | None:
         onnx_program.save(str(path))
     if importlib.util.find_spec("onnxruntime") is None:
         return None
-    import onnxruntime
-
+    onnxruntime: Any = importlib.import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -196,7 +196,9 @@ def fused_attention(
     check_kv_heads(h, g)
     mask, scale = mask.simplify(t, s), _resolve_scale(q, scale)
     bias = _evaluate_bias(bias, t, s, q.device)
-    is_causal = bias is None and mask.is_lower_triangular and bool(t == s)
+    is_causal = False  # a bool also where sizes are symbols
+    if bias is None and mask.is_lower_triangular and t == s:
+        is_causal = True
     attn_mask = None if is_causal else _attn_mask(mask.dense(t, s, q.device), bias, q)
     values, standard_shape = v, v.shape[-1] == key_dim and len(batch) == 1
     if not standard_shape:
