@@ -136,9 +136,11 @@ def read_unlabeled_images(
         root: Folder, or one image.
         size: Height and width to resize to. By default all images must have the same size.
     """
+    if not Path(root).exists():
+        raise ValueError(f"there is no file or folder {root}")
     paths = list_images(root)
     if not paths:
-        raise ValueError(f"{root} has no images")
+        raise ValueError(f"{root} has no images: expected {', '.join(_SUFFIXES)}")
     encoding = _fit_encoding(paths, classes=(), size=size, channels=None)
     return encoding.inputs(paths), encoding
 

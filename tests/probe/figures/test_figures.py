@@ -19,6 +19,7 @@ from lawful.probe.figures import (
     learning_curves,
     mistakes,
     predicted_vs_actual,
+    predictions,
     reliability_diagram,
     save,
 )
@@ -139,6 +140,14 @@ def test_drawn_values():
     assert line.get_xdata()[0] == 5
     image = FIGURES["confusion"]().axes[0].images[0]
     np.testing.assert_allclose(image.get_array(), [[0.8, 0.2], [0, 1]])
+
+
+def test_predictions_and_mistakes_keep_the_brightness_of_images():
+    x = np.stack([np.zeros((2, 2)), np.full((2, 2), 0.5), np.eye(2)])
+    p = [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]
+    for draw in (predictions, mistakes):
+        shown = [axes.images[0] for axes in draw(x, p, [1, 0, 1]).axes if axes.images]
+        assert {image.get_clim() for image in shown} == {(0.0, 1.0)}, draw.__name__
 
 
 @pytest.mark.parametrize(

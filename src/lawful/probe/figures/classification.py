@@ -182,7 +182,7 @@ def mistakes(
     for axes in places:
         axes.set_axis_off()
     for axes, i in zip(places, worst, strict=False):
-        _draw_example(axes, x[i])
+        _draw_example(axes, x[i], value_range=(float(x.min()), float(x.max())))
         title = f"true {names[true[i]]}\npredicted {names[predicted[i]]}, {100 * confidence[i]:.0f} %"
         axes.set_title(title, fontsize=10)
     shown = f" (the {len(worst)} most confident)" if len(wrong) > len(worst) else ""
@@ -218,24 +218,24 @@ def predictions(
     for axes in np.ravel(grid):
         axes.set_axis_off()
     for i, axes in enumerate(np.ravel(grid)[:n]):
-        _draw_example(axes, x[i])
+        _draw_example(axes, x[i], value_range=(float(x.min()), float(x.max())))
         right = predicted[i] == true[i]
         title = names[predicted[i]] if right else f"{names[predicted[i]]}, not {names[true[i]]}"
         axes.set_title(shorten_label(title, max_length=24), fontsize=10, color="black" if right else VERMILION)
     return figure
 
 
-def _draw_example(axes: Axes, x: np.ndarray) -> None:
+def _draw_example(axes: Axes, x: np.ndarray, *, value_range: tuple[float, float] | None = None) -> None:
     """Draws a series as a line, or an image in color or gray; other channels than one or three as their mean."""
     x = x[0] if x.ndim > 1 and x.shape[0] == 1 else x
     x = x if x.ndim != 3 or x.shape[0] == 3 else x.mean(0)
+    low, high = (float(x.min()), float(x.max())) if value_range is None else value_range
     if x.ndim == 1:
         axes.plot(x, color=BLUE, linewidth=1.5)
     elif x.ndim == 2:
-        axes.imshow(x, cmap="gray")
+        axes.imshow(x, cmap="gray", vmin=low, vmax=high)
     elif x.ndim == 3 and x.shape[0] == 3:
-        low, high = x.min(), x.max()
-        axes.imshow(((x - low) / (high - low if high > low else 1)).transpose(1, 2, 0))
+        axes.imshow(((x - low) / (high - low if high > low else 1)).clip(0, 1).transpose(1, 2, 0))
     else:
         raise ValueError(f"expected a series, or an image with one or three channels, got shape {x.shape}")
 

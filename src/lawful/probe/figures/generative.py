@@ -429,7 +429,7 @@ def point_clouds(
     figure, places = new_figure(1, panels, size=(4.8 * panels, 5.0))
     x, y = (shorten_label(name, max_length=30) for name in axes_names)
     for axes, part, name in zip(np.atleast_1d(places), parts, labels_or_indices(names, len(parts)), strict=False):
-        axes.scatter(*part[:5000].T, s=4, color=BLUE, alpha=0.4, linewidths=0)
+        axes.scatter(*part[:5000].T, s=14 if len(part) < 1000 else 4, color=BLUE, alpha=0.5, linewidths=0)
         label_axes(axes, x=x, y=y, title=name)
     if log_prob is not None:
         axes, p = np.atleast_1d(places)[-1], np.exp(_evaluate_on_grid(log_prob, low, high, 200).reshape(200, 200))
