@@ -114,7 +114,8 @@ class NGramClassifier(nn.Module):
         idf = np.where(frequency > 0, 1 + np.log((1 + len(texts)) / (1 + frequency)), 0.0)
         for part in parts:
             part.data = 1 + np.log(part.data)
-        x = sum(normalize(part @ diags_array(idf)) for part in parts).tocsr()
+        grams, words = (normalize(part @ diags_array(idf)) for part in parts)
+        x = (grams + words).tocsr()
         some = np.random.default_rng(0).permutation(len(texts))
         some = np.sort(some[: max(1, round(len(texts) * min(1.0, _MAX_ENTRIES / max(1, x.nnz))))])
         self.idf.copy_(torch.from_numpy(idf))

@@ -261,11 +261,12 @@ class TranslateRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationCo
 
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
         """Rebuilds the model of a run, without its weights."""
-        sizes = {}
+        sizes: dict[str, int] = {}
         for name, limit in (("context_length", 2 * _MAX_LENGTH + 1), ("max_new_tokens", 2 * _MAX_LENGTH + 1)):
-            sizes[name] = size = model_config.get(name)
-            if type(size) is not int or not 1 <= size <= limit:
+            size = model_config.get(name)
+            if not isinstance(size, int) or not 1 <= size <= limit:
                 raise ValueError(f"model.{name} in config.json must be in [1, {limit}], got {str(size)[:60]}")
+            sizes[name] = size
         return self._build(tokenizer_from_json(model_config.get("tokenizer")), **sizes)
 
     def load_sources(
