@@ -116,6 +116,13 @@ def test_rotary_cache_from_inference_mode_can_be_used_in_training():
     assert x.grad is not None
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layout", [HALVES, PAIRS], ids=["halves", "pairs"])
+def test_rotary_embedding_in_half_precision(layout, dtype):
+    rotary, x = RotaryEmbedding(8, layout=layout), randn(2, 3, 5, 8, dtype=torch.float32)
+    torch.testing.assert_close(rotary(x.to(dtype)).float(), rotary(x), atol=0.05, rtol=0)
+
+
 def test_rotary_embedding_of_a_batch_with_its_own_positions():
     rotary, x = RotaryEmbedding(4), randn(2, 3, 1, 4)
     together = rotary(x, torch.tensor([[3], [7]]))

@@ -12,6 +12,7 @@ import random
 import types
 import typing
 from contextlib import contextmanager
+from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -52,8 +53,19 @@ TABLE = {"data": "numbers.csv", "drop_missing": True, **SPLIT}
 LABELED = {**TABLE, "label_column": "kind"}
 QUICK = {"steps": STEPS, "batch_size": 4, "threads": 1, "law_cases": 0}
 TRANSFORMER = {"dim": 8, "ngram_dim": 4, "num_layers": 2, "num_heads": 2, "ngram_rows": 16, "ngrams": (2, 3), **QUICK}
+SAMPLING = {"sampling_steps": 2, "num_scored": 2}
+FORECAST = {
+    "target": "sales",
+    "horizon": 3,
+    "history": 12,
+    "digits": 1,
+    "num_samples": 5,
+    "test_horizons": 2,
+    "calibration_horizons": 2,
+}
 MODEL = {"hidden_dims": (4,)}
 BASES = {
+    "modular": Base("modular", {"num_examples": 6, **MODEL, "swap_every": 1, **QUICK}),
     "classify": Base("classify", {"data": "table.csv", "target": "kind", "model": "mlp", **MODEL, **SPLIT, **QUICK}),
     "classify images": Base(
         "classify",
@@ -79,7 +91,7 @@ BASES = {
     "classify-text": Base(
         "classify-text", {"data": "texts.csv", "context_length": 12, "layer_pattern": "(sf)*", **TRANSFORMER}
     ),
-    "forecast": Base("forecast", {"data": "series.csv", **QUICK}),
+    "forecast": Base("forecast", {"data": "series.csv", **FORECAST, **TRANSFORMER}),
     "pca": Base("pca", {**TABLE, "ignore_columns": (), "threads": 1, "law_cases": 0}),
     "pca levels": Base("pca", {"data": "levels.csv", "threads": 1, "law_cases": 0}, only=frozenset({"data_levels"})),
     "autoencode": Base("autoencode", {**TABLE, "latent_dim": 2, **MODEL, **QUICK}),
@@ -105,10 +117,19 @@ BASES = {
         {"data": "ring", "num_samples": 40, "model": "spline", **MODEL, **SPLIT, **QUICK},
         only=frozenset({"data", "num_samples"}),
     ),
-    "diffusion": Base("diffusion", {**LABELED, "model": "mlp", "dim": 4, "num_layers": 1, **QUICK}),
+    "diffusion": Base("diffusion", {**LABELED, "model": "mlp", "dim": 4, "num_layers": 1, **SAMPLING, **QUICK}),
     "diffusion images": Base(
         "diffusion",
-        {"data": "images", "model": "transformer", "conditional": True, "dim": 4, "num_layers": 1, **SPLIT, **QUICK},
+        {
+            "data": "images",
+            "model": "transformer",
+            "conditional": True,
+            "dim": 4,
+            "num_layers": 1,
+            **SPLIT,
+            **SAMPLING,
+            **QUICK,
+        },
         only=frozenset({"resize", "data", "patch_size", "guidance_scale", "label_dropout"}),
     ),
     "gan": Base("gan", {**LABELED, "latent_dim": 2, **MODEL, **QUICK}),
@@ -119,10 +140,9 @@ BASES = {
     ),
     "attack": Base(
         "attack",
-        {"data": "images", "model": "cnn", "channels": 2, "num_layers": 1, **SPLIT, **QUICK},
+        {"data": "images", "model": "cnn", "channels": 2, "num_layers": 1, "attack_steps": 2, **SPLIT, **QUICK},
     ),
     "double-descent": Base("double-descent", {"num_examples": 40, "num_sizes": 2, "largest": 16, **QUICK}),
-    "modular": Base("modular", {"num_examples": 6, **MODEL, "swap_every": 1, **QUICK}),
 }
 """Options of each recipe; some have a second base for options that need other data."""
 
@@ -132,6 +152,7 @@ def data(tmp_path_factory):
     """Changes to a folder with tiny tables, texts, pairs, a series and images."""
     folder = tmp_path_factory.mktemp("options")
     for name, seed in (("", 0), ("other_", 1)):
+        first = date(2020 + seed, 1, 1)
         draw, pixels, kinds = random.Random(seed), np.random.default_rng(seed), ["cat", "dog"] * 20
         numbers = [f"{draw.gauss(0, 1):.3f},{draw.gauss(i % 2, 1) if i != 5 else ''}" for i in range(40)]
         rows = [
@@ -149,7 +170,10 @@ def data(tmp_path_factory):
                 "note,text,topic",
                 *(f"{'xy'[i % 2]},The {kind} {i + seed},{kind}" for i, kind in enumerate(kinds)),
             ],
-            "series.csv": ["day,sales,visits", *(f"{i},{draw.random():.3f},{i % 7}" for i in range(260))],
+            "series.csv": [
+                "day,billed,sales,visits",
+                *(f"{first + timedelta(i)},{first + timedelta(7 * i)},{draw.random():.3f},{i % 7}" for i in range(120)),
+            ],
         }
         for table, lines in tables.items():
             (folder / f"{name}{table}").write_text("\n".join(lines) + "\n")
@@ -165,7 +189,7 @@ def data(tmp_path_factory):
 # ---------------------------------------------------------------- another value of an option
 
 OTHER_VALUES: dict[str, Any] = {
-    "target": {"regress": "weight", "classify-text": "note", "forecast": "sales"},
+    "target": {"regress": "weight", "classify-text": "note", "forecast": "visits"},
     "text": "note",
     "num_components": 2,
     "num_examples": {"attack": 3, "double-descent": 60, "modular": 7},
@@ -180,7 +204,7 @@ OTHER_VALUES: dict[str, Any] = {
     "grad_clip_norm": 1e-3,
     "dim": 12,
     "num_heads": 4,
-    "column": "sales",
+    "date_column": "billed",
     "ignore_columns": ("weight",),
     "keep_columns": ("id",),
     "categorical_columns": ("code",),
@@ -195,7 +219,7 @@ OTHER_VALUES: dict[str, Any] = {
     "ngrams": (2,),
     "hidden_dims": (3, 3),
     "eps": (0.3,),
-    "history": 30,
+    "history": 14,
     "season": 3,
     "device": "cuda",
     "warmup_ratio": 0.5,
@@ -209,7 +233,14 @@ OTHER_VALUES: dict[str, Any] = {
     "likelihood": "heteroscedastic",
 }
 """Other values where the type does not give one; a dictionary has one for each recipe."""
-SMALL_MEMBERS = {"incremental": {"batch_size": 7}, "unet": {"channels": 4}, "continuous": {"hidden_dims": (4,)}}
+SMALL_MEMBERS = {
+    "auto": {"num_folds": 2},
+    "incremental": {"batch_size": 7},
+    "maf": {"num_layers": 1},
+    "nice": {"num_layers": 2},
+    "real-nvp": {"num_layers": 2},
+    "unet": {"channels": 4},
+}
 """Options of members of unions that have other sizes than those of the base."""
 NEAR_WORDS = ("images or series", "missing value", "expected", "no parameter matches", "no weight matches", "no column")
 """Words of refusals that name the reason instead of the option."""
@@ -418,7 +449,8 @@ def with_member(base, recipe, union, member):
     small = {k: v for k, v in base.options.items() if k not in own or hasattr(member, k)}
     if getattr(member, "closed_form", False):
         small = {k: v for k, v in small.items() if k not in ("steps", "batch_size")}
-    other = Base(base.recipe, small | {union: member.name} | SMALL_MEMBERS.get(member.name, {}))
+    sizes = {k: v for k, v in SMALL_MEMBERS.get(member.name, {}).items() if hasattr(member, k)}
+    other = Base(base.recipe, small | {union: member.name} | sizes)
     try:
         train_few_steps(other, {})
     except ValueError:
@@ -476,12 +508,12 @@ class Comparison:
                 self.must_refuse(option, value)
             self.change(option.name, {option.name: value}, option.context, option.excluded)
 
-    def change_members(self):
-        """Changes the member of each union, and the options of each member."""
+    def change_members(self, known=frozenset()):
+        """Changes the member of each union, and the options of each member, except for the known ones."""
         recipe = lawful.training.build_recipe(self.base.recipe, self.base.options)
         for union, members in unions_of(type(recipe)).items():
             for member in members:
-                if isinstance(getattr(recipe, union), member):
+                if isinstance(getattr(recipe, union), member) or member in known:
                     continue
                 if (base := with_member(self.base, recipe, union, member)) is None:
                     continue
@@ -522,8 +554,15 @@ def compare(base, folder, *, fast):
     comparison = Comparison(base, folder)
     comparison.change_all(own_options(base, fast=fast))
     if base.only is None:
-        comparison.change_members()
+        comparison.change_members(known_members(base) if fast else frozenset())
     return comparison
+
+
+def known_members(base):
+    """The members of unions of the bases before."""
+    before = list(BASES.values())[: list(BASES.values()).index(base)]
+    unions = [unions_of(RECIPES[other.recipe]) for other in before if other.only is None]
+    return {member for union in unions for members in union.values() for member in members}
 
 
 @pytest.fixture(autouse=True)

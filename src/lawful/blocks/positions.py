@@ -112,8 +112,9 @@ def _rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def _table_of_pairs(angles: Tensor, dtype: torch.dtype) -> _Table:
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-    # compilers and ONNX lack complex numbers
-    return (cos, sin) if torch.compiler.is_compiling() else (torch.complex(cos, sin),)
+    # compilers, ONNX and half precision lack complex numbers
+    real = torch.compiler.is_compiling() or dtype not in (torch.float32, torch.float64)
+    return (cos, sin) if real else (torch.complex(cos, sin),)
 
 
 def _rotate_pairs(x: Tensor, phase: Tensor, sin: Tensor | None = None) -> Tensor:

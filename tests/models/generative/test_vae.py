@@ -348,3 +348,14 @@ def claims() -> Iterator[Claim]:
     yield from _codes_claims()
     yield from _vae_claims()
     yield from _vaes_claims()
+
+
+@pytest.mark.parametrize(
+    "latent", [GaussianLatent(2), CategoricalLatent(2, num_categories=3)], ids=["gaussian", "categorical"]
+)
+def test_the_loss_is_finite_under_bfloat16_autocast(latent):
+    vae, x = mlp_vae(4, latent_dim=2, latent=latent), torch.randn(8, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = vae.loss(x)
+    loss.backward()
+    assert bool(loss.isfinite())

@@ -427,8 +427,9 @@ class VAE(nn.Module):
     def _terms(self, x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """Returns the log-likelihood of each example with one latent sample, and the KL divergences."""
         params = self.posterior(x, labels=labels)
-        u = torch.rand(len(x), self.latent.dim, dtype=params.dtype, device=params.device)
-        z = self.latent.rsample(params, self.latent.noise(u.clamp_min(torch.finfo(params.dtype).tiny)))
+        dtype = torch.promote_types(params.dtype, torch.float32)  # a half-precision uniform number is too coarse
+        u = torch.rand(len(x), self.latent.dim, dtype=dtype, device=params.device)
+        z = self.latent.rsample(params, self.latent.noise(u.clamp_min(torch.finfo(dtype).tiny)))
         return self.likelihood.log_prob(x, self._decode(z, labels)), self.latent.kl(params)
 
     def _sample_posterior(
