@@ -142,7 +142,7 @@ def test_dates_that_are_regular_up_to_gaps():
     assert (calendar.name, steps.tolist()) == ("hourly", [0, 2, 3])
 
 
-def made(kind, rng, n=240):
+def example_series(kind, rng, n=240):
     t = np.arange(n)
     noise = rng.standard_normal(n)
     pattern = rng.standard_normal(12)[t % 12]
@@ -169,13 +169,13 @@ def made(kind, rng, n=240):
 )
 def test_season_is_detected(kind, seasons):
     rng = np.random.default_rng(0)
-    found = [detect_seasons(made(kind, rng)) for _ in range(10)]
+    found = [detect_seasons(example_series(kind, rng)) for _ in range(10)]
     assert found.count(seasons) >= 9, found
 
 
 def test_season_is_detected_with_missing_values_and_outliers():
     rng = np.random.default_rng(1)
-    x = made("season", rng)
+    x = example_series("season", rng)
     x[rng.random(len(x)) < 0.2] = np.nan
     x[50] = 1000.0
     assert detect_seasons(x) == (12,)

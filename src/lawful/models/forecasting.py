@@ -181,8 +181,9 @@ class ExponentialSmoothing:
     $$l_t = l_{t-1} + \phi b_{t-1} + \alpha e_t, \quad b_t = \phi b_{t-1} + \beta e_t, \quad
     s_t = s_{t-p} + \gamma e_t$$
 
-    With a multiplicative season, $\hat x_{t} = (l_{t-1} + \phi b_{t-1}) \, s_{t-p}$ and errors are relative. The
-    initial state is found by filtering the reversed series. A missing value (NaN) has no error.
+    With a multiplicative season, $\hat x_{t} = (l_{t-1} + \phi b_{t-1}) \, s_{t-p}$; the parameters are then fitted to
+    absolute or to relative errors. The initial state is found by filtering the reversed series. A missing value (NaN)
+    has no error.
 
     Reference:
         Hyndman and Athanasopoulos, *Forecasting: Principles and Practice*, 2021, chapter 8.
@@ -233,7 +234,9 @@ class ExponentialSmoothing:
             kinds = (False, True) if season > 1 and np.nanmin(x) > 0 else (False,)
         else:
             kinds = (multiplicative,)
-        return min((fit for kind in kinds for fit in _fit_smoothing(x, season, trends, kind)), key=_aicc)
+        forms = [(kind, relative) for kind in kinds for relative in {kind, False}]
+        fits = (_fit_smoothing(x, season, trends, kind, relative=relative) for kind, relative in forms)
+        return min((fit for each in fits for fit in each), key=_aicc)
 
     def forecast(self, x: Float[np.ndarray, " n"], *, horizon: int) -> Float[np.ndarray, " h"]:
         """Forecasts the values after `x`."""
@@ -264,9 +267,17 @@ def _aicc(fit: ExponentialSmoothing) -> float:
 
 
 def _fit_smoothing(
-    x: Float[np.ndarray, " n"], season: int, trends: Sequence[Trend], multiplicative: bool
+    x: Float[np.ndarray, " n"], season: int, trends: Sequence[Trend], multiplicative: bool, *, relative: bool
 ) -> list[ExponentialSmoothing]:
-    """Maximizes the likelihood of the one-step errors by differential evolution, for all trends at once."""
+    """Maximizes the likelihood of the one-step errors by differential evolution, for all trends at once.
+
+    Args:
+        x: Values.
+        season: Period.
+        trends: Kinds of trends.
+        multiplicative: Whether the season is multiplicative.
+        relative: Whether errors are divided by the forecast.
+    """
     rng = np.random.default_rng(0)
     known = ~np.isnan(x)
     n, count = int(known.sum()), len(trends)
@@ -275,7 +286,7 @@ def _fit_smoothing(
     for _ in range(_ROUNDS):
         found = _run(x, _parameters(points, trends, season, multiplicative), season)
         errors, jacobian = found.errors[known], 0.0
-        if multiplicative:
+        if relative:
             forecasts = np.maximum(np.abs(found.forecasts[known]), 1e-12)
             errors, jacobian = errors / forecasts, 2 * np.log(forecasts).sum(0)
         score = n * np.log(np.maximum((errors**2).sum(0), 1e-300) / n) + jacobian
@@ -493,9 +504,11 @@ def _candidates(x: Float[np.ndarray, " n"], seasons: Sequence[int]) -> dict[str,
         ),
     }
     recent = x[-max(_FIT_LENGTH, 8 * season) :]
-    for multiplicative in (False, True) if season > 1 and positive else (False,):
+    forms = ((False, False), (True, False), (True, True)) if season > 1 and positive else ((False, False),)
+    for multiplicative, relative in forms:
         kind = f", {'multiplicative' if multiplicative else 'additive'} season" if season > 1 else ""
-        for fit in _fit_smoothing(recent, season, _TRENDS, multiplicative):
+        kind += ", relative errors" if relative else ""
+        for fit in _fit_smoothing(recent, season, _TRENDS, multiplicative, relative=relative):
             found[f"exponential smoothing, {'no' if fit.trend == 'none' else fit.trend} trend{kind}"] = fit
     for log in (False, True) if positive else (False,):
         for trend in (True, False):
@@ -624,7 +637,7 @@ class ForecastCombination:
 def _weights(errors: Mapping[str, float], ratios: Mapping[str, float] | None = None) -> dict[str, float]:
     """Weights that fall with the errors. `ratios` are errors divided by the smallest of the others, at least 1."""
     best = min(error for error in errors.values() if math.isfinite(error))
-    scores = {name: error / best if best > 0 else float(error > 0) * math.inf + 1 for name, error in errors.items()}
+    scores = {name: error / best if best > 0 else math.inf if error > 0 else 1.0 for name, error in errors.items()}
     scores |= {name: max(1.0, ratio) for name, ratio in (ratios or {}).items()}
     powers = {
         name: (_REGRESSION_PRIOR if name.startswith("regression") else 1.0) * min(score, _MAX_RATIO) ** -_POWER
