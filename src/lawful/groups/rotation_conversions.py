@@ -212,8 +212,8 @@ def matrix_to_quaternion(r: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batc
 
 def _pivot_row(r: Tensor) -> Tensor:
     r"""Returns the row of $4 q q^\top$ with the largest diagonal entry: the quaternion, with a norm of 2 to 4."""
-    check_rotation(r, _rotation_error(check_last_axes(r, 3, 3).detach()))
-    a, b, c, d, e, f, g, h, i = r.flatten(-2).unbind(-1)
+    a, b, c, d, e, f, g, h, i = entries = check_last_axes(r, 3, 3).flatten(-2).unbind(-1)
+    check_rotation(r, _rotation_error(entries))
     wx, wy, wz, xy, xz, yz = h - f, c - g, d - b, b + d, c + g, f + h
     ww, xx, yy, zz = 1 + a + e + i, 1 + a - e - i, 1 - a + e - i, 1 - a - e + i
     low = [torch.where(xx > ww, one, other) for one, other in ((wx, ww), (xx, wx), (xy, wy), (xz, wz))]
@@ -222,12 +222,18 @@ def _pivot_row(r: Tensor) -> Tensor:
     return torch.stack([torch.where(higher, one, other) for one, other in zip(high, low, strict=True)], dim=-1)
 
 
-def _rotation_error(r: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch"]:
+@torch.no_grad()
+def _rotation_error(entries: tuple[Tensor, ...]) -> Float[Tensor, "*batch"]:
     r"""Error of $|r_1| = |r_2| = 1$, $r_1 \cdot r_2 = 0$ and $r_3 = r_1 \times r_2$ for the rows of a matrix."""
-    a, b, c, d, e, f, g, h, i = r.flatten(-2).unbind(-1)
-    lengths = (a * a + b * b + c * c - 1).abs() + (d * d + e * e + f * f - 1).abs()
-    third = (b * f - c * e - g).abs() + (c * d - a * f - h).abs() + (a * e - b * d - i).abs()
-    return lengths + (a * d + b * e + c * f).abs() + third
+    a, b, c, d, e, f, g, h, i = entries
+    errors = [torch.addcmul(torch.addcmul(x * x - 1, y, y), z, z) for x, y, z in ((a, b, c), (d, e, f))]
+    errors.append(torch.addcmul(torch.addcmul(a * d, b, e), c, f))
+    for third, x, y, z, w in ((g, b, f, c, e), (h, c, d, a, f), (i, a, e, b, d)):
+        errors.append(torch.addcmul(torch.addcmul(third, x, y, value=-1), z, w))
+    total = errors[0] * errors[0]
+    for error in errors[1:]:
+        total = torch.addcmul(total, error, error)
+    return total.sqrt()
 
 
 def matrix_to_axis_angle(r: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 3"]:
