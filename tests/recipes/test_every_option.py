@@ -58,8 +58,8 @@ FORECAST = {
     "target": "sales",
     "horizon": 3,
     "history": 12,
-    "digits": 1,
-    "num_samples": 5,
+    "digits": 2,
+    "num_samples": 1,
     "test_horizons": 2,
     "calibration_horizons": 2,
 }
