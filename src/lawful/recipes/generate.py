@@ -391,8 +391,8 @@ def inpaint_with_model(loaded: LoadedModel, image: str | Path, *, mask: str | Pa
     new, resize = spec.read(image), (spec.shape[1], spec.shape[2])
     if len(new.x) != 1:
         raise ValueError(f"expected one image, {image} has {len(new.x)}")
-    size = resize if new.files is None else tuple(_read_image(new.files[0]).shape[1:])
-    missing = _read_mask(mask, size=size, resize=resize)
+    original = new.x[0] if new.files is None else _read_image(new.files[0])
+    missing = _read_mask(mask, size=(original.shape[1], original.shape[2]), resize=resize)
     return model.inpaint(new.x, ~missing.expand(new.x.shape), seed)[0]
 
 

@@ -449,9 +449,9 @@ def _share_unit(low: np.ndarray, high: np.ndarray, *, ratio: float = 3.0) -> boo
     return bool(0 < spans.max() <= ratio * spans.min() and (high.max() - low.min()) <= ratio * spans.min())
 
 
-def _evaluate_on_grid(field: _Field, low: Numbers | float, high: Numbers | float, points: int) -> np.ndarray:
+def _evaluate_on_grid(field: _Field, low: np.ndarray | float, high: np.ndarray | float, points: int) -> np.ndarray:
     """Evaluates a function on a grid of the plane. Ends are for both axes, or one for each."""
-    ends = np.broadcast_to(to_numpy(low), 2), np.broadcast_to(to_numpy(high), 2)
+    ends = np.broadcast_to(low, 2), np.broadcast_to(high, 2)
     sides = [torch.linspace(float(a), float(b), points) for a, b in zip(*ends, strict=True)]
     grid = torch.stack(torch.meshgrid(*sides, indexing="xy"), dim=-1).reshape(-1, 2)
     with torch.no_grad():
