@@ -90,7 +90,7 @@ class AutoSpec(ModelSpec):
     num_folds: Annotated[int, Range(2, 100)] = 8
     """Number of networks for a table. Each is validated on one fold of the training data, and trained on the others."""
 
-    def as_mlp(self) -> MLPSpec:
+    def as_mlp(self) -> ModelSpec:
         """Returns the specification for data that are no table."""
         return MLPSpec(
             hidden_dims=(256,) if self.hidden_dims is None else self.hidden_dims,
@@ -167,7 +167,7 @@ class AutoRegressorSpec(AutoSpec):
     loss: Literal["mse", "mae", "huber"] = "mse"
     """Loss, on standardized targets."""
 
-    def as_mlp(self) -> MLPRegressorSpec:
+    def as_mlp(self) -> ModelSpec:
         """Returns the specification for data that are no table."""
         return MLPRegressorSpec(
             hidden_dims=(64, 64) if self.hidden_dims is None else self.hidden_dims,
@@ -361,19 +361,20 @@ def _fit_linear_parts(model: SupervisedModel, examples: SupervisedDataset, folds
     ensemble = model.model
     if not isinstance(ensemble, Ensemble):
         raise TypeError(f"expected a cross-validated model, got {type(ensemble).__name__}")
+    members = list(ensemble.members)
     x, y = model.normalizer(examples.inputs), examples.targets
     y = y if model.output_normalizer is None else model.output_normalizer(y)
     num_classes = None if examples.classes is None else len(examples.classes)
 
     def fit(penalty: float) -> tuple[float, list[nn.Linear]]:
-        layers = [_fit_linear(x[folds != j], y[folds != j], num_classes, penalty) for j in range(len(ensemble.members))]
+        layers = [_fit_linear(x[folds != j], y[folds != j], num_classes, penalty) for j in range(len(members))]
         loss_fn = F.mse_loss if num_classes is None else F.cross_entropy
         losses = [loss_fn(layer(x[folds == j]), y[folds == j], reduction="sum") for j, layer in enumerate(layers)]
         return float(sum(losses)), layers
 
     penalties = _PENALTIES if len(x) <= _MAX_PENALTY_ROWS else (1.0,)
     _, best = min((fit(penalty) for penalty in penalties), key=lambda fitted: fitted[0])
-    for member, layer in zip(ensemble.members, best, strict=True):
+    for member, layer in zip(members, best, strict=True):
         member.get_submodule("1.linear").load_state_dict(layer.state_dict())
 
 
@@ -540,9 +541,10 @@ def _fit_closed_form(model: Standardized, spec: ModelSpec, train: SupervisedData
 
 
 @torch.no_grad()
-def _fit_normalizer(model: Standardized, train: SupervisedDataset) -> Standardized:
+def _fit_normalizer(model: SupervisedModel, train: SupervisedDataset) -> SupervisedModel:
     """Fits the mean and standard deviation of the training examples."""
-    return model.fit_normalizer(train.inputs, None if model.output_normalizer is None else train.targets)
+    model.fit_normalizer(train.inputs, None if model.output_normalizer is None else train.targets)
+    return model
 
 
 _S = TypeVar("_S", bound="SupervisedRecipe")
