@@ -55,6 +55,8 @@ def test_run_writes_metrics_samples_and_figures(run):
     assert results["validation"]["perplexity"] == pytest.approx(math.exp(results["validation"]["loss"]))
     assert results["validation"]["bits per byte"] == pytest.approx(results["validation"]["loss"] / math.log(2))
     assert results["baselines"]["2-gram model, loss"] < results["baselines"]["1-gram model, loss"]
+    assert "-gram model" in results["summary"]
+    assert "validation loss" in results["summary"]
     assert len(list(run.samples.glob("*.txt"))) == 3
     assert (run.figures / "attention_0.png").stat().st_size > 5000
     assert json.loads((run.path / "config.json").read_text())["model"]["tokenizer"]["kind"] == "characters"

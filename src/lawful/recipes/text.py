@@ -47,7 +47,7 @@ from lawful.recipes.transformer import (
     _NumHeads,
     as_decoder,
 )
-from lawful.training import Recipe, Run, TrainingSetup
+from lawful.training import Recipe, Run, TrainingSetup, compare_with_baselines
 
 # ---------------------------------------------------------------- n-gram baseline
 
@@ -317,7 +317,9 @@ class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig,
         )
         for number, sample in enumerate(samples, 1):
             (run.samples / f"sample_{number}.txt").write_text(sample, encoding="utf-8")
+        ngrams = {f"{n}-gram model": nats for n, nats in enumerate(baselines, 1)}
         return {
+            "summary": compare_with_baselines("validation loss", loss, ngrams, higher_is_better=False),
             "validation": {"loss": loss, "bits per byte": bits_per_byte, "perplexity": math.exp(loss)},
             "baselines": {f"{n}-gram model, loss": nats for n, nats in enumerate(baselines, 1)},
             "tokens": {"train": len(train), "validation": len(validation), "vocabulary": tokenizer.vocab_size},
