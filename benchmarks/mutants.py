@@ -570,7 +570,8 @@ def import_dependencies() -> None:
             importlib.import_module(f"lawful{package}")
         yield "\n".join(name for name in sys.modules if name not in before and not name.startswith("lawful"))
 
-    for name in in_child(work(), 600).split():
+    # The plugin of hypothesis warns if it is imported after claims have drawn inputs.
+    for name in ("_hypothesis_pytestplugin", *in_child(work(), 600).split()):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 
