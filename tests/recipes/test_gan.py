@@ -33,7 +33,8 @@ QUICK = partial(GANRecipe, model=MLPGANSpec(hidden_dims=(8,)), steps=4, batch_si
     ],
 )
 def test_every_gan_loss_trains_and_samples(tmp_path, game, spectral, data, model):
-    recipe = QUICK(gan_loss=game, spectral_norm=spectral, model=model, data=data, num_samples=200)
+    size = {"num_samples": 200} if data == "ring" else {}
+    recipe = QUICK(gan_loss=game, spectral_norm=spectral, model=model, data=data, **size)
     run = train(recipe, output_dir=tmp_path)
     assert {"mmd", "coverage", "precision"} <= run.results["test"].keys()
     assert run.results["test"].keys() <= run.results["metrics of a Gaussian"].keys()
