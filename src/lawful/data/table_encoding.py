@@ -165,7 +165,7 @@ class Column:
 
     @property
     def kind(self) -> Literal["number", "date", "category"]:
-        """What the column is taken for."""
+        """Kind of the column."""
         return "category" if self.levels is not None else "number" if self.dates is None else "date"
 
     @property
@@ -455,7 +455,7 @@ _DATE_NAME = re.compile(r"(?i).*(date|day|time|datum)")
 
 
 class ColumnSummary(NamedTuple):
-    """What a column of a table was taken for."""
+    """Summary of a column: its kind, its missing values and details."""
 
     name: str
     kind: str

@@ -336,7 +336,7 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
         results = _evaluate_classifier(run, setup.model, setup.data)
         for name, (logits, targets) in self.fitted_outputs(setup.model, setup.data).items():
             results[name] = {"accuracy": accuracy(logits.softmax(-1), targets).json()}
-        results["examples"] = self.example_counts(setup.data)
+        results |= self.example_counts(setup.data)
         results["summary"] = compare_with_baselines(
             "test accuracy",
             results["test"]["accuracy"],

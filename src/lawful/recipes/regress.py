@@ -93,7 +93,7 @@ class RegressRecipe(SupervisedRecipe):
         return {
             **results,
             "baseline root mean squared error": baselines,
-            "examples": self.example_counts(splits),
+            **self.example_counts(splits),
             "summary": summary,
             "warnings": list(splits.warnings),
             **_column_results(splits),

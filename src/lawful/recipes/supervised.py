@@ -651,14 +651,14 @@ class SupervisedRecipe(
             found["validation"] = (_own_folds(model, examples.inputs, folds), examples.targets)
         return found | {"train": (predict(model, examples.inputs, link=_identity), examples.targets)}
 
-    def example_counts(self, splits: DataSplits) -> dict[str, int]:
-        """Returns the number of examples of each split, and the number of folds of a cross-validation."""
+    def example_counts(self, splits: DataSplits) -> dict[str, Any]:
+        """Returns the entry `examples` of the results, and the number of folds of a cross-validation."""
         spec = self._model_spec
         if isinstance(spec, AutoSpec) and self._is_cross_validated(ExampleSpec.of(splits.train)):
             counts = splits.counts
             train = counts["train"] + counts["validation"]
-            return {"train": train, "test": counts["test"], "cross-validation folds": spec.num_folds}
-        return splits.counts
+            return {"examples": {"train": train, "test": counts["test"]}, "cross-validation folds": spec.num_folds}
+        return {"examples": splits.counts}
 
     def supervised_setup(
         self,
