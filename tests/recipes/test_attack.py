@@ -40,7 +40,10 @@ def first(tmp_path_factory):
 @pytest.mark.parametrize("by", ["fgsm", "momentum", "deepfool", "worst"])
 def test_the_classifier_of_a_run_is_attacked_on_its_own_data(tmp_path, first, monkeypatch, by):
     monkeypatch.setattr(attack, "figures", MagicMock())
-    run = train(AttackRecipe(run=str(first.path), attack=by, **({} if by == "fgsm" else {"attack_steps": 3}), **TRAINER), output_dir=tmp_path)
+    run = train(
+        AttackRecipe(run=str(first.path), attack=by, **({} if by == "fgsm" else {"attack_steps": 3}), **TRAINER),
+        output_dir=tmp_path,
+    )
     assert run.results["test"]["accuracy"]["value"] == first.results["test"]["accuracy"]["value"]
     robust = [found["value"] for name, found in run.results["test"].items() if name.startswith("robust")]
     assert robust == sorted(robust, reverse=True)

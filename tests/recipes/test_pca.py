@@ -140,9 +140,7 @@ def test_image_run_writes_reconstructions():
     bits, baselines = run.results["test"]["bits per dimension"]["value"], run.results["baselines"]
     assert baselines["histogram per feature, bits per dimension"] < bits
     assert run.results["lead_figures"] == ["samples.png", "reconstructions.png"]
-    assert (
-        "The baseline histogram per feature beats it in bits per dimension" in run.results["summary"]
-    )
+    assert "The baseline histogram per feature beats it in bits per dimension" in run.results["summary"]
 
 
 def test_constant_latents_are_supported():
