@@ -161,14 +161,14 @@ def test_gradient_clipping(options):
 
 
 def test_the_averaged_weights_are_saved(options, tmp_path):
-    """With a decay of almost 1 the saved weights hardly leave the initial ones."""
+    """The average is behind the last weights, but nearer to them than the initial ones."""
     rate = {"learning_rate": 0.1, "schedule": "constant"}
     plain = train(ClassifyRecipe(model=MODEL, **options(**rate)), output_dir=tmp_path).weights()
     averaged = train(ClassifyRecipe(model=MODEL, **options(**rate, ema_decay=0.99999)), output_dir=tmp_path).weights()
     torch.manual_seed(0)
     name = "model.1.layers.0.weight"
     initial = ClassifyRecipe(model=MODEL, **options()).setup().model.state_dict()[name]
-    assert (averaged[name] - initial).norm() < 0.01 * (plain[name] - initial).norm()
+    assert 0 < (averaged[name] - plain[name]).norm() < 0.7 * (initial - plain[name]).norm()
 
 
 def test_patience_stops_and_restores_the_best_weights(options, tmp_path, table):

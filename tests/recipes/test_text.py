@@ -70,9 +70,12 @@ def test_loaded_model_has_the_training_context_length(run):
     assert not torch.equal(token_log_probs(model, ids), token_log_probs(model, ids, context_length=16))
 
 
-def test_beam_search_rejects_sampling_options(run):
-    with pytest.raises(ValueError, match="repetition_penalty"):
-        generate_from_run(run, "the", num_beams=3, sampling=SamplingConfig(repetition_penalty=1.2))
+def test_beams_follow_the_sampling_options(run):
+    plain, penalized = (
+        "".join(generate_from_run(run, "the", num_beams=3, sampling=SamplingConfig(repetition_penalty=penalty)))
+        for penalty in (1.0, 100.0)
+    )
+    assert plain != penalized
 
 
 def test_the_loss_is_over_every_token_of_the_validation_text_in_windows_that_do_not_overlap(run, words):
