@@ -135,7 +135,7 @@ def test_a_run_that_was_moved_still_predicts(run, table, tmp_path):
 
 def test_dropout_gives_an_uncertainty_that_a_seed_decides(run, table):
     found = [predictions(run, table(), num_samples=n, seed=s) for n, s in ((0, 0), (32, 0), (32, 1))]
-    doubts = [[float(row["uncertainty"]) for row in read(f)] for f in found]
+    doubts = [[float(row["mutual information"]) for row in read(f)] for f in found]
     assert doubts[0] == doubts[1] != doubts[2]
     assert min(doubts[0]) >= 0
     assert max(doubts[0]) > 0
@@ -145,7 +145,7 @@ def test_without_dropout_there_is_no_uncertainty(options, table, tmp_path):
     run = train(
         ClassifyRecipe(model=MLPSpec(hidden_dims=(4,), dropout=0.0), **options(data=table())), output_dir=tmp_path
     )
-    assert "uncertainty" not in predictions(run, table()).columns
+    assert "mutual information" not in predictions(run, table()).columns
     with pytest.raises(ValueError, match="num_samples needs a model with dropout, got num_samples=2"):
         predictions(run, table(), num_samples=2)
 
@@ -157,11 +157,12 @@ def test_disagreeing_members_give_uncertainty(options, table, tmp_path, recipe):
     spec = MLPSpec if recipe is ClassifyRecipe else MLPRegressorSpec
     run = train(recipe(model=spec(hidden_dims=(4,), dropout=0.0), **fields), output_dir=tmp_path)
     found = predictions(run, data)
-    name = "uncertainty" if recipe is ClassifyRecipe else "uncertainty of size"
+    name = "mutual information" if recipe is ClassifyRecipe else "epistemic std of size"
     doubts = torch.tensor([float(row[name]) for row in read(found)])
     with torch.no_grad():
         each = torch.stack([load(path)(_inputs(run, data)) for path in sorted((run.path / "members").iterdir())])
     if recipe is RegressRecipe:
+        assert "the test RMSE was" in found.notes[-1]
         torch.testing.assert_close(doubts, each.std(0)[:, 0], rtol=1e-3, atol=1e-5)
     assert doubts.max() > 0
 

@@ -260,7 +260,7 @@ def test_results_of_a_cross_validated_model(options, tmp_path):
     assert run.results["cross-validation folds"] == 8
     best = min((line for line in run.metrics if "validation/loss" in line), key=lambda line: line["validation/loss"])
     assert run.results["validation"]["accuracy"]["value"] == pytest.approx(best["validation/accuracy"])
-    assert "uncertainty" in predictions(run, "iris").columns
+    assert "mutual information" in predictions(run, "iris").columns
 
 
 def test_columns_and_winner_are_in_the_output_and_the_report(options, table, tmp_path, no_figures, capsys):

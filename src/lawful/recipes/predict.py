@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,9 +62,12 @@ def predictions(
 ) -> Predictions:
     """Predicts new data with a trained run.
 
-    A model with dropout and an ensemble also return an uncertainty: the mutual information in nats for classes, a
-    standard deviation for numbers. Missing values of a table are filled as in training: with the median or the most
-    frequent category. Unknown categories count as other.
+    A model with dropout and an ensemble also return how much their samples or members disagree (epistemic
+    uncertainty): the mutual information in nats for classes, a standard deviation for numbers. It does not include the
+    noise of the data, which the test error shows.
+
+    Missing values of a table are filled as in training: with the median or the most frequent category. Unknown
+    categories count as other.
 
     Args:
         run: The run or its folder.
@@ -101,7 +105,7 @@ def predictions(
         table = _class_table(model, new, tuple(classes), samples)
     else:
         table = _number_table(model, new, (encoding.target.name,) if hasattr(encoding, "target") else (), samples)
-    table = replace(table, notes=new.notes)
+    table = replace(table, notes=(*new.notes, *_error_note(run, table)))
     if new.rows is not None:
         rows = [[str(number), *row[1:]] for number, row in zip(new.rows, table.rows, strict=True)]
         table = replace(table, rows=rows)
@@ -208,7 +212,7 @@ def _class_table(
         rows.append(line if uncertainty is None else [*line, f"{float(uncertainty[i]):.6g}"])
     columns = ("row", "prediction", *(f"p({name})" for name in classes))
     summary = "" if new.targets is None else f"accuracy {accuracy(p, new.targets)} on {len(p)} rows"
-    return Predictions(columns if uncertainty is None else (*columns, "uncertainty"), rows, summary)
+    return Predictions(columns if uncertainty is None else (*columns, "mutual information"), rows, summary)
 
 
 def _number_table(model: nn.Module, new: Encoded, names: tuple[str, ...], samples: Tensor | None) -> Predictions:
@@ -219,7 +223,7 @@ def _number_table(model: nn.Module, new: Encoded, names: tuple[str, ...], sample
         [str(i), *(f"{v:.6g}" for v in row), *(() if std is None else (f"{v:.6g}" for v in std[i].tolist()))]
         for i, row in enumerate(y.tolist())
     ]
-    columns = ("row", *names, *(() if std is None else (f"uncertainty of {name}" for name in names)))
+    columns = ("row", *names, *(() if std is None else (f"epistemic std of {name}" for name in names)))
     summary = ""
     if new.targets is not None:
         if new.targets.shape != y.shape:
@@ -227,6 +231,15 @@ def _number_table(model: nn.Module, new: Encoded, names: tuple[str, ...], sample
             raise ValueError(f"the model predicts {y.shape[1]} numbers per row but the data have {got} targets")
         summary = f"root mean squared error {root_mean_squared_error(y, new.targets)} on {len(y)} rows"
     return Predictions(columns, rows, summary)
+
+
+def _error_note(run: Run, table: Predictions) -> tuple[str, ...]:
+    """Says how large the errors of numbers are, if the table shows only the disagreement of the model."""
+    test = run.results.get("test")
+    rmse = test.get("root mean squared error") if isinstance(test, dict) else None
+    if not any(name.startswith("epistemic std") for name in table.columns) or not isinstance(rmse, dict):
+        return ()
+    return (f"the epistemic std leaves out the noise of the data: the test RMSE was {rmse.get('value', math.nan):.4g}",)
 
 
 def _identity(y: Tensor) -> Tensor:
