@@ -9,7 +9,7 @@ from lawful.models import (
     naive_forecast,
     seasonal_naive_forecast,
 )
-from lawful.models.forecasting import _isotonic, _weighted_median
+from lawful.models.forecasting import _isotonic, _Rule, _weighted_median
 
 
 def seasonal(n=96, *, slope=0.2, noise=0.5, seed=0, growth=0.0):
@@ -172,3 +172,9 @@ def test_simple_forecasts():
     assert naive_forecast(x, horizon=2).tolist() == [3, 3]
     assert drift_forecast(x, horizon=2).tolist() == [4, 5]
     assert seasonal_naive_forecast(x, horizon=3, season=2).tolist() == [5, 3, 5]
+
+
+def test_rolling_forecasts_do_not_see_later_values_in_gaps():
+    x = np.array([1.0, 2.0, 3.0, np.nan, 100.0, 100.0])
+    rule = _Rule(lambda past, h: np.repeat(past[-1:], h), 1)
+    assert rule.forecasts(x, np.array([4]), horizon=2).tolist() == [[3.0, 3.0]]

@@ -45,3 +45,12 @@ def test_errors_name_what_was_expected():
         max_norm(network(), limit=1.0, params="1.*")
     with pytest.raises(ValueError, match=r"limit must be positive, got -1\.0"):
         max_norm(network(), limit=-1.0)
+
+
+def test_frozen_weights_stay():
+    layer, head = nn.Linear(4, 2), nn.Linear(2, 2)
+    head.weight.requires_grad_(False)
+    before = head.weight.clone()
+    max_norm(nn.Sequential(layer, head), limit=0.01)
+    assert torch.equal(head.weight, before)
+    assert float(layer.weight.detach().norm(dim=1).max()) < 0.0101

@@ -7,7 +7,7 @@ import torch
 
 from lawful.data import Series
 from lawful.models import forecasting
-from lawful.recipes import ForecastModel, ForecastRecipe, load, predictions, recipe_of
+from lawful.recipes import Forecast, ForecastModel, ForecastRecipe, load, predictions, recipe_of
 from lawful.recipes.forecast import (
     _DIGITS,
     _digits_to_tokens,
@@ -206,7 +206,7 @@ def test_test_and_calibration_values_are_not_trained_on(recipe):
     setup = recipe.setup()
     data = setup.data
     assert (data.test, data.calibration, data.train_length) == (3, 3, 70 - 24)
-    assert setup.batches._windows[-1, -1] == data.filled[45]
+    assert setup.batches._windows[-1, -1] == data.past(46)[45]
     assert replace(recipe, calibration_horizons=0).setup().data.train_length == 70 - 12
 
 
@@ -296,3 +296,9 @@ def test_synthetic_series_are_finite_and_distinct():
     found = _synthetic_series(200, 40, generator=torch.Generator().manual_seed(0))
     assert found.isfinite().all()
     assert len(found.unique(dim=0)) == 200
+
+
+def test_numbers_of_values_are_no_years():
+    values = np.zeros(1)
+    assert Forecast("x", ("1000",), values, values, values, has_dates=False).columns[0] == "step"
+    assert Forecast("x", ("2024",), values, values, values, has_dates=True).columns[0] == "date"

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.recipes import ClassifyRecipe, KNNSpec, LinearSpec, MLPRegressorSpec, MLPSpec, RegressRecipe, load
+from lawful.recipes import (
+    AutoRegressorSpec,
+    ClassifyRecipe,
+    KNNSpec,
+    LinearSpec,
+    MLPRegressorSpec,
+    MLPSpec,
+    RegressRecipe,
+    load,
+)
 from lawful.recipes.predict import predictions
 from lawful.training import Run, train
 from tests.recipes.conftest import HEADER, TRAINER, rows
@@ -165,6 +174,15 @@ def test_disagreeing_members_give_uncertainty(options, table, tmp_path, recipe):
         assert "the test RMSE was" in found.notes[-1]
         torch.testing.assert_close(doubts, each.std(0)[:, 0], rtol=1e-3, atol=1e-5)
     assert doubts.max() > 0
+
+
+def test_networks_of_a_cross_validated_model_give_uncertainty(options, table, tmp_path):
+    spec = AutoRegressorSpec(hidden_dims=(4,), dropout=0.0, num_folds=3)
+    run = train(RegressRecipe(model=spec, **options(data=table(), target="size", epochs=2)), output_dir=tmp_path)
+    found = torch.tensor([float(row["epistemic std of size"]) for row in read(predictions(run, table()))])
+    with torch.no_grad():
+        expected = load(run).member_outputs(_inputs(run, table())).std(0)[:, 0]
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 
 
 def _inputs(run, data):

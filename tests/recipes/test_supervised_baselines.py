@@ -7,7 +7,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from lawful.data import SupervisedDataset
-from lawful.recipes.classify import _classification_baselines
+from lawful.recipes import classify
+from lawful.recipes.classify import _classification_baselines, _neighbor_inputs
 from lawful.recipes.data import SupervisedDataConfig
 from lawful.recipes.regress import _regression_baselines
 from lawful.recipes.supervised import _fit_softmax_regression
@@ -55,3 +56,10 @@ def test_logistic_regression_matches_scikit_learn():
 def test_baselines_of_fewer_than_five_examples():
     few = SupervisedDataset(inputs=torch.eye(3), targets=torch.tensor([0, 1, 1]), classes=("a", "b"))
     assert _classification_baselines(few, few)["most frequent class"]["value"] == pytest.approx(2 / 3)
+
+
+def test_baselines_of_many_examples_see_all_classes_of_a_sorted_file(monkeypatch):
+    monkeypatch.setattr(classify, "_MAX_NEIGHBOR_EXAMPLES", 10)
+    data = SupervisedDataset(torch.randn(100, 2), torch.arange(100) // 20)
+    _, targets, _ = _neighbor_inputs(data, data)
+    assert targets.bincount().tolist() == [2] * 5

@@ -490,8 +490,8 @@ class _Rule:
     def forecasts(
         self, x: Float[np.ndarray, " n"], origins: Int[np.ndarray, " k"], *, horizon: int
     ) -> Float[np.ndarray, "k h"]:
-        x = fill_missing(x, season=self.season)
-        return np.array([self.rule(x[:origin], horizon) for origin in origins.tolist()])
+        pasts = (fill_missing(x[:origin], season=self.season) for origin in origins.tolist())
+        return np.array([self.rule(past, horizon) for past in pasts])
 
 
 def _candidates(x: Float[np.ndarray, " n"], seasons: Sequence[int]) -> dict[str, _Forecaster]:

@@ -25,7 +25,7 @@ def max_norm(module: nn.Module, *, limit: float, params: str = "*weight") -> Non
     Args:
         module: Module to constrain.
         limit: Largest norm $c$.
-        params: Name pattern (with `*` and `?`) of the parameters.
+        params: Name pattern (with `*` and `?`) of the parameters. Frozen ones stay as they are.
 
     Examples:
         >>> layer = nn.Linear(100, 5)
@@ -35,7 +35,9 @@ def max_norm(module: nn.Module, *, limit: float, params: str = "*weight") -> Non
     """
     if not limit > 0:
         raise ValueError(f"limit must be positive, got {limit}")
-    weights = [(name, p) for name, p in module.named_parameters(remove_duplicate=False) if p.ndim > 1]
+    weights = [
+        (name, p) for name, p in module.named_parameters(remove_duplicate=False) if p.ndim > 1 and p.requires_grad
+    ]
     matching = {id(p): p for name, p in weights if fnmatchcase(name, params)}
     if not matching:
         raise ValueError(f"no weight matches params={params!r}, the module has {[name for name, _ in weights]}")

@@ -194,7 +194,8 @@ def _classification_baselines(train: SupervisedDataset, test: SupervisedDataset)
 @torch.no_grad()
 def _neighbor_inputs(train: SupervisedDataset, test: SupervisedDataset) -> tuple[Tensor, Tensor, Tensor]:
     """Returns standardized training inputs, their targets, and standardized test inputs, as rows."""
-    some = train.take(torch.arange(min(len(train), _MAX_NEIGHBOR_EXAMPLES)))
+    spread = torch.linspace(0, len(train) - 1, min(len(train), _MAX_NEIGHBOR_EXAMPLES)).round().long()
+    some = train.take(spread)  # files are often sorted by class
     scale = Standardize(tuple(train.inputs.shape[1:])).fit(some.inputs)
     return scale(some.inputs).flatten(1), some.targets, scale(test.inputs).flatten(1)
 

@@ -296,13 +296,15 @@ class Forecast:
     """Lower end of the interval."""
     upper: Float[np.ndarray, " h"]
     """Upper end of the interval."""
+    has_dates: bool
+    """Whether the series has dates."""
     notes: tuple[str, ...] = ()
     """Notes on the series."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns: date or step, forecast, lower, upper."""
-        return ("date" if not self.dates[0].isdigit() or len(self.dates[0]) == 4 else "step", *_COLUMNS)
+        return ("date" if self.has_dates else "step", *_COLUMNS)
 
     @property
     def rows(self) -> list[list[str]]:
@@ -394,7 +396,8 @@ class ForecastModel(nn.Module):
         others = {_LANGUAGE_MODEL: self._continue(x, horizon, seed=seed)} if ratios else {}
         found = combination.forecast(x, others=others)
         dates = tuple(series.dates(horizon, first=len(x)))
-        return Forecast(series.name, dates, found.forecast, found.lower, found.upper, series.notes)
+        has_dates = series.calendar is not None
+        return Forecast(series.name, dates, found.forecast, found.lower, found.upper, has_dates, series.notes)
 
     def _continue(self, x: Float[np.ndarray, " n"], horizon: int, *, seed: int = 0) -> Float[np.ndarray, " h"]:
         """Forecast of the language model, NaN after its own horizon."""
@@ -427,7 +430,6 @@ _HISTORY, _HORIZONS = 96, 5
 _PAST_SEASONS = 3
 """Number of seasons that trend and season of the language model are fitted to."""
 _PLOTTED_HORIZONS, _MIN_PLOTTED = 4, 30
-_COVERAGE = 0.8
 
 
 @dataclass(frozen=True)
@@ -435,8 +437,6 @@ class ForecastData:
     """A series, its seasons, and its parts: training, calibration and test."""
 
     series: Series
-    filled: Float[np.ndarray, " n"]
-    """Values, without missing ones."""
     seasons: tuple[int, ...]
     test: int
     """Number of test horizons."""
@@ -447,7 +447,7 @@ class ForecastData:
     @property
     def test_start(self) -> int:
         """Number of values before the test."""
-        return len(self.filled) - self.test * self.window.horizon
+        return len(self.series.values) - self.test * self.window.horizon
 
     @property
     def train_length(self) -> int:
@@ -458,9 +458,13 @@ class ForecastData:
         """Origins of the last horizons before `end`."""
         return end - self.window.horizon * np.arange(count, 0, -1)
 
+    def past(self, end: int) -> Float[np.ndarray, " n"]:
+        """Values before `end`; missing ones are filled without a look at later values."""
+        return fill_missing(self.series.values[:end], season=max(self.seasons, default=1))
+
     def pasts(self, origins: Int[np.ndarray, " k"]) -> Float[Tensor, "k t"]:
-        """Values before each origin."""
-        return torch.from_numpy(np.stack([self.filled[origin - self.window.past : origin] for origin in origins]))
+        """Values before each origin that the language model reads."""
+        return torch.from_numpy(np.stack([self.past(origin)[-self.window.past :] for origin in origins.tolist()]))
 
     def futures(self, origins: Int[np.ndarray, " k"]) -> Float[np.ndarray, "k h"]:
         """Values after each origin, NaN where missing."""
@@ -532,7 +536,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
             model=model,
             optimizer_steps=[self.optimizer_step(model, _next_token_loss, steps=steps)],
             batches=_SeriesBatches(
-                torch.from_numpy(data.filled[: data.train_length]),
+                torch.from_numpy(data.past(data.train_length)),
                 window,
                 batch_size=self.batch_size or 16,
                 seed=self.seed,
@@ -682,8 +686,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         notes = [*series.notes, f"season: {' and '.join(map(str, seasons)) or 'none'} ({how})"]
         if not calibration:
             notes.append("the language model is not used: there are no values to calibrate its share")
-        filled = fill_missing(series.values, season=season)
-        return ForecastData(series, filled, seasons, test, calibration, window), notes
+        return ForecastData(series, seasons, test, calibration, window), notes
 
     def _error_ratio(self, model: ForecastModel, data: ForecastData) -> float:
         """Error of the language model on the calibration horizons, divided by the error of the best other forecast."""
@@ -701,7 +704,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         """Cross-entropy and mean absolute error of the language model on the calibration horizons."""
         origins = data.origins(data.test_start, data.calibration)
         start = int(origins[0]) - data.window.past
-        windows = torch.from_numpy(data.filled[start : data.test_start]).unfold(0, data.window.past + self.horizon, 1)
+        windows = torch.from_numpy(data.past(data.test_start)[start:]).unfold(0, data.window.past + self.horizon, 1)
         tokens = data.window.encode(windows).to(next(model.parameters()).device)
         num_future = self.horizon * (self.digits + 1)
         logits = model(tokens[:, :-1])[:, -num_future:]
@@ -755,10 +758,9 @@ def _baseline_forecasts(
     season: int,
 ) -> dict[str, Float[np.ndarray, "k h"]]:
     """Baseline forecasts after each origin; exponential smoothing is fitted to the values before the test."""
-    filled = fill_missing(x, season=season)
 
     def roll(rule: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        return np.array([rule(filled[:origin]) for origin in origins])
+        return np.array([rule(fill_missing(x[:origin], season=season)) for origin in origins])
 
     smoothing = ExponentialSmoothing.fit(known, season=season)
     seasonal = {"seasonal naive": roll(lambda past: seasonal_naive_forecast(past, horizon=horizon, season=season))}

@@ -68,7 +68,7 @@ class _ScheduleConfig(Config):
     grad_accumulation_steps: Annotated[int, Range(1, 10**6)] = 1
     """Gradient accumulation steps: parts of a batch that are processed one after the other."""
     ema_decay: _Decay = 0.0
-    """EMA decay; the averaged weights are evaluated and saved. 0 disables."""
+    """EMA decay; the averaged weights are evaluated and saved. At step t it is at most t / (t + 4). 0 disables."""
 
     def with_defaults(self: _C, **defaults: Any) -> _C:
         """Returns a copy with the given values for options that are None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from lawful.data.images import ImageEncoding, list_images
 from lawful.data.text import pad_sequences
 from lawful.inference import Ensemble, class_uncertainty, mc_dropout_predict, predict, probabilities, value_uncertainty
 from lawful.inference.metrics import accuracy, root_mean_squared_error, wilson
+from lawful.models.standardized import Standardized
 from lawful.recipes.classify_text import ClassifyTextRecipe, TextClassifier
 from lawful.recipes.forecast import ForecastModel, ForecastRecipe
 from lawful.recipes.supervised import SupervisedRecipe
@@ -177,7 +178,19 @@ def _translate_file(
 def _with_files(table: Predictions, files: Sequence[Path | str]) -> Predictions:
     """Replaces the row numbers by file names."""
     rows = [[str(path), *row[1:]] for path, row in zip(files, table.rows, strict=True)]
-    return Predictions(("file", *table.columns[1:]), rows, table.summary)
+    return replace(table, columns=("file", *table.columns[1:]), rows=rows)
+
+
+def _networks(model: nn.Module) -> Iterator[nn.Module]:
+    """Yields the networks of an ensemble and of cross-validated models, each with the normalizers of its model."""
+    if isinstance(model, Ensemble):
+        for member in model.members:
+            yield from _networks(member)
+    elif isinstance(model, Standardized) and isinstance(model.model, Ensemble):
+        for member in model.model.members:
+            yield Standardized(member, normalizer=model.normalizer, output_normalizer=model.output_normalizer)
+    else:
+        yield model
 
 
 def _samples(
@@ -185,7 +198,7 @@ def _samples(
 ) -> Tensor | None:
     """Several predictions per row, by dropout or by the members of an ensemble."""
     link = probabilities if classify else _identity
-    members = list(model.members) if isinstance(model, Ensemble) else [model]
+    members = list(_networks(model))
     if any(isinstance(m, RANDOM_MODULES) and getattr(m, "p", 0.0) > 0 for m in model.modules()):
         each = -(-(num_samples or _DROPOUT_SAMPLES) // len(members))
         return torch.cat(

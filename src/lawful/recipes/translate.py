@@ -397,10 +397,12 @@ def _most_similar_targets(train: Pairs, sources: Sequence[str], *, max_train: in
             counts[row].index_add_(0, torch.tensor(columns, dtype=torch.int64), torch.ones(len(columns)))
         return F.normalize(counts, dim=1)
 
-    known = bigram_counts(train.sources[:max_train])
+    n = len(train.sources)
+    some = torch.linspace(0, n - 1, min(n, max_train)).round().long().tolist()  # files are often sorted
+    known = bigram_counts([train.sources[i] for i in some])
     index, num_known = dict(index), len(index)
     queries = bigram_counts(sources)[:, :num_known]
-    return [train.targets[i] for i in (queries @ known.T).argmax(1).tolist()]
+    return [train.targets[some[i]] for i in (queries @ known.T).argmax(1).tolist()]
 
 
 def _claims(model: nn.Module, *, vocab_size: int) -> Iterator[Claim]:
