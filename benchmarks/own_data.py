@@ -509,7 +509,7 @@ def series_case(
             found = read_csv(run / "samples" / "forecast.csv")
         low, median, high = ([float(row[key]) for row in found] for key in ("lower", "forecast", "upper"))
         inside = [a <= b <= c for a, b, c in zip(low, expected, high, strict=True)]
-        return {"metric": error(median), "coverage": statistics.mean(inside)}
+        return {"metric": error(median), "coverage": statistics.fmean(inside)}
 
     def baselines() -> dict[str, float]:
         season = seasons[-1]

@@ -60,6 +60,8 @@ def test_baselines_of_fewer_than_five_examples():
 
 def test_baselines_of_many_examples_see_all_classes_of_a_sorted_file(monkeypatch):
     monkeypatch.setattr(classify, "_MAX_NEIGHBOR_EXAMPLES", 10)
-    data = SupervisedDataset(inputs=torch.randn(100, 2), targets=torch.arange(100) // 20)
+    data = SupervisedDataset(
+        inputs=torch.randn(100, 2), targets=torch.arange(100) // 20, classes=("a", "b", "c", "d", "e")
+    )
     _, targets, _ = _neighbor_inputs(data, data)
     assert targets.bincount().tolist() == [2] * 5
