@@ -244,6 +244,9 @@ SMALL_MEMBERS = {
 """Options of members of unions that have other sizes than those of the base."""
 NEAR_WORDS = ("images or series", "missing value", "expected", "no parameter matches", "no weight matches", "no column")
 """Words of refusals that name the reason instead of the option."""
+SAME_RESULT = {"auto", "incremental", "randomized"}
+"""Members of unions that may give the result of another member: `auto` chooses one, and the singular value
+decompositions of tiny data agree to the last digit on some processors."""
 ALWAYS_REFUSED = {"device", "run", "value_range", "epochs of forecast", "batch_size of pca"}
 """Options without an effect here: there is no other device and no other run, and a range is only checked."""
 
@@ -518,7 +521,7 @@ class Comparison:
                 if (base := with_member(self.base, recipe, union, member)) is None:
                     continue
                 other = Comparison(base, self.folder)
-                same_result = {member.name, getattr(recipe, union).name} & {"auto", "incremental"}
+                same_result = {member.name, getattr(recipe, union).name} & SAME_RESULT
                 if other.baseline(()).effect == self.baseline(()).effect and not same_result:
                     self.silent.append(f"{self.base.recipe} {union}={member.name} has no effect")
                 self.effective.add(f"{union}={member.name}")
