@@ -144,15 +144,42 @@ def test_forecasts_of_values_that_are_not_negative_are_not_negative():
     assert (ForecastCombination.fit(x, horizon=8).forecast(x).lower >= 0).all()
 
 
-def test_a_further_forecast_has_its_share():
-    x = seasonal()
-    fit = ForecastCombination.fit(x, seasons=(12,), horizon=4, ratios={"mine": 0.5, "worse": 2.0})
+class Given:
+    """A forecast from origins from `start` on: the true values plus an error."""
+
+    def __init__(self, x, error, start=0):
+        self.x, self.error, self.start = x, error, start
+
+    def forecasts(self, x, origins, *, horizon):
+        rows = [self.x[origin : origin + horizon] + self.error for origin in origins.tolist()]
+        return np.where((origins >= self.start)[:, None], np.stack(rows), np.nan)
+
+
+def test_further_forecasts_are_validated_like_the_others():
+    x = seasonal(100)
+    others = {"mine": Given(x, 0.1), "worse": Given(x, 9.0), "never": Given(x, 0.1, start=99)}
+    fit = ForecastCombination.fit(x[:96], seasons=(12,), horizon=4, others=others)
     assert fit.weights["mine"] == max(fit.weights.values())
     assert fit.weights["worse"] < 0.01
-    mine = np.array([0.0, 0.0, np.nan, np.nan])
-    found = fit.forecast(x, others={"mine": mine}).forecast - fit.forecast(x).forecast
-    assert (found[:2] < 0).all()
-    assert found[2:].tolist() == [0, 0]
+    assert "never" not in fit.weights
+    assert fit.errors["mine"] == min(fit.errors.values())
+
+
+def test_the_interval_contains_the_errors_of_further_forecasts():
+    """Forecasts that are good early and bad late have a weight, and their late errors widen the interval."""
+    x = seasonal(100)
+
+    class Late(Given):
+        def forecasts(self, x, origins, *, horizon):
+            return super().forecasts(x, origins, horizon=horizon) + 20.0 * (origins > 80)[:, None]
+
+    plain = ForecastCombination.fit(x[:96], seasons=(12,), horizon=4)
+    good, late = (
+        ForecastCombination.fit(x[:96], seasons=(12,), horizon=4, others={"mine": other})
+        for other in (Given(x, 0.0), Late(x, 0.0))
+    )
+    assert (good.spread < plain.spread).all()
+    assert (late.spread >= good.spread).all()
 
 
 @pytest.mark.long

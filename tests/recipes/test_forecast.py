@@ -207,7 +207,6 @@ def test_test_and_calibration_values_are_not_trained_on(recipe):
     data = setup.data
     assert (data.test, data.calibration, data.train_length) == (3, 3, 70 - 24)
     assert setup.batches._windows[-1, -1] == data.past(46)[45]
-    assert replace(recipe, calibration_horizons=0).setup().data.train_length == 70 - 12
 
 
 def test_batches_mix_synthetic_windows_and_the_series():
@@ -220,12 +219,35 @@ def test_batches_mix_synthetic_windows_and_the_series():
     assert len(levels[32:].unique(dim=0)) > 16
 
 
-def test_without_calibration_the_language_model_is_left_out(recipe, tmp_path):
-    run = train(replace(recipe, calibration_horizons=0, steps=1), output_dir=tmp_path)
+def test_without_calibration_nothing_is_trained(path, tmp_path):
+    run = train(ForecastRecipe(data=str(path), horizon=4, calibration_horizons=0, law_cases=0), output_dir=tmp_path)
     assert "language model" not in run.results["weights of the forecasts"]
-    assert run.results["language model"]["weight"] == 0
-    assert "the language model is not used" in (run.path / "log.txt").read_text()
+    assert "language model" not in run.results["mean absolute error"]
+    log = (run.path / "log.txt").read_text()
+    assert "the language model is left out and not trained: calibration_horizons=0" in log
+    assert "0 steps on" in log
     assert len(load(run).forecast()) == 4
+
+
+def test_calibration_horizons_that_cannot_be_used_raise(path):
+    with pytest.raises(ValueError, match="steps, num_samples would be ignored: calibration_horizons=0"):
+        ForecastRecipe(data=str(path), calibration_horizons=0, steps=5, num_samples=3)
+    with pytest.raises(ValueError, match="calibration_horizons must be 0 or at least 2, got 1"):
+        ForecastRecipe(data=str(path), calibration_horizons=1)
+
+
+def test_the_language_model_is_validated_after_its_training_values_only(run):
+    model = load(run)
+    x, start = model.values.numpy(), int(model.train_length)
+    assert start == 46
+    (found,) = model.forecasters(x).values()
+    rows = found.forecasts(x, np.array([start - 1, start, 60]), horizon=5)
+    assert np.isnan(rows[0]).all()
+    assert np.isfinite(rows[1:, :4]).all()
+    assert np.isnan(rows[:, 4]).all()
+    changed = x.copy()
+    changed[60:] = 0
+    np.testing.assert_array_equal(found.forecasts(changed, np.array([60]), horizon=4)[0], rows[2, :4])
 
 
 @pytest.mark.parametrize(("option", "found"), [(None, (7,)), (5, (5,)), (1, ())])
@@ -236,7 +258,7 @@ def test_season_is_detected_or_given(recipe, option, found):
     assert f"season: {found[0] if found else 'none'} ({how})" in setup.notes
 
 
-@pytest.mark.parametrize(("count", "parts"), [(30, (1, 1, 22)), (24, (1, 1, 16)), (144, (5, 5, 104))])
+@pytest.mark.parametrize(("count", "parts"), [(30, (1, 2, 18)), (24, (1, 2, 12)), (144, (5, 5, 104))])
 def test_short_series_have_short_tests(recipe, tmp_path, count, parts):
     path = write(tmp_path / "short.csv", np.nan_to_num(sales(count), nan=50.0))
     data = replace(recipe, data=str(path)).setup().data

@@ -4,6 +4,7 @@ from lawful.models.cnn import CNN, StridedCNN
 from lawful.models.forecasting import (
     ExponentialSmoothing,
     ForecastCombination,
+    Forecaster,
     PredictionInterval,
     SeasonalRegression,
     Trend,
@@ -143,6 +144,7 @@ __all__ = [
     "ExponentialSmoothing",
     "Flow",
     "ForecastCombination",
+    "Forecaster",
     "GaussianCorruption",
     "GaussianLatent",
     "GaussianLikelihood",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -474,10 +474,14 @@ class PredictionInterval(NamedTuple):
 
 
 @runtime_checkable
-class _Forecaster(Protocol):
+class Forecaster(Protocol):
+    """A fitted forecast."""
+
     def forecasts(
         self, x: Float[np.ndarray, " n"], origins: Int[np.ndarray, " k"], *, horizon: int
-    ) -> Float[np.ndarray, "k h"]: ...
+    ) -> Float[np.ndarray, "k h"]:
+        """Forecasts the values after each origin, from `x[:origin]`; NaN where there is no forecast."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -494,10 +498,10 @@ class _Rule:
         return np.array([self.rule(past, horizon) for past in pasts])
 
 
-def _candidates(x: Float[np.ndarray, " n"], seasons: Sequence[int]) -> dict[str, _Forecaster]:
+def _candidates(x: Float[np.ndarray, " n"], seasons: Sequence[int]) -> dict[str, Forecaster]:
     """Fits all forecasts that are combined."""
     season, positive = max(seasons, default=1), bool(np.nanmin(x) > 0)
-    found: dict[str, _Forecaster] = {
+    found: dict[str, Forecaster] = {
         "drift": _Rule(lambda past, h: drift_forecast(past, horizon=h), season),
         "seasonal naive" if season > 1 else "last value": _Rule(
             lambda past, h: seasonal_naive_forecast(past, horizon=h, season=season), season
@@ -525,7 +529,8 @@ class ForecastCombination:
     is $w_i \propto \epsilon_i^{-8}$ with its mean absolute error $\epsilon_i$ there; a regression has 0.3 of that. Then
     all are fitted to the whole series. The prediction interval of step $h$ is $\pm c \, s_h$: $s_h$ is the mean
     absolute error of the combination at step $h$, which does not decrease with $h$, and $c$ is the quantile of the
-    errors divided by $s_h$ (conformal prediction). The weights for these errors come from other origins.
+    errors divided by $s_h$ (conformal prediction). The weights for these errors come from other origins, whose horizons
+    do not overlap. Further forecasts, such as those of a trained network, are validated and combined like the others.
 
     Examples:
         >>> t = np.arange(72)
@@ -537,7 +542,7 @@ class ForecastCombination:
 
     season: int
     """Period of the series; 1 for none."""
-    models: Mapping[str, _Forecaster]
+    models: Mapping[str, Forecaster]
     """Fitted forecasts by name."""
     errors: Mapping[str, float]
     """Mean absolute validation error of each forecast."""
@@ -558,7 +563,7 @@ class ForecastCombination:
         seasons: Sequence[int] = (),
         horizon: int,
         coverage: float = 0.8,
-        ratios: Mapping[str, float] | None = None,
+        others: Mapping[str, Forecaster] | None = None,
     ) -> ForecastCombination:
         """Fits all forecasts, their weights and the prediction interval.
 
@@ -567,7 +572,9 @@ class ForecastCombination:
             seasons: Periods of the seasons; the last is the main one.
             horizon: Number of values to forecast.
             coverage: Probability of the prediction interval.
-            ratios: Errors of further forecasts, divided by the smallest error of these; below 1 counts as 1.
+            others: Further forecasts, already fitted. They return NaN for origins in the values that they were fitted
+                to. One without a forecast after any origin has no weight. Their errors are compared with the others
+                after the same origins; an error below the smallest of the others counts as that one.
         """
         if len(x) < _MIN_LENGTH:
             raise ValueError(f"expected at least {_MIN_LENGTH} values, got {len(x)}")
@@ -580,9 +587,11 @@ class ForecastCombination:
             name: model.forecasts(x, origins, horizon=steps)
             for name, model in _candidates(x[: origins[0]], seasons).items()
         }
-        errors = {name: float(np.nanmean(np.abs(found - actual))) for name, found in validation.items()}
-        weights = _weights(errors, ratios)
-        combined = _held_out_combination(validation, actual, origins)
+        further = {name: model.forecasts(x, origins, horizon=steps) for name, model in (others or {}).items()}
+        sizes = {name: np.abs(found - actual) for name, found in (validation | further).items()}
+        errors = _mean_errors(sizes, further)
+        weights = _weights(errors)
+        combined = _held_out_combination(validation | further, sizes, further, origins)
         growing = sum(w for name, w in weights.items() if "multiplicative" in name or "logarithm" in name)
         relative = growing > 0.5 and bool((combined > 0).all())
         spread = _spread(actual - combined, combined if relative else None, coverage=coverage)
@@ -590,7 +599,7 @@ class ForecastCombination:
             spread = np.concatenate([spread, spread[-1] * np.sqrt(np.arange(steps + 1, horizon + 1) / steps)])
         return cls(
             season=season,
-            models=_candidates(x, seasons),
+            models={**_candidates(x, seasons), **(others or {})},
             errors=errors,
             weights=weights,
             spread=spread,
@@ -603,17 +612,14 @@ class ForecastCombination:
         x: Float[np.ndarray, " n"],
         *,
         horizon: int | None = None,
-        others: Mapping[str, Float[np.ndarray, " h"]] | None = None,
     ) -> PredictionInterval:
         """Forecasts the values after `x`.
 
         Args:
             x: Values, NaN where missing.
             horizon: Number of values. Defaults to the horizon of the fit, which is also the largest.
-            others: Further forecasts with a weight, NaN where they end.
         """
-        rows = {name: values[None] for name, values in (others or {}).items()}
-        found = self.forecasts(x, np.array([len(x)]), horizon=horizon, others=rows)
+        found = self.forecasts(x, np.array([len(x)]), horizon=horizon)
         return PredictionInterval(*(part[0] for part in found))
 
     def forecasts(
@@ -622,23 +628,40 @@ class ForecastCombination:
         origins: Int[np.ndarray, " k"],
         *,
         horizon: int | None = None,
-        others: Mapping[str, Float[np.ndarray, "k h"]] | None = None,
     ) -> PredictionInterval:
         """Forecasts the values after each origin, from `x[:origin]`. Origins ascend."""
         horizon = len(self.spread) if horizon is None else horizon
         if not 1 <= horizon <= len(self.spread):
             raise ValueError(f"horizon must be between 1 and {len(self.spread)}, got {horizon}")
-        parts = {name: model.forecasts(x, origins, horizon=horizon) for name, model in self.models.items()}
-        median = np.maximum(_weighted_median(parts | dict(others or {}), self.weights), self.lowest)
+        models = ((name, model) for name, model in self.models.items() if name in self.weights)
+        parts = {name: model.forecasts(x, origins, horizon=horizon) for name, model in models}
+        median = np.maximum(_weighted_median(parts, self.weights), self.lowest)
         width = self.spread[:horizon] * (np.abs(median) if self.relative else 1.0)
         return PredictionInterval(median, np.maximum(median - width, self.lowest), median + width)
 
 
-def _weights(errors: Mapping[str, float], ratios: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Weights that fall with the errors. `ratios` are errors divided by the smallest of the others, at least 1."""
+def _mean_errors(sizes: Mapping[str, Float[np.ndarray, "k h"]], further: Collection[str]) -> dict[str, float]:
+    """Mean absolute errors. Those of further forecasts are relative to the best of the others after the same origins.
+
+    They count at least as much as that one.
+    """
+    errors = {name: float(np.nanmean(size)) for name, size in sizes.items() if name not in further}
+    best = min(error for error in errors.values() if math.isfinite(error))
+    for name in further:
+        known = ~np.isnan(sizes[name])
+        if not known.any():
+            errors[name] = math.inf
+            continue
+        same = min(float(sizes[other][known].mean()) for other in sizes if other not in further)
+        own = float(sizes[name][known].mean())
+        errors[name] = best * max(1.0, own / same) if same > 0 else math.inf
+    return errors
+
+
+def _weights(errors: Mapping[str, float]) -> dict[str, float]:
+    """Weights that fall with the errors."""
     best = min(error for error in errors.values() if math.isfinite(error))
     scores = {name: error / best if best > 0 else math.inf if error > 0 else 1.0 for name, error in errors.items()}
-    scores |= {name: max(1.0, ratio) for name, ratio in (ratios or {}).items()}
     powers = {
         name: (_REGRESSION_PRIOR if name.startswith("regression") else 1.0) * min(score, _MAX_RATIO) ** -_POWER
         for name, score in scores.items()
@@ -648,15 +671,17 @@ def _weights(errors: Mapping[str, float], ratios: Mapping[str, float] | None = N
 
 
 def _held_out_combination(
-    forecasts: Mapping[str, Float[np.ndarray, "k h"]], actual: Float[np.ndarray, "k h"], origins: Int[np.ndarray, " k"]
+    forecasts: Mapping[str, Float[np.ndarray, "k h"]],
+    sizes: Mapping[str, Float[np.ndarray, "k h"]],
+    further: Collection[str],
+    origins: Int[np.ndarray, " k"],
 ) -> Float[np.ndarray, "k h"]:
     """Combines the forecasts of each origin with weights from origins whose horizons do not overlap, if there are."""
-    sizes = {name: np.abs(found - actual) for name, found in forecasts.items()}
     rows = []
     for i, origin in enumerate(origins.tolist()):
-        apart = np.abs(origins - origin) >= actual.shape[1]
+        apart = np.abs(origins - origin) >= next(iter(sizes.values())).shape[1]
         apart = apart if apart.any() else np.ones(len(origins), dtype=bool)
-        weights = _weights({name: float(np.nanmean(size[apart])) for name, size in sizes.items()})
+        weights = _weights(_mean_errors({name: size[apart] for name, size in sizes.items()}, further))
         rows.append(_weighted_median({name: found[i] for name, found in forecasts.items()}, weights))
     return np.array(rows)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful._json import MaxLength, Range, require_fields, require_int, require_text
+from lawful._json import MaxLength, Range, is_default, require_fields, require_int, require_text
 from lawful.data import (
     Batch,
     Calendar,
@@ -30,6 +29,7 @@ from lawful.data.text import CharTokenizer
 from lawful.models.forecasting import (
     ExponentialSmoothing,
     ForecastCombination,
+    Forecaster,
     drift_forecast,
     naive_forecast,
     seasonal_naive_forecast,
@@ -345,7 +345,7 @@ class ForecastModel(nn.Module):
     """
 
     values: Tensor
-    error_ratio: Tensor
+    train_length: Tensor
 
     def __init__(
         self,
@@ -364,10 +364,15 @@ class ForecastModel(nn.Module):
         """Returns the logits of the next tokens."""
         return self.decoder(tokens)
 
-    def add_series(self, values: Float[np.ndarray, " n"], error_ratio: float) -> None:
-        """Adds the values of the series, and the error of the language model relative to the best other forecast."""
+    def add_series(self, values: Float[np.ndarray, " n"], train_length: int) -> None:
+        """Adds the values of the series.
+
+        Args:
+            values: Values.
+            train_length: Number of first values that the language model was trained on; 0 if it was not trained.
+        """
         self.register_buffer("values", torch.from_numpy(values.astype(np.float64)))
-        self.register_buffer("error_ratio", torch.tensor(error_ratio, dtype=torch.float64))
+        self.register_buffer("train_length", torch.tensor(train_length))
 
     def forecast(
         self,
@@ -390,20 +395,24 @@ class ForecastModel(nn.Module):
             series = replace(self._series, values=self.values.cpu().numpy())
         elif not isinstance(series, Series):
             series = series_of(np.asarray(series, dtype=np.float64), name=self._series.name)
-        x, ratio = series.values, float(self.error_ratio)
-        ratios = {_LANGUAGE_MODEL: ratio} if math.isfinite(ratio) else {}
-        combination = ForecastCombination.fit(x, seasons=self._seasons, horizon=horizon, ratios=ratios)
-        others = {_LANGUAGE_MODEL: self._continue(x, horizon, seed=seed)} if ratios else {}
-        found = combination.forecast(x, others=others)
+        x = series.values
+        others = self.forecasters(x, seed=seed)
+        found = ForecastCombination.fit(x, seasons=self._seasons, horizon=horizon, others=others).forecast(x)
         dates = tuple(series.dates(horizon, first=len(x)))
         has_dates = series.calendar is not None
         return Forecast(series.name, dates, found.forecast, found.lower, found.upper, has_dates, series.notes)
 
-    def _continue(self, x: Float[np.ndarray, " n"], horizon: int, *, seed: int = 0) -> Float[np.ndarray, " h"]:
-        """Forecast of the language model, NaN after its own horizon."""
-        past = fill_missing(x, season=self._window.season)[-self._window.past :]
-        found = self.sample_medians(torch.from_numpy(past.copy())[None], seed=seed)[0].numpy()[:horizon]
-        return np.pad(found, (0, horizon - len(found)), constant_values=np.nan)
+    def forecasters(self, x: Float[np.ndarray, " n"], *, seed: int = 0) -> dict[str, Forecaster]:
+        """Returns the forecasts of the language model after origins in `x`, or nothing if it was not trained.
+
+        There are none after origins in the values that it was trained on.
+        """
+        length = int(self.train_length)
+        if not length:
+            return {}
+        known = self.values.cpu().numpy()[:length]
+        start = length if np.array_equal(x[:length], known, equal_nan=True) else self._window.past
+        return {_LANGUAGE_MODEL: _LanguageModelForecasts(self, start, seed)}
 
     def sample_medians(self, past: Float[Tensor, "n t"], *, seed: int = 0) -> Float[Tensor, "n h"]:
         """Median of samples of the language model after each past. Samples that are not numbers are ignored."""
@@ -421,6 +430,29 @@ class ForecastModel(nn.Module):
         invalid = (levels < 0).any(-1, keepdim=True)
         residuals = residuals.masked_fill(invalid & ~invalid.all(1, keepdim=True), torch.nan)
         return expected + residuals.double().nanquantile(0.5, dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class _LanguageModelForecasts:
+    """Forecasts of the language model after origins from `start` on; NaN before it and after its horizon."""
+
+    model: ForecastModel
+    start: int
+    seed: int
+
+    def forecasts(
+        self, x: Float[np.ndarray, " n"], origins: Int[np.ndarray, " k"], *, horizon: int
+    ) -> Float[np.ndarray, "k h"]:
+        """Forecasts the values after each origin."""
+        window, rows = self.model._window, np.full((len(origins), horizon), np.nan)
+        later = np.flatnonzero(origins >= min(self.start, len(x)))
+        if len(later):
+            pasts = [
+                fill_missing(x[:origin], season=window.season)[-window.past :] for origin in origins[later].tolist()
+            ]
+            found = self.model.sample_medians(torch.from_numpy(np.stack(pasts)), seed=self.seed).numpy()[:, :horizon]
+            rows[later, : found.shape[1]] = found
+        return rows
 
 
 # ---------------------------------------------------------------- the recipe
@@ -462,10 +494,6 @@ class ForecastData:
         """Values before `end`; missing ones are filled without a look at later values."""
         return fill_missing(self.series.values[:end], season=max(self.seasons, default=1))
 
-    def pasts(self, origins: Int[np.ndarray, " k"]) -> Float[Tensor, "k t"]:
-        """Values before each origin that the language model reads."""
-        return torch.from_numpy(np.stack([self.past(origin)[-self.window.past :] for origin in origins.tolist()]))
-
     def futures(self, origins: Int[np.ndarray, " k"]) -> Float[np.ndarray, "k h"]:
         """Values after each origin, NaN where missing."""
         return np.stack([self.series.values[origin : origin + self.window.horizon] for origin in origins])
@@ -500,8 +528,8 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
     test_horizons: Annotated[int, Range(1, 10**4)] | None = None
     """Number of horizons at the end of the series used for the test. Defaults to a fifth of the series, at most 5."""
     calibration_horizons: Annotated[int, Range(0, 10**4)] | None = None
-    """Number of horizons before the test that select the weights of the language model, and its share. Defaults to a
-    fifth of the series, at most 5; 0 leaves the language model out."""
+    """Number of horizons before the test that the language model is not trained on, at least 2: they determine its
+    weight and the interval. Defaults to a fifth of the series, at most 5. 0 leaves the language model out."""
     num_samples: Annotated[int, Range(1, 10**4)] = 100
     """Number of samples of the language model per forecast."""
     dim: Annotated[int, Range(1, 10**5)] = 32
@@ -514,6 +542,25 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         super().__post_init__()
         if self.epochs is not None:
             raise ValueError("forecast draws synthetic series without end: set steps instead of epochs")
+        if self.calibration_horizons == 1:
+            raise ValueError(
+                "calibration_horizons must be 0 or at least 2, got 1: the weight of the language model and the "
+                "interval need different horizons"
+            )
+        configs = (DecoderConfig, TransformerOptimizationConfig)
+        names = (
+            *(f.name for config in configs for f in fields(config)),
+            "history",
+            "digits",
+            "train_on",
+            "num_samples",
+        )
+        ignored = [name for name in dict.fromkeys(names) if not is_default(self, name)]
+        if self.calibration_horizons == 0 and ignored:
+            raise ValueError(
+                f"{', '.join(ignored)} would be ignored: calibration_horizons=0 leaves the language model out. Leave "
+                "them out, or set calibration_horizons to 2 or more"
+            )
 
     def setup(self) -> TrainingSetup[ForecastData]:
         """Reads the series, detects its season and builds the model."""
@@ -529,12 +576,12 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
                 "window": [window.past, window.history],
             },
         }
-        model, steps = self._build(series, data.seasons, window), self.num_steps(1)
+        model, calibrate = self._build(series, data.seasons, window), data.calibration > 0
+        steps = self.num_steps(1) if calibrate else 0
         eval_every = max(1, steps // 4)
-        calibrate = data.calibration > 0
         return TrainingSetup(
             model=model,
-            optimizer_steps=[self.optimizer_step(model, _next_token_loss, steps=steps)],
+            optimizer_steps=[self.optimizer_step(model, _next_token_loss, steps=steps)] if steps else [],
             batches=_SeriesBatches(
                 torch.from_numpy(data.past(data.train_length)),
                 window,
@@ -546,9 +593,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
             steps=steps,
             evaluate=(lambda model: self._evaluate(model, data)) if calibrate else None,
             eval_every=eval_every,
-            monitor="loss" if calibrate else None,
-            patience=steps if calibrate else None,
-            ema_decay=self.ema_decay or None,
+            ema_decay=self.ema_decay or None if steps else None,
             grad_accumulation_steps=self.grad_accumulation_steps,
             claims=lambda model: language_model_claims(
                 model.get_submodule("decoder"), vocab_size=_DIGITS.vocab_size, context_length=window.num_tokens
@@ -565,17 +610,16 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         if not isinstance(model, ForecastModel):
             raise TypeError(f"expected a ForecastModel, got {type(model).__name__}")
         x, season, horizon = data.series.values, max(data.seasons, default=1), self.horizon
-        model.add_series(x, self._error_ratio(model, data))
+        model.add_series(x, data.train_length if data.calibration else 0)
         run.save_weights(model.state_dict())
 
         known, origins = x[: data.test_start], data.origins(len(x), data.test)
-        actual, ratio = data.futures(origins), float(model.error_ratio)
-        ratios = {_LANGUAGE_MODEL: ratio} if math.isfinite(ratio) else {}
-        combination = ForecastCombination.fit(known, seasons=data.seasons, horizon=horizon, ratios=ratios)
-        own = model.sample_medians(data.pasts(origins)).numpy()
-        found = combination.forecasts(x, origins, others={_LANGUAGE_MODEL: own} if ratios else {})
+        actual, others = data.futures(origins), model.forecasters(x)
+        combination = ForecastCombination.fit(known, seasons=data.seasons, horizon=horizon, others=others)
+        found = combination.forecasts(x, origins)
         baselines = _baseline_forecasts(x, known, origins, horizon, season)
         errors = {name: _mean_error(rows, actual) for name, rows in baselines.items()}
+        own = {name: _mean_error(o.forecasts(x, origins, horizon=horizon), actual) for name, o in others.items()}
         error, inside = _mean_error(found.forecast, actual), (found.lower <= actual) & (actual <= found.upper)
         coverage = float(inside[~np.isnan(actual)].mean())
 
@@ -595,10 +639,10 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         return {
             "summary": f"{winner} {_describe_season(data.seasons)} The 80 % interval contains {coverage:.0%} of the "
             f"test values. The language model has {share:.0%} of the weight.",
-            "mean absolute error": {"forecast": error, **errors, _LANGUAGE_MODEL: _mean_error(own, actual)},
+            "mean absolute error": {"forecast": error, **errors, **own},
             "coverage of the 80 % interval": coverage,
             "weights of the forecasts": {name: weight for name, weight in weights if weight >= 0.01},
-            "language model": self._describe_language_model(run, setup, share),
+            "language model": {"weight": share},
             "series": {
                 "name": data.series.name,
                 "frequency": data.series.calendar.name if data.series.calendar else "no dates",
@@ -628,7 +672,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         length = require_int(loaded["length"], 1, 10**8, where="model.series.length")
         series = Series(np.zeros(0), require_text(loaded["name"], where="model.series.name"), calendar)
         model = self._build(series, seasons, self._window(*sizes, season=max(seasons, default=1)))
-        model.add_series(np.zeros(length), math.inf)
+        model.add_series(np.zeros(length), 0)
         return model
 
     def read(self, source: str | Path) -> Series:
@@ -658,7 +702,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         n, h = len(series), self.horizon
         default = min(_HORIZONS, max(1, n // (5 * h)))
         test = default if self.test_horizons is None else self.test_horizons
-        calibration = default if self.calibration_horizons is None else self.calibration_horizons
+        calibration = max(2, default) if self.calibration_horizons is None else self.calibration_horizons
         train = n - h * (test + calibration)
         if self.calibration_horizons is None and train < h + _MIN_PAST:
             calibration, train = 0, n - h * test
@@ -685,48 +729,22 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         how = "detected" if self.season is None else "given"
         notes = [*series.notes, f"season: {' and '.join(map(str, seasons)) or 'none'} ({how})"]
         if not calibration:
-            notes.append("the language model is not used: there are no values to calibrate its share")
+            why = (
+                "calibration_horizons=0" if self.calibration_horizons == 0 else f"{n} values are too few to validate it"
+            )
+            notes.append(f"the language model is left out and not trained: {why}")
         return ForecastData(series, seasons, test, calibration, window), notes
-
-    def _error_ratio(self, model: ForecastModel, data: ForecastData) -> float:
-        """Error of the language model on the calibration horizons, divided by the error of the best other forecast."""
-        if not data.calibration:
-            return math.inf
-        origins = data.origins(data.test_start, data.calibration)
-        known, actual = data.series.values[: data.test_start], data.futures(origins)
-        others = ForecastCombination.fit(known[: origins[0]], seasons=data.seasons, horizon=self.horizon)
-        best = _mean_error(others.forecasts(known, origins).forecast, actual)
-        own = _mean_error(model.sample_medians(data.pasts(origins)).numpy(), actual)
-        return own / best if best > 0 else math.inf
 
     @torch.no_grad()
     def _evaluate(self, model: nn.Module, data: ForecastData) -> dict[str, float]:
-        """Cross-entropy and mean absolute error of the language model on the calibration horizons."""
+        """Cross-entropy of the language model on the calibration horizons. It selects nothing."""
         origins = data.origins(data.test_start, data.calibration)
         start = int(origins[0]) - data.window.past
         windows = torch.from_numpy(data.past(data.test_start)[start:]).unfold(0, data.window.past + self.horizon, 1)
         tokens = data.window.encode(windows).to(next(model.parameters()).device)
         num_future = self.horizon * (self.digits + 1)
         logits = model(tokens[:, :-1])[:, -num_future:]
-        metrics = {"loss": float(F.cross_entropy(logits.flatten(0, 1), tokens[:, -num_future:].flatten()))}
-        if isinstance(model, ForecastModel):
-            metrics["error"] = _mean_error(model.sample_medians(data.pasts(origins)).numpy(), data.futures(origins))
-        return metrics
-
-    def _describe_language_model(
-        self, run: Run, setup: TrainingSetup[ForecastData], share: float
-    ) -> dict[str, float | int]:
-        """Calibration errors of the language model before and after training on the series, and its weight."""
-        metrics = run.metrics
-        errors = {line["step"]: line["validation/error"] for line in metrics if "validation/error" in line}
-        losses = [(line["validation/loss"], line["step"]) for line in metrics if "validation/loss" in line]
-        best = min(losses)[1] if losses else setup.steps
-        found: dict[str, float | int] = {"weight": share, "step of the best weights": best}
-        if self.train_on == "both" and 2 * setup.eval_every in errors:
-            found["zero-shot calibration error"] = errors[2 * setup.eval_every]
-        if best in errors:
-            found["calibration error"] = errors[best]
-        return found
+        return {"loss": float(F.cross_entropy(logits.flatten(0, 1), tokens[:, -num_future:].flatten()))}
 
     def _plot(
         self, run: Run, data: ForecastData, future: Forecast, test: tuple[np.ndarray, np.ndarray, np.ndarray]
