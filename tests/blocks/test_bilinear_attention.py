@@ -34,6 +34,16 @@ def test_a_semidefinite_form_has_no_negative_eigenvalue():
     assert torch.linalg.eigvalsh(SymmetricForm(5).double()(x, x)).min() < 0
 
 
+@pytest.mark.parametrize("form", [BilinearForm, SymmetricForm, SemidefiniteForm])
+def test_a_form_has_one_head_by_default(form):
+    assert form(3).double()(randn(2, 5, 3), randn(2, 4, 3)).shape == (2, 1, 5, 4)
+
+
+def test_initial_weights_keep_the_variance_of_their_input():
+    for form in (BilinearForm(50, num_heads=8), SymmetricForm(50, num_heads=8), SemidefiniteForm(50, num_heads=8)):
+        torch.testing.assert_close((randn(100, 50).float() @ form.weight.mT).var(), torch.tensor(1.0), atol=0.1, rtol=0)
+
+
 def test_invalid_sizes_are_rejected():
     with pytest.raises(ValueError, match="num_heads must divide dim: got dim=8, num_heads=3"):
         SimilarityAttention(SymmetricForm(8, num_heads=3), 8)

@@ -22,6 +22,11 @@ def test_two_layers_collapse_to_one(biases):
     assert one.weight.requires_grad
 
 
+def test_three_layers_collapse_step_by_step():
+    a, b, c, x = nn.Linear(4, 6).double(), nn.Linear(6, 3).double(), nn.Linear(3, 5).double(), randn(7, 4)
+    torch.testing.assert_close(collapse(collapse(a, b), c)(x), c(b(a(x))))
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_bias_can_be_folded_into_the_weight(bias):
     layer, x = nn.Linear(4, 3, bias=bias).double(), randn(5, 4)

@@ -79,6 +79,11 @@ def test_derivatives(dtype, derivative):
     assert (back - identity)[v.norm(dim=-1) < 5].abs().max() <= 100 * eps
 
 
+def test_dim_is_the_number_of_coordinates():
+    for group in (UnitQuaternions(), SU2()):
+        assert group.log(group.identity()).shape == (group.dim,)
+
+
 def test_rotates_like_the_matrix():
     g = torch.Generator().manual_seed(1)
     q, x = G.sample(30, generator=g, dtype=torch.float64), torch.randn(30, 3, generator=g, dtype=torch.float64)

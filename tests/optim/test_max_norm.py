@@ -33,6 +33,13 @@ def test_name_pattern_selects_layers():
     assert torch.equal(model[1].weight, before["1.weight"])
 
 
+def test_a_tied_weight_is_found_by_each_of_its_names():
+    model = nn.ModuleDict({"embedding": nn.Embedding(5, 3), "head": nn.Linear(3, 5)})
+    model["head"].weight = model["embedding"].weight
+    max_norm(model, limit=0.1, params="head.*")
+    assert (model["embedding"].weight.norm(dim=1) <= 0.1 + 1e-6).all()
+
+
 def test_short_rows_stay_bitwise_equal():
     x = torch.tensor([[0.1, 0.2], [0.0, 0.0]])
     assert torch.equal(apply_max_norm(x, 1.0), x)

@@ -121,6 +121,19 @@ def test_matches_pytorch(name, dtype, tools):
     tools.assert_close(mine, fused, dtype, exact=name in FUSED)
 
 
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_default_options_are_pytorchs(name):
+    gradient, steps = torch.tensor([1e-8, 1e-3, 1.0]), []
+    for make in (getattr(optim, name), {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]):
+        p = torch.nn.Parameter(torch.ones(3))
+        optimizer = make([p])
+        for factor in (1.0, -0.5, 2.0):
+            p.grad = factor * gradient
+            optimizer.step()
+        steps.append(p.detach() - 1)
+    torch.testing.assert_close(*steps)
+
+
 @pytest.mark.parametrize("name", FUSED)
 def test_the_transforms_define_what_the_fused_kernel_computes(name, dtype, tools):
     def not_fused(model):

@@ -129,6 +129,13 @@ def test_masked_weights_do_nothing():
     assert torch.equal(layer(torch.ones(1, 2)), before)
 
 
+def test_initial_masked_weights_have_variance_one_over_the_visible_inputs():
+    mask = torch.arange(100) < torch.tensor([25, 100]).repeat_interleave(200)[:, None]
+    layer = MaskedLinear(mask)
+    variances = torch.stack([layer.weight[:200, :25].var(), layer.weight[200:].var()])
+    torch.testing.assert_close(variances, torch.tensor([1 / 25, 1 / 100]), rtol=0.1, atol=0)
+
+
 def test_the_lu_form_starts_as_a_rotation():
     w = InvertibleLinear(5).weight
     torch.testing.assert_close(w @ w.T, torch.eye(5), atol=1e-5, rtol=0)

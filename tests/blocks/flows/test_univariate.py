@@ -37,6 +37,13 @@ def test_the_log_derivative_equals_autograd(transform):
     torch.testing.assert_close(log_derivative, slope.log())
 
 
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda m: type(m).__name__)
+def test_every_parameter_changes_the_transform(transform):
+    x, u = randn(50).mul(0.4).clamp(-0.99, 0.99), randn(50, transform.num_parameters, seed=1).requires_grad_()
+    (gradient,) = torch.autograd.grad(transform.forward(x, u)[0].sum(), u)
+    assert bool(gradient.any(0).all())
+
+
 def test_a_shift_has_log_derivative_0():
     assert bool((ShiftTransform().forward(randn(9), randn(9, 1))[1] == 0).all())
 

@@ -11,6 +11,7 @@ from lawful.inference.attacks import (
     L2,
     PGD,
     TARGETED,
+    UNIT,
     UNTARGETED,
     CarliniWagner,
     DeepFool,
@@ -185,6 +186,16 @@ def test_worst_case_and_multi_targeted_attacks():
     assert robust_accuracy(model, x, y, attack=WorstCaseAttack(attacks)).value <= min(each)
     toward = MultiTargetedAttack(PGD(eps=0.2, steps=5, goal=TARGETED), num_targets=3)
     assert robust_accuracy(model, x, y, attack=toward).value <= robust_accuracy(model, x, y, attack=FGSM(eps=0.0)).value
+
+
+def test_default_bounds_are_those_of_images():
+    assert InputBounds() == UNIT
+
+
+def test_only_directions_that_leave_the_bounds_are_masked():
+    g = torch.tensor([-0.5, 0.0, 0.5])
+    for x, masked in ((0.0, [0.0, 0.0, 0.5]), (0.5, [-0.5, 0.0, 0.5]), (1.0, [-0.5, 0.0, 0.0])):
+        assert UNIT.mask_outward(g, torch.full((3,), x)).tolist() == masked
 
 
 def test_random_noise_is_weaker_than_an_attack():
