@@ -4,6 +4,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 # On a shared core two OpenMP threads are slower than one.
 export OMP_NUM_THREADS ?= 1
+# The tests start many processes: each would compile all of lawful again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint types layers fix docs hooks benchmarks clean
