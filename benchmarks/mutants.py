@@ -109,6 +109,16 @@ REASONS: dict[tuple[str, str], str] = {
     ("comparison", "elif labels.dim() >= 1"): "equivalent: one axis stays one axis",
     ("scale", "change = 2 * (cost[unit]"): "equivalent: costs are only compared",
     ("dropped call", "(bottom - top)).tan()"): "rounding: the angle is at most a right angle",
+    ("comparison", "- sequence.shape[-1])) >= 0"): "equivalent: nothing is added",
+    ("sign", "empty = -v.new_zeros"): "equivalent: minus 0",
+    ("off by one", "@ rho)[..., -1]"): "equivalent: there is one column",
+    ("sign", "x = -initial_noise("): "equivalent: other random numbers",
+    ("swapped", "(min(last, t) - peak)"): "equivalent: the minimum is symmetric",
+    ("swapped", "y.mean(-1, keepdim=True) - y if subtracts_mean"): "equivalent: the sign cancels",
+    ("scale", "(4 / sum(a.shape[-2:]) * eps)"): "rounding: the minimum of the damping",
+    ("dropped argument", "torch.cdist(x, self.inputs, p=self.p)"): "rounding: the other method cancels digits",
+    ("dropped term", "elif len(y) == 1:"): "rounding: the same steps",
+    ("comparison", "if rows >= _LARGE else"): "rounding: only what is stacked",
 }
 """Reasons why mutants survive, by operator and part of the changed line."""
 

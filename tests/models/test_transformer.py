@@ -210,6 +210,16 @@ def test_extras_decode_with_cache_and_receive_gradients(extras):
         assert p.grad.abs().max() > 0, name
 
 
+def test_every_ngram_table_changes_the_logits():
+    model = build(with_changes(SMALL, extras=EXTRAS["hashed"]))
+    assert len(model.ngrams) == 2
+    for table in model.ngrams:
+        before = model(TOKENS)
+        with torch.no_grad():
+            table.weight.add_(torch.linspace(-1, 1, table.weight.numel()).reshape(table.weight.shape).to(table.weight))
+        assert not torch.allclose(model(TOKENS), before)
+
+
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_padded_prompts_equal_single_prompts(positions):
     extras = EXTRAS["all"] if positions in ("none", "rotary", "buckets") else TransformerExtras()

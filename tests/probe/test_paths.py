@@ -72,6 +72,13 @@ def test_the_paths_sum_to_the_logits(options, position):
         assert torch.allclose(parts.sum(), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
 
 
+def test_the_bias_of_the_head_belongs_to_one_path():
+    model = random_decoder(norm=nn.LayerNorm)
+    model.head = nn.Linear(8, 5)
+    expected = model(TOKENS)[:, -1]
+    assert torch.allclose(path_expansion(model, TOKENS, position=-1).sum(), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_number_of_paths():
     model = attention_only_model(vocab_size=5, dim=6, num_layers=3, num_heads=2)
     parts = path_expansion(model, TOKENS[0])

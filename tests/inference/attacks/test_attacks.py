@@ -188,6 +188,18 @@ def test_worst_case_and_multi_targeted_attacks():
     assert robust_accuracy(model, x, y, attack=toward).value <= robust_accuracy(model, x, y, attack=FGSM(eps=0.0)).value
 
 
+def test_a_multi_targeted_attack_tries_the_most_likely_wrong_classes_first():
+    model, x, tried = classifier(12).eval(), inputs(30, 12), []
+    y = predict(model, x)
+
+    def attack(model, x, target, *, indices):
+        tried.append(target)
+        return x
+
+    MultiTargetedAttack(attack, num_targets=2)(model, x, y)
+    assert torch.equal(torch.stack(tried, 1), model(x).argsort(1, descending=True)[:, 1:3])
+
+
 def test_default_bounds_are_those_of_images():
     assert InputBounds() == UNIT
 

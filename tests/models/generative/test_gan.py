@@ -28,6 +28,11 @@ def test_samples_depend_only_on_seed_and_index():
         model.sample(2, labels=torch.tensor([0, 1]))
 
 
+def test_the_ends_of_the_normalizer_range_become_minus_one_and_one():
+    normalizer = small().set_normalizer_range(2.0, 10.0).normalizer
+    torch.testing.assert_close(normalizer(torch.tensor([[2.0, 10.0]])), torch.tensor([[-1.0, 1.0]]))
+
+
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 7, 5), (2, 9)])
 def test_images_and_series_of_any_size(shape):
     model = cnn_gan(shape, latent_dim=4, channels=3, wrap_critic=spectral_norm)

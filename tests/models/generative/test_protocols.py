@@ -1,4 +1,4 @@
-"""Second derivations of labels."""
+"""Labels: samples, and second derivations."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,13 @@ from torch import Tensor
 
 from lawful.laws import Claim, agreement, shape
 from lawful.models.generative import LabelChannels
+from lawful.models.generative.protocols import sample_labels
+
+
+def test_a_label_depends_only_on_seed_and_index():
+    frequencies = torch.tensor([0.2, 0.5, 0.3])
+    whole = sample_labels(40, frequencies, seed=2)
+    assert torch.equal(sample_labels(20, frequencies, seed=2, first=15), whole[15:35])
 
 
 def claims() -> Iterator[Claim]:

@@ -35,6 +35,12 @@ def small(**options):
     return mlp_vae(**{"dim": (4,), "latent_dim": 2, "hidden_dims": (6,), **options})
 
 
+def test_a_model_without_classes_ignores_the_labels_of_its_training_data():
+    x = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    with_labels, without = small().fit_normalizer(x, labels=torch.arange(20) % 3), small().fit_normalizer(x)
+    assert torch.equal(with_labels.sample(3, seed=0), without.sample(3, seed=0))
+
+
 @pytest.mark.parametrize("components", [1, 3])
 def test_linear_vae_bounds_equal_the_pca_likelihood(components):
     x = rows()
