@@ -1,14 +1,12 @@
 """A Beta sampler takes both of its gamma variates from one draw (pytorch#10118)."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor, nn
 from torch.distributions import Gamma
 
 from lawful.laws import samples_follow_density
 
-law = replace(samples_follow_density(sample="sample", log_prob="log_prob"), cases=2)
+law = samples_follow_density(sample="sample", log_prob="log_prob")
 inputs = None
 max_sizes = {}
 
