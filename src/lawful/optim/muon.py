@@ -28,7 +28,7 @@ from lawful.optim.transforms import (
 )
 
 _COEFFICIENTS = 3.4445, -4.7750, 2.0315
-_RESTART = 3
+_RESTART = 5
 """Steps after which the Gram matrix is recomputed."""
 _LARGE = 256
 """Size from which matrices are multiplied one at a time, and symmetric products in blocks."""
@@ -49,8 +49,9 @@ def newton_schulz(x: Float[Tensor, "*batch m n"], *, steps: int = 5, eps: float 
 
     Matrices of at least 64 x 128 with an aspect ratio of at least 2, in float32 or float64, are iterated by their Gram
     matrix $G_k = X_k X_k^\top$, which takes half the time: $X_{k + j} = P_{k + j - 1} \cdots P_k X_k$ with
-    $P = a + b \, G + c \, G^2$ and $G_{k + 1} = P_k G_k P_k$. Rounding errors of $G$ grow by $a^2$ per step, so $G$ is
-    recomputed after three.
+    $P = a + b \, G + c \, G^2$ and $G_{k + 1} = P_k G_k P_k$. Rounding errors of $G$ grow by up to $a^2$ per step, so $G$
+    is recomputed after five. In float32 the relative error is then about 1e-5 for a Gaussian matrix, 5e-4 for singular
+    values from 1 to 1e-8 and 0.03 for rank 1; iterating in bfloat16, as `torch.optim.Muon` does, gives 0.01, 0.1 and 1.
 
     Reference:
         Jordan, *Muon: An Optimizer for Hidden Layers in Neural Networks*, 2024.
@@ -189,7 +190,8 @@ class Orthogonalize(_Stateless):
         for (rows, *_), indices in stacks.items():
             wide = [updates[i] if len(updates[i]) == rows else updates[i].mT for i in indices]
             dtype = self.dtype or _newton_schulz_dtype(wide[0])
-            values = newton_schulz(torch.stack(wide).to(dtype), steps=context.options["ns_steps"])
+            stack = torch.stack(wide) if len(wide) > 1 else wide[0].unsqueeze(0)
+            values = newton_schulz(stack.to(dtype), steps=context.options["ns_steps"])
             for i, value in zip(indices, values.unbind(), strict=True):
                 m, n = updates[i].shape
                 result[i] = (value if m == rows else value.mT).to(updates[i].dtype).mul_(self.scale(m, n))
