@@ -119,6 +119,7 @@ REASONS: dict[tuple[str, str], str] = {
     ("dropped argument", "torch.cdist(x, self.inputs, p=self.p)"): "rounding: the other method cancels digits",
     ("dropped term", "elif len(y) == 1:"): "rounding: the same steps",
     ("comparison", "if rows >= _LARGE else"): "rounding: only what is stacked",
+    ("comparison", "s * size >= cap"): "rounding: at a tie both terms are cap",
 }
 """Reasons why mutants survive, by operator and part of the changed line."""
 

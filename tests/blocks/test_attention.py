@@ -430,6 +430,21 @@ def test_factors_have_the_rank_of_the_head():
         layer.qk_matrix(3)
 
 
+def test_linear_attention_gets_the_queries_and_keys_of_the_layer():
+    layer, x = MultiHeadAttention(6, num_heads=2, kernel=LinearAttention()).double(), randn(2, 5, 6)
+    q, k, v = (split_heads(project(x), 2) for project in (layer.query, layer.key, layer.value))
+    features = (F.elu(q) + 1) @ (F.elu(k) + 1).mT
+    weights = features.tril() / features.tril().sum(-1, keepdim=True)
+    torch.testing.assert_close(layer(x, is_causal=True), layer.out(merge_heads(weights @ v)))
+
+
+def test_linear_attention_rejects_a_bias_with_and_without_a_recorder():
+    layer, x = MultiHeadAttention(4, num_heads=2, kernel=LinearAttention(), position_bias=ALiBi(2)), torch.ones(1, 3, 4)
+    for recorder in (Recorder(), Recorder("pattern")):
+        with open_recorder(recorder), pytest.raises(ValueError, match=r"linear attention supports .*, got bias"):
+            layer(x)
+
+
 def test_linear_attention_uses_absolute_rotary_positions():
     layer = MultiHeadAttention(8, rotary=RotaryEmbedding(2))
     linear = MultiHeadAttention(8, rotary=RotaryEmbedding(2), kernel=LinearAttention())

@@ -86,6 +86,13 @@ def test_entropies_that_are_known():
         )
 
 
+def test_the_entropy_of_noisy_boxes_follows_the_units():
+    """H(c x) = H(x) + log c, although the noise is a small part of a box."""
+    boxes = UniformBoxes(torch.tensor([[0.0], [3.0]]), half_width=1.0, noise_std=0.003)
+    for c in (1e-3, 1e3):
+        assert boxes.with_noise(c, 0.0).entropy == pytest.approx(boxes.entropy + math.log(c), abs=1e-9)
+
+
 def test_the_entropy_of_overlapping_components_is_the_integral():
     x = torch.linspace(-12, 12, 20001, dtype=torch.float64)[:, None]
     for gap in (0.5, 2.0, 4.0, 7.0):

@@ -59,10 +59,10 @@ def test_a_tap_returns_the_same_tensor():
 def test_every_recorder_is_asked_for_every_name():
     one, other = RecordAll("a"), RecordAll("b")
     with open_recorder(one), open_recorder(other):
-        assert is_recorded("a", "b")
-        assert not is_recorded("c")
+        assert is_recorded("a", "b") is True
+        assert is_recorded("c") is False
     assert one.asked == other.asked == ["a", "b", "c"]
-    assert not is_recorded("a")
+    assert is_recorded("a") is False
 
 
 def test_a_recorder_closes_when_the_block_raises():

@@ -21,6 +21,26 @@ def test_other_norms_raise():
         frozen_norm(nn.BatchNorm1d(4), torch.ones(2, 4))
 
 
+@pytest.mark.parametrize("y", [[1.0], [-1.0], [1.0, -1.0], [1.0, -2.0, 0.5]])
+@pytest.mark.parametrize("gate", [nn.Tanh(), nn.ReLU(), nn.SiLU()])
+def test_gates_that_are_not_linear_raise(gate, y):
+    y = torch.tensor([y])
+    with pytest.raises(ValueError, match=f"must be linear, got {type(gate).__name__}"):
+        linearize_branch(Residual(nn.Identity(), gate=gate), y)
+
+
+class Median(nn.Module):
+    """Returns the median of the features: f(a x) = a f(x), but not f(x + y) = f(x) + f(y)."""
+
+    def forward(self, x):
+        return x.median(-1, keepdim=True).values.expand_as(x)
+
+
+def test_a_gate_that_is_homogeneous_but_not_additive_raises():
+    with pytest.raises(ValueError, match="must be linear, got Median"):
+        linearize_branch(Residual(nn.Identity(), gate=Median()), torch.tensor([[1.0, -2.0, 0.5]]))
+
+
 def claims() -> Iterator[Claim]:
     """Second derivations of frozen norms and residual branches."""
     at = torch.tensor([[0.5, -1.0, 2.0, 0.0]])

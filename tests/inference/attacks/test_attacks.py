@@ -149,6 +149,16 @@ def test_stop_margin_saves_model_calls():
     assert sum(calls) < worked
 
 
+def test_the_step_sizes_of_pgd_follow_a_squared_cosine():
+    """With a linear model the signs never change: the perturbation is the sum of the step sizes, a (T + 1) / 2."""
+    model, x = nn.Linear(3, 2, bias=False).double(), inputs(4, 3, dtype=torch.float64)
+    y = torch.tensor([0, 1, 0, 1])
+    way = torch.stack([(model.weight[1 - k] - model.weight[k]).sign() for k in y.tolist()]).detach()
+    for steps in (1, 2, 5):
+        near = PGD(eps=100.0, steps=steps, step_size=0.5, random_start=0.0, bounds=FREE)(model, x, y)
+        torch.testing.assert_close(near - x, 0.5 * (steps + 1) / 2 * way)
+
+
 @pytest.mark.parametrize("norm", [L2(), LInf()], ids=str)
 def test_deep_fool_of_a_linear_model_crosses_the_nearest_boundary(norm):
     torch.manual_seed(0)
@@ -176,6 +186,16 @@ def test_carlini_wagner_of_a_linear_model_is_close_to_the_minimum_norm():
     length = (near - x).norm(dim=1)
     assert bool((length >= shortest * (1 - 1e-4)).all())
     assert bool((length <= 1.15 * shortest + 1e-2).all())
+
+
+def test_carlini_wagner_returns_perturbations_up_to_eps():
+    model, x, y = nn.Linear(1, 2, bias=False), torch.tensor([[0.5]]), torch.tensor([0])
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0], [-1.0]]))  # the boundary is at 0
+    for eps, found in ((0.7, True), (0.4, False)):
+        near = CarliniWagner(eps=eps, steps=15, binary_search_steps=1, lr=0.1, bounds=FREE)(model, x, y)
+        assert bool(near < 0) == found
+        assert found or torch.equal(near, x)
 
 
 def test_worst_case_and_multi_targeted_attacks():

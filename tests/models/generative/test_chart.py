@@ -38,6 +38,14 @@ def test_the_shortest_way_on_a_sphere_is_a_great_circle(a, b, dtype):
     assert chart.length(curve) <= chart.length(straight) + 1e-6
 
 
+def test_a_geodesic_with_one_mode_deviates_by_half_a_sine_wave():
+    chart, a, b = Chart(sphere), torch.tensor([0.0, 0.9]).double(), torch.tensor([2.0, 0.9]).double()
+    t = torch.linspace(0, 1, 21, dtype=torch.float64)[:, None]
+    deviation = chart.geodesic(a, b, num_points=21, num_modes=1) - (a + t * (b - a))
+    assert deviation[10, 1] > 0.1
+    torch.testing.assert_close(deviation, (math.pi * t).sin() * deviation[10])
+
+
 def test_the_shortest_way_in_a_flat_space_is_straight():
     matrix = torch.randn(2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     chart = Chart(lambda z: z @ matrix)
