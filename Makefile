@@ -45,10 +45,10 @@ test: $(INSTALLED) ## Lint, types, import layers and the fast tests
 	@echo "Tests ..."
 	@$(BIN)/pytest
 
-test-all: $(INSTALLED) ## The same, with the long tests
+test-all: $(INSTALLED) ## The same, with the long tests and with checks of types at every call
 	@$(MAKE) --no-print-directory lint types layers
 	@echo "All tests ..."
-	@$(BIN)/pytest -m "long or not long" --lawful-cases 100
+	@$(BIN)/pytest -m "long or not long" --lawful-cases 100 --check-types
 
 lint: $(INSTALLED) ## Style
 	@echo "Lint ..."

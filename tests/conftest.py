@@ -1,4 +1,4 @@
-"""The tests of claims check shapes and types at every call of the library, except when they expect an error."""
+"""With `--check-types`, as in `make test-all`, every call of the library checks its shapes and types."""
 
 import functools
 import gc
@@ -17,7 +17,17 @@ from jaxtyping import config, install_import_hook
 
 CHECKED = ("functions", "groups", "blocks", "solvers", "losses", "models")
 
-install_import_hook([f"lawful.{folder}" for folder in CHECKED], "beartype.beartype")
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--check-types", action="store_true", help="check jaxtyping annotations at every call (twice the time)"
+    )
+
+
+def pytest_configure(config):
+    if config.option.check_types:
+        install_import_hook([f"lawful.{folder}" for folder in CHECKED], "beartype.beartype")
+
 
 # A warning that PyTorch gives once in a process would fail whichever test comes first.
 torch.set_warn_always(True)
@@ -28,13 +38,9 @@ gc.set_threshold(100_000, 20, 50)
 
 @pytest.fixture(autouse=True, scope="module")
 def check_types(request):
-    """Checks types in the tests of all claims; with the long tests, in those of the packages above, too.
-
-    The checks double the time of a test.
-    """
-    checked = ["test_claims.py"] if request.config.option.markexpr == "not long" else [*CHECKED, "test_claims.py"]
+    """Limits the type checks to the tests of the packages above and of all claims."""
     folder = request.path.relative_to(Path(__file__).parent).parts[0]
-    config.update("jaxtyping_disable", folder not in checked)
+    config.update("jaxtyping_disable", folder not in (*CHECKED, "test_claims.py"))
     yield
     config.update("jaxtyping_disable", False)
 
