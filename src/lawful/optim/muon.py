@@ -49,9 +49,9 @@ def newton_schulz(x: Float[Tensor, "*batch m n"], *, steps: int = 5, eps: float 
 
     Matrices of at least 64 x 128 with an aspect ratio of at least 2, in float32 or float64, are iterated by their Gram
     matrix $G_k = X_k X_k^\top$, which takes half the time: $X_{k + j} = P_{k + j - 1} \cdots P_k X_k$ with
-    $P = a + b \, G + c \, G^2$ and $G_{k + 1} = P_k G_k P_k$. Rounding errors of $G$ grow by up to $a^2$ per step, so $G$
-    is recomputed after five. In float32 the relative error is then about 1e-5 for a Gaussian matrix, 5e-4 for singular
-    values from 1 to 1e-8 and 0.03 for rank 1; iterating in bfloat16, as `torch.optim.Muon` does, gives 0.01, 0.1 and 1.
+    $P = a + b \, G + c \, G^2$ and $G_{k + 1} = P_k G_k P_k$. Rounding errors of $G$ grow by up to $a^2$ per step, so
+    $G$ is recomputed after five. In float32 the relative error is then about 1e-5 for a Gaussian matrix, 5e-4 for
+    singular values from 1 to 1e-8 and 0.03 for rank 1; bfloat16, as in `torch.optim.Muon`, gives 0.01, 0.1 and 1.
 
     Reference:
         Jordan, *Muon: An Optimizer for Hidden Layers in Neural Networks*, 2024.
