@@ -57,5 +57,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train() -> int:
-    """Train a recipe on your data or on built-in data. lawful train --help lists the recipes."""
+    """Train a model on your data or on built-in data. lawful train --help lists the recipes."""
     return USAGE

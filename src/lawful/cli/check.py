@@ -23,7 +23,7 @@ from lawful.checking.verdict import Verdict
 from lawful.cli.console import INTERNAL, USAGE, say
 
 _Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
-_File = Annotated[str | None, tyro.conf.arg(metavar="FILE")]
+_File = Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class OutputFlags:
     json: _File = None
     """Write the report as JSON (`-` for standard output)."""
     sarif: _File = None
-    """Write failures as SARIF, which code hosts show next to the code."""
+    """Write failures as SARIF, which GitHub and others show next to the code."""
     script: _File = None
     """Write a standalone script that reproduces the counterexample."""
 
@@ -61,7 +61,9 @@ _CHECK_SEARCH, _DISCOVER_SEARCH, _NO_OUTPUT = SearchFlags(), SearchFlags(cases=3
 
 
 def check(
-    target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="TARGET")] = None,
+    target: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TARGET]", help_behavior_hint="")
+    ] = None,
     law: Annotated[_Repeated, tyro.conf.arg(metavar="NAME:key=value")] = (),
     input: Annotated[_Repeated, tyro.conf.arg(metavar='"b t 16"')] = (),
     search: tyro.conf.OmitArgPrefixes[SearchFlags] = _CHECK_SEARCH,
@@ -72,12 +74,9 @@ def check(
     """Check whether a module or function satisfies laws, and find the smallest counterexample if not.
 
     Args:
-        target: `package.module:Name` or `path/file.py:Name`: a class, factory, instance or function. Without `:Name`,
-            all claims of the module. Without a target, all claims of lawful.
-        law: Law to check, such as `causality:time=1`; repeat for more laws. `lawful laws` lists them. Defaults to a
-            standard set for any layer.
-        input: Input of the target: `"b t 16"`, `"tokens(b t, vocab_size=65)"`, `"mask(b t)"`, with an optional `name=`
-            in front; repeat for more inputs.
+        target: `package.module:Name` or `file.py:Name`; without `:Name`, all claims of the module. Defaults to lawful.
+        law: Law to check, such as `causality:time=1`; `lawful laws` lists them. Defaults to a standard set.
+        input: Input: `"b t 16"`, `"tokens(b t, vocab_size=65)"`, `"mask(b t)"`; `"x=b t 16"` for a named input.
         search: Limits of the search.
         output: Files to write.
         jobs: Number of processes for the claims of a module; 0 uses all cores.
@@ -123,9 +122,9 @@ def discover(
     """Try every law with every axis on a module or function, and report which hold.
 
     Args:
-        target: `package.module:Name` or `path/file.py:Name`: a class, factory, instance or function.
-        input: Input of the target, as in `lawful check`; repeat for more inputs.
-        as_claims: Print Python code with the laws that hold, for a test file, instead of the table.
+        target: `package.module:Name` or `file.py:Name`: a class, factory, instance or function.
+        input: Input, as in `lawful check`.
+        as_claims: Print the laws that hold as Python code for a test file, instead of a table.
         all: Show the counterexample of every refuted law, and why the other laws do not apply.
         search: Limits of the search.
         json: Write the result as JSON (`-` for standard output).
@@ -219,11 +218,13 @@ def _write_json(data: dict[str, Any], path: str) -> None:
         Path(path).write_text(text + "\n", encoding="utf-8")
 
 
-def laws(name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None) -> int:
+def laws(
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="")] = None,
+) -> int:
     """List all laws, or show one: formula, examples and parameters.
 
     Args:
-        name: Name of a law.
+        name: Law to show. By default, all laws are listed.
     """
     from lawful.checking.targets import UsageError, laws_by_kind, laws_by_name, parse_law
 

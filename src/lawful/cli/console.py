@@ -9,10 +9,13 @@ from dataclasses import replace
 from types import NoneType
 from typing import Any
 
+import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 FAILED, INTERRUPTED, INTERNAL, USAGE = 1, 2, 3, 4
 """Exit codes: the task failed; Ctrl-C; a bug in lawful; invalid arguments."""
+NO_DEFAULT = tyro.conf.arg(help_behavior_hint="")
+"""Marks an option whose help describes its default, or that has none."""
 
 
 def say(message: str) -> None:

@@ -7,25 +7,25 @@ from typing import Annotated, Literal
 
 import tyro
 
-from lawful.cli.console import FAILED, USAGE, say
+from lawful.cli.console import FAILED, NO_DEFAULT, USAGE, say
 
 
 def export(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    format: Literal["onnx", "torch-export", "safetensors"] | None = None,
-    output: Annotated[str, tyro.conf.arg(metavar="FILE")] | None = None,
-    method: str | None = None,
+    format: Annotated[Literal["onnx", "torch-export", "safetensors"] | None, NO_DEFAULT] = None,
+    output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
+    method: Annotated[str | None, NO_DEFAULT] = None,
 ) -> int:
     """Export a trained model for use elsewhere: ONNX, torch.export or safetensors.
 
-    Batch size and sequence length are dynamic. A JSON file beside it has the names and shapes of inputs and outputs,
-    the tokenizer, the classes and the encoding of the data.
+    Batch size and sequence length are dynamic. A JSON file beside the model has the names and shapes of its inputs
+    and outputs, the tokenizer, the classes and the encoding of the data.
 
     Args:
         run: Folder of the run.
-        format: File format. Defaults to that of the output file.
+        format: File format. Defaults to the format of the output file.
         output: File to write: .onnx, .pt2 or .safetensors. Defaults to the name of the run, in the current folder.
-        method: Method to export, such as encode or decode of a VAE. Defaults to the predictions of the model.
+        method: Method to export, such as encode of a VAE. Defaults to log_prob (flows), transform (PCA) or forward.
     """
     from lawful.recipes.model_export import export as export_model
     from lawful.training.errors import user_message

@@ -6,10 +6,11 @@ import ast
 import gc
 import inspect
 import os
+import re
 import sys
 import typing
 from collections.abc import Iterator, Sequence
-from dataclasses import field, fields, is_dataclass, make_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,13 +19,14 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from lawful.cli.console import FAILED, INTERRUPTED, USAGE, optional_values, say, write_output
+from lawful._json import field_types
+from lawful.cli.console import FAILED, INTERRUPTED, NO_DEFAULT, USAGE, optional_values, say, write_output
 
 # ---------------------------------------------------------------- lawful train
 
 
 def train(arguments: Sequence[str]) -> int:
-    """Trains a recipe, or resumes a run."""
+    """Trains a model with a recipe, or resumes a run."""
     from lawful._suggest import did_you_mean
     from lawful.training import Run, TrainingFailed
     from lawful.training import train as start
@@ -90,7 +92,6 @@ def parse_recipe(kind: type[Any], arguments: Sequence[str]) -> tuple[Any, Path]:
     Raises:
         ValueError: If an option is unknown, invalid, or belongs to another member of a union.
     """
-    from lawful._json import field_types
     from lawful.training.registry import _unions
 
     hints, defaults, unions = field_types(kind), kind(), _unions(kind)
@@ -107,13 +108,9 @@ def parse_recipe(kind: type[Any], arguments: Sequence[str]) -> tuple[Any, Path]:
                 kind_of_name = Annotated[Literal[options], tyro.conf.arg(help=f"{docs.get(name, '')} {summaries}.")]  # type: ignore[valid-type]
                 entries.append((name, kind_of_name, chosen[name].name))
             else:
-                entries.append(
-                    (name, Annotated[hints[name], tyro.conf.arg(help=docs.get(name, ""))], getattr(defaults, name))
-                )
+                entries.append(_option(name, hints[name], docs.get(name, ""), getattr(defaults, name)))
         groups.append((title, _dataclass(title, entries)))
-    specs = [
-        (f"{name}_{spec.name}".replace("-", "_"), type(spec), spec) for name, spec in chosen.items() if fields(spec)
-    ]
+    specs = [_member_options(name, spec) for name, spec in chosen.items() if fields(spec)]
     top = [(title, group, group()) for title, group in groups]
     output = ("output_dir", Annotated[str, tyro.conf.arg(help="Folder for the runs.")], "runs")
     options_type = _dataclass("options", [*top[:1], *specs, *top[1:], output], doc=kind.__doc__)
@@ -125,9 +122,34 @@ def parse_recipe(kind: type[Any], arguments: Sequence[str]) -> tuple[Any, Path]:
             args=list(arguments),
         )
     values = {f.name: getattr(getattr(parsed, title), f.name) for title, group in groups for f in fields(group)}
-    given = {f"{name}_{spec.name}".replace("-", "_"): name for name, spec in chosen.items()}
-    values |= dict(chosen.items()) | {name: getattr(parsed, key) for key, name in given.items() if hasattr(parsed, key)}
+    for name, spec in chosen.items():
+        options = getattr(parsed, _member_title(name, spec), None)
+        values[name] = replace(spec, **vars(options)) if options else spec
     return kind(**values), Path(parsed.output_dir)
+
+
+def _member_title(name: str, spec: Any) -> str:
+    return f"{name}_{spec.name}".replace("-", "_")
+
+
+def _member_options(name: str, spec: Any) -> tuple[str, type[Any], Any]:
+    """The options of the chosen member of a union."""
+    title, hints, docs = _member_title(name, spec), field_types(type(spec)), _field_docs(type(spec))
+    entries = [_option(f.name, hints[f.name], docs.get(f.name, ""), getattr(spec, f.name)) for f in fields(spec)]
+    options = _dataclass(title, entries, doc=type(spec).__doc__)
+    return title, options, options()
+
+
+def _option(name: str, hint: Any, doc: str, default: Any) -> tuple[str, Any, Any]:
+    """An option with its help text.
+
+    The text describes the default only if it is not a plain value, which tyro shows.
+    """
+    if default is None or default == ():
+        return name, Annotated[hint, tyro.conf.arg(help=doc, help_behavior_hint="")], default
+    sentences = re.split(r"(?<=\.)\s+", doc)
+    doc = " ".join(s for s in sentences if not s.startswith(("Defaults to ", "The default depends on ")))
+    return name, Annotated[hint, tyro.conf.arg(help=doc)], default
 
 
 def _dataclass(name: str, entries: Sequence[tuple[str, Any, Any]], *, doc: str | None = "") -> type[Any]:
@@ -205,7 +227,8 @@ def _title(config: type[Any]) -> str:
 def _summary(cls: type[Any]) -> str:
     """The first line of the docstring, as part of a sentence."""
     line = (cls.__doc__ or "").strip().splitlines()[0].removesuffix(".")
-    return line if line[:2].isupper() or line[1:2] == "-" else line[:1].lower() + line[1:]
+    proper_noun = line[:2].isupper() or line[1:2] == "-" or line.startswith("Gaussian")
+    return line if proper_noun else line[:1].lower() + line[1:]
 
 
 def _field_docs(cls: type[Any]) -> dict[str, str]:
@@ -260,25 +283,26 @@ def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOL
 
 def predict(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None,
+    data: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help_behavior_hint="")
+    ] = None,
     output: Annotated[str, tyro.conf.arg(metavar="FILE")] = "-",
-    horizon: int | None = None,
+    horizon: Annotated[int | None, NO_DEFAULT] = None,
     drop_missing: bool = False,
     num_samples: int = 0,
     seed: int = 0,
 ) -> int:
     """Predict new data with a trained run: one CSV row per example, with probabilities and uncertainty.
 
-    A run of forecast continues its series: `lawful predict RUN --horizon 14`.
+    A forecast run needs no data: `lawful predict RUN --horizon 14` continues its series.
 
     Args:
         run: Folder of the run.
-        data: New data in the format of the training data: a file, a folder of images or texts, or built-in data. A
-            forecast continues this file instead of the training data.
+        data: New data in the format of the training data. A forecast run continues it instead of its own series.
         output: CSV file to write; `-` for standard output.
-        horizon: Number of values to forecast. Defaults to the horizon of the training.
-        drop_missing: Leave out rows of a table with missing values. By default they are filled as in training.
-        num_samples: Number of dropout samples for the uncertainty; 0 means 32 for models with dropout.
+        horizon: Number of values to forecast. Defaults to the horizon of the run.
+        drop_missing: Drop rows with missing values. By default, they are imputed as in training.
+        num_samples: Number of Monte Carlo dropout samples for the uncertainty; 0 means 32 for models with dropout.
         seed: Random seed of the dropout samples.
     """
     from lawful.recipes.predict import predictions

@@ -63,8 +63,8 @@ def generate_from_run(
         sampling: How tokens are sampled.
         stop: String or strings that end the text; they are not returned.
         seed: Random seed.
-        num_beams: Beams of beam search; with a temperature, `top_k`, `top_p` or `min_p` they are sampled. 1 samples
-            one text.
+        num_beams: Number of beams; 1 disables beam search. With a temperature, `top_k`, `top_p` or `min_p`, beams are
+            sampled.
 
     Raises:
         ValueError: If the run does not generate text, or an option is invalid.

@@ -188,7 +188,7 @@ class GenerationRequest:
     seed: int = 0
     """Random seed."""
     num_beams: int = 1
-    """Beams of beam search; with a temperature, `top_k`, `top_p` or `min_p` they are sampled. 1 samples one text."""
+    """Number of beams; 1 disables beam search. With a temperature, `top_k`, `top_p` or `min_p`, beams are sampled."""
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "num_beams"):
