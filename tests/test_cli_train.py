@@ -73,25 +73,26 @@ def test_help_lists_the_recipes(lawful):
 
 
 @pytest.mark.parametrize("recipe", list(RECIPES))
-def test_help_has_every_field_with_its_default(lawful, recipe):
+def test_help_has_every_option_with_its_default(lawful, recipe):
     code, out, _ = lawful("train", recipe, "--help")
     assert code == 0
     assert max(len(line) for line in out.splitlines() if line.startswith("│")) <= 80
-    words = plain(out)
-    for field in fields_of(RECIPES[recipe]):
-        option = field.name.replace("_", "-")
-        entry = re.search(rf"--{option}[ ,].*?\(default: .*?\)", words)
+    words = re.sub(r", --no-[a-z-]+", "", plain(out))
+    for name, default in options_of(RECIPES[recipe]()):
+        option = name.replace("_", "-")
+        entry = re.search(rf"--{option} (.+?)(?= --[a-z]| [a-z-]+ options|$)", words)
         assert entry, option
-        assert len(entry[0].split()) > 5, entry[0]
+        assert len(entry[1].split()) > 2, entry[0]
+        assert ("(default:" in entry[1]) == (default not in (None, ())), entry[0]
+        assert not re.search(r"(Defaults to|The default depends).*\(default:", entry[1]), entry[0]
 
 
-def fields_of(recipe):
-    """The fields of a recipe and of its default model."""
-    default = recipe()
+def options_of(recipe):
+    """The options of a recipe and of its default model, with their defaults."""
     for field in dataclasses.fields(recipe):
-        value = getattr(default, field.name)
-        yield field
-        yield from dataclasses.fields(value) if dataclasses.is_dataclass(value) else []
+        value = getattr(recipe, field.name)
+        yield field.name, value
+        yield from options_of(value) if dataclasses.is_dataclass(value) else []
 
 
 @pytest.mark.parametrize("recipe", list(RECIPES))
@@ -108,7 +109,7 @@ def test_help_lines_are_filled(lawful, recipe):
     rows = [line.strip("│ ") for line in lawful("train", recipe, "--help")[1].splitlines() if line.startswith("│  ")]
     width = max(map(len, rows))
     for line, after in itertools.pairwise(rows):
-        assert len(line) + 1 + len(after.split()[0]) > width or line.endswith(")"), line
+        assert len(line) + 1 + len(after.split()[0]) > width or line.endswith((")", ".")), line
 
 
 # ------------------------------------------------------------ arguments

@@ -339,7 +339,7 @@ def test_the_order_of_day_and_month_is_kept():
     held = TableEncoding.from_json(encoding.to_json())
     assert held.inputs(table("day\n04/04/2024\n", "new.csv"))[0, 0] == 1
     notes = fit_table_encoding(table("day,y\n01/02/2024,1\n05/02/2024,2\n03/02/2024,2\n"))[2]
-    assert notes == ("column 'day': day and month can be swapped; taken for month first",)
+    assert notes == ("column 'day': day and month are ambiguous; read as month first",)
 
 
 def test_numbers_with_leading_zeros_are_text():

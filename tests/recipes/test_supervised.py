@@ -273,7 +273,7 @@ def test_columns_and_winner_are_in_the_output_and_the_report(options, table, tmp
     path.write_text("\n".join(["day,id,color,weight,kind", *lines[1:]]))
     run = train(ClassifyRecipe(model=MLPSpec(hidden_dims=(4,)), **options(data=path)), output_dir=tmp_path)
     output, report = capsys.readouterr().out, run.report.read_text(encoding="utf-8")
-    assert [(row["column"], row["taken for"]) for row in run.results["columns"]] == [
+    assert [(row["column"], row["used as"]) for row in run.results["columns"]] == [
         ("day", "date"),
         ("id", "left out"),
         ("color", "category"),

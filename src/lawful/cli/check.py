@@ -20,10 +20,10 @@ from rich.text import Text
 from lawful.checking.formatting import STATUS_COLORS, report_summary, to_sarif, verdict_details, verdict_line
 from lawful.checking.isolation import CheckRequest, CheckResult, run_request
 from lawful.checking.verdict import Verdict
-from lawful.cli.console import INTERNAL, USAGE, say
+from lawful.cli.console import INTERNAL, OPTIONAL_FILE, USAGE, say
 
 _Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
-_File = Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
+_File = Annotated[str | None, OPTIONAL_FILE]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ _CHECK_SEARCH, _DISCOVER_SEARCH, _NO_OUTPUT = SearchFlags(), SearchFlags(cases=3
 
 def check(
     target: Annotated[
-        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TARGET]", help_behavior_hint="")
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TARGET]", help_behavior_hint="(optional)")
     ] = None,
     law: Annotated[_Repeated, tyro.conf.arg(metavar="NAME:key=value")] = (),
     input: Annotated[_Repeated, tyro.conf.arg(metavar='"b t 16"')] = (),
@@ -219,7 +219,9 @@ def _write_json(data: dict[str, Any], path: str) -> None:
 
 
 def laws(
-    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="")] = None,
+    name: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="(optional)")
+    ] = None,
 ) -> int:
     """List all laws, or show one: formula, examples and parameters.
 

@@ -14,8 +14,9 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 FAILED, INTERRUPTED, INTERNAL, USAGE = 1, 2, 3, 4
 """Exit codes: the task failed; Ctrl-C; a bug in lawful; invalid arguments."""
-NO_DEFAULT = tyro.conf.arg(help_behavior_hint="")
-"""Marks an option whose help describes its default, or that has none."""
+OPTIONAL = tyro.conf.arg(help_behavior_hint="(optional)")
+OPTIONAL_FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="(optional)")
+"""Show "(optional)" in the help of an option whose default is None."""
 
 
 def say(message: str) -> None:

@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 import tyro
 
-from lawful.cli.console import FAILED, NO_DEFAULT, USAGE, say
+from lawful.cli.console import FAILED, OPTIONAL, OPTIONAL_FILE, USAGE, say
 
 
 def export(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    format: Annotated[Literal["onnx", "torch-export", "safetensors"] | None, NO_DEFAULT] = None,
-    output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
-    method: Annotated[str | None, NO_DEFAULT] = None,
+    format: Annotated[Literal["onnx", "torch-export", "safetensors"] | None, OPTIONAL] = None,
+    output: Annotated[str | None, OPTIONAL_FILE] = None,
+    method: Annotated[str | None, OPTIONAL] = None,
 ) -> int:
     """Export a trained model for use elsewhere: ONNX, torch.export or safetensors.
 

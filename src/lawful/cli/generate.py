@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from lawful.cli.console import NO_DEFAULT, USAGE, say, write_output
+from lawful.cli.console import OPTIONAL, OPTIONAL_FILE, USAGE, say, write_output
 
 _Run = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 _File = Annotated[str, tyro.conf.arg(metavar="FILE")]
@@ -37,7 +37,7 @@ _DEFAULT_DECODING = DecodingFlags()
 def generate(
     run: _Run,
     prompt: str = "",
-    max_new_tokens: Annotated[int | None, NO_DEFAULT] = None,
+    max_new_tokens: Annotated[int | None, OPTIONAL] = None,
     decoding: tyro.conf.OmitArgPrefixes[DecodingFlags] = _DEFAULT_DECODING,
     num_beams: int = 1,
     stop: Annotated[
@@ -52,7 +52,7 @@ def generate(
         prompt: Text to start from.
         max_new_tokens: Maximum number of new tokens. Defaults to 256, and for translations to the limit of the run.
         decoding: How tokens are sampled.
-        num_beams: Number of beams; 1 disables beam search. With a temperature, top-k, top-p or min-p, beams are sampled.
+        num_beams: Number of beams; 1 disables beam search. A temperature, top-k, top-p or min-p samples the beams.
         stop: Stop strings; they are not printed.
         seed: Random seed.
     """
@@ -88,10 +88,10 @@ def generate(
 def sample(
     run: _Run,
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 16,
-    output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
-    label: Annotated[str | None, NO_DEFAULT] = None,
-    guidance_scale: Annotated[float | None, NO_DEFAULT] = None,
-    steps: Annotated[int | None, NO_DEFAULT] = None,
+    output: Annotated[str | None, OPTIONAL_FILE] = None,
+    label: Annotated[str | None, OPTIONAL] = None,
+    guidance_scale: Annotated[float | None, OPTIONAL] = None,
+    steps: Annotated[int | None, OPTIONAL] = None,
     seed: int = 0,
 ) -> int:
     """Draw samples from a trained generative model.
@@ -165,7 +165,9 @@ def score(
 
 
 def inpaint(
-    inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN] IMAGE", help_behavior_hint="(required)")],
+    inputs: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN] IMAGE", help_behavior_hint="(required)")
+    ],
     mask: Annotated[str, tyro.conf.arg(metavar="MASK")],
     output: _File = "inpainted.png",
     seed: int = 0,

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lawful._json import field_types
-from lawful.cli.console import FAILED, INTERRUPTED, NO_DEFAULT, USAGE, optional_values, say, write_output
+from lawful.cli.console import FAILED, INTERRUPTED, OPTIONAL, USAGE, optional_values, say, write_output
 
 # ---------------------------------------------------------------- lawful train
 
@@ -141,15 +141,12 @@ def _member_options(name: str, spec: Any) -> tuple[str, type[Any], Any]:
 
 
 def _option(name: str, hint: Any, doc: str, default: Any) -> tuple[str, Any, Any]:
-    """An option with its help text.
-
-    The text describes the default only if it is not a plain value, which tyro shows.
-    """
-    if default is None or default == ():
-        return name, Annotated[hint, tyro.conf.arg(help=doc, help_behavior_hint="")], default
+    """An option with its help text. Sentences about the default are only shown if it is not a plain value."""
     sentences = re.split(r"(?<=\.)\s+", doc)
-    doc = " ".join(s for s in sentences if not s.startswith(("Defaults to ", "The default depends on ")))
-    return name, Annotated[hint, tyro.conf.arg(help=doc)], default
+    about_default = [s for s in sentences if s.startswith(("Defaults to ", "The default depends on "))]
+    help = " ".join(s for s in sentences if s not in about_default)
+    shown = None if default not in (None, ()) else " ".join(about_default) or "(optional)"
+    return name, Annotated[hint, tyro.conf.arg(help=help, help_behavior_hint=shown)], default
 
 
 def _dataclass(name: str, entries: Sequence[tuple[str, Any, Any]], *, doc: str | None = "") -> type[Any]:
@@ -284,10 +281,10 @@ def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOL
 def predict(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     data: Annotated[
-        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help_behavior_hint="")
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help_behavior_hint="(optional)")
     ] = None,
     output: Annotated[str, tyro.conf.arg(metavar="FILE")] = "-",
-    horizon: Annotated[int | None, NO_DEFAULT] = None,
+    horizon: Annotated[int | None, OPTIONAL] = None,
     drop_missing: bool = False,
     num_samples: int = 0,
     seed: int = 0,

@@ -171,7 +171,7 @@ class LoadedDataset(NamedTuple):
     encoding: Encodings
     notes: tuple[str, ...] = ()
     columns: tuple[ColumnSummary, ...] = ()
-    """What each column of a table was taken for."""
+    """How each column of a table is used."""
     table: Table | None = None
     """Raw rows of a table."""
 

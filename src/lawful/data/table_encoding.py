@@ -475,7 +475,7 @@ class FittedTable(NamedTuple):
     notes: tuple[str, ...]
     """Notes for the user: left-out columns, filled values, dropped rows."""
     columns: tuple[ColumnSummary, ...]
-    """What each column was taken for."""
+    """How each column is used."""
 
 
 def fit_table_encoding(
@@ -559,7 +559,7 @@ def fit_table_encoding(
         notes.append(_filled_note(missing))
     notes += [f"column {column.name!r} is constant" for column in columns if _is_constant(table, column)]
     notes += [
-        f"column {column.name!r}: day and month can be swapped; taken for {column.dates.order}"
+        f"column {column.name!r}: day and month are ambiguous; read as {column.dates.order}"
         for column in columns
         if column.dates is not None and _is_ambiguous(table, column)
     ]

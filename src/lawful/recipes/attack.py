@@ -47,17 +47,18 @@ class AttackRecipe(ClassifyRecipe):
     name: ClassVar[str] = "attack"
 
     model: _ClassifierSpec = field(default_factory=CNNSpec)
-    """Model architecture, if no run is given."""
+    """Model architecture of the classifier, without `run`."""
     run: Annotated[str, MaxLength(4096)] = ""
-    """Folder of a run of `classify` to attack. By default a classifier is trained first."""
+    """Folder of a classify run to attack. By default, a classifier is trained first."""
     attack: Literal["pgd", "fgsm", "momentum", "deepfool", "carlini-wagner", "worst"] = "pgd"
-    """Attack. momentum is PGD with momentum; worst takes the strongest of three for each example."""
+    """Attack. momentum is PGD with momentum; worst is the strongest of three attacks for each example."""
     eps: Annotated[tuple[_NonNegative, ...], MaxLength(100)] = ()
-    """Sizes of the perturbations, in units of the data (tables: std). Defaults to fractions of the range."""
+    """Sizes of the perturbations, in units of the data (tables: standard deviations). Defaults to fractions of the
+    range."""
     norm: _NormName = "linf"
     """Norm of the perturbations."""
     attack_steps: Annotated[int, Range(1, 10**6), Requires(attack=_ITERATIVE)] = 40
-    """Gradient steps of an attack."""
+    """Number of gradient steps of the attack."""
     num_examples: Annotated[int, Range(1, 10**7)] = 500
     """Number of test examples to attack."""
 

@@ -63,7 +63,7 @@ class AugmentationConfig(Config):
     random_flip: bool = False
     """Flip images and series along the last axis with probability 0.5."""
     cutout: Annotated[int, Range(0, 10**4)] = 0
-    """Side of the random square that is cut out of an image, or length of the interval in a series."""
+    """Side of the random square of an image, or length of the interval of a series, that is set to 0 (cutout)."""
     noise_std: _NonNegative = 0.0
     """Standard deviation of the Gaussian noise added to the inputs, in units of the data."""
 
@@ -138,7 +138,7 @@ class AdversarialConfig(Config):
     """Adversarial training."""
 
     adversarial_eps: _NonNegative = 0.0
-    """Size of adversarial perturbations in training, in units of the data (tables: std); 0 disables."""
+    """Size of adversarial perturbations in training, in units of the data (tables: standard deviations); 0 disables."""
     adversarial_norm: Annotated[_NormName, Requires(adversarial_eps=True)] = "linf"
     """Norm of adversarial perturbations in training."""
     adversarial_steps: Annotated[int, Range(1, 10**4), Requires(adversarial_eps=True)] = 7
@@ -295,11 +295,11 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
     model: _ClassifierSpec = field(default_factory=AutoSpec)
     """Model architecture."""
     label_smoothing: _Fraction | None = None
-    """Label smoothing. Defaults to 0.03, and to 0 for the cross-validated model of a table."""
+    """Label smoothing. Defaults to 0 if model auto cross-validates a table, and to 0.03 otherwise."""
     combine_with: Annotated[Literal["probabilities", "log-probabilities"], Requires(num_members=Range(2, 100))] = (
         "probabilities"
     )
-    """Average of an ensemble: probabilities or log-probabilities."""
+    """Quantity that an ensemble averages."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

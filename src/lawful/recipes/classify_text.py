@@ -389,7 +389,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Evalu
     text: Annotated[str, MaxLength(4096)] | None = None
     """Column with the texts. Defaults to the column with the longest texts."""
     target: Annotated[str, MaxLength(4096)] | None = None
-    """Column with the classes. Defaults to a column named label, class, target or category, or the last other one."""
+    """Column with the classes. Defaults to the column named label, class, target or category, or else the last one."""
     test_fraction: Annotated[float, Range(0.01, 0.9)] = 0.1
     """Fraction of the texts used for the test."""
     validation_fraction: Annotated[float, Range(0.01, 0.9)] = 0.1
@@ -399,11 +399,11 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Evalu
     lowercase: bool = True
     """Convert texts to lower case."""
     context_length: Annotated[int, Range(3, 10**5)] = 1024
-    """Number of tokens to read of a text, from its start, with one token for each end."""
+    """Maximum number of tokens per text, with the start and end tokens; longer texts are truncated."""
     ngram_classifier: bool = True
-    """Add the logits of logistic regression on n-grams of letters and words to those of the encoder."""
+    """Add the logits of a logistic regression on n-grams of letters and words to the logits of the encoder."""
     token_dropout: _Probability = 0.5
-    """Probability of leaving a token out of the mean over a text in training."""
+    """Probability of dropping a token from mean pooling in training."""
     label_smoothing: _Fraction = 0.05
     """Label smoothing."""
     dim: Annotated[int, Range(1, 10**5)] = 32

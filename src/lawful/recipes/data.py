@@ -1,4 +1,4 @@
-"""Data of the recipes: options, loading, splits, and what a model must know about its data."""
+"""Data of the recipes: options, loading, splits, and the format of the data that a run stores."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ _ImageSize = Annotated[tuple[Annotated[int, Range(1, 10**4)], ...], MaxLength(2)
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(Config):
-    """Where the data come from and how they are split."""
+    """Data source and splits."""
 
     data: _Path = "digits"
     """Data: a file, a folder, or the name of a built-in dataset."""
     ignore_columns: _Columns = ()
     """Columns of a table to ignore."""
     keep_columns: _Columns = ()
-    """Columns to use although they look like identifiers: by default these are left out."""
+    """Columns to use although they look like identifiers. By default, identifiers are left out."""
     drop_missing: bool = False
-    """Drop rows with missing values. By default they are an error."""
+    """Drop rows with missing values. By default, missing values are an error."""
     resize: _ImageSize = ()
     """Height and width to resize images to."""
     test_fraction: Annotated[float, Range(0.01, 0.9)] = 0.2
@@ -103,7 +103,7 @@ class DataSplits:
     """Problems of the data: dropped rows, duplicates between splits, missing classes."""
     fingerprint: str
     columns: tuple[ColumnSummary, ...] = ()
-    """What each column of a table was taken for."""
+    """How each column of a table is used."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -113,7 +113,7 @@ class DataSplits:
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisedDataConfig(DataConfig):
-    """Where the examples come from and how they are split."""
+    """Data source and splits of supervised recipes."""
 
     data: _Path = "digits"
     """CSV, TSV, Parquet or NumPy file, a folder with one folder of images per class, or a name: digits, iris."""
@@ -122,9 +122,9 @@ class SupervisedDataConfig(DataConfig):
     categorical_columns: _Columns = ()
     """Columns with categories that look like numbers, such as zip codes."""
     validation_fraction: Annotated[float, Range(0, 0.9)] = 0.1
-    """Fraction of the remaining data used for validation. Model auto cross-validates tables instead, unless it is 0."""
+    """Fraction of the remaining data used for validation. Model auto cross-validates tables, unless this is 0."""
     drop_missing: bool = False
-    """Drop rows with missing values. By default they get the median or the most frequent category, and a mark."""
+    """Drop rows with missing values. By default, they are imputed with the median or the most frequent category."""
 
     def load_splits(self, task: Task) -> DataSplits:
         """Loads the examples and splits them, stratified by class."""
@@ -566,18 +566,18 @@ class GenerativeSplits:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerativeDataConfig(DataConfig):
-    """Where the observations come from and how they are split."""
+    """Data source and splits of generative recipes."""
 
     data: _Path = "digits"
-    """CSV, TSV, Parquet or NumPy file, folder of images, or a name: digits, mnist1d, iris, ring, moons, grid."""
+    """CSV, TSV, Parquet or NumPy file, folder of images, or a name: digits, iris, ring, moons, ..."""
     label_column: _Path | None = None
     """Label column of a table. Images are labeled by folder, an .npz file by y."""
     value_range: Annotated[tuple[Annotated[float, Range(-1e30, 1e30)], ...], MaxLength(2)] = ()
-    """Lowest and highest allowed value; others are an error. Defaults to no limit."""
+    """Lowest and highest allowed value. By default, all values are allowed."""
     data_levels: Annotated[int, Range(0, 2**31)] = 0
-    """Number of quantization levels. 0 means 256 for 8-bit images, and continuous data otherwise."""
+    """Number of quantization levels of discrete data. 0 means 256 for 8-bit images, and otherwise continuous data."""
     num_samples: Annotated[int, Range(3, 10**8), Requires(data=tuple(_DENSITIES))] = 20_000
-    """Number of samples of ring, checkerboard, moons and grid."""
+    """Number of samples, for the densities ring, moons, grid and checkerboard."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -247,7 +247,7 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
     sampling_steps: Annotated[int, Range(1, 10**5)] = 32
     """Number of sampling steps."""
     num_scored: Annotated[int, Range(1, 10**7)] = 64
-    """Number of test observations whose likelihood is computed at the end."""
+    """Number of test observations whose log-likelihood is computed after training."""
     weight_decay: _NonNegative = 0.0
     warmup_ratio: _WarmupRatio = 0.05
     grad_clip_norm: _NonNegative = 1.0

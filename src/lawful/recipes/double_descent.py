@@ -71,7 +71,7 @@ class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
     num_examples: Annotated[int, Range(20, 10**7)] = 16_000
     """Number of examples."""
     train_fraction: Annotated[float, Range(0.01, 0.99)] = 0.25
-    """Fraction of the examples to train on; the rest is the test."""
+    """Fraction of the examples used for training; the rest is used for the test."""
     eval_every_epochs: Annotated[int, Range(1, 10**7)] = 2
     """Epochs between evaluations."""
     epochs: Annotated[int, Range(1, 10**7)] | None = 500

@@ -501,10 +501,10 @@ class ForecastData:
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[ForecastData]):
-    """Forecast a series with dates: a language model over digits, combined with exponential smoothing.
+    """Forecast a series with exponential smoothing, regression and a language model over digits.
 
     The language model is trained on synthetic series, then also on yours. Its weight in the combination depends on its
-    error on values that it was not trained on.
+    error on held-out values.
     """
 
     name: ClassVar[str] = "forecast"
@@ -516,20 +516,20 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
     date_column: Annotated[str, MaxLength(4096)] | None = None
     """Column with the dates. Defaults to the first column with dates."""
     season: Annotated[int, Range(1, 10**5)] | None = None
-    """Period of the series; 1 for none. Detected by default."""
+    """Seasonal period, in values; 1 for none. By default, it is detected."""
     horizon: Annotated[int, Range(1, _MAX_HORIZON)] = 12
     """Number of values to forecast."""
     history: Annotated[int, Range(2, 10**4)] | None = None
     """Number of past values that the language model reads. Defaults to 96, or fewer for a short series."""
     digits: Annotated[int, Range(1, 6)] = 2
-    """Digits per value, relative to the range of the history."""
+    """Number of digits per value; values are scaled to the range of the history."""
     train_on: Literal["both", "synthetic", "series"] = "both"
-    """Train on synthetic series and then on both, on synthetic series only, or on the given series only."""
+    """Series to train on. both: first on synthetic series, then also on the given series."""
     test_horizons: Annotated[int, Range(1, 10**4)] | None = None
     """Number of horizons at the end of the series used for the test. Defaults to a fifth of the series, at most 5."""
     calibration_horizons: Annotated[int, Range(0, 10**4)] | None = None
-    """Number of horizons before the test that the language model is not trained on, at least 2: they determine its
-    weight and the interval. Defaults to a fifth of the series, at most 5. 0 leaves the language model out."""
+    """Number of horizons before the test that are held out from the language model, at least 2. They determine its
+    weight and the prediction interval. Defaults to a fifth of the series, at most 5. 0 disables the language model."""
     num_samples: Annotated[int, Range(1, 10**4)] = 100
     """Number of samples of the language model per forecast."""
     dim: Annotated[int, Range(1, 10**5)] = 32
@@ -737,7 +737,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
 
     @torch.no_grad()
     def _evaluate(self, model: nn.Module, data: ForecastData) -> dict[str, float]:
-        """Cross-entropy of the language model on the calibration horizons. It selects nothing."""
+        """Cross-entropy of the language model on the calibration horizons. It selects no weights."""
         origins = data.origins(data.test_start, data.calibration)
         start = int(origins[0]) - data.window.past
         windows = torch.from_numpy(data.past(data.test_start)[start:]).unfold(0, data.window.past + self.horizon, 1)

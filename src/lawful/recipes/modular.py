@@ -95,7 +95,7 @@ class ModularData:
 
 @dataclass(frozen=True, kw_only=True)
 class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
-    """Train a network on a formula with few and short connections: Brain-Inspired Modular Training."""
+    """Train a network on a formula by Brain-Inspired Modular Training, which favors few and short connections."""
 
     name: ClassVar[str] = "modular"
 
@@ -103,7 +103,7 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
     """Formula to learn. independence: (a + c)³ and b² + sin πd; feature-sharing: a², a² + b² and a² + b² + c²;
     compositionality: the distance of two points."""
     hidden_dims: Annotated[tuple[Annotated[int, Range(1, 10**4)], ...] | None, MaxLength(100)] = None
-    """Width of each hidden layer. Defaults to the paper's: 20 units in each of two or four layers."""
+    """Width of each hidden layer. Defaults to 20 units in each of two or four layers, as in the paper."""
     num_examples: Annotated[int, Range(1, 10**7)] = 100
     """Number of training examples, uniform in [-1, 1]."""
     batch_size: _PositiveInt | None = None
@@ -113,15 +113,15 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
     swap_every: Annotated[int, Range(0, 10**8)] = 200
     """Steps between swaps of units; 0 disables."""
     swap_candidates: Annotated[int, Range(1, 10**4), Requires(swap_every=True)] = 5
-    """Units per layer, by largest weights, that try other positions at a swap."""
+    """Number of units per layer, those with the largest weights, that are candidates for a swap."""
     layout: Literal["line", "grid"] = "line"
     """Positions of the units of a layer."""
     layer_gap: Annotated[float, Range(0, 1e6)] = 0.1
     """Distance between layers; a layer has width 1."""
     distance_order: Annotated[float, Range(1, 1e6)] = 1.0
-    """Order of the norm for distances: 2 is Euclidean, 1 as in the paper's code."""
+    """Order of the norm of distances: 2 is Euclidean, 1 is used in the paper's code."""
     num_members: Annotated[int, Range(1, 100)] = 1
-    """Number of networks in the ensemble, with consecutive seeds."""
+    """Number of models in the ensemble, with consecutive seeds."""
     steps: _Steps = 20_000
     learning_rate: _NonNegative | None = 2e-3
     weight_decay: _NonNegative = 0.0

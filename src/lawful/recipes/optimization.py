@@ -66,7 +66,7 @@ class _ScheduleConfig(Config):
     grad_clip_norm: _NonNegative = 0.0
     """Maximum gradient norm; 0 disables clipping."""
     grad_accumulation_steps: Annotated[int, Range(1, 10**6)] = 1
-    """Gradient accumulation steps: parts of a batch that are processed one after the other."""
+    """Number of micro-batches that each batch is split into. Their gradients are accumulated."""
     ema_decay: _Decay = 0.0
     """EMA decay; the averaged weights are evaluated and saved. At step t it is at most t / (t + 4). 0 disables."""
 
@@ -133,9 +133,9 @@ class OptimizationConfig(_ScheduleConfig):
     weight_decay: _NonNegative = 1e-2
     """Weight decay: decoupled for adamw, lion and muon, else added to the gradient."""
     betas: _Betas = None
-    """Betas of Adam, AdamW and Lion, also of the AdamW in muon. Defaults to the usual values of the optimizer."""
+    """Betas of Adam, AdamW (also within muon) and Lion. Defaults to the usual values of the optimizer."""
     momentum: Annotated[_Decay | None, Requires(optimizer=("sgd", "muon"))] = None
-    """Momentum. Defaults to 0 for sgd and 0.95 for muon."""
+    """Momentum of sgd and muon. Defaults to 0 for sgd and 0.95 for muon."""
     nesterov: Annotated[bool, Requires(optimizer=("sgd",), momentum=True)] = False
     """Nesterov momentum for sgd."""
 
@@ -180,7 +180,7 @@ class EvaluationConfig(Config):
     num_evals: Annotated[int, Range(1, 10**6)] | None = None
     """Number of evaluations during training. Defaults to one per epoch."""
     patience: Annotated[int, Range(0, 10**6)] = 0
-    """Evaluations without improvement before training stops and the best weights are restored; 0 disables."""
+    """Number of evaluations without improvement after which training stops (early stopping); 0 disables."""
 
     def eval_every(self, steps: int, *, steps_per_epoch: int) -> int:
         """Returns the number of steps between evaluations."""
@@ -195,17 +195,17 @@ class RegularizationConfig(Config):
     """Penalties and constraints on the weights."""
 
     penalty: Literal["none", "l1", "l2", "elastic-net"] = "none"
-    """Penalty on the weights that is added to the loss."""
+    """Penalty on the weights, added to the loss."""
     penalty_weight: Annotated[_NonNegative, _PENALTY] = 1e-4
     """Weight of the penalty."""
     l1_ratio: Annotated[_Fraction, Requires(penalty=("elastic-net",))] = 0.5
-    """Fraction of L1 in the elastic-net penalty."""
+    """Fraction of the L1 penalty in the elastic net."""
     penalty_params: Annotated[str, _PENALTY] = "*weight"
-    """Glob pattern of the names of the penalized parameters."""
+    """Names of the penalized parameters, as a glob pattern."""
     max_norm: _NonNegative = 0.0
     """Maximum norm of the incoming weights of a unit; 0 disables."""
     max_norm_params: Annotated[str, Requires(max_norm=True)] = "*weight"
-    """Glob pattern of the names of the parameters with a maximum norm."""
+    """Names of the parameters with a maximum norm, as a glob pattern."""
 
     def add_penalty(self, model: nn.Module, loss_fn: LossFunction) -> LossFunction:
         """Adds the penalty to a loss.
@@ -272,22 +272,25 @@ class TransformerOptimizationConfig(_ScheduleConfig):
     optimizer: Literal["muon", "adamw"] = "muon"
     """Optimizer. Muon updates matrices and leaves the other parameters to AdamW."""
     learning_rate: _NonNegative | None = None
-    """Peak learning rate: of the matrices for muon, of all parameters for adamw. The default depends on the recipe."""
+    """Peak learning rate: of the matrices with muon, else of all parameters. The default depends on the recipe."""
     adam_learning_rate: Annotated[_NonNegative | None, _MUON] = None
-    """Learning rate of embeddings and vectors with muon. The default depends on the recipe."""
+    """Learning rate of embeddings and vectors, with muon. The default depends on the recipe."""
     ngram_learning_rate: Annotated[_NonNegative | None, Requires(ngrams=True)] = None
-    """Learning rate of the n-gram embeddings. The default depends on the recipe, or is the rate of the embeddings."""
+    """Learning rate of the n-gram embeddings. The default depends on the recipe."""
     head_learning_rate: Annotated[_NonNegative | None, Requires(tie_embeddings=(False,))] = None
-    """Learning rate of the output head. The default depends on the recipe, or is the rate of the embeddings."""
+    """Learning rate of the output head. The default depends on the recipe."""
     momentum: Annotated[_Decay | None, _MUON] = None
     """Momentum of muon. Defaults to 0.95."""
     momentum_warmup_ratio: Annotated[_Fraction, _MUON] = 0.0
     """Fraction of the steps for the warmup of Muon's momentum, from `momentum` - 0.1 to `momentum`."""
     betas: tuple[_Decay, _Decay] | None = (0.8, 0.95)
-    """Betas of AdamW, also of the AdamW in muon."""
+    """Betas of AdamW, also within muon."""
     weight_decay: _NonNegative = 0.0
     """Weight decay of matrices and embeddings."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """Learning rate schedule."""
+    warmup_ratio: _WarmupRatio = None
+    """Fraction of the steps used for warmup. Defaults to 0."""
 
     def build_optimizer(
         self, model: nn.Module, *, steps: int, params: Iterable[Any] | None = None

@@ -1,4 +1,4 @@
-"""What classification and regression share: model specifications, prediction of rows, ensembles and the setup."""
+"""Shared parts of classification and regression: model specifications, prediction of rows, ensembles and the setup."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ModelSpec(Config, Tagged):
 
 @dataclass(frozen=True, kw_only=True)
 class AutoSpec(ModelSpec):
-    """Linear model plus networks that correct it, by cross-validation, for tables; else a multilayer perceptron."""
+    """Cross-validated ensemble of linear models plus MLPs for tables, multilayer perceptron for other data."""
 
     name: ClassVar[str] = "auto"
     epochs: ClassVar[int] = 40
@@ -88,10 +88,10 @@ class AutoSpec(ModelSpec):
     dropout: _Probability | None = None
     """Dropout probability. Defaults to 0.3."""
     num_folds: Annotated[int, Range(2, 100)] = 8
-    """Number of networks for a table. Each is validated on one fold of the training data, and trained on the others."""
+    """Number of cross-validation folds for tables. Each member of the ensemble is validated on one fold."""
 
     def as_mlp(self) -> ModelSpec:
-        """Returns the specification for data that are no table."""
+        """Returns the specification for data that are not a table."""
         return MLPSpec(
             hidden_dims=(256,) if self.hidden_dims is None else self.hidden_dims,
             dropout=0.3 if self.dropout is None else self.dropout,
@@ -137,7 +137,7 @@ class LogisticSpec(ModelSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdedSpec(ModelSpec):
-    """Least-squares regression on one-hot targets, with thresholds: a baseline that logistic regression beats."""
+    """Least-squares regression on one-hot labels, a weak baseline."""
 
     name: ClassVar[str] = "thresholded"
     closed_form: ClassVar[bool] = True
@@ -145,7 +145,7 @@ class ThresholdedSpec(ModelSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class KNNSpec(ModelSpec):
-    """K nearest neighbors."""
+    """K-nearest neighbors."""
 
     name: ClassVar[str] = "knn"
     closed_form: ClassVar[bool] = True
@@ -158,7 +158,7 @@ class KNNSpec(ModelSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class AutoRegressorSpec(AutoSpec):
-    """Linear model plus networks that correct it, by cross-validation, for tables; else a multilayer perceptron."""
+    """Cross-validated ensemble of linear models plus MLPs for tables, multilayer perceptron for other data."""
 
     hidden_dims: _HiddenDims | None = None
     """Width of each hidden layer. Defaults to 64 for tables and 64 64 otherwise."""
@@ -168,7 +168,7 @@ class AutoRegressorSpec(AutoSpec):
     """Loss, on standardized targets."""
 
     def as_mlp(self) -> ModelSpec:
-        """Returns the specification for data that are no table."""
+        """Returns the specification for data that are not a table."""
         return MLPRegressorSpec(
             hidden_dims=(64, 64) if self.hidden_dims is None else self.hidden_dims,
             dropout=0.0 if self.dropout is None else self.dropout,
@@ -457,7 +457,7 @@ def _build_classifier(spec: ModelSpec, sizes: ExampleSpec) -> SupervisedModel:
         case CNNSpec():
             return SupervisedModel(_build_cnn(spec, sizes), normalizer=Standardize(channels))
         case _:
-            raise ValueError(f"model {spec.name} is no classifier")
+            raise ValueError(f"model {spec.name} is not a classifier")
     return SupervisedModel(nn.Sequential(nn.Flatten(1), core), normalizer=Standardize(channels))
 
 
@@ -494,7 +494,7 @@ def _build_regressor(spec: ModelSpec, sizes: ExampleSpec) -> SupervisedModel:
             k = min(spec.num_neighbors, sizes.num_examples)
             core = KNearest(sizes.num_examples, dim, out_dim, k=k, p=float(spec.p))
         case _:
-            raise ValueError(f"model {spec.name} is no regression model")
+            raise ValueError(f"model {spec.name} is not a regression model")
     flat = nn.Sequential(nn.Flatten(1), core)
     return SupervisedModel(flat, normalizer=Standardize(sizes.shape), output_normalizer=Standardize(out_dim))
 
@@ -559,8 +559,8 @@ class SupervisedRecipe(
     batch_size: _PositiveInt | None = 64
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"
     warmup_ratio: _WarmupRatio = None
-    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay. Defaults to 0.1, for constant
-    to 0."""
+    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay. Defaults to 0 for the constant
+    schedule and to 0.1 for others."""
     num_evals: _NumEvals = None
     patience: _Patience = 0
     num_members: Annotated[int, Range(1, 100)] = 1
@@ -595,7 +595,7 @@ class SupervisedRecipe(
         return [] if self.num_members == 1 else replace(self, num_members=1).with_seeds(self.num_members)
 
     def resolve_model(self, sizes: ExampleSpec) -> ModelSpec:
-        """Returns the specification of the model: for `auto` an MLP, unless the data are a table that is not large."""
+        """Returns the specification of the model. `auto` becomes an MLP, except for tables of moderate size."""
         spec = self._model_spec
         return spec if not isinstance(spec, AutoSpec) or self._is_cross_validated(sizes) else spec.as_mlp()
 
@@ -753,7 +753,7 @@ def _model_name(spec: ModelSpec) -> str:
 
 
 def _column_lines(splits: DataSplits) -> list[str]:
-    """Says what each column of a table was taken for, one line each."""
+    """Describes how each column of a table is used, one line each."""
     columns = splits.columns[:_MAX_COLUMN_LINES]
     width = max((len(column.name) for column in columns), default=0)
     width = min(width, 30)
@@ -763,16 +763,16 @@ def _column_lines(splits: DataSplits) -> list[str]:
 
 
 def _column_results(splits: DataSplits) -> dict[str, Any]:
-    """Returns what each column of a table was taken for, for the report."""
+    """Returns how each column of a table is used, for the report."""
     rows = [
-        {"column": column.name, "taken for": column.kind, "missing": column.missing, "details": column.detail}
+        {"column": column.name, "used as": column.kind, "missing": column.missing, "details": column.detail}
         for column in splits.columns
     ]
     return {"columns": rows} if rows else {}
 
 
 def _fitting_examples(splits: DataSplits) -> SupervisedDataset:
-    """Returns the examples that are not in the test: those of training and validation."""
+    """Returns the training and validation examples together."""
     if splits.validation is None:
         return splits.train
     train, validation = splits.train, splits.validation

@@ -172,11 +172,11 @@ class TranslateRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationCo
     data: Annotated[str, MaxLength(4096)] = "dates"
     """Text file with one tab-separated pair per line, CSV file, or a name: dates, sorting."""
     header: bool | None = None
-    """Whether the first line of the file is a header. Detected by default: source and target, input and output, ..."""
+    """Whether the first line of the file is a header. By default, detected from names such as source and target."""
     test_fraction: Annotated[float, Range(0.01, 0.9)] = 0.1
-    """Fraction of the sources used for the test. Equal sources are in the same split."""
+    """Fraction of the pairs used for the test. Pairs with equal sources are in the same split."""
     validation_fraction: Annotated[float, Range(0.01, 0.9)] = 0.1
-    """Fraction of the remaining sources used for validation."""
+    """Fraction of the remaining pairs used for validation."""
     tokenizer: _TokenizerSpec = field(default_factory=CharTokenizerSpec)
     """Tokenizer."""
     num_layers: Annotated[int, Range(1, 1000)] = 2

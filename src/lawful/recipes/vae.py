@@ -107,7 +107,7 @@ class VAERecipe(GenerativeRecipe):
     latent: GaussianLatentSpec | CategoricalLatentSpec = field(default_factory=GaussianLatentSpec)
     """Distribution of the latents."""
     latent_dim: Annotated[int, Range(1, 10**5)] = 16
-    """Number of latents."""
+    """Number of latent variables."""
     likelihood: Literal["auto", "gaussian", "heteroscedastic", "discretized-logistic", "bernoulli"] = "auto"
     """Likelihood of the decoder. auto: discretized-logistic for discrete data, else gaussian."""
     conditional: bool = False

@@ -619,7 +619,7 @@ def _results_html(results: Mapping[str, Any]) -> str:
 
 
 def _columns_html(results: Mapping[str, Any]) -> str:
-    """Shows what each column of the data was taken for."""
+    """Shows how each column of the data is used."""
     found = results.get("columns")
     rows = [row for row in found if isinstance(row, Mapping) and row] if isinstance(found, list) else []
     if not rows:

@@ -104,7 +104,7 @@ class TrainingSetup(Generic[_Data]):
     warnings: Sequence[str] = ()
     """Messages to print before the first step, for example about duplicates between the splits."""
     notes: Sequence[str] = ()
-    """Lines to print before the warnings, such as what each column of a table was taken for."""
+    """Lines to print before the warnings, such as how each column of a table is used."""
     data: _Data = cast(Any, None)  # noqa: RUF009
     """Data for `Recipe.finish`, for example the splits."""
 
