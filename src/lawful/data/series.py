@@ -299,19 +299,19 @@ def read_series(source: str | Path, *, target: str | None = None, date_column: s
         for name, values in table.columns.items()
         if values.numbers is not None and name != column and not values.missing.all()
     }
-    counters = [name for name, numbers in numeric.items() if _counts_rows(numbers)]
+    counters = [name for name, numbers in numeric.items() if _is_row_number(numbers)]
     default = [name for name in numeric if name not in counters] or list(numeric)
     name = target or next(reversed(default), None)
     if name is None or name not in numeric:
-        raise ValueError(_explain_target(table, target))
+        raise ValueError(_target_error(table, target))
     others = [other for other in table.columns if other not in (name, column)]
     note = f"target: column {name!r}" + (f"; not used: {', '.join(map(repr, others[:10]))}" if others else "")
     if others and target is None:
-        note += " (choose the target with target)"
+        note += " (set target to choose another)"
     values = numeric[name]
     if dates is None:
-        if date_column is None and (months := _year_dates(table, name)) is not None:
-            return _on_calendar(values, months, name, (*table.notes, note), path.name)
+        if date_column is None and (years := _year_dates(table, name)) is not None:
+            return _on_calendar(values, years, name, (*table.notes, note), path.name)
         return series_of(values, name=name, notes=(*table.notes, note, "no dates: rows are in order"))
     return _on_calendar(values, dates, name, (*table.notes, note), path.name)
 
@@ -323,7 +323,7 @@ def series_of(
     calendar: Calendar | None = None,
     notes: Sequence[str] = (),
 ) -> Series:
-    """Returns a series without missing values at its ends.
+    """Returns a series. Missing values at its ends are removed.
 
     Args:
         values: Values, NaN where missing.
@@ -357,7 +357,7 @@ def _find_dates(table: Table, column: str | None, target: str | None) -> tuple[s
     names = [name for name in table.columns if name != target] if column is None else [column]
     for name in names:
         values = table.columns[name]
-        if values.numbers is not None and column is None and not _may_be_compact(values):
+        if values.numbers is not None and column is None and not _may_be_compact_dates(values):
             continue
         dates = parse_dates(values.words)
         if dates is None:
@@ -373,14 +373,14 @@ def _find_dates(table: Table, column: str | None, target: str | None) -> tuple[s
     return None, None
 
 
-def _may_be_compact(values: ColumnValues) -> bool:
+def _may_be_compact_dates(values: ColumnValues) -> bool:
     """Whether numbers may be dates such as 20240131."""
     numbers = values.numbers
     return numbers is not None and bool(((numbers >= 16_000_101) & (numbers < 22_000_101)).all())
 
 
-def _counts_rows(numbers: np.ndarray) -> bool:
-    """Whether a column is a row number or an evenly spaced time."""
+def _is_row_number(numbers: np.ndarray) -> bool:
+    """Whether a column numbers the rows, from 0 or 1."""
     return len(numbers) > 2 and bool((np.diff(numbers) == 1).all()) and numbers[0] in (0, 1)
 
 
@@ -395,7 +395,7 @@ def _year_dates(table: Table, target: str) -> Dates | None:
     return None
 
 
-def _explain_target(table: Table, target: str | None) -> str:
+def _target_error(table: Table, target: str | None) -> str:
     if target is None:
         return f"{table.name} has no numbers in any column"
     words = [(i, word) for i, word in enumerate(table.columns[target].words) if word is not None]
@@ -413,7 +413,7 @@ def _is_number(word: str) -> bool:
 
 
 def _on_calendar(values: Float[np.ndarray, " n"], dates: Dates, name: str, notes: Sequence[str], file: str) -> Series:
-    """Puts values on the regular calendar of their dates."""
+    """Infers the calendar of the dates and returns the values on it, NaN where a date is missing."""
     notes = list(notes)
     order = np.argsort(dates.values, kind="stable")
     when = dates.values[order]
@@ -445,7 +445,7 @@ def _on_calendar(values: Float[np.ndarray, " n"], dates: Dates, name: str, notes
 
 
 def fill_missing(x: Float[np.ndarray, " n"], *, season: int = 1) -> Float[np.ndarray, " n"]:
-    """Fills missing values by linear interpolation of the values without their season.
+    """Fills missing values by linear interpolation of the seasonally adjusted values.
 
     Examples:
         >>> fill_missing(np.array([1.0, np.nan, 3.0]))
@@ -481,12 +481,12 @@ def _moving_average(x: Float[np.ndarray, " n"], width: int) -> Float[np.ndarray,
 
 
 _MIN_CYCLES, _USUAL_CYCLES = 4, 2
-"""Smallest number of cycles of a season, and of one that the calendar suggests."""
+"""Smallest number of cycles of a season: in general, and if the calendar suggests the season."""
 _MIN_SCORE, _USUAL_SCORE = 0.2, 0.08
-"""Smallest fraction of the variance that a season must predict, and one that the calendar suggests."""
-_LEFT = 0.9
-"""Largest fraction of the variance after a season that is left after a multiple of it, if the multiple is chosen. Less
-for a multiple that is not usual in a short series."""
+"""Smallest fraction of the variance that a season predicts: in general, and if the calendar suggests the season."""
+_MAX_RESIDUAL = 0.9
+"""A multiple of a season is chosen if its residual variance is below this fraction of the season's. The fraction is
+smaller in a short series, unless the calendar suggests the multiple."""
 _MAX_SEASON = 1000
 _MAX_DEVIATION = 12.0
 """Values further from the median, in median absolute deviations, are clipped: an outlier is not a season."""
@@ -525,15 +525,15 @@ def detect_seasons(x: Float[np.ndarray, " n"], *, usual: Sequence[int] = ()) -> 
     season = min(p for p, score in enough.items() if 1 - score <= 1.1 * (1 - best) + 0.005)
     for multiple in (p for p in enough if p > season):
         alone, both = scores[season], _season_score(filled, multiple, width=season)
-        left = _LEFT if multiple in usual else min(_LEFT, 1 - 3 / math.sqrt(n))
-        if multiple % season == 0 and 1 - both < left * (1 - alone):
+        limit = _MAX_RESIDUAL if multiple in usual else min(_MAX_RESIDUAL, 1 - 3 / math.sqrt(n))
+        if multiple % season == 0 and 1 - both < limit * (1 - alone):
             season = multiple
     inner = [p for p in enough if p in usual and p < season and season % p == 0 and enough[p] >= _MIN_SCORE]
     return (*inner[-1:], season)
 
 
 def _threshold(cycles: int) -> float:
-    """Smallest score of a period: higher with few cycles, where chance alone predicts more."""
+    """Smallest score of a season. It is higher with few cycles, which chance alone predicts better."""
     return max(_MIN_SCORE, 1.1 / math.sqrt(cycles))
 
 

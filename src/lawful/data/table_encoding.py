@@ -66,7 +66,7 @@ class DateEncoding:
 
     @classmethod
     def fit(cls, dates: Dates) -> DateEncoding:
-        """Chooses the origin and the cycles that the dates can show: the month needs nearly a year of data."""
+        """Chooses the origin, and the cycles that the dates span. The month needs nearly a year of dates."""
         known = dates.values[~np.isnat(dates.values)]
         first, last = known.min(), known.max()
         days, months = known.astype("datetime64[D]"), known.astype("datetime64[M]")
@@ -123,7 +123,7 @@ class DateEncoding:
 
 
 _MIN_YEAR_DAYS = 300
-"""Days that the dates must span to show the cycle of the year."""
+"""Smallest span of dates, in days, for the cycle of the year."""
 
 
 def _with_dashes(word: str) -> str:
@@ -446,7 +446,7 @@ def _filled_note(missing: Mapping[str, int]) -> str:
 Task = Literal["classify", "regress"]
 
 _MIN_ID_ROWS, _MAX_ID_FRACTION = 20, 0.5
-"""A column of at least so many rows is an identifier if more than this fraction of its values are different."""
+"""A column with at least this number of rows is an identifier if more than this fraction of its values is distinct."""
 _RARE, _RARE_FRACTION = 5, 0.01
 """Categories with fewer rows than both are merged to `(other)`."""
 _ID_NAME = re.compile(r"(?i:id|ids|idx|index|key|uuid|guid|row|(.*[\s_.-])(id|uuid|guid|key))|.*[a-z](Id|ID)")
@@ -459,11 +459,11 @@ class ColumnSummary(NamedTuple):
 
     name: str
     kind: str
-    """`number`, `category`, `date`, `target`, or why the column is left out."""
+    """`number`, `category`, `date`, `target` or `left out`."""
     missing: int
     """Number of missing values."""
     detail: str
-    """Range, categories or parts of the column, and how missing values are filled."""
+    """Range or categories, and how missing values are filled; or the reason to leave the column out."""
 
 
 class FittedTable(NamedTuple):
@@ -492,8 +492,8 @@ def fit_table_encoding(
     """Fits the encoding of a table.
 
     Numbers are kept. Dates become the days since the first date and the position in the year, the week and the day.
-    Other text becomes one-hot; categories with few rows share one feature. Digits with leading zeros, such as 00042,
-    are text. Empty columns and identifiers, whose values are mostly different, are left out. Missing numbers and dates
+    Other text becomes one-hot; rare categories share one feature. Digits with leading zeros, such as 00042, are text.
+    Empty columns and identifiers, whose values are mostly distinct, are left out. Missing numbers and dates
     are filled with the median and missing categories with the most frequent one; one more feature marks them. Rows
     without a target are dropped.
 
@@ -657,7 +657,7 @@ def _has_leading_zeros(values: ColumnValues) -> bool:
 
 
 def _identifier(name: str, values: ColumnValues) -> str:
-    """Says why a column is an identifier; an empty text if it is not."""
+    """Returns the reason to treat a column as an identifier; an empty string if it is not one."""
     if values.numbers is not None and not _has_leading_zeros(values):
         known = values.numbers[~values.missing]
         if not _ID_NAME.fullmatch(name.strip()) or not np.array_equal(known, np.floor(known)):
@@ -759,10 +759,9 @@ def _descriptions(table: Table, column: Column) -> Iterator[str]:
     values, fill = table.columns[column.name], column.fill
     if column.levels is not None:
         levels = ", ".join(level[:30] for level in column.levels[:5]) + (", ..." if len(column.levels) > 5 else "")
-        other = "the rare ones are merged" if column.other else ""
         yield f"{len(column.levels)} categories: {levels}"
-        if other:
-            yield other
+        if column.other:
+            yield "the rare ones are merged"
     elif column.dates is not None:
         dates = column.dates.parse(values)
         known = dates[~np.isnat(dates)].astype("datetime64[D]")

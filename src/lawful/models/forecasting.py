@@ -153,8 +153,8 @@ def _initial_state(x: Float[np.ndarray, " n"], season: int, parameters: _Smoothi
     return _State(level, np.where(trend, slope, 0.0), np.repeat(pattern[:, None], len(trend), 1))
 
 
-def _run(x: Float[np.ndarray, " n"], parameters: _Smoothing, season: int) -> _Filtered:
-    """Filters the reversed series for the initial state (backcasting), then the series."""
+def _backcast_and_filter(x: Float[np.ndarray, " n"], parameters: _Smoothing, season: int) -> _Filtered:
+    """Finds the initial state by filtering the reversed series (backcasting), then filters the series."""
     last = _filter(x[::-1], parameters, _initial_state(x[::-1], season, parameters)).state
     order = (len(x) - 1 - np.arange(season)) % season  # the reversed series has phase n - 1 - i where this has i
     return _filter(x, parameters, _State(last.level, -last.slope, last.season[order]))
@@ -251,7 +251,7 @@ class ExponentialSmoothing:
         numbers = (self.alpha, self.beta, self.gamma, self.phi)
         alpha, beta, gamma, phi = np.array(numbers)[:, None]
         parameters = _Smoothing(alpha, beta, gamma, phi, self.multiplicative)
-        state = _run(x[:at], parameters, self.season).state
+        state = _backcast_and_filter(x[:at], parameters, self.season).state
         rise, found = np.cumsum(self.phi ** np.arange(1.0, horizon + 1)), []
         for origin in (origins - start).tolist():
             state = _filter(x[at:origin], parameters, state, start=at).state
@@ -284,7 +284,7 @@ def _fit_smoothing(
     points = np.tile(rng.random((_POPULATION, 4)), (count, 1, 1))
     best, scores = np.zeros((count, 0, 4)), np.zeros((count, 0))
     for _ in range(_ROUNDS):
-        found = _run(x, _parameters(points, trends, season, multiplicative), season)
+        found = _backcast_and_filter(x, _parameters(points, trends, season, multiplicative), season)
         errors, jacobian = found.errors[known], 0.0
         if relative:
             forecasts = np.maximum(np.abs(found.forecasts[known]), 1e-12)
@@ -312,7 +312,7 @@ def _fit_smoothing(
 # ---------------------------------------------------------------- seasonal regression
 
 _RIDGES = (0.01, 0.1, 1.0, 10.0, 100.0)
-"""Ridge penalties of a seasonal component that are tried."""
+"""Ridge penalties of a seasonal component to choose from."""
 _MAX_LAGS = 6
 
 
@@ -338,9 +338,9 @@ class SeasonalRegression:
     weights: Float[np.ndarray, " d"]
     """Weights of the lags, the constant, the trend and the seasons."""
     center: float
-    """Value that is subtracted from all values."""
+    """Mean that is subtracted from the values."""
     scale: float
-    """Value that all values are divided by."""
+    """Standard deviation that the values are divided by."""
     length: int
     """Number of values that the trend was fitted to."""
     log: bool = False
@@ -407,7 +407,7 @@ class SeasonalRegression:
 
 
 def _lag_sets(seasons: Sequence[int], n: int) -> list[tuple[int, ...]]:
-    """Sets of lags that are tried: the first few, and those around the season."""
+    """Sets of lags to choose from: the first few, and those around the season."""
     counts = [k for k in (0, 1, 2, 3, _MAX_LAGS) if 4 * k < n]
     sets: list[tuple[int, ...]] = [tuple(range(1, k + 1)) for k in counts]
     period = max(seasons, default=1)
@@ -417,7 +417,7 @@ def _lag_sets(seasons: Sequence[int], n: int) -> list[tuple[int, ...]]:
 
 
 def _ridge_sets(seasons: Sequence[int]) -> list[list[tuple[int, float]]]:
-    """Penalties of each season that are tried; nested seasons have two."""
+    """Ridge penalties to choose from, one per season."""
     if not seasons:
         return [[]]
     if len(seasons) == 1:
@@ -499,7 +499,7 @@ class _Rule:
 
 
 def _candidates(x: Float[np.ndarray, " n"], seasons: Sequence[int]) -> dict[str, Forecaster]:
-    """Fits all forecasts that are combined."""
+    """Fits all forecasts to combine."""
     season, positive = max(seasons, default=1), bool(np.nanmin(x) > 0)
     found: dict[str, Forecaster] = {
         "drift": _Rule(lambda past, h: drift_forecast(past, horizon=h), season),
@@ -572,9 +572,9 @@ class ForecastCombination:
             seasons: Periods of the seasons; the last is the main one.
             horizon: Number of values to forecast.
             coverage: Probability of the prediction interval.
-            others: Further forecasts, already fitted. They return NaN for origins in the values that they were fitted
-                to. One without a forecast after any origin has no weight. Their errors are compared with the others
-                after the same origins; an error below the smallest of the others counts as that one.
+            others: Further forecasts, already fitted. They return NaN after origins in the values that they were fitted
+                to; without any forecast, they have no weight. Their errors are compared with the others after the same
+                origins. They never count as better than the best of the others.
         """
         if len(x) < _MIN_LENGTH:
             raise ValueError(f"expected at least {_MIN_LENGTH} values, got {len(x)}")
@@ -588,10 +588,10 @@ class ForecastCombination:
             for name, model in _candidates(x[: origins[0]], seasons).items()
         }
         further = {name: model.forecasts(x, origins, horizon=steps) for name, model in (others or {}).items()}
-        sizes = {name: np.abs(found - actual) for name, found in (validation | further).items()}
-        errors = _mean_errors(sizes, further)
+        abs_errors = {name: np.abs(found - actual) for name, found in (validation | further).items()}
+        errors = _mean_errors(abs_errors, further)
         weights = _weights(errors)
-        combined = _held_out_combination(validation | further, sizes, further, origins)
+        combined = _held_out_combination(validation | further, abs_errors, further, origins)
         growing = sum(w for name, w in weights.items() if "multiplicative" in name or "logarithm" in name)
         relative = growing > 0.5 and bool((combined > 0).all())
         spread = _spread(actual - combined, combined if relative else None, coverage=coverage)
@@ -640,20 +640,21 @@ class ForecastCombination:
         return PredictionInterval(median, np.maximum(median - width, self.lowest), median + width)
 
 
-def _mean_errors(sizes: Mapping[str, Float[np.ndarray, "k h"]], further: Collection[str]) -> dict[str, float]:
-    """Mean absolute errors. Those of further forecasts are relative to the best of the others after the same origins.
+def _mean_errors(abs_errors: Mapping[str, Float[np.ndarray, "k h"]], further: Collection[str]) -> dict[str, float]:
+    """Mean absolute error of each forecast.
 
-    They count at least as much as that one.
+    A further forecast is compared with the best other forecast after the same origins. Its error is the error of the
+    best other forecast over all origins, times their ratio, which is at least 1.
     """
-    errors = {name: float(np.nanmean(size)) for name, size in sizes.items() if name not in further}
+    errors = {name: float(np.nanmean(abs_error)) for name, abs_error in abs_errors.items() if name not in further}
     best = min(error for error in errors.values() if math.isfinite(error))
     for name in further:
-        known = ~np.isnan(sizes[name])
+        known = ~np.isnan(abs_errors[name])
         if not known.any():
             errors[name] = math.inf
             continue
-        same = min(float(sizes[other][known].mean()) for other in sizes if other not in further)
-        own = float(sizes[name][known].mean())
+        same = min(float(abs_errors[other][known].mean()) for other in abs_errors if other not in further)
+        own = float(abs_errors[name][known].mean())
         errors[name] = best * max(1.0, own / same) if same > 0 else math.inf
     return errors
 
@@ -672,16 +673,19 @@ def _weights(errors: Mapping[str, float]) -> dict[str, float]:
 
 def _held_out_combination(
     forecasts: Mapping[str, Float[np.ndarray, "k h"]],
-    sizes: Mapping[str, Float[np.ndarray, "k h"]],
+    abs_errors: Mapping[str, Float[np.ndarray, "k h"]],
     further: Collection[str],
     origins: Int[np.ndarray, " k"],
 ) -> Float[np.ndarray, "k h"]:
-    """Combines the forecasts of each origin with weights from origins whose horizons do not overlap, if there are."""
+    """Combines the forecasts of each origin with weights from the origins whose horizons do not overlap with its own.
+
+    If there are none, the weights come from all origins.
+    """
     rows = []
     for i, origin in enumerate(origins.tolist()):
-        apart = np.abs(origins - origin) >= next(iter(sizes.values())).shape[1]
+        apart = np.abs(origins - origin) >= next(iter(abs_errors.values())).shape[1]
         apart = apart if apart.any() else np.ones(len(origins), dtype=bool)
-        weights = _weights(_mean_errors({name: size[apart] for name, size in sizes.items()}, further))
+        weights = _weights(_mean_errors({name: abs_error[apart] for name, abs_error in abs_errors.items()}, further))
         rows.append(_weighted_median({name: found[i] for name, found in forecasts.items()}, weights))
     return np.array(rows)
 
@@ -717,12 +721,12 @@ def _spread(
     errors: Float[np.ndarray, "k h"], forecasts: Float[np.ndarray, "k h"] | None, *, coverage: float
 ) -> Float[np.ndarray, " h"]:
     """Half the width of the interval at each step."""
-    sizes = np.abs(errors) / (1.0 if forecasts is None else np.abs(forecasts))
-    known = ~np.isnan(sizes)
+    abs_errors = np.abs(errors) / (1.0 if forecasts is None else np.abs(forecasts))
+    known = ~np.isnan(abs_errors)
     counts = known.sum(0)
-    means = np.where(known, sizes, 0.0).sum(0) / np.maximum(counts, 1)
+    means = np.where(known, abs_errors, 0.0).sum(0) / np.maximum(counts, 1)
     scale = np.maximum(_isotonic(means, counts.astype(np.float64)), 1e-12)
-    scores = np.sort((sizes / scale)[known])
+    scores = np.sort((abs_errors / scale)[known])
     return scale * float(np.quantile(scores, min(1.0, coverage * (1 + 1 / len(scores)))))
 
 

@@ -1,4 +1,4 @@
-"""Text classification: logistic regression on n-grams, joined with a pooled encoder, and the recipe."""
+"""Text classification: logistic regression on n-grams plus an encoder with mean pooling."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class NGramClassifier(nn.Module):
         return found
 
     def fit(self, texts: Sequence[Sequence[int]], labels: Sequence[int]) -> Float[Tensor, "n classes"]:
-        """Fits the weights, and returns the logits of each text by a fit to the other texts (5 folds).
+        """Fits the weights. Returns out-of-fold logits: those of a text come from a fit to the other folds (5 folds).
 
         Args:
             texts: Tokens of each text.
@@ -116,8 +116,8 @@ class NGramClassifier(nn.Module):
             part.data = 1 + np.log(part.data)
         grams, words = (normalize(part @ diags_array(idf)) for part in parts)
         x = (grams + words).tocsr()
-        some = np.random.default_rng(0).permutation(len(texts))
-        some = np.sort(some[: max(1, round(len(texts) * min(1.0, _MAX_ENTRIES / max(1, x.nnz))))])
+        size = max(1, round(len(texts) * min(1.0, _MAX_ENTRIES / max(1, x.nnz))))
+        some = np.sort(np.random.default_rng(0).permutation(len(texts))[:size])
         self.idf.copy_(torch.from_numpy(idf))
         logits, fold = np.zeros((len(texts), len(self.bias))), np.full(len(texts), -1)
         fold[some[np.argsort(y[some], kind="stable")]] = np.arange(len(some)) % _FOLDS
@@ -132,7 +132,7 @@ class NGramClassifier(nn.Module):
         return torch.from_numpy(logits).float()
 
     def _solve(self, x: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Fits logistic regression; classes without a text have a small logit."""
+        """Fits logistic regression. Classes without texts get a small logit."""
         used = np.unique(x.indices)
         model = _logistic_regression().fit(x[:, used], y)
         weight, bias = np.zeros((x.shape[1], len(self.bias))), np.full(len(self.bias), -10.0)
@@ -223,11 +223,11 @@ def _linear_baselines(train: LabeledTexts, test: LabeledTexts) -> dict[str, floa
 
 
 class TextClassifier(nn.Module):
-    r"""Text classifier: the mean of the encoder's outputs, a linear layer, and a classifier of n-grams.
+    r"""Text classifier: an encoder with mean pooling and a linear head, plus an n-gram classifier.
 
     $$y = W \frac{1}{n} \sum_{i \le n} x_i + b + \text{n-grams}$$
 
-    Padding is masked. In training, random tokens are left out of the mean, so that the class can be predicted from any
+    Padding is masked. In training, random tokens are dropped from the mean, so that the class can be predicted from any
     part of a text. `lawful.load` returns it for a run of the recipe `classify-text`.
 
     Args:
@@ -235,8 +235,8 @@ class TextClassifier(nn.Module):
         classes: Class names.
         tokenizer: Tokenizer. The model has two more tokens: the boundary of a text, and padding.
         lowercase: Whether texts are converted to lower case.
-        ngrams: Classifier of n-grams. None for the encoder alone.
-        token_dropout: Probability of leaving a token out of the mean in training.
+        ngrams: N-gram classifier. None for the encoder alone.
+        token_dropout: Probability of dropping a token from the mean in training.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class TextClassifier(nn.Module):
         return logits if self.ngrams is None else logits + self.ngrams(tokens)
 
     def encoder_logits(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b classes"]:
-        """Returns the logits without the classifier of n-grams."""
+        """Returns the logits without the n-gram classifier."""
         valid = tokens != self.padding
         counted = self.token_dropout(valid.float()) > 0
         x = self.encoder(tokens, mask=Mask(padding=valid)).masked_fill(~counted[..., None], 0.0)
@@ -311,7 +311,7 @@ class _PaddedBatches:
     Args:
         rows: Tokens of each text.
         labels: Class of each text.
-        offsets: Logits that the model adds to.
+        offsets: Logits to which the encoder's logits are added.
         padding: Padding id.
         batch_size: Number of texts per batch.
         seed: Random seed of the shuffling.
@@ -339,7 +339,7 @@ class _PaddedBatches:
         return self.collate(indices.tolist())
 
     def collate(self, indices: Sequence[int]) -> Batch:
-        """Returns the texts at these indices as one batch."""
+        """Returns the batch of the texts at these indices."""
         rows = pad_sequences((self._rows[i] for i in indices), self._padding)
         return rows, self._labels[indices], self._offsets[indices]
 
@@ -360,7 +360,7 @@ class TextSpec(Config):
     has_header: bool = True
     """Whether the column names come from the file."""
     ngram_rows: Annotated[int, Range(0, 2**30)] = 0
-    """Number of hash values of the classifier of n-grams; 0 for none."""
+    """Number of hash values of the n-gram classifier; 0 for none."""
 
     @classmethod
     def from_config(cls, model_config: Mapping[str, Any]) -> TextSpec:
@@ -419,7 +419,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Evalu
     betas: tuple[_Decay, _Decay] | None = (0.9, 0.99)
 
     def setup(self) -> TrainingSetup[LabeledTextData]:
-        """Reads the texts, fits the classifier of n-grams and builds the encoder."""
+        """Reads the texts, fits the n-gram classifier and builds the encoder."""
         texts = read_labeled_texts(self.data, text=self.text, target=self.target)
         data = self._split(texts)
         known = texts.select(i for part in (data.train, data.validation) for i in part)
@@ -436,7 +436,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Evalu
         n = len(train)
         options: dict[str, Any] = {"padding": model.padding, "batch_size": self.batch_size or 32, "seed": self.seed}
         batches = _PaddedBatches(rows[:n], train.labels, offsets[:n], **options)
-        held = _PaddedBatches(rows[n:], validation.labels, offsets[n:], **options)
+        validation_batches = _PaddedBatches(rows[n:], validation.labels, offsets[n:], **options)
         optimization = self if self.steps else self.with_defaults(epochs=8)
         steps = optimization.num_steps(len(batches))
         return TrainingSetup(
@@ -444,7 +444,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Evalu
             optimizer_steps=[self.optimizer_step(model, self._loss, steps=steps)],
             batches=batches,
             steps=steps,
-            evaluate=partial(_evaluate, batches=held, size=len(validation)),
+            evaluate=partial(_evaluate, batches=validation_batches, size=len(validation)),
             eval_every=self.eval_every(steps, steps_per_epoch=len(batches)),
             patience=self.patience or None,
             restore_best=True,
@@ -521,12 +521,9 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Evalu
         return text.lower() if self.lowercase else text
 
     def _count_ngrams(self, tokenizer: Tokenizer, spec: TextSpec, texts: LabeledTexts) -> int:
-        """Returns an odd number of hash values: four for each n-gram of the texts, unless that is too many."""
-        rows, padding, letters = (
-            self._build(tokenizer, spec).encode(texts.texts),
-            tokenizer.vocab_size + 1,
-            _letters(tokenizer),
-        )
+        """Returns the number of hash values: about four for each n-gram of the texts, up to a limit, and odd."""
+        rows, padding = self._build(tokenizer, spec).encode(texts.texts), tokenizer.vocab_size + 1
+        letters = _letters(tokenizer)
         found: set[int] = set()
         limit = max(1024, _MAX_WEIGHTS // len(spec.classes))
         for i in range(0, len(rows), 64):
@@ -537,7 +534,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Evalu
         return min(4 * len(found), limit) | 1
 
     def _build(self, tokenizer: Tokenizer, spec: TextSpec) -> TextClassifier:
-        """An encoder without a final norm, so that uninformative tokens can be small in the mean."""
+        """Builds the model. The encoder has no final norm, so that uninformative tokens can be small in the mean."""
         vocab_size = tokenizer.vocab_size + 2
         encoder = self.build_encoder(vocab_size, context_length=self.context_length, final_norm=nn.Identity)
         ngrams, size = None, {"num_rows": spec.ngram_rows, "padding": vocab_size - 1}
@@ -553,7 +550,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Evalu
         )
 
     def _loss(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy and accuracy, with the n-gram logits of a fit to the other texts."""
+        """Cross-entropy and accuracy, with the out-of-fold logits of the n-gram classifier."""
         x, y, offsets = batch
         logits = _as_classifier(model).encoder_logits(x) + offsets
         return _classification_loss(logits, y, label_smoothing=self.label_smoothing)
@@ -587,7 +584,7 @@ def _evaluate(model: nn.Module, *, batches: _PaddedBatches, size: int) -> dict[s
 
 
 def _describe(texts: LabeledTexts) -> list[str]:
-    """Says which columns were read, and how many texts each class has."""
+    """Describes the texts: the columns, and the number of texts per class."""
     counts = Counter(texts.labels)
     listed = [f"{name} {counts[i]}" for i, name in enumerate(texts.classes[:20])]
     more = f" and {len(texts.classes) - 20} more classes" if len(texts.classes) > 20 else ""

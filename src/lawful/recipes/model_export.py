@@ -43,7 +43,7 @@ ExportFormat = Literal["onnx", "torch-export", "safetensors"]
 """File formats of exported models."""
 _SUFFIXES: dict[ExportFormat, str] = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors"}
 _SIZES = {"batch": 2, "source_length": 4}, {"batch": 3, "length": 6, "source_length": 5, "target_length": 7}
-"""Sizes of the dynamic axes of the example inputs, 3 if not given, and of other inputs to test the exported file."""
+"""Sizes of the dynamic axes, 3 if not listed: of the inputs to export with, and of the inputs to test the file."""
 _LOGGERS = "torch.onnx", "torch.export", "torch._subclasses.fake_tensor"
 _TOLERANCE = 1e-3
 """Largest difference between the outputs of a file and of its model, relative to the largest output."""
@@ -70,7 +70,7 @@ class _Input:
     name: str
     shape: tuple[int | str, ...]
     num_values: int = 0
-    """The input has integers below this number; 0 for real numbers."""
+    """For integers, their upper bound (exclusive); 0 for real numbers."""
     max_length: int | None = None
     """Largest size of the second axis."""
 
@@ -165,7 +165,7 @@ def export(
     inputs: Tensor | Sequence[Tensor] | None = None,
     dynamic_shapes: Any = None,
 ) -> ExportedModel:
-    """Writes a model to a file that other programs read, and a JSON file beside it that describes it.
+    """Exports a model to a file for other programs, and writes a JSON file beside it that describes it.
 
     Batch size and sequence length are dynamic. The outputs of the file are compared with those of the model at two
     sizes; for ONNX this needs `onnxruntime`. Transformers are exported without KV cache.
@@ -174,10 +174,10 @@ def export(
         model: A model, a run, or the folder of a run. It is exported in eval mode.
         output: File to write: `.onnx`, `.pt2` (torch-export) or `.safetensors`. Defaults to the name of the run, in
             the current folder.
-        format: File format. Defaults to that of `output`.
+        format: File format. Defaults to the format of `output`.
         method: Method to export, such as `encode` or `decode` of a VAE. Defaults to `log_prob` for flows, `transform`
             for PCA and `forward` for other models. Safetensors files have no methods, only weights.
-        inputs: Example inputs of a model that is not of this library.
+        inputs: Example inputs, for a model that is not part of this library.
         dynamic_shapes: Dynamic axes of `inputs`, as in `torch.export.export`. Defaults to the first axis of each.
 
     Raises:
@@ -253,7 +253,7 @@ def _require(*packages: str) -> None:
 
 
 def _describe_run(model: nn.Module, run: Run | None) -> dict[str, Any]:
-    """What a user of the file needs to know about the data: tokenizer, classes, encoding."""
+    """Describes the model and its data: versions, tokenizer, classes, features."""
     about: dict[str, Any] = {"lawful": version("lawful"), "torch": torch.__version__}
     if context_length := getattr(model, "context_length", None):
         about["context_length"] = context_length
@@ -368,13 +368,13 @@ def _generative_methods(model: VAE | Autoencoder | PCA | Flow | GAN) -> dict[str
 
 
 def _export_examples(model: nn.Module, method: str, inputs: tuple[Tensor, ...], dynamic_shapes: Any) -> _Program:
-    """Exports a method of any model, by examples of its inputs."""
+    """Exports a method of any model with example inputs."""
     if not inputs or not all(isinstance(x, Tensor) for x in inputs):
         raise TypeError("inputs must be a tensor or a sequence of tensors")
     if not callable(getattr(model, method, None)):
         raise ValueError(f"{type(model).__name__} has no method {method!r}")
     function, tests = (model if method == "forward" else _Method(model, method)), [inputs]
-    by_name = [f"x{i}" for i in range(len(inputs))] if len(inputs) > 1 else ["x"]
+    names = [f"x{i}" for i in range(len(inputs))] if len(inputs) > 1 else ["x"]
     if dynamic_shapes is None:
         if len({len(x) if x.dim() else 0 for x in inputs}) != 1 or not inputs[0].dim():
             shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
@@ -384,13 +384,13 @@ def _export_examples(model: nn.Module, method: str, inputs: tuple[Tensor, ...], 
         dynamic_shapes = batch if method == "forward" else (batch,)
     program = _trace(function, tests[0], dynamic_shapes, f"{type(model).__name__}.{method}")
     axes: dict[str, str] = {}
-    for name, value in zip(by_name, _input_values(program), strict=True):
+    for name, value in zip(names, _input_values(program), strict=True):
         for axis, size in enumerate(value.shape):
             if type(size) is not int:
                 axes.setdefault(str(size), f"{name}_axis_{axis}" if axis else "batch")
     outputs = program.graph_signature.user_outputs
-    names = tuple(f"y{i}" for i in range(len(outputs))) if len(outputs) > 1 else ("y",)
-    return _Program(program, function, tuple(by_name), names, axes, tests)
+    output_names = tuple(f"y{i}" for i in range(len(outputs))) if len(outputs) > 1 else ("y",)
+    return _Program(program, function, tuple(names), output_names, axes, tests)
 
 
 def _trace(function: nn.Module, args: tuple[Tensor, ...], dynamic_shapes: Any, name: str) -> ExportedProgram:

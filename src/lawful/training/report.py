@@ -70,7 +70,7 @@ def _charts(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[_Curve]]:
 
 
 def _as_number(value: Any) -> float | None:
-    """Returns a number; null and the texts nan, inf and -inf are numbers too. Returns None for anything else."""
+    """Converts a JSON value to a number: null and "nan" to NaN, "inf" to infinity. Returns None for others."""
     if value is None or value in ("nan", "inf", "-inf"):
         return math.nan if value is None else float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -99,7 +99,7 @@ def _envelope(points: Sequence[_Point], *, limit: int = _MAX_POINTS) -> list[_Po
 
 
 def _smooth(points: Sequence[_Point], *, limit: int = _MAX_POINTS // 2) -> list[_Point]:
-    """Averages each point with its neighbors, at most 2 % of all points. Skips values that are not finite.
+    """Smooths a curve by a centered moving average over at most 2 % of the points. Skips values that are not finite.
 
     Examples:
         >>> _smooth([(0, 4.0), (1, 2.0), (2, 3.0)])
@@ -141,8 +141,8 @@ def _escape(text: object) -> str:
         >>> _escape("<b>" + chr(0))
         '&lt;b&gt;\ufffd'
     """
-    _folder_html = "".join(c if (c >= " " and c != "\x7f") or c in "\n\t" else "\ufffd" for c in str(text))
-    return escape(_folder_html, quote=True)
+    printable = "".join(c if (c >= " " and c != "\x7f") or c in "\n\t" else "\ufffd" for c in str(text))
+    return escape(printable, quote=True)
 
 
 def _caption(path: Path) -> str:
@@ -217,23 +217,23 @@ def _csv_html(text: str, *, cut: bool) -> str | None:
     rows = rows[:-1] if cut and len(rows) > 1 else rows
     if not rows:
         return None
-    _folder_html = [row[:_MAX_TABLE_COLUMNS] for row in rows[: _MAX_TABLE_ROWS + 1]]
+    head, *body = [row[:_MAX_TABLE_COLUMNS] for row in rows[: _MAX_TABLE_ROWS + 1]]
     more = cut or len(rows) > _MAX_TABLE_ROWS + 1 or any(len(row) > _MAX_TABLE_COLUMNS for row in rows)
     note = (
         f"<p class=note>The first {_MAX_TABLE_ROWS} rows and {_MAX_TABLE_COLUMNS} columns at most.</p>" if more else ""
     )
-    return _table_html(_folder_html[0], _folder_html[1:]) + note
+    return _table_html(head, body) + note
 
 
 def _table_html(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """Builds a table of truncated texts."""
+    """Builds a table. Long cells are truncated."""
     top = "".join(f"<th scope=col>{_escape(_truncate(cell))}</th>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{_escape(_truncate(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<div class=wide><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def _truncate(cell: object, *, limit: int = _MAX_CELL_CHARACTERS) -> str:
-    """Truncates a text."""
+    """Shortens a text, with an ellipsis at the end."""
     text = str(cell)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -354,14 +354,14 @@ def _colors(curves: Iterable[_Curve]) -> list[str]:
 
 
 def _svg_path(points: Iterable[_Point], x_axis: _Axis, y_axis: _Axis) -> str:
-    styled, pen = [], "M"
+    commands, pen = [], "M"
     for x, y in points:
         if math.isfinite(y) and (y > 0 or not y_axis.log):
-            styled.append(f"{pen}{x_axis(x):.1f},{y_axis(y):.1f}")
+            commands.append(f"{pen}{x_axis(x):.1f},{y_axis(y):.1f}")
             pen = "L"
         else:
             pen = "M"
-    return "".join(styled)
+    return "".join(commands)
 
 
 def _checkbox(name: str, kind: str, label: str, checked: bool) -> str:
@@ -385,9 +385,9 @@ _MAX_ROWS, _MAX_LINE_CHARACTERS, _MAX_MODEL_CHARACTERS, _MAX_CHARTS, _MAX_CURVES
 _OPTION_KEYS = ("recipe", "options", "defaults", "model")
 """Keys of `config.json` that hold options. The others describe the environment."""
 _OTHER_RESULTS = ("summary", "lead_figures", "warnings", "columns", "steps", "seconds")
-"""Keys of `results.json` that are no metrics."""
+"""Keys of `results.json` that are not metrics."""
 _TEXT_RESULTS = ("summary", "lead_figures", "warnings", "columns")
-"""Keys of `results.json` that have a place of their own in the report."""
+"""Keys of `results.json` that the report shows outside the table of results."""
 
 
 def compare_with_baselines(
@@ -398,7 +398,7 @@ def compare_with_baselines(
     higher_is_better: bool,
     model: str = "the model",
 ) -> str:
-    """Says in one sentence whether a model or a baseline is better.
+    """Returns a sentence that says whether the model or a baseline is better.
 
     A recipe returns the sentence as `results["summary"]`; the report starts with it. Baselines that are not finite are
     left out.
@@ -539,7 +539,7 @@ def _outcome(metrics: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *
 
 
 def _describe_training(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
-    """Says which data a model was trained on.
+    """Describes the training data and the model.
 
     Examples:
         >>> config = {"options": {"data": "flowers.csv", "model": {"name": "mlp"}}}
@@ -644,14 +644,14 @@ def _curves_html(metrics: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
     found = list(_charts(metrics).items())
     if not found:
         return "" if finished else "<p>No metrics yet.</p>"
-    styled = [_chart_html(name, curves[:_MAX_CURVES], number=i) for i, (name, curves) in enumerate(found[:_MAX_CHARTS])]
+    charts = [_chart_html(name, curves[:_MAX_CURVES], number=i) for i, (name, curves) in enumerate(found[:_MAX_CHARTS])]
     left = [name for name, _ in found[_MAX_CHARTS:]] + [
         name for name, curves in found[:_MAX_CHARTS] if len(curves) > _MAX_CURVES
     ]
     if left:
-        styled.append(f"<p class=note>Not shown: {_escape(_truncate(', '.join(left), limit=2000))}.</p>")
+        charts.append(f"<p class=note>Not shown: {_escape(_truncate(', '.join(left), limit=2000))}.</p>")
     differences = _curve_differences(config) if any(len(curves) > 1 for _, curves in found) else ""
-    return (f"<p class=note>{differences}</p>" if differences else "") + "".join(styled)
+    return (f"<p class=note>{differences}</p>" if differences else "") + "".join(charts)
 
 
 _AUGMENTATIONS = {"noise_std", "random_shift", "random_flip", "cutout"}
@@ -659,7 +659,7 @@ _AUGMENTATIONS = {"noise_std", "random_shift", "random_flip", "cutout"}
 
 
 def _curve_differences(config: Mapping[str, Any]) -> str:
-    """Says why training and validation values of the same quantity differ, even on the same data.
+    """Explains why training and validation curves differ even on the same data.
 
     Examples:
         >>> _curve_differences({"options": {"ema_decay": 0.99, "model": {"dropout": 0.1}}})
