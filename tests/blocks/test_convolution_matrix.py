@@ -279,19 +279,19 @@ def test_the_identity_and_zero_have_one_tap():
         (lambda x: x.sort(-1).values, {}, "not linear"),
         (lambda x: x * x[..., :1].abs() / x[..., 1:2].abs(), {}, r"not linear: f\(0\) = 0 fails"),
         (lambda x: torch.nan * x, {}, "not linear"),
-        (lambda x: x.flip(-1), {}, r"shifted by 1 along space axis 0, the weight of input \(0, \d\)"),
+        (lambda x: x.flip(-1), {}, r"shifted by 1 along spatial axis 0, the weight of input \(0, \d\)"),
         (lambda x: x.cumsum(-1), {}, "not shift-equivariant"),
         (lambda x: x * torch.arange(6.0), {}, r"in output \(0, 5\) changes from 5 to 0"),
         (nn.Conv1d(1, 1, 3, padding=1, bias=False), {}, "not shift-equivariant"),
         (
             lambda x: x.roll(2, -1),
             {"kernel_size": (3,)},
-            "not local: outputs read offset -2 on space axis 0",
+            "not local: outputs read offset -2 on spatial axis 0",
         ),
         (lambda x: x.cumsum(-1), {**SAME, "kernel_size": (5,)}, "not local"),
         (lambda x: x[..., 1:], {**VALID, "kernel_size": (3,)}, r"does not map size \(6,\) to \(5,\)"),
         (lambda x: x, {"padding_mode": "reflect"}, "padding_mode must be"),
-        (lambda x: x[..., 1:], {}, r"channels and space axes \(6,\), got \(1, 5\)"),
+        (lambda x: x[..., 1:], {}, r"channels and spatial axes \(6,\), got \(1, 5\)"),
         (lambda x: x[..., 1:], SAME, "no kernel with this padding maps size 6 to 5"),
         (lambda x: x.sum(-1), {}, "expected an output with channels"),
         (torch.eye(5), {}, r"6 columns and a multiple of 6 rows, got shape \(5, 5\)"),
@@ -306,7 +306,7 @@ def test_other_maps_are_rejected(linear_map, settings, why):
 
 
 def test_error_names_the_axis():
-    with pytest.raises(ValueError, match="along space axis 1"):
+    with pytest.raises(ValueError, match="along spatial axis 1"):
         conv_from_linear_map(lambda x: x * torch.arange(3.0), (1, 4, 3))
 
 

@@ -1,4 +1,4 @@
-r"""Convolution as a matrix: the full convolution, the matrix of a convolution layer, and the converse.
+r"""Convolution as a matrix: full convolution, conversion of a convolution layer to a matrix, and back.
 
 A convolution layer is a linear layer whose matrix is sparse and shares weights: a Toeplitz matrix, with circular
 padding a circulant one. Conversely, a linear map that commutes with shifts is a convolution, and its kernel can be
@@ -130,7 +130,7 @@ def _check_equation(equation: str, left: Tensor, right: Tensor, atol: float) -> 
 
 
 def conv_output_size(conv: Conv, size: tuple[int, ...]) -> tuple[int, ...]:
-    r"""Returns the size of the space axes of a convolution layer's output.
+    r"""Returns the size of the spatial axes of a convolution layer's output.
 
     $$n' = \left\lfloor \frac{n + p - \delta (k - 1) - 1}{\sigma} \right\rfloor + 1$$
 
@@ -138,7 +138,7 @@ def conv_output_size(conv: Conv, size: tuple[int, ...]) -> tuple[int, ...]:
 
     Args:
         conv: The layer.
-        size: Size of the space axes of the input.
+        size: Size of the spatial axes of the input.
 
     Examples:
         >>> conv_output_size(nn.Conv2d(1, 1, (5, 3)), (28, 28))
@@ -165,7 +165,7 @@ def _geometry(conv: Conv) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, 
 
 
 def _padding_sides(conv: Conv) -> list[tuple[int, int]]:
-    """Padding before and after each space axis."""
+    """Padding before and after each spatial axis."""
     if conv.padding == "valid":
         return [(0, 0)] * len(conv.kernel_size)
     if conv.padding == "same":
@@ -183,7 +183,7 @@ def tap_matrix(
     padding: tuple[int, int] = (0, 0),
     padding_mode: str = "zeros",
 ) -> Float[Tensor, "rows n taps"]:
-    r"""Returns which input each output of a one-dimensional convolution reads with each tap of the kernel.
+    r"""Returns the tensor that maps the taps of a one-dimensional kernel to the matrix of its convolution.
 
     $$S_{m, i, k} = [\text{output } m \text{ reads input } i \text{ with tap } k] \in \{0, 1\}$$
 
@@ -214,7 +214,7 @@ def tap_matrix(
 
 
 def conv_to_matrix(conv: Conv, size: tuple[int, ...]) -> Float[Tensor, "rows columns"]:
-    r"""Returns the matrix of the linear layer that a convolution layer is, without its bias.
+    r"""Returns the matrix of the linear layer that equals a convolution layer, without the bias.
 
     $$A_{(o, m), (c, i)} = \sum_k w_{o, c, k} \prod_a S^{(a)}_{m_a, i_a, k_a}$$
 
@@ -223,7 +223,7 @@ def conv_to_matrix(conv: Conv, size: tuple[int, ...]) -> Float[Tensor, "rows col
 
     Args:
         conv: The layer.
-        size: Size of the space axes of the input.
+        size: Size of the spatial axes of the input.
 
     Examples:
         >>> conv = nn.Conv1d(1, 1, 3, bias=False)
@@ -257,7 +257,7 @@ def conv_parameter_count(conv: Conv, size: tuple[int, ...]) -> ParameterCount:
 
     Args:
         conv: The layer.
-        size: Size of the space axes of the input.
+        size: Size of the spatial axes of the input.
 
     Examples:
         >>> conv_parameter_count(nn.Conv1d(1, 1, 3, padding="same", bias=False), (5,))
@@ -303,7 +303,7 @@ def conv_from_linear_map(
         raise ValueError(f"padding_mode must be 'circular' or 'zeros', which commute with shifts: got {padding_mode!r}")
     space, dims, circular = size[1:], len(size) - 1, padding_mode == "circular"
     if dims not in _LAYERS or min(size) < 1:
-        raise ValueError(f"expected size (c, *space) with 1 to 3 space axes, got {size}")
+        raise ValueError(f"expected size (c, *space) with 1 to 3 spatial axes, got {size}")
     if kernel_size is not None and (len(kernel_size) != dims or min(kernel_size) < 1):
         raise ValueError(f"expected kernel_size with {dims} positive entries, got {kernel_size}")
     spans, extra = _parse_padding(padding)
@@ -323,7 +323,7 @@ def conv_from_linear_map(
         m = linear_matrix(linear_map, size, rtol=rtol)
     outputs = tuple(m.shape[1 : -dims - 1])
     if len(outputs) != dims or (circular and outputs != space):
-        expected = f"space axes {space}" if circular else f"{dims} space axes"
+        expected = f"spatial axes {space}" if circular else f"{dims} spatial axes"
         raise ValueError(f"expected an output with channels and {expected}, got {tuple(m.shape[: -dims - 1])}")
     if kernel_size is not None and outputs_of(kernel_size) != outputs:
         raise ValueError(f"{kernel_size=} with {padding=} does not map size {space} to {outputs}")
@@ -346,7 +346,7 @@ def conv_from_linear_map(
         before = pad_sides(k)[0]
         if outside := [int(d) for d in used if not -before <= d < k - before]:
             raise ValueError(
-                f"not local: outputs read offset {outside[-1]:+d} on space axis {axis}, got kernel size {k}"
+                f"not local: outputs read offset {outside[-1]:+d} on spatial axis {axis}, got kernel size {k}"
             )
         kernel.append(k)
         pads = [before + int(offset[0]), k - before - 1 - int(offset[-1]), *pads]
@@ -390,7 +390,7 @@ def _matrix_with_axes(matrix: Tensor, size: tuple[int, ...], outputs: tuple[int,
 
 
 def _check_shift_equivariance(m: Tensor, axis: int, atol: float, circular: bool) -> None:
-    """Raises if a weight changes when input and output move by one along a space axis."""
+    """Raises if a weight changes when input and output move by one along a spatial axis."""
     pair = (axis + 1, axis + m.dim() // 2 + 1)
     before, after = m, m
     if circular:
@@ -404,7 +404,7 @@ def _check_shift_equivariance(m: Tensor, axis: int, atol: float, circular: bool)
         where = tuple(int(n) for n in index)
         output, source = where[: m.dim() // 2], where[m.dim() // 2 :]
         raise ValueError(
-            f"not shift-equivariant: shifted by 1 along space axis {axis}, the weight of input {source} in output "
+            f"not shift-equivariant: shifted by 1 along spatial axis {axis}, the weight of input {source} in output "
             f"{output} changes from {float(before[index]):g} to {float(after[index]):g}"
         )
 

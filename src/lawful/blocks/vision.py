@@ -69,7 +69,7 @@ class ConditionalResBlock(nn.Module):
         in_channels: Channels of $x$.
         out_channels: Channels of $y$.
         condition_dim: Size of $e$.
-        num_dims: Number of space axes.
+        num_dims: Number of spatial axes.
 
     Examples:
         >>> block = ConditionalResBlock(4, 8, condition_dim=2)
@@ -130,7 +130,7 @@ class Patches(nn.Module):
 
     Args:
         shape: Shape of an example, (c, t) or (c, h, w).
-        patch_size: Side of a patch $p$; divides all space axes.
+        patch_size: Side of a patch $p$; divides all spatial axes.
 
     Examples:
         >>> patches = Patches((1, 4, 4), patch_size=2)
@@ -140,7 +140,7 @@ class Patches(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], *, patch_size: int) -> None:
         if len(shape) < 2 or min(shape) < 1 or patch_size < 1 or any(n % patch_size for n in shape[1:]):
-            raise ValueError(f"patch_size must divide the space axes: got shape={tuple(shape)}, {patch_size=}")
+            raise ValueError(f"patch_size must divide the spatial axes: got shape={tuple(shape)}, {patch_size=}")
         super().__init__()
         self.shape, self.patch_size = tuple(shape), patch_size
         self.grid = tuple(n // patch_size for n in shape[1:])
@@ -165,7 +165,7 @@ class Patches(nn.Module):
 
 
 class Downsample(nn.Module):
-    r"""Halves the space axes by averaging pairs. A last odd position is copied.
+    r"""Halves the spatial axes by averaging pairs. A last odd position is copied.
 
     $$y_n = \tfrac12 (x_{2n} + x_{2n + 1})$$
 
@@ -175,17 +175,17 @@ class Downsample(nn.Module):
     """
 
     def forward(self, x: Float[Tensor, "n c *space"]) -> Float[Tensor, "n c *less"]:
-        """Halves the space axes."""
+        """Halves the spatial axes."""
         pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[x.dim() - 3]
         return pool(x, 2, ceil_mode=True, count_include_pad=False)
 
 
 def upsample(x: Float[Tensor, "n c *space"], size: Sequence[int]) -> Float[Tensor, "n c *more"]:
-    r"""Doubles the space axes by repeating each position: $y_{2n} = y_{2n + 1} = x_n$.
+    r"""Doubles the spatial axes by repeating each position: $y_{2n} = y_{2n + 1} = x_n$.
 
     Args:
         x: Images or series.
-        size: Target sizes of the space axes, each twice as large, or one less.
+        size: Target sizes of the spatial axes, each twice as large, or one less.
 
     Examples:
         >>> upsample(torch.tensor([[[1.0, 2.0]]]), (3,))

@@ -51,7 +51,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def build_script(runner: CaseRunner, run: CaseRun, finding: Finding, definition: str | None = None) -> Script:
-    """Runs a counterexample again and writes what happens as a script.
+    """Runs a counterexample again and writes its operations as a script.
 
     Args:
         runner: The runner of the check. The script uses a new snapshot of its modules.
@@ -285,7 +285,7 @@ class OperationTrace(TorchFunctionMode):
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Does not record operations."""
+        """Pauses the recording of operations."""
         before, self.paused = self.paused, True
         try:
             yield

@@ -1,4 +1,4 @@
-"""Runs one case of a law: in both precisions, against the noise floor, and judges it."""
+"""Runs and judges one case of a law, in both precisions and against the noise floor."""
 
 from __future__ import annotations
 

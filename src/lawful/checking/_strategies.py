@@ -81,7 +81,7 @@ class Tracer(Protocol):
     """Observer of a run, from which the reproduction script is written."""
 
     def pause(self) -> AbstractContextManager[None]:
-        """Ignores operations."""
+        """Pauses the recording of operations."""
         ...
 
     def suggest_name(self, x: Tensor, name: str) -> None:

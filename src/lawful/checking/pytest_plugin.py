@@ -178,7 +178,7 @@ class _TargetCollector(pytest.Collector):
             raise targets.UsageError(f"{label} needs an input, such as --lawful-input 'b t 16'")
         module, _ = targets.build_target(targets.load_target(self.name), label, options.lawful_seed)
         claims = [Claim(law, module, inputs, label) for law in laws or targets.STANDARD_LAWS]
-        yield from _items(self, claims, may_not_apply=not laws)
+        yield from _items(self, claims, skip_inapplicable=not laws)
 
 
 def _items_of_claims(parent: pytest.Collector, function: Callable[[], Iterable[Claim]]) -> Iterator[pytest.Item]:
@@ -191,7 +191,7 @@ def _items_of_claims(parent: pytest.Collector, function: Callable[[], Iterable[C
     yield from _items(parent, claims)
 
 
-def _items(parent: pytest.Collector, claims: list[Claim], may_not_apply: bool = False) -> Iterator[pytest.Item]:
+def _items(parent: pytest.Collector, claims: list[Claim], skip_inapplicable: bool = False) -> Iterator[pytest.Item]:
     """Yields a test for each claim, named after its target and law (with parameters if that is ambiguous)."""
     counts = Counter((claim.label, claim.law.name) for claim in claims)
     taken: Counter[str] = Counter()
@@ -201,7 +201,7 @@ def _items(parent: pytest.Collector, claims: list[Claim], may_not_apply: bool = 
         taken[name] += 1
         number = f"-{taken[name]}" if taken[name] > 1 else ""
         name = f"test_claims[{name}{number}]"
-        yield _LawItem.from_parent(parent, name=name, claim=claim, may_not_apply=may_not_apply)
+        yield _LawItem.from_parent(parent, name=name, claim=claim, skip_inapplicable=skip_inapplicable)
 
 
 class _LawItem(pytest.Item):
@@ -209,15 +209,15 @@ class _LawItem(pytest.Item):
 
     Args:
         claim: The claim.
-        may_not_apply: Whether to skip, instead of fail, a law that does not apply.
+        skip_inapplicable: Whether a law that does not apply is skipped. Otherwise it fails.
         error: Error message, if there is no claim.
     """
 
     def __init__(
-        self, *, claim: Claim | None = None, may_not_apply: bool = False, error: str = "", **options: Any
+        self, *, claim: Claim | None = None, skip_inapplicable: bool = False, error: str = "", **options: Any
     ) -> None:
         super().__init__(**options)
-        self.claim, self.may_not_apply, self.error = claim, may_not_apply, error
+        self.claim, self.skip_inapplicable, self.error = claim, skip_inapplicable, error
         self.add_marker("lawful")
 
     def runtest(self) -> None:
@@ -229,7 +229,7 @@ class _LawItem(pytest.Item):
         options, claim = self.config.option, self.claim
         budget = SearchBudget(options.lawful_cases, options.lawful_seed)
         verdict = judge_law(claim.law, claim.target, claim.inputs, claim.label, budget)
-        if verdict.status == "waived" or (self.may_not_apply and verdict.status in ("inapplicable", "vacuous")):
+        if verdict.status == "waived" or (self.skip_inapplicable and verdict.status in ("inapplicable", "vacuous")):
             pytest.skip(f"{verdict.status}: {verdict.reason}")
         if verdict.status != "held":
             raise LawRefuted(verdict)

@@ -129,11 +129,11 @@ class Arrays:
         Raises:
             ValueError: If `value` is not what `to_json` returns.
         """
-        held = require_fields(value, ("kind", "shape", "classes"), where="encoding")
-        require_choice(held["kind"], ("arrays",), where="encoding.kind")
-        axes = require_list(held["shape"], 8, where="encoding.shape")
+        loaded = require_fields(value, ("kind", "shape", "classes"), where="encoding")
+        require_choice(loaded["kind"], ("arrays",), where="encoding.kind")
+        axes = require_list(loaded["shape"], 8, where="encoding.shape")
         shape = tuple(require_int(axis, 1, 2**31, where="encoding.shape") for axis in axes)
-        return cls(shape, _classes_from_json(held["classes"]))
+        return cls(shape, _classes_from_json(loaded["classes"]))
 
 
 def _channels_first(array: np.ndarray) -> tuple[np.ndarray, str | None]:

@@ -1,4 +1,4 @@
-"""Recognizes and parses columns of dates."""
+"""Recognition and parsing of date columns."""
 
 from __future__ import annotations
 
@@ -149,11 +149,11 @@ def _parse_time(parts: dict[str, str]) -> tuple[timedelta | None, int | None]:
 def parse_dates(text: Sequence[str | None], *, order: DateOrder | None = None) -> Dates | None:
     """Parses a column of dates. Returns None if it is not a column of dates.
 
-    Recognized are ISO dates and times (2024-01-31, 2024-01-31T12:00Z, 20240131), dates with slashes, dots or dashes
+    Recognizes ISO dates and times (2024-01-31, 2024-01-31T12:00Z, 20240131), dates with slashes, dots or dashes
     (31/01/2024, 1/31/24, 31.01.2024), month names (31 Jan 2024, January 31, 2024), months (2024-01, Jan 2024),
     quarters (2024Q1) and weeks (2024-W05). If day and month can be swapped, the order that makes all values valid is
-    used; if both do, the order that makes the column sorted or evenly spaced; otherwise the day is first with dots and
-    the month with slashes and dashes.
+    used; if both do, the order that makes the column sorted or evenly spaced; otherwise the day comes first in dates
+    with dots, and the month in dates with slashes and dashes.
 
     Args:
         text: Values as text. None and spellings such as "NA" are missing.
@@ -179,8 +179,8 @@ def parse_dates(text: Sequence[str | None], *, order: DateOrder | None = None) -
     compact = [word for word in parsed if word.isdigit()]
     if not parsed or (compact and len(compact) < 3):
         return None
-    months = {swap: {word: parts.date(swap=swap) for word, parts in parsed.items()} for swap in (False, True)}
-    columns = {swap: [dates.get(words[i]) for i in present] for swap, dates in months.items()}
+    dates = {swap: {word: parts.date(swap=swap) for word, parts in parsed.items()} for swap in (False, True)}
+    columns = {swap: [by_word.get(words[i]) for i in present] for swap, by_word in dates.items()}
     swappable = any(parts.swappable for parts in parsed.values())
     swap, ambiguous = _choose_order(columns, dotted=any(parts.dotted for parts in parsed.values()))
     if order is not None:
@@ -205,7 +205,7 @@ def parse_dates(text: Sequence[str | None], *, order: DateOrder | None = None) -
 
 
 def _choose_order(columns: dict[bool, list[np.datetime64 | None]], *, dotted: bool) -> tuple[bool, bool]:
-    """Returns whether day and month are swapped to day first, and whether this is a guess."""
+    """Returns whether the day comes first, and whether this is a guess."""
     if columns[False] == columns[True]:
         return False, False
     invalid = {swap: sum(date is None for date in dates) for swap, dates in columns.items()}
@@ -220,7 +220,7 @@ def _choose_order(columns: dict[bool, list[np.datetime64 | None]], *, dotted: bo
 
 
 def _spread(dates: Sequence[np.datetime64 | None]) -> float:
-    """Rates how unevenly a column is spaced: 1 if it is sorted with steps of similar length, infinity if not sorted."""
+    """Returns how unevenly dates are spaced: 1 for steps of similar length, infinity for unsorted dates."""
     known = [date for date in dates if date is not None]
     steps = [float((b - a) / np.timedelta64(1, "s")) for a, b in pairwise(known) if a != b]
     if len(steps) < 2 or min(steps) < 0 < max(steps):

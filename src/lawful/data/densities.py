@@ -1,4 +1,4 @@
-"""Densities with known log-density, score, entropy and noisy versions: uniform boxes and Gaussian mixtures."""
+"""Densities with exact log-density, score and entropy, also under noise: uniform boxes and Gaussian mixtures."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ class UniformBoxes:
     def log_prob(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:
         r"""Returns $\log p(x)$."""
         off = x[..., None, :] - self.centers
-        return self._along(off)[0].sum(-1).logsumexp(-1) - math.log(len(self.centers))
+        return self._axis_log_density(off)[0].sum(-1).logsumexp(-1) - math.log(len(self.centers))
 
     def score(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         r"""Returns the score $\nabla \log p(x)$."""
         if not self.noise_std:
             return torch.where(x.isnan(), x, 0.0)
         off = x[..., None, :] - self.centers
-        logs, inside = self._along(off)
+        logs, inside = self._axis_log_density(off)
         slopes = (self.half_width * inside - off) / self.noise_std**2
         return (logs.sum(-1).softmax(-1)[..., None] * slopes).sum(-2)
 
@@ -131,7 +131,7 @@ class UniformBoxes:
         r"""Returns the posterior mean $\mathbb{E}[x \mid \alpha x + \sigma \varepsilon = y]$."""
         noisy = self.with_noise(alpha, sigma)
         off = y[..., None, :] - noisy.centers
-        logs, inside = noisy._along(off)
+        logs, inside = noisy._axis_log_density(off)
         back = alpha * self.noise_std**2 / noisy.noise_std**2 if noisy.noise_std else 0.0
         means = self.centers + self.half_width * inside + back * (off - noisy.half_width * inside)
         return (logs.sum(-1).softmax(-1)[..., None] * means).sum(-2) if noisy.noise_std else y / alpha
@@ -149,58 +149,61 @@ class UniformBoxes:
         if self.dim < 3:
             return self._entropy_on_grid(centers)
         double = replace(self, centers=centers)
-        boxes = double._along(double.sample(2**16, seed=0)[:, None] - centers)[0].sum(-1).softmax(-1)
+        boxes = double._axis_log_density(double.sample(2**16, seed=0)[:, None] - centers)[0].sum(-1).softmax(-1)
         ambiguity = float(torch.special.entr(boxes).sum(-1).mean())
         return self.dim * self._entropy_on_grid(centers[:1, :1] * 0) + math.log(len(centers)) - ambiguity
 
     def _entropy_on_grid(self, centers: Tensor) -> float:
-        factors, whole = [], 1.0
+        factors, cell_volume = [], 1.0
         for c in centers.mT:
             low, high, reach = float(c.min()) - self.half_width, float(c.max()) + self.half_width, 9 * self.noise_std
             n = min(4000, max(200, math.ceil(4 * (high - low + 2 * reach) / self.noise_std)))
             x = torch.linspace(low - reach, high + reach, n, dtype=torch.float64)
-            factors.append(self._along(x - c[:, None])[0].exp())
-            whole *= float(x[1] - x[0])
+            factors.append(self._axis_log_density(x - c[:, None])[0].exp())
+            cell_volume *= float(x[1] - x[0])
         p = (torch.einsum("ka,kb->ab", *factors) if len(factors) == 2 else factors[0].sum(0)) / len(centers)
-        return float(torch.special.entr(p).sum()) * whole
+        return float(torch.special.entr(p).sum()) * cell_volume
 
     def to(self, dtype: torch.dtype) -> UniformBoxes:
         """Converts the data type."""
         return replace(self, centers=self.centers.to(dtype))
 
-    def _along(self, off: Tensor) -> tuple[Tensor, Tensor]:
-        r"""The log-density of $h u + s \varepsilon$ along each coordinate, and the posterior mean of $u$.
+    def _axis_log_density(self, off: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Returns the log-density of $h u + s \varepsilon$ along each coordinate, and the posterior mean of $u$.
 
         $u$ is uniform on [-1, 1]. Differences of $\Phi$ cancel if the box is small relative to the noise; then
         Gauss-Legendre quadrature is used.
         """
-        h, s, near = self.half_width, self.noise_std, off.abs()
+        h, s, distance = self.half_width, self.noise_std, off.abs()
         if not s:
-            inside = torch.where(near > h, -math.inf, 0 * near) - math.log(2 * h)
-            return inside, off / h
-        tilt, bend = near * (h / s**2), h**2 / (2 * s**2)
-        few = tilt < 8 if bend < 0.5 else torch.zeros_like(tilt, dtype=torch.bool)
-        logs, means = self._by_tails(torch.where(few, 9 * s**2 / h + h, near) if h else near)
+            logs = torch.where(distance > h, -math.inf, 0 * distance) - math.log(2 * h)
+            return logs, off / h
+        tilt, bend = distance * (h / s**2), h**2 / (2 * s**2)
+        use_quadrature = tilt < 8 if bend < 0.5 else torch.zeros_like(tilt, dtype=torch.bool)
+        logs, means = self._axis_log_density_from_tails(
+            torch.where(use_quadrature, 9 * s**2 / h + h, distance) if h else distance
+        )
         if bend < 0.5:
             nodes, weights = (torch.from_numpy(a).to(off) for a in np.polynomial.legendre.leggauss(20))
             terms = (tilt.clamp_max(8)[..., None] * nodes - bend * nodes.square()).exp() * weights / 2
-            whole = terms.sum(-1)
-            normal = -0.5 * (near / s).square() - math.log(s * math.sqrt(2 * math.pi))
-            logs, means = torch.where(few, normal + whole.log(), logs), torch.where(few, terms @ nodes / whole, means)
+            total = terms.sum(-1)
+            normal = -0.5 * (distance / s).square() - math.log(s * math.sqrt(2 * math.pi))
+            logs = torch.where(use_quadrature, normal + total.log(), logs)
+            means = torch.where(use_quadrature, terms @ nodes / total, means)
         return logs, means * off.sign()
 
-    def _by_tails(self, near: Tensor) -> tuple[Tensor, Tensor]:
+    def _axis_log_density_from_tails(self, distance: Tensor) -> tuple[Tensor, Tensor]:
         h, s = self.half_width, self.noise_std
         if not h:
-            return near, near
-        a, b = -(h + near) / s, (h - near) / s
+            return distance, distance
+        a, b = -(h + distance) / s, (h - distance) / s
         left, right = torch.special.log_ndtr(a), torch.special.log_ndtr(b)
         logs = right + torch.log1p(-(left - right).exp())
-        behind = math.sqrt(2 / math.pi) / torch.special.erfcx(-b.clamp_max(0) / math.sqrt(2))
-        upper = torch.where(b < 0, behind, (-0.5 * (b.square() + math.log(2 * math.pi)) - right).exp())
+        tail_ratio = math.sqrt(2 / math.pi) / torch.special.erfcx(-b.clamp_max(0) / math.sqrt(2))
+        upper = torch.where(b < 0, tail_ratio, (-0.5 * (b.square() + math.log(2 * math.pi)) - right).exp())
         upper = upper / -torch.expm1(left - right)
-        lower = (-2 * h * near / s**2).exp() * upper
-        return logs - math.log(2 * h), ((near + s * (lower - upper)) / h).clamp(-1, 1)
+        lower = (-2 * h * distance / s**2).exp() * upper
+        return logs - math.log(2 * h), ((distance + s * (lower - upper)) / h).clamp(-1, 1)
 
 
 def checkerboard(*, cells: int = 4, side: float = 1.0, dtype: torch.dtype = torch.float64) -> UniformBoxes:
@@ -309,7 +312,7 @@ class GaussianMixture:
         seed = resolve_seed(seed)
         z = normal_noise(n, self.dim, seed=seed, first=first, dtype=self.means.dtype, device=self.means.device)
         which = self.sample_components(n, seed, first=first)
-        return self.means[which] + self._out_of_axes(z * self.variances[which].sqrt(), which)
+        return self.means[which] + self._from_axes(z * self.variances[which].sqrt(), which)
 
     def sample_components(self, n: int, seed: int, *, first: int = 0) -> Tensor:
         """Returns the component of each sample."""
@@ -319,7 +322,7 @@ class GaussianMixture:
 
     def log_prob(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch"]:
         r"""Returns $\log p(x)$."""
-        return self._logs(self._along_axes(x)).logsumexp(-1)
+        return self._component_log_probs(self._along_axes(x)).logsumexp(-1)
 
     def score(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         r"""Returns the score $\nabla \log p(x)$."""
@@ -328,7 +331,7 @@ class GaussianMixture:
 
     def responsibilities(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch k"]:
         """Returns the posterior probability of each component."""
-        return self._logs(self._along_axes(x)).softmax(-1)
+        return self._component_log_probs(self._along_axes(x)).softmax(-1)
 
     def with_noise(self, alpha: float, sigma: float) -> GaussianMixture:
         r"""Returns the density of $\alpha x + \sigma \varepsilon$."""
@@ -366,7 +369,7 @@ class GaussianMixture:
             z = torch.cartesian_prod(*(nodes,) * self.dim).reshape(-1, self.dim)
             w = torch.cartesian_prod(*(weights / weights.sum(),) * self.dim).reshape(-1, self.dim).prod(-1)
             z, w = z[w > 1e-18], w[w > 1e-18]
-            every = double.means[:, None] + double._out_of_axes(z * double.variances.sqrt()[:, None], slice(None))
+            every = double.means[:, None] + double._from_axes(z * double.variances.sqrt()[:, None], slice(None))
             ambiguity = sum(q * (_entropies(double.responsibilities(x)) @ w) for q, x in zip(p, every, strict=True))
         return inside + float(_entropies(p)) - float(ambiguity)
 
@@ -376,23 +379,23 @@ class GaussianMixture:
         return GaussianMixture(weights, means, variances, None if self.axes is None else self.axes.to(device, dtype))
 
     def _along_axes(self, x: Tensor) -> Tensor:
-        """Deviations from each mean, along its axes, (..., k, d)."""
+        """Returns the deviation from each mean, in the axes of its component: (..., k, d)."""
         off = x[..., None, :] - self.means
         return off if self.axes is None else torch.einsum("...ki,kij->...kj", off, self.axes)
 
-    def _out_of_axes(self, z: Tensor, which: Tensor | slice) -> Tensor:
+    def _from_axes(self, z: Tensor, which: Tensor | slice) -> Tensor:
         return z if self.axes is None else torch.einsum("n...j,nij->n...i", z, self.axes[which])
 
     @cached_property
     def _log_scales(self) -> Tensor:
         return self.p.log() - 0.5 * (self.variances.log().sum(-1) + self.dim * math.log(2 * math.pi))
 
-    def _logs(self, off: Tensor) -> Tensor:
+    def _component_log_probs(self, off: Tensor) -> Tensor:
         return self._log_scales - 0.5 * (off.square() / self.variances).sum(-1)
 
     def _mix_components(self, off: Tensor, values: Tensor, means: Tensor | None = None) -> Tensor:
-        """The mean over components, weighted by responsibility, of vectors along their axes plus their means."""
-        r = self._logs(off).softmax(-1)
+        """Averages vectors in the axes of the components, plus the means, weighted by responsibilities."""
+        r = self._component_log_probs(off).softmax(-1)
         weighed = r[..., None] * values
         mixed = weighed.sum(-2) if self.axes is None else torch.einsum("...kj,kij->...i", weighed, self.axes)
         return mixed if means is None else mixed + r @ means

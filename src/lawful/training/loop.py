@@ -1,4 +1,4 @@
-"""The training loop: every training goes through it."""
+"""The training loop."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class _Progress:
 class _TrainingLoop:
     """Runs training steps until the end, early stopping or an interruption.
 
-    A step depends only on the model, the optimizers, the random states and its number, so that a loop restored from a
-    checkpoint continues bit for bit.
+    A step depends only on the model, the optimizers, the random states and its number. A loop that is restored
+    from a checkpoint gives bit-identical results.
 
     Args:
         setup: The training.
@@ -219,7 +219,7 @@ class _TrainingLoop:
 
 
 def _max_ema_decay(step: int) -> float:
-    """Returns the largest decay of the average at a step, so that it forgets the first weights in a short training.
+    """Returns the largest EMA decay at a step, so that a short training also forgets its first weights.
 
     The average is over the last quarter of the steps so far: polynomial-decay averaging with exponent 3.
 

@@ -88,9 +88,9 @@ class RationalQuadraticSpline:
         slope = at.height / at.width
         t = ((inside - at.left) / at.width).clamp(0, 1)
         both = t * (1 - t)
-        below = slope + (at.first + at.last - 2 * slope) * both
-        y = at.bottom + at.height * (slope * t * t + at.first * both) / below
-        derivative = _derivative(at, slope, t, both, below)
+        denominator = slope + (at.first + at.last - 2 * slope) * both
+        y = at.bottom + at.height * (slope * t * t + at.first * both) / denominator
+        derivative = _derivative(at, slope, t, both, denominator)
         return y + (x - inside) * derivative, derivative.log()
 
     def inverse(
@@ -113,20 +113,20 @@ class RationalQuadraticSpline:
             expected = f"(*n, {self.num_parameters})"
             raise ValueError(f"expected parameters of shape {expected}, got {tuple(parameters.shape)}")
         k, side = self.num_bins, 2 * self.bound
-        shares = parameters[..., : 2 * k].unflatten(-1, (2, k)).softmax(-1)
-        sides = torch.add(side * self.min_size, shares, alpha=side * (1 - k * self.min_size))
+        fractions = parameters[..., : 2 * k].unflatten(-1, (2, k)).softmax(-1)
+        sides = torch.add(side * self.min_size, fractions, alpha=side * (1 - k * self.min_size))
         ends = sides.cumsum(-1)
         which = (ends[..., along, :-1] <= (x + self.bound).unsqueeze(-1)).sum(-1, keepdim=True)
-        of_both = which.unsqueeze(-1).expand(*which.shape[:-1], 2, 1)
-        (width, height), (right, top) = (a.gather(-1, of_both).squeeze(-1).unbind(-1) for a in (sides, ends))
+        index = which.unsqueeze(-1).expand(*which.shape[:-1], 2, 1)
+        (width, height), (right, top) = (a.gather(-1, index).squeeze(-1).unbind(-1) for a in (sides, ends))
         knots = parameters[..., 2 * k :].gather(-1, torch.cat([which, which + 1], -1))
         first, last = (F.softplus(knots + math.log(math.expm1(1 - self.min_size))) + self.min_size).unbind(-1)
         return _Bin(right - width - self.bound, top - height - self.bound, width, height, first, last)
 
 
-def _derivative(at: _Bin, slope: Tensor, t: Tensor, both: Tensor, below: Tensor) -> Tensor:
+def _derivative(at: _Bin, slope: Tensor, t: Tensor, both: Tensor, denominator: Tensor) -> Tensor:
     """Derivative of the spline in a bin."""
-    return (slope / below).square() * (at.last * t * t + 2 * slope * both + at.first * (1 - t).square())
+    return (slope / denominator).square() * (at.last * t * t + 2 * slope * both + at.first * (1 - t).square())
 
 
 def claims() -> Iterator[Claim]:

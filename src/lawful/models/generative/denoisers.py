@@ -236,7 +236,7 @@ class PatchTransformer(nn.Module):
 
     Args:
         shape: Shape of an example: (c, t) or (c, h, w).
-        patch_size: Side of a patch; must divide the space axes.
+        patch_size: Side of a patch; must divide the spatial axes.
         dim: Width of the residual stream.
         num_layers: Number of layers.
         num_heads: Number of attention heads.
