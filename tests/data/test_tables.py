@@ -87,6 +87,30 @@ def test_a_file_without_a_header_says_so():
         fit_table_encoding(table("size,y\n3,4\n5,6\n")).encoding.inputs(read)
 
 
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_decimal_commas(header, delimiter):
+    rows = [["1,5", "1.234", "-2,25", "a,b", "1,5", "12.5"], ["", "999", "1.000,5", "c", "x", "3.25"]]
+    lines = [["size", "people", "price", "names", "code", "point"]] * header + rows
+    table = _parse_delimited([delimiter.join(line) for line in lines], name="data.csv")
+    size, people, price, names, code, point = table.columns.values()
+    assert list(table.columns)[:2] == (["size", "people"] if header else ["x1", "x2"])
+    np.testing.assert_array_equal(size.numbers, [1.5, math.nan])
+    assert people.numbers.tolist() == [1234, 999]
+    assert price.numbers.tolist() == [-2.25, 1000.5]
+    assert names.words == ["a,b", "c"]
+    assert code.words == ["1,5", "x"]
+    assert point.numbers.tolist() == [12.5, 3.25]
+    what = "'size', 'people', 'price'" if header else "'x1', 'x2', 'x3'"
+    assert table.notes[-1] == f"data.csv has decimal commas: 1,5 is 1.5 in column {what}"
+
+
+def test_dots_without_decimal_commas_are_decimal_points():
+    table = _parse_delimited(["a;b", "1.234;1", "2.345;2"], name="data.csv")
+    assert table.columns["a"].numbers.tolist() == [1.234, 2.345]
+    assert table.notes == ()
+
+
 def test_missing_values_are_nan_and_underscores_are_text():
     read = table("a,b,c\n1,NA,1_0\n,x,2_0\nnull,?,3\n")
     assert np.isnan(read.columns["a"].numbers).tolist() == [False, True, True]

@@ -1,13 +1,23 @@
+import importlib.util
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
+import lawful
 from lawful.data.text import CharTokenizer, pad_sequences
 from lawful.data.text.labeled import LabeledTexts, read_labeled_texts
 from lawful.recipes import ClassifyTextRecipe, NGramClassifier, load, recipe_of
-from lawful.recipes.classify_text import _letters, _linear_baselines, _logistic_regression, _ngram_keys
+from lawful.recipes.classify_text import (
+    _HASH,
+    _INVERSE_HASH,
+    _letters,
+    _linear_baselines,
+    _logistic_regression,
+    _ngram_keys,
+)
 from lawful.training import TrainingFailed, train
 
 SMALL = {"dim": 8, "ngram_rows": 32, "steps": 6, "batch_size": 4, "threads": 1, "law_cases": 0}
@@ -63,6 +73,21 @@ def test_the_loaded_model_predicts_texts(run):
     np.testing.assert_allclose(model.predict_proba(texts[0]), p[:1], rtol=1e-5)
     assert model.predict([]).shape == (0,)
     assert np.isfinite(p).all()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+def test_onnx_file_has_the_logits_of_the_model(run, tmp_path):
+    import onnxruntime
+
+    exported, model = lawful.export(run, tmp_path / "model.onnx"), load(run).eval()
+    assert exported.metadata["inputs"] == [{"name": "tokens", "dtype": "int64", "shape": ["batch", "length"]}]
+    session = onnxruntime.InferenceSession(exported.path, providers=["CPUExecutionProvider"])
+    texts = ["3: The cat, and milk", "fish and fish", "9", "a b c d e f g h i j k l m n o p q r s t"]
+    for count in (1, 2, 4):  # rows of 22, 22 and 32 tokens, most of them padded
+        tokens = pad_sequences(model.encode(texts[:count]), model.padding)
+        (logits,) = session.run(None, {"tokens": tokens.numpy()})
+        torch.testing.assert_close(torch.from_numpy(logits), model(tokens).detach(), rtol=1e-4, atol=1e-4)
 
 
 def test_resumed_run_equals_an_uninterrupted_one(recipe, tmp_path, stop_at):
@@ -147,6 +172,33 @@ def test_keys_are_equal_for_equal_ngrams_only(ngrams):
         by_hand = [gram for both in counted for gram in both[part]]
         assert sorted(hashed[part].values()) == sorted(by_hand.count(gram) for gram in set(by_hand))
     assert not hashed[0].keys() & hashed[1].keys()
+
+
+def keys_by_cumulative_maximum(tokens, letters):
+    """The hashes of words and pairs of words, with the operators that ONNX lacks."""
+    t, x, index = tokens.shape[1], tokens + 1, torch.arange(tokens.shape[1]).expand_as(tokens)
+    is_letter = letters[tokens]
+    start = (torch.where(is_letter, -1, index).cummax(1).values + 1).clamp_max(t - 1)
+    powers, inverse = (torch.full_like(index[0], factor).cumprod(0) for factor in (_HASH, _INVERSE_HASH))
+    sums = (x * powers).cumsum(1)
+    word = (sums - F.pad(sums, (1, 0))[:, :t].gather(1, start)) * inverse[start]
+    is_end = is_letter & ~F.pad(is_letter, (0, 1))[:, 1:]
+    last_end = torch.where(is_end, index, -1).cummax(1).values
+    previous = F.pad(last_end, (1, 0), value=-1)[:, :t].gather(1, start)
+    pair = _HASH * (3 * word + 2) + word.gather(1, previous.clamp_min(0))
+    return torch.cat([3 * word + 1, pair], 1), torch.cat([is_end, is_end & (previous >= 0)], 1)
+
+
+@pytest.mark.parametrize(
+    ("length", "share"), [(1, 0.5), (2, 0.5), (9, 0.0), (9, 1.0), (70, 0.3), (70, 0.9), (2000, 0.8)]
+)
+def test_keys_of_words_equal_those_by_cumulative_maximum(length, share):
+    """Of random tokens, a share of which are letters."""
+    letters = torch.arange(20) < 20 * share
+    tokens = torch.randint(20, (5, length))
+    _, found = _ngram_keys(tokens, letters, padding=19)
+    for key, expected in zip(found, keys_by_cumulative_maximum(tokens, letters), strict=True):
+        assert torch.equal(key, expected)
 
 
 def test_ngram_classifier_equals_logistic_regression_on_tf_idf(ngrams):

@@ -254,6 +254,52 @@ def test_auto_is_cross_validated_for_tables(fields, cross_validated):
             replace(recipe, model=AutoSpec(num_folds=4)).setup()
 
 
+@pytest.mark.parametrize(
+    ("fields", "choice"),
+    [
+        ({}, "8 cross-validated networks, because the data are a table of 120 rows"),
+        pytest.param(
+            {"num_members": 2},
+            "8 cross-validated networks, because the data are a table of 120 rows",
+            marks=pytest.mark.long,
+        ),
+        ({"bagging": True}, "MLP, because bagging=True"),
+        ({"bagging": True, "validation_fraction": 0.0}, "MLP, because validation_fraction=0.0 and bagging=True"),
+        ({"test_fraction": 0.9}, "MLP, because 13 training rows are fewer than two for each of 8 folds"),
+        ({"data": "digits", "epochs": 1}, "MLP, because the data are not a table"),
+    ],
+    ids=str,
+)
+def test_the_choice_of_auto_and_its_reason_are_shown(fields, choice, options, tmp_path, capsys):
+    run = train(ClassifyRecipe(**options(**fields)), output_dir=tmp_path)
+    assert f"model auto: {choice}\n" in capsys.readouterr().out
+    assert run.results["model auto"] == choice
+    assert choice in run.report.read_text(encoding="utf-8")
+    inner = run if fields.get("num_members") is None else members(run)[0]
+    assert inner.config["model"]["auto"] == choice
+
+
+def test_other_models_have_no_choice(options):
+    setup = ClassifyRecipe(model=SMALL, **options()).setup()
+    assert "auto" not in setup.model_config
+    assert not any("auto" in note for note in setup.notes)
+
+
+@pytest.mark.parametrize("recipe", [ClassifyRecipe(data="iris"), RegressRecipe(data="diabetes")], ids=lambda r: r.name)
+def test_a_cross_validated_model_refuses_a_validation_fraction(recipe):
+    message = (
+        r"validation_fraction=0\.3 has no effect: model auto cross-validates this table. Set num_folds instead, or "
+        "model=mlp"
+    )
+    changed = replace(recipe, validation_fraction=0.3)
+    with pytest.raises(ValueError, match=message):
+        changed.setup()
+    spec = MLPSpec() if recipe.name == "classify" else MLPRegressorSpec()
+    data = replace(changed, model=spec).setup().data
+    assert len(data.validation) == pytest.approx(0.3 * (len(data.train) + len(data.validation)), abs=2)
+    replace(changed, data="digits" if recipe.name == "classify" else "sine", bagging=True).setup()
+
+
 def test_results_of_a_cross_validated_model(options, tmp_path):
     run = train(ClassifyRecipe(**options(epochs=2)), output_dir=tmp_path)
     assert run.results["examples"] == {"train": 120, "test": 30}

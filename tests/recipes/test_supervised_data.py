@@ -69,6 +69,9 @@ def test_fill_values_come_from_the_training_rows(table):
     )
     assert parts.encoding.columns[0].fill == pytest.approx(float(known.quantile(0.5)))
     assert any(note.startswith("filled 15 missing values of column 'size'") for note in parts.warnings)
+    assert parts.columns[0].detail.endswith(
+        f"; 15 missing values, filled with the median, {parts.encoding.columns[0].fill:.6g}"
+    )
 
 
 def test_ignored_and_categorical_columns(table):

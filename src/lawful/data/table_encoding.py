@@ -382,6 +382,16 @@ class TableEncoding:
         columns = (column if column.fill is None else column.fit_fill(table) for column in self.columns)
         return replace(self, columns=tuple(columns))
 
+    def describe(self, table: Table, summaries: Sequence[ColumnSummary]) -> tuple[ColumnSummary, ...]:
+        """Returns the summaries of the columns, with the values that this encoding fills in.
+
+        Args:
+            table: Rows that the encoding was fitted to.
+            summaries: What each column was taken for.
+        """
+        filled = {column.name: column for column in self.columns if column.indicator}
+        return tuple(s._replace(detail=_describe(table, filled[s.name])) if s.name in filled else s for s in summaries)
+
     def complete(self, table: Table) -> Shaped[np.ndarray, "n"]:
         """Returns a mask of the rows without missing inputs."""
         return ~np.any([_column(table, column.name).missing for column in self.columns], axis=0)

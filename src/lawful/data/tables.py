@@ -163,7 +163,8 @@ def read_delimited(path: str | Path, *, header: bool | None = None) -> Table:
 
     The delimiter (comma, semicolon, tab or bar) is detected from the first line; `.tsv` files use tabs. Quotes, a
     byte-order mark and any line ending are handled, and empty lines are skipped. Unnamed columns that are empty, and an
-    unnamed first column that only counts the rows, are dropped.
+    unnamed first column that only counts the rows, are dropped. With another delimiter than the comma, a column of
+    numbers such as 1,5 and 1.234,56 has decimal commas.
 
     Args:
         path: UTF-8 file.
@@ -198,7 +199,7 @@ def _parse_delimited(
         >>> list(_parse_delimited(["a;b", "1;2"], name="text").columns)
         ['a', 'b']
     """
-    rows, ends = _read_rows(lines, name, delimiter)
+    rows, ends, delimiter = _read_rows(lines, name, delimiter)
     if not rows:
         raise ValueError(f"{name} is empty")
     found_none = header is None and not _has_header(rows)
@@ -209,13 +210,31 @@ def _parse_delimited(
     if not rows:
         raise ValueError(f"{name} has a header but no rows: {', '.join(map(repr, names[:5]))}")
     columns = {key: ColumnValues.from_text(text) for key, text in zip(names, zip(*rows, strict=True), strict=True)}
+    changed = _parse_decimal_commas(columns) if delimiter != "," else {}
+    columns |= changed
     idle = [key for key in unnamed if columns[key].missing.all() or (key == names[0] and _is_row_number(columns[key]))]
     used = {key: values for key, values in columns.items() if key not in idle}
     if not used:
         raise ValueError(f"{name} has no named column with values")
     notes = [f"{name} has no header: its columns are named {_name_range(names)}"] if found_none else []
     notes += [f"dropped unnamed {key}: it is empty or counts the rows" for key in idle]
+    notes += [f"{name} has decimal commas: 1,5 is 1.5 in column {_shorten([*changed])}"] if changed else []
     return Table(used, name, ends, tuple(notes), has_header=header)
+
+
+_COMMA_NUMBER = re.compile(r"[+-]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?")
+"""A number with a decimal comma; dots separate thousands."""
+
+
+def _parse_decimal_commas(columns: Mapping[str, ColumnValues]) -> dict[str, ColumnValues]:
+    """Returns the columns whose numbers have a decimal comma, and then also those with dots between thousands."""
+    marked = {}
+    for key, values in columns.items():
+        words = [word for word in values.words if word is not None]
+        if any("," in word or "." in word for word in words) and all(map(_COMMA_NUMBER.fullmatch, words)):
+            marked[key] = [(word or "").replace(".", "").replace(",", ".") for word in values.words]
+    has_comma = any("," in word for key in marked for word in columns[key].words if word is not None)
+    return {key: ColumnValues.from_text(text) for key, text in marked.items()} if has_comma else {}
 
 
 def _name_range(names: Sequence[str]) -> str:
@@ -227,8 +246,8 @@ def _is_row_number(values: ColumnValues) -> bool:
     return numbers is not None and np.array_equal(numbers, numbers[0] + np.arange(len(numbers)))
 
 
-def _read_rows(lines: Iterable[str], name: str, delimiter: str | None) -> tuple[list[list[str]], list[int]]:
-    """Returns the rows, which have equal numbers of fields, and the last line number of each."""
+def _read_rows(lines: Iterable[str], name: str, delimiter: str | None) -> tuple[list[list[str]], list[int], str]:
+    """Returns the rows, which have equal numbers of fields, the last line number of each, and the delimiter."""
     lines, head = iter(lines), []
     for line in lines:
         head.append(line)
@@ -252,23 +271,31 @@ def _read_rows(lines: Iterable[str], name: str, delimiter: str | None) -> tuple[
             ends.append(reader.line_num)
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num} of {name} cannot be read: {error}") from None
-    return rows, ends
+    return rows, ends, delimiter
 
 
 def _delimiter(line: str) -> str:
-    """Returns the most frequent delimiter of the first line, outside quotes."""
+    """Returns the most frequent delimiter of the first line, outside quotes. In 1,5;2,5 it is the semicolon."""
     plain = re.sub('"[^"]*"?', "", line)
+    other = max(_DELIMITERS[1:], key=plain.count)
+    fields = plain.split(other)
+    if len(fields) > 1 and all("," not in field or _COMMA_NUMBER.fullmatch(field.strip()) for field in fields):
+        return other
     return max(_DELIMITERS, key=plain.count)
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
     """Returns whether the first row has text above a numeric column, or only text and no date."""
-    words = [_parse_number(field) is None and parse_dates([field]) is None for field in rows[0]]
+    words = [not _is_number(field) and parse_dates([field]) is None for field in rows[0]]
     below = rows[1:_HEADER_ROWS]
     if not any(words) or not below:
         return any(words)
-    over_numbers = any(word and all(_parse_number(row[i]) is not None for row in below) for i, word in enumerate(words))
+    over_numbers = any(word and all(_is_number(row[i]) for row in below) for i, word in enumerate(words))
     return over_numbers or all(word or not field.strip() for word, field in zip(words, rows[0], strict=True))
+
+
+def _is_number(field: str) -> bool:
+    return _parse_number(field) is not None or _COMMA_NUMBER.fullmatch(field.strip()) is not None
 
 
 _MAX_BYTES = 2**33

@@ -44,6 +44,16 @@ _MAX_NGRAM, _HASH = 5, 6_364_136_223_846_793_005
 """Longest n-gram of tokens, and the odd factor of the hash."""
 _INVERSE_HASH = pow(_HASH, -1, 2**64) - 2**64 * (pow(_HASH, -1, 2**64) >= 2**63)
 """Inverse of the factor in 64-bit integers."""
+
+
+def _power_tables(base: int) -> Int[Tensor, "3 256"]:
+    """Returns the powers, in 64-bit integers, whose exponents are a digit times 1, 256 and 256 ** 2."""
+    powers = ([pow(base, n * place, 2**64) for n in range(256)] for place in (1, 256, 256**2))
+    return torch.tensor([[power - 2**64 * (power >= 2**63) for power in row] for row in powers])
+
+
+_POWERS, _INVERSE_POWERS = _power_tables(_HASH), _power_tables(_INVERSE_HASH)
+"""Powers of the factor of the hash and of its inverse."""
 _INVERSE_PENALTY = 30.0
 """Inverse strength of the L2 penalty of logistic regression, scikit-learn's C."""
 _FOLDS, _MAX_WEIGHTS, _MAX_ENTRIES = 5, 2**24, 2**24
@@ -182,16 +192,40 @@ def _ngram_keys(
         keys.append(key)
         valid.append((tokens != padding) & (index >= n - 1))
     is_letter = letters[tokens]
-    start = (torch.where(is_letter, -1, index).cummax(1).values + 1).clamp_max(t - 1)
-    powers, inverse = (torch.full_like(index[0], factor).cumprod(0) for factor in (_HASH, _INVERSE_HASH))
+    start = _count_to_last(~is_letter).clamp_max(t - 1)
+    powers, inverse = (_integer_powers(tables, index[0]) for tables in (_POWERS, _INVERSE_POWERS))
     sums = (x * powers).cumsum(1)
     word = (sums - F.pad(sums, (1, 0))[:, :t].gather(1, start)) * inverse[start]
     is_end = is_letter & ~F.pad(is_letter, (0, 1))[:, 1:]
-    last_end = torch.where(is_end, index, -1).cummax(1).values
-    previous = F.pad(last_end, (1, 0), value=-1)[:, :t].gather(1, start)
+    previous = F.pad(_count_to_last(is_end), (1, 0))[:, :t].gather(1, start) - 1
     pair = _HASH * (3 * word + 2) + word.gather(1, previous.clamp_min(0))
     words = torch.cat([3 * word + 1, pair], 1), torch.cat([is_end, is_end & (previous >= 0)], 1)
     return [(torch.cat(keys, 1), torch.cat(valid, 1)), words]
+
+
+def _count_to_last(mask: Bool[Tensor, "b t"]) -> Int[Tensor, "b t"]:
+    """Returns the number of positions up to the last True at or before each position; 0 if there is none.
+
+    ONNX has no cumulative maximum.
+
+    Examples:
+        >>> _count_to_last(torch.tensor([[False, True, False, True]]))
+        tensor([[0, 2, 2, 4]])
+    """
+    positions, rank = torch.arange(1, mask.shape[1] + 1, device=mask.device), mask.long().cumsum(1)
+    by_rank = F.pad(torch.zeros_like(rank), (1, 0)).scatter_add(1, rank, mask * positions)
+    return by_rank.gather(1, rank)
+
+
+def _integer_powers(tables: Int[Tensor, "3 256"], exponents: Int[Tensor, " t"]) -> Int[Tensor, " t"]:
+    """Returns powers of the base of `_power_tables`. ONNX has no cumulative product.
+
+    Examples:
+        >>> _integer_powers(_power_tables(3), torch.arange(4))
+        tensor([ 1,  3,  9, 27])
+    """
+    low, middle, high = tables.to(exponents.device)
+    return low[exponents % 256] * middle[exponents // 256 % 256] * high[exponents // 256**2]
 
 
 def _logistic_regression() -> Any:

@@ -122,7 +122,8 @@ class SupervisedDataConfig(DataConfig):
     categorical_columns: _Columns = ()
     """Columns with categories that look like numbers, such as zip codes."""
     validation_fraction: Annotated[float, Range(0, 0.9)] = 0.1
-    """Fraction of the remaining data used for validation. Model auto cross-validates tables, unless this is 0."""
+    """Fraction of the remaining data used for validation. Model auto cross-validates tables instead, where it accepts only
+    the default and 0, which means an MLP without validation."""
     drop_missing: bool = False
     """Drop rows with missing values. By default, they are imputed with the median or the most frequent category."""
 
@@ -163,6 +164,7 @@ class SupervisedDataConfig(DataConfig):
             is_train[rows[0].numpy()] = True
             encoding = encoding.fit_fill(table.take(is_train))
             examples = replace(examples, inputs=encoding.inputs(table))
+            columns = encoding.describe(table, columns)
         splits = {name: examples.take(part) for name, part in zip(fractions, rows, strict=True)}
         duplicates = leaks({name: part.inputs for name, part in splits.items()})
         return DataSplits(

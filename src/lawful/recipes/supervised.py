@@ -607,23 +607,42 @@ class SupervisedRecipe(
         return spec
 
     def _is_cross_validated(self, sizes: ExampleSpec) -> bool:
-        """Whether the model is `auto` and the data are a table of a size that is cheap to cross-validate."""
+        """Whether the model is `auto` and nothing prevents cross-validation."""
         spec = self._model_spec
-        possible = (
-            isinstance(spec, AutoSpec)
-            and len(sizes.shape) == 1
-            and 2 * spec.num_folds <= sizes.num_examples <= _MAX_FOLD_ROWS
-            and self.validation_fraction > 0
-            and not self.bagging
-            and self.parallel == "data"
-            and not getattr(self, "adversarial_eps", 0.0)
-        )
-        if isinstance(spec, AutoSpec) and not possible and spec.num_folds != AutoSpec.num_folds:
+        if not isinstance(spec, AutoSpec):
+            return False
+        reasons = self._reasons_for_mlp(spec, sizes)
+        if reasons and spec.num_folds != AutoSpec.num_folds:
             raise ValueError(
                 f"num_folds={spec.num_folds} needs a table of {2 * spec.num_folds} to {_MAX_FOLD_ROWS:,} rows, "
-                "validation_fraction above 0, and neither bagging, adversarial training nor parallel=sharded"
+                "validation_fraction above 0, and neither bagging, adversarial training nor parallel=sharded: got "
+                + " and ".join(reasons)
             )
-        return possible
+        return not reasons
+
+    def _reasons_for_mlp(self, spec: AutoSpec, sizes: ExampleSpec) -> list[str]:
+        """Says why `auto` is an MLP; nothing for a table of a size that is cheap to cross-validate."""
+        eps, n = getattr(self, "adversarial_eps", 0.0), sizes.num_examples
+        reasons = {
+            "the data are not a table": len(sizes.shape) != 1,
+            f"{n} training rows are fewer than two for each of {spec.num_folds} folds": n < 2 * spec.num_folds,
+            f"{n:,} training rows are more than {_MAX_FOLD_ROWS:,}": n > _MAX_FOLD_ROWS,
+            f"validation_fraction={self.validation_fraction}": not self.validation_fraction,
+            f"bagging={self.bagging}": self.bagging,
+            f"parallel={self.parallel}": self.parallel != "data",
+            f"adversarial_eps={eps}": eps > 0,
+        }
+        return [reason for reason, holds in reasons.items() if holds]
+
+    def _describe_choice(self, splits: DataSplits) -> dict[str, str]:
+        """Says which model `auto` is, and why; nothing for other models."""
+        spec, sizes = self._model_spec, ExampleSpec.of(splits.train)
+        if not isinstance(spec, AutoSpec):
+            return {}
+        if reasons := self._reasons_for_mlp(spec, sizes):
+            return {"auto": f"MLP, because {' and '.join(reasons)}"}
+        rows = len(_fitting_examples(splits))
+        return {"auto": f"{spec.num_folds} cross-validated networks, because the data are a table of {rows:,} rows"}
 
     def training_examples(self, splits: DataSplits) -> SupervisedDataset:
         """Returns the training examples: all, a bootstrap sample, or with cross-validation also the validation rows."""
@@ -652,13 +671,15 @@ class SupervisedRecipe(
         return found | {"train": (predict(model, examples.inputs, link=_identity), examples.targets)}
 
     def example_counts(self, splits: DataSplits) -> dict[str, Any]:
-        """Returns the entry `examples` of the results, and the number of folds of a cross-validation."""
+        """Returns the entry `examples` of the results, the choice of `auto`, and the number of its folds."""
         spec = self._model_spec
+        choice = {f"model {name}": text for name, text in self._describe_choice(splits).items()}
         if isinstance(spec, AutoSpec) and self._is_cross_validated(ExampleSpec.of(splits.train)):
             counts = splits.counts
             train = counts["train"] + counts["validation"]
-            return {"examples": {"train": train, "test": counts["test"]}, "cross-validation folds": spec.num_folds}
-        return {"examples": splits.counts}
+            examples = {"train": train, "test": counts["test"]}
+            return {**choice, "examples": examples, "cross-validation folds": spec.num_folds}
+        return {**choice, "examples": splits.counts}
 
     def supervised_setup(
         self,
@@ -683,12 +704,17 @@ class SupervisedRecipe(
             augment: Augmentation of a batch.
         """
         model.encoding = splits.encoding
-        train, validation = self.training_examples(splits), splits.validation
+        train, validation, choice = self.training_examples(splits), splits.validation, self._describe_choice(splits)
         optimization = self if spec.closed_form else self.with_defaults(learning_rate=spec.learning_rate)
         if optimization.steps is None and not spec.closed_form:
             optimization = optimization.with_defaults(epochs=spec.epochs)
         tensors, validate = (train.inputs, train.targets), None
         if isinstance(spec, AutoSpec):
+            if not is_default(self, "validation_fraction"):
+                raise ValueError(
+                    f"validation_fraction={self.validation_fraction} has no effect: model auto cross-validates this "
+                    "table. Set num_folds instead, or model=mlp to hold out rows for validation"
+                )
             folds = _assign_folds(train, num_folds=spec.num_folds, seed=self.seed)
             _fit_linear_parts(model, train, folds)
             tensors = (*tensors, folds)
@@ -716,9 +742,13 @@ class SupervisedRecipe(
             ema_decay=self.ema_decay or None,
             grad_accumulation_steps=self.grad_accumulation_steps,
             claims=claims,
-            model_config={"encoding": splits.encoding.to_json(), "example_spec": ExampleSpec.of(splits.train)},
+            model_config={
+                "encoding": splits.encoding.to_json(),
+                "example_spec": ExampleSpec.of(splits.train),
+                **choice,
+            },
             data_fingerprint=splits.fingerprint,
-            notes=_column_lines(splits),
+            notes=[*_column_lines(splits), *(f"model {name}: {text}" for name, text in choice.items())],
             warnings=splits.warnings,
             data=splits,
         )
