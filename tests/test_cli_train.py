@@ -204,7 +204,7 @@ def test_too_few_rows_to_split(lawful, work_dir):
     (work_dir / "few.csv").write_text("a,b\n1,2\n3,4\n")
     code, _, err = lawful("train", "regress", "--data", "few.csv", *QUICK)
     assert code == 1
-    assert "2 examples are too few for fractions" in err
+    assert "2 examples are too few for a split into 0.72, 0.08, 0.2" in err
 
 
 # ------------------------------------------------------------ from training to predictions

@@ -53,8 +53,13 @@ def test_regression_is_split():
 
 def test_invalid_splits_raise():
     few = SupervisedDataset(inputs=torch.zeros(21, 1), targets=torch.tensor([0] * 20 + [1]), classes=("many", "few"))
-    with pytest.raises(ValueError, match="class 'few' has 1 of 21 examples, a split into 2 needs 2"):
+    message = "class 'few' has 1 of 21 examples, a split into 2 needs 2: add examples, or leave this class out"
+    with pytest.raises(ValueError, match=message):
         split(few, fractions=(0.5, 0.5))
+    with pytest.raises(
+        ValueError, match=r"5 examples are too few for a split into 0\.72, 0\.08, 0\.2: got parts of 4, 0, 1"
+    ):
+        split_indices(5, fractions=(0.8 * 0.9, 0.8 * 0.1, 0.2))
     rare = SupervisedDataset(
         inputs=torch.zeros(22, 1), targets=torch.tensor([0] * 19 + [1] * 3), classes=("many", "few")
     )

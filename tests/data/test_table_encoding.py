@@ -234,7 +234,8 @@ def test_missing_values_of_ignored_columns_do_not_matter():
 
 
 def test_constant_and_empty_columns_are_reported():
-    encoding, _, notes, _ = fit_table_encoding(table("a,b,c,d,y\n1,2,,k,3\n1,3,,k,4\n"))
+    encoding, _, notes, columns = fit_table_encoding(table("a,b,c,d,y\n1,2,,k,3\n1,3,,k,4\n"))
+    assert columns[3].detail == "1 category: k"
     assert encoding.names == ("a", "b", "d=k")
     assert notes == ("left out column 'c': it has no values", "column 'a' is constant", "column 'd' is constant")
 
@@ -387,7 +388,7 @@ def test_rare_and_unknown_categories_are_other():
     assert "rare" in columns[0].detail
     new = table("color\nred\ngold\npink\n", "new.csv")
     assert encoding.inputs(new).tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 1]]
-    message = "column 'color': 2 values of unknown categories count as other: 'gold', 'pink'"
+    message = "column 'color': 2 values are unknown categories, which count as other: 'gold', 'pink'"
     assert encoding.notes(new) == (message,)
 
 

@@ -128,7 +128,7 @@ def test_missing_values_are_nan_and_underscores_are_text():
         (b"a,b\n1,2\n3\n", "line 3 of data.csv has 1 fields, expected 2 as in line 1"),
         (b"a,b\n1,2\n\n3,4,5\n", "line 4 of data.csv has 3 fields"),
         (b"a,b,a\n1,2,3\n", r"two columns named 'a', number 1 and 3: rename one"),
-        (b"a,b\n1,caf\xe9\n", "data.csv is not UTF-8 text: .*0xe9"),
+        (b"a,b\n1,caf\xe9\n", "data.csv is not UTF-8 text: .*0xe9.: save it as UTF-8"),
         (b"\xff\xfea\x00,\x00", "data.csv is not UTF-8 text"),
         (b'a,b\n1,"open\n2,3\n', "line 3 of data.csv cannot be read"),
         (b'a,b\n1,"x"y\n', "line 2 of data.csv cannot be read"),

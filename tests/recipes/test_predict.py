@@ -272,11 +272,25 @@ def test_a_loaded_classifier_predicts_rows(run, table):
 
 def test_rows_with_missing_and_unknown_values_are_predicted_with_a_warning(run):
     model = load(run)
-    with pytest.warns(UserWarning, match="filled 1 missing value of column 'weight'"):
+    with pytest.warns(UserWarning, match="filled 1 missing value of column 'weight'$"):
         missing = model.predict_proba([{"size": 1.5, "color": "red", "weight": None}])
     assert missing.shape == (1, 3)
-    with pytest.warns(UserWarning, match="column 'color': 1 value of unknown categories count as other: 'pink'"):
+    with pytest.warns(UserWarning, match="column 'color': 1 value is an unknown category, which counts as other"):
         model.predict({"size": [1.5], "color": ["pink"], "weight": [0.5]})
+
+
+@pytest.mark.parametrize("spelling", [str, str.upper, str.lower])
+def test_booleans(spelling, closed_form, tmp_path):
+    """A class False is no text, which would be true; rows of Python have booleans, whatever the file has."""
+    yes, no = spelling("True"), spelling("False")
+    lines = [f"{i % 5 / 9},{(yes, no)[i % 2]},{(yes, no)[i % 2]}" for i in range(40)]
+    (tmp_path / "own.csv").write_text("\n".join(["size,old,kind", *lines]))
+    run = train(ClassifyRecipe(model=KNNSpec(), **closed_form(data=tmp_path / "own.csv")), output_dir=tmp_path)
+    model = load(run)
+    found = model.predict([{"size": 0.1, "old": True}, {"size": 0.1, "old": False}])
+    assert found.dtype == bool
+    assert found.tolist() == [True, False] == model.predict([[0.1, yes], [0.1, no]]).tolist()
+    assert model.classes == tuple(sorted((yes, no)))
 
 
 def test_missing_rows_are_filled_or_dropped(run, tmp_path):

@@ -250,7 +250,9 @@ def test_auto_is_cross_validated_for_tables(fields, cross_validated):
     rebuilt = recipe.build_model({"example_spec": _json.to_json(setup.model_config["example_spec"])})
     assert rebuilt.state_dict().keys() == setup.model.state_dict().keys()
     if not cross_validated:
-        with pytest.raises(ValueError, match="num_folds=4 needs a table"):
+        with pytest.raises(
+            ValueError, match="num_folds=4 needs a cross-validated model: model auto is an MLP here, because "
+        ):
             replace(recipe, model=AutoSpec(num_folds=4)).setup()
 
 
@@ -298,6 +300,15 @@ def test_a_cross_validated_model_refuses_a_validation_fraction(recipe):
     data = replace(changed, model=spec).setup().data
     assert len(data.validation) == pytest.approx(0.3 * (len(data.train) + len(data.validation)), abs=2)
     replace(changed, data="digits" if recipe.name == "classify" else "sine", bagging=True).setup()
+
+
+def test_cross_validation_has_no_warnings_about_a_validation_split(options, table):
+    fields = options(data=table(change=lambda rows: rows + rows))
+    alone, folds = ClassifyRecipe(model=SMALL, **fields).setup(), ClassifyRecipe(**fields).setup()
+    assert any("examples of test also occur in validation" in warning for warning in alone.warnings)
+    (leak,) = folds.warnings
+    assert "examples of test also occur in train: test does not measure generalization" in leak
+    assert folds.data.warnings == folds.warnings
 
 
 def test_results_of_a_cross_validated_model(options, tmp_path):

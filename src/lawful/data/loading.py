@@ -14,7 +14,7 @@ from lawful._suggest import did_you_mean
 from lawful.data.builtin import BUILTIN
 from lawful.data.dataset import Arrays, SupervisedDataset, _channels_first, _to_finite
 from lawful.data.images import ImageEncoding, list_images, read_images
-from lawful.data.table_encoding import ColumnSummary, TableEncoding, Task, fit_table_encoding
+from lawful.data.table_encoding import _DROP_HINT, ColumnSummary, TableEncoding, Task, fit_table_encoding
 from lawful.data.tables import (
     _INPUT_NAMES,
     _TARGET_NAMES,
@@ -128,7 +128,7 @@ def _encode_table(table: Table, encoding: TableEncoding, *, drop_missing: bool) 
     values = table.columns.get(encoding.target.name)
     labeled = values is not None and not values.missing.any()
     inputs, targets = encoding.inputs(table), encoding.targets(table) if labeled else None
-    return Encoded(inputs, targets, (*notes, *encoding.notes(table)), rows)
+    return Encoded(inputs, targets, (*notes, *encoding.notes(table, hint=_DROP_HINT)), rows)
 
 
 def encoding_from_json(value: object) -> Encodings:

@@ -88,7 +88,8 @@ def _part_sizes(n: int, fractions: Sequence[float]) -> list[int]:
     ends = [0, *(round(n * sum(fractions[: i + 1])) for i in range(len(fractions)))]
     sizes = [end - start for start, end in pairwise(ends)]
     if min(sizes) < 1:
-        raise ValueError(f"{n} examples are too few for fractions {tuple(fractions)}: a part would be empty")
+        shares, found = ", ".join(f"{fraction:.4g}" for fraction in fractions), ", ".join(map(str, sizes))
+        raise ValueError(f"{n} examples are too few for a split into {shares}: got parts of {found} examples")
     return sizes
 
 
@@ -101,7 +102,10 @@ def _check_classes(labels: Tensor, classes: Sequence[str] | None, parts: int) ->
     for label, count in zip(*(x.tolist() for x in labels.unique(return_counts=True)), strict=True):
         if count < parts:
             name = _name(label, classes)
-            raise ValueError(f"class {name} has {count} of {len(labels)} examples, a split into {parts} needs {parts}")
+            raise ValueError(
+                f"class {name} has {count} of {len(labels)} examples, a split into {parts} needs {parts}: add "
+                "examples, or leave this class out"
+            )
 
 
 def _warn_missing_classes(labels: Tensor, parts: Sequence[Tensor], classes: Sequence[str] | None) -> None:

@@ -180,7 +180,19 @@ class Column:
     @cached_property
     def keys(self) -> dict[str | float | None, int]:
         """Index of each level."""
-        return {_parse_number(level) if self.by_number else level: i for i, level in enumerate(self.levels or ())}
+        return {self._key(level): i for i, level in enumerate(self.levels or ())}
+
+    @cached_property
+    def is_boolean(self) -> bool:
+        """Whether the levels are true and false, in any case: TRUE of a file is True of Python."""
+        words = [level.lower() for level in self.levels or ()]
+        return bool(words) and {*words} <= {"true", "false"} and len({*words}) == len(words)
+
+    def _key(self, word: str | None) -> str | float | None:
+        """Returns what a value is compared by."""
+        if self.by_number:
+            return _parse_number(word or "")
+        return word.lower() if self.is_boolean and word is not None else word
 
     def encode(self, table: Table) -> Float[np.ndarray, "n d"]:
         """Returns the features of the column.
@@ -198,7 +210,7 @@ class Column:
             if self.fill is None:
                 self._check_known(table, found)
             unknown = len(self.levels) if self.other else -1
-            filled = self.keys.get(_parse_number(str(self.fill)) if self.by_number else self.fill, -1)
+            filled = self.keys.get(self._key(str(self.fill)), -1)
             indices = np.array(
                 [filled if gap else unknown if i is None else i for i, gap in zip(found, missing, strict=True)], int
             )
@@ -265,7 +277,7 @@ class Column:
         values = _column(table, self.name)
         if self.by_number and values.numbers is not None:
             return list(map(self.keys.get, values.numbers.tolist()))
-        return [self.keys.get(_parse_number(word or "") if self.by_number else word) for word in values.words]
+        return [self.keys.get(self._key(word)) for word in values.words]
 
     def _check_known(self, table: Table, found: Sequence[int | None]) -> None:
         if None in found:
@@ -396,15 +408,21 @@ class TableEncoding:
         """Returns a mask of the rows without missing inputs."""
         return ~np.any([_column(table, column.name).missing for column in self.columns], axis=0)
 
-    def notes(self, table: Table) -> tuple[str, ...]:
-        """Returns what the encoding changes in new rows: filled values and unknown categories."""
+    def notes(self, table: Table, *, hint: str = "") -> tuple[str, ...]:
+        """Returns what the encoding changes in new rows: filled values and unknown categories.
+
+        Args:
+            table: New rows.
+            hint: End of the note on filled values.
+        """
         missing = {c.name: int(table.columns[c.name].missing.sum()) for c in self.columns if c.fill is not None}
-        notes = [_filled_note(missing)] if any(missing.values()) else []
+        notes = [_filled_note(missing) + hint] if any(missing.values()) else []
         for column in self.columns:
             if column.fill is not None and (unknown := column.unknown(table)):
-                values = "1 value" if len(unknown) == 1 else f"{len(unknown)} values"
+                one = "1 value is an unknown category, which counts as other"
+                many = f"{len(unknown)} values are unknown categories, which count as other"
                 which = _shorten(list(dict.fromkeys(unknown)), 3)
-                notes.append(f"column {column.name!r}: {values} of unknown categories count as other: {which}")
+                notes.append(f"column {column.name!r}: {one if len(unknown) == 1 else many}: {which}")
         return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
@@ -448,7 +466,11 @@ def _filled_note(missing: Mapping[str, int]) -> str:
     total, names = sum(missing.values()), [name for name, count in missing.items() if count]
     values = "1 missing value" if total == 1 else f"{total} missing values"
     columns = f"column {names[0]!r}" if len(names) == 1 else f"{len(names)} columns, {_shorten(names, 5)}"
-    return f"filled {values} of {columns}; to drop these rows, use --drop-missing (drop_missing=True)"
+    return f"filled {values} of {columns}"
+
+
+_DROP_HINT = "; to drop these rows, use --drop-missing (drop_missing=True)"
+"""What to do about filled values, where there is such an option."""
 
 
 # ---------------------------------------------------------------- fitting
@@ -566,7 +588,7 @@ def fit_table_encoding(
         raise ValueError(f"{table.name} has no input column left: {'; '.join(notes)}")
     missing = {column.name: int(table.columns[column.name].missing.sum()) for column in columns}
     if any(missing.values()):
-        notes.append(_filled_note(missing))
+        notes.append(_filled_note(missing) + _DROP_HINT)
     notes += [f"column {column.name!r} is constant" for column in columns if _is_constant(table, column)]
     notes += [
         f"column {column.name!r}: day and month are ambiguous; read as {column.dates.order}"
@@ -769,7 +791,7 @@ def _descriptions(table: Table, column: Column) -> Iterator[str]:
     values, fill = table.columns[column.name], column.fill
     if column.levels is not None:
         levels = ", ".join(level[:30] for level in column.levels[:5]) + (", ..." if len(column.levels) > 5 else "")
-        yield f"{len(column.levels)} categories: {levels}"
+        yield f"{len(column.levels)} {'category' if len(column.levels) == 1 else 'categories'}: {levels}"
         if column.other:
             yield "the rare ones are merged"
     elif column.dates is not None:

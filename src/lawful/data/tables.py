@@ -187,7 +187,8 @@ def read_delimited(path: str | Path, *, header: bool | None = None) -> Table:
             delimiter = "\t" if path.suffix.lower() == ".tsv" else None
             return _parse_delimited(lines, name=path.name, header=header, delimiter=delimiter)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name} is not UTF-8 text: {error.reason} ({error.object[error.start]:#04x})") from None
+        byte = f"{error.object[error.start]:#04x}"
+        raise ValueError(f"{path.name} is not UTF-8 text: {error.reason} ({byte}): save it as UTF-8") from None
 
 
 def _parse_delimited(

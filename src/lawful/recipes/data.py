@@ -166,7 +166,8 @@ class SupervisedDataConfig(DataConfig):
             examples = replace(examples, inputs=encoding.inputs(table))
             columns = encoding.describe(table, columns)
         splits = {name: examples.take(part) for name, part in zip(fractions, rows, strict=True)}
-        duplicates = leaks({name: part.inputs for name, part in splits.items()})
+        parts = self._evaluated_parts(splits)
+        duplicates = leaks({name: part.inputs for name, part in parts.items()})
         return DataSplits(
             train=splits["train"],
             validation=splits.get("validation"),
@@ -175,12 +176,16 @@ class SupervisedDataConfig(DataConfig):
             warnings=(
                 *notes,
                 *(str(warning.message) for warning in caught),
-                *_missing_classes(splits),
+                *_missing_classes(parts),
                 *(f"{leak}: {leak.second} does not measure generalization" for leak in duplicates),
             ),
             fingerprint=fingerprint,
             columns=columns,
         )
+
+    def _evaluated_parts(self, splits: Mapping[str, SupervisedDataset]) -> Mapping[str, SupervisedDataset]:
+        """Returns the splits that the model is trained and evaluated on, by name."""
+        return splits
 
 
 def _missing_classes(splits: Mapping[str, SupervisedDataset]) -> Iterator[str]:

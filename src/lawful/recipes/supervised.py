@@ -241,13 +241,18 @@ class RowPredictor:
         return _class_names(self._get_encoding())
 
     def predict(self, rows: Any) -> np.ndarray:
-        """Returns the class of each row, or the predicted numbers: `(n,)`, or `(n, m)` with several targets."""
+        """Returns the class of each row, or the predicted numbers: `(n,)`, or `(n, m)` with several targets.
+
+        Classes are text, numbers, or booleans if they are true and false.
+        """
         encoding = self._get_encoding()
         classes = _class_names(encoding)
         if classes is None:
             y = self._outputs(rows, _identity)
             return (y[:, 0] if y.shape[1] == 1 else y).numpy()
         labels: list[Any] = list(classes)
+        if isinstance(encoding, TableEncoding) and encoding.target.is_boolean:
+            labels = [label.lower() == "true" for label in labels]
         if isinstance(encoding, TableEncoding) and encoding.target.by_number:
             numbers = [float(label) for label in labels]
             labels = [int(n) for n in numbers] if all(n.is_integer() for n in numbers) else numbers
@@ -614,8 +619,7 @@ class SupervisedRecipe(
         reasons = self._reasons_for_mlp(spec, sizes)
         if reasons and spec.num_folds != AutoSpec.num_folds:
             raise ValueError(
-                f"num_folds={spec.num_folds} needs a table of {2 * spec.num_folds} to {_MAX_FOLD_ROWS:,} rows, "
-                "validation_fraction above 0, and neither bagging, adversarial training nor parallel=sharded: got "
+                f"num_folds={spec.num_folds} needs a cross-validated model: model auto is an MLP here, because "
                 + " and ".join(reasons)
             )
         return not reasons
@@ -643,6 +647,12 @@ class SupervisedRecipe(
             return {"auto": f"MLP, because {' and '.join(reasons)}"}
         rows = len(_fitting_examples(splits))
         return {"auto": f"{spec.num_folds} cross-validated networks, because the data are a table of {rows:,} rows"}
+
+    def _evaluated_parts(self, splits: Mapping[str, SupervisedDataset]) -> Mapping[str, SupervisedDataset]:
+        """Returns the splits; with cross-validation the validation rows belong to training."""
+        if "validation" not in splits or not self._is_cross_validated(ExampleSpec.of(splits["train"])):
+            return splits
+        return {"train": _concatenate(splits["train"], splits["validation"]), "test": splits["test"]}
 
     def training_examples(self, splits: DataSplits) -> SupervisedDataset:
         """Returns the training examples: all, a bootstrap sample, or with cross-validation also the validation rows."""
@@ -803,11 +813,9 @@ def _column_results(splits: DataSplits) -> dict[str, Any]:
 
 def _fitting_examples(splits: DataSplits) -> SupervisedDataset:
     """Returns the training and validation examples together."""
-    if splits.validation is None:
-        return splits.train
-    train, validation = splits.train, splits.validation
-    return replace(
-        train,
-        inputs=torch.cat([train.inputs, validation.inputs]),
-        targets=torch.cat([train.targets, validation.targets]),
-    )
+    return splits.train if splits.validation is None else _concatenate(splits.train, splits.validation)
+
+
+def _concatenate(first: SupervisedDataset, second: SupervisedDataset) -> SupervisedDataset:
+    inputs, targets = torch.cat([first.inputs, second.inputs]), torch.cat([first.targets, second.targets])
+    return replace(first, inputs=inputs, targets=targets)
