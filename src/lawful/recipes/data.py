@@ -122,8 +122,8 @@ class SupervisedDataConfig(DataConfig):
     categorical_columns: _Columns = ()
     """Columns with categories that look like numbers, such as zip codes."""
     validation_fraction: Annotated[float, Range(0, 0.9)] = 0.1
-    """Fraction of the remaining data used for validation. Model auto cross-validates tables instead, where it accepts only
-    the default and 0, which means an MLP without validation."""
+    """Fraction of the remaining data used for validation. Model auto cross-validates tables instead; there only 0 has
+    an effect: an MLP without validation."""
     drop_missing: bool = False
     """Drop rows with missing values. By default, they are imputed with the median or the most frequent category."""
 
