@@ -92,9 +92,9 @@ class MaxLength:
 
 
 class Requires:
-    """What an option needs to have an effect: `Annotated[float, Requires(optimizer=("sgd", "muon"))]`.
+    """Conditions under which an option has an effect: `Annotated[float, Requires(optimizer=("sgd", "muon"))]`.
 
-    Another value than the default is an error unless all conditions hold.
+    A value other than the default is an error unless all conditions hold.
 
     Args:
         conditions: Names of other options, each with its allowed values, a `Range`, letters of which it must contain

@@ -99,7 +99,7 @@ def verdict_line(verdict: Verdict) -> str:
             facts = [f"held in {verdict.cases} of {verdict.requested_cases} cases (timed out)"]
         if verdict.largest_sizes:
             facts.append("sizes up to " + ", ".join(f"{name}={n}" for name, n in verdict.largest_sizes.items()))
-        facts += _varied(verdict)
+        facts += _varied_inputs(verdict)
         if verdict.worst is not None:
             facts.append(f"largest residual {format_number(verdict.worst)} × noise")
         parts.append(", ".join(facts))
@@ -115,12 +115,12 @@ def verdict_details(verdict: Verdict) -> list[str]:
         lines.append(verdict.formula)
     if verdict.counterexample is not None:
         lines += _counterexample_lines(verdict.counterexample, verdict.cases)
-        lines += _varied(verdict)
+        lines += _varied_inputs(verdict)
     lines += [f"note: {note}" for note in verdict.notes]
     return lines
 
 
-def _varied(verdict: Verdict) -> list[str]:
+def _varied_inputs(verdict: Verdict) -> list[str]:
     """Returns a phrase that names the varied inputs, if the target has several."""
     if len(verdict.inputs) < 2 or not verdict.varied:
         return []

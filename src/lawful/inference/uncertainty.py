@@ -23,7 +23,7 @@ class ClassUncertainty:
     entropy: Float[Tensor, " n"]
     """Total uncertainty: entropy of the mean, in nats."""
     mutual_information: Float[Tensor, " n"]
-    """Epistemic uncertainty, in nats: how much the predictions disagree. More data would reduce it."""
+    """Epistemic uncertainty: disagreement of the predictions, in nats. More data would reduce it."""
 
 
 def class_uncertainty(samples: Float[Tensor, "s n c"]) -> ClassUncertainty:

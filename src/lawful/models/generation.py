@@ -29,7 +29,7 @@ _BLOCK = 256  # random numbers drawn at once for each row
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig:
-    r"""Sampling rules: how the next token is drawn from logits $x$.
+    r"""Rules for sampling the next token from logits $x$.
 
     $$p = \mathrm{softmax}(x / T)$$
 

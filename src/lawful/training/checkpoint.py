@@ -157,7 +157,7 @@ class Checkpoints:
                     corrupt.append(str(error))
         return None
 
-    def set_aside(self, *, after: int) -> None:
+    def mark_corrupt(self, *, after: int) -> None:
         """Renames the checkpoints after a step to `*.corrupt`."""
         for step in self.steps():
             if step > after:

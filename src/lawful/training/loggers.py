@@ -284,7 +284,7 @@ class ConsoleLogger:
         """Shows the progress of an evaluation.
 
         Args:
-            description: What is evaluated.
+            description: Description of the evaluation.
             done: Number of finished parts.
             total: Number of parts.
             seconds: Time since the first part began.
@@ -408,14 +408,14 @@ def _evaluation_console(console: ConsoleLogger | None = None) -> Iterator[None]:
 
 
 def track(items: Collection[_T], description: str) -> Iterator[_T]:
-    """Yields items, and shows on the console of the training how many are done and how much time is left.
+    """Yields items, and shows the progress and the remaining time on the console of the training.
 
     Use it in `Recipe.finish` for loops that take more than a few seconds. Elsewhere it shows nothing. An output that is
     not a terminal gets a line every few seconds, and none for short loops.
 
     Args:
         items: Items, such as batches.
-        description: What is done, such as `scoring 64 test images`.
+        description: Description of the task, such as `scoring 64 test images`.
 
     Examples:
         >>> [2 * i for i in track(range(3), "doubling")]

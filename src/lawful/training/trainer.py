@@ -274,7 +274,7 @@ class _TrainingSession:
             _remove_unfinished(run.path)
             _remove_unfinished(run.path / "state")
             checkpoint = run.checkpoints.load_newest(corrupt=corrupt, sharded_like=sharded_like)
-            run.checkpoints.set_aside(after=checkpoint.step if checkpoint else -1)
+            run.checkpoints.mark_corrupt(after=checkpoint.step if checkpoint else -1)
         step = self.processes.first_text(str(checkpoint.step) if checkpoint else None)
         if self.processes.rank and step:
             checkpoint = run.checkpoints.load(int(step), sharded_like=sharded_like)

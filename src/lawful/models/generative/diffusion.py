@@ -365,7 +365,9 @@ class DiffusionModel(nn.Module):
         n = math.prod(sample_shape)
         if flat is not None and len(flat) != n:
             raise ValueError(f"expected labels of shape {sample_shape}, got {tuple(flat.shape)}")
-        x = self._sample(n, lambda rows: self._guided(_rows(flat, rows), sampling), sampling, seed=seed, first=first)
+        x = self._sample(
+            n, lambda rows: self._guided_denoiser(_rows(flat, rows), sampling), sampling, seed=seed, first=first
+        )
         return x.reshape(*sample_shape, *self.shape)
 
     @torch.inference_mode(mode=False)
@@ -386,7 +388,7 @@ class DiffusionModel(nn.Module):
         z = self.normalizer(known).double()
 
         def denoise(rows: slice) -> Denoiser:
-            guided = self._guided(_rows(labels, rows), self.sampling)
+            guided = self._guided_denoiser(_rows(labels, rows), self.sampling)
             return inpainting_denoiser(guided, z[rows], mask[rows])
 
         filled = self._sample(len(x), denoise, self.sampling, seed=seed, first=first)
@@ -443,7 +445,7 @@ class DiffusionModel(nn.Module):
         last = self._sample(n, lambda rows: record, self.sampling, seed=seed, first=0)
         return torch.stack([*points, last])
 
-    def _guided(self, labels: Tensor | None, sampling: DiffusionSampling) -> Denoiser:
+    def _guided_denoiser(self, labels: Tensor | None, sampling: DiffusionSampling) -> Denoiser:
         return self.denoise() if labels is None else sampling.guide(labels, self.denoise, self.path)
 
     def _sample(

@@ -135,15 +135,15 @@ class PCA(nn.Module):
     @property
     def explained_variance_ratio(self) -> Float[Tensor, " k"]:
         """Share of the total variance along each component."""
-        return self._fitted().explained_variance / self.total_variance
+        return self._require_fitted().explained_variance / self.total_variance
 
     def transform(self, x: Float[Tensor, "*batch"]) -> Float[Tensor, "*rows k"]:
         """Returns the coordinates $z$ along the components."""
-        return self._centered(x) @ self.components.mT
+        return self._center(x) @ self.components.mT
 
     def inverse_transform(self, z: Float[Tensor, "*rows k"]) -> Float[Tensor, "*batch"]:
         r"""Returns the reconstruction $\hat x$ from coordinates."""
-        return self._fitted()._unflatten(z @ self.components * self.scale + self.mean)
+        return self._require_fitted()._unflatten(z @ self.components * self.scale + self.mean)
 
     def forward(self, x: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         r"""Returns the reconstruction $\hat x$, the projection onto the affine span of the components."""
@@ -151,11 +151,11 @@ class PCA(nn.Module):
 
     def whiten(self, x: Float[Tensor, "*batch"]) -> Float[Tensor, "*rows k"]:
         r"""Returns uncorrelated coordinates of variance 1, $\Lambda^{-1/2} V^\mathsf{T} (x - \mu)$."""
-        return self._centered(x) @ self.whitener
+        return self._center(x) @ self.whitener
 
     def unwhiten(self, z: Float[Tensor, "*rows k"]) -> Float[Tensor, "*batch"]:
         """Returns the reconstruction from whitened coordinates."""
-        return self.inverse_transform(z * self._fitted().explained_variance.sqrt())
+        return self.inverse_transform(z * self._require_fitted().explained_variance.sqrt())
 
     def zca(self, x: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         r"""Returns ZCA-whitened examples, $V \Lambda^{-1/2} V^\mathsf{T} (x - \mu)$.
@@ -188,7 +188,7 @@ class PCA(nn.Module):
     ) -> Float[Tensor, "*n *shape"]:
         """Draws samples: `sample(100)` or `sample((100,))`."""
         _check_unlabeled(labels)
-        mean, sample_shape = self._fitted().mean, _sample_shape(n)
+        mean, sample_shape = self._require_fitted().mean, _sample_shape(n)
         noise = normal_noise(
             math.prod(sample_shape),
             len(mean),
@@ -206,7 +206,7 @@ class PCA(nn.Module):
         """Returns the log-density of each example, in nats."""
         _check_unlabeled(labels)
         _check_finite(x)
-        centered = self._centered(x)
+        centered = self._center(x)
         z = centered @ self.components.mT
         residual = (centered - z @ self.components).square().sum(-1) / self.noise_variance
         k, d = self.components.shape
@@ -230,17 +230,17 @@ class PCA(nn.Module):
         self.noise_variance = pca.mean.new_tensor(max(noise, self.min_variance_ratio * pca.total_variance / d))
         self.total_variance = pca.mean.new_tensor(pca.total_variance)
 
-    def _fitted(self) -> PCA:
+    def _require_fitted(self) -> PCA:
         if self.mean is None:
             raise RuntimeError("PCA is not fitted: call fit(x)")
         return self
 
-    def _centered(self, x: Tensor) -> Tensor:
+    def _center(self, x: Tensor) -> Tensor:
         """Returns rows relative to the mean, in units of the scale."""
         return (self._rows(x) - self.mean) / self.scale
 
     def _rows(self, x: Tensor) -> Tensor:
-        shape = self._fitted().shape
+        shape = self._require_fitted().shape
         if x.shape[x.dim() - len(shape) :] != shape:
             sizes = ", ".join(map(str, shape))
             raise ValueError(f"expected x of shape (*batch, {sizes}), got {tuple(x.shape)}")
