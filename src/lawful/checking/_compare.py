@@ -262,7 +262,22 @@ def _rounds(func: Any) -> bool:
     return func.overloadpacket not in _COPIES and not aliases
 
 
-class RoundingNoise(TorchDispatchMode):
+class Pausable:
+    """A mode that can be paused."""
+
+    paused = False
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Disables the mode in the context."""
+        before, self.paused = self.paused, True
+        try:
+            yield
+        finally:
+            self.paused = before
+
+
+class RoundingNoise(Pausable, TorchDispatchMode):
     """Multiplies the result of every operation by 1 ± eps, and records the lowest precision.
 
     The eps is the machine epsilon of the dtype that the operation returned. The change of the output is the noise that
@@ -274,7 +289,6 @@ class RoundingNoise(TorchDispatchMode):
         super().__init__()
         self.generator = torch.Generator().manual_seed(seed)
         self.lowest = torch.float64
-        self.paused = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -309,15 +323,6 @@ class RoundingNoise(TorchDispatchMode):
             return out
         with self.pause():
             return transform(out, lambda _, x: self.perturb(x) if x.is_floating_point() else x)
-
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Disables the perturbation."""
-        before, self.paused = self.paused, True
-        try:
-            yield
-        finally:
-            self.paused = before
 
 
 FIRST_RATE, SECOND_RATE = 1e-3, 1e-6

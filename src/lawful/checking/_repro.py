@@ -11,8 +11,8 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from lawful.checking._bound_map import BoundMap, MapRaised
-from lawful.checking._compare import Finding, Statistical
+from lawful.checking._compare import Finding, Pausable, Statistical
 from lawful.checking._module_state import preserve_global_state
 from lawful.checking._runner import CaseRun, CaseRunner
 from lawful.checking._strategies import SAMPLES, replay
@@ -245,7 +245,7 @@ class _NotExpressible(Exception):
     """A value or function that cannot be written as Python."""
 
 
-class OperationTrace(TorchFunctionMode):
+class OperationTrace(Pausable, TorchFunctionMode):
     """Records every tensor operation of a law, and every call of the map, as a line of Python.
 
     A tensor that no recorded line computes is a constant of the script. Functions that the law applies to the map
@@ -267,7 +267,6 @@ class OperationTrace(TorchFunctionMode):
         self.constants: dict[str, Tensor] = {}
         self.alive: list[Any] = list(parameters.values())  # ids are unique as long as the tensors live
         self.names: dict[int, str] = {id(x): f"parameters[{name!r}]" for name, x in parameters.items()}
-        self.paused = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -282,15 +281,6 @@ class OperationTrace(TorchFunctionMode):
                 with suppress(_NotExpressible):
                     self._record_operation(name, args, kwargs, out, before)
         return out
-
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Pauses the recording of operations."""
-        before, self.paused = self.paused, True
-        try:
-            yield
-        finally:
-            self.paused = before
 
     def suggest_name(self, x: Tensor, name: str) -> None:
         """Names a tensor in case it becomes a constant."""

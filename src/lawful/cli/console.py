@@ -6,6 +6,7 @@ import os
 import sys
 import typing
 from dataclasses import replace
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -24,8 +25,11 @@ def say(message: str) -> None:
     print(f"lawful: {message}", file=sys.stderr)
 
 
-def write_output(text: str) -> None:
-    """Writes to standard output; a closed pipe is not an error."""
+def write_output(text: str, file: str = "-") -> None:
+    """Writes to a file or, for `-`, to standard output; a closed pipe is not an error."""
+    if file != "-":
+        Path(file).write_text(text, encoding="utf-8")
+        return
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))

@@ -153,10 +153,7 @@ def score(
     try:
         with _evaluation_console():
             table = score_data(run, data, seed=seed, num_samples=num_samples)
-        if output == "-":
-            write_output(table.csv())
-        else:
-            Path(output).write_text(table.csv(), encoding="utf-8")
+        write_output(table.csv(), output)
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE

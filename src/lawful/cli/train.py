@@ -309,10 +309,7 @@ def predict(
         if num_samples < 0:
             raise ValueError(f"--num-samples must be at least 0, got {num_samples}")
         table = predictions(run, data, horizon=horizon, num_samples=num_samples, seed=seed, drop_missing=drop_missing)
-        if output == "-":
-            write_output(table.csv())
-        else:
-            Path(output).write_text(table.csv(), encoding="utf-8")
+        write_output(table.csv(), output)
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE

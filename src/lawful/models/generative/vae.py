@@ -394,7 +394,7 @@ class VAE(nn.Module):
             n: Number of samples, or a shape.
             seed: Random seed. None draws one from torch's generator.
             first: Index of the first sample of the seed.
-            labels: Class of each sample. Defaults to random classes with their training frequencies.
+            labels: Class of each sample. Defaults to classes drawn by their training frequencies.
         """
         seed, sample_shape = resolve_seed(seed), _sample_shape(n)
         n = math.prod(sample_shape)
