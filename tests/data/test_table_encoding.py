@@ -259,6 +259,13 @@ def test_constant_and_empty_columns_are_reported():
             {},
             r"line 2 of data.csv, column 'a': got '1,5', use a decimal point",
         ),
+        (
+            'rate,b\n"12.5 %",1\n,2\n"7%",3\n',
+            {},
+            "line 2 of data.csv, column 'rate': got '12.5 %', write numbers without a unit or list the column in "
+            "--categorical-columns",
+        ),
+        ('cost,b\n"$1,200",1\n$90,2\n', {}, r"column 'cost': got '\$1,200', write numbers without a unit"),
         ("a,b\n" + "1,1\n" * 20 + "oops,1\n", {}, "line 22 of data.csv, column 'a': got 'oops' among 20 numbers"),
         (
             "a,b\n" + "".join(f"w{i},{i}\n" for i in range(50)),
@@ -281,6 +288,13 @@ def test_constant_and_empty_columns_are_reported():
 def test_invalid_tables_raise(text, options, message):
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         fit_table_encoding(table(text), **options)
+
+
+def test_units_are_allowed_in_categories_and_classes():
+    encoding = fit_table_encoding(table("rate,b\n5%,1\n7%,2\n"), categorical_columns=("rate",))[0]
+    assert encoding.columns[0].levels == ("5%", "7%")
+    assert fit_table_encoding(table("b,rate\n1,5%\n2,7%\n")).encoding.target.levels == ("5%", "7%")
+    assert fit_table_encoding(table("size,b\n5%,1\nlarge,2\n")).encoding.columns[0].levels == ("5%", "large")
 
 
 def test_word_among_numbers_is_allowed_in_a_categorical_column():

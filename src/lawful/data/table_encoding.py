@@ -735,7 +735,7 @@ def _fit_levels(
         levels = sorted(counts, key=float)
     else:
         if name not in categorical and not text:
-            _check_not_numeric(table, name)
+            _check_not_numeric(table, name, target=target)
         counts = Counter(word for word in values.words if word is not None)
         levels = sorted(counts) if values.numbers is None else sorted(counts, key=lambda word: (float(word), word))
     if target:
@@ -749,13 +749,20 @@ def _fit_levels(
     return Column(name, tuple(level for level in levels if level in kept), by_number, other=len(kept) < len(levels))
 
 
-def _check_not_numeric(table: Table, name: str) -> None:
-    """Raises for decimal commas, and for a few text values among many numbers."""
+_NUMBER_WITH_UNIT = re.compile(r"[+-]?[$€£¥] ?[\d.,]+|[+-]?[\d.,]+ ?[%$€£¥]")
+
+
+def _check_not_numeric(table: Table, name: str, *, target: bool) -> None:
+    """Raises for decimal commas, for numbers with a unit, and for a few text values among many numbers."""
     text = table.columns[name].text or ()
     where = [i for i, word in enumerate(text) if _parse_number(word) is None]
     place, word = table.place(where[0], name), text[where[0]]
     if all("," in text[i] and _parse_number(text[i].replace(",", "")) is not None for i in where):
         raise ValueError(f"{place}: got {word[:50]!r}, use a decimal point and no comma in numbers")
+    if not target and all(_NUMBER_WITH_UNIT.fullmatch(text[i].strip()) for i in where):
+        raise ValueError(
+            f"{place}: got {word[:50]!r}, write numbers without a unit or list the column in --categorical-columns"
+        )
     numbers = len(text) - len(where) - int(table.columns[name].missing.sum())
     if len(where) < 0.1 * (numbers + len(where)):
         raise ValueError(
