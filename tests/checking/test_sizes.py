@@ -1,11 +1,11 @@
-"""The sizes of the inputs: those that the target carries are tried, and the report prints the largest."""
+"""The sizes of the inputs: the constants of the target are tried, and the report prints the largest."""
 
 import pytest
 import torch
 from torch import nn
 
 from lawful import check, shape
-from lawful.checking._sizes import carried_sizes, size_plans
+from lawful.checking._sizes import constants_of, size_plans
 from lawful.checking.check import SearchBudget, judge_law
 from lawful.laws import agreement, batch_independence, causality
 
@@ -122,12 +122,12 @@ def test_ordinary_sizes_that_the_target_rejects_are_errors():
     assert verdict.status == "error"
 
 
-def test_carried_sizes_come_from_attributes_code_and_tensors():
+def test_constants_come_from_attributes_code_and_tensors():
     attention = nn.MultiheadAttention(36, 12)
     attention.register_buffer("mask", torch.ones(7, 7))
-    sizes = carried_sizes(attention, [attention], shape("b t 11"))
+    sizes = constants_of(attention, [attention], shape("b t 11"))
     assert {36, 12, 7, 11} <= set(sizes)
-    assert set(carried_sizes(lambda x, block=9: x[: BLOCK + 31], [], shape("b"))) == {9, BLOCK, 31}
+    assert set(constants_of(lambda x, block=9: x[: BLOCK + 31], [], shape("b"))) == {9, BLOCK, 31}
 
 
 def test_plans_are_small_and_ascending():

@@ -46,7 +46,7 @@ from lawful.checking._module_state import (
     seeded_state,
     submodules_in_training_mode,
 )
-from lawful.checking._sizes import MAX_PLANS, USUAL_SIZE, SizePlan, carried_sizes, size_plans
+from lawful.checking._sizes import MAX_PLANS, USUAL_SIZE, SizePlan, constants_of, size_plans
 from lawful.checking._strategies import (
     LAYOUTS,
     SAMPLES,
@@ -157,7 +157,7 @@ class CaseRunner:
         max_sizes: Largest size of each letter; empty for no limit.
         occurred: The events of an `Occurs` statement, and whether each occurred.
         observed: Largest values of the numbers that the law observed.
-        size_plans: Sizes that the target carries, and others to try; see `plan_sizes`.
+        size_plans: Sizes to try, such as the constants of the target; see `plan_sizes`.
         too_large: For each letter, the smallest size above the usual ones for which the map raised, and its error.
         largest_sizes: Largest size of each letter so far.
         input_names: Name of every input by path.
@@ -305,13 +305,13 @@ class CaseRunner:
         return CaseRun(Finite(()), draw.record, settings, False, arguments, input_names(arguments, self.names), 0)
 
     def plan_sizes(self) -> None:
-        """Plans to try the sizes that the target carries."""
+        """Plans cases whose sizes are constants of the target, such as its context length."""
         if callable(self.inputs) and not isinstance(self.inputs, Input):
             return
         first = next(iter(axis_letters(self.inputs).values()), ())
         letters = [first[axis] for axis in self.law.axes.values() if -len(first) <= axis < len(first)]
-        carried = carried_sizes(self.target, self.state.modules, self.inputs)
-        self.size_plans = size_plans(self.inputs, carried, letters)
+        constants = constants_of(self.target, self.state.modules, self.inputs)
+        self.size_plans = size_plans(self.inputs, constants, letters)
 
     @property
     def num_slots(self) -> int:

@@ -1,7 +1,7 @@
-"""Sizes of the inputs: small ones, the sizes at which blocks and strides end, and those that the target itself carries.
+"""Sizes of the inputs: small ones, the sizes at which blocks and strides end, and the constants of the target.
 
 Many faults appear at one size only: a block that is one too long, or two axes of the same size that broadcast. So the
-checker collects the integers that a target carries, and tries them, their neighbors and their multiples.
+checker collects the integer constants of a target, and tries them, their neighbors and their multiples.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _MAX_SIZE, _MAX_ENTRIES = 300, 2**17
 _MAX_PAIR = 24
 """The largest size that a plan gives to two axes at once."""
 
-_MAX_CARRIED, MAX_PLANS = 10, 25
-"""The largest number of carried sizes, and of plans."""
+_MAX_CONSTANTS, MAX_PLANS = 10, 25
+"""The largest number of constants, and of plans."""
 
 _REPEATS = 3
 """Number of repetitions of the most likely plans."""
@@ -49,8 +49,8 @@ class _Choices(Protocol):
     def choice(self, options: Any) -> Any: ...
 
 
-def carried_sizes(target: Any, modules: Iterable[nn.Module], inputs: Any) -> list[int]:
-    """Returns the sizes that a target carries, the most likely ones first.
+def constants_of(target: Any, modules: Iterable[nn.Module], inputs: Any) -> list[int]:
+    """Returns the integer constants of a target that may be sizes, the most likely ones first.
 
     These are the fixed sizes of the inputs, integer attributes of the modules, integers in the code of functions and
     `forward` methods, and sizes of parameters and buffers.
@@ -63,7 +63,7 @@ def carried_sizes(target: Any, modules: Iterable[nn.Module], inputs: Any) -> lis
         (n for module in modules for p in (*module.parameters(False), *module.buffers(False)) for n in p.shape),
     )
     sizes = dict.fromkeys(n for n in found if 4 < n <= _MAX_SIZE)
-    return list(sizes)[:_MAX_CARRIED]
+    return list(sizes)[:_MAX_CONSTANTS]
 
 
 def _integers(value: Any) -> Iterator[int]:
@@ -131,14 +131,14 @@ def free_letters(inputs: Any) -> dict[str, tuple[int, ...]]:
     return letters
 
 
-def size_plans(inputs: Any, carried: Sequence[int], law_letters: Sequence[str]) -> list[SizePlan]:
-    """Returns sizes to try, in ascending order: carried sizes, their neighbors and multiples, alone and in pairs.
+def size_plans(inputs: Any, constants: Sequence[int], law_letters: Sequence[str]) -> list[SizePlan]:
+    """Returns sizes to try, in ascending order: constants of the target, their neighbors and multiples, alone and in pairs.
 
     The most likely plans are repeated, if there are few.
 
     Args:
         inputs: Descriptions of the inputs.
-        carried: Sizes that the target carries, the most likely ones first.
+        constants: Integer constants of the target, the most likely ones first.
         law_letters: Letters of the axes that the law names. They get most of the sizes.
     """
     free = [letter for letter, options in free_letters(inputs).items() if not options]
@@ -147,7 +147,7 @@ def size_plans(inputs: Any, carried: Sequence[int], law_letters: Sequence[str]) 
     main = [letter for letter in free if letter in law_letters] or free[1:] or free
     others = [letter for letter in free if letter not in main]
     pairs = list(itertools.combinations(free, 2)) or [(letter, letter) for letter in free]
-    small, large = [n for n in carried if n <= _MAX_PAIR], [n for n in carried if n > _MAX_PAIR]
+    small, large = [n for n in constants if n <= _MAX_PAIR], [n for n in constants if n > _MAX_PAIR]
     repeated: list[SizePlan] = [
         *({a: n, b: n} for n in small for a, b in pairs),
         *({letter: n} for n in large for letter in main),
@@ -162,7 +162,7 @@ def size_plans(inputs: Any, carried: Sequence[int], law_letters: Sequence[str]) 
         *({letter: 2 * n} for n in large for letter in others),
         *({letter: 3 * n} for n in large for letter in main),
         *({letter: n} for n in small for letter in free),
-        *({letter: n - 1} for n in carried for letter in main),
+        *({letter: n - 1} for n in constants for letter in main),
     ]
     repeated = [plan for plan in repeated if _is_small_enough(inputs, plan)]
     single = [plan for plan in single if _is_small_enough(inputs, plan)]
