@@ -132,7 +132,7 @@ def free_letters(inputs: Any) -> dict[str, tuple[int, ...]]:
 
 
 def size_plans(inputs: Any, constants: Sequence[int], law_letters: Sequence[str]) -> list[SizePlan]:
-    """Returns sizes to try, in ascending order: constants of the target, their neighbors and multiples, alone and in pairs.
+    """Returns sizes to try, in ascending order: constants of the target, neighbors and multiples, alone and in pairs.
 
     The most likely plans are repeated, if there are few.
 
