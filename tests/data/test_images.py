@@ -47,7 +47,7 @@ def test_one_color_image_makes_all_images_rgb(root):
 
 def test_images_are_resized_on_demand(root):
     save(root / "dog" / "9.png", np.full((8, 8), 51, dtype=np.uint8))
-    message = r"0\.png is 5 x 4 and \S+9\.png is 8 x 8: set size, on the command line --resize 4 5, to resize"
+    message = r"0\.png is 5 x 4 and \S+9\.png is 8 x 8: resize all images, for example with --resize 4 5"
     with pytest.raises(ValueError, match=message):
         read_images(root)
     with pytest.raises(ValueError, match=r"9\.png is 8 x 8, expected 5 x 4 as in training: resize it, or train with"):

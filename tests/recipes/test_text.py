@@ -54,12 +54,32 @@ def test_run_writes_metrics_samples_and_figures(run):
     results = run.results
     assert results["validation"]["perplexity"] == pytest.approx(math.exp(results["validation"]["loss"]))
     assert results["validation"]["bits per byte"] == pytest.approx(results["validation"]["loss"] / math.log(2))
-    assert results["baselines"]["2-gram model, loss"] < results["baselines"]["1-gram model, loss"]
+    assert results["baselines"]["2-gram model"] < results["baselines"]["1-gram model"]
     assert "-gram model" in results["summary"]
-    assert "validation loss" in results["summary"]
-    assert len(list(run.samples.glob("*.txt"))) == 3
-    assert (run.figures / "attention_0.png").stat().st_size > 5000
+    assert "validation loss (nats per token)" in results["summary"]
+    assert len(list(run.samples.glob("sample_*.txt"))) == 3
+    assert (run.figures / "attention_layers.0.png").stat().st_size > 5000
     assert json.loads((run.path / "config.json").read_text())["model"]["tokenizer"]["kind"] == "characters"
+
+
+def test_report_shows_validation_text_beside_the_samples(run, words):
+    text = words.read_text()
+    start = text[int(0.9 * len(text)) :][:10]
+    assert (run.samples / "validation_text.txt").read_text() == start
+    assert "validation_text.txt" in run.report.read_text()
+
+
+def test_start_of_training_says_what_the_text_was_taken_for(words, tmp_path):
+    folder = tmp_path / "books"
+    folder.mkdir()
+    (folder / "a.txt").write_text(words.read_text())
+    (folder / "b.txt").write_bytes("Größe".encode("latin-1"))
+    setup = TextRecipe(data=str(folder), context_length=8, num_layers=1).setup()
+    size = len(words.read_text())
+    (note,) = setup.notes
+    assert note.startswith(f"books: {size:,} tokens (characters, vocabulary ")
+    assert note.endswith(f"), {int(0.9 * size):,} for training, {size - int(0.9 * size):,} for validation")
+    assert setup.warnings == ("skipped files that are not UTF-8 text: b.txt",)
 
 
 def test_loaded_model_has_the_training_context_length(run):

@@ -166,7 +166,7 @@ def _common_size(paths: list[Path]) -> tuple[int, int]:
         if other != (width, height):
             raise ValueError(
                 f"{paths[0]} is {width} x {height} and {path} is {other[0]} x {other[1]}: "
-                f"set size, on the command line --resize {height} {width}, to resize all images"
+                f"resize all images, for example with --resize {height} {width}"
             )
     return width, height
 

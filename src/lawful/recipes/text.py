@@ -293,6 +293,10 @@ class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig,
             claims=partial(language_model_claims, vocab_size=tokenizer.vocab_size, context_length=self.context_length),
             model_config={"tokenizer": tokenizer.to_json()},
             data_fingerprint=tokenized.fingerprint,
+            notes=(
+                f"{corpus.name}: {len(tokenized):,} tokens ({tokenizer.to_json()['kind']}, vocabulary "
+                f"{tokenizer.vocab_size:,}), {len(train):,} for training, {len(validation):,} for validation",
+            ),
             warnings=corpus.notes,
             data=TextData(train, validation, tokenizer),
         )
@@ -317,13 +321,18 @@ class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig,
         )
         for number, sample in enumerate(samples, 1):
             (run.samples / f"sample_{number}.txt").write_text(sample, encoding="utf-8")
+        real = tokenizer.decode(validation[:_SAMPLE_TOKENS].tolist())
+        (run.samples / "validation_text.txt").write_text(real, encoding="utf-8", errors="replace")
         ngrams = {f"{n}-gram model": nats for n, nats in enumerate(baselines, 1)}
         return {
-            "summary": compare_with_baselines("validation loss", loss, ngrams, higher_is_better=False),
+            "summary": compare_with_baselines(
+                "validation loss (nats per token)", loss, ngrams, higher_is_better=False
+            ),
             "validation": {"loss": loss, "bits per byte": bits_per_byte, "perplexity": math.exp(loss)},
-            "baselines": {f"{n}-gram model, loss": nats for n, nats in enumerate(baselines, 1)},
+            "baselines": ngrams,
             "tokens": {"train": len(train), "validation": len(validation), "vocabulary": tokenizer.vocab_size},
             "parameters": sum(p.numel() for p in model.parameters()),
+            "warnings": list(setup.warnings),
         }
 
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:
@@ -399,7 +408,7 @@ class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig,
             with torch.no_grad(), record(model, name) as cache:
                 model(prompt[None])
             figure = figures.attention_pattern(cache[name][0], tokens=names)
-            figures.save(figure, run.figures / f"attention_{layer}.png")
+            figures.save(figure, run.figures / f"attention_layers.{layer}.png")
 
 
 def _next_token_loss(model: nn.Module, batch: Batch) -> Tensor:

@@ -386,6 +386,8 @@ _OPTION_KEYS = ("recipe", "options", "defaults", "model")
 """Keys of `config.json` that hold options. The others describe the environment."""
 _OTHER_RESULTS = ("summary", "lead_figures", "warnings", "columns", "steps", "seconds")
 """Keys of `results.json` that are not metrics."""
+_COUNTS = ("examples", "tokens", "texts", "pairs")
+"""Keys of `results.json` with the size of each split."""
 _TEXT_RESULTS = ("summary", "lead_figures", "warnings", "columns")
 """Keys of `results.json` that the report shows outside the table of results."""
 
@@ -545,13 +547,16 @@ def _describe_training(config: Mapping[str, Any], results: Mapping[str, Any]) ->
         >>> config = {"options": {"data": "flowers.csv", "model": {"name": "mlp"}}}
         >>> _describe_training(config, {"examples": {"train": 108, "validation": 12, "test": 30}})
         'Data: flowers.csv, 108 train, 12 validation, 30 test examples. Model: mlp.'
+        >>> _describe_training({}, {"tokens": {"train": 9000, "validation": 1000, "vocabulary": 65}})
+        'Data: 9,000 train, 1,000 validation tokens.'
     """
-    options, counts = config.get("options"), results.get("examples")
+    options = config.get("options")
     options = options if isinstance(options, Mapping) else {}
     data, model = options.get("data"), options.get("model")
-    numbers = counts.items() if isinstance(counts, Mapping) else ()
+    unit, counts = next(((unit, results[unit]) for unit in _COUNTS if isinstance(results.get(unit), Mapping)), ("", {}))
+    numbers = [(name, counts.get(name)) for name in ("train", "validation", "test", "attacked")]
     texts = [f"{number:,} {name}" for name, number in numbers if type(number) is int and number]
-    examples = f"{', '.join(texts)} examples" if texts else ""
+    examples = f"{', '.join(texts)} {unit}" if texts else ""
     sentence = ", ".join(filter(None, [_truncate(data) if isinstance(data, str) else "", _truncate(examples)]))
     name = model.get("name") if isinstance(model, Mapping) else None
     named = f"Model: {_truncate(name)}." if isinstance(name, str) and name != "auto" else ""
@@ -613,9 +618,13 @@ def _results_html(results: Mapping[str, Any]) -> str:
     if not leaves:
         return "<p>No results yet.</p>"
     if any(map(_interval, leaves.values())):
-        rows = [(name, _format(leaf), _interval(leaf)) for name, leaf in leaves.items()]
+        rows = [(name, _format_result(leaf), _interval(leaf)) for name, leaf in leaves.items()]
         return _rows_html(rows, ("metric", "value", "confidence interval"))
-    return _rows_html([(name, _format(leaf)) for name, leaf in leaves.items()], ("metric", "value"))
+    return _rows_html([(name, _format_result(leaf)) for name, leaf in leaves.items()], ("metric", "value"))
+
+
+def _format_result(leaf: Any) -> str:
+    return f"{leaf:,}" if type(leaf) is int else _format(leaf)
 
 
 def _columns_html(results: Mapping[str, Any]) -> str:

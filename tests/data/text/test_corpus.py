@@ -66,7 +66,7 @@ def test_folder_reads_all_text_files_in_order(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     text = read_text(tmp_path)
     assert whole(text) == "first\nsecond\nthird"
-    assert text.notes == ("skipped binary files: picture.png",)
+    assert text.notes == ("skipped files that are not UTF-8 text: picture.png",)
 
 
 @pytest.mark.parametrize(

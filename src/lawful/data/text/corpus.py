@@ -156,7 +156,7 @@ class Corpus:
 def read_text(source: str | Path) -> Corpus:
     """Opens a built-in text, a file, or all text files below a folder.
 
-    Files of a folder are sorted by path. Hidden files are skipped; so are binary files, with a note.
+    Files of a folder are sorted by path. Hidden files are skipped; so are files that are not UTF-8 text, with a note.
 
     Args:
         source: Name of a built-in text, or a path. Write `./python` for a file named like a built-in text.
@@ -190,7 +190,7 @@ def _folder(path: Path) -> Corpus:
         raise ValueError(f"{path} has no text files among {len(files)} non-empty files")
     other = [str(file.relative_to(path)) for file in files if file not in set(texts)]
     listed = ", ".join(other[:3]) + (", ..." if len(other) > 3 else "")
-    return Corpus(texts, name=path.name, notes=(f"skipped binary files: {listed}",) if other else ())
+    return Corpus(texts, name=path.name, notes=(f"skipped files that are not UTF-8 text: {listed}",) if other else ())
 
 
 def _is_text(path: Path) -> bool:
