@@ -92,7 +92,8 @@ def test_samples_do_not_depend_on_their_number(folder, monkeypatch):
         ("pca-001", ["--steps", "3"], "need a diffusion model, the run has a PCA"),
         ("pca-001", ["--output", "s.txt"], "expected a file name with .png, .npy or .csv, got '.txt'"),
         ("pca-002", ["--output", "s.png"], "expected a file name with .npy or .csv, got '.png'"),
-        ("text-001", ["--n", "3"], "expected a run of a generative recipe"),
+        ("pca-001", ["--no-noise"], "noise=False needs a VAE, the run has a PCA"),
+        ("text-001", ["--n", "3"], "text-001 of text: use lawful generate"),
         ("nothing", [], "nothing"),
     ],
 )
@@ -147,7 +148,7 @@ def test_scores_of_a_table_equal_the_model(folder, tmp_path, capsys):
     [
         ("pca-002", "wine", [], "other columns, shapes or classes"),
         ("pca-002", "iris", ["--num-samples", "0"], "num_samples must be at least 1"),
-        ("text-001", "iris", [], "expected a run of a generative recipe"),
+        ("text-001", "iris", [], "expected a run of a generative recipe, got"),
         ("pca-001", "bright.npy", [], "17 levels"),
     ],
 )

@@ -221,7 +221,7 @@ def test_a_run_from_the_first_command_to_the_last(lawful, own_csv, work_dir):
 
     code, out, _ = lawful("runs")
     assert code == 0
-    assert "runs/classify-001 classify finished accuracy" in plain(out)
+    assert f"runs/classify-001 classify {own_csv} finished accuracy" in plain(out)
 
     code, first, err = lawful("predict", "runs/classify-001", own_csv)
     assert code == 0

@@ -92,6 +92,7 @@ def test_a_run_of_another_recipe_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr("lawful.recipes.pca.figures.save", lambda *_: None)
     run = train(PCARecipe(num_components=2, threads=1, law_cases=0), output_dir=tmp_path)
     with pytest.raises(
-        ValueError, match=r"expected a run of classify, classify-text, forecast, regress or translate, got .* of pca"
+        ValueError,
+        match=r"expected a run of classify, .* or translate, got .* of pca: use lawful sample",
     ):
         predictions(run, "topics")

@@ -41,7 +41,8 @@ def test_every_kind_trains_and_samples(tmp_path, monkeypatch, options, data):
     assert "the VAE" in run.results["summary"].replace("The", "the")
     discrete = data == "digits" and "conditional" not in options
     assert ("bits per dimension, an upper bound" in run.results["summary"]) == discrete
-    assert run.results["lead_figures"] == (["samples.png", "reconstructions.png"] if plain else [])
+    lead = ["samples.png", "means of samples.png", "reconstructions.png"]
+    assert run.results["lead_figures"] == (lead if plain else [])
     assert run.results["active latents"]["of"] == 3
     assert (run.figures / "latents.png").exists() == plain
     assert np.load(run.samples / "samples.npy", allow_pickle=False).shape[1:] == load(run).shape

@@ -73,7 +73,7 @@ def generate(
         )
         tokenizer = load_tokenizer(run)
         if unknown := tokenizer.unknown_characters(prompt):
-            say(f"warning: unknown characters in the prompt: {', '.join(map(ascii, unknown[:10]))}")
+            say(f"warning: unknown characters in the prompt: {', '.join(map(repr, unknown[:10]))}")
         if decoding.top_k > tokenizer.vocab_size:
             say(f"warning: --top-k {decoding.top_k} exceeds the vocabulary of {tokenizer.vocab_size} tokens")
         for piece in pieces:
@@ -92,6 +92,7 @@ def sample(
     label: Annotated[str | None, OPTIONAL] = None,
     guidance_scale: Annotated[float | None, OPTIONAL] = None,
     steps: Annotated[int | None, OPTIONAL] = None,
+    noise: bool = True,
     seed: int = 0,
 ) -> int:
     """Draw samples from a trained generative model.
@@ -103,6 +104,7 @@ def sample(
         label: Class to sample from, for conditional models.
         guidance_scale: Guidance scale of a diffusion model. Defaults to the value of the run.
         steps: Number of sampling steps of a diffusion model. Defaults to the value of the run.
+        noise: Whether the samples of a VAE include the noise of its likelihood. Otherwise they are decoder means.
         seed: Random seed.
     """
     from lawful.recipes.generate import draw_samples, load_generative_model, samples_csv, save_samples
@@ -113,7 +115,7 @@ def sample(
     try:
         loaded = load_generative_model(run)
         with _evaluation_console():
-            x = draw_samples(loaded, n, seed=seed, label=label, guidance_scale=guidance_scale, steps=steps)
+            x = draw_samples(loaded, n, seed=seed, label=label, guidance_scale=guidance_scale, steps=steps, noise=noise)
         if output is None and len(loaded.spec.shape) == 1:
             write_output(samples_csv(x, loaded.spec))
             return 0

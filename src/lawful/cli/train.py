@@ -61,7 +61,7 @@ def train(arguments: Sequence[str]) -> int:
     if finished.interrupted:
         return INTERRUPTED
     if not int(os.environ.get("RANK", "0")):
-        if finished.summary:
+        if "test" in finished.results and finished.summary:
             print(f"test: {finished.summary}")
         for name in ("validation", "mean absolute error", "baselines"):
             if line := _format_numbers(finished.results.get(name)):
@@ -71,7 +71,7 @@ def train(arguments: Sequence[str]) -> int:
 
 def _format_numbers(results: Any) -> str:
     numbers = results.items() if isinstance(results, dict) else ()
-    return ", ".join(f"{name} {value:.4g}" for name, value in numbers if isinstance(value, int | float))
+    return "; ".join(f"{name} {value:.4g}" for name, value in numbers if isinstance(value, int | float))
 
 
 def _list_recipes(recipes: typing.Mapping[str, Any]) -> str:
@@ -254,7 +254,7 @@ def _field_docs(cls: type[Any]) -> dict[str, str]:
 
 
 def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")] = "runs") -> int:
-    """List the runs of a folder with their recipe, status and result.
+    """List the runs of a folder with their recipe, data, status and result.
 
     Args:
         folder: Folder of the runs.
@@ -266,14 +266,16 @@ def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOL
         say(f"{folder} has no runs")
         return 0
     table = Table(box=None, pad_edge=False)
-    for heading in ("run", "recipe", "status", "result"):
+    for heading in ("run", "recipe", "data", "status", "result"):
         table.add_column(heading, overflow="fold")
     for run in listed:
         try:
             columns = run.status, run.summary
         except (ValueError, OSError) as error:
             columns = "damaged", str(error)
-        table.add_row(str(run.path), str(run.config.get("recipe") or "-"), *columns)
+        options = run.config.get("options")
+        data = options.get("data") if isinstance(options, dict) else None
+        table.add_row(str(run.path), str(run.config.get("recipe") or "-"), Path(str(data or "-")).name, *columns)
     Console(highlight=False, markup=False).print(table)
     return 0
 

@@ -112,8 +112,11 @@ class AutoencodeRecipe(GenerativeRecipe):
     corruption: _CorruptionSpec = field(default_factory=NoCorruptionSpec)
     """Corruption of the inputs in training; the model learns to undo it."""
     steps: _Steps = 1500
+    """Number of training steps."""
     batch_size: _PositiveInt | None = 64
+    """Examples per step."""
     learning_rate: _NonNegative | None = 5e-3
+    """Peak learning rate."""
     weight_decay: _NonNegative = 1e-4
     betas: _Betas = None
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "one-cycle"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -217,6 +217,33 @@ class ExampleSpec(Config):
     def from_config(cls, model_config: Mapping[str, Any]) -> ExampleSpec:
         """Reads the sizes from the configuration of a run, and validates them."""
         return from_json(cls, model_config.get("example_spec"), at="model.example_spec")
+
+
+def _describe_data(name: str, encoding: Encodings, counts: Mapping[str, int]) -> str:
+    """Says in one line what data were read as, and how they are split.
+
+    Examples:
+        >>> _describe_data("photos", ImageEncoding(16, 24, 3, ("cat", "dog"), True), {"train": 1800, "test": 200})
+        'photos: 2,000 RGB images, resized to 16 x 24, classes cat, dog; 1,800 train, 200 test'
+    """
+    total = sum(counts.values())
+    match encoding:
+        case ImageEncoding():
+            color, size = "grayscale" if encoding.channels == 1 else "RGB", f"{encoding.height} x {encoding.width}"
+            what = f"{total:,} {color} images, {'resized to ' if encoding.resized else ''}{size}"
+        case TableEncoding():
+            what = f"{total:,} rows, columns {_shorten(encoding.names)}"
+        case Arrays():
+            what = f"{total:,} arrays of shape {encoding.shape}"
+    classes = (encoding.target.levels if isinstance(encoding, TableEncoding) else encoding.classes) or ()
+    labels = f", classes {_shorten(classes)}" if classes else ""
+    splits = ", ".join(f"{count:,} {split}" for split, count in counts.items() if count)
+    return f"{name}: {what}{labels}; {splits}"
+
+
+def _shorten(names: Sequence[str], *, limit: int = 10) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{', '.join(names[:limit])}{more}"
 
 
 # ---------------------------------------------------------------- observations of generative models
@@ -529,6 +556,8 @@ class GenerativeSplits:
     warnings: tuple[str, ...]
     """Problems of the data."""
     fingerprint: str
+    name: str = "data"
+    """Name shown in messages."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -554,6 +583,11 @@ class GenerativeSplits:
     def evaluation_labels(self) -> Tensor | None:
         """Labels of `evaluation`."""
         return self.train_labels if self.validation is None else self.validation_labels
+
+    @property
+    def description(self) -> str:
+        """What the data were read as, in one line."""
+        return _describe_data(self.name, self.spec.encoding, self.counts)
 
     @property
     def model_config(self) -> dict[str, Any]:
@@ -636,6 +670,7 @@ class GenerativeDataConfig(DataConfig):
                 *(f"{leak}: {leak.second} does not measure generalization" for leak in duplicates),
             ),
             fingerprint=fingerprint(x) if raw.labels is None else fingerprint(x, raw.labels),
+            name=Path(self.data).name,
         )
 
     def _find_levels(self, raw: _RawObservations) -> Dequantizer | None:

@@ -22,6 +22,23 @@ from lawful.training.loggers import track
 from lawful.training.registry import load, recipe_of
 from lawful.training.run import Run
 
+_COMMANDS = {
+    "text": "lawful generate",
+    "translate": "lawful generate or lawful predict",
+    **dict.fromkeys(("classify", "regress", "classify-text", "forecast"), "lawful predict"),
+    **dict.fromkeys(("pca", "autoencode", "vae", "flow", "diffusion"), "lawful sample or lawful score"),
+    "gan": "lawful sample",
+}
+"""Commands that use a run of each recipe."""
+
+
+def _wrong_recipe(expected: str, run: Run) -> ValueError:
+    """An error that names the command for the run."""
+    recipe = run.config.get("recipe") or "no recipe"
+    hint = f": use {_COMMANDS[recipe]}" if recipe in _COMMANDS else ""
+    return ValueError(f"expected a run of {expected}, got {run.path} of {recipe}{hint}")
+
+
 # ---------------------------------------------------------------- text
 
 
@@ -34,9 +51,7 @@ def load_tokenizer(run: Run | Path | str) -> Tokenizer:
     run = run if isinstance(run, Run) else Run(run)
     model_config = run.config.get("model")
     if not isinstance(model_config, dict) or "tokenizer" not in model_config:
-        raise ValueError(
-            f"expected a run of a text recipe, got {run.path} of {run.config.get('recipe') or 'no recipe'}"
-        )
+        raise _wrong_recipe("a text recipe", run)
     return tokenizer_from_json(model_config["tokenizer"])
 
 
@@ -81,7 +96,7 @@ def generate_from_run(
     )
     recipe = recipe_of(run)
     if not isinstance(recipe, TextGenerator):
-        raise ValueError(f"expected a run of text or translate, got {run.path} of {recipe.name}")
+        raise _wrong_recipe("text or translate", run)
     return recipe.generate(load(run), load_tokenizer(run), prompt, request)
 
 
@@ -113,8 +128,7 @@ def load_generative_model(run: Run | Path | str) -> LoadedModel:
     run = run if isinstance(run, Run) else Run(run)
     model_config = run.config.get("model")
     if not isinstance(model_config, dict) or "data_spec" not in model_config:
-        recipe = run.config.get("recipe") or "no recipe"
-        raise ValueError(f"expected a run of a generative recipe, got {run.path} of {recipe}")
+        raise _wrong_recipe("a generative recipe", run)
     return LoadedModel(load(run), DataSpec.from_config(model_config))
 
 
@@ -126,6 +140,7 @@ def sample_from_run(
     label: str | None = None,
     guidance_scale: float | None = None,
     steps: int | None = None,
+    noise: bool = True,
 ) -> Tensor:
     """Draws samples from the model of a run, in the units of its data.
 
@@ -136,12 +151,13 @@ def sample_from_run(
         label: Class to sample from, for conditional models.
         guidance_scale: Guidance scale of a diffusion model. Defaults to the value of the run.
         steps: Number of sampling steps of a diffusion model. Defaults to the value of the run.
+        noise: Whether the samples of a VAE include the noise of its likelihood. Otherwise they are decoder means.
 
     Raises:
         ValueError: If the run has no samples, no such label, or does not support guidance and steps.
     """
     loaded = load_generative_model(run)
-    return draw_samples(loaded, n, seed=seed, label=label, guidance_scale=guidance_scale, steps=steps)
+    return draw_samples(loaded, n, seed=seed, label=label, guidance_scale=guidance_scale, steps=steps, noise=noise)
 
 
 @torch.no_grad()
@@ -153,6 +169,7 @@ def draw_samples(
     label: str | None = None,
     guidance_scale: float | None = None,
     steps: int | None = None,
+    noise: bool = True,
 ) -> Tensor:
     """Draws samples from a loaded model, quantized to the levels of discrete training data.
 
@@ -163,8 +180,9 @@ def draw_samples(
         label: Class to sample from, for conditional models.
         guidance_scale: Guidance scale of a diffusion model. Defaults to the value of the run.
         steps: Number of sampling steps of a diffusion model. Defaults to the value of the run.
+        noise: Whether the samples of a VAE include the noise of its likelihood. Otherwise they are decoder means.
     """
-    from lawful.models.generative import DiffusionModel, SupportsSample
+    from lawful.models.generative import VAE, DiffusionModel, SupportsSample
 
     model, spec = loaded
     if n < 1:
@@ -175,6 +193,9 @@ def draw_samples(
     options = {name: value for name, value in options.items() if value is not None}
     if options and not isinstance(model, DiffusionModel):
         raise ValueError(f"{' and '.join(options)} need a diffusion model, the run has a {type(model).__name__}")
+    if not noise and not isinstance(model, VAE):
+        raise ValueError(f"noise=False needs a VAE, the run has a {type(model).__name__}")
+    options |= {} if noise else {"noise": False}
     if not isinstance(model, SupportsSample):
         raise ValueError(f"{type(model).__name__} does not draw samples")
     parts = []

@@ -42,9 +42,12 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
     """Base class of generative recipes that are trained by gradient descent."""
 
     betas: _Betas = (0.9, 0.99)
+    """Betas of Adam, AdamW and Lion, also of the AdamW in muon."""
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "cosine"
     warmup_ratio: _WarmupRatio = 0.02
+    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay."""
     num_evals: Annotated[int, Range(1, 10**6)] | None = 20
+    """Number of evaluations during training."""
     patience: _Patience = 0
 
     def generative_setup(
@@ -97,6 +100,7 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
             claims=claims,
             model_config={**splits.model_config, **(model_config or {})},
             data_fingerprint=splits.fingerprint,
+            notes=(splits.description,),
             warnings=splits.warnings,
             data=splits,
         )
@@ -332,7 +336,7 @@ _NUM_RECONSTRUCTIONS = 8
 """Number of reconstructions in a figure."""
 
 
-_LEAD_FIGURES = ("samples.png", "marginals.png", "samples per label.png", "reconstructions.png")
+_LEAD_FIGURES = ("samples.png", "means of samples.png", "marginals.png", "samples per label.png", "reconstructions.png")
 """Figures that the report shows first."""
 
 

@@ -268,7 +268,9 @@ class TransformerOptimizationConfig(_ScheduleConfig):
     default_learning_rates: ClassVar[LearningRates] = LearningRates()
 
     steps: _Steps = 400
+    """Number of training steps."""
     batch_size: _PositiveInt | None = 32
+    """Examples per step."""
     optimizer: Literal["muon", "adamw"] = "muon"
     """Optimizer. Muon updates matrices and leaves the other parameters to AdamW."""
     learning_rate: _NonNegative | None = None

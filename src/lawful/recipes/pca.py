@@ -93,6 +93,7 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
             claims=partial(_claims, observation_shape=splits.shape),
             model_config={**splits.model_config, "num_components": len(model.components)},
             data_fingerprint=splits.fingerprint,
+            notes=(splits.description,),
             warnings=splits.warnings,
             data=splits,
         )

@@ -22,6 +22,7 @@ from lawful.inference.metrics import accuracy, root_mean_squared_error, wilson
 from lawful.models.standardized import Standardized
 from lawful.recipes.classify_text import ClassifyTextRecipe, TextClassifier
 from lawful.recipes.forecast import ForecastModel, ForecastRecipe
+from lawful.recipes.generate import _wrong_recipe
 from lawful.recipes.supervised import SupervisedRecipe
 from lawful.recipes.translate import TranslateRecipe, Translator
 from lawful.training import Run
@@ -94,10 +95,7 @@ def predictions(
     if isinstance(recipe, TranslateRecipe):
         return _translate_file(recipe, run, model_config, data, num_samples=num_samples)
     if not isinstance(recipe, SupervisedRecipe) or recipe.name == "attack":
-        raise ValueError(
-            f"expected a run of classify, classify-text, forecast, regress or translate, got {run.path} of "
-            f"{recipe.name}"
-        )
+        raise _wrong_recipe("classify, classify-text, forecast, regress or translate", run)
     encoding = encoding_from_json(model_config.get("encoding"))
     model, new = load(run), load_like(data, encoding, drop_missing=drop_missing)
     classes = encoding.target.levels if hasattr(encoding, "target") else getattr(encoding, "classes", None)

@@ -46,7 +46,7 @@ from lawful.models import (
     ThresholdedRegression,
 )
 from lawful.optim.schedules import Schedule
-from lawful.recipes.data import DataSplits, ExampleSpec, SupervisedDataConfig
+from lawful.recipes.data import DataSplits, ExampleSpec, SupervisedDataConfig, _describe_data
 from lawful.recipes.optimization import (
     EvaluationConfig,
     OptimizationConfig,
@@ -758,7 +758,10 @@ class SupervisedRecipe(
                 **choice,
             },
             data_fingerprint=splits.fingerprint,
-            notes=[*_column_lines(splits), *(f"model {name}: {text}" for name, text in choice.items())],
+            notes=[
+                *(_column_lines(splits) or [_describe_data(Path(self.data).name, splits.encoding, splits.counts)]),
+                *(f"model {name}: {text}" for name, text in choice.items()),
+            ],
             warnings=splits.warnings,
             data=splits,
         )

@@ -325,9 +325,7 @@ class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig,
         (run.samples / "validation_text.txt").write_text(real, encoding="utf-8", errors="replace")
         ngrams = {f"{n}-gram model": nats for n, nats in enumerate(baselines, 1)}
         return {
-            "summary": compare_with_baselines(
-                "validation loss (nats per token)", loss, ngrams, higher_is_better=False
-            ),
+            "summary": compare_with_baselines("validation loss (nats per token)", loss, ngrams, higher_is_better=False),
             "validation": {"loss": loss, "bits per byte": bits_per_byte, "perplexity": math.exp(loss)},
             "baselines": ngrams,
             "tokens": {"train": len(train), "validation": len(validation), "vocabulary": tokenizer.vocab_size},

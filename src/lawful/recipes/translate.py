@@ -226,6 +226,10 @@ class TranslateRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationCo
             data_fingerprint=sha256(
                 "\n".join((*pairs.sources, "", *pairs.targets)).encode("utf-8", "replace")
             ).hexdigest(),
+            notes=(
+                f"{pairs.name}: {len(pairs):,} pairs, the first: {pairs.sources[0][:60]!r}, {pairs.targets[0][:60]!r}; "
+                f"{len(train):,} for training, {len(validation):,} for validation, {len(test):,} for the test",
+            ),
             warnings=pairs.notes,
             data=TranslationData(train, validation, test, tokenizer),
         )
@@ -248,7 +252,9 @@ class TranslateRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationCo
         errors, lengths = _character_errors(translations, test.targets)
         accuracy = bootstrap(torch.mean, exact).json()
         return {
-            "summary": compare_with_baselines("test accuracy", accuracy, accuracies, higher_is_better=True),
+            "summary": compare_with_baselines(
+                "test accuracy (exact match)", accuracy, accuracies, higher_is_better=True
+            ),
             "test": {
                 "accuracy": accuracy,
                 "character error rate": bootstrap(_error_rate, errors, lengths).json(),

@@ -36,6 +36,7 @@ from lawful.recipes.generative import (
     _NUM_RECONSTRUCTIONS,
     GenerativeRecipe,
     _density_baselines,
+    _image_grid,
     _latents_figure,
     _lead_figures,
     _likelihood_metrics,
@@ -49,6 +50,9 @@ from lawful.recipes.optimization import _NonNegative, _PositiveInt, _Probability
 from lawful.recipes.supervised import _HiddenDims
 from lawful.training import Run, TrainingSetup
 from lawful.training.registry import _check_parameter_count
+
+_NUM_MEANS = 24
+"""Number of samples whose decoder means are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +123,11 @@ class VAERecipe(GenerativeRecipe):
     num_importance_samples: Annotated[int, Range(1, 10**5)] = 64
     """Samples of the importance-weighted bound (IWAE) on the test data."""
     steps: _Steps = 1500
+    """Number of training steps."""
     batch_size: _PositiveInt | None = 64
+    """Examples per step."""
     learning_rate: _NonNegative | None = 2e-3
+    """Peak learning rate."""
 
     def setup(self) -> TrainingSetup[GenerativeSplits]:
         """Loads the observations and builds the model."""
@@ -281,8 +288,10 @@ class VAERecipe(GenerativeRecipe):
 
     @torch.no_grad()
     def _plot(self, run: Run, model: VAE, test: Tensor, labels: Tensor | None, splits: GenerativeSplits) -> None:
-        """Plots reconstructions and the two latents with the largest variance."""
+        """Plots decoder means of samples, reconstructions and the two latents with the largest variance."""
         if len(splits.shape) > 1:
+            means = model.sample(_NUM_MEANS, self.seed, noise=False)
+            figures.save(_image_grid(means, splits), run.figures / "means of samples.png")
             n = _NUM_RECONSTRUCTIONS
             rebuilt = model(_some(test, n), labels=None if labels is None else _some(labels, n))
             figure = figures.reconstructions(_some(splits.test, n), rebuilt, names=("data", "reconstruction"))

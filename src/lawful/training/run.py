@@ -48,7 +48,7 @@ class Run:
         if not self.path.is_dir():
             raise FileNotFoundError(f"there is no run at {self.path}: {_list_names(self.path.parent)}")
         if not (self.path / "config.json").is_file():
-            raise FileNotFoundError(f"{self.path} is not a run: it has no config.json")
+            raise FileNotFoundError(f"{self.path} is not a run: it has no config.json. {_list_names(self.path)}")
         self.config: dict[str, Any] = self._load_object("config.json")
 
     @classmethod
@@ -140,14 +140,16 @@ class Run:
 
     @property
     def summary(self) -> str:
-        """The first test results in one line."""
-        test = self.results.get("test")
-        results = test.items() if isinstance(test, dict) else ()
-        values = {name: result.get("value") for name, result in results if isinstance(result, dict)}
+        """The first test results in one line, or validation results if there is no test."""
+        found, results = self.results, {}
+        for split, prefix in (("test", ""), ("validation", "validation ")):
+            if not results and isinstance(found.get(split), dict):
+                results = {f"{prefix}{name}": result for name, result in found[split].items()}
+        values = {name: r.get("value") if isinstance(r, dict) else r for name, r in results.items()}
         texts = [f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float)]
-        while len(", ".join(texts)) > 120:
+        while len("; ".join(texts)) > 120:
             texts.pop()
-        return ", ".join(texts)
+        return "; ".join(texts)
 
     def weights(self) -> dict[str, Tensor]:
         """Returns the weights of the trained model, or of the newest checkpoint if training has not finished.
@@ -204,4 +206,5 @@ def runs(folder: Path | str = RUNS) -> list[Run]:
 
 def _list_names(folder: Path) -> str:
     names = [run.path.name for run in runs(folder)] if folder.is_dir() else []
-    return f"{folder} has {', '.join(names[-5:])}" if names else f"{folder} has no runs"
+    more = ", ..." if len(names) > 10 else ""
+    return f"{folder} has {', '.join(names[:10])}{more}" if names else f"{folder} has no runs"

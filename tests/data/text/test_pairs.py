@@ -63,6 +63,25 @@ def test_a_csv_file_has_quotes_and_usual_names_are_a_header(tmp_path, name, cont
 
 
 @pytest.mark.parametrize(
+    ("first", "targets", "columns"),
+    [
+        ("english,german", ["Hund", "Katze"], ("english", "german")),
+        ("words,number", ["1", "2"] * 6, ("words", "number")),
+        ("cat,Katze", ["Hund", "Maus"] * 6, None),
+        ("words,number", ["1", "2"], None),
+        ("three,3", ["1", "2"] * 6, None),
+    ],
+    ids=["languages", "letters above digits", "a pair of words", "few lines", "a pair with a digit"],
+)
+def test_header_is_two_languages_or_a_word_above_a_column_without_letters(tmp_path, first, targets, columns):
+    path = tmp_path / "pairs.csv"
+    path.write_text("\n".join([first, *(f"dog{i},{target}" for i, target in enumerate(targets))]))
+    pairs = read_pairs(path)
+    assert pairs.columns == columns
+    assert len(pairs) == len(targets) + (columns is None)
+
+
+@pytest.mark.parametrize(
     ("name", "content", "targets"),
     [
         ("new.txt", "one\n\ntwo words\n", None),

@@ -219,6 +219,15 @@ def test_invalid_arguments():
         BernoulliLikelihood((2,), low=1.0)
 
 
+def test_samples_without_noise_are_the_decoder_means_of_the_same_latents():
+    model = small().fit_normalizer(rows(d=4).float())
+    mean, noisy = model.sample(400, seed=3, noise=False), model.sample(400, seed=3)
+    assert torch.allclose(mean[5:], model.sample(395, seed=3, first=5, noise=False), atol=1e-5)
+    residual = (noisy - mean) / noisy.std(0)
+    assert 0 < residual.square().mean() < 1
+    assert mean.var(0).sum() < noisy.var(0).sum()
+
+
 def test_constant_feature_keeps_the_elbo_finite():
     x = rows(40, 4).float()
     x[:, 2] = 5.0

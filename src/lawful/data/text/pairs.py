@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,14 @@ _HEADERS = {
     ("prompt", "completion"),
 }
 """Names of columns that are recognized as a header."""
+_LANGUAGES = {
+    *("ar", "cs", "da", "de", "en", "es", "fi", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "sv", "tr", "uk", "zh"),
+    *("arabic", "chinese", "czech", "danish", "dutch", "english", "finnish", "french", "german", "italian"),
+    *("japanese", "korean", "polish", "portuguese", "russian", "spanish", "swedish", "turkish", "ukrainian"),
+}
+"""Names of languages; two different ones are a header."""
+_MIN_ROWS = 10
+"""Number of lines from which a column without letters tells a header from a text."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,7 @@ def read_pairs(path: str | Path, *, header: bool | None = None) -> Pairs:
     Args:
         path: UTF-8 text file.
         header: Whether the first line is a header. By default it is one if it has usual names, such as source and
-            target.
+            target, or two languages, or a word above a column without Latin letters.
 
     Examples:
         >>> import tempfile
@@ -113,7 +122,7 @@ def read_pairs(path: str | Path, *, header: bool | None = None) -> Pairs:
     path = Path(path)
     rows = list(_read_fields(path))
     columns, notes = None, []
-    if rows and (header or (header is None and _has_usual_names(rows[0][1]))):
+    if rows and (header or (header is None and _has_header([fields for _, fields in rows]))):
         columns = _pair_of(path, *rows.pop(0))
         if header is None:
             notes.append(f"the first line of {path.name} is a header: {', '.join(columns)}")
@@ -206,7 +215,24 @@ def _read_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _has_usual_names(fields: Sequence[str]) -> bool:
     """Returns whether a line has the names of columns, such as source and target."""
     names = tuple(field.lower() for field in fields[:2])
-    return names in _HEADERS or (len(names) == 1 and names[0] == "source")
+    languages = len(set(names)) == 2 and set(names) <= _LANGUAGES
+    return names in _HEADERS or languages or (len(names) == 1 and names[0] == "source")
+
+
+def _has_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Returns whether the first line has the names of columns.
+
+    Examples:
+        >>> _has_header([["words", "number"], *([word, str(i)] for i, word in enumerate(["one", "two"] * 5))])
+        True
+    """
+    if _has_usual_names(rows[0]) or len(rows) <= _MIN_ROWS:
+        return _has_usual_names(rows[0])
+    for i, name in enumerate(rows[0][:2]):
+        others = (fields[i] for fields in rows[1:] if len(fields) > i)
+        if re.fullmatch(r"[A-Za-z][A-Za-z _-]+", name) and not any(re.search("[A-Za-z]", other) for other in others):
+            return True
+    return False
 
 
 def _pair_of(path: Path, line: int, fields: Sequence[str]) -> tuple[str, str]:

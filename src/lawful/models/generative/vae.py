@@ -387,6 +387,7 @@ class VAE(nn.Module):
         *,
         first: int = 0,
         labels: Int[Tensor, "*n"] | None = None,
+        noise: bool = True,
     ) -> Float[Tensor, "*n *shape"]:
         """Draws samples, including the noise of the likelihood.
 
@@ -395,6 +396,7 @@ class VAE(nn.Module):
             seed: Random seed. None draws one from torch's generator.
             first: Index of the first sample of the seed.
             labels: Class of each sample. Defaults to classes drawn by their training frequencies.
+            noise: Whether to draw from the likelihood of each latent. Otherwise returns its mean, as `decode` does.
         """
         seed, sample_shape = resolve_seed(seed), _sample_shape(n)
         n = math.prod(sample_shape)
@@ -403,9 +405,10 @@ class VAE(nn.Module):
         elif labels.dim() > 1:
             labels = labels.flatten()
         with eval_mode(self):
-            noise = self._noise(n, seed=seed, first=first, like=next(self.decoder.parameters()))
-            params = self._decode(self.latent.sample_prior(noise), labels)
-            x = self.likelihood.sample(params, seed=seed, stream=1, first=first)
+            u = self._noise(n, seed=seed, first=first, like=next(self.decoder.parameters()))
+            params = self._decode(self.latent.sample_prior(u), labels)
+            likelihood = self.likelihood
+            x = likelihood.sample(params, seed=seed, stream=1, first=first) if noise else likelihood.mean(params)
         return x.reshape(*sample_shape, *self.shape)
 
     @torch.no_grad()
