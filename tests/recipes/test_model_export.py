@@ -12,6 +12,7 @@ from torch import nn
 
 import lawful
 from lawful.cli import main
+from lawful.data import Dequantizer
 from lawful.inference import Ensemble
 from lawful.models import (
     CNN,
@@ -19,6 +20,7 @@ from lawful.models import (
     PCA,
     AutoencoderSampler,
     DiffusionModel,
+    DiscretizedLogisticLikelihood,
     TimeMLP,
     encoder_decoder,
     gpt,
@@ -117,6 +119,12 @@ def _pca():
 
 MODELS = {
     "vae": (lambda: mlp_vae(5, latent_dim=2, hidden_dims=(8,)), ("forward", "encode", "decode")),
+    "vae of 8-bit values": (
+        lambda: mlp_vae(
+            5, latent_dim=2, hidden_dims=(8,), likelihood=DiscretizedLogisticLikelihood((5,), Dequantizer(levels=256))
+        ),
+        ("forward", "encode"),
+    ),
     "conditional vae": (lambda: mlp_vae(5, latent_dim=2, hidden_dims=(8,), num_classes=3), ("encode", "decode")),
     "autoencoder": (lambda: AutoencoderSampler(_pca(), mlp_autoencoder(5, latent_dim=2)), ("forward", "encode")),
     "pca": (_pca, ("transform", "inverse_transform", "forward")),

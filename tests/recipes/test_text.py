@@ -82,6 +82,13 @@ def test_start_of_training_says_what_the_text_was_taken_for(words, tmp_path):
     assert setup.warnings == ("skipped files that are not UTF-8 text: b.txt",)
 
 
+def test_default_width_of_ngram_embeddings_is_at_most_dim(words):
+    recipe = TextRecipe(data=str(words), dim=32, num_layers=1, context_length=8)
+    assert recipe.setup().model.ngrams[0].weight.shape[1] == 32
+    with pytest.raises(ValueError, match="ngram_dim must be at most dim: got ngram_dim=33, dim=32"):
+        TextRecipe(dim=32, ngram_dim=33)
+
+
 def test_loaded_model_has_the_training_context_length(run):
     model, letters = load(run), load_tokenizer(run)
     assert model.context_length == 8

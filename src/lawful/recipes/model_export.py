@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import importlib.util
 import logging
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -29,8 +30,10 @@ from lawful.models import (
     VAE,
     Autoencoder,
     AutoencoderSampler,
+    BernoulliLikelihood,
     Decoder,
     DiffusionModel,
+    DiscretizedLogisticLikelihood,
     Encoder,
     EncoderDecoder,
     Flow,
@@ -73,12 +76,16 @@ class _Input:
     """For integers, their upper bound (exclusive); 0 for real numbers."""
     max_length: int | None = None
     """Largest size of the second axis."""
+    value_range: tuple[float, float] = (-math.inf, math.inf)
+    """Lowest and highest real number."""
 
     def random(self, sizes: Mapping[str, int]) -> Tensor:
         shape = [sizes.get(size, 3) if isinstance(size, str) else size for size in self.shape]
         if self.max_length is not None:
             shape[1] = min(shape[1], self.max_length)
-        return torch.randint(self.num_values, shape) if self.num_values else torch.randn(shape)
+        if self.num_values:
+            return torch.randint(self.num_values, shape)
+        return torch.randn(shape) if math.isinf(self.value_range[0]) else torch.empty(shape).uniform_(*self.value_range)
 
     def dims(self) -> dict[int, Any]:
         """The dynamic axes, for `torch.export`."""
@@ -339,6 +346,8 @@ def _token_input(model: TransformerBackbone, name: str, axis: str) -> _Input:
 
 def _generative_methods(model: VAE | Autoencoder | PCA | Flow | GAN) -> dict[str, _Signature]:
     x = _Input("x", ("batch", *model.shape))
+    if isinstance(model, VAE) and isinstance(model.likelihood, BernoulliLikelihood | DiscretizedLogisticLikelihood):
+        x = replace(x, value_range=model.likelihood.support)
     num_classes = getattr(model, "num_classes", 0)
     labels = (_Input("labels", ("batch",), num_values=num_classes),) if num_classes else ()
     if isinstance(model, GAN):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lawful._json import Config, MaxLength, Range, Requires
+from lawful._json import Config, MaxLength, Range, Requires, is_default
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward, GatedFeedForward
@@ -106,7 +106,7 @@ class TransformerConfig(Config):
             raise ValueError(f"rotary positions need an even head_dim, got {self._head_dim}")
         if "s" not in self.layer_pattern and self.positions in ("alibi", "t5", "none"):
             raise ValueError(f"positions={self.positions} needs s in layer_pattern, got {self.layer_pattern}")
-        if self.ngrams and self.ngram_dim > self.dim:
+        if self.ngrams and self.ngram_dim > self.dim and not is_default(self, "ngram_dim"):
             raise ValueError(f"ngram_dim must be at most dim: got ngram_dim={self.ngram_dim}, dim={self.dim}")
 
     def build_encoder(
@@ -172,7 +172,8 @@ class TransformerConfig(Config):
 
     def _ngram_embedding(self, n: int) -> Callable[[int, int], NGramEmbedding]:
         dropout = min(0.9, self.ngram_dropout * (n - 1))
-        return partial(NGramEmbedding, n=n, num_rows=self.ngram_rows, table_dim=self.ngram_dim or None, dropout=dropout)
+        dim = min(self.ngram_dim, self.dim) or None
+        return partial(NGramEmbedding, n=n, num_rows=self.ngram_rows, table_dim=dim, dropout=dropout)
 
     def _extras(self) -> TransformerExtras:
         return TransformerExtras(

@@ -13,10 +13,19 @@ from torch.nn import functional as F
 
 from lawful.blocks import Standardize
 from lawful.data.dequantizer import Dequantizer
+from lawful.functions._validation import unless_traced
 from lawful.functions.random import normal_noise, uniform_noise
 from lawful.laws import Claim, batch_independence, transformed
 
 _LOG_2PI = math.log(2 * math.pi)
+
+
+@unless_traced
+def _check_range(x: Tensor, support: tuple[float, float], slack: float = 0.0) -> None:
+    """Raises if values are outside of the support."""
+    low, high = (float(end) for end in x.aminmax()) if x.numel() else support
+    if not support[0] - slack <= low <= high <= support[1] + slack:
+        raise ValueError(f"expected values from {support[0]:g} to {support[1]:g}, got {low:g} to {high:g}")
 
 
 @runtime_checkable
@@ -165,6 +174,11 @@ class BernoulliLikelihood(nn.Module):
             raise ValueError(f"expected finite low < high, got low={low}, high={high}")
         self.shape, self.low, self.high, self.num_params = shape, low, high, math.prod(shape)
 
+    @property
+    def support(self) -> tuple[float, float]:
+        """Lowest and highest value of the data."""
+        return self.low, self.high
+
     def fit_normalizer(self, x: Float[Tensor, "n *shape"]) -> BernoulliLikelihood:
         """Checks the range of the data."""
         self.normalize(x)
@@ -172,9 +186,7 @@ class BernoulliLikelihood(nn.Module):
 
     def normalize(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
         """Returns the binarized examples."""
-        low, high = (float(end) for end in x.aminmax()) if x.numel() else (self.low, self.high)
-        if not self.low <= low <= high <= self.high:
-            raise ValueError(f"expected values from {self.low:g} to {self.high:g}, got {low:g} to {high:g}")
+        _check_range(x, self.support)
         return (x > (self.low + self.high) / 2).to(x.dtype)
 
     def log_prob(self, x: Float[Tensor, "n *shape"], params: Float[Tensor, "*m n p"]) -> Float[Tensor, "*m n"]:
@@ -231,6 +243,11 @@ class DiscretizedLogisticLikelihood(nn.Module):
         self.register_buffer("initial_means", means.reshape(-1, *[1] * len(shape)), persistent=False)
 
     @property
+    def support(self) -> tuple[float, float]:
+        """Lowest and highest value of the data."""
+        return self.dequantizer.support
+
+    @property
     def half_step(self) -> float:
         """$h$, half the distance of two levels."""
         return 1 / (self.dequantizer.levels - 1)
@@ -243,11 +260,7 @@ class DiscretizedLogisticLikelihood(nn.Module):
     def normalize(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
         """Returns the nearest levels, scaled to [-1, 1]."""
         cells = self.dequantizer
-        low, high = cells.support
-        x_min, x_max = (float(end) for end in x.aminmax()) if x.numel() else (low, high)
-        slack = 1e-3 * cells.width
-        if not low - slack <= x_min <= x_max <= high + slack:
-            raise ValueError(f"expected values from {low:g} to {high:g}, got {x_min:g} to {x_max:g}")
+        _check_range(x, self.support, 1e-3 * cells.width)
         level = ((x - cells.low) / cells.width).round().clamp(0, cells.levels - 1)
         return 2 * self.half_step * level - 1
 
