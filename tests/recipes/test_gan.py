@@ -48,6 +48,21 @@ def test_every_gan_loss_trains_and_samples(tmp_path, game, spectral, data, model
     assert np.load(run.samples / "samples.npy", allow_pickle=False).shape[1:] == found.shape
 
 
+def test_metrics_of_a_table_do_not_depend_on_the_units_of_its_columns(tmp_path):
+    x, units = torch.randn(200, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([1.0, 1e4])
+    found = []
+    for name, rows in (("m", x), ("mm", x * units)):
+        np.savetxt(tmp_path / f"{name}.csv", rows.numpy(), delimiter=",", header="a,b", comments="", fmt="%.6f")
+        splits = GANRecipe(data=str(tmp_path / f"{name}.csv")).load_splits()
+        samples = 0.5 * splits.train.std(0) * torch.randn(80, 2, generator=torch.Generator().manual_seed(1))
+        model = MagicMock(spec=GAN, sample=lambda n, seed, samples=samples: samples[:n])
+        found.append(
+            {**gan._sample_metrics(samples, None, splits, None), "validation": gan._evaluate(model, splits)["mmd"]}
+        )
+    assert found[1] == pytest.approx(found[0], rel=1e-2)
+    assert found[0]["Fréchet distance"] < 2
+
+
 def test_kl_over_modes_is_omitted_if_no_sample_is_near_a_mode(tmp_path):
     recipe = GANRecipe(steps=2, **TRAINER, data="ring", num_samples=50)  # all samples are near the middle
     found = train(recipe, output_dir=tmp_path).results["test"]
