@@ -87,7 +87,7 @@ def test_samples_do_not_depend_on_their_number(folder, monkeypatch):
     ("kind", "words", "message"),
     [
         ("pca-001", ["--n", "0"], "n must be at least 1, got 0"),
-        ("pca-001", ["--label", "3"], "label"),
+        ("pca-001", ["--label", "3"], "the PCA of the run does not sample by label\n"),
         ("pca-001", ["--label", "x"], "label must be one of 0, 1, 2"),
         ("pca-001", ["--steps", "3"], "need a diffusion model, the run has a PCA"),
         ("pca-001", ["--output", "s.txt"], "expected a file name with .png, .npy or .csv, got '.txt'"),

@@ -22,6 +22,7 @@ from lawful.models import (
     DiffusionModel,
     DiscretizedLogisticLikelihood,
     TimeMLP,
+    discretized_flow,
     encoder_decoder,
     gpt,
     mlp_autoencoder,
@@ -129,6 +130,10 @@ MODELS = {
     "autoencoder": (lambda: AutoencoderSampler(_pca(), mlp_autoencoder(5, latent_dim=2)), ("forward", "encode")),
     "pca": (_pca, ("transform", "inverse_transform", "forward")),
     "flow": (lambda: real_nvp(2, num_layers=1, hidden_dims=[8]), ("log_prob", "encode", "decode")),
+    "flow of 8-bit values": (
+        lambda: discretized_flow(3, num_levels=256, low=0.0, high=255.0, hidden_dims=[8]),
+        ("log_prob", "decode"),
+    ),
     "conditional flow": (lambda: real_nvp(2, num_layers=1, hidden_dims=[8], num_classes=3), ("log_prob",)),
     "gan": (lambda: mlp_gan(dim=2, latent_dim=3, hidden_dims=(8,)), ("forward",)),
 }
@@ -137,7 +142,11 @@ MODELS = {
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        pytest.param(name, method, marks=() if method in ("transform", "forward") else pytest.mark.long)
+        pytest.param(
+            name,
+            method,
+            marks=() if method in ("transform", "forward") or name == "flow of 8-bit values" else pytest.mark.long,
+        )
         for name, (_, methods) in MODELS.items()
         for method in methods
     ],
@@ -239,6 +248,13 @@ def test_onnx(name, runs, tmp_path):
         x = torch.randint(model.vocab_size, shape) if example is None else torch.randn(shape[0], 4)
         (y,) = session.run(None, {about["name"]: x.numpy()})
         torch.testing.assert_close(torch.from_numpy(y), model(x), atol=1e-4, rtol=1e-4)
+
+
+@NEEDS_ONNX
+@pytest.mark.long
+def test_vae_of_8_bit_values_in_onnx(tmp_path):
+    model = randomize(MODELS["vae of 8-bit values"][0]())
+    assert export(model, tmp_path / "model.onnx").max_difference < 1e-4
 
 
 @NEEDS_ONNX

@@ -38,6 +38,15 @@ def test_repr_tells_recipe_status_and_results(tmp_path):
     assert "must be a JSON object" in repr(run)
 
 
+def test_summary_has_validation_results_without_a_test(tmp_path):
+    run = Run.create(tmp_path, "text", {})
+    assert run.summary == ""
+    run.save_results({"validation": {"loss": 1.25, "perplexity": 3.49}, "tokens": {"train": 9}})
+    assert run.summary == "validation loss 1.25; perplexity 3.49"
+    run.save_results({"test": {"accuracy": {"value": 0.5}, "rows": [1]}, "validation": {"loss": 1.25}})
+    assert run.summary == "accuracy 0.5"
+
+
 def test_errors_name_the_run(tmp_path):
     run = Run.create(tmp_path, "mlp", {})
     with pytest.raises(FileNotFoundError, match=r"there is no run at .*mlp-009: .* has mlp-001"):

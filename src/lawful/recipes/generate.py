@@ -182,7 +182,7 @@ def draw_samples(
         steps: Number of sampling steps of a diffusion model. Defaults to the value of the run.
         noise: Whether the samples of a VAE include the noise of its likelihood. Otherwise they are decoder means.
     """
-    from lawful.models.generative import VAE, DiffusionModel, SupportsSample
+    from lawful.models.generative import GAN, VAE, DiffusionModel, Flow, SupportsSample
 
     model, spec = loaded
     if n < 1:
@@ -200,6 +200,10 @@ def draw_samples(
         raise ValueError(f"{type(model).__name__} does not draw samples")
     parts = []
     index = None if label is None else spec.label_index(label)
+    conditional = getattr(model, "num_classes", 0) or getattr(model, "classifier", None) is not None
+    if index is not None and not conditional:
+        remedy = ": train with --conditional" if isinstance(model, VAE | Flow | GAN | DiffusionModel) else ""
+        raise ValueError(f"the {type(model).__name__} of the run does not sample by label{remedy}")
     batch_size = _SLOW_BATCH_SIZE if isinstance(model, DiffusionModel) and len(spec.shape) > 1 else _BATCH_SIZE
     for first in track(range(0, n, batch_size), f"drawing {n:,} samples"):
         size = min(batch_size, n - first)

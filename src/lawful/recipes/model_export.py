@@ -39,6 +39,7 @@ from lawful.models import (
     Flow,
     TransformerBackbone,
 )
+from lawful.models.generative import UNIFORM
 from lawful.training.registry import load
 from lawful.training.run import Run
 
@@ -153,7 +154,9 @@ class _Program:
                 finite = y.isfinite()
                 difference, size = ((x - y)[finite].abs(), y[finite].abs()) if len(y) else (y, y)
                 worst = float(difference.max()) if difference.numel() else 0.0
-                if not torch.equal(x.isfinite(), finite) or not worst <= _TOLERANCE * max(1.0, float(size.max())):
+                if not torch.equal(x.isfinite(), finite) or not worst <= _TOLERANCE * max(
+                    1.0, *size.flatten().tolist()
+                ):
                     shape = tuple(y.shape)
                     raise ValueError(
                         f"the exported file differs from the model by {worst:.3g} in outputs of shape {shape}"
@@ -348,12 +351,17 @@ def _generative_methods(model: VAE | Autoencoder | PCA | Flow | GAN) -> dict[str
     x = _Input("x", ("batch", *model.shape))
     if isinstance(model, VAE) and isinstance(model.likelihood, BernoulliLikelihood | DiscretizedLogisticLikelihood):
         x = replace(x, value_range=model.likelihood.support)
+    uniform = isinstance(model, Flow) and model.base is UNIFORM
+    if uniform:  # outside of its support, the density is 0
+        mean, std = float(model.normalizer.mean[0]), float(model.normalizer.std[0])
+        x = replace(x, value_range=(mean - std, mean + std))
     num_classes = getattr(model, "num_classes", 0)
     labels = (_Input("labels", ("batch",), num_values=num_classes),) if num_classes else ()
     if isinstance(model, GAN):
         return {"forward": ((_Input("z", ("batch", model.latent_dim)), *labels), ("x",))}
     if isinstance(model, Flow):
         z = _Input("z", ("batch", len(model.normalizer.mean)))
+        z = replace(z, value_range=(-1.0, 1.0)) if uniform else z
         return {
             "log_prob": ((x, *labels), ("log_prob",)),
             "encode": ((x, *labels), ("z", "log_det")),
@@ -436,7 +444,8 @@ def _save_onnx(program: _Program, path: Path) -> float | None:
             )
         except torch.onnx.OnnxExporterError as error:
             missing = re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'", str(error))
-            reason = f"it has no operator for {missing[1]}" if missing else str(error).strip().splitlines()[-1]
+            summary = re.search(r"<class '[\w.]+'>: (.+)", str(error))
+            reason = f"it has no operator for {missing[1]}" if missing else summary[1] if summary else str(error)
             raise ValueError(f"ONNX cannot represent the model: {reason}. Use the format torch-export") from error
         onnx_program.rename_axes(dict(program.axes))
         onnx_program.save(str(path))

@@ -141,15 +141,15 @@ class Run:
     @property
     def summary(self) -> str:
         """The first test results in one line, or validation results if there is no test."""
-        found, results = self.results, {}
-        for split, prefix in (("test", ""), ("validation", "validation ")):
-            if not results and isinstance(found.get(split), dict):
-                results = {f"{prefix}{name}": result for name, result in found[split].items()}
-        values = {name: r.get("value") if isinstance(r, dict) else r for name, r in results.items()}
+        results = self.results
+        split = next((name for name in ("test", "validation") if isinstance(results.get(name), dict)), None)
+        if split is None:
+            return ""
+        values = {name: r.get("value") if isinstance(r, dict) else r for name, r in results[split].items()}
         texts = [f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float)]
         while len("; ".join(texts)) > 120:
             texts.pop()
-        return "; ".join(texts)
+        return ("validation " if split == "validation" and texts else "") + "; ".join(texts)
 
     def weights(self) -> dict[str, Tensor]:
         """Returns the weights of the trained model, or of the newest checkpoint if training has not finished.

@@ -303,7 +303,7 @@ class DiscretizedLogisticLikelihood(nn.Module):
         r"""$\log \pi$, $\mu$ and $\log s$, (*m, components, *shape); scales are bounded from below, relative to $h$."""
         axis = -len(self.shape) - 1
         weights, means, scales = params.unflatten(-1, (3, self.num_components, *self.shape)).unbind(axis - 1)
-        log_scales = (scales - 1).clamp(math.log(self.half_step) - 3, 7)
+        log_scales = (scales - 1).clamp(math.log(self.half_step) - 3, 7.0)
         return weights.log_softmax(axis), means + self.initial_means, log_scales
 
 
