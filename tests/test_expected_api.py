@@ -381,6 +381,8 @@ def test_load(work_dir):
     assert isinstance(text, str)
     assert len(text) == 5
     assert model.generate(model.tokenizer.encode("Once upon"), max_new_tokens=5).shape == (1, 5)
+    both = model.generate(["Once upon", "On"], max_new_tokens=5, temperature=0.0)
+    assert both == [model.generate(prompt, max_new_tokens=5, temperature=0.0) for prompt in ("Once upon", "On")]
     classifier = lawful.load("runs/classify-001")
     assert lawful.inference.predict(classifier, torch.zeros(4, 2)).shape == (4, 3)
     assert len(classifier.predict([{"x": 0.0, "y": 1.0}])) == 1

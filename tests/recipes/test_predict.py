@@ -223,6 +223,8 @@ def test_images_are_named_by_their_files(closed_form, tmp_path):
     assert read(found)[0]["file"] == str(folder / "dark" / "0.png")
     alone = predictions(run, folder / "light" / "3.png")
     assert [(row["file"], row["prediction"]) for row in read(alone)] == [(str(folder / "light" / "3.png"), "light")]
+    files = [folder / "light" / "3.png", str(folder / "dark" / "0.png")]
+    assert load(run).predict(files).tolist() == ["light", "dark"]
 
 
 def test_built_in_data_are_predicted_by_name(closed_form, tmp_path):

@@ -135,6 +135,7 @@ def test_the_name_of_a_model_stands_for_its_defaults():
     ("name", "options", "message"),
     [
         ("txt", {}, "unknown recipe 'txt': did you mean text?"),
+        ("images", {}, "unknown recipe 'images'. Recipes: classify, regress, text, "),
         ("text", {"stepz": 5}, "recipe text has no option stepz: did you mean steps?"),
         ("text", {"eval_every": 5}, "recipe text has no option eval_every: use num_evals"),
         ("text", {"test_size": 0.2}, "recipe text has no option test_size: use validation_fraction"),

@@ -27,10 +27,9 @@ from lawful.cli.console import FAILED, INTERRUPTED, OPTIONAL, USAGE, optional_va
 
 def train(arguments: Sequence[str]) -> int:
     """Trains a model with a recipe, or resumes a run."""
-    from lawful._suggest import did_you_mean
     from lawful.training import Run, TrainingFailed
     from lawful.training import train as start
-    from lawful.training.registry import RECIPES, recipe_of
+    from lawful.training.registry import RECIPES, _unknown_recipe, recipe_of
 
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_list_recipes(RECIPES))
@@ -46,7 +45,7 @@ def train(arguments: Sequence[str]) -> int:
             run = Run(words[1])
             recipe, output_dir = recipe_of(run), run.path.parent
         elif arguments[0] not in RECIPES:
-            say(f"error: unknown recipe {arguments[0]!r}{did_you_mean(arguments[0], RECIPES)}")
+            say(f"error: {_unknown_recipe(arguments[0])}")
             return USAGE
         else:
             recipe, output_dir = parse_recipe(RECIPES[arguments[0]], arguments[1:])

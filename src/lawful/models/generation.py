@@ -389,6 +389,21 @@ class GenerationMixin:
     @overload
     def generate(
         self,
+        prompt: list[str],
+        *,
+        max_new_tokens: int = ...,
+        temperature: float = ...,
+        top_k: int | None = ...,
+        top_p: float = ...,
+        min_p: float = ...,
+        repetition_penalty: float = ...,
+        stop_tokens: Collection[int] = ...,
+        seed: int = ...,
+    ) -> list[str]: ...
+
+    @overload
+    def generate(
+        self,
         prompt: Prompts,
         *,
         max_new_tokens: int = ...,
@@ -403,7 +418,7 @@ class GenerationMixin:
 
     def generate(
         self,
-        prompt: Prompts | str,
+        prompt: Prompts | str | list[str],
         *,
         max_new_tokens: int = 20,
         temperature: float = 1.0,
@@ -413,11 +428,11 @@ class GenerationMixin:
         repetition_penalty: float = 1.0,
         stop_tokens: Collection[int] = (),
         seed: int = 0,
-    ) -> Int[Tensor, "b n"] | str:
-        """Generates tokens after one or several prompts, or text after a text.
+    ) -> Int[Tensor, "b n"] | str | list[str]:
+        """Generates tokens after one or several prompts, or text after one or several texts.
 
         Args:
-            prompt: Tokens of one prompt, or of several; or a text, if the model has a `tokenizer`.
+            prompt: Tokens of one prompt, or of several; or a text or a list of texts, if the model has a `tokenizer`.
             max_new_tokens: Maximum number of new tokens.
             temperature: Softmax temperature; 0 is greedy.
             top_k: Number of most probable tokens to sample from. None keeps all.
@@ -430,7 +445,9 @@ class GenerationMixin:
         Returns:
             The new tokens, or the new text, without the prompt.
         """
-        tokenizer = self.tokenizer if isinstance(prompt, str) else None
+        texts = [prompt] if isinstance(prompt, str) else prompt
+        is_text = isinstance(texts, list) and bool(texts) and all(isinstance(text, str) for text in texts)
+        tokenizer = self.tokenizer if is_text else None
         sampling = SamplingConfig(
             temperature=temperature,
             top_k=top_k,
@@ -439,12 +456,15 @@ class GenerationMixin:
             repetition_penalty=repetition_penalty,
             suppress_tokens=() if tokenizer is None else tokenizer.reserved_ids,
         )
-        ids: Any = prompt if tokenizer is None else tokenizer.encode(str(prompt))
+        ids: Any = prompt if tokenizer is None else [tokenizer.encode(str(text)) for text in texts]
         model: Any = self
         tokens = generate(
             model, ids, max_new_tokens=max_new_tokens, sampling=sampling, stop_tokens=stop_tokens, seed=seed
         )
-        return tokens if tokenizer is None else tokenizer.decode(tokens[0].tolist())
+        if tokenizer is None:
+            return tokens
+        decoded = [tokenizer.decode(row) for row in tokens.tolist()]
+        return decoded[0] if isinstance(prompt, str) else decoded
 
 
 class DecoderCache:

@@ -351,17 +351,15 @@ def _generative_methods(model: VAE | Autoencoder | PCA | Flow | GAN) -> dict[str
     x = _Input("x", ("batch", *model.shape))
     if isinstance(model, VAE) and isinstance(model.likelihood, BernoulliLikelihood | DiscretizedLogisticLikelihood):
         x = replace(x, value_range=model.likelihood.support)
-    uniform = isinstance(model, Flow) and model.base is UNIFORM
-    if uniform:  # outside of its support, the density is 0
-        mean, std = float(model.normalizer.mean[0]), float(model.normalizer.std[0])
-        x = replace(x, value_range=(mean - std, mean + std))
     num_classes = getattr(model, "num_classes", 0)
     labels = (_Input("labels", ("batch",), num_values=num_classes),) if num_classes else ()
     if isinstance(model, GAN):
         return {"forward": ((_Input("z", ("batch", model.latent_dim)), *labels), ("x",))}
     if isinstance(model, Flow):
         z = _Input("z", ("batch", len(model.normalizer.mean)))
-        z = replace(z, value_range=(-1.0, 1.0)) if uniform else z
+        if model.base is UNIFORM:  # outside of its support, the density is 0
+            mean, std = float(model.normalizer.mean[0]), float(model.normalizer.std[0])
+            x, z = replace(x, value_range=(mean - std, mean + std)), replace(z, value_range=(-1.0, 1.0))
         return {
             "log_prob": ((x, *labels), ("log_prob",)),
             "encode": ((x, *labels), ("z", "log_det")),

@@ -31,6 +31,7 @@ from lawful.data import (
     make_generator,
     table_from_rows,
 )
+from lawful.data.images import ImageEncoding
 from lawful.inference import Ensemble, predict
 from lawful.inference.ensemble import Average, mean_probabilities, mean_values
 from lawful.laws import Claim
@@ -278,6 +279,8 @@ class RowPredictor:
         elif isinstance(encoding, TableEncoding):
             table = table_from_rows(rows, columns=[column.name for column in encoding.columns])
             inputs, notes = encoding.inputs(table), encoding.notes(table)
+        elif isinstance(encoding, ImageEncoding) and _are_paths(rows):
+            inputs, notes = encoding.inputs(list(map(Path, rows))), ()
         else:
             arrays = encoding if isinstance(encoding, Arrays) else Arrays(_image_shape(encoding))
             inputs, notes = arrays.inputs(np.asarray(rows), name="rows"), ()
@@ -308,6 +311,10 @@ class SupervisedEnsemble(RowPredictor, Ensemble):
 
 def _class_names(encoding: Encodings) -> tuple[str, ...] | None:
     return encoding.target.levels if isinstance(encoding, TableEncoding) else encoding.classes
+
+
+def _are_paths(rows: Any) -> bool:
+    return isinstance(rows, list | tuple) and bool(rows) and all(isinstance(row, str | Path) for row in rows)
 
 
 def _image_shape(encoding: Any) -> tuple[int, ...]:

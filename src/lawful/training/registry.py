@@ -90,6 +90,7 @@ _ALIASES: dict[str, tuple[str, ...]] = {
     "lr": ("learning_rate",),
     "lr_scheduler": ("schedule",),
     "max_epochs": ("epochs",),
+    "max_iters": ("steps",),
     "max_grad_norm": ("grad_clip_norm",),
     "max_steps": ("steps",),
     "n_components": ("num_components", "latent_dim"),
@@ -144,7 +145,7 @@ def build_recipe(recipe: str | type[Recipe[Any]], options: Mapping[str, Any]) ->
         MLPSpec(hidden_dims=(64, 64), dropout=0.3)
     """
     if isinstance(recipe, str) and recipe not in RECIPES:
-        raise ValueError(f"unknown recipe {recipe!r}{did_you_mean(recipe, RECIPES)}")
+        raise ValueError(_unknown_recipe(recipe))
     kind = RECIPES[recipe] if isinstance(recipe, str) else recipe
     members = {name: _find_member(name, kinds, options.get(name)) for name, kinds in _unions(kind).items()}
     chosen = {name: getattr(kind(), name) if member is None else member for name, member in members.items()}
@@ -160,6 +161,10 @@ def build_recipe(recipe: str | type[Recipe[Any]], options: Mapping[str, Any]) ->
         given = {f.name: values.pop(f.name) for f in fields(member) if f.name in values and f.name not in own}
         values[name] = replace(member, **given)
     return kind(**values)
+
+
+def _unknown_recipe(name: str) -> str:
+    return f"unknown recipe {name!r}{did_you_mean(name, RECIPES)} Recipes: {', '.join(RECIPES)}"
 
 
 def _unions(kind: type[Any]) -> dict[str, tuple[type[Tagged], ...]]:

@@ -137,3 +137,10 @@ def test_the_bottleneck_curve_has_a_line_per_model_and_one_for_the_mean():
 def test_invalid_arguments_raise(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
+
+
+@pytest.mark.parametrize(("offset", "shared"), [(0.0, True), (100.0, False)])
+def test_clouds_share_one_range_only_if_it_has_little_empty_space(offset, shared):
+    points = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)) * 50
+    (axes,) = figures.point_clouds(points + torch.tensor([offset, 0.0]), names=("data",)).axes
+    assert (axes.get_xlim() == axes.get_ylim()) == shared

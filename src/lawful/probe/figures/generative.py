@@ -444,9 +444,9 @@ def point_clouds(
 
 
 def _share_unit(low: np.ndarray, high: np.ndarray, *, ratio: float = 3.0) -> bool:
-    """Whether two columns have similar ranges, so that both axes can have the same one."""
+    """Whether two columns have similar ranges, so that both axes can have the same one without much empty space."""
     spans = high - low
-    return bool(0 < spans.max() <= ratio * spans.min() and (high.max() - low.min()) <= ratio * spans.min())
+    return bool(0 < spans.max() <= ratio * spans.min() and (high.max() - low.min()) <= 1.5 * spans.max())
 
 
 def _evaluate_on_grid(field: _Field, low: np.ndarray | float, high: np.ndarray | float, points: int) -> np.ndarray:
