@@ -4,9 +4,11 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
+from lawful.inference.attacks import PGD
 from lawful.recipes import ClassifyRecipe, CNNSpec, KNNSpec, MLPSpec, RegressRecipe, attack, load
 from lawful.recipes import classify as classified
 from lawful.recipes.attack import AttackRecipe
+from lawful.recipes.classify import _AttackUnits
 from lawful.training import train
 
 TRAINER = {"threads": 1, "law_cases": 0}
@@ -79,6 +81,41 @@ def test_adversarial_training_is_an_option_of_classify(tmp_path, no_figures):
 def test_options_that_do_not_go_together_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         AttackRecipe(**options)
+
+
+@pytest.mark.parametrize("name", ["pgd", "momentum", "deepfool", "carlini-wagner", "worst"])
+def test_attack_steps_is_the_number_of_steps(name):
+    recipe = AttackRecipe(attack=name, norm="l2", attack_steps=3)
+    built = recipe._build_attack(0.1, _AttackUnits.of(torch.zeros(2, 2)))
+    attacks = [part for part in built.attacks if isinstance(part, PGD)] if name == "worst" else [built]
+    assert attacks
+    assert all(part.steps == 3 for part in attacks)
+
+
+def test_fgsm_has_no_steps():
+    with pytest.raises(ValueError, match=r"attack_steps needs attack=pgd or momentum .*, got attack=fgsm"):
+        AttackRecipe(attack="fgsm", attack_steps=3)
+
+
+def test_seed_draws_the_noise_that_an_attack_is_compared_with(tmp_path, first, monkeypatch):
+    """Also for attacks without a random start."""
+    monkeypatch.setattr(attack, "figures", MagicMock())
+    noises = []
+    measure = attack.robust_accuracy
+
+    def collect(*arguments, attack):
+        noises.extend([attack.seed] if isinstance(attack, PGD) and not attack.steps else [])
+        return measure(*arguments, attack=attack)
+
+    monkeypatch.setattr(attack, "robust_accuracy", collect)
+    train(AttackRecipe(run=str(first.path), attack="fgsm", eps=(0.1,), seed=5, **TRAINER), output_dir=tmp_path)
+    assert noises == [5]
+
+
+def test_worst_has_two_random_starts_for_every_seed():
+    for seed in (0, 1):
+        built = AttackRecipe(attack="worst", seed=seed)._build_attack(0.1, _AttackUnits.of(torch.zeros(2, 2)))
+        assert [part.seed for part in built.attacks if isinstance(part, PGD)] == [seed, seed + 1]
 
 
 def test_attacks_and_adversarial_training_need_a_differentiable_classifier(tmp_path, no_figures):

@@ -77,5 +77,8 @@ def test_incompatible_options_raise():
         FlowRecipe(model=ContinuousFlowSpec(), conditional=True)
     with pytest.raises(ValueError, match="needs discrete data"):
         FlowRecipe(model=DiscretizedFlowSpec())._with_data_defaults(numbers)
+    for model in ("real-nvp", "nice"):
+        with pytest.raises(ValueError, match=f"model {model} needs at least 2 features, got 1"):
+            FlowRecipe(model=model)._with_data_defaults(DataSpec(encoding=Arrays((1,))))
     with pytest.raises(ValueError, match="needs labels"):
         FlowRecipe(conditional=True)._with_data_defaults(numbers)

@@ -10,6 +10,7 @@ from lawful.recipes import (
     ClassifyRecipe,
     DoubleDescentRecipe,
     FlowRecipe,
+    GANRecipe,
     MLPSpec,
     OptimizationConfig,
     TextRecipe,
@@ -77,6 +78,14 @@ def test_constant_schedule_of_a_supervised_recipe_has_no_default_warmup():
     assert ClassifyRecipe(schedule="linear").build_schedule(90)(0) == 0.1
 
 
+@pytest.mark.parametrize("recipe", [ClassifyRecipe, DoubleDescentRecipe, FlowRecipe, GANRecipe])
+def test_warmup_stable_decay_decays_by_default(recipe):
+    schedule = recipe(schedule="warmup-stable-decay").build_schedule(1000)
+    assert schedule(500) == 1
+    assert schedule(999) < 0.1
+    assert recipe(schedule="warmup-stable-decay", min_lr_ratio=0.5).build_schedule(1000)(999) > 0.5
+
+
 def test_training_of_one_step(options, tmp_path):
     run = train(ClassifyRecipe(**options(epochs=1, batch_size=1000)), output_dir=tmp_path)
     assert [line["step"] for line in run.metrics] == [1]
@@ -100,6 +109,7 @@ def test_steps_and_epochs(options):
         (ClassifyRecipe, {"schedule": "constant", "min_lr_ratio": 0.1}, "min_lr_ratio needs schedule"),
         (ClassifyRecipe, {"penalty_weight": 0.1}, "penalty_weight needs penalty=l1 or l2 or elastic-net, got .*none"),
         (ClassifyRecipe, {"steps": 5, "epochs": 5}, "steps and epochs exclude each other"),
+        (DoubleDescentRecipe, {"optimizer": "adam", "momentum": 0.5}, "momentum needs optimizer=sgd or muon"),
         (DoubleDescentRecipe, {"steps": 5, "epochs": 5}, "steps and epochs exclude each other"),
         (TextRecipe, {"optimizer": "adamw", "adam_learning_rate": 0.1}, "adam_learning_rate needs optimizer=muon"),
         (TextRecipe, {"ngrams": (), "ngram_learning_rate": 0.1}, r"ngram_learning_rate needs ngrams, got ngrams=\(\)"),

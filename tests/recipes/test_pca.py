@@ -41,6 +41,12 @@ def figure_names(monkeypatch):
     return names
 
 
+def test_options_of_training_steps_are_refused():
+    message = r"parallel, tensorboard would be ignored: .* without training steps"
+    with pytest.raises(lawful.training.TrainingFailed, match=message):
+        lawful.train(PCARecipe(data="iris", parallel="sharded", tensorboard=True, **TRAINER))
+
+
 def test_pca_has_the_score_of_scikit_learn(figure_names):
     recipe = PCARecipe(num_components=2, data="iris", standardize=False, **TRAINER)
     run = lawful.train(recipe)

@@ -315,7 +315,7 @@ def test_a_loaded_regression_model_and_ensemble_predict_rows(table, tmp_path):
     assert model.classes is None
     with pytest.raises(TypeError, match="predict_proba needs a classifier"):
         model.predict_proba(table())
-    fields = {"data": str(table()), "target": "color", "num_members": 2, **TRAINER}
+    fields = {"data": str(table()), "target": "color", "num_members": 2, "bagging": True, **TRAINER}
     ensemble = load(train(ClassifyRecipe(model=KNNSpec(), **fields), output_dir=tmp_path))
     assert set(ensemble.predict([[1.0, -0.5, "cat"]])) <= {"red", "blue", "green"}
 

@@ -108,14 +108,19 @@ def test_regression_members_are_averaged(options, tmp_path):
 
 
 def test_bagging_gives_each_member_examples_of_its_own(closed_form, tmp_path):
-    """Includes nearest neighbors: without bagging all members are equal."""
-    spread = []
-    for bagging in (False, True):
-        learning = closed_form(num_members=2, bagging=bagging)
-        run = train(ClassifyRecipe(model=KNNSpec(num_neighbors=1), **learning), output_dir=tmp_path)
-        kept = [member.weights() for member in members(run)]
-        spread.append(any(not torch.equal(kept[0][name], kept[1][name]) for name in kept[0]))
-    assert spread == [False, True]
+    learning = closed_form(num_members=2, bagging=True)
+    run = train(ClassifyRecipe(model=KNNSpec(num_neighbors=1), **learning), output_dir=tmp_path)
+    first, second = (member.weights() for member in members(run))
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("name", ["seed", "num_members"])
+@pytest.mark.parametrize(("kind", "model"), [(ClassifyRecipe, "knn"), (RegressRecipe, "linear")])
+def test_random_options_of_a_deterministic_model_need_bagging(kind, model, name):
+    """Without bagging, all seeds give the same model and all members of an ensemble are equal."""
+    with pytest.raises(ValueError, match=f"{name} needs bagging: model {model} is deterministic"):
+        kind(model=model, **{name: 2})
+    assert getattr(kind(model=model, bagging=True, **{name: 2}), name) == 2
 
 
 def test_bagged_batches_have_the_examples_that_were_drawn(options):
@@ -127,7 +132,9 @@ def test_bagged_batches_have_the_examples_that_were_drawn(options):
 
 def test_thresholded_members_cannot_average_log_probabilities(closed_form, tmp_path):
     with pytest.raises(ValueError, match="thresholded models"):
-        ClassifyRecipe(model=ThresholdedSpec(), **closed_form(num_members=3, combine_with="log-probabilities"))
+        ClassifyRecipe(
+            model=ThresholdedSpec(), **closed_form(num_members=3, bagging=True, combine_with="log-probabilities")
+        )
     recipe = ClassifyRecipe(model=ThresholdedSpec(), **closed_form(num_members=3, bagging=True))
     run = train(recipe, output_dir=tmp_path)
     p = predict(load(run), recipe.load_splits("classify").test.inputs)

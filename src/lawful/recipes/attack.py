@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -123,7 +123,7 @@ class AttackRecipe(ClassifyRecipe):
         sizes = self.eps or tuple(round(size * span * _SIZE_FACTORS[self.norm](d), 4) for size in _DEFAULT_SIZES)
         clean = accuracy(predict(classifier, x), y)
         attacked = [robust_accuracy(classifier, x, y, attack=self._build_attack(eps, units)) for eps in sizes]
-        noises = [PGD(eps=eps, norm=_NORMS[self.norm], steps=0, bounds=units.bounds) for eps in sizes]
+        noises = [PGD(eps=eps, norm=_NORMS[self.norm], steps=0, bounds=units.bounds, seed=self.seed) for eps in sizes]
         random = [robust_accuracy(classifier, x, y, attack=noise) for noise in noises]
         chance, names = float(torch.bincount(y).max()) / len(y), [f"eps {eps:g}" for eps in sizes]
         middle = self._build_attack(sizes[len(sizes) // 2], units)
@@ -162,7 +162,7 @@ class AttackRecipe(ClassifyRecipe):
             case "carlini-wagner":
                 return CarliniWagner(eps=eps, steps=steps, bounds=bounds)
             case "worst":
-                other = PGD(eps=eps, norm=norm, steps=steps, loss=margin, stop_margin=0.0, bounds=bounds, seed=1)
+                other = replace(pgd, loss=margin, seed=(self.seed + 1) % 2**63)
                 return WorstCaseAttack((FGSM(eps=eps, norm=norm, bounds=bounds), pgd, other))
 
     def _plot_examples(

@@ -20,7 +20,7 @@ from lawful.inference.metrics.intervals import wilson
 from lawful.laws import Claim, batch_independence, shape
 from lawful.models import MLP, StridedCNN
 from lawful.probe import figures
-from lawful.recipes.optimization import OptimizationConfig, _Decay, _NonNegative, _PositiveInt
+from lawful.recipes.optimization import OptimizationConfig, _Momentum, _NonNegative, _PositiveInt
 from lawful.training import Recipe, Run, TrainingSetup
 from lawful.training.registry import _check_parameter_count
 
@@ -78,7 +78,7 @@ class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
     batch_size: _PositiveInt | None = 100
     optimizer: Literal["adamw", "adam", "sgd", "muon", "lion"] = "sgd"
     learning_rate: _NonNegative | None = 0.01
-    momentum: _Decay | None = 0.9
+    momentum: _Momentum = 0.9
     weight_decay: _NonNegative = 0.0
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "constant"
 

@@ -231,6 +231,8 @@ class FlowRecipe(GenerativeRecipe):
             model = SplineFlowSpec() if spec.dequantizer is None else DiscretizedFlowSpec()
         if isinstance(model, DiscretizedFlowSpec) and spec.dequantizer is None:
             raise ValueError("model discretized needs discrete data: set data_levels, or choose model spline")
+        if isinstance(model, RealNVPSpec | NICESpec) and math.prod(spec.shape) < 2:
+            raise ValueError(f"model {model.name} needs at least 2 features, got 1: choose model spline or maf")
         if self.conditional and not spec.classes:
             raise ValueError(f"conditional=True needs labels, {self.data} has none")
         recipe = replace(self, model=model).with_defaults(

@@ -150,7 +150,7 @@ class GANRecipe(GenerativeRecipe):
     weight_decay: _NonNegative = 0.0
     betas: _Betas = (0.5, 0.99)
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "constant"
-    warmup_ratio: _WarmupRatio = 0.0
+    warmup_ratio: _WarmupRatio = None
     ema_decay: _Decay = 0.995
 
     def setup(self) -> TrainingSetup[GenerativeSplits]:

@@ -34,6 +34,8 @@ _Steps = Annotated[_PositiveInt | None, Excludes("epochs")]
 """A number of training steps."""
 _Betas = Annotated[tuple[_Decay, _Decay] | None, Requires(optimizer=("adamw", "adam", "lion", "muon"))]
 """Betas of an optimizer."""
+_Momentum = Annotated[_Decay | None, Requires(optimizer=("sgd", "muon"))]
+"""Momentum of an optimizer."""
 _WARMUP = Requires(schedule=("cosine", "linear", "constant", "warmup-stable-decay"))
 _WarmupRatio = Annotated[_Fraction | None, _WARMUP, Excludes("warmup_steps")]
 """A fraction of the steps."""
@@ -60,7 +62,8 @@ class _ScheduleConfig(Config):
     warmup_steps: Annotated[Annotated[int, Range(0, 10**9)] | None, _WARMUP] = None
     """Warmup steps of the learning rate. Defaults to `warmup_ratio` of all steps."""
     warmup_ratio: _WarmupRatio = None
-    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay. Defaults to 0."""
+    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay. Defaults to 0, for
+    warmup-stable-decay to 0.1."""
     min_lr_ratio: Annotated[_Fraction, Requires(schedule=("cosine", "linear", "warmup-stable-decay"))] = 0.0
     """Final learning rate, as a fraction of the peak."""
     grad_clip_norm: _NonNegative = 0.0
@@ -106,7 +109,9 @@ class _ScheduleConfig(Config):
 
     def build_schedule(self, steps: int) -> Schedule:
         """Builds the schedule of the learning rate."""
-        warmup = int((self.warmup_ratio or 0.0) * steps) if self.warmup_steps is None else self.warmup_steps
+        default = 0.1 if self.schedule == "warmup-stable-decay" else 0.0
+        ratio = default if self.warmup_ratio is None else self.warmup_ratio
+        warmup = int(ratio * steps) if self.warmup_steps is None else self.warmup_steps
         warmup, floor = min(warmup, steps - 1), self.min_lr_ratio
         match self.schedule:
             case "constant":
@@ -118,7 +123,7 @@ class _ScheduleConfig(Config):
             case "one-cycle":
                 return optim.one_cycle_schedule(steps=max(2, steps))
             case "warmup-stable-decay":
-                decay_steps = min(max(1, warmup), steps - warmup)
+                decay_steps = min(max(2, warmup), steps - warmup)  # the first step of a decay has the peak rate
                 return optim.warmup_stable_decay_schedule(
                     steps=steps, warmup_steps=warmup, decay_steps=decay_steps, min_lr_ratio=floor
                 )
@@ -134,7 +139,7 @@ class OptimizationConfig(_ScheduleConfig):
     """Weight decay: decoupled for adamw, lion and muon, else added to the gradient."""
     betas: _Betas = None
     """Betas of Adam, AdamW (also within muon) and Lion. Defaults to the usual values of the optimizer."""
-    momentum: Annotated[_Decay | None, Requires(optimizer=("sgd", "muon"))] = None
+    momentum: _Momentum = None
     """Momentum of sgd and muon. Defaults to 0 for sgd and 0.95 for muon."""
     nesterov: Annotated[bool, Requires(optimizer=("sgd",), momentum=True)] = False
     """Nesterov momentum for sgd."""

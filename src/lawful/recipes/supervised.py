@@ -576,7 +576,7 @@ class SupervisedRecipe(
     num_evals: _NumEvals = None
     patience: _Patience = 0
     num_members: Annotated[int, Range(1, 100)] = 1
-    """Number of models in the ensemble, with consecutive seeds."""
+    """Number of models in the ensemble, with consecutive seeds. Models that are fitted in closed form need bagging."""
     bagging: bool = False
     """Train each member on a bootstrap sample of the training data."""
 
@@ -589,6 +589,11 @@ class SupervisedRecipe(
                     raise ValueError(
                         f"{name} needs a model that is trained by gradient descent: model {spec.name} is fitted in "
                         "closed form"
+                    )
+            for name in ("seed", "num_members"):
+                if not self.bagging and not is_default(self, name):
+                    raise ValueError(
+                        f"{name} needs bagging: model {spec.name} is deterministic, only split_seed changes its data"
                     )
 
     def _gradient_options(self) -> Iterator[str]:

@@ -58,6 +58,9 @@ from lawful.training.setup import (
 )
 from lawful.training.storage import _average_metrics, _lock, _MetricsLog, _remove_unfinished
 
+_OPTIONS_OF_STEPS = ("precision", "compile", "parallel", "checkpoint_every", "keep_checkpoints", "tensorboard")
+"""Trainer options that a training without steps does not have."""
+
 
 def train(
     recipe: str | Recipe | TrainingSetup | None = None,
@@ -180,9 +183,9 @@ class _TrainingSession:
         """Chooses the number of threads, creates or opens the run, and restores a checkpoint."""
         if _keep_freed_memory():
             self.console.note("freed memory is kept for the next step")
-        for name in ("precision", "compile", "checkpoint_every", "keep_checkpoints"):
-            if not self.setup.steps and not _json.is_default(self.config, name):
-                raise ValueError(f"{name} has no effect: the model is fitted without training steps")
+        changed = [name for name in _OPTIONS_OF_STEPS if not _json.is_default(self.config, name)]
+        if changed and not self.setup.steps:
+            raise ValueError(f"{', '.join(changed)} would be ignored: the model is fitted without training steps")
         if self.processes.world_size == 1 and not _json.is_default(self.config, "parallel"):
             self.say(f"warning: parallel={self.config.parallel} needs several processes: start them with torchrun")
         names = _parameter_names(self.setup.model)
