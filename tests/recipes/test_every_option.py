@@ -180,7 +180,7 @@ def data(tmp_path_factory):
             "words.txt": [
                 " ".join(draw.sample(["the", "cat", "sat", "on", "a", "mat", "and", "dog"], 6)) for _ in range(20)
             ],
-            "pairs.tsv": [f"{(n := draw.randrange(1000)):03d}\t{str(n)[::-1]}" for _ in range(30)],
+            "pairs.tsv": [f"{(n := draw.randrange(10**6)):06d}\t{str(n)[::-1]}" for _ in range(30)],
             "texts.csv": [
                 "note,text,topic",
                 *(f"{'xy'[i % 2]},The {kind} {i + seed},{kind}" for i, kind in enumerate(kinds)),
@@ -253,13 +253,21 @@ OTHER_VALUES: dict[str, Any] = {
 """Other values where the type does not give one; a dictionary has one for each recipe, `*` for all others."""
 SMALL_MEMBERS = {
     "auto": {"num_folds": 2},
-    "incremental": {"batch_size": 7},
+    "incremental": {  # for up to num_components + 10 features or rows, the result is exact for every batch size
+        "batch_size": 7,
+        "num_components": 1,
+        "data": "images",
+        "test_fraction": 0.1,
+        "validation_fraction": 0.1,
+        "drop_missing": False,
+        "standardize": True,
+    },
     "maf": {"num_layers": 1},
     "nice": {"num_layers": 2},
     "real-nvp": {"num_layers": 2},
     "unet": {"channels": 4},
 }
-"""Options of members of unions that have other sizes than those of the base."""
+"""Options for members of unions that have other sizes than those of the base."""
 NEAR_WORDS = ("images or series", "missing value", "expected", "no parameter matches", "no weight matches", "no column")
 """Words of refusals that name the reason instead of the option."""
 UNFIT = ("images or series", "discrete data", "attacks need gradients")
@@ -476,7 +484,9 @@ def with_member(base, recipe, union, member):
     small = {k: v for k, v in base.options.items() if k not in own or hasattr(member, k)}
     if getattr(member, "closed_form", False):  # bagging makes it random
         small = {k: v for k, v in small.items() if k not in ("steps", "batch_size")} | {"bagging": True}
-    sizes = {k: v for k, v in SMALL_MEMBERS.get(member.name, {}).items() if hasattr(member, k)}
+    sizes = {k: v for k, v in SMALL_MEMBERS.get(member.name, {}).items() if hasattr(member, k) or hasattr(recipe, k)}
+    if base.options.get("data") == "images":  # folds need a table
+        sizes.pop("num_folds", None)
     other = Base(base.recipe, small | {union: member.name} | sizes)
     try:
         train_few_steps(other, {})
