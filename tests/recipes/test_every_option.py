@@ -487,6 +487,8 @@ def with_member(base, recipe, union, member):
     sizes = {k: v for k, v in SMALL_MEMBERS.get(member.name, {}).items() if hasattr(member, k) or hasattr(recipe, k)}
     if base.options.get("data") == "images":  # folds need a table
         sizes.pop("num_folds", None)
+    if "num_folds" in sizes:  # the folds are the validation data
+        small.pop("validation_fraction", None)
     other = Base(base.recipe, small | {union: member.name} | sizes)
     try:
         train_few_steps(other, {})
