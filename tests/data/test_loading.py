@@ -103,8 +103,8 @@ def test_source_must_match_the_encoding(tmp_path):
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        ("iris", {"target": "species"}, "target only apply to tables, iris is not a table"),
-        ("digits", {"drop_missing": True}, "drop_missing only apply to tables"),
+        ("iris", {"target": "species"}, "target only applies to tables, iris is not a table"),
+        ("digits", {"drop_missing": True}, "drop_missing only applies to tables"),
         ("digits", {"size": (4, 4)}, "resize needs a folder of images"),
         ("a.csv", {"size": (4, 4)}, "resize needs a folder of images"),
         ("folder", {"ignore_columns": ("a",), "header": True}, "ignore_columns and header only apply to tables"),

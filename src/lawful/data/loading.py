@@ -221,7 +221,8 @@ def load_dataset(
     path = Path(source) if built_in else resolve_path(source)
     stacked = None if built_in else _read_stacked(path)
     if table_options and (built_in or path.is_dir() or stacked):
-        raise ValueError(f"{' and '.join(table_options)} only apply to tables, {source} is not a table")
+        verb = "applies" if len(table_options) == 1 else "apply"
+        raise ValueError(f"{' and '.join(table_options)} only {verb} to tables, {source} is not a table")
     if size is not None and (built_in or not path.is_dir()):
         raise ValueError(f"resize needs a folder of images, {source} is not one")
     if built_in:

@@ -28,6 +28,12 @@ def test_samples_depend_only_on_seed_and_index():
         model.sample(2, labels=torch.tensor([0, 1]))
 
 
+def test_features_of_vectors_have_their_own_scale():
+    x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1e4])
+    normalized = small().fit_normalizer(x).normalizer(x)
+    torch.testing.assert_close(normalized.std(0, correction=0), torch.ones(2))
+
+
 def test_the_ends_of_the_normalizer_range_become_minus_one_and_one():
     normalizer = small().set_normalizer_range(2.0, 10.0).normalizer
     torch.testing.assert_close(normalizer(torch.tensor([[2.0, 10.0]])), torch.tensor([[-1.0, 1.0]]))

@@ -53,7 +53,8 @@ class GAN(nn.Module):
         critic: Critic, from normalized examples (flattened, with appended one-hot labels, if conditional) to a score.
         shape: Shape of an example.
         latent_dim: Size of the latent vector.
-        normalizer: Normalizer of the data. Defaults to one mean and standard deviation for all entries.
+        normalizer: Normalizer of the data. Defaults to one mean and standard deviation for each feature of a vector,
+            and for all entries of images and series.
         num_classes: Number of classes; 0 for an unconditional model.
 
     Examples:
@@ -80,7 +81,8 @@ class GAN(nn.Module):
             raise ValueError(f"expected latent_dim >= 1, got {latent_dim}")
         self.generator, self.critic, self.shape = generator, critic, tuple(shape)
         self.latent_dim, self.num_classes = latent_dim, num_classes
-        self.normalizer = Standardize((1,) * len(shape)) if normalizer is None else normalizer
+        default = shape if len(shape) == 1 else (1,) * len(shape)
+        self.normalizer = Standardize(default) if normalizer is None else normalizer
         self.register_buffer("frequencies", torch.full((num_classes,), 1 / max(1, num_classes)))
 
     def fit_normalizer(self, x: Float[Tensor, "n ..."], *, labels: Int[Tensor, " n"] | None = None) -> GAN:
