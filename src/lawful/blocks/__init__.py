@@ -56,7 +56,7 @@ from lawful.blocks.flows.transforms import (
     ShiftTransform,
     UnivariateTransform,
 )
-from lawful.blocks.kv_cache import AttentionCache, KVCache, crop_mask
+from lawful.blocks.kv_cache import AttentionCache, KVCache, RecurrentCache, crop_mask
 from lawful.blocks.linear import Activation, collapse, fold_bias, tie_weights
 from lawful.blocks.modes import eval_mode
 from lawful.blocks.normalization import (
@@ -98,6 +98,7 @@ from lawful.blocks.residual import (
     splitting_step,
 )
 from lawful.blocks.standardize import Standardize
+from lawful.blocks.state_space import S4, S4D, EMALayer, SelectiveStateSpace, StateSpace
 from lawful.blocks.vision import (
     AdaptiveNorm,
     ConditionalResBlock,
@@ -116,6 +117,8 @@ __all__ = [
     "NORMALIZED_AXES",
     "PAIRS",
     "RANDOM_MODULES",
+    "S4",
+    "S4D",
     "ALiBi",
     "ActNorm",
     "Activation",
@@ -134,6 +137,7 @@ __all__ = [
     "DiscretizedLogistic",
     "Downsample",
     "DropConnect",
+    "EMALayer",
     "FeatureEncoding",
     "FeedForward",
     "FourierEncoding",
@@ -157,15 +161,18 @@ __all__ = [
     "PermutationTransform",
     "RationalQuadraticSpline",
     "ReZero",
+    "RecurrentCache",
     "Residual",
     "RotaryEmbedding",
     "RotaryLayout",
+    "SelectiveStateSpace",
     "SemidefiniteForm",
     "ShiftTransform",
     "SimilarityAttention",
     "SinusoidalPositions",
     "SpatialAttention",
     "Standardize",
+    "StateSpace",
     "StochasticDepth",
     "SymmetricForm",
     "T5RelativeBias",

@@ -1,7 +1,8 @@
-"""KV cache: the keys and values of earlier tokens, for decoding token by token."""
+"""Caches for decoding token by token: keys and values of earlier tokens, or the state of a recurrent layer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -14,7 +15,7 @@ from lawful.functions.attention import Mask
 
 @runtime_checkable
 class AttentionCache(Protocol):
-    """Protocol of the caches of attention layers: `KVCache` and `LinearAttentionState`."""
+    """Protocol of the caches of layers that decode: `KVCache`, `LinearAttentionState` and `RecurrentCache`."""
 
     length: int
     """Number of tokens seen."""
@@ -119,6 +120,51 @@ class KVCache:
     def nbytes(self) -> int:
         """Memory in bytes."""
         return sum(buffer.nbytes for buffer in self._buffers)
+
+
+class RecurrentCache:
+    """State of a recurrent layer, such as `StateSpace`: of constant size, however many tokens were seen.
+
+    Examples:
+        >>> cache = RecurrentCache()
+        >>> cache.write([torch.ones(2, 3)], length=5)
+        >>> cache.length, cache.nbytes, cache.select(torch.tensor([0])).state[0].shape
+        (5, 24, torch.Size([1, 3]))
+    """
+
+    def __init__(self) -> None:
+        self.state: tuple[Tensor, ...] = ()
+        self.length = 0
+
+    def __repr__(self) -> str:
+        return f"RecurrentCache(length={self.length})"
+
+    def write(self, state: Sequence[Tensor], length: int) -> None:
+        """Replaces the state.
+
+        Args:
+            state: Tensors of the state, each with the batch as first dimension.
+            length: Number of new tokens.
+        """
+        self.state, self.length = tuple(state), self.length + length
+
+    def select(self, rows: Int[Tensor, " n"]) -> RecurrentCache:
+        """Returns the cache of the given rows of the batch, for beam search."""
+        selected = RecurrentCache()
+        selected.state, selected.length = tuple(x.index_select(0, rows) for x in self.state), self.length
+        return selected
+
+    def trim(self, length: int) -> None:
+        """Drops all tokens (length 0) or none: a state cannot be undone."""
+        if length not in (0, self.length):
+            raise ValueError(f"RecurrentCache can only be trimmed to 0 or {self.length} tokens, got {length}")
+        if length == 0:
+            self.state, self.length = (), 0
+
+    @property
+    def nbytes(self) -> int:
+        """Memory in bytes."""
+        return sum(x.nbytes for x in self.state)
 
 
 class _Buffer:

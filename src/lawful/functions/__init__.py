@@ -79,6 +79,16 @@ from lawful.functions.linalg import (
 )
 from lawful.functions.pca import PrincipalComponents, incremental_pca_axes, pca_axes, randomized_pca_axes
 from lawful.functions.random import categorical_noise, integer_noise, normal_noise, resolve_seed, uniform_noise
+from lawful.functions.scan import (
+    ChunkMatrices,
+    DenseSystem,
+    DiagonalSystem,
+    LinearSystem,
+    fft_convolution,
+    linear_scan,
+    selective_scan,
+    traced_linear_scan,
+)
 from lawful.functions.tap import Recorder, is_recorded, is_recording, open_recorder, tap
 from lawful.functions.tensors import (
     CP,
@@ -112,14 +122,18 @@ __all__ = [
     "HIPPO_OPERATORS",
     "NO_MASK",
     "Bias",
+    "ChunkMatrices",
     "ChunkedAttention",
+    "DenseSystem",
     "DerivativeIdentity",
+    "DiagonalSystem",
     "Discretization",
     "HiPPOMemory",
     "HiPPOOperator",
     "Kernel",
     "LinearAttention",
     "LinearAttentionState",
+    "LinearSystem",
     "LogProbEstimate",
     "Mask",
     "PrincipalComponents",
@@ -144,6 +158,7 @@ __all__ = [
     "elu_features",
     "entropy",
     "entropy_from_logits",
+    "fft_convolution",
     "fused_attention",
     "geglu",
     "generalized_product",
@@ -169,6 +184,7 @@ __all__ = [
     "kl_divergence_from_logits",
     "least_squares",
     "linear_attention",
+    "linear_scan",
     "masked_softmax",
     "modified_gram_schmidt",
     "norm",
@@ -188,6 +204,7 @@ __all__ = [
     "reglu",
     "resolve_seed",
     "ridge",
+    "selective_scan",
     "self_attention",
     "self_information",
     "single_head",
@@ -203,6 +220,7 @@ __all__ = [
     "tap",
     "total_similarity",
     "total_variation",
+    "traced_linear_scan",
     "unfolding",
     "uniform_noise",
     "well_conditioned",

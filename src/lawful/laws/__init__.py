@@ -129,6 +129,7 @@ from lawful.laws.probability import (
     variance_preservation,
     whiteness,
 )
+from lawful.laws.signals import resampling, time_invariance
 from lawful.laws.statements import (
     AtMost,
     BitwiseEqual,
@@ -286,6 +287,7 @@ __all__ = [
     "recurrence",
     "relative_position_only",
     "reparameterized_gradient",
+    "resampling",
     "reversal_equivariance",
     "reversal_invariance",
     "samples_follow_density",
@@ -303,6 +305,7 @@ __all__ = [
     "switch_agreement",
     "symmetry",
     "ties",
+    "time_invariance",
     "tokens",
     "train_eval_round_trip",
     "transformed",

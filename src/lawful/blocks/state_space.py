@@ -1,0 +1,579 @@
+r"""State-space layers: S4, S4D, DSS, exponential moving averages, and the selective layer of Mamba.
+
+A state-space model maps a signal $u$ to a signal $y$ through a state $s$,
+
+$$s'(t) = A s(t) + B u(t), \qquad y(t) = C s(t) + D u(t)$$
+
+Sampled with step $\Delta$ it is a recurrence, and therefore also a convolution with a long kernel. The layers below
+have one such model per channel. They compute the recurrence in parallel (`linear_scan`), step by step (`step`), or as
+a convolution (`convolve`), with the same result. The sampling step is `rate` times the learned one, so that a trained
+layer also runs on a signal with another sampling rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lawful.blocks.kv_cache import RecurrentCache
+from lawful.functions._validation import any_true
+from lawful.functions.attention import NO_MASK, Mask
+from lawful.functions.hippo import HIPPO_OPERATORS
+from lawful.functions.scan import (
+    DenseSystem,
+    DiagonalSystem,
+    LinearSystem,
+    fft_convolution,
+    linear_scan,
+    selective_scan,
+    traced_linear_scan,
+)
+from lawful.laws import (
+    Claim,
+    agreement,
+    boundedness,
+    causality,
+    linearity,
+    recurrence,
+    resampling,
+    shape,
+    time_invariance,
+)
+
+
+class _ChannelSSM(nn.Module):
+    """One linear time-invariant state-space model per channel, with a skip connection.
+
+    Subclasses define `system`, the discretized models.
+    """
+
+    def __init__(self, dim: int, *, state_dim: int, dt_min: float, dt_max: float) -> None:
+        super().__init__()
+        if dim < 1 or state_dim < 1:
+            raise ValueError(f"dim and state_dim must be at least 1, got dim={dim}, state_dim={state_dim}")
+        if not 0 < dt_min <= dt_max:
+            raise ValueError(f"expected 0 < dt_min <= dt_max, got dt_min={dt_min}, dt_max={dt_max}")
+        self.dim, self.state_dim = dim, state_dim
+        low, high = math.log(dt_min), math.log(dt_max)
+        self.log_dt = nn.Parameter(low + (high - low) * torch.rand(dim))
+        self.skip = nn.Parameter(torch.randn(dim))
+
+    def system(self, rate: float = 1.0) -> LinearSystem:
+        """Returns the discretized models.
+
+        Args:
+            rate: Factor of the sampling step.
+        """
+        raise TypeError(f"{type(self).__name__} must define system(rate)")
+
+    def kernel(self, length: int, *, rate: float = 1.0) -> Float[Tensor, "d t"]:
+        r"""Returns the convolution kernel: the response to an impulse.
+
+        Args:
+            length: Number of entries.
+            rate: Factor of the sampling step.
+        """
+        impulse = self.skip.new_zeros(1, length, self.dim)
+        impulse[:, 0] = 1.0
+        return linear_scan(impulse, self.system(rate))[0][0].mT
+
+    def forward(
+        self, x: Float[Tensor, "b t d"], *, cache: RecurrentCache | None = None, rate: float = 1.0
+    ) -> Float[Tensor, "b t d"]:
+        """Filters signals.
+
+        Args:
+            x: Signals.
+            cache: State before the signals, from `cache()`; it is updated.
+            rate: Factor of the sampling step: 2 for a signal with half of the samples.
+        """
+        _check_signal(self, x, rate)
+        with torch.autocast(x.device.type, enabled=False):
+            u, system = x.to(self.skip.dtype), self.system(rate)
+            if cache is None and torch.compiler.is_compiling():
+                return traced_linear_scan(u, system).to(x.dtype)
+            y, state = linear_scan(u, system, None if cache is None else self._checked(cache.state, len(x)))
+        if cache is not None:
+            cache.write([state], x.shape[1])
+        return y.to(x.dtype)
+
+    def convolve(self, x: Float[Tensor, "b t d"], *, rate: float = 1.0) -> Float[Tensor, "b t d"]:
+        r"""Filters signals by an FFT with the whole kernel: the same result as `forward`, in time $O(t \log t)$.
+
+        Args:
+            x: Signals.
+            rate: Factor of the sampling step.
+        """
+        _check_signal(self, x, rate)
+        with torch.autocast(x.device.type, enabled=False):
+            u = x.to(self.skip.dtype)
+            return fft_convolution(u, self.kernel(x.shape[1], rate=rate)).to(x.dtype)
+
+    def step(
+        self, x: Float[Tensor, "b d"], state: Float[Tensor, "b d n"], rate: float = 1.0
+    ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d n"]]:
+        """Filters one sample, and returns the output and the next state.
+
+        Args:
+            x: Sample.
+            state: State, from `initial_state` or an earlier step.
+            rate: Factor of the sampling step.
+        """
+        cache = self.cache()
+        cache.write([state], 0)
+        return self(x.unsqueeze(1), cache=cache, rate=rate).squeeze(1), cache.state[0]
+
+    def initial_state(self, batch: int) -> Float[Tensor, "b d n"]:
+        """Returns the zero state.
+
+        Args:
+            batch: Number of signals.
+        """
+        return self.skip.new_zeros(batch, self.dim, self.state_dim)
+
+    def cache(self, *, window: int | None = None) -> RecurrentCache:
+        """Returns an empty cache, for signals that come in parts. `window` has no effect on a state."""
+        return RecurrentCache()
+
+    def _checked(self, state: tuple[Tensor, ...], batch: int) -> Tensor | None:
+        expected = (batch, self.dim, self.state_dim)
+        if state and state[0].shape != expected:
+            raise ValueError(f"expected a state of shape {expected}, got {tuple(state[0].shape)}")
+        return state[0] if state else None
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, state_dim={self.state_dim}"
+
+
+def _check_signal(layer: Any, x: Tensor, rate: float) -> None:
+    if x.dim() != 3 or x.shape[-1] != layer.dim or not x.shape[1]:
+        raise ValueError(f"expected x of shape (b, t, {layer.dim}) with t >= 1, got {tuple(x.shape)}")
+    if not 0 < rate < math.inf:
+        raise ValueError(f"rate must be positive and finite, got {rate}")
+    if x.device.type == "cpu" and any_true(~x.isfinite()):
+        raise ValueError("x must be finite, got NaN or infinite values")
+
+
+def _lin_modes(n: int) -> Tensor:
+    return torch.complex(torch.full((n,), -0.5), math.pi * torch.arange(n))
+
+
+def _inv_modes(n: int) -> Tensor:
+    k = torch.arange(n, dtype=torch.float64)
+    return torch.complex(torch.full((n,), -0.5), (2 * n / math.pi * (2 * n / (2 * k + 1) - 1)).float())
+
+
+def _legs_modes(n: int) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Modes of HiPPO-LegS: $A = \Lambda - P P^*$ in the eigenbasis of its normal part, and $P$ and $B$ there.
+
+    Only the modes with a positive imaginary part are returned; the others are their conjugates.
+    """
+    a, b = HIPPO_OPERATORS["legs"].matrices(2 * n)
+    p = (torch.arange(2 * n, dtype=torch.float64) + 0.5).sqrt()
+    normal = a + torch.outer(p, p)
+    values, vectors = torch.linalg.eigh(-1j * (normal + 0.5 * torch.eye(2 * n)))
+    basis = vectors[:, values > 0]
+    modes = torch.complex(torch.full((n,), -0.5, dtype=torch.float64), values[values > 0])
+    return modes, basis.mH @ p.to(basis.dtype), basis.mH @ b.to(basis.dtype)
+
+
+_MODES: Mapping[str, Callable[[int], Tensor]] = {
+    "lin": _lin_modes,
+    "inv": _inv_modes,
+    "legs": lambda n: _legs_modes(n)[0],
+}
+"""Initial modes $A_n$ of a diagonal model, for $n = 0, \\dots, N - 1$."""
+
+
+class S4D(_ChannelSSM):
+    r"""Diagonal state-space model: each channel is a sum of damped oscillations.
+
+    $$s_n'(t) = A_n s_n(t) + u(t), \qquad y(t) = 2 \operatorname{Re} \sum_n C_n s_n(t) + D u(t)$$
+
+    with $\operatorname{Re} A_n < 0$: every mode decays. The initial modes are $A_n = -\tfrac12 + i \pi n$ ("lin"),
+    $-\tfrac12 + i \tfrac{N}{\pi} \bigl(\tfrac{N}{2n + 1} - 1\bigr)$ ("inv"), or the eigenvalues of the normal part of
+    HiPPO-LegS ("legs"). With "legs" and a zero-order hold this is also DSS with exponential kernels.
+
+    A signal between its samples is constant (`"zoh"`, as in the paper) or linear (`"foh"`). With a first-order hold, a
+    change of the sampling rate changes the output by $O(\Delta^2)$, with a zero-order hold by $O(\Delta)$.
+
+    Reference:
+        Gu, Gupta, Goel and Ré, *On the Parameterization and Initialization of Diagonal State Space Models*, 2022.
+
+    Args:
+        dim: Number of channels.
+        state_dim: Number of real states per channel: two for each mode. Even.
+        init: Initial modes: "lin", "inv" or "legs".
+        discretization: "foh" (first-order hold), "zoh" (zero-order hold) or "bilinear".
+        dt_min: Smallest initial step $\Delta$.
+        dt_max: Largest initial step.
+
+    Examples:
+        >>> layer = S4D(8, state_dim=16)
+        >>> layer(torch.zeros(2, 100, 8)).shape, layer.kernel(100).shape
+        (torch.Size([2, 100, 8]), torch.Size([8, 100]))
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        state_dim: int = 64,
+        init: str = "lin",
+        discretization: Literal["foh", "zoh", "bilinear"] = "foh",
+        dt_min: float = 1e-3,
+        dt_max: float = 1e-1,
+    ) -> None:
+        super().__init__(dim, state_dim=state_dim, dt_min=dt_min, dt_max=dt_max)
+        _check_choice("init", init, _MODES)
+        _check_choice("discretization", discretization, ("foh", "zoh", "bilinear"))
+        if state_dim % 2:
+            raise ValueError(f"state_dim must be even (two states per mode), got {state_dim}")
+        self.init, self.discretization = init, discretization
+        modes = _MODES[init](state_dim // 2).expand(dim, -1)
+        self.log_decay = nn.Parameter((-modes.real).log().float())
+        self.frequency = nn.Parameter(modes.imag.float().clone())
+        self.c = nn.Parameter(torch.randn(dim, state_dim // 2, 2) * 0.5**0.5)
+
+    def modes(self) -> Complex[Tensor, "d k"]:
+        """Returns the modes $A_n$ of each channel, in double precision."""
+        return torch.complex(-self.log_decay.double().exp(), self.frequency.double())
+
+    def system(self, rate: float = 1.0) -> DiagonalSystem:
+        """Returns the discretized models."""
+        a, c = self.modes(), torch.view_as_complex(self.c.double())
+        z = rate * self.log_dt.double().exp().unsqueeze(-1) * a
+        if self.discretization == "bilinear":
+            transition, now = (1 + z / 2) / (1 - z / 2), z / (2 - z) / a
+            before = now
+        else:
+            transition, whole = z.exp(), torch.expm1(z) / a
+            now = _phi2(z) * z / a if self.discretization == "foh" else whole
+            before = whole - now
+        direct = self.skip.double() + 2 * (c * now).real.sum(-1)
+        return DiagonalSystem(transition, transition * now + before, c, direct)
+
+
+def _phi2(z: Complex[Tensor, "*shape"]) -> Complex[Tensor, "*shape"]:
+    """(e^z - 1 - z) / z^2, by its series for small z."""
+    small = z.abs() < 1e-2
+    safe = z.masked_fill(small, 1.0)
+    series = 0.5 + z / 6 * (1 + z / 4 * (1 + z / 5 * (1 + z / 6)))
+    return torch.where(small, series, (torch.expm1(safe) - safe) / safe.square())
+
+
+def _check_choice(name: str, value: str, choices: Any) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+class S4(_ChannelSSM):
+    r"""Structured state-space model: HiPPO-LegS as a diagonal matrix plus a matrix of rank one (DPLR).
+
+    $$A = \Lambda - P P^*, \qquad
+    s_{k+1} = \bigl(I - \tfrac{\Delta}{2} A\bigr)^{-1}
+    \bigl((I + \tfrac{\Delta}{2} A) s_k + \tfrac{\Delta}{2} B (u_k + u_{k+1})\bigr)$$
+
+    All models are stable: the Hermitian part of $A$ is negative. The powers of $\bar A$ up to the length of a chunk are
+    computed in double precision, so that kernel and recurrence agree to single precision at any length. The published
+    kernel needs $C (I - \bar A^t)$ and roots of unity, which lose three digits at length 16,384.
+
+    Reference:
+        Gu, Goel and Ré, *Efficiently Modeling Long Sequences with Structured State Spaces*, 2021.
+
+    Args:
+        dim: Number of channels.
+        state_dim: Number of real states per channel. Even.
+        dt_min: Smallest initial step $\Delta$.
+        dt_max: Largest initial step.
+
+    Examples:
+        >>> S4(8, state_dim=16)(torch.zeros(2, 100, 8)).shape
+        torch.Size([2, 100, 8])
+    """
+
+    def __init__(self, dim: int, *, state_dim: int = 64, dt_min: float = 1e-3, dt_max: float = 1e-1) -> None:
+        super().__init__(dim, state_dim=state_dim, dt_min=dt_min, dt_max=dt_max)
+        if state_dim % 2:
+            raise ValueError(f"state_dim must be even (two states per mode), got {state_dim}")
+        modes, p, b = (x.expand(dim, -1) for x in _legs_modes(state_dim // 2))
+        self.log_decay = nn.Parameter((-modes.real).log().float())
+        self.frequency = nn.Parameter(modes.imag.float().clone())
+        self.p, self.b = (nn.Parameter(torch.view_as_real(x).float().clone()) for x in (p, b))
+        self.c = nn.Parameter(torch.randn(dim, state_dim // 2, 2) * 0.5**0.5)
+
+    def matrix(self) -> Float[Tensor, "d n n"]:
+        """Returns $A$ in real coordinates: the real and the imaginary part of each mode, in double precision."""
+        decay, frequency = -self.log_decay.double().exp(), self.frequency.double()
+        blocks = torch.stack([decay, -frequency, frequency, decay], -1).unflatten(-1, (2, 2))
+        diagonal = torch.zeros(self.dim, self.state_dim // 2, 2, self.state_dim // 2, 2, dtype=blocks.dtype).to(blocks)
+        diagonal.diagonal(dim1=1, dim2=3).copy_(blocks.permute(0, 2, 3, 1))
+        p = self.p.double().flatten(1)
+        return diagonal.flatten(3, 4).flatten(1, 2) - 2 * p.unsqueeze(-1) * p.unsqueeze(-2)
+
+    def system(self, rate: float = 1.0) -> DenseSystem:
+        """Returns the discretized models."""
+        half = rate * self.log_dt.double().exp().view(-1, 1, 1) / 2
+        a, b = half * self.matrix(), half * self.b.double().flatten(1).unsqueeze(-1)
+        identity = torch.eye(self.state_dim, dtype=a.dtype, device=a.device)
+        solved = torch.linalg.solve(identity - a, torch.cat([identity + a, b], -1))
+        transition, now = solved[..., :-1], solved[..., -1]
+        c = (2 * self.c.double() * self.c.new_tensor([1.0, -1.0])).flatten(1)
+        direct = self.skip.double() + (c * now).sum(-1)
+        return DenseSystem(transition, (transition @ now.unsqueeze(-1)).squeeze(-1) + now, c, direct)
+
+
+class EMALayer(_ChannelSSM):
+    r"""Exponential moving average of each channel: the state-space model with one real state.
+
+    $$s_k = \lambda s_{k-1} + (1 - \lambda) \, u_k, \qquad \lambda = e^{-\Delta}, \qquad y_k = s_k + D u_k$$
+
+    Args:
+        dim: Number of channels.
+        dt_min: Smallest initial step $\Delta$: the inverse of the longest memory.
+        dt_max: Largest initial step.
+
+    Examples:
+        >>> layer = EMALayer(1, dt_min=0.1)
+        >>> y = layer(torch.ones(1, 300, 1)) - layer.skip
+        >>> y[0, -1].round(decimals=3)
+        tensor([1.], grad_fn=<RoundBackward1>)
+    """
+
+    def __init__(self, dim: int, *, dt_min: float = 1e-3, dt_max: float = 1.0) -> None:
+        super().__init__(dim, state_dim=1, dt_min=dt_min, dt_max=dt_max)
+
+    def system(self, rate: float = 1.0) -> DenseSystem:
+        """Returns the discretized models."""
+        exponent = -rate * self.log_dt.double().exp().unsqueeze(-1)
+        decay, weight = exponent.exp(), -torch.expm1(exponent)
+        return DenseSystem(decay.unsqueeze(-1), weight * decay, torch.ones_like(decay), self.skip + weight.squeeze(-1))
+
+
+class StateSpace(nn.Module):
+    r"""State-space layer, for the place of attention: one model per channel, an activation, and a gated projection.
+
+    $$y = W_1 z \odot \sigma(W_2 z), \qquad z = \operatorname{gelu}(\operatorname{SSM}(x))$$
+
+    Causal by construction. With a cache it continues from a state of constant size.
+
+    Args:
+        dim: Width of the input and output.
+        ssm: Factory for the models, called with `dim`: `S4D`, `partial(S4, state_dim=32)`, `EMALayer`.
+        dropout: Dropout probability after the activation.
+
+    Examples:
+        >>> layer = StateSpace(8)
+        >>> layer(torch.zeros(2, 100, 8)).shape
+        torch.Size([2, 100, 8])
+        >>> y, state = layer.step(torch.zeros(2, 8), layer.initial_state(2))
+    """
+
+    def __init__(self, dim: int, *, ssm: Callable[[int], nn.Module] = S4D, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dim = dim
+        self.ssm = ssm(dim)
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(dim, 2 * dim)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        *,
+        mask: Mask = NO_MASK,
+        cache: RecurrentCache | None = None,
+        rate: float = 1.0,
+    ) -> Float[Tensor, "b t d"]:
+        """Applies the layer.
+
+        Args:
+            x: Input.
+            mask: Padding, whose inputs count as zero. The layer is causal, whether the mask is or not.
+            cache: State before the input, from `cache()`; it is updated.
+            rate: Factor of the sampling step: 2 for a signal with half of the samples.
+        """
+        z = self.ssm(_zero_padding(x, mask), cache=cache, rate=rate)
+        return F.glu(self.out(self.dropout(F.gelu(z))), dim=-1)
+
+    def step(
+        self, x: Float[Tensor, "b d"], state: Float[Tensor, "b d n"], rate: float = 1.0
+    ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d n"]]:
+        """Applies the layer to one sample, and returns the output and the next state.
+
+        Args:
+            x: Sample.
+            state: State, from `initial_state` or an earlier step.
+            rate: Factor of the sampling step.
+        """
+        z, state = self.ssm.step(x, state, rate)
+        return F.glu(self.out(self.dropout(F.gelu(z))), dim=-1), state
+
+    def initial_state(self, batch: int) -> Float[Tensor, "b d n"]:
+        """Returns the zero state of a batch."""
+        return self.ssm.initial_state(batch)
+
+    def cache(self, *, window: int | None = None) -> RecurrentCache:
+        """Returns an empty cache. `window` has no effect on a state."""
+        return RecurrentCache()
+
+
+def _zero_padding(x: Tensor, mask: Mask) -> Tensor:
+    """Sets the inputs at padding to zero."""
+    if mask.documents is not None or mask.pairs is not None or mask.window is not None or mask.prefix:
+        raise ValueError("a state-space layer supports causal and padding masks only")
+    if mask.padding is None:
+        return x
+    return x * mask.padding[..., -x.shape[1] :, None]
+
+
+class SelectiveStateSpace(nn.Module):
+    r"""Selective state-space layer: step sizes, input and output weights depend on the input (Mamba).
+
+    $$s_t = e^{\Delta_t A} s_{t-1} + \Delta_t B_t x_t, \qquad y_t = C_t^\top s_t + D x_t, \qquad
+    \Delta_t, B_t, C_t = \operatorname{softplus}(W_\Delta x_t), \; W_B x_t, \; W_C x_t$$
+
+    between an input projection with a short causal convolution and a gated output projection. It is causal, but neither
+    linear nor time-invariant.
+
+    Reference:
+        Gu and Dao, *Mamba: Linear-Time Sequence Modeling with Selective State Spaces*, 2023.
+
+    Args:
+        dim: Width of the input and output.
+        state_dim: Number of states per channel.
+        expand: Inner width, as a multiple of `dim`.
+        conv_size: Length of the causal convolution.
+        dt_rank: Rank of $W_\Delta$. Defaults to `dim / 16`, rounded up.
+        dt_min: Smallest initial step.
+        dt_max: Largest initial step.
+
+    Examples:
+        >>> SelectiveStateSpace(8)(torch.zeros(2, 100, 8)).shape
+        torch.Size([2, 100, 8])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        state_dim: int = 16,
+        expand: int = 2,
+        conv_size: int = 4,
+        dt_rank: int | None = None,
+        dt_min: float = 1e-3,
+        dt_max: float = 1e-1,
+    ) -> None:
+        super().__init__()
+        inner, rank = expand * dim, -(-dim // 16) if dt_rank is None else dt_rank
+        self.dim, self.state_dim, self.inner_dim, self.dt_rank = dim, state_dim, inner, rank
+        self.in_proj = nn.Linear(dim, 2 * inner, bias=False)
+        self.conv = nn.Conv1d(inner, inner, conv_size, groups=inner)
+        self.x_proj = nn.Linear(inner, rank + 2 * state_dim, bias=False)
+        self.dt_proj = nn.Linear(rank, inner)
+        self.log_decay = nn.Parameter(torch.arange(1.0, state_dim + 1).log().repeat(inner, 1))
+        self.skip = nn.Parameter(torch.ones(inner))
+        self.out = nn.Linear(inner, dim, bias=False)
+        dt = torch.exp(torch.rand(inner) * (math.log(dt_max) - math.log(dt_min)) + math.log(dt_min))
+        with torch.no_grad():  # softplus(bias) = dt
+            self.dt_proj.bias.copy_(dt + torch.log(-torch.expm1(-dt)))
+            nn.init.uniform_(self.dt_proj.weight, -(rank**-0.5), rank**-0.5)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        *,
+        mask: Mask = NO_MASK,
+        cache: RecurrentCache | None = None,
+        rate: float = 1.0,
+    ) -> Float[Tensor, "b t d"]:
+        """Applies the layer.
+
+        Args:
+            x: Input.
+            mask: Padding, whose inputs do not reach the state. The layer is causal, whether the mask is or not.
+            cache: State before the input, from `cache()`; it is updated.
+            rate: Factor of the step sizes. The convolution is not resampled.
+        """
+        _check_signal(self, x, rate)
+        u, gate = self.in_proj(_zero_padding(x, mask)).chunk(2, -1)
+        before = u.new_zeros(len(u), self.conv.kernel_size[0] - 1, self.inner_dim)
+        state = None
+        if cache is not None and cache.state:
+            before, state = cache.state
+            if len(before) != len(x):
+                raise ValueError(f"expected a cache of {len(x)} rows, got {len(before)}")
+        padded = torch.cat([before.to(u.dtype), u], 1)
+        u = _zero_padding(F.silu(self.conv(padded.mT).mT), mask)
+        rank, b, c = self.x_proj(u).split([self.dt_rank, self.state_dim, self.state_dim], -1)
+        with torch.autocast(x.device.type, enabled=False):
+            dtype = self.skip.dtype
+            u, b, c = (v.to(dtype) for v in (u, b, c))
+            delta = rate * F.softplus(F.linear(rank.to(dtype), self.dt_proj.weight, self.dt_proj.bias))
+            y, state = selective_scan(u, delta, -self.log_decay.exp(), b, c, state)
+            y = torch.addcmul(y, u, self.skip)
+        if cache is not None:
+            cache.write([padded[:, padded.shape[1] - before.shape[1] :], state], x.shape[1])
+        return self.out(y.to(gate.dtype) * F.silu(gate)).to(x.dtype)
+
+    def step(
+        self, x: Float[Tensor, "b d"], state: tuple[Tensor, Tensor], rate: float = 1.0
+    ) -> tuple[Float[Tensor, "b d"], tuple[Tensor, Tensor]]:
+        """Applies the layer to one sample, and returns the output and the next state.
+
+        Args:
+            x: Sample.
+            state: State, from `initial_state` or an earlier step.
+            rate: Factor of the step sizes.
+        """
+        cache = RecurrentCache()
+        cache.write(state, 0)
+        y = self(x.unsqueeze(1), cache=cache, rate=rate).squeeze(1)
+        return y, (cache.state[0], cache.state[1])
+
+    def initial_state(self, batch: int) -> tuple[Float[Tensor, "b s i"], Float[Tensor, "b i n"]]:
+        """Returns the zero state of a batch: the last inputs of the convolution, and the state of the scan."""
+        new = self.skip.new_zeros
+        return new(batch, self.conv.kernel_size[0] - 1, self.inner_dim), new(batch, self.inner_dim, self.state_dim)
+
+    def cache(self, *, window: int | None = None) -> RecurrentCache:
+        """Returns an empty cache. `window` has no effect on a state."""
+        return RecurrentCache()
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, state_dim={self.state_dim}, inner_dim={self.inner_dim}"
+
+
+def claims() -> Iterator[Claim]:
+    """Laws of state-space layers."""
+    signal, models = shape("b t:1..150 2"), (S4D, partial(S4D, init="legs", discretization="bilinear"), S4)
+    for make in models:
+        layer = make(2, state_dim=4)
+        name = type(layer).__name__ + (f", {layer.init}, {layer.discretization}" if isinstance(layer, S4D) else "")
+        yield Claim(linearity(), layer, signal, name=name)
+        yield Claim(time_invariance(), layer, signal, name=name)
+        yield Claim(agreement(other="convolve"), layer, signal, name=name)
+        yield Claim(recurrence(start=_start(layer)), layer, shape("b t:1..20 2"), name=name)
+        yield Claim(resampling(bound=0.02), layer, shape("b 8 2"), name=name)
+    average = EMALayer(2)
+    yield Claim(linearity(), average, signal, name="EMALayer")
+    yield Claim(recurrence(start=_start(average)), average, shape("b t:1..20 2"), name="EMALayer")
+    for layer in (StateSpace(2, ssm=partial(S4D, state_dim=4)), SelectiveStateSpace(2, state_dim=3)):
+        name = type(layer).__name__
+        yield Claim(causality(time=1), layer, signal, name=name)
+        yield Claim(recurrence(start=_start(layer)), layer, shape("b t:1..20 2"), name=name)
+
+    def decay(steps: Tensor) -> Tensor:
+        return S4D(3, state_dim=4).system(float(steps.abs().max()) + 1e-3).transition.abs()
+
+    yield Claim(boundedness(low=0.0, high=1.0), decay, shape("3"), name="S4D, modes at any sampling rate")
+
+
+def _start(layer: Any) -> Callable[[Tensor], Any]:
+    return lambda x: layer.initial_state(len(x))

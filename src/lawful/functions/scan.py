@@ -1,0 +1,443 @@
+r"""Linear recurrences in parallel.
+
+A recurrence $s_{t+1} = A s_t + B u_t$ is split into chunks of some steps. The outputs of a chunk and the state at its
+end are matrix products with the inputs of the chunk and the state before it. Only the states between chunks are
+computed one after the other. This takes time linear in the length, and on a CPU it is faster than an FFT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from lawful.laws import Claim, agreement, cached_decoding, causality, linearity, shape
+
+_CHUNK = 64
+"""Steps of a chunk: longer chunks need fewer states, shorter ones smaller matrices."""
+
+
+class ChunkMatrices(NamedTuple):
+    r"""A linear time-invariant system over a chunk of $m$ steps, for each of $d$ channels, in real numbers.
+
+    With the inputs $u$ of a chunk and the state $s$ before it, the outputs are $y = T u + O s$ and the next state is
+    $s' = M s + I u$. A complex mode is two neighboring entries of the state: its real and its imaginary part.
+    """
+
+    toeplitz: Float[Tensor, "d m m"]
+    r"""$T^\top$: entry $(l, j)$ is the response $k_{j - l}$ at step $j$ to an input at step $l \le j$."""
+    inputs: Float[Tensor, "d m n"]
+    r"""$I^\top$: row $l$ is what an input at step $l$ adds to the state at the end of the chunk."""
+    outputs: Float[Tensor, "d n m"]
+    r"""$O^\top$: column $j$ is the output at step $j$ of the state before the chunk."""
+    transition: Float[Tensor, "d n n"] | Float[Tensor, "d k 2"]
+    """$M$: a matrix, or the real and imaginary parts of a complex diagonal one."""
+
+
+class LinearSystem(Protocol):
+    """Discrete linear time-invariant systems, one for each of $d$ channels."""
+
+    def matrices(self, m: int, dtype: torch.dtype) -> ChunkMatrices:
+        """Returns the system over a chunk of `m` steps."""
+        ...
+
+
+@dataclass(frozen=True)
+class DiagonalSystem:
+    r"""Systems with complex modes.
+
+    $$s_{t+1} = \lambda s_t + b \, u_t, \qquad y_t = 2 \operatorname{Re} \sum c \, s_t + d \, u_t$$
+
+    Each mode stands for itself and its complex conjugate, so that outputs are real. All weights are in double
+    precision: powers of $\lambda$ lose digits.
+
+    Args:
+        transition: $\lambda$ of each channel and mode.
+        b: Input weights.
+        c: Output weights.
+        d: Direct weight of the input.
+    """
+
+    transition: Complex[Tensor, "d k"]
+    b: Complex[Tensor, "d k"]
+    c: Complex[Tensor, "d k"]
+    d: Float[Tensor, " d"]
+
+    def matrices(self, m: int, dtype: torch.dtype) -> ChunkMatrices:
+        """Returns the system over a chunk of `m` steps."""
+        powers = _powers(self.transition, m + 1)
+        outputs = torch.view_as_real(2 * self.c.unsqueeze(-1) * powers[..., :m])
+        response = outputs[..., :-1, 0] * self.b.real.unsqueeze(-1) - outputs[..., :-1, 1] * self.b.imag.unsqueeze(-1)
+        inputs = (self.b.unsqueeze(-1) * powers[..., :m].flip(-1)).mT
+        signs = outputs.new_tensor([1.0, -1.0])
+        return ChunkMatrices(
+            _toeplitz(self.d, response.sum(-2)).to(dtype),
+            torch.view_as_real(inputs.contiguous()).flatten(-2).to(dtype),
+            (outputs * signs).transpose(-1, -2).flatten(-3, -2).to(dtype),
+            torch.view_as_real(powers[..., m].contiguous()).to(dtype),
+        )
+
+
+@dataclass(frozen=True)
+class DenseSystem:
+    r"""Systems with a real transition matrix.
+
+    $$s_{t+1} = A s_t + b \, u_t, \qquad y_t = c^\top s_t + d \, u_t$$
+
+    All weights are in double precision: powers of $A$ lose digits.
+
+    Args:
+        transition: $A$ of each channel.
+        b: Input weights.
+        c: Output weights.
+        d: Direct weight of the input.
+    """
+
+    transition: Float[Tensor, "d n n"]
+    b: Float[Tensor, "d n"]
+    c: Float[Tensor, "d n"]
+    d: Float[Tensor, " d"]
+
+    def matrices(self, m: int, dtype: torch.dtype) -> ChunkMatrices:
+        """Returns the system over a chunk of `m` steps."""
+        inputs, outputs = self.b.unsqueeze(-1), self.c.unsqueeze(-2)
+        power, length = self.transition, 1
+        while length < m:  # inputs are A^l b and outputs c A^l, for l < length; power is A^length
+            inputs = torch.cat([inputs, power @ inputs], -1)
+            outputs = torch.cat([outputs, outputs @ power], -2)
+            length *= 2
+            power = power @ power if length < m else power
+        inputs, outputs = inputs[..., :m], outputs[..., :m, :]
+        return ChunkMatrices(
+            _toeplitz(self.d, (outputs[..., :-1, :] @ self.b.unsqueeze(-1)).squeeze(-1)).to(dtype),
+            inputs.flip(-1).mT.to(dtype),
+            outputs.mT.to(dtype),
+            torch.linalg.matrix_power(self.transition, m).to(dtype),
+        )
+
+
+def _powers(x: Tensor, n: int) -> Tensor:
+    """Powers 0 to n - 1 along a new last dimension, by doubling."""
+    powers, factor = torch.ones_like(x).unsqueeze(-1), x.unsqueeze(-1)
+    while powers.shape[-1] < n:
+        powers = torch.cat([powers, powers * factor], -1)
+        factor = factor * factor
+    return powers[..., :n]
+
+
+def _toeplitz(direct: Float[Tensor, " d"], response: Float[Tensor, "d n"]) -> Float[Tensor, "d m m"]:
+    """The matrix with entry (l, j) = k[j - l] for l <= j, and 0 otherwise, where k is `direct` and then `response`."""
+    kernel = torch.cat([direct.unsqueeze(-1), response], -1)
+    m = kernel.shape[-1]
+    return F.pad(kernel, (m - 1, 0)).unfold(-1, m, 1).flip(-2)
+
+
+def linear_scan(
+    x: Float[Tensor, "b t d"], system: LinearSystem, state: Float[Tensor, "b d n"] | None = None
+) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b d n"]]:
+    r"""Runs linear time-invariant systems over a signal, one system per channel.
+
+    $$s_{t+1} = A s_t + b \, u_t, \qquad y_t = c^\top s_t + d \, u_t$$
+
+    Args:
+        x: Signals $u$.
+        system: `DiagonalSystem` or `DenseSystem`.
+        state: State before the signal, as returned by an earlier call. Defaults to zero.
+
+    Returns:
+        The outputs, and the state after the signal.
+
+    Examples:
+        >>> half = torch.tensor([[0.5]], dtype=torch.float64)
+        >>> mean = DenseSystem(half.unsqueeze(0), b=half, c=half, d=half[0])
+        >>> y, state = linear_scan(torch.tensor([[[1.0], [0.0], [0.0]]]), mean)
+        >>> y.flatten()
+        tensor([0.5000, 0.2500, 0.1250])
+        >>> linear_scan(torch.zeros(1, 1, 1), mean, state)[0].flatten()
+        tensor([0.0625])
+    """
+    t = x.shape[1]
+    if t == 0:
+        raise ValueError(f"expected at least one time step, got x of shape {tuple(x.shape)}")
+    last = None if state is None else state.transpose(0, 1)
+    whole = t // _CHUNK * _CHUNK if t > _CHUNK else 0
+    parts = []
+    for part, m in ((x[:, :whole], _CHUNK), (x[:, whole:], t - whole)):
+        if part.shape[1]:
+            y, last = _scan_chunks(part, system.matrices(m, x.dtype), last)
+            parts.append(y)
+    return torch.cat(parts, 1) if len(parts) > 1 else parts[0], last.transpose(0, 1)
+
+
+def traced_linear_scan(x: Float[Tensor, "b t d"], system: LinearSystem) -> Float[Tensor, "b t d"]:
+    """Returns the outputs of `linear_scan` without a branch on the length, for compiled and exported graphs.
+
+    Args:
+        x: Signals.
+        system: `DiagonalSystem` or `DenseSystem`.
+    """
+    t = x.shape[1]
+    chunks = (t + _CHUNK - 1) // _CHUNK
+    padded = F.pad(x, (0, 0, 0, chunks * _CHUNK - t))
+    return _scan_chunks(padded, system.matrices(_CHUNK, x.dtype), None)[0][:, :t]
+
+
+def _scan_chunks(x: Tensor, matrices: ChunkMatrices, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Outputs (b, t, d) and the last state (d, b, n), for a length that is a multiple of the chunk."""
+    b, t, d = x.shape
+    m, n = matrices.inputs.shape[-2:]
+    chunks = t // m
+    u = x.reshape(b, chunks, m, d).permute(3, 1, 0, 2).reshape(d, chunks * b, m)
+    added = torch.bmm(u, matrices.inputs).view(d, chunks, b, n)
+    states, last = _chunk_states(matrices.transition, added, x.new_zeros(d, b, n) if state is None else state)
+    y = torch.baddbmm(torch.bmm(u, matrices.toeplitz), states.view(d, chunks * b, n), matrices.outputs)
+    return y.view(d, chunks, b, m).permute(2, 1, 3, 0).reshape(b, t, d), last
+
+
+@torch.library.custom_op("lawful::chunk_states", mutates_args=())
+def _chunk_states(transition: Tensor, added: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """States before each chunk (d, chunks, b, n) and after the last (d, b, n), from what each chunk adds.
+
+    An operator of its own: autograd, `torch.compile` and `torch.export` would unroll the loop.
+    """
+    states = torch.empty_like(added, memory_format=torch.contiguous_format)
+    if _is_diagonal(transition, added):
+        a, last = torch.view_as_complex(transition).unsqueeze(1), _as_complex(state).clone()
+        before, terms = _as_complex(states), _as_complex(added)
+        for i in range(added.shape[1]):
+            before[:, i] = last
+            torch.addcmul(terms[:, i], a, last, out=last)
+        return states, torch.view_as_real(last).flatten(-2)
+    for i in range(added.shape[1]):
+        states[:, i] = state
+        state = torch.baddbmm(added[:, i], state, transition.mT)
+    return states, state.clone()
+
+
+@_chunk_states.register_fake
+def _(transition: Tensor, added: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(added), torch.empty_like(state)
+
+
+@torch.library.custom_op("lawful::chunk_states_backward", mutates_args=())
+def _chunk_states_backward(
+    grad: Tensor, last: Tensor, transition: Tensor, states: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the transition, of what each chunk adds and of the first state."""
+    grads = torch.empty_like(states, memory_format=torch.contiguous_format)
+    if _is_diagonal(transition, states):
+        a, last = torch.view_as_complex(transition).conj().resolve_conj().unsqueeze(1), _as_complex(last).clone()
+        after, terms = _as_complex(grads), _as_complex(grad)
+        for i in reversed(range(states.shape[1])):
+            after[:, i] = last
+            torch.addcmul(terms[:, i], a, last, out=last)
+        products = (after * _as_complex(states).conj()).sum((1, 2))
+        return torch.view_as_real(products), grads, torch.view_as_real(last).flatten(-2)
+    for i in reversed(range(states.shape[1])):
+        grads[:, i] = last
+        last = torch.baddbmm(grad[:, i], last, transition)
+    return grads.flatten(1, 2).mT @ states.flatten(1, 2), grads, last.clone()
+
+
+@_chunk_states_backward.register_fake
+def _(grad: Tensor, last: Tensor, transition: Tensor, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(transition), torch.empty_like(states), torch.empty_like(last)
+
+
+def _save_states(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(inputs[0], output[0])
+
+
+def _differentiate_states(ctx: Any, grad: Tensor, last: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return _chunk_states_backward(grad.contiguous(), last.contiguous(), *ctx.saved_tensors)
+
+
+_chunk_states.register_autograd(_differentiate_states, setup_context=_save_states)
+
+
+def _is_diagonal(transition: Tensor, states: Tensor) -> bool:
+    return transition.shape[1] != states.shape[-1]
+
+
+def _as_complex(x: Float[Tensor, "*shape n"]) -> Complex[Tensor, "*shape k"]:
+    return torch.view_as_complex(x.contiguous().unflatten(-1, (-1, 2)))
+
+
+def fft_convolution(x: Float[Tensor, "*batch t d"], kernel: Float[Tensor, "d s"]) -> Float[Tensor, "*batch t d"]:
+    r"""Causal convolution of each channel with its own long kernel, by the FFT in time $O(t \log t)$.
+
+    $$y_{t} = \sum_{s \le t} k_{s} \, x_{t - s}$$
+
+    Args:
+        x: Signals.
+        kernel: Kernel of each channel; entries beyond the length of the signal have no effect.
+
+    Examples:
+        >>> fft_convolution(torch.ones(3, 1), torch.tensor([[1.0, 2.0, 3.0]])).flatten().round()
+        tensor([1., 3., 6.])
+    """
+    t = x.shape[-2]
+    k = kernel[..., :t].to(x.dtype)
+    n = t + k.shape[-1]
+    spectrum = torch.fft.rfft(x.mT, n=n) * torch.fft.rfft(k, n=n)
+    return torch.fft.irfft(spectrum, n=n)[..., :t].mT
+
+
+@torch.library.custom_op("lawful::selective_scan", mutates_args=())
+def _selective_scan(
+    x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs (b, t, d), the last state (b, d, n) and the states before each chunk (chunks, b, d, n).
+
+    An operator of its own, so that `torch.compile` and `torch.export` do not unroll the loop.
+    """
+    y, last = torch.empty_like(x), state
+    firsts = state.new_empty(-(-x.shape[1] // _CHUNK), *state.shape)
+    for i, first in enumerate(firsts.unbind(0)):
+        part = slice(i * _CHUNK, (i + 1) * _CHUNK)
+        first.copy_(last)
+        _, states = _chunk_of_states(x[:, part], delta[:, part], a, b[:, part], first)
+        y[:, part] = (states @ c[:, part].transpose(0, 1).unsqueeze(-1)).squeeze(-1).transpose(0, 1)
+        last = states[-1]
+    return y, last.clone(), firsts
+
+
+@_selective_scan.register_fake
+def _(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    chunks = (x.shape[1] + _CHUNK - 1) // _CHUNK
+    return torch.empty_like(x), torch.empty_like(state), state.new_empty(chunks, *state.shape)
+
+
+@torch.library.custom_op("lawful::selective_scan_backward", mutates_args=())
+def _selective_scan_backward(
+    gy: Tensor, g: Tensor, x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, firsts: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, delta, a, b, c and the first state. The states of each chunk are computed again."""
+    gx, gdelta, gb, gc = (torch.empty_like(v) for v in (x, delta, b, c))
+    ga, g = torch.zeros_like(a), g.clone()
+    for i in reversed(range(len(firsts))):
+        part = slice(i * _CHUNK, (i + 1) * _CHUNK)
+        decay, states = _chunk_of_states(x[:, part], delta[:, part], a, b[:, part], firsts[i])
+        gys, xs, deltas, bs, cs = (v[:, part].transpose(0, 1) for v in (gy, x, delta, b, c))
+        gc[:, part] = (gys.unsqueeze(2) @ states).squeeze(2).transpose(0, 1)
+        grads = gys.unsqueeze(-1) * cs.unsqueeze(2)
+        rows, decays = grads.unbind(0), decay.unbind(0)
+        rows[-1].add_(g)
+        for t in reversed(range(len(rows) - 1)):
+            torch.addcmul(rows[t], decays[t + 1], rows[t + 1], out=rows[t])
+        g = decays[0] * rows[0]
+        gb[:, part] = ((xs * deltas).unsqueeze(2) @ grads).squeeze(2).transpose(0, 1)
+        gu = (grads @ bs.unsqueeze(-1)).squeeze(-1)
+        exponents = grads  # gradients of the exponents: those of the decays times the decays
+        exponents.mul_(decay)
+        exponents[1:].mul_(states[:-1])
+        exponents[0].mul_(firsts[i])
+        gx[:, part] = (gu * deltas).transpose(0, 1)
+        gdelta[:, part] = (gu * xs + (exponents * a).sum(-1)).transpose(0, 1)
+        ga += torch.einsum("tbdn,tbd->dn", exponents, deltas)
+    return gx, gdelta, ga, gb, gc, g
+
+
+@_selective_scan_backward.register_fake
+def _(
+    gy: Tensor, g: Tensor, x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, firsts: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return tuple(map(torch.empty_like, (x, delta, a, b, c, g)))
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:5], output[2])
+    ctx.set_materialize_grads(True)
+
+
+def _differentiate(ctx: Any, gy: Tensor, g: Tensor, _: Tensor) -> tuple[Tensor, ...]:
+    return _selective_scan_backward(gy.contiguous(), g.contiguous(), *ctx.saved_tensors)
+
+
+_selective_scan.register_autograd(_differentiate, setup_context=_save_for_backward)
+
+
+def _chunk_of_states(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Decays and states of a chunk, both (t, b, d, n)."""
+    deltas = delta.transpose(0, 1)
+    decay = (deltas.unsqueeze(-1) * a).exp_()
+    states = (deltas * x.transpose(0, 1)).unsqueeze(-1) * b.transpose(0, 1).unsqueeze(2)
+    rows = states.unbind(0)
+    for term, factor in zip(rows, decay.unbind(0), strict=True):
+        torch.addcmul(term, factor, state, out=term)
+        state = term
+    return decay, states
+
+
+def selective_scan(
+    x: Float[Tensor, "b t d"],
+    delta: Float[Tensor, "b t d"],
+    a: Float[Tensor, "d n"],
+    b: Float[Tensor, "b t n"],
+    c: Float[Tensor, "b t n"],
+    state: Float[Tensor, "b d n"] | None = None,
+) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b d n"]]:
+    r"""Recurrence whose step sizes, input and output weights depend on the time: the scan of Mamba.
+
+    $$s_t = e^{\Delta_t A} s_{t-1} + \Delta_t B_t x_t, \qquad y_t = C_t^\top s_t$$
+
+    The states of one chunk are in memory at a time. The backward pass computes them again. There are no second
+    derivatives.
+
+    Reference:
+        Gu and Dao, *Mamba: Linear-Time Sequence Modeling with Selective State Spaces*, 2023.
+
+    Args:
+        x: Inputs.
+        delta: Step sizes $\Delta$, positive.
+        a: Diagonal of $A$ of each channel, negative.
+        b: Input weights $B$.
+        c: Output weights $C$.
+        state: State before the inputs. Defaults to zero.
+
+    Returns:
+        The outputs, and the state after the last input.
+
+    Examples:
+        >>> x, ones = torch.tensor([[[1.0], [0.0], [0.0]]]), torch.ones(1, 3, 1)
+        >>> y, state = selective_scan(x, ones, torch.tensor([[-1.0]]), ones, ones)
+        >>> y.flatten()
+        tensor([1.0000, 0.3679, 0.1353])
+    """
+    if x.shape[1] == 0:
+        raise ValueError(f"expected at least one time step, got x of shape {tuple(x.shape)}")
+    state = x.new_zeros(x.shape[0], *a.shape) if state is None else state
+    return _selective_scan(x, delta, a, b, c, state)[:2]
+
+
+def claims() -> Iterator[Claim]:
+    """Laws of scans."""
+    modes = torch.tensor([[-0.1 + 1j, -0.5 + 3j], [-1.0 + 0j, -0.01 + 0.1j]], dtype=torch.complex128)
+    diagonal = DiagonalSystem(modes.exp(), torch.ones_like(modes), modes.conj(), modes[:, 0].real)
+    rotation = torch.tensor([[0.8, -0.6], [0.6, 0.8]], dtype=torch.float64)
+    dense = DenseSystem(0.9 * rotation.expand(2, 2, 2), *torch.ones(2, 2, 2, dtype=torch.float64), modes[:, 0].real)
+    signal = shape("b t:1..150 2")
+
+    def step(system: LinearSystem, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        return linear_scan(x, system, state)
+
+    def selective(x: Tensor) -> Tensor:
+        return selective_scan(x, x.square(), -torch.ones(2, 3).to(x), x[..., [0, 1, 0]], x[..., [1, 1, 0]])[0]
+
+    for system, name in ((diagonal, "DiagonalSystem"), (dense, "DenseSystem")):
+        run = partial(_outputs, system)
+        yield Claim(linearity(), run, signal, name=name)
+        yield Claim(causality(time=1), run, signal, name=name)
+        yield Claim(cached_decoding(step=partial(step, system)), run, signal, name=name)
+        yield Claim(agreement(other=partial(traced_linear_scan, system=system)), run, signal, name=f"{name}, traced")
+    yield Claim(causality(time=1), selective, signal, name="selective_scan")
+
+
+def _outputs(system: LinearSystem, x: Tensor) -> Tensor:
+    return linear_scan(x, system)[0]
