@@ -376,7 +376,7 @@ class StateSpace(nn.Module):
         >>> y, state = layer.step(torch.zeros(2, 8), layer.initial_state(2))
     """
 
-    def __init__(self, dim: int, *, ssm: Callable[[int], nn.Module] = S4D, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, *, ssm: Callable[[int], _ChannelSSM] = S4D, dropout: float = 0.0) -> None:
         super().__init__()
         self.dim = dim
         self.ssm = ssm(dim)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from jaxtyping import Complex, Float
@@ -162,17 +162,18 @@ def linear_scan(
         >>> linear_scan(torch.zeros(1, 1, 1), mean, state)[0].flatten()
         tensor([0.0625])
     """
-    t = x.shape[1]
+    b, t, d = x.shape
     if t == 0:
         raise ValueError(f"expected at least one time step, got x of shape {tuple(x.shape)}")
-    last = None if state is None else state.transpose(0, 1)
     whole = t // _CHUNK * _CHUNK if t > _CHUNK else 0
     parts = []
     for part, m in ((x[:, :whole], _CHUNK), (x[:, whole:], t - whole)):
         if part.shape[1]:
-            y, last = _scan_chunks(part, system.matrices(m, x.dtype), last)
+            matrices = system.matrices(m, x.dtype)
+            state = x.new_zeros(b, d, matrices.inputs.shape[-1]) if state is None else state
+            y, state, _ = _scan_chunks(part, *matrices, state)
             parts.append(y)
-    return torch.cat(parts, 1) if len(parts) > 1 else parts[0], last.transpose(0, 1)
+    return torch.cat(parts, 1) if len(parts) > 1 else parts[0], cast(Tensor, state)
 
 
 def traced_linear_scan(x: Float[Tensor, "b t d"], system: LinearSystem) -> Float[Tensor, "b t d"]:
@@ -182,83 +183,135 @@ def traced_linear_scan(x: Float[Tensor, "b t d"], system: LinearSystem) -> Float
         x: Signals.
         system: `DiagonalSystem` or `DenseSystem`.
     """
-    t = x.shape[1]
-    chunks = (t + _CHUNK - 1) // _CHUNK
-    padded = F.pad(x, (0, 0, 0, chunks * _CHUNK - t))
-    return _scan_chunks(padded, system.matrices(_CHUNK, x.dtype), None)[0][:, :t]
+    matrices = system.matrices(_CHUNK, x.dtype)
+    state = x.new_zeros(x.shape[0], x.shape[2], matrices.inputs.shape[-1])
+    return _scan_chunks(x, *matrices, state)[0]
 
 
-def _scan_chunks(x: Tensor, matrices: ChunkMatrices, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Outputs (b, t, d) and the last state (d, b, n), for a length that is a multiple of the chunk."""
-    b, t, d = x.shape
-    m, n = matrices.inputs.shape[-2:]
-    chunks = t // m
-    u = x.reshape(b, chunks, m, d).permute(3, 1, 0, 2).reshape(d, chunks * b, m)
-    added = torch.bmm(u, matrices.inputs).view(d, chunks, b, n)
-    states, last = _chunk_states(matrices.transition, added, x.new_zeros(d, b, n) if state is None else state)
-    y = torch.baddbmm(torch.bmm(u, matrices.toeplitz), states.view(d, chunks * b, n), matrices.outputs)
-    return y.view(d, chunks, b, m).permute(2, 1, 3, 0).reshape(b, t, d), last
+@torch.library.custom_op("lawful::scan_chunks", mutates_args=())
+def _scan_chunks(
+    x: Tensor, toeplitz: Tensor, inputs: Tensor, outputs: Tensor, transition: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs (b, t, d), the state (b, d, n) after whole chunks, and the states before each chunk (d, chunks * b, n).
 
-
-@torch.library.custom_op("lawful::chunk_states", mutates_args=())
-def _chunk_states(transition: Tensor, added: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """States before each chunk (d, chunks, b, n) and after the last (d, b, n), from what each chunk adds.
-
-    An operator of its own: autograd, `torch.compile` and `torch.export` would unroll the loop.
+    An operator of its own: autograd, `torch.compile` and `torch.export` would unroll the loop over the chunks.
     """
-    states = torch.empty_like(added, memory_format=torch.contiguous_format)
+    u = _split_chunks(x, toeplitz.shape[-1])
+    states, last = _chunk_states(transition, torch.bmm(u, inputs), state.transpose(0, 1))
+    y = torch.baddbmm(torch.bmm(u, toeplitz), states, outputs)
+    return _merge_chunks(y, x), last.transpose(0, 1).clone(memory_format=torch.contiguous_format), states
+
+
+@_scan_chunks.register_fake
+def _(
+    x: Tensor, toeplitz: Tensor, inputs: Tensor, outputs: Tensor, transition: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    b, t, d = x.shape
+    rows = (t + toeplitz.shape[-1] - 1) // toeplitz.shape[-1] * b
+    return _contiguous_like(x), _contiguous_like(state), x.new_empty(d, rows, state.shape[-1])
+
+
+@torch.library.custom_op("lawful::scan_chunks_backward", mutates_args=())
+def _scan_chunks_backward(
+    gy: Tensor,
+    last: Tensor,
+    x: Tensor,
+    toeplitz: Tensor,
+    inputs: Tensor,
+    outputs: Tensor,
+    transition: Tensor,
+    states: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of all inputs of `_scan_chunks`."""
+    m = toeplitz.shape[-1]
+    u, g = _split_chunks(x, m), _split_chunks(gy, m)
+    before, after, first = _chunk_states_backward(transition, states, torch.bmm(g, outputs.mT), last.transpose(0, 1))
+    gu = torch.baddbmm(torch.bmm(g, toeplitz.mT), after, inputs.mT)
+    return (
+        _merge_chunks(gu, x),
+        u.mT @ g,
+        u.mT @ after,
+        states.mT @ g,
+        before,
+        first.transpose(0, 1).clone(memory_format=torch.contiguous_format),
+    )
+
+
+@_scan_chunks_backward.register_fake
+def _(
+    gy: Tensor,
+    last: Tensor,
+    x: Tensor,
+    toeplitz: Tensor,
+    inputs: Tensor,
+    outputs: Tensor,
+    transition: Tensor,
+    states: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return tuple(map(_contiguous_like, (x, toeplitz, inputs, outputs, transition, last)))  # type: ignore[return-value]
+
+
+def _save_chunks(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:5], output[2])
+
+
+def _differentiate_chunks(ctx: Any, gy: Tensor, last: Tensor, _: Tensor) -> tuple[Tensor, ...]:
+    return _scan_chunks_backward(gy, last, *ctx.saved_tensors)
+
+
+_scan_chunks.register_autograd(_differentiate_chunks, setup_context=_save_chunks)
+
+
+def _split_chunks(x: Float[Tensor, "b t d"], m: int) -> Float[Tensor, "d rows m"]:
+    """The chunks of each channel as rows, those of one chunk together; the last one is padded with zeros."""
+    b, t, d = x.shape
+    x = F.pad(x, (0, 0, 0, -t % m)) if t % m else x
+    return x.reshape(b, -1, m, d).permute(3, 1, 0, 2).reshape(d, -1, m)
+
+
+def _merge_chunks(y: Float[Tensor, "d rows m"], x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+    """The inverse of `_split_chunks`, for the shape of `x`."""
+    b, t, d = x.shape
+    y = y.view(d, -1, b, y.shape[-1]).permute(2, 1, 3, 0).reshape(b, -1, d)
+    return y[:, :t].contiguous()
+
+
+def _chunk_states(transition: Tensor, added: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """States before each chunk (d, rows, n) and after the last (d, b, n), from what each chunk adds (d, rows, n)."""
+    b, states = state.shape[1], torch.empty_like(added)
     if _is_diagonal(transition, added):
         a, last = torch.view_as_complex(transition).unsqueeze(1), _as_complex(state).clone()
-        before, terms = _as_complex(states), _as_complex(added)
-        for i in range(added.shape[1]):
-            before[:, i] = last
-            torch.addcmul(terms[:, i], a, last, out=last)
+        for before, term in zip(_as_complex(states).split(b, 1), _as_complex(added).split(b, 1), strict=True):
+            before.copy_(last)
+            torch.addcmul(term, a, last, out=last)
         return states, torch.view_as_real(last).flatten(-2)
-    for i in range(added.shape[1]):
-        states[:, i] = state
-        state = torch.baddbmm(added[:, i], state, transition.mT)
-    return states, state.clone()
+    for before, term in zip(states.split(b, 1), added.split(b, 1), strict=True):
+        before.copy_(state)
+        state = torch.baddbmm(term, state, transition.mT)
+    return states, state
 
 
-@_chunk_states.register_fake
-def _(transition: Tensor, added: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(added), torch.empty_like(state)
-
-
-@torch.library.custom_op("lawful::chunk_states_backward", mutates_args=())
 def _chunk_states_backward(
-    grad: Tensor, last: Tensor, transition: Tensor, states: Tensor
+    transition: Tensor, states: Tensor, grad: Tensor, last: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the transition, of what each chunk adds and of the first state."""
-    grads = torch.empty_like(states, memory_format=torch.contiguous_format)
+    """Gradients of the transition, of what each chunk adds, and of the first state."""
+    b, grads = last.shape[1], torch.empty_like(states)
     if _is_diagonal(transition, states):
         a, last = torch.view_as_complex(transition).conj().resolve_conj().unsqueeze(1), _as_complex(last).clone()
-        after, terms = _as_complex(grads), _as_complex(grad)
-        for i in reversed(range(states.shape[1])):
-            after[:, i] = last
-            torch.addcmul(terms[:, i], a, last, out=last)
-        products = (after * _as_complex(states).conj()).sum((1, 2))
+        pairs = zip(_as_complex(grads).split(b, 1), _as_complex(grad).split(b, 1), strict=True)
+        for after, term in reversed(list(pairs)):
+            after.copy_(last)
+            torch.addcmul(term, a, last, out=last)
+        products = (_as_complex(grads) * _as_complex(states).conj()).sum(1)
         return torch.view_as_real(products), grads, torch.view_as_real(last).flatten(-2)
-    for i in reversed(range(states.shape[1])):
-        grads[:, i] = last
-        last = torch.baddbmm(grad[:, i], last, transition)
-    return grads.flatten(1, 2).mT @ states.flatten(1, 2), grads, last.clone()
+    for after, term in reversed(list(zip(grads.split(b, 1), grad.split(b, 1), strict=True))):
+        after.copy_(last)
+        last = torch.baddbmm(term, last, transition)
+    return grads.mT @ states, grads, last
 
 
-@_chunk_states_backward.register_fake
-def _(grad: Tensor, last: Tensor, transition: Tensor, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(transition), torch.empty_like(states), torch.empty_like(last)
-
-
-def _save_states(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(inputs[0], output[0])
-
-
-def _differentiate_states(ctx: Any, grad: Tensor, last: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return _chunk_states_backward(grad.contiguous(), last.contiguous(), *ctx.saved_tensors)
-
-
-_chunk_states.register_autograd(_differentiate_states, setup_context=_save_states)
+def _contiguous_like(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def _is_diagonal(transition: Tensor, states: Tensor) -> bool:
@@ -297,7 +350,7 @@ def _selective_scan(
 
     An operator of its own, so that `torch.compile` and `torch.export` do not unroll the loop.
     """
-    y, last = torch.empty_like(x), state
+    y, last = _contiguous_like(x), state
     firsts = state.new_empty(-(-x.shape[1] // _CHUNK), *state.shape)
     for i, first in enumerate(firsts.unbind(0)):
         part = slice(i * _CHUNK, (i + 1) * _CHUNK)
@@ -311,7 +364,7 @@ def _selective_scan(
 @_selective_scan.register_fake
 def _(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     chunks = (x.shape[1] + _CHUNK - 1) // _CHUNK
-    return torch.empty_like(x), torch.empty_like(state), state.new_empty(chunks, *state.shape)
+    return _contiguous_like(x), _contiguous_like(state), state.new_empty(chunks, *state.shape)
 
 
 @torch.library.custom_op("lawful::selective_scan_backward", mutates_args=())
@@ -319,8 +372,8 @@ def _selective_scan_backward(
     gy: Tensor, g: Tensor, x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, firsts: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, delta, a, b, c and the first state. The states of each chunk are computed again."""
-    gx, gdelta, gb, gc = (torch.empty_like(v) for v in (x, delta, b, c))
-    ga, g = torch.zeros_like(a), g.clone()
+    gx, gdelta, gb, gc = map(_contiguous_like, (x, delta, b, c))
+    ga, g = torch.zeros_like(a, memory_format=torch.contiguous_format), g.clone()
     for i in reversed(range(len(firsts))):
         part = slice(i * _CHUNK, (i + 1) * _CHUNK)
         decay, states = _chunk_of_states(x[:, part], delta[:, part], a, b[:, part], firsts[i])
@@ -348,7 +401,7 @@ def _selective_scan_backward(
 def _(
     gy: Tensor, g: Tensor, x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, firsts: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return tuple(map(torch.empty_like, (x, delta, a, b, c, g)))
+    return tuple(map(_contiguous_like, (x, delta, a, b, c, g)))  # type: ignore[return-value]
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -421,7 +474,8 @@ def claims() -> Iterator[Claim]:
     modes = torch.tensor([[-0.1 + 1j, -0.5 + 3j], [-1.0 + 0j, -0.01 + 0.1j]], dtype=torch.complex128)
     diagonal = DiagonalSystem(modes.exp(), torch.ones_like(modes), modes.conj(), modes[:, 0].real)
     rotation = torch.tensor([[0.8, -0.6], [0.6, 0.8]], dtype=torch.float64)
-    dense = DenseSystem(0.9 * rotation.expand(2, 2, 2), *torch.ones(2, 2, 2, dtype=torch.float64), modes[:, 0].real)
+    ones = torch.ones(2, 2, dtype=torch.float64)
+    dense = DenseSystem(0.9 * rotation.expand(2, 2, 2), ones, ones, modes[:, 0].real)
     signal = shape("b t:1..150 2")
 
     def step(system: LinearSystem, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
