@@ -80,7 +80,7 @@ class _ChannelSSM(nn.Module):
             length: Number of entries.
             rate: Factor of the sampling step.
         """
-        impulse = self.skip.new_zeros(1, length, self.dim)
+        impulse = self.skip.new_zeros(1, length, self.dim, dtype=_scan_dtype(self.skip))
         impulse[:, 0] = 1.0
         return linear_scan(impulse, self.system(rate))[0][0].mT
 
@@ -96,7 +96,7 @@ class _ChannelSSM(nn.Module):
         """
         _check_signal(self, x, rate)
         with torch.autocast(x.device.type, enabled=False):
-            u, system = x.to(self.skip.dtype), self.system(rate)
+            u, system = x.to(_scan_dtype(self.skip)), self.system(rate)
             if cache is None and torch.compiler.is_compiling():
                 return traced_linear_scan(u, system).to(x.dtype)
             y, state = linear_scan(u, system, None if cache is None else self._checked(cache.state, len(x)))
@@ -113,7 +113,7 @@ class _ChannelSSM(nn.Module):
         """
         _check_signal(self, x, rate)
         with torch.autocast(x.device.type, enabled=False):
-            u = x.to(self.skip.dtype)
+            u = x.to(_scan_dtype(self.skip))
             return fft_convolution(u, self.kernel(x.shape[1], rate=rate)).to(x.dtype)
 
     def step(
@@ -136,7 +136,7 @@ class _ChannelSSM(nn.Module):
         Args:
             batch: Number of signals.
         """
-        return self.skip.new_zeros(batch, self.dim, self.state_dim)
+        return self.skip.new_zeros(batch, self.dim, self.state_dim, dtype=_scan_dtype(self.skip))
 
     def cache(self, *, window: int | None = None) -> RecurrentCache:
         """Returns an empty cache, for signals that come in parts. `window` has no effect on a state."""
@@ -150,6 +150,11 @@ class _ChannelSSM(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.dim}, state_dim={self.state_dim}"
+
+
+def _scan_dtype(weight: Tensor) -> torch.dtype:
+    """States need float32 at least, also in a model in half precision."""
+    return torch.promote_types(weight.dtype, torch.float32)
 
 
 def _check_signal(layer: Any, x: Tensor, rate: float) -> None:
@@ -175,8 +180,9 @@ def _legs_modes(n: int) -> tuple[Tensor, Tensor, Tensor]:
 
     Only the modes with a positive imaginary part are returned; the others are their conjugates.
     """
-    a, b = HIPPO_OPERATORS["legs"].matrices(2 * n)
-    p = (torch.arange(2 * n, dtype=torch.float64) + 0.5).sqrt()
+    operator = HIPPO_OPERATORS["legs"]
+    a, b = operator.matrices(2 * n)
+    p = operator.low_rank(2 * n).squeeze(-1) / 2**0.5
     normal = a + torch.outer(p, p)
     values, vectors = torch.linalg.eigh(-1j * (normal + 0.5 * torch.eye(2 * n)))
     basis = vectors[:, values > 0]
@@ -513,11 +519,11 @@ class SelectiveStateSpace(nn.Module):
         u = _zero_padding(F.silu(self.conv(padded.mT).mT), mask)
         rank, b, c = self.x_proj(u).split([self.dt_rank, self.state_dim, self.state_dim], -1)
         with torch.autocast(x.device.type, enabled=False):
-            dtype = self.skip.dtype
-            u, b, c = (v.to(dtype) for v in (u, b, c))
-            delta = rate * F.softplus(F.linear(rank.to(dtype), self.dt_proj.weight, self.dt_proj.bias))
-            y, state = selective_scan(u, delta, -self.log_decay.exp(), b, c, state)
-            y = torch.addcmul(y, u, self.skip)
+            dtype = _scan_dtype(self.skip)
+            u, b, c, rank, weight, bias = (v.to(dtype) for v in (u, b, c, rank, self.dt_proj.weight, self.dt_proj.bias))
+            delta = rate * F.softplus(F.linear(rank, weight, bias))
+            y, state = selective_scan(u, delta, -self.log_decay.to(dtype).exp(), b, c, state)
+            y = torch.addcmul(y, u, self.skip.to(dtype))
         if cache is not None:
             cache.write([padded[:, padded.shape[1] - before.shape[1] :], state], x.shape[1])
         return self.out(y.to(gate.dtype) * F.silu(gate)).to(x.dtype)
@@ -539,8 +545,8 @@ class SelectiveStateSpace(nn.Module):
 
     def initial_state(self, batch: int) -> tuple[Float[Tensor, "b s i"], Float[Tensor, "b i n"]]:
         """Returns the zero state of a batch: the last inputs of the convolution, and the state of the scan."""
-        new = self.skip.new_zeros
-        return new(batch, self.conv.kernel_size[0] - 1, self.inner_dim), new(batch, self.inner_dim, self.state_dim)
+        inputs = self.skip.new_zeros(batch, self.conv.kernel_size[0] - 1, self.inner_dim)
+        return inputs, inputs.new_zeros(batch, self.inner_dim, self.state_dim, dtype=_scan_dtype(self.skip))
 
     def cache(self, *, window: int | None = None) -> RecurrentCache:
         """Returns an empty cache. `window` has no effect on a state."""

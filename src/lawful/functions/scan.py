@@ -192,14 +192,15 @@ def traced_linear_scan(x: Float[Tensor, "b t d"], system: LinearSystem) -> Float
 def _scan_chunks(
     x: Tensor, toeplitz: Tensor, inputs: Tensor, outputs: Tensor, transition: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs (b, t, d), the state (b, d, n) after whole chunks, and the states before each chunk (d, chunks * b, n).
+    """Outputs (b, t, d), the state (b, d, n) after whole chunks, and the states before each chunk, flat.
 
-    An operator of its own: autograd, `torch.compile` and `torch.export` would unroll the loop over the chunks.
+    An operator of its own: autograd, `torch.compile` and `torch.export` would unroll the loop over the chunks. The
+    states are flat because a dimension that may have size 1 would limit the lengths of an exported graph.
     """
     u = _split_chunks(x, toeplitz.shape[-1])
     states, last = _chunk_states(transition, torch.bmm(u, inputs), state.transpose(0, 1))
     y = torch.baddbmm(torch.bmm(u, toeplitz), states, outputs)
-    return _merge_chunks(y, x), last.transpose(0, 1).clone(memory_format=torch.contiguous_format), states
+    return _merge_chunks(y, x), last.transpose(0, 1).clone(memory_format=torch.contiguous_format), states.flatten()
 
 
 @_scan_chunks.register_fake
@@ -208,7 +209,7 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor]:
     b, t, d = x.shape
     rows = (t + toeplitz.shape[-1] - 1) // toeplitz.shape[-1] * b
-    return _contiguous_like(x), _contiguous_like(state), x.new_empty(d, rows, state.shape[-1])
+    return _contiguous_like(x), _contiguous_like(state), x.new_empty(d * rows * state.shape[-1])
 
 
 @torch.library.custom_op("lawful::scan_chunks_backward", mutates_args=())
@@ -224,7 +225,7 @@ def _scan_chunks_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of all inputs of `_scan_chunks`."""
     m = toeplitz.shape[-1]
-    u, g = _split_chunks(x, m), _split_chunks(gy, m)
+    u, g, states = _split_chunks(x, m), _split_chunks(gy, m), states.view(x.shape[2], -1, inputs.shape[-1])
     before, after, first = _chunk_states_backward(transition, states, torch.bmm(g, outputs.mT), last.transpose(0, 1))
     gu = torch.baddbmm(torch.bmm(g, toeplitz.mT), after, inputs.mT)
     return (
@@ -346,10 +347,7 @@ def fft_convolution(x: Float[Tensor, "*batch t d"], kernel: Float[Tensor, "d s"]
 def _selective_scan(
     x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs (b, t, d), the last state (b, d, n) and the states before each chunk (chunks, b, d, n).
-
-    An operator of its own, so that `torch.compile` and `torch.export` do not unroll the loop.
-    """
+    """Outputs (b, t, d), the last state (b, d, n) and the states before each chunk, flat; see `_scan_chunks`."""
     y, last = _contiguous_like(x), state
     firsts = state.new_empty(-(-x.shape[1] // _CHUNK), *state.shape)
     for i, first in enumerate(firsts.unbind(0)):
@@ -358,13 +356,13 @@ def _selective_scan(
         _, states = _chunk_of_states(x[:, part], delta[:, part], a, b[:, part], first)
         y[:, part] = (states @ c[:, part].transpose(0, 1).unsqueeze(-1)).squeeze(-1).transpose(0, 1)
         last = states[-1]
-    return y, last.clone(), firsts
+    return y, last.clone(), firsts.flatten()
 
 
 @_selective_scan.register_fake
 def _(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     chunks = (x.shape[1] + _CHUNK - 1) // _CHUNK
-    return _contiguous_like(x), _contiguous_like(state), state.new_empty(chunks, *state.shape)
+    return _contiguous_like(x), _contiguous_like(state), state.new_empty(chunks * state.numel())
 
 
 @torch.library.custom_op("lawful::selective_scan_backward", mutates_args=())
@@ -374,6 +372,7 @@ def _selective_scan_backward(
     """Gradients of x, delta, a, b, c and the first state. The states of each chunk are computed again."""
     gx, gdelta, gb, gc = map(_contiguous_like, (x, delta, b, c))
     ga, g = torch.zeros_like(a, memory_format=torch.contiguous_format), g.clone()
+    firsts = firsts.view(-1, *g.shape)
     for i in reversed(range(len(firsts))):
         part = slice(i * _CHUNK, (i + 1) * _CHUNK)
         decay, states = _chunk_of_states(x[:, part], delta[:, part], a, b[:, part], firsts[i])

@@ -1,0 +1,213 @@
+from functools import partial
+
+import pytest
+import torch
+from scipy import signal as scipy_signal
+
+from lawful.blocks import S4, S4D, EMALayer, RecurrentCache, SelectiveStateSpace, StateSpace
+from lawful.functions import HIPPO_OPERATORS, Mask
+from lawful.functions.attention import CAUSAL
+
+MODELS = {
+    **{f"S4D {init}": partial(S4D, init=init, state_dim=8) for init in ("lin", "inv", "legs")},
+    **{f"S4D {method}": partial(S4D, discretization=method, state_dim=8) for method in ("zoh", "bilinear")},
+    "S4": partial(S4, state_dim=8),
+    "EMALayer": EMALayer,
+}
+LAYERS = {
+    "StateSpace": partial(StateSpace, ssm=partial(S4D, state_dim=8)),
+    "StateSpace S4": partial(StateSpace, ssm=partial(S4, state_dim=8)),
+    "SelectiveStateSpace": SelectiveStateSpace,
+}
+EVERY_MODEL = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+EVERY_LAYER = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+
+
+def relative_error(x, y):
+    return float(((x - y).norm() / y.norm()).detach())
+
+
+def continuous_system(layer, channel):
+    """A, B, C, D of one channel, for SciPy, in the coordinates of the layer."""
+    if isinstance(layer, S4):
+        a, b = layer.matrix()[channel], layer.b[channel].flatten()
+    else:
+        modes = layer.modes()[channel]
+        a = torch.block_diag(*(torch.tensor([[z.real, -z.imag], [z.imag, z.real]]) for z in modes.tolist()))
+        b = torch.tensor([1.0, 0.0] * len(modes))
+    c = 2 * layer.c[channel].flatten() * torch.tensor([1.0, -1.0] * (layer.state_dim // 2))
+    return tuple(x.detach().double().numpy() for x in (a, b[:, None], c[None], layer.skip[channel, None, None]))
+
+
+@pytest.mark.parametrize("name", ["S4D lin", "S4D legs", "S4D bilinear", "S4"])
+@pytest.mark.parametrize("rate", [1.0, 3.0])
+def test_kernel_is_that_of_scipy(name, rate):
+    layer = MODELS[name](2)
+    method = "foh" if isinstance(layer, S4D) and layer.discretization == "foh" else "bilinear"
+    for channel, kernel in enumerate(layer.kernel(50, rate=rate).double()):
+        dt = rate * layer.log_dt[channel].exp().item()
+        a, b, c, d, _ = scipy_signal.cont2discrete(continuous_system(layer, channel), dt, method)
+        _, (response,) = scipy_signal.dimpulse((a, b, c, d, dt), n=50)
+        torch.testing.assert_close(kernel.detach(), torch.from_numpy(response[:, 0]), rtol=1e-4, atol=1e-6)
+
+
+def test_zero_order_hold_is_that_of_the_paper():
+    layer = MODELS["S4D zoh"](3)
+    a, dt = layer.modes(), layer.log_dt.double().exp().unsqueeze(-1)
+    weights = torch.view_as_complex(layer.c.double()) * (torch.exp(dt * a) - 1) / a
+    powers = torch.exp((dt * a).unsqueeze(-1) * torch.arange(40))
+    kernel = 2 * (weights.unsqueeze(-1) * powers).sum(1).real
+    kernel[:, 0] += layer.skip
+    torch.testing.assert_close(layer.kernel(40), kernel.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_moving_average():
+    layer, x = EMALayer(2), torch.randn(3, 30, 2)
+    decay = torch.exp(-layer.log_dt.exp())
+    state, outputs = torch.zeros(3, 2), []
+    for u in x.unbind(1):
+        state = decay * state + (1 - decay) * u
+        outputs.append(state + layer.skip * u)
+    torch.testing.assert_close(layer(x), torch.stack(outputs, 1))
+
+
+def test_s4_starts_with_the_spectrum_of_hippo():
+    a, _ = HIPPO_OPERATORS["legs"].matrices(4)
+    values = torch.linalg.eigvals(S4(1, state_dim=4).matrix()[0].detach()).real.sort().values
+    torch.testing.assert_close(values, torch.linalg.eigvals(a).real.sort().values, rtol=1e-3, atol=1e-3)
+
+
+@EVERY_MODEL
+def test_views_agree(make):
+    layer, x = make(3), torch.randn(2, 150, 3)
+    y = layer(x)
+    assert relative_error(layer.convolve(x), y) < 1e-5
+    state, steps = layer.initial_state(2), []
+    for u in x.unbind(1):
+        out, state = layer.step(u, state)
+        steps.append(out)
+    assert relative_error(torch.stack(steps, 1), y) < 1e-5
+
+
+@EVERY_MODEL
+def test_half_of_the_samples_at_twice_the_step(make):
+    layer = make(3)
+    t = torch.arange(1024) / 1024
+    signal = sum(torch.sin(2 * torch.pi * k * t + k) for k in range(1, 6))[None, :, None].expand(1, -1, 3)
+    full, half = layer(signal)[:, 1::2], layer(signal[:, 1::2], rate=2.0)
+    assert relative_error(half, full) < 0.02
+    state, steps = layer.initial_state(1), []
+    for u in signal[:, 1:64:2].unbind(1):
+        out, state = layer.step(u, state, 2.0)
+        steps.append(out)
+    assert relative_error(torch.stack(steps, 1), half[:, :32]) < 1e-5
+
+
+@EVERY_LAYER
+def test_cache_continues_in_pieces(make):
+    layer, x = make(4), torch.randn(2, 100, 4)
+    cache = layer.cache(window=3)
+    pieces = [layer(piece, mask=CAUSAL, cache=cache) for piece in x.split([70, 1, 29], dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, 1), layer(x), rtol=1e-4, atol=1e-5)
+    assert cache.length == 100
+    before = cache.nbytes
+    layer(x, cache=cache)
+    assert cache.nbytes == before
+
+
+@EVERY_LAYER
+def test_left_padding_has_no_influence(make):
+    layer, x = make(4), torch.randn(2, 9, 4)
+    padding = torch.tensor([[False] * 4 + [True] * 5, [True] * 9])
+    y = layer(x, mask=Mask(causal=True, padding=padding))
+    torch.testing.assert_close(y[0, 4:], layer(x[:1, 4:])[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(y[1], layer(x)[1], rtol=1e-4, atol=1e-5)
+
+
+@EVERY_LAYER
+def test_forward_changes_no_parameter(make):
+    layer = make(4)
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    for t in (3, 200, 1):
+        layer(torch.randn(1, t, 4)).sum().backward()
+    assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+
+
+@EVERY_LAYER
+def test_autocast_and_half_precision(make):
+    layer, x = make(4), torch.randn(2, 20, 4)
+    exact = layer(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = layer(x)
+    assert relative_error(y.float(), exact) < 0.05
+    assert relative_error(layer.bfloat16()(x.bfloat16()).float(), exact) < 0.1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        LAYERS["StateSpace"],
+        pytest.param(LAYERS["StateSpace S4"], marks=pytest.mark.long),
+        LAYERS["SelectiveStateSpace"],
+    ],
+)
+def test_export_at_any_length(make):
+    layer = make(4)
+    time = torch.export.Dim("t", min=2, max=4096)
+    program = torch.export.export(layer, (torch.randn(2, 70, 4),), dynamic_shapes={"x": {1: time}})
+    for t in (3, 64, 130):
+        x = torch.randn(2, t, 4)
+        torch.testing.assert_close(program.module()(x), layer(x), rtol=1e-4, atol=1e-5)
+
+
+@EVERY_LAYER
+def test_errors(make):
+    layer = make(4)
+    for x in (torch.zeros(2, 3), torch.zeros(1, 3, 5), torch.zeros(1, 0, 4)):
+        with pytest.raises(ValueError, match=r"expected x of shape \(b, t, 4\) with t >= 1, got"):
+            layer(x)
+    for rate in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="rate must be positive and finite, got"):
+            layer(torch.zeros(1, 3, 4), rate=rate)
+    with pytest.raises(ValueError, match="x must be finite, got NaN or infinite values"):
+        layer(torch.tensor([[[1.0, float("nan"), 0.0, 0.0]]]))
+    with pytest.raises(ValueError, match="supports causal and padding masks only"):
+        layer(torch.zeros(1, 3, 4), mask=Mask(causal=True, window=2))
+
+
+def test_a_state_of_another_shape():
+    layer = S4D(4, state_dim=8)
+    with pytest.raises(ValueError, match=r"expected a state of shape \(2, 4, 8\), got \(1, 4, 8\)"):
+        layer.step(torch.zeros(2, 4), layer.initial_state(1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"state_dim": 7}, "state_dim must be even"),
+        ({"init": "line"}, "init must be one of lin, inv, legs, got 'line'"),
+        ({"discretization": "euler"}, "discretization must be one of foh, zoh, bilinear, got 'euler'"),
+        ({"dt_min": 0.0}, "expected 0 < dt_min <= dt_max"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        S4D(4, **arguments)
+
+
+def test_constant_signals_and_one_sample():
+    layer = EMALayer(1, dt_min=0.5)
+    y = layer(torch.full((1, 200, 1), 3.0))[0, -1] - 3 * layer.skip
+    torch.testing.assert_close(y, torch.tensor([3.0]), rtol=1e-4, atol=1e-4)
+    assert layer(torch.ones(1, 1, 1)).shape == (1, 1, 1)
+
+
+def test_recurrent_cache():
+    cache = RecurrentCache()
+    cache.write([torch.arange(6.0).view(3, 2)], length=4)
+    assert torch.equal(cache.select(torch.tensor([2, 0])).state[0], torch.tensor([[4.0, 5.0], [0.0, 1.0]]))
+    with pytest.raises(ValueError, match="can only be trimmed to 0 or 4 tokens, got 2"):
+        cache.trim(2)
+    cache.trim(0)
+    assert (cache.length, cache.nbytes, repr(cache)) == (0, 0, "RecurrentCache(length=0)")
