@@ -31,7 +31,7 @@ def test_sandwich_pattern():
 
 @pytest.mark.parametrize("pattern", ["", "x", "(sf", "sf)*", "(sx)*", "*", "2s", "()*", "s0", "s**", "s*2", "(sf)2*"])
 def test_invalid_patterns_are_rejected(pattern):
-    with pytest.raises(ValueError, match="layer_pattern may contain s, f, h, c"):
+    with pytest.raises(ValueError, match="layer_pattern may contain s, m, f, h, c"):
         expand_layer_pattern(pattern, 2)
 
 

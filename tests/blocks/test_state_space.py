@@ -30,12 +30,12 @@ def relative_error(x, y):
 def continuous_system(layer, channel):
     """A, B, C, D of one channel, for SciPy, in the coordinates of the layer."""
     if isinstance(layer, S4):
-        a, b = layer.matrix()[channel], layer.b[channel].flatten()
+        a, b = layer.matrix()[channel], layer.b.view(layer.dim, -1)[channel]
     else:
         modes = layer.modes()[channel]
         a = torch.block_diag(*(torch.tensor([[z.real, -z.imag], [z.imag, z.real]]) for z in modes.tolist()))
         b = torch.tensor([1.0, 0.0] * len(modes))
-    c = 2 * layer.c[channel].flatten() * torch.tensor([1.0, -1.0] * (layer.state_dim // 2))
+    c = 2 * layer.c.view(layer.dim, -1)[channel] * torch.tensor([1.0, -1.0] * (layer.state_dim // 2))
     return tuple(x.detach().double().numpy() for x in (a, b[:, None], c[None], layer.skip[channel, None, None]))
 
 
@@ -54,7 +54,7 @@ def test_kernel_is_that_of_scipy(name, rate):
 def test_zero_order_hold_is_that_of_the_paper():
     layer = MODELS["S4D zoh"](3)
     a, dt = layer.modes(), layer.log_dt.double().exp().unsqueeze(-1)
-    weights = torch.view_as_complex(layer.c.double()) * (torch.exp(dt * a) - 1) / a
+    weights = torch.view_as_complex(layer.c.double().view(3, -1, 2)) * (torch.exp(dt * a) - 1) / a
     powers = torch.exp((dt * a).unsqueeze(-1) * torch.arange(40))
     kernel = 2 * (weights.unsqueeze(-1) * powers).sum(1).real
     kernel[:, 0] += layer.skip

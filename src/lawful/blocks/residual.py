@@ -17,7 +17,7 @@ from lawful.laws import Claim, agreement, derivative, shape
 _Block = Callable[[Tensor], Tensor]
 _Flow = Callable[[Tensor, float], Tensor]
 
-_LETTERS = "sfhc"
+_LETTERS = "sfhcm"
 MACARON = "(hsh)*"
 """Attention between two half steps of a feed-forward block."""
 
@@ -316,8 +316,8 @@ def residual_paths(blocks: Sequence[_Block], x: Float[Tensor, "*shape"]) -> Floa
 def expand_layer_pattern(pattern: str, num_layers: int = 1) -> str:
     r"""Expands a layer pattern into one letter per sublayer.
 
-    The letters are `s` self-attention, `f` feed-forward, `h` half a step of feed-forward, `c` cross-attention. A
-    number after a letter or a group repeats it that many times, a star `num_layers` times:
+    The letters are `s` self-attention, `m` state-space layer, `f` feed-forward, `h` half a step of feed-forward, `c`
+    cross-attention. A number after a letter or a group repeats it that many times, a star `num_layers` times:
 
     $$\texttt{"(sf)*"} \mapsto (sf)^{n}, \qquad \texttt{"s2(sf)3f2"} \mapsto s^2 (sf)^3 f^2$$
 
@@ -344,7 +344,7 @@ def expand_layer_pattern(pattern: str, num_layers: int = 1) -> str:
     while text != previous:
         previous, text = text, _GROUP.sub(repeat, text)
     if not text or text.strip(_LETTERS) or _REPEATED_TWICE.search(pattern):
-        raise ValueError(f"layer_pattern may contain s, f, h, c, parentheses, numbers and *: got {pattern!r}")
+        raise ValueError(f"layer_pattern may contain s, m, f, h, c, parentheses, numbers and *: got {pattern!r}")
     return text
 
 

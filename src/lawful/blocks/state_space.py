@@ -152,6 +152,11 @@ class _ChannelSSM(nn.Module):
         return f"{self.dim}, state_dim={self.state_dim}"
 
 
+def _vector(x: Tensor) -> nn.Parameter:
+    """A flat parameter: optimizers treat it as a vector, without weight decay and without Muon."""
+    return nn.Parameter(x.float().reshape(-1).clone())
+
+
 def _scan_dtype(weight: Tensor) -> torch.dtype:
     """States need float32 at least, also in a model in half precision."""
     return torch.promote_types(weight.dtype, torch.float32)
@@ -244,17 +249,16 @@ class S4D(_ChannelSSM):
             raise ValueError(f"state_dim must be even (two states per mode), got {state_dim}")
         self.init, self.discretization = init, discretization
         modes = _MODES[init](state_dim // 2).expand(dim, -1)
-        self.log_decay = nn.Parameter((-modes.real).log().float())
-        self.frequency = nn.Parameter(modes.imag.float().clone())
-        self.c = nn.Parameter(torch.randn(dim, state_dim // 2, 2) * 0.5**0.5)
+        self.log_decay, self.frequency = _vector((-modes.real).log()), _vector(modes.imag)
+        self.c = _vector(torch.randn(dim, state_dim // 2, 2) * 0.5**0.5)
 
     def modes(self) -> Complex[Tensor, "d k"]:
         """Returns the modes $A_n$ of each channel, in double precision."""
-        return torch.complex(-self.log_decay.double().exp(), self.frequency.double())
+        return torch.complex(-self.log_decay.double().exp(), self.frequency.double()).view(self.dim, -1)
 
     def system(self, rate: float = 1.0) -> DiagonalSystem:
         """Returns the discretized models."""
-        a, c = self.modes(), torch.view_as_complex(self.c.double())
+        a, c = self.modes(), torch.view_as_complex(self.c.double().view(self.dim, -1, 2))
         z = rate * self.log_dt.double().exp().unsqueeze(-1) * a
         if self.discretization == "bilinear":
             transition, now = (1 + z / 2) / (1 - z / 2), z / (2 - z) / a
@@ -310,28 +314,27 @@ class S4(_ChannelSSM):
         if state_dim % 2:
             raise ValueError(f"state_dim must be even (two states per mode), got {state_dim}")
         modes, p, b = (x.expand(dim, -1) for x in _legs_modes(state_dim // 2))
-        self.log_decay = nn.Parameter((-modes.real).log().float())
-        self.frequency = nn.Parameter(modes.imag.float().clone())
-        self.p, self.b = (nn.Parameter(torch.view_as_real(x).float().clone()) for x in (p, b))
-        self.c = nn.Parameter(torch.randn(dim, state_dim // 2, 2) * 0.5**0.5)
+        self.log_decay, self.frequency = _vector((-modes.real).log()), _vector(modes.imag)
+        self.p, self.b = _vector(torch.view_as_real(p)), _vector(torch.view_as_real(b))
+        self.c = _vector(torch.randn(dim, state_dim // 2, 2) * 0.5**0.5)
 
     def matrix(self) -> Float[Tensor, "d n n"]:
         """Returns $A$ in real coordinates: the real and the imaginary part of each mode, in double precision."""
         decay, frequency = -self.log_decay.double().exp(), self.frequency.double()
-        blocks = torch.stack([decay, -frequency, frequency, decay], -1).unflatten(-1, (2, 2))
+        blocks = torch.stack([decay, -frequency, frequency, decay], -1).view(self.dim, -1, 2, 2)
         diagonal = torch.zeros(self.dim, self.state_dim // 2, 2, self.state_dim // 2, 2, dtype=blocks.dtype).to(blocks)
         diagonal.diagonal(dim1=1, dim2=3).copy_(blocks.permute(0, 2, 3, 1))
-        p = self.p.double().flatten(1)
+        p = self.p.double().view(self.dim, -1)
         return diagonal.flatten(3, 4).flatten(1, 2) - 2 * p.unsqueeze(-1) * p.unsqueeze(-2)
 
     def system(self, rate: float = 1.0) -> DenseSystem:
         """Returns the discretized models."""
         half = rate * self.log_dt.double().exp().view(-1, 1, 1) / 2
-        a, b = half * self.matrix(), half * self.b.double().flatten(1).unsqueeze(-1)
+        a, b = half * self.matrix(), half * self.b.double().view(self.dim, -1, 1)
         identity = torch.eye(self.state_dim, dtype=a.dtype, device=a.device)
         solved = torch.linalg.solve(identity - a, torch.cat([identity + a, b], -1))
         transition, now = solved[..., :-1], solved[..., -1]
-        c = (2 * self.c.double() * self.c.new_tensor([1.0, -1.0])).flatten(1)
+        c = (2 * self.c.double().view(self.dim, -1, 2) * self.c.new_tensor([1.0, -1.0])).flatten(1)
         direct = self.skip.double() + (c * now).sum(-1)
         return DenseSystem(transition, (transition @ now.unsqueeze(-1)).squeeze(-1) + now, c, direct)
 
@@ -387,7 +390,7 @@ class StateSpace(nn.Module):
         self.dim = dim
         self.ssm = ssm(dim)
         self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(dim, 2 * dim)
+        self.out = nn.Linear(dim, 2 * dim, bias=False)
 
     def forward(
         self,
@@ -483,7 +486,7 @@ class SelectiveStateSpace(nn.Module):
         self.conv = nn.Conv1d(inner, inner, conv_size, groups=inner)
         self.x_proj = nn.Linear(inner, rank + 2 * state_dim, bias=False)
         self.dt_proj = nn.Linear(rank, inner)
-        self.log_decay = nn.Parameter(torch.arange(1.0, state_dim + 1).log().repeat(inner, 1))
+        self.log_decay = _vector(torch.arange(1.0, state_dim + 1).log().expand(inner, -1))
         self.skip = nn.Parameter(torch.ones(inner))
         self.out = nn.Linear(inner, dim, bias=False)
         dt = torch.exp(torch.rand(inner) * (math.log(dt_max) - math.log(dt_min)) + math.log(dt_min))
@@ -522,7 +525,8 @@ class SelectiveStateSpace(nn.Module):
             dtype = _scan_dtype(self.skip)
             u, b, c, rank, weight, bias = (v.to(dtype) for v in (u, b, c, rank, self.dt_proj.weight, self.dt_proj.bias))
             delta = rate * F.softplus(F.linear(rank, weight, bias))
-            y, state = selective_scan(u, delta, -self.log_decay.to(dtype).exp(), b, c, state)
+            a = -self.log_decay.to(dtype).exp().view(self.inner_dim, self.state_dim)
+            y, state = selective_scan(u, delta, a, b, c, state)
             y = torch.addcmul(y, u, self.skip.to(dtype))
         if cache is not None:
             cache.write([padded[:, padded.shape[1] - before.shape[1] :], state], x.shape[1])

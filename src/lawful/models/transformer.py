@@ -26,6 +26,7 @@ from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward
 from lawful.blocks.positions import LearnedPositions, RotaryEmbedding
 from lawful.blocks.residual import Residual, expand_layer_pattern, pre_norm
+from lawful.blocks.state_space import StateSpace
 from lawful.functions.activations import softcap, squared_relu
 from lawful.functions.attention import CAUSAL, NO_MASK, Kernel, Mask, fused_attention
 from lawful.laws import (
@@ -51,11 +52,12 @@ _Norm = Callable[[int], nn.Module]
 class TransformerBackbone(nn.Module):
     """The part that encoders and decoders share: token embeddings, residual sublayers and a final norm.
 
-    Each letter of the layer pattern names the sublayer of the same index: s is self-attention, c cross-attention, f
-    feed-forward, h feed-forward with half a step. Self-attention is a module that is called with `x` and `mask`. With
-    a method `cache(window=...)` it can decode, and takes the result as `cache`; with an attribute `value_residual` it
-    takes `first_values`; with `uses_absolute_positions` it takes `position_ids` when rows are padded. Cross-attention
-    takes `context`.
+    Each letter of the layer pattern names the sublayer of the same index: s is self-attention, m a state-space layer, c
+    cross-attention, f feed-forward, h feed-forward with half a step. Self-attention and state-space layers are modules
+    that are called with `x` and `mask`. With a method `cache(window=...)` they can decode, and take the result as
+    `cache`. Self-attention with an attribute `value_residual` takes `first_values`; with `uses_absolute_positions` it
+    takes `position_ids` when rows are padded. Cross-attention takes `context`. A window of the mask limits attention,
+    not the state-space layers.
 
     Args:
         embedding: Token embedding.
@@ -66,8 +68,8 @@ class TransformerBackbone(nn.Module):
         positions: Position embedding, added to the token embedding. None if attention encodes positions.
         ngrams: N-gram embeddings, added to the token embedding.
         embedding_norm: Norm or dropout of the embedding.
-        embedding_skips: Modules that mix the embedding into the residual stream: before each self-attention but the
-            first, and before the final norm.
+        embedding_skips: Modules that mix the embedding into the residual stream: before each self-attention or
+            state-space layer but the first, and before the final norm.
         value_embedding: Embedding that replaces the values of the first layer in value residuals.
         softcap: Bound of the logits.
         mask: Attention mask.
@@ -121,8 +123,8 @@ class TransformerBackbone(nn.Module):
         return ", ".join(parts + ([f"context_length={self.context_length}"] if self.context_length else []))
 
     def blocks(self, kind: str) -> list[Any]:
-        """Returns the blocks of the sublayers of one kind: s, c, f or h."""
-        return [layer.block for layer, letter in zip(self.layers, self.layer_pattern, strict=True) if letter == kind]
+        """Returns the blocks of the sublayers of one or several kinds: "s", "c", "m", "f", "h", "sm", ..."""
+        return [layer.block for layer, letter in zip(self.layers, self.layer_pattern, strict=True) if letter in kind]
 
     def embed(
         self,
@@ -192,18 +194,23 @@ class TransformerBackbone(nn.Module):
         if cache is not None and cache.length and tokens.dim() == 2 and tokens.shape[1] == 1:
             steps = token_steps(self.layers, cache)
         for kind, layer, step in zip(self.layer_pattern, layers, steps or repeat(None), strict=False):
-            if kind == "s":
+            if kind in "sm":
                 if skips is not None and not first:
                     x = next(skips)(x, x0)
                 first = False
                 if caches is not None:
                     attend["cache"] = next(caches)
+            if kind == "s":
                 attend.pop("position_ids", None)
                 if mask.padding is not None and getattr(layer.block, "uses_absolute_positions", False):
                     if position_ids is None:
                         position_ids = _position_ids(mask.padding, cache.length if cache else 0, tokens.shape[-1])
                     attend["position_ids"] = position_ids
                 x = layer(x, partial(layer.block, **attend)) if step is None else step(x, **attend)
+            elif kind == "m":
+                arguments = {name: attend[name] for name in ("mask", "cache") if name in attend}
+                arguments["mask"] = replace(mask, window=None)
+                x = layer(x, partial(layer.block, **arguments)) if step is None else step(x, **arguments)
             elif kind == "c":
                 cached = {} if memory_caches is None else {"cache": next(memory_caches)}
                 x = layer(x, partial(layer.block, context=memory, mask=memory_mask, **cached))
@@ -296,11 +303,11 @@ class Decoder(TransformerBackbone, GenerationMixin):
         Args:
             padding: True at valid tokens, for left-padded prompts of different lengths.
         """
-        attention, cross_attention = self.blocks("s"), self.blocks("c")
-        for block in (*attention, *cross_attention):
+        mixers, cross_attention = self.blocks("sm"), self.blocks("c")
+        for block in (*mixers, *cross_attention):
             if not hasattr(block, "cache"):
                 raise TypeError(f"decoding needs attention with a method cache(), got {type(block).__name__}")
-        layers = [block.cache(window=self.mask.window) for block in attention]
+        layers = [block.cache(window=self.mask.window) for block in mixers]
         return DecoderCache(layers, memory=[block.cache() for block in cross_attention], padding=padding)
 
     def step(
@@ -502,8 +509,8 @@ class TransformerExtras:
     embedding_norm: _Norm | None = None
     """Norm or dropout of the embedding."""
     embedding_skip: Callable[[], nn.Module] | None = None
-    """Mixes the embedding into the residual stream before each self-attention but the first and before the final norm:
-    `WeightedSum`."""
+    """Mixes the embedding into the residual stream before each self-attention or state-space layer but the first, and
+    before the final norm: `WeightedSum`."""
     gate: _Norm | None = None
     """Gate of each sublayer's output: `LayerScale`."""
     value_residual: Callable[[], nn.Module] | None = None
@@ -517,7 +524,13 @@ class TransformerExtras:
 
 
 _NO_EXTRAS = TransformerExtras()
-_SUBLAYER_NAMES = {"s": "attention", "c": "cross_attention", "f": "feed_forward", "h": "feed_forward"}
+_SUBLAYER_NAMES = {
+    "s": "attention",
+    "m": "state_space",
+    "c": "cross_attention",
+    "f": "feed_forward",
+    "h": "feed_forward",
+}
 """Names of the submodules of the layers, by the letters of the layer pattern."""
 _RMS_NORM = partial(nn.RMSNorm, eps=1e-6)
 
@@ -531,6 +544,7 @@ def _build_modules(
     dropout: float,
     attention: Callable[..., nn.Module],
     feed_forward: _Norm,
+    state_space: _Norm,
     norm: _Norm,
     residual: Callable[..., Residual],
     positions: _Norm | None,
@@ -546,7 +560,7 @@ def _build_modules(
         if kind == "c":
             block = attention(dim, context_dim=dim)
         else:
-            block = attention(dim) if kind == "s" else feed_forward(dim)
+            block = {"s": attention, "m": state_space}.get(kind, feed_forward)(dim)
         scale = 0.5 if kind == "h" else 1.0
         gating = None if gate is None else gate(dim)
         return residual(block, norm(dim), gate=gating, scale=scale, name=_SUBLAYER_NAMES[kind])
@@ -559,7 +573,8 @@ def _build_modules(
     modules["layers"] = layers = [sublayer(kind) for kind in pattern]
     blocks: list[Any] = [layer.block for layer, kind in zip(layers, pattern, strict=True) if kind == "s"]
     if extras.embedding_skip is not None:
-        modules["embedding_skips"] = [extras.embedding_skip() for _ in range(max(1, len(blocks)))]
+        mixers = sum(kind in "sm" for kind in pattern)
+        modules["embedding_skips"] = [extras.embedding_skip() for _ in range(max(1, mixers))]
     if extras.value_embedding is not None or extras.value_residual is not None:
         if not blocks:
             raise ValueError(f"value_residual needs at least one 's' in layer_pattern, got {pattern!r}")
@@ -591,6 +606,7 @@ def decoder(
     layer_pattern: str = "(sf)*",
     attention: Callable[..., nn.Module] | None = None,
     feed_forward: _Norm = squared_relu_feed_forward,
+    state_space: _Norm = StateSpace,
     norm: _Norm = _RMS_NORM,
     residual: Callable[..., Residual] = pre_norm,
     positions: _Norm | None = None,
@@ -608,9 +624,11 @@ def decoder(
         num_heads: Number of heads of the default attention.
         context_length: Maximum number of tokens. Defaults to no limit.
         dropout: Dropout probability of each sublayer's output.
-        layer_pattern: Sublayers: s self-attention, f feed-forward, h feed-forward with half a step, c cross-attention.
+        layer_pattern: Sublayers: s self-attention, m state-space layer, f feed-forward, h feed-forward with half a
+            step, c cross-attention.
         attention: Factory for attention, called with the width, and for cross-attention also with `context_dim`.
         feed_forward: Factory for the feed-forward block, called with the width.
+        state_space: Factory for the state-space layers, called with the width.
         norm: Factory for the norms, called with the width.
         residual: Residual form: `pre_norm`, `post_norm` or `sandwich_norm`.
         positions: Factory for a position embedding, called with the width.
@@ -633,6 +651,7 @@ def decoder(
         dropout=dropout,
         attention=partial(rotary_attention, num_heads=num_heads) if attention is None else attention,
         feed_forward=feed_forward,
+        state_space=state_space,
         norm=norm,
         residual=residual,
         positions=positions,
@@ -658,6 +677,7 @@ def encoder(
     layer_pattern: str = "(sf)*",
     attention: Callable[..., nn.Module] | None = None,
     feed_forward: _Norm = squared_relu_feed_forward,
+    state_space: _Norm = StateSpace,
     norm: _Norm = _RMS_NORM,
     residual: Callable[..., Residual] = pre_norm,
     positions: _Norm | None = None,
@@ -679,6 +699,7 @@ def encoder(
         dropout=dropout,
         attention=partial(rotary_attention, num_heads=num_heads) if attention is None else attention,
         feed_forward=feed_forward,
+        state_space=state_space,
         norm=norm,
         residual=residual,
         positions=positions,

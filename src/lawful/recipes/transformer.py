@@ -17,6 +17,7 @@ from lawful.blocks.embedding import NGramEmbedding
 from lawful.blocks.feed_forward import FeedForward, GatedFeedForward
 from lawful.blocks.positions import PAIRS, ALiBi, LearnedPositions, RotaryEmbedding, SinusoidalPositions, T5RelativeBias
 from lawful.blocks.residual import WeightedSum, post_norm, pre_norm, sandwich_norm
+from lawful.blocks.state_space import S4, S4D, SelectiveStateSpace, StateSpace
 from lawful.functions.activations import squared_relu
 from lawful.functions.attention import CAUSAL, Mask
 from lawful.models.transformer import (
@@ -44,6 +45,8 @@ _ACTIVATIONS = {"squared-relu": squared_relu, "relu": torch.relu, "gelu": F.gelu
 
 
 _ATTENTION, _FEED_FORWARD = Requires(layer_pattern="s"), Requires(layer_pattern="fh")
+_STATE_SPACE = Requires(layer_pattern="m")
+_STATE_SPACES = {"s4d": S4D, "s4": S4}
 _NumHeads = Annotated[int, Range(1, 1000), _ATTENTION]
 _HeadDim = Annotated[int, Range(0, 10**5), _ATTENTION]
 _NgramRows = Annotated[int, Range(1, 10**8), Requires(ngrams=True)]
@@ -60,7 +63,7 @@ class TransformerConfig(Config):
     num_layers: Annotated[int, Range(1, 1000)] = 1
     """Number of layers (repeats of the `*` group of the layer pattern)."""
     layer_pattern: Annotated[str, MaxLength(1000)] = "(sf)*"
-    """Sublayers: s is self-attention, f is feed-forward, h is feed-forward scaled by 1/2."""
+    """Sublayers: s is self-attention, m is a state-space layer, f is feed-forward, h is feed-forward scaled by 1/2."""
     num_heads: _NumHeads = 4
     """Number of attention heads."""
     head_dim: _HeadDim = 0
@@ -69,6 +72,10 @@ class TransformerConfig(Config):
     """Hidden size of the feed-forward blocks; 0 means 4 * dim."""
     activation: Annotated[Literal["squared-relu", "relu", "gelu", "swiglu"], _FEED_FORWARD] = "squared-relu"
     """Activation of the feed-forward blocks."""
+    state_space: Annotated[Literal["s4d", "s4", "selective"], _STATE_SPACE] = "s4d"
+    """State-space layers: diagonal (s4d), HiPPO (s4) or selective as in Mamba."""
+    state_dim: Annotated[int, Range(2, 1024), _STATE_SPACE] = 16
+    """Number of states per channel of the state-space layers."""
     positions: Literal["rotary", "learned", "sinusoidal", "alibi", "t5", "none"] = "rotary"
     """Position embedding or position bias. rotary, alibi and t5 are part of self-attention."""
     attention_window: Annotated[int, Range(0, 10**9), _ATTENTION] = 0
@@ -104,8 +111,10 @@ class TransformerConfig(Config):
             raise ValueError(f"num_heads must divide dim: got dim={self.dim}, num_heads={self.num_heads}")
         if self.positions == "rotary" and self._head_dim % 2:
             raise ValueError(f"rotary positions need an even head_dim, got {self._head_dim}")
-        if "s" not in self.layer_pattern and self.positions in ("alibi", "t5", "none"):
+        if "s" not in self.layer_pattern and self.positions in ("alibi", "t5"):
             raise ValueError(f"positions={self.positions} needs s in layer_pattern, got {self.layer_pattern}")
+        if not set("sm") & set(self.layer_pattern) and self.positions == "none":
+            raise ValueError(f"positions=none needs s or m in layer_pattern, got {self.layer_pattern}")
         if self.ngrams and self.ngram_dim > self.dim and not is_default(self, "ngram_dim"):
             raise ValueError(f"ngram_dim must be at most dim: got ngram_dim={self.ngram_dim}, dim={self.dim}")
 
@@ -129,6 +138,7 @@ class TransformerConfig(Config):
             dropout=float(self.dropout),
             attention=self._attention,
             feed_forward=self._feed_forward,
+            state_space=self._state_space,
             norm=_NORMS[self.norm],
             residual=_RESIDUALS[self.norm_position],
             positions=self._position_embedding(context_length),
@@ -161,6 +171,11 @@ class TransformerConfig(Config):
         if self.activation == "swiglu":
             return GatedFeedForward(dim, hidden_dim=hidden_dim)
         return FeedForward(dim, hidden_dim=hidden_dim, activation=_ACTIVATIONS[self.activation], bias=False)
+
+    def _state_space(self, dim: int) -> nn.Module:
+        if self.state_space == "selective":
+            return SelectiveStateSpace(dim, state_dim=self.state_dim)
+        return StateSpace(dim, ssm=partial(_STATE_SPACES[self.state_space], state_dim=self.state_dim))
 
     def _position_embedding(self, context_length: int) -> _Factory | None:
         match self.positions:
@@ -218,6 +233,7 @@ class DecoderConfig(TransformerConfig):
             dropout=float(self.dropout),
             attention=partial(self._attention, causal=True),
             feed_forward=self._feed_forward,
+            state_space=self._state_space,
             norm=_NORMS[self.norm],
             residual=_RESIDUALS[self.norm_position],
             positions=self._position_embedding(context_length),
