@@ -1,4 +1,4 @@
-"""Look inside a model: record and patch activations, attribute logits, find circuits; figures."""
+"""Look inside a model: record and patch activations, attribute logits, find circuits; state-space layers; figures."""
 
 from lawful.probe.attribution import LogitContributions, head_attribution, layer_attribution, logit_lens
 from lawful.probe.circuits import (
@@ -47,6 +47,13 @@ from lawful.probe.record import (
     tapped_attention,
     zero_ablation,
 )
+from lawful.probe.state_space import (
+    FrequencyResponse,
+    frequency_response,
+    impulse_response,
+    spectrum,
+    time_scales,
+)
 from lawful.probe.toy_models import attention_only_model, induction_model
 
 __all__ = [
@@ -55,6 +62,7 @@ __all__ = [
     "ActivationCache",
     "Edit",
     "FactoredMatrix",
+    "FrequencyResponse",
     "LinearHeads",
     "LogitContributions",
     "ModelLayout",
@@ -70,9 +78,11 @@ __all__ = [
     "copying_score",
     "duplicate_token_score",
     "find_induction_heads",
+    "frequency_response",
     "frozen_norm",
     "head_attribution",
     "head_scores",
+    "impulse_response",
     "induction_model",
     "induction_score",
     "infer_layout",
@@ -96,9 +106,11 @@ __all__ = [
     "repeated_random_tokens",
     "replace_with",
     "resample_ablation",
+    "spectrum",
     "steering",
     "subnetworks",
     "tapped_attention",
+    "time_scales",
     "v_composition",
     "vocab_circuit",
     "zero_ablation",

@@ -26,6 +26,13 @@ from lawful.probe.figures.generative import (
     trajectories,
 )
 from lawful.probe.figures.network import Network, network_diagram
+from lawful.probe.figures.state_space import (
+    frequency_response,
+    hippo_memory,
+    impulse_response,
+    spectrum,
+    time_scales,
+)
 from lawful.probe.figures.training import (
     double_descent,
     epoch_double_descent,
@@ -50,7 +57,10 @@ __all__ = [
     "double_descent",
     "epoch_double_descent",
     "forecast_band",
+    "frequency_response",
     "head_grid",
+    "hippo_memory",
+    "impulse_response",
     "latent_map",
     "learning_curves",
     "marginals",
@@ -65,5 +75,7 @@ __all__ = [
     "sample_grid",
     "save",
     "score_field",
+    "spectrum",
+    "time_scales",
     "trajectories",
 ]
