@@ -448,8 +448,8 @@ class SelectiveStateSpace(nn.Module):
     $$s_t = e^{\Delta_t A} s_{t-1} + \Delta_t B_t x_t, \qquad y_t = C_t^\top s_t + D x_t, \qquad
     \Delta_t, B_t, C_t = \operatorname{softplus}(W_\Delta x_t), \; W_B x_t, \; W_C x_t$$
 
-    between an input projection with a short causal convolution and a gated output projection. It is causal, but neither
-    linear nor time-invariant.
+    between an input projection with a short causal convolution and a gated output projection. It is causal, but
+    not linear. Because of the bias of the convolution, zeros change the state, so that it is not time-invariant either.
 
     Reference:
         Gu and Dao, *Mamba: Linear-Time Sequence Modeling with Selective State Spaces*, 2023.

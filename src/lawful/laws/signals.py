@@ -18,7 +18,7 @@ def time_invariance(f: Map, x: Tensor, *, time: Axis = 1, draw: Draw) -> Stateme
     """Delaying the input by some zeros delays the output.
 
     Satisfied by: a causal convolution; a state-space model whose matrices are constant.
-    Broken by: a position embedding; step sizes that depend on the input; a state that starts with a bias.
+    Broken by: a position embedding; a bias before the state, so that zeros change the state (Mamba's convolution).
     """
     n = axis_size(x, time, "time")
     s = draw.integer(1, n, "delay")
