@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Complex, Float
@@ -40,6 +40,7 @@ class ChunkMatrices(NamedTuple):
     """$M$: a matrix, or the real and imaginary parts of a complex diagonal one."""
 
 
+@runtime_checkable
 class LinearSystem(Protocol):
     """Discrete linear time-invariant systems, one for each of $d$ channels."""
 
@@ -188,7 +189,14 @@ def traced_linear_scan(x: Float[Tensor, "b t d"], system: LinearSystem) -> Float
     return _scan_chunks(x, *matrices, state)[0]
 
 
-@torch.library.custom_op("lawful::scan_chunks", mutates_args=())
+def _schema(inputs: str, num_outputs: int) -> str:
+    """Returns the schema of an operator on tensors. Torch cannot infer it from a function that checks its types."""
+    return f"({', '.join(f'Tensor {name}' for name in inputs.split())}) -> ({', '.join(['Tensor'] * num_outputs)})"
+
+
+@torch.library.custom_op(
+    "lawful::scan_chunks", mutates_args=(), schema=_schema("x toeplitz inputs outputs transition state", 3)
+)
 def _scan_chunks(
     x: Tensor, toeplitz: Tensor, inputs: Tensor, outputs: Tensor, transition: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -212,7 +220,11 @@ def _(
     return _contiguous_like(x), _contiguous_like(state), x.new_empty(d * rows * state.shape[-1])
 
 
-@torch.library.custom_op("lawful::scan_chunks_backward", mutates_args=())
+@torch.library.custom_op(
+    "lawful::scan_chunks_backward",
+    mutates_args=(),
+    schema=_schema("gy last x toeplitz inputs outputs transition states", 6),
+)
 def _scan_chunks_backward(
     gy: Tensor,
     last: Tensor,
@@ -343,7 +355,7 @@ def fft_convolution(x: Float[Tensor, "*batch t d"], kernel: Float[Tensor, "d s"]
     return torch.fft.irfft(spectrum, n=n)[..., :t].mT
 
 
-@torch.library.custom_op("lawful::selective_scan", mutates_args=())
+@torch.library.custom_op("lawful::selective_scan", mutates_args=(), schema=_schema("x delta a b c state", 3))
 def _selective_scan(
     x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -365,7 +377,9 @@ def _(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor) 
     return _contiguous_like(x), _contiguous_like(state), state.new_empty(chunks * state.numel())
 
 
-@torch.library.custom_op("lawful::selective_scan_backward", mutates_args=())
+@torch.library.custom_op(
+    "lawful::selective_scan_backward", mutates_args=(), schema=_schema("gy g x delta a b c firsts", 6)
+)
 def _selective_scan_backward(
     gy: Tensor, g: Tensor, x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, firsts: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
