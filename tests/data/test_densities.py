@@ -124,6 +124,13 @@ def test_noise_is_exact(name, alpha, sigma):
     torch.testing.assert_close(torch.autograd.grad(noisy.log_prob(leaf).sum(), leaf)[0], noisy.score(y))
 
 
+def test_denoising_boxes_that_are_noisy_themselves():
+    density, alpha, sigma = checkerboard(cells=2).with_noise(0.8, 0.3), 0.6, 0.5
+    noisy = density.with_noise(alpha, sigma)
+    y = noisy.sample(20, seed=4)
+    torch.testing.assert_close(density.denoise(y, alpha, sigma), (y + sigma**2 * noisy.score(y)) / alpha)
+
+
 @pytest.mark.parametrize("name", PLANAR)
 def test_denoise_without_noise_and_with_pure_noise(name):
     density = PLANAR[name]()

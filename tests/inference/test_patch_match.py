@@ -27,6 +27,19 @@ def rmse(a, b, hole):
     return float((a - b)[:, hole].square().mean().sqrt())
 
 
+def test_the_coarsest_resolution_takes_the_most_steps(monkeypatch):
+    image, calls, search = texture(), [], PatchMatch.__call__
+
+    def count(self, *args, **options):
+        calls.append(args[1].shape[-1])
+        return search(self, *args, **options)
+
+    monkeypatch.setattr(PatchMatch, "__call__", count)
+    PatchCompletion(patch_size=3, steps=4, iterations=1)(image, hole_in(image))
+    width = image.shape[-1]
+    assert {size: calls.count(size) for size in calls} == {width // 4: 4, width // 2: 2, width: 2}
+
+
 def test_patches_complete_a_texture_better_than_mean_and_smooth_fill():
     image = texture()
     hole = hole_in(image)

@@ -54,6 +54,14 @@ def test_matches_pytorch():
         torch.testing.assert_close(x, expected[name])
 
 
+def test_complex_parameters_are_averaged():
+    model = nn.ParameterDict({"x": torch.tensor([1.0 + 2.0j])})
+    ema = EMA(model, decay=0.75)
+    model["x"].data.zero_()
+    ema.update(model)
+    torch.testing.assert_close(ema.tensors["x"], torch.tensor([0.75 + 1.5j]))
+
+
 def test_the_weights_of_the_model_are_restored():
     model = network()
     ema = EMA(model, decay=0.5)

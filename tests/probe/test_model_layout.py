@@ -13,12 +13,18 @@ from lawful.blocks import (
     sandwich_norm,
 )
 from lawful.laws import Claim, agreement, linearity, shape
-from lawful.probe import frozen_norm, linearize_branch
+from lawful.probe import frozen_norm, infer_layout, linearize_branch
 
 
 def test_other_norms_raise():
     with pytest.raises(TypeError, match="got BatchNorm1d"):
         frozen_norm(nn.BatchNorm1d(4), torch.ones(2, 4))
+
+
+def test_a_module_with_two_names_is_found():
+    shared = nn.Linear(3, 3)
+    model = nn.ModuleDict({"embedding": shared, "layers": nn.ModuleList(), "norm": nn.LayerNorm(3), "head": shared})
+    assert infer_layout(model).head == "head"
 
 
 @pytest.mark.parametrize("y", [[1.0], [-1.0], [1.0, -1.0], [1.0, -2.0, 0.5]])

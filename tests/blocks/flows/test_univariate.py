@@ -74,6 +74,13 @@ def test_the_density_is_constant_on_each_level():
     torch.testing.assert_close(density[:, 0].sum() / 2, torch.tensor(1.0, dtype=torch.float64))
 
 
+def test_the_ends_of_the_interval_belong_to_the_first_and_last_level():
+    levels, u = DiscretizedLogistic(num_levels=4, num_components=2), randn(1, 6).expand(4, 6)
+    y, log_derivative = levels.forward(torch.tensor([-1.0, -0.9, 0.9, 1.0], dtype=torch.float64), u)
+    torch.testing.assert_close(y[[0, 3]], torch.tensor([-1.0, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(log_derivative[[0, 3]], log_derivative[[1, 2]])
+
+
 def test_invalid_options_are_rejected():
     with pytest.raises(ValueError, match="bound must be positive, got 0"):
         AffineTransform(bound=0.0)

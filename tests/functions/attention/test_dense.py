@@ -216,6 +216,18 @@ def test_the_bias_is_evaluated_chunk_by_chunk():
     assert sorted(asked) == sorted(2 * [(16, 16), (16, 32), (16, 48), (16, 64)])
 
 
+def test_chunks_read_only_the_keys_of_their_window():
+    lengths = []
+
+    def kernel(q, k, v, **options):
+        lengths.append(k.shape[-2])
+        return reference_attention(q, k, v, **options)
+
+    q, k = torch.ones(1, 1, 8, 2), torch.ones(1, 1, 12, 2)
+    chunked_attention(q, k, k, chunk_size=4, kernel=kernel, mask=Mask(causal=True, window=3))
+    assert lengths == [4 + 3 - 1] * 2
+
+
 def test_wrong_arguments_raise():
     q, k, v = (x.detach() for x in qkv(2, 2, h=4, g=3))
     for kernel in (reference_attention, fused_attention):

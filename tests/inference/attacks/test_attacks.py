@@ -159,6 +159,25 @@ def test_the_step_sizes_of_pgd_follow_a_squared_cosine():
         torch.testing.assert_close(near - x, 0.5 * (steps + 1) / 2 * way)
 
 
+class Product(nn.Module):
+    """Returns the logits 0 and a b of an input (a, b), whose gradient is (b, a)."""
+
+    def forward(self, x):
+        return torch.stack([torch.zeros_like(x[:, 0]), x.prod(1)], 1)
+
+
+def test_the_momentum_of_pgd_adds_normalized_gradients():
+    x = torch.tensor([[1.0, 0.2], [0.3, 2.0]], dtype=torch.float64)
+    attack = PGD(eps=9.0, norm=L2(), steps=3, step_size=0.3, random_start=0.0, momentum=0.5, bounds=FREE)
+    position, velocity = x, torch.zeros_like(x)
+    for step in range(3):
+        gradient = position.flip(1)
+        velocity = 0.5 * velocity + gradient / gradient.sum(1, keepdim=True)
+        size = 0.3 * math.cos(math.pi * step / 6) ** 2
+        position = position + size * velocity / velocity.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(attack(Product(), x, torch.tensor([0, 0])), position)
+
+
 @pytest.mark.parametrize("norm", [L2(), LInf()], ids=str)
 def test_deep_fool_of_a_linear_model_crosses_the_nearest_boundary(norm):
     torch.manual_seed(0)
@@ -206,6 +225,24 @@ def test_worst_case_and_multi_targeted_attacks():
     assert robust_accuracy(model, x, y, attack=WorstCaseAttack(attacks)).value <= min(each)
     toward = MultiTargetedAttack(PGD(eps=0.2, steps=5, goal=TARGETED), num_targets=3)
     assert robust_accuracy(model, x, y, attack=toward).value <= robust_accuracy(model, x, y, attack=FGSM(eps=0.0)).value
+
+
+def test_a_worst_case_attack_goes_on_with_the_examples_that_are_not_fooled():
+    """Each attack moves half of the examples over the boundary at 0."""
+    model, x, tried = nn.Linear(1, 2, bias=False), torch.tensor([[1.0], [2.0], [3.0], [4.0]]), []
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0], [-1.0]]))
+
+    def subtract(amount):
+        def attack(model, x, y, *, indices):
+            tried.append(indices.tolist())
+            return x - amount
+
+        return attack
+
+    near = WorstCaseAttack((subtract(2.5), subtract(4.5)))(model, x, torch.zeros(4, dtype=torch.long))
+    assert tried == [[0, 1, 2, 3], [2, 3]]
+    torch.testing.assert_close(near, torch.tensor([[-1.5], [-0.5], [-1.5], [-0.5]]))
 
 
 def test_a_multi_targeted_attack_tries_the_most_likely_wrong_classes_first():

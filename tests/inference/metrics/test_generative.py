@@ -52,6 +52,8 @@ def test_frechet_of_normal_numbers_is_wassersteins_distance():
 def test_frechet_of_flat_covariances_is_real():
     flat = torch.tensor([[1.0, 1.0], [1.0, 1.0]])
     assert float(gaussian_frechet(torch.zeros(2), flat, torch.zeros(2), flat)) == pytest.approx(0, abs=1e-5)
+    rounded = torch.tensor([[1.0, 0.0], [0.0, -1e-9]])  # a variance of 0 may round to a negative number
+    assert float(gaussian_frechet(torch.zeros(2), rounded, torch.zeros(2), rounded)) == pytest.approx(0, abs=1e-5)
 
 
 def test_frechet_needs_more_samples_than_features():
@@ -89,6 +91,15 @@ def test_mmd_is_unbiased():
     ]
     assert abs(np.mean(found)) < 4 * np.std(found) / 300**0.5
     assert min(found) < 0
+
+
+@pytest.mark.parametrize(("n", "m"), [(6, 2), (2, 6)])
+def test_mmd_test_compares_the_unbiased_mmd_of_permutations(n, m):
+    both, generator = torch.cat([rows(n, 1, 0), 1.5 + rows(m, 1, 1)]), torch.Generator().manual_seed(3)
+    orders = [torch.randperm(n + m, generator=generator) for _ in range(39)]
+    found = [mmd(both[order[:n]], both[order[n:]]) for order in orders]
+    expected = (1 + sum(value >= mmd(both[:n], both[n:]) - 1e-9 for value in found)) / 40
+    assert mmd_test(both[:n], both[n:], permutations=39, seed=3) == pytest.approx(expected)
 
 
 def test_mmd_test_detects_a_difference_and_has_uniform_p_values():

@@ -154,6 +154,7 @@ def test_trajectories_end_in_samples():
     torch.testing.assert_close(ways[-1], model.sample(4, 2))
     assert ways.shape[1:] == (4, 2)
     assert ways.abs().max() < 6
+    assert ways.diff(dim=0)[-5:].abs().max() < 0.2 < ways[-5:].abs().max()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,12 @@ def small():
     return mlp_gan(2, latent_dim=3, hidden_dims=(8,))
 
 
+@pytest.mark.parametrize("num_classes", [1, 3])
+def test_the_classes_are_equally_frequent_before_the_fit(num_classes):
+    gan = mlp_gan(2, latent_dim=3, hidden_dims=(8,), num_classes=num_classes)
+    torch.testing.assert_close(gan.frequencies, torch.full((num_classes,), 1 / num_classes))
+
+
 def test_samples_depend_only_on_seed_and_index():
     model = small().fit_normalizer(torch.randn(50, 2) * 3 + 5)
     assert isinstance(model, SupportsSample)

@@ -83,6 +83,17 @@ def test_samples_and_density_are_of_one_gaussian():
     torch.testing.assert_close(model.log_prob(x), expected)
 
 
+def test_a_scale_is_a_change_of_units():
+    """p(x) = p(x / s) / |s|."""
+    x, scale = rows(), torch.linspace(0.5, 3.0, 6, dtype=torch.float64)
+    scaled, plain = PCA(3).fit(x, scale=scale), PCA(3).fit(x / scale)
+    torch.testing.assert_close(scaled.log_prob(x), plain.log_prob(x / scale) - scale.log().sum())
+    torch.testing.assert_close(scaled.sample(5, seed=0), scale * plain.sample(5, seed=0))
+    torch.testing.assert_close(scaled(x), scale * plain(x / scale))
+    torch.testing.assert_close(scaled.zca(x), plain.zca(x / scale))
+    torch.testing.assert_close(scaled.inverse_zca(scaled.zca(x)), scaled(x))
+
+
 def test_images_of_any_shape():
     images = digits().inputs[:200]
     model = PCA(5, svd_solver="randomized").fit(images)
