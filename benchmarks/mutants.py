@@ -120,6 +120,13 @@ REASONS: dict[tuple[str, str], str] = {
     ("dropped term", "elif len(y) == 1:"): "rounding: the same steps",
     ("comparison", "if rows >= _LARGE else"): "rounding: only what is stacked",
     ("comparison", "s * size >= cap"): "rounding: at a tie both terms are cap",
+    ("scale", "/ slope).clamp(0, 2 * k)"): "rounding: it is at most the width of a cell",
+    ("scale", "2 * x.new_zeros(len(x))"): "equivalent: twice 0",
+    ("swapped", "seed + 40 ** 2"): "equivalent: other random numbers",
+    ("off by one", "split(max(2, _MAX_DISTANCES // n))"): "equivalent: only memory",
+    ("dropped term", "if self.output_normalizer is not None:"): "equivalent: both are set, or neither",
+    ("dropped term", "if not torch.equal(before, stream):"): "shortcut: differs for NaN only",
+    ("comparison", "if not x.is_cuda:"): "device: differs with CUDA only",
 }
 """Reasons why mutants survive, by operator and part of the changed line."""
 

@@ -210,6 +210,14 @@ def test_extras_decode_with_cache_and_receive_gradients(extras):
         assert p.grad.abs().max() > 0, name
 
 
+def test_embeddings_of_tokens_positions_and_ngrams_are_added():
+    model = build(with_changes(SMALL, extras=EXTRAS["hashed"]))
+    expected = model.embedding(TOKENS) + sum(table(TOKENS) for table in model.ngrams)
+    if model.positions is not None:
+        expected = expected + model.positions(torch.arange(TOKENS.shape[-1]))
+    same(model.embed(TOKENS), expected)
+
+
 def test_every_ngram_table_changes_the_logits():
     model = build(with_changes(SMALL, extras=EXTRAS["hashed"]))
     assert len(model.ngrams) == 2

@@ -181,6 +181,14 @@ def test_newton_schulz_of_batches():
     assert not newton_schulz(torch.zeros(80, 300)).any()
 
 
+@pytest.mark.parametrize(
+    ("flags", "native"), [({}, False), ({"avx512_bf16": True}, True), ({"amx_bf16": False}, False)]
+)
+def test_bfloat16_is_native_only_if_the_processor_says_so(monkeypatch, flags, native):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: flags, raising=False)
+    assert muon_module._has_bfloat16_instructions.__wrapped__("cpu") is native
+
+
 @pytest.mark.parametrize("native", [True, False])
 def test_default_dtype(monkeypatch, native):
     monkeypatch.setattr(muon_module, "_has_bfloat16_instructions", lambda device: native)

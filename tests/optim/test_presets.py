@@ -185,3 +185,10 @@ def test_lion_matches_its_equation(dtype, tools):
     ours, _ = tools.train_network(lambda m: optim.Lion(m.parameters(), lr=0.01, weight_decay=0.1), dtype)
     other, _ = tools.train_network(lambda m: Equation(m.parameters(), {}), dtype)
     tools.assert_close(ours, other, dtype)
+
+
+def test_the_defaults_of_lion_are_those_of_the_paper():
+    x = torch.nn.Parameter(torch.tensor([2.0, -3.0], dtype=torch.float64))
+    x.square().sum().backward()
+    optim.Lion([x]).step()
+    torch.testing.assert_close(x.detach(), torch.tensor([2.0 - 1e-4, -3.0 + 1e-4], dtype=torch.float64))
