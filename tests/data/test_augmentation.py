@@ -9,6 +9,13 @@ from lawful.data import Augment, compose, cutout, gaussian_noise, mixup, random_
 from lawful.laws import Claim, agreement, shape, sums_to_one
 
 
+def test_random_flip_flips_along_its_axis():
+    x = torch.arange(12.0).reshape(1, 3, 4)
+    assert torch.equal(random_flip(1, probability=1.0)((x,))[0], x.flip(1))
+    assert torch.equal(random_flip(probability=1.0)((x,))[0], x.flip(2))
+    assert torch.equal(random_flip(probability=0.0)((x,))[0], x)
+
+
 def test_random_shift_equals_slicing():
     torch.manual_seed(0)
     x = 1 + torch.rand(50, 2, 9)

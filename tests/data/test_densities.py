@@ -45,6 +45,16 @@ def test_samples_have_the_moments():
     torch.testing.assert_close(share, mixture.p.float(), rtol=0, atol=0.01)
 
 
+def test_the_modes_of_ring_and_grid():
+    around = ring(modes=3, radius=5.0, scale=0.5)
+    torch.testing.assert_close(around.means.norm(dim=1), torch.full((3,), 5.0, dtype=torch.float64))
+    torch.testing.assert_close(torch.pdist(around.means), torch.full((3,), 5 * 3**0.5, dtype=torch.float64))
+    square = grid(side=2, spacing=3.0, scale=0.5)
+    assert sorted(square.means.tolist()) == [[-1.5, -1.5], [-1.5, 1.5], [1.5, -1.5], [1.5, 1.5]]
+    for density in (around, square):
+        torch.testing.assert_close(density.variances, torch.full_like(density.means, 0.25))
+
+
 @pytest.mark.parametrize("name", PLANAR)
 def test_densities_follow_the_protocol(name):
     density = PLANAR[name]()

@@ -77,6 +77,13 @@ def test_detectors_find_the_built_in_heads():
     assert best["duplicate_token"][0] < 0.3
 
 
+@pytest.mark.parametrize(("offset", "start"), [(0, 0), (1, 0), (1, 3), (2, 1), (2, 4)])
+def test_attention_at_an_offset_is_a_mean_over_queries(offset, start):
+    pattern = torch.rand(2, 5, 5, dtype=torch.float64)
+    entries = [pattern[:, t, t - offset] for t in range(max(offset, start), 5)]
+    torch.testing.assert_close(attention_at_offset(pattern, offset, start=start), torch.stack(entries).mean(0))
+
+
 def test_a_pattern_that_is_too_short_raises():
     with pytest.raises(ValueError, match="expected a square pattern of size above 9, got 4 x 4"):
         induction_score(torch.eye(4), 9)

@@ -219,6 +219,7 @@ def test_edits_ablate_steer_and_resample():
     for edit, expected in (
         (zero_ablation, 0 * mid),
         (mean_ablation(), mid.mean(0, keepdim=True).expand_as(mid)),
+        (mean_ablation(1), mid.mean(1, keepdim=True).expand_as(mid)),
         (steering(torch.ones(3), scale=2.0), mid + 2),
         (at_index((..., 1), zero_ablation), mid * torch.tensor([1.0, 0.0, 1.0])),
     ):

@@ -207,6 +207,30 @@ def test_carlini_wagner_of_a_linear_model_is_close_to_the_minimum_norm():
     assert bool((length <= 1.15 * shortest + 1e-2).all())
 
 
+def test_deep_fool_considers_the_most_likely_candidates():
+    """The nearest boundary is that of the least likely class, whose logit changes fastest."""
+    model, x = nn.Linear(1, 3), torch.zeros(1, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0], [1.0], [-10.0]]))
+        model.bias.copy_(torch.tensor([3.0, 2.0, 1.0]))
+    for candidates, boundary in ((1, 1.0), (2, -0.2)):
+        attack = DeepFool(candidates=candidates, overshoot=0.02, binary_search_steps=0, bounds=FREE)
+        near = attack(model, x, torch.tensor([0]))
+        torch.testing.assert_close(near, torch.tensor([[1.02 * boundary]]))
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0])
+def test_carlini_wagner_reaches_its_confidence(confidence):
+    model, x, y = nn.Linear(1, 2, bias=False), torch.tensor([[0.5]]), torch.tensor([0])
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0], [-1.0]]))  # the margin at x is -2 x
+    attack = CarliniWagner(confidence=confidence, steps=40, binary_search_steps=1, lr=0.05, bounds=FREE)
+    near = float(attack(model, x, y))
+    assert -confidence / 2 - 0.1 < near < -confidence / 2
+    weak = CarliniWagner(initial_const=1e-3, steps=40, binary_search_steps=1, lr=0.05, bounds=FREE)
+    assert torch.equal(weak(model, x, y), x)
+
+
 def test_carlini_wagner_returns_perturbations_up_to_eps():
     model, x, y = nn.Linear(1, 2, bias=False), torch.tensor([[0.5]]), torch.tensor([0])
     with torch.no_grad():

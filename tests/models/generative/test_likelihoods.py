@@ -21,6 +21,20 @@ from lawful.models.generative import (
 LEVELS = Dequantizer(levels=5, low=-1.0, high=3.0)
 
 
+def test_the_noise_is_at_least_min_std():
+    x = torch.tensor([[1.0, 10.0], [3.0, 50.0]], dtype=torch.float64)
+    params = torch.zeros(2, 2, dtype=torch.float64)
+    likelihood = GaussianLikelihood((2,), min_std=0.25).double().fit_normalizer(x)
+    with torch.no_grad():
+        likelihood.log_noise.copy_(torch.tensor([0.1, 0.5]).log())
+    mean, std = likelihood.mean_and_std(params)
+    torch.testing.assert_close(mean, x.mean(0).expand(2, 2))
+    torch.testing.assert_close(std, x.std(0, correction=0) * torch.tensor([0.25, 0.5], dtype=torch.float64))
+    varying = HeteroscedasticGaussianLikelihood((2,), min_std=0.25).double().fit_normalizer(x)
+    std = varying.mean_and_std(torch.full((1, 4), -50.0, dtype=torch.float64))[1]
+    torch.testing.assert_close(std[0], 0.25 * x.std(0, correction=0))
+
+
 def test_level_probabilities_equal_scipy():
     model = DiscretizedLogisticLikelihood((2, 1), LEVELS, num_components=2)
     y = torch.randn(1, model.num_params, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from lawful.functions import normal_noise
 from lawful.laws import Claim, agreement, batch_independence, shape, transformed
+from lawful.losses.variational import gumbel_softmax, straight_through_gumbel
 from lawful.models.generative import (
     PCA,
     VAE,
@@ -163,6 +164,17 @@ def test_conditional_model_without_labels_bounds_the_mixture():
         model.encode(x)
     with pytest.raises(ValueError, match="expected labels from 0 to 2"):
         model.elbo(x, labels=labels + 1)
+
+
+@pytest.mark.parametrize("relaxation", [gumbel_softmax, straight_through_gumbel])
+def test_categorical_latents_are_relaxed_at_their_temperature(relaxation):
+    latent = CategoricalLatent(2, num_categories=3, temperature=0.4, relaxation=relaxation)
+    params, noise = torch.randn(5, 6), torch.randn(5, 6)
+    logits = params.reshape(5, 2, 3)
+    expected = relaxation(logits, noise.reshape(5, 2, 3), temperature=0.4)
+    torch.testing.assert_close(latent.rsample(params, noise), expected.flatten(1))
+    hard = nn.functional.one_hot((logits + noise.reshape(5, 2, 3)).argmax(-1), 3).flatten(1)
+    torch.testing.assert_close(latent.eval().rsample(params, noise), hard.float())
 
 
 def test_inactive_units_are_detected():

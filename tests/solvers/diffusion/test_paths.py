@@ -90,6 +90,20 @@ def test_small_noise_levels_are_accurate():
         torch.testing.assert_close(path.ratio(path.time_of(small)), small, rtol=1e-6, atol=0)
 
 
+def test_parameters_of_paths_equal_their_equations():
+    t = torch.tensor([0.25, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(variance_exploding(0.5, 8.0).sigma(t), 0.5 * (16 ** (2 * t) - 1).sqrt())
+    total = 0.3 * t + (5.0 - 0.3) * t.square() / 2  # the integral of beta
+    torch.testing.assert_close(variance_preserving(0.3, 5.0).alpha(t), (-total / 2).exp())
+    torch.testing.assert_close(variance_preserving(0.3, 5.0).sigma(t), (1 - (-total).exp()).sqrt())
+    torch.testing.assert_close(sub_variance_preserving(0.3, 5.0).alpha(t), (-total / 2).exp())
+    torch.testing.assert_close(sub_variance_preserving(0.3, 5.0).sigma(t), 1 - (-total).exp())
+    angle, start = (t + 0.1) / 1.1 * pi / 2, 0.1 / 1.1 * pi / 2
+    alpha = angle.cos() / math.cos(start)
+    torch.testing.assert_close(cosine_path(0.1).alpha(t), alpha)
+    torch.testing.assert_close(cosine_path(0.1).sigma(t), (1 - alpha.square()).sqrt())
+
+
 def test_the_chain_passes_through_the_steps_of_ddpm():
     betas = np.linspace(1e-4, 0.02, 1000)
     path, steps = ddpm_path(), torch.arange(1, 1001).double()
