@@ -146,8 +146,9 @@ def test_moments_equal_the_sum_over_all_masks():
     torch.testing.assert_close(layer.moments(x).variance, (weights * (outputs - mean) ** 2).sum(0))
 
 
-def test_eval_mode_is_a_linear_layer():
-    ours, theirs = DropConnect(4, 3, p=0.9).eval(), nn.Linear(4, 3)
+@pytest.mark.parametrize("bias", [True, False])
+def test_eval_mode_is_a_linear_layer(bias):
+    ours, theirs = DropConnect(4, 3, p=0.9, bias=bias).eval(), nn.Linear(4, 3, bias=bias)
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(ours(x), theirs(x))

@@ -218,6 +218,11 @@ def test_embeddings_of_tokens_positions_and_ngrams_are_added():
     same(model.embed(TOKENS), expected)
 
 
+def test_logits_of_the_last_positions_only():
+    model = build(SMALL)
+    same(model(TOKENS, logits_to_keep=2), model(TOKENS)[..., -2:, :])
+
+
 def test_every_ngram_table_changes_the_logits():
     model = build(with_changes(SMALL, extras=EXTRAS["hashed"]))
     assert len(model.ngrams) == 2

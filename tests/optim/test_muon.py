@@ -28,6 +28,18 @@ def test_matches_pytorch(scale, theirs, dtype, tools, monkeypatch):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
+def test_momentum_without_nesterov_matches_pytorch(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)  # PyTorch's Muon always computes in bfloat16
+    ours, theirs = (nn.Parameter(torch.ones(3, 4, dtype=torch.float64)) for _ in range(2))
+    optimizers = optim.Muon([ours], nesterov=False), torch.optim.Muon([theirs], nesterov=False)
+    for seed in range(3):
+        gradient = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        for p, optimizer in zip((ours, theirs), optimizers, strict=True):
+            p.grad = gradient
+            optimizer.step()
+    torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize(("scale", "theirs"), SCALES)
 def test_matches_pytorch_in_bfloat16(scale, theirs, dtype, tools):
     ours = partial(optim.Muon, lr=0.02, scale=scale, dtype=torch.bfloat16)

@@ -46,6 +46,12 @@ def test_a_geodesic_with_one_mode_deviates_by_half_a_sine_wave():
     torch.testing.assert_close(deviation, (math.pi * t).sin() * deviation[10])
 
 
+def test_a_geodesic_without_steps_is_the_straight_line():
+    a, b = torch.tensor([0.0, 0.9]), torch.tensor([2.0, 0.9])
+    straight = a + torch.linspace(0, 1, 5)[:, None] * (b - a)
+    torch.testing.assert_close(Chart(sphere).geodesic(a, b, num_points=5, max_steps=0), straight)
+
+
 def test_the_shortest_way_in_a_flat_space_is_straight():
     matrix = torch.randn(2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     chart = Chart(lambda z: z @ matrix)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lawful.laws import Claim, agreement, density_integrates_to_one, log_determinant, shape
 from lawful.models.generative import ContinuousFlow, VelocityField
+from lawful.solvers.ode import EULER
 
 
 class _Linear(nn.Module):
@@ -21,6 +22,25 @@ class _Linear(nn.Module):
 
     def forward(self, t: Float[Tensor, ""], x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         return x @ self.matrix.T
+
+
+def test_one_euler_step_adds_the_velocity():
+    flow, x = ContinuousFlow(_Linear(), shape=(2,), steps=1, tableau=EULER), torch.randn(3, 2)
+    z, log_determinants = flow.encode(x)
+    matrix = flow.velocity.get_parameter("matrix")
+    torch.testing.assert_close(z, x + x @ matrix.T)
+    torch.testing.assert_close(log_determinants, matrix.trace().expand(1, 3))
+
+
+def test_the_trace_of_many_features_is_estimated_by_probes():
+    """Of a diagonal Jacobian, the estimate of every probe is exact."""
+
+    class Scaled(nn.Module):
+        def forward(self, t, x):
+            return 0.1 * x
+
+    flow, x = ContinuousFlow(Scaled(), shape=(17,), steps=2), torch.randn(3, 17)
+    torch.testing.assert_close(flow.encode(x, num_probes=4)[1], torch.full((4, 3), 1.7))
 
 
 def claims() -> Iterator[Claim]:

@@ -186,6 +186,7 @@ def test_inactive_units_are_detected():
         encoder.weight[0] = 1.0
     found = model.active_units(rows(50, 4).float())
     assert found.active.tolist() == [True, False]
+    assert model.active_units(rows(50, 4).float(), threshold=1e6).active.tolist() == [False, False]
     assert float(found.kl[1]) == 0
     assert float(found.kl[0]) > 0.1
 
