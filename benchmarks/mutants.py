@@ -127,6 +127,7 @@ REASONS: dict[tuple[str, str], str] = {
     ("dropped term", "if self.output_normalizer is not None:"): "equivalent: both are set, or neither",
     ("dropped term", "if not torch.equal(before, stream):"): "shortcut: differs for NaN only",
     ("comparison", "if not x.is_cuda:"): "device: differs with CUDA only",
+    ("off by one", "x[0].numel() if len(x) else 0)"): "equivalent: an empty batch",
 }
 """Reasons why mutants survive, by operator and part of the changed line."""
 
