@@ -95,11 +95,12 @@ def test_mmd_is_unbiased():
 
 @pytest.mark.parametrize(("n", "m"), [(6, 2), (2, 6)])
 def test_mmd_test_compares_the_unbiased_mmd_of_permutations(n, m):
-    both, generator = torch.cat([rows(n, 1, 0), 1.5 + rows(m, 1, 1)]), torch.Generator().manual_seed(3)
-    orders = [torch.randperm(n + m, generator=generator) for _ in range(39)]
-    found = [mmd(both[order[:n]], both[order[n:]]) for order in orders]
-    expected = (1 + sum(value >= mmd(both[:n], both[n:]) - 1e-9 for value in found)) / 40
-    assert mmd_test(both[:n], both[n:], permutations=39, seed=3) == pytest.approx(expected)
+    for seed in range(4):
+        both, generator = torch.cat([rows(n, 1, seed), rows(m, 1, 50 + seed)]), torch.Generator().manual_seed(3)
+        orders = [torch.randperm(n + m, generator=generator) for _ in range(39)]
+        found = [mmd(both[order[:n]], both[order[n:]]) for order in orders]
+        expected = (1 + sum(value >= mmd(both[:n], both[n:]) - 1e-9 for value in found)) / 40
+        assert mmd_test(both[:n], both[n:], permutations=39, seed=3) == pytest.approx(expected)
 
 
 def test_mmd_test_detects_a_difference_and_has_uniform_p_values():
