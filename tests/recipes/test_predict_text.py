@@ -93,6 +93,6 @@ def test_a_run_of_another_recipe_is_an_error(tmp_path, monkeypatch):
     run = train(PCARecipe(num_components=2, threads=1, law_cases=0), output_dir=tmp_path)
     with pytest.raises(
         ValueError,
-        match=r"expected a run of classify, .* or translate, got .* of pca: use lawful sample",
+        match=r"expected a run of classify, classify-sequence, .* or translate, got .* of pca: use lawful sample",
     ):
         predictions(run, "topics")

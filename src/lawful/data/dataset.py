@@ -104,6 +104,8 @@ class Arrays:
     def inputs(self, array: np.ndarray, *, name: str) -> Float[Tensor, "n *shape"]:
         """Converts an array of examples to a float32 tensor."""
         array = array if array.shape[1:] == self.shape else _channels_first(array)[0]
+        if array.ndim == 3 and array.shape[1:] == self.shape[::-1]:
+            array = array.swapaxes(1, 2)  # series of shape (t, c), as the recipe classify-sequence accepts them
         if array.shape[1:] != self.shape:
             raise ValueError(f"expected {name} of shape (n, {', '.join(map(str, self.shape))}), got {array.shape}")
         return _to_finite(array, name=name)

@@ -84,6 +84,7 @@ from lawful.models.linear import (
     solve_linear,
 )
 from lawful.models.mlp import MLP, Activation, SpatialMLP
+from lawful.models.sequence import SequenceClassifier, sequence_classifier
 from lawful.models.standardized import Standardized
 from lawful.models.transformer import (
     GELU_TANH,
@@ -167,6 +168,7 @@ __all__ = [
     "Prompts",
     "SamplingConfig",
     "SeasonalRegression",
+    "SequenceClassifier",
     "SoftmaxRegression",
     "SpatialMLP",
     "Standardized",
@@ -208,6 +210,7 @@ __all__ = [
     "rotary_attention",
     "save_gpt2",
     "seasonal_naive_forecast",
+    "sequence_classifier",
     "solve_linear",
     "spline_flow",
     "squared_relu_feed_forward",

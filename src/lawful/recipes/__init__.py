@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         NoCorruptionSpec,
     )
     from lawful.recipes.classify import AdversarialConfig, AugmentationConfig, ClassifyRecipe
+    from lawful.recipes.classify_sequence import ClassifySequenceRecipe
     from lawful.recipes.classify_text import (
         ClassifyTextRecipe,
         LabeledTextData,
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
         ModelSpec,
         PolynomialSpec,
         RowPredictor,
+        StateSpaceSpec,
         SupervisedEnsemble,
         SupervisedModel,
         SupervisedRecipe,
@@ -139,6 +141,7 @@ _LOCATIONS = {
         "AugmentationConfig",
         "ClassifyRecipe",
     ),
+    "classify_sequence": ("ClassifySequenceRecipe",),
     "classify_text": (
         "ClassifyTextRecipe",
         "LabeledTextData",
@@ -250,6 +253,7 @@ _LOCATIONS = {
         "ModelSpec",
         "PolynomialSpec",
         "RowPredictor",
+        "StateSpaceSpec",
         "SupervisedEnsemble",
         "SupervisedModel",
         "SupervisedRecipe",
@@ -310,6 +314,7 @@ __all__ = [
     "CategoricalLatentSpec",
     "CharTokenizerSpec",
     "ClassifyRecipe",
+    "ClassifySequenceRecipe",
     "ClassifyTextRecipe",
     "ContinuousFlowSpec",
     "DataConfig",
@@ -375,6 +380,7 @@ __all__ = [
     "RowPredictor",
     "ScoreTable",
     "SplineFlowSpec",
+    "StateSpaceSpec",
     "SupervisedDataConfig",
     "SupervisedEnsemble",
     "SupervisedModel",

@@ -209,8 +209,8 @@ _LEAD_FIGURES = ("predictions", "most confident mistakes", "decision regions")
 """Figures that the report shows first: they show the data."""
 
 
-def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict[str, Any]:
-    """Evaluates a classifier on the test split and writes figures and tables."""
+def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits, shown: Tensor) -> dict[str, Any]:
+    """Evaluates a classifier on the test split and writes figures, of test inputs as in `shown`, and tables."""
     test = splits.test
     names = test.classes or ()
     p = predict(model, test.inputs)
@@ -233,11 +233,11 @@ def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits) -> dict
     if dead := dead_units(activation_frequency(model, splits.train.inputs)):
         results["dead units"] = {layer: n for layer, (n, _) in dead.items()}
         plots["dead units"] = figures.dead_unit_bars(dead)
-    if test.inputs.dim() > 2:
+    if shown.dim() > 2:
         some = torch.linspace(0, len(p) - 1, min(len(p), _PREDICTION_EXAMPLES)).long()  # the split is sorted by class
-        plots["predictions"] = figures.predictions(test.inputs[some], p[some], test.targets[some], names=names)
+        plots["predictions"] = figures.predictions(shown[some], p[some], test.targets[some], names=names)
         if int((p.argmax(-1) != test.targets).sum()):
-            plots["most confident mistakes"] = figures.mistakes(test.inputs, p, test.targets, names=names)
+            plots["most confident mistakes"] = figures.mistakes(shown, p, test.targets, names=names)
     if test.inputs.shape[1:] == (2,):
         axes = test.columns or ("first input", "second input")
         plots["decision regions"] = figures.decision_regions(
@@ -329,12 +329,30 @@ class ClassifyRecipe(AugmentationConfig, AdversarialConfig, SupervisedRecipe):
             loss_fn=partial(self._loss, units=_AttackUnits.of(splits.train.inputs)),
             evaluate=_evaluate,
             claims=partial(self._claims, sizes=sizes),
-            augment=self.augmentation(splits.train),
+            augment=self._augment_inputs(splits.train),
         )
+
+    def _as_series(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+        """Returns inputs with an axis of channels, if a recipe reads the rows of a table as series."""
+        return x
+
+    def _augment_inputs(self, train: SupervisedDataset) -> Augment | None:
+        """Returns the augmentation of a batch, in the shape that `_as_series` gives it."""
+        series = self._as_series(train.inputs)
+        augment = self.augmentation(replace(train, inputs=series, columns=None))
+        if augment is None or series.shape == train.inputs.shape:
+            return augment
+
+        def apply(batch: Batch) -> Batch:
+            x, *others = batch
+            moved, *others = augment((self._as_series(x), *others))
+            return moved.reshape(x.shape), *others
+
+        return apply
 
     def finish(self, run: Run, setup: TrainingSetup[DataSplits]) -> Mapping[str, Any]:
         """Evaluates the classifier on the test split and writes figures."""
-        results = _evaluate_classifier(run, setup.model, setup.data)
+        results = _evaluate_classifier(run, setup.model, setup.data, self._as_series(setup.data.test.inputs))
         for name, (logits, targets) in self.fitted_outputs(setup.model, setup.data).items():
             results[name] = {"accuracy": accuracy(logits.softmax(-1), targets).json()}
         results |= self.example_counts(setup.data)

@@ -95,7 +95,7 @@ def predictions(
     if isinstance(recipe, TranslateRecipe):
         return _translate_file(recipe, run, model_config, data, num_samples=num_samples)
     if not isinstance(recipe, SupervisedRecipe) or recipe.name == "attack":
-        raise _wrong_recipe("classify, classify-text, forecast, regress or translate", run)
+        raise _wrong_recipe("classify, classify-sequence, classify-text, forecast, regress or translate", run)
     encoding = encoding_from_json(model_config.get("encoding"))
     model, new = load(run), load_like(data, encoding, drop_missing=drop_missing)
     classes = encoding.target.levels if hasattr(encoding, "target") else getattr(encoding, "classes", None)

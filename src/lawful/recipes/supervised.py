@@ -45,6 +45,7 @@ from lawful.models import (
     SoftmaxRegression,
     Standardized,
     ThresholdedRegression,
+    sequence_classifier,
 )
 from lawful.optim.schedules import Schedule
 from lawful.recipes.data import DataSplits, ExampleSpec, SupervisedDataConfig, _describe_data
@@ -126,6 +127,26 @@ class CNNSpec(ModelSpec):
     kernel_size: Annotated[int, Range(0, 99)] = 0
     """Kernel size, an odd number. 0 chooses 3 for images and 5 for series."""
     dropout: _Probability = 0.3
+    """Dropout probability. With dropout, predictions have an uncertainty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateSpaceSpec(ModelSpec):
+    """State-space model of series. It reads images pixel by pixel and tables column by column."""
+
+    name: ClassVar[str] = "state-space"
+    epochs: ClassVar[int] = 50
+    learning_rate: ClassVar[float] = 1e-2
+
+    ssm: Literal["s4d", "s4", "selective"] = "s4d"
+    """State-space model of the layers: diagonal, diagonal plus rank one, or selective (Mamba)."""
+    dim: Annotated[int, Range(1, 10**6)] = 32
+    """Width of the layers."""
+    num_layers: Annotated[int, Range(1, 1000)] = 2
+    """Number of layers."""
+    state_dim: Annotated[int, Range(2, 10**4)] = 32
+    """Number of states per channel."""
+    dropout: _Probability = 0.0
     """Dropout probability. With dropout, predictions have an uncertainty."""
 
 
@@ -216,7 +237,7 @@ class PolynomialSpec(ModelSpec):
     """Ridge penalty."""
 
 
-_ClassifierSpec = AutoSpec | MLPSpec | CNNSpec | LogisticSpec | ThresholdedSpec | KNNSpec
+_ClassifierSpec = AutoSpec | MLPSpec | CNNSpec | StateSpaceSpec | LogisticSpec | ThresholdedSpec | KNNSpec
 """Models of classification."""
 _RegressorSpec = AutoRegressorSpec | MLPRegressorSpec | LinearSpec | PolynomialSpec | KNNSpec
 """Models of regression."""
@@ -468,9 +489,33 @@ def _build_classifier(spec: ModelSpec, sizes: ExampleSpec) -> SupervisedModel:
             core = KNearestClassifier(sizes.num_examples, dim, sizes.out_dim, k=k, p=float(spec.p), smoothing=0.1)
         case CNNSpec():
             return SupervisedModel(_build_cnn(spec, sizes), normalizer=Standardize(channels))
+        case StateSpaceSpec():
+            series = len(sizes.shape) == 1
+            return SupervisedModel(_SeriesModel(spec, sizes), normalizer=Standardize(1 if series else channels))
         case _:
             raise ValueError(f"model {spec.name} is not a classifier")
     return SupervisedModel(nn.Sequential(nn.Flatten(1), core), normalizer=Standardize(channels))
+
+
+class _SeriesModel(nn.Module):
+    """A sequence classifier for examples of shape (t,), (c, t) or (c, h, w)."""
+
+    def __init__(self, spec: StateSpaceSpec, sizes: ExampleSpec) -> None:
+        super().__init__()
+        self.sequence = sequence_classifier(
+            1 if len(sizes.shape) == 1 else sizes.shape[0],
+            sizes.out_dim,
+            ssm=spec.ssm,
+            dim=spec.dim,
+            num_layers=spec.num_layers,
+            state_dim=spec.state_dim,
+            dropout=float(spec.dropout),
+        )
+
+    def forward(self, x: Float[Tensor, "n ..."], *, rate: float = 1.0) -> Float[Tensor, "n classes"]:
+        """Returns the logits. `rate` is the factor of the sampling step, as in `SequenceClassifier`."""
+        x = x.unsqueeze(1) if x.dim() == 2 else x.flatten(2)
+        return self.sequence(x.mT, rate=rate)
 
 
 def _build_cnn(spec: CNNSpec, sizes: ExampleSpec) -> nn.Module:

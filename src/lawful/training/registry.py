@@ -55,6 +55,7 @@ RECIPES = RecipeRegistry(
         "text": "lawful.recipes.text:TextRecipe",
         "translate": "lawful.recipes.translate:TranslateRecipe",
         "classify-text": "lawful.recipes.classify_text:ClassifyTextRecipe",
+        "classify-sequence": "lawful.recipes.classify_sequence:ClassifySequenceRecipe",
         "forecast": "lawful.recipes.forecast:ForecastRecipe",
         "pca": "lawful.recipes.pca:PCARecipe",
         "autoencode": "lawful.recipes.autoencode:AutoencodeRecipe",
