@@ -94,6 +94,10 @@ BASES = {
     "classify-text": Base(
         "classify-text", {"data": "texts.csv", "context_length": 12, "layer_pattern": "(sf)*", **TRANSFORMER}
     ),
+    "classify-sequence": Base(
+        "classify-sequence",
+        {"data": "waves.csv", "model": "state-space", "dim": 4, "num_layers": 1, "state_dim": 4, **SPLIT, **QUICK},
+    ),
     "forecast": Base("forecast", {"data": "series.csv", **FORECAST, **TRANSFORMER}),
     "pca": Base("pca", {**TABLE, "ignore_columns": (), "threads": 1, "law_cases": 0}),
     "pca levels": Base("pca", {"data": "levels.csv", "threads": 1, "law_cases": 0}, only=frozenset({"data_levels"})),
@@ -176,6 +180,10 @@ def data(tmp_path_factory):
                 *(",".join((*r.split(",")[:2], f"{draw.gauss(0, 1):.3f}", *r.split(",")[3:])) for r in rows),
             ],
             "table.csv": ["size,weight,code,id,kind", *rows],
+            "waves.csv": [
+                "a,b,c,d,e,kind",
+                *(",".join([*(f"{draw.gauss(i % 2, 1):.3f}" for _ in range(5)), kinds[i]]) for i in range(40)),
+            ],
             "levels.csv": ["a,b", *(f"{draw.randrange(7)},{draw.randrange(7)}" for _ in range(40)), "0,6", "6,0"],
             "words.txt": [
                 " ".join(draw.sample(["the", "cat", "sat", "on", "a", "mat", "and", "dog"], 6)) for _ in range(20)
@@ -265,6 +273,7 @@ SMALL_MEMBERS = {
     "maf": {"num_layers": 1},
     "nice": {"num_layers": 2},
     "real-nvp": {"num_layers": 2},
+    "state-space": {"dim": 4, "num_layers": 1, "state_dim": 4},
     "unet": {"channels": 4},
 }
 """Options for members of unions that have other sizes than those of the base."""

@@ -185,14 +185,16 @@ def _legs_modes(n: int) -> tuple[Tensor, Tensor, Tensor]:
 
     Only the modes with a positive imaginary part are returned; the others are their conjugates.
     """
-    operator = HIPPO_OPERATORS["legs"]
-    a, b = operator.matrices(2 * n)
-    p = operator.low_rank(2 * n).squeeze(-1) / 2**0.5
-    normal = a + torch.outer(p, p)
-    values, vectors = torch.linalg.eigh(-1j * (normal + 0.5 * torch.eye(2 * n)))
-    basis = vectors[:, values > 0]
-    modes = torch.complex(torch.full((n,), -0.5, dtype=torch.float64), values[values > 0])
-    return modes, basis.mH @ p.to(basis.dtype), basis.mH @ b.to(basis.dtype)
+    with torch.device("cpu"):  # an eigendecomposition has no meta kernel
+        operator = HIPPO_OPERATORS["legs"]
+        a, b = operator.matrices(2 * n)
+        p = operator.low_rank(2 * n).squeeze(-1) / 2**0.5
+        normal = a + torch.outer(p, p)
+        values, vectors = torch.linalg.eigh(-1j * (normal + 0.5 * torch.eye(2 * n)))
+        basis = vectors[:, values > 0]
+        modes = torch.complex(torch.full((n,), -0.5, dtype=torch.float64), values[values > 0])
+    device = torch.empty(0).device
+    return modes.to(device), (basis.mH @ p.to(basis.dtype)).to(device), (basis.mH @ b.to(basis.dtype)).to(device)
 
 
 _MODES: Mapping[str, Callable[[int], Tensor]] = {

@@ -75,8 +75,9 @@ def _format_numbers(results: Any) -> str:
 
 def _list_recipes(recipes: typing.Mapping[str, Any]) -> str:
     lines = ["usage: lawful train RECIPE [OPTIONS]", "       lawful train --resume RUN", "", "recipes:"]
+    width = max(map(len, recipes))
     for name, kind in recipes.items():
-        lines.append(f"  {name:<16} {(kind.__doc__ or '').strip().splitlines()[0]}")
+        lines.append(f"  {name:<{width}} {(kind.__doc__ or '').strip().splitlines()[0]}")
     return "\n".join([*lines, "", "lawful train RECIPE --help shows the options of a recipe"])
 
 

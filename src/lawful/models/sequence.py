@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -42,6 +41,7 @@ class SequenceClassifier(nn.Module):
         dropout: Dropout probability after each layer.
 
     Examples:
+        >>> import torch
         >>> model = SequenceClassifier(3, 10, [StateSpace(8), StateSpace(8)])
         >>> model(torch.zeros(2, 40, 3)).shape
         torch.Size([2, 10])
@@ -135,8 +135,8 @@ def sequence_classifier(
     num_layers: int = 2,
     state_dim: int = 32,
     dropout: float = 0.0,
-    dt_min: float = 1e-3,
-    dt_max: float = 1e-1,
+    dt_min: float = 0.01,
+    dt_max: float = 0.2,
 ) -> SequenceClassifier:
     """Builds a classifier of sequences from state-space layers.
 
@@ -148,10 +148,11 @@ def sequence_classifier(
         num_layers: Number of layers.
         state_dim: Number of states per channel.
         dropout: Dropout probability after each layer.
-        dt_min: Smallest initial step of the models.
+        dt_min: Smallest initial step: the inverse of the longest memory, in samples. Smaller for long sequences.
         dt_max: Largest initial step.
 
     Examples:
+        >>> import torch
         >>> model = sequence_classifier()
         >>> model(torch.zeros(2, 40, 1)).shape, sum(p.numel() for p in model.parameters())
         (torch.Size([2, 10]), 8842)

@@ -135,7 +135,7 @@ class StateSpaceSpec(ModelSpec):
     """State-space model of series. It reads images pixel by pixel and tables column by column."""
 
     name: ClassVar[str] = "state-space"
-    epochs: ClassVar[int] = 50
+    epochs: ClassVar[int] = 32
     learning_rate: ClassVar[float] = 1e-2
 
     ssm: Literal["s4d", "s4", "selective"] = "s4d"
@@ -146,6 +146,10 @@ class StateSpaceSpec(ModelSpec):
     """Number of layers."""
     state_dim: Annotated[int, Range(2, 10**4)] = 32
     """Number of states per channel."""
+    dt_min: Annotated[float, Range(1e-9, 1e3)] = 0.01
+    """Smallest initial step: the inverse of the longest memory, in samples. Smaller for long series."""
+    dt_max: Annotated[float, Range(1e-9, 1e3)] = 0.2
+    """Largest initial step."""
     dropout: _Probability = 0.0
     """Dropout probability. With dropout, predictions have an uncertainty."""
 
@@ -510,6 +514,8 @@ class _SeriesModel(nn.Module):
             num_layers=spec.num_layers,
             state_dim=spec.state_dim,
             dropout=float(spec.dropout),
+            dt_min=float(spec.dt_min),
+            dt_max=float(spec.dt_max),
         )
 
     def forward(self, x: Float[Tensor, "n ..."], *, rate: float = 1.0) -> Float[Tensor, "n classes"]:
