@@ -143,7 +143,7 @@ def test_the_name_of_a_model_stands_for_its_defaults():
         ("text", {"lr": 0.1, "learning_rate": 0.2}, "learning_rate is set twice"),
         ("text", {"steps": "many"}, "steps must be an integer"),
         ("classify", {"model": "mlp", "channels": 3}, "channels needs model cnn, got model mlp"),
-        ("classify", {"model": "mlp", "layers": 3}, "layers needs model cnn, got model mlp"),
+        ("classify", {"model": "mlp", "layers": 3}, "layers needs model cnn or state-space, got model mlp"),
         ("classify", {"model": "resnet"}, "model must be one of .*mlp, cnn, logistic.*, got 'resnet'"),
         ("classify", {"hiden_dims": (3,)}, "did you mean hidden_dims?"),
     ],

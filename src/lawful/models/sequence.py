@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -82,7 +82,7 @@ class SequenceClassifier(nn.Module):
             raise ValueError(f"expected a mask of shape {tuple(x.shape[:2])}, got {tuple(mask.shape)}")
         padding = NO_MASK if mask is None else Mask(padding=mask)
         h = self.embedding(x)
-        for layer in self.layers:
+        for layer in self._residuals:
             h = layer(h, partial(layer.block, mask=padding, rate=rate))
         if mask is None:
             return self.head(h.mean(1))
@@ -99,7 +99,7 @@ class SequenceClassifier(nn.Module):
             rate: Factor of the sampling step.
         """
         h, (total, count, *before), after = self.embedding(x), state, []
-        for layer, own in zip(self.layers, before, strict=True):
+        for layer, own in zip(self._residuals, before, strict=True):
             h, own = _step(layer, h, own, rate)
             after.append(own)
         total, count = total + h, count + 1
@@ -112,7 +112,11 @@ class SequenceClassifier(nn.Module):
             batch: Number of sequences.
         """
         total = self.head.weight.new_zeros(batch, self.head.in_features)
-        return (total, 0, *(layer.block.initial_state(batch) for layer in self.layers))
+        return (total, 0, *(layer.block.initial_state(batch) for layer in self._residuals))
+
+    @property
+    def _residuals(self) -> list[Residual]:
+        return cast("list[Residual]", list(self.layers))
 
 
 def _step(layer: Residual, h: Tensor, state: Any, rate: float) -> tuple[Tensor, Any]:

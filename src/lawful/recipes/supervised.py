@@ -241,7 +241,7 @@ class PolynomialSpec(ModelSpec):
     """Ridge penalty."""
 
 
-_ClassifierSpec = AutoSpec | MLPSpec | CNNSpec | StateSpaceSpec | LogisticSpec | ThresholdedSpec | KNNSpec
+_ClassifierSpec = AutoSpec | MLPSpec | CNNSpec | LogisticSpec | ThresholdedSpec | KNNSpec | StateSpaceSpec
 """Models of classification."""
 _RegressorSpec = AutoRegressorSpec | MLPRegressorSpec | LinearSpec | PolynomialSpec | KNNSpec
 """Models of regression."""
