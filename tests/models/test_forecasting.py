@@ -9,7 +9,7 @@ from lawful.models import (
     naive_forecast,
     seasonal_naive_forecast,
 )
-from lawful.models.forecasting import _isotonic, _Rule, _weighted_median
+from lawful.models.forecasting import _isotonic, _Rule, _spread, _student_ratio, _volatility, _weighted_median
 
 
 def seasonal(n=96, *, slope=0.2, noise=0.5, seed=0, growth=0.0):
@@ -123,18 +123,28 @@ def test_isotonic_fit():
     assert _isotonic(np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4)).tolist() == [1.0, 2.5, 2.5, 4.0]
 
 
-def test_combination_prefers_what_forecasts_well_and_widens_with_the_step():
+def test_weights_are_akaike_weights_over_a_power_of_the_validation_error():
+    x = seasonal(96)
+    fit = ForecastCombination.fit(x, seasons=(12,), horizon=6)
+    aicc = np.array([getattr(model, "aicc", np.nan) for model in fit.models.values()])
+    akaike = np.exp((np.nanmin(aicc) - aicc) / 2)
+    prior = np.nan_to_num(akaike / np.nanmean(akaike), nan=0.3)
+    expected = prior * np.array([fit.errors[name] for name in fit.models]) ** -8.0
+    np.testing.assert_allclose([fit.weights[name] for name in fit.models], expected / expected.sum(), rtol=1e-6)
+
+
+def test_the_interval_widens_with_the_step():
     walk = 100 + np.cumsum(np.random.default_rng(0).standard_normal(150))
     fit = ForecastCombination.fit(walk, horizon=12)
     assert sum(fit.weights.values()) == pytest.approx(1)
-    plain = {name: error for name, error in fit.errors.items() if not name.startswith("regression")}
-    assert fit.weights[min(plain, key=plain.get)] == max(fit.weights[name] for name in plain)
     interval = fit.forecast(walk)
     width = interval.upper - interval.lower
     assert width[-1] > 1.5 * width[0]
     assert (np.diff(width) >= -1e-9).all() or fit.relative
     with pytest.raises(ValueError, match="horizon must be between 1 and 12, got 13"):
         fit.forecast(walk, horizon=13)
+    with pytest.raises(ValueError, match=r"coverage must be between 0 and 1, got 1\.0"):
+        ForecastCombination.fit(walk, horizon=2, coverage=1.0)
     with pytest.raises(ValueError, match="at least 8 values"):
         ForecastCombination.fit(walk[:5], horizon=2)
 
@@ -159,15 +169,16 @@ def test_further_forecasts_are_validated_like_the_others():
     x = seasonal(100)
     others = {"mine": Given(x, 0.1), "worse": Given(x, 9.0), "never": Given(x, 0.1, start=99)}
     fit = ForecastCombination.fit(x[:96], seasons=(12,), horizon=4, others=others)
-    assert fit.weights["mine"] == max(fit.weights.values())
-    assert fit.weights["worse"] < 0.01
+    plain = {name: error for name, error in fit.errors.items() if name not in others}
+    assert fit.errors["mine"] == min(plain.values())  # few horizons may flatter it
+    assert fit.weights["mine"] > 1000 * fit.weights["worse"]
     assert "never" not in fit.weights
     assert fit.errors["mine"] == min(fit.errors.values())
 
 
 def test_the_interval_contains_the_errors_of_further_forecasts():
     """Forecasts that are good early and bad late have a weight, and their late errors widen the interval."""
-    x = seasonal(100)
+    x = seasonal(100, growth=0.03, slope=1.5)
 
     class Late(Given):
         def forecasts(self, x, origins, *, horizon):
@@ -175,11 +186,59 @@ def test_the_interval_contains_the_errors_of_further_forecasts():
 
     plain = ForecastCombination.fit(x[:96], seasons=(12,), horizon=4)
     good, late = (
-        ForecastCombination.fit(x[:96], seasons=(12,), horizon=4, others={"mine": other})
+        ForecastCombination.fit(x[:96], seasons=(12,), horizon=4, others=dict.fromkeys("abcdefghijklmnopqrst", other))
         for other in (Given(x, 0.0), Late(x, 0.0))
     )
+    assert plain.relative
+    assert good.relative  # the further forecasts have no say in whether errors grow
     assert (good.spread < plain.spread).all()
     assert (late.spread >= good.spread).all()
+
+
+def test_the_interval_widens_with_the_volatility_before_the_origin():
+    rng = np.random.default_rng(0)
+    calm, wild = 50 + rng.standard_normal((2, 120)) * np.array([[1.0], [4.0]])
+    x = np.concatenate([calm, wild])
+    fit = ForecastCombination.fit(x, horizon=6)
+    found = fit.forecasts(x, np.array([120, 240]))
+    widths = (found.upper - found.lower).mean(1)
+    assert widths[1] > 2 * widths[0]
+    changed = np.where(np.arange(240) < 120, x, 0.0)
+    np.testing.assert_array_equal(fit.forecasts(changed, np.array([120])).upper, found.upper[:1])
+
+
+def test_few_errors_that_do_not_overlap_widen_the_interval():
+    from scipy.stats import norm, t
+
+    freedom = np.array([2.0, 5.0, 30.0])
+    for coverage in (0.5, 0.8, 0.9):
+        level = (1 + coverage) / 2
+        np.testing.assert_allclose(
+            _student_ratio(freedom, coverage), t.ppf(level, freedom) / norm.ppf(level), rtol=0.08
+        )
+    sizes = np.abs(np.random.default_rng(0).standard_normal((24, 6)))
+    few, many = (_spread(sizes, span, coverage=0.8) for span in (24, 10**9))
+    np.testing.assert_allclose(few / many, _student_ratio(1 + 24 / np.arange(1.0, 7.0), 0.8))
+    assert (sizes <= many).mean() == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_volatility_is_the_weighted_mean_of_seasonal_differences(relative):
+    x = np.array([1.0, 2.0, np.nan, 4.0, 3.0, 7.0])
+    sizes = {3: (4.0 - 2.0, 3.0), 5: (7.0 - 4.0, 5.5)}  # the other differences have a missing value
+    expected = [0.0, 0.0, 2.0, 2.0, (2.0 * 0.5 ** (2 / 10) + 3.0) / (0.5 ** (2 / 10) + 1)]
+    if relative:
+        early, late = (size / mean for size, mean in sizes.values())
+        expected = [0.0, 0.0, early, early, (early * 0.5 ** (2 / 10) + late) / (0.5 ** (2 / 10) + 1)]
+    found = _volatility(x, np.array([1, 3, 4, 5, 6]), 2, relative=relative)
+    np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize("x", [np.full(60, 3.0), np.repeat([0.0, 1.0, 0.0], 20), np.resize([1.0, 2.0, 3.0], 60)])
+def test_intervals_of_series_without_noise_are_finite(x):
+    found = ForecastCombination.fit(x, seasons=(3,), horizon=6).forecast(x)
+    assert np.isfinite(found).all()
+    assert (found.upper - found.lower < 3).all()
 
 
 @pytest.mark.long

@@ -74,6 +74,16 @@ def test_cache_reads_each_token_once():
     assert model.calls == [(1, 3), (1, 1), (1, 1), (1, 1)]
 
 
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("context", [None, 4])
+def test_num_return_sequences_equals_repeated_prompts(rules, context):
+    model, options = Decaying(), {"max_new_tokens": 8, "sampling": rules, "seed": 5, "context_length": context}
+    repeated = generate(model, [prompt for prompt in PROMPTS for _ in range(3)], **options)
+    model.calls.clear()
+    assert generate(model, PROMPTS, num_return_sequences=3, **options).tolist() == repeated.tolist()
+    assert model.calls[0][0] == 4
+
+
 def test_stop_tokens():
     model = Counting(10)
     found = generate(model, [[0], [3], [5]], max_new_tokens=20, sampling=GREEDY, stop_tokens={4, 7})
@@ -118,6 +128,7 @@ def test_output_can_be_trained_on():
         ({"prompts": [[1], []]}, "prompt 1 has shape"),
         ({"prompts": torch.zeros(1, 0).long()}, "prompt 0 has shape"),
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
+        ({"num_return_sequences": 0}, "num_return_sequences must be at least 1, got 0"),
         ({"context_length": 0}, "context_length must be at least 1, got 0"),
         ({"sampling": SamplingConfig(suppress_tokens=(9,))}, "suppress_tokens must be in .0, 7., got 9"),
         ({"sampling": SamplingConfig(suppress_tokens=tuple(range(7)))}, "suppress_tokens excludes all 7 tokens"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -456,8 +457,8 @@ _POWER = 8.0
 """Weights are errors to the power of minus this."""
 _MAX_ORIGINS = 24
 _MAX_RATIO = 1e6
-_REGRESSION_PRIOR = 0.3
-"""Prior weight of a regression: its validation error is less reliable than that of exponential smoothing."""
+_PRIOR = 0.3
+"""Prior weight of each forecast but exponential smoothing, whose forms have a mean of 1."""
 _MIN_LENGTH = 8
 """Smallest number of values of a series."""
 
@@ -526,11 +527,18 @@ class ForecastCombination:
     r"""Weighted median of seasonal naive, drift, exponential smoothing and seasonal regression.
 
     Each forecast is fitted to the first part of the series and forecasts from rolling origins in the rest. Its weight
-    is $w_i \propto \epsilon_i^{-8}$ with its mean absolute error $\epsilon_i$ there; a regression has 0.3 of that. Then
-    all are fitted to the whole series. The prediction interval of step $h$ is $\pm c \, s_h$: $s_h$ is the mean
-    absolute error of the combination at step $h$, which does not decrease with $h$, and $c$ is the quantile of the
-    errors divided by $s_h$ (conformal prediction). The weights for these errors come from other origins, whose horizons
-    do not overlap. Further forecasts, such as those of a trained network, are validated and combined like the others.
+    is $w_i \propto \pi_i \, \epsilon_i^{-8}$ with its mean absolute error $\epsilon_i$ there. The priors $\pi_i$ of the
+    forms of exponential smoothing are Akaike weights, $\pi_i \propto \exp(-\text{AICc}_i / 2)$ with mean 1. The prior
+    of each other forecast is 0.3. Then all are fitted to the whole series.
+
+    The prediction interval of step $h$ is $\pm c \, t_h \, s_h \, v$. $v$ is the volatility before the origin: the mean
+    absolute seasonal difference, in which later differences count more. $s_h$ is the mean absolute error of the
+    combination at step $h$ divided by $v$; it does not decrease with $h$. $c$ is the quantile of the errors divided by
+    $s_h \, v$ (conformal prediction). $t_h \ge 1$ is the ratio of the quantiles of Student's t and the normal
+    distribution for the number of errors at step $h$ that do not overlap. The weights for these errors come from other
+    origins, whose horizons do not overlap.
+
+    Further forecasts, such as those of a trained network, are validated and combined like the others.
 
     Examples:
         >>> t = np.arange(72)
@@ -549,7 +557,9 @@ class ForecastCombination:
     weights: Mapping[str, float]
     """Weight of each forecast."""
     spread: Float[np.ndarray, " h"]
-    """Half the width of the interval at each step; a fraction of the forecast if `relative`."""
+    """Half the width of the interval at each step, in units of the volatility before the origin."""
+    volatility: float
+    """Mean absolute seasonal difference of the series."""
     relative: bool
     """Whether errors grow with the forecast."""
     lowest: float
@@ -578,31 +588,37 @@ class ForecastCombination:
         """
         if len(x) < _MIN_LENGTH:
             raise ValueError(f"expected at least {_MIN_LENGTH} values, got {len(x)}")
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
         seasons = tuple(p for p in seasons if 1 < p <= len(x) // 2)
         season = max(seasons, default=1)
         steps = min(horizon, max(1, len(x) // 4))
         origins = _rolling_origins(len(x), steps, season)
         actual = np.array([x[origin : origin + steps] for origin in origins])
-        validation = {
-            name: model.forecasts(x, origins, horizon=steps)
-            for name, model in _candidates(x[: origins[0]], seasons).items()
-        }
+        before, models = _candidates(x[: origins[0]], seasons), _candidates(x, seasons)
+        validation = {name: model.forecasts(x, origins, horizon=steps) for name, model in before.items()}
         further = {name: model.forecasts(x, origins, horizon=steps) for name, model in (others or {}).items()}
         abs_errors = {name: np.abs(found - actual) for name, found in (validation | further).items()}
         errors = _mean_errors(abs_errors, further)
-        weights = _weights(errors)
-        combined = _held_out_combination(validation | further, abs_errors, further, origins)
-        growing = sum(w for name, w in weights.items() if "multiplicative" in name or "logarithm" in name)
-        relative = growing > 0.5 and bool((combined > 0).all())
-        spread = _spread(actual - combined, combined if relative else None, coverage=coverage)
+        weights = _weights(errors, _priors(models))
+        combined = _held_out_combination(validation | further, abs_errors, further, origins, _priors(before))
+        growing = {name: "multiplicative" in name or "logarithm" in name for name in weights if name in validation}
+        share = sum(weights[name] for name in growing if growing[name]) / sum(weights[name] for name in growing)
+        relative = share > 0.5 and bool((combined > 0).all())
+        local = _volatility(x, origins, season, relative=relative)
+        volatility = float(_volatility(x, np.array([len(x)]), season, relative=relative, half_life=math.inf)[0])
+        units = _units(local, volatility)[:, None] * (np.abs(combined) if relative else 1.0)
+        span = int(origins[-1] - origins[0]) + 1
+        spread = _spread(np.abs(actual - combined) / units, span, coverage=coverage)
         if steps < horizon:
             spread = np.concatenate([spread, spread[-1] * np.sqrt(np.arange(steps + 1, horizon + 1) / steps)])
         return cls(
             season=season,
-            models={**_candidates(x, seasons), **(others or {})},
+            models={**models, **(others or {})},
             errors=errors,
             weights=weights,
             spread=spread,
+            volatility=volatility,
             relative=relative,
             lowest=0.0 if np.nanmin(x) >= 0 else -math.inf,
         )
@@ -636,7 +652,9 @@ class ForecastCombination:
         models = ((name, model) for name, model in self.models.items() if name in self.weights)
         parts = {name: model.forecasts(x, origins, horizon=horizon) for name, model in models}
         median = np.maximum(_weighted_median(parts, self.weights), self.lowest)
-        width = self.spread[:horizon] * (np.abs(median) if self.relative else 1.0)
+        local = _volatility(x, origins, self.season, relative=self.relative)
+        units = _units(local, self.volatility)[:, None] * (np.abs(median) if self.relative else 1.0)
+        width = self.spread[:horizon] * units
         return PredictionInterval(median, np.maximum(median - width, self.lowest), median + width)
 
 
@@ -659,12 +677,20 @@ def _mean_errors(abs_errors: Mapping[str, Float[np.ndarray, "k h"]], further: Co
     return errors
 
 
-def _weights(errors: Mapping[str, float]) -> dict[str, float]:
+def _priors(models: Mapping[str, Forecaster]) -> dict[str, float]:
+    """Akaike weights of the forms of exponential smoothing, with mean 1. The other forecasts have none."""
+    scores = {name: model.aicc for name, model in models.items() if isinstance(model, ExponentialSmoothing)}
+    best = min(scores.values())
+    weights = {name: math.exp((best - score) / 2) if score > best else 1.0 for name, score in scores.items()}
+    return {name: len(weights) * weight / sum(weights.values()) for name, weight in weights.items()}
+
+
+def _weights(errors: Mapping[str, float], priors: Mapping[str, float]) -> dict[str, float]:
     """Weights that fall with the errors."""
     best = min(error for error in errors.values() if math.isfinite(error))
     scores = {name: error / best if best > 0 else math.inf if error > 0 else 1.0 for name, error in errors.items()}
     powers = {
-        name: (_REGRESSION_PRIOR if name.startswith("regression") else 1.0) * min(score, _MAX_RATIO) ** -_POWER
+        name: priors.get(name, _PRIOR) * min(score, _MAX_RATIO) ** -_POWER
         for name, score in scores.items()
         if score < math.inf
     }
@@ -676,6 +702,7 @@ def _held_out_combination(
     abs_errors: Mapping[str, Float[np.ndarray, "k h"]],
     further: Collection[str],
     origins: Int[np.ndarray, " k"],
+    priors: Mapping[str, float],
 ) -> Float[np.ndarray, "k h"]:
     """Combines the forecasts of each origin with weights from the origins whose horizons do not overlap with its own.
 
@@ -685,7 +712,8 @@ def _held_out_combination(
     for i, origin in enumerate(origins.tolist()):
         apart = np.abs(origins - origin) >= next(iter(abs_errors.values())).shape[1]
         apart = apart if apart.any() else np.ones(len(origins), dtype=bool)
-        weights = _weights(_mean_errors({name: abs_error[apart] for name, abs_error in abs_errors.items()}, further))
+        apart_errors = {name: abs_error[apart] for name, abs_error in abs_errors.items()}
+        weights = _weights(_mean_errors(apart_errors, further), priors)
         rows.append(_weighted_median({name: found[i] for name, found in forecasts.items()}, weights))
     return np.array(rows)
 
@@ -717,17 +745,63 @@ def _weighted_median(
     return np.where(below[0] == above[0], high, low + fraction * (high - low))
 
 
-def _spread(
-    errors: Float[np.ndarray, "k h"], forecasts: Float[np.ndarray, "k h"] | None, *, coverage: float
-) -> Float[np.ndarray, " h"]:
-    """Half the width of the interval at each step."""
-    abs_errors = np.abs(errors) / (1.0 if forecasts is None else np.abs(forecasts))
+_HALF_LIFE = 10
+"""Half-life of the weights of the differences in the volatility: this number of steps, or one season."""
+_TYPICAL_VOLATILITY = 0.3
+"""Fraction of the volatility of the series that is added to that before an origin."""
+
+
+def _volatility(
+    x: Float[np.ndarray, " n"],
+    origins: Int[np.ndarray, " k"],
+    season: int,
+    *,
+    relative: bool,
+    half_life: float | None = None,
+) -> Float[np.ndarray, " k"]:
+    """Mean absolute seasonal difference before each origin, with exponentially decaying weights.
+
+    Args:
+        x: Values, NaN where missing.
+        origins: Origins.
+        season: Period of the differences.
+        relative: Whether differences are divided by the mean of their two values.
+        half_life: Half-life of the weights, in steps. Defaults to one season, at least 10.
+    """
+    before, after = x[:-season], x[season:]
+    sizes = np.abs(after - before)
+    if relative:
+        sizes = sizes / np.maximum((np.abs(before) + np.abs(after)) / 2, 1e-12)
+    known = ~np.isnan(sizes)
+    sizes, found = np.where(known, sizes, 0.0), []
+    for end in np.maximum(origins - season, 0).tolist():
+        ages = np.arange(end)[::-1] / (max(_HALF_LIFE, season) if half_life is None else half_life)
+        weights = 0.5**ages * known[:end]
+        found.append(float(weights @ sizes[:end]) / max(float(weights.sum()), 1e-12))
+    return np.array(found)
+
+
+def _units(local: Float[np.ndarray, " k"], volatility: float) -> Float[np.ndarray, " k"]:
+    """Units of the errors: the local volatility and a part of the volatility of the series, which bounds them below."""
+    return np.maximum(local + _TYPICAL_VOLATILITY * volatility, 1e-12)
+
+
+def _spread(abs_errors: Float[np.ndarray, "k h"], span: int, *, coverage: float) -> Float[np.ndarray, " h"]:
+    """Half the width of the interval at each step, from absolute errors after origins in a span of values."""
     known = ~np.isnan(abs_errors)
     counts = known.sum(0)
     means = np.where(known, abs_errors, 0.0).sum(0) / np.maximum(counts, 1)
     scale = np.maximum(_isotonic(means, counts.astype(np.float64)), 1e-12)
     scores = np.sort((abs_errors / scale)[known])
-    return scale * float(np.quantile(scores, min(1.0, coverage * (1 + 1 / len(scores)))))
+    quantile = float(np.quantile(scores, min(1.0, coverage * (1 + 1 / len(scores)))))
+    freedom = 1 + span / np.arange(1, abs_errors.shape[1] + 1)  # errors at step h after origins closer than h overlap
+    return scale * quantile * _student_ratio(freedom, coverage)
+
+
+def _student_ratio(freedom: Float[np.ndarray, " n"], coverage: float) -> Float[np.ndarray, " n"]:
+    """Ratio of the quantiles of Student's t and the normal distribution, to second order in 1 / freedom."""
+    z = NormalDist().inv_cdf((1 + coverage) / 2)
+    return 1 + (z**2 + 1) / (4 * freedom) + (5 * z**4 + 16 * z**2 + 3) / (96 * freedom**2)
 
 
 def _isotonic(values: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

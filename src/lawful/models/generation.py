@@ -208,8 +208,8 @@ class PromptReader:
 
     def select(self, rows: Int[Tensor, "k"]) -> None:
         """Continues with the given rows."""
-        self.cache = self.cache.select(rows)
-        self.rows = [self.rows[row] for row in rows.tolist()]
+        self.cache, self.logits = self.cache.select(rows), self.logits[rows]
+        self.rows, self.prompts = ([part[row] for row in rows.tolist()] for part in (self.rows, self.prompts))
         self._new = [tokens[rows] for tokens in self._new]
 
     def _read(self) -> Tensor:
@@ -271,6 +271,7 @@ def generate(
     max_new_tokens: int,
     sampling: SamplingConfig = DEFAULT_SAMPLING,
     stop_tokens: Collection[int] = (),
+    num_return_sequences: int = 1,
     seed: int = 0,
     first_index: int = 0,
     context_length: int | None = None,
@@ -286,8 +287,10 @@ def generate(
         max_new_tokens: Maximum number of new tokens.
         sampling: Sampling rules.
         stop_tokens: Tokens that end a row. A row that has ended repeats its stop token until all have ended.
+        num_return_sequences: Number of rows for each prompt, which is read once. They are consecutive, and equal to
+            those of the prompt repeated.
         seed: Random seed.
-        first_index: Index of the first prompt, if these are a part of a larger batch.
+        first_index: Index of the first row, if these are a part of a larger batch.
         context_length: Number of tokens that the model sees; beyond it, the older half is dropped. Defaults to the
             model's own.
 
@@ -301,7 +304,17 @@ def generate(
     """
     with torch.inference_mode(), _evaluating(model):
         steps = list(
-            _generate(model, prompts, max_new_tokens, sampling, stop_tokens, seed, first_index, context_length)
+            _generate(
+                model,
+                prompts,
+                max_new_tokens,
+                sampling,
+                stop_tokens,
+                seed,
+                first_index,
+                context_length,
+                num_return_sequences,
+            )
         )
     return torch.stack(steps, dim=1)  # not an inference tensor: it can be trained on
 
@@ -346,10 +359,14 @@ def _generate(
     seed: int,
     first_index: int,
     context_length: int | None,
+    num_return_sequences: int = 1,
 ) -> Iterator[Tensor]:
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+    for name, value in (("max_new_tokens", max_new_tokens), ("num_return_sequences", num_return_sequences)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
     reader = PromptReader(model, prompts, context_length=context_length)
+    if num_return_sequences > 1:
+        reader.select(torch.arange(len(reader.rows), device=reader.device).repeat_interleave(num_return_sequences))
     logits = reader.logits
     sample = TokenSampler(sampling, reader.prompts, vocab_size=logits.shape[-1], seed=seed, first_index=first_index)
     ended: dict[int, int] = {}

@@ -38,7 +38,7 @@ from lawful.models.generation import SamplingConfig, generate
 from lawful.models.transformer import Decoder
 from lawful.recipes.optimization import TransformerOptimizationConfig, _PositiveInt, _Steps
 from lawful.recipes.text import _next_token_loss, language_model_claims
-from lawful.recipes.transformer import DecoderConfig
+from lawful.recipes.transformer import DecoderConfig, _NumHeads
 from lawful.training import Recipe, Run, TrainingSetup, compare_with_baselines
 
 # ---------------------------------------------------------------- series as digits
@@ -418,12 +418,19 @@ class ForecastModel(nn.Module):
         """Median of samples of the language model after each past. Samples that are not numbers are ignored."""
         window, count = self._window, self._num_samples
         tokens, expected, scale = window.encode_history(past)
-        sampled = generate(
-            self.decoder,
-            tokens.repeat_interleave(count, 0),
-            max_new_tokens=window.horizon * (window.digits + 1),
-            sampling=SamplingConfig(suppress_tokens=_DIGITS.reserved_ids),
-            seed=seed,
+        sampled = torch.cat(
+            [
+                generate(  # one past at a time: the cache of all of them would need gigabytes
+                    self.decoder,
+                    tokens[i : i + 1],
+                    max_new_tokens=window.horizon * (window.digits + 1),
+                    sampling=SamplingConfig(suppress_tokens=_DIGITS.reserved_ids),
+                    num_return_sequences=count,
+                    seed=seed,
+                    first_index=i * count,
+                )
+                for i in range(len(past))
+            ]
         )
         levels = _tokens_to_digits(sampled.cpu(), digits=window.digits).view(len(past), count, window.horizon)
         residuals = scale.dequantize(levels.clamp_min(0).flatten(1)).view_as(levels)
@@ -534,6 +541,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
     """Number of samples of the language model per forecast."""
     dim: Annotated[int, Range(1, 10**5)] = 32
     num_layers: Annotated[int, Range(1, 1000)] = 2
+    num_heads: _NumHeads = 2
     ngrams: Annotated[tuple[Annotated[int, Range(2, 16)], ...], MaxLength(8)] = (2, 3)
     steps: _Steps = 300
     batch_size: _PositiveInt | None = 16
