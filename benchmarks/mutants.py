@@ -128,6 +128,12 @@ REASONS: dict[tuple[str, str], str] = {
     ("dropped term", "if not torch.equal(before, stream):"): "shortcut: differs for NaN only",
     ("comparison", "if not x.is_cuda:"): "device: differs with CUDA only",
     ("off by one", "x[0].numel() if len(x) else 0)"): "equivalent: an empty batch",
+    ("swapped", "self._zip_factors(h, g)), torch.zeros"): "equivalent: the distance is symmetric",
+    ("swapped", "product = m @ a"): "rounding: m is a polynomial of a",
+    ("swapped", "directions = (1 - noise.round() * 2)"): "equivalent: even in the directions",
+    ("sign", "row + shift[:, 0], column - shift[:, 1], here)"): "equivalent: the shifts are symmetric",
+    ("comparison", "use_quadrature = tilt <= 8"): "rounding: both forms are equal",
+    ("comparison", ".to(x.device) <= probability"): "rounding: a tie has probability 2**-24",
 }
 """Reasons why mutants survive, by operator and part of the changed line."""
 

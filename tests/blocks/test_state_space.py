@@ -203,6 +203,14 @@ def test_constant_signals_and_one_sample():
     assert layer(torch.ones(1, 1, 1)).shape == (1, 1, 1)
 
 
+def test_the_initial_steps_of_a_selective_state_space_are_log_uniform():
+    layer = SelectiveStateSpace(200, dt_min=1e-2, dt_max=1.0)
+    steps = torch.nn.functional.softplus(layer.dt_proj.bias.detach())
+    assert 0.99e-2 < float(steps.min()) < 2e-2
+    assert 0.5 < float(steps.max()) < 1.01
+    assert float(steps.log10().mean()) == pytest.approx(-1.0, abs=0.15)  # 400 steps: five standard errors
+
+
 def test_recurrent_cache():
     cache = RecurrentCache()
     cache.write([torch.arange(6.0).view(3, 2)], length=4)

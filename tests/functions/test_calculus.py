@@ -35,6 +35,11 @@ def test_gradient_equals_a_central_difference(row):
     )
 
 
+def test_the_second_derivative_is_that_of_the_first():
+    rows, x = {row.formula: row for row in DERIVATIVE_IDENTITIES}, torch.tensor([0.2, 3.0])
+    torch.testing.assert_close(rows["(x log x)'' = 1/x"].function(x), rows["(x log x)' = log x + 1"].gradient(x))
+
+
 def test_claim_from_a_derivative_identity():
     row = DerivativeIdentity("(x³)' = 3x²", lambda x: x**3, lambda x: 3 * x**2, (shape("b"),))
     claim = Claim(derivative(formula=row.gradient), row.function, row.inputs, row.formula)

@@ -5,8 +5,16 @@ from torch import nn
 from lawful.blocks import monte_carlo
 from lawful.functions import js_divergence
 from lawful.inference import class_uncertainty, mc_dropout_predict, predict, value_uncertainty
+from lawful.inference.prediction import device_of
 from lawful.laws import Claim, agreement, shape, transformed
 from lawful.models import MLP
+
+
+def test_the_device_of_a_model_is_that_of_its_weights():
+    x = torch.zeros(2)
+    assert device_of(nn.Linear(2, 2, device="meta"), x) == torch.device("meta")
+    for model in (nn.Identity(), torch.sin):
+        assert device_of(model, x) == torch.device("cpu")
 
 
 def network():

@@ -23,6 +23,13 @@ def test_the_classes_are_equally_frequent_before_the_fit(num_classes):
     torch.testing.assert_close(gan.frequencies, torch.full((num_classes,), 1 / num_classes))
 
 
+@pytest.mark.parametrize("num_downsamples", [1, 3])
+def test_the_critic_of_a_cnn_downsamples(num_downsamples):
+    gan = cnn_gan((1, 8, 8), channels=2, num_downsamples=num_downsamples)
+    strides = [module.stride for module in gan.critic.modules() if isinstance(module, nn.Conv2d)]
+    assert strides.count((2, 2)) == num_downsamples
+
+
 def test_samples_depend_only_on_seed_and_index():
     model = small().fit_normalizer(torch.randn(50, 2) * 3 + 5)
     assert isinstance(model, SupportsSample)
