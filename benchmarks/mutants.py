@@ -130,6 +130,7 @@ REASONS: dict[tuple[str, str], str] = {
     ("off by one", "x[0].numel() if len(x) else 0)"): "equivalent: an empty batch",
     ("swapped", "self._zip_factors(h, g)), torch.zeros"): "equivalent: the distance is symmetric",
     ("swapped", "product = m @ a"): "rounding: m is a polynomial of a",
+    ("off by one", "(order == unit).nonzero()[-1, 0])"): "equivalent: there is one entry",
     ("swapped", "directions = (1 - noise.round() * 2)"): "equivalent: even in the directions",
     ("sign", "row + shift[:, 0], column - shift[:, 1], here)"): "equivalent: the shifts are symmetric",
     ("comparison", "use_quadrature = tilt <= 8"): "rounding: both forms are equal",

@@ -55,6 +55,10 @@ def random_decoder(**options):
             "layer_pattern": "(sf)*",
             "extras": TransformerExtras(embedding_skip=partial(WeightedSum, init_value=(0.5, 2.0))),
         },
+        {
+            "attention": partial(MultiHeadAttention, num_heads=2),
+            "extras": TransformerExtras(embedding_skip=partial(WeightedSum, init_value=(0.5, 2.0))),
+        },
         {"extras": TransformerExtras(gate=LayerScale)},
         {
             "residual": sandwich_norm,
