@@ -62,19 +62,23 @@ class _Line:
         return z if math.isfinite(self.low) else -z if math.isfinite(self.high) else torch.zeros_like(z)
 
 
-def _mass_before(line: Tensor, density: Tensor, own: Tensor) -> Tensor:
-    """Returns the fraction of each line's integral, by the trapezoid rule, that lies before its own sample."""
-    pieces = (density[:, 1:] + density[:, :-1]) / 2 * line.diff(dim=1)
-    cumulative = torch.nn.functional.pad(pieces.cumsum(1), (1, 0))
-    return (cumulative * own).sum(1) / cumulative[:, -1]
+def _mass_before(nodes: Tensor, density: Tensor, place: Tensor, own: Tensor) -> Tensor:
+    """Returns the fraction of the integral of each density, by the trapezoid rule, that lies before its sample.
 
-
-def _every_other_node(line: Tensor, density: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns every other node of each line and its own sample; the others collapse onto their neighbors."""
-    kept = (torch.arange(line.shape[1], device=line.device) % 2 == 0) | own
-    kept[:, -1] = True
-    index = torch.where(kept, torch.arange(line.shape[1], device=line.device), 0).cummax(dim=1).values
-    return line.gather(1, index), density.gather(1, index), own
+    Args:
+        nodes: Sorted quadrature nodes, of shape (k,).
+        density: Densities at the nodes, of shape (n, k), or (1, k) if all samples have the same density.
+        place: Samples, of shape (n,). They are quadrature nodes as well.
+        own: Density of each sample.
+    """
+    pieces = (density[:, 1:] + density[:, :-1]) / 2 * nodes.diff()
+    cumulative = torch.nn.functional.pad(pieces.cumsum(1), (1, 0)).expand(len(place), -1)
+    after = torch.searchsorted(nodes.contiguous(), place.contiguous()).clamp(1, len(nodes) - 1)[:, None]
+    low, high = (density.expand(len(place), -1).gather(1, index)[:, 0] for index in (after - 1, after))
+    first = (low + own) / 2 * (place - nodes[after[:, 0] - 1])
+    second = (own + high) / 2 * (nodes[after[:, 0]] - place)
+    before = cumulative.gather(1, after - 1)[:, 0] + first
+    return before / (before + second + cumulative[:, -1] - cumulative.gather(1, after)[:, 0])
 
 
 def _integer_grid(x: Tensor, support: tuple[float, float] | None) -> Tensor:
@@ -189,29 +193,27 @@ def samples_follow_density(
     draw.assume(axis.is_at_bound(here, rows.dtype).double().mean() < 0.01)
     place = axis.coordinate(here)
     where = _integer_grid(place, support) if discrete else _nodes(place)
-    # Each line holds the sorted nodes and the sample, so that the mass before the sample is a sum.
-    line, order = torch.cat([where.expand(n, -1), place[:, None]], dim=1).sort(dim=1, stable=True)
-    own = order == where.numel()
-    if rows.shape[1] == 1:  # the lines share their nodes
-        points = axis.point(torch.cat([where, place]), rows.dtype)
-        index = torch.where(own, where.numel() + torch.arange(n, device=x.device)[:, None], order)
+    if rows.shape[1] == 1:  # all samples share the density along the line
+        points = axis.point(where, rows.dtype)[:, None]
     else:
-        points = rows[:, None, :].expand(-1, line.shape[1], -1).clone()
-        points[:, :, i] = axis.point(line, rows.dtype)
-        index = torch.arange(line.numel(), device=x.device).reshape(line.shape)
+        points = rows[:, None, :].repeat(1, where.numel(), 1)
+        points[:, :, i] = axis.point(where, rows.dtype)
+        points = points.flatten(0, 1)
     with torch.no_grad():
-        logs = f.method(log_prob)(points.reshape(-1, *x.shape[1:]), *xs)
-    if logs.numel() != points.numel() // rows.shape[1]:
+        logs = f.method(log_prob)(torch.cat([points, rows]).reshape(-1, *x.shape[1:]), *xs)
+    if logs.numel() != len(points) + n:
         raise Inapplicable(f"expected log_prob to return one number per sample, got shape {tuple(logs.shape)}")
-    logs = logs.detach().double().reshape(-1)[index] + axis.log_derivative(line)
-    density = (logs - logs.amax(dim=1, keepdim=True)).exp()
+    logs = logs.detach().double().reshape(-1)
+    lines = logs[:-n].reshape(-1, where.numel()) + axis.log_derivative(where)
+    own = logs[-n:] + axis.log_derivative(place)
+    peak = torch.maximum(lines.amax(1), own.max() if len(lines) == 1 else own)
+    density, own = (lines - peak[:, None]).exp(), (own - peak).exp()
     if discrete:
-        density = density.masked_fill(own, 0.0)
-        below = (density * (line < place[:, None])).sum(1)
-        equal = (density * (line == place[:, None])).sum(1)
+        below = (density * (where < place[:, None])).sum(1)
+        equal = (density * (where == place[:, None])).sum(1)
         return FollowsCDF((below + equal * torch.special.ndtr(draw.normal(n).double())) / density.sum(1))
-    before = _mass_before(line, density, own)
-    draw.assume((before - _mass_before(*_every_other_node(line, density, own))).abs().max() < 0.005)
+    before = _mass_before(where, density, place, own)
+    draw.assume((before - _mass_before(where[::2], density[:, ::2], place, own)).abs().max() < 0.005)
     return FollowsCDF(before)
 
 
