@@ -79,13 +79,19 @@ pytest.raises = raises_without_type_checks
 def seed_everything():
     random.seed(0)
     np.random.seed(0)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed formats a stack trace for each device that is missing
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collectstart():
     """Seeds the random numbers of tables, which a test file draws when it is imported."""
     seed_everything()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure():
+    """Spares the last collections of pytest, which would visit every object ten times."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -76,6 +76,12 @@ def test_samples_of_torch_follow_their_density(distribution, judge):
     assert judge(distribution, follows, cases=2).status == "held"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_samples_that_their_dtype_rounds_coarsely(seed, judge):
+    """The spacing of float32 at 10,000 is a tenth of the scale."""
+    assert judge(D.Normal(1e4, 0.01), follows, cases=4, seed=seed).status == "held"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("distribution", MORE_DISTRIBUTIONS, ids=lambda d: str(d).replace("\n", ""))
 def test_samples_of_more_distributions_follow_their_density(distribution, judge):

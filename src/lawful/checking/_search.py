@@ -35,9 +35,6 @@ SHRINKS, _SHRINK_SECONDS = 400, 20.0
 _MAX_DRAW_RATIO = 10
 """At most this many draws per requested case, if most are rejected."""
 
-_FEW_CASES = 10
-"""A law with at most this many cases is left to Hypothesis from the start."""
-
 _REPEAT_RATIO = 3
 """At most this many times the requested cases when Hypothesis looks for the failure again."""
 
@@ -203,7 +200,7 @@ def search(
 
     @hypothesis.seed(seed)
     @settings(
-        max_examples=cases if cases <= _FEW_CASES else _REPEAT_RATIO * cases,
+        max_examples=_REPEAT_RATIO * cases,
         database=None,
         deadline=None,
         phases=(Phase.generate, Phase.shrink),
@@ -221,22 +218,20 @@ def search(
         if failure_type is not None:
             raise failure_type  # always from this line, so that Hypothesis sees one failure
 
-    if cases > _FEW_CASES:
-        runner.plan_sizes()
-        with suppress(_StopSearch):
-            draw_cases()
+    runner.plan_sizes()
+    with suppress(_StopSearch):
+        draw_cases()
     shrinkable = stats.failure is not None and stats.failure.kind not in STATISTICAL_FAILURES
-    if cases <= _FEW_CASES or (shrinkable and shrinks > 0):
+    if shrinkable and shrinks > 0:
         first, stats, last_failure = stats, SearchStats(), None
         runner.counts.clear()
         with warnings.catch_warnings(), suppress(_StopSearch, _CaseFailed, Unsatisfiable, HypothesisException):
             warnings.simplefilter("ignore", hypothesis.errors.HypothesisWarning)
             with _without_folder():
                 run_hypothesis()
-        if first.failure is not None:
-            if stats.failure is None:
-                stats = first
-            stats.found_at = first.found_at  # not the case in which Hypothesis found it again
+        if stats.failure is None:
+            stats = first
+        stats.found_at = first.found_at  # not the case in which Hypothesis found it again
     unsupported = next((error for error in stats.inapplicable if isinstance(error, Unsupported)), None)
     if unsupported is not None and stats.failure is None:
         raise unsupported

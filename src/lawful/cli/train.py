@@ -11,6 +11,7 @@ import sys
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -156,6 +157,7 @@ def _dataclass(name: str, entries: Sequence[tuple[str, Any, Any]], *, doc: str |
         kw_only=True,
     )
     made.__doc__ = doc
+    made.__module__ = "builtins"  # it has no source: tyro would parse that of the module for every field
     return made
 
 
@@ -232,22 +234,27 @@ def _field_docs(cls: type[Any]) -> dict[str, str]:
     """The docstrings under the fields of a dataclass and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        if not is_dataclass(base):
-            continue
-        collecting = gc.isenabled()
-        gc.disable()  # CPython 3.11 raises SystemError if a collection callback runs Python code within ast.parse
-        try:
-            body = ast.parse(inspect.cleandoc(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
-        except (OSError, SyntaxError, TypeError):
-            continue
-        finally:
-            if collecting:
-                gc.enable()
-        for statement, following in pairwise(body):
-            match statement, following:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    docs[name] = " ".join(text.split())
+        if is_dataclass(base) and (definition := _class_definitions(base.__module__).get(base.__name__)):
+            for statement, following in pairwise(definition.body):
+                match statement, following:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        docs[name] = " ".join(text.split())
     return docs
+
+
+@cache
+def _class_definitions(module: str) -> dict[str, ast.ClassDef]:
+    """The classes of a module by name, or none without its source."""
+    collecting = gc.isenabled()
+    gc.disable()  # CPython 3.11 raises SystemError if a collection callback runs Python code within ast.parse
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, SyntaxError, TypeError):
+        return {}
+    finally:
+        if collecting:
+            gc.enable()
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 
 
 # ---------------------------------------------------------------- lawful runs, lawful predict

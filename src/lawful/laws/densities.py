@@ -191,8 +191,14 @@ def samples_follow_density(
     discrete = bool((here == here.round()).all())
     axis = _Line(-math.inf, math.inf) if discrete else _Line(*(support or (-math.inf, math.inf)))
     draw.assume(axis.is_at_bound(here, rows.dtype).double().mean() < 0.01)
-    place = axis.coordinate(here)
-    where = _integer_grid(place, support) if discrete else _nodes(place)
+    if discrete:
+        place, where = here, _integer_grid(here, support)
+    else:
+        spacing = (rows[:, i].nextafter(torch.full_like(rows[:, i], math.inf)) - rows[:, i]).double()
+        if spacing.max() > 1e-4 * here.std():  # coarse samples: each stands for all numbers that round to it
+            here = here + spacing * (torch.special.ndtr(draw.normal(n).double()) - 0.5)
+        place = axis.coordinate(here)
+        where = axis.coordinate(axis.point(_nodes(place), rows.dtype).double())
     if rows.shape[1] == 1:  # all samples share the density along the line
         points = axis.point(where, rows.dtype)[:, None]
     else:
@@ -350,13 +356,13 @@ def reparameterized_gradient(
         return torch.stack(found)
 
     def h(z: Tensor) -> Tensor:
-        return torch.tanh(z.reshape(n, -1) @ weights)
+        return torch.tanh(z.reshape(n, -1) @ weights + offset)
 
     with torch.enable_grad():
         x = f.with_seed(draw.integer(0, 2**16)).method(sample)(n, *xs)
         if x.dim() not in (1, 2) or x.shape[0] != n:
             raise Inapplicable(f"expected {sample}({n}) of shape ({n},) or ({n}, d), got {tuple(x.shape)}")
-        weights = draw.normal(x[0].numel()).to(x)
+        weights, offset = draw.normal(x[0].numel()).to(x), draw.normal(1).to(x)  # h is not odd: scales have an effect
         y = f.with_seed(draw.integer(2**16 + 1, 2**17)).method(sample)(n, *xs).detach()
         if not x.requires_grad:
             raise Inapplicable("the samples do not require a gradient")
