@@ -5,10 +5,9 @@ from lawful.functions import (
     DenseSystem,
     DiagonalSystem,
     fft_convolution,
+    linear_filter,
     linear_scan,
     scan,
-    selective_scan,
-    traced_linear_scan,
 )
 
 LENGTHS = [1, 5, 64, 65, 128, 200]
@@ -59,17 +58,17 @@ def test_scan_is_the_recurrence(make, t):
     y, found = linear_scan(x, system, as_pairs(state))
     torch.testing.assert_close(y, expected)
     torch.testing.assert_close(found, as_pairs(last))
-    torch.testing.assert_close(traced_linear_scan(x, system), linear_scan(x, system)[0])
+    torch.testing.assert_close(linear_filter(x, system), linear_scan(x, system)[0])
 
 
 @pytest.mark.parametrize("make", [diagonal_system, dense_system])
 def test_gradients(make, monkeypatch):
-    monkeypatch.setattr(scan, "_CHUNK", 2)
+    monkeypatch.setattr(scan, "_CHUNK", 4)
     system = make(1, 2)
     weights = [v.detach().requires_grad_() for v in (system.transition, system.b, system.c, system.d)]
     x, state = random(2, 6, 1).requires_grad_(), as_pairs(random_state(system, 2).detach()).requires_grad_()
     assert torch.autograd.gradcheck(lambda x, s, *w: linear_scan(x, type(system)(*w), s), (x, state, *weights))
-    assert torch.autograd.gradcheck(lambda x, *w: traced_linear_scan(x, type(system)(*w)), (x, *weights))
+    assert torch.autograd.gradcheck(lambda x, *w: linear_filter(x, type(system)(*w)), (x, *weights))
 
 
 def test_long_signals_keep_single_precision():
@@ -90,43 +89,13 @@ def test_fft_convolution():
         torch.testing.assert_close(y[:, i], expected)
 
 
-def selective_inputs(b=2, t=11, d=3, n=2):
-    return random(b, t, d), torch.rand(b, t, d).double(), -torch.rand(d, n).double(), random(b, t, n), random(b, t, n)
-
-
-@pytest.mark.parametrize("t", LENGTHS)
-def test_selective_scan_is_the_recurrence(t):
-    x, delta, a, b, c = selective_inputs(t=t)
-    state = first = random(2, 3, 2)
-    outputs = []
-    for i in range(t):
-        state = torch.exp(delta[:, i, :, None] * a) * state + (delta * x)[:, i, :, None] * b[:, i, None]
-        outputs.append((state * c[:, i, None]).sum(-1))
-    y, last = selective_scan(x, delta, a, b, c, first)
-    torch.testing.assert_close(y, torch.stack(outputs, 1))
-    torch.testing.assert_close(last, state)
-
-
-def test_gradients_of_selective_scan(monkeypatch):
-    monkeypatch.setattr(scan, "_CHUNK", 2)
-    inputs = [v.requires_grad_() for v in (*selective_inputs(t=5, d=2), random(2, 2, 2))]
-    assert torch.autograd.gradcheck(selective_scan, inputs)
-
-
-@pytest.mark.parametrize("run", [linear_scan, selective_scan])
-def test_empty_signals_are_refused(run):
-    arguments = {linear_scan: (diagonal_system(),), selective_scan: selective_inputs(t=0)[1:]}[run]
+def test_empty_signals_are_refused():
     with pytest.raises(ValueError, match=r"at least one time step, got x of shape \(2, 0, 3\)"):
-        run(random(2, 0, 3), *arguments)
+        linear_scan(random(2, 0, 3), diagonal_system())
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("op", ["scan_chunks", "selective_scan"])
-def test_operators_are_registered_right(op):
-    state = torch.randn(2, 3, 2, requires_grad=True)
-    if op == "scan_chunks":
-        arguments = (torch.randn(2, 5, 3), *(torch.randn(3, *s) for s in ((4, 4), (4, 2), (2, 4), (2, 2))), state)
-    else:
-        arguments = (*(v.float() for v in selective_inputs()), state)
-    arguments = tuple(v.detach().requires_grad_() for v in arguments)
-    torch.library.opcheck(getattr(torch.ops.lawful, op).default, arguments)
+def test_operator_is_registered_right():
+    arguments = random(2, 5, 3), *(random(3, *s) for s in ((4, 4), (4, 2), (4, 2), (2, 2))), random(2, 3, 2)
+    arguments = tuple(v.requires_grad_() for v in arguments)
+    torch.library.opcheck(torch.ops.lawful.scan_chunks.default, arguments)

@@ -23,18 +23,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful.blocks.kv_cache import RecurrentCache
-from lawful.functions._validation import any_true
+from lawful.functions._validation import unless_traced
 from lawful.functions.attention import NO_MASK, Mask
 from lawful.functions.hippo import HIPPO_OPERATORS
-from lawful.functions.scan import (
-    DenseSystem,
-    DiagonalSystem,
-    LinearSystem,
-    fft_convolution,
-    linear_scan,
-    selective_scan,
-    traced_linear_scan,
-)
+from lawful.functions.linear_system import DenseSystem, DiagonalSystem, LinearSystem
+from lawful.functions.scan import fft_convolution, linear_filter, linear_scan
+from lawful.functions.selective_scan import selective_scan
 from lawful.laws import (
     Claim,
     agreement,
@@ -80,9 +74,7 @@ class _ChannelSSM(nn.Module):
             length: Number of entries.
             rate: Factor of the sampling step.
         """
-        impulse = self.skip.new_zeros(1, length, self.dim, dtype=_scan_dtype(self.skip))
-        impulse[:, 0] = 1.0
-        return linear_scan(impulse, self.system(rate))[0][0].mT
+        return self.system(rate).kernel(length, _scan_dtype(self.skip))
 
     def forward(
         self, x: Float[Tensor, "b t d"], *, cache: RecurrentCache | None = None, rate: float = 1.0
@@ -97,11 +89,10 @@ class _ChannelSSM(nn.Module):
         _check_signal(self, x, rate)
         with torch.autocast(x.device.type, enabled=False):
             u, system = x.to(_scan_dtype(self.skip)), self.system(rate)
-            if cache is None and torch.compiler.is_compiling():
-                return traced_linear_scan(u, system).to(x.dtype)
-            y, state = linear_scan(u, system, None if cache is None else self._checked(cache.state, len(x)))
-        if cache is not None:
-            cache.write([state], x.shape[1])
+            if cache is None:
+                return linear_filter(u, system).to(x.dtype)
+            y, state = linear_scan(u, system, self._checked(cache.state, len(x)))
+        cache.write([state], x.shape[1])
         return y.to(x.dtype)
 
     def convolve(self, x: Float[Tensor, "b t d"], *, rate: float = 1.0) -> Float[Tensor, "b t d"]:
@@ -167,8 +158,13 @@ def _check_signal(layer: Any, x: Tensor, rate: float) -> None:
         raise ValueError(f"expected x of shape (b, t, {layer.dim}) with t >= 1, got {tuple(x.shape)}")
     if not 0 < rate < math.inf:
         raise ValueError(f"rate must be positive and finite, got {rate}")
-    if x.device.type == "cpu" and any_true(~x.isfinite()):
+    if x.device.type == "cpu" and _has_non_finite(x):
         raise ValueError("x must be finite, got NaN or infinite values")
+
+
+@unless_traced
+def _has_non_finite(x: Tensor) -> bool:
+    return not all(math.isfinite(bound) for bound in x.detach().aminmax()) if x.numel() else False
 
 
 def _lin_modes(n: int) -> Tensor:

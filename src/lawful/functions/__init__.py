@@ -77,18 +77,11 @@ from lawful.functions.linalg import (
     solve_by_qr,
     well_conditioned,
 )
+from lawful.functions.linear_system import ChunkMatrices, DenseSystem, DiagonalSystem, LinearSystem
 from lawful.functions.pca import PrincipalComponents, incremental_pca_axes, pca_axes, randomized_pca_axes
 from lawful.functions.random import categorical_noise, integer_noise, normal_noise, resolve_seed, uniform_noise
-from lawful.functions.scan import (
-    ChunkMatrices,
-    DenseSystem,
-    DiagonalSystem,
-    LinearSystem,
-    fft_convolution,
-    linear_scan,
-    selective_scan,
-    traced_linear_scan,
-)
+from lawful.functions.scan import fft_convolution, linear_filter, linear_scan
+from lawful.functions.selective_scan import selective_scan
 from lawful.functions.tap import Recorder, is_recorded, is_recording, open_recorder, tap
 from lawful.functions.tensors import (
     CP,
@@ -184,6 +177,7 @@ __all__ = [
     "kl_divergence_from_logits",
     "least_squares",
     "linear_attention",
+    "linear_filter",
     "linear_scan",
     "masked_softmax",
     "modified_gram_schmidt",
@@ -220,7 +214,6 @@ __all__ = [
     "tap",
     "total_similarity",
     "total_variation",
-    "traced_linear_scan",
     "unfolding",
     "uniform_noise",
     "well_conditioned",

@@ -14,7 +14,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 from lawful.blocks.state_space import S4, S4D, EMALayer, StateSpace
-from lawful.functions.scan import DiagonalSystem
+from lawful.functions.linear_system import DiagonalSystem
 
 _Model = S4D | S4 | EMALayer
 

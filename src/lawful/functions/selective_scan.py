@@ -1,0 +1,205 @@
+r"""Linear recurrence whose weights depend on the time: the scan of Mamba.
+
+The steps are computed one after the other, for all channels and states at once. A chunk of steps at a time is in
+memory, small enough for the cache of a processor; there the exponentials, the outer products and the contractions of
+all steps of the chunk are one operation each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lawful.functions.linear_system import _contiguous_like, _schema
+from lawful.laws import Claim, cached_decoding, causality, shape
+
+_STEP_ELEMENTS, _CHUNK_ELEMENTS = 2**13, 2**18
+"""Largest number of states in a step and in a chunk, where the sizes allow."""
+
+
+def selective_scan(
+    x: Float[Tensor, "b t d"],
+    delta: Float[Tensor, "b t d"],
+    a: Float[Tensor, "d n"],
+    b: Float[Tensor, "b t n"],
+    c: Float[Tensor, "b t n"],
+    state: Float[Tensor, "b d n"] | None = None,
+) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b d n"]]:
+    r"""Recurrence whose step sizes, input and output weights depend on the time: the scan of Mamba.
+
+    $$s_t = e^{\Delta_t A} s_{t-1} + \Delta_t B_t x_t, \qquad y_t = C_t^\top s_t$$
+
+    The states of one chunk are in memory at a time. The backward pass computes them again. There are no second
+    derivatives.
+
+    Reference:
+        Gu and Dao, *Mamba: Linear-Time Sequence Modeling with Selective State Spaces*, 2023.
+
+    Args:
+        x: Inputs.
+        delta: Step sizes $\Delta$, positive.
+        a: Diagonal of $A$ of each channel, negative.
+        b: Input weights $B$.
+        c: Output weights $C$.
+        state: State before the inputs. Defaults to zero.
+
+    Returns:
+        The outputs, and the state after the last input.
+
+    Examples:
+        >>> x, ones = torch.tensor([[[1.0], [0.0], [0.0]]]), torch.ones(1, 3, 1)
+        >>> y, state = selective_scan(x, ones, torch.tensor([[-1.0]]), ones, ones)
+        >>> y.flatten()
+        tensor([1.0000, 0.3679, 0.1353])
+    """
+    if x.shape[1] == 0:
+        raise ValueError(f"expected at least one time step, got x of shape {tuple(x.shape)}")
+    state = x.new_zeros(x.shape[0], *a.shape) if state is None else state
+    return _selective_scan(x, delta, a, b, c, state)[:2]
+
+
+def _block_sizes(a: Float[Tensor, "d n"]) -> tuple[int, int]:
+    """Rows of the batch and steps that are computed together."""
+    rows = max(1, _STEP_ELEMENTS // a.numel())
+    return rows, min(max(_CHUNK_ELEMENTS // (rows * a.numel()), 8), 64)
+
+
+def _blocks(length: int, size: int) -> list[slice]:
+    return [slice(i, min(i + size, length)) for i in range(0, length, size)]
+
+
+# An operator of its own: autograd, torch.compile and torch.export would unroll the loop over the steps. Inside, states
+# are (steps, rows, n, d): the channels are last, because there are more of them.
+
+
+@torch.library.custom_op("lawful::selective_scan", mutates_args=(), schema=_schema("x delta a b c state", 3))
+def _selective_scan(
+    x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs, the last state, and the states before each chunk (chunks, b, n, d), flat.
+
+    They are flat because a dimension that may have size 1 would limit the lengths of an exported graph.
+    """
+    y, last = _contiguous_like(x), _contiguous_like(state)
+    num_rows, steps = _block_sizes(a)
+    firsts = x.new_empty(-(-x.shape[1] // steps), len(x), *a.mT.shape)
+    rates = _rates(a)
+    for rows in _blocks(len(x), num_rows):
+        before = state[rows].mT
+        decays, states = x.new_empty(2, steps, *before.shape)
+        for first, part in zip(firsts[:, rows], _blocks(x.shape[1], steps), strict=True):
+            first.copy_(before)
+            xs, deltas, bs, cs = (v[rows, part].transpose(0, 1) for v in (x, delta, b, c))
+            _, found = _chunk_of_states(xs, deltas, bs, rates, first, decays, states)
+            y[rows, part] = (cs.unsqueeze(2) @ found).squeeze(2).transpose(0, 1)
+            before = found[-1]
+        last[rows] = before.mT
+    return y, last, firsts.flatten()
+
+
+@_selective_scan.register_fake
+def _(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    _, steps = _block_sizes(a)
+    chunks = (x.shape[1] + steps - 1) // steps
+    return _contiguous_like(x), _contiguous_like(state), state.new_empty(chunks * state.numel())
+
+
+def _rates(a: Float[Tensor, "d n"]) -> Float[Tensor, "n d"]:
+    """Exponents for base 2, whose exponential is several times faster."""
+    return (a.mT / math.log(2)).contiguous()
+
+
+def _chunk_of_states(
+    x: Tensor, delta: Tensor, b: Tensor, rates: Tensor, state: Tensor, decays: Tensor, states: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Decays and states of a chunk (t, b, n, d), in the given buffers."""
+    decays, states = decays[: len(x)], states[: len(x)]
+    torch.mul(delta.unsqueeze(2), rates, out=decays).exp2_()
+    torch.mul((delta * x).unsqueeze(2), b.unsqueeze(-1), out=states)
+    for added, decay in zip(states.unbind(0), decays.unbind(0), strict=True):
+        state = torch.addcmul(added, decay, state, out=added)
+    return decays, states
+
+
+@torch.library.custom_op(
+    "lawful::selective_scan_backward", mutates_args=(), schema=_schema("gy last x delta a b c firsts", 6)
+)
+def _selective_scan_backward(
+    gy: Tensor, last: Tensor, x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, firsts: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, delta, a, b, c and the first state. The states of each chunk are computed again."""
+    grads = tuple(map(_contiguous_like, (x, delta, b, c)))
+    num_rows, steps = _block_sizes(a)
+    rates, transposed, gfirst = _rates(a), a.mT.contiguous(), _contiguous_like(last)
+    ga, firsts = torch.zeros_like(transposed), firsts.view(-1, len(x), *transposed.shape)
+    for rows in _blocks(len(x), num_rows):
+        after = last[rows].mT
+        buffers = x.new_empty(3, steps, *after.shape)
+        for first, part in zip(firsts[:, rows].flip(0), reversed(_blocks(x.shape[1], steps)), strict=True):
+            inputs = [v[rows, part].transpose(0, 1) for v in (gy, x, delta, b, c)]
+            *found, added, after = _chunk_backward(inputs, transposed, rates, first, after, buffers)
+            ga += added
+            for grad, value in zip(grads, found, strict=True):
+                grad[rows, part] = value.transpose(0, 1)
+        gfirst[rows] = after.mT
+    gx, gdelta, gb, gc = grads
+    return gx, gdelta, ga.mT.contiguous(), gb, gc, gfirst
+
+
+def _chunk_backward(
+    inputs: Sequence[Tensor], a: Tensor, rates: Tensor, first: Tensor, after: Tensor, buffers: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, delta, b, c, a and the state before a chunk, from that of the state after it.
+
+    The inputs are the gradient of the outputs, x, delta, b and c.
+    """
+    (gy, x, delta, b, c), (decays, states, grads) = inputs, buffers
+    decays, states = _chunk_of_states(x, delta, b, rates, first, decays, states)
+    gc = (gy.unsqueeze(2) @ states.mT).squeeze(2)
+    grads = torch.mul(gy.unsqueeze(2), c.unsqueeze(-1), out=grads[: len(x)])  # of the states
+    grads[-1] += after
+    rows, factors = grads.unbind(0), decays.unbind(0)
+    for t in range(len(rows) - 2, -1, -1):
+        torch.addcmul(rows[t], factors[t + 1], rows[t + 1], out=rows[t])
+    after = factors[0] * rows[0]
+    gb = ((delta * x).unsqueeze(2) @ grads.mT).squeeze(2)
+    gu = (b.unsqueeze(2) @ grads).squeeze(2)
+    exponents = grads.mul_(decays)  # gradients of the exponents: those of the decays times the decays
+    exponents[1:] *= states[:-1]
+    exponents[0] *= first
+    gdelta = torch.mul(exponents, a, out=decays).sum(2).addcmul_(gu, x)
+    ga = exponents.mul_(delta.unsqueeze(2)).sum((0, 1))
+    return gu * delta, gdelta, gb, gc, ga, after
+
+
+@_selective_scan_backward.register_fake
+def _(
+    gy: Tensor, last: Tensor, x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, firsts: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return tuple(map(_contiguous_like, (x, delta, a, b, c, last)))  # type: ignore[return-value]
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:5], output[2])
+
+
+def _differentiate(ctx: Any, gy: Tensor, last: Tensor, _: Tensor) -> tuple[Tensor, ...]:
+    return _selective_scan_backward(gy.contiguous(), last.contiguous(), *ctx.saved_tensors)
+
+
+_selective_scan.register_autograd(_differentiate, setup_context=_save_for_backward)
+
+
+def claims() -> Iterator[Claim]:
+    """Laws of the selective scan."""
+
+    def scan(x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return selective_scan(x, x.square(), -torch.ones(2, 3).to(x), x[..., [0, 1, 0]], x[..., [1, 1, 0]], state)
+
+    yield Claim(causality(time=1), lambda x: scan(x)[0], shape("b t:1..150 2"), name="selective_scan")
+    yield Claim(cached_decoding(step=scan), lambda x: scan(x)[0], shape("b t:1..150 2"), name="selective_scan")
