@@ -275,6 +275,8 @@ SATISFIED = {
     "normalization: a normal distribution": (whole, None, D.Normal(1.0, 2.0)),
     "normalization: a small scale": (whole, None, D.Normal(1e4, 1e-2)),
     "normalization: on an interval": (whole, None, D.Beta(0.5, 0.5)),
+    "normalization: on an interval of another length": (whole, None, D.Uniform(-3.0, 2.0)),
+    "normalization: on a circle": (density_integrates_to_one(support=(-math.pi, math.pi)), None, D.VonMises(1.0, 2.0)),
     "normalization: on a half line": (whole, None, D.Gamma(2.0, 3.0)),
     "normalization: classes": (whole, None, D.Categorical(classes)),
     "normalization: counts": (whole, None, D.Poisson(3.0)),

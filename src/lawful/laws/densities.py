@@ -58,7 +58,8 @@ class _Line:
     def log_derivative(self, z: Tensor) -> Tensor:
         """Returns log dx/dz."""
         if math.isfinite(self.low) and math.isfinite(self.high):
-            return torch.nn.functional.logsigmoid(z) + torch.nn.functional.logsigmoid(-z)
+            logistic = torch.nn.functional.logsigmoid(z) + torch.nn.functional.logsigmoid(-z)
+            return logistic + math.log(self.high - self.low)
         return z if math.isfinite(self.low) else -z if math.isfinite(self.high) else torch.zeros_like(z)
 
 
