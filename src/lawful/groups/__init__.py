@@ -1,5 +1,6 @@
 """Groups: elements as plain tensors, with composition, action, exponential, logarithm and uniform samples."""
 
+from lawful.groups.distributions import Haar, VonMises, WrappedNormal
 from lawful.groups.euclidean import Euclidean, Scaling, Translation
 from lawful.groups.finite import Cyclic, Dihedral, SymmetricGroup
 from lawful.groups.group import Group, LieGroup, adjoint_matrix, bracket_matrix, phi1
@@ -49,12 +50,15 @@ __all__ = [
     "DirectProduct",
     "Euclidean",
     "Group",
+    "Haar",
     "LieGroup",
     "Orthogonal",
     "Scaling",
     "SymmetricGroup",
     "Translation",
     "UnitQuaternions",
+    "VonMises",
+    "WrappedNormal",
     "adjoint_matrix",
     "axis_angle_to_matrix",
     "axis_angle_to_quaternion",
