@@ -32,6 +32,13 @@ from lawful.blocks.dropout import (
     monte_carlo,
 )
 from lawful.blocks.embedding import FourierFeatures, NGramEmbedding, TimeEmbedding
+from lawful.blocks.equivariant import (
+    EGNNLayer,
+    GramLayer,
+    GramMLP,
+    RadialField,
+    gram_matrix,
+)
 from lawful.blocks.feed_forward import FeedForward, GatedFeedForward
 from lawful.blocks.flows.autoregressive import (
     AutoregressiveTransform,
@@ -55,6 +62,12 @@ from lawful.blocks.flows.transforms import (
     PermutationTransform,
     ShiftTransform,
     UnivariateTransform,
+)
+from lawful.blocks.graph import (
+    EdgeMLP,
+    GraphAttention,
+    GraphConv,
+    MessagePassing,
 )
 from lawful.blocks.kv_cache import AttentionCache, KVCache, RecurrentCache, crop_mask
 from lawful.blocks.linear import Activation, collapse, fold_bias, tie_weights
@@ -137,13 +150,19 @@ __all__ = [
     "DiscretizedLogistic",
     "Downsample",
     "DropConnect",
+    "EGNNLayer",
     "EMALayer",
+    "EdgeMLP",
     "FeatureEncoding",
     "FeedForward",
     "FourierEncoding",
     "FourierFeatures",
     "GatedFeedForward",
     "GaussianMoments",
+    "GramLayer",
+    "GramMLP",
+    "GraphAttention",
+    "GraphConv",
     "HeadGroup",
     "HeadSpec",
     "IdentityEncoding",
@@ -154,11 +173,13 @@ __all__ = [
     "LevelEncoding",
     "MaskedLinear",
     "MaskedNetwork",
+    "MessagePassing",
     "MultiHeadAttention",
     "NGramEmbedding",
     "ParameterCount",
     "Patches",
     "PermutationTransform",
+    "RadialField",
     "RationalQuadraticSpline",
     "ReZero",
     "RecurrentCache",
@@ -194,6 +215,7 @@ __all__ = [
     "eval_mode",
     "expand_layer_pattern",
     "fold_bias",
+    "gram_matrix",
     "group_heads",
     "linear_drop_rates",
     "linear_matrix",
