@@ -112,6 +112,14 @@ from lawful.blocks.residual import (
 )
 from lawful.blocks.standardize import Standardize
 from lawful.blocks.state_space import S4, S4D, EMALayer, SelectiveStateSpace, StateSpace
+from lawful.blocks.symmetrize import (
+    Frame,
+    PrincipalAxes,
+    Symmetrized,
+    lexicographic_order,
+    rotate_image,
+    symmetrize,
+)
 from lawful.blocks.vision import (
     AdaptiveNorm,
     ConditionalResBlock,
@@ -157,6 +165,7 @@ __all__ = [
     "FeedForward",
     "FourierEncoding",
     "FourierFeatures",
+    "Frame",
     "GatedFeedForward",
     "GaussianMoments",
     "GramLayer",
@@ -179,6 +188,7 @@ __all__ = [
     "ParameterCount",
     "Patches",
     "PermutationTransform",
+    "PrincipalAxes",
     "RadialField",
     "RationalQuadraticSpline",
     "ReZero",
@@ -196,6 +206,7 @@ __all__ = [
     "StateSpace",
     "StochasticDepth",
     "SymmetricForm",
+    "Symmetrized",
     "T5RelativeBias",
     "TimeEmbedding",
     "UnivariateTransform",
@@ -217,6 +228,7 @@ __all__ = [
     "fold_bias",
     "gram_matrix",
     "group_heads",
+    "lexicographic_order",
     "linear_drop_rates",
     "linear_matrix",
     "merge_heads",
@@ -230,10 +242,12 @@ __all__ = [
     "relative_positions",
     "residual_contributions",
     "residual_paths",
+    "rotate_image",
     "sandwich_norm",
     "sandwich_pattern",
     "split_heads",
     "splitting_step",
+    "symmetrize",
     "tap_matrix",
     "tie_weights",
     "upsample",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -62,6 +63,12 @@ class SymmetricGroup(Group):
     def act(self, g: Int[Tensor, "*#batch n"], x: Shaped[Tensor, "*#batch n"]) -> Shaped[Tensor, "*batch n"]:
         """Moves the entry at $i$ of the last axis of $x$ to $g_i$."""
         return _gather_last(check_last_axes(x, self.n), self.inverse(g))
+
+    def elements(self) -> Int[Tensor, "k n"]:
+        """Returns all $n!$ permutations, for $n$ up to 8."""
+        if self.n > 8:
+            raise ValueError(f"SymmetricGroup({self.n}) has {math.factorial(self.n)} elements, expected n up to 8")
+        return torch.tensor(list(itertools.permutations(range(self.n))))
 
     def matrix(self, g: Int[Tensor, "*batch n"], *, dtype: torch.dtype | None = None) -> Float[Tensor, "*batch n n"]:
         r"""Returns the permutation matrix $P$ with $P x = g \cdot x$."""
@@ -135,6 +142,10 @@ class Cyclic(Group):
         """Shifts the last axis of $x$ circularly by $g$ positions."""
         return _gather_last(check_last_axes(x, self.n), (torch.arange(self.n, device=g.device) - g[..., None]) % self.n)
 
+    def elements(self) -> Int[Tensor, " n"]:
+        """Returns all elements, 0 to $n - 1$."""
+        return torch.arange(self.n)
+
     def rotation(self, g: Int[Tensor, "*batch"], *, dtype: torch.dtype | None = None) -> Float[Tensor, "*batch 2 2"]:
         r"""Returns the rotation of the plane by $2 \pi g / n$."""
         angle = (g % self.n).to(dtype or torch.get_default_dtype()) * (2 * math.pi / self.n)
@@ -200,6 +211,11 @@ class Dihedral(Group):
         return _gather_last(
             check_last_axes(x, self.n), (k + (1 - 2 * f) * torch.arange(self.n, device=g.device)) % self.n
         )
+
+    def elements(self) -> Int[Tensor, "k 2"]:
+        """Returns all $2 n$ elements, rotations first."""
+        index = torch.arange(2 * self.n)
+        return torch.stack([index % self.n, index // self.n], -1)
 
     def matrix(self, g: Int[Tensor, "*batch 2"], *, dtype: torch.dtype | None = None) -> Float[Tensor, "*batch 2 2"]:
         r"""Returns the matrix: a reflection in the first axis if $f = 1$, then a rotation by $2 \pi k / n$."""
