@@ -127,7 +127,11 @@ def test_years_are_dates(tmp_path):
 
 def test_arrays_are_series(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(5))
-    assert read_series(tmp_path / "x.npy").values.tolist() == [0, 1, 2, 3, 4]
+    series = read_series(tmp_path / "x.npy")
+    assert series.values.tolist() == [0, 1, 2, 3, 4]
+    assert series.values.flags.writeable  # a mapped file is not, and PyTorch warns
+    np.save(tmp_path / "float.npy", np.arange(5.0))
+    assert read_series(tmp_path / "float.npy").values.flags.writeable
 
 
 @pytest.mark.parametrize("field", ["start", "unit", "step", "day", "precision", "offset"])

@@ -89,7 +89,7 @@ BASES = {
         ),
     ),
     "regress": Base("regress", {"data": "table.csv", "target": "size", "model": "mlp", **MODEL, **SPLIT, **QUICK}),
-    "text": Base("text", {"data": "words.txt", "context_length": 8, "head_dim": 4, **TRANSFORMER}),
+    "text": Base("text", {"data": "words.txt", "context_length": 8, **TRANSFORMER}),
     "translate": Base("translate", {"data": "pairs.tsv", **TRANSFORMER}),
     "classify-text": Base(
         "classify-text", {"data": "texts.csv", "context_length": 12, "layer_pattern": "(sf)*", **TRANSFORMER}
@@ -99,6 +99,11 @@ BASES = {
         {"data": "waves.csv", "model": "state-space", "dim": 4, "num_layers": 1, "state_dim": 4, **SPLIT, **QUICK},
     ),
     "forecast": Base("forecast", {"data": "series.csv", **FORECAST, **TRANSFORMER}),
+    "forecast state space": Base(
+        "forecast",
+        {"data": "series.csv", "layer_pattern": "(mf)*", "state_dim": 4, **FORECAST, **TRANSFORMER},
+        only=frozenset({"layer_pattern", "state_space", "state_dim"}),
+    ),
     "pca": Base("pca", {**TABLE, "ignore_columns": (), "threads": 1, "law_cases": 0}),
     "pca levels": Base("pca", {"data": "levels.csv", "threads": 1, "law_cases": 0}, only=frozenset({"data_levels"})),
     "autoencode": Base("autoencode", {**TABLE, "latent_dim": 2, **MODEL, **QUICK}),
@@ -253,6 +258,7 @@ OTHER_VALUES: dict[str, Any] = {
     "ema_decay": 0.5,
     "context_length": {"classify-text": 3, "*": 9},  # 3: the first token, since a word may be one
     "head_dim": 6,
+    "state_dim": 6,
     "checkpoint_every": 2,
     "keep_checkpoints": 1,
     "noise_level_mean": 0.5,
@@ -360,7 +366,7 @@ def context_of(recipe, owner, hint):
                 case Range() if not needed.low <= value <= needed.high:
                     context[name] = int(needed.low)
                 case str() if not set(needed) & set(value):
-                    context[name] = OTHER_VALUES[name]
+                    context[name] = f"({needed[0]}f)*"
                 case True if not value:
                     context |= {name: other_value(recipe, name, own_hint, value), **context_of(recipe, owner, own_hint)}
     return context
@@ -532,7 +538,9 @@ class Comparison:
                 same = before.effect == after.effect and self.finished(key) == finish(after, self.folder)
         except (ValueError, OSError, TrainingFailed) as error:
             self.refused[label] = str(error)
-            if not context and not any(word in str(error) for word in (label, str(changes[label]), *NEAR_WORDS)):
+            if context and label not in SHARED_DATA_OPTIONS:
+                self.silent.append(f"{self.base.recipe} {label}: refused with what it needs, {context}: {error}")
+            elif not context and not any(word in str(error) for word in (label, str(changes[label]), *NEAR_WORDS)):
                 self.silent.append(f"{self.base.recipe} {label}: the refusal does not name the option: {error}")
             return
         if same:
@@ -584,7 +592,9 @@ def owner_of(kind, name):
 
 def own_options(base, *, fast):
     """The options of a base to change. Fast: those that no base before it has from the same class."""
-    names = {option.name for option in options_of(base)} if base.only is None else base.only
+    if base.only is not None:
+        return base.only
+    names = {option.name for option in options_of(base)}
     if not fast:
         return names
     known, kind = set(), RECIPES[base.recipe]

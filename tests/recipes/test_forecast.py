@@ -7,6 +7,7 @@ import torch
 
 from lawful.data import Series
 from lawful.models import forecasting
+from lawful.models.generation import SamplingConfig, generate
 from lawful.recipes import Forecast, ForecastModel, ForecastRecipe, load, predictions, recipe_of
 from lawful.recipes.forecast import (
     _DIGITS,
@@ -130,6 +131,26 @@ def test_predict_continues_the_training_series_and_others(run, tmp_path):
         predictions(run, num_samples=3)
     with pytest.raises(ValueError, match="at least 8 values"):
         load(run).forecast(series=[1.0, 2.0])
+
+
+@pytest.mark.parametrize("state_space", ["s4d", pytest.param("s4", marks=pytest.mark.long), "selective"])
+def test_state_space_layers_replace_attention(state_space, path, tiny, tmp_path):
+    options = {"layer_pattern": "(mf)*", "state_space": state_space, "state_dim": 4, "ngrams": (2,), "law_cases": 5}
+    run = train(ForecastRecipe(data=str(path), horizon=4, num_samples=4, **tiny(**options)), output_dir=tmp_path)
+    log, model = run.log.read_text(), load(run)
+    assert "held     cached_decoding" in log
+    assert "refuted" not in log
+    assert [type(block).__name__ for block in model.decoder.blocks("m")] == [
+        "SelectiveStateSpace" if state_space == "selective" else "StateSpace"
+    ]
+    assert np.isfinite(run.results["mean absolute error"]["language model"])
+    assert [row[0] for row in predictions(run, horizon=14).rows][-1] == "2024-03-24"
+    past = torch.from_numpy(model.values.numpy()[-30:]).nan_to_num(50.0)[None]
+    tokens, _, _ = model._window.encode_history(past)
+    found = generate(model.decoder, tokens, max_new_tokens=6, sampling=SamplingConfig(temperature=0.0))
+    for _ in range(6):  # the whole past for every token, without a cache
+        tokens = torch.cat([tokens, model(tokens)[:, -1:].argmax(-1)], 1)
+    assert torch.equal(found, tokens[:, -6:])
 
 
 @pytest.mark.parametrize("step", [pytest.param(2, marks=pytest.mark.long), 4])

@@ -287,7 +287,7 @@ def read_series(source: str | Path, *, target: str | None = None, date_column: s
     if not path.stat().st_size:
         raise ValueError(f"{path.name} is empty")
     if path.suffix.lower() == ".npy" and (array := read_arrays(path)[""]).ndim == 1:
-        return series_of(np.asarray(array, dtype=np.float64), name=path.stem)
+        return series_of(np.array(array, dtype=np.float64), name=path.stem)  # a mapped file is not writable
     table = read_table(path)
     for option, name in (("target", target), ("date_column", date_column)):
         if name is not None and name not in table.columns:
