@@ -104,6 +104,12 @@ BASES = {
         {"data": "series.csv", "layer_pattern": "(mf)*", "state_dim": 4, **FORECAST, **TRANSFORMER},
         only=frozenset({"layer_pattern", "state_space", "state_dim"}),
     ),
+    "memory": Base("memory", {"data": "series.csv", "target": "sales", "length": 12, "sizes": (2, 4), **QUICK}),
+    "memory band-limited": Base(
+        "memory",
+        {"length": 12, "sizes": (2, 4), "max_frequency": 2.0, **QUICK},
+        only=frozenset({"data", "max_frequency"}),
+    ),
     "pca": Base("pca", {**TABLE, "ignore_columns": (), "threads": 1, "law_cases": 0}),
     "pca levels": Base("pca", {"data": "levels.csv", "threads": 1, "law_cases": 0}, only=frozenset({"data_levels"})),
     "autoencode": Base("autoencode", {**TABLE, "latent_dim": 2, **MODEL, **QUICK}),
@@ -217,7 +223,7 @@ def data(tmp_path_factory):
 # ---------------------------------------------------------------- another value of an option
 
 OTHER_VALUES: dict[str, Any] = {
-    "target": {"regress": "weight", "classify-text": "note", "forecast": "visits", "*": "code"},
+    "target": {"regress": "weight", "classify-text": "note", "forecast": "visits", "memory": "visits", "*": "code"},
     "text": "note",
     "num_components": 2,
     "num_examples": {"attack": 3, "double-descent": 60, "modular": 7},
@@ -259,6 +265,8 @@ OTHER_VALUES: dict[str, Any] = {
     "context_length": {"classify-text": 3, "*": 9},  # 3: the first token, since a word may be one
     "head_dim": 6,
     "state_dim": 6,
+    "sizes": (2, 6),
+    "operators": ("legs", "legt"),
     "checkpoint_every": 2,
     "keep_checkpoints": 1,
     "noise_level_mean": 0.5,
@@ -300,7 +308,7 @@ training steps."""
 def other_value(recipe, name, hint, value):
     """Another valid value of an option."""
     if name == "data":
-        return "moons" if value == "ring" else f"other_{value}"
+        return {"ring": "moons", "band-limited": "series.csv"}.get(value, f"other_{value}")
     if name == "label_column":
         return None if value else "kind"
     if name in OTHER_VALUES:
@@ -409,6 +417,7 @@ def digest(value):
 
     def describe(value):
         if isinstance(value, torch.Tensor):
+            value = torch.view_as_real(value) if value.is_complex() else value
             return str(value.shape) + hashlib.sha256(value.detach().cpu().double().numpy().tobytes()).hexdigest()
         if isinstance(value, np.ndarray):
             return describe(torch.from_numpy(np.ascontiguousarray(value)))
@@ -728,6 +737,7 @@ SHARED_DATA_OPTIONS = {"data_levels", "num_samples", "drop_missing", "resize", "
     "categorical_columns",
     "target",
     "random_shift",
+    "max_frequency",
 }
 """Options that a base refuses for its kind of data; `test_options_have_an_effect` covers them in another recipe."""
 

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         score,
     )
     from lawful.recipes.generative import GenerativeRecipe
+    from lawful.recipes.memory import MemoryData, MemoryModel, MemoryRecipe, StateSpaceMemory
     from lawful.recipes.model_export import ExportedModel, ExportFormat, export
     from lawful.recipes.modular import FormulaTask, ModularData, ModularRecipe
     from lawful.recipes.optimization import (
@@ -213,6 +214,7 @@ _LOCATIONS = {
         "score",
     ),
     "generative": ("GenerativeRecipe",),
+    "memory": ("MemoryData", "MemoryModel", "MemoryRecipe", "StateSpaceMemory"),
     "model_export": (
         "ExportFormat",
         "ExportedModel",
@@ -359,6 +361,9 @@ __all__ = [
     "MLPSpec",
     "MLPVAESpec",
     "MaskingCorruptionSpec",
+    "MemoryData",
+    "MemoryModel",
+    "MemoryRecipe",
     "ModelSpec",
     "ModularData",
     "ModularRecipe",
@@ -380,6 +385,7 @@ __all__ = [
     "RowPredictor",
     "ScoreTable",
     "SplineFlowSpec",
+    "StateSpaceMemory",
     "StateSpaceSpec",
     "SupervisedDataConfig",
     "SupervisedEnsemble",

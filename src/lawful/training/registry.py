@@ -64,6 +64,7 @@ RECIPES = RecipeRegistry(
         "diffusion": "lawful.recipes.diffusion:DiffusionRecipe",
         "gan": "lawful.recipes.gan:GANRecipe",
         "attack": "lawful.recipes.attack:AttackRecipe",
+        "memory": "lawful.recipes.memory:MemoryRecipe",
         "double-descent": "lawful.recipes.double_descent:DoubleDescentRecipe",
         "modular": "lawful.recipes.modular:ModularRecipe",
     }

@@ -56,6 +56,33 @@ def test_memory_shows_the_signal_and_the_reconstructions():
     assert figure.axes[-1].get_xlabel() == "time [s]"
 
 
+def test_the_nyquist_frequency_is_drawn_if_a_mode_is_near_it():
+    for frequency, lines in ((0.1, 0), (2.0, 2)):
+        modes = torch.tensor([[-0.1 + 1j * frequency, -0.1 - 1j * frequency]])
+        assert len(figures.spectrum(modes).axes[0].lines) == 1 + lines
+
+
+def test_memory_may_store_states():
+    figure = figures.hippo_memory(SIGNAL, {4: reconstruct(SIGNAL, 4)}, numbers="states")
+    assert figure.axes[0].get_title().startswith("4 states, relative error")
+
+
+def test_memory_errors_are_drawn_where_they_are_finite():
+    errors = {"legs": {8: 0.5, 16: 0.1, 32: 1e-12}, "legt": {8: 0.6, 16: np.inf, 32: np.nan}}
+    axes = figures.memory_errors(errors, references=["legt"]).axes[0]
+    legs, legt = axes.lines
+    np.testing.assert_allclose(legs.get_xydata(), [[8, 0.5], [16, 0.1], [32, 1e-12]])
+    np.testing.assert_allclose(legt.get_xydata(), [[8, 0.6]])
+    assert legt.get_color() != legs.get_color()
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["8", "16", "32"]
+    assert axes.get_ylim()[0] == 1e-7
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    with pytest.raises(ValueError, match="expected at least one memory with errors by size"):
+        figures.memory_errors({})
+    with pytest.raises(ValueError, match="expected at least one memory with errors by size"):
+        figures.memory_errors({"legs": {}})
+
+
 def test_figures_are_saved_without_warnings(tmp_path):
     drawn = (
         figures.impulse_response(torch.zeros(1, 4)),

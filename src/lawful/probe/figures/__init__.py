@@ -30,6 +30,7 @@ from lawful.probe.figures.state_space import (
     frequency_response,
     hippo_memory,
     impulse_response,
+    memory_errors,
     spectrum,
     time_scales,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "latent_map",
     "learning_curves",
     "marginals",
+    "memory_errors",
     "mistakes",
     "network_diagram",
     "point_clouds",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ def impulse_response(response: Numbers, *, names: Sequence[object] | None = None
 
 
 def spectrum(modes: Tensor | np.ndarray, *, names: Sequence[object] | None = None, max_channels: int = 6) -> Figure:
-    """Draws the modes of channels in the complex plane, with the Nyquist frequency.
+    """Draws the modes of channels in the complex plane, with the Nyquist frequency if a mode is near it.
 
     The real part has a logarithmic scale: slow modes are on the right. Modes that grow are not drawn; the title counts
     them.
@@ -85,7 +85,8 @@ def spectrum(modes: Tensor | np.ndarray, *, names: Sequence[object] | None = Non
     for (row, style), marker in zip(_channels(values, names, max_channels), cycle(MARKERS)):
         kept = row[row.real < 0]
         axes.plot(-kept.real, kept.imag, **{**style, "linestyle": "", "marker": marker, "markersize": 5, "alpha": 0.7})
-    for sign, label in ((1, "Nyquist frequency"), (-1, None)):
+    near = np.abs(values.imag).max() > np.pi / 2
+    for sign, label in ((1, "Nyquist frequency"), (-1, None)) if near else ():
         axes.axhline(sign * np.pi, color=GRAY, linestyle=":", linewidth=1.5, label=label)
     axes.set_xscale("log")
     axes.invert_xaxis()
@@ -169,7 +170,12 @@ def frequency_response(
 
 
 def hippo_memory(
-    signal: Numbers, memories: Mapping[int, HiPPOMemory], *, dt: float = 1.0, unit: str = "samples"
+    signal: Numbers,
+    memories: Mapping[int, HiPPOMemory],
+    *,
+    dt: float = 1.0,
+    unit: str = "samples",
+    numbers: str = "coefficients",
 ) -> Figure:
     """Draws a signal and what a HiPPO operator remembers of it, for several numbers of coefficients.
 
@@ -178,6 +184,7 @@ def hippo_memory(
         memories: Results of `lawful.functions.hippo_memory` by number of coefficients.
         dt: Time between samples.
         unit: Unit of `dt`.
+        numbers: What the memory stores, such as `states`.
 
     Examples:
         >>> import torch
@@ -197,11 +204,49 @@ def hippo_memory(
         axes.plot(dt * np.arange(len(values)), values, color=GRAY, linewidth=3, alpha=0.5, label="signal")
         axes.plot(to_numpy(memory.times), to_numpy(memory.values), color=PALETTE[0], linewidth=1.5, label="remembered")
         axes.set_ylim(values.min() - 0.3 * span, values.max() + 0.3 * span)
-        title = f"{n:,} coefficients, relative error {float(to_numpy(memory.error)):.2g}"
+        title = f"{n:,} {numbers}, relative error {float(to_numpy(memory.error)):.2g}"
         label_axes(axes, x=f"time [{unit}]" if i == count - 1 else "", y="value", title=title)
     figure.legend(
         *figure.axes[0].get_legend_handles_labels(), fontsize=11, frameon=False, ncols=2, loc="outside upper left"
     )
+    return figure
+
+
+def memory_errors(
+    errors: Mapping[str, Mapping[int, float]], *, references: Collection[str] = (), y: str = "relative error"
+) -> Figure:
+    """Draws the errors of memories against their size, on logarithmic scales.
+
+    Errors that are not finite are not drawn, and errors below 1e-7, which are rounding, are outside of the axes.
+
+    Args:
+        errors: Errors by size, for each memory.
+        references: Memories that are drawn in gray, for comparison.
+        y: Label of the errors.
+
+    Examples:
+        >>> figure = memory_errors({"legs": {8: 0.5, 16: 0.1}, "polynomial": {8: 0.4, 16: 0.05}})
+        >>> [line.get_label() for line in figure.axes[0].lines]
+        ['legs', 'polynomial']
+    """
+    if not errors or not all(errors.values()):
+        raise ValueError(f"expected at least one memory with errors by size, got {dict(errors)}")
+    figure, axes = new_figure(size=(9.0, 5.0))
+    colors = cycle(color for color in PALETTE if color != GRAY)
+    styles = zip(errors.items(), cycle(_DASHES), cycle(MARKERS))
+    for (name, row), dash, marker in styles:
+        color = GRAY if name in references else next(colors)
+        points = [(n, error) for n, error in row.items() if 0 < error < np.inf]
+        style = {"color": color, "linestyle": dash, "marker": marker, "markersize": 6, "linewidth": 2}
+        axes.plot(*np.reshape(points, (-1, 2)).T, label=shorten_label(name, max_length=40), **style)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], 1e-7))
+    sizes = sorted({n for row in errors.values() for n in row})
+    axes.set_xticks(sizes, [f"{n:,}" for n in sizes])
+    label_axes(axes, x="coefficients or states", y=y)
+    axes.grid(alpha=0.25)
+    _legend(axes)
     return figure
 
 
