@@ -35,6 +35,7 @@ from lawful.data.loading import (
     read_table,
     resolve_path,
 )
+from lawful.data.nbody import ChargedParticles, simulate_charged_particles
 from lawful.data.series import (
     Calendar,
     CalendarUnit,
@@ -81,6 +82,7 @@ __all__ = [
     "Calendar",
     "CalendarUnit",
     "CharTokenizer",
+    "ChargedParticles",
     "Column",
     "ColumnSummary",
     "ColumnValues",
@@ -153,6 +155,7 @@ __all__ = [
     "resolve_path",
     "ring",
     "series_of",
+    "simulate_charged_particles",
     "sine",
     "sklearn_table",
     "split",
