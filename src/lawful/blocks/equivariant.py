@@ -242,7 +242,8 @@ class GramMLP(nn.Module):
 class GramLayer(nn.Module):
     r"""Graph layer on coordinates and vectors, with all inner products of the vectors of an edge.
 
-    $$u_{ij} = (x_i - x_j, v_i, v_j), \qquad m_{ij} = \phi_e(h_i, h_j, u_{ij} u_{ij}^\top, a_{ij})$$
+    $$u_{ij} = (x_i - x_j, v_i, v_j), \qquad
+    m_{ij} = \phi_e(h_i, h_j, \operatorname{asinh}(u_{ij} u_{ij}^\top), a_{ij})$$
 
     $$v_i' = v_i + \operatorname*{mean}_{j \to i} \, \phi_v(m_{ij}) \, u_{ij}, \qquad x_i' = x_i + w^\top v_i', \qquad
     h_i' = h_i + \phi_h \Bigl( h_i, \sum_{j \to i} m_{ij} \Bigr)$$
@@ -305,7 +306,7 @@ class GramLayer(nn.Module):
         parts = [_differences(x, neighbors), neighbors.target(flat), neighbors.source(flat)]
         lead = parts[0].shape[:-1]
         u = torch.cat([part.expand(*lead, -1).unflatten(-1, (-1, x.shape[-1])) for part in parts], -2)
-        features = _radial_features(gram_matrix(u), edge_attr, neighbors)
+        features = _radial_features(gram_matrix(u).asinh(), edge_attr, neighbors)
         messages = F.silu(self.message(h, neighbors, features))
         weights = self.coefficient(messages).unflatten(-1, (self.num_vectors, -1))
         vectors = vectors + _mean((weights @ u).flatten(-2), neighbors).unflatten(-1, (self.num_vectors, -1))

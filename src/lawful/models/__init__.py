@@ -1,6 +1,7 @@
 """Models: architectures built from blocks. Classes take modules, factories take sizes."""
 
 from lawful.models.cnn import CNN, StridedCNN
+from lawful.models.egnn import EGNN, GramNetwork
 from lawful.models.forecasting import (
     ExponentialSmoothing,
     ForecastCombination,
@@ -113,6 +114,7 @@ from lawful.models.weight_mapping import (
 __all__ = [
     "CNN",
     "DEFAULT_SAMPLING",
+    "EGNN",
     "GAN",
     "GELU_TANH",
     "GPT2",
@@ -150,6 +152,7 @@ __all__ = [
     "GaussianLatent",
     "GaussianLikelihood",
     "GenerationMixin",
+    "GramNetwork",
     "HeteroscedasticGaussianLikelihood",
     "KNearest",
     "KNearestClassifier",

@@ -1,0 +1,239 @@
+"""Graphs and equivariant networks: particles, layer speed, equivariance error, and densities on SO(3).
+
+Run `PYTHONPATH=/tmp/peers OMP_NUM_THREADS=1 python benchmarks/geometry.py`, or name some tables: `nbody`, `layers`,
+`errors`, `density`. The peers come from
+`pip install --no-deps --target /tmp/peers egnn-pytorch einops torch-geometric xxhash`. Everything runs in float32 on
+one thread. Times are processor time; both sides run in turn in one process.
+
+- `nbody`: charged particles as in the EGNN paper, generated with its seed (43). The models see the positions and
+  velocities of frame 30 and predict the positions of frame 40: 3,000 training trajectories, batch size 100, 4 layers of
+  width 64, the test error of the epoch with the best validation error. `NBODY_SECONDS` (default 400) is the processor
+  time of a training, `NBODY_SEEDS` (default 1) the number of seeds.
+- `layers`: forward and backward pass of a layer against egnn-pytorch and PyTorch Geometric.
+- `errors`: relative difference between moving the input and moving the output of four layers.
+- `density`: integral of `WrappedNormal` over SO(3).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from measure import compare, row
+from torch import Tensor, nn
+
+from lawful.blocks import EdgeMLP, EGNNLayer, GraphAttention, GraphConv, MessagePassing, RadialField
+from lawful.data import ChargedParticles, simulate_charged_particles
+from lawful.groups import SO3, Orthogonal, WrappedNormal
+from lawful.models import EGNN, GramNetwork
+
+PAPER = {"Linear": 0.0819, "GNN": 0.0107, "RadialField": 0.0104, "EGNN": 0.0071}
+LEARNING_RATE = {"Linear": 1e-2, "GNN": 1e-3, "RadialField": 2e-3, "EGNN": 2e-3, "GramNetwork": 2e-3}
+"""Chosen by the validation error of short trainings; the paper's is 5e-4."""
+
+
+class Linear(nn.Module):
+    """Moves the particles with their velocities, for a learned time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor, v: Tensor, pairs: Tensor) -> Tensor:
+        return x + self.time * v
+
+
+class GNN(nn.Module):
+    """Message passing on the coordinates as features: not equivariant."""
+
+    def __init__(self, dim: int = 64) -> None:
+        super().__init__()
+        self.embed = nn.Linear(6, dim)
+        self.layers = nn.ModuleList(
+            MessagePassing(
+                EdgeMLP(dim, 1, dim),
+                Update(nn.Sequential(nn.Linear(2 * dim, dim), nn.SiLU(), nn.Linear(dim, dim))),
+            )
+            for _ in range(4)
+        )
+        self.out = nn.Sequential(nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, 3))
+
+    def forward(self, x: Tensor, v: Tensor, pairs: Tensor) -> Tensor:
+        h = self.embed(torch.cat([x, v], -1))
+        for layer in self.layers:
+            h = layer(h, edge_attr=pairs)
+        return x + self.out(h)
+
+
+class Update(nn.Module):
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, h: Tensor, received: Tensor) -> Tensor:
+        return h + self.network(torch.cat([h, received], -1))
+
+
+class Fields(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(RadialField(64, edge_dim=1) for _ in range(4))
+
+    def forward(self, x: Tensor, v: Tensor, pairs: Tensor) -> Tensor:
+        for layer in self.layers:
+            x, v = layer(x, velocity=v, edge_attr=pairs)
+        return x
+
+
+class WithSpeeds(nn.Module):
+    """An equivariant network whose features are the speeds."""
+
+    def __init__(self, network: EGNN | GramNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, v: Tensor, pairs: Tensor) -> Tensor:
+        speed = v.norm(dim=-1, keepdim=True)
+        if isinstance(self.network, EGNN):
+            return self.network(speed, x, edge_attr=pairs, velocity=v)[1]
+        return self.network(speed, x, v.unsqueeze(-2), edge_attr=pairs)[1]
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "Linear": Linear,
+    "GNN": GNN,
+    "RadialField": Fields,
+    "EGNN": lambda: WithSpeeds(EGNN(1, edge_dim=1, velocity=True)),
+    "GramNetwork": lambda: WithSpeeds(GramNetwork(1, edge_dim=1)),
+}
+
+
+def nbody() -> None:
+    start = time.process_time()
+    data = simulate_charged_particles(14_000, seed=43)
+    print(f"14,000 trajectories in {time.process_time() - start:.1f} s (the authors' simulator: 46 minutes)\n")
+    print("| model | parameters | epochs | s | validation | test | paper |\n|---|---|---|---|---|---|---|")
+    for name in os.environ.get("NBODY_MODELS", ",".join(MODELS)).split(","):
+        for seed in range(int(os.environ.get("NBODY_SEEDS", "1"))):
+            train_particles(name, data, seed, float(os.environ.get("NBODY_SECONDS", "400")))
+
+
+def train_particles(name: str, data: ChargedParticles, seed: int, seconds: float) -> None:
+    """Trains for a given processor time, with a cosine schedule over it."""
+    torch.manual_seed(seed)
+    model = MODELS[name]()
+    pairs = (data.charges[:, :, None] * data.charges[:, None, :]).unsqueeze(-1)
+    inputs, targets, velocities = data.positions[:, 30], data.positions[:, 40], data.velocities[:, 30]
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE[name], fused=True)
+    average = copy.deepcopy(model)
+
+    def error(rows: Tensor, model: nn.Module) -> Tensor:
+        return (model(inputs[rows], velocities[rows], pairs[rows]) - targets[rows]).square().mean()
+
+    @torch.no_grad()
+    def evaluate(first: int) -> float:
+        parts = torch.arange(first, first + 2000).split(500)
+        return float(torch.stack([error(rows, average) for rows in parts]).mean())
+
+    start, step, epoch, best = time.process_time(), 0, 0, (math.inf, math.inf)
+    limit = min(seconds, 5.0) if name == "Linear" else seconds
+    while (done := (time.process_time() - start) / limit) < 1:
+        for rows in torch.randperm(3000).split(100):
+            done = min(1.0, (time.process_time() - start) / limit)
+            rate = LEARNING_RATE[name] * min(1.0, (step + 1) / 100) * (1 + math.cos(math.pi * done)) / 2
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.zero_grad()
+            error(rows, model).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            step += 1
+            for mean, current in zip(average.parameters(), model.parameters(), strict=True):
+                mean.data.lerp_(current.data, max(0.002, 1 / step))
+        epoch += 1
+        if epoch % 4 == 0 or done >= 0.99:
+            best = min(best, (evaluate(10_000), evaluate(12_000)))
+    count = sum(p.numel() for p in model.parameters())
+    cells = name, f"{count:,}", epoch, f"{time.process_time() - start:.0f}", f"{best[0]:.5f}", f"{best[1]:.5f}"
+    print("| " + " | ".join(map(str, (*cells, PAPER.get(name, "")))) + " |", flush=True)
+
+
+def layers() -> None:
+    import egnn_pytorch
+    from torch_geometric.nn import GATConv, GCNConv
+
+    print("| layer, peer | lawful, ms | peer, ms | ratio | middle half |\n|---|---|---|---|---|")
+    for b, n in ((100, 5), (16, 32), (4, 128)):
+        h, x = torch.randn(b, n, 64, requires_grad=True), torch.randn(b, n, 3, requires_grad=True)
+        ours = EGNNLayer(64)
+        peer = egnn_pytorch.EGNN(dim=64, m_dim=64)
+
+        def run(layer: nn.Module, h: Tensor = h, x: Tensor = x) -> Callable[[], None]:
+            return lambda: sum(y.sum() for y in layer(h, x)).backward()
+
+        found = compare(run(ours), run(peer), rounds=9, least=0.0)
+        print(row(f"EGNNLayer, {b} x {n} points, egnn-pytorch", found), flush=True)
+    for n, e in ((2_000, 10_000), (20_000, 200_000)):
+        x, edges = torch.randn(n, 64, requires_grad=True), torch.randint(n, (2, e))
+        pairs = {
+            "GraphConv, GCNConv": (GraphConv(64, 64), GCNConv(64, 64)),
+            "GraphAttention, GATConv": (GraphAttention(64, 64, num_heads=4), GATConv(64, 16, heads=4)),
+        }
+        for name, (ours, peer) in pairs.items():
+            if isinstance(ours, GraphConv):
+                with torch.no_grad():
+                    peer.lin.weight.copy_(ours.linear.weight)
+                loops = edges[:, edges[0] != edges[1]]
+                torch.testing.assert_close(ours(x, loops), peer(x, loops), rtol=1e-4, atol=1e-4)
+
+            def apply(layer: nn.Module, x: Tensor = x, edges: Tensor = edges) -> Callable[[], None]:
+                return lambda: layer(x, edges).sum().backward()
+
+            found = compare(apply(ours), apply(peer), rounds=9, least=0.0)
+            print(row(f"{name}, {n:,} nodes, {e:,} edges", found), flush=True)
+
+
+@torch.no_grad()
+def errors() -> None:
+    print("| dtype | coordinates | features |\n|---|---|---|")
+    for dtype in (torch.float32, torch.float64):
+        torch.manual_seed(0)
+        model = EGNN(4).to(dtype)
+        h, x = torch.randn(20, 4, dtype=dtype), torch.randn(20, 3, dtype=dtype)
+        r, t = Orthogonal(3).sample(dtype=dtype), torch.randn(3, dtype=dtype)
+        (h1, x1), (h2, x2) = model(h, x), model(h, x @ r.T + t)
+        found = [(x2 - (x1 @ r.T + t)).abs().max() / x1.abs().max(), (h2 - h1).abs().max() / h1.abs().max()]
+        print(f"| {str(dtype).removeprefix('torch.')} | " + " | ".join(f"{float(v):.1e}" for v in found) + " |")
+
+
+@torch.no_grad()
+def density() -> None:
+    nodes, weights = (torch.from_numpy(a) * math.pi / 2 for a in np.polynomial.legendre.leggauss(400))
+    angles = nodes + math.pi / 2
+    print("| scale | integral, float32 | integral, float64 |\n|---|---|---|")
+    for scale in (0.1, 0.5, 1.0, 2.0, 4.0, 8.0):
+        found = []
+        for dtype in (torch.float32, torch.float64):
+            v = torch.zeros(400, 3, dtype=dtype)
+            v[:, 2] = angles
+            p = WrappedNormal(SO3(), scale=torch.tensor(scale, dtype=dtype)).log_prob(SO3().exp(v)).double().exp()
+            found.append(float((weights * p * 4 * math.pi * (2 - 2 * angles.cos())).sum()))
+        print(f"| {scale} | " + " | ".join(f"{value:.6f}" for value in found) + " |")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    tables = {f.__name__: f for f in (nbody, layers, errors, density)}
+    for name in sys.argv[1:] or tables:
+        print(f"\n{name}\n")
+        tables[name]()
+
+
+if __name__ == "__main__":
+    main()
