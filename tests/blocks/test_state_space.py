@@ -20,6 +20,7 @@ LAYERS = {
     "SelectiveStateSpace": SelectiveStateSpace,
 }
 EVERY_MODEL = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+EVERY_MODEL_AND_LAYER = pytest.mark.parametrize("make", (MODELS | LAYERS).values(), ids=MODELS | LAYERS)
 EVERY_LAYER = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 
 
@@ -161,25 +162,103 @@ def test_export_at_any_length(make):
         torch.testing.assert_close(program.module()(x), layer(x), rtol=1e-4, atol=1e-5)
 
 
-@EVERY_LAYER
+@EVERY_MODEL_AND_LAYER
 def test_errors(make):
     layer = make(4)
     for x in (torch.zeros(2, 3), torch.zeros(1, 3, 5), torch.zeros(1, 0, 4)):
         with pytest.raises(ValueError, match=r"expected x of shape \(b, t, 4\) with t >= 1, got"):
             layer(x)
-    for rate in (0.0, -1.0, float("inf"), float("nan")):
+    for rate in (0, 0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="rate must be positive and finite, got"):
             layer(torch.zeros(1, 3, 4), rate=rate)
-    with pytest.raises(ValueError, match="x must be finite, got NaN or infinite values"):
-        layer(torch.tensor([[[1.0, float("nan"), 0.0, 0.0]]]))
+        with pytest.raises(ValueError, match="rate must be positive and finite, got"):
+            layer.step(torch.zeros(2, 4), layer.initial_state(2), rate)
+    for bad in (float("nan"), float("inf")):
+        x = torch.zeros(1, 3, 4)
+        x[0, 1, 2] = bad
+        with pytest.raises(ValueError, match="x must be finite, got NaN or infinite values"):
+            layer(x)
+        with pytest.raises(ValueError, match="x must be finite, got NaN or infinite values"):
+            layer.step(x[:, 1], layer.initial_state(1))
+    for dtype in (torch.long, torch.complex64):
+        with pytest.raises(TypeError, match=r"x must have a floating-point dtype, got torch\."):
+            layer(torch.zeros(1, 3, 4, dtype=dtype))
+    for x in (torch.zeros(4), torch.zeros(2, 5), torch.zeros(2, 1, 4)):
+        with pytest.raises(ValueError, match=r"expected x of shape \(b, 4\), got"):
+            layer.step(x, layer.initial_state(2))
+
+
+@EVERY_LAYER
+def test_a_window_is_refused(make):
     with pytest.raises(ValueError, match="supports causal and padding masks only"):
-        layer(torch.zeros(1, 3, 4), mask=Mask(causal=True, window=2))
+        make(4)(torch.zeros(1, 3, 4), mask=Mask(causal=True, window=2))
 
 
-def test_a_state_of_another_shape():
-    layer = S4D(4, state_dim=8)
-    with pytest.raises(ValueError, match=r"expected a state of shape \(2, 4, 8\), got \(1, 4, 8\)"):
+@EVERY_MODEL
+def test_errors_of_models(make):
+    layer = make(4)
+    for x in (torch.zeros(2, 3), torch.zeros(1, 0, 4)):
+        with pytest.raises(ValueError, match=r"expected x of shape \(b, t, 4\) with t >= 1, got"):
+            layer.convolve(x)
+    with pytest.raises(ValueError, match="x must be finite, got NaN or infinite values"):
+        layer.convolve(torch.full((1, 3, 4), float("nan")))
+    for call in (lambda: layer.convolve(torch.zeros(1, 3, 4), rate=0.0), lambda: layer.kernel(3, rate=-1.0)):
+        with pytest.raises(ValueError, match="rate must be positive and finite, got"):
+            call()
+    for length in (0, -1):
+        with pytest.raises(ValueError, match=f"length must be at least 1, got {length}"):
+            layer.kernel(length)
+
+
+@EVERY_MODEL_AND_LAYER
+def test_a_state_of_another_shape(make):
+    layer = make(4)
+    with pytest.raises(ValueError, match=r"expected a state of shape \(2, .*\), got \(1, "):
         layer.step(torch.zeros(2, 4), layer.initial_state(1))
+    cache = layer.cache()
+    layer(torch.zeros(3, 5, 4), cache=cache)
+    with pytest.raises(ValueError, match=r"expected a state of shape \(2, .*\), got \(3, "):
+        layer(torch.zeros(2, 5, 4), cache=cache)
+    with pytest.raises(ValueError, match="state"):
+        layer.step(torch.zeros(2, 4), "state")
+
+
+def test_the_states_of_a_selective_layer():
+    layer = SelectiveStateSpace(4, state_dim=3)
+    inputs, state = layer.initial_state(2)
+    for wrong in ((inputs[:, 1:], state), (inputs, state[..., 1:]), (inputs[..., 1:], state)):
+        with pytest.raises(ValueError, match=r"expected a state of shape \(2, .*\), got \(2, "):
+            layer.step(torch.zeros(2, 4), wrong)
+    with pytest.raises(ValueError, match="state must have two tensors, as from initial_state, got Tensor"):
+        layer.step(torch.zeros(2, 4), state)
+
+
+@EVERY_MODEL_AND_LAYER
+def test_one_sample(make):
+    layer, x = make(4), torch.randn(2, 1, 4)
+    y, _ = layer.step(x[:, 0], layer.initial_state(2))
+    torch.testing.assert_close(layer(x)[:, 0], y)
+    if hasattr(layer, "convolve"):
+        torch.testing.assert_close(layer.convolve(x)[:, 0], y, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(layer.kernel(1)[:, 0] * x[:, 0], y, rtol=1e-4, atol=1e-5)
+
+
+@EVERY_MODEL_AND_LAYER
+def test_an_empty_batch(make):
+    layer, cache = make(4), make(4).cache()
+    y = layer(torch.zeros(0, 5, 4))
+    y.sum().backward()
+    assert y.shape == layer(torch.zeros(0, 5, 4), cache=cache).shape == (0, 5, 4)
+    assert all(not p.grad.any() for p in layer.parameters() if p.grad is not None)
+    assert len(layer.step(torch.zeros(0, 4), layer.initial_state(0))[0]) == 0
+
+
+@EVERY_MODEL
+def test_constant_signals(make):
+    layer = make(3)
+    y = layer(torch.full((1, 300, 3), 2.0))
+    torch.testing.assert_close(y[0].mT, 2 * layer.kernel(300).cumsum(-1), rtol=1e-3, atol=1e-3)
+    assert not layer(torch.zeros(1, 300, 3)).any()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +267,7 @@ def test_a_state_of_another_shape():
         ({"state_dim": 7}, "state_dim must be even"),
         ({"init": "line"}, "init must be one of lin, inv, legs, got 'line'"),
         ({"discretization": "euler"}, "discretization must be one of foh, zoh, bilinear, got 'euler'"),
-        ({"dt_min": 0.0}, "expected 0 < dt_min <= dt_max"),
+        ({"state_dim": 0}, "dim and state_dim must be at least 1, got dim=4, state_dim=0"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -196,11 +275,23 @@ def test_bad_arguments(arguments, message):
         S4D(4, **arguments)
 
 
-def test_constant_signals_and_one_sample():
+@pytest.mark.parametrize("kind", [S4D, S4, EMALayer, SelectiveStateSpace])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.1), (-0.1, 0.1), (0.2, 0.1), (0.1, float("inf")), (float("nan"), 1)])
+def test_bad_steps(kind, low, high):
+    with pytest.raises(ValueError, match="expected 0 < dt_min <= dt_max, both finite, got dt_min="):
+        kind(4, dt_min=low, dt_max=high)
+
+
+@pytest.mark.parametrize("name", ["state_dim", "expand", "conv_size", "dt_rank"])
+def test_bad_sizes_of_a_selective_layer(name):
+    with pytest.raises(ValueError, match=f"sizes must be at least 1, got .*{name}=0"):
+        SelectiveStateSpace(4, **{name: 0})
+
+
+def test_a_constant_is_its_own_average():
     layer = EMALayer(1, dt_min=0.5)
     y = layer(torch.full((1, 200, 1), 3.0))[0, -1] - 3 * layer.skip
     torch.testing.assert_close(y, torch.tensor([3.0]), rtol=1e-4, atol=1e-4)
-    assert layer(torch.ones(1, 1, 1)).shape == (1, 1, 1)
 
 
 def test_the_initial_steps_of_a_selective_state_space_are_log_uniform():

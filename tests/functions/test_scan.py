@@ -89,9 +89,21 @@ def test_fft_convolution():
         torch.testing.assert_close(y[:, i], expected)
 
 
-def test_empty_signals_are_refused():
-    with pytest.raises(ValueError, match=r"at least one time step, got x of shape \(2, 0, 3\)"):
-        linear_scan(random(2, 0, 3), diagonal_system())
+def test_wrong_shapes_are_refused():
+    system, x = diagonal_system(), random(2, 5, 3)
+    for run in (linear_scan, linear_filter):
+        for wrong in (x[:, :0], x[0]):
+            with pytest.raises(ValueError, match="at least one time step, got "):
+                run(wrong, system)
+        with pytest.raises(ValueError, match=r"expected x with 3 channels, got shape \(2, 5, 2\)"):
+            run(x[..., :2], system)
+    for state in (random(1, 3, 8), random(2, 3, 2)):  # the first would be broadcast
+        with pytest.raises(ValueError, match=r"expected a state of shape \(2, 3, 8\), got"):
+            linear_scan(x, system, state)
+    with pytest.raises(ValueError, match=r"at least one time step, got \(2, 0, 3\)"):
+        fft_convolution(x[:, :0], random(3, 5))
+    with pytest.raises(ValueError, match=r"expected x with 2 channels, got shape \(2, 5, 3\)"):
+        fft_convolution(x, random(2, 5))
 
 
 @pytest.mark.long

@@ -59,9 +59,19 @@ def test_single_precision():
     assert (y - exact).norm() < 1e-6 * exact.norm()
 
 
-def test_empty_signals_are_refused():
-    with pytest.raises(ValueError, match=r"at least one time step, got x of shape \(2, 0, 3\)"):
+def test_wrong_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"at least one time step, got \(2, 0, 3\)"):
         selective_scan(*selective_inputs(t=0))
+    inputs = x, delta, a, b, c = selective_inputs()
+    for wrong, message in (
+        ((x, delta[:, 1:], a, b, c), "expected delta of shape"),
+        ((x, delta, a[1:], b, c), "expected a of shape"),
+        ((x, delta, a, b[1:], c), "expected b of shape"),
+        ((x, delta, a, b, c[..., 1:]), "expected c of shape"),
+        ((*inputs, random(1, *a.shape)), r"expected state of shape \(2, 3, 2\), got \(1, 3, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            selective_scan(*wrong)
 
 
 @pytest.mark.long

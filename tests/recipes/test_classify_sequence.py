@@ -93,3 +93,52 @@ def test_rows_of_a_table_are_augmented_as_series(options, series):
 def test_columns_that_are_not_numbers_are_an_error(options, series, tmp_path, change, sentence):
     with pytest.raises(TrainingFailed, match=sentence):
         train(ClassifySequenceRecipe(**options(data=series(change=change))), output_dir=tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda x: x[:0], "must be a non-empty numeric array"),
+        (lambda x: x[..., :0], "must be a non-empty numeric array"),
+        (lambda x: np.where(x == x[3, 1, 4], np.nan, x), r"must be finite in float32: got nan at index \(3, 1, 4\)"),
+        (lambda x: np.where(x == x[3, 1, 4], np.inf, x), r"must be finite in float32: got inf at index \(3, 1, 4\)"),
+    ],
+)
+def test_bad_arrays_are_an_error(options, tmp_path, change, sentence):
+    x, y = waves(channels=2)
+    np.savez(tmp_path / "x.npz", x=change(x), y=y[: len(change(x))])
+    with pytest.raises(TrainingFailed, match=sentence):
+        train(ClassifySequenceRecipe(**options(data=tmp_path / "x.npz")), output_dir=tmp_path / "runs")
+
+
+@pytest.mark.parametrize("content", ["", "t0,speed\n", "t0,speed\n1,slow\n"], ids=["empty", "header", "one row"])
+def test_tables_without_series_are_an_error(options, tmp_path, content):
+    (tmp_path / "x.csv").write_text(content)
+    with pytest.raises(TrainingFailed, match=r"is empty|has a header but no rows|expected at least 2"):
+        train(ClassifySequenceRecipe(**options(data=tmp_path / "x.csv")), output_dir=tmp_path / "runs")
+
+
+@pytest.mark.parametrize("series", ["constant", "of one sample"])
+def test_constant_and_short_series_are_classified(options, tmp_path, no_figures, series):
+    x, y = waves()
+    x = np.full_like(x, 7.0) if series == "constant" else x[..., :1] + 100 * (y == "fast")[:, None, None]
+    np.savez(tmp_path / "x.npz", x=x, y=y)
+    recipe = ClassifySequenceRecipe(model=SMALL, **options(data=tmp_path / "x.npz", epochs=20, learning_rate=0.03))
+    run = train(recipe, output_dir=tmp_path)
+    probabilities = load(run).predict_proba(x)
+    assert np.isfinite(probabilities).all()
+    if series == "constant":
+        np.testing.assert_allclose(probabilities, np.broadcast_to(probabilities[:1], probabilities.shape), rtol=1e-5)
+    else:
+        assert run.results["test"]["accuracy"]["value"] == 1
+
+
+def test_series_of_another_length_are_an_error_at_prediction(options, tmp_path, no_figures):
+    x, y = waves(channels=2)
+    np.savez(tmp_path / "x.npz", x=x, y=y)
+    run = train(ClassifySequenceRecipe(model=SMALL, **options(data=tmp_path / "x.npz")), output_dir=tmp_path)
+    for wrong in (x[..., :5], x[:, :1], x[:0]):
+        with pytest.raises(ValueError, match=r"\(n, 2, 12\), got|non-empty"):
+            load(run).predict(wrong)
+    with pytest.raises(ValueError, match="finite"):
+        load(run).predict(np.where(x == x[0, 0, 0], np.nan, x))

@@ -52,8 +52,7 @@ class _ChannelSSM(nn.Module):
         super().__init__()
         if dim < 1 or state_dim < 1:
             raise ValueError(f"dim and state_dim must be at least 1, got dim={dim}, state_dim={state_dim}")
-        if not 0 < dt_min <= dt_max:
-            raise ValueError(f"expected 0 < dt_min <= dt_max, got dt_min={dt_min}, dt_max={dt_max}")
+        _check_steps(dt_min, dt_max)
         self.dim, self.state_dim = dim, state_dim
         low, high = math.log(dt_min), math.log(dt_max)
         self.log_dt = nn.Parameter(low + (high - low) * torch.rand(dim))
@@ -74,6 +73,8 @@ class _ChannelSSM(nn.Module):
             length: Number of entries.
             rate: Factor of the sampling step.
         """
+        if length < 1:
+            raise ValueError(f"length must be at least 1, got {length}")
         return self.system(rate).kernel(length, _scan_dtype(self.skip))
 
     def forward(
@@ -117,6 +118,7 @@ class _ChannelSSM(nn.Module):
             state: State, from `initial_state` or an earlier step.
             rate: Factor of the sampling step.
         """
+        _check_sample(self, x)
         cache = self.cache()
         cache.write([state], 0)
         return self(x.unsqueeze(1), cache=cache, rate=rate).squeeze(1), cache.state[0]
@@ -133,11 +135,13 @@ class _ChannelSSM(nn.Module):
         """Returns an empty cache, for signals that come in parts. `window` has no effect on a state."""
         return RecurrentCache()
 
+    def _steps(self, rate: float) -> Float[Tensor, " d"]:
+        """The sampling step of each channel, in double precision."""
+        _check_rate(rate)
+        return rate * self.log_dt.double().exp()
+
     def _checked(self, state: tuple[Tensor, ...], batch: int) -> Tensor | None:
-        expected = (batch, self.dim, self.state_dim)
-        if state and state[0].shape != expected:
-            raise ValueError(f"expected a state of shape {expected}, got {tuple(state[0].shape)}")
-        return state[0] if state else None
+        return _check_state(state[0], (batch, self.dim, self.state_dim)) if state else None
 
     def extra_repr(self) -> str:
         return f"{self.dim}, state_dim={self.state_dim}"
@@ -156,10 +160,33 @@ def _scan_dtype(weight: Tensor) -> torch.dtype:
 def _check_signal(layer: Any, x: Tensor, rate: float) -> None:
     if x.dim() != 3 or x.shape[-1] != layer.dim or not x.shape[1]:
         raise ValueError(f"expected x of shape (b, t, {layer.dim}) with t >= 1, got {tuple(x.shape)}")
-    if not 0 < rate < math.inf:
-        raise ValueError(f"rate must be positive and finite, got {rate}")
+    if not x.is_floating_point():
+        raise TypeError(f"x must have a floating-point dtype, got {x.dtype}")
+    _check_rate(rate)
     if x.device.type == "cpu" and _has_non_finite(x):
         raise ValueError("x must be finite, got NaN or infinite values")
+
+
+def _check_sample(layer: Any, x: Tensor) -> None:
+    if x.dim() != 2 or x.shape[-1] != layer.dim:
+        raise ValueError(f"expected x of shape (b, {layer.dim}), got {tuple(x.shape)}")
+
+
+def _check_rate(rate: float) -> None:
+    if not 0 < rate < math.inf:
+        raise ValueError(f"rate must be positive and finite, got {rate}")
+
+
+def _check_state(state: Tensor, expected: tuple[int, ...]) -> Tensor:
+    if not isinstance(state, Tensor) or state.shape != expected:
+        found = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
+        raise ValueError(f"expected a state of shape {tuple(expected)}, got {found}")
+    return state
+
+
+def _check_steps(dt_min: float, dt_max: float) -> None:
+    if not 0 < dt_min <= dt_max < math.inf:
+        raise ValueError(f"expected 0 < dt_min <= dt_max, both finite, got dt_min={dt_min}, dt_max={dt_max}")
 
 
 @unless_traced
@@ -257,7 +284,7 @@ class S4D(_ChannelSSM):
     def system(self, rate: float = 1.0) -> DiagonalSystem:
         """Returns the discretized models."""
         a, c = self.modes(), torch.view_as_complex(self.c.double().view(self.dim, -1, 2))
-        z = rate * self.log_dt.double().exp().unsqueeze(-1) * a
+        z = self._steps(rate).unsqueeze(-1) * a
         if self.discretization == "bilinear":
             transition, now = (1 + z / 2) / (1 - z / 2), z / (2 - z) / a
             before = now
@@ -327,7 +354,7 @@ class S4(_ChannelSSM):
 
     def system(self, rate: float = 1.0) -> DenseSystem:
         """Returns the discretized models."""
-        half = rate * self.log_dt.double().exp().view(-1, 1, 1) / 2
+        half = self._steps(rate).view(-1, 1, 1) / 2
         a, b = half * self.matrix(), half * self.b.double().view(self.dim, -1, 1)
         identity = torch.eye(self.state_dim, dtype=a.dtype, device=a.device)
         solved = torch.linalg.solve(identity - a, torch.cat([identity + a, b], -1))
@@ -359,7 +386,7 @@ class EMALayer(_ChannelSSM):
 
     def system(self, rate: float = 1.0) -> DenseSystem:
         """Returns the discretized models."""
-        exponent = -rate * self.log_dt.double().exp().unsqueeze(-1)
+        exponent = -self._steps(rate).unsqueeze(-1)
         decay, weight = exponent.exp(), -torch.expm1(exponent)
         return DenseSystem(decay.unsqueeze(-1), weight * decay, torch.ones_like(decay), self.skip + weight.squeeze(-1))
 
@@ -479,6 +506,10 @@ class SelectiveStateSpace(nn.Module):
     ) -> None:
         super().__init__()
         inner, rank = expand * dim, -(-dim // 16) if dt_rank is None else dt_rank
+        _check_steps(dt_min, dt_max)
+        if min(inner, state_dim, conv_size, rank) < 1:
+            sizes = f"{dim=}, {state_dim=}, {expand=}, {conv_size=}, dt_rank={rank}"
+            raise ValueError(f"sizes must be at least 1, got {sizes}")
         self.dim, self.state_dim, self.inner_dim, self.dt_rank = dim, state_dim, inner, rank
         self.in_proj = nn.Linear(dim, 2 * inner, bias=False)
         self.conv = nn.Conv1d(inner, inner, conv_size, groups=inner)
@@ -513,9 +544,7 @@ class SelectiveStateSpace(nn.Module):
         before = u.new_zeros(len(u), self.conv.kernel_size[0] - 1, self.inner_dim)
         state = None
         if cache is not None and cache.state:
-            before, state = cache.state
-            if len(before) != len(x):
-                raise ValueError(f"expected a cache of {len(x)} rows, got {len(before)}")
+            before, state = map(_check_state, cache.state, (before.shape, (len(x), self.inner_dim, self.state_dim)))
         padded = torch.cat([before.to(u.dtype), u], 1)
         u = _zero_padding(F.silu(self.conv(padded.mT).mT), mask)
         rank, b, c = self.x_proj(u).split([self.dt_rank, self.state_dim, self.state_dim], -1)
@@ -540,6 +569,9 @@ class SelectiveStateSpace(nn.Module):
             state: State, from `initial_state` or an earlier step.
             rate: Factor of the step sizes.
         """
+        _check_sample(self, x)
+        if not isinstance(state, tuple | list) or len(state) != 2:
+            raise ValueError(f"state must have two tensors, as from initial_state, got {type(state).__name__}")
         cache = RecurrentCache()
         cache.write(state, 0)
         y = self(x.unsqueeze(1), cache=cache, rate=rate).squeeze(1)

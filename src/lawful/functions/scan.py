@@ -56,18 +56,31 @@ def linear_scan(
         >>> linear_scan(torch.zeros(1, 1, 1), mean, state)[0].flatten()
         tensor([0.0625])
     """
+    _check_steps(x)
     b, t, d = x.shape
-    if t == 0:
-        raise ValueError(f"expected at least one time step, got x of shape {tuple(x.shape)}")
     m = _chunk_length(t)
     whole, parts = t // m * m, []
     for part, length in ((x[:, :whole], m), (x[:, whole:], t - whole)):
         if part.shape[1]:
             matrices = system.matrices(length, x.dtype)
-            state = x.new_zeros(b, d, matrices.inputs.shape[-1]) if state is None else state
+            _check_channels(x, matrices.toeplitz)
+            expected = (b, d, matrices.inputs.shape[-1])
+            state = x.new_zeros(expected) if state is None else state
+            if state.shape != expected:
+                raise ValueError(f"expected a state of shape {expected}, got {tuple(state.shape)}")
             y, state, _ = _scan_chunks(part, *matrices, state)
             parts.append(y)
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0], cast(Tensor, state)
+
+
+def _check_steps(x: Tensor) -> None:
+    if x.dim() != 3 or x.shape[1] == 0:
+        raise ValueError(f"expected x of shape (b, t, d) with at least one time step, got {tuple(x.shape)}")
+
+
+def _check_channels(x: Tensor, weight: Tensor) -> None:
+    if x.shape[-1] != len(weight):
+        raise ValueError(f"expected x with {len(weight)} channels, got shape {tuple(x.shape)}")
 
 
 def _chunk_length(t: int) -> int:
@@ -83,7 +96,9 @@ def linear_filter(x: Float[Tensor, "b t d"], system: LinearSystem) -> Float[Tens
         x: Signals.
         system: `DiagonalSystem` or `DenseSystem`.
     """
+    _check_steps(x)
     matrices = system.matrices(_CHUNK if torch.compiler.is_compiling() else _chunk_length(x.shape[1]), x.dtype)
+    _check_channels(x, matrices.toeplitz)
     state = x.new_zeros(x.shape[0], x.shape[2], matrices.inputs.shape[-1])
     return _scan_chunks(x, *matrices, state)[0]
 
@@ -99,6 +114,8 @@ def _scan_chunks(
     An operator of its own: autograd, `torch.compile` and `torch.export` would unroll the loop over the chunks. The
     states are flat because a dimension that may have size 1 would limit the lengths of an exported graph.
     """
+    if not len(x):
+        return x.clone(), state.clone(), x.new_empty(0)
     u = _split_chunks(x, toeplitz.shape[-1])
     matrix = transition.mT if _is_dense(transition, inputs) else torch.view_as_complex(transition)
     states, last = _recur(matrix, torch.bmm(u, inputs), state)
@@ -131,6 +148,9 @@ def _scan_chunks_backward(
     states: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of all inputs of `_scan_chunks`."""
+    if not len(x):
+        zeros = map(torch.zeros_like, (x, toeplitz, inputs, outputs, transition, last))
+        return tuple(zeros)  # type: ignore[return-value]
     m = toeplitz.shape[-1]
     u, g, states = _split_chunks(x, m), _split_chunks(gy, m), states.view(x.shape[2], -1, inputs.shape[-1])
     if _is_dense(transition, inputs):
@@ -228,6 +248,9 @@ def fft_convolution(x: Float[Tensor, "*batch t d"], kernel: Float[Tensor, "d s"]
         tensor([1., 3., 6.])
     """
     t = x.shape[-2]
+    if t == 0:
+        raise ValueError(f"expected x of shape (*batch, t, d) with at least one time step, got {tuple(x.shape)}")
+    _check_channels(x, kernel)
     k = kernel[..., :t].to(x.dtype)
     n = t + k.shape[-1]
     spectrum = torch.fft.rfft(x.mT, n=n) * torch.fft.rfft(k, n=n)

@@ -57,9 +57,15 @@ def selective_scan(
         >>> y.flatten()
         tensor([1.0000, 0.3679, 0.1353])
     """
-    if x.shape[1] == 0:
-        raise ValueError(f"expected at least one time step, got x of shape {tuple(x.shape)}")
+    if x.dim() != 3 or x.shape[1] == 0:
+        raise ValueError(f"expected x of shape (b, t, d) with at least one time step, got {tuple(x.shape)}")
     state = x.new_zeros(x.shape[0], *a.shape) if state is None else state
+    rows, steps, channels, n = *x.shape, a.shape[-1]
+    weights, states = (rows, steps, n), (rows, channels, n)
+    named = {"delta": (delta, tuple(x.shape)), "a": (a, (channels, n)), "b": (b, weights), "c": (c, weights)}
+    for name, (value, expected) in (named | {"state": (state, states)}).items():
+        if value.shape != expected:
+            raise ValueError(f"expected {name} of shape {expected}, got {tuple(value.shape)}")
     return _selective_scan(x, delta, a, b, c, state)[:2]
 
 
@@ -136,7 +142,7 @@ def _selective_scan_backward(
     grads = tuple(map(_contiguous_like, (x, delta, b, c)))
     num_rows, steps = _block_sizes(a)
     rates, transposed, gfirst = _rates(a), a.mT.contiguous(), _contiguous_like(last)
-    ga, firsts = torch.zeros_like(transposed), firsts.view(-1, len(x), *transposed.shape)
+    ga, firsts = torch.zeros_like(transposed), firsts.view(-(-x.shape[1] // steps), len(x), *transposed.shape)
     for rows in _blocks(len(x), num_rows):
         after = last[rows].mT
         buffers = x.new_empty(3, steps, *after.shape)
