@@ -54,6 +54,7 @@ from lawful.probe.state_space import (
     spectrum,
     time_scales,
 )
+from lawful.probe.symmetry import Symmetry, discover_symmetry, fit_generator, image_generators
 from lawful.probe.toy_models import attention_only_model, induction_model
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "LinearHeads",
     "LogitContributions",
     "ModelLayout",
+    "Symmetry",
     "ablate_heads",
     "activation_patching",
     "at_index",
@@ -76,12 +78,15 @@ __all__ = [
     "check_no_output_norm",
     "composition_score",
     "copying_score",
+    "discover_symmetry",
     "duplicate_token_score",
     "find_induction_heads",
+    "fit_generator",
     "frequency_response",
     "frozen_norm",
     "head_attribution",
     "head_scores",
+    "image_generators",
     "impulse_response",
     "induction_model",
     "induction_score",
