@@ -62,9 +62,9 @@ def test_output_generators_complete_the_equation(points):
 
 def test_tolerance_admits_approximate_symmetries(points):
     def nearly(x):
-        return x.square().sum(-1) + 1e-3 * x[..., 0] ** 3
+        return x.square().sum(-1) + 3e-3 * x[..., 0].pow(3)
 
-    assert discover_symmetry(nearly, points).names() == []
+    assert discover_symmetry(nearly, points).names() == ["1 more"]  # the rotation about the first axis
     assert discover_symmetry(nearly, points, tolerance=1e-2).names() == ["rotations"]
 
 
