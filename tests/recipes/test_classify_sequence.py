@@ -5,7 +5,7 @@ import torch
 from lawful.recipes import ClassifyRecipe, ClassifySequenceRecipe, StateSpaceSpec, load, predictions
 from lawful.training import TrainingFailed, train
 
-SMALL = StateSpaceSpec(dim=8, state_dim=4, num_layers=1)
+SMALL = StateSpaceSpec(dim=8, state_dim=4, num_layers=1, dropout=0.0)
 
 
 def waves(count=40, length=12, channels=1):

@@ -237,8 +237,9 @@ class S4D(_ChannelSSM):
     $-\tfrac12 + i \tfrac{N}{\pi} \bigl(\tfrac{N}{2n + 1} - 1\bigr)$ ("inv"), or the eigenvalues of the normal part of
     HiPPO-LegS ("legs"). With "legs" and a zero-order hold this is also DSS with exponential kernels.
 
-    A signal between its samples is constant (`"zoh"`, as in the paper) or linear (`"foh"`). With a first-order hold, a
-    change of the sampling rate changes the output by $O(\Delta^2)$, with a zero-order hold by $O(\Delta)$.
+    A signal between its samples is constant (`"zoh"`, as in the paper) or linear (`"foh"`). A change of the sampling
+    rate changes the output of a smooth signal by $O(\Delta^2)$. A zero-order hold advances the signal by half a step;
+    at another rate, the held value is a mean of two samples that keeps the advance of rate 1.
 
     Reference:
         Gu, Gupta, Goel and Ré, *On the Parameterization and Initialization of Diagonal State Space Models*, 2022.
@@ -290,10 +291,18 @@ class S4D(_ChannelSSM):
             before = now
         else:
             transition, whole = z.exp(), torch.expm1(z) / a
-            now = _phi2(z) * z / a if self.discretization == "foh" else whole
+            now = _phi2(z) * z / a if self.discretization == "foh" else _hold_weight(rate) * whole
             before = whole - now
         direct = self.skip.double() + 2 * (c * now).real.sum(-1)
         return DiagonalSystem(transition, transition * now + before, c, direct)
+
+
+def _hold_weight(rate: float) -> float:
+    """Weight of the present sample in the value that a zero-order hold keeps; the last sample has the rest.
+
+    The hold of a step of size `rate` is half of it early, that of rate 1 half of 1. The mean is late by the difference.
+    """
+    return (1 + 1 / rate) / 2
 
 
 def _phi2(z: Complex[Tensor, "*shape"]) -> Complex[Tensor, "*shape"]:
@@ -309,12 +318,20 @@ def _check_choice(name: str, value: str, choices: Any) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
+_DOUBLINGS = 3
+"""The bilinear rule of `S4` has 8 steps for each sample."""
+
+
 class S4(_ChannelSSM):
     r"""Structured state-space model: HiPPO-LegS as a diagonal matrix plus a matrix of rank one (DPLR).
 
     $$A = \Lambda - P P^*, \qquad
-    s_{k+1} = \bigl(I - \tfrac{\Delta}{2} A\bigr)^{-1}
-    \bigl((I + \tfrac{\Delta}{2} A) s_k + \tfrac{\Delta}{2} B (u_k + u_{k+1})\bigr)$$
+    s_{k+1} = \bigl(I - \tfrac{h}{2} A\bigr)^{-1}
+    \bigl((I + \tfrac{h}{2} A) s_k + \tfrac{h}{2} B (u_k + u_{k+1})\bigr)$$
+
+    This is the bilinear rule, in 8 steps of size $h = \Delta / 8$ for each sample, with a signal that is linear between
+    its samples. One step of size $\Delta$, as in the paper, makes fast modes ring, and the output of a resampled signal
+    three times as different.
 
     All models are stable: the Hermitian part of $A$ is negative. The powers of $\bar A$ up to the length of a chunk are
     computed in double precision, so that kernel and recurrence agree to single precision at any length. The published
@@ -354,20 +371,26 @@ class S4(_ChannelSSM):
 
     def system(self, rate: float = 1.0) -> DenseSystem:
         """Returns the discretized models."""
-        half = self._steps(rate).view(-1, 1, 1) / 2
+        half = self._steps(rate).view(-1, 1, 1) / 2 ** (_DOUBLINGS + 1)
         a, b = half * self.matrix(), half * self.b.double().view(self.dim, -1, 1)
         identity = torch.eye(self.state_dim, dtype=a.dtype, device=a.device)
         solved = torch.linalg.solve(identity - a, torch.cat([identity + a, b], -1))
-        transition, now = solved[..., :-1], solved[..., -1]
+        transition, now = solved[..., :-1], solved[..., -1:]
+        before = now
+        for _ in range(_DOUBLINGS):  # two steps, with the mean of both samples between them
+            middle = (transition @ now + before) / 2
+            transition, before, now = transition @ transition, transition @ before + middle, middle + now
         c = (2 * self.c.double().view(self.dim, -1, 2) * self.c.new_tensor([1.0, -1.0])).flatten(1)
-        direct = self.skip.double() + (c * now).sum(-1)
-        return DenseSystem(transition, (transition @ now.unsqueeze(-1)).squeeze(-1) + now, c, direct)
+        direct = self.skip.double() + (c * now.squeeze(-1)).sum(-1)
+        return DenseSystem(transition, (transition @ now + before).squeeze(-1), c, direct)
 
 
 class EMALayer(_ChannelSSM):
     r"""Exponential moving average of each channel: the state-space model with one real state.
 
     $$s_k = \lambda s_{k-1} + (1 - \lambda) \, u_k, \qquad \lambda = e^{-\Delta}, \qquad y_k = s_k + D u_k$$
+
+    At another `rate` than 1, $u_k$ in the average is a mean of two samples that keeps its delay.
 
     Args:
         dim: Number of channels.
@@ -387,8 +410,10 @@ class EMALayer(_ChannelSSM):
     def system(self, rate: float = 1.0) -> DenseSystem:
         """Returns the discretized models."""
         exponent = -self._steps(rate).unsqueeze(-1)
-        decay, weight = exponent.exp(), -torch.expm1(exponent)
-        return DenseSystem(decay.unsqueeze(-1), weight * decay, torch.ones_like(decay), self.skip + weight.squeeze(-1))
+        decay, whole = exponent.exp(), -torch.expm1(exponent)
+        now = _hold_weight(rate) * whole
+        b, direct = decay * now + whole - now, self.skip + now.squeeze(-1)
+        return DenseSystem(decay.unsqueeze(-1), b, torch.ones_like(decay), direct)
 
 
 class StateSpace(nn.Module):

@@ -135,8 +135,8 @@ class StateSpaceSpec(ModelSpec):
     """State-space model of series. It reads images pixel by pixel and tables column by column."""
 
     name: ClassVar[str] = "state-space"
-    epochs: ClassVar[int] = 32
-    learning_rate: ClassVar[float] = 1e-2
+    epochs: ClassVar[int] = 48
+    learning_rate: ClassVar[float] = 2e-2
 
     ssm: Literal["s4d", "s4", "selective"] = "s4d"
     """State-space model of the layers: diagonal, diagonal plus rank one, or selective (Mamba)."""
@@ -150,7 +150,7 @@ class StateSpaceSpec(ModelSpec):
     """Smallest initial step: the inverse of the longest memory, in samples. Smaller for long series."""
     dt_max: Annotated[float, Range(1e-9, 1e3)] = 0.2
     """Largest initial step."""
-    dropout: _Probability = 0.0
+    dropout: _Probability = 0.1
     """Dropout probability. With dropout, predictions have an uncertainty."""
 
 
