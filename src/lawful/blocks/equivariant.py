@@ -123,8 +123,9 @@ class EGNNLayer(nn.Module):
 class RadialField(nn.Module):
     r"""Radial field: points move along differences, by weights that depend on the distance only.
 
-    $$v_i' = \phi_v(\lVert v_i \rVert) \, v_i + \operatorname*{mean}_{j \to i} \, (x_i - x_j) \, \tanh
-    \phi(\lVert x_i - x_j \rVert^2, a_{ij}), \qquad x_i' = x_i + v_i'$$
+    $$v_i' = \phi_v(\operatorname{asinh} \lVert v_i \rVert^2) \, v_i
+    + \operatorname*{mean}_{j \to i} \, (x_i - x_j) \, \tanh \phi(\lVert x_i - x_j \rVert^2, a_{ij}), \qquad
+    x_i' = x_i + v_i'$$
 
     It has no features. It is the baseline of EGNN.
 
@@ -167,7 +168,7 @@ class RadialField(nn.Module):
         neighbors = as_edges(edges, x.shape[-2], device=x.device)
         between = _differences(x, neighbors)
         features = _radial_features(between.square().sum(-1, keepdim=True), edge_attr, neighbors)
-        speed = velocity.square().sum(-1, keepdim=True)
+        speed = velocity.square().sum(-1, keepdim=True).asinh()
         velocity = self.speed(speed) * velocity + _mean(between * self.weight(features).tanh(), neighbors)
         return x + velocity, velocity
 
