@@ -9,7 +9,7 @@ from lawful.models import (
     naive_forecast,
     seasonal_naive_forecast,
 )
-from lawful.models.forecasting import _isotonic, _Rule, _spread, _student_ratio, _volatility, _weighted_median
+from lawful.models.forecasting import _PRIOR, _isotonic, _Rule, _spread, _student_ratio, _volatility, _weighted_median
 
 
 def seasonal(n=96, *, slope=0.2, noise=0.5, seed=0, growth=0.0):
@@ -128,9 +128,17 @@ def test_weights_are_akaike_weights_over_a_power_of_the_validation_error():
     fit = ForecastCombination.fit(x, seasons=(12,), horizon=6)
     aicc = np.array([getattr(model, "aicc", np.nan) for model in fit.models.values()])
     akaike = np.exp((np.nanmin(aicc) - aicc) / 2)
-    prior = np.nan_to_num(akaike / np.nanmean(akaike), nan=0.3)
+    prior = np.nan_to_num(akaike / np.nanmean(akaike), nan=_PRIOR)
     expected = prior * np.array([fit.errors[name] for name in fit.models]) ** -8.0
     np.testing.assert_allclose([fit.weights[name] for name in fit.models], expected / expected.sum(), rtol=1e-6)
+
+
+def test_forecasts_that_the_whole_series_rules_out_have_no_weight():
+    """The first part has a logarithm, the whole series has none."""
+    x = np.append(seasonal(90), np.zeros(6))
+    fit = ForecastCombination.fit(x, seasons=(12,), horizon=6)
+    assert not any("logarithm" in name or "multiplicative" in name for name in fit.weights)
+    assert fit.weights.keys() == fit.models.keys()
 
 
 def test_the_interval_widens_with_the_step():

@@ -457,7 +457,7 @@ _POWER = 8.0
 """Weights are errors to the power of minus this."""
 _MAX_ORIGINS = 24
 _MAX_RATIO = 1e6
-_PRIOR = 0.3
+_PRIOR = 1.5
 """Prior weight of each forecast but exponential smoothing, whose forms have a mean of 1."""
 _MIN_LENGTH = 8
 """Smallest number of values of a series."""
@@ -529,7 +529,7 @@ class ForecastCombination:
     Each forecast is fitted to the first part of the series and forecasts from rolling origins in the rest. Its weight
     is $w_i \propto \pi_i \, \epsilon_i^{-8}$ with its mean absolute error $\epsilon_i$ there. The priors $\pi_i$ of the
     forms of exponential smoothing are Akaike weights, $\pi_i \propto \exp(-\text{AICc}_i / 2)$ with mean 1. The prior
-    of each other forecast is 0.3. Then all are fitted to the whole series.
+    of each other forecast is 1.5. Then all are fitted to the whole series.
 
     The prediction interval of step $h$ is $\pm c \, t_h \, s_h \, v$. $v$ is the volatility before the origin: the mean
     absolute seasonal difference, in which later differences count more. $s_h$ is the mean absolute error of the
@@ -596,7 +596,7 @@ class ForecastCombination:
         origins = _rolling_origins(len(x), steps, season)
         actual = np.array([x[origin : origin + steps] for origin in origins])
         before, models = _candidates(x[: origins[0]], seasons), _candidates(x, seasons)
-        validation = {name: model.forecasts(x, origins, horizon=steps) for name, model in before.items()}
+        validation = {name: before[name].forecasts(x, origins, horizon=steps) for name in models}
         further = {name: model.forecasts(x, origins, horizon=steps) for name, model in (others or {}).items()}
         abs_errors = {name: np.abs(found - actual) for name, found in (validation | further).items()}
         errors = _mean_errors(abs_errors, further)
