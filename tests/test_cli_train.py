@@ -8,6 +8,7 @@ import random
 import re
 import shlex
 import shutil
+import sys
 
 import pytest
 import torch
@@ -58,6 +59,19 @@ def own_csv(work_dir):
 def plain(text):
     """A text without boxes and line breaks."""
     return " ".join(re.sub(r"[╭─╮│╰╯]", " ", text).split())
+
+
+@pytest.mark.parametrize("command", ["train", "runs"])
+def test_a_reader_that_leaves_is_no_internal_error(command, monkeypatch, capsys):
+    def close(*arguments):
+        raise BrokenPipeError
+
+    discarded = []
+    monkeypatch.setattr(sys.modules["lawful.cli"], command, close)
+    monkeypatch.setattr(sys.modules["lawful.cli"], "discard_output", lambda: discarded.append(True))
+    assert main([command]) == 2
+    assert discarded
+    assert capsys.readouterr().err == ""
 
 
 # ------------------------------------------------------------ help

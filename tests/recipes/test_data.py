@@ -60,7 +60,7 @@ def test_quantization_levels_are_detected():
 def test_tables_are_read_whole_or_with_a_column_of_labels(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b,kind\n" + "".join(f"{i},{i * i / 7},{'xy'[i % 2]}\n" for i in range(30)))
-    whole, labelled = load_data(path), load_data(path, label_column="kind")
+    whole, labelled = load_data(path, keep_columns=("kind",)), load_data(path, label_column="kind")
     assert whole.spec.columns == ("a", "b", "kind=x", "kind=y")
     assert not whole.classes
     assert any("kind" in note for note in whole.warnings)
@@ -72,6 +72,22 @@ def test_tables_are_read_whole_or_with_a_column_of_labels(tmp_path):
     assert labelled.spec.read(new).x.tolist() == [[1.0, 5.0]]
     with pytest.raises(ValueError, match="has no column 'c'"):
         load_data(path, label_column="c")
+
+
+def test_the_only_column_of_categories_has_the_labels(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("kind,a,b\n" + "".join(f"{'xy'[i % 2]},{i},{i * i / 7}\n" for i in range(30)))
+    found = load_data(path)
+    assert found.spec.columns == ("a", "b")
+    assert found.classes == ("x", "y")
+    assert "'kind' has the labels" in found.warnings[-1]
+    assert "--keep-columns kind" in found.warnings[-1]
+    assert not load_data(path, ignore_columns=("kind",)).classes
+    path.write_text("kind,a,city\n" + "".join(f"{'xy'[i % 2]},{i},{'uvw'[i % 3]}\n" for i in range(30)))
+    both = load_data(path)
+    assert not both.classes
+    assert both.spec.columns == ("kind=x", "kind=y", "a", "city=u", "city=v", "city=w")
+    assert any("--label-column kind" in note for note in both.warnings)
 
 
 def test_arrays_of_any_shape_with_labels_or_without(tmp_path):

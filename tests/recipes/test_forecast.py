@@ -85,8 +85,10 @@ def test_run_says_what_it_found_and_which_forecast_won(run):
     ]
     assert results["series"]["season"] == 7
     assert results["summary"].startswith(("The forecast ", "The baseline "))
-    assert "The season has 7 steps. The 80 % interval contains" in results["summary"]
-    assert 0 <= results["coverage of the 80 % interval"] <= 1
+    coverage = results["coverage of the 80 % interval"]
+    sentence = f"The season has 7 steps. The 80 % interval contains {100 * coverage:.0f} % of the test values."
+    assert sentence in results["summary"]
+    assert 0 <= coverage <= 1
     assert sum(results["weights of the forecasts"].values()) == pytest.approx(1, abs=0.1)
     assert results["summary"] in run.report.read_text().replace("&#x27;", "'")
 

@@ -6,6 +6,7 @@ import torch
 
 from lawful.functions import LogProbEstimate
 from lawful.models.generative import PCA, Autoencoder
+from lawful.recipes import AutoencodeRecipe, VAERecipe
 from lawful.recipes.data import GenerativeDataConfig
 from lawful.recipes.generative import (
     _density_baselines,
@@ -38,6 +39,21 @@ def digits():
 @pytest.fixture(scope="module")
 def iris():
     return GenerativeDataConfig(data="iris").load_splits()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        (VAERecipe(data="iris"), True),
+        (VAERecipe(data="iris", conditional=True), False),
+        (VAERecipe(data="diabetes"), False),
+        (AutoencodeRecipe(data="iris"), False),
+    ],
+    ids=["unused", "conditional", "no labels", "no option"],
+)
+def test_labels_that_the_model_does_not_learn_are_noted(recipe, said):
+    notes = recipe.setup().notes
+    assert any("train with --conditional" in note for note in notes) == said
 
 
 def test_log_likelihood_does_not_depend_on_the_batch_size(iris):

@@ -19,6 +19,8 @@ from lawful.recipes import (
     predictions,
     recipe_of,
 )
+from lawful.recipes.data import SupervisedDataConfig
+from lawful.recipes.supervised import _column_lines
 from lawful.training import Run, TrainerConfig, TrainingFailed, train
 
 SMALL = MLPSpec(hidden_dims=(8,), dropout=0.0)
@@ -325,6 +327,25 @@ def test_results_of_a_cross_validated_model(options, tmp_path):
     best = min((line for line in run.metrics if "validation/loss" in line), key=lambda line: line["validation/loss"])
     assert run.results["validation"]["accuracy"]["value"] == pytest.approx(best["validation/accuracy"])
     assert "mutual information" in predictions(run, "iris").columns
+
+
+def test_the_target_is_shown_after_the_first_of_many_columns(tmp_path):
+    rows = [",".join([f"c{i % 3}", *(str(i % (7 + k)) for k in range(26)), f"A{i:03}"]) for i in range(60)]
+    path = tmp_path / "wide.csv"
+    path.write_text("\n".join([",".join(["kind", *(f"x{k}" for k in range(26)), "id"]), *rows]))
+    lines = _column_lines(SupervisedDataConfig(data=str(path), target="kind").load_splits("classify"))
+    assert lines[0] == "columns:"
+    assert [line.split()[0] for line in lines[1:21]] == [f"x{k}" for k in range(20)]
+    assert lines[21] == "  and 7 more: 6 numbers, 1 left out"
+    assert lines[22].split()[:2] == ["kind", "target"]
+    assert len(lines) == 23
+
+
+def test_ranges_of_large_numbers_are_written_out(tmp_path):
+    path = tmp_path / "houses.csv"
+    path.write_text("area,price\n" + "".join(f"{40 + i % 50},{117_131 + 16_771 * i}\n" for i in range(61)))
+    lines = _column_lines(SupervisedDataConfig(data=str(path)).load_splits("regress"))
+    assert lines[-1].endswith("117131 to 1123391; the last column, choose another with --target")
 
 
 def test_columns_and_winner_are_in_the_output_and_the_report(options, table, tmp_path, no_figures, capsys):

@@ -26,8 +26,14 @@ _SIDES = {"changed": ("before", "after"), "exceeds": ("lower side", "upper side"
 
 
 def format_number(x: float | None) -> str:
-    """Formats a number with four digits; "-" for None."""
-    return "-" if x is None else f"{x:.4g}"
+    """Formats a number with four digits; "-" for None.
+
+    Examples:
+        >>> format_number(0.123456), format_number(61577.3), format_number(8.389e6)
+        ('0.1235', '61,580', '8.389e+06')
+    """
+    text = "-" if x is None else f"{x:.4g}"
+    return f"{float(text):,.0f}" if text.endswith(("e+04", "e+05")) else text
 
 
 def format_value(value: Any) -> str:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 import tyro
 
 from lawful.cli.check import check, discover, laws
-from lawful.cli.console import INTERNAL, INTERRUPTED, USAGE, optional_values, say
+from lawful.cli.console import INTERNAL, INTERRUPTED, USAGE, discard_output, optional_values, say
 from lawful.cli.export import export
 from lawful.cli.generate import generate, inpaint, sample, score
 from lawful.cli.train import predict, runs, train
@@ -48,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if not exit.code else USAGE
     except KeyboardInterrupt:
         say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of the output has left, such as `head`
+        discard_output()
         return INTERRUPTED
     except Exception as error:
         say(f"internal error: {type(error).__name__}: {error}")

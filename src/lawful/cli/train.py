@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lawful._json import field_types
+from lawful.checking.formatting import format_number
 from lawful.cli.console import FAILED, INTERRUPTED, OPTIONAL, USAGE, optional_values, say, write_output
 
 # ---------------------------------------------------------------- lawful train
@@ -71,7 +72,7 @@ def train(arguments: Sequence[str]) -> int:
 
 def _format_numbers(results: Any) -> str:
     numbers = results.items() if isinstance(results, dict) else ()
-    return "; ".join(f"{name} {value:.4g}" for name, value in numbers if isinstance(value, int | float))
+    return "; ".join(f"{name} {format_number(value)}" for name, value in numbers if isinstance(value, int | float))
 
 
 def _list_recipes(recipes: typing.Mapping[str, Any]) -> str:

@@ -808,7 +808,8 @@ def _descriptions(table: Table, column: Column) -> Iterator[str]:
         yield f"used as time{''.join(f', {cycle}' for cycle in column.dates.cycles)}"
         fill = None if fill is None else str((column.dates._origin + _DAY * round(float(fill))).astype("datetime64[D]"))
     elif values.numbers is not None:
-        yield f"{np.nanmin(values.numbers):.6g} to {np.nanmax(values.numbers):.6g}"
+        low, high = np.nanmin(values.numbers), np.nanmax(values.numbers)
+        yield " to ".join(f"{value:.0f}" if 1e5 <= abs(value) < 1e15 else f"{value:.6g}" for value in (low, high))
     if column.indicator:
         what = "most frequent" if column.levels is not None else "median"
         count = int(values.missing.sum())

@@ -460,11 +460,13 @@ def _load_arrays(path: Path) -> _RawObservations | None:
 def _load_table(
     table: Table, *, labels: str | None, ignore: tuple[str, ...], keep: tuple[str, ...], drop_missing: bool
 ) -> _RawObservations:
-    """Rows of a table. Every column except the labels is part of the observation; dates are numbers of days."""
-    if labels is None:
-        table = replace(table, columns={**table.columns, _NO_LABELS.name: ColumnValues(None, np.zeros(len(table)))})
+    """Rows of a table. Every column except the labels is part of the observation; dates are numbers of days.
+
+    Without a label column, the only column of categories has the labels, unless it is kept.
+    """
+    without = replace(table, columns={**table.columns, _NO_LABELS.name: ColumnValues(None, np.zeros(len(table)))})
     encoding, kept, notes, _ = fit_table_encoding(
-        table,
+        without if labels is None else table,
         target=labels or _NO_LABELS.name,
         task="regress" if labels is None else "classify",
         ignore_columns=ignore,
@@ -472,9 +474,14 @@ def _load_table(
         drop_missing=drop_missing,
         impute=False,
     )
-    columns = (c if c.dates is None else replace(c, dates=replace(c.dates, cycles=())) for c in encoding.columns)
+    columns = [c if c.dates is None else replace(c, dates=replace(c.dates, cycles=())) for c in encoding.columns]
     encoding = replace(encoding, columns=tuple(columns))
     categorical = [column.name for column in encoding.columns if column.levels is not None]
+    if labels is None and len(categorical) == 1 < len(columns) and categorical[0] not in keep:
+        (name,) = categorical
+        raw = _load_table(table, labels=name, ignore=ignore, keep=keep, drop_missing=drop_missing)
+        note = f"{name!r} has the labels, as the only column of categories; to model it, use --keep-columns {name}"
+        return raw._replace(warnings=(*raw.warnings, note))
     if categorical:
         names = ", ".join(categorical[:5])
         notes = (
@@ -612,7 +619,8 @@ class GenerativeDataConfig(DataConfig):
     data: _Path = "digits"
     """CSV, TSV, Parquet or NumPy file, folder of images, or a name: digits, iris, ring, moons, ..."""
     label_column: _Path | None = None
-    """Label column of a table. Images are labeled by folder, an .npz file by y."""
+    """Label column of a table. Defaults to the only column of categories, unless keep_columns lists it. Images are
+    labeled by folder, an .npz file by y."""
     value_range: Annotated[tuple[Annotated[float, Range(-1e30, 1e30)], ...], MaxLength(2)] = ()
     """Lowest and highest allowed value. By default, all values are allowed."""
     data_levels: Annotated[int, Range(0, 2**31)] = 0

@@ -604,7 +604,10 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
             ema_decay=self.ema_decay or None if steps else None,
             grad_accumulation_steps=self.grad_accumulation_steps,
             claims=lambda model: language_model_claims(
-                model.get_submodule("decoder"), vocab_size=_DIGITS.vocab_size, context_length=window.num_tokens
+                model.get_submodule("decoder"),
+                vocab_size=_DIGITS.vocab_size,
+                context_length=window.num_tokens,
+                name=_LANGUAGE_MODEL,
             ),
             model_config=config,
             data_fingerprint=fingerprint(torch.from_numpy(np.nan_to_num(series.values))),
@@ -645,8 +648,8 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
             model="the forecast",
         )
         return {
-            "summary": f"{winner} {_describe_season(data.seasons)} The 80 % interval contains {coverage:.0%} of the "
-            f"test values. The language model has {share:.0%} of the weight.",
+            "summary": f"{winner} {_describe_season(data.seasons)} The 80 % interval contains {100 * coverage:.0f} % "
+            f"of the test values. The language model has {100 * share:.0f} % of the weight.",
             "mean absolute error": {"forecast": error, **errors, **own},
             "coverage of the 80 % interval": coverage,
             "weights of the forecasts": {name: weight for name, weight in weights if weight >= 0.01},

@@ -36,6 +36,8 @@ _LOG_LIKELIHOOD, _LOWER_BOUND, _BITS = "log-likelihood", "lower bound", "bits pe
 
 # ---------------------------------------------------------------- training
 
+_UNUSED_LABELS = "the model does not learn the labels; to sample by label, train with --conditional"
+
 
 @dataclass(frozen=True, kw_only=True)
 class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfig, Recipe[GenerativeSplits]):
@@ -85,6 +87,7 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
         if max_epochs is not None:
             steps = min(steps, max_epochs * len(batches))
         levels = splits.dequantizer if dequantize else None
+        unused_labels = splits.classes and labels is None and hasattr(self, "conditional")
         return TrainingSetup(
             model=model,
             optimizer_steps=optimizer_steps(steps),
@@ -100,7 +103,7 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
             claims=claims,
             model_config={**splits.model_config, **(model_config or {})},
             data_fingerprint=splits.fingerprint,
-            notes=(splits.description,),
+            notes=(splits.description, *([_UNUSED_LABELS] if unused_labels else [])),
             warnings=splits.warnings,
             data=splits,
         )

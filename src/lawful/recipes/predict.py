@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lawful.blocks.dropout import RANDOM_MODULES
+from lawful.checking.formatting import format_number
 from lawful.data import Encoded, encoding_from_json, load_like
 from lawful.data.images import ImageEncoding, list_images
 from lawful.data.text import pad_sequences
@@ -250,7 +251,8 @@ def _error_note(run: Run, table: Predictions) -> tuple[str, ...]:
     rmse = test.get("root mean squared error") if isinstance(test, dict) else None
     if not any(name.startswith("epistemic std") for name in table.columns) or not isinstance(rmse, dict):
         return ()
-    return (f"the epistemic std leaves out the noise of the data: the test RMSE was {rmse.get('value', math.nan):.4g}",)
+    error = format_number(rmse.get("value", math.nan))
+    return (f"the epistemic std leaves out the noise of the data: the test RMSE was {error}",)
 
 
 def _identity(y: Tensor) -> Tensor:

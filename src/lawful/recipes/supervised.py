@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -848,8 +849,9 @@ def _with_encoding(model: SupervisedModel, model_config: Mapping[str, Any]) -> S
 
 # ---------------------------------------------------------------- reports
 
-_MAX_COLUMN_LINES = 40
-"""Maximum number of columns that are printed."""
+_MAX_COLUMN_LINES = 20
+"""Maximum number of columns that are printed, besides the target."""
+_PLURALS = {"number": "numbers", "category": "categories", "date": "dates"}
 _MODEL_NAMES = {"auto": "the model", "mlp": "the MLP", "cnn": "the CNN", "knn": "k nearest neighbors"}
 """Names of models in sentences."""
 
@@ -859,13 +861,16 @@ def _model_name(spec: ModelSpec) -> str:
 
 
 def _column_lines(splits: DataSplits) -> list[str]:
-    """Describes how each column of a table is used, one line each."""
-    columns = splits.columns[:_MAX_COLUMN_LINES]
-    width = max((len(column.name) for column in columns), default=0)
-    width = min(width, 30)
-    lines = [f"  {column.name:<{width}}  {column.kind:<8}  {column.detail}" for column in columns]
-    more = len(splits.columns) - len(columns)
-    return ["columns:", *lines, *([f"  and {more} more columns"] if more else [])] if lines else []
+    """Describes how each column of a table is used, one line each. Of many columns, the first ones and the target."""
+    inputs = [column for column in splits.columns if column.kind != "target"]
+    targets = [column for column in splits.columns if column.kind == "target"]
+    columns, more = inputs[:_MAX_COLUMN_LINES], Counter(column.kind for column in inputs[_MAX_COLUMN_LINES:])
+    width = min(30, max((len(column.name) for column in (*columns, *targets)), default=0))
+    lines = [f"  {column.name:<{width}}  {column.kind:<8}  {column.detail}" for column in (*columns, *targets)]
+    if more:
+        kinds = ", ".join(f"{count} {kind if count == 1 else _PLURALS.get(kind, kind)}" for kind, count in more.items())
+        lines.insert(len(columns), f"  and {more.total()} more: {kinds}")
+    return ["columns:", *lines] if lines else []
 
 
 def _column_results(splits: DataSplits) -> dict[str, Any]:

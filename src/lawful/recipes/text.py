@@ -415,7 +415,9 @@ def _next_token_loss(model: nn.Module, batch: Batch) -> Tensor:
     return F.cross_entropy(model(inputs).flatten(0, -2), targets.flatten().long())
 
 
-def language_model_claims(model: nn.Module, *, vocab_size: int, context_length: int) -> Iterator[Claim]:
+def language_model_claims(
+    model: nn.Module, *, vocab_size: int, context_length: int, name: str = "text"
+) -> Iterator[Claim]:
     """A language model is causal, decodes with a cache as without, and treats texts independently."""
     decoder = as_decoder(model)
 
@@ -425,7 +427,7 @@ def language_model_claims(model: nn.Module, *, vocab_size: int, context_length: 
 
     prompt = tokens(f"b t:1..{min(context_length, 8)}", vocab_size=vocab_size)
     for law in (causality(time=1), cached_decoding(step=step), batch_independence()):
-        yield Claim(law, model, prompt, name="text")
+        yield Claim(law, model, prompt, name=name)
 
 
 def _first_chunks(chunks: Iterable[str], *, num_bytes: int) -> Iterator[str]:

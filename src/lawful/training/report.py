@@ -332,7 +332,7 @@ def _layer_svg(styled: Sequence[tuple[str, _Curve, list[_Point]]], x_axis: _Axis
     for y in y_axis.ticks(5):
         at = f"{y_axis(y):.1f}"
         marks.append(f'<path class=grid d="M{_LEFT},{at}H{_WIDTH - _RIGHT}"/>')
-        marks.append(f'<text class=y x="{_LEFT - 6}" y="{at}">{y:.4g}</text>')
+        marks.append(f'<text class=y x="{_LEFT - 6}" y="{at}">{format_number(y)}</text>')
     for x in x_axis.ticks(6):
         marks.append(f'<text class=x x="{x_axis(x):.1f}" y="{_HEIGHT - _BOTTOM + 18}">{x:,.10g}</text>')
     marks.append(f'<text class=x x="{(_LEFT + _WIDTH) / 2}" y="{_HEIGHT - 3}">step</text>')
@@ -375,8 +375,8 @@ def _describe_curve(curve: _Curve) -> str:
     if not finite:
         return "no finite values"
     low, high = min(finite, key=_height), max(finite, key=_height)
-    ends = f"lowest {low[1]:.4g} at step {low[0]:,}, highest {high[1]:.4g} at step {high[0]:,}"
-    description = f"last {curve.points[-1][1]:.4g}, {ends}"
+    ends = f"lowest {format_number(low[1])} at step {low[0]:,}, highest {format_number(high[1])} at step {high[0]:,}"
+    description = f"last {format_number(curve.points[-1][1])}, {ends}"
     missing = [x for x, y in curve.points if not math.isfinite(y)]
     return description + (f"; {len(missing):,} not finite, the first at step {missing[0]:,}" if missing else "")
 

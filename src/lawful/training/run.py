@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from lawful import _json
+from lawful.checking.formatting import format_number
 from lawful.training.checkpoint import Checkpoints, _contiguous_copies
 from lawful.training.storage import (
     _fsync_folder,
@@ -146,7 +147,7 @@ class Run:
         if split is None:
             return ""
         values = {name: r.get("value") if isinstance(r, dict) else r for name, r in results[split].items()}
-        texts = [f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float)]
+        texts = [f"{name} {format_number(value)}" for name, value in values.items() if isinstance(value, int | float)]
         while len("; ".join(texts)) > 120:
             texts.pop()
         return ("validation " if split == "validation" and texts else "") + "; ".join(texts)

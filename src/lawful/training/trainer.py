@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lawful import _json
 from lawful.blocks.modes import eval_mode
+from lawful.checking.formatting import format_number
 from lawful.optim import EMA
 from lawful.training.checkpoint import (
     Checkpoint,
@@ -369,7 +370,8 @@ class _TrainingSession:
                 checkpoint = self.opened_run.checkpoints.load(best, sharded_like=self.processes.sharded_like)
                 prefix = "ema" if ema is not None else "model"
                 load_module_state(self.setup.model, _strip_prefix(prefix, checkpoint.tensors))
-                self.say(f"restored the best weights, of step {best} ({self.setup.monitor} {early_stopping.best:.4g})")
+                score = f"{self.setup.monitor} {format_number(early_stopping.best)}"
+                self.say(f"restored the best weights, of step {best} ({score})")
                 return
             except ValueError as error:
                 self.say(f"{error}; keeping the last weights instead of the best")

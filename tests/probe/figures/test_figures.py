@@ -85,6 +85,14 @@ def draws_the_same_parts(name):
     return name.endswith((", one", ", one class", ", zero")) or name == "mistakes, color"
 
 
+def test_large_numbers_are_written_out():
+    figure = predicted_vs_actual([2e5, 1.2e6], [3e5, 1.1e6])
+    figure.canvas.draw()
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        assert axis.get_offset_text().get_text() == ""
+        assert "1000000" in [tick.get_text() for tick in axis.get_ticklabels()] or axis is figure.axes[1].yaxis
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if draws_the_same_parts(name) else ()) for name in FIGURES]
 )

@@ -49,11 +49,17 @@ def new_figure(
 
 
 def label_axes(axes: Axes, *, x: str, y: str, title: str = "") -> None:
-    """Sets the labels and the title, and removes the top and right spines."""
+    """Sets the labels and the title, writes numbers up to a billion out, and removes the top and right spines."""
+    from matplotlib.ticker import ScalarFormatter
+
     axes.set_xlabel(x, fontsize=12)
     axes.set_ylabel(y, fontsize=12)
     axes.set_title(title, fontsize=13)
     axes.tick_params(labelsize=11)
+    for axis in (axes.xaxis, axes.yaxis):
+        formatter = axis.get_major_formatter()
+        if type(formatter) is ScalarFormatter:  # a subclass has its own rules
+            formatter.set_powerlimits((-4, 9))
     axes.spines[["top", "right"]].set_visible(False)
 
 
