@@ -337,23 +337,44 @@ def test_probes(model, tokens):
 # ---------------------------------------------------------------- training and the command line
 
 
+TRAIN = {
+    "text": "train text --data book.txt --steps 500 --batch-size 32 --learning-rate 3e-4 --weight-decay 0.1 "
+    "--warmup-steps 100 --num-layers 4 --num-heads 4 --dim 128 --context-length 64 --dropout 0.1 --optimizer adamw "
+    "--seed 1 --device cpu --precision bfloat16 --output-dir runs",
+    "classify": "train classify --data flowers.csv --target species --epochs 20 --batch-size 64 --learning-rate 1e-3 "
+    "--hidden-dims 64 64 --dropout 0.1 --label-smoothing 0.1 --patience 5",
+    "vae": "train vae --data images/ --latent-dim 8 --beta 1.0",
+    "diffusion": "train diffusion --data images/ --steps 2000",
+}
+SIZES = {
+    "text": "--steps 2 --warmup-steps 1 --batch-size 2 --dim 16 --num-layers 1 --context-length 8 --ngram-dim 0",
+    "classify": "--epochs 1",
+    "vae": "--steps 2 --num-importance-samples 1",
+    "diffusion": "--steps 2 --conditional --num-scored 1 --sampling-steps 2 --model unet --channels 4",
+}
+"""The last value of an option counts, so that these make the lines quick."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a text, tables, images and the runs of a text model, a classifier and a flow."""
+    """A folder with a text, tables, images and the runs of the lines in `TRAIN`, and of a flow."""
     folder, draw = tmp_path_factory.mktemp("api"), random.Random(0)
     (folder / "book.txt").write_text("Once upon a time the cat sat on the mat.\n" * 30)
     rows = [(f"{draw.gauss(i % 3, 0.3):.3f},{draw.gauss(-(i % 3), 0.3):.3f}", "abc"[i % 3]) for i in range(45)]
     (folder / "flowers.csv").write_text("x,y,species\n" + "".join(f"{row},{name}\n" for row, name in rows))
     (folder / "new.csv").write_text("x,y\n" + "".join(f"{row}\n" for row, _ in rows))
     numbers = np.random.default_rng(0)
-    (folder / "images").mkdir()
-    for i in range(4):
-        Image.fromarray(numbers.integers(0, 255, (8, 8), dtype=np.uint8)).save(folder / "images" / f"{i}.png")
+    for i in range(10):
+        label = folder / "images" / "37"[i % 2]
+        label.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(numbers.integers(0, 255, (8, 8), dtype=np.uint8)).save(label / f"{i}.png")
+    Image.fromarray(numbers.integers(0, 255, (8, 8), dtype=np.uint8)).save(folder / "image.png")
+    Image.fromarray(np.full((8, 8), [255, 0] * 4, dtype=np.uint8)).save(folder / "mask.png")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        sizes = "--dim 16 --ngram-dim 0 --num-layers 1 --context-length 8"
-        assert main([*f"train text --data book.txt --steps 2 --batch-size 2 {sizes}".split(), *QUICK]) == 0
-        lawful.train(ClassifyRecipe(data="flowers.csv", target="species", epochs=1, **TRAINING))
+        patch.setattr(sys.modules["lawful.probe.figures"], "save", lambda *arguments, **options: None)
+        for name, line in TRAIN.items():
+            assert main([*shlex.split(line), *SIZES[name].split(), *QUICK]) == 0, name
         lawful.train("flow", data="new.csv", steps=2, lr=1e-3, **TRAINING)
     return folder
 
@@ -388,24 +409,18 @@ def test_load(work_dir):
     assert len(classifier.predict([{"x": 0.0, "y": 1.0}])) == 1
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "text --data book.txt --steps 500 --batch-size 32 --learning-rate 3e-4 --weight-decay 0.1 --warmup-steps 100 "
-        "--num-layers 4 --num-heads 4 --dim 128 --context-length 64 --dropout 0.1 --optimizer adamw --seed 1 "
-        "--device cpu --precision bfloat16 --output-dir runs",
-        "classify --data flowers.csv --target species --epochs 20 --batch-size 64 --learning-rate 1e-3 "
-        "--hidden-dims 64 64 --dropout 0.1 --label-smoothing 0.1 --patience 5",
-        "vae --data images/ --latent-dim 8 --beta 1.0",
-        "diffusion --data images/ --steps 2000",
-    ],
-    ids=lambda line: line.split()[0],
-)
-def test_flags_of_recipes(line):
-    name, *arguments = shlex.split(line)
+@pytest.mark.parametrize("name", TRAIN)
+def test_options_of_a_line(name):
+    """The options as they stand in the line, without those that make the fixture quick."""
+    _, _, *arguments = shlex.split(TRAIN[name])
     recipe, output_dir = parse_recipe(RECIPES[name], arguments)
     assert recipe.data == arguments[1]
     assert output_dir == Path("runs")
+
+
+def test_lawful_train_with_a_recipe(work_dir):
+    recipe = ClassifyRecipe(data="flowers.csv", target="species", epochs=1, **TRAINING)
+    assert lawful.train(recipe, output_dir="others").path == Path("others/classify-001")
 
 
 @pytest.mark.parametrize(
@@ -414,10 +429,14 @@ def test_flags_of_recipes(line):
         'generate runs/text-001 --prompt "Once" --max-new-tokens 5 --temperature 0.8 --top-k 40 --top-p 0.9 --seed 0',
         'generate runs/text-001 --prompt "Once" --max-new-tokens 5 --temperature 0.8 --top-k 40 --top-p 0.9 '
         "--num-beams 4 --seed 0",
+        "train --resume runs/text-001",
         "sample runs/flow-001 -n 4 --output samples.csv",
+        "sample runs/diffusion-001 -n 16 --output samples.png --label 3 --guidance-scale 2",
+        "inpaint runs/diffusion-001 image.png --mask mask.png",
         "predict runs/classify-001 new.csv --output predictions.csv",
         "score runs/flow-001 new.csv",
         "export runs/text-001 --format safetensors --output model.safetensors",
+        pytest.param("export runs/text-001 --format onnx --output model.onnx", marks=pytest.mark.long),
         "runs",
         "laws",
         "laws causality",
@@ -460,7 +479,7 @@ def test_other_names_of_flags(flag, option, value):
         ("export runs/text-001 --format onnx --output model.txt", "output must end with .onnx"),
         ("export runs/text-001 --output model.pt2 --method encode", "method must be one of forward for"),
         ("sample runs/flow-001 --label 3 --guidance-scale 2", "guidance_scale"),
-        ("inpaint runs/flow-001 images/0.png --mask images/1.png", "does not inpaint"),
+        ("inpaint runs/flow-001 image.png --mask mask.png", "does not inpaint"),
     ],
 )
 def test_command_names_the_remedy(line, message, work_dir, capsys):
