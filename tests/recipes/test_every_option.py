@@ -96,7 +96,16 @@ BASES = {
     ),
     "classify-sequence": Base(
         "classify-sequence",
-        {"data": "waves.csv", "model": "state-space", "dim": 4, "num_layers": 1, "state_dim": 4, **SPLIT, **QUICK},
+        {
+            "data": "waves.csv",
+            "drop_missing": True,
+            "model": "state-space",
+            "dim": 4,
+            "num_layers": 1,
+            "state_dim": 4,
+            **SPLIT,
+            **QUICK,
+        },
     ),
     "forecast": Base("forecast", {"data": "series.csv", **FORECAST, **TRANSFORMER}),
     "forecast state space": Base(
@@ -194,6 +203,7 @@ def data(tmp_path_factory):
             "waves.csv": [
                 "a,b,c,d,e,kind",
                 *(",".join([*(f"{draw.gauss(i % 2, 1):.3f}" for _ in range(5)), kinds[i]]) for i in range(40)),
+                ",1,2,3,4,cat",
             ],
             "levels.csv": ["a,b", *(f"{draw.randrange(7)},{draw.randrange(7)}" for _ in range(40)), "0,6", "6,0"],
             "words.txt": [
@@ -248,8 +258,8 @@ OTHER_VALUES: dict[str, Any] = {
     "resize": (4, 4),
     "value_range": (-0.1, 0.1),
     "data_levels": 7,
-    "penalty_params": {"attack": "*head.weight", "*": "*1.weight"},
-    "max_norm_params": {"attack": "*head.weight", "*": "*1.weight"},
+    "penalty_params": {"attack": "*head.weight", "classify-sequence": "*head.weight", "*": "*1.weight"},
+    "max_norm_params": {"attack": "*head.weight", "classify-sequence": "*head.weight", "*": "*1.weight"},
     "layer_pattern": "(fs)*",
     "run": "nowhere",
     "betas": (0.5, 0.6),
@@ -374,7 +384,7 @@ def context_of(recipe, owner, hint):
                 case Range() if not needed.low <= value <= needed.high:
                     context[name] = int(needed.low)
                 case str() if not set(needed) & set(value):
-                    context[name] = f"({needed[0]}f)*"
+                    context[name] = value.replace("(", f"({needed[0]}", 1)
                 case True if not value:
                     context |= {name: other_value(recipe, name, own_hint, value), **context_of(recipe, owner, own_hint)}
     return context
