@@ -130,6 +130,24 @@ def test_cache_continues_in_pieces(make):
     assert cache.nbytes == before
 
 
+@pytest.mark.parametrize("name", ["S4D lin", "S4", "EMALayer"])
+def test_a_cache_follows_new_weights_and_rates(name):
+    layer, x = MODELS[name](3), torch.randn(2, 1, 3)
+    cache = layer.cache()
+    for rate, change in ((1.0, False), (1.0, True), (2.0, False)):
+        with torch.no_grad():
+            layer.log_dt.add_(0.5 * change)
+            before = cache.state[0] if cache.state else layer.initial_state(2)
+            y = layer(x, cache=cache, rate=rate)
+        expected, after = layer.step(x[:, 0], before, rate)
+        torch.testing.assert_close((y[:, 0], cache.state[0]), (expected, after))
+
+
+def test_the_convolution_of_a_selective_layer():
+    layer, x = SelectiveStateSpace(4, conv_size=3), torch.randn(2, 9, 8)
+    torch.testing.assert_close(layer._convolve(x), layer.conv(x.mT).mT)
+
+
 @EVERY_LAYER
 def test_left_padding_has_no_influence(make):
     layer, x = make(4), torch.randn(2, 9, 4)
@@ -322,5 +340,7 @@ def test_recurrent_cache():
     assert torch.equal(cache.select(torch.tensor([2, 0])).state[0], torch.tensor([[4.0, 5.0], [0.0, 1.0]]))
     with pytest.raises(ValueError, match="can only be trimmed to 0 or 4 tokens, got 2"):
         cache.trim(2)
+    results = [cache.reuse(key, lambda found=found: found) for key, found in ((1, "a"), (1, "b"), (2, "c"))]
+    assert results == ["a", "a", "c"]
     cache.trim(0)
     assert (cache.length, cache.nbytes, repr(cache)) == (0, 0, "RecurrentCache(length=0)")

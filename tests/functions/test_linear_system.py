@@ -33,6 +33,26 @@ def test_kernel_is_the_response_to_an_impulse(make, length):
 
 
 @pytest.mark.parametrize("make", [diagonal_system, dense_system])
+def test_steps_are_the_matrices_of_a_chunk(make):
+    system, x = make(), random(2, 5, 3)
+    first = state = random(2, *system.shape)
+    outputs = []
+    for sample in x.unbind(1):
+        y, state = system.step(sample, state)
+        outputs.append(y)
+    matrices = system.matrices(5, torch.float64)
+    u, s = x.permute(2, 0, 1), first.transpose(0, 1)
+    y = u @ matrices.toeplitz + s @ matrices.outputs.mT
+    torch.testing.assert_close(torch.stack(outputs, 1), y.permute(1, 2, 0))
+    if isinstance(system, DenseSystem):
+        after = s @ matrices.transition.mT
+    else:
+        modes = torch.view_as_complex(s.unflatten(-1, (-1, 2))) * torch.view_as_complex(matrices.transition)[:, None]
+        after = torch.view_as_real(modes).flatten(-2)
+    torch.testing.assert_close(state, (after + u @ matrices.inputs).transpose(0, 1))
+
+
+@pytest.mark.parametrize("make", [diagonal_system, dense_system])
 def test_gradients_of_the_kernel(make):
     system = make(2, 2)
     weights = [v.detach().requires_grad_() for v in (system.transition, system.b, system.c, system.d)]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lawful.functions.attention import Mask
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -135,6 +137,7 @@ class RecurrentCache:
     def __init__(self) -> None:
         self.state: tuple[Tensor, ...] = ()
         self.length = 0
+        self._last: tuple[Hashable, Any] | None = None
 
     def __repr__(self) -> str:
         return f"RecurrentCache(length={self.length})"
@@ -148,10 +151,24 @@ class RecurrentCache:
         """
         self.state, self.length = tuple(state), self.length + length
 
+    def reuse(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Returns what `compute` returned for the same key in the last call, or calls it.
+
+        A layer computes what depends on its weights only, such as its discretization, once for many tokens.
+
+        Args:
+            key: Identifies what the result depends on.
+            compute: Function that computes the result.
+        """
+        if self._last is None or self._last[0] != key:
+            self._last = key, compute()
+        return self._last[1]
+
     def select(self, rows: Int[Tensor, " n"]) -> RecurrentCache:
         """Returns the cache of the given rows of the batch, for beam search."""
         selected = RecurrentCache()
         selected.state, selected.length = tuple(x.index_select(0, rows) for x in self.state), self.length
+        selected._last = self._last
         return selected
 
     def trim(self, length: int) -> None:

@@ -38,12 +38,27 @@ class ChunkMatrices(NamedTuple):
 class LinearSystem(Protocol):
     """Discrete linear time-invariant systems, one for each of $d$ channels."""
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of channels, and of real states of a channel."""
+        ...
+
     def matrices(self, m: int, dtype: torch.dtype) -> ChunkMatrices:
         """Returns the system over a chunk of `m` steps."""
         ...
 
     def kernel(self, length: int, dtype: torch.dtype) -> Float[Tensor, "d t"]:
         """Returns the response to an impulse."""
+        ...
+
+    def step(
+        self, x: Float[Tensor, "b d"], state: Float[Tensor, "b d n"]
+    ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d n"]]:
+        """Returns the output for one sample, and the next state."""
+        ...
+
+    def to(self, dtype: torch.dtype) -> LinearSystem:
+        """Returns the system with weights in the precision of `dtype`."""
         ...
 
 
@@ -68,9 +83,27 @@ class DiagonalSystem:
     c: Complex[Tensor, "d k"]
     d: Float[Tensor, " d"]
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of channels, and of real states of a channel."""
+        return self.b.shape[0], 2 * self.b.shape[1]
+
     def matrices(self, m: int, dtype: torch.dtype) -> ChunkMatrices:
         """Returns the system over a chunk of `m` steps."""
         return ChunkMatrices(*_diagonal_matrices(self.transition, self.b, self.c, self.d, m, dtype)[:4])
+
+    def step(
+        self, x: Float[Tensor, "b d"], state: Float[Tensor, "b d n"]
+    ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d n"]]:
+        """Returns the output for one sample, and the next state."""
+        system, modes = self.to(x.dtype), _as_complex(state)
+        y = torch.addcmul(2 * (system.c * modes).real.sum(-1), system.d, x)
+        return y, _as_pairs(torch.addcmul(system.b * x.unsqueeze(-1), system.transition, modes))
+
+    def to(self, dtype: torch.dtype) -> DiagonalSystem:
+        """Returns the system with weights in the precision of `dtype`."""
+        modes = (x.to(dtype.to_complex()) for x in (self.transition, self.b, self.c))
+        return DiagonalSystem(*modes, self.d.to(dtype))
 
     def kernel(self, length: int, dtype: torch.dtype) -> Float[Tensor, "d t"]:
         r"""Returns the response to an impulse: $d$, then $2 \operatorname{Re} \sum c \lambda^{t - 1} b$."""
@@ -98,6 +131,11 @@ class DenseSystem:
     c: Float[Tensor, "d n"]
     d: Float[Tensor, " d"]
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of channels, and of states of a channel."""
+        return self.b.shape[0], self.b.shape[1]
+
     def matrices(self, m: int, dtype: torch.dtype) -> ChunkMatrices:
         """Returns the system over a chunk of `m` steps."""
         inputs = _krylov_rows(self.transition.mT, self.b, m)
@@ -108,6 +146,19 @@ class DenseSystem:
             outputs.to(dtype),
             torch.linalg.matrix_power(self.transition, m).to(dtype),
         )
+
+    def step(
+        self, x: Float[Tensor, "b d"], state: Float[Tensor, "b d n"]
+    ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d n"]]:
+        """Returns the output for one sample, and the next state."""
+        system = self.to(x.dtype)
+        y = torch.addcmul((system.c * state).sum(-1), system.d, x)
+        after = (system.transition @ state.unsqueeze(-1)).squeeze(-1)
+        return y, torch.addcmul(after, system.b, x.unsqueeze(-1))
+
+    def to(self, dtype: torch.dtype) -> DenseSystem:
+        """Returns the system with weights in the precision of `dtype`."""
+        return DenseSystem(*(x.to(dtype) for x in (self.transition, self.b, self.c, self.d)))
 
     def kernel(self, length: int, dtype: torch.dtype) -> Float[Tensor, "d t"]:
         r"""Returns the response to an impulse: $d$, then $c^\top A^{t - 1} b$."""

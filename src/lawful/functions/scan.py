@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -56,31 +56,28 @@ def linear_scan(
         >>> linear_scan(torch.zeros(1, 1, 1), mean, state)[0].flatten()
         tensor([0.0625])
     """
-    _check_steps(x)
-    b, t, d = x.shape
+    _check_signal(x, system)
+    t, expected = x.shape[1], (x.shape[0], *system.shape)
+    state = x.new_zeros(expected) if state is None else state
+    if state.shape != expected:
+        raise ValueError(f"expected a state of shape {expected}, got {tuple(state.shape)}")
+    if t == 1:
+        y, state = system.step(x[:, 0], state)
+        return y.unsqueeze(1), state
     m = _chunk_length(t)
     whole, parts = t // m * m, []
     for part, length in ((x[:, :whole], m), (x[:, whole:], t - whole)):
         if part.shape[1]:
-            matrices = system.matrices(length, x.dtype)
-            _check_channels(x, matrices.toeplitz)
-            expected = (b, d, matrices.inputs.shape[-1])
-            state = x.new_zeros(expected) if state is None else state
-            if state.shape != expected:
-                raise ValueError(f"expected a state of shape {expected}, got {tuple(state.shape)}")
-            y, state, _ = _scan_chunks(part, *matrices, state)
+            y, state, _ = _scan_chunks(part, *system.matrices(length, x.dtype), state)
             parts.append(y)
-    return torch.cat(parts, 1) if len(parts) > 1 else parts[0], cast(Tensor, state)
+    return torch.cat(parts, 1) if len(parts) > 1 else parts[0], state
 
 
-def _check_steps(x: Tensor) -> None:
+def _check_signal(x: Tensor, system: LinearSystem) -> None:
     if x.dim() != 3 or x.shape[1] == 0:
         raise ValueError(f"expected x of shape (b, t, d) with at least one time step, got {tuple(x.shape)}")
-
-
-def _check_channels(x: Tensor, weight: Tensor) -> None:
-    if x.shape[-1] != len(weight):
-        raise ValueError(f"expected x with {len(weight)} channels, got shape {tuple(x.shape)}")
+    if x.shape[-1] != system.shape[0]:
+        raise ValueError(f"expected x with {system.shape[0]} channels, got shape {tuple(x.shape)}")
 
 
 def _chunk_length(t: int) -> int:
@@ -96,11 +93,9 @@ def linear_filter(x: Float[Tensor, "b t d"], system: LinearSystem) -> Float[Tens
         x: Signals.
         system: `DiagonalSystem` or `DenseSystem`.
     """
-    _check_steps(x)
+    _check_signal(x, system)
     matrices = system.matrices(_CHUNK if torch.compiler.is_compiling() else _chunk_length(x.shape[1]), x.dtype)
-    _check_channels(x, matrices.toeplitz)
-    state = x.new_zeros(x.shape[0], x.shape[2], matrices.inputs.shape[-1])
-    return _scan_chunks(x, *matrices, state)[0]
+    return _scan_chunks(x, *matrices, x.new_zeros(x.shape[0], *system.shape))[0]
 
 
 @torch.library.custom_op(
@@ -250,7 +245,8 @@ def fft_convolution(x: Float[Tensor, "*batch t d"], kernel: Float[Tensor, "d s"]
     t = x.shape[-2]
     if t == 0:
         raise ValueError(f"expected x of shape (*batch, t, d) with at least one time step, got {tuple(x.shape)}")
-    _check_channels(x, kernel)
+    if x.shape[-1] != len(kernel):
+        raise ValueError(f"expected x with {len(kernel)} channels, got shape {tuple(x.shape)}")
     k = kernel[..., :t].to(x.dtype)
     n = t + k.shape[-1]
     spectrum = torch.fft.rfft(x.mT, n=n) * torch.fft.rfft(k, n=n)
