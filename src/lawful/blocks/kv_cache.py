@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lawful.functions.attention import Mask
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @runtime_checkable
@@ -151,7 +151,7 @@ class RecurrentCache:
         """
         self.state, self.length = tuple(state), self.length + length
 
-    def reuse(self, key: Hashable, compute: Callable[[], T]) -> T:
+    def reuse(self, key: Hashable, compute: Callable[[], _T]) -> _T:
         """Returns what `compute` returned for the same key in the last call, or calls it.
 
         A layer computes what depends on its weights only, such as its discretization, once for many tokens.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Complex, Float
@@ -601,8 +601,8 @@ class SelectiveStateSpace(nn.Module):
         """Convolves without padding. On a CPU, a sum of shifted products is faster than a grouped convolution."""
         size = self.conv.kernel_size[0]
         taps, t = self.conv.weight.squeeze(1).t().contiguous().unbind(0), x.shape[1] - size + 1
-        y = self.conv.bias.expand(len(x), t, -1)
-        for i, tap in enumerate(taps):
+        y = x[:, :t] * taps[0] + cast(Tensor, self.conv.bias)
+        for i, tap in enumerate(taps[1:], start=1):
             y = torch.addcmul(y, x[:, i : i + t], tap)
         return y
 

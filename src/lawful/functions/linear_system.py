@@ -102,8 +102,8 @@ class DiagonalSystem:
 
     def to(self, dtype: torch.dtype) -> DiagonalSystem:
         """Returns the system with weights in the precision of `dtype`."""
-        modes = (x.to(dtype.to_complex()) for x in (self.transition, self.b, self.c))
-        return DiagonalSystem(*modes, self.d.to(dtype))
+        transition, b, c = (x.to(dtype.to_complex()) for x in (self.transition, self.b, self.c))
+        return DiagonalSystem(transition, b, c, self.d.to(dtype))
 
     def kernel(self, length: int, dtype: torch.dtype) -> Float[Tensor, "d t"]:
         r"""Returns the response to an impulse: $d$, then $2 \operatorname{Re} \sum c \lambda^{t - 1} b$."""
