@@ -557,8 +557,8 @@ class Comparison:
                 same = before.effect == after.effect and self.finished(key) == finish(after, self.folder)
         except (ValueError, OSError, TrainingFailed) as error:
             self.refused[label] = str(error)
-            if context and label not in SHARED_DATA_OPTIONS:
-                self.silent.append(f"{self.base.recipe} {label}: refused with what it needs, {context}: {error}")
+            if context and f"{label} needs" in str(error):
+                self.silent.append(f"{self.base.recipe} {label}: refused although it has {context}: {error}")
             elif not context and not any(word in str(error) for word in (label, str(changes[label]), *NEAR_WORDS)):
                 self.silent.append(f"{self.base.recipe} {label}: the refusal does not name the option: {error}")
             return
@@ -747,7 +747,6 @@ SHARED_DATA_OPTIONS = {"data_levels", "num_samples", "drop_missing", "resize", "
     "categorical_columns",
     "target",
     "random_shift",
-    "max_frequency",
 }
 """Options that a base refuses for its kind of data; `test_options_have_an_effect` covers them in another recipe."""
 
