@@ -123,6 +123,9 @@ def test_the_report_says_who_won_and_what_is_remembered(run):
     assert "Numbers for an error below 5 %: " in summary
     assert "Errors at 1.5 times the frequency, from 16 numbers: " in summary
     assert summary.split(".")[0] in run.report.read_text()
+    ((name, error),) = run.results["test"].items()
+    assert run.results["relative error"]["state-space layer"][name.split()[2]] == error
+    assert run.summary == f"{name} {error:.4g}"
     for law in ("batch_independence", "affinity", "agreement(other=recurrent_states)"):
         assert f"held     {law}" in log, law
     names = ["HiPPO fourier", "HiPPO lagt, recent past", "HiPPO legs", "HiPPO legt", "error over size"]

@@ -241,6 +241,7 @@ class MemoryRecipe(OptimizationConfig, Recipe[MemoryData]):
         return {
             "summary": _summarize(errors, references["best polynomial"], faster, length=test.shape[1], size=shown),
             "lead_figures": ["error over size.png", f"{next(iter(operators))}.png"],
+            "test": {f"relative error, {shown} states": errors[_LAYER][shown]},
             "relative error": _to_results({**errors, **references}),
             **({f"relative error at {_FASTER} times the frequency": _to_results(faster)} if faster else {}),
             "histories": {"train": len(train), "validation": len(validation), "test": len(test)},
