@@ -99,8 +99,8 @@ def data_and_samples(
             _draw_series(axes, part.reshape(len(part), part.shape[1] if part.ndim == 3 else 1, -1), columns)
         axes.set_axis_off()
         axes.set_title(shorten_label(name, max_length=40), fontsize=18)
-    if (layout := figure.get_layout_engine()) is not None:
-        layout.set(wspace=0.04)  # between the halves
+    layout: Any = figure.get_layout_engine()
+    layout.set(wspace=0.04)  # between the halves
     return figure
 
 
