@@ -28,89 +28,30 @@ import torch
 from measure import compare, row
 from torch import Tensor, nn
 
-from lawful.blocks import EdgeMLP, EGNNLayer, GraphAttention, GraphConv, MessagePassing, RadialField
+from lawful.blocks import EGNNLayer, GraphAttention, GraphConv
 from lawful.data import ChargedParticles, simulate_charged_particles
 from lawful.groups import SO3, Orthogonal, WrappedNormal
-from lawful.models import EGNN, GramNetwork
+from lawful.models import (
+    EGNN,
+    EGNNDynamics,
+    GNNDynamics,
+    GramDynamics,
+    LinearDynamics,
+    RadialFieldDynamics,
+    pair_features,
+)
 
 PAPER = {"Linear": 0.0819, "GNN": 0.0107, "RadialField": 0.0104, "EGNN": 0.0071}
-LEARNING_RATE = {"Linear": 1e-2, "GNN": 1e-3, "RadialField": 2e-3, "EGNN": 2e-3, "GramNetwork": 2e-3}
+LEARNING_RATE = {"GNN": 1e-3, "RadialField": 2e-3, "EGNN": 2e-3, "GramNetwork": 2e-3}
 """Chosen by the validation error of short trainings; the paper's is 5e-4."""
 
 
-class Linear(nn.Module):
-    """Moves the particles with their velocities, for a learned time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.time = nn.Parameter(torch.ones(()))
-
-    def forward(self, x: Tensor, v: Tensor, pairs: Tensor) -> Tensor:
-        return x + self.time * v
-
-
-class GNN(nn.Module):
-    """Message passing on the coordinates as features: not equivariant."""
-
-    def __init__(self, dim: int = 64) -> None:
-        super().__init__()
-        self.embed = nn.Linear(6, dim)
-        self.layers = nn.ModuleList(
-            MessagePassing(
-                EdgeMLP(dim, 1, dim),
-                Update(nn.Sequential(nn.Linear(2 * dim, dim), nn.SiLU(), nn.Linear(dim, dim))),
-            )
-            for _ in range(4)
-        )
-        self.out = nn.Sequential(nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, 3))
-
-    def forward(self, x: Tensor, v: Tensor, pairs: Tensor) -> Tensor:
-        h = self.embed(torch.cat([x, v], -1))
-        for layer in self.layers:
-            h = layer(h, edge_attr=pairs)
-        return x + self.out(h)
-
-
-class Update(nn.Module):
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, h: Tensor, received: Tensor) -> Tensor:
-        return h + self.network(torch.cat([h, received], -1))
-
-
-class Fields(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(RadialField(64, edge_dim=1) for _ in range(4))
-
-    def forward(self, x: Tensor, v: Tensor, pairs: Tensor) -> Tensor:
-        for layer in self.layers:
-            x, v = layer(x, velocity=v, edge_attr=pairs)
-        return x
-
-
-class WithSpeeds(nn.Module):
-    """An equivariant network whose features are the speeds."""
-
-    def __init__(self, network: EGNN | GramNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor, v: Tensor, pairs: Tensor) -> Tensor:
-        speed = v.norm(dim=-1, keepdim=True)
-        if isinstance(self.network, EGNN):
-            return self.network(speed, x, edge_attr=pairs, velocity=v)[1]
-        return self.network(speed, x, v.unsqueeze(-2), edge_attr=pairs)[1]
-
-
 MODELS: dict[str, Callable[[], nn.Module]] = {
-    "Linear": Linear,
-    "GNN": GNN,
-    "RadialField": Fields,
-    "EGNN": lambda: WithSpeeds(EGNN(1, edge_dim=1, velocity=True)),
-    "GramNetwork": lambda: WithSpeeds(GramNetwork(1, edge_dim=1)),
+    "Linear": LinearDynamics,
+    "GNN": lambda: GNNDynamics(edge_dim=1),
+    "RadialField": lambda: RadialFieldDynamics(edge_dim=1),
+    "EGNN": lambda: EGNNDynamics(edge_dim=1),
+    "GramNetwork": lambda: GramDynamics(edge_dim=1),
 }
 
 
@@ -128,10 +69,8 @@ def train_particles(name: str, data: ChargedParticles, seed: int, seconds: float
     """Trains for a given processor time, with a cosine schedule over it."""
     torch.manual_seed(seed)
     model = MODELS[name]()
-    pairs = (data.charges[:, :, None] * data.charges[:, None, :]).unsqueeze(-1)
+    pairs = pair_features(data.charges)
     inputs, targets, velocities = data.positions[:, 30], data.positions[:, 40], data.velocities[:, 30]
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE[name], fused=True)
-    average = copy.deepcopy(model)
 
     def error(rows: Tensor, model: nn.Module) -> Tensor:
         return (model(inputs[rows], velocities[rows], pairs[rows]) - targets[rows]).square().mean()
@@ -141,8 +80,13 @@ def train_particles(name: str, data: ChargedParticles, seed: int, seconds: float
         parts = torch.arange(first, first + 2000).split(500)
         return float(torch.stack([error(rows, average) for rows in parts]).mean())
 
-    start, step, epoch, best = time.process_time(), 0, 0, (math.inf, math.inf)
-    limit = min(seconds, 5.0) if name == "Linear" else seconds
+    if isinstance(model, LinearDynamics):
+        average = model.fit(inputs[:3000], velocities[:3000], targets[:3000])
+        print(f"| {name} | 3 | | 0 | {evaluate(10_000):.5f} | {evaluate(12_000):.5f} | {PAPER[name]} |", flush=True)
+        return
+    average = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE[name], fused=True)
+    start, step, epoch, best, limit = time.process_time(), 0, 0, (math.inf, math.inf), seconds
     while (done := (time.process_time() - start) / limit) < 1:
         for rows in torch.randperm(3000).split(100):
             done = min(1.0, (time.process_time() - start) / limit)

@@ -119,6 +119,18 @@ BASES = {
         {"length": 12, "sizes": (2, 4), "max_frequency": 2.0, **QUICK},
         only=frozenset({"data", "max_frequency"}),
     ),
+    "nbody": Base(
+        "nbody",
+        {
+            "data": "motion.npz",
+            "input_frame": 0,
+            "horizon": 1,
+            "validation_fraction": 0.5,
+            "dim": 4,
+            "num_layers": 1,
+            **QUICK,
+        },
+    ),
     "pca": Base("pca", {**TABLE, "ignore_columns": (), "threads": 1, "law_cases": 0}),
     "pca levels": Base("pca", {"data": "levels.csv", "threads": 1, "law_cases": 0}, only=frozenset({"data_levels"})),
     "autoencode": Base("autoencode", {**TABLE, "latent_dim": 2, **MODEL, **QUICK}),
@@ -221,6 +233,8 @@ def data(tmp_path_factory):
         }
         for table, lines in tables.items():
             (folder / f"{name}{table}").write_text("\n".join(lines) + "\n")
+        motion = pixels.normal(size=(2, 8, 6, 3, 2))
+        np.savez(folder / f"{name}motion.npz", positions=motion[0], velocities=motion[1])
         for i in range(24):
             path = folder / f"{name}images" / f"class{i % 2}" / f"{i}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -517,7 +531,8 @@ def with_member(base, recipe, union, member):
     own = {field.name for field in dataclasses.fields(getattr(recipe, union))}
     small = {k: v for k, v in base.options.items() if k not in own or hasattr(member, k)}
     if getattr(member, "closed_form", False):  # bagging makes it random
-        small = {k: v for k, v in small.items() if k not in ("steps", "batch_size")} | {"bagging": True}
+        random = {"bagging": True} if hasattr(recipe, "bagging") else {}
+        small = {k: v for k, v in small.items() if k not in ("steps", "batch_size")} | random
     sizes = {k: v for k, v in SMALL_MEMBERS.get(member.name, {}).items() if hasattr(member, k) or hasattr(recipe, k)}
     if base.options.get("data") == "images":  # folds need a table
         sizes.pop("num_folds", None)

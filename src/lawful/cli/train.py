@@ -14,7 +14,7 @@ from dataclasses import field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -23,6 +23,9 @@ from rich.table import Table
 from lawful._json import field_types
 from lawful.checking.formatting import format_number
 from lawful.cli.console import FAILED, INTERRUPTED, OPTIONAL, USAGE, optional_values, say, write_output
+
+if TYPE_CHECKING:
+    from lawful.recipes.predict import Predictions
 
 # ---------------------------------------------------------------- lawful train
 
@@ -288,6 +291,18 @@ def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOL
     return 0
 
 
+def _write_predictions(table: Predictions, output: str) -> None:
+    """Writes predictions as CSV, or positions of particles as an NPZ file."""
+    if not output.lower().endswith(".npz"):
+        write_output(table.csv(), output)
+    elif table.positions is None:
+        raise ValueError(f"the predictions of this run are a table: --output must be a CSV file, got {output}")
+    else:
+        import numpy as np
+
+        np.savez(output, positions=table.positions)
+
+
 def predict(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     data: Annotated[
@@ -301,12 +316,13 @@ def predict(
 ) -> int:
     """Predict new data with a trained run: one CSV row per example, with probabilities and uncertainty.
 
-    A forecast run needs no data: `lawful predict RUN --horizon 14` continues its series.
+    A forecast run needs no data: `lawful predict RUN --horizon 14` continues its series. A run of nbody takes an NPZ
+    file, and writes arrays if the output is an NPZ file.
 
     Args:
         run: Folder of the run.
         data: New data in the format of the training data. A forecast run continues it instead of its own series.
-        output: CSV file to write; `-` for standard output.
+        output: CSV file to write, or an NPZ file for a run of nbody; `-` for standard output.
         horizon: Number of values to forecast. Defaults to the horizon of the run.
         drop_missing: Drop rows with missing values. By default, they are imputed as in training.
         num_samples: Number of Monte Carlo dropout samples for the uncertainty; 0 means 32 for models with dropout.
@@ -319,7 +335,7 @@ def predict(
         if num_samples < 0:
             raise ValueError(f"--num-samples must be at least 0, got {num_samples}")
         table = predictions(run, data, horizon=horizon, num_samples=num_samples, seed=seed, drop_missing=drop_missing)
-        write_output(table.csv(), output)
+        _write_predictions(table, output)
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE

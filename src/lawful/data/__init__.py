@@ -35,7 +35,7 @@ from lawful.data.loading import (
     read_table,
     resolve_path,
 )
-from lawful.data.nbody import ChargedParticles, simulate_charged_particles
+from lawful.data.nbody import ChargedParticles, Trajectories, read_trajectories, simulate_charged_particles
 from lawful.data.series import (
     Calendar,
     CalendarUnit,
@@ -115,6 +115,7 @@ __all__ = [
     "Task",
     "TokenizedCorpus",
     "Tokenizer",
+    "Trajectories",
     "UniformBoxes",
     "bootstrap_indices",
     "checkerboard",
@@ -151,6 +152,7 @@ __all__ = [
     "read_series",
     "read_table",
     "read_text",
+    "read_trajectories",
     "read_unlabeled_images",
     "resolve_path",
     "ring",

@@ -1,21 +1,40 @@
-r"""Charged particles: trajectories of $n$ bodies that attract or repel each other."""
+r"""Trajectories of particles: simulated charges that attract or repel each other, or your own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lawful.data.loading import resolve_path
+from lawful.data.tables import read_arrays
+
 _BATCH = 512
 """Trajectories that are simulated together: their state fits the cache."""
 
 
 @dataclass(frozen=True)
-class ChargedParticles:
-    r"""Trajectories of charged particles.
+class Trajectories:
+    r"""Trajectories of particles.
+
+    Args:
+        positions: Positions at each frame.
+        velocities: Velocities at each frame.
+        charges: Charge of each particle, if there are charges.
+    """
+
+    positions: Float[Tensor, "b frames n d"]
+    velocities: Float[Tensor, "b frames n d"]
+    charges: Float[Tensor, "b n"] | None = None
+
+
+@dataclass(frozen=True)
+class ChargedParticles(Trajectories):
+    r"""Simulated trajectories of charged particles.
 
     Args:
         positions: Positions at each frame.
@@ -23,8 +42,6 @@ class ChargedParticles:
         charges: Charge of each particle, 1 or -1.
     """
 
-    positions: Float[Tensor, "b frames n d"]
-    velocities: Float[Tensor, "b frames n d"]
     charges: Float[Tensor, "b n"]
 
 
@@ -116,3 +133,61 @@ def _simulate(
         accelerate()
     positions, velocities = torch.stack(frames, 2)
     return positions, velocities
+
+
+_SHAPES = "(trajectories, frames, particles, dimensions)"
+
+
+def read_trajectories(path: str | Path) -> Trajectories:
+    """Reads trajectories from an NPZ file.
+
+    The file has the arrays `positions` and `velocities`, of shape (trajectories, frames, particles, dimensions), or
+    without the first axis for one trajectory. It may have `charges`, of shape (trajectories, particles) or
+    (particles,).
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If an array is missing, has another shape, or has values that are not finite.
+    """
+    path = resolve_path(path)
+    if path.suffix.lower() != ".npz":
+        raise ValueError(f"expected an NPZ file with the arrays positions and velocities, got {path.name}")
+    arrays = read_arrays(path)
+    missing = [name for name in ("positions", "velocities") if name not in arrays]
+    if missing:
+        known = ", ".join(name or "one without a name" for name in arrays) or "none"
+        raise ValueError(
+            f"{path.name} has no array {' and '.join(missing)}, its arrays are {known}. Expected an NPZ file with "
+            f"positions and velocities of shape {_SHAPES}, and optionally charges of shape (trajectories, particles)"
+        )
+    x, v = (_to_numbers(arrays[name], name, path.name) for name in ("positions", "velocities"))
+    if x.ndim not in (3, 4):
+        raise ValueError(f"positions of {path.name} must have shape {_SHAPES}, got {x.shape}")
+    if v.shape != x.shape:
+        raise ValueError(f"velocities of {path.name} must have the shape of positions, {x.shape}, got {v.shape}")
+    x, v = (array.reshape(-1, *array.shape[-3:]) for array in (x, v))
+    b, n = x.shape[0], x.shape[2]
+    if not x.size:
+        raise ValueError(f"positions of {path.name} has no entries: its shape is {arrays['positions'].shape}")
+    charges = None
+    if "charges" in arrays:
+        charges = _to_numbers(arrays["charges"], "charges", path.name)
+        if charges.shape not in ((b, n), (n,)):
+            raise ValueError(f"charges of {path.name} must have shape ({b}, {n}) or ({n},), got {charges.shape}")
+        charges = torch.from_numpy(np.broadcast_to(charges, (b, n)).astype(np.float32))
+    positions, velocities = (torch.from_numpy(array.astype(np.float32)) for array in (x, v))
+    return Trajectories(positions, velocities, charges)
+
+
+def _to_numbers(array: np.ndarray, name: str, file: str) -> np.ndarray:
+    """Checks that an array has finite real numbers."""
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} of {file} must be numbers, got dtype {array.dtype}")
+    bad = np.argwhere(~np.isfinite(array.astype(float)))
+    if len(bad):
+        at = ", ".join(map(str, bad[0]))
+        count = f"{len(bad)} NaN or infinite {'value' if len(bad) == 1 else 'values'}"
+        raise ValueError(f"{name} of {file} has {count}, the first at [{at}]")
+    return array

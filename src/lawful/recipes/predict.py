@@ -10,20 +10,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lawful.blocks.dropout import RANDOM_MODULES
 from lawful.checking.formatting import format_number
-from lawful.data import Encoded, encoding_from_json, load_like
+from lawful.data import Encoded, encoding_from_json, load_like, read_trajectories
 from lawful.data.images import ImageEncoding, list_images
 from lawful.data.text import pad_sequences
 from lawful.inference import Ensemble, class_uncertainty, mc_dropout_predict, predict, probabilities, value_uncertainty
 from lawful.inference.metrics import accuracy, root_mean_squared_error, wilson
+from lawful.models import ParticleModel
 from lawful.models.standardized import Standardized
 from lawful.recipes.classify_text import ClassifyTextRecipe, TextClassifier
 from lawful.recipes.forecast import ForecastModel, ForecastRecipe
 from lawful.recipes.generate import _wrong_recipe
+from lawful.recipes.nbody import NBodyRecipe, ParticleStates, predict_positions
 from lawful.recipes.supervised import SupervisedRecipe
 from lawful.recipes.translate import TranslateRecipe, Translator
 from lawful.training import Run
@@ -44,6 +47,8 @@ class Predictions:
     """The metric, as text."""
     notes: tuple[str, ...] = ()
     """Notes for the user: filled values, unknown categories, dropped rows."""
+    positions: np.ndarray | None = None
+    """Predicted positions of particles, (trajectories, frames, particles, d): `--output out.npz` writes them."""
 
     def csv(self) -> str:
         """Returns the table as CSV with a header."""
@@ -83,7 +88,7 @@ def predictions(
     run = run if isinstance(run, Run) else Run(run)
     recipe, model_config = recipe_of(run), run.config.get("model")
     model_config = model_config if isinstance(model_config, dict) else {}
-    if drop_missing and isinstance(recipe, ClassifyTextRecipe | ForecastRecipe | TranslateRecipe):
+    if drop_missing and isinstance(recipe, ClassifyTextRecipe | ForecastRecipe | NBodyRecipe | TranslateRecipe):
         raise ValueError(f"drop_missing needs a run of classify or regress on a table, got one of {recipe.name}")
     if isinstance(recipe, ForecastRecipe):
         return _forecast(recipe, run, data, horizon=horizon, num_samples=num_samples, seed=seed)
@@ -95,8 +100,10 @@ def predictions(
         return _predict_texts(recipe, run, model_config, data, num_samples=num_samples, seed=seed)
     if isinstance(recipe, TranslateRecipe):
         return _translate_file(recipe, run, model_config, data, num_samples=num_samples)
+    if isinstance(recipe, NBodyRecipe):
+        return _predict_particles(recipe, run, data, num_samples=num_samples)
     if not isinstance(recipe, SupervisedRecipe) or recipe.name == "attack":
-        raise _wrong_recipe("classify, classify-sequence, classify-text, forecast, regress or translate", run)
+        raise _wrong_recipe("classify, classify-sequence, classify-text, forecast, nbody, regress or translate", run)
     encoding = encoding_from_json(model_config.get("encoding"))
     model, new = load(run), load_like(data, encoding, drop_missing=drop_missing)
     classes = encoding.target.levels if hasattr(encoding, "target") else getattr(encoding, "classes", None)
@@ -150,6 +157,41 @@ def _predict_texts(
     samples = _samples(model, tokens, num_samples=num_samples, seed=seed, classify=True, batch=_TEXT_BATCH_SIZE)
     table = _class_table(model, encoded, model.classes, samples, batch=_TEXT_BATCH_SIZE)
     return table if new.files is None else _with_files(table, new.files)
+
+
+def _predict_particles(recipe: NBodyRecipe, run: Run, data: str | Path, *, num_samples: int) -> Predictions:
+    """Predicts every frame of trajectories. A file with 3 axes has one trajectory, or states without an order."""
+    if num_samples:
+        raise ValueError(f"num_samples needs a model with dropout, got num_samples={num_samples} for particles")
+    found, model = read_trajectories(data), load(run)
+    if not isinstance(model, ParticleModel):
+        raise TypeError(f"expected a ParticleModel, got {type(model).__name__}")
+    b, frames, n, d = found.positions.shape
+    if d != len(model.center):
+        raise ValueError(f"the model predicts in {len(model.center)} dimensions, {Path(data).name} has {d}")
+    if model.edge_dim and found.charges is None:
+        raise ValueError(f"{Path(data).name} has no array charges, which the model was trained with")
+    charges = found.charges if model.edge_dim else None
+    states = ParticleStates(
+        found.positions.flatten(0, 1),
+        found.velocities.flatten(0, 1),
+        found.positions.flatten(0, 1),
+        None if charges is None else charges.repeat_interleave(frames, 0),
+    )
+    y = predict_positions(model, states).unflatten(0, (b, frames))
+    rows = [
+        [str(i), str(k), str(j), *(f"{value:.6g}" for value in y[i, k, j].tolist())]
+        for i in range(b)
+        for k in range(frames)
+        for j in range(n)
+    ]
+    summary, h = f"{b * frames} states, {recipe.horizon} frames ahead", recipe.horizon
+    if h < frames:
+        error = float((y[:, :-h] - found.positions[:, h:]).square().mean())
+        summary += f"; mean squared error {format_number(error)} where the file has the later frame"
+    notes = () if model.edge_dim or found.charges is None else ("charges are ignored: the training data had none",)
+    columns = ("trajectory", "frame", "particle", *(f"x{i + 1}" for i in range(d)))
+    return Predictions(columns, rows, summary, notes, y.numpy())
 
 
 def _translate_file(

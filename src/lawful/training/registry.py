@@ -65,6 +65,7 @@ RECIPES = RecipeRegistry(
         "gan": "lawful.recipes.gan:GANRecipe",
         "attack": "lawful.recipes.attack:AttackRecipe",
         "memory": "lawful.recipes.memory:MemoryRecipe",
+        "nbody": "lawful.recipes.nbody:NBodyRecipe",
         "double-descent": "lawful.recipes.double_descent:DoubleDescentRecipe",
         "modular": "lawful.recipes.modular:ModularRecipe",
     }

@@ -25,6 +25,7 @@ from lawful.probe.figures.generative import (
     score_field,
     trajectories,
 )
+from lawful.probe.figures.geometry import generator_matrices, particle_paths, vector_fields
 from lawful.probe.figures.network import Network, network_diagram
 from lawful.probe.figures.state_space import (
     frequency_response,
@@ -59,6 +60,7 @@ __all__ = [
     "epoch_double_descent",
     "forecast_band",
     "frequency_response",
+    "generator_matrices",
     "head_grid",
     "hippo_memory",
     "impulse_response",
@@ -68,6 +70,7 @@ __all__ = [
     "memory_errors",
     "mistakes",
     "network_diagram",
+    "particle_paths",
     "point_clouds",
     "predicted_vs_actual",
     "predictions",
@@ -80,4 +83,5 @@ __all__ = [
     "spectrum",
     "time_scales",
     "trajectories",
+    "vector_fields",
 ]
