@@ -69,7 +69,16 @@ from lawful.blocks.graph import (
     GraphConv,
     MessagePassing,
 )
+from lawful.blocks.group_convolution import (
+    GroupConv2d,
+    LiftingConv2d,
+    PlaneGroup,
+    kernel_rotations,
+    rotate_feature_map,
+    rotate_plane,
+)
 from lawful.blocks.kv_cache import AttentionCache, KVCache, RecurrentCache, crop_mask
+from lawful.blocks.lie_convolution import LConv, conv_to_lconv, shift_generators
 from lawful.blocks.linear import Activation, collapse, fold_bias, tie_weights
 from lawful.blocks.modes import eval_mode
 from lawful.blocks.normalization import (
@@ -172,14 +181,17 @@ __all__ = [
     "GramMLP",
     "GraphAttention",
     "GraphConv",
+    "GroupConv2d",
     "HeadGroup",
     "HeadSpec",
     "IdentityEncoding",
     "InvertibleLinear",
     "KVCache",
+    "LConv",
     "LayerScale",
     "LearnedPositions",
     "LevelEncoding",
+    "LiftingConv2d",
     "MaskedLinear",
     "MaskedNetwork",
     "MessagePassing",
@@ -188,6 +200,7 @@ __all__ = [
     "ParameterCount",
     "Patches",
     "PermutationTransform",
+    "PlaneGroup",
     "PrincipalAxes",
     "RadialField",
     "RationalQuadraticSpline",
@@ -220,6 +233,7 @@ __all__ = [
     "conv_from_linear_map",
     "conv_output_size",
     "conv_parameter_count",
+    "conv_to_lconv",
     "conv_to_matrix",
     "convolve",
     "crop_mask",
@@ -228,6 +242,7 @@ __all__ = [
     "fold_bias",
     "gram_matrix",
     "group_heads",
+    "kernel_rotations",
     "lexicographic_order",
     "linear_drop_rates",
     "linear_matrix",
@@ -242,9 +257,12 @@ __all__ = [
     "relative_positions",
     "residual_contributions",
     "residual_paths",
+    "rotate_feature_map",
     "rotate_image",
+    "rotate_plane",
     "sandwich_norm",
     "sandwich_pattern",
+    "shift_generators",
     "split_heads",
     "splitting_step",
     "symmetrize",
