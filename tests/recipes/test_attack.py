@@ -24,6 +24,7 @@ def test_a_classifier_is_trained_and_attacked(tmp_path):
     attacked = [run.results["test"][f"robust, eps {eps}"]["value"] for eps in (0.5, 4)]
     assert attacked[1] <= attacked[0] <= clean
     assert attacked[1] <= run.results["baselines"]["random noise, eps 4"]
+    assert f"of size 4 in linf, the accuracy falls from {clean:.4g} to {attacked[1]:.4g}" in run.results["summary"]
     assert {file.name for file in run.figures.iterdir()} >= {"robust accuracy.png", "examples.png"}
     assert load(run)(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
@@ -52,6 +53,11 @@ def test_the_classifier_of_a_run_is_attacked_on_its_own_data(tmp_path, first, mo
     assert run.results["units of eps"] == "linf, in standard deviations"
     same = {name: weight.tolist() for name, weight in load(first).state_dict().items()}
     assert {name: weight.tolist() for name, weight in load(run).state_dict().items()} == same
+
+
+def test_a_run_as_data_is_an_error_that_names_the_option(first):
+    with pytest.raises(ValueError, match=r"got the run .*: set run to attack its classifier"):
+        AttackRecipe(data=str(first.path)).setup()
 
 
 def test_adversarial_training_is_an_option_of_classify(tmp_path, no_figures):

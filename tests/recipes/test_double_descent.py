@@ -44,6 +44,7 @@ def test_run_writes_figures_and_an_error_per_size(options, tmp_path):
     for name in ("error over model size.png", "error over epochs.png"):
         assert (run.figures / name).stat().st_size > 10_000
     assert list(run.results["test error"]) == ["2", "4", "8"]
+    assert "ouble descent" in run.results["summary"]
     low, value, high = (run.results["test error"]["8"][key] for key in ("low", "value", "high"))
     assert 0 <= low <= value <= high <= 1
     model = recipe.build_model({})

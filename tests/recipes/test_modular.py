@@ -56,6 +56,7 @@ def test_run_writes_the_network_diagram_and_losses(task, tmp_path):
     assert results["published test loss, 100 examples"] == _TASKS[task].published
     assert results["test loss"]["low"] <= results["test loss"]["value"] <= results["test loss"]["high"]
     assert results["penalty"]["after"] < results["penalty"]["before"]
+    assert f"the published one is {_TASKS[task].published:.4g}" in results["summary"]
     model = tiny(task=task, layout="grid").build_model({})
     model.load_state_dict(run.weights())
     assert int(model.steps) == 40

@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -81,6 +82,8 @@ class AttackRecipe(ClassifyRecipe):
     def setup(self) -> TrainingSetup[DataSplits]:
         """Trains a classifier, or loads the classifier of a run."""
         if not self.run:
+            if (Path(self.data) / "config.json").is_file():
+                raise ValueError(f"data must be a dataset, got the run {self.data}: set run to attack its classifier")
             return super().setup()
         from lawful.training.registry import load, recipe_of
 
@@ -135,7 +138,10 @@ class AttackRecipe(ClassifyRecipe):
         with (run.samples / "robust accuracy.csv").open("w", encoding="utf-8", newline="") as file:
             rows = zip([0.0, *sizes], *curve.values(), strict=True)
             csv.writer(file).writerows([["eps", *curve], *rows])
+        i = len(sizes) // 2
         return {
+            "summary": f"Under attacks ({self.attack}) of size {sizes[i]:g} in {self.norm}, the accuracy falls from "
+            f"{clean.value:.4g} to {attacked[i].value:.4g}. Random noise of this size leaves {random[i].value:.4g}.",
             "test": {"accuracy": clean.json()}
             | {f"robust, {name}": found.json() for name, found in zip(names, attacked, strict=True)},
             "baselines": {f"random noise, {name}": found.value for name, found in zip(names, random, strict=True)}

@@ -137,13 +137,14 @@ class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
         splits = setup.data
         margin = 2 * math.sqrt(0.5 / len(splits.test))
         counts = {"train error": len(splits.train), "test error": len(splits.test)}
+        mean_errors = final["test error"].mean(0)
+        over_size = _find_double_descent(mean_errors, self.widths, margin=margin)
         return {
+            "summary": _describe_descent(over_size, mean_errors, self.widths),
             **{part: self._errors_by_width(table, counts[part]) for part, table in final.items()},
             "parameters": dict(zip(map(str, self.widths), sizes, strict=True)),
             "smallest model that fits": None if threshold is None else str(self.widths[fits[0]]),
-            "double descent over model size": _find_double_descent(
-                final["test error"].mean(0), self.widths, margin=margin
-            ),
+            "double descent over model size": over_size,
             "double descent over epochs, largest model": _find_double_descent(
                 *_smooth(over_time[-1], epochs), margin=margin
             ),
@@ -242,3 +243,22 @@ def _find_double_descent(errors: np.ndarray | Sequence[float], at: Sequence[floa
     indices = {"first": int(y[:peak].argmin()), "peak": peak, "second": peak + int(y[peak:].argmin())}
     found = {"found": True} | {name: at[i] for name, i in indices.items()}
     return found | {f"{name} error": float(y[i]) for name, i in indices.items()}
+
+
+def _describe_descent(found: Mapping[str, Any], errors: Sequence[float] | np.ndarray, widths: Sequence[int]) -> str:
+    """Says in words how the test error depends on the width.
+
+    Examples:
+        >>> errors = [0.6, 0.4, 0.5, 0.3]
+        >>> _describe_descent(_find_double_descent(errors, [2, 4, 8, 16], margin=0.05), errors, [2, 4, 8, 16])
+        'Double descent: the test error falls to 0.4 at width 4, rises to 0.5 at width 8 and falls to 0.3 at width 16.'
+        >>> _describe_descent({"found": False}, [0.6, 0.4, 0.3], [2, 4, 8])
+        'No double descent over the width: the lowest test error is 0.3 at width 8.'
+    """
+    if not found["found"]:
+        best = int(np.argmin(errors))
+        return f"No double descent over the width: the lowest test error is {errors[best]:.4g} at width {widths[best]}."
+    first, peak, second = (
+        f"{found[f'{name} error']:.4g} at width {found[name]}" for name in ("first", "peak", "second")
+    )
+    return f"Double descent: the test error falls to {first}, rises to {peak} and falls to {second}."

@@ -173,11 +173,17 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
         figures.save(figures.network_diagram(*networks, positions=after.places), run.figures / "network.png")
         with torch.no_grad():
             x, y = setup.data.train
+            connections = {"before": _count_connections(before), "after": _count_connections(after)}
+            own, published = (
+                losses[name] for name in ("test loss, first 100 examples", "published test loss, 100 examples")
+            )
             return {
+                "summary": f"{connections['after']} of {connections['before']} connections are left. The loss "
+                f"on 100 test examples is {own:.4g}; the published one is {published:.4g}.",
                 "train loss": float(F.mse_loss(after(x), y)),
                 **losses,
                 "penalty": {"before": float(before.locality()), "after": float(after.locality())},
-                "connections": {"before": _count_connections(before), "after": _count_connections(after)},
+                "connections": connections,
             }
 
     def build_model(self, model_config: Mapping[str, Any]) -> nn.Module:

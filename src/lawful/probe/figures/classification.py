@@ -308,13 +308,13 @@ def robustness_curve(eps: Numbers, accuracies: Mapping[str, Numbers], *, distanc
         'perturbation size (linf)'
     """
     figure, axes = new_figure(1, 1, size=(6.0, 4.0))
-    for name, values in accuracies.items():
-        axes.plot(to_numpy(eps), 100 * to_numpy(values), marker="o", label=name)
-    axes.axhline(100 * chance, color="gray", linewidth=1, linestyle=":", label="chance")
-    axes.set_xlabel(f"perturbation size ({distance})")
-    axes.set_ylabel("accuracy, %")
+    for i, (name, values) in enumerate(accuracies.items()):
+        style = {"color": PALETTE[i % len(PALETTE)], "marker": MARKERS[i % len(MARKERS)]}
+        axes.plot(to_numpy(eps), 100 * to_numpy(values), label=name, **style)
+    axes.axhline(100 * chance, color=GRAY, linewidth=1, linestyle=":", label="chance")
+    label_axes(axes, x=f"perturbation size ({distance})", y="accuracy, %")
     axes.set_ylim(0, 101)
-    axes.legend()
+    axes.legend(frameon=False)
     return figure
 
 
