@@ -253,7 +253,11 @@ def test_constant_and_empty_columns_are_reported():
         ("a,b\ninf,1\n2,3\n", {}, "line 2 of data.csv, column 'a': expected a finite float32 number, got inf"),
         ("a,b\n1,1e300\n2,3\n", {}, r"line 2 of data\.csv, column 'b': expected a finite float32 number, got 1e\+300"),
         ("a,b\n1,x\n2,x\n", {}, "target 'b' of data.csv has only the class 'x', expected at least 2"),
-        ("a,b\n1,x\n2,y\n", {"task": "regress"}, "line 2 of data.csv, column 'b': expected a number, got 'x'"),
+        (
+            "a,b\n1,x\n2,y\n",
+            {"task": "regress"},
+            r"line 2 of data.csv, column 'b': expected a number, got 'x'\. Numeric columns, to set as target: 'a'",
+        ),
         (
             'a,b\n"1,5",1\n"2,5",2\n',
             {},

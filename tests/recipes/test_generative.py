@@ -6,7 +6,7 @@ import torch
 
 from lawful.functions import LogProbEstimate
 from lawful.models.generative import PCA, Autoencoder
-from lawful.recipes import AutoencodeRecipe, VAERecipe
+from lawful.recipes import AutoencodeRecipe, GANRecipe, VAERecipe
 from lawful.recipes.data import GenerativeDataConfig
 from lawful.recipes.generative import (
     _density_baselines,
@@ -54,6 +54,13 @@ def iris():
 def test_labels_that_the_model_does_not_learn_are_noted(recipe, said):
     notes = recipe.setup().notes
     assert any("train with --conditional" in note for note in notes) == said
+
+
+@pytest.mark.parametrize(("recipe", "restored"), [(VAERecipe, True), (GANRecipe, False)])
+def test_weights_with_the_best_validation_loss_are_kept(recipe, restored):
+    """The metric of a GAN is too noisy for that."""
+    assert recipe(data="iris").setup().restore_best == restored
+    assert not recipe(data="iris", validation_fraction=0.0).setup().restore_best
 
 
 def test_log_likelihood_does_not_depend_on_the_batch_size(iris):

@@ -45,6 +45,10 @@ def test_summary_has_validation_results_without_a_test(tmp_path):
     assert run.summary == "validation loss 1.25; perplexity 3.49"
     run.save_results({"test": {"accuracy": {"value": 0.5}, "rows": [1]}, "validation": {"loss": 1.25}})
     assert run.summary == "accuracy 0.5"
+    run.save_results({"summary": "The forecast wins. The season has 7 steps.", "coverage": 0.8})
+    assert run.summary == "The forecast wins"
+    run.save_results({"summary": "long " * 30})
+    assert len(run.summary) == 120
 
 
 def test_errors_name_the_run(tmp_path):

@@ -712,7 +712,13 @@ def _fit_target(table: Table, name: str, task: Task | None, categorical: Collect
     if task == "regress" or (task is None and numeric):
         if values.numbers is None and parse_dates(values.words) is not None:
             raise ValueError(f"target {name!r} of {table.name} is a date, expected numbers: choose another target")
-        column.numbers(table)
+        try:
+            column.numbers(table)
+        except ValueError as error:
+            numeric = [key for key, other in table.columns.items() if other.numbers is not None]
+            if values.numbers is not None or not numeric:
+                raise
+            raise ValueError(f"{error}. Numeric columns, to set as target: {_shorten(numeric)}") from None
         return column
     column = _fit_levels(table, name, categorical, target=True)
     levels = column.levels or ()

@@ -538,9 +538,10 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Evalu
         rare = [(texts.classes[label], count) for label, count in Counter(texts.labels).items() if count < 3]
         if rare:
             name, count = min(rare)
+            place = f"column {texts.columns[1]!r} of {texts.name}" if texts.columns else texts.name
             raise ValueError(
-                f"class {name!r} of {texts.name} has {count} text{'s' * (count > 1)}, at least 3 are needed for "
-                "training, validation and test: add texts, or leave the class out"
+                f"class {name!r} of {place} has {count} text{'s' * (count > 1)}, at least 3 are needed for training, "
+                "validation and test: add texts, leave the class out, or choose another target"
             )
         rest = 1 - self.test_fraction
         parts = split_indices(

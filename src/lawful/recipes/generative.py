@@ -75,7 +75,7 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
             evaluate: Returns validation metrics.
             claims: Returns the laws of the trained model.
             labels: Training labels of a conditional model.
-            monitor: Validation metric that selects the best weights.
+            monitor: Validation metric that selects the best weights: always if it is the loss, otherwise with patience.
             max_epochs: Maximum number of epochs of the default `steps`.
             dequantize: Add uniform noise to discrete data in training.
             model_config: Additional entries of `TrainingSetup.model_config`.
@@ -97,6 +97,7 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
             eval_every=self.eval_every(steps, steps_per_epoch=len(batches)),
             monitor=monitor,
             patience=None if splits.validation is None else self.patience or None,
+            restore_best=splits.validation is not None and monitor == "loss",
             augment=None if levels is None else partial(_add_uniform_noise, levels=levels),
             ema_decay=self.ema_decay or None,
             grad_accumulation_steps=self.grad_accumulation_steps,

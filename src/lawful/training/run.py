@@ -141,11 +141,12 @@ class Run:
 
     @property
     def summary(self) -> str:
-        """The first test results in one line, or validation results if there is no test."""
+        """The first test results in one line, or validation results, or else the first sentence of the summary."""
         results = self.results
         split = next((name for name in ("test", "validation") if isinstance(results.get(name), dict)), None)
         if split is None:
-            return ""
+            sentence = str(results.get("summary", "")).partition(". ")[0]
+            return sentence if len(sentence) <= 120 else f"{sentence[:119]}…"
         values = {name: r.get("value") if isinstance(r, dict) else r for name, r in results[split].items()}
         texts = [f"{name} {format_number(value)}" for name, value in values.items() if isinstance(value, int | float)]
         while len("; ".join(texts)) > 120:
