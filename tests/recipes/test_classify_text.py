@@ -239,7 +239,8 @@ def test_an_encoder_alone(table):
 def test_rare_classes_are_refused(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text("text,kind\n" + "a word,x\nthe word,y\n" * 5 + "one,z\n")
-    with pytest.raises(ValueError, match=r"class 'z' of column 'kind' of texts.csv has 1 text, at least 3 are needed for training"):
+    message = r"class 'z' of column 'kind' of texts.csv has 1 text, at least 3 are needed for training"
+    with pytest.raises(ValueError, match=message):
         ClassifyTextRecipe(data=str(path), **SMALL).setup()
 
 

@@ -311,3 +311,14 @@ def test_memory_does_not_grow_with_a_2_gb_file(tmp_path):
     large, run = memory_of_training(tmp_path / "large", size=2**31)
     assert large < small + 2**28
     assert len("".join(generate_from_run(run, "the", max_new_tokens=5))) == 5
+
+
+@pytest.mark.parametrize(
+    ("length", "options", "steps"),
+    [(1000, {}, 25), (10_000, {}, 32), (200_000, {}, 400), (1000, {"steps": 3}, 3), (200_000, {"epochs": 2}, 174)],
+)
+def test_default_number_of_steps_depends_on_the_length_of_the_text(tmp_path, length, options, steps):
+    path = tmp_path / "text.txt"
+    path.write_text(("the quick brown fox, " * (length // 21 + 1))[:length])
+    sizes = {"dim": 8, "num_layers": 1, "head_dim": 4, "ngrams": ()}
+    assert TextRecipe(data=str(path), **sizes, **options).setup().steps == steps

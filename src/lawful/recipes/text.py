@@ -37,6 +37,7 @@ from lawful.recipes.optimization import (
     LearningRates,
     TransformerOptimizationConfig,
     _Decay,
+    _Steps,
 )
 from lawful.recipes.transformer import (
     DecoderConfig,
@@ -255,6 +256,8 @@ class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig,
     ngram_rows: _NgramRows = 7168
     ngram_dim: _NgramDim = 64
     ngram_dropout: _NgramDropout = 0.12
+    steps: _Steps = None
+    """Number of training steps. Defaults to 400, or to 8 epochs of a short text, but not below 25."""
     betas: tuple[_Decay, _Decay] | None = (0.7, 0.95)
     num_evals: Annotated[int, Range(1, 10**6)] | None = 5
 
@@ -279,7 +282,8 @@ class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig,
         batches = ShuffledWindows(
             train, context_length=self.context_length, batch_size=self.batch_size or 32, seed=self.seed
         )
-        steps = self.num_steps(len(batches))
+        defaults = self if self.epochs else self.with_defaults(steps=max(25, min(400, 8 * len(batches))))
+        steps = defaults.num_steps(len(batches))
         return TrainingSetup(
             model=model,
             optimizer_steps=[self.optimizer_step(model, _next_token_loss, steps=steps)],
