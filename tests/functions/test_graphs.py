@@ -8,7 +8,9 @@ from lawful.functions import (
     graph_laplacian,
     knn_graph,
     laplacian_features,
+    propagate_labels,
     radius_graph,
+    return_probabilities,
 )
 
 HEXAGON = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
@@ -77,9 +79,42 @@ def test_color_refinement_separates_the_ends_of_a_path():
     assert color_refinement(path, 5, steps=0).unique().numel() == 1
 
 
+def test_propagated_labels_are_absorption_probabilities():
+    """Of a random walk that ends at the known nodes: the solution of a linear system."""
+    torch.manual_seed(3)
+    dense = torch.rand(8, 8).triu(1).double() * (torch.rand(8, 8) < 0.6)
+    dense[torch.arange(7), torch.arange(1, 8)] = 1.0
+    dense = dense + dense.T
+    index = dense.nonzero().T
+    labels = torch.tensor([0, -1, 2, -1, -1, -1, 1, -1])
+    found = propagate_labels(labels, index, edge_weight=dense[index[0], index[1]].float(), steps=2000)
+    walk, unknown = dense / dense.sum(1, keepdim=True), labels < 0
+    one_hot = torch.eye(3, dtype=torch.float64)[labels[~unknown]]
+    expected = torch.linalg.solve(torch.eye(5) - walk[unknown][:, unknown], walk[unknown][:, ~unknown] @ one_hot)
+    torch.testing.assert_close(found[unknown].double(), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(found[~unknown], one_hot.float())
+    isolated = propagate_labels(torch.tensor([0, -1]), torch.zeros(2, 0, dtype=torch.int64), num_classes=2)
+    assert isolated.tolist() == [[1.0, 0.0], [0.0, 0.0]]
+
+
+def test_return_probabilities_are_diagonals_of_powers(monkeypatch):
+    monkeypatch.setattr("lawful.functions.graphs._MAX_WALKS", 3)
+    edges = both_ways(torch.cat([HEXAGON, torch.tensor([[0], [2]])], 1))
+    walk = adjacency_matrix(edges, 7).float()
+    walk = walk / walk.sum(1, keepdim=True).clamp_min(1)
+    expected = torch.stack([torch.linalg.matrix_power(walk, k).diagonal() for k in range(1, 5)], 1)
+    torch.testing.assert_close(return_probabilities(edges, 7, 4), expected)
+    colors = [return_probabilities(both_ways(graph), 6, 3)[:, 2].unique() for graph in (HEXAGON, TRIANGLES)]
+    assert colors[0].tolist() == [0.0]
+    assert colors[1].tolist() == [0.25]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: propagate_labels(torch.tensor([0, 2]), HEXAGON[:, :1], num_classes=2), "labels must be below num_cla"),
+        (lambda: propagate_labels(torch.tensor([-1, -1]), HEXAGON[:, :1]), "labels must be below num_classes"),
+        (lambda: return_probabilities(HEXAGON, 6, 0), "steps must be at least 1, got 0"),
         (lambda: as_edges(torch.tensor([[0], [3]]), 3), "edge_index has node 3, but there are 3 nodes, 0 to 2"),
         (lambda: as_edges(torch.tensor([[-1], [0]]), 3), "edge_index has node -1"),
         (lambda: as_edges(torch.zeros(2, 2), 3), r"expected edge_index of integers with shape \(2, e\)"),

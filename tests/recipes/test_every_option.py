@@ -64,6 +64,7 @@ FORECAST = {
     "calibration_horizons": 2,
 }
 MODEL = {"hidden_dims": (4,)}
+GRAPH = {"dim": 4, "num_layers": 1, "validation_fraction": 0.25}
 BASES = {
     "modular": Base("modular", {"num_examples": 6, **MODEL, "swap_every": 1, **QUICK}),
     "modular without swaps": Base(  # swaps need complete weights
@@ -130,6 +131,14 @@ BASES = {
             "num_layers": 1,
             **QUICK,
         },
+    ),
+    "node-classify": Base(
+        "node-classify", {"data": "edges.csv", "nodes": "nodes.csv", **GRAPH, "test_fraction": 0.3, **QUICK}
+    ),
+    "node-classify karate": Base("node-classify", {"data": "karate", **GRAPH, **QUICK}, only=frozenset({"data"})),
+    "graph-classify": Base(
+        "graph-classify",
+        {"data": "graphs.csv", "labels": "labels.csv", "nodes": "atoms.csv", **GRAPH, "walk_length": 2, **QUICK},
     ),
     "pca": Base("pca", {**TABLE, "ignore_columns": (), "threads": 1, "law_cases": 0}),
     "pca levels": Base("pca", {"data": "levels.csv", "threads": 1, "law_cases": 0}, only=frozenset({"data_levels"})),
@@ -231,6 +240,30 @@ def data(tmp_path_factory):
                 *(f"{first + timedelta(i)},{first + timedelta(7 * i)},{draw.random():.3f},{i % 7}" for i in range(120)),
             ],
         }
+        links = [(i, j) for i in range(40) for j in range(i) if draw.random() < 0.1 + 0.2 * (kinds[i] == kinds[j])]
+        tables |= {
+            "edges.csv": ["source,target,weight", *(f"n{i},n{j},{draw.random() + 0.5:.3f}" for i, j in links)],
+            "nodes.csv": [
+                "id,other,weight,size,code,code_id,kind",
+                *(
+                    f"n{i},n{(i + 1) % 40},{draw.random():.3f},{draw.random():.3f},{i % 2},{i},{kinds[i] if i else ''}"
+                    for i in range(40)
+                ),
+            ],
+        }
+        rings = [(g, i, (i + 1) % (5 + g % 3)) for g in range(30) for i in range(5 + g % 3 - (g % 2))]
+        atoms = [(g, i) for g in range(30) for i in range(5 + g % 3)]
+        tables |= {
+            "graphs.csv": [
+                "graph,source,target,weight",
+                *(f"g{g},{i},{j},{draw.random() + 1:.3f}" for g, i, j in rings),
+            ],
+            "labels.csv": ["graph,code,kind", *(f"g{g},{g // 2 % 2},{'ab'[(g + seed) % 2]}" for g in range(30))],
+            "atoms.csv": [
+                "graph,node,weight,code_id",
+                *(f"g{g},{i},{draw.random():.3f},{k}" for k, (g, i) in enumerate(atoms)),
+            ],
+        }
         for table, lines in tables.items():
             (folder / f"{name}{table}").write_text("\n".join(lines) + "\n")
         motion = pixels.normal(size=(2, 8, 6, 3, 2))
@@ -264,10 +297,10 @@ OTHER_VALUES: dict[str, Any] = {
     "vocab_size": 258,
     "grad_clip_norm": 1e-3,
     "dim": 12,
-    "num_heads": 4,
+    "num_heads": {"node-classify": 2, "graph-classify": 2, "*": 4},
     "date_column": "billed",
     "ignore_columns": ("weight",),
-    "keep_columns": ("id",),
+    "keep_columns": {"node-classify": ("code_id",), "graph-classify": ("code_id",), "*": ("id",)},
     "categorical_columns": ("code",),
     "resize": (4, 4),
     "value_range": (-0.1, 0.1),
@@ -291,6 +324,9 @@ OTHER_VALUES: dict[str, Any] = {
     "state_dim": 6,
     "sizes": (2, 6),
     "operators": ("legs", "legt"),
+    "nodes": {"node-classify": "other_nodes.csv", "graph-classify": "other_atoms.csv"},
+    "labels": "other_labels.csv",
+    "id_column": "other",
     "checkpoint_every": 2,
     "keep_checkpoints": 1,
     "noise_level_mean": 0.5,
@@ -332,7 +368,8 @@ training steps."""
 def other_value(recipe, name, hint, value):
     """Another valid value of an option."""
     if name == "data":
-        return {"ring": "moons", "band-limited": "series.csv"}.get(value, f"other_{value}")
+        named = {"ring": "moons", "band-limited": "series.csv", "karate": "blocks"}
+        return named.get(value, f"other_{value}")
     if name == "label_column":
         return None if value else "kind"
     if name in OTHER_VALUES:

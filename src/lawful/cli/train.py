@@ -308,6 +308,7 @@ def predict(
     data: Annotated[
         str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help_behavior_hint="(optional)")
     ] = None,
+    nodes: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(optional)")] = None,
     output: Annotated[str, tyro.conf.arg(metavar="FILE")] = "-",
     horizon: Annotated[int | None, OPTIONAL] = None,
     drop_missing: bool = False,
@@ -316,12 +317,14 @@ def predict(
 ) -> int:
     """Predict new data with a trained run: one CSV row per example, with probabilities and uncertainty.
 
-    A forecast run needs no data: `lawful predict RUN --horizon 14` continues its series. A run of nbody takes an NPZ
-    file, and writes arrays if the output is an NPZ file.
+    A forecast run needs no data: `lawful predict RUN --horizon 14` continues its series. Without data, a run of
+    node-classify predicts the unlabeled nodes of its graph. A run of nbody takes an NPZ file, and writes arrays if the
+    output is an NPZ file.
 
     Args:
         run: Folder of the run.
         data: New data in the format of the training data. A forecast run continues it instead of its own series.
+        nodes: Table of the nodes, if the data are the edges of a graph.
         output: CSV file to write, or an NPZ file for a run of nbody; `-` for standard output.
         horizon: Number of values to forecast. Defaults to the horizon of the run.
         drop_missing: Drop rows with missing values. By default, they are imputed as in training.
@@ -334,7 +337,9 @@ def predict(
     try:
         if num_samples < 0:
             raise ValueError(f"--num-samples must be at least 0, got {num_samples}")
-        table = predictions(run, data, horizon=horizon, num_samples=num_samples, seed=seed, drop_missing=drop_missing)
+        table = predictions(
+            run, data, nodes=nodes, horizon=horizon, num_samples=num_samples, seed=seed, drop_missing=drop_missing
+        )
         _write_predictions(table, output)
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")

@@ -59,7 +59,9 @@ from lawful.functions.graphs import (
     graph_laplacian,
     knn_graph,
     laplacian_features,
+    propagate_labels,
     radius_graph,
+    return_probabilities,
 )
 from lawful.functions.hippo import (
     HIPPO_OPERATORS,
@@ -210,6 +212,7 @@ __all__ = [
     "pca_whitening",
     "project",
     "project_onto_columns",
+    "propagate_labels",
     "pure_tensor",
     "qr",
     "radius_graph",
@@ -219,6 +222,7 @@ __all__ = [
     "reference_attention",
     "reglu",
     "resolve_seed",
+    "return_probabilities",
     "ridge",
     "selective_scan",
     "self_attention",

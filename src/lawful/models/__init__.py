@@ -81,6 +81,7 @@ from lawful.models.generative import (
     real_nvp,
     spline_flow,
 )
+from lawful.models.gnn import GNN, GraphLayerKind, GraphPool, build_gnn
 from lawful.models.gpt2_weights import GPT2, GPT2_WEIGHTS, MINGPT_WEIGHTS, save_gpt2
 from lawful.models.k_nearest import KNearest, KNearestClassifier
 from lawful.models.linear import (
@@ -126,6 +127,7 @@ __all__ = [
     "EGNN",
     "GAN",
     "GELU_TANH",
+    "GNN",
     "GPT2",
     "GPT2_WEIGHTS",
     "GREEDY",
@@ -165,6 +167,8 @@ __all__ = [
     "GenerationMixin",
     "GramDynamics",
     "GramNetwork",
+    "GraphLayerKind",
+    "GraphPool",
     "HeteroscedasticGaussianLikelihood",
     "KNearest",
     "KNearestClassifier",
@@ -204,6 +208,7 @@ __all__ = [
     "UNet",
     "VelocityField",
     "WeightMapping",
+    "build_gnn",
     "cnn_autoencoder",
     "cnn_gan",
     "cnn_vae",

@@ -79,6 +79,8 @@ if TYPE_CHECKING:
         score,
     )
     from lawful.recipes.generative import GenerativeRecipe
+    from lawful.recipes.graph_classify import GraphClassifier, GraphClassifyRecipe, GraphsData
+    from lawful.recipes.graphs import GATSpec, GCNSpec, GraphDataConfig, GraphModelSpec, MessagePassingSpec
     from lawful.recipes.memory import MemoryData, MemoryModel, MemoryRecipe, StateSpaceMemory
     from lawful.recipes.model_export import ExportedModel, ExportFormat, export
     from lawful.recipes.modular import FormulaTask, ModularData, ModularRecipe
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
         RadialFieldSpec,
         predict_positions,
     )
+    from lawful.recipes.node_classify import NodeClassifier, NodeClassifyRecipe, NodeData
     from lawful.recipes.optimization import (
         EvaluationConfig,
         LearningRates,
@@ -225,6 +228,8 @@ _LOCATIONS = {
         "score",
     ),
     "generative": ("GenerativeRecipe",),
+    "graph_classify": ("GraphClassifier", "GraphClassifyRecipe", "GraphsData"),
+    "graphs": ("GATSpec", "GCNSpec", "GraphDataConfig", "GraphModelSpec", "MessagePassingSpec"),
     "memory": ("MemoryData", "MemoryModel", "MemoryRecipe", "StateSpaceMemory"),
     "model_export": (
         "ExportFormat",
@@ -247,6 +252,7 @@ _LOCATIONS = {
         "RadialFieldSpec",
         "predict_positions",
     ),
+    "node_classify": ("NodeClassifier", "NodeClassifyRecipe", "NodeData"),
     "optimization": (
         "EvaluationConfig",
         "LearningRates",
@@ -363,6 +369,8 @@ __all__ = [
     "ForecastRecipe",
     "FormulaTask",
     "GANRecipe",
+    "GATSpec",
+    "GCNSpec",
     "GNNDynamicsSpec",
     "GaussianCorruptionSpec",
     "GaussianLatentSpec",
@@ -371,6 +379,11 @@ __all__ = [
     "GenerativeRecipe",
     "GenerativeSplits",
     "GramDynamicsSpec",
+    "GraphClassifier",
+    "GraphClassifyRecipe",
+    "GraphDataConfig",
+    "GraphModelSpec",
+    "GraphsData",
     "IncrementalPCASpec",
     "KNNSpec",
     "LabeledTextData",
@@ -390,6 +403,7 @@ __all__ = [
     "MemoryData",
     "MemoryModel",
     "MemoryRecipe",
+    "MessagePassingSpec",
     "ModelSpec",
     "ModularData",
     "ModularRecipe",
@@ -399,6 +413,9 @@ __all__ = [
     "NICESpec",
     "NewData",
     "NoCorruptionSpec",
+    "NodeClassifier",
+    "NodeClassifyRecipe",
+    "NodeData",
     "NoisySplits",
     "OptimizationConfig",
     "PCARecipe",

@@ -26,7 +26,9 @@ from lawful.models.standardized import Standardized
 from lawful.recipes.classify_text import ClassifyTextRecipe, TextClassifier
 from lawful.recipes.forecast import ForecastModel, ForecastRecipe
 from lawful.recipes.generate import _wrong_recipe
+from lawful.recipes.graph_classify import GraphClassifier, GraphClassifyRecipe
 from lawful.recipes.nbody import NBodyRecipe, ParticleStates, predict_positions
+from lawful.recipes.node_classify import NodeClassifier, NodeClassifyRecipe
 from lawful.recipes.supervised import SupervisedRecipe
 from lawful.recipes.translate import TranslateRecipe, Translator
 from lawful.training import Run
@@ -35,6 +37,14 @@ from lawful.training.registry import load, recipe_of
 _DROPOUT_SAMPLES = 32
 """Default number of dropout samples."""
 _BATCH_SIZE, _TEXT_BATCH_SIZE = 1024, 64
+_PREDICTING = (
+    "classify, classify-sequence, classify-text, forecast, graph-classify, nbody, node-classify, regress or translate"
+)
+"""Recipes whose runs predict."""
+_WITHOUT_ROWS = (
+    ClassifyTextRecipe | ForecastRecipe | GraphClassifyRecipe | NBodyRecipe | NodeClassifyRecipe | TranslateRecipe
+)
+"""Recipes without `drop_missing`."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,7 @@ def predictions(
     run: Run | Path | str,
     data: str | Path | None = None,
     *,
+    nodes: str | Path | None = None,
     horizon: int | None = None,
     num_samples: int = 0,
     seed: int = 0,
@@ -79,7 +90,9 @@ def predictions(
 
     Args:
         run: The run or its folder.
-        data: New data in the format of the training data. A forecast continues the training data by default.
+        data: New data in the format of the training data. By default a forecast continues the training data, and
+            node-classify predicts the unlabeled nodes of its graph.
+        nodes: Table of the nodes, if the data are edges.
         horizon: Number of values to forecast. Defaults to the horizon of the training.
         num_samples: Number of dropout samples per row. 0 means 32 for models with dropout.
         seed: Random seed of the dropout samples.
@@ -88,22 +101,28 @@ def predictions(
     run = run if isinstance(run, Run) else Run(run)
     recipe, model_config = recipe_of(run), run.config.get("model")
     model_config = model_config if isinstance(model_config, dict) else {}
-    if drop_missing and isinstance(recipe, ClassifyTextRecipe | ForecastRecipe | NBodyRecipe | TranslateRecipe):
+    if nodes is not None and not isinstance(recipe, NodeClassifyRecipe | GraphClassifyRecipe):
+        raise ValueError(f"nodes needs a run of node-classify or graph-classify, got one of {recipe.name}")
+    if drop_missing and isinstance(recipe, _WITHOUT_ROWS):
         raise ValueError(f"drop_missing needs a run of classify or regress on a table, got one of {recipe.name}")
     if isinstance(recipe, ForecastRecipe):
         return _forecast(recipe, run, data, horizon=horizon, num_samples=num_samples, seed=seed)
     if horizon is not None:
         raise ValueError(f"horizon needs a run of forecast, got one of {recipe.name}")
+    if isinstance(recipe, NodeClassifyRecipe):
+        return _predict_nodes(recipe, run, data, nodes, num_samples=num_samples)
     if data is None:
         raise ValueError(f"expected new data to predict: a run of {recipe.name} has no default")
     if isinstance(recipe, ClassifyTextRecipe):
         return _predict_texts(recipe, run, model_config, data, num_samples=num_samples, seed=seed)
+    if isinstance(recipe, GraphClassifyRecipe):
+        return _predict_graphs(recipe, run, data, nodes, num_samples=num_samples)
     if isinstance(recipe, TranslateRecipe):
         return _translate_file(recipe, run, model_config, data, num_samples=num_samples)
     if isinstance(recipe, NBodyRecipe):
         return _predict_particles(recipe, run, data, num_samples=num_samples)
     if not isinstance(recipe, SupervisedRecipe) or recipe.name == "attack":
-        raise _wrong_recipe("classify, classify-sequence, classify-text, forecast, nbody, regress or translate", run)
+        raise _wrong_recipe(_PREDICTING, run)
     encoding = encoding_from_json(model_config.get("encoding"))
     model, new = load(run), load_like(data, encoding, drop_missing=drop_missing)
     classes = encoding.target.levels if hasattr(encoding, "target") else getattr(encoding, "classes", None)
@@ -138,6 +157,57 @@ def _forecast(
     found = model.forecast(horizon, series=series, seed=seed)
     summary = f"{found.name}: {len(found)} values, {found.dates[0]} to {found.dates[-1]}, with the 80 % interval"
     return Predictions(found.columns, found.rows, "\n".join([*found.notes, summary]))
+
+
+def _predict_nodes(
+    recipe: NodeClassifyRecipe, run: Run, data: str | Path | None, nodes: str | Path | None, *, num_samples: int
+) -> Predictions:
+    """Predicts the unlabeled nodes of a graph; all nodes if each has a label. No node sees its own label."""
+    _refuse_samples(num_samples, recipe.name)
+    if data is None and nodes is not None:
+        raise ValueError("nodes needs the edges of the new graph: pass data")
+    model = load(run)
+    if not isinstance(model, NodeClassifier):
+        raise TypeError(f"expected a NodeClassifier, got {type(model).__name__}")
+    loaded = recipe.read(data, nodes, encoding=model.encoding)
+    graph, labels, p = (
+        loaded.graph,
+        model.known_labels(loaded.graph),
+        torch.from_numpy(model.predict_proba(loaded.graph)),
+    )
+    names, notes, summary = graph.names or tuple(map(str, range(graph.num_nodes))), loaded.notes, ""
+    some = (labels < 0).nonzero()[:, 0]
+    if not len(some):
+        some = torch.arange(graph.num_nodes)
+        summary = f"accuracy {accuracy(p, labels)} on {len(p)} nodes, each from the labels of the others"
+        notes = (*notes, "all nodes have labels: each is predicted from the labels of the others")
+    rows = [[names[i], model.classes[int(p[i].argmax())], *(f"{q:.6g}" for q in p[i].tolist())] for i in some.tolist()]
+    return Predictions(("node", "prediction", *(f"p({name})" for name in model.classes)), rows, summary, notes)
+
+
+def _refuse_samples(num_samples: int, recipe: str) -> None:
+    if num_samples:
+        raise ValueError(f"num_samples is not supported for a run of {recipe}, got num_samples={num_samples}")
+
+
+def _predict_graphs(
+    recipe: GraphClassifyRecipe, run: Run, data: str | Path, nodes: str | Path | None, *, num_samples: int
+) -> Predictions:
+    """Predicts graphs, with the accuracy if they are in folders that are named as the classes."""
+    _refuse_samples(num_samples, recipe.name)
+    model = load(run)
+    if not isinstance(model, GraphClassifier):
+        raise TypeError(f"expected a GraphClassifier, got {type(model).__name__}")
+    loaded = recipe.read(data, nodes, encoding=model.encoding)
+    p = torch.from_numpy(model.predict_proba(loaded.graphs))
+    labels = torch.cat([torch.tensor([-1]) if graph.y is None else graph.y for graph in loaded.graphs])
+    summary = f"accuracy {accuracy(p, labels)} on {len(p)} graphs" if bool((labels >= 0).all()) else ""
+    rows = [
+        [name, model.classes[int(row.argmax())], *(f"{q:.6g}" for q in row.tolist())]
+        for name, row in zip(loaded.names, p, strict=True)
+    ]
+    columns = ("graph", "prediction", *(f"p({name})" for name in model.classes))
+    return Predictions(columns, rows, summary, loaded.notes)
 
 
 def _predict_texts(

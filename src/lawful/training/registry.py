@@ -57,6 +57,8 @@ RECIPES = RecipeRegistry(
         "classify-text": "lawful.recipes.classify_text:ClassifyTextRecipe",
         "classify-sequence": "lawful.recipes.classify_sequence:ClassifySequenceRecipe",
         "forecast": "lawful.recipes.forecast:ForecastRecipe",
+        "node-classify": "lawful.recipes.node_classify:NodeClassifyRecipe",
+        "graph-classify": "lawful.recipes.graph_classify:GraphClassifyRecipe",
         "pca": "lawful.recipes.pca:PCARecipe",
         "autoencode": "lawful.recipes.autoencode:AutoencodeRecipe",
         "vae": "lawful.recipes.vae:VAERecipe",

@@ -26,6 +26,7 @@ from lawful.probe.figures.generative import (
     trajectories,
 )
 from lawful.probe.figures.geometry import generator_matrices, particle_paths, vector_fields
+from lawful.probe.figures.graphs import graph_drawing, graph_grid, graph_layout
 from lawful.probe.figures.network import Network, network_diagram
 from lawful.probe.figures.state_space import (
     frequency_response,
@@ -61,6 +62,9 @@ __all__ = [
     "forecast_band",
     "frequency_response",
     "generator_matrices",
+    "graph_drawing",
+    "graph_grid",
+    "graph_layout",
     "head_grid",
     "hippo_memory",
     "impulse_response",
