@@ -1,10 +1,10 @@
 """State-space layers: agreement of their views, resampling, HiPPO's memory, speed and accuracy against public code.
 
 Run `PYTHONPATH=/tmp/peers OMP_NUM_THREADS=1 python benchmarks/state_spaces.py`, or name some tables: `agreement`,
-`hippo`, `kernel`, `layer`, `selective`, `scaling`, `step`, `mnist1d`. The peers come from
-`pip install --no-deps --target /tmp/peers s5-pytorch mambapy`. Everything runs in float32 on one thread. Times are
-processor time; both sides run in turn in one process. The tables of speed and of MNIST-1D are described in their files
-in `state_space_parts`.
+`hippo`, `kernel`, `layer`, `selective`, `scaling`, `step`, `mnist1d`, and `text=FILE`, which is not a default. The
+peers come from `pip install --no-deps --target /tmp/peers s5-pytorch mambapy`. Everything is float32 on one thread.
+Times are processor time; both sides run in turn in one process. The tables of speed, of MNIST-1D and of text are
+described in their files in `state_space_parts`.
 
 - `agreement`: relative L2 difference between the scan, the FFT convolution and the recurrence at length 16,384, and
   of a signal with half of the samples and `rate=2`, in both modes. The signal has 20 harmonics in 2,048 samples.
@@ -18,7 +18,7 @@ import sys
 from functools import partial
 
 import torch
-from state_space_parts import mnist1d, speed
+from state_space_parts import mnist1d, speed, text
 from torch import Tensor, nn
 
 from lawful.blocks import S4, S4D, EMALayer
@@ -84,12 +84,16 @@ def main() -> None:
     torch.set_num_threads(1)
     parts = (agreement, hippo, speed.kernel, speed.layer, speed.selective, speed.scaling, speed.step)
     tables = {**{f.__name__: f for f in parts}, "mnist1d": mnist1d.run}
-    for name in sys.argv[1:] or tables:
-        if name not in tables:
-            sys.exit(f"unknown table {name!r}, expected one of {', '.join(tables)}")
+    for argument in sys.argv[1:] or tables:
+        name, _, path = argument.partition("=")
+        if name not in tables and not (name == "text" and path):
+            sys.exit(f"unknown table {argument!r}, expected one of {', '.join(tables)}, text=FILE")
         print(f"\n{name}\n")
         torch.manual_seed(0)
-        tables[name]()
+        if path:
+            text.table(path)
+        else:
+            tables[name]()
 
 
 if __name__ == "__main__":

@@ -553,6 +553,12 @@ def test_weights_may_change_between_decodes():
     same(decode_in_pieces(model, TOKENS, [1] * 9), model(TOKENS))
 
 
+@torch.inference_mode()
+def test_model_built_in_inference_mode_decodes():
+    model = build(SMALL)
+    same(decode_in_pieces(model, TOKENS, [1] * 9), model(TOKENS))
+
+
 def test_window_cache_does_not_grow():
     model, sizes = build(with_changes(SMALL, mask=Mask(causal=True, window=4))), set()
     with torch.inference_mode():

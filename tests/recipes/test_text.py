@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from lawful.blocks import S4D
 from lawful.inference.likelihood import token_log_probs
 from lawful.models.generation import SamplingConfig
 from lawful.recipes import (
@@ -322,3 +323,14 @@ def test_default_number_of_steps_depends_on_the_length_of_the_text(tmp_path, len
     path.write_text(("the quick brown fox, " * (length // 21 + 1))[:length])
     sizes = {"dim": 8, "num_layers": 1, "head_dim": 4, "ngrams": ()}
     assert TextRecipe(data=str(path), **sizes, **options).setup().steps == steps
+
+
+@pytest.mark.parametrize("context_length", [8, 64])
+def test_time_scales_of_state_space_layers_reach_from_tokens_to_the_context(context_length):
+    recipe = TextRecipe(layer_pattern="(mf)*", num_layers=1)
+    (layer,) = (m for m in recipe.build_decoder(5, context_length=context_length).modules() if isinstance(m, S4D))
+    steps = layer.log_dt.exp()
+    assert steps.min() >= 1.99 / context_length
+    assert steps.max() <= 1.01
+    assert steps.min() < 4 / context_length
+    assert steps.max() > 0.5

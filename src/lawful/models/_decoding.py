@@ -51,11 +51,14 @@ class TokenSteps:
         blocks = [layer.block for layer in layers if isinstance(layer, Residual)]
         attention = [block for block in blocks if isinstance(block, MultiHeadAttention)]
         self._weights = [p for b in attention for m in (b.query, b.key, b.value) for p in m.parameters()]
-        self._versions = [p._version for p in self._weights]
+        self._versions = self._weight_versions()
 
     def is_stale(self, layers: nn.ModuleList) -> bool:
         """Returns whether the layers or the weights of attention have changed."""
-        return self.layers is not layers or [p._version for p in self._weights] != self._versions
+        return self.layers is not layers or self._weight_versions() != self._versions
+
+    def _weight_versions(self) -> list[int]:
+        return [0 if p.is_inference() else p._version for p in self._weights]  # inference tensors have no version
 
     def has_hooks(self) -> bool:
         """Returns whether a hook or a compiler must see the calls of modules."""

@@ -138,7 +138,7 @@ class TransformerConfig(Config):
             dropout=float(self.dropout),
             attention=self._attention,
             feed_forward=self._feed_forward,
-            state_space=self._state_space,
+            state_space=partial(self._state_space, context_length=context_length),
             norm=_NORMS[self.norm],
             residual=_RESIDUALS[self.norm_position],
             positions=self._position_embedding(context_length),
@@ -172,10 +172,13 @@ class TransformerConfig(Config):
             return GatedFeedForward(dim, hidden_dim=hidden_dim)
         return FeedForward(dim, hidden_dim=hidden_dim, activation=_ACTIVATIONS[self.activation], bias=False)
 
-    def _state_space(self, dim: int) -> nn.Module:
+    def _state_space(self, dim: int, *, context_length: int) -> nn.Module:
+        """A state-space layer whose initial time scales reach from neighboring tokens to the context."""
         if self.state_space == "selective":
             return SelectiveStateSpace(dim, state_dim=self.state_dim)
-        return StateSpace(dim, ssm=partial(_STATE_SPACES[self.state_space], state_dim=self.state_dim))
+        dt_min = min(0.5, 2 / context_length)
+        ssm = partial(_STATE_SPACES[self.state_space], state_dim=self.state_dim, dt_min=dt_min, dt_max=1.0)
+        return StateSpace(dim, ssm=ssm)
 
     def _position_embedding(self, context_length: int) -> _Factory | None:
         match self.positions:
@@ -233,7 +236,7 @@ class DecoderConfig(TransformerConfig):
             dropout=float(self.dropout),
             attention=partial(self._attention, causal=True),
             feed_forward=self._feed_forward,
-            state_space=self._state_space,
+            state_space=partial(self._state_space, context_length=context_length),
             norm=_NORMS[self.norm],
             residual=_RESIDUALS[self.norm_position],
             positions=self._position_embedding(context_length),
