@@ -88,11 +88,12 @@ def test_columns_are_inferred_if_training_had_none(tmp_path):
     assert read_texts(note, classes=("a", "b")).texts == ("n,text\n",)
 
 
-def test_a_run_of_another_recipe_is_an_error(tmp_path, monkeypatch):
+@pytest.mark.parametrize("data", ["topics", None])
+def test_a_run_of_another_recipe_is_an_error(tmp_path, monkeypatch, data):
     monkeypatch.setattr("lawful.recipes.pca.figures.save", lambda *_: None)
     run = train(PCARecipe(num_components=2, threads=1, law_cases=0), output_dir=tmp_path)
     with pytest.raises(
         ValueError,
         match=r"expected a run of classify, classify-sequence, .* or translate, got .* of pca: use lawful sample",
     ):
-        predictions(run, "topics")
+        predictions(run, data)

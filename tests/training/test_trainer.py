@@ -114,6 +114,12 @@ def test_a_resumed_run_uses_its_number_of_threads(tmp_path):
     assert used == [2]
 
 
+def test_resuming_a_finished_run_says_that_nothing_is_trained(tmp_path, capsys):
+    run = train(plan(steps=2), trainer=ENGINE, output_dir=tmp_path)
+    train(plan(steps=2), trainer=ENGINE, resume=Run(run.path))
+    assert "all 2 steps are done: evaluating the model again" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("wrong", ["x", -1, 1.5, 10**6])
 def test_an_invalid_number_of_threads_is_refused(tmp_path, wrong):
     run = train(plan(steps=1), trainer=ENGINE, output_dir=tmp_path)

@@ -101,6 +101,8 @@ def predictions(
     run = run if isinstance(run, Run) else Run(run)
     recipe, model_config = recipe_of(run), run.config.get("model")
     model_config = model_config if isinstance(model_config, dict) else {}
+    if not isinstance(recipe, _WITHOUT_ROWS | SupervisedRecipe) or recipe.name == "attack":
+        raise _wrong_recipe(_PREDICTING, run)
     if nodes is not None and not isinstance(recipe, NodeClassifyRecipe | GraphClassifyRecipe):
         raise ValueError(f"nodes needs a run of node-classify or graph-classify, got one of {recipe.name}")
     if drop_missing and isinstance(recipe, _WITHOUT_ROWS):
@@ -121,8 +123,6 @@ def predictions(
         return _translate_file(recipe, run, model_config, data, num_samples=num_samples)
     if isinstance(recipe, NBodyRecipe):
         return _predict_particles(recipe, run, data, num_samples=num_samples)
-    if not isinstance(recipe, SupervisedRecipe) or recipe.name == "attack":
-        raise _wrong_recipe(_PREDICTING, run)
     encoding = encoding_from_json(model_config.get("encoding"))
     model, new = load(run), load_like(data, encoding, drop_missing=drop_missing)
     classes = encoding.target.levels if hasattr(encoding, "target") else getattr(encoding, "classes", None)

@@ -288,7 +288,10 @@ class _TrainingSession:
             self.say(f"{run.path} has no {'intact ' if corrupt else ''}checkpoint: starting from the first step")
             return
         self.state.restore(checkpoint)
-        self.say(f"resuming after step {self.progress.step}")
+        if self.progress.step >= self.setup.steps:
+            self.say(f"all {self.setup.steps} steps are done: evaluating the model again")
+        else:
+            self.say(f"resuming after step {self.progress.step}")
 
     # ------------------------------------------------------------ the steps
 
