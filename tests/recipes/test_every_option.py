@@ -140,6 +140,9 @@ BASES = {
         "graph-classify",
         {"data": "graphs.csv", "labels": "labels.csv", "nodes": "atoms.csv", **GRAPH, "walk_length": 2, **QUICK},
     ),
+    "molecules": Base(
+        "molecules", {"data": "clusters.xyz", "dim": 4, "num_layers": 1, "num_radial": 3, **SPLIT, **QUICK}
+    ),
     "pca": Base("pca", {**TABLE, "ignore_columns": (), "threads": 1, "law_cases": 0}),
     "pca levels": Base("pca", {"data": "levels.csv", "threads": 1, "law_cases": 0}, only=frozenset({"data_levels"})),
     "autoencode": Base("autoencode", {**TABLE, "latent_dim": 2, **MODEL, **QUICK}),
@@ -251,9 +254,19 @@ def data(tmp_path_factory):
                 ),
             ],
         }
-        rings = [(g, i, (i + 1) % (5 + g % 3)) for g in range(30) for i in range(5 + g % 3 - (g % 2))]
+        rings = [(g, i, (i + 1) % (5 + g % 3)) for g in range(30) for i in range(5 + g % 3 - (g + seed) % 2)]
         atoms = [(g, i) for g in range(30) for i in range(5 + g % 3)]
+        clusters = [[("HC"[i % 2], [draw.gauss(0, 1) for _ in range(3)]) for i in range(2 + g % 3)] for g in range(24)]
         tables |= {
+            "clusters.xyz": [
+                line
+                for cluster in clusters
+                for line in (
+                    str(len(cluster)),
+                    f"energy={draw.gauss(len(cluster), 1):.4f} gap={draw.random():.4f}",
+                    *(f"{element} {' '.join(f'{v:.4f}' for v in xyz)}" for element, xyz in cluster),
+                )
+            ],
             "graphs.csv": [
                 "graph,source,target,weight",
                 *(f"g{g},{i},{j},{draw.random() + 1:.3f}" for g, i, j in rings),
@@ -280,7 +293,14 @@ def data(tmp_path_factory):
 # ---------------------------------------------------------------- another value of an option
 
 OTHER_VALUES: dict[str, Any] = {
-    "target": {"regress": "weight", "classify-text": "note", "forecast": "visits", "memory": "visits", "*": "code"},
+    "target": {
+        "regress": "weight",
+        "classify-text": "note",
+        "forecast": "visits",
+        "memory": "visits",
+        "molecules": "gap",
+        "*": "code",
+    },
     "text": "note",
     "num_components": 2,
     "num_examples": {"attack": 3, "double-descent": 60, "modular": 7},

@@ -46,6 +46,7 @@ from lawful.data.loading import (
     read_table,
     resolve_path,
 )
+from lawful.data.molecules import Molecule, gupta_energy, metal_clusters, read_xyz
 from lawful.data.nbody import ChargedParticles, Trajectories, read_trajectories, simulate_charged_particles
 from lawful.data.series import (
     Calendar,
@@ -117,6 +118,7 @@ __all__ = [
     "LoadedDataset",
     "LoadedGraph",
     "LoadedGraphs",
+    "Molecule",
     "NodeEncoding",
     "PairBatches",
     "Pairs",
@@ -150,6 +152,7 @@ __all__ = [
     "gaussian_density",
     "gaussian_noise",
     "grid",
+    "gupta_energy",
     "infer_calendar",
     "karate_club",
     "leaks",
@@ -157,6 +160,7 @@ __all__ = [
     "load_dataset",
     "load_like",
     "make_generator",
+    "metal_clusters",
     "mixup",
     "mnist1d",
     "moons",
@@ -176,6 +180,7 @@ __all__ = [
     "read_text",
     "read_trajectories",
     "read_unlabeled_images",
+    "read_xyz",
     "resolve_path",
     "ring",
     "ring_graphs",

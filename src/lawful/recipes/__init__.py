@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from lawful.recipes.memory import MemoryData, MemoryModel, MemoryRecipe, StateSpaceMemory
     from lawful.recipes.model_export import ExportedModel, ExportFormat, export
     from lawful.recipes.modular import FormulaTask, ModularData, ModularRecipe
+    from lawful.recipes.molecules import EGNNSpec, GramSpec, MoleculeData, MoleculeModel, MoleculesRecipe
     from lawful.recipes.nbody import (
         EGNNDynamicsSpec,
         GNNDynamicsSpec,
@@ -241,6 +242,7 @@ _LOCATIONS = {
         "ModularData",
         "ModularRecipe",
     ),
+    "molecules": ("EGNNSpec", "GramSpec", "MoleculeData", "MoleculeModel", "MoleculesRecipe"),
     "nbody": (
         "EGNNDynamicsSpec",
         "GNNDynamicsSpec",
@@ -357,6 +359,7 @@ __all__ = [
     "DiscretizedFlowSpec",
     "DoubleDescentRecipe",
     "EGNNDynamicsSpec",
+    "EGNNSpec",
     "EvaluationConfig",
     "ExactPCASpec",
     "ExampleSpec",
@@ -379,6 +382,7 @@ __all__ = [
     "GenerativeRecipe",
     "GenerativeSplits",
     "GramDynamicsSpec",
+    "GramSpec",
     "GraphClassifier",
     "GraphClassifyRecipe",
     "GraphDataConfig",
@@ -407,6 +411,9 @@ __all__ = [
     "ModelSpec",
     "ModularData",
     "ModularRecipe",
+    "MoleculeData",
+    "MoleculeModel",
+    "MoleculesRecipe",
     "NBodyData",
     "NBodyRecipe",
     "NGramClassifier",

@@ -27,6 +27,7 @@ from lawful.recipes.classify_text import ClassifyTextRecipe, TextClassifier
 from lawful.recipes.forecast import ForecastModel, ForecastRecipe
 from lawful.recipes.generate import _wrong_recipe
 from lawful.recipes.graph_classify import GraphClassifier, GraphClassifyRecipe
+from lawful.recipes.molecules import MoleculeModel, MoleculesRecipe
 from lawful.recipes.nbody import NBodyRecipe, ParticleStates, predict_positions
 from lawful.recipes.node_classify import NodeClassifier, NodeClassifyRecipe
 from lawful.recipes.supervised import SupervisedRecipe
@@ -38,11 +39,13 @@ _DROPOUT_SAMPLES = 32
 """Default number of dropout samples."""
 _BATCH_SIZE, _TEXT_BATCH_SIZE = 1024, 64
 _PREDICTING = (
-    "classify, classify-sequence, classify-text, forecast, graph-classify, nbody, node-classify, regress or translate"
+    "classify, classify-sequence, classify-text, forecast, graph-classify, molecules, nbody, node-classify, regress or "
+    "translate"
 )
 """Recipes whose runs predict."""
 _WITHOUT_ROWS = (
-    ClassifyTextRecipe | ForecastRecipe | GraphClassifyRecipe | NBodyRecipe | NodeClassifyRecipe | TranslateRecipe
+    *(ClassifyTextRecipe, ForecastRecipe, GraphClassifyRecipe, MoleculesRecipe, NBodyRecipe, NodeClassifyRecipe),
+    TranslateRecipe,
 )
 """Recipes without `drop_missing`."""
 
@@ -101,7 +104,7 @@ def predictions(
     run = run if isinstance(run, Run) else Run(run)
     recipe, model_config = recipe_of(run), run.config.get("model")
     model_config = model_config if isinstance(model_config, dict) else {}
-    if not isinstance(recipe, _WITHOUT_ROWS | SupervisedRecipe) or recipe.name == "attack":
+    if not isinstance(recipe, (*_WITHOUT_ROWS, SupervisedRecipe)) or recipe.name == "attack":
         raise _wrong_recipe(_PREDICTING, run)
     if nodes is not None and not isinstance(recipe, NodeClassifyRecipe | GraphClassifyRecipe):
         raise ValueError(f"nodes needs a run of node-classify or graph-classify, got one of {recipe.name}")
@@ -119,6 +122,8 @@ def predictions(
         return _predict_texts(recipe, run, model_config, data, num_samples=num_samples, seed=seed)
     if isinstance(recipe, GraphClassifyRecipe):
         return _predict_graphs(recipe, run, data, nodes, num_samples=num_samples)
+    if isinstance(recipe, MoleculesRecipe):
+        return _predict_molecules(recipe, run, model_config, data, num_samples=num_samples)
     if isinstance(recipe, TranslateRecipe):
         return _translate_file(recipe, run, model_config, data, num_samples=num_samples)
     if isinstance(recipe, NBodyRecipe):
@@ -208,6 +213,23 @@ def _predict_graphs(
     ]
     columns = ("graph", "prediction", *(f"p({name})" for name in model.classes))
     return Predictions(columns, rows, summary, loaded.notes)
+
+
+def _predict_molecules(
+    recipe: MoleculesRecipe, run: Run, model_config: Mapping[str, Any], data: str | Path, *, num_samples: int
+) -> Predictions:
+    """Predicts a property of molecules, with the error if all have it."""
+    _refuse_samples(num_samples, recipe.name)
+    model, target = load(run), str(model_config.get("target") or "prediction")
+    if not isinstance(model, MoleculeModel):
+        raise TypeError(f"expected a MoleculeModel, got {type(model).__name__}")
+    molecules, notes = recipe.read(data)
+    y, summary = torch.from_numpy(model.predict(molecules)), ""
+    if all(target in molecule.properties for molecule in molecules):
+        true = torch.tensor([molecule.properties[target] for molecule in molecules])
+        summary = f"root mean squared error {root_mean_squared_error(y, true)} on {len(y)} molecules"
+    rows = [[molecule.name, f"{value:.8g}"] for molecule, value in zip(molecules, y.tolist(), strict=True)]
+    return Predictions(("molecule", target), rows, summary, notes)
 
 
 def _predict_texts(

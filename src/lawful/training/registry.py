@@ -59,6 +59,7 @@ RECIPES = RecipeRegistry(
         "forecast": "lawful.recipes.forecast:ForecastRecipe",
         "node-classify": "lawful.recipes.node_classify:NodeClassifyRecipe",
         "graph-classify": "lawful.recipes.graph_classify:GraphClassifyRecipe",
+        "molecules": "lawful.recipes.molecules:MoleculesRecipe",
         "pca": "lawful.recipes.pca:PCARecipe",
         "autoencode": "lawful.recipes.autoencode:AutoencodeRecipe",
         "vae": "lawful.recipes.vae:VAERecipe",
