@@ -67,7 +67,7 @@ fix: $(INSTALLED) ## Fix style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(INSTALLED) ## Run the examples of the documentation and write the outputs that changed (about ten minutes)
+docs: $(INSTALLED) ## Run the examples of the documentation and write the outputs and pictures that changed (about ten minutes)
 	@$(BIN)/python docs/update_outputs.py
 
 hooks: $(INSTALLED) ## Run lint and types before every commit

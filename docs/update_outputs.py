@@ -1,6 +1,8 @@
-"""Runs the examples of the documentation, and writes the outputs that changed.
+"""Runs the examples of the documentation, and writes the outputs and pictures that changed.
 
 python docs/update_outputs.py [docs/train.md ...]
+
+A document shows `![...](images/NAME.png)` what its examples save as `NAME.png`.
 
 Decimal numbers, such as times and residuals, differ between runs and machines: an output that differs only there is
 left as it is. `tests/test_docs.py` runs the same code and compares.
@@ -23,6 +25,7 @@ import pytest
 from lawful.cli import main as lawful
 
 ROOT = Path(__file__).resolve().parents[1]
+IMAGE = re.compile(r"!\[[^]]+\]\(images/([\w-]+\.png)\)")
 FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.S | re.M)
 PROGRAMS = {"lawful": lawful, "pytest": pytest.main}
 
@@ -95,15 +98,34 @@ def updated(name: str, folder: Path) -> str:
     return "".join([*parts, text[end:]])
 
 
+def images(name: str) -> list[str]:
+    """Returns the names of the pictures that a document shows."""
+    return IMAGE.findall((ROOT / name).read_text(encoding="utf-8"))
+
+
+def update_images(name: str, folder: Path) -> bool:
+    """Copies the pictures that the examples have saved in the folder; returns whether one differs."""
+    changed = False
+    for image in images(name):
+        old, new = ROOT / "docs/images" / image, (folder / image).read_bytes()
+        if not old.exists() or old.read_bytes() != new:
+            old.parent.mkdir(exist_ok=True)
+            old.write_bytes(new)
+            changed = True
+    return changed
+
+
 def main(names: list[str]) -> None:
     """Updates documents; all of them by default."""
     for name in names or documents():
         path = (ROOT / name) if (ROOT / name).exists() else Path(name).resolve()
         with tempfile.TemporaryDirectory() as folder, working_directory(Path(folder).resolve()):
-            new = updated(str(path.relative_to(ROOT)), Path.cwd())
-        changed = new != path.read_text(encoding="utf-8")
-        if changed:
+            document = str(path.relative_to(ROOT))
+            new = updated(document, Path.cwd())
+            changed = update_images(document, Path.cwd())
+        if new != path.read_text(encoding="utf-8"):
             path.write_text(new, encoding="utf-8")
+            changed = True
         sys.stdout.write(f"{'updated' if changed else 'unchanged'} {name}\n")
 
 

@@ -46,6 +46,9 @@ def test_examples_print_the_documented_output(name, folder, in_process):  # noqa
     for documented, actual, _ in script.run_document(name, folder):
         assert without_numbers(documented) == without_numbers(actual), "run `make docs`"
         outputs.append(actual)
+    for image in script.images(name):
+        assert (folder / image).stat().st_size > 5000, "expected a picture that the examples save"
+        assert (ROOT / "docs/images" / image).is_file(), "run `make docs`"
     if name == "docs/train.md":  # the first example that prints a metric is a good one
         accuracy = next(text for text in outputs if text.startswith("{'value'"))
         assert float(re.search(r"\d\.\d+", accuracy)[0]) > 0.9
@@ -99,3 +102,20 @@ def test_outputs_are_written_once(folder, monkeypatch):
     assert update(0.25, "old", "old") == update(0.25, "x is 0.25 of 3", message) == expected
     assert update(0.25, "x is 0.5 of 3", message) == expected.replace("is 0.25", "is 0.5")
     assert update(0.25, "x is 0.5 of 4", message) == expected
+
+
+def test_every_picture_is_shown():
+    shown = {image for name in script.documents() for image in script.images(name)}
+    assert {path.name for path in (ROOT / "docs/images").iterdir()} == shown
+
+
+def test_pictures_are_copied_once(folder, monkeypatch):
+    monkeypatch.setattr(script, "ROOT", folder)
+    (folder / "docs").mkdir()
+    (folder / "page.md").write_text("![A curve](images/curve.png)\n")
+    (folder / "curve.png").write_bytes(b"1")
+    assert script.update_images("page.md", folder)
+    assert not script.update_images("page.md", folder)
+    (folder / "curve.png").write_bytes(b"2")
+    assert script.update_images("page.md", folder)
+    assert (folder / "docs/images/curve.png").read_bytes() == b"2"
