@@ -1,7 +1,7 @@
-"""Graphs and equivariant networks: particles, layer speed, equivariance error, and densities on SO(3).
+"""Graphs and equivariant networks: particles, layer speed, equivariance error, densities on SO(3), and generators.
 
 Run `PYTHONPATH=/tmp/peers OMP_NUM_THREADS=1 python benchmarks/geometry.py`, or name some tables: `nbody`, `layers`,
-`errors`, `density`. The peers come from
+`errors`, `density`, `generators`. The peers come from
 `pip install --no-deps --target /tmp/peers egnn-pytorch einops torch-geometric xxhash`. Everything runs in float32 on
 one thread. Times are processor time; both sides run in turn in one process.
 
@@ -12,6 +12,8 @@ one thread. Times are processor time; both sides run in turn in one process.
 - `layers`: forward and backward pass of a layer against egnn-pytorch and PyTorch Geometric.
 - `errors`: relative difference between moving the input and moving the output of four layers.
 - `density`: integral of `WrappedNormal` over SO(3).
+- `generators`: the generator of rotations from pairs of random images and rotated images, as in the paper of L-conv.
+  The peer is our implementation of its training: a recurrent `LConv` with a skip connection, Adam, squared error.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ import numpy as np
 import torch
 from measure import compare, row
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from lawful.blocks import EGNNLayer, GraphAttention, GraphConv
+from lawful.blocks import EGNNLayer, GraphAttention, GraphConv, LConv
 from lawful.data import ChargedParticles, simulate_charged_particles
 from lawful.groups import SO3, Orthogonal, WrappedNormal
 from lawful.models import (
@@ -40,6 +43,7 @@ from lawful.models import (
     RadialFieldDynamics,
     pair_features,
 )
+from lawful.probe import fit_generator, image_generators
 
 PAPER = {"Linear": 0.0819, "GNN": 0.0107, "RadialField": 0.0104, "EGNN": 0.0071}
 LEARNING_RATE = {"GNN": 1e-3, "RadialField": 2e-3, "EGNN": 2e-3, "GramNetwork": 2e-3}
@@ -170,10 +174,65 @@ def density() -> None:
         print(f"| {scale} | " + " | ".join(f"{value:.6f}" for value in found) + " |")
 
 
+def generators() -> None:
+    n, count = 7, 50_000
+    bases = {"central differences": image_generators(n, n), "sinc": image_generators(n, n, derivative="sinc")}
+    true = {name: basis[3] - basis[4] for name, basis in bases.items()}
+    names = " | ".join(f"correlation, {name}" for name in true)
+    print(f"| angle | method | {names} | s |\n|---|---|---|---|---|")
+    for part in (10, 40):
+        torch.manual_seed(0)
+        angle = math.pi / part
+        c, s = math.cos(angle), math.sin(angle)
+        grid = F.affine_grid(torch.tensor([[[c, -s, 0.0], [s, c, 0.0]]]), [1, 1, n, n], align_corners=True)
+        x = torch.rand(count, n * n) - 0.5
+        y = F.grid_sample(x.reshape(1, -1, n, n), grid, align_corners=True).reshape(-1, n * n)
+        methods: dict[str, Callable[[], Tensor]] = {
+            "linear regression": lambda x=x, y=y: torch.linalg.lstsq(x, y).solution.mT - torch.eye(x.shape[1]),
+            "fit_generator, no basis": lambda x=x, y=y: fit_generator(x, y),
+        }
+        for derivative, basis in bases.items():
+            name = f"fit_generator, image_generators, {derivative}"
+            methods[name] = lambda x=x, y=y, basis=basis: fit_generator(x, y, basis=basis)
+        for depth in (1, 5, 10):
+            name = f"L-conv, recurrent, depth {depth}"
+            methods[name] = lambda x=x, y=y, depth=depth: train_lconv(x, y, depth=depth)
+        for name, method in methods.items():
+            start = time.process_time()
+            found, seconds = method(), time.process_time() - start
+            cells = [
+                f"{float(torch.corrcoef(torch.stack([found.flatten(), g.to(found).flatten()]))[0, 1].abs()):.3f}"
+                for g in true.values()
+            ]
+            print(f"| pi / {part} | {name} | " + " | ".join(cells) + f" | {seconds:.1f} |", flush=True)
+
+
+def train_lconv(x: Tensor, y: Tensor, *, depth: int, epochs: int = 10) -> Tensor:
+    """Trains a recurrent L-conv, and returns its generator."""
+    layer = LConv(1, 1, num_points=x.shape[1], bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([0.0, 1 / depth])[:, None, None])  # f + L f / depth
+        layer.full.mul_(1e-2)
+    layer.weight.requires_grad_(False)
+    steps = epochs * (len(x) // 500)
+    optimizer = torch.optim.Adam([layer.full], lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(x)).split(500):
+            f = x[rows].unsqueeze(-1)
+            for _ in range(depth):
+                f = f + layer(f)
+            optimizer.zero_grad()
+            F.mse_loss(f.squeeze(-1), y[rows]).backward()
+            optimizer.step()
+            schedule.step()
+    return layer.generators()[0].detach()
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    tables = {f.__name__: f for f in (nbody, layers, errors, density)}
+    tables = {f.__name__: f for f in (nbody, layers, errors, density, generators)}
     for name in sys.argv[1:] or tables:
         print(f"\n{name}\n")
         tables[name]()

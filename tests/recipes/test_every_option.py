@@ -143,6 +143,13 @@ BASES = {
     "molecules": Base(
         "molecules", {"data": "clusters.xyz", "dim": 4, "num_layers": 1, "num_radial": 3, **SPLIT, **QUICK}
     ),
+    "symmetry": Base(
+        "symmetry",
+        {"data": "translated-images", "num_pairs": 120, "image_size": 5, "amount": 0.4, "threads": 1, "law_cases": 0},
+    ),
+    "symmetry of pairs": Base(
+        "symmetry", {"data": "pairs.npz", "threads": 1, "law_cases": 0}, only=frozenset({"data"})
+    ),
     "pca": Base("pca", {**TABLE, "ignore_columns": (), "threads": 1, "law_cases": 0}),
     "pca levels": Base("pca", {"data": "levels.csv", "threads": 1, "law_cases": 0}, only=frozenset({"data_levels"})),
     "autoencode": Base("autoencode", {**TABLE, "latent_dim": 2, **MODEL, **QUICK}),
@@ -280,6 +287,9 @@ def data(tmp_path_factory):
         for table, lines in tables.items():
             (folder / f"{name}{table}").write_text("\n".join(lines) + "\n")
         motion = pixels.normal(size=(2, 8, 6, 3, 2))
+        np.savez(
+            folder / f"{name}pairs.npz", x=motion[0, ..., 0, :].reshape(-1, 2), y=motion[1, ..., 0, :].reshape(-1, 2)
+        )
         np.savez(folder / f"{name}motion.npz", positions=motion[0], velocities=motion[1])
         for i in range(24):
             path = folder / f"{name}images" / f"class{i % 2}" / f"{i}.png"
@@ -323,6 +333,7 @@ OTHER_VALUES: dict[str, Any] = {
     "keep_columns": {"node-classify": ("code_id",), "graph-classify": ("code_id",), "*": ("id",)},
     "categorical_columns": ("code",),
     "resize": (4, 4),
+    "threshold": 0.99999,
     "value_range": (-0.1, 0.1),
     "data_levels": 7,
     "penalty_params": {"attack": "*head.weight", "classify-sequence": "*head.weight", "*": "*1.weight"},
@@ -378,9 +389,11 @@ UNFIT = ("images or series", "discrete data", "attacks need gradients")
 SAME_RESULT = {"auto", "incremental", "randomized"}
 """Members of unions that may give the result of another member: `auto` chooses one, and the singular value
 decompositions of tiny data agree to the last digit on some processors."""
-ALWAYS_REFUSED = {"device", "run", "value_range", "epochs of forecast", "batch_size of pca"} | {
-    f"{name} of pca" for name in _OPTIONS_OF_STEPS
-}
+ALWAYS_REFUSED = (
+    {"device", "run", "value_range", "epochs of forecast", "batch_size of pca"}
+    | {"tolerance"}
+    | {f"{name} of {recipe}" for name in _OPTIONS_OF_STEPS for recipe in ("pca", "symmetry")}
+)
 """Options without an effect here: there is no other device and no other run, a range is only checked, and PCA has no
 training steps."""
 

@@ -42,7 +42,7 @@ def test_recipe_of_a_run(trained_run):
 def test_every_recipe_has_a_name_and_a_summary():
     for name, kind in RECIPES.items():
         assert kind.name == name
-        assert kind.__doc__.startswith(("Train", "Fit", "Attack", "Forecast"))
+        assert kind.__doc__.startswith(("Train", "Fit", "Find", "Attack", "Forecast"))
 
 
 def test_loading_preserves_the_random_state(trained_run):

@@ -54,7 +54,15 @@ from lawful.probe.state_space import (
     spectrum,
     time_scales,
 )
-from lawful.probe.symmetry import Symmetry, discover_symmetry, fit_generator, image_generators
+from lawful.probe.symmetry import (
+    Symmetry,
+    discover_point_symmetry,
+    discover_symmetry,
+    fit_generator,
+    generator_parts,
+    image_generators,
+    name_generator,
+)
 from lawful.probe.toy_models import attention_only_model, induction_model
 
 __all__ = [
@@ -78,12 +86,14 @@ __all__ = [
     "check_no_output_norm",
     "composition_score",
     "copying_score",
+    "discover_point_symmetry",
     "discover_symmetry",
     "duplicate_token_score",
     "find_induction_heads",
     "fit_generator",
     "frequency_response",
     "frozen_norm",
+    "generator_parts",
     "head_attribution",
     "head_scores",
     "image_generators",
@@ -98,6 +108,7 @@ __all__ = [
     "linearize_branch",
     "logit_lens",
     "mean_ablation",
+    "name_generator",
     "ov_circuit",
     "patch",
     "path_expansion",

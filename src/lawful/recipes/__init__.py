@@ -125,6 +125,7 @@ if TYPE_CHECKING:
         SupervisedRecipe,
         ThresholdedSpec,
     )
+    from lawful.recipes.symmetry import OneParameterGroups, SymmetryData, SymmetryRecipe
     from lawful.recipes.text import (
         AutoTokenizerSpec,
         BPETokenizerSpec,
@@ -291,6 +292,7 @@ _LOCATIONS = {
         "SupervisedRecipe",
         "ThresholdedSpec",
     ),
+    "symmetry": ("OneParameterGroups", "SymmetryData", "SymmetryRecipe"),
     "text": (
         "AutoTokenizerSpec",
         "BPETokenizerSpec",
@@ -424,6 +426,7 @@ __all__ = [
     "NodeClassifyRecipe",
     "NodeData",
     "NoisySplits",
+    "OneParameterGroups",
     "OptimizationConfig",
     "PCARecipe",
     "ParticleStates",
@@ -446,6 +449,8 @@ __all__ = [
     "SupervisedModel",
     "SupervisedRecipe",
     "SupportsInpaint",
+    "SymmetryData",
+    "SymmetryRecipe",
     "TextClassifier",
     "TextData",
     "TextGenerator",

@@ -69,6 +69,7 @@ RECIPES = RecipeRegistry(
         "attack": "lawful.recipes.attack:AttackRecipe",
         "memory": "lawful.recipes.memory:MemoryRecipe",
         "nbody": "lawful.recipes.nbody:NBodyRecipe",
+        "symmetry": "lawful.recipes.symmetry:SymmetryRecipe",
         "double-descent": "lawful.recipes.double_descent:DoubleDescentRecipe",
         "modular": "lawful.recipes.modular:ModularRecipe",
     }
