@@ -46,6 +46,8 @@ from lawful.data.loading import (
     read_table,
     resolve_path,
 )
+from lawful.data.mesh_files import read_mesh, read_points, write_ply
+from lawful.data.meshes import Mesh, cube, cylinder, icosphere, sample_surface, sheet, torus
 from lawful.data.molecules import Molecule, gupta_energy, metal_clusters, read_xyz
 from lawful.data.nbody import ChargedParticles, Trajectories, read_trajectories, simulate_charged_particles
 from lawful.data.series import (
@@ -118,6 +120,7 @@ __all__ = [
     "LoadedDataset",
     "LoadedGraph",
     "LoadedGraphs",
+    "Mesh",
     "Molecule",
     "NodeEncoding",
     "PairBatches",
@@ -139,7 +142,9 @@ __all__ = [
     "checkerboard",
     "clean_edges",
     "compose",
+    "cube",
     "cutout",
+    "cylinder",
     "derive_seed",
     "detect_seasons",
     "digits",
@@ -153,6 +158,7 @@ __all__ = [
     "gaussian_noise",
     "grid",
     "gupta_energy",
+    "icosphere",
     "infer_calendar",
     "karate_club",
     "leaks",
@@ -173,8 +179,10 @@ __all__ = [
     "read_graph",
     "read_graphs",
     "read_images",
+    "read_mesh",
     "read_pairs",
     "read_parquet",
+    "read_points",
     "read_series",
     "read_table",
     "read_text",
@@ -184,7 +192,9 @@ __all__ = [
     "resolve_path",
     "ring",
     "ring_graphs",
+    "sample_surface",
     "series_of",
+    "sheet",
     "simulate_charged_particles",
     "sine",
     "sklearn_table",
@@ -195,5 +205,7 @@ __all__ = [
     "table_of",
     "tokenize_corpus",
     "tokenizer_from_json",
+    "torus",
     "two_moons",
+    "write_ply",
 ]

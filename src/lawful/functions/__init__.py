@@ -49,6 +49,7 @@ from lawful.functions.divergences import (
     total_variation,
 )
 from lawful.functions.estimate import LogProbEstimate
+from lawful.functions.graph_curvature import forman_curvature, ollivier_curvature
 from lawful.functions.graphs import (
     DenseEdges,
     Edges,
@@ -92,6 +93,16 @@ from lawful.functions.linalg import (
     well_conditioned,
 )
 from lawful.functions.linear_system import ChunkMatrices, DenseSystem, DiagonalSystem, LinearSystem
+from lawful.functions.meshes import (
+    angle_defect,
+    boundary_vertices,
+    cotangent_laplacian,
+    face_normals,
+    gaussian_curvature,
+    mean_curvature,
+    vertex_areas,
+    vertex_normals,
+)
 from lawful.functions.pca import PrincipalComponents, incremental_pca_axes, pca_axes, randomized_pca_axes
 from lawful.functions.random import categorical_noise, integer_noise, normal_noise, resolve_seed, uniform_noise
 from lawful.functions.scan import fft_convolution, linear_filter, linear_scan
@@ -154,16 +165,19 @@ __all__ = [
     "Whitening",
     "adjacency_matrix",
     "angle",
+    "angle_defect",
     "apply_weights",
     "as_edges",
     "attention_scores",
     "attention_weights",
     "bilinear_glu",
+    "boundary_vertices",
     "categorical_noise",
     "characteristic_polynomial",
     "cholesky_whitening",
     "chunked_attention",
     "color_refinement",
+    "cotangent_laplacian",
     "cp",
     "cross_entropy",
     "discretize",
@@ -171,8 +185,11 @@ __all__ = [
     "elu_features",
     "entropy",
     "entropy_from_logits",
+    "face_normals",
     "fft_convolution",
+    "forman_curvature",
     "fused_attention",
+    "gaussian_curvature",
     "geglu",
     "generalized_product",
     "givens_qr",
@@ -203,10 +220,12 @@ __all__ = [
     "linear_filter",
     "linear_scan",
     "masked_softmax",
+    "mean_curvature",
     "modified_gram_schmidt",
     "norm",
     "normal_equations",
     "normal_noise",
+    "ollivier_curvature",
     "open_recorder",
     "pca_axes",
     "pca_whitening",
@@ -242,6 +261,8 @@ __all__ = [
     "total_variation",
     "unfolding",
     "uniform_noise",
+    "vertex_areas",
+    "vertex_normals",
     "well_conditioned",
     "whiten",
     "zca_whitening",
