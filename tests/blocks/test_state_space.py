@@ -177,6 +177,20 @@ def test_autocast_and_half_precision(make):
     assert relative_error(layer.bfloat16()(x.bfloat16()).float(), exact) < 0.1
 
 
+@pytest.mark.long
+@EVERY_LAYER
+def test_compiled_layers_are_equal_at_any_length(make):
+    torch._dynamo.reset()
+    layer = make(4)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    for t in (30, 45):
+        x = torch.randn(2, t, 4, requires_grad=True)
+        found, expected = compiled(x), layer(x)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+        gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in (found, expected)]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "make",
     [
