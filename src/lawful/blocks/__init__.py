@@ -80,6 +80,7 @@ from lawful.blocks.group_convolution import (
 from lawful.blocks.kv_cache import AttentionCache, KVCache, RecurrentCache, crop_mask
 from lawful.blocks.lie_convolution import LConv, conv_to_lconv, shift_generators
 from lawful.blocks.linear import Activation, collapse, fold_bias, tie_weights
+from lawful.blocks.mesh import MeshConv
 from lawful.blocks.modes import eval_mode
 from lawful.blocks.normalization import (
     INVARIANCE_LAWS,
@@ -194,6 +195,7 @@ __all__ = [
     "LiftingConv2d",
     "MaskedLinear",
     "MaskedNetwork",
+    "MeshConv",
     "MessagePassing",
     "MultiHeadAttention",
     "NGramEmbedding",
