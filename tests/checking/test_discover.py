@@ -8,10 +8,13 @@ from torch import nn
 from torch.nn import functional as F
 
 import lawful
-from lawful import mask, shape
+from lawful import mask, shape, tokens
+from lawful.blocks import GramMLP, PrincipalAxes, Symmetrized
 from lawful.checking.check import SearchBudget, judge_law
 from lawful.checking.discover import candidate_laws
+from lawful.groups import Cyclic, Euclidean
 from lawful.laws.implications import implied_laws
+from lawful.models import EGNN
 
 BTD, BC, BCT = shape("b t 8"), shape("b 8"), shape("b 4 t")
 
@@ -186,6 +189,132 @@ def test_discover_reports_known_laws_of_layers(build, inputs, true, false):
     assert true | hygiene() <= held, (true | hygiene()) - held
     assert false <= refuted, false - refuted
     assert all(row.verdict.counterexample is not None or row.verdict.reason for row in found.refuted)
+
+
+POINTS = shape("b 5 3")
+
+
+def point_mlp():
+    hidden = nn.Linear(15, 8), nn.Tanh(), nn.Linear(8, 15)
+    return nn.Sequential(nn.Flatten(-2), *hidden, nn.Unflatten(-1, (5, 3)))
+
+
+def vector_mlp(out_dim=6):
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, out_dim))
+
+
+def symmetric_points():
+    return Symmetrized(point_mlp(), Euclidean(3), output="equivariant", frame=PrincipalAxes(Euclidean(3)))
+
+
+def gram():
+    layer = GramMLP(5, out_vectors=5)
+    return lambda x: layer(x)[0]
+
+
+SYMMETRIC = {
+    "EGNN": (
+        lambda: EGNN(4, dim=4, num_layers=1),
+        (shape("b n 4"), shape("b n 3")),
+        {
+            "equivariance(group=Euclidean(3), axis=-1, input=1, output=1)",
+            "invariance(group=Euclidean(3), axis=-1, input=1)",
+            "permutation_equivariance(axis=1)",
+        },
+    ),
+    "plane EGNN": (
+        lambda: EGNN(4, dim=4, num_layers=1),
+        (shape("b n 4"), shape("b n 2")),
+        {
+            "equivariance(group=Euclidean(2), axis=-1, input=1, output=1)",
+            "invariance(group=Euclidean(2), axis=-1, input=1)",
+            "permutation_equivariance(axis=1)",
+        },
+    ),
+    "Gram": (gram, POINTS, {"equivariance(group=Orthogonal(3), axis=-1)", "permutation_equivariance(axis=2)"}),
+    "cross product": (
+        lambda: lambda x: torch.linalg.cross(x[..., :1, :], x[..., 1:2, :]).expand_as(x),
+        POINTS,
+        {"equivariance(group=SO3(), axis=-1)", "translation_equivariance(axis=2, border=0)"},
+    ),
+    "symmetrized MLP": (
+        symmetric_points,
+        POINTS,
+        {"equivariance(group=Euclidean(3), axis=-1)", "permutation_equivariance(axis=2)"},
+    ),
+    "cyclic, invariant": (
+        lambda: Symmetrized(vector_mlp(), Cyclic(6)),
+        shape("b 6"),
+        {"translation_invariance(axis=1)"},
+    ),
+    "cyclic, equivariant": (
+        lambda: Symmetrized(vector_mlp(), Cyclic(6), output="equivariant"),
+        shape("b 6"),
+        {"translation_equivariance(axis=1, border=0)"},
+    ),
+    "differences": (
+        lambda: lambda x: x - x.mean(1, keepdim=True) @ torch.ones(3, 3).to(x),
+        shape("b n 3"),
+        {"permutation_equivariance(axis=1)", "permutation_equivariance(axis=2)"},
+    ),
+    "MLP on points": (point_mlp, POINTS, set()),
+    "MLP on vectors": (vector_mlp, shape("b 6"), set()),
+    "MLP on the plane": (lambda: nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2)), shape("b 2"), set()),
+}
+"""Maps with the strongest symmetries of their points and vectors."""
+
+
+def is_symmetry(law):
+    names = "equivariance(", "invariance(", "permutation_", "translation_", "reversal_"
+    return law.startswith(names) and "axis=0" not in law
+
+
+SLOW = ("symmetrized MLP", "plane EGNN")
+
+
+@pytest.mark.parametrize(
+    ("build", "inputs", "expected"),
+    [pytest.param(*SYMMETRIC[name], id=name, marks=[pytest.mark.long] if name in SLOW else []) for name in SYMMETRIC],
+)
+def test_symmetries_of_points(build, inputs, expected, monkeypatch):
+    torch.manual_seed(0)
+    module = sys.modules[candidate_laws.__module__]
+    laws = [law for law in candidate_laws(inputs) if is_symmetry(str(law))]
+    monkeypatch.setattr(module, "candidate_laws", lambda inputs: laws)
+    found = lawful.discover(build(), inputs=inputs, cases=6)
+    assert {row.verdict.law for row in found.held} == expected
+    assert not [row for row in found.not_applicable if row.verdict.status == "error"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["EGNN", "Gram", "symmetrized MLP", "cyclic, invariant", "MLP on points"])
+def test_discover_names_the_symmetries_of_points(name):
+    """All laws, with the default number of cases."""
+    torch.manual_seed(0)
+    build, inputs, expected = SYMMETRIC[name]
+    found = lawful.discover(build(), inputs=inputs)
+    assert {row.verdict.law for row in found.held if is_symmetry(row.verdict.law)} == expected
+
+
+def test_motions_are_tried_on_coordinates_only():
+    def groups(*inputs):
+        return [str(law) for law in candidate_laws(inputs) if "group" in law.parameters]
+
+    assert groups(BTD) == groups(tokens("b 3", 9)) == groups(mask("b 3")) == groups(torch.zeros(5, 3).long()) == []
+    assert groups(BTD, shape("b n 3"))[:2] == [
+        "equivariance(group=Euclidean(3), axis=-1, input=1, output=1)",
+        "invariance(group=Euclidean(3), axis=-1, input=1)",
+    ]
+    assert groups(torch.zeros(5, 2))[-2:] == [
+        "equivariance(group=Translation(2), axis=-1)",
+        "invariance(group=Translation(2), axis=-1)",
+    ]
+
+
+def test_claims_import_the_groups(monkeypatch):
+    found = discover_laws(monkeypatch, gram(), POINTS, "equivariance")
+    assert "from lawful.groups import Orthogonal\n" in found.claims
+    assert "        equivariance(group=Orthogonal(3), axis=-1),\n" in found.claims
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from lawful.laws import (
     reversal_equivariance,
     reversal_invariance,
     translation_equivariance,
+    translation_invariance,
 )
 from tests.laws.drivers import test_broken, test_satisfied  # noqa: F401
 
@@ -221,6 +222,12 @@ SATISFIED = {
     "reversal equivariance: attention": (reversal_equivariance(), X, attend),
     "reversal equivariance: a symmetric kernel": (reversal_equivariance(axis=-1), CHANNELS, Symmetric()),
     "reversal: mean": (reversal_invariance(), X, lambda x: x.mean(1)),
+    "circular shifts: mean": (translation_invariance(axis=1), X, lambda x: x.mean(1)),
+    "circular shifts: products of neighbors": (
+        translation_invariance(axis=1),
+        X,
+        lambda x: (x * x.roll(1, dims=1)).sum(1),
+    ),
     "reversal: a palindrome's sum": (reversal_invariance(), X, palindrome),
     "gradient equivariance: of distances": (forced, POINTS, energy),
     "gradient equivariance: of an output that turns": (
@@ -254,6 +261,12 @@ BROKEN = {
     "reversal equivariance: a recurrence": (reversal_equivariance(), X, nn.GRU(3, 3, batch_first=True)),
     "reversal equivariance: a causal mask": (reversal_equivariance(), X, attend_causally),
     "reversal equivariance: a kernel": (reversal_equivariance(axis=-1), CHANNELS, zero_padded),
+    "circular shifts: the last": (translation_invariance(axis=1), X, lambda x: x[:, -1]),
+    "circular shifts: products of neighbors, without the ends": (
+        translation_invariance(axis=1),
+        X,
+        lambda x: (x[:, 1:] * x[:, :-1]).sum(1),
+    ),
     "reversal: the last": (reversal_invariance(), X, lambda x: x[:, -1]),
     "reversal: a recurrence": (reversal_invariance(output=1), X, nn.GRU(3, 3, batch_first=True)),
     "gradient equivariance: a coordinate detached": (forced, POINTS, HeldFirstCoordinate()),
@@ -270,6 +283,7 @@ VACUOUS = {
     "one position to permute": (permutation_equivariance(), shape("b 1 4"), attend),
     "a set of one": (permutation_invariance(), shape("b 1 4"), pool),
     "one position to reverse": (reversal_equivariance(), shape("b 1 4"), attend),
+    "nothing to shift": (translation_invariance(axis=1), shape("b 1 4"), pool),
     "a sequence of one": (reversal_invariance(), shape("b 1 4"), pool),
     "nothing within the border": (translation_equivariance(border=1), shape("b 2 3"), zero_padded),
     "the group's identity alone": (invariance(sample=lambda draw: 4, act=turn), IMAGE, corner),
@@ -279,6 +293,7 @@ WRONG = {
     "permutation": (permutation_invariance(axis=-4), "axis=-4 is out of range for an input of shape"),
     "translated": (translation_equivariance(axis=3), "axis=3 is out of range for an input of shape"),
     "reversed": (reversal_equivariance(axis=3), "axis=3 is out of range for an input of shape"),
+    "shifted": (translation_invariance(axis=3), "axis=3 is out of range for an input of shape"),
     "reversal": (reversal_invariance(axis=-4), "axis=-4 is out of range for an input of shape"),
     "border": (translation_equivariance(border=-1), "border must be at least 0, got -1"),
     "no group": (equivariance(), "expected group=, or both sample= and act="),

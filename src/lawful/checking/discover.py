@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,11 @@ from lawful.checking._repro import construct_module
 from lawful.checking.check import SearchBudget, judge_law
 from lawful.checking.targets import STANDARD_LAWS
 from lawful.checking.verdict import DiscoveredLaw, Discovery, Verdict
-from lawful.laws import determinism
+from lawful.groups import Euclidean, Group
+from lawful.laws import determinism, equivariance, invariance
 from lawful.laws._tree import children, leaves
 from lawful.laws.implications import implied_laws
-from lawful.laws.inputs import Input
+from lawful.laws.inputs import ExampleDomain, Input, Reals
 from lawful.laws.law import Law
 
 DISCOVERY_BUDGET = SearchBudget(cases=30, timeout=10.0, shrinks=20)
@@ -37,7 +38,8 @@ def discover(
     """Tries every law with every axis, and reports which laws hold.
 
     Laws that follow from others are grouped: a law that holds implies weaker ones, a refuted law refutes stronger
-    ones. Laws with required parameters other than an axis (a group, a reference, a method) are not tried.
+    ones. If the last axis of an input has size 2 or 3, its vectors may be coordinates: rotations, reflections and
+    translations are tried. Laws with other required parameters (a reference, a method) are not tried.
 
     Args:
         target: An `nn.Module`, a function, or a module class without required arguments.
@@ -69,7 +71,7 @@ def discover(
 
 
 def candidate_laws(inputs: Any) -> Iterator[Law]:
-    """Yields every law of `lawful.laws` with every axis of the first input."""
+    """Yields every law of `lawful.laws` with every axis of the first input, and the motions of coordinates."""
     described = leaves(inputs, (Input, Tensor))
     first = Input.from_value(next(iter(described.values()))) if described else None
     axes = range(len(first.axes)) if first is not None else range(0)
@@ -82,6 +84,34 @@ def candidate_laws(inputs: Any) -> Iterator[Law]:
                 yield law(**options)
             for axis in axes_of[law.axis_names[0]] if law.axis_names else ():
                 yield law(**options, **{law.axis_names[0]: axis})
+    yield from _motion_laws([Input.from_value(value) for value in described.values()])
+
+
+def _motion_laws(inputs: Sequence[Input | None]) -> Iterator[Law]:
+    """Yields equivariance and invariance under motions, for each input that may have coordinates in the last axis.
+
+    The output that moves with an input after the first has its position: `(h, x)` becomes `(h', x')`.
+    """
+    for index, described in enumerate(inputs):
+        if described is None or len(described.axes) < 2 or described.axes[-1].number not in (2, 3):
+            continue
+        domain = described.domain
+        if not isinstance(domain, Reals) and not (
+            isinstance(domain, ExampleDomain) and domain.example.is_floating_point()
+        ):
+            continue
+        moved: dict[str, Any] = {"input": index, "output": index} if index else {}
+        one: dict[str, Any] = {"input": index} if index else {}
+        for group in _with_subgroups(Euclidean(described.axes[-1].number)):
+            yield equivariance(group=group, axis=-1, **moved)
+            yield invariance(group=group, axis=-1, **one)
+
+
+def _with_subgroups(group: Group) -> Iterator[Group]:
+    """Yields a group and the subgroups that it names, largest first."""
+    yield group
+    for subgroup in getattr(group, "subgroups", tuple)():
+        yield from _with_subgroups(subgroup)
 
 
 @dataclass
@@ -204,6 +234,8 @@ def _write_claims(laws: list[Law], name: str, construction: str, module: str, in
     known = construction.partition("(")[0].isidentifier()
     head = ["from collections.abc import Iterator", ""]
     head += ["from lawful.laws import (", *(f"    {word}," for word in imported), ")"]
+    groups = sorted({type(p).__name__ for law in laws for p in law.parameters.values() if isinstance(p, Group)})
+    head[1:1] = [f"from lawful.groups import {', '.join(groups)}"] if groups else []
     head += [f"from {module} import {re.split('[.(]', construction)[0]}"] if module and known else []
     body = ["", "", "def claims() -> Iterator[Claim]:", f'    """The laws of {name}."""']
     if not laws:

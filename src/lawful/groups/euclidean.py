@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from lawful.groups._helpers import check_last_axes, exp_claims, group_claims
-from lawful.groups.group import LieGroup, adjoint_matrix, bracket_matrix, phi1
+from lawful.groups.group import Group, LieGroup, adjoint_matrix, bracket_matrix, phi1
 from lawful.groups.orthogonal import Orthogonal
 from lawful.groups.rigid import homogeneous_matrix, rigid_act, rigid_inverse, rotation_and_translation
 from lawful.laws import Claim, commutativity, homomorphism, isometric_action, shape, transformed
@@ -37,6 +37,10 @@ class Euclidean(LieGroup):
     def __init__(self, d: int) -> None:
         self.d = d
         self.orthogonal = Orthogonal(d)
+
+    def subgroups(self) -> tuple[Group, ...]:
+        """Returns O(d) and the translations, which generate the group."""
+        return self.orthogonal, Translation(self.d)
 
     @property
     def dim(self) -> int:

@@ -9,7 +9,9 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from lawful.groups._helpers import check_last_axes, check_rotation, exp_claims, group_claims
-from lawful.groups.group import LieGroup, adjoint_matrix, bracket_matrix, phi1
+from lawful.groups.group import Group, LieGroup, adjoint_matrix, bracket_matrix, phi1
+from lawful.groups.so2 import SO2
+from lawful.groups.so3 import SO3
 from lawful.laws import Claim, homomorphism, isometric_action, orthonormality, shape, transformed
 
 
@@ -40,6 +42,10 @@ class Orthogonal(LieGroup):
         if d < 1:
             raise ValueError(f"d must be at least 1, got {d}")
         self.d = d
+
+    def subgroups(self) -> tuple[Group, ...]:
+        """Returns the rotations, in two and three dimensions."""
+        return (SO2(),) if self.d == 2 else (SO3(),) if self.d == 3 else ()
 
     @property
     def dim(self) -> int:

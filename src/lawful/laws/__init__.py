@@ -157,6 +157,7 @@ from lawful.laws.transformations import (
     reversal_equivariance,
     reversal_invariance,
     translation_equivariance,
+    translation_invariance,
 )
 from lawful.laws.weight_symmetries import (
     hidden_unit_permutation,
@@ -310,6 +311,7 @@ __all__ = [
     "train_eval_round_trip",
     "transformed",
     "translation_equivariance",
+    "translation_invariance",
     "triangle_inequality",
     "unbiasedness",
     "up_to",

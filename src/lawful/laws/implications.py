@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,10 +12,13 @@ from lawful.laws.law import Law
 from lawful.laws.linearity import additivity, affinity, homogeneity, oddness
 from lawful.laws.probability import non_negativity
 from lawful.laws.transformations import (
+    equivariance,
+    invariance,
     permutation_equivariance,
     reversal_equivariance,
     reversal_invariance,
     translation_equivariance,
+    translation_invariance,
 )
 
 _Values = Mapping[str, Any]
@@ -47,6 +51,19 @@ def _from_permutations(values: _Values) -> Iterator[Law]:
     yield translation_equivariance(axis=values["axis"], border=0)
 
 
+def _from_invariance_to_permutations(values: _Values) -> Iterator[Law]:
+    yield reversal_invariance(axis=values["axis"])
+    yield translation_invariance(axis=values["axis"])
+
+
+def _for_subgroups(law: Law) -> Callable[[_Values], Iterator[Law]]:
+    def weaker(values: _Values) -> Iterator[Law]:
+        for group in getattr(values["group"], "subgroups", tuple)():
+            yield law(group=group, axis=values["axis"])
+
+    return weaker
+
+
 def _from_translations(values: _Values) -> Iterator[Law]:
     yield from _with_larger(translation_equivariance, "border", values)
 
@@ -72,7 +89,9 @@ _IMPLIED: dict[str, Callable[[_Values], Iterator[Law]]] = {
     "locality": _from_locality,
     "batch_independence": _from_batch_independence,
     "permutation_equivariance": _from_permutations,
-    "permutation_invariance": lambda values: iter([reversal_invariance(axis=values["axis"])]),
+    "permutation_invariance": _from_invariance_to_permutations,
+    "equivariance": _for_subgroups(equivariance),
+    "invariance": _for_subgroups(invariance),
     "translation_equivariance": _from_translations,
     "boundedness": _from_bounds,
     "divergence": lambda values: iter([non_negativity()]),
@@ -86,6 +105,8 @@ def implied_laws(law: Law) -> set[str]:
     while pending:
         current = pending.pop()
         for weaker in _IMPLIED.get(current.name, lambda values: iter(()))(current.values):
+            if current.input is not None and current.function is weaker.function:
+                weaker = dataclasses.replace(weaker, input=current.input, output=current.output)
             if str(weaker) not in found:
                 found[str(weaker)] = weaker
                 pending.append(weaker)

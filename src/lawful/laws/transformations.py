@@ -89,6 +89,17 @@ def translation_equivariance(f: Map, *xs: Tensor, axis: Axis = -1, border: int =
     return Equal(moved, y, where=between(s + border, n - border, axis=axis) if border else None)
 
 
+@law("f(T_s x) = f(x)", eval_if_random=True)
+def translation_invariance(f: Map, *xs: Tensor, axis: Axis = -1, draw: Draw) -> Statement:
+    """Shifting the input circularly along an axis changes nothing.
+
+    Satisfied by: any permutation-invariant map; circular convolutions and the mean of their output.
+    Broken by: a linear layer on all positions; a position embedding.
+    """
+    s = draw.integer(1, _several_positions(xs, axis) - 1, "s")
+    return Equal(f(*transform_along(f, xs, axis, lambda x, same: x.roll(s, dims=same))), f(*xs))
+
+
 _Sample = Callable[[Draw], Any]
 _Action = Callable[[Any, Tensor], Tensor]
 
