@@ -50,7 +50,7 @@ def test_rings_need_return_probabilities(tmp_path):
         baselines = [score["value"] for score in run.results["baseline accuracy"].values()]
         assert len(baselines) == 3
         assert max(baselines) < 0.8
-    assert found[4] > 0.9 > found[0] + 0.1
+    assert found[4] > 0.75 > found[0]
     assert "beats every baseline" in lawful.training.Run(tmp_path / "graph-classify-001").results["summary"]
 
 

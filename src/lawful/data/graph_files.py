@@ -188,7 +188,7 @@ def read_graph(
     rows = None if nodes is None else read_table(resolve_path(nodes))
     if rows is None:
         if encoding is not None and encoding.columns:
-            raise ValueError(f"the model needs the features {', '.join(encoding.features[:5])}: pass a table of nodes")
+            raise _missing_features(encoding)
         encoding = encoding or NodeEncoding(None, (), None)
         names = _order([*source, *ends])
         x, y = torch.zeros(len(names), 0), None
@@ -208,6 +208,11 @@ def read_graph(
     attr = None if weight is None else weight[:, None]
     graph = Graph(x, index, attr, y, names, encoding.classes or None)
     return LoadedGraph(graph, encoding, (*notes, *more))
+
+
+def _missing_features(encoding: NodeEncoding) -> ValueError:
+    names = ", ".join(encoding.features[:5])
+    return ValueError(f"the model needs the features {names}: pass a table of nodes, --nodes on the command line")
 
 
 def _fit_nodes(
@@ -382,7 +387,7 @@ def read_graphs(
         notes += more
         encoding = NodeEncoding(None, columns, _fit_graph_labels(label_rows, target, folders))
     if encoding.columns and node_rows is None:
-        raise ValueError(f"the model needs the features {', '.join(encoding.features[:5])}: pass a table of nodes")
+        raise _missing_features(encoding)
     features = {} if node_rows is None else _rows_of_graphs(node_rows)
     for name in features:
         parts.setdefault(name, ([], [], None, f"{Path(nodes or '').name}"))

@@ -62,7 +62,10 @@ _EVALUATION_BATCH, _SHOWN = 256, 12
 
 
 class GraphClassifier(nn.Module):
-    """Predicts the class of graphs from the nodes' features, degrees and return probabilities of random walks.
+    """Predicts the class of graphs: logistic regression on size and degrees, plus a network that corrects it.
+
+    The network sees the features of the nodes, their degrees and return probabilities of random walks. Its output layer
+    starts at 0.
 
     Args:
         spec: Specification of the network.
@@ -74,9 +77,13 @@ class GraphClassifier(nn.Module):
     def __init__(self, spec: GraphModelSpec, encoding: NodeEncoding, *, walk_length: int, mean_size: float) -> None:
         super().__init__()
         self.encoding, self.walk_length = encoding, walk_length
-        width = len(encoding.features) + 1 + walk_length
-        self.normalizer = Standardize(width)
+        num_features = len(encoding.features)
+        width, summary = num_features + 1 + walk_length, num_features + 2 + _MAX_DEGREE + 1
+        self.normalizer, self.summary_normalizer = Standardize(width), Standardize(summary)
+        self.linear = nn.Linear(summary, len(encoding.classes)).requires_grad_(False)
         self.network = GraphPool(spec.build(width, spec.dim), len(encoding.classes), dim=spec.dim, mean_size=mean_size)
+        for parameter in (*self.linear.parameters(), *self.network.head[-1].parameters()):
+            nn.init.zeros_(parameter)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -101,7 +108,25 @@ class GraphClassifier(nn.Module):
             batch: Graph of each node. Defaults to one graph.
             num_graphs: Number of graphs. Defaults to the largest entry of `batch` plus 1.
         """
-        return self.network(self.normalizer(x), edge_index, edge_weight, batch=batch, num_graphs=num_graphs)
+        batch = torch.zeros(len(x), dtype=torch.int64, device=x.device) if batch is None else batch
+        count = int(batch.max()) + 1 if num_graphs is None else num_graphs
+        summary = _summaries(x[:, : len(self.encoding.features)], edge_index, batch, count)
+        correction = self.network(self.normalizer(x), edge_index, edge_weight, batch=batch, num_graphs=count)
+        return self.linear(self.summary_normalizer(summary)) + correction
+
+    def fit_linear(self, graphs: Sequence[Graph], labels: Int[Tensor, " g"]) -> GraphClassifier:
+        """Fits the normalizers and the logistic regression.
+
+        Args:
+            graphs: Training graphs, with the features of `node_features`.
+            labels: Class of each graph.
+        """
+        self.normalizer.fit(torch.cat([graph.x for graph in graphs]))
+        x = _batch_summaries(graphs, len(self.encoding.features))
+        x = self.summary_normalizer.fit(x)(x)
+        fitted = _fit_softmax_regression(x, labels, num_classes=len(self.classes)).linear.float()
+        self.linear.load_state_dict(fitted.state_dict())
+        return self
 
     def node_features(self, x: Float[Tensor, "n d"], edge_index: Int[Tensor, "2 e"]) -> Float[Tensor, "n m"]:
         """Returns the features of nodes with their degrees and return probabilities.
@@ -143,6 +168,22 @@ def _node_features(x: Float[Tensor, "n d"], edge_index: Int[Tensor, "2 e"], walk
     parts = [x, degree.log1p()[:, None]]
     parts += [return_probabilities(edge_index, len(x), walk_length).to(x)] if walk_length else []
     return torch.cat(parts, -1)
+
+
+def _summaries(
+    x: Float[Tensor, "n d"], edge_index: Int[Tensor, "2 e"], batch: Int[Tensor, " n"], count: int
+) -> Float[Tensor, "g m"]:
+    """Returns the numbers of nodes and edges of each graph, the fraction of nodes of each degree and mean features."""
+    degree = x.new_zeros(len(x)).index_add(0, edge_index[1], x.new_ones(edge_index.shape[1]))
+    one_hot = F.one_hot(degree.long().clamp_max(_MAX_DEGREE), _MAX_DEGREE + 1).to(x)
+    rows = torch.cat([x.new_ones(len(x), 1), degree[:, None], one_hot, x], 1)
+    total = x.new_zeros(count, rows.shape[1]).index_add(0, batch, rows)
+    return torch.cat([total[:, :2], total[:, 2:] / total[:, :1].clamp_min(1)], 1)
+
+
+def _batch_summaries(graphs: Sequence[Graph], num_features: int) -> Float[Tensor, "g m"]:
+    batch = GraphBatch.from_graphs([replace(graph, y=None, edge_attr=None) for graph in graphs])
+    return _summaries(batch.x[:, :num_features], batch.edge_index, batch.batch, len(graphs))
 
 
 @torch.no_grad()
@@ -220,7 +261,7 @@ class GraphClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig,
     steps: _Steps = 300
     batch_size: _PositiveInt | None = 32
     """Graphs per step."""
-    learning_rate: _NonNegative | None = 3e-3
+    learning_rate: _NonNegative | None = 1e-3
     num_evals: _NumEvals = 15
     """Number of evaluations during training."""
     patience: _Patience = 0
@@ -255,7 +296,7 @@ class GraphClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig,
         mean_size = sum(g.num_nodes for g in train) / len(train)
         model_config = {"encoding": encoding.to_json(), "mean_size": mean_size}
         model = _as_graph_classifier(self.build_model(model_config))
-        model.normalizer.fit(torch.cat([g.x for g in train]))
+        model.fit_linear(train, labels[data.splits["train"]])
         batches = ShuffledBatches(data.splits["train"], batch_size=self.batch_size or 32, seed=self.seed)
         steps, validated = self.num_steps(len(batches)), len(data.splits["validation"]) > 0
         if self.patience and not validated:
@@ -408,7 +449,7 @@ def _baselines(data: GraphsData, num_classes: int) -> dict[str, dict[str, float]
     y = data.labels[fitting]
     majority = F.one_hot(y.bincount(minlength=num_classes).argmax().expand(len(test)), num_classes).float()
     found = {"most frequent class": majority}
-    features = {"logistic regression on size and degrees": torch.stack([_size_and_degrees(g) for g in data.raw])}
+    features = {"logistic regression on size and degrees": _batch_summaries(data.raw, data.raw[0].x.shape[1])}
     if sum(graph.num_nodes for graph in data.raw) <= _MAX_COLORED_NODES:
         features["logistic regression on Weisfeiler-Leman colors"] = _color_counts(data.raw)
     for name, x in features.items():
@@ -417,12 +458,6 @@ def _baselines(data: GraphsData, num_classes: int) -> dict[str, dict[str, float]
         with torch.no_grad():
             found[name] = model(x[test].double()).softmax(-1).float()
     return {name: accuracy(p, data.labels[test]).json() for name, p in found.items()}
-
-
-def _size_and_degrees(graph: Graph) -> Float[Tensor, " m"]:
-    """Returns the numbers of nodes and edges, the fraction of nodes of each degree and the mean features."""
-    degrees = graph.degree.long().clamp_max(_MAX_DEGREE).bincount(minlength=_MAX_DEGREE + 1) / graph.num_nodes
-    return torch.cat([torch.tensor([float(graph.num_nodes), float(graph.num_edges)]), degrees, graph.x.mean(0)])
 
 
 def _color_counts(graphs: Sequence[Graph]) -> Float[Tensor, "g m"]:

@@ -17,6 +17,7 @@ from lawful.models import GNN, build_gnn
 from lawful.recipes.data import _Columns, _Path
 from lawful.recipes.optimization import _Probability
 
+_MAX_CLASSES = 1000
 _Dim = Annotated[int, Range(1, 10**5)]
 _NumLayers = Annotated[int, Range(1, 100)]
 
@@ -143,6 +144,9 @@ class GraphDataConfig(Config):
         from lawful.data import split_indices
 
         labeled = (labels >= 0).nonzero()[:, 0]
+        if 2 * len(classes) > len(labeled) or len(classes) > _MAX_CLASSES:
+            what = f"{len(classes)} different values in {len(labeled)} labeled examples"
+            raise ValueError(f"the target has {what}, expected classes with several examples each")
         rest = 1 - self.test_fraction
         fractions = {
             "train": rest * (1 - self.validation_fraction),

@@ -281,7 +281,7 @@ class NodeClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig, 
             claims=_claims,
             model_config={"encoding": encoding.to_json()},
             data_fingerprint=fingerprint(graph.x, graph.edge_index, graph.y),
-            notes=[self._describe(data)],
+            notes=[self._describe(data, encoding)],
             warnings=data.warnings,
             data=data,
         )
@@ -376,15 +376,16 @@ class NodeClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig, 
             encoding=encoding,
         )
 
-    def _describe(self, data: NodeData) -> str:
-        graph, counts = data.graph, data.counts
-        kind = "directed edges" if self.directed else "edges"
-        edges = graph.num_edges if self.directed else graph.num_edges // 2
-        splits = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-        features, classes = graph.x.shape[1], ", ".join((graph.classes or ())[:10])
+    def _describe(self, data: NodeData, encoding: NodeEncoding) -> str:
+        """Says in one line what the files were read as."""
+        graph, names = data.graph, encoding.features
+        edges = f"{graph.num_edges:,} directed" if self.directed else f"{graph.num_edges // 2:,}"
+        some = f" ({', '.join(names[:8])}{', ...' if len(names) > 8 else ''})" if names else ""
+        splits = ", ".join(f"{count:,} {name}" for name, count in data.counts.items() if count)
+        label = "label" if encoding.target is None else encoding.target.name
         return (
-            f"{Path(self.data).name}: {graph.num_nodes:,} nodes, {edges:,} {kind}, {features} features, "
-            f"classes {classes}; {splits}"
+            f"{Path(self.data).name}: {graph.num_nodes:,} nodes, {edges} edges, {len(names)} features{some}; "
+            f"{label} with classes {', '.join(encoding.classes[:10])}; {splits}"
         )
 
 
