@@ -92,7 +92,7 @@ def test_a_linear_model_is_exact_for_constant_velocities(write, tmp_path):
     assert run.results["test"]["mean squared error"]["value"] < 1e-10
     assert run.results["time between frames"] == pytest.approx(0.25)
     assert run.results["baselines"]["constant velocity"] < 1e-10
-    assert "linear model" not in run.results["baselines"]
+    assert "linear regression" not in run.results["baselines"]
     assert run.results["examples"] == {"train": 15, "validation": 3, "test": 6}
 
 

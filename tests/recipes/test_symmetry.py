@@ -113,7 +113,7 @@ def test_points_on_a_ring_are_symmetric_under_rotations_about_its_center(write, 
 def test_symmetries_of_trained_particles(tmp_path):
     options = {"num_trajectories": 20, "num_particles": 3, "input_frame": 0, "horizon": 1, "steps": 2, **QUIET}
     for model, expected in (
-        ("egnn", "commutes with rotations, translations."),
+        ("egnn", "commutes with rotations and translations."),
         ("gnn", "commutes with no affine motion."),
     ):
         run = train(NBodyRecipe(model=model, **options), output_dir=tmp_path)
@@ -152,7 +152,7 @@ def test_bad_files(arrays, message, write):
 
 
 def test_bad_options(tmp_path):
-    with pytest.raises(ValueError, match="data and run exclude each other"):
+    with pytest.raises(ValueError, match="data would be ignored: run runs/x has its own data"):
         SymmetryRecipe(data="scaled-images", run="runs/x")
     with pytest.raises(ValueError, match="amount of scaled-images must be a positive factor, got -1"):
         SymmetryRecipe(data="scaled-images", amount=-1.0)

@@ -272,7 +272,7 @@ class NBodyRecipe(OptimizationConfig, Recipe[NBodyData]):
         predicted = predict_positions(model, test)
         error = bootstrap(torch.mean, _squared_errors(predicted, test)).json()
         linear = LinearDynamics().fit(data.train.positions, data.train.velocities, data.train.targets)
-        fitted = {} if isinstance(model.network, LinearDynamics) else {"linear model": linear(*test.tensors[:2])}
+        fitted = {} if isinstance(model.network, LinearDynamics) else {"linear regression": linear(*test.tensors[:2])}
         moved = test.positions + self.horizon * data.time_step * test.velocities
         baselines = {
             name: float(_squared_errors(found, test).mean())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful._json import MaxLength, Range, Requires, require_int
+from lawful._json import MaxLength, Range, Requires, is_default, require_int
 from lawful.data import ShuffledBatches, fingerprint, make_generator, read_arrays, read_table, resolve_path
 from lawful.laws import Claim, affinity, agreement, shape
 from lawful.models import ParticleModel
@@ -107,17 +108,17 @@ class SymmetryRecipe(Recipe[SymmetryData]):
 
     name: ClassVar[str] = "symmetry"
 
-    data: Annotated[str, MaxLength(4096)] = "rotated-images"
-    """rotated-images, translated-images or scaled-images: built-in pairs. An NPZ file with arrays x and y: pairs of
+    data: Annotated[str, MaxLength(4096)] | None = None
+    """rotated-images (the default), translated-images or scaled-images: built-in pairs. An NPZ file with arrays x and y: pairs of
     points (n, d) or images (n, height, width), where y is x after a transformation. An NPZ file with x alone, or a CSV
-    file: points whose distribution may have symmetries. Or leave it out and set `run`."""
+    file: points whose distribution may have symmetries. Not with `run`."""
     run: Annotated[str, MaxLength(4096)] = ""
     """Folder of a run of nbody, regress or classify, whose function may have symmetries."""
-    amount: Annotated[float, Range(-360, 360), Requires(data=_IMAGES)] | None = None
+    amount: Annotated[float, Range(-360, 360), Requires(data=(*_IMAGES, None))] | None = None
     """Angle in degrees, shift to the right in pixels, or factor of the built-in images. Defaults to 18, 0.5 and 1.1."""
-    num_pairs: Annotated[int, Range(100, 10**6), Requires(data=_IMAGES)] = 2000
+    num_pairs: Annotated[int, Range(100, 10**6), Requires(data=(*_IMAGES, None))] = 2000
     """Number of built-in pairs."""
-    image_size: Annotated[int, Range(5, 32), Requires(data=_IMAGES)] = 9
+    image_size: Annotated[int, Range(5, 32), Requires(data=(*_IMAGES, None))] = 9
     """Height and width of the built-in images."""
     tolerance: Annotated[float, Range(1e-12, 1), Requires(run=True)] = 1e-3
     """Largest relative singular value of a symmetry of a run. A trained model that is not equivariant by construction
@@ -127,8 +128,9 @@ class SymmetryRecipe(Recipe[SymmetryData]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.run and self.data != "rotated-images":
-            raise ValueError(f"data and run exclude each other: got data={self.data} and run={self.run}")
+        ignored = [name for name in ("data", "amount", "num_pairs", "image_size") if not is_default(self, name)]
+        if self.run and ignored:
+            raise ValueError(f"{', '.join(ignored)} would be ignored: run {self.run} has its own data")
         if self.data == "scaled-images" and self.amount is not None and self.amount <= 0:
             raise ValueError(f"amount of scaled-images must be a positive factor, got {self.amount:g}")
 
@@ -157,10 +159,10 @@ class SymmetryRecipe(Recipe[SymmetryData]):
         names = [_describe(g, data, threshold=self.threshold) for g in data.generators]
         lead = self._draw(run, data, names)
         results: dict[str, Any] = {"summary": self._summarize(data, names), "lead_figures": lead}
-        results["generators"] = [
-            {"name": name, **{f"share of {part}": share for part, share in generator_parts(g).items()}}
-            for name, g in zip(names, shown, strict=True)
-        ]
+        for i, (name, g) in enumerate(zip(names, shown, strict=True)):
+            numbered = f"generator {i + 1}" if len(names) > 1 else "generator"
+            shares = {f"share of {part}": share for part, share in generator_parts(g).items() if share > 1e-3}
+            results[numbered] = {"name": name, **shares}
         if data.known is not None and data.matrix is not None and data.true_matrix is not None:
             results["test"] = {"correlation with the true generator": _correlation(data.matrix, data.true_matrix)}
             results["true generator"] = _describe(data.known, data, threshold=self.threshold)
@@ -186,8 +188,8 @@ class SymmetryRecipe(Recipe[SymmetryData]):
         """Returns what was found, and a line that says what the data are."""
         if self.run:
             return self._find_of_run()
-        if self.data in _IMAGES:
-            return self._find_of_built_in()
+        if self.data is None or self.data in _IMAGES:
+            return self._find_of_built_in(self.data or _IMAGES[0])
         try:
             path = resolve_path(self.data)
         except FileNotFoundError as error:
@@ -205,8 +207,8 @@ class SymmetryRecipe(Recipe[SymmetryData]):
             return _of_images(x, y, path.name)
         return _of_pairs(x, y, path.name)
 
-    def _find_of_built_in(self) -> tuple[SymmetryData, str]:
-        n, amount = self.image_size, _AMOUNTS[self.data] if self.amount is None else self.amount
+    def _find_of_built_in(self, name: str) -> tuple[SymmetryData, str]:
+        n, amount = self.image_size, _AMOUNTS[name] if self.amount is None else self.amount
         x = _draw_smooth_images(self.num_pairs, n, seed=self.seed)
         angle = math.radians(amount)
         c, s = math.cos(angle), math.sin(angle)
@@ -219,10 +221,10 @@ class SymmetryRecipe(Recipe[SymmetryData]):
                 [[math.log(abs(amount) or 1), 0, 0], [0, math.log(abs(amount) or 1), 0]],
             ),
         }
-        source, generator = known[self.data]  # where a pixel comes from, and where it moves
+        source, generator = known[name]  # where a pixel comes from, and where it moves
         grid = F.affine_grid(torch.tensor([source]), [1, 1, n, n], align_corners=True)
         y = F.grid_sample(x[None], grid, align_corners=True)[0]
-        data, note = _of_images(x.numpy(), y.numpy(), self.data)
+        data, note = _of_images(x.numpy(), y.numpy(), name)
         true = torch.tensor(generator, dtype=torch.float32)
         return replace(data, known=true, true_matrix=_to_matrix(true, n, n)), note
 
@@ -239,7 +241,7 @@ class SymmetryRecipe(Recipe[SymmetryData]):
             raise ValueError(f"run must be of nbody, regress or classify, got {self.run} of {recipe.name}")
         found = discover_symmetry(f, x, output=output, tolerance=self.tolerance)  # type: ignore[arg-type]
         points = x.flatten(0, -2).float()
-        what = ", ".join(found.names()) or "no affine motion"
+        what = " and ".join(found.names()) or "no affine motion"
         data = SymmetryData(
             "model",
             found.generators.float(),
@@ -257,7 +259,7 @@ class SymmetryRecipe(Recipe[SymmetryData]):
         if not names:
             return []
         shown, written = [_in_units(g, data) for g in data.generators[:9]], []
-        labels = [name.split(",")[0] for name in names[:9]]
+        labels = [re.split(" by | about | along ", name)[0] for name in names[:9]]
         if data.generators.shape[1] == 2:
             fields, points = data.generators[:9], data.points
             if data.source == "images":  # rows of images point down
