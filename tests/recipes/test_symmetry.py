@@ -92,6 +92,16 @@ def test_motions_of_space_are_named(y, name, write):
     assert recipe_module._describe(found.generators[0], found, threshold=0.9).startswith(name)
 
 
+def test_pairs_in_a_table(write):
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    y = x @ turn(0.5).T
+    names = ("x1", "x2", "y1", "y2")
+    path = write("pairs.csv", **dict(zip(names, np.concatenate([x, y], 1).T, strict=True)))
+    (generator,) = SymmetryRecipe(data=path)._find()[0].generators
+    expected = torch.tensor([[0.0, -0.5, 0.0], [0.5, 0.0, 0.0]])
+    torch.testing.assert_close(generator, expected, rtol=0, atol=1e-4)
+
+
 def test_pairs_without_a_relation_are_said_to_be_so(write):
     x, y = np.random.default_rng(0).normal(size=(2, 200, 2))
     recipe = SymmetryRecipe(data=write(x=x, y=y))

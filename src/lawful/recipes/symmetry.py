@@ -109,9 +109,10 @@ class SymmetryRecipe(Recipe[SymmetryData]):
     name: ClassVar[str] = "symmetry"
 
     data: Annotated[str, MaxLength(4096)] | None = None
-    """rotated-images (the default), translated-images or scaled-images: built-in pairs. An NPZ file with arrays x and y: pairs of
-    points (n, d) or images (n, height, width), where y is x after a transformation. An NPZ file with x alone, or a CSV
-    file: points whose distribution may have symmetries. Not with `run`."""
+    """rotated-images (the default), translated-images or scaled-images: built-in pairs. An NPZ file with arrays x and y:
+    pairs of points (n, d) or images (n, height, width), where y is x after a transformation. A CSV file with columns x1,
+    x2, ... and y1, y2, ...: pairs of points. Another CSV file, or an NPZ file with x alone: points whose distribution may
+    have symmetries. Not with `run`."""
     run: Annotated[str, MaxLength(4096)] = ""
     """Folder of a run of nbody, regress or classify, whose function may have symmetries."""
     amount: Annotated[float, Range(-360, 360), Requires(data=(*_IMAGES, None))] | None = None
@@ -315,7 +316,11 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         columns = {name: column.numbers for name, column in table.columns.items() if column.numbers is not None}
         if not columns:
             raise ValueError(f"{path.name} has no column of numbers")
-        found = {"x": np.stack([*columns.values()], 1)}
+        numbered = {letter: [name for name in columns if re.fullmatch(rf"{letter}_?\d+", name)] for letter in "xy"}
+        if len(numbered["x"]) == len(numbered["y"]) == len(columns) / 2:
+            found = {letter: np.stack([columns[name] for name in names], 1) for letter, names in numbered.items()}
+        else:
+            found = {"x": np.stack([*columns.values()], 1)}
     for name, array in found.items():
         if array.dtype.kind not in "fiub":
             raise ValueError(f"{name} of {path.name} must be numbers, got dtype {array.dtype}")
