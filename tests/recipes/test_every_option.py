@@ -286,7 +286,7 @@ def data(tmp_path_factory):
         }
         for table, lines in tables.items():
             (folder / f"{name}{table}").write_text("\n".join(lines) + "\n")
-        motion = pixels.normal(size=(2, 8, 6, 3, 2))
+        motion = pixels.normal(size=(2, 24, 6, 3, 2))
         np.savez(
             folder / f"{name}pairs.npz", x=motion[0, ..., 0, :].reshape(-1, 2), y=motion[1, ..., 0, :].reshape(-1, 2)
         )

@@ -109,10 +109,10 @@ class SymmetryRecipe(Recipe[SymmetryData]):
     name: ClassVar[str] = "symmetry"
 
     data: Annotated[str, MaxLength(4096)] | None = None
-    """rotated-images (the default), translated-images or scaled-images: built-in pairs. An NPZ file with arrays x and y:
-    pairs of points (n, d) or images (n, height, width), where y is x after a transformation. A CSV file with columns x1,
-    x2, ... and y1, y2, ...: pairs of points. Another CSV file, or an NPZ file with x alone: points whose distribution may
-    have symmetries. Not with `run`."""
+    """rotated-images (the default), translated-images or scaled-images: built-in pairs. An NPZ file with arrays x and
+    y: pairs of points (n, d) or images (n, height, width), where y is x after a transformation. A CSV file with columns
+    x1, x2, ... and y1, y2, ...: pairs of points. Another CSV file, or an NPZ file with x alone: points whose
+    distribution may have symmetries. Not with `run`."""
     run: Annotated[str, MaxLength(4096)] = ""
     """Folder of a run of nbody, regress or classify, whose function may have symmetries."""
     amount: Annotated[float, Range(-360, 360), Requires(data=(*_IMAGES, None))] | None = None
