@@ -2,7 +2,16 @@ import numpy as np
 import pytest
 import torch
 
-from lawful.data import Column, Graph, NodeEncoding, read_graph, read_graphs
+from lawful.data import (
+    Column,
+    Graph,
+    NodeEncoding,
+    karate_club,
+    read_graph,
+    read_graphs,
+    stochastic_block_model,
+    write_graph,
+)
 
 PEOPLE = "id,age,city,team\nann,30,Rome,red\nbob,40,Oslo,blue\neve,,Rome,\n"
 
@@ -181,3 +190,34 @@ def test_bad_files_of_several_graphs_raise(write, edges, labels, nodes, message)
 def test_an_empty_folder_raises(tmp_path):
     with pytest.raises(ValueError, match="has no edge lists"):
         read_graphs(tmp_path)
+
+
+def test_a_written_graph_is_read_again(tmp_path):
+    edges, nodes = tmp_path / "e.csv", tmp_path / "n.csv"
+    weighted = Graph(
+        torch.randn(3, 2),
+        torch.tensor([[0, 2], [1, 0]]),
+        torch.tensor([[0.5], [2.0]]),
+        torch.tensor([1, -1, 0]),
+        ("a,b", "c", "d"),
+        ("no", "yes"),
+    )
+    for graph, directed in (
+        (karate_club(), False),
+        (stochastic_block_model((9, 9), p_within=0.5), False),
+        (weighted, True),
+    ):
+        write_graph(graph, edges, nodes)
+        found = read_graph(edges, nodes, directed=directed).graph
+        for name in ("x", "edge_index", "edge_attr", "y"):
+            expected = getattr(graph, name)
+            assert expected is None or torch.equal(getattr(found, name)[*_order(graph, name)], expected), name
+        assert (found.names, found.classes) == (graph.names, graph.classes)
+    with pytest.raises(ValueError, match=r"expected a graph with a label per node, got y of shape \(1,\)"):
+        write_graph(Graph(torch.zeros(2, 1), torch.zeros(2, 0, dtype=torch.int64), y=torch.zeros(1)), edges, nodes)
+
+
+def _order(graph, name):
+    """The edges of a file are sorted."""
+    order = (graph.edge_index[0] * graph.num_nodes + graph.edge_index[1]).argsort().argsort()
+    return {"edge_index": (slice(None), order), "edge_attr": (order,)}.get(name, (slice(None),))

@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from lawful.inference.metrics import intervals
-from lawful.recipes import classify, regress
+from lawful.recipes import classify, graph_classify, molecules, node_classify, regress
 
 TRAINER = {"threads": 1, "law_cases": 0}
 """Trainer options of a quick run."""
@@ -45,8 +45,8 @@ def stop_at():
 
 @pytest.fixture
 def no_figures(monkeypatch):
-    """Skips the figures of supervised recipes, which take longer than the training."""
-    for module in (classify, regress):
+    """Skips the figures of supervised recipes and of those on graphs, which take longer than the training."""
+    for module in (classify, graph_classify, molecules, node_classify, regress):
         monkeypatch.setattr(module, "figures", MagicMock())
 
 

@@ -91,6 +91,7 @@ def test_a_node_does_not_see_its_own_label(run, files):
     assert not np.allclose(before, after, atol=1e-6)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_labels_of_other_graphs_are_matched_by_name(tmp_path):
     run = lawful.train("node-classify", data="karate", output_dir=tmp_path, **QUICK)
     nx = pytest.importorskip("networkx")
@@ -124,6 +125,7 @@ def test_label_propagation_is_a_baseline_that_knows_training_and_validation_node
     assert recipe_module._baselines(data, 2)["label propagation"]["value"] == pytest.approx(expected)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_at):
     options = {"data": "karate", "output_dir": tmp_path, **QUICK}
     whole = lawful.train("node-classify", **options)
@@ -133,6 +135,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_at):
         assert torch.equal(weight, again.weights()[name]), name
 
 
+@pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("model", ["gat", "message-passing"])
 def test_other_models(model, files, tmp_path):
     edges = tmp_path / "weighted.csv"

@@ -24,7 +24,7 @@ from lawful.data.densities import (
     two_moons,
 )
 from lawful.data.dequantizer import Dequantizer
-from lawful.data.graph_files import LoadedGraph, LoadedGraphs, NodeEncoding, read_graph, read_graphs
+from lawful.data.graph_files import LoadedGraph, LoadedGraphs, NodeEncoding, read_graph, read_graphs, write_graph
 from lawful.data.graphs import (
     Graph,
     GraphBatch,
@@ -207,5 +207,6 @@ __all__ = [
     "tokenizer_from_json",
     "torus",
     "two_moons",
+    "write_graph",
     "write_ply",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -208,6 +209,44 @@ def read_graph(
     attr = None if weight is None else weight[:, None]
     graph = Graph(x, index, attr, y, names, encoding.classes or None)
     return LoadedGraph(graph, encoding, (*notes, *more))
+
+
+def write_graph(graph: Graph, edges: str | Path, nodes: str | Path) -> None:
+    """Writes a graph as an edge list and a table of nodes, such as one from NetworkX, to train on.
+
+    An undirected graph has each edge once; a directed one is read again with `directed=True`. The columns of the table
+    are node, x1, x2, ... and label.
+
+    Args:
+        graph: Graph with a label per node, or without labels.
+        edges: CSV file to write.
+        nodes: CSV file to write.
+    """
+    names = graph.names or tuple(map(str, range(graph.num_nodes)))
+    weights = [None] * graph.num_edges if graph.edge_weight is None else graph.edge_weight.tolist()
+    pairs = dict(zip(map(tuple, graph.edge_index.T.tolist()), weights, strict=True))
+    undirected = all(pairs.get((j, i), "missing") == weight for (i, j), weight in pairs.items())
+    rows = [
+        [names[i], names[j], *([] if weight is None else [weight])]
+        for (i, j), weight in pairs.items()
+        if i <= j or not undirected
+    ]
+    _write_csv(edges, [["source", "target", *(["weight"] if graph.edge_weight is not None else [])], *rows])
+    head = ["node", *(f"x{k}" for k in range(1, graph.x.shape[1] + 1))]
+    table: list[list[object]] = [[name, *x] for name, x in zip(names, graph.x.tolist(), strict=True)]
+    if graph.y is not None:
+        if graph.y.shape != (graph.num_nodes,):
+            raise ValueError(f"expected a graph with a label per node, got y of shape {tuple(graph.y.shape)}")
+        classes = graph.classes or tuple(map(str, range(int(graph.y.max()) + 1)))
+        head.append("label")
+        for row, label in zip(table, graph.y.tolist(), strict=True):
+            row.append("" if label < 0 else classes[label])
+    _write_csv(nodes, [head, *table])
+
+
+def _write_csv(path: str | Path, rows: Sequence[Sequence[object]]) -> None:
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
 
 
 def _missing_features(encoding: NodeEncoding) -> ValueError:
