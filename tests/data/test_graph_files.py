@@ -84,6 +84,7 @@ def test_a_table_of_nodes_has_features_and_labels(write):
     again = read_graph(edges, write("new.csv", "city,id,age\nRome,bob,1\nParis,ann,2\n"), encoding=encoding)
     assert again.graph.x.tolist() == [[1, 0, 0, 1], [2, 0, 0, 0]]
     assert again.graph.y.tolist() == [-1, -1]
+    assert again.notes == ("column 'city': 1 value is an unknown category, which counts as other: 'Paris'",)
     assert read_graph(edges, nodes, target="city", ignore_columns=("age", "team")).graph.x.shape == (3, 0)
     assert read_graph(edges, write("n.csv", "who,team\nann,x\nbob,y\n")).graph.y.tolist() == [0, 1]
 

@@ -18,7 +18,7 @@ from lawful._json import require_fields, require_text
 from lawful._suggest import did_you_mean
 from lawful.data.graphs import Graph, clean_edges
 from lawful.data.loading import _ARRAY_SUFFIXES, read_table, resolve_path
-from lawful.data.table_encoding import _MAX_WIDTH, Column, _column, _filled_note, _fit_input, _fit_target
+from lawful.data.table_encoding import _MAX_WIDTH, Column, TableEncoding, _column, _fit_input, _fit_target
 from lawful.data.tables import ColumnValues, Table, _parse_delimited, _parse_number
 
 _SOURCES = ("source", "src", "from", "u", "node1", "node_1", "sender", "head")
@@ -81,9 +81,8 @@ class NodeEncoding:
         return torch.where(torch.from_numpy(missing), -1, torch.tensor([i or 0 for i in found]))
 
     def notes(self, table: Table) -> tuple[str, ...]:
-        """Returns a note on missing values that are filled."""
-        missing = {c.name: int(_column(table, c.name).missing.sum()) for c in self.columns}
-        return (_filled_note(missing),) if any(missing.values()) else ()
+        """Returns what the encoding changes in rows: filled values and unknown categories."""
+        return TableEncoding(self.columns, Column("")).notes(table)
 
     def to_json(self) -> dict[str, Any]:
         """Returns a JSON-compatible dictionary."""
