@@ -230,9 +230,9 @@ def run() -> None:
     for name, build in PEERS.items():
         lr, found = run_peer(build, epochs=epochs)
         print(row(name, found, f"learning rate {lr:g} of {', '.join(f'{rate:g}' for rate in RATES)}"), flush=True)
-    logistic = [run_recipe(VectorRecipe(model=LogisticSpec(), seed=seed, threads=1)) for seed in SEEDS]
+    logistic = [run_recipe(VectorRecipe(data="mnist1d", model=LogisticSpec(), seed=seed, threads=1)) for seed in SEEDS]
     print(row("logistic regression", logistic), flush=True)
-    cnn = [run_recipe(VectorRecipe(model=CNNSpec(), seed=seed, threads=1)) for seed in SEEDS]
+    cnn = [run_recipe(VectorRecipe(data="mnist1d", model=CNNSpec(), seed=seed, threads=1)) for seed in SEEDS]
     print(row("`lawful train classify --model cnn`", cnn, "not below 10,000 parameters"), flush=True)
 
     print("\n| zero-shot | accuracy by the scan, mean of 3, % | seeds | step by step | seeds |\n|---|---|---|---|---|")
