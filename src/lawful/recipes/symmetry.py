@@ -77,7 +77,7 @@ class OneParameterGroups(nn.Module):
 
 @dataclass(frozen=True)
 class SymmetryData:
-    """What was found."""
+    """Generators, and what is needed to describe them."""
 
     source: Literal["pairs", "images", "points", "model"]
     generators: Float[Tensor, "k d e"]
@@ -86,7 +86,7 @@ class SymmetryData:
     length: float
     """Typical distance from the center: the unit of translations in comparisons with linear parts."""
     subject: str
-    """What has the symmetry, for the sentence."""
+    """Subject of the summary, such as "The 200 pairs of pairs.npz"."""
     points: Float[Tensor, "n d"]
     """Some points for the figures."""
     values: Float[Tensor, " m"] | None = None
@@ -99,7 +99,7 @@ class SymmetryData:
     """Generator of images as a matrix of pixels."""
     true_matrix: Float[Tensor, "p p"] | None = None
     more: str = ""
-    """A second sentence."""
+    """Rest of the summary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class SymmetryRecipe(Recipe[SymmetryData]):
         return OneParameterGroups(count, dim)
 
     def _find(self) -> tuple[SymmetryData, str]:
-        """Returns what was found, and a line that says what the data are."""
+        """Solves for the generators. Returns them with a description of the data."""
         if self.run:
             return self._find_of_run()
         if self.data is None or self.data in _IMAGES:
@@ -242,7 +242,10 @@ class SymmetryRecipe(Recipe[SymmetryData]):
             raise ValueError(f"run must be of nbody, regress or classify, got {self.run} of {recipe.name}")
         found = discover_symmetry(f, x, output=output, tolerance=self.tolerance)  # type: ignore[arg-type]
         points = x.flatten(0, -2).float()
-        what = " and ".join(found.names()) or "no affine motion"
+        names, count = found.names(), len(found.generators)
+        named = [name for name in names if not name.endswith(" more")]
+        others = [f"{_count(int(name.split()[0]))} without a name" for name in names if name not in named]
+        what = " and ".join([*named, *others]) or "no affine motion"
         data = SymmetryData(
             "model",
             found.generators.float(),
@@ -251,7 +254,7 @@ class SymmetryRecipe(Recipe[SymmetryData]):
             f"The model of {run.path.name}",
             points[:_MAX_POINTS],
             values=found.singular_values,
-            more=f"{verb} {what}",
+            more=f"{verb} {what}" + (f" ({_count(count)})" if named else ""),
         )
         return data, f"{run.path.name}: {len(x)} inputs of shape {tuple(x.shape[1:])}, {output} under affine motions"
 
@@ -280,9 +283,9 @@ class SymmetryRecipe(Recipe[SymmetryData]):
         return written[:2]
 
     def _summarize(self, data: SymmetryData, names: list[str]) -> str:
-        """Names what was found, in a sentence or two."""
+        """Returns the summary."""
         if data.source == "model":
-            return f"{data.subject} {data.more}. {_count(len(names))} at tolerance {self.tolerance:g}."
+            return f"{data.subject} {data.more}, at tolerance {self.tolerance:g}."
         if data.source == "points":
             found = "no affine symmetry" if not names else f"{_count(len(names))} of symmetries: {'; '.join(names)}"
             return f"{data.subject} have {found}. {data.more}"
