@@ -269,7 +269,7 @@ def is_symmetry(law):
     return law.startswith(names) and "axis=0" not in law
 
 
-SLOW = ("symmetrized MLP", "plane EGNN")
+SLOW = ("symmetrized MLP", "plane EGNN", "Gram", "cross product", "differences", "cyclic, equivariant")
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,9 @@ def test_training_beats_the_untrained_model(tmp_path):
     assert losses[-1] < 0.7 * losses[0]
 
 
-@pytest.mark.parametrize("name", ["gram", "radial-field", "gnn"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.long) for name in ("gram", "radial-field")), "gnn"]
+)
 def test_other_models(name, tmp_path):
     run = train(build(model=name, space_dim=2, num_particles=3, steps=2), output_dir=tmp_path)
     errors = run.results["equivariance error, relative to the displacement"]

@@ -9,7 +9,7 @@ from lawful.recipes import symmetry as recipe_module
 from lawful.training import train
 
 QUIET = {"threads": 1, "law_cases": 0}
-SMALL = {"image_size": 7, "num_pairs": 200}
+SMALL = {"image_size": 7, "num_pairs": 120}
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def ring(count=2000, center=(3.0, 0.0)):
     ("data", "amount", "sentence"),
     [
         ("rotated-images", None, "related by a rotation by "),
-        ("rotated-images", -10.0, "The truth is a rotation by 10 degrees"),
+        pytest.param("rotated-images", -10.0, "The truth is a rotation by 10 degrees", marks=pytest.mark.long),
         ("translated-images", None, "The truth is a translation by (0.5, 0)"),
-        ("scaled-images", 0.9, "The truth is a scaling by 0.9"),
+        pytest.param("scaled-images", 0.9, "The truth is a scaling by 0.9", marks=pytest.mark.long),
     ],
 )
 def test_built_in_images(data, amount, sentence):
@@ -52,7 +52,7 @@ def test_built_in_images(data, amount, sentence):
     assert recipe_module._correlation(found.matrix, found.true_matrix) > 0.95
     relative = (found.generators[0] - found.known).norm() / found.known.norm()
     assert relative < 0.35  # central differences of small images
-    assert note == f"{data}: 200 pairs of images of 7 x 7 pixels"
+    assert note == f"{data}: 120 pairs of images of 7 x 7 pixels"
 
 
 def test_a_run_names_the_motion_of_pairs(write, tmp_path):
