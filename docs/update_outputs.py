@@ -2,7 +2,7 @@
 
 python docs/update_outputs.py [docs/train.md ...]
 
-A document shows `![...](images/NAME.png)` what its examples save as `NAME.png`.
+A picture `docs/images/NAME.png` that a document shows is what its examples save as `NAME.png`.
 
 Decimal numbers, such as times and residuals, differ between runs and machines: an output that differs only there is
 left as it is. `tests/test_docs.py` runs the same code and compares.
