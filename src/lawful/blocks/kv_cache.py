@@ -82,20 +82,19 @@ class KVCache:
         self.length = buffer.length
         return found
 
-    def append_token(
-        self, k: Float[Tensor, "b g 1 k"], v: Float[Tensor, "b g 1 v"]
-    ) -> tuple[Float[Tensor, "b g s k"], Float[Tensor, "b g s v"]]:
+    def append_token(self, kv: Float[Tensor, "b 2 g 1 k"]) -> tuple[Float[Tensor, "b g s k"], Float[Tensor, "b g s k"]]:
         """Adds one token per row to a non-empty cache, without gradients: `append` with less overhead."""
         buffer = self._buffers[0]
-        end, keys, values = buffer.end, buffer.keys, buffer.values
-        if keys is None or values is None or end >= buffer.capacity or k.shape[:-2] != keys.shape[:-2]:
+        end, joint = buffer.end, buffer.joint
+        if joint is None or end >= buffer.capacity or kv.shape[:-2] != joint.shape[:-2]:
+            k, v = kv.unbind(1)
             return self.append(k, v)
-        keys.narrow(-2, end, 1).copy_(k)
-        values.narrow(-2, end, 1).copy_(v)
+        joint.narrow(-2, end, 1).copy_(kv)
         buffer.end, buffer.length = end + 1, buffer.length + 1
         self.length = buffer.length
         if self.window is None or end < self.window:
-            return keys.narrow(-2, 0, end + 1), values.narrow(-2, 0, end + 1)
+            keys, values = joint.narrow(-2, 0, end + 1).unbind(1)
+            return keys, values
         return buffer.last(self.window)
 
     def get(self, group: int = 0) -> tuple[Float[Tensor, "*batch g s k"], Float[Tensor, "*batch g s v"]]:
@@ -185,12 +184,16 @@ class RecurrentCache:
 
 
 class _Buffer:
-    """Keys and values of one head group. Valid entries end at `end`; `capacity` is 0 where gradients are needed."""
+    """Keys and values of one head group. Valid entries end at `end`; `capacity` is 0 where gradients are needed.
+
+    Keys and values of equal size are views of one tensor, `joint`, so that one copy appends both.
+    """
 
     def __init__(self, window: int | None) -> None:
         self.window, self.length = window, 0
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
+        self.joint: Tensor | None = None
         self.batch: list[int] = []
         self.capacity = self.end = 0
 
@@ -204,10 +207,10 @@ class _Buffer:
             if self.keys is not None:
                 before = self.last(self._visible)
                 k, v = torch.cat([before[0], k], -2), torch.cat([before[1], v], -2)
-            self.keys, self.values, self.end, self.capacity = k, v, k.shape[-2], 0
+            self.keys, self.values, self.joint, self.end, self.capacity = k, v, None, k.shape[-2], 0
         else:
             if self.keys is None or self.values is None or self.end + t > self.capacity:
-                self.keys, self.values = self._grow(k, v)
+                self.keys, self.values, self.joint = self._grow(k, v)
             self.keys.narrow(-2, self.end, t).copy_(k)
             self.values.narrow(-2, self.end, t).copy_(v)
             self.end += t
@@ -225,7 +228,11 @@ class _Buffer:
         selected = _Buffer(self.window)
         selected.length, selected.end, selected.capacity = self.length, self.end, self.capacity
         if self.keys is not None and self.values is not None:
-            selected.keys, selected.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+            if self.joint is None:
+                selected.keys, selected.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+            else:
+                selected.joint = self.joint.index_select(0, rows)
+                selected.keys, selected.values = selected.joint.unbind(1)
             selected.batch = [len(rows), *self.batch[1:]]
         return selected
 
@@ -245,16 +252,21 @@ class _Buffer:
         """Number of stored keys that later queries may see."""
         return self.end if self.window is None else min(self.window - 1, self.end)
 
-    def _grow(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def _grow(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Allocates buffers for twice the needed tokens, and moves the visible ones there."""
         before = None if self.keys is None else self.last(self._visible)
         self.end = 0 if before is None else before[0].shape[-2]
         self.capacity = max(32, 2 * (self.end + k.shape[-2]))
-        keys, values = (x.new_empty(*x.shape[:-2], self.capacity, x.shape[-1]) for x in (k, v))
+        if k.shape == v.shape and k.dim() == 4 and k.dtype == v.dtype:
+            joint = k.new_empty(k.shape[0], 2, k.shape[1], self.capacity, k.shape[3])
+            keys, values = joint.unbind(1)
+        else:
+            joint = None
+            keys, values = (x.new_empty(*x.shape[:-2], self.capacity, x.shape[-1]) for x in (k, v))
         if before is not None:
             keys.narrow(-2, 0, self.end).copy_(before[0])
             values.narrow(-2, 0, self.end).copy_(before[1])
-        return keys, values
+        return keys, values, joint
 
 
 def crop_mask(mask: Mask, s: int, *, total: int) -> Mask:

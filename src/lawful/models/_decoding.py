@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ _Function = Callable[[Tensor], Tensor]
 
 _MAX_FUSED_WEIGHTS = 2**18  # above this one product costs as much as three
 _SOFTMAX_KERNELS = ChunkedAttention | SlidingWindowAttention
-_HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+_HOOKS = "_forward_hooks", "_forward_pre_hooks"  # backward hooks do not run without gradients
 
 
 class TokenSteps:
@@ -39,18 +39,20 @@ class TokenSteps:
 
     Args:
         layers: Sublayers of the decoder.
+        norm: Final norm of the decoder.
     """
 
-    def __init__(self, layers: nn.ModuleList) -> None:
-        modules = [module for layer in layers for module in layer.modules()]
-        self.layers = layers
+    def __init__(self, layers: nn.ModuleList, norm: nn.Module) -> None:
+        modules = [module for layer in (*layers, norm) for module in layer.modules()]
+        self.layers, self.norm = layers, _as_function(norm)
         self.functions: list[Callable[..., Tensor]] = [_sublayer_step(layer) for layer in layers]
         self._hooks = [getattr(module, name) for module in modules for name in _HOOKS]
         self._hooks += [getattr(torch_module, f"_global{name}") for name in _HOOKS]
         self._compiled = any(module._compiled_call_impl is not None for module in modules)
         blocks = [layer.block for layer in layers if isinstance(layer, Residual)]
         attention = [block for block in blocks if isinstance(block, MultiHeadAttention)]
-        self._weights = [p for b in attention for m in (b.query, b.key, b.value) for p in m.parameters()]
+        weights = [p for b in attention for m in (b.query, b.key, b.value) for p in m.parameters()]
+        self._weights = [p for p in weights if not p.is_inference()]  # inference tensors have no version
         self._versions = self._weight_versions()
 
     def is_stale(self, layers: nn.ModuleList) -> bool:
@@ -58,24 +60,24 @@ class TokenSteps:
         return self.layers is not layers or self._weight_versions() != self._versions
 
     def _weight_versions(self) -> list[int]:
-        return [0 if p.is_inference() else p._version for p in self._weights]  # inference tensors have no version
+        return [p._version for p in self._weights]
 
     def has_hooks(self) -> bool:
         """Returns whether a hook or a compiler must see the calls of modules."""
         return self._compiled or any(self._hooks)
 
 
-def token_steps(layers: nn.ModuleList, cache: Any) -> Iterable[Callable[..., Tensor]] | None:
-    """Returns a function for each sublayer; None if gradients, a recorder, a hook or a compiler need the modules.
+def token_steps(layers: nn.ModuleList, norm: nn.Module, cache: Any) -> TokenSteps | None:
+    """Returns the sublayers as functions; None if gradients, a recorder, a hook or a compiler need the modules.
 
-    The functions are kept in `cache.steps`.
+    They are kept in `cache.steps`.
     """
     if torch.is_grad_enabled() or is_recording() or is_compiling():
         return None
     steps = cache.steps
     if steps is None or steps.is_stale(layers):
-        steps = cache.steps = TokenSteps(layers)
-    return None if steps.has_hooks() else steps.functions
+        steps = cache.steps = TokenSteps(layers, norm)
+    return None if steps.has_hooks() else steps
 
 
 def _sublayer_step(layer: Any) -> Callable[..., Tensor]:
@@ -147,8 +149,9 @@ class _AttentionStep:
         self.bias = None if layer.query.bias is None else torch.cat([m.bias for m in projections])
         self.out = _as_function(layer.out)
         self.sizes = group.num_heads, group.num_kv_heads, group.key_dim
-        self.split = [layer.query_sizes[0], layer.key_sizes[0], layer.value_sizes[0]]
+        self.split = [layer.query_sizes[0], layer.key_sizes[0] + layer.value_sizes[0]]
         self.query_norm, self.key_norm, self.rotary = layer.query_norm, layer.key_norm, layer.rotary
+        self.changes_kv = self.query_norm is not None or self.rotary is not None
         self.position_bias = layer.position_bias
 
     def __call__(
@@ -163,16 +166,19 @@ class _AttentionStep:
         if not self._applies(mask, cache, position_ids):
             return self.layer(x, mask=mask, cache=cache, position_ids=position_ids, first_values=first_values)
         b, (h, g, dim) = x.shape[0], self.sizes
-        q, k, v = F.linear(x, self.weight, self.bias).split_with_sizes(self.split, 2)
-        if first_values is not None:
-            v = self.layer._mix_values(v, first_values)
-        q, k = q.view(b, h, 1, dim), k.view(b, g, 1, dim)
-        if self.query_norm is not None and self.key_norm is not None:
-            q, k = self.query_norm(q), self.key_norm(k)
-        if self.rotary is not None:
-            positions = cache.length if position_ids is None else position_ids
-            q, k = self.rotary(q, positions), self.rotary(k, positions)
-        keys, values = cache.append_token(k, v.view(b, g, 1, dim))
+        q, kv = F.linear(x, self.weight, self.bias).split_with_sizes(self.split, 2)
+        q, kv = q.view(b, h, 1, dim), kv.view(b, 2, g, 1, dim)
+        if self.changes_kv or first_values is not None:
+            k, v = kv.unbind(1)
+            if first_values is not None:
+                v = self.layer._mix_values(v.reshape(b, 1, g * dim), first_values).view(b, g, 1, dim)
+            if self.query_norm is not None and self.key_norm is not None:
+                q, k = self.query_norm(q), self.key_norm(k)
+            if self.rotary is not None:
+                positions = cache.length if position_ids is None else position_ids
+                q, k = self.rotary(q, positions), self.rotary(k, positions)
+            kv = torch.stack([k, v], dim=1)
+        keys, values = cache.append_token(kv)
         bias = None
         if mask.padding is not None or self.position_bias is not None:
             bias = _decode_bias(self.position_bias, mask, keys.shape[2], x)

@@ -192,8 +192,9 @@ class TransformerBackbone(nn.Module):
         layers: Iterable[Any] = self.layers
         steps = None
         if cache is not None and cache.length and tokens.dim() == 2 and tokens.shape[1] == 1:
-            steps = token_steps(self.layers, cache)
-        for kind, layer, step in zip(self.layer_pattern, layers, steps or repeat(None), strict=False):
+            steps = token_steps(self.layers, self.norm, cache)
+        functions = repeat(None) if steps is None else steps.functions
+        for kind, layer, step in zip(self.layer_pattern, layers, functions, strict=False):
             if kind in "sm":
                 if skips is not None and not first:
                     x = next(skips)(x, x0)
@@ -218,7 +219,8 @@ class TransformerBackbone(nn.Module):
                 x = layer(x) if step is None else step(x)
         if cache is not None:
             cache.advance(tokens)
-        return self.norm(x if skips is None else next(skips)(x, x0))
+        norm = self.norm if steps is None else steps.norm
+        return norm(x if skips is None else next(skips)(x, x0))
 
 
 def _position_ids(padding: Bool[Tensor, "*#batch s"], start: int, t: int) -> Int[Tensor, "*#batch t"]:
