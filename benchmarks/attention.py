@@ -5,19 +5,20 @@ float32 on one thread, forward and backward. `layer` compares `MultiHeadAttentio
 and x-transformers' `Attention` of the same sizes, without bias, in turn in one process; the outputs with the same
 weights are checked to be equal. In the other tables each row differentiates the sum of the output with respect to
 queries, keys and values, in processes of its own: one for the processor time (the best of some runs), one for the
-memory, which is the growth of the peak resident size (`ru_maxrss`) without the inputs; freed tensors are returned to
-the system at once (`MALLOC_MMAP_THRESHOLD_`).
+memory, which is the growth of the peak resident size (`VmHWM` of Linux, reset before the pass) without the inputs;
+freed tensors are returned to the system at once (`MALLOC_MMAP_THRESHOLD_`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from measure import compare, row
@@ -61,6 +62,14 @@ KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
+def peak_memory(*, reset: bool = False) -> float:
+    """Returns the peak resident size of this process in MB, since the last reset."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    status = Path("/proc/self/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 2**10
+
+
 def measure_here(name: str, n: int, runs: int) -> tuple[float, float]:
     """Returns the seconds of a forward and backward pass and its memory in MB, measured in this process."""
     torch.manual_seed(0)
@@ -73,10 +82,10 @@ def measure_here(name: str, n: int, runs: int) -> tuple[float, float]:
 
     work(256)
     checkpoint(torch.neg, torch.ones(1, requires_grad=True), use_reentrant=False)  # imports what it needs
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory(reset=True)
     seconds = min(work(n) for _ in range(runs))
     inputs = 3 * HEADS * SIZE * n * 4 / 2**20
-    return seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10 - inputs
+    return seconds, peak_memory() - before - inputs
 
 
 def measure_in_processes(name: str, n: int, runs: int = 1) -> tuple[float, float]:
