@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         recipes,
         solvers,
         testing,
+        theory,
         training,
     )
     from lawful.checking.check import check
@@ -52,6 +53,7 @@ _SUBMODULES = (
     "recipes",
     "solvers",
     "testing",
+    "theory",
     "training",
 )
 _MODULES = {
@@ -109,6 +111,7 @@ __all__ = [
     "shape",
     "solvers",
     "testing",
+    "theory",
     "tokens",
     "train",
     "training",
