@@ -33,12 +33,12 @@ def build_sequential(
     for weight, bias in layers:
         with warnings.catch_warnings():  # a network without hidden units is the right one for a constant
             warnings.filterwarnings("ignore", message="Initializing zero-element tensors")
-            layer = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], dtype=dtype)
-        for parameter, values in ((layer.weight, weight), (layer.bias, bias)):
+            layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=dtype, device="meta")  # draws no random numbers
+        for name, values in (("weight", weight), ("bias", bias)):
             rounded = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64)).to(dtype)
             if not bool(rounded.isfinite().all()):
                 raise ValueError(f"a weight of {np.abs(values).max():.3g} overflows {dtype}: use a wider dtype")
-            parameter.data.copy_(rounded)
+            setattr(layer, name, nn.Parameter(rounded))
         modules += [layer, nn.ReLU()]
     return nn.Sequential(*modules[:-1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -20,8 +21,8 @@ class Orientation(NamedTuple):
     """One entry per breakpoint. None if no such orientation is known."""
     decided: bool
     """Whether None means that there is none."""
-    reason: str
-    """Reason, for a reader."""
+    reason: str = ""
+    """Why n units are not enough, or why this is not known."""
 
 
 def left_units(slopes: Sequence[tuple[int, int]]) -> Orientation:
@@ -36,20 +37,21 @@ def left_units(slopes: Sequence[tuple[int, int]]) -> Orientation:
         >>> left_units([(1, 1), (0, 1), (2, 1)]).left
         [True, False]
         >>> left_units([(1, 1), (3, 1), (2, 1)]).left
-        [True, False]
+        [False, True]
     """
     middle = (len(slopes) - 1) / 2
     flat = [k for k, (rise, _) in enumerate(slopes) if rise == 0]
     if flat:
         best = min(flat, key=lambda k: abs(k - middle))
-        return Orientation([i < best for i in range(len(slopes) - 1)], True, "a piece is flat")
-    fractions = [(rise // g, run // g) for rise, run in slopes for g in (math.gcd(rise, run),)]
-    kept = _after_denominators([run // (run & -run) for _, run in fractions])
+        return Orientation([i < best for i in range(len(slopes) - 1)], True)
+    odd = [(rise, run // (run & -run)) for rise, run in slopes]
+    kept = _after_denominators([run // math.gcd(rise, run) for rise, run in odd])
     if not kept:
-        return Orientation(None, True, "every slope has a prime in its denominator that no other slope has")
-    scale = math.lcm(*(fractions[k][1] for k in kept))
-    numbers = [fractions[k][0] * (scale // fractions[k][1]) for k in kept]
-    # The other slopes cannot be in the sum: the orientation changes at kept slopes only.
+        return Orientation(None, True, "the denominators of the slopes exclude an alternating sum that is zero")
+    chosen = [Fraction(*slopes[k]) for k in kept]
+    scale = math.lcm(*(slope.denominator for slope in chosen))
+    numbers = [int(slope * scale) for slope in chosen]
+    # The other slopes are not in the sum: the orientation changes at kept slopes only.
     target, jumps = -numbers[0], [b - a for a, b in pairwise(numbers)]
     if not sum(min(jump, 0) for jump in jumps) <= target <= sum(max(jump, 0) for jump in jumps):
         return Orientation(
@@ -59,18 +61,18 @@ def left_units(slopes: Sequence[tuple[int, int]]) -> Orientation:
         reason = "the greatest common divisor of the slope changes does not divide the first slope"
         return Orientation(None, True, reason)
     if len(jumps) <= _MAX_TERMS:
-        chosen = _in_two_halves(jumps, target)
+        flips = _in_two_halves(jumps, target)
     elif sum(map(abs, jumps)) <= _MAX_SUM:
-        chosen = _by_bits(jumps, target)
+        flips = _by_bits(jumps, target)
     else:
-        return Orientation(None, False, "not decided: this is a subset-sum problem with large numbers")
-    if chosen is None:
+        return Orientation(None, False, "a subset-sum problem with large numbers")
+    if flips is None:
         return Orientation(None, True, "no alternating sum of slopes is zero")
-    left, state = [True] * kept[0], True
-    for (start, stop), state in zip(pairwise(kept), chosen, strict=True):
+    left = [True] * kept[0]
+    for (start, stop), state in zip(pairwise(kept), flips, strict=True):
         left += [state] * (stop - start)
     left += [False] * (len(slopes) - 1 - kept[-1])
-    return Orientation(left, True, "an alternating sum of slopes is zero")
+    return Orientation(left, True)
 
 
 def _after_denominators(denominators: Sequence[int]) -> list[int]:
@@ -84,23 +86,29 @@ def _after_denominators(denominators: Sequence[int]) -> list[int]:
     kept, before = list(range(len(denominators))), len(denominators) + 1
     while kept and len(kept) < before:
         before = len(kept)
-        found: list[int] = []
-        _divides_the_others([denominators[k] for k in kept], kept, 1, found)
-        kept = found
+        numbers = [denominators[k] for k in kept]
+        kept = [k for k, p, rest in zip(kept, numbers, _products_of_others(numbers), strict=True) if rest % p == 0]
     return kept
 
 
-def _divides_the_others(numbers: list[int], names: list[int], outside: int, found: list[int]) -> None:
-    """Appends the names of the numbers that divide the product of all others, by a tree of remainders."""
-    if len(numbers) <= 8:
-        for i, (number, name) in enumerate(zip(numbers, names, strict=True)):
-            if number == 1 or outside * math.prod(numbers[:i] + numbers[i + 1 :]) % number == 0:
-                found.append(name)
-        return
-    half = len(numbers) // 2
-    left, right = math.prod(numbers[:half]), math.prod(numbers[half:])
-    _divides_the_others(numbers[:half], names[:half], outside * right % left, found)
-    _divides_the_others(numbers[half:], names[half:], outside * left % right, found)
+def _products_of_others(numbers: list[int]) -> list[int]:
+    """Returns, modulo each number, the product of all others, by a tree of remainders.
+
+    Examples:
+        >>> _products_of_others([3, 5, 7])
+        [2, 1, 1]
+    """
+    levels = [numbers]
+    while len(levels[-1]) > 1:
+        level = levels[-1]
+        levels.append([math.prod(level[i : i + 2]) for i in range(0, len(level), 2)])
+    outside = [1]
+    for level in reversed(levels[:-1]):
+        siblings = (level[i ^ 1] if i ^ 1 < len(level) else 1 for i in range(len(level)))
+        outside = [
+            outside[i // 2] % p * sibling % p for i, (p, sibling) in enumerate(zip(level, siblings, strict=True))
+        ]
+    return outside
 
 
 def _in_two_halves(jumps: list[int], target: int) -> list[bool] | None:

@@ -12,16 +12,16 @@ This is a network with one hidden layer of $n + 1$ ReLUs, an output bias and no 
 $s_{k_0} - s_{k_1} + s_{k_2} - \dots + s_{k_{2m}} = 0$, for example if one slope is zero, and $n + 1$ otherwise. A
 constant needs no unit, and any other affine function needs two.
 
-*Proof.* A unit $a \, (w x + b)^+$ with $a w \ne 0$ has a single kink, so each breakpoint needs a unit: at least $n$ units.
+*Proof.* A unit $a \, (w x + b)^+$ with $a w \ne 0$ has a single kink, so each breakpoint needs a unit: at least $n$.
 With exactly $n$, each breakpoint $t_i$ has one unit, which is $(s_i - s_{i-1})(x - t_i)^+$ or, with $i$ in a set $L$,
-$(s_i - s_{i-1})(t_i - x)^+$. The slope of their sum at $-\infty$ is $-\sum_{i \in L} (s_i - s_{i-1})$. It must be $s_0$.
-In $s_0 + \sum_{i \in L} (s_i - s_{i-1})$ the slopes at the ends of the runs of $\{0\} \cup L$ remain, with alternating
-signs, the first and the last positive. Conversely, such slopes give $L$. The equation above shows that $n + 1$ units are
-always enough. An affine function that is not constant has no kink, so a single unit cannot represent it, and
-$s x = s x^+ - s (-x)^+$. $\square$
+$(s_i - s_{i-1})(t_i - x)^+$. The slope of their sum at $-\infty$ is $-\sum_{i \in L} (s_i - s_{i-1})$. It must be
+$s_0$. In $s_0 + \sum_{i \in L} (s_i - s_{i-1})$ the slopes at the ends of the runs of $\{0\} \cup L$ remain, with
+alternating signs, the first and the last positive. Conversely, such slopes give $L$. The equation above shows that
+$n + 1$ units are always enough. An affine function that is not constant has no kink, so one unit cannot represent it,
+and $s x = s x^+ - s (-x)^+$. $\square$
 
 Whether such slopes exist is the subset-sum problem, which is NP-complete. Zero slopes, signs, denominators and small
-cases decide most functions. If they do not, the network has $n + 1$ units, and the proof says that $n$ is the lower bound.
+cases decide most functions. Otherwise the network has $n + 1$ units, and the proof says that $n$ is the lower bound.
 
 A deep network of width 3 with $n - 1$ hidden layers is equal to $f$ as well: see `PiecewiseLinear.to_network`.
 """
@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -44,9 +43,9 @@ from torch import Tensor, nn
 
 from lawful.data import read_table
 from lawful.laws import Claim, agreement, convexity, shape
-from lawful.theory._rounding import build_sequential, round_up, rounding_factor
-from lawful.theory._subset_sum import left_units
-from lawful.theory.rational_network import Number, RationalLayer, RationalNetwork, rounding_bound
+from lawful.theory._rounding import build_sequential
+from lawful.theory._subset_sum import Orientation, left_units
+from lawful.theory.rational_network import Number, RationalLayer, RationalNetwork
 
 Numbers = Sequence[Number] | np.ndarray | Tensor
 _ZERO, _ONE = Fraction(0), Fraction(1)
@@ -204,6 +203,10 @@ class PiecewiseLinear:
         """Slopes of the pieces, from left to right: one more than breakpoints."""
         return tuple(Fraction(rise * self._x_scale, run * self._y_scale) for rise, run in self._slopes)
 
+    @cached_property
+    def _orientation(self) -> Orientation:
+        return left_units(self._slopes)
+
     @property
     def num_pieces(self) -> int:
         """Number of pieces."""
@@ -243,7 +246,7 @@ class PiecewiseLinear:
         if not breaks:
             rise, run = slopes[0]
             return [(0, True, -rise, run), (0, False, rise, run)] if rise else [], Fraction(self._y[0], self._y_scale)
-        faces_left = left_units(slopes).left
+        faces_left = self._orientation.left
         jumps = [(d * a - b * c, a * c) for (b, a), (d, c) in pairwise(slopes)]
         if faces_left is None:
             middle = len(breaks) // 2
@@ -303,7 +306,7 @@ class PiecewiseLinear:
         jumps = [s[1], *(b - a for a, b in pairwise(s[1:]))]
         start = min(width - 1, len(t))
         layers = [RationalLayer(((-_ONE,), *(((_ONE,),) * start)), (t[0], *(-x for x in t[:start])))]
-        sums: list[tuple[Fraction, ...]] = [(), ()]  # rows that pass P and N on; the first layer has none
+        sums: tuple[tuple[Fraction, ...], ...] = ((), ())  # rows that pass P and N on; the first layer has none
         terms, last, done = [-s[0], *jumps[:start]], t[start - 1], start  # weights of the other units of the last layer
         while done < len(t):
             stop = min(done + width - 2, len(t))
@@ -311,7 +314,7 @@ class PiecewiseLinear:
             distance = (_ZERO,) * (len(positive) - 1) + (_ONE,)
             biases = (_ZERO, _ZERO, *(last - x for x in t[done:stop]))
             layers.append(RationalLayer((positive, negative, *((distance,) * (stop - done))), biases))
-            sums, terms, last, done = [(_ONE, _ZERO), (_ZERO, _ONE)], jumps[done:stop], t[stop - 1], stop
+            sums, terms, last, done = ((_ONE, _ZERO), (_ZERO, _ONE)), jumps[done:stop], t[stop - 1], stop
         output = (*((_ONE, -_ONE) if sums[0] else ()), *terms)
         anchor = self._breaks[0] if self._breaks else 0
         layers.append(RationalLayer((output,), (Fraction(self._y[anchor], self._y_scale),)))
@@ -340,7 +343,7 @@ def compile_piecewise_linear(
     Args:
         knots: Increasing numbers, or a `PiecewiseLinear`.
         values: Values at the knots.
-        slopes: Instead of `values`: the slopes to the left of the first knot, between the knots, and to the right of the
+        slopes: Instead of `values`: slopes to the left of the first knot, between the knots, and to the right of the
             last knot. The value at the first knot is 0.
         left_slope: Slope to the left of the first knot. None continues the first segment.
         right_slope: Slope to the right of the last knot. None continues the last segment.
@@ -362,10 +365,10 @@ def compile_piecewise_linear(
         if not (values is slopes is left_slope is right_slope is None):
             raise ValueError("a PiecewiseLinear has its values and slopes: leave out the other arguments")
         function = knots
-    elif (values is None) == (slopes is None):
-        raise ValueError(f"expected either values or slopes: got {'neither' if values is None else 'both'}")
-    elif values is not None:
+    elif values is not None and slopes is None:
         function = PiecewiseLinear(knots, values, left_slope=left_slope, right_slope=right_slope)
+    elif values is not None or slopes is None:
+        raise ValueError(f"expected either values or slopes: got {'neither' if values is None else 'both'}")
     elif left_slope is None and right_slope is None:
         function = PiecewiseLinear.from_slopes(knots, slopes)
     else:
@@ -383,233 +386,6 @@ def compile_piecewise_linear(
         raise ValueError("a weight of the network is larger than any float: scale the function") from None
     signs = np.array([-1.0 if side else 1.0 for _, side, _, _ in units])
     return build_sequential([(signs.reshape(-1, 1), -signs * knots_of_units), output], dtype=dtype)
-
-
-@dataclass(frozen=True)
-class PiecewiseLinearProof:
-    """What is proven about a network and a piecewise-linear function."""
-
-    hidden_dims: tuple[int, ...]
-    """Sizes of the hidden layers."""
-    lower_bound: int
-    """Smallest number of hidden units of a network with one hidden layer, as far as it is proven."""
-    reason: str
-    """Why no network with one hidden layer has fewer units than `lower_bound`."""
-    rational_error: Fraction
-    """Largest difference between the function and the rational network, on the whole real line."""
-    interval: tuple[float, float]
-    """Interval of the other errors."""
-    weight_error: float
-    """Upper bound of the difference between the function and the network with its weights, without other rounding."""
-    evaluation_error: float
-    """Upper bound of the rounding when the network is evaluated, for any order of the sums."""
-    dtype: torch.dtype
-    """Dtype of the network."""
-
-    @property
-    def error(self) -> float:
-        """Certified bound of the error of the network on the interval."""
-        return round_up(Fraction(self.weight_error) + Fraction(self.evaluation_error)) if self.is_finite else math.inf
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether there is a bound. In a narrow dtype a large network has none."""
-        return math.isfinite(self.weight_error) and math.isfinite(self.evaluation_error)
-
-    @property
-    def minimal(self) -> bool:
-        """Whether the network has one hidden layer with the fewest units."""
-        return self.hidden_dims == (self.lower_bound,)
-
-    def __str__(self) -> str:
-        units = sum(self.hidden_dims)
-        size = f"{units} hidden unit{'' if units == 1 else 's'} in {len(self.hidden_dims)} layer"
-        size += "" if len(self.hidden_dims) == 1 else "s"
-        fewest = f"One hidden layer needs at least {self.lower_bound}: {self.reason}."
-        low, high = self.interval
-        return (
-            f"The rational network with {size} differs from the function by {self.rational_error} on the real line.\n"
-            f"{fewest}\n"
-            f"In {str(self.dtype).removeprefix('torch.')} the error on [{low:g}, {high:g}] is at most {self.error:.2g}: "
-            f"{self.weight_error:.2g} from the weights, {self.evaluation_error:.2g} from the evaluation."
-        )
-
-
-def prove_piecewise_linear(
-    network: nn.Sequential, function: PiecewiseLinear, *, interval: tuple[float, float] | None = None
-) -> PiecewiseLinearProof:
-    r"""Proves that a network of `compile_piecewise_linear` is equal to a function, up to a bound of the rounding.
-
-    All comparisons are exact: the weights are read as rational numbers, the network is rewritten as a sum of ridges
-    $\pm(x - t)^+$, and two piecewise-linear functions are equal if they agree at all their breakpoints and have the same
-    outer slopes. The bound of the evaluation holds for every input of the dtype in the interval and any order of the
-    sums, in IEEE arithmetic, as PyTorch has by default: no TF32 and no bfloat16 products of float32 matrices.
-
-    Args:
-        network: Network of `compile_piecewise_linear`, or any network with one hidden layer of ReLU, one input and one
-            output. A trained one has the bound of its actual error.
-        function: Function to compare with.
-        interval: Interval of the bound. None for the interval from the first to the last knot, or one unit to each side
-            of a single knot.
-
-    Examples:
-        >>> tent = PiecewiseLinear([0, 1, 3], [0, 1, 0], left_slope=0, right_slope=0)
-        >>> proof = prove_piecewise_linear(compile_piecewise_linear(tent), tent)
-        >>> proof.rational_error, proof.minimal, proof.weight_error, proof.error < 1e-6
-        (Fraction(0, 1), True, 0.0, True)
-    """
-    floats = RationalNetwork.from_module(network)
-    dims = floats.hidden_dims
-    if (
-        not dims
-        or len(floats.layers[0].weight)
-        and len(floats.layers[0].weight[0]) != 1
-        or len(floats.layers[-1].bias) != 1
-    ):
-        raise ValueError("expected a network with one input, one output and a hidden layer")
-    if interval is None:
-        first, last = function.knots[0], function.knots[-1]
-        interval = (float(first), float(last)) if first < last else (float(first) - 1.0, float(first) + 1.0)
-    low, high = map(float, interval)
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(f"interval must be finite and increase: got {interval}")
-    rational = function.to_network(width=None if len(dims) == 1 else max(3, *dims))
-    breaks = len(function.breakpoints)
-    if breaks:
-        orientation = left_units(function._slopes)
-        lower = breaks + (orientation.left is None and orientation.decided)
-        reason = f"{breaks} breakpoint{'s' if breaks > 1 else ''}; {orientation.reason}"
-    else:
-        lower = 2 if function.slopes[0] else 0
-        reason = "a unit that is not constant has a kink, and the function has none" if lower else "it is constant"
-    dtype = network[0].weight.dtype
-    ridges = _ridges(floats)
-    if len(dims) == 1 and all(abs(w) == 1 for (w,) in floats.layers[0].weight):
-        evaluation = _evaluation_bound(ridges, low, high, dtype)
-    else:
-        evaluation = rounding_bound(network, floats, [low], [high])
-    return PiecewiseLinearProof(
-        hidden_dims=dims,
-        lower_bound=lower,
-        reason=reason,
-        rational_error=_difference(_ridges(rational), function, None),
-        interval=(low, high),
-        weight_error=round_up(_difference(ridges, function, (Fraction(low), Fraction(high)))),
-        evaluation_error=evaluation,
-        dtype=dtype,
-    )
-
-
-@dataclass
-class _Ridges:
-    r"""A sum of a constant and ridges $a (x - t)^+$ and $a (t - x)^+$."""
-
-    constant: Fraction
-    right: dict[Fraction, Fraction]
-    left: dict[Fraction, Fraction]
-
-    def relu(self) -> _Ridges:
-        """Returns the positive part, if it is a sum of ridges for a reason that is easy to see."""
-        weights = [*self.right.values(), *self.left.values()]
-        if self.constant >= 0 and all(a >= 0 for a in weights):
-            return self
-        if self.constant <= 0 and all(a <= 0 for a in weights):
-            return _Ridges(_ZERO, {}, {})
-        if len(weights) == 1 and weights[0] > 0:
-            shift = self.constant / weights[0]
-            moved = [
-                {t - sign * shift: a for t, a in side.items()} for side, sign in ((self.right, 1), (self.left, -1))
-            ]
-            return _Ridges(_ZERO, moved[0], moved[1])
-        raise ValueError("expected a network with one hidden layer, or a deep one of compile_piecewise_linear")
-
-
-def _ridges(network: RationalNetwork) -> _Ridges:
-    """Writes a network as a sum of ridges."""
-    first, *others = network.layers
-    signals = []
-    for (w,), b in zip(first.weight, first.bias, strict=True):
-        if w:
-            kink, slope = (-b if w == 1 else b if w == -1 else -b / w), abs(w)
-            signals.append(_Ridges(_ZERO, *(({kink: slope}, {}) if w > 0 else ({}, {kink: slope}))))
-        else:
-            signals.append(_Ridges(max(b, _ZERO), {}, {}))
-    for i, layer in enumerate(others):
-        combined = [_combine(row, b, signals) for row, b in zip(layer.weight, layer.bias, strict=True)]
-        signals = combined if i == len(others) - 1 else [signal.relu() for signal in combined]
-    return signals[0]
-
-
-def _combine(row: Sequence[Fraction], bias: Fraction, signals: list[_Ridges]) -> _Ridges:
-    """Returns the weighted sum of ridges."""
-    total = _Ridges(bias, {}, {})
-    for a, signal in zip(row, signals, strict=True):
-        if not a:
-            continue
-        if a == 1 and not total.right and not total.left:
-            total = _Ridges(total.constant + signal.constant, dict(signal.right), dict(signal.left))
-            continue
-        total.constant += a * signal.constant
-        for ours, theirs in ((total.right, signal.right), (total.left, signal.left)):
-            for t, b in theirs.items():
-                term = a if b == 1 else a * b
-                ours[t] = ours[t] + term if t in ours else term
-    return total
-
-
-def _difference(ridges: _Ridges, function: PiecewiseLinear, interval: tuple[Fraction, Fraction] | None) -> Fraction:
-    """Returns the largest difference on an interval, or on the real line: exact, at the breakpoints of both."""
-    ends = interval or ()
-    points = {*ridges.right, *ridges.left, *function.breakpoints, *ends} or {function.knots[0]}
-    scale = math.lcm(*(point.denominator for point in points))
-    at = {point.numerator * (scale // point.denominator): point for point in points}
-    places = sorted(at)
-    weights = [*ridges.right.values(), *ridges.left.values()]
-    unit = math.lcm(*{a.denominator for a in weights[:8]})
-    del unit
-    walks = []
-    for side, order in ((ridges.right, places), (ridges.left, places[::-1])):
-        found, value, slope, last = {}, _ZERO, _ZERO, order[0]
-        for place in order:
-            if slope:
-                value += slope * abs(place - last)
-            found[place], last = value, place
-            slope += side.get(at[place], _ZERO)
-        walks.append((found, slope))
-    (right, right_slope), (left, left_slope) = walks
-    if interval is None and (right_slope != function.slopes[-1] or -left_slope != function.slopes[0]):
-        raise ArithmeticError("the network has another slope at infinity than the function: no bound on the real line")
-    inside = [p for p in places if interval is None or interval[0] <= at[p] <= interval[1]]
-    return max(abs(ridges.constant + (right[p] + left[p]) / scale - function.exact(at[p])) for p in inside)
-
-
-def _evaluation_bound(ridges: _Ridges, low: float, high: float, dtype: torch.dtype) -> float:
-    r"""Bounds the rounding of a network with hidden weights 1 and -1 on an interval.
-
-    At a point with $m$ active units and output weights $a_i$ it is at most
-    $\gamma_{m+2} (\sum_i |a_i| |x - t_i| + |c|)$: between two knots this is affine in $x$.
-    """
-    points = np.array([low, high, *(float(t) for t in (*ridges.right, *ridges.left) if low < t < high)])
-    count, total, size = np.zeros(len(points), dtype=int), np.full(len(points), abs(float(ridges.constant))), 0.0
-    for side, sign in ((ridges.right, 1.0), (ridges.left, -1.0)):
-        if not side:
-            continue
-        kinks = np.array([sign * float(t) for t in side])
-        order = np.argsort(kinks)
-        kinks, weights = kinks[order], np.abs(np.array([float(a) for a in side.values()]))[order]
-        slopes = np.cumsum(weights)
-        heights = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(kinks))])
-        active = np.searchsorted(kinks, sign * points, side="right")
-        start = np.maximum(active - 1, 0)
-        total += np.where(active > 0, heights[start] + slopes[start] * np.maximum(sign * points - kinks[start], 0), 0.0)
-        count += active
-        size += float(slopes[-1])
-    if total.max() > torch.finfo(dtype).max:
-        return math.inf
-    gamma = np.array([rounding_factor(int(m) + 2, dtype) for m in range(int(count.max()) + 1)])[count]
-    underflow = 4 * torch.finfo(dtype).tiny * (int(count.max()) + 2 + size)
-    own_rounding = 1 + 1e-15 * (len(points) + 10)  # all terms are positive
-    return float((gamma * total + underflow).max()) * own_rounding
 
 
 def claims() -> Iterator[Claim]:

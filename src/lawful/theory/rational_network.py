@@ -67,15 +67,18 @@ class RationalNetwork:
             >>> RationalNetwork.from_module(nn.Sequential(layer))(1)
             (Fraction(13421773, 134217728),)
         """
-        children = list(module)
-        names = [type(child).__name__ for child in children]
-        if len(names) % 2 == 0 or any(name != ("Linear", "ReLU")[i % 2] for i, name in enumerate(names)):
-            raise ValueError(f"expected a Sequential of Linear, ReLU, Linear, ..., Linear, got {', '.join(names)}")
         layers = []
-        for child in children[::2]:
-            weight = tuple(tuple(map(Fraction, row)) for row in child.weight.detach().cpu().double().tolist())
-            bias = [0.0] * len(weight) if child.bias is None else child.bias.detach().cpu().double().tolist()
-            layers.append(RationalLayer(weight, tuple(map(Fraction, bias))))
+        for i, child in enumerate(module):
+            if not isinstance(child, (nn.Linear, nn.ReLU)[i % 2]) or (len(module) % 2 == 0):
+                names = ", ".join(type(child).__name__ for child in module)
+                raise ValueError(f"expected a Sequential of Linear, ReLU, Linear, ..., Linear: got {names}")
+            if isinstance(child, nn.Linear):
+                weight = child.weight.detach().cpu().double()
+                bias = torch.zeros(len(weight)) if child.bias is None else child.bias.detach().cpu().double()
+                if not bool(weight.isfinite().all() and bias.isfinite().all()):
+                    raise ValueError(f"weights must be finite: module[{i}] has a weight that is not")
+                rows = tuple(tuple(Fraction(w) for w in row) for row in weight.tolist())
+                layers.append(RationalLayer(rows, tuple(Fraction(b) for b in bias.tolist())))
         return cls(tuple(layers))
 
     @property
@@ -89,7 +92,7 @@ class RationalNetwork:
         Args:
             x: Coordinates of the input. A float stands for the rational number that it is.
         """
-        values = tuple(map(Fraction, x))
+        values = tuple(Fraction(value) for value in x)
         for layer in self.layers[:-1]:
             values = tuple(max(value, Fraction(0)) for value in layer(values))
         return self.layers[-1](values)
@@ -139,7 +142,7 @@ def rounding_bound(
     sizes = [tuple((len(layer.weight), len(layer.bias)) for layer in net.layers) for net in (floats, exact)]
     if sizes[0] != sizes[1]:
         raise ValueError(f"expected networks of equal shape, got {floats.hidden_dims} and {exact.hidden_dims}")
-    dtype = network[0].weight.dtype
+    dtype = next(network.parameters()).dtype
     tiny = torch.finfo(dtype).tiny  # numbers below may be flushed to zero
     lower, upper = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     if not (np.isfinite(lower).all() and np.isfinite(upper).all() and (lower <= upper).all()):
