@@ -1,10 +1,11 @@
 """State-space layers: agreement of their views, resampling, HiPPO's memory, speed and accuracy against public code.
 
-Run `PYTHONPATH=/tmp/peers OMP_NUM_THREADS=1 python benchmarks/state_spaces.py`, or name some tables: `agreement`,
-`hippo`, `kernel`, `layer`, `selective`, `scaling`, `step`, `mnist1d`, and `text=FILE`, which is not a default. The
-peers come from `pip install --no-deps --target /tmp/peers s5-pytorch mambapy`. Everything is float32 on one thread.
-Times are processor time; both sides run in turn in one process. The tables of speed, of MNIST-1D and of text are
-described in their files in `state_space_parts`.
+Run `PYTHONPATH=/tmp/peers OMP_NUM_THREADS=1 python benchmarks/state_spaces.py TABLE...`, with tables of these:
+`agreement`, `hippo`, `kernel`, `layer`, `selective`, `scaling`, `step`, `mnist1d` (or `mnist1d=MODEL` for one model),
+`generation`, `text=FILE` and `ngrams=FILE`. Without arguments it runs all that need no file. The peers come from
+`pip install --no-deps --target /tmp/peers s5-pytorch mambapy einops`. Everything is float32 on one thread. Times are
+processor time; both sides run in turn in one process. The tables of speed, of MNIST-1D and of text are described in
+their files in `state_space_parts`.
 
 - `agreement`: relative L2 difference between the scan, the FFT convolution and the recurrence at length 16,384, and
   of a signal with half of the samples and `rate=2`, in both modes. The signal has 20 harmonics in 2,048 samples.
@@ -82,16 +83,17 @@ def hippo() -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    parts = (agreement, hippo, speed.kernel, speed.layer, speed.selective, speed.scaling, speed.step)
+    parts = (agreement, hippo, speed.kernel, speed.layer, speed.selective, speed.scaling, speed.step, text.generation)
     tables = {**{f.__name__: f for f in parts}, "mnist1d": mnist1d.run}
+    with_value = {"mnist1d": mnist1d.run, "text": text.text, "ngrams": text.ngrams}
     for argument in sys.argv[1:] or tables:
-        name, _, path = argument.partition("=")
-        if name not in tables and not (name == "text" and path):
-            sys.exit(f"unknown table {argument!r}, expected one of {', '.join(tables)}, text=FILE")
+        name, _, value = argument.partition("=")
+        if name not in (with_value if value else tables):
+            sys.exit(f"unknown table {argument!r}, expected one of {', '.join(tables)}, text=FILE, ngrams=FILE")
         print(f"\n{name}\n")
         torch.manual_seed(0)
-        if path:
-            text.table(path)
+        if value:
+            with_value[name](value)
         else:
             tables[name]()
 

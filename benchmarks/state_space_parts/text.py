@@ -1,8 +1,8 @@
 """Text: `lawful train text` with state-space layers in place of attention, at equal parameters and equal time.
 
-`table(path)` takes the path of the Tiny Shakespeare file. The first 90 % of it are for training, the rest for
+`ngrams` and `text` take the path of the Tiny Shakespeare file. The first 90 % of it are for training, the rest for
 validation; the loss is the mean over it in windows of 64 that do not overlap. Four layers; the other options are the
-defaults of the recipe, tuned for attention; with the default n-gram embeddings and without. The hidden size of the
+defaults of the recipe, tuned for attention: `ngrams` with its n-gram embeddings, `text` without. The hidden size of the
 feed-forward blocks makes the number of parameters that of attention. The number of steps is the budget divided by the
 time of a step, measured over 30 steps before. Time is that of the processor, without evaluation. Generation: one token
 at a time after contexts of 64 to 16,384 tokens, of the models without training.
@@ -73,31 +73,36 @@ def run_text(path: str, options: dict[str, Any], *, steps: int, seed: int) -> tu
     return taken[0] - start, loss_of(setup.model.eval(), setup.data.validation.long())
 
 
-def table(path: str) -> None:
-    print("| n-grams | layers | hidden size | parameters | steps | processor, s | validation loss, mean of 2 | seeds |")
-    print("|---|---|---|---|---|---|---|---|")
-    for ngrams in ((2, 3, 4), ()):
-        for name, options in equal_sized({"num_layers": 4, "ngrams": ngrams}).items():
-            a_step = run_text(path, options, steps=30, seed=0)[0] / 30
-            steps = round(BUDGET / a_step)
-            found = [run_text(path, options, steps=steps, seed=seed) for seed in SEEDS]
-            losses = [loss for _, loss in found]
-            columns = [
-                "2, 3, 4" if ngrams else "none",
-                name,
-                str(options["hidden_dim"]),
-                f"{num_parameters(options):,}",
-                str(steps),
-                f"{statistics.mean(taken for taken, _ in found):.0f}",
-                f"{statistics.mean(losses):.3f}",
-                f"{min(losses):.3f} to {max(losses):.3f}",
-            ]
-            print("| " + " | ".join(columns) + " |", flush=True)
-    generation()
+def ngrams(path: str) -> None:
+    table(path, {"num_layers": 4})
+
+
+def text(path: str) -> None:
+    table(path, {"num_layers": 4, "ngrams": ()})
+
+
+def table(path: str, common: dict[str, Any]) -> None:
+    print("| layers | hidden size | parameters | steps | processor, s | validation loss, mean of 2 | seeds |")
+    print("|---|---|---|---|---|---|---|")
+    for name, options in equal_sized(common).items():
+        a_step = run_text(path, options, steps=30, seed=0)[0] / 30
+        steps = round(BUDGET / a_step)
+        found = [run_text(path, options, steps=steps, seed=seed) for seed in SEEDS]
+        losses = [loss for _, loss in found]
+        columns = [
+            name,
+            str(options["hidden_dim"]),
+            f"{num_parameters(options):,}",
+            str(steps),
+            f"{statistics.mean(taken for taken, _ in found):.0f}",
+            f"{statistics.mean(losses):.3f}",
+            f"{min(losses):.3f} to {max(losses):.3f}",
+        ]
+        print("| " + " | ".join(columns) + " |", flush=True)
 
 
 def generation() -> None:
-    print("\n| layers | tokens a second after 64 | after 4,096 | after 16,384 |\n|---|---|---|---|")
+    print("| layers | tokens a second after 64 | after 4,096 | after 16,384 |\n|---|---|---|---|")
     token = torch.zeros(1, dtype=torch.int64)
     for name, options in equal_sized({"num_layers": 4, "ngrams": ()}).items():
         torch.manual_seed(0)

@@ -11,6 +11,7 @@ from lawful.functions.attention import CAUSAL
 MODELS = {
     **{f"S4D {init}": partial(S4D, init=init, state_dim=8) for init in ("lin", "inv", "legs")},
     **{f"S4D {method}": partial(S4D, discretization=method, state_dim=8) for method in ("zoh", "bilinear")},
+    "DSS": partial(S4D, init="legs", discretization="zoh", state_dim=8),
     "S4": partial(S4, state_dim=8),
     "EMALayer": EMALayer,
 }
@@ -28,27 +29,57 @@ def relative_error(x, y):
     return float(((x - y).norm() / y.norm()).detach())
 
 
-def continuous_system(layer, channel):
-    """A, B, C, D of one channel, for SciPy, in the coordinates of the layer."""
-    if isinstance(layer, S4):
-        a, b = layer.matrix()[channel], layer.b.view(layer.dim, -1)[channel]
-    else:
-        modes = layer.modes()[channel]
-        a = torch.block_diag(*(torch.tensor([[z.real, -z.imag], [z.imag, z.real]]) for z in modes.tolist()))
-        b = torch.tensor([1.0, 0.0] * len(modes))
-    c = 2 * layer.c.view(layer.dim, -1)[channel] * torch.tensor([1.0, -1.0] * (layer.state_dim // 2))
-    return tuple(x.detach().double().numpy() for x in (a, b[:, None], c[None], layer.skip[channel, None, None]))
+def continuous_system(layer, channel, rate=1.0):
+    """A, B, C, D of one channel, for SciPy, with the skip connection apart."""
+    a, b, c, d = (x[channel].detach().numpy() for x in layer.continuous(rate))
+    return a, b, c, d
 
 
-@pytest.mark.parametrize("name", ["S4D lin", "S4D legs", "S4D bilinear"])
-@pytest.mark.parametrize("rate", [1.0, 3.0])
+@pytest.mark.parametrize(("name", "rate"), [("S4D lin", 1.0), ("S4D legs", 3.0), ("S4D bilinear", 1.0)])
 def test_kernel_is_that_of_scipy(name, rate):
     layer = MODELS[name](2)
     for channel, kernel in enumerate(layer.kernel(50, rate=rate).double()):
-        dt = rate * layer.log_dt[channel].exp().item()
-        a, b, c, d, _ = scipy_signal.cont2discrete(continuous_system(layer, channel), dt, layer.discretization)
-        _, (response,) = scipy_signal.dimpulse((a, b, c, d, dt), n=50)
+        system = scipy_signal.cont2discrete(continuous_system(layer, channel, rate), 1.0, layer.discretization)
+        _, (response,) = scipy_signal.dimpulse(system, n=50)
         torch.testing.assert_close(kernel.detach(), torch.from_numpy(response[:, 0]), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "held", "tolerance"),
+    [
+        ("S4D lin", False, 1e-9),
+        ("S4D inv", False, 1e-9),
+        ("S4D zoh", True, 1e-9),
+        ("S4D bilinear", False, 1e-3),
+        ("DSS", True, 1e-9),
+        ("S4", False, 1e-4),
+        ("EMALayer", True, 1e-9),
+    ],
+)
+def test_outputs_solve_the_differential_equation(name, held, tolerance):
+    layer, t = MODELS[name](2, dt_max=0.02).double(), torch.arange(1, 401, dtype=torch.float64)
+    signal = (0.05 * t).sin() * (0.003 * t).cos()
+    y = layer(signal[None, :, None].expand(1, -1, 2))[0].detach()
+    # the signal begins at 0; a zero-order hold keeps each sample over the step that ends with it
+    inputs = torch.cat([signal, signal[-1:]] if held else [signal[:1] * 0, signal])
+    for channel, found in enumerate(y.unbind(-1)):
+        a, b, c, d = continuous_system(layer, channel)
+        _, outputs, _ = scipy_signal.lsim((a, b, c, 0 * d), inputs.numpy(), range(401), interp=not held)
+        expected = torch.from_numpy(outputs[1:]).flatten() + torch.from_numpy(d).flatten() * signal
+        assert relative_error(found, expected) < tolerance
+
+
+def test_dss_is_s4d_with_the_modes_of_hippo_and_a_zero_order_hold():
+    layer, t = MODELS["DSS"](3), torch.arange(40)
+    # DSS_EXP: K = W (e^{Λ Δ} - 1) / Λ · e^{Λ Δ t}, the modes with their conjugates, without their part of the skip
+    modes = torch.cat([layer.modes(), layer.modes().conj()], -1)
+    w = torch.view_as_complex(layer.c.double().view(3, -1, 2))
+    step = layer.log_dt.double().exp().unsqueeze(-1)
+    weights = torch.cat([w, w.conj()], -1) * (torch.exp(step * modes) - 1) / modes
+    kernel = torch.einsum("dn,dnt->dt", weights, torch.exp((step * modes).unsqueeze(-1) * t))
+    assert kernel.imag.abs().max() < 1e-12
+    kernel = kernel.real + torch.nn.functional.pad(layer.skip.double().unsqueeze(-1), (0, 39))
+    torch.testing.assert_close(layer.double().kernel(40), kernel)
 
 
 @pytest.mark.parametrize("rate", [1.0, 3.0])
@@ -57,10 +88,9 @@ def test_kernel_of_s4_is_the_bilinear_rule_in_small_steps(rate):
     hat = torch.zeros(50 * 8, dtype=torch.float64)  # an impulse at sample 1, linear between the samples
     hat[:17] = 1 - (torch.arange(17) / 8 - 1).abs()
     for channel, kernel in enumerate(layer.kernel(48, rate=rate).double().detach()):
-        dt = rate * layer.log_dt[channel].exp().item() / 8
-        a, b, c, d, _ = scipy_signal.cont2discrete(continuous_system(layer, channel), dt, "bilinear")
-        d = d - layer.skip[channel].item()  # the skip connection has no half steps
-        _, response, _ = scipy_signal.dlsim((a, b, c, d, dt), hat.numpy())
+        a, b, c, d = continuous_system(layer, channel, rate / 8)
+        system = scipy_signal.cont2discrete((a, b, c, 0 * d), 1.0, "bilinear")  # the skip has no half steps
+        _, response, _ = scipy_signal.dlsim(system, hat.numpy())
         expected = torch.from_numpy(response[8::8, 0])[:48].clone()
         expected[0] += layer.skip[channel].detach()
         torch.testing.assert_close(kernel, expected, rtol=1e-4, atol=1e-6)
@@ -119,10 +149,16 @@ def test_half_of_the_samples_at_twice_the_step(make):
 
 
 @EVERY_LAYER
+def test_a_causal_mask_changes_nothing(make):
+    layer, x = make(4), torch.randn(2, 20, 4)
+    assert torch.equal(layer(x, mask=CAUSAL), layer(x))
+
+
+@EVERY_MODEL_AND_LAYER
 def test_cache_continues_in_pieces(make):
     layer, x = make(4), torch.randn(2, 100, 4)
     cache = layer.cache(window=3)
-    pieces = [layer(piece, mask=CAUSAL, cache=cache) for piece in x.split([70, 1, 29], dim=1)]
+    pieces = [layer(piece, cache=cache) for piece in x.split([70, 1, 29], dim=1)]
     torch.testing.assert_close(torch.cat(pieces, 1), layer(x), rtol=1e-4, atol=1e-5)
     assert cache.length == 100
     before = cache.nbytes
@@ -248,7 +284,8 @@ def test_errors_of_models(make):
             layer.convolve(x)
     with pytest.raises(ValueError, match="x must be finite, got NaN or infinite values"):
         layer.convolve(torch.full((1, 3, 4), float("nan")))
-    for call in (lambda: layer.convolve(torch.zeros(1, 3, 4), rate=0.0), lambda: layer.kernel(3, rate=-1.0)):
+    calls = (lambda: layer.convolve(torch.zeros(1, 3, 4), rate=0.0), lambda: layer.kernel(3, rate=-1.0))
+    for call in (*calls, lambda: layer.continuous(rate=0.0)):
         with pytest.raises(ValueError, match="rate must be positive and finite, got"):
             call()
     for length in (0, -1):

@@ -39,7 +39,7 @@ def test_gradients():
 def test_blocks_of_the_batch_and_of_steps():
     sizes = {"b": 3, "t": 53, "d": 1100, "n": 5}
     inputs = [v.requires_grad_() for v in (*selective_inputs(**sizes), random(3, 1100, 5))]
-    rows, steps = _block_sizes(inputs[2])
+    rows, steps = _block_sizes(inputs[0], inputs[2])
     assert 1 <= rows < sizes["b"]
     assert steps < sizes["t"]
     assert sizes["t"] % steps

@@ -121,7 +121,7 @@ from lawful.blocks.residual import (
     splitting_step,
 )
 from lawful.blocks.standardize import Standardize
-from lawful.blocks.state_space import S4, S4D, EMALayer, SelectiveStateSpace, StateSpace
+from lawful.blocks.state_space import S4, S4D, ContinuousSystem, EMALayer, SelectiveStateSpace, StateSpace
 from lawful.blocks.symmetrize import (
     Frame,
     PrincipalAxes,
@@ -162,6 +162,7 @@ __all__ = [
     "ClippedRelativeBias",
     "ComposedTransform",
     "ConditionalResBlock",
+    "ContinuousSystem",
     "Conv",
     "CouplingTransform",
     "DiagonalScale",

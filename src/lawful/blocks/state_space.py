@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Complex, Float
@@ -33,6 +33,7 @@ from lawful.laws import (
     Claim,
     agreement,
     boundedness,
+    cached_decoding,
     causality,
     linearity,
     recurrence,
@@ -42,10 +43,28 @@ from lawful.laws import (
 )
 
 
+class ContinuousSystem(NamedTuple):
+    r"""Matrices of continuous state-space models, one per channel, in double precision. Time is in samples.
+
+    $$s'(t) = A s(t) + B u(t), \qquad y(t) = C s(t) + D u(t)$$
+
+    Args:
+        a: Matrix $A$.
+        b: Input weights $B$.
+        c: Output weights $C$.
+        d: Direct weight $D$.
+    """
+
+    a: Float[Tensor, "d n n"]
+    b: Float[Tensor, "d n 1"]
+    c: Float[Tensor, "d 1 n"]
+    d: Float[Tensor, "d 1 1"]
+
+
 class _ChannelSSM(nn.Module):
     """One linear time-invariant state-space model per channel, with a skip connection.
 
-    Subclasses define `system`, the discretized models.
+    Subclasses define `system`, the discretized models, and `_matrices`, the continuous ones.
     """
 
     def __init__(self, dim: int, *, state_dim: int, dt_min: float, dt_max: float) -> None:
@@ -65,6 +84,21 @@ class _ChannelSSM(nn.Module):
             rate: Factor of the sampling step.
         """
         raise TypeError(f"{type(self).__name__} must define system(rate)")
+
+    def _matrices(self) -> tuple[Tensor, Tensor, Tensor]:
+        """A (d, n, n), B and C (d, n) of the models, before they are multiplied by the step."""
+        raise TypeError(f"{type(self).__name__} must define _matrices()")
+
+    def continuous(self, rate: float = 1.0) -> ContinuousSystem:
+        r"""Returns the continuous models in real coordinates: $\Delta A$, $\Delta B$, $C$ and $D$.
+
+        `scipy.signal.StateSpace` takes the four matrices of a channel.
+
+        Args:
+            rate: Factor of the sampling step.
+        """
+        (a, b, c), step = self._matrices(), self._steps(rate).view(-1, 1, 1)
+        return ContinuousSystem(step * a, step * b.unsqueeze(-1), c.unsqueeze(-2), self.skip.double()[:, None, None])
 
     def kernel(self, length: int, *, rate: float = 1.0) -> Float[Tensor, "d t"]:
         r"""Returns the convolution kernel: the response to an impulse.
@@ -252,7 +286,8 @@ class S4D(_ChannelSSM):
 
     A signal between its samples is constant (`"zoh"`, as in the paper) or linear (`"foh"`). A change of the sampling
     rate changes the output of a smooth signal by $O(\Delta^2)$. A zero-order hold advances the signal by half a step;
-    at another rate, the held value is a mean of two samples that keeps the advance of rate 1.
+    at another rate, the held value is a mean of two samples that keeps the advance of rate 1. The bilinear rule changes
+    fast modes; at another rate, the layer keeps the modes of rate 1, and the gain and delay of slow signals.
 
     Reference:
         Gu, Gupta, Goel and Ré, *On the Parameterization and Initialization of Diagonal State Space Models*, 2022.
@@ -295,17 +330,21 @@ class S4D(_ChannelSSM):
         """Returns the modes $A_n$ of each channel, in double precision."""
         return torch.complex(-self.log_decay.double().exp(), self.frequency.double()).view(self.dim, -1)
 
+    def _matrices(self) -> tuple[Tensor, Tensor, Tensor]:
+        b = torch.tensor([1.0, 0.0]).to(self.c.double()).repeat(self.dim, self.state_dim // 2)
+        return _real_matrix(self.modes()), b, _real_weights(self.c, self.dim)
+
     def system(self, rate: float = 1.0) -> DiagonalSystem:
         """Returns the discretized models."""
         a, c = self.modes(), torch.view_as_complex(self.c.double().view(self.dim, -1, 2))
         z = self._steps(rate).unsqueeze(-1) * a
+        exponent = 2 * rate * torch.atanh(z / (2 * rate)) if self.discretization == "bilinear" else z
+        transition, whole = exponent.exp(), torch.expm1(exponent) / a
         if self.discretization == "bilinear":
-            transition, now = (1 + z / 2) / (1 - z / 2), z / (2 - z) / a
-            before = now
+            now = whole + whole / z - transition / a
         else:
-            transition, whole = z.exp(), torch.expm1(z) / a
             now = _phi2(z) * z / a if self.discretization == "foh" else _hold_weight(rate) * whole
-            before = whole - now
+        before = whole - now
         direct = self.skip.double() + 2 * (c * now).real.sum(-1)
         return DiagonalSystem(transition, transition * now + before, c, direct)
 
@@ -376,11 +415,12 @@ class S4(_ChannelSSM):
     def matrix(self) -> Float[Tensor, "d n n"]:
         """Returns $A$ in real coordinates: the real and the imaginary part of each mode, in double precision."""
         decay, frequency = -self.log_decay.double().exp(), self.frequency.double()
-        blocks = torch.stack([decay, -frequency, frequency, decay], -1).view(self.dim, -1, 2, 2)
-        diagonal = torch.zeros(self.dim, self.state_dim // 2, 2, self.state_dim // 2, 2, dtype=blocks.dtype).to(blocks)
-        diagonal.diagonal(dim1=1, dim2=3).copy_(blocks.permute(0, 2, 3, 1))
+        diagonal = _real_matrix(torch.complex(decay, frequency).view(self.dim, -1))
         p = self.p.double().view(self.dim, -1)
-        return diagonal.flatten(3, 4).flatten(1, 2) - 2 * p.unsqueeze(-1) * p.unsqueeze(-2)
+        return diagonal - 2 * p.unsqueeze(-1) * p.unsqueeze(-2)
+
+    def _matrices(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.matrix(), self.b.double().view(self.dim, -1), _real_weights(self.c, self.dim)
 
     def system(self, rate: float = 1.0) -> DenseSystem:
         """Returns the discretized models."""
@@ -393,9 +433,23 @@ class S4(_ChannelSSM):
         for _ in range(_DOUBLINGS):  # two steps, with the mean of both samples between them
             middle = (transition @ now + before) / 2
             transition, before, now = transition @ transition, transition @ before + middle, middle + now
-        c = (2 * self.c.double().view(self.dim, -1, 2) * self.c.new_tensor([1.0, -1.0])).flatten(1)
+        c = _real_weights(self.c, self.dim)
         direct = self.skip.double() + (c * now.squeeze(-1)).sum(-1)
         return DenseSystem(transition, (transition @ now + before).squeeze(-1), c, direct)
+
+
+def _real_matrix(modes: Complex[Tensor, "d k"]) -> Float[Tensor, "d n n"]:
+    """Acts on the real and the imaginary part of each coordinate as the diagonal matrix of the modes."""
+    blocks = torch.stack([modes.real, -modes.imag, modes.imag, modes.real], -1).unflatten(-1, (2, 2))
+    dim, k = modes.shape
+    matrix = blocks.new_zeros(dim, k, 2, k, 2)
+    matrix.diagonal(dim1=1, dim2=3).copy_(blocks.permute(0, 2, 3, 1))
+    return matrix.flatten(3, 4).flatten(1, 2)
+
+
+def _real_weights(c: Tensor, dim: int) -> Float[Tensor, "d n"]:
+    """Twice the real part of the output, from pairs of real and imaginary parts."""
+    return (2 * c.double().view(dim, -1, 2) * c.new_tensor([1.0, -1.0])).flatten(1)
 
 
 class EMALayer(_ChannelSSM):
@@ -419,6 +473,10 @@ class EMALayer(_ChannelSSM):
 
     def __init__(self, dim: int, *, dt_min: float = 1e-3, dt_max: float = 1.0) -> None:
         super().__init__(dim, state_dim=1, dt_min=dt_min, dt_max=dt_max)
+
+    def _matrices(self) -> tuple[Tensor, Tensor, Tensor]:
+        one = torch.ones_like(self.skip, dtype=torch.float64).unsqueeze(-1)
+        return -one.unsqueeze(-1), one, one
 
     def system(self, rate: float = 1.0) -> DenseSystem:
         """Returns the discretized models."""
@@ -639,22 +697,22 @@ class SelectiveStateSpace(nn.Module):
 
 def claims() -> Iterator[Claim]:
     """Laws of state-space layers."""
-    signal, models = shape("b t:1..150 2"), (S4D, partial(S4D, init="legs", discretization="bilinear"), S4)
-    for make in models:
-        layer = make(2, state_dim=4)
+    signal, short = shape("b t:1..150 2"), shape("b t:1..20 2")
+    makes = S4D, partial(S4D, init="legs", discretization="bilinear"), S4
+    models = *(make(2, state_dim=4) for make in makes), EMALayer(2)
+    for layer in models:
         name = type(layer).__name__ + (f", {layer.init}, {layer.discretization}" if isinstance(layer, S4D) else "")
-        yield Claim(linearity(), layer, signal, name=name)
-        yield Claim(time_invariance(), layer, signal, name=name)
-        yield Claim(agreement(other="convolve"), layer, signal, name=name)
-        yield Claim(recurrence(start=_start(layer)), layer, shape("b t:1..20 2"), name=name)
-        yield Claim(resampling(bound=0.02), layer, shape("b 8 2"), name=name)
-    average = EMALayer(2)
-    yield Claim(linearity(), average, signal, name="EMALayer")
-    yield Claim(recurrence(start=_start(average)), average, shape("b t:1..20 2"), name="EMALayer")
-    for layer in (StateSpace(2, ssm=partial(S4D, state_dim=4)), SelectiveStateSpace(2, state_dim=3)):
+        for law in (linearity(), time_invariance(), agreement(other="convolve"), causality(time=1)):
+            yield Claim(law, layer, signal, name=name)
+        yield Claim(resampling(), layer, shape("b 8 2"), name=name)
+    layers = StateSpace(2, ssm=partial(S4D, state_dim=4)), SelectiveStateSpace(2, state_dim=3)
+    for layer in models + layers:
+        name = type(layer).__name__
+        yield Claim(recurrence(start=_start(layer)), layer, short, name=name)
+    for layer in layers:
         name = type(layer).__name__
         yield Claim(causality(time=1), layer, signal, name=name)
-        yield Claim(recurrence(start=_start(layer)), layer, shape("b t:1..20 2"), name=name)
+        yield Claim(cached_decoding(step=_continue(layer)), layer, short, name=f"{name}, in parts")
 
     def decay(steps: Tensor) -> Tensor:
         return S4D(3, state_dim=4).system(float(steps.abs().max()) + 1e-3).transition.abs()
@@ -664,3 +722,11 @@ def claims() -> Iterator[Claim]:
 
 def _start(layer: Any) -> Callable[[Tensor], Any]:
     return lambda x: layer.initial_state(len(x))
+
+
+def _continue(layer: Any) -> Callable[[Tensor, Any], tuple[Tensor, Any]]:
+    def step(x: Tensor, cache: RecurrentCache | None) -> tuple[Tensor, RecurrentCache]:
+        cache = layer.cache() if cache is None else cache
+        return layer(x, cache=cache), cache
+
+    return step

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -18,8 +18,8 @@ from torch import Tensor
 from lawful.functions.linear_system import _contiguous_like, _schema
 from lawful.laws import Claim, cached_decoding, causality, shape
 
-_STEP_ELEMENTS, _CHUNK_ELEMENTS = 2**13, 2**18
-"""Largest number of states in a step and in a chunk, where the sizes allow."""
+_STEP_ELEMENTS, _CHUNK_ELEMENTS, _CHUNK = 2**13, 2**17, 64
+"""Largest number of states in a step and in a chunk, where the sizes allow, and of steps in a chunk."""
 
 
 def selective_scan(
@@ -78,10 +78,11 @@ def _one_step(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: 
     return (state @ c.mT).mT, state
 
 
-def _block_sizes(a: Float[Tensor, "d n"]) -> tuple[int, int]:
-    """Rows of the batch and steps that are computed together."""
-    rows = max(1, _STEP_ELEMENTS // a.numel())
-    return rows, min(max(_CHUNK_ELEMENTS // (rows * a.numel()), 8), 64)
+def _block_sizes(x: Float[Tensor, "b t d"], a: Float[Tensor, "d n"]) -> tuple[int, int]:
+    """Rows of the batch and steps that are computed together. Sizes may be symbolic in an exported graph."""
+    rows = cast(int, torch.sym_max(1, torch.sym_min(x.shape[0], _STEP_ELEMENTS // a.numel())))
+    steps = cast(int, torch.sym_max(_CHUNK_ELEMENTS // (rows * a.numel()), 8))
+    return rows, cast(int, torch.sym_min(steps, _CHUNK))
 
 
 def _blocks(length: int, size: int) -> list[slice]:
@@ -100,26 +101,28 @@ def _selective_scan(
 
     They are flat because a dimension that may have size 1 would limit the lengths of an exported graph.
     """
-    y, last = _contiguous_like(x), _contiguous_like(state)
-    num_rows, steps = _block_sizes(a)
+    last = _contiguous_like(state)
+    num_rows, steps = _block_sizes(x, a)
     firsts = x.new_empty(-(-x.shape[1] // steps), len(x), *a.mT.shape)
-    rates = _rates(a)
+    rates, signals = _rates(a), [_time_first(v) for v in (x, delta, b, c)]
+    y = torch.empty_like(signals[0])
     for rows in _blocks(len(x), num_rows):
         before = state[rows].mT
-        decays, states = x.new_empty(2, steps, *before.shape)
+        decays, states = (_new_steps(before, min(steps, x.shape[1])) for _ in range(2))
         for first, part in zip(firsts[:, rows], _blocks(x.shape[1], steps), strict=True):
             first.copy_(before)
-            xs, deltas, bs, cs = (v[rows, part].transpose(0, 1) for v in (x, delta, b, c))
-            _, found = _chunk_of_states(xs, deltas, bs, rates, first, decays, states)
-            y[rows, part] = (cs.unsqueeze(2) @ found).squeeze(2).transpose(0, 1)
+            xs, deltas, bs, cs = (v[part, rows] for v in signals)
+            _, found = _chunk_of_states(deltas * xs, deltas, bs, rates, first, decays, states)
+            y[part, rows] = (cs.unsqueeze(2) @ found).squeeze(2)
             before = found[-1]
         last[rows] = before.mT
+    y = y.transpose(0, 1).contiguous()
     return y, last, firsts.flatten()
 
 
 @_selective_scan.register_fake
 def _(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    _, steps = _block_sizes(a)
+    _, steps = _block_sizes(x, a)
     chunks = (x.shape[1] + steps - 1) // steps
     return _contiguous_like(x), _contiguous_like(state), state.new_empty(chunks * state.numel())
 
@@ -129,16 +132,32 @@ def _rates(a: Float[Tensor, "d n"]) -> Float[Tensor, "n d"]:
     return (a.mT / math.log(2)).contiguous()
 
 
+class _Steps(NamedTuple):
+    """Values of many steps in one tensor, and a view of each step."""
+
+    whole: Tensor
+    each: tuple[Tensor, ...]
+
+
+def _new_steps(like: Tensor, count: int) -> _Steps:
+    whole = like.new_empty(count, *like.shape)
+    return _Steps(whole, whole.unbind(0))
+
+
+def _time_first(x: Float[Tensor, "b t k"]) -> Float[Tensor, "t b k"]:
+    return x.transpose(0, 1).contiguous()
+
+
 def _chunk_of_states(
-    x: Tensor, delta: Tensor, b: Tensor, rates: Tensor, state: Tensor, decays: Tensor, states: Tensor
+    inputs: Tensor, delta: Tensor, b: Tensor, rates: Tensor, state: Tensor, decays: _Steps, states: _Steps
 ) -> tuple[Tensor, Tensor]:
     """Decays and states of a chunk (t, b, n, d), in the given buffers."""
-    decays, states = decays[: len(x)], states[: len(x)]
-    torch.mul(delta.unsqueeze(2), rates, out=decays).exp2_()
-    torch.mul((delta * x).unsqueeze(2), b.unsqueeze(-1), out=states)
-    for added, decay in zip(states.unbind(0), decays.unbind(0), strict=True):
-        state = torch.addcmul(added, decay, state, out=added)
-    return decays, states
+    t = len(inputs)
+    torch.mul(delta.unsqueeze(2), rates, out=decays.whole[:t]).exp2_()
+    torch.mul(inputs.unsqueeze(2), b.unsqueeze(-1), out=states.whole[:t])
+    for after, decay in zip(states.each[:t], decays.each[:t], strict=True):
+        state = after.addcmul_(decay, state)
+    return decays.whole[:t], states.whole[:t]
 
 
 @torch.library.custom_op(
@@ -148,41 +167,43 @@ def _selective_scan_backward(
     gy: Tensor, last: Tensor, x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, firsts: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, delta, a, b, c and the first state. The states of each chunk are computed again."""
-    grads = tuple(map(_contiguous_like, (x, delta, b, c)))
-    num_rows, steps = _block_sizes(a)
+    signals = [_time_first(v) for v in (gy, x, delta, b, c)]
+    grads = tuple(map(torch.empty_like, signals[1:]))
+    num_rows, steps = _block_sizes(x, a)
     rates, transposed, gfirst = _rates(a), a.mT.contiguous(), _contiguous_like(last)
     ga, firsts = torch.zeros_like(transposed), firsts.view(-(-x.shape[1] // steps), len(x), *transposed.shape)
     for rows in _blocks(len(x), num_rows):
         after = last[rows].mT
-        buffers = x.new_empty(3, steps, *after.shape)
+        buffers = [_new_steps(after, min(steps, x.shape[1])) for _ in range(3)]
         for first, part in zip(firsts[:, rows].flip(0), reversed(_blocks(x.shape[1], steps)), strict=True):
-            inputs = [v[rows, part].transpose(0, 1) for v in (gy, x, delta, b, c)]
+            inputs = [v[part, rows] for v in signals]
             *found, added, after = _chunk_backward(inputs, transposed, rates, first, after, buffers)
             ga += added
             for grad, value in zip(grads, found, strict=True):
-                grad[rows, part] = value.transpose(0, 1)
+                grad[part, rows] = value
         gfirst[rows] = after.mT
-    gx, gdelta, gb, gc = grads
+    gx, gdelta, gb, gc = (grad.transpose(0, 1).contiguous() for grad in grads)
     return gx, gdelta, ga.mT.contiguous(), gb, gc, gfirst
 
 
 def _chunk_backward(
-    inputs: Sequence[Tensor], a: Tensor, rates: Tensor, first: Tensor, after: Tensor, buffers: Tensor
+    inputs: Sequence[Tensor], a: Tensor, rates: Tensor, first: Tensor, after: Tensor, buffers: Sequence[_Steps]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, delta, b, c, a and the state before a chunk, from that of the state after it.
 
     The inputs are the gradient of the outputs, x, delta, b and c.
     """
-    (gy, x, delta, b, c), (decays, states, grads) = inputs, buffers
-    decays, states = _chunk_of_states(x, delta, b, rates, first, decays, states)
+    (gy, x, delta, b, c), t = inputs, len(inputs[0])
+    u = delta * x
+    decays, states = _chunk_of_states(u, delta, b, rates, first, buffers[0], buffers[1])
     gc = (gy.unsqueeze(2) @ states.mT).squeeze(2)
-    grads = torch.mul(gy.unsqueeze(2), c.unsqueeze(-1), out=grads[: len(x)])  # of the states
-    grads[-1] += after
-    rows, factors = grads.unbind(0), decays.unbind(0)
-    for t in range(len(rows) - 2, -1, -1):
-        torch.addcmul(rows[t], factors[t + 1], rows[t + 1], out=rows[t])
-    after = factors[0] * rows[0]
-    gb = ((delta * x).unsqueeze(2) @ grads.mT).squeeze(2)
+    grads = torch.mul(gy.unsqueeze(2), c.unsqueeze(-1), out=buffers[2].whole[:t])  # of the states
+    factors, rows = buffers[0].each, buffers[2].each
+    after = rows[t - 1].add_(after)
+    for i in range(t - 2, -1, -1):
+        after = rows[i].addcmul_(factors[i + 1], after)
+    after = factors[0] * after
+    gb = (u.unsqueeze(2) @ grads.mT).squeeze(2)
     gu = (b.unsqueeze(2) @ grads).squeeze(2)
     exponents = grads.mul_(decays)  # gradients of the exponents: those of the decays times the decays
     exponents[1:] *= states[:-1]
