@@ -1,15 +1,22 @@
 """Theorems that compute: networks from constructions, counts and bounds with certificates."""
 
+from lawful.theory.max_affine import BrokenCrease, MaxAffine, compile_max_affine
 from lawful.theory.piecewise_linear import PiecewiseLinear, compile_piecewise_linear
 from lawful.theory.piecewise_linear_proof import PiecewiseLinearProof, prove_piecewise_linear
 from lawful.theory.rational_network import RationalLayer, RationalNetwork, rounding_bound
+from lawful.theory.segmentation import fit_piecewise_linear, interpolate_piecewise_linear
 
 __all__ = [
+    "BrokenCrease",
+    "MaxAffine",
     "PiecewiseLinear",
     "PiecewiseLinearProof",
     "RationalLayer",
     "RationalNetwork",
+    "compile_max_affine",
     "compile_piecewise_linear",
+    "fit_piecewise_linear",
+    "interpolate_piecewise_linear",
     "prove_piecewise_linear",
     "rounding_bound",
 ]

@@ -32,7 +32,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -391,8 +391,13 @@ def compile_piecewise_linear(
 def claims() -> Iterator[Claim]:
     """Laws that compiled networks satisfy."""
     zigzag = PiecewiseLinear([-2, -1, 0, 1, 2], [1, -1, 2, 0, 0.5])
-    for width in (None, 3, 4):
-        network = compile_piecewise_linear(zigzag, width=width)
-        yield Claim(agreement(other=zigzag), network, shape("b 1"), name=f"width={width}")
-    convex = compile_piecewise_linear([-1, 0, 2], slopes=[-2, -0.5, 0.25, 3])
-    yield Claim(convexity(), convex, shape("b 1"), name="convex function")
+    convex = PiecewiseLinear.from_slopes([-1, 0, 2], [-2, -0.5, 0.25, 3])
+    for function in (zigzag, convex):
+        for width in (None, 3):
+            network = partial(_compile_and_call, function, width)
+            yield Claim(agreement(other=function), network, shape("b 1"), name=f"width={width}")
+    yield Claim(convexity(), partial(_compile_and_call, convex, None), shape("b 1"), name="convex function")
+
+
+def _compile_and_call(function: PiecewiseLinear, width: int | None, x: Tensor) -> Tensor:
+    return compile_piecewise_linear(function, width=width, dtype=x.dtype)(x)
