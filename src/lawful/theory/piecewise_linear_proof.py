@@ -258,28 +258,35 @@ def _difference(ridges: _Ridges, function: PiecewiseLinear, low: Number, high: N
 def _evaluation_bound(ridges: _Ridges, low: float, high: float, dtype: torch.dtype) -> float:
     r"""Bounds the rounding of a network with hidden weights 1 and -1 on an interval.
 
-    At a point with $m$ active units and output weights $a_i$ it is at most
-    $\gamma_{m+2} (\sum_i |a_i| |x - t_i| + |c|)$: between two knots this is affine in $x$.
+    Let $P$ and $N$ be the sums of the positive and of the negative terms at a point with $m$ active units. A term has
+    two roundings, and every partial sum is between $-N$ and $P$, so the error is at most
+    $\gamma_2 (P + N) + \gamma_{m+1} (1 + \gamma_2) \max(P, N)$. Between two knots, $P$ and $N$ are affine in $x$.
     """
-    kinks = [float(t) for t, _ in (*ridges.right, *ridges.left)]
-    points = np.array([low, high, *(t for t in kinks if low < t < high)])
-    count, total, size = np.zeros(len(points), dtype=int), np.full(len(points), abs(float(ridges.constant))), 0.0
-    for side, sign in ((ridges.right, 1.0), (ridges.left, -1.0)):
+    inner = [float(t) for t, _ in (*ridges.right, *ridges.left)]
+    points = np.array([low, high, *(t for t in inner if low < t < high)])
+    count, size, constant = np.zeros(len(points), dtype=int), 0.0, float(ridges.constant)
+    sums = np.outer([max(constant, 0.0), max(-constant, 0.0)], np.ones(len(points)))
+    for side, direction in ((ridges.right, 1.0), (ridges.left, -1.0)):
         if not side:
             continue
-        kinks = np.array([sign * float(t) for t, _ in side])
+        kinks = np.array([direction * float(t) for t, _ in side])
+        weights = np.array([float(a) for _, a in side])
         order = np.argsort(kinks)
-        kinks, weights = kinks[order], np.abs(np.array([float(a) for _, a in side]))[order]
-        slopes = np.cumsum(weights)
-        heights = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(kinks))])
-        active = np.searchsorted(kinks, sign * points, side="right")
+        kinks, weights = kinks[order], weights[order]
+        active = np.searchsorted(kinks, direction * points, side="right")
         start = np.maximum(active - 1, 0)
-        total += np.where(active > 0, heights[start] + slopes[start] * np.maximum(sign * points - kinks[start], 0), 0.0)
+        distances = np.maximum(direction * points - kinks[start], 0)
+        for i, sign in enumerate((1, -1)):
+            slopes = np.cumsum(np.maximum(sign * weights, 0))
+            heights = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(kinks))])
+            sums[i] += np.where(active > 0, heights[start] + slopes[start] * distances, 0.0)
+            size += float(slopes[-1])
         count += active
-        size += float(slopes[-1])
-    if total.max() > torch.finfo(dtype).max:
+    if sums.sum(0).max() > torch.finfo(dtype).max:
         return math.inf
-    gamma = np.array([rounding_factor(int(m) + 2, dtype) for m in range(int(count.max()) + 1)])[count]
+    gamma = np.array([rounding_factor(m + 1, dtype) for m in range(int(count.max()) + 1)])[count]
+    term = rounding_factor(2, dtype)
+    found = term * sums.sum(0) + gamma * (1 + term) * sums.max(0)
     underflow = 4 * torch.finfo(dtype).tiny * (int(count.max()) + 2 + size)
     own_rounding = 1 + 1e-15 * (len(points) + 10)  # all terms are positive
-    return float((gamma * total + underflow).max()) * own_rounding
+    return float((found + underflow).max()) * own_rounding

@@ -36,6 +36,7 @@ from lawful.probe.figures.state_space import (
     spectrum,
     time_scales,
 )
+from lawful.probe.figures.theory import unit_contributions
 from lawful.probe.figures.training import (
     double_descent,
     epoch_double_descent,
@@ -87,5 +88,6 @@ __all__ = [
     "spectrum",
     "time_scales",
     "trajectories",
+    "unit_contributions",
     "vector_fields",
 ]
