@@ -17,7 +17,7 @@ def test_the_units_and_the_bias_sum_to_the_network(tmp_path):
     units = [line for line in top.lines if len(line.get_xdata()) > 2]
     assert len(units) == network[0].out_features
     x, total = bottom.lines[1].get_data()
-    summed = sum(line.get_ydata() for line in units) + float(network[2].bias)
+    summed = sum(line.get_ydata() for line in units) + network[2].bias.item()
     np.testing.assert_allclose(summed, total, atol=1e-12)
     assert {0.0, 1.0, 2.0} <= set(np.asarray(x).tolist())  # the kinks are sharp
     assert bottom.lines[2].get_ydata().tolist() == [1, 3, 0, 2]
