@@ -55,7 +55,7 @@ def names(module, words):
         *names(
             "blocks",
             "MultiHeadAttention, RotaryEmbedding, ALiBi, LearnedPositions, SinusoidalPositions, KVCache, "
-            "GatedFeedForward, AdaNorm, StochasticDepth",
+            "GatedFeedForward, AdaNorm, StochasticDepth, HeadSpec, CAUSAL, Mask",
         ),
         *names(
             "models",

@@ -57,6 +57,16 @@ def test_predictions_name_the_file(run, tmp_path):
     assert predictions(run, tmp_path / "files" / "grey").summary == ""
 
 
+def test_a_text_file_has_one_text_per_line(run, tmp_path):
+    path = tmp_path / "new.txt"
+    path.write_text("a cat, and milk\n\na dog\n")
+    assert len(predictions(run, path).rows) == 2
+    path.write_text("one cat\n")
+    assert len(predictions(run, path).rows) == 1
+    path.write_text("n,what\n1,one cat\n2,a dog\n3,fish\n")
+    assert len(predictions(run, path).rows) == 3
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

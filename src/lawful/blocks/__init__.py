@@ -139,8 +139,10 @@ from lawful.blocks.vision import (
     upsample,
     zero_init,
 )
+from lawful.functions.attention import CAUSAL, Mask
 
 __all__ = [
+    "CAUSAL",
     "HALVES",
     "INVARIANCES",
     "INVARIANCE_LAWS",
@@ -194,6 +196,7 @@ __all__ = [
     "LearnedPositions",
     "LevelEncoding",
     "LiftingConv2d",
+    "Mask",
     "MaskedLinear",
     "MaskedNetwork",
     "MeshConv",

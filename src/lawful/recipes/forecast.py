@@ -345,6 +345,7 @@ class ForecastModel(nn.Module):
     """
 
     values: Tensor
+    missing: Tensor
     train_length: Tensor
 
     def __init__(
@@ -368,10 +369,12 @@ class ForecastModel(nn.Module):
         """Adds the values of the series.
 
         Args:
-            values: Values.
+            values: Values, NaN where missing.
             train_length: Number of first values that the language model was trained on; 0 if it was not trained.
         """
-        self.register_buffer("values", torch.from_numpy(values.astype(np.float64)))
+        missing = np.isnan(values)  # a mask, since a checkpoint refuses weights that are not finite
+        self.register_buffer("values", torch.from_numpy(np.where(missing, 0.0, values)))
+        self.register_buffer("missing", torch.from_numpy(missing))
         self.register_buffer("train_length", torch.tensor(train_length))
 
     def forecast(
@@ -392,7 +395,7 @@ class ForecastModel(nn.Module):
         if not 1 <= horizon <= _MAX_HORIZON:
             raise ValueError(f"horizon must be between 1 and {_MAX_HORIZON}, got {horizon}")
         if series is None:
-            series = replace(self._series, values=self.values.cpu().numpy())
+            series = replace(self._series, values=self._known_values())
         elif not isinstance(series, Series):
             series = series_of(np.asarray(series, dtype=np.float64), name=self._series.name)
         x = series.values
@@ -410,9 +413,13 @@ class ForecastModel(nn.Module):
         length = int(self.train_length)
         if not length:
             return {}
-        known = self.values.cpu().numpy()[:length]
+        known = self._known_values()[:length]
         start = length if np.array_equal(x[:length], known, equal_nan=True) else self._window.past
         return {_LANGUAGE_MODEL: _LanguageModelForecasts(self, start, seed)}
+
+    def _known_values(self) -> Float[np.ndarray, " n"]:
+        """Values of the series, NaN where missing."""
+        return torch.where(self.missing, torch.nan, self.values).cpu().numpy()
 
     def sample_medians(self, past: Float[Tensor, "n t"], *, seed: int = 0) -> Float[Tensor, "n h"]:
         """Median of samples of the language model after each past. Samples that are not numbers are ignored."""
@@ -585,6 +592,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
             },
         }
         model, calibrate = self._build(series, data.seasons, window), data.calibration > 0
+        model.add_series(series.values, data.train_length if calibrate else 0)
         steps = self.num_steps(1) if calibrate else 0
         eval_every = max(1, steps // 4)
         return TrainingSetup(
@@ -621,9 +629,6 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         if not isinstance(model, ForecastModel):
             raise TypeError(f"expected a ForecastModel, got {type(model).__name__}")
         x, season, horizon = data.series.values, max(data.seasons, default=1), self.horizon
-        model.add_series(x, data.train_length if data.calibration else 0)
-        run.save_weights(model.state_dict())
-
         known, origins = x[: data.test_start], data.origins(len(x), data.test)
         actual, others = data.futures(origins), model.forecasters(x)
         combination = ForecastCombination.fit(known, seasons=data.seasons, horizon=horizon, others=others)

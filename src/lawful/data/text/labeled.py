@@ -225,7 +225,8 @@ def read_texts(
     Labels are read if the folder has one subfolder per class, or the table has a class column.
 
     Args:
-        source: A CSV or TSV file, a text file, a folder of text files, or the built-in `topics`.
+        source: A CSV or TSV file, a text file, a folder of text files, or the built-in `topics`. With `text`, a text
+            file has one text per line, unless it is a table with this column.
         classes: Class names of the classifier.
         text: Column of the texts. Defaults to the column with the longest texts.
         target: Column of the classes. Defaults to the last other column, if it holds only known classes.
@@ -239,6 +240,10 @@ def read_texts(
     path = _resolve(str(source))
     if path.is_dir() or (text is None and path.suffix.lower() not in _TABLES):
         return _read_files(path, classes)
+    if path.suffix.lower() == ".txt" and has_header is not False:
+        lines = [line.strip() for line in _read_file(path).splitlines() if line.strip()]
+        if lines and not any(text in lines[0].split(mark) for mark in ",;\t|"):
+            return NewTexts(tuple(lines))
     words = _read_columns(path, header=has_header)
     if len(words) == 1 and has_header is False:
         text, target = next(iter(words)), None
