@@ -1,4 +1,5 @@
 import csv
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from PIL import Image
 import lawful
 from lawful.cli import main
 from lawful.data import Dequantizer, ImageEncoding, load_like
+from lawful.models.generative import PCA
 from lawful.recipes import RECIPES, DataSpec, PCARecipe, TextRecipe, generative, inpaint, sample_from_run, score
 from lawful.recipes import generate as generation
 from lawful.training import loggers
@@ -70,6 +72,18 @@ def test_samples_of_a_table_are_csv_and_the_same_in_python(folder, tmp_path, cap
     assert np.allclose(np.array(rows, dtype=float), x, rtol=1e-4)
     assert run(capsys, "sample", folder / "pca-002", "--n", 3, "--output", tmp_path / "s.npy")[0] == 0
     assert np.array_equal(np.load(tmp_path / "s.npy"), x)
+
+
+def test_a_count_that_no_memory_holds_is_refused_before_any_work(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(PCA, "sample", MagicMock(side_effect=AssertionError("work")))
+    output = tmp_path / "s.npy"
+    code, out, err = run(capsys, "sample", folder / "pca-001", "--n", 100_000_000_000, "--output", output)
+    assert (code, out, output.exists()) == (4, "", False)
+    assert "n=100000000000, samples of 64 values each, needs 409.6 TB of memory, " in err
+    assert "lower n" in err
+    code, out, err = run(capsys, "score", folder / "pca-002", "iris", "--num-samples", 100_000_000_000)
+    assert (code, out) == (4, "")
+    assert "num_samples=100000000000 needs 360.0 TB of memory, " in err
 
 
 def test_samples_have_the_levels_of_the_data(folder):

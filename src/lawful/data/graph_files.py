@@ -14,12 +14,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lawful._inputs import list_files, read_text
 from lawful._json import require_fields, require_text
 from lawful._suggest import did_you_mean
 from lawful.data.graphs import Graph, clean_edges
 from lawful.data.loading import _ARRAY_SUFFIXES, read_table, resolve_path
 from lawful.data.table_encoding import _MAX_WIDTH, Column, TableEncoding, _column, _fit_input, _fit_target
-from lawful.data.tables import ColumnValues, Table, _parse_delimited, _parse_number
+from lawful.data.tables import _MEMORY_FACTOR, ColumnValues, Table, _parse_delimited, _parse_number
 
 _SOURCES = ("source", "src", "from", "u", "node1", "node_1", "sender", "head")
 _TARGETS = ("target", "dst", "to", "v", "node2", "node_2", "receiver", "tail", "destination")
@@ -279,10 +280,7 @@ def _read_edge_list(path: str | Path, num_columns: int) -> Table:
     if path.suffix.lower() in (".parquet", *_ARRAY_SUFFIXES):
         table = read_table(path)
     else:
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError:
-            raise ValueError(f"{path.name} is not UTF-8 text: save it as UTF-8") from None
+        text = read_text(path, encoding="utf-8-sig", memory_factor=_MEMORY_FACTOR)
         lines = ["" if line.lstrip().startswith(("#", "%")) else line for line in text.splitlines(keepends=True)]
         lines = [_ATTRIBUTES.sub(r" \1\n", line) if line.rstrip().endswith("}") else line for line in lines]
         first = next((line for line in lines if line.strip()), "")
@@ -474,8 +472,7 @@ def _edges_of_table(path: Path) -> dict[str, _Edges]:
 
 def _edges_of_folder(path: Path) -> tuple[dict[str, _Edges], list[str] | None]:
     """Returns the edges of each file of a folder, and the folder of each file if there are several."""
-    files = sorted(f for f in path.rglob("*") if f.is_file() and f.suffix.lower() in _EDGE_SUFFIXES)
-    files = [f for f in files if not any(part.startswith(".") for part in f.relative_to(path).parts)]
+    files = list_files(path, suffixes=_EDGE_SUFFIXES)
     if not files:
         raise ValueError(f"{path} has no edge lists: expected files such as graph1.csv, one per graph")
     found = {}

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lawful._inputs import check_memory, list_files, open_file
 from lawful._json import require_choice, require_fields, require_int
 from lawful.data.dataset import SupervisedDataset, _classes_from_json
 
@@ -51,6 +52,7 @@ class ImageEncoding:
         """Reads images as float32 pixels between 0 and 1."""
         if (total := len(paths) * self.channels * self.height * self.width) > _MAX_VALUES:
             raise ValueError(f"{len(paths)} images have {total} values, at most {_MAX_VALUES} are allowed: reduce size")
+        check_memory(3 * 4 * total, what=f"reading {len(paths)} images", remedy="resize the images, or use fewer")
         pixels = np.empty((len(paths), self.channels, self.height, self.width), dtype=np.float32)
         for i, path in enumerate(paths):
             pixels[i] = self._read(path)
@@ -178,9 +180,9 @@ def list_images(path: str | Path) -> list[Path]:
         path: Folder or file.
     """
     path = Path(path)
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    visible = [file for file in files if not file.name.startswith(".")]
-    return [file for file in visible if file.suffix.lower() in _SUFFIXES and file.is_file()]
+    if path.is_dir():
+        return list_files(path, suffixes=_SUFFIXES)
+    return [path] if path.suffix.lower() in _SUFFIXES else []
 
 
 def _is_grayscale(path: Path) -> bool:
@@ -204,7 +206,7 @@ def _open_image(path: Path, *, decode: bool = True) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=_FORMATS) as image:
+            with open_file(path) as file, Image.open(file, formats=_FORMATS) as image:
                 if image.width * image.height > _MAX_PIXELS:
                     raise ValueError(f"it has {image.width} x {image.height} pixels, at most {_MAX_PIXELS} are allowed")
                 if image.mode in ("I", "F"):

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from lawful._inputs import read_bytes, read_text
 from lawful.data.loading import resolve_path
 from lawful.data.meshes import Mesh
 
@@ -24,6 +25,8 @@ _TYPES = {
 _FORMATS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
 _MAX_HEADER = 100_000
 """Largest size of the header of a PLY file, in bytes."""
+_MEMORY_FACTOR = 30
+"""Memory for reading a file, relative to its size: vertices and faces are Python lists at first."""
 
 
 def read_mesh(path: str | Path) -> Mesh:
@@ -173,7 +176,7 @@ class _Element(NamedTuple):
 
 def _read_ply(path: Path) -> tuple[np.ndarray, list[list[int]]]:
     """Returns the vertices and the polygons of a PLY file."""
-    data = path.read_bytes()
+    data = read_bytes(path, memory_factor=_MEMORY_FACTOR)
     order, elements, start = _ply_header(data, path.name)
     points, polygons = None, []
     read = iter(data[start:].split()) if order == "" else None
@@ -294,7 +297,7 @@ def _read_obj(path: Path) -> tuple[np.ndarray, list[list[int]]]:
     points: list[list[float]] = []
     polygons: list[list[int]] = []
     lines: list[int] = []
-    text = path.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
+    text = read_text(path, errors="replace", memory_factor=_MEMORY_FACTOR).replace("\\\n", " ")
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split("#")[0].split()
         if not words or words[0] not in ("v", "f"):
@@ -324,7 +327,8 @@ def _read_obj(path: Path) -> tuple[np.ndarray, list[list[int]]]:
 def _read_xyz(path: Path) -> np.ndarray:
     """Returns the points of an XYZ file."""
     points: list[list[float]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    text = read_text(path, errors="replace", memory_factor=_MEMORY_FACTOR)
+    for number, line in enumerate(text.splitlines(), start=1):
         words = line.split("#")[0].replace(",", " ").replace(";", " ").split()
         if not words:
             continue

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lawful._inputs import list_files, read_text
 from lawful.data.batches import make_generator
 from lawful.data.loading import resolve_path
 from lawful.functions._validation import any_true
@@ -60,6 +61,8 @@ class Molecule:
 _PAIR = re.compile(r"""([A-Za-z_][\w.\-]*)\s*[=:]\s*("[^"]*"|'[^']*'|[^\s,;]+)""")
 """A property in the comment line, such as energy=-1.5 or E: -1.5."""
 _SUFFIXES = (".xyz", ".extxyz")
+_MEMORY_FACTOR = 15
+"""Memory for reading a file, relative to its size."""
 
 
 def read_xyz(path: str | Path) -> tuple[list[Molecule], tuple[str, ...]]:
@@ -91,17 +94,14 @@ def read_xyz(path: str | Path) -> tuple[list[Molecule], tuple[str, ...]]:
     path = resolve_path(path)
     files = [path]
     if path.is_dir():
-        files = sorted(f for f in path.rglob("*") if f.suffix.lower() in _SUFFIXES and not f.name.startswith("."))
+        files = list_files(path, suffixes=_SUFFIXES)
         if not files:
             raise ValueError(f"{path} has no .xyz files")
     molecules: list[Molecule] = []
     periodic = 0
     for file in files:
         name = file.relative_to(path).as_posix() if path.is_dir() else file.name
-        try:
-            lines = file.read_text(encoding="utf-8-sig").splitlines()
-        except UnicodeDecodeError:
-            raise ValueError(f"{name} is not UTF-8 text: save it as UTF-8") from None
+        lines = read_text(file, encoding="utf-8-sig", memory_factor=_MEMORY_FACTOR).splitlines()
         found = list(_read_frames(lines, name))
         periodic += sum(is_periodic for _, is_periodic in found)
         frames = [molecule for molecule, _ in found]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import math
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +13,12 @@ from datetime import date
 from functools import cached_property
 from itertools import chain, compress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from zipfile import ZipFile
 
 import numpy as np
 
+from lawful._inputs import check_memory, format_bytes, open_file, open_text
 from lawful.data.dates import parse_dates
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "nat", "#n/a", "<na>", "?"})
@@ -183,7 +186,7 @@ def read_delimited(path: str | Path, *, header: bool | None = None) -> Table:
     """
     path = Path(path)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
+        with open_text(path, encoding="utf-8-sig", newline="", memory_factor=_MEMORY_FACTOR) as lines:
             delimiter = "\t" if path.suffix.lower() == ".tsv" else None
             return _parse_delimited(lines, name=path.name, header=header, delimiter=delimiter)
     except UnicodeDecodeError as error:
@@ -299,8 +302,14 @@ def _is_number(field: str) -> bool:
     return _parse_number(field) is not None or _COMMA_NUMBER.fullmatch(field.strip()) is not None
 
 
-_MAX_BYTES = 2**33
-"""Maximum size of an unpacked archive."""
+_MEMORY_FACTOR = 10
+"""Memory for reading a text file or a Parquet file, relative to its size."""
+_MAX_EXPANSION = 100
+"""Maximum size of an unpacked archive, relative to its size."""
+_MIN_LIMIT = 2**28
+"""Size in bytes to which every archive may unpack."""
+_MAX_HEADER = 2**16
+"""Maximum size of the header of an array, in bytes."""
 _NUMERIC_TYPES, _TEXT_TYPES = ("integer", "floating", "decimal", "null"), ("string", "large_string", "boolean")
 """Supported Parquet types."""
 _INPUT_NAMES, _TARGET_NAMES = ("x", "inputs", "data"), ("y", "targets", "target", "labels", "label")
@@ -317,27 +326,53 @@ def read_parquet(path: str | Path) -> Table:
     import pyarrow.parquet
 
     path = Path(path)
-    try:
-        read = pyarrow.parquet.ParquetFile(path).read()
-    except Exception as error:
-        raise ValueError(f"{path.name} cannot be read as Parquet: {_first_line(error)}") from None
-    names = _column_names(read.column_names, place=path.name)
+    with open_file(path) as file:
+        try:
+            archive = pyarrow.parquet.ParquetFile(file)
+            metadata, schema = archive.metadata, archive.schema_arrow
+            groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+            size = sum(max(0, group.total_byte_size) for group in groups)
+            size = max(size, 8 * metadata.num_rows * metadata.num_columns)
+        except Exception as error:
+            raise ValueError(f"{path.name} cannot be read as Parquet: {_first_line(error)}") from None
+        names = _column_names(schema.names, place=path.name)
+        kinds = {name: _parquet_kind(field.type) for name, field in zip(names, schema, strict=True)}
+        for name, field in zip(names, schema, strict=True):
+            if kinds[name] is None and not name.startswith("__index_level_"):
+                place = f"column {name!r} of {path.name}"
+                raise ValueError(f"{place} has type {field.type}, expected numbers, text or dates")
+        what = f"{path.name} has {metadata.num_rows:,} rows of {metadata.num_columns} columns, and reading it"
+        check_memory(_MEMORY_FACTOR * size, what=what, remedy="use fewer rows or columns")
+        try:
+            read = archive.read()
+        except Exception as error:
+            raise ValueError(f"{path.name} cannot be read as Parquet: {_first_line(error)}") from None
     columns = {}
     for name, column in zip(names, read.columns, strict=True):
         if name.startswith("__index_level_"):
             continue
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if any(getattr(pa.types, f"is_{number}")(kind) for number in _NUMERIC_TYPES):
+        if kinds[name] == "numbers":
             numbers = column.cast(kind).cast(pa.float64(), safe=False).to_numpy()
             columns[name] = ColumnValues(None, np.array(numbers, dtype=np.float64))
-        elif any(getattr(pa.types, f"is_{word}")(kind) for word in _TEXT_TYPES):
+        elif kinds[name] == "text":
             words = ["" if word is None else str(word) for word in column.to_pylist()]
             columns[name] = ColumnValues.from_text(words)
-        elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-            columns[name] = _from_objects(column.cast(kind).to_pylist())
         else:
-            raise ValueError(f"column {name!r} of {path.name} has type {column.type}, expected numbers, text or dates")
+            columns[name] = _from_objects(column.cast(kind).to_pylist())
     return _table(columns, path.name)
+
+
+def _parquet_kind(kind: Any) -> str | None:
+    """Returns what the values of a type are: numbers, text or dates."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if any(getattr(pa.types, f"is_{number}")(kind) for number in _NUMERIC_TYPES):
+        return "numbers"
+    if any(getattr(pa.types, f"is_{word}")(kind) for word in _TEXT_TYPES):
+        return "text"
+    return "dates" if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else None
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
@@ -347,16 +382,63 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
         path: A `.npz` file, or a `.npy` file, whose array has the name "".
     """
     path = Path(path)
+    with open_file(path) as file:
+        try:
+            return {"": _map_array(file)} if path.suffix.lower() == ".npy" else _read_archive(file)
+        except Exception as error:
+            raise ValueError(f"{path.name} cannot be read as NumPy arrays: {_first_line(error)}") from None
+
+
+def _read_archive(file: BinaryIO) -> dict[str, np.ndarray]:
+    """Reads the arrays of a zip archive, whose sizes are checked before they are unpacked."""
+    packed = os.fstat(file.fileno()).st_size
+    with ZipFile(file) as archive:
+        size, limit = sum(item.file_size for item in archive.infolist()), max(_MIN_LIMIT, _MAX_EXPANSION * packed)
+        if size > limit:
+            raise ValueError(
+                f"it has {format_bytes(packed)} and unpacks to {format_bytes(size)}, the limit is "
+                f"{format_bytes(_MIN_LIMIT)} or {_MAX_EXPANSION} times its size: save it with np.savez, not compressed"
+            )
+        check_memory(3 * size, what="it", remedy="use fewer examples")
+        arrays = {}
+        for item in archive.infolist():
+            name = item.filename.removesuffix(".npy")
+            if name in arrays:
+                raise ValueError(f"it has two arrays named {name!r}")
+            with archive.open(item) as stream:
+                shape, _, dtype = _read_header(stream, repr(name))
+                if stream.tell() + math.prod(shape) * dtype.itemsize != item.file_size:
+                    raise ValueError(f"{name!r} has {item.file_size} bytes, which is not the size of its shape {shape}")
+            with archive.open(item) as stream:
+                arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
+    return arrays
+
+
+def _map_array(file: BinaryIO) -> np.ndarray:
+    """Maps the array of a `.npy` file into memory."""
+    shape, is_fortran, dtype = _read_header(file, "it")
+    if not math.prod(shape) * dtype.itemsize:
+        return np.zeros(shape, dtype)
+    return np.memmap(file, dtype, "r", file.tell(), shape, "F" if is_fortran else "C")
+
+
+def _read_header(file: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Returns the shape, the order and the dtype of an array."""
     try:
-        if path.suffix.lower() == ".npy":
-            return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
-        with ZipFile(path) as archive:
-            if (size := sum(item.file_size for item in archive.infolist())) > _MAX_BYTES:
-                raise ValueError(f"it unpacks to {size} bytes, at most {_MAX_BYTES} are allowed")
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:
-        raise ValueError(f"{path.name} cannot be read as NumPy arrays: {_first_line(error)}") from None
+        version = np.lib.format.read_magic(file)
+        length = int.from_bytes(file.read(2 if version[0] == 1 else 4), "little")
+        if not 1 <= version[0] <= 3 or length > _MAX_HEADER:
+            raise ValueError
+        header = ast.literal_eval(file.read(length).decode("latin-1" if version[0] < 3 else "utf-8"))
+        shape, is_fortran = header["shape"], header["fortran_order"]
+        dtype = np.lib.format.descr_to_dtype(header["descr"])
+        if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError
+    except Exception:
+        raise ValueError(f"{name} is not an array in NumPy's format: write it with np.save or np.savez") from None
+    if dtype.hasobject:
+        raise ValueError(f"{name} holds Python objects, expected numbers or text: convert it, as in x.astype(float)")
+    return shape, bool(is_fortran), dtype
 
 
 def table_of(arrays: Mapping[str, np.ndarray], *, name: str) -> Table:

@@ -65,10 +65,8 @@ def is_recorded(*names: str) -> bool:
     """
     if not _recorders:
         return False
-    expected = [
-        recorder.wants(name) for recorder in tuple(_recorders) for name in names
-    ]  # ask every recorder every name
-    return any(expected)
+    wanted = [recorder.wants(name) for recorder in tuple(_recorders) for name in names]  # ask every recorder every name
+    return any(wanted)
 
 
 def is_recording() -> bool:

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lawful._inputs import check_file
+from lawful._json import load
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.feed_forward import FeedForward
 from lawful.blocks.positions import LearnedPositions
@@ -22,6 +25,7 @@ from lawful.laws import Claim, cached_decoding, tokens, weight_sharing
 from lawful.models.transformer import GELU_TANH, Decoder, gpt
 from lawful.models.weight_mapping import ParameterRule, WeightMapping, _block_path
 
+_MAX_INDEX_BYTES = 1 << 26
 _ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "gelu_new": GELU_TANH,
     "gelu_pytorch_tanh": GELU_TANH,
@@ -276,7 +280,7 @@ def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"there is no config.json in {folder}. Nothing is downloaded: pass a folder, or the model itself, such as "
             f"transformers.GPT2LMHeadModel.from_pretrained({str(folder)!r})"
         )
-    config = json.loads((folder / "config.json").read_text())
+    config = load(folder / "config.json")
     _check_config(config)
     return config, _read_weights(folder)
 
@@ -285,13 +289,25 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     """The tensors of `model.safetensors`, or of the shards that its index lists."""
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").exists() or not index.exists():
-        return load_file(folder / "model.safetensors")
+        return _load_tensors(folder / "model.safetensors")
     weights: dict[str, Tensor] = {}
-    for name in sorted(set(json.loads(index.read_text())["weight_map"].values())):
+    names = load(index, largest=_MAX_INDEX_BYTES)
+    names = names.get("weight_map") if isinstance(names, dict) else None
+    if not isinstance(names, dict):
+        raise ValueError(f"{index.name} must have an object weight_map")
+    for name in sorted(set(map(str, names.values()))):
         if Path(name).name != name:
             raise ValueError(f"{index.name} must list files in its own folder, got {name!r}")
-        weights |= load_file(folder / name)
+        weights |= _load_tensors(folder / name)
     return weights
+
+
+def _load_tensors(path: Path) -> dict[str, Tensor]:
+    check_file(path)
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"cannot read {path}: {error}") from None
 
 
 def claims() -> Iterator[Claim]:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lawful._inputs import check_memory
 from lawful._json import Config, MaxLength, Range, Requires, from_json, require_fields, require_int
 from lawful.data import (
     BUILTIN,
@@ -406,6 +407,7 @@ def _load_builtin(name: str) -> tuple[Tensor, Tensor | None, Encodings]:
 
 def _load_density(name: str, *, n: int, seed: int) -> _RawObservations:
     """Samples of a two-dimensional density, labeled by the component that they come from."""
+    check_memory(64 * n, what=f"num_samples={n}", remedy="lower num_samples")
     density = _DENSITIES[name]()
     labels, target = None, _NO_LABELS
     if isinstance(density, GaussianMixture) and name in ("ring", "moons"):

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from lawful._inputs import check_memory
 from lawful.data.text.tokenizers import Tokenizer, tokenizer_from_json
 from lawful.functions.estimate import LogProbEstimate
 from lawful.models.generation import DEFAULT_SAMPLING, SamplingConfig
@@ -107,6 +108,10 @@ _BATCH_SIZE = 256
 _SLOW_BATCH_SIZE = 8
 """Images or series that a diffusion model draws or scores at a time: the progress is shown after each batch."""
 _NUM_ANOMALIES = 5
+_BYTES_PER_VALUE = 64
+"""Memory that drawing and writing samples takes per value; a number of CSV text is the largest."""
+_MAX_STEPS = 10**5
+"""Maximum number of sampling steps, as in the training of a diffusion model."""
 
 
 class LoadedModel(NamedTuple):
@@ -187,6 +192,10 @@ def draw_samples(
     model, spec = loaded
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
+    what = f"n={n}, samples of {math.prod(spec.shape):,} values each,"
+    check_memory(_BYTES_PER_VALUE * n * math.prod(spec.shape), what=what, remedy="lower n")
+    if steps is not None and not 1 <= steps <= _MAX_STEPS:
+        raise ValueError(f"steps must be from 1 to {_MAX_STEPS:,}, got {steps}")
     if guidance_scale is not None and label is None:
         raise ValueError("guidance_scale needs a label")
     options: dict[str, Any] = {"guidance_scale": guidance_scale, "steps": steps}
@@ -342,6 +351,7 @@ def score(run: Run | Path | str, data: str | Path, *, seed: int = 0, num_samples
         raise ValueError(f"num_samples must be at least 1, got {num_samples}")
     model, spec = load_generative_model(run)
     new = spec.read(data)
+    check_memory(24 * num_samples * len(new.x), what=f"num_samples={num_samples}", remedy="lower num_samples")
     rows, has_files = tuple(map(str, new.files or range(len(new.x)))), new.files is not None
     if isinstance(model, AutoencoderSampler):
         x, y = new.x, model.autoencoder(new.x)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lawful._inputs import check_memory
 from lawful.blocks.dropout import RANDOM_MODULES
 from lawful.checking.formatting import format_number
 from lawful.data import Encoded, encoding_from_json, load_like, read_trajectories
@@ -334,6 +335,8 @@ def _samples(
     members = list(_networks(model))
     if any(isinstance(m, RANDOM_MODULES) and getattr(m, "p", 0.0) > 0 for m in model.modules()):
         each = -(-(num_samples or _DROPOUT_SAMPLES) // len(members))
+        num_values = predict(members[0], x[:1], link=link).numel() * each * len(members) * len(x)
+        check_memory(16 * num_values, what=f"num_samples={num_samples} for {len(x):,} rows", remedy="lower num_samples")
         return torch.cat(
             [
                 mc_dropout_predict(member, x, num_samples=each, seed=seed, batch_size=batch, link=link)

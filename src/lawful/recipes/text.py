@@ -175,6 +175,9 @@ def _train_tokenizer(spec: _TokenizerSpec, texts: Sequence[str]) -> Tokenizer:
 
 # ---------------------------------------------------------------- generation
 
+_MAX_TOKENS, _MAX_BEAMS = 10**6, 1000
+"""Maximum numbers of new tokens and of beams."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationRequest:
@@ -192,9 +195,9 @@ class GenerationRequest:
     """Number of beams; 1 disables beam search. With a temperature, `top_k`, `top_p` or `min_p`, beams are sampled."""
 
     def __post_init__(self) -> None:
-        for name in ("max_new_tokens", "num_beams"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, most in (("max_new_tokens", _MAX_TOKENS), ("num_beams", _MAX_BEAMS)):
+            if getattr(self, name) is not None and not 1 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} must be from 1 to {most:,}, got {getattr(self, name)}")
         if not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"seed must be a 64-bit integer, got {self.seed}")
 

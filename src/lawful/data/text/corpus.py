@@ -7,7 +7,7 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from lawful._inputs import check_file, open_file, walk_folder
 from lawful._suggest import did_you_mean
 from lawful.data.batches import make_generator
 from lawful.data.text.pairs import Pairs
@@ -174,28 +175,33 @@ def read_text(source: str | Path) -> Corpus:
         return Corpus((path,), name=path.name)
     if path.is_dir():
         return _folder(path)
+    if path.exists():
+        check_file(path)
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     close = did_you_mean(path.name, [*beside, *TEXTS])
     raise FileNotFoundError(f"no such text: {str(source)!r}{close} Built-in texts: {', '.join(TEXTS)}")
 
 
 def _folder(path: Path) -> Corpus:
-    found: list[Path] = []
-    for folder, folders, files in os.walk(path):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(folder) / name for name in files if not name.startswith(".")]
-    files = sorted(file for file in found if file.is_file() and file.stat().st_size)
+    found = walk_folder(path)
+    files = [file for file in found.files if file.stat().st_size]
     texts = tuple(file for file in files if _is_text(file))
     if not texts:
         raise ValueError(f"{path} has no text files among {len(files)} non-empty files")
     other = [str(file.relative_to(path)) for file in files if file not in set(texts)]
-    listed = ", ".join(other[:3]) + (", ..." if len(other) > 3 else "")
-    return Corpus(texts, name=path.name, notes=(f"skipped files that are not UTF-8 text: {listed}",) if other else ())
+    outside = [str(link.relative_to(path)) for link in found.links]
+    notes = [f"skipped files that are not UTF-8 text: {_listed(other)}"] if other else []
+    notes += [f"skipped links out of the folder: {_listed(outside)}"] if outside else []
+    return Corpus(texts, name=path.name, notes=tuple(notes))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def _is_text(path: Path) -> bool:
     """Returns whether the head of a file is valid UTF-8 text."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         head = file.read(_CHUNK)
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
@@ -207,7 +213,7 @@ def _is_text(path: Path) -> bool:
 def _read_chunks(path: Path, size: int) -> Iterator[str]:
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(), translate=True)
     done, block = 0, b" "
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while block:
             block = file.read(size)
             if (zero := block.find(b"\0")) >= 0:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from lawful._inputs import check_file, list_files
 from lawful.data.tables import read_delimited
 from lawful.data.text.corpus import read_text
 
@@ -134,8 +135,10 @@ def _resolve(source: str) -> Path:
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"no such file or folder: {source!r}. Built-in texts: {', '.join(_BUILTIN)}")
-    if path.is_file() and not path.stat().st_size:
-        raise ValueError(f"{path.name} is empty")
+    if not path.is_dir():
+        check_file(path)
+        if not path.stat().st_size:
+            raise ValueError(f"{path.name} is empty")
     return path
 
 
@@ -162,16 +165,11 @@ def _read_class_folders(path: Path) -> LabeledTexts:
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     if not folders:
         raise ValueError(f"{path.name} has no subfolders, expected one folder of text files per class")
-    files = [(file, folder.name) for folder in folders for file in _list_files(folder)]
+    files = [(file, folder.name) for folder in folders for file in list_files(folder)]
     pairs = [(text, label) for file, label in files if (text := _read_file(file)).strip()]
     labeled = LabeledTexts.from_pairs(pairs, name=path.name)
     left = len(files) - len(pairs)
     return replace(labeled, notes=(f"left out {left} of {len(files)} files of {path.name}: empty",) if left else ())
-
-
-def _list_files(folder: Path) -> list[Path]:
-    """Returns all files below a folder except hidden ones."""
-    return sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
 
 
 def _read_file(file: Path) -> str:
@@ -258,7 +256,7 @@ def read_texts(
 
 
 def _read_files(path: Path, classes: Sequence[str]) -> NewTexts:
-    files = _list_files(path) if path.is_dir() else [path]
+    files = list_files(path) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path.name} has no files")
     parents = [file.relative_to(path).parts[0] for file in files] if path.is_dir() else []

@@ -12,9 +12,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from lawful._inputs import open_text
 from lawful.data.batches import Batch, ShuffledBatches
 from lawful.data.splits import split_indices
-from lawful.data.tables import _delimiter
+from lawful.data.tables import _MEMORY_FACTOR, _delimiter
 from lawful.data.text.tokenizers import Tokenizer
 
 _HEADERS = {
@@ -194,7 +195,8 @@ def _read_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yields the number of each line that is not empty, and its fields without surrounding spaces."""
     is_csv = path.suffix.lower() == ".csv"
     try:
-        with path.open(encoding="utf-8-sig", newline="" if is_csv else None) as lines:
+        newline = "" if is_csv else None
+        with open_text(path, encoding="utf-8-sig", newline=newline, memory_factor=_MEMORY_FACTOR) as lines:
             if is_csv:
                 delimiter = _delimiter(lines.readline())
                 lines.seek(0)
