@@ -233,10 +233,10 @@ def linear_lower_bound(
         steps: Steps of Adam that optimize the slopes.
     """
     nodes = graph.nodes[: graph.nodes.index(target) + 1]
-    slopes = {
-        node: tuple(s[:, None] for s in node.operation.slopes(*bounds[node.parents[0]]))
-        for node in nodes
-        if isinstance(node.operation, Activation)
+    activations = {node: node.operation for node in nodes if isinstance(node.operation, Activation)}
+    slopes: dict[Node, tuple[Tensor, ...]] = {
+        node: tuple(s[:, None] for s in activation.slopes(*bounds[node.parents[0]]))
+        for node, activation in activations.items()
     }
     best = _pass_back(nodes, rows, region, bounds, slopes)
     if not slopes or not steps:
@@ -245,7 +245,7 @@ def linear_lower_bound(
     for node, pair in slopes.items():
         both = []
         for name, slope in zip(("lower", "upper"), pair, strict=True):
-            if name in node.operation.optimized:
+            if name in activations[node].optimized:
                 slope = slope.expand(-1, rows.shape[1], *node.shape).clone().requires_grad_()
                 free.append(slope)
             both.append(slope)
@@ -264,7 +264,7 @@ def linear_lower_bound(
         for node, pair in slopes.items():
             for slope in pair:
                 if slope.requires_grad:
-                    slope.clamp_(-node.operation.lipschitz, node.operation.lipschitz)
+                    slope.clamp_(-activations[node].lipschitz, activations[node].lipschitz)
     return torch.fmax(best, _pass_back(nodes, rows, region, bounds, slopes).detach())
 
 
