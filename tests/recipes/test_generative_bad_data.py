@@ -45,7 +45,7 @@ def test_no_steps_are_refused(kind):
 def test_constant_column_gives_a_warning(tmp_path, kind):
     x = np.random.default_rng(0).normal(size=(30, 3))
     x[:, 1] = 7
-    recipe = kind(data=save_array(tmp_path, x), latent_dim=2, steps=2, **TRAINER)
+    recipe = kind(data=save_array(tmp_path, x), steps=2, **TRAINER)
     found = train(recipe, output_dir=tmp_path).results
     assert any("1 of 3 features are constant" in note for note in found["warnings"])
 

@@ -97,7 +97,11 @@ FLAT = [
         {"model.hidden_dims": (64, 64), "model.dropout": 0.5, "test_fraction": 0.3, "epochs": 5},
     ),
     ("classify", {"model": "cnn", "channels": 8, "layers": 2}, {"model.channels": 8, "model.num_layers": 2}),
-    ("vae", {"latent": "categorical", "num_categories": 4, "z_dim": 3}, {"latent.num_categories": 4, "latent_dim": 3}),
+    (
+        "vae",
+        {"latent": "categorical", "num_categories": 4, "z_dim": 3},
+        {"latent.num_categories": 4, "latent.latent_dim": 3},
+    ),
 ]
 
 

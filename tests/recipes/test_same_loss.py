@@ -7,6 +7,7 @@ from lawful.recipes import (
     AutoencodeRecipe,
     ClassifyRecipe,
     GaussianCorruptionSpec,
+    GaussianLatentSpec,
     MLPVAESpec,
     RegressRecipe,
     VAERecipe,
@@ -37,7 +38,7 @@ def test_metrics_of_adversarial_inputs_have_their_own_names():
     assert metrics.keys() == {"objective", "adversarial_accuracy"}
 
 
-VAE = {"data": "iris", "model": MLPVAESpec(hidden_dims=(8,)), "latent_dim": 4}
+VAE = {"data": "iris", "model": MLPVAESpec(hidden_dims=(8,)), "latent": GaussianLatentSpec(latent_dim=4)}
 GENERATIVE = {
     "beta": (VAERecipe(beta=4.0, **VAE), {"objective"}),
     "free bits": (VAERecipe(free_bits=1.0, **VAE), {"objective"}),

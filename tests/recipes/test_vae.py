@@ -5,13 +5,25 @@ import numpy as np
 import pytest
 import torch
 
+from lawful.data import BUILTIN, Arrays, cubes
 from lawful.models.generative import VAE, CategoricalLatent
-from lawful.recipes import CategoricalLatentSpec, CNNVAESpec, MLPVAESpec, generative, load, vae
+from lawful.recipes import (
+    CategoricalLatentSpec,
+    CNNVAESpec,
+    GaussianLatentSpec,
+    MLPVAESpec,
+    SO3LatentSpec,
+    generative,
+    load,
+    vae,
+)
 from lawful.recipes.vae import VAERecipe
 from lawful.training import train
 
 TRAINER = {"threads": 1, "law_cases": 0}
-QUICK = partial(VAERecipe, steps=6, batch_size=16, latent_dim=3, num_importance_samples=4, **TRAINER)
+QUICK = partial(
+    VAERecipe, steps=6, batch_size=16, latent=GaussianLatentSpec(latent_dim=3), num_importance_samples=4, **TRAINER
+)
 SMALL = MLPVAESpec(hidden_dims=(8,))
 
 
@@ -21,7 +33,7 @@ SMALL = MLPVAESpec(hidden_dims=(8,))
         ({"model": SMALL}, "digits"),
         ({"model": SMALL, "likelihood": "bernoulli", "conditional": True}, "digits"),
         ({"model": CNNVAESpec(channels=2), "likelihood": "heteroscedastic"}, "digits"),
-        ({"latent": CategoricalLatentSpec(num_categories=3, straight_through=True)}, "iris"),
+        ({"latent": CategoricalLatentSpec(latent_dim=3, num_categories=3, straight_through=True)}, "iris"),
     ],
     ids=["discretized-logistic", "bernoulli", "cnn", "categorical"],
 )
@@ -62,13 +74,27 @@ def test_incompatible_options_raise():
     with pytest.raises(ValueError, match=r"[Bb]ernoulli|binary|values"):
         QUICK(likelihood="bernoulli", data="iris").setup()
     with pytest.raises(ValueError, match="latent"):
-        VAERecipe(latent_dim=0)
+        GaussianLatentSpec(latent_dim=0)
     with pytest.raises(ValueError, match="needs discrete data"):
         QUICK(likelihood="discretized-logistic", data="iris").setup()
     with pytest.raises(ValueError, match="model cnn needs images or series"):
         QUICK(model=CNNVAESpec(), data="iris").setup()
     with pytest.raises(ValueError, match="value_range"):
         QUICK().build_model({"form": {}})
+
+
+def test_a_latent_rotation_trains_and_its_turns_are_drawn(tmp_path, monkeypatch):
+    images = cubes(samples=60, size=8)
+    monkeypatch.setitem(BUILTIN, "cubes", lambda: (images, Arrays((3, 8, 8))))
+    monkeypatch.setattr(generative, "_NUM_IMAGES", 2)
+    run = train(QUICK(data="cubes", model=SMALL, latent=SO3LatentSpec()), output_dir=tmp_path)
+    assert run.results["active latents"]["of"] == 1
+    assert run.results["lead_figures"][-1] == "rotations.png"
+    model = load(run)
+    r = model.encode(images.inputs[:5]).unflatten(1, (3, 3))
+    torch.testing.assert_close(r @ r.mT, torch.eye(3).expand(5, 3, 3))
+    with pytest.raises(ValueError, match="latent_dim"):
+        train("vae", data="cubes", latent="so3", latent_dim=3, output_dir=tmp_path)
 
 
 @pytest.mark.long

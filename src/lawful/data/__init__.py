@@ -11,6 +11,7 @@ from lawful.data.batches import (
     make_generator,
 )
 from lawful.data.builtin import BUILTIN, digits, mnist1d, moons, sine, sklearn_table
+from lawful.data.cubes import cubes, render_cubes
 from lawful.data.dataset import Arrays, SupervisedDataset, fingerprint
 from lawful.data.dates import DateOrder, DatePrecision, Dates, parse_dates
 from lawful.data.densities import (
@@ -143,6 +144,7 @@ __all__ = [
     "clean_edges",
     "compose",
     "cube",
+    "cubes",
     "cutout",
     "cylinder",
     "derive_seed",
@@ -189,6 +191,7 @@ __all__ = [
     "read_trajectories",
     "read_unlabeled_images",
     "read_xyz",
+    "render_cubes",
     "resolve_path",
     "ring",
     "ring_graphs",

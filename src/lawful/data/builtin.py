@@ -1,4 +1,4 @@
-"""Built-in datasets: scikit-learn's small tables and digits, MNIST-1D, two moons, and a noisy sine."""
+"""Built-in datasets: scikit-learn's small tables and digits, MNIST-1D, two moons, a noisy sine, and rendered cubes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from lawful.data.batches import make_generator
+from lawful.data.cubes import cubes
 from lawful.data.dataset import Arrays, SupervisedDataset
 from lawful.data.table_encoding import Column, TableEncoding
 
@@ -244,5 +245,6 @@ BUILTIN: dict[str, Callable[[], _Dataset]] = {
     "diabetes": lambda: sklearn_table("diabetes"),
     "moons": _as_table(moons, "moon"),
     "sine": _as_table(sine, "y"),
+    "cubes": _as_arrays(cubes),
 }
 """Built-in datasets by name."""

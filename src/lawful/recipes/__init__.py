@@ -140,7 +140,14 @@ if TYPE_CHECKING:
     )
     from lawful.recipes.transformer import DecoderConfig, TransformerConfig, as_decoder
     from lawful.recipes.translate import TranslateRecipe, TranslationData, Translator
-    from lawful.recipes.vae import CategoricalLatentSpec, CNNVAESpec, GaussianLatentSpec, MLPVAESpec, VAERecipe
+    from lawful.recipes.vae import (
+        CategoricalLatentSpec,
+        CNNVAESpec,
+        GaussianLatentSpec,
+        MLPVAESpec,
+        SO3LatentSpec,
+        VAERecipe,
+    )
     from lawful.training.registry import RECIPES, RecipeRegistry, load, recipe_of
 
 _LOCATIONS = {
@@ -320,6 +327,7 @@ _LOCATIONS = {
         "CategoricalLatentSpec",
         "GaussianLatentSpec",
         "MLPVAESpec",
+        "SO3LatentSpec",
         "VAERecipe",
     ),
 }
@@ -440,6 +448,7 @@ __all__ = [
     "RegressRecipe",
     "RegularizationConfig",
     "RowPredictor",
+    "SO3LatentSpec",
     "ScoreTable",
     "SplineFlowSpec",
     "StateSpaceMemory",

@@ -261,6 +261,8 @@ _NO_LABELS = Column(" ")
 _POINT_COLUMNS = (Column("x1"), Column("x2"))
 _PIXEL_LEVELS = Dequantizer(levels=256)
 """Levels of 8-bit images, scaled to [0, 1]."""
+_BUILTIN_LEVELS = {"digits": Dequantizer(levels=17), "cubes": _PIXEL_LEVELS}
+"""Levels of built-in images."""
 _MAX_SCALE = 1e15
 """Largest deviation from the mean, and its inverse the smallest."""
 
@@ -397,12 +399,12 @@ class _RawObservations(NamedTuple):
 
 
 def _load_builtin(name: str) -> tuple[Tensor, Tensor | None, Encodings]:
-    """A built-in dataset. A numeric target becomes one more column."""
+    """A built-in dataset. The numeric target of a table becomes one more column."""
     examples, encoding = BUILTIN[name]()
     if examples.classes is None and isinstance(encoding, TableEncoding):
         together = TableEncoding((*encoding.columns, encoding.target), _NO_LABELS)
         return torch.cat([examples.inputs, examples.targets], 1), None, together
-    return examples.inputs, examples.targets, encoding
+    return examples.inputs, None if examples.classes is None else examples.targets, encoding
 
 
 def _load_density(name: str, *, n: int, seed: int) -> _RawObservations:
@@ -532,7 +534,7 @@ def _load_observations(
     if source in _DENSITIES:
         return _load_density(source, n=n, seed=seed)
     if source in BUILTIN:
-        return _RawObservations(*_load_builtin(source), Dequantizer(levels=17) if source == "digits" else None)
+        return _RawObservations(*_load_builtin(source), _BUILTIN_LEVELS.get(source))
     if folder:
         return _load_images(path, size=size)
     if (

@@ -340,7 +340,14 @@ _NUM_RECONSTRUCTIONS = 8
 """Number of reconstructions in a figure."""
 
 
-_LEAD_FIGURES = ("samples.png", "means of samples.png", "marginals.png", "samples per label.png", "reconstructions.png")
+_LEAD_FIGURES = (
+    "samples.png",
+    "means of samples.png",
+    "marginals.png",
+    "samples per label.png",
+    "reconstructions.png",
+    "rotations.png",
+)
 """Figures that the report shows first."""
 
 

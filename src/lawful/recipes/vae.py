@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lawful._json import Config, Range, Tagged
 from lawful.data import Batch, Dequantizer
+from lawful.groups import SO3
 from lawful.inference.metrics.intervals import bootstrap
 from lawful.laws import Claim, batch_independence, shape
 from lawful.losses.variational import gumbel_softmax, straight_through_gumbel
@@ -25,6 +26,7 @@ from lawful.models.generative import (
     GaussianLatent,
     GaussianLikelihood,
     HeteroscedasticGaussianLikelihood,
+    SO3Latent,
     cnn_vae,
     mlp_vae,
 )
@@ -45,6 +47,7 @@ from lawful.recipes.generative import (
     _save_samples_figure,
     _score_batches,
     _some,
+    _value_range,
 )
 from lawful.recipes.optimization import _NonNegative, _PositiveInt, _Probability, _Steps
 from lawful.recipes.supervised import _HiddenDims
@@ -53,6 +56,9 @@ from lawful.training.registry import _check_parameter_count
 
 _NUM_MEANS = 24
 """Number of samples whose decoder means are shown."""
+_NUM_ANGLES = 12
+"""Number of rotations that are decoded, in one turn about an axis."""
+_LatentDim = Annotated[int, Range(1, 10**5)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +91,9 @@ class GaussianLatentSpec(Config, Tagged):
 
     name: ClassVar[str] = "gaussian"
 
+    latent_dim: _LatentDim = 16
+    """Number of latent variables."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CategoricalLatentSpec(Config, Tagged):
@@ -92,12 +101,21 @@ class CategoricalLatentSpec(Config, Tagged):
 
     name: ClassVar[str] = "categorical"
 
+    latent_dim: _LatentDim = 16
+    """Number of latent variables."""
     num_categories: Annotated[int, Range(2, 10**5)] = 8
     """Number of categories of each latent."""
     gumbel_temperature: Annotated[float, Range(1e-3, 1e3)] = 0.67
     """Temperature of the Gumbel-softmax."""
     straight_through: bool = False
     """Decode one-hot samples, with the gradient of the relaxed ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SO3LatentSpec(Config, Tagged):
+    """A rotation in space, for images of an object at different rotations."""
+
+    name: ClassVar[str] = "so3"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +126,8 @@ class VAERecipe(GenerativeRecipe):
 
     model: MLPVAESpec | CNNVAESpec = field(default_factory=MLPVAESpec)
     """Architecture of encoder and decoder."""
-    latent: GaussianLatentSpec | CategoricalLatentSpec = field(default_factory=GaussianLatentSpec)
+    latent: GaussianLatentSpec | CategoricalLatentSpec | SO3LatentSpec = field(default_factory=GaussianLatentSpec)
     """Distribution of the latents."""
-    latent_dim: Annotated[int, Range(1, 10**5)] = 16
-    """Number of latent variables."""
     likelihood: Literal["auto", "gaussian", "heteroscedastic", "discretized-logistic", "bernoulli"] = "auto"
     """Likelihood of the decoder. auto: discretized-logistic for discrete data, else gaussian."""
     conditional: bool = False
@@ -214,7 +230,6 @@ class VAERecipe(GenerativeRecipe):
                 raise ValueError(f"model cnn needs images or series, got shape {spec.shape}: use model mlp")
             return cnn_vae(
                 spec.shape,
-                latent_dim=self.latent_dim,
                 channels=self.model.channels,
                 num_downsamples=self.model.num_downsamples,
                 num_classes=num_classes,
@@ -225,7 +240,6 @@ class VAERecipe(GenerativeRecipe):
         hidden_dims = self.model.hidden_dims or ((512,) if images else (128, 128))
         return mlp_vae(
             spec.shape,
-            latent_dim=self.latent_dim,
             hidden_dims=hidden_dims,
             num_classes=num_classes,
             dropout=dropout,
@@ -233,14 +247,16 @@ class VAERecipe(GenerativeRecipe):
             likelihood=likelihood,
         )
 
-    def _build_latent(self) -> GaussianLatent | CategoricalLatent:
+    def _build_latent(self) -> GaussianLatent | CategoricalLatent | SO3Latent:
         match self.latent:
-            case GaussianLatentSpec():
-                return GaussianLatent(self.latent_dim)
+            case GaussianLatentSpec() as spec:
+                return GaussianLatent(spec.latent_dim)
+            case SO3LatentSpec():
+                return SO3Latent()
             case CategoricalLatentSpec() as spec:
                 relaxation = straight_through_gumbel if spec.straight_through else gumbel_softmax
                 return CategoricalLatent(
-                    self.latent_dim,
+                    spec.latent_dim,
                     num_categories=spec.num_categories,
                     temperature=spec.gumbel_temperature,
                     relaxation=relaxation,
@@ -288,7 +304,7 @@ class VAERecipe(GenerativeRecipe):
 
     @torch.no_grad()
     def _plot(self, run: Run, model: VAE, test: Tensor, labels: Tensor | None, splits: GenerativeSplits) -> None:
-        """Plots decoder means of samples, reconstructions and the two latents with the largest variance."""
+        """Plots decoder means of samples, reconstructions, and the two latents of largest variance or rotations."""
         if len(splits.shape) > 1:
             means = model.sample(_NUM_MEANS, self.seed, noise=False)
             figures.save(_image_grid(means, splits), run.figures / "means of samples.png")
@@ -296,11 +312,25 @@ class VAERecipe(GenerativeRecipe):
             rebuilt = model(_some(test, n), labels=None if labels is None else _some(labels, n))
             figure = figures.reconstructions(_some(splits.test, n), rebuilt, names=("data", "reconstruction"))
             figures.save(figure, run.figures / "reconstructions.png")
-        if self.latent_dim > 1:
+        if isinstance(model.latent, SO3Latent):
+            if splits.spec.is_image:
+                self._plot_rotations(run, model, test[:1], None if labels is None else labels[:1], splits)
+        elif model.latent.dim > 1:
             z = model.encode(test, labels=labels)
             two = z.var(0).topk(2).indices
             names = (f"latent {int(two[0]) + 1}", f"latent {int(two[1]) + 1}")
             figures.save(_latents_figure(z[:, two], splits, names=names), run.figures / "latents.png")
+
+    def _plot_rotations(self, run: Run, model: VAE, x: Tensor, labels: Tensor | None, splits: GenerativeSplits) -> None:
+        """Plots the decoded rotations of one example about each axis."""
+        start = model.encode(x, labels=labels).unflatten(-1, (3, 3))
+        angles = torch.linspace(0, 2 * math.pi, _NUM_ANGLES + 1)[:-1].to(start)
+        turns = SO3().exp(angles[:, None] * torch.eye(3).to(start)[:, None])  # axis, angle, 3, 3
+        z = (turns @ start).reshape(-1, 9)
+        images = model.decode(z, labels=None if labels is None else labels.expand(len(z)))
+        quantized = images if splits.dequantizer is None else splits.dequantizer.quantize(images)
+        figure = figures.sample_grid(quantized, columns=_NUM_ANGLES, value_range=_value_range(splits))
+        figures.save(figure, run.figures / "rotations.png")
 
 
 def _bernoulli_baseline(model: VAE, splits: GenerativeSplits) -> dict[str, float]:

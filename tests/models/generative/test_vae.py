@@ -16,6 +16,7 @@ from lawful.models.generative import (
     GaussianLatent,
     GaussianLikelihood,
     HeteroscedasticGaussianLikelihood,
+    SO3Latent,
     SupportsELBO,
     SupportsLogProb,
     SupportsSample,
@@ -379,7 +380,9 @@ def claims() -> Iterator[Claim]:
 
 
 @pytest.mark.parametrize(
-    "latent", [GaussianLatent(2), CategoricalLatent(2, num_categories=3)], ids=["gaussian", "categorical"]
+    "latent",
+    [GaussianLatent(2), CategoricalLatent(2, num_categories=3), SO3Latent()],
+    ids=["gaussian", "categorical", "so3"],
 )
 def test_the_loss_is_finite_under_bfloat16_autocast(latent):
     vae, x = mlp_vae(4, latent_dim=2, latent=latent), torch.randn(8, 4)

@@ -51,6 +51,7 @@ from lawful.models.generative.protocols import (
     SupportsSample,
     sample_labels,
 )
+from lawful.models.generative.so3_latent import SO3Latent
 from lawful.models.generative.vae import (
     VAE,
     CategoricalLatent,
@@ -97,6 +98,7 @@ __all__ = [
     "PatchTransformer",
     "PreconditionedDenoiser",
     "Relaxation",
+    "SO3Latent",
     "SupportsELBO",
     "SupportsLogProb",
     "SupportsLogProbEstimate",
