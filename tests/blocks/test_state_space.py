@@ -193,6 +193,18 @@ def test_left_padding_has_no_influence(make):
     torch.testing.assert_close(y[1], layer(x)[1], rtol=1e-4, atol=1e-5)
 
 
+@EVERY_MODEL
+def test_all_modes_decay_with_any_parameters(make):
+    layer = make(20)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_(std=3.0)
+    for rate in (0.01, 1.0, 100.0):
+        transition = layer.system(rate).transition
+        modes = transition if transition.is_complex() else torch.linalg.eigvals(transition)
+        assert (modes.abs() <= 1 + 1e-12).all()
+
+
 @EVERY_LAYER
 def test_forward_changes_no_parameter(make):
     layer = make(4)
@@ -304,6 +316,10 @@ def test_a_state_of_another_shape(make):
         layer(torch.zeros(2, 5, 4), cache=cache)
     with pytest.raises(ValueError, match="state"):
         layer.step(torch.zeros(2, 4), "state")
+    state = layer.initial_state(2)
+    wrong = tuple(x.long() for x in state) if isinstance(state, tuple) else state.long()
+    with pytest.raises(TypeError, match=r"state must have a floating-point dtype, got torch\.int64"):
+        layer.step(torch.zeros(2, 4), wrong)
 
 
 def test_the_states_of_a_selective_layer():

@@ -228,6 +228,8 @@ def _check_state(state: Tensor, expected: tuple[int, ...]) -> Tensor:
     if not isinstance(state, Tensor) or state.shape != expected:
         found = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
         raise ValueError(f"expected a state of shape {tuple(expected)}, got {found}")
+    if not state.is_floating_point():
+        raise TypeError(f"state must have a floating-point dtype, got {state.dtype}")
     return state
 
 
@@ -705,6 +707,8 @@ def claims() -> Iterator[Claim]:
         for law in (linearity(), time_invariance(), agreement(other="convolve"), causality(time=1)):
             yield Claim(law, layer, signal, name=name)
         yield Claim(resampling(), layer, shape("b 8 2"), name=name)
+        decay = boundedness(low=0.0, high=1.0)
+        yield Claim(decay, partial(_decay, layer), shape("3"), name=f"{name}, modes at any sampling rate")
     layers = StateSpace(2, ssm=partial(S4D, state_dim=4)), SelectiveStateSpace(2, state_dim=3)
     for layer in models + layers:
         name = type(layer).__name__
@@ -714,10 +718,11 @@ def claims() -> Iterator[Claim]:
         yield Claim(causality(time=1), layer, signal, name=name)
         yield Claim(cached_decoding(step=_continue(layer)), layer, short, name=f"{name}, in parts")
 
-    def decay(steps: Tensor) -> Tensor:
-        return S4D(3, state_dim=4).system(float(steps.abs().max()) + 1e-3).transition.abs()
 
-    yield Claim(boundedness(low=0.0, high=1.0), decay, shape("3"), name="S4D, modes at any sampling rate")
+def _decay(layer: _ChannelSSM, steps: Tensor) -> Tensor:
+    """Absolute values of the modes of the recurrence, at a rate from the input."""
+    transition = layer.system(float(steps.abs().max()) + 1e-3).transition
+    return (transition if transition.is_complex() else torch.linalg.eigvals(transition)).abs()
 
 
 def _start(layer: Any) -> Callable[[Tensor], Any]:
