@@ -247,12 +247,12 @@ def test_compiled_layers_are_equal_at_any_length(make):
         LAYERS["SelectiveStateSpace"],
     ],
 )
-def test_export_at_any_length(make):
+def test_export_at_any_batch_size_and_length(make):
     layer = make(4)
-    time = torch.export.Dim("t", min=2, max=4096)
-    program = torch.export.export(layer, (torch.randn(2, 70, 4),), dynamic_shapes={"x": {1: time}})
-    for t in (3, 64, 130):
-        x = torch.randn(2, t, 4)
+    sizes = {0: torch.export.Dim("b", max=64), 1: torch.export.Dim("t", min=2, max=4096)}
+    program = torch.export.export(layer, (torch.randn(2, 70, 4),), dynamic_shapes={"x": sizes})
+    for b, t in ((1, 3), (2, 64), (5, 130)):
+        x = torch.randn(b, t, 4)
         torch.testing.assert_close(program.module()(x), layer(x), rtol=1e-4, atol=1e-5)
 
 

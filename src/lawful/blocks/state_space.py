@@ -639,7 +639,7 @@ class SelectiveStateSpace(nn.Module):
         """
         _check_signal(self, x, rate)
         u, gate = self.in_proj(_zero_padding(x, mask)).chunk(2, -1)
-        before = u.new_zeros(len(u), self.conv.kernel_size[0] - 1, self.inner_dim)
+        before = u.new_zeros(u.shape[0], self.conv.kernel_size[0] - 1, self.inner_dim)
         state = None
         if cache is not None and cache.state:
             before, state = map(_check_state, cache.state, (before.shape, (len(x), self.inner_dim, self.state_dim)))
