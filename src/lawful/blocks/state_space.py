@@ -719,7 +719,7 @@ def claims() -> Iterator[Claim]:
         yield Claim(cached_decoding(step=_continue(layer)), layer, short, name=f"{name}, in parts")
 
 
-def _decay(layer: _ChannelSSM, steps: Tensor) -> Tensor:
+def _decay(layer: S4D | S4 | EMALayer, steps: Tensor) -> Tensor:
     """Absolute values of the modes of the recurrence, at a rate from the input."""
     transition = layer.system(float(steps.abs().max()) + 1e-3).transition
     return (transition if transition.is_complex() else torch.linalg.eigvals(transition)).abs()
