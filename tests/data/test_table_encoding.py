@@ -78,7 +78,11 @@ def test_categorical_columns_of_npz_files_compare_as_numbers():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("size,code\n1,1\n", r"new.csv has no column 'color'\."),
+        (
+            "size,code\n1,1\n",
+            r"new.csv has no column 'color'\. It is an input of the model: add it, empty where unknown, or train "
+            r"without it \(--ignore-columns color\)",
+        ),
         ("size,colr,code\n1,red,1\n", "has no column 'color': did you mean colr?"),
         (
             "size,color,code\nbig,red,1\n2,red,1\n",

@@ -8,8 +8,10 @@ import torch
 from lawful import _json
 from lawful.inference import predict
 from lawful.recipes import (
+    AutoRegressorSpec,
     AutoSpec,
     ClassifyRecipe,
+    ExampleSpec,
     KNNSpec,
     MLPRegressorSpec,
     MLPSpec,
@@ -260,7 +262,7 @@ def test_auto_is_cross_validated_for_tables(fields, cross_validated):
     assert rebuilt.state_dict().keys() == setup.model.state_dict().keys()
     if not cross_validated:
         with pytest.raises(
-            ValueError, match="num_folds=4 needs a cross-validated model: model auto is an MLP here, because "
+            ValueError, match=r"num_folds=4 needs a cross-validated model: model auto is one (MLP|CNN), because "
         ):
             replace(recipe, model=AutoSpec(num_folds=4)).setup()
 
@@ -277,7 +279,11 @@ def test_auto_is_cross_validated_for_tables(fields, cross_validated):
         ({"bagging": True}, "MLP, because bagging=True"),
         ({"bagging": True, "validation_fraction": 0.0}, "MLP, because validation_fraction=0.0 and bagging=True"),
         ({"test_fraction": 0.9}, "MLP, because 13 training rows are fewer than two for each of 8 folds"),
-        ({"data": "digits", "epochs": 1}, "MLP, because the data are not a table"),
+        ({"data": "digits", "epochs": 1}, "CNN, because the data are images"),
+        (
+            {"data": "digits", "epochs": 1, "model": AutoSpec(hidden_dims=(8,))},
+            "MLP, because the data are not a table",
+        ),
     ],
     ids=str,
 )
@@ -288,6 +294,23 @@ def test_the_choice_of_auto_and_its_reason_are_shown(fields, choice, options, tm
     assert choice in run.report.read_text(encoding="utf-8")
     inner = run if fields.get("num_members") is None else members(run)[0]
     assert inner.config["model"]["auto"] == choice
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_examples", "choice"),
+    [
+        ((1, 40), 1000, "CNN, because the data are series"),
+        ((3, 224, 224), 1000, "MLP, because a CNN is slow for 50,176,000 pixels; model cnn trains one nevertheless"),
+    ],
+    ids=str,
+)
+def test_auto_is_a_cnn_unless_it_is_slow(shape, num_examples, choice):
+    spec, found = ClassifyRecipe()._choose_network(
+        AutoSpec(), ExampleSpec(shape=shape, out_dim=3, num_examples=num_examples)
+    )
+    assert (spec.name, found) == (choice[:3].lower(), choice)
+    name, _ = RegressRecipe()._choose_network(AutoRegressorSpec(), ExampleSpec(shape=shape, out_dim=1, num_examples=9))
+    assert name.name == "mlp"
 
 
 def test_other_models_have_no_choice(options):

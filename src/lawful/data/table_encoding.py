@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -379,6 +380,7 @@ class TableEncoding:
 
     def inputs(self, table: Table) -> Float[Tensor, "n d"]:
         """Returns the encoded inputs: numbers, dates as numbers, one-hot categories, and indicators."""
+        self._check_columns(table)
         if len(table) * len(self.names) > 2**31:
             raise ValueError(f"{table.name} has too many values: {len(table)} rows of {len(self.names)} features")
         return torch.from_numpy(np.concatenate([column.encode(table) for column in self.columns], axis=1))
@@ -406,7 +408,22 @@ class TableEncoding:
 
     def complete(self, table: Table) -> Shaped[np.ndarray, "n"]:
         """Returns a mask of the rows without missing inputs."""
+        self._check_columns(table)
         return ~np.any([_column(table, column.name).missing for column in self.columns], axis=0)
+
+    def _check_columns(self, table: Table) -> None:
+        """Raises ValueError if a column is absent, with the remedy if no column has a similar name."""
+        for column in self.columns:
+            try:
+                _column(table, column.name)
+            except ValueError as error:
+                if not str(error).endswith(f"{column.name!r}."):
+                    raise
+                empty = "" if column.fill is None else ", empty where unknown,"
+                raise ValueError(
+                    f"{error} It is an input of the model: add it{empty} or train without it (--ignore-columns "
+                    f"{shlex.quote(column.name)})"
+                ) from None
 
     def notes(self, table: Table, *, hint: str = "") -> tuple[str, ...]:
         """Returns what the encoding changes in new rows: filled values and unknown categories.

@@ -81,24 +81,29 @@ class ModelSpec(Config, Tagged):
 
 @dataclass(frozen=True, kw_only=True)
 class AutoSpec(ModelSpec):
-    """Cross-validated ensemble of linear models plus MLPs for tables, multilayer perceptron for other data."""
+    """Cross-validated ensemble of linear models plus MLPs for tables, CNN for images and series."""
 
     name: ClassVar[str] = "auto"
     epochs: ClassVar[int] = 40
 
     hidden_dims: _HiddenDims | None = None
-    """Width of each hidden layer. Defaults to 64 for tables and 256 otherwise."""
+    """Width of each hidden layer. Defaults to 64 for tables and to a CNN for images and series, or to an MLP with 256
+    if there are too many."""
     dropout: _Probability | None = None
     """Dropout probability. Defaults to 0.3."""
     num_folds: Annotated[int, Range(2, 100)] = 8
     """Number of cross-validation folds for tables. Each member of the ensemble is validated on one fold."""
 
     def as_mlp(self) -> ModelSpec:
-        """Returns the specification for data that are not a table."""
+        """Returns the specification of one MLP."""
         return MLPSpec(
             hidden_dims=(256,) if self.hidden_dims is None else self.hidden_dims,
             dropout=0.3 if self.dropout is None else self.dropout,
         )
+
+    def as_cnn(self) -> ModelSpec | None:
+        """Returns the specification of a CNN, or None if the options or the task need another model."""
+        return CNNSpec(dropout=0.3 if self.dropout is None else self.dropout) if self.hidden_dims is None else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +199,12 @@ class AutoRegressorSpec(AutoSpec):
     loss: Literal["mse", "mae", "huber"] = "mse"
     """Loss, on standardized targets."""
 
+    def as_cnn(self) -> None:
+        """Returns None: there is no CNN for regression."""
+        return
+
     def as_mlp(self) -> ModelSpec:
-        """Returns the specification for data that are not a table."""
+        """Returns the specification of one MLP."""
         return MLPRegressorSpec(
             hidden_dims=(64, 64) if self.hidden_dims is None else self.hidden_dims,
             dropout=0.0 if self.dropout is None else self.dropout,
@@ -381,6 +390,8 @@ _MAX_PENALTY_ROWS = 5000
 """With more rows, the penalty is 1."""
 _MAX_FOLD_ROWS = 20_000
 """With more rows, one network is trained."""
+_MAX_CNN_VALUES = 4_000_000
+"""With more pixels or time steps in the training examples, `auto` trains an MLP: a CNN takes minutes on a CPU."""
 
 
 def _assign_folds(examples: SupervisedDataset, *, num_folds: int, seed: int) -> Int[Tensor, " n"]:
@@ -664,9 +675,11 @@ class SupervisedRecipe(
         return [] if self.num_members == 1 else replace(self, num_members=1).with_seeds(self.num_members)
 
     def resolve_model(self, sizes: ExampleSpec) -> ModelSpec:
-        """Returns the specification of the model. `auto` becomes an MLP, except for tables of moderate size."""
+        """Returns the specification of the model. `auto` becomes a CNN or an MLP if it is not cross-validated."""
         spec = self._model_spec
-        return spec if not isinstance(spec, AutoSpec) or self._is_cross_validated(sizes) else spec.as_mlp()
+        if not isinstance(spec, AutoSpec) or self._is_cross_validated(sizes):
+            return spec
+        return self._choose_network(spec, sizes)[0]
 
     @property
     def _model_spec(self) -> ModelSpec:
@@ -680,16 +693,27 @@ class SupervisedRecipe(
         spec = self._model_spec
         if not isinstance(spec, AutoSpec):
             return False
-        reasons = self._reasons_for_mlp(spec, sizes)
+        reasons = self._reasons_for_one_network(spec, sizes)
         if reasons and spec.num_folds != AutoSpec.num_folds:
             raise ValueError(
-                f"num_folds={spec.num_folds} needs a cross-validated model: model auto is an MLP here, because "
-                + " and ".join(reasons)
+                f"num_folds={spec.num_folds} needs a cross-validated model: model auto is one "
+                + self._choose_network(spec, sizes)[1]
             )
         return not reasons
 
-    def _reasons_for_mlp(self, spec: AutoSpec, sizes: ExampleSpec) -> list[str]:
-        """Says why `auto` is an MLP; nothing for a table of a size that is cheap to cross-validate."""
+    def _choose_network(self, spec: AutoSpec, sizes: ExampleSpec) -> tuple[ModelSpec, str]:
+        """Returns the specification of one network, and its name with the reason."""
+        num_values = sizes.num_examples * math.prod(sizes.shape[1:])
+        cnn, reasons = spec.as_cnn() if len(sizes.shape) > 1 else None, self._reasons_for_one_network(spec, sizes)
+        if cnn is not None and self.parallel == "data" and num_values <= _MAX_CNN_VALUES:
+            return cnn, f"CNN, because the data are {'series' if len(sizes.shape) == 2 else 'images'}"
+        if cnn is not None and num_values > _MAX_CNN_VALUES:
+            what = "time steps" if len(sizes.shape) == 2 else "pixels"
+            reasons = [f"a CNN is slow for {num_values:,} {what}; model cnn trains one nevertheless"]
+        return spec.as_mlp(), f"MLP, because {' and '.join(reasons)}"
+
+    def _reasons_for_one_network(self, spec: AutoSpec, sizes: ExampleSpec) -> list[str]:
+        """Says why `auto` is one network; nothing for a table of a size that is cheap to cross-validate."""
         eps, n = getattr(self, "adversarial_eps", 0.0), sizes.num_examples
         reasons = {
             "the data are not a table": len(sizes.shape) != 1,
@@ -707,8 +731,8 @@ class SupervisedRecipe(
         spec, sizes = self._model_spec, ExampleSpec.of(splits.train)
         if not isinstance(spec, AutoSpec):
             return {}
-        if reasons := self._reasons_for_mlp(spec, sizes):
-            return {"auto": f"MLP, because {' and '.join(reasons)}"}
+        if self._reasons_for_one_network(spec, sizes):
+            return {"auto": self._choose_network(spec, sizes)[1]}
         rows = len(_fitting_examples(splits))
         return {"auto": f"{spec.num_folds} cross-validated networks, because the data are a table of {rows:,} rows"}
 
