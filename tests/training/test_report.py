@@ -318,6 +318,7 @@ def test_the_outcome_names_a_test_metric_first():
         (0.9, {"mean": 0.95}, False, "The model beats mean in r: 0.9 against 0.95; lower is better."),
         (0.9, {"mean": 0.8, "knn": 0.95}, True, "The baseline knn beats the model in r: 0.95 against 0.9."),
         (0.9, {"knn": 0.9}, True, "The model and knn tie: both have r 0.9."),
+        (5.729, {"ridge": 5.728}, False, "The model and ridge nearly tie in r: 5.729 against 5.728; lower is better."),
         (0.9, {"knn": math.nan}, True, "The model has r 0.9."),
         (math.nan, {"knn": 1.0}, True, "The model has no finite r."),
         (

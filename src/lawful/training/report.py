@@ -392,6 +392,10 @@ _TEXT_RESULTS = ("summary", "lead_figures", "warnings", "columns")
 """Keys of `results.json` that the report shows outside the table of results."""
 
 
+_TIE = 1e-3
+"""Relative difference of values without a confidence interval below which neither is called better."""
+
+
 def compare_with_baselines(
     metric: str,
     value: float | Mapping[str, float],
@@ -403,7 +407,7 @@ def compare_with_baselines(
     """Returns a sentence that says whether the model or a baseline is better.
 
     A recipe returns the sentence as `results["summary"]`; the report starts with it. Baselines that are not finite are
-    left out.
+    left out. Values without an interval that differ by less than 0.1 % nearly tie.
 
     Args:
         metric: Name of the metric, with its unit, such as `test accuracy`.
@@ -431,6 +435,8 @@ def compare_with_baselines(
     score, rival, name = f"{_format(own)}{spread}", _format(others[best]), _capitalize(model)
     if _format(own) == rival:
         return f"{name} and {best} tie: both have {metric} {score}{direction}."
+    if not spread and math.isclose(own, others[best], rel_tol=_TIE):
+        return f"{name} and {best} nearly tie in {metric}: {score} against {rival}{direction}."
     if (own > others[best]) != higher_is_better:
         sentence = f"The baseline {best} beats {model} in {metric}: {rival} against {score}{direction}."
     elif len(others) == 1:
