@@ -187,3 +187,11 @@ def test_predictions_and_mistakes_keep_the_brightness_of_images():
 def test_invalid_arguments_raise(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
+
+
+def test_the_legend_of_a_forecast_covers_no_values():
+    zigzag = np.tile([0.0, 1.0], 30)
+    figure = figures.forecast_band(zigzag, (zigzag - 1, zigzag, zigzag + 1), truth=zigzag)
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1

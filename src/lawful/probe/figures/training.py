@@ -160,7 +160,7 @@ def forecast_band(
         locator = AutoDateLocator(maxticks=8)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    axes.legend(frameon=False)
+    axes.legend(fontsize=11, frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return figure
 
 
