@@ -15,6 +15,7 @@ from lawful.probe.figures import (
     decision_regions,
     double_descent,
     epoch_double_descent,
+    forecast_band,
     head_grid,
     learning_curves,
     mistakes,
@@ -191,7 +192,7 @@ def test_invalid_arguments_raise(draw, message):
 
 def test_the_legend_of_a_forecast_covers_no_values():
     zigzag = np.tile([0.0, 1.0], 30)
-    figure = figures.forecast_band(zigzag, (zigzag - 1, zigzag, zigzag + 1), truth=zigzag)
+    figure = forecast_band(zigzag, (zigzag - 1, zigzag, zigzag + 1), truth=zigzag)
     figure.canvas.draw()
     axes = figure.axes[0]
     assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
