@@ -236,6 +236,7 @@ def test_a_run_from_the_first_command_to_the_last(lawful, own_csv, work_dir):
     code, out, _ = lawful("runs")
     assert code == 0
     assert f"runs/classify-001 classify {own_csv} finished accuracy" in plain(out)
+    assert len(out.splitlines()) == 2
 
     code, first, err = lawful("predict", "runs/classify-001", own_csv)
     assert code == 0
@@ -324,6 +325,22 @@ def trained_run(tmp_path_factory):
 @pytest.fixture
 def altered_run(trained_run, work_dir):
     shutil.copytree(trained_run, work_dir / "runs/regress-001")
+
+
+def test_a_narrow_terminal_shows_the_first_metric(lawful, work_dir, altered_run, monkeypatch):
+    folder = work_dir / "runs/regress-001"
+    results = json.loads((folder / "results.json").read_text())
+    (folder / "results.json").write_text(json.dumps(results | {"test": {"error": 1.0, "other": 2.0}}))
+    config = json.loads((folder / "config.json").read_text())
+    config["options"]["run"] = "runs/regress-001"
+    (work_dir / "runs/attack-001").mkdir()
+    (work_dir / "runs/attack-001/config.json").write_text(json.dumps(config))
+    assert "error 1; other 2" in lawful("runs")[1]
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.modules["lawful.cli.train"], "_FILE_WIDTH", None)
+    _, regress, attack = lawful("runs")[1].splitlines()
+    assert regress.split() == ["runs/regress-001", "regress", "diabetes", "finished", "error", "1"]
+    assert attack.split()[2] == "runs/regress-001"
 
 
 def test_broken_runs_are_listed_or_omitted(lawful, work_dir, altered_run):

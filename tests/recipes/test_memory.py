@@ -139,8 +139,8 @@ def test_the_report_says_who_won_and_what_is_remembered(run):
     [
         (0.01, 0.02, ("The state-space layer beats every baseline", "8 (state-space layer), 8 (HiPPO legs).")),
         (0.2, 0.02, ("The baseline HiPPO legs beats", "more than 8 (state-space layer), 8 (HiPPO legs).")),
-        (0.2, 0.3, ("The state-space layer beats every baseline", "None is below 5 %.")),
-        (0.2, math.inf, ("The state-space layer beats", "None is below 5 %.")),
+        (0.2, 0.3, ("The state-space layer beats every baseline", "No error is below 5 % with at most 8 numbers.")),
+        (0.2, math.inf, ("The state-space layer beats", "No error is below 5 % with at most 8 numbers.")),
     ],
 )
 def test_summary(layer, legs, sentences):
@@ -201,7 +201,7 @@ def test_an_unstable_discretization_diverges(tmp_path):
     recipe = MemoryRecipe(discretization="forward_euler", steps=2, threads=1, law_cases=0, **options)
     run = train(recipe, output_dir=tmp_path)
     assert run.results["relative error"]["HiPPO legt, recent past"] == {"64": "diverges"}
-    assert "None is below 5 %" not in run.results["summary"]
+    assert "No error is below 5 %" not in run.results["summary"]
 
 
 def test_resumed_run_equals_an_uninterrupted_one(run, tmp_path, stop_at):

@@ -277,18 +277,27 @@ def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOL
         say(f"{folder} has no runs")
         return 0
     table = Table(box=None, pad_edge=False)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
     for heading in ("run", "recipe", "data", "status", "result"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("run", "status"))
     for run in listed:
         try:
-            columns = run.status, run.summary
+            columns = run.status, run.summary if console.width >= _WIDE else run.summary.partition("; ")[0]
         except (ValueError, OSError) as error:
             columns = "damaged", str(error)
         options = run.config.get("options")
-        data = options.get("data") if isinstance(options, dict) else None
-        table.add_row(str(run.path), str(run.config.get("recipe") or "-"), Path(str(data or "-")).name, *columns)
-    Console(highlight=False, markup=False).print(table)
+        options = options if isinstance(options, dict) else {}
+        attacked, data = options.get("run"), options.get("data")
+        data = str(attacked) if attacked else Path(str(data or "-")).name
+        table.add_row(str(run.path), str(run.config.get("recipe") or "-"), data, *columns)
+    console.print(table)
     return 0
+
+
+_FILE_WIDTH = 1000
+"""Largest width of the list of runs in a file or a pipe."""
+_WIDE = 120
+"""A narrower terminal shows the first metric only."""
 
 
 def _write_predictions(table: Predictions, output: str) -> None:

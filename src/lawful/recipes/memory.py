@@ -417,7 +417,8 @@ def _summarize(errors: _Errors, polynomial: Mapping[int, float], faster: _Errors
     first = compare_with_baselines(metric, rows[_LAYER][size], rivals, higher_is_better=False, model=f"the {_LAYER}")
     needed = {name: _first_small(row) or f"more than {largest}" for name, row in rows.items()}
     small = any(map(_first_small, rows.values()))
-    sentences = [first, f"Numbers for an error below 5 %: {_join(needed)}." if small else "None is below 5 %."]
+    second = f"Numbers for an error below 5 %: {_join(needed)}."
+    sentences = [first, second if small else f"No error is below 5 % with at most {largest} numbers."]
     if faster:
         found = {name: format_number(row[largest]) for name, row in _of_all_past(faster).items()}
         sentences.append(f"Errors at {_FASTER} times the frequency, from {largest} numbers: {_join(found)}.")
