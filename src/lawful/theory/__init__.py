@@ -1,5 +1,12 @@
 """Theorems that compute: networks from constructions, counts and bounds with certificates."""
 
+from lawful.theory.linear_regions import (
+    LinearRegions,
+    Region,
+    regions_in_box,
+    regions_on_plane,
+    regions_on_segment,
+)
 from lawful.theory.max_affine import BrokenCrease, MaxAffine, compile_max_affine
 from lawful.theory.output_bounds import Bounds, output_bounds
 from lawful.theory.piecewise_linear import PiecewiseLinear, compile_piecewise_linear
@@ -10,16 +17,21 @@ from lawful.theory.segmentation import fit_piecewise_linear, interpolate_piecewi
 __all__ = [
     "Bounds",
     "BrokenCrease",
+    "LinearRegions",
     "MaxAffine",
     "PiecewiseLinear",
     "PiecewiseLinearProof",
     "RationalLayer",
     "RationalNetwork",
+    "Region",
     "compile_max_affine",
     "compile_piecewise_linear",
     "fit_piecewise_linear",
     "interpolate_piecewise_linear",
     "output_bounds",
     "prove_piecewise_linear",
+    "regions_in_box",
+    "regions_on_plane",
+    "regions_on_segment",
     "rounding_bound",
 ]
