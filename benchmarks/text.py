@@ -49,8 +49,8 @@ def loss_of(logits: Callable[[Tensor], Tensor], ids: Tensor) -> float:
     whole = (len(ids) - 1) // CONTEXT * CONTEXT
     x, y = ids[:whole].view(-1, CONTEXT), ids[1 : whole + 1].view(-1, CONTEXT)
     total = 0.0
-    for given, wanted in zip(x.split(256), y.split(256), strict=True):
-        total += float(nn.functional.cross_entropy(logits(given).flatten(0, 1), wanted.flatten(), reduction="sum"))
+    for inputs, targets in zip(x.split(256), y.split(256), strict=True):
+        total += float(nn.functional.cross_entropy(logits(inputs).flatten(0, 1), targets.flatten(), reduction="sum"))
     return total / whole
 
 

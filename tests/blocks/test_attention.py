@@ -82,12 +82,12 @@ def random_torch(*args, **options):
 def test_equals_torch(causal):
     theirs, x = random_torch(8, 2), randn(3, 5, 8)
     hidden = torch.ones(5, 5, dtype=torch.bool).triu(1) if causal else None
-    wanted, weights = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
+    expected, weights = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
     ours = with_torch_weights(theirs)
-    torch.testing.assert_close(ours(x, mask=CAUSAL if causal else NO_MASK), wanted)
+    torch.testing.assert_close(ours(x, mask=CAUSAL if causal else NO_MASK), expected)
     recorder = Recorder("pattern")
     with open_recorder(recorder):
-        torch.testing.assert_close(ours(x, mask=CAUSAL if causal else NO_MASK), wanted)
+        torch.testing.assert_close(ours(x, mask=CAUSAL if causal else NO_MASK), expected)
     torch.testing.assert_close(recorder.seen["pattern"], weights)
 
 
@@ -98,8 +98,8 @@ def test_cross_attention_and_padding_equal_torch():
         randn(3, 4, 6, seed=1),
         torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1], [0, 1, 1, 0]]).bool(),
     )
-    wanted, _ = theirs(x, y, y, key_padding_mask=~there)
-    torch.testing.assert_close(with_torch_weights(theirs)(x, y, mask=Mask(padding=there)), wanted)
+    expected, _ = theirs(x, y, y, key_padding_mask=~there)
+    torch.testing.assert_close(with_torch_weights(theirs)(x, y, mask=Mask(padding=there)), expected)
 
 
 def test_heads_that_share_keys_equal_torch_with_groups():
@@ -162,10 +162,10 @@ def test_cached_equals_full(kernel, options, sets):
 
 def test_a_cache_gives_gradients():
     layer, x = MultiHeadAttention(4, num_heads=2).double(), randn(1, 3, 4).requires_grad_()
-    (wanted,) = torch.autograd.grad(layer(x, mask=CAUSAL).square().sum(), x)
+    (expected,) = torch.autograd.grad(layer(x, mask=CAUSAL).square().sum(), x)
     cache = layer.cache()
     found = torch.cat([layer(piece, mask=CAUSAL, cache=cache) for piece in x.split(1, dim=1)], dim=1)
-    torch.testing.assert_close(torch.autograd.grad(found.square().sum(), x)[0], wanted)
+    torch.testing.assert_close(torch.autograd.grad(found.square().sum(), x)[0], expected)
 
 
 def test_left_padding_of_a_cached_batch():
@@ -270,10 +270,10 @@ def test_window_drops_an_unreachable_prefix():
 def test_any_number_of_axes_and_transforms():
     layer = MultiHeadAttention(4, num_heads=2, rotary=RotaryEmbedding(2), kernel=reference_attention).double()
     x = randn(2, 3, 5, 4)
-    wanted = layer(x, mask=CAUSAL)
-    torch.testing.assert_close(layer(x[1, 2], mask=CAUSAL), wanted[1, 2])
-    torch.testing.assert_close(layer(x[1, 2, :1]), wanted[1, 2, :1])
-    torch.testing.assert_close(torch.vmap(lambda x: layer(x, mask=CAUSAL))(x), wanted)
+    expected = layer(x, mask=CAUSAL)
+    torch.testing.assert_close(layer(x[1, 2], mask=CAUSAL), expected[1, 2])
+    torch.testing.assert_close(layer(x[1, 2, :1]), expected[1, 2, :1])
+    torch.testing.assert_close(torch.vmap(lambda x: layer(x, mask=CAUSAL))(x), expected)
 
 
 def test_invalid_inputs_are_rejected():

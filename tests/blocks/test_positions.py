@@ -104,8 +104,8 @@ def test_rotary_cache_does_not_leak_functorch_tensors(layout, transform):
     transform(f)(x)
     torch.vmap(torch.func.grad(f))(x)
     copy.deepcopy(rotary)
-    wanted = RotaryEmbedding(4, layout=layout)(x, torch.arange(2, 7)).sin().sum()
-    torch.testing.assert_close(f(x), wanted)
+    expected = RotaryEmbedding(4, layout=layout)(x, torch.arange(2, 7)).sin().sum()
+    torch.testing.assert_close(f(x), expected)
 
 
 def test_rotary_cache_from_inference_mode_can_be_used_in_training():
@@ -206,9 +206,9 @@ def test_learned_positions_are_rows():
 def test_sinusoidal_positions_equal_numpy():
     positions = torch.tensor([0, 1, 50, 1000])
     angles = positions.double()[:, None] / 10000 ** (torch.arange(4) / 4)
-    wanted = torch.empty(4, 8, dtype=torch.float64)
-    wanted[:, 0::2], wanted[:, 1::2] = angles.sin(), angles.cos()
-    torch.testing.assert_close(SinusoidalPositions(8).double()(positions), wanted)
+    expected = torch.empty(4, 8, dtype=torch.float64)
+    expected[:, 0::2], expected[:, 1::2] = angles.sin(), angles.cos()
+    torch.testing.assert_close(SinusoidalPositions(8).double()(positions), expected)
     assert SinusoidalPositions(8)(positions).dtype == torch.float32
 
 

@@ -47,8 +47,8 @@ def test_upsample_rejects_other_sizes():
 
 def test_patches_are_unfolds():
     x = torch.randn(2, 3, 4, 6)
-    wanted = torch.nn.functional.unfold(x, 2, stride=2).mT
-    assert torch.equal(Patches((3, 4, 6), patch_size=2)(x), wanted)
+    expected = torch.nn.functional.unfold(x, 2, stride=2).mT
+    assert torch.equal(Patches((3, 4, 6), patch_size=2)(x), expected)
     with pytest.raises(ValueError, match="patch_size must divide the spatial axes"):
         Patches((1, 8, 8), patch_size=3)
 

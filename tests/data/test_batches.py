@@ -27,12 +27,12 @@ def test_epoch_has_every_example_once_with_its_target(n, size):
 def test_a_batch_depends_on_the_step_alone():
     data = torch.arange(20)
     forward, other = ShuffledBatches(data, batch_size=3, seed=0), ShuffledBatches(data, batch_size=3, seed=0)
-    wanted = [forward.batch(step)[0].tolist() for step in range(21)]
+    expected = [forward.batch(step)[0].tolist() for step in range(21)]
     torch.manual_seed(5)
     for step in (20, 0, 7, 7, 13, 6):
-        assert other.batch(step)[0].tolist() == wanted[step]
-    assert wanted[:7] != wanted[7:14]
-    assert [ShuffledBatches(data, batch_size=3, seed=1).batch(step)[0].tolist() for step in range(21)] != wanted
+        assert other.batch(step)[0].tolist() == expected[step]
+    assert expected[:7] != expected[7:14]
+    assert [ShuffledBatches(data, batch_size=3, seed=1).batch(step)[0].tolist() for step in range(21)] != expected
 
 
 def test_the_global_random_state_is_left_alone():
@@ -94,18 +94,18 @@ def states():
 @pytest.mark.parametrize("options", [{}, {"generator": torch.Generator().manual_seed(9)}, {"num_workers": 2}])
 def test_batch_depends_only_on_the_step(options):
     source = jittered_batches(**options)
-    wanted = []
+    expected = []
     for step in range(9):
-        wanted.append(source.batch(step))
+        expected.append(source.batch(step))
         torch.rand(step), np.random.rand(), random.random()
     for start in (5,) if "num_workers" in options else (0, 5, 8):
         resumed = jittered_batches(**options)
         for step in range(start, 9):
-            for a, b in zip(resumed.batch(step), wanted[step], strict=True):
+            for a, b in zip(resumed.batch(step), expected[step], strict=True):
                 assert (a == b).all()
-    assert (source.batch(2)[0] == wanted[2][0]).all()
-    assert (source.batch(2)[0] == wanted[2][0]).all()
-    first, second = ([int(i) for _, y in wanted[k : k + 4] for i in y] for k in (0, 4))
+    assert (source.batch(2)[0] == expected[2][0]).all()
+    assert (source.batch(2)[0] == expected[2][0]).all()
+    first, second = ([int(i) for _, y in expected[k : k + 4] for i in y] for k in (0, 4))
     assert sorted(first) == sorted(second) == list(range(7))
     assert first != second
 

@@ -15,11 +15,14 @@ def test_mnist1d_equals_the_package(samples, seed):
     args = get_dataset_args()
     args.num_samples, args.seed = samples, seed
     state = np.random.get_state()
-    wanted = make_dataset(args)
+    expected = make_dataset(args)
     np.random.set_state(state)
     made = mnist1d(samples=samples, seed=seed)
     cut = int(0.8 * samples)
-    for x, y, part in ((wanted["x"], wanted["y"], slice(cut)), (wanted["x_test"], wanted["y_test"], slice(cut, None))):
+    for x, y, part in (
+        (expected["x"], expected["y"], slice(cut)),
+        (expected["x_test"], expected["y_test"], slice(cut, None)),
+    ):
         np.testing.assert_allclose(made.inputs[part, 0].numpy(), x, atol=1e-6)
         assert (made.targets[part].numpy() == y).all()
 
@@ -34,9 +37,9 @@ def test_mnist1d_leaves_the_random_state_of_numpy_alone():
 
 
 def test_digits_equal_scikit_learn():
-    data, wanted = digits(), datasets.load_digits()
-    assert (data.inputs.flatten(1).numpy() * 16 == wanted.data).all()
-    assert (data.targets.numpy() == wanted.target).all()
+    data, expected = digits(), datasets.load_digits()
+    assert (data.inputs.flatten(1).numpy() * 16 == expected.data).all()
+    assert (data.targets.numpy() == expected.target).all()
     assert float(data.inputs.max()) == 1
 
 

@@ -25,8 +25,8 @@ def test_splits_are_disjoint_complete_and_stratified(counts, fractions, seed):
             assert abs(len(part) - fraction * len(labels)) <= 1
             if given_labels is not None:
                 found = labels[part].bincount(minlength=len(counts))
-                wanted = fraction * torch.tensor(counts)
-                assert ((found - wanted).abs() <= len(fractions)).all()
+                expected = fraction * torch.tensor(counts)
+                assert ((found - expected).abs() <= len(fractions)).all()
 
 
 def test_a_split_depends_on_the_seed_alone():

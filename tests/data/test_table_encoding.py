@@ -30,8 +30,8 @@ TRAINED = "size,color,code,price\n1.5,red,1,10\n2.5,blue,2,20\n3.5,red,2,30\n"
 def test_numbers_stay_and_words_become_one_hot():
     encoding, rest, notes, _ = fit_table_encoding(table(TRAINED), categorical_columns=("code",))
     assert encoding.names == ("size", "color=blue", "color=red", "code=1", "code=2")
-    wanted = [[1.5, 0, 1, 1, 0], [2.5, 1, 0, 0, 1], [3.5, 0, 1, 0, 1]]
-    assert encoding.inputs(rest).tolist() == wanted
+    expected = [[1.5, 0, 1, 1, 0], [2.5, 1, 0, 0, 1], [3.5, 0, 1, 0, 1]]
+    assert encoding.inputs(rest).tolist() == expected
     assert encoding.targets(rest).tolist() == [[10], [20], [30]]
     assert notes == ()
 

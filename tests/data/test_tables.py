@@ -203,9 +203,9 @@ def test_numbers_equal_pythons():
     for text in spellings:
         column = table(f'a\n"{text}"\n', header=True).columns["a"]
         try:
-            wanted = float(text)
+            expected = float(text)
         except ValueError:
             assert column.numbers is None
         else:
-            assert column.numbers[0] == wanted
-            assert math.isfinite(wanted)
+            assert column.numbers[0] == expected
+            assert math.isfinite(expected)

@@ -144,10 +144,10 @@ def test_self_information_of_invalid_probabilities_raises():
 @pytest.mark.parametrize(("dtype", "gap"), [(torch.float32, 20.0), (torch.float32, 80.0), (torch.float64, 40.0)])
 def test_entropy_from_logits_is_accurate(dtype, gap):
     rest = math.exp(-gap)
-    wanted = math.log1p(rest) + gap * rest / (1 + rest)
+    expected = math.log1p(rest) + gap * rest / (1 + rest)
     x = torch.tensor([0.0, gap], dtype=dtype, requires_grad=True)
     found = entropy_from_logits(x)
-    assert float(found.detach()) == pytest.approx(wanted, rel=100 * torch.finfo(dtype).eps)
+    assert float(found.detach()) == pytest.approx(expected, rel=100 * torch.finfo(dtype).eps)
     slope = torch.autograd.grad(found, x)[0]
     assert float(slope[0]) == pytest.approx(gap * rest, rel=1e-3)
 
@@ -168,8 +168,8 @@ def test_js_distance_of_close_distributions_is_accurate():
         q = p + off - p * off.sum(-1, keepdim=True)
         t = ((p.double() - q.double()) / (p.double() + q.double())).numpy()
         m = (p.double() + q.double()).numpy() / 2
-        wanted = np.sqrt((m * (np.log1p(-(t**2)) + 2 * t * np.arctanh(t))).sum(-1) / 2)
-        np.testing.assert_allclose(js_distance(p, q), wanted, rtol=1e-5)
+        expected = np.sqrt((m * (np.log1p(-(t**2)) + 2 * t * np.arctanh(t))).sum(-1) / 2)
+        np.testing.assert_allclose(js_distance(p, q), expected, rtol=1e-5)
 
 
 def test_from_logits_equals_softmax():

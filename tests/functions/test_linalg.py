@@ -95,9 +95,9 @@ def test_norm_second_derivative_at_a_zero_entry(p):
     x = torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
     if 2 <= p < math.inf:
         power = x[::2].pow(p).sum().pow(1 / p)
-        wanted = torch.autograd.functional.hessian(lambda x: x[::2].pow(p).sum().pow(1 / p), x)
-        wanted[1, 1] = 1 / power if p == 2 else 0.0
-        torch.testing.assert_close(torch.autograd.functional.hessian(lambda x: norm(x, p=p), x), wanted.detach())
+        expected = torch.autograd.functional.hessian(lambda x: x[::2].pow(p).sum().pow(1 / p), x)
+        expected[1, 1] = 1 / power if p == 2 else 0.0
+        torch.testing.assert_close(torch.autograd.functional.hessian(lambda x: norm(x, p=p), x), expected.detach())
 
 
 @pytest.mark.parametrize("p", EXPONENTS)
@@ -224,15 +224,15 @@ def test_projection_onto_vectors_of_any_length(size):
 @pytest.mark.parametrize("solve", [least_squares, normal_equations])
 def test_least_squares_equals_scipy(solve):
     a, b = randn(3, 7, 4), randn(3, 7, seed=1)
-    wanted = [scipy.linalg.lstsq(one.numpy(), side.numpy())[0] for one, side in zip(a, b, strict=True)]
-    np.testing.assert_allclose(solve(a, b), wanted, atol=1e-12)
+    expected = [scipy.linalg.lstsq(one.numpy(), side.numpy())[0] for one, side in zip(a, b, strict=True)]
+    np.testing.assert_allclose(solve(a, b), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("solve", [least_squares, normal_equations])
 def test_least_squares_broadcasts(solve):
     a, b = randn(7, 4), randn(5, 7, seed=1)
-    wanted, *_ = np.linalg.lstsq(a.numpy(), b.numpy().T, rcond=None)
-    np.testing.assert_allclose(solve(a, b), wanted.T, atol=1e-12)
+    expected, *_ = np.linalg.lstsq(a.numpy(), b.numpy().T, rcond=None)
+    np.testing.assert_allclose(solve(a, b), expected.T, atol=1e-12)
 
 
 def test_qr_keeps_digits_that_the_normal_equations_lose():
@@ -245,8 +245,8 @@ def test_qr_keeps_digits_that_the_normal_equations_lose():
 @pytest.mark.parametrize("penalty", [0.1, 10.0])
 def test_ridge_equals_scikit_learn(penalty):
     a, b = randn(7, 4), randn(7, seed=1)
-    wanted = Ridge(alpha=penalty, fit_intercept=False, solver="cholesky").fit(a.numpy(), b.numpy()).coef_
-    np.testing.assert_allclose(ridge(a, b, penalty=penalty), wanted, atol=1e-12)
+    expected = Ridge(alpha=penalty, fit_intercept=False, solver="cholesky").fit(a.numpy(), b.numpy()).coef_
+    np.testing.assert_allclose(ridge(a, b, penalty=penalty), expected, atol=1e-12)
 
 
 def test_ridge_takes_a_penalty_for_each_of_a_batch():
@@ -258,8 +258,8 @@ def test_ridge_takes_a_penalty_for_each_of_a_batch():
 
 def test_ridge_of_a_singular_matrix_tends_to_the_pseudo_inverse():
     a, b = randn(6, 2) @ randn(2, 4, seed=1), randn(6, seed=2)
-    wanted = torch.linalg.pinv(a) @ b
-    apart = [(ridge(a, b, penalty=penalty) - wanted).norm() for penalty in (1e-2, 1e-4, 1e-6)]
+    expected = torch.linalg.pinv(a) @ b
+    apart = [(ridge(a, b, penalty=penalty) - expected).norm() for penalty in (1e-2, 1e-4, 1e-6)]
     assert apart[0] > 10 * apart[1] > 100 * apart[2]
 
 

@@ -38,10 +38,10 @@ assert torch.equal(compiled(x), block(x))
 
 class RecordAll:
     def __init__(self, *names):
-        self.names, self.asked, self.found = names, [], {}
+        self.names, self.calls, self.found = names, [], {}
 
     def wants(self, name):
-        self.asked.append(name)
+        self.calls.append(name)
         return name in self.names
 
     def on_value(self, name, x):
@@ -61,7 +61,7 @@ def test_every_recorder_is_asked_for_every_name():
     with open_recorder(one), open_recorder(other):
         assert is_recorded("a", "b") is True
         assert is_recorded("c") is False
-    assert one.asked == other.asked == ["a", "b", "c"]
+    assert one.calls == other.calls == ["a", "b", "c"]
     assert is_recorded("a") is False
 
 

@@ -258,8 +258,8 @@ def scaled_data(*shape, dtype=torch.float64):
 def test_standardize_equals_numpy(axes, eps):
     x = scaled_data(4, 3, 5)
     a = x.numpy()
-    wanted = (a - a.mean(axes, keepdims=True)) / np.sqrt(a.var(axes, keepdims=True) + eps)
-    np.testing.assert_allclose(standardize(x, dim=axes, eps=eps), wanted, atol=1e-12)
+    expected = (a - a.mean(axes, keepdims=True)) / np.sqrt(a.var(axes, keepdims=True) + eps)
+    np.testing.assert_allclose(standardize(x, dim=axes, eps=eps), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
@@ -377,9 +377,9 @@ def match_signs(a, b):
 @pytest.mark.parametrize("n", [200, _CHUNK_ENTRIES // 2])
 def test_pca_whitening_equals_scikit_learn(n):
     x = correlated_data(n)
-    wanted = PCA(whiten=True).fit_transform(x.numpy()) * np.sqrt(n / (n - 1))
+    expected = PCA(whiten=True).fit_transform(x.numpy()) * np.sqrt(n / (n - 1))
     for found in (whiten(x, method=pca_whitening), Whitening.fit(x, method=pca_whitening).transform(x)):
-        np.testing.assert_allclose(match_signs(found, wanted), wanted, atol=1e-9)
+        np.testing.assert_allclose(match_signs(found, expected), expected, atol=1e-9)
 
 
 def test_whitening_of_a_stream_equals_scikit_learn():
@@ -390,8 +390,8 @@ def test_whitening_of_a_stream_equals_scikit_learn():
     ours = Whitening.fit(x[:2], method=pca_whitening)
     for batch in x[2:].split(37):
         ours = ours.update(batch)
-    wanted = peer.transform(x.numpy()) * np.sqrt(300 / 299)
-    np.testing.assert_allclose(match_signs(ours.transform(x), wanted), wanted, atol=1e-9)
+    expected = peer.transform(x.numpy()) * np.sqrt(300 / 299)
+    np.testing.assert_allclose(match_signs(ours.transform(x), expected), expected, atol=1e-9)
     single = Whitening(RunningMoments.from_batches(x.split(1), sum_of_products), pca_whitening)
     torch.testing.assert_close(single.transform(x), ours.transform(x))
 

@@ -25,11 +25,11 @@ def all_continuations(model, prompt, tokens, stop, power):
 @pytest.mark.parametrize("power", [0.0, 1.0])
 def test_enough_beams_are_exact(stop, power):
     model = Decaying(vocab_size=4, seed=1)
-    wanted = all_continuations(model, [1, 2], 4, stop, power)
+    expected = all_continuations(model, [1, 2], 4, stop, power)
     found = beam_search(model, [1, 2], max_new_tokens=4, num_beams=300, stop_tokens=stop, length_penalty=power)
-    assert [f.tokens for f in found[:20]] == [tokens for tokens, _ in wanted[:20]]
-    assert len(found) == len(wanted)
-    for one, (_, log_prob) in zip(found[:20], wanted[:20], strict=True):
+    assert [f.tokens for f in found[:20]] == [tokens for tokens, _ in expected[:20]]
+    assert len(found) == len(expected)
+    for one, (_, log_prob) in zip(found[:20], expected[:20], strict=True):
         assert one.log_prob == pytest.approx(log_prob, rel=1e-5)
 
 

@@ -29,11 +29,11 @@ def log_probs_by_loop(model, text, context):
 @pytest.mark.parametrize("batch", [1, 3, 64])
 def test_each_token_is_predicted_once(context, batch):
     model = Decaying()
-    wanted = log_probs_by_loop(model, TEXT, context)
+    expected = log_probs_by_loop(model, TEXT, context)
     torch.testing.assert_close(
-        token_log_probs(model, TEXT, context_length=context, batch_size=batch).double(), wanted, rtol=1e-5, atol=1e-6
+        token_log_probs(model, TEXT, context_length=context, batch_size=batch).double(), expected, rtol=1e-5, atol=1e-6
     )
-    assert perplexity(model, TEXT, context_length=context) == pytest.approx(math.exp(-wanted.mean()), rel=1e-5)
+    assert perplexity(model, TEXT, context_length=context) == pytest.approx(math.exp(-expected.mean()), rel=1e-5)
 
 
 def test_default_context():
@@ -79,9 +79,9 @@ def test_errors(unchecked):
 
 def test_numpy_prompts(unchecked):
     model = Decaying()
-    wanted = generate(model, [[1, 2], [3, 4]], max_new_tokens=4, sampling=GREEDY)
-    assert torch.equal(generate(model, np.array([[1, 2], [3, 4]]), max_new_tokens=4, sampling=GREEDY), wanted)
-    assert torch.equal(generate(model, np.array([1, 2]), max_new_tokens=4, sampling=GREEDY), wanted[:1])
+    expected = generate(model, [[1, 2], [3, 4]], max_new_tokens=4, sampling=GREEDY)
+    assert torch.equal(generate(model, np.array([[1, 2], [3, 4]]), max_new_tokens=4, sampling=GREEDY), expected)
+    assert torch.equal(generate(model, np.array([1, 2]), max_new_tokens=4, sampling=GREEDY), expected[:1])
     with pytest.raises(TypeError, match=r"token ids must be integers: prompt 0 has torch\.float32"):
         generate(model, [1.5], max_new_tokens=1)
     for text in ("ab", ["ab"]):

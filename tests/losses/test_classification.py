@@ -77,8 +77,8 @@ def test_runs_under_vmap():
 def test_focal_loss_of_two_classes_equals_the_binary_one():
     x, k = logits(6), classes(6, c=2)
     q = torch.where(k == 1, x.sigmoid(), (-x).sigmoid())
-    wanted = (1 - q) ** 2 * F.binary_cross_entropy_with_logits(x, k.double(), reduction="none")
-    torch.testing.assert_close(focal_loss(torch.stack([0 * x, x], -1), k, reduction="none"), wanted)
+    expected = (1 - q) ** 2 * F.binary_cross_entropy_with_logits(x, k.double(), reduction="none")
+    torch.testing.assert_close(focal_loss(torch.stack([0 * x, x], -1), k, reduction="none"), expected)
 
 
 def test_nan_propagates():

@@ -73,8 +73,8 @@ def test_is_least_at_the_exact_score_and_not_at_its_opposite(name):
 def test_explicit_is_torchs_jacobian():
     x = X[:5]
     jacobian = torch.stack([torch.autograd.functional.jacobian(MIXTURE.score, one) for one in x])
-    wanted = (MIXTURE.score(x).square().sum(1) / 2 + torch.einsum("nii->n", jacobian)).mean()
-    torch.testing.assert_close(explicit_score_matching(MIXTURE.score, x).detach(), wanted)
+    expected = (MIXTURE.score(x).square().sum(1) / 2 + torch.einsum("nii->n", jacobian)).mean()
+    torch.testing.assert_close(explicit_score_matching(MIXTURE.score, x).detach(), expected)
 
 
 def test_images_and_gradients_of_parameters():

@@ -33,9 +33,9 @@ def test_equals_numpy():
 def test_loss_does_not_depend_on_the_batch_size(reduce, size):
     (x, y), model = data(), nn.Linear(3, 2).double()
     found = dataset_loss(model, zip(x.split(size), y.split(size), strict=True), loss=F.mse_loss, reduce=reduce)
-    wanted = reduce(F.mse_loss(model(x), y, reduction="none"))
-    torch.testing.assert_close(found, wanted)
-    for a, b in zip(*(torch.autograd.grad(loss, model.parameters()) for loss in (found, wanted)), strict=True):
+    expected = reduce(F.mse_loss(model(x), y, reduction="none"))
+    torch.testing.assert_close(found, expected)
+    for a, b in zip(*(torch.autograd.grad(loss, model.parameters()) for loss in (found, expected)), strict=True):
         torch.testing.assert_close(a, b)
 
 

@@ -25,8 +25,8 @@ def test_equal_numpys_norms():
     np.testing.assert_allclose(l1_penalty(x), np.linalg.norm(x.numpy().ravel(), 1))
     np.testing.assert_allclose(l2_penalty(x), np.linalg.norm(x.numpy()) ** 2)
     for alpha in (0.0, 0.25, 1.0):
-        wanted = alpha * np.abs(x.numpy()).sum() + (1 - alpha) * (x.numpy() ** 2).sum()
-        np.testing.assert_allclose(elastic_net_penalty(x, alpha=alpha), wanted)
+        expected = alpha * np.abs(x.numpy()).sum() + (1 - alpha) * (x.numpy() ** 2).sum()
+        np.testing.assert_allclose(elastic_net_penalty(x, alpha=alpha), expected)
 
 
 def test_gradients_at_zero_are_zero():
@@ -108,16 +108,16 @@ def stack():
 @pytest.mark.parametrize("place", [line_positions, grid_positions])
 @pytest.mark.parametrize("order", [1.0, 2.0, 3.0])
 def test_equals_the_sum_written_out(place, order):
-    model, gap, wanted = stack(), 0.3, 0.0
+    model, gap, expected = stack(), 0.3, 0.0
     layers, places = affine_layers(model), [place(n).double() for n in (3, 5, 2)]
     for layer, below, above in zip(layers, places[:-1], places[1:], strict=True):
         for i, row in enumerate(layer.weight.detach().numpy()):
             for j, weight in enumerate(row):
                 steps = [*np.abs(above[i].numpy() - below[j].numpy()), gap]
-                wanted += abs(weight) * sum(step**order for step in steps) ** (1 / order)
-        wanted += 0.7 * sum(map(abs, layer.bias.tolist())) if layer.bias is not None else 0
+                expected += abs(weight) * sum(step**order for step in steps) ** (1 / order)
+        expected += 0.7 * sum(map(abs, layer.bias.tolist())) if layer.bias is not None else 0
     found = locality_penalty(layers, connection_lengths(places, layer_distance=gap, p=order), bias_weight=0.7)
-    np.testing.assert_allclose(found.item(), wanted, rtol=1e-12)
+    np.testing.assert_allclose(found.item(), expected, rtol=1e-12)
 
 
 def test_its_slope_is_the_length_with_the_sign_of_the_weight():

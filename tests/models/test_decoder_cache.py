@@ -61,8 +61,8 @@ def test_beam_search_from_sources():
 def test_several_targets_of_one_source():
     model = build()
     given, targets = ConditionalDecoder(model, torch.tensor([SOURCES[0]])), torch.tensor([[0, 1], [3, 3], [2, 0]])
-    wanted = model(torch.tensor([SOURCES[0]] * 3), targets)
-    torch.testing.assert_close(given(targets), wanted)
+    expected = model(torch.tensor([SOURCES[0]] * 3), targets)
+    torch.testing.assert_close(given(targets), expected)
 
 
 def test_generates_in_eval_mode():

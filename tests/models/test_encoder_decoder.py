@@ -31,12 +31,12 @@ def test_cached_decoding_reads_memory_once(residual, pattern):
         for letter, layer in zip(model.decoder.layer_pattern, model.decoder.layers, strict=True)
         if letter == "c"
     ]
-    asked = []
+    calls = []
     for block in crossing:
-        block.key.register_forward_hook(lambda *_: asked.append(1))
+        block.key.register_forward_hook(lambda *_: calls.append(1))
     with torch.no_grad():
         pieces = [model.decode(p, memory, source_mask=mask, cache=cache) for p in TARGET.split([2, 1, 1, 1], dim=1)]
-    assert len(asked) == len(crossing)
+    assert len(calls) == len(crossing)
     torch.testing.assert_close(torch.cat(pieces, dim=1), model(SOURCE, TARGET, source_mask=mask))
 
 

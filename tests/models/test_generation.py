@@ -36,10 +36,10 @@ def full_passes(model, prompt, tokens, context):
 @pytest.mark.parametrize("context", [1, 2, 3, 5, 8, 100])
 def test_greedy_equals_full_passes(context):
     model = Decaying()
-    wanted = [full_passes(model, prompt, 12, context) for prompt in PROMPTS]
-    assert generate(model, PROMPTS, max_new_tokens=12, sampling=GREEDY, context_length=context).tolist() == wanted
+    expected = [full_passes(model, prompt, 12, context) for prompt in PROMPTS]
+    assert generate(model, PROMPTS, max_new_tokens=12, sampling=GREEDY, context_length=context).tolist() == expected
     limited = Decaying(context_length=context)
-    assert generate(limited, PROMPTS, max_new_tokens=12, sampling=GREEDY).tolist() == wanted
+    assert generate(limited, PROMPTS, max_new_tokens=12, sampling=GREEDY).tolist() == expected
 
 
 @pytest.mark.parametrize("rules", RULES)
@@ -176,10 +176,10 @@ def test_rules_equal_transformers(ours, theirs):
     x = logits()
     rows = torch.randint(23, (50, 6), generator=torch.Generator().manual_seed(1))
     seen = torch.zeros(50, 23, dtype=torch.bool).scatter(1, rows, True)
-    wanted = x
+    expected = x
     for made, value in theirs.items():
-        wanted = getattr(logits_process, made)(value)(rows, wanted)
-    torch.testing.assert_close(ours.probabilities(x, seen=seen), wanted.softmax(-1))
+        expected = getattr(logits_process, made)(value)(rows, expected)
+    torch.testing.assert_close(ours.probabilities(x, seen=seen), expected.softmax(-1))
 
 
 def test_greedy_breaks_ties_by_the_first_maximum():

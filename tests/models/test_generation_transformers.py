@@ -35,8 +35,8 @@ def test_greedy_equals_transformers():
     ours, theirs = both_models()
     prompt = torch.tensor([[1, 2, 3], [7, 8, 9]])
     options = {"do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(prompt)}
-    wanted = theirs.generate(prompt, max_new_tokens=20, **options)[:, 3:]
-    assert generate(ours, prompt, max_new_tokens=20, sampling=GREEDY).tolist() == wanted.tolist()
+    expected = theirs.generate(prompt, max_new_tokens=20, **options)[:, 3:]
+    assert generate(ours, prompt, max_new_tokens=20, sampling=GREEDY).tolist() == expected.tolist()
 
 
 def test_ragged_prompts_equal_transformers():
@@ -45,17 +45,17 @@ def test_ragged_prompts_equal_transformers():
     for i, prompt in enumerate(PROMPTS):
         padded[i, 5 - len(prompt) :] = torch.tensor(prompt)
         there[i, 5 - len(prompt) :] = 1
-    wanted = theirs.generate(padded, attention_mask=there, max_new_tokens=12, do_sample=False, pad_token_id=0)[:, 5:]
-    assert generate(ours, PROMPTS, max_new_tokens=12, sampling=GREEDY).tolist() == wanted.tolist()
+    expected = theirs.generate(padded, attention_mask=there, max_new_tokens=12, do_sample=False, pad_token_id=0)[:, 5:]
+    assert generate(ours, PROMPTS, max_new_tokens=12, sampling=GREEDY).tolist() == expected.tolist()
 
 
 def test_beam_search_equals_transformers():
     ours, theirs = both_models()
     prompt = torch.tensor([[1, 2, 3]])
     options = {"do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(prompt)}
-    wanted = theirs.generate(prompt, max_new_tokens=8, num_beams=4, num_return_sequences=4, **options)[:, 3:]
+    expected = theirs.generate(prompt, max_new_tokens=8, num_beams=4, num_return_sequences=4, **options)[:, 3:]
     found = beam_search(ours, [1, 2, 3], max_new_tokens=8, num_beams=4)
-    assert [list(one.tokens) for one in found] == wanted.tolist()
+    assert [list(one.tokens) for one in found] == expected.tolist()
 
 
 def test_perplexity_equals_transformers():

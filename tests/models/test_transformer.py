@@ -301,11 +301,11 @@ def test_masks_that_cannot_decode_are_rejected():
 @pytest.mark.parametrize("extras", ["plain", "value embedding", "all"])
 def test_activation_checkpointing_keeps_gradients(extras):
     model = build(with_changes(SMALL, layer_pattern="(sf)*s", extras=EXTRAS.get(extras, VALUES["residual"])))
-    wanted = torch.autograd.grad(model(TOKENS).square().sum(), list(model.parameters()))
+    expected = torch.autograd.grad(model(TOKENS).square().sum(), list(model.parameters()))
     for layer in model.layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     found = torch.autograd.grad(model(TOKENS).square().sum(), list(model.parameters()))
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(found, expected, strict=True):
         same(a, b)
 
 

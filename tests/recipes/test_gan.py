@@ -78,8 +78,8 @@ def test_conditional_samples_have_the_given_label(tmp_path, monkeypatch):
     assert run.results["metrics of the training data"]["label accuracy"] > 0.9
     model = load(run)
     assert isinstance(model, GAN)
-    asked = model.sample(2, 0, labels=torch.tensor([3, 3]))
-    torch.testing.assert_close(sample_from_run(run, 2, label="3"), Dequantizer(levels=17).quantize(asked))
+    of_label = model.sample(2, 0, labels=torch.tensor([3, 3]))
+    torch.testing.assert_close(sample_from_run(run, 2, label="3"), Dequantizer(levels=17).quantize(of_label))
     with pytest.raises(ValueError, match="needs labels"):
         QUICK(conditional=True, data="diabetes").setup()
 

@@ -15,15 +15,15 @@ def tiny(**options):
 
 def test_formulas_equal_the_paper():
     x = torch.tensor([[0.5], [-0.25], [1.0], [0.5]])
-    for name, wanted in (
+    for name, expected in (
         ("independence", [1.5**3, 0.0625 + 1.0]),
         ("feature-sharing", [0.25, 0.3125, 1.3125]),
         ("compositionality", [(0.75**2 + 0.5**2) ** 0.5]),
     ):
         task = _TASKS[name]
         found = torch.stack(task.values(x[: task.in_dim]))[:, 0]
-        torch.testing.assert_close(found, torch.tensor(wanted))
-        assert len(task.formulas) == len(wanted)
+        torch.testing.assert_close(found, torch.tensor(expected))
+        assert len(task.formulas) == len(expected)
 
 
 def test_several_networks_are_averaged(tmp_path):

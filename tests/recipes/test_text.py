@@ -220,9 +220,9 @@ def test_ngram_model_equals_witten_bell_smoothing():
 
     for orders in (1, 2, 3, 4):
         said = [p(test[i], test[max(0, i - orders + 1) : i]) for i in range(1, len(test))]
-        wanted = -sum(map(math.log, said)) / len(said)
+        expected = -sum(map(math.log, said)) / len(said)
         found = ngram_baseline(torch.tensor(train), torch.tensor(test), vocab_size=vocab, max_order=orders)
-        assert found[-1] == pytest.approx(wanted)
+        assert found[-1] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

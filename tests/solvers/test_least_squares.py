@@ -37,9 +37,9 @@ def test_equals_scipy_on_each_of_a_batch(method):
         def residual(x, n=n):
             return x[0] * np.exp(-x[1] * times.numpy()) - values[n].numpy()
 
-        wanted = scipy.optimize.least_squares(residual, [1.0, 1.0], xtol=1e-15, ftol=1e-15, gtol=1e-15)
-        np.testing.assert_allclose(found.x[n], wanted.x, rtol=1e-6)
-        np.testing.assert_allclose(found.cost[n], wanted.cost, rtol=1e-9)
+        expected = scipy.optimize.least_squares(residual, [1.0, 1.0], xtol=1e-15, ftol=1e-15, gtol=1e-15)
+        np.testing.assert_allclose(found.x[n], expected.x, rtol=1e-6)
+        np.testing.assert_allclose(found.cost[n], expected.cost, rtol=1e-9)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -266,8 +266,8 @@ def test_equals_scipy_where_the_residual_is_large():
         return np.sin(x[0] * data.numpy()) + x[1] * data.numpy() ** 2 / 9 - data.numpy()
 
     found = levenberg_marquardt(residual, torch.tensor([0.5, 0.5], dtype=torch.float64))
-    wanted = scipy.optimize.least_squares(by_numpy, [0.5, 0.5], method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15)
-    np.testing.assert_allclose(found.x, wanted.x, rtol=1e-6)
+    expected = scipy.optimize.least_squares(by_numpy, [0.5, 0.5], method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    np.testing.assert_allclose(found.x, expected.x, rtol=1e-6)
     assert found.converged
 
 
@@ -329,7 +329,7 @@ def _residuals_claims() -> Iterator[Claim]:
     yield Claim(agreement(other=by_generators), jacobian_on_rotations, rotations, name="_Problems.jacobian on SO(3)")
     yield Claim(agreement(other=lambda v: torch.linalg.vector_norm(v, dim=-1)), _norm, shape("b 3"))
 
-    def told(x: Tensor) -> Tensor:
+    def reported(x: Tensor) -> Tensor:
         """Whether steps of these relative sizes and residual reductions count as converged."""
         eps = torch.finfo(x.dtype).eps
         problems, r = _Problems.initialize(torch.clone, x, group=None, max_steps=0, tol=None)
@@ -341,7 +341,7 @@ def _residuals_claims() -> Iterator[Claim]:
     positive = transformed(lambda x: 1 + x.tanh().abs(), "b 3")
     yield Claim(
         agreement(other=lambda x: x.new_tensor([[1], [0], [0], [1]]).expand(4, len(x))),
-        told,
+        reported,
         positive,
         name="_Problems.below_rounding",
     )
@@ -398,7 +398,7 @@ def _gauss_newton_claims() -> Iterator[Claim]:
     pseudo_inverse = agreement(other=lambda a, b: (torch.linalg.pinv(a) @ b[..., None])[..., 0])
     yield Claim(pseudo_inverse, one_step, (regular, shape("b 4")), name="gauss_newton, one step of a linear problem")
 
-    def told(a: Tensor, b: Tensor) -> Tensor:
+    def reported(a: Tensor, b: Tensor) -> Tensor:
         flat = torch.cat([a[..., :2], 2 * a[..., :1]], -1)
         found, lost = (
             gauss_newton(
@@ -416,7 +416,7 @@ def _gauss_newton_claims() -> Iterator[Claim]:
         return torch.stack([r.square().sum(-1) / 2, one, one, one], -1)
 
     once = (transformed(well_conditioned, "b:1..2 4 3"), transformed(torch.tanh, "b:1..2 4"))
-    yield Claim(replace(agreement(other=least), cases=6), told, once, name="gauss_newton, reported results")
+    yield Claim(replace(agreement(other=least), cases=6), reported, once, name="gauss_newton, reported results")
 
     def downhill(x: Tensor) -> Tensor:
         found = gauss_newton(torch.exp, x[..., None])

@@ -101,9 +101,9 @@ def test_measuring_threads_has_no_side_effects(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer_module, "_fastest", twice)
     noisy = {"augment": lambda b: (b[0] + torch.randn_like(b[0]) + random.random() + np.random.rand(),)}
     measured = train(plan(**noisy), trainer=TrainerConfig(checkpoint_every=4, law_cases=0), output_dir=tmp_path)
-    told = train(plan(**noisy), trainer=ENGINE, output_dir=tmp_path)
+    timed = train(plan(**noisy), trainer=ENGINE, output_dir=tmp_path)
     assert measured.config["threads"] == 1
-    assert all(torch.equal(a, told.weights()[name]) for name, a in measured.weights().items())
+    assert all(torch.equal(a, timed.weights()[name]) for name, a in measured.weights().items())
 
 
 def test_a_resumed_run_uses_its_number_of_threads(tmp_path):
@@ -153,15 +153,15 @@ def test_candidates_double_up_to_what_is_allowed(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(6))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert _thread_counts() == [1, 2, 4, 6]
-    for allowed, wanted in (("3", [1, 2, 3]), ("0", [1, 2, 4, 6]), ("4,2", [1, 2, 4, 6]), ("99", [1, 2, 4, 6])):
+    for allowed, expected in (("3", [1, 2, 3]), ("0", [1, 2, 4, 6]), ("4,2", [1, 2, 4, 6]), ("99", [1, 2, 4, 6])):
         monkeypatch.setenv("OMP_NUM_THREADS", allowed)
-        assert _thread_counts() == wanted
+        assert _thread_counts() == expected
 
 
 @pytest.mark.parametrize(
-    ("seconds", "wanted"), [({1: 9, 2: 3, 4: 8}, 2), ({1: 9, 2: 8.5, 4: 8.2}, 1), ({1: 1, 2: 5, 4: 5}, 1)]
+    ("seconds", "expected"), [({1: 9, 2: 3, 4: 8}, 2), ({1: 9, 2: 8.5, 4: 8.2}, 1), ({1: 1, 2: 5, 4: 5}, 1)]
 )
-def test_more_threads_are_used_only_if_10_percent_faster(monkeypatch, seconds, wanted):
+def test_more_threads_are_used_only_if_10_percent_faster(monkeypatch, seconds, expected):
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
@@ -169,7 +169,7 @@ def test_more_threads_are_used_only_if_10_percent_faster(monkeypatch, seconds, w
         now[0] += seconds[torch.get_num_threads()] / 1000
 
     best, took = _fastest(step, [1, 2, 4])
-    assert best == wanted == torch.get_num_threads()
+    assert best == expected == torch.get_num_threads()
     assert took == pytest.approx({n: value / 1000 for n, value in seconds.items()})
 
 

@@ -65,8 +65,10 @@ def is_recorded(*names: str) -> bool:
     """
     if not _recorders:
         return False
-    wanted = [recorder.wants(name) for recorder in tuple(_recorders) for name in names]  # ask every recorder every name
-    return any(wanted)
+    expected = [
+        recorder.wants(name) for recorder in tuple(_recorders) for name in names
+    ]  # ask every recorder every name
+    return any(expected)
 
 
 def is_recording() -> bool:

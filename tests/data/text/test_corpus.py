@@ -31,7 +31,7 @@ def whole(text, **options):
 
 
 @pytest.mark.parametrize(
-    ("content", "wanted"),
+    ("content", "expected"),
     [
         (b"a", "a"),
         (b"one\ntwo\n", "one\ntwo\n"),
@@ -41,13 +41,13 @@ def whole(text, **options):
     ],
 )
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
-def test_a_file_is_read_in_chunks(tmp_path, content, wanted, size):
+def test_a_file_is_read_in_chunks(tmp_path, content, expected, size):
     text = read_text(write(tmp_path, content))
     chunks = list(text.chunks(size=size))
-    assert "".join(chunks) == wanted
+    assert "".join(chunks) == expected
     assert all(0 < len(chunk) <= size + 1 for chunk in chunks)
     assert text.size == len(content)
-    assert whole(text) == wanted
+    assert whole(text) == expected
 
 
 @given(st.text().filter(bool), st.integers(1, 9))

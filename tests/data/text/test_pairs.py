@@ -111,11 +111,11 @@ def test_batches_are_padded_and_shifted_by_one():
     source = PairBatches(pairs, ByteTokenizer(), batch_size=2, seed=0)
     marks = source.special_tokens
     assert marks == SpecialTokens(256)
-    read, given, wanted = source.collate([0, 1])
+    read, given, expected = source.collate([0, 1])
     assert read.tolist() == [[97, marks.padding, marks.padding], [98, 99, 100]]
     assert given.tolist() == [[marks.start, 120, 121, 122], [marks.start, 119, marks.padding, marks.padding]]
-    assert wanted.tolist() == [[120, 121, 122, marks.end], [119, marks.end, marks.padding, marks.padding]]
-    assert int(max(x.max() for x in (read, given, wanted))) < marks.vocab_size
+    assert expected.tolist() == [[120, 121, 122, marks.end], [119, marks.end, marks.padding, marks.padding]]
+    assert int(max(x.max() for x in (read, given, expected))) < marks.vocab_size
 
 
 def test_an_epoch_has_every_pair_once_and_depends_on_the_step_alone():

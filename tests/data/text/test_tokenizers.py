@@ -28,8 +28,8 @@ def test_known_characters_round_trip(text):
 
 @given(st.text())
 def test_an_unknown_character_becomes_the_replacement_character(text):
-    wanted = "".join(letter if letter in LETTERS.alphabet else "\ufffd" for letter in text)
-    assert LETTERS.decode(LETTERS.encode(text)) == wanted
+    expected = "".join(letter if letter in LETTERS.alphabet else "\ufffd" for letter in text)
+    assert LETTERS.decode(LETTERS.encode(text)) == expected
     assert set(LETTERS.unknown_characters(text)) == set(text) - set(LETTERS.alphabet) - {"\ufffd"}
 
 
@@ -79,9 +79,9 @@ def test_bpe_equals_the_tokenizers_library():
     trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
     library.train_from_iterator([python_topics()[:50_000]], trainer)
     text = python_topics()[60_000:70_000] + " äöü 東京 😀\n\n  x"
-    wanted = library.encode(text)
-    assert [len(PAIRS.token_bytes[token]) for token in PAIRS.encode(text)] == [len(name) for name in wanted.tokens]
-    assert PAIRS.decode(PAIRS.encode(text)) == library.decode(wanted.ids)
+    expected = library.encode(text)
+    assert [len(PAIRS.token_bytes[token]) for token in PAIRS.encode(text)] == [len(name) for name in expected.tokens]
+    assert PAIRS.decode(PAIRS.encode(text)) == library.decode(expected.ids)
     assert PAIRS.vocab_size == 400
     assert len(PAIRS.encode(text)) < 0.7 * len(text)
 

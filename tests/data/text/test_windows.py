@@ -37,12 +37,12 @@ def test_every_token_appears_at_every_position_over_epochs():
 def test_a_batch_depends_on_the_seed_and_the_step_alone():
     tokens = torch.arange(200, dtype=torch.uint8)
     source, other = (ShuffledWindows(tokens, context_length=8, batch_size=4, seed=1) for _ in range(2))
-    wanted = [source.batch(step) for step in range(30)]
+    expected = [source.batch(step) for step in range(30)]
     for step in (29, 0, 7, 7, 13):
-        assert all(a.equal(b) for a, b in zip(other.batch(step), wanted[step], strict=True))
-    assert wanted[0][0].dtype == torch.int64
-    assert not ShuffledWindows(tokens, context_length=8, batch_size=4, seed=2).batch(0)[0].equal(wanted[0][0])
-    assert not wanted[0][0].equal(wanted[len(source)][0])
+        assert all(a.equal(b) for a, b in zip(other.batch(step), expected[step], strict=True))
+    assert expected[0][0].dtype == torch.int64
+    assert not ShuffledWindows(tokens, context_length=8, batch_size=4, seed=2).batch(0)[0].equal(expected[0][0])
+    assert not expected[0][0].equal(expected[len(source)][0])
 
 
 def test_a_long_text_is_taken_in_shards(monkeypatch):

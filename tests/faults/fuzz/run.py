@@ -50,8 +50,8 @@ def main():
             share = str(max(1, options.seconds // len(names)))
             command = [sys.executable, __file__, "--target", name, "--seconds", share, "--inside", folder]
             done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-            told = [line for line in done.stderr.splitlines() if "number_of_executed_units" in line]
-            print(f"{name}: {told[0].split()[-1] if told else 'no'} inputs, {'bad' if done.returncode else 'well'}")
+            counts = [line for line in done.stderr.splitlines() if "number_of_executed_units" in line]
+            print(f"{name}: {counts[0].split()[-1] if counts else 'no'} inputs, {'bad' if done.returncode else 'good'}")
             if done.returncode:
                 failed.append(name)
                 print(done.stderr[-3000:] + done.stdout[-2000:])

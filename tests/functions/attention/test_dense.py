@@ -143,8 +143,8 @@ def slope(i, j):
 def test_bias_as_a_function_of_positions(kernel):
     leaves, mask = qkv(5, 9, h=2, g=2), Mask(causal=True, window=4)
     positions = torch.arange(9)
-    wanted = reference_attention(*leaves, mask=mask, bias=slope(positions[-5:], positions))
-    torch.testing.assert_close(kernel(*leaves, mask=mask, bias=slope), wanted)
+    expected = reference_attention(*leaves, mask=mask, bias=slope(positions[-5:], positions))
+    torch.testing.assert_close(kernel(*leaves, mask=mask, bias=slope), expected)
 
 
 @pytest.mark.parametrize("kernel", [*KERNELS.values(), SlidingWindowAttention(block_size=2, segment_size=2)])
@@ -196,24 +196,24 @@ def test_steps_compose_to_attention():
 
 def test_bfloat16_is_preserved():
     q, k, v = (x.detach().to(torch.bfloat16) for x in qkv(5, 5, v=4))
-    wanted = reference_attention(q.float(), k.float(), v.float(), mask=CAUSAL)
+    expected = reference_attention(q.float(), k.float(), v.float(), mask=CAUSAL)
     for kernel in (fused_attention, reference_attention, ChunkedAttention(2)):
         y = kernel(q, k, v, mask=CAUSAL, bias=torch.zeros(5, 5))
         assert y.dtype == torch.bfloat16
-        torch.testing.assert_close(y.float(), wanted, atol=3e-2, rtol=3e-2)
+        torch.testing.assert_close(y.float(), expected, atol=3e-2, rtol=3e-2)
 
 
 def test_the_bias_is_evaluated_chunk_by_chunk():
-    leaves, asked = qkv(64, 64), []
+    leaves, calls = qkv(64, 64), []
 
     def bias(i, j):
-        asked.append((len(i), len(j)))
+        calls.append((len(i), len(j)))
         return torch.zeros(len(i), len(j), dtype=torch.float64)
 
     y = ChunkedAttention(16)(*leaves, mask=CAUSAL, bias=bias)
-    assert asked == [(16, 16), (16, 32), (16, 48), (16, 64)]
+    assert calls == [(16, 16), (16, 32), (16, 48), (16, 64)]
     gradients(y, leaves)
-    assert sorted(asked) == sorted(2 * [(16, 16), (16, 32), (16, 48), (16, 64)])
+    assert sorted(calls) == sorted(2 * [(16, 16), (16, 32), (16, 48), (16, 64)])
 
 
 def test_chunks_read_only_the_keys_of_their_window():

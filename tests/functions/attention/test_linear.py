@@ -31,8 +31,8 @@ def test_equals_the_quadratic_form(t, s, chunk):
         ours, theirs = LinearAttention(chunk_size=chunk)(*leaves, mask=mask), quadratic(*leaves, mask)
         torch.testing.assert_close(ours, theirs)
         cotangent = randn(*ours.shape, seed=3)
-        for found, wanted in zip(*(torch.autograd.grad(y, leaves, cotangent) for y in (ours, theirs)), strict=True):
-            torch.testing.assert_close(found, wanted)
+        for found, expected in zip(*(torch.autograd.grad(y, leaves, cotangent) for y in (ours, theirs)), strict=True):
+            torch.testing.assert_close(found, expected)
 
 
 def test_the_feature_map_may_change_the_size():

@@ -39,9 +39,9 @@ def test_kernel_regression_equals_numpy(kernel, away):
     x, keys, values = randn(2, 5, 3) + away, randn(2, 6, 3, seed=1) + away, randn(2, 6, 2, seed=2)
     squares = ((x.numpy()[:, :, None] - keys.numpy()[:, None]) ** 2).sum(-1)
     weights = np.exp(-squares / (2 * 0.4**2))
-    wanted = weights @ values.numpy() / weights.sum(-1, keepdims=True)
+    expected = weights @ values.numpy() / weights.sum(-1, keepdims=True)
     found = kernel_regression(x, keys, values, bandwidth=0.4, kernel=kernel)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_the_nearest_key_decides_with_a_small_bandwidth():

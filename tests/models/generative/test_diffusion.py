@@ -297,13 +297,13 @@ def test_inference_mode_changes_nothing():
     classifier = NoisyClassifier(TimeMLP((2,), dim=8, out_dim=2), path=edm())
     model, sampling = exact(), DiffusionSampling(classifier=classifier, steps=2)
 
-    def asked():
+    def draw():
         x, labels = torch.ones(2, 2).double(), torch.tensor([0, 1])
         return model.log_prob_estimate(x).value, model.sample(2, seed=0, labels=labels, sampling=sampling)
 
     with torch.inference_mode():
-        within = asked()
-    assert all(torch.equal(a, b) for a, b in zip(within, asked(), strict=True))
+        within = draw()
+    assert all(torch.equal(a, b) for a, b in zip(within, draw(), strict=True))
 
 
 def test_guidance_classifier_is_part_of_the_model():

@@ -43,14 +43,14 @@ def test_level_probabilities_equal_scipy():
     borders = np.array([-np.inf, -0.75, -0.25, 0.25, 0.75, np.inf])
     middles = np.array([[-1 / 3], [1 / 3]])
     below = logistic.cdf(borders[:, None, None], means + middles, np.exp(scales - 1))
-    wanted = (np.diff(below, axis=0) * share).sum(1)
+    expected = (np.diff(below, axis=0) * share).sum(1)
     levels = torch.linspace(-1, 3, 5, dtype=torch.float64)
     for j in range(2):
         x = torch.full((5, 2, 1), 1.0, dtype=torch.float64)
         x[:, j, 0] = levels
         found = model.double().log_prob(x, y.expand(5, -1)).exp()
-        other = wanted[2, 1 - j]
-        np.testing.assert_allclose(found.numpy() / other, wanted[:, j], rtol=1e-6)
+        other = expected[2, 1 - j]
+        np.testing.assert_allclose(found.numpy() / other, expected[:, j], rtol=1e-6)
         assert float(found.sum()) / other == pytest.approx(1, rel=1e-6)
 
 
@@ -63,8 +63,8 @@ def test_samples_follow_the_likelihood():
     assert low <= float(x.min()) <= float(x.max()) <= high
     levels = LEVELS.quantize(x)
     for level in torch.linspace(-1, 3, 5):
-        wanted = float(model.log_prob(level.reshape(1, 1), y[:1]).exp()) * LEVELS.width
-        assert float((levels == level).double().mean()) == pytest.approx(wanted, abs=0.015)
+        expected = float(model.log_prob(level.reshape(1, 1), y[:1]).exp()) * LEVELS.width
+        assert float((levels == level).double().mean()) == pytest.approx(expected, abs=0.015)
     assert float(model.mean(y[:1])) == pytest.approx(float(levels.mean()), abs=LEVELS.width / 2)
     torch.testing.assert_close(model.sample(y[:2], seed=1, stream=0, first=7), x[7:9])
 

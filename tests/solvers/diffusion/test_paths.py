@@ -119,8 +119,8 @@ def test_predictions_convert_into_each_other(path, given):
     for to in KINDS:
         there = convert(y, x, t, path, source=given, target=to)
         torch.testing.assert_close(convert(there, x, t, path, source=to, target=given), y, rtol=1e-8, atol=1e-8)
-    asked = denoiser(lambda x, t: y, path, prediction=given)(x, t)
-    torch.testing.assert_close(asked, convert(y, x, t, path, source=given, target=DENOISED))
+    denoised = denoiser(lambda x, t: y, path, prediction=given)(x, t)
+    torch.testing.assert_close(denoised, convert(y, x, t, path, source=given, target=DENOISED))
 
 
 @pytest.mark.parametrize("path", [cosine_path(), rectified()], ids=lambda path: path.name)
@@ -323,8 +323,8 @@ def _grids_claims() -> Iterator[Claim]:
             found = path.ratio(grid(path, 1 + len(x), low=0.01, high=20.0)).to(x)
             return torch.stack([found[0], found[-2], found[-1]])
 
-        told = agreement(other=lambda x: x.new_tensor([20.0, 0.01, 0.0]))
-        yield Claim(told, ends, shape("n:1..9"), name=f"{name}, its ends")
+        same_ends = agreement(other=lambda x: x.new_tensor([20.0, 0.01, 0.0]))
+        yield Claim(same_ends, ends, shape("n:1..9"), name=f"{name}, its ends")
 
     def times(x: Tensor) -> Tensor:
         return linear_grid(path, len(x), max_time=0.8).to(x)
