@@ -132,6 +132,29 @@ def test_gram_mlp_learns_an_equivariant_function():
             lambda h, x: GramLayer(4, num_vectors=2)(h, x, x[:, None]),
             r"expected vectors of shape \(6, 2, 3\), got \(6, 1",
         ),
+        (
+            lambda h, x: EGNNLayer(5)(h, x),
+            r"expected features of nodes of shape \(\*batch, n, 5\), got \(6, 4\)",
+        ),
+        (lambda h, x: GramLayer(5, num_vectors=1)(h, x, x[:, None]), r"of shape \(\*batch, n, 5\), got \(6, 4\)"),
+        (
+            lambda h, x: EGNNLayer(4, velocity=True)(h, x, velocity=x[:, :2]),
+            r"expected velocity of shape \(6, 3\), got \(6, 2\)",
+        ),
+        (lambda h, x: EGNNLayer(4, velocity=True)(h, x, velocity=x / 0), "velocity must be finite"),
+        (lambda h, x: RadialField(4)(x / 0, velocity=x), "coordinates must be finite"),
+        (lambda h, x: GramLayer(4, num_vectors=1)(h, x, x[:, None] / 0), "vectors must be finite"),
+        (lambda h, x: EGNNLayer(4, edge_dim=2)(h, x), r"edge_attr of shape \(\*batch, 6, 6, 2\), got None"),
+        (
+            lambda h, x: RadialField(4, edge_dim=1)(
+                x, torch.tensor([[0], [1]]), velocity=x, edge_attr=torch.zeros(2, 1)
+            ),
+            r"expected edge_attr of shape \(\*batch, 1, 1\), got \(2, 1\)",
+        ),
+        (
+            lambda h, x: EGNNLayer(4)(h, x, edge_attr=torch.zeros(6, 6, 1)),
+            "expected no edge_attr, since edge_dim is 0, got",
+        ),
         (lambda h, x: GramLayer(4, num_vectors=0), "num_vectors must be at least 1, got 0"),
         (lambda h, x: GramMLP(2), "expected out_vectors or out_scalars of at least 1"),
         (lambda h, x: GramMLP(2, out_scalars=1)(x), r"expected vectors of shape \(\*batch, 2, d\), got \(6, 3\)"),

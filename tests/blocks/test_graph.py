@@ -90,8 +90,25 @@ def test_without_edges_nodes_stay_alone():
         (lambda: EdgeMLP(3, 2, 5)(torch.randn(4, 3), as_edges(None, 4)), "expected edge_attr with 2 features per edge"),
         (lambda: EdgeMLP(3, 0, 5)(torch.randn(4, 3), as_edges(None, 4), torch.zeros(1)), "edge_dim is 0"),
         (lambda: GraphConv(3, 4)(torch.randn(4, 3), torch.tensor([[9], [0]])), "edge_index has node 9"),
+        (
+            lambda: GraphConv(3, 4)(torch.randn(4, 5)),
+            r"expected features of nodes of shape \(\*batch, n, 3\), got \(4, 5\)",
+        ),
+        (lambda: GraphAttention(3, 4)(torch.randn(3)), r"of shape \(\*batch, n, 3\), got \(3,\)"),
+        (
+            lambda: GraphConv(3, 4)(torch.randn(2, 3), torch.tensor([[0], [1]]), torch.tensor([-2.0])),
+            "the edge weights of a node must sum to more than -1, got -2",
+        ),
     ],
 )
 def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("edges", [None, torch.empty(2, 0, dtype=torch.int64)], ids=["dense", "sparse"])
+@pytest.mark.parametrize("layer", [GraphConv(3, 4), GraphAttention(3, 4, num_heads=2)], ids=["conv", "attention"])
+def test_a_graph_without_nodes_or_without_edges(layer, edges):
+    assert layer(torch.zeros(0, 3), edges).shape == (0, 4)
+    alone = torch.randn(1, 3)
+    torch.testing.assert_close(layer(alone, edges), layer.linear(alone) + layer.bias)

@@ -122,6 +122,11 @@ def test_a_copy_has_its_own_module():
         (lambda: PrincipalAxes(Cyclic(2)), r"group must be Orthogonal\(d\).*got Cyclic\(2\)"),
         (lambda: PrincipalAxes(SO3(), signs="no"), "signs must be 'all' or 'skewness', got 'no'"),
         (lambda: PrincipalAxes(SO3())(torch.full((4, 3), torch.nan)), "points must be finite"),
+        (
+            lambda: PrincipalAxes(Euclidean(3))(torch.randn(4, 2)),
+            r"expected points of shape \(\*batch, n, 3\) with n of at least 1, got \(4, 2\)",
+        ),
+        (lambda: PrincipalAxes(SE2())(torch.randn(0, 2)), r"n of at least 1, got \(0, 2\)"),
         (lambda: SymmetricGroup(9).elements(), "expected n up to 8"),
     ],
 )

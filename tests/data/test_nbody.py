@@ -62,6 +62,7 @@ def test_batches_do_not_matter(monkeypatch):
     [
         ({"num_trajectories": 0}, "num_trajectories must be at least 1, got 0"),
         ({"num_trajectories": 1, "dim": 0}, "dim must be at least 1, got 0"),
+        ({"num_trajectories": 1, "dt": -1.0}, "dt must be positive and finite, got -1.0"),
         ({"num_trajectories": 1, "save_every": 10, "steps": 10}, "save_every must be from 1 to steps - 1"),
     ],
 )

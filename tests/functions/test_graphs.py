@@ -124,6 +124,7 @@ def test_return_probabilities_are_diagonals_of_powers(monkeypatch):
         (lambda: radius_graph(torch.randn(3), 1.0), r"expected points of shape \(n, d\), got \(3,\)"),
         (lambda: radius_graph(torch.randn(3, 2), 0.0), "radius must be positive, got 0.0"),
         (lambda: graph_laplacian(torch.tensor([[0.0, 1.0], [0.0, 0.0]])), "expected a symmetric adjacency matrix"),
+        (lambda: graph_laplacian(torch.zeros(4, 3)), r"of shape \(\*batch, n, n\), got \(4, 3\)"),
         (lambda: laplacian_features(torch.zeros(2, 2), 1, signs="no"), "signs must be 'fixed', 'random' or 'absolute'"),
         (lambda: laplacian_features(torch.zeros(2, 2), 0), "k must be at least 1, got 0"),
         (lambda: color_refinement(HEXAGON, 6, colors=torch.zeros(2)), "expected 6 colors, got 2"),

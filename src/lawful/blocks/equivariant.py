@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful.blocks.graph import EdgeMLP
+from lawful.blocks.graph import EdgeMLP, _check_features
 from lawful.functions._validation import any_true
 from lawful.functions.graphs import DenseEdges, Edges, as_edges
 from lawful.groups import Euclidean, Orthogonal
@@ -31,6 +31,13 @@ def _check_coordinates(x: Tensor, like: Tensor) -> None:
         raise ValueError("coordinates must be finite, got NaN or infinite values")
 
 
+def _check_vectors(v: Tensor, expected: tuple[int, ...], *, name: str) -> None:
+    if v.shape != expected:
+        raise ValueError(f"expected {name} of shape {tuple(expected)}, got {tuple(v.shape)}")
+    if any_true(~v.isfinite()):
+        raise ValueError(f"{name} must be finite, got NaN or infinite values")
+
+
 def _differences(x: Tensor, edges: Edges) -> Tensor:
     """Returns the vector from the source to the target of each edge."""
     return edges.target(x) - edges.source(x)
@@ -41,8 +48,14 @@ def _mean(m: Tensor, edges: Edges) -> Tensor:
     return edges.sum(m) / edges.degree(m).clamp_min(1)
 
 
-def _radial_features(squared: Tensor, edge_attr: Tensor | None, edges: Edges) -> Tensor:
+def _radial_features(squared: Tensor, edge_attr: Tensor | None, edges: Edges, *, edge_dim: int) -> Tensor:
     """Returns scalars of vectors and the features of the edges side by side."""
+    axes = 2 if isinstance(edges, DenseEdges) else 1
+    found = None if edge_attr is None else edge_attr.shape[-1 - axes :]
+    if found != (None if edge_dim == 0 else (*squared.shape[-1 - axes : -1], edge_dim)):
+        sizes = ", ".join(map(str, (*squared.shape[-1 - axes : -1], edge_dim)))
+        expected = f"edge_attr of shape (*batch, {sizes})" if edge_dim else "no edge_attr, since edge_dim is 0"
+        raise ValueError(f"expected {expected}, got {edge_attr if edge_attr is None else tuple(edge_attr.shape)}")
     if edge_attr is None:
         return squared
     if isinstance(edges, DenseEdges):
@@ -80,7 +93,7 @@ class EGNNLayer(nn.Module):
     def __init__(self, dim: int, *, hidden_dim: int | None = None, edge_dim: int = 0, velocity: bool = False) -> None:
         super().__init__()
         hidden = dim if hidden_dim is None else hidden_dim
-        self.edge_dim = edge_dim
+        self.dim, self.edge_dim = dim, edge_dim
         self.message = EdgeMLP(dim, 1 + edge_dim, hidden)
         last = nn.Linear(hidden, 1, bias=False)
         nn.init.xavier_uniform_(last.weight, gain=1e-3)
@@ -106,13 +119,17 @@ class EGNNLayer(nn.Module):
             edge_attr: Features of the edges: (*batch, e, a) with `edge_index`, else (*batch, n, n, a).
             velocity: Velocities.
         """
+        _check_features(h, self.dim)
         _check_coordinates(x, h)
         if (velocity is None) != (self.velocity is None):
             raise ValueError("velocity needs EGNNLayer(velocity=True), and EGNNLayer(velocity=True) needs velocity")
+        if velocity is not None:
+            _check_vectors(velocity, x.shape, name="velocity")
         neighbors = as_edges(edges, x.shape[-2], device=x.device)
         between = _differences(x, neighbors)
         squared = between.square().sum(-1, keepdim=True)
-        messages = F.silu(self.message(h, neighbors, _radial_features(squared, edge_attr, neighbors)))
+        features = _radial_features(squared, edge_attr, neighbors, edge_dim=self.edge_dim)
+        messages = F.silu(self.message(h, neighbors, features))
         moved = _mean(between * self.coordinate(messages), neighbors)
         if self.velocity is not None and velocity is not None:
             moved = moved + self.velocity(h) * velocity
@@ -124,10 +141,11 @@ class RadialField(nn.Module):
     r"""Radial field: points move along differences, by weights that depend on the distance only.
 
     $$v_i' = \phi_v(\operatorname{asinh} \lVert v_i \rVert^2) \, v_i
-    + \operatorname*{mean}_{j \to i} \, (x_i - x_j) \, \tanh \phi(\lVert x_i - x_j \rVert^2, a_{ij}), \qquad
-    x_i' = x_i + v_i'$$
+    + \operatorname*{mean}_{j \to i} \, (x_i - x_j) \, \tanh \phi(\log(\lVert x_i - x_j \rVert^2 + 0.01), a_{ij})$$
 
-    It has no features. It is the baseline of EGNN.
+    $$x_i' = x_i + v_i'$$
+
+    It has no features. It is the baseline of EGNN. The logarithm resolves small distances, where forces are large.
 
     Reference:
         Köhler, Klein and Noé, *Equivariant Flows*, 2019.
@@ -143,6 +161,7 @@ class RadialField(nn.Module):
 
     def __init__(self, hidden_dim: int, *, edge_dim: int = 0) -> None:
         super().__init__()
+        self.edge_dim = edge_dim
         last = nn.Linear(hidden_dim, 1)
         nn.init.xavier_uniform_(last.weight, gain=1e-3)
         self.weight = nn.Sequential(nn.Linear(1 + edge_dim, hidden_dim), nn.SiLU(), last)
@@ -164,10 +183,12 @@ class RadialField(nn.Module):
             velocity: Velocities.
             edge_attr: Features of the edges.
         """
+        _check_vectors(velocity, x.shape, name="velocity")
         _check_coordinates(x, velocity)
         neighbors = as_edges(edges, x.shape[-2], device=x.device)
         between = _differences(x, neighbors)
-        features = _radial_features(between.square().sum(-1, keepdim=True), edge_attr, neighbors)
+        distance = (between.square().sum(-1, keepdim=True) + 0.01).log()
+        features = _radial_features(distance, edge_attr, neighbors, edge_dim=self.edge_dim)
         speed = velocity.square().sum(-1, keepdim=True).asinh()
         velocity = self.speed(speed) * velocity + _mean(between * self.weight(features).tanh(), neighbors)
         return x + velocity, velocity
@@ -272,7 +293,7 @@ class GramLayer(nn.Module):
         if num_vectors < 1:
             raise ValueError(f"num_vectors must be at least 1, got {num_vectors}")
         hidden = dim if hidden_dim is None else hidden_dim
-        self.num_vectors, size = num_vectors, 1 + 2 * num_vectors
+        self.dim, self.edge_dim, self.num_vectors, size = dim, edge_dim, num_vectors, 1 + 2 * num_vectors
         self.message = EdgeMLP(dim, size * (size + 1) // 2 + edge_dim, hidden)
         last = nn.Linear(hidden, num_vectors * size, bias=False)
         nn.init.xavier_uniform_(last.weight, gain=1e-2)
@@ -298,16 +319,15 @@ class GramLayer(nn.Module):
             edges: `edge_index`, an adjacency matrix, or None for all pairs of different points.
             edge_attr: Features of the edges: (*batch, e, a) with `edge_index`, else (*batch, n, n, a).
         """
+        _check_features(h, self.dim)
         _check_coordinates(x, h)
-        if vectors.shape != (*x.shape[:-1], self.num_vectors, x.shape[-1]):
-            expected = (*x.shape[:-1], self.num_vectors, x.shape[-1])
-            raise ValueError(f"expected vectors of shape {expected}, got {tuple(vectors.shape)}")
+        _check_vectors(vectors, (*x.shape[:-1], self.num_vectors, x.shape[-1]), name="vectors")
         neighbors = as_edges(edges, x.shape[-2], device=x.device)
         flat = vectors.flatten(-2)
         parts = [_differences(x, neighbors), neighbors.target(flat), neighbors.source(flat)]
         lead = parts[0].shape[:-1]
         u = torch.cat([part.expand(*lead, -1).unflatten(-1, (-1, x.shape[-1])) for part in parts], -2)
-        features = _radial_features(gram_matrix(u).asinh(), edge_attr, neighbors)
+        features = _radial_features(gram_matrix(u).asinh(), edge_attr, neighbors, edge_dim=self.edge_dim)
         messages = F.silu(self.message(h, neighbors, features))
         weights = self.coefficient(messages).unflatten(-1, (self.num_vectors, -1))
         vectors = vectors + _mean((weights @ u).flatten(-2), neighbors).unflatten(-1, (self.num_vectors, -1))

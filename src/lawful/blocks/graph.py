@@ -10,10 +10,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lawful.functions._validation import any_true
 from lawful.functions.graphs import DenseEdges, Edges, SparseEdges, as_edges
 from lawful.laws import Claim, node_permutation_equivariance, shape, tokens
 
 _EdgeInput = Int[Tensor, "2 e"] | Bool[Tensor, "*batch n n"] | None
+
+
+def _check_features(x: Tensor, dim: int) -> None:
+    if x.dim() < 2 or x.shape[-1] != dim:
+        raise ValueError(f"expected features of nodes of shape (*batch, n, {dim}), got {tuple(x.shape)}")
 
 
 class EdgeMLP(nn.Module):
@@ -157,9 +163,12 @@ class GraphConv(nn.Module):
             edges: `edge_index`, an adjacency matrix, or None for all pairs of different nodes.
             edge_weight: Weights $w_{ij}$ of the edges: (*batch, e) or (*batch, n, n). Defaults to 1.
         """
+        _check_features(x, self.linear.in_features)
         neighbors = as_edges(edges, x.shape[-2], device=x.device)
         weight = None if edge_weight is None else edge_weight[..., None]
         degree = neighbors.degree(x) if weight is None else neighbors.sum(weight)
+        if weight is not None and any_true(degree <= -1):
+            raise ValueError(f"the edge weights of a node must sum to more than -1, got {float(degree.min()):g}")
         root = (1 + degree).rsqrt()
         scaled = self.linear(x) * root
         messages = neighbors.source(scaled) if weight is None else neighbors.source(scaled) * weight
@@ -215,6 +224,7 @@ class GraphAttention(nn.Module):
             edges: `edge_index`, an adjacency matrix, or None for all pairs of different nodes. Each node also attends
                 to itself.
         """
+        _check_features(x, self.linear.in_features)
         neighbors = _with_self_loops(as_edges(edges, x.shape[-2], device=x.device))
         values = self.linear(x).unflatten(-1, (self.num_heads, -1))
         target, source = (values * self.target_score).sum(-1), (values * self.source_score).sum(-1)

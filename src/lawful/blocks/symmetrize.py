@@ -68,6 +68,7 @@ class PrincipalAxes:
         self.group, self.signs = group, signs
         self.moves = isinstance(group, Euclidean | SE2 | SE3)
         self.proper = not isinstance(group, Orthogonal | Euclidean)
+        self.dim = group.identity().shape[-1] - self.moves
 
     def __call__(self, x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "k *batch 1 e e"]:
         """Returns the elements, for points along the last axis but one.
@@ -75,6 +76,9 @@ class PrincipalAxes:
         Args:
             x: Points.
         """
+        if x.dim() < 2 or x.shape[-1] != self.dim or not x.shape[-2]:
+            expected = f"(*batch, n, {self.dim}) with n of at least 1"
+            raise ValueError(f"expected points of shape {expected}, got {tuple(x.shape)}")
         if any_true(~x.isfinite()):
             raise ValueError("points must be finite, got NaN or infinite values")
         center = x.mean(-2, keepdim=True) if self.moves else torch.zeros_like(x[..., :1, :])

@@ -2,6 +2,7 @@ r"""Trajectories of particles: simulated charges that attract or repel each othe
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,6 +84,8 @@ def simulate_charged_particles(
     for name, value in (("num_trajectories", num_trajectories), ("num_particles", num_particles), ("dim", dim)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+    if not 0 < dt < math.inf:
+        raise ValueError(f"dt must be positive and finite, got {dt}")
     if not 1 <= save_every < steps:
         raise ValueError(f"save_every must be from 1 to steps - 1, got save_every={save_every} and steps={steps}")
     frames = (steps - 1) // save_every

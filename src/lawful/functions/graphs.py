@@ -77,6 +77,8 @@ class DenseEdges:
 
     def max(self, m: Float[Tensor, "*batch n n d"]) -> Float[Tensor, "*batch n d"]:
         """Returns the largest message at each target, and 0 without messages."""
+        if not m.shape[-3]:
+            return m.sum(-3)
         largest = torch.where(self.adjacency[..., None], m, -math.inf).amax(-3)
         return torch.where(self.adjacency.any(-2)[..., None], largest, 0.0)
 
@@ -208,6 +210,8 @@ def graph_laplacian(adjacency: Bool[Tensor, "*batch n n"] | Float[Tensor, "*batc
         tensor([[ 1., -1.],
                 [-1.,  1.]])
     """
+    if adjacency.dim() < 2 or adjacency.shape[-1] != adjacency.shape[-2]:
+        raise ValueError(f"expected an adjacency matrix of shape (*batch, n, n), got {tuple(adjacency.shape)}")
     a = adjacency if adjacency.is_floating_point() else adjacency.to(torch.get_default_dtype())
     if any_true(a != a.mT):
         raise ValueError("expected a symmetric adjacency matrix: add the reverse of each edge")

@@ -158,6 +158,8 @@ class _ResidualUpdate(nn.Module):
 class GNNDynamics(nn.Module):
     """Message passing with the coordinates as features: equivariant under permutations, not under rotations.
 
+    Positions are relative to their mean. As in the EGNN paper, the distance of a pair is one of its features.
+
     Args:
         space_dim: Dimension of the space.
         dim: Width of the features.
@@ -169,7 +171,7 @@ class GNNDynamics(nn.Module):
         super().__init__()
         self.embed = nn.Linear(2 * space_dim, dim)
         self.layers = nn.ModuleList(
-            MessagePassing(EdgeMLP(dim, edge_dim, dim), _ResidualUpdate(dim)) for _ in range(num_layers)
+            MessagePassing(EdgeMLP(dim, edge_dim + 1, dim), _ResidualUpdate(dim)) for _ in range(num_layers)
         )
         self.out = nn.Sequential(nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, space_dim))
 
@@ -180,9 +182,13 @@ class GNNDynamics(nn.Module):
         edge_attr: Float[Tensor, "*batch n n a"] | None = None,
     ) -> Float[Tensor, "*batch n d"]:
         """Returns the later positions."""
-        h = self.embed(torch.cat([x, v], -1))
+        h = self.embed(torch.cat([x - x.mean(-2, keepdim=True), v], -1))
+        squared = (x[..., :, None, :] - x[..., None, :, :]).square().sum(-1, keepdim=True)
+        pairs = (squared + 0.01).log()
+        if edge_attr is not None:
+            pairs = torch.cat([pairs, edge_attr], -1)
         for layer in self.layers:
-            h = layer(h, edge_attr=edge_attr)
+            h = layer(h, edge_attr=pairs)
         return x + self.out(h)
 
 

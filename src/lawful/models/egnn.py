@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lawful.blocks import EGNNLayer, GramLayer
+from lawful.blocks.graph import _check_features
 from lawful.groups import Euclidean
 from lawful.laws import Claim, equivariance, invariance, shape
 
@@ -60,6 +61,7 @@ class EGNN(nn.Module):
             edge_attr: Features of the edges: (*batch, e, a) with `edge_index`, else (*batch, n, n, a).
             velocity: Velocities.
         """
+        _check_features(h, self.embed.in_features)
         h = self.embed(h)
         for layer in self.layers:
             if velocity is None:
@@ -127,6 +129,7 @@ class GramNetwork(nn.Module):
             edges: `edge_index`, an adjacency matrix, or None for all pairs of different points.
             edge_attr: Features of the edges: (*batch, e, a) with `edge_index`, else (*batch, n, n, a).
         """
+        _check_features(h, self.embed.in_features)
         h, vectors = self.embed(h), self.mix(vectors.mT).mT
         for layer in self.layers:
             h, x, vectors = layer(h, x, vectors, edges, edge_attr=edge_attr)

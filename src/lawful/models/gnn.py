@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful.blocks import EdgeMLP, GraphAttention, GraphConv, MessagePassing
+from lawful.blocks.graph import _check_features
 from lawful.laws import Claim, node_permutation_equivariance, node_permutation_invariance, shape, tokens
 
 GraphLayerKind = Literal["gcn", "gat", "message-passing"]
@@ -79,6 +80,7 @@ class GNN(nn.Module):
         self, x: Float[Tensor, "n d"], edge_index: Int[Tensor, "2 e"], edge_weight: Float[Tensor, " e"] | None = None
     ) -> Float[Tensor, "n m"]:
         """Returns the outputs of all layers, side by side."""
+        _check_features(x, self.embed.in_features)
         h = self.embed(x)
         found = [h]
         for norm, layer in zip(self.norms, self.layers, strict=True):
