@@ -9,8 +9,8 @@ one thread. Times are processor time; both sides run in turn in one process.
   velocities of frame 30 and predict the positions of frame 40: 3,000 training trajectories, batch size 100, 4 layers of
   width 64, the test error of the epoch with the best validation error. `NBODY_SECONDS` (default 400) is the processor
   time of a training, `NBODY_SEEDS` (default 1) the number of seeds, `NBODY_DATA_SEED` the seed of the data.
-- `rates`: the validation error for some learning rates. It does not compute the test error. `RATES_SECONDS` (default 30)
-  is the processor time of a training.
+- `rates`: the validation error for some learning rates. It does not compute the test error. `RATES_SECONDS` (default
+  30) is the processor time of a training.
 - `layers`: forward and backward pass of a layer against egnn-pytorch and PyTorch Geometric.
 - `errors`: relative difference between moving the input and moving the output of four layers.
 - `density`: integral of `WrappedNormal` over SO(3).
