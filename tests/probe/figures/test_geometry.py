@@ -30,6 +30,32 @@ def test_matrices_and_fields_of_generators():
     assert arrows.V[4] == pytest.approx(0)
 
 
+def test_motions_of_points_and_expected_outputs():
+    draw = np.random.default_rng(0)
+    x, y, expected = draw.normal(size=(3, 2, 5, 2))
+    panels = figures.point_motions(x, y, expected=expected, names=["one", "two"]).axes
+    assert [panel.get_title() for panel in panels] == ["one", "two"]
+    arrows, circles, crosses = panels[1].collections
+    np.testing.assert_allclose(circles.get_offsets(), x[1])
+    np.testing.assert_allclose(np.stack([arrows.U, arrows.V], 1), (y - x)[1])
+    np.testing.assert_allclose(crosses.get_offsets(), expected[1])
+    assert len(figures.point_motions(x, y).axes[1].collections) == 2
+
+
+def test_surfaces_share_a_range_of_colors():
+    corners = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    faces, values = [[0, 1, 2], [0, 2, 3]], np.array([[0.0, 0, 0, 3], [3, 3, 3, 3]])
+    figure = figures.surface_values(np.stack([corners, 2 * corners]), faces, values, names=["a", "b"])
+    panels, colorbar = figure.axes[:2], figure.axes[2]
+    assert [panel.get_title() for panel in panels] == ["a", "b"]
+    assert colorbar.get_ylim() == (0, 3)
+    low, high = (panel.collections[0].get_facecolors() for panel in panels)
+    assert len(low) == 2
+    assert not np.allclose(low[0], high[0])
+    np.testing.assert_allclose(high[0], high[1])
+    assert panels[0].get_xlim() != panels[1].get_xlim() or panels[0].get_zlim() != panels[1].get_zlim()
+
+
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
@@ -37,6 +63,18 @@ def test_matrices_and_fields_of_generators():
         (
             lambda: figures.generator_matrices(np.zeros((2, 2))),
             r"shape \(k, rows, columns\), got \(2, 2\)",
+        ),
+        (
+            lambda: figures.point_motions(np.zeros((2, 5, 3)), np.zeros((2, 5, 3))),
+            r"of shape \(k, n, 2\), got \(2, 5, 3\), \(2, 5, 3\) and",
+        ),
+        (
+            lambda: figures.surface_values(np.zeros((1, 4, 3)), [[0, 1, 2]], np.zeros((1, 3))),
+            r"vertices of shape \(k, n, 3\), faces \(m, 3\) and values \(k, n\), got \(1, 4, 3\), \(1, 3\) and",
+        ),
+        (
+            lambda: figures.surface_values(np.zeros((1, 4, 3)), [[0, 1, 4]], np.zeros((1, 4))),
+            "expected faces with vertices from 0 to 3",
         ),
         (lambda: figures.vector_fields(np.zeros((1, 3, 3))), r"shape \(k, 2, 2\) or \(k, 2, 3\), got \(1, 3, 3\)"),
     ],

@@ -25,7 +25,13 @@ from lawful.probe.figures.generative import (
     score_field,
     trajectories,
 )
-from lawful.probe.figures.geometry import generator_matrices, particle_paths, vector_fields
+from lawful.probe.figures.geometry import (
+    generator_matrices,
+    particle_paths,
+    point_motions,
+    surface_values,
+    vector_fields,
+)
 from lawful.probe.figures.graphs import graph_drawing, graph_grid, graph_layout
 from lawful.probe.figures.network import Network, network_diagram
 from lawful.probe.figures.state_space import (
@@ -77,6 +83,7 @@ __all__ = [
     "network_diagram",
     "particle_paths",
     "point_clouds",
+    "point_motions",
     "predicted_vs_actual",
     "predictions",
     "reconstructions",
@@ -86,6 +93,7 @@ __all__ = [
     "save",
     "score_field",
     "spectrum",
+    "surface_values",
     "time_scales",
     "trajectories",
     "unit_contributions",

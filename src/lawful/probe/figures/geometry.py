@@ -1,4 +1,4 @@
-"""Figures of particles and of generators of symmetries."""
+"""Figures of particles, point clouds, surfaces, and generators of symmetries."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lawful.probe.figures._style import (
     BLUE,
     GRAY,
     PALETTE,
+    SEQUENTIAL,
     VERMILION,
     Numbers,
     label_axes,
@@ -73,6 +74,111 @@ def particle_paths(paths: Numbers, predicted: Numbers, *, axes: tuple[int, int] 
         panels[0].scatter([], [], s=60, marker="x", color="black", label="predicted position"),
     ]
     figure.legend(handles=marks, loc="outside lower center", ncols=3, frameon=False, fontsize=11)
+    return figure
+
+
+def point_motions(
+    points: Numbers, moved: Numbers, *, expected: Numbers | None = None, names: Sequence[object] | None = None
+) -> Figure:
+    """Draws point clouds in the plane and arrows to where a layer moves the points, side by side.
+
+    Args:
+        points: Points: (k, n, 2).
+        moved: Output for each point: (k, n, 2).
+        expected: Where the points should be moved, drawn as crosses: (k, n, 2).
+        names: Titles.
+
+    Examples:
+        >>> figure = point_motions(np.zeros((2, 5, 2)), np.ones((2, 5, 2)), names=["cloud", "turned cloud"])
+        >>> [panel.get_title() for panel in figure.axes]
+        ['cloud', 'turned cloud']
+    """
+    x, y = to_numpy(points), to_numpy(moved)
+    crosses = y if expected is None else to_numpy(expected)
+    if x.ndim != 3 or x.shape[2] != 2 or not x.size or not x.shape == y.shape == crosses.shape:
+        raise ValueError(
+            f"expected points, outputs and expected outputs of shape (k, n, 2), got {x.shape}, {y.shape}"
+            f" and {crosses.shape}"
+        )
+    columns = min(4, len(x))
+    rows = math.ceil(len(x) / columns)
+    figure, places = new_figure(rows, columns, size=(3.9 * columns, 3.9 * rows + 0.4))
+    panels = np.ravel(places)
+    reach = 1.1 * float(max(np.abs(a).max() for a in (x, y, crosses))) or 1.0
+    for panel, a, b, c, name in zip(panels, x, y, crosses, labels_or_indices(names, len(x)), strict=False):
+        panel.quiver(*a.T, *(b - a).T, color=BLUE, angles="xy", scale_units="xy", scale=1.0, width=0.008, zorder=2)
+        panel.scatter(*a.T, s=36, facecolors="white", edgecolors=BLUE, zorder=3)
+        if expected is not None:
+            panel.scatter(*c.T, s=50, marker="x", color=VERMILION, linewidths=1.8, zorder=4)
+        label_axes(panel, x="x₁", y="x₂", title=name)
+        panel.set_xlim(-reach, reach)
+        panel.set_ylim(-reach, reach)
+        panel.set_aspect("equal")
+    for panel in panels[len(x) :]:
+        panel.set_visible(False)
+    marks = [
+        panels[0].scatter([], [], s=36, facecolors="white", edgecolors=BLUE, label="input"),
+        panels[0].scatter([], [], s=50, marker=r"$\rightarrow$", color=BLUE, label="output"),
+    ]
+    if expected is not None:
+        marks.append(panels[0].scatter([], [], s=50, marker="x", color=VERMILION, label="expected output"))
+    figure.legend(handles=marks, loc="outside lower center", ncols=3, frameon=False, fontsize=11)
+    return figure
+
+
+def surface_values(
+    vertices: Numbers, faces: Numbers, values: Numbers, *, names: Sequence[object] | None = None, columns: int = 3
+) -> Figure:
+    """Draws surfaces in space, colored by a value at each vertex, in a common range of colors.
+
+    Args:
+        vertices: Vertices of each surface: (k, n, 3).
+        faces: Triangles, the same for all surfaces: (m, 3).
+        values: Value of each vertex: (k, n).
+        names: Titles.
+        columns: Number of columns.
+
+    Examples:
+        >>> corners = [[[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
+        >>> figure = surface_values(corners, [[0, 1, 2]], [[0.0, 1.0, 2.0]], names=["triangle"])
+        >>> figure.axes[0].get_title()
+        'triangle'
+    """
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+    x, triangles, v = to_numpy(vertices), to_numpy(faces).astype(int), to_numpy(values)
+    if x.ndim != 3 or x.shape[2] != 3 or triangles.ndim != 2 or triangles.shape[1] != 3 or v.shape != x.shape[:2]:
+        raise ValueError(
+            f"expected vertices of shape (k, n, 3), faces (m, 3) and values (k, n), got {x.shape}, {triangles.shape} "
+            f"and {v.shape}"
+        )
+    if not triangles.size or not 0 <= triangles.min() <= triangles.max() < x.shape[1]:
+        raise ValueError(f"expected faces with vertices from 0 to {x.shape[1] - 1}")
+    columns = max(1, min(columns, len(x)))
+    rows = math.ceil(len(x) / columns)
+    figure = Figure(figsize=(3.6 * columns + 0.8, 3.0 * rows), dpi=100, layout="constrained")
+    colors = Normalize(float(v.min()), float(v.max()))
+    middle = (x.max(1) + x.min(1)) / 2
+    reach = float((x.max(1) - x.min(1)).max()) / 2 or 1.0
+    panels = []
+    for i, (corners, value, name) in enumerate(zip(x, v, labels_or_indices(names, len(x)), strict=True)):
+        panel = figure.add_subplot(rows, columns, i + 1, projection="3d")
+        shades = colormaps[SEQUENTIAL](colors(value[triangles].mean(1)))
+        panel.add_collection3d(
+            Poly3DCollection(corners[triangles], facecolors=shades, edgecolors=shades, linewidths=0.4)
+        )
+        for k, limit in enumerate((panel.set_xlim, panel.set_ylim, panel.set_zlim)):
+            limit(middle[i, k] - reach, middle[i, k] + reach)
+        panel.set_box_aspect((1, 1, 1), zoom=1.15)
+        panel.view_init(elev=28, azim=-62)
+        panel.set_axis_off()
+        panel.set_title(name, fontsize=13)
+        panels.append(panel)
+    figure.colorbar(ScalarMappable(colors, SEQUENTIAL), ax=panels, shrink=0.6)
     return figure
 
 
