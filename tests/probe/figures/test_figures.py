@@ -1,5 +1,7 @@
 """Figures of attention, classification and training: they draw without warnings, with labels, reproducibly."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -196,3 +198,13 @@ def test_the_legend_of_a_forecast_covers_no_values():
     figure.canvas.draw()
     axes = figure.axes[0]
     assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
+
+
+def test_the_epochs_of_a_short_double_descent_do_not_overlap():
+    figure = epoch_double_descent(np.arange(2, 71), [10, 1000], np.full((2, 69), 0.5))
+    figure.canvas.draw()
+    for axes in figure.axes[:2]:
+        labels = [*axes.get_xticklabels(), *axes.get_xticklabels(minor=True)]
+        boxes = sorted((t.get_window_extent() for t in labels if t.get_text() and t.get_visible()), key=lambda b: b.x0)
+        assert len(boxes) > 2
+        assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))

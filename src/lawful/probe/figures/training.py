@@ -232,6 +232,7 @@ def epoch_double_descent(
         ['epoch', 'epoch']
     """
     from matplotlib import colormaps
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     times, size, errors = to_numpy(epochs), to_numpy(capacity), to_numpy(test)
     if errors.shape != (len(size), len(times)) or not errors.size:
@@ -250,6 +251,10 @@ def epoch_double_descent(
     right.set_xscale("log")
     right.set_yscale("log")
     label_axes(right, x=x, y=y)
+    for axes in (left, right):
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
     figure.colorbar(image, ax=right).set_label(error, fontsize=12)
     return figure
 
