@@ -1,37 +1,50 @@
 """Theorems that compute: networks from constructions, counts and bounds with certificates."""
 
-from lawful.theory.linear_regions import (
-    LinearRegions,
-    Region,
-    regions_in_box,
-    regions_on_plane,
-    regions_on_segment,
-)
+from lawful.theory.gradient_descent import ConvergenceRun, gradient_descent
+from lawful.theory.linear_regions import LinearRegions, Region, regions_in_box, regions_on_plane, regions_on_segment
 from lawful.theory.max_affine import BrokenCrease, MaxAffine, compile_max_affine
 from lawful.theory.output_bounds import Bounds, output_bounds
 from lawful.theory.piecewise_linear import PiecewiseLinear, compile_piecewise_linear
 from lawful.theory.piecewise_linear_proof import PiecewiseLinearProof, prove_piecewise_linear
+from lawful.theory.quadratic_spectrum import (
+    OptimalMomentum,
+    QuadraticSpectrum,
+    adam_spectrum,
+    optimal_momentum,
+    quadratic_spectrum,
+    stability_threshold,
+)
 from lawful.theory.rational_network import RationalLayer, RationalNetwork, rounding_bound
+from lawful.theory.robustness import robustness_radius
 from lawful.theory.segmentation import fit_piecewise_linear, interpolate_piecewise_linear
 
 __all__ = [
     "Bounds",
     "BrokenCrease",
+    "ConvergenceRun",
     "LinearRegions",
     "MaxAffine",
+    "OptimalMomentum",
     "PiecewiseLinear",
     "PiecewiseLinearProof",
+    "QuadraticSpectrum",
     "RationalLayer",
     "RationalNetwork",
     "Region",
+    "adam_spectrum",
     "compile_max_affine",
     "compile_piecewise_linear",
     "fit_piecewise_linear",
+    "gradient_descent",
     "interpolate_piecewise_linear",
+    "optimal_momentum",
     "output_bounds",
     "prove_piecewise_linear",
+    "quadratic_spectrum",
     "regions_in_box",
     "regions_on_plane",
     "regions_on_segment",
+    "robustness_radius",
     "rounding_bound",
+    "stability_threshold",
 ]

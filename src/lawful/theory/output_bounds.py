@@ -49,18 +49,18 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Region:
-    """Boxes of inputs, each optionally intersected with a Euclidean ball around its center."""
+    """Boxes of inputs, each optionally intersected with a Euclidean ball."""
 
     center: Tensor
     radius: Tensor
-    ball: Tensor | None = None
-    """Radius of each ball."""
+    ball: tuple[Tensor, Tensor] | None = None
+    """Centers of the balls and their radii, of shape (b,)."""
 
     @classmethod
-    def from_corners(cls, lower: Tensor, upper: Tensor) -> Region:
+    def from_corners(cls, lower: Tensor, upper: Tensor, *, ball: tuple[Tensor, Tensor] | None = None) -> Region:
         """Returns the boxes between two corners, in float64."""
         center = lower / 2 + upper / 2
-        return cls(center, torch.maximum(upper - center, center - lower) * (1 + 2**-50))
+        return cls(center, torch.maximum(upper - center, center - lower) * (1 + 2**-50), ball)
 
     @property
     def bounds(self) -> Bounds:
@@ -70,12 +70,16 @@ class Region:
 
     def minimum(self, a: Tensor) -> Tensor:
         """Returns a lower bound of a·x for coefficients of shape (b, s, ...)."""
+        gamma = _gamma(a[0, 0].numel())
         a, center, radius = a.flatten(2), self.center.flatten(1)[:, None], self.radius.flatten(1)[:, None]
-        middle, spread = (a * center).sum(-1), (a.abs() * radius).sum(-1)
-        total = (a.abs() * center.abs()).sum(-1) + spread
+        spread = (a.abs() * radius).sum(-1)
+        found = (a * center).sum(-1) - spread - gamma * ((a * center).abs().sum(-1) + spread)
         if self.ball is not None:
-            spread = torch.minimum(spread, self.ball[:, None] * a.norm(dim=-1))
-        return middle - spread - _gamma(a.shape[-1]) * total - _TINY
+            middle, size = self.ball[0].flatten(1)[:, None], self.ball[1][:, None]
+            spread = size * a.norm(dim=-1)
+            other = (a * middle).sum(-1) - spread - gamma * ((a * middle).abs().sum(-1) + spread)
+            found = torch.maximum(found, other)
+        return found - _TINY
 
 
 def _gamma(terms: int) -> float:
