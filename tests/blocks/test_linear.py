@@ -5,26 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.blocks import collapse, fold_bias, tie_weights
+from lawful.blocks import fold_bias, tie_weights
 from lawful.laws import Claim, agreement, tokens
 
 
 def randn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-@pytest.mark.parametrize("biases", [(True, True), (True, False), (False, True), (False, False)])
-def test_two_layers_collapse_to_one(biases):
-    first, second = nn.Linear(4, 6, bias=biases[0]).double(), nn.Linear(6, 3, bias=biases[1]).double()
-    x, one = randn(7, 4), collapse(first, second)
-    torch.testing.assert_close(one(x), second(first(x)))
-    assert one.weight.dtype is torch.float64
-    assert one.weight.requires_grad
-
-
-def test_three_layers_collapse_step_by_step():
-    a, b, c, x = nn.Linear(4, 6).double(), nn.Linear(6, 3).double(), nn.Linear(3, 5).double(), randn(7, 4)
-    torch.testing.assert_close(collapse(collapse(a, b), c)(x), c(b(a(x))))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -34,16 +20,10 @@ def test_bias_can_be_folded_into_the_weight(bias):
     torch.testing.assert_close(fold_bias(layer)(torch.cat([x, one], 1)), layer(x))
 
 
-def test_layers_of_other_sizes_do_not_collapse():
-    with pytest.raises(ValueError, match="got out_features=3, in_features=4"):
-        collapse(nn.Linear(2, 3), nn.Linear(4, 2))
-
-
 def test_no_random_numbers_are_drawn():
-    first, second = nn.Linear(2, 3), nn.Linear(3, 1)
+    layer = nn.Linear(2, 3)
     state = torch.get_rng_state()
-    collapse(first, second)
-    fold_bias(first)
+    fold_bias(layer)
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from functools import reduce
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import lawful
-from lawful.blocks.linear import collapse
 from lawful.laws import (
     Claim,
     agreement,
@@ -21,6 +19,7 @@ from lawful.laws import (
 )
 from lawful.losses.regularization import affine_layers, grid_positions, line_positions
 from lawful.models import MLP, SpatialMLP
+from lawful.theory import collapse
 
 
 def test_equals_scikit_learn():
@@ -154,7 +153,7 @@ def claims():
     linear = MLP(3, 2, hidden_dims=(4, 3), activation=nn.Identity())
 
     def collapsed(x):
-        return reduce(collapse, list(linear.layers))(x)
+        return collapse(nn.Sequential(*linear.layers)).model(x)
 
     into, out_of = ("layers.0.weight", "layers.0.bias"), "layers.1.weight"
     tanh = MLP(3, 2, hidden_dims=(4, 3), activation=torch.tanh)

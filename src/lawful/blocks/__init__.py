@@ -79,7 +79,7 @@ from lawful.blocks.group_convolution import (
 )
 from lawful.blocks.kv_cache import AttentionCache, KVCache, RecurrentCache, crop_mask
 from lawful.blocks.lie_convolution import LConv, conv_to_lconv, shift_generators
-from lawful.blocks.linear import Activation, collapse, fold_bias, tie_weights
+from lawful.blocks.linear import Activation, fold_bias, tie_weights
 from lawful.blocks.mesh import MeshConv
 from lawful.blocks.modes import eval_mode
 from lawful.blocks.normalization import (
@@ -235,7 +235,6 @@ __all__ = [
     "append_condition",
     "attend_with_cache",
     "average_over_masks",
-    "collapse",
     "conv_from_linear_map",
     "conv_output_size",
     "conv_parameter_count",

@@ -1,11 +1,10 @@
-"""Constructions on linear layers: folding a bias into the weight, collapsing two layers, tying weights."""
+"""Constructions on linear layers: folding a bias into the weight, tying weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from lawful.laws import Claim, agreement, shape, state_dict_round_trip, tokens, weight_sharing
@@ -27,44 +26,12 @@ def fold_bias(layer: nn.Linear) -> nn.Linear:
         >>> torch.allclose(fold_bias(layer)(x), layer(x[:2]))
         True
     """
-    weight, bias = _affine_map(layer)
-    return _linear(torch.cat([weight, bias[:, None]], dim=1), None)
-
-
-def collapse(first: nn.Linear, second: nn.Linear) -> nn.Linear:
-    r"""Multiplies two consecutive linear layers into one that is the same map.
-
-    $$W_2 (W_1 x + b_1) + b_2 = (W_2 W_1) \, x + (W_2 b_1 + b_2)$$
-
-    Without an activation between them, depth adds nothing.
-
-    Args:
-        first: Layer that is applied first, $W_1$ and $b_1$.
-        second: Layer that is applied to its output, $W_2$ and $b_2$.
-
-    Examples:
-        >>> collapse(nn.Linear(2, 3), nn.Linear(3, 1)).weight.shape
-        torch.Size([1, 2])
-    """
-    if first.out_features != second.in_features:
-        sizes = f"out_features={first.out_features}, in_features={second.in_features}"
-        raise ValueError(f"first.out_features must equal second.in_features: got {sizes}")
-    (w1, b1), (w2, b2) = _affine_map(first), _affine_map(second)
-    return _linear(w2 @ w1, w2 @ b1 + b2)
-
-
-def _affine_map(layer: nn.Linear) -> tuple[Float[Tensor, "o i"], Float[Tensor, " o"]]:
     weight = layer.weight.detach()
-    return weight, weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach()
-
-
-def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach()
     with torch.device("meta"):  # no random numbers are drawn
-        layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    layer.weight = nn.Parameter(weight)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias)
-    return layer
+        folded = nn.Linear(layer.in_features + 1, layer.out_features, bias=False)
+    folded.weight = nn.Parameter(torch.cat([weight, bias[:, None]], dim=1))
+    return folded
 
 
 def tie_weights(source: nn.Module, name: str, target: nn.Module, target_name: str) -> None:
@@ -98,14 +65,12 @@ def tie_weights(source: nn.Module, name: str, target: nn.Module, target_name: st
 
 def claims() -> Iterator[Claim]:
     """Laws of constructions on linear layers."""
-    first, second = nn.Linear(4, 5), nn.Linear(5, 3)
+    layer = nn.Linear(4, 5)
 
     def with_one(x: Tensor) -> Tensor:
-        return fold_bias(first)(torch.cat([x, torch.ones_like(x[..., :1])], dim=-1))
+        return fold_bias(layer)(torch.cat([x, torch.ones_like(x[..., :1])], dim=-1))
 
-    collapsed = agreement(other=lambda x: collapse(first, second)(x))
-    yield Claim(agreement(other=with_one), first, shape("b 4"), name="fold_bias")
-    yield Claim(collapsed, nn.Sequential(first, second), shape("b 4"), name="collapse")
+    yield Claim(agreement(other=with_one), layer, shape("b 4"), name="fold_bias")
     model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
     tie_weights(model, "0.weight", model, "1.weight")
     for law in (weight_sharing(names=("0.weight", "1.weight")), state_dict_round_trip()):

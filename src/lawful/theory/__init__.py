@@ -1,5 +1,6 @@
 """Theorems that compute: networks from constructions, counts and bounds with certificates."""
 
+from lawful.theory.affine_collapse import Collapsed, CollapsedLayer, CollapseProof, collapse
 from lawful.theory.gradient_descent import ConvergenceRun, gradient_descent
 from lawful.theory.linear_regions import LinearRegions, Region, regions_in_box, regions_on_plane, regions_on_segment
 from lawful.theory.max_affine import BrokenCrease, MaxAffine, compile_max_affine
@@ -21,6 +22,9 @@ from lawful.theory.segmentation import fit_piecewise_linear, interpolate_piecewi
 __all__ = [
     "Bounds",
     "BrokenCrease",
+    "CollapseProof",
+    "Collapsed",
+    "CollapsedLayer",
     "ConvergenceRun",
     "LinearRegions",
     "MaxAffine",
@@ -32,6 +36,7 @@ __all__ = [
     "RationalNetwork",
     "Region",
     "adam_spectrum",
+    "collapse",
     "compile_max_affine",
     "compile_piecewise_linear",
     "fit_piecewise_linear",

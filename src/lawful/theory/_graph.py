@@ -36,6 +36,10 @@ class Affine:
     """Transpose of the linear map, if it is not left to automatic differentiation."""
     magnitude: Tensor | None = None
     """Sum of the absolute values that the bias is computed from, if it is more than one number."""
+    weight: Tensor | None = None
+    """Weight of the layer, in its dtype."""
+    with_weight: Callable[[Tensor, Tensor], Tensor] | None = None
+    """Linear map with another weight."""
 
     def value(self, x: Tensor) -> Tensor:
         """Returns the map of a batch."""
@@ -155,6 +159,8 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Affine:
         w.shape[1],
         None if bias is None else _wide(bias),
         lambda a: a @ w,
+        weight=weight,
+        with_weight=lambda w, x: F.linear(x, w),
     )
 
 
@@ -169,6 +175,8 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: A
         lambda x: convolution(x, size, None, *args, **kwargs),
         w[0].numel(),
         None if bias is None else _column(_wide(bias), weight.ndim),
+        weight=weight,
+        with_weight=lambda w, x: convolution(x, w, None, *args, **kwargs),
     )
 
 
