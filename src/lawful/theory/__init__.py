@@ -3,6 +3,7 @@
 from lawful.theory.affine_collapse import Collapsed, CollapsedLayer, CollapseProof, collapse
 from lawful.theory.gradient_descent import ConvergenceRun, gradient_descent
 from lawful.theory.linear_regions import LinearRegions, Region, regions_in_box, regions_on_plane, regions_on_segment
+from lawful.theory.lipschitz import LipschitzBounds, lipschitz_bounds
 from lawful.theory.max_affine import BrokenCrease, MaxAffine, compile_max_affine
 from lawful.theory.output_bounds import Bounds, output_bounds
 from lawful.theory.piecewise_linear import PiecewiseLinear, compile_piecewise_linear
@@ -27,6 +28,7 @@ __all__ = [
     "CollapsedLayer",
     "ConvergenceRun",
     "LinearRegions",
+    "LipschitzBounds",
     "MaxAffine",
     "OptimalMomentum",
     "PiecewiseLinear",
@@ -42,6 +44,7 @@ __all__ = [
     "fit_piecewise_linear",
     "gradient_descent",
     "interpolate_piecewise_linear",
+    "lipschitz_bounds",
     "optimal_momentum",
     "output_bounds",
     "prove_piecewise_linear",

@@ -45,6 +45,10 @@ class Activation(ABC):
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the slopes of a lower and an upper line."""
 
+    @abstractmethod
+    def derivatives(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns bounds of the derivative on an interval, and of the slopes of both sides of a kink."""
+
     def deviation(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Returns a bound of the difference between the function and what PyTorch defines, other than by rounding."""
         return torch.zeros_like(lower)
@@ -100,6 +104,10 @@ class LeakyReLU(Activation):
         chord = torch.where((lower < 0) & (upper > 0), chord, torch.where(right, 1.0, self.negative_slope))
         support = torch.where(right, 1.0, self.negative_slope).to(chord)
         return (support, chord) if self.negative_slope <= 1 else (chord, support)
+
+    def derivatives(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        left, right = (torch.where(x > 0, 1.0, self.negative_slope).double() for x in (lower, upper))
+        return torch.minimum(left, right), torch.maximum(left, right)
 
 
 @dataclass
@@ -157,6 +165,12 @@ class Smooth(Activation):
 
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         return self._envelope_slope(lower, upper, -1), self._envelope_slope(lower, upper, 1)
+
+    def derivatives(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        # The derivative is monotone between inflections.
+        points = [lower, upper, *(torch.full_like(lower, p).clamp(lower, upper) for p in self.inflections)]
+        found = torch.stack([self.derivative(x) for x in points])
+        return found.amin(0) - _SLACK, found.amax(0) + _SLACK
 
     def _envelope_slope(self, lower: Tensor, upper: Tensor, sign: int) -> Tensor:
         """Returns the slope of the envelope at the midpoint: of the tangent, or of the chord that is highest there."""

@@ -2,6 +2,7 @@
 
 from lawful.probe.figures._style import as_svg, save
 from lawful.probe.figures.attention import attention_pattern, contribution_bars, head_grid
+from lawful.probe.figures.bounds import convergence_bounds, optimizer_spectra, output_intervals
 from lawful.probe.figures.classification import (
     adversarial_examples,
     class_scores,
@@ -61,6 +62,7 @@ __all__ = [
     "confidence_along_rays",
     "confusion_matrix",
     "contribution_bars",
+    "convergence_bounds",
     "data_and_samples",
     "dead_unit_bars",
     "decision_regions",
@@ -81,6 +83,8 @@ __all__ = [
     "memory_errors",
     "mistakes",
     "network_diagram",
+    "optimizer_spectra",
+    "output_intervals",
     "particle_paths",
     "point_clouds",
     "point_motions",
