@@ -112,7 +112,9 @@ def test_own_files_with_another_property(tmp_path):
     assert predictions(run, folder).columns == ("molecule", "gap")
     with pytest.raises(TrainingFailed, match="target must be one of the properties gap, total"):
         lawful.train("molecules", **options)
-    with pytest.raises(TrainingFailed, match=r"0\.xyz has no property 'gab': did you mean gap"):
+    with pytest.raises(
+        TrainingFailed, match=r"0\.xyz has no property 'gab' with a finite number: .*gap.*: did you mean gap"
+    ):
         lawful.train("molecules", target="gab", **options)
 
 
@@ -120,6 +122,12 @@ def test_own_files_with_another_property(tmp_path):
     ("text", "options", "message"),
     [
         (None, {"data": "cluster"}, "no such file or folder: 'cluster': did you mean clusters"),
+        ("", {}, "has no molecules"),
+        (
+            xyz(metal_clusters(5)) + "1\nenergy=nan\nCu 0 0 0\n",
+            {},
+            "5 has no property 'energy' with a finite number: it has none",
+        ),
         (xyz(metal_clusters(5), energy=False), {}, "has no property in its comment lines, such as energy=-1.5"),
         ("1\nenergy=2\nH 0 0 0\n" * 9, {}, "energy is the same for all 6 training molecules"),
         (xyz(metal_clusters(2)), {}, "2 examples are too few for a split"),

@@ -417,6 +417,8 @@ class MoleculesRecipe(OptimizationConfig, EvaluationConfig, Recipe[MoleculeData]
 
     def _targets(self, molecules: Sequence[Molecule]) -> tuple[str, Tensor]:
         """Returns the name of the property and its values."""
+        if not molecules:
+            raise ValueError(f"{self.data} has no molecules")
         names = list(dict.fromkeys(name for molecule in molecules for name in molecule.properties))
         target = self.target
         if target is None:
@@ -428,8 +430,9 @@ class MoleculesRecipe(OptimizationConfig, EvaluationConfig, Recipe[MoleculeData]
             else:
                 raise ValueError(f"{self.data} has no property in its comment lines, such as energy=-1.5")
         if missing := next((m for m in molecules if target not in m.properties), None):
-            close = did_you_mean(target, names)
-            raise ValueError(f"{missing.name} has no property {target!r}{close}")
+            close = "" if target in names else did_you_mean(target, names)
+            own = f"its properties are {', '.join(missing.properties)}" if missing.properties else "it has none"
+            raise ValueError(f"{missing.name} has no property {target!r} with a finite number: {own}{close}")
         values = torch.tensor([molecule.properties[target] for molecule in molecules], dtype=torch.float64)
         return target, values.float()
 
