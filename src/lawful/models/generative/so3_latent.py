@@ -32,9 +32,9 @@ class SO3Latent(nn.Module):
     $$z = R \exp(\sigma \odot \varepsilon), \quad \varepsilon \sim N(0, I), \qquad (a_1, a_2, s) = \text{params}$$
 
     The columns of $R$ are $a_1$ and $a_2$ after Gram-Schmidt, and their cross product. Every rotation is reached
-    continuously, as is not possible with three or four numbers. The scales $\sigma$ are between 0.001 and 1.6, where the
-    posterior is uniform up to 0.01 nats. The latent vector has the nine entries of the matrix $z$, so that the group
-    acts linearly on what the decoder receives.
+    continuously, as is not possible with three or four numbers. The scales $\sigma$ are between 0.001 and 1.6, where
+    the posterior is uniform up to 0.01 nats. The latent vector has the nine entries of the matrix $z$, so that the
+    group acts linearly on what the decoder receives.
 
     Numerics: `kl` is the expectation of the log-density by Gauss-Hermite quadrature with 8 nodes per coordinate. It
     does not depend on $R$. Its error is at most 0.02 nats, and 0.002 for scales below 1.
