@@ -1,7 +1,7 @@
 """Graphs and equivariant networks: particles, layer speed, equivariance error, densities on SO(3), and generators.
 
 Run `PYTHONPATH=/tmp/peers OMP_NUM_THREADS=1 python benchmarks/geometry.py`, or name some tables: `nbody`, `layers`,
-`rates`, `errors`, `density`, `generators`. The peers come from
+`rates`, `errors`, `density`, `cubes`, `generators`. The peers come from
 `pip install --no-deps --target /tmp/peers egnn-pytorch einops torch-geometric xxhash`. Everything runs in float32 on
 one thread. Times are processor time; both sides run in turn in one process.
 
@@ -14,6 +14,8 @@ one thread. Times are processor time; both sides run in turn in one process.
 - `layers`: forward and backward pass of a layer against egnn-pytorch and PyTorch Geometric.
 - `errors`: relative difference between moving the input and moving the output of four layers.
 - `density`: integral of `WrappedNormal` over SO(3).
+- `cubes`: variational autoencoders of rendered cubes, with a latent rotation and with Gaussian latents, beside PCA.
+  `CUBES_SECONDS` (default 60) is the processor time of a training.
 - `generators`: the generator of rotations from pairs of random images and rotated images, as in the paper of L-conv.
   The peer is our implementation of its training: a recurrent `LConv` with a skip connection, Adam, squared error.
 """
@@ -34,7 +36,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful.blocks import EGNNLayer, GraphAttention, GraphConv, LConv
-from lawful.data import ChargedParticles, simulate_charged_particles
+from lawful.data import ChargedParticles, cubes, simulate_charged_particles
 from lawful.groups import SO3, Orthogonal, WrappedNormal
 from lawful.models import (
     EGNN,
@@ -45,16 +47,18 @@ from lawful.models import (
     RadialFieldDynamics,
     pair_features,
 )
+from lawful.models.generative import PCA, GaussianLatent, LatentDistribution, SO3Latent, mlp_vae
 from lawful.probe import fit_generator, image_generators
 
 PAPER = {"Linear": 0.0819, "GNN": 0.0107, "RadialField": 0.0104, "EGNN": 0.0071}
-LEARNING_RATE = {"GNN": 1e-3, "RadialField": 2e-3, "EGNN": 2e-3, "GramNetwork": 2e-3}
+LEARNING_RATE = {"GNN": 1e-3, "GNN, rotated": 1e-3, "RadialField": 2e-3, "EGNN": 2e-3, "GramNetwork": 2e-3}
 """Chosen by `rates`, on validation trajectories only; the paper's is 5e-4."""
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "Linear": LinearDynamics,
     "GNN": lambda: GNNDynamics(edge_dim=1),
+    "GNN, rotated": lambda: GNNDynamics(edge_dim=1),
     "RadialField": lambda: RadialFieldDynamics(edge_dim=1),
     "EGNN": lambda: EGNNDynamics(edge_dim=1),
     "GramNetwork": lambda: GramDynamics(edge_dim=1),
@@ -64,7 +68,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 def rates() -> None:
     data, names = simulate_charged_particles(14_000, seed=43), [name for name in MODELS if name != "Linear"]
     print("| model | learning rate | epochs | validation |\n|---|---|---|---|")
-    for name in os.environ.get("NBODY_MODELS", ",".join(names)).split(","):
+    for name in os.environ.get("NBODY_MODELS", ";".join(names)).split(";"):
         for rate in (1e-3, 2e-3, 4e-3, 8e-3):
             _, epochs, validation = train_particles(name, data, 0, float(os.environ.get("RATES_SECONDS", "30")), rate)
             print(f"| {name} | {rate:g} | {epochs} | {validation:.5f} |", flush=True)
@@ -75,7 +79,7 @@ def nbody() -> None:
     data = simulate_charged_particles(14_000, seed=int(os.environ.get("NBODY_DATA_SEED", "43")))
     print(f"14,000 trajectories in {time.process_time() - start:.1f} s (the authors' simulator: 46 minutes)\n")
     print("| model | parameters | epochs | s | validation | test | paper |\n|---|---|---|---|---|---|---|")
-    for name in os.environ.get("NBODY_MODELS", ",".join(MODELS)).split(","):
+    for name in os.environ.get("NBODY_MODELS", ";".join(MODELS)).split(";"):
         for seed in range(int(os.environ.get("NBODY_SEEDS", "1"))):
             begin = time.process_time()
             seconds, rate = float(os.environ.get("NBODY_SECONDS", "400")), LEARNING_RATE.get(name, 0.0)
@@ -93,10 +97,13 @@ def particle_error(model: nn.Module, data: ChargedParticles, trajectories: range
     return float(torch.stack([squared_error(model, data, rows) for rows in parts]).mean())
 
 
-def squared_error(model: nn.Module, data: ChargedParticles, rows: Tensor) -> Tensor:
+def squared_error(model: nn.Module, data: ChargedParticles, rows: Tensor, *, rotate: bool = False) -> Tensor:
     """Returns the mean squared error of the positions in frame 40, predicted from frame 30."""
-    predicted = model(data.positions[rows, 30], data.velocities[rows, 30], pair_features(data.charges[rows]))
-    return (predicted - data.positions[rows, 40]).square().mean()
+    x, v, target = data.positions[rows, 30], data.velocities[rows, 30], data.positions[rows, 40]
+    if rotate:  # also reflections
+        turns = Orthogonal(3).sample(len(rows))
+        x, v, target = x @ turns, v @ turns, target @ turns
+    return (model(x, v, pair_features(data.charges[rows])) - target).square().mean()
 
 
 def train_particles(
@@ -121,7 +128,7 @@ def train_particles(
             rate = learning_rate * min(1.0, (step + 1) / 100) * (1 + math.cos(math.pi * done)) / 2
             optimizer.param_groups[0]["lr"] = rate
             optimizer.zero_grad()
-            squared_error(model, data, rows).backward()
+            squared_error(model, data, rows, rotate=name.endswith("rotated")).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             step += 1
@@ -199,6 +206,40 @@ def density() -> None:
         print(f"| {scale} | " + " | ".join(f"{value:.6f}" for value in found) + " |")
 
 
+def cube_latents() -> None:
+    images = cubes(samples=12_000, size=16).inputs
+    train, test = images[:11_000], images[11_000:]
+    variance = float((test - train.mean(0)).square().sum((1, 2, 3)).mean())
+    print(
+        "| latent | numbers | steps | lower bound, nats | KL, nats | unexplained variance |\n|---|---|---|---|---|---|"
+    )
+    for k in (3, 9):
+        pca = PCA(n_components=k).fit(train)
+        rest = test - pca.inverse_transform(pca.transform(test))
+        print(f"| PCA | {k} | | | | {float(rest.square().sum((1, 2, 3)).mean()) / variance:.3f} |", flush=True)
+    latents: dict[str, LatentDistribution] = {
+        "SO3Latent": SO3Latent(),
+        "GaussianLatent, 3": GaussianLatent(3),
+        "GaussianLatent, 9": GaussianLatent(9),
+    }
+    for name, latent in latents.items():
+        torch.manual_seed(0)
+        vae = mlp_vae((3, 16, 16), latent=latent, hidden_dims=(256, 256)).fit_normalizer(train)
+        optimizer = torch.optim.AdamW(vae.parameters(), lr=2e-3, fused=True)
+        start, steps, seconds = time.process_time(), 0, float(os.environ.get("CUBES_SECONDS", "60"))
+        while (done := (time.process_time() - start) / seconds) < 1:
+            optimizer.param_groups[0]["lr"] = 2e-3 * min(1.0, (steps + 1) / 50) * (1 + math.cos(math.pi * done)) / 2
+            optimizer.zero_grad()
+            vae.loss(train[torch.randint(len(train), (64,))]).backward()
+            nn.utils.clip_grad_norm_(vae.parameters(), 1000.0)
+            optimizer.step()
+            steps += 1
+        with torch.no_grad():
+            rest = float((test - vae(test)).square().sum((1, 2, 3)).mean()) / variance
+            kl, bound = vae.latent.kl(vae.posterior(test)).sum(1).mean(), vae.elbo_estimate(test).value.mean()
+        print(f"| {name} | {latent.dim} | {steps} | {float(bound):.0f} | {float(kl):.1f} | {rest:.3f} |", flush=True)
+
+
 def generators() -> None:
     n, count = 7, 50_000
     bases = {"central differences": image_generators(n, n), "sinc": image_generators(n, n, derivative="sinc")}
@@ -258,6 +299,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     tables = {f.__name__: f for f in (rates, nbody, layers, errors, density, generators)}
+    tables["cubes"] = cube_latents
     for name in sys.argv[1:] or tables:
         print(f"\n{name}\n")
         tables[name]()

@@ -63,6 +63,13 @@ def _radial_features(squared: Tensor, edge_attr: Tensor | None, edges: Edges, *,
     return torch.cat([squared, edge_attr], -1)
 
 
+def _small_linear(in_dim: int, out_dim: int, *, gain: float, bias: bool = True) -> nn.Linear:
+    """Builds a linear layer whose output is small at first."""
+    layer = nn.Linear(in_dim, out_dim, bias=bias)
+    nn.init.xavier_uniform_(layer.weight, gain=gain)
+    return layer
+
+
 class EGNNLayer(nn.Module):
     r"""E(n)-equivariant graph layer: coordinates move along differences, by weights that depend on distances.
 
@@ -72,7 +79,8 @@ class EGNNLayer(nn.Module):
     $$x_i' = x_i + v_i', \qquad h_i' = h_i + \phi_h \Bigl( h_i, \sum_{j \to i} m_{ij} \Bigr)$$
 
     Without velocities $v_i = 0$. Nothing is divided by a distance, so that gradients are finite at coincident points.
-    The last layer of $\phi_x$ is small at first, so that many layers can be stacked.
+    The last layers of $\phi_x$ and $\phi_h$ are small at first, so that many layers can be stacked, also with many
+    neighbors.
 
     Reference:
         Satorras, Hoogeboom and Welling, *E(n) Equivariant Graph Neural Networks*, 2021.
@@ -95,11 +103,10 @@ class EGNNLayer(nn.Module):
         hidden = dim if hidden_dim is None else hidden_dim
         self.dim, self.edge_dim = dim, edge_dim
         self.message = EdgeMLP(dim, 1 + edge_dim, hidden)
-        last = nn.Linear(hidden, 1, bias=False)
-        nn.init.xavier_uniform_(last.weight, gain=1e-3)
+        last = _small_linear(hidden, 1, gain=1e-3, bias=False)
         self.coordinate = nn.Sequential(nn.Linear(hidden, hidden), nn.SiLU(), last)
         self.velocity = nn.Sequential(nn.Linear(dim, hidden), nn.SiLU(), nn.Linear(hidden, 1)) if velocity else None
-        self.feature = nn.Sequential(nn.Linear(dim + hidden, hidden), nn.SiLU(), nn.Linear(hidden, dim))
+        self.feature = nn.Sequential(nn.Linear(dim + hidden, hidden), nn.SiLU(), _small_linear(hidden, dim, gain=1e-2))
 
     def forward(
         self,
@@ -162,8 +169,7 @@ class RadialField(nn.Module):
     def __init__(self, hidden_dim: int, *, edge_dim: int = 0) -> None:
         super().__init__()
         self.edge_dim = edge_dim
-        last = nn.Linear(hidden_dim, 1)
-        nn.init.xavier_uniform_(last.weight, gain=1e-3)
+        last = _small_linear(hidden_dim, 1, gain=1e-3)
         self.weight = nn.Sequential(nn.Linear(1 + edge_dim, hidden_dim), nn.SiLU(), last)
         self.speed = nn.Sequential(nn.Linear(1, hidden_dim), nn.SiLU(), nn.Linear(hidden_dim, 1))
 
@@ -295,10 +301,9 @@ class GramLayer(nn.Module):
         hidden = dim if hidden_dim is None else hidden_dim
         self.dim, self.edge_dim, self.num_vectors, size = dim, edge_dim, num_vectors, 1 + 2 * num_vectors
         self.message = EdgeMLP(dim, size * (size + 1) // 2 + edge_dim, hidden)
-        last = nn.Linear(hidden, num_vectors * size, bias=False)
-        nn.init.xavier_uniform_(last.weight, gain=1e-2)
+        last = _small_linear(hidden, num_vectors * size, gain=1e-2, bias=False)
         self.coefficient = nn.Sequential(nn.Linear(hidden, hidden), nn.SiLU(), last)
-        self.feature = nn.Sequential(nn.Linear(dim + hidden, hidden), nn.SiLU(), nn.Linear(hidden, dim))
+        self.feature = nn.Sequential(nn.Linear(dim + hidden, hidden), nn.SiLU(), _small_linear(hidden, dim, gain=1e-2))
         self.step = nn.Parameter(torch.full((num_vectors,), 1 / num_vectors))
 
     def forward(
