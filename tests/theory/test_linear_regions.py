@@ -291,6 +291,13 @@ def test_pieces_of_compiled_functions():
     assert regions.num_activation_regions > 4
 
 
+def test_a_network_without_hidden_units():
+    regions = regions_on_segment(compile_piecewise_linear([0, 1], [0.5, 0.5]), 0, 1)
+    assert (regions.num_activation_regions, regions.num_linear_regions) == (1, 1)
+    assert (float(regions.weight), float(regions.bias)) == (0.0, 0.5)
+    assert regions.patterns.shape == (1, 0)
+
+
 def test_regions_below_the_resolution_of_floats():
     """Two breakpoints that have the same rounding are two."""
     network = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 1)).double()
@@ -306,6 +313,7 @@ def test_regions_below_the_resolution_of_floats():
 
 
 LINEAR = nn.Linear(2, 3)
+EMPTY = compile_piecewise_linear([0, 1], [0.5, 0.5])[:2]
 
 
 def spoiled(value):
@@ -330,6 +338,7 @@ def spoiled(value):
         (lambda: regions_in_box(nn.Sequential(nn.ReLU(), LINEAR)), r"first layer must be Linear"),
         (lambda: regions_in_box(nn.Sequential()), r"network must have a Linear layer"),
         (lambda: regions_in_box(nn.Sequential(LINEAR, nn.Linear(4, 1))), r"in_features=3, .* got 4"),
+        (lambda: regions_on_segment(EMPTY, 0, 1), r"network must have inputs and outputs: got 1 inputs and 0 outputs"),
         (lambda: regions_in_box(nn.Linear(2, 1, dtype=torch.complex64)), r"real floating-point weights"),
         (lambda: regions_on_segment(LINEAR, [0, 0], [0]), r"end must have 2 entries.* got 1"),
         (lambda: regions_on_segment(LINEAR, [0, 0], [0, math.inf]), r"end must be finite"),

@@ -1,6 +1,7 @@
 """Theorems that compute: networks from constructions, counts and bounds with certificates."""
 
 from lawful.theory.affine_collapse import Collapsed, CollapsedLayer, CollapseProof, collapse
+from lawful.theory.depth_separation import area_between, sawtooth_gap, sawtooth_network
 from lawful.theory.gradient_descent import ConvergenceRun, gradient_descent
 from lawful.theory.linear_regions import LinearRegions, Region, regions_in_box, regions_on_plane, regions_on_segment
 from lawful.theory.lipschitz import LipschitzBounds, lipschitz_bounds
@@ -17,6 +18,7 @@ from lawful.theory.quadratic_spectrum import (
     stability_threshold,
 )
 from lawful.theory.rational_network import RationalLayer, RationalNetwork, rounding_bound
+from lawful.theory.region_bounds import region_lower_bound, region_upper_bound
 from lawful.theory.robustness import robustness_radius
 from lawful.theory.segmentation import fit_piecewise_linear, interpolate_piecewise_linear
 
@@ -38,6 +40,7 @@ __all__ = [
     "RationalNetwork",
     "Region",
     "adam_spectrum",
+    "area_between",
     "collapse",
     "compile_max_affine",
     "compile_piecewise_linear",
@@ -49,10 +52,14 @@ __all__ = [
     "output_bounds",
     "prove_piecewise_linear",
     "quadratic_spectrum",
+    "region_lower_bound",
+    "region_upper_bound",
     "regions_in_box",
     "regions_on_plane",
     "regions_on_segment",
     "robustness_radius",
     "rounding_bound",
+    "sawtooth_gap",
+    "sawtooth_network",
     "stability_threshold",
 ]

@@ -92,7 +92,7 @@ def read_stages(network: nn.Module) -> list[Stage]:
     stages: list[Stage] = []
     maps: list[AffineMap] = []
     dim: int | None = None
-    dtype = torch.float64
+    dtype, inputs = torch.float64, 0
     for name, module in _leaves(network, "network"):
         if isinstance(module, nn.Linear):
             if module.weight.dtype.is_complex or not module.weight.dtype.is_floating_point:
@@ -103,8 +103,9 @@ def read_stages(network: nn.Module) -> list[Stage]:
                 raise ValueError(f"weights must be finite: {name} has a weight or bias that is not")
             if dim not in (None, weight.shape[1]):
                 raise ValueError(f"{name} must have in_features={dim}, as the layer before it: got {weight.shape[1]}")
-            if 0 in weight.shape:
-                raise ValueError(f"{name} must have inputs and outputs: got a weight of shape {weight.shape}")
+            inputs = weight.shape[1] if dim is None else inputs
+            if not weight.shape[1]:  # a layer without units makes the network constant
+                stages, maps, weight = [], [], np.zeros((len(weight), inputs))
             maps.append((weight, bias))
             dim, dtype = len(weight), module.weight.dtype
         elif isinstance(module, nn.ReLU | nn.LeakyReLU):
@@ -117,6 +118,8 @@ def read_stages(network: nn.Module) -> list[Stage]:
             maps = []
     if dim is None:
         raise ValueError("network must have a Linear layer: got none")
+    if not (dim and inputs):
+        raise ValueError(f"network must have inputs and outputs: got {inputs} inputs and {dim} outputs")
     return [*stages, Stage(tuple(maps), None, dim)]
 
 
@@ -191,7 +194,8 @@ def affine_values(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Applies affine maps to columns, and bounds the error of each column.
 
-    The rounding errors of columns without error so far are measured, so that exact values are known to be exact.
+    In narrow layers, the rounding errors of columns without error so far are measured: exact values are known to be
+    exact.
 
     Args:
         maps: Weight and bias of each map.
@@ -200,21 +204,18 @@ def affine_values(
         ones: Multiple of the bias that is added to each column.
     """
     for weight, bias in maps:
-        with np.errstate(over="ignore", invalid="ignore"):
-            result = weight @ values
-            result += bias[:, None] * ones
-        if not np.isfinite(result).all():
-            raise ValueError("the values of the network overflow float64: scale its weights")
         norm = float(np.abs(weight).sum(1).max())
         size = norm * np.abs(values).max(0) + float(np.abs(bias).max()) * ones
+        if not size.max() < 1e300:
+            raise ValueError("the values of the network overflow float64: scale its weights")
+        result = weight @ values
+        result += bias[:, None] * ones
         bound = (1 + 1e-9) * (norm * error + (weight.shape[1] + 4) * EPSILON * size) + 1e-300
         exact = np.flatnonzero(error == 0)
-        for part in (exact[:8], exact[8:]):  # if few of the first are exact, do not try the others
-            known, total = _measure(weight, bias, values[:, part], ones[part])
-            if 2 * known.sum() < len(part):
-                break
-            bound[part[known]] = 0.0
-            result[:, part[known]] = total[:, known]
+        if len(exact) and weight.shape[1] <= 8:  # constructions are narrow; in others little is exact
+            known, total = _measure(weight, bias, values[:, exact], ones[exact])
+            bound[exact[known]] = 0.0
+            result[:, exact[known]] = total[:, known]
         values, error = result, bound
     return values, error
 

@@ -69,7 +69,6 @@ class Subdivision:
             points, lines = np.array([[a, b]], dtype=np.float64), np.array([[-1, -2], [0, 0]])
             ends, cells = [[0], [1]], [[0], [0]]
             self._sides = [_side(0, a, 1), _side(0, b, 1)]
-            self.cells = _Table(1, root=np.zeros(1, dtype=np.intp))
         else:
             (a, b), (c, d) = low, high
             points = np.array([[a, c, c, a], [b, b, d, d]], dtype=np.float64)
@@ -77,34 +76,33 @@ class Subdivision:
             lines = np.stack([lines[0], 0 * lines[0], lines[1], 0 * lines[1]])
             ends, cells = [[0, 1, 2, 3], [1, 2, 3, 0]], [[1] * 4, [0] * 4]
             self._sides = [_side(1, b, 2), _side(0, c, 2), _side(1, d, 2), _side(0, a, 2)]
-            scratch = {name: np.zeros(2, dtype=np.intp) for name in ("entry", "child")}
-            self.cells = _Table(2, root=np.zeros(2, dtype=np.intp), below=np.zeros(2, dtype=bool), **scratch)
         self._size = float(np.abs(points).max())
-        nothing = np.zeros(points.shape[1])
-        self.vertices = _Table(points.shape[1], point=points, line=lines, error=nothing, spread=nothing.copy())
+        count, sides = points.shape[1], len(ends[0])
+        # Coordinates, their error and the error of the values; the two lines that meet.
+        self.vertices = _Table(count, place=np.concatenate([points, np.zeros((2, count))]), lines=lines)
+        unit, cell = -1 - np.arange(sides), np.zeros(sides, dtype=np.intp)
         self.edges = _Table(
-            len(ends[0]),
-            tail=np.array(ends[0]),
-            head=np.array(ends[1]),
-            left=np.array(cells[0]),
-            right=np.array(cells[1]),
-            unit=-1 - np.arange(len(ends[0])),
-            cell=np.zeros(len(ends[0]), dtype=np.intp),
-            normal=np.array([_normal(side) for side in self._sides[: len(ends[0])]]).T,
-            normal_error=np.full(len(ends[0]), 2 * EPSILON * self._size),
+            sides,
+            index=np.stack([*map(np.array, (*ends, *cells)), unit, cell]),  # tail, head, left, right, unit, its cell
+            line=np.array([[*_normal(side), 2 * EPSILON * self._size] for side in self._sides[:sides]]).T,
         )
+        # The cell before the stage, the cell itself or its negative part, the vertex where its positive part begins.
+        self.cells = _Table(self.dim, index=np.zeros((3, self.dim), dtype=np.intp))
         self.patterns = np.zeros((self.cells.count, 0), dtype=bool)
         self._forms: dict[tuple[int, int], np.ndarray] = {}
         self._stage = 0
-        values = points
         # Affine map of each cell: its columns, and a bound of their errors.
         self._maps = np.repeat(np.eye(self.dim, self.dim + 1)[:, :, None], self.cells.count, axis=2)
         self._map_errors = np.zeros((self.dim + 1, self.cells.count))
-        for i, stage in enumerate(stages[:-1]):
-            self._enter(i, values)
-            for unit in np.setdiff1d(np.arange(stage.dim), stage.same_kink[0]):
-                self._split(int(unit))
-            values = self._leave(stage)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of lines that are not certain
+            for i in range(len(stages) - 1):
+                self._enter(i, points if i == 0 else self._activate(stages[i - 1]))
+                sign = self.vertices["sign"]
+                both = (sign.min(1) < 0) & (sign.max(1) > 0)
+                both[stages[i].same_kink[0]] = False
+                for unit in np.flatnonzero(both).tolist():
+                    self._split(unit)
+                self._store_patterns()
 
     def _apply(self, stage: Stage) -> None:
         """Applies the affine maps of a stage to the maps of all cells."""
@@ -118,20 +116,22 @@ class Subdivision:
         """Computes the values of a stage at all vertices."""
         self._stage = index
         stage, vertices = self.stages[index], self.vertices
-        value, error = affine_values(stage.maps, values, vertices["error"], np.ones(vertices.count))
+        value, error = affine_values(stage.maps, values, vertices["place"][-1], np.ones(vertices.count))
         sign = np.sign(value).astype(np.int8)
-        uncertain = (np.abs(value) <= error) & (error > 0)
+        uncertain = np.abs(value) < error
         self._set_known_signs(sign, uncertain)
-        self._resolve(np.arange(vertices.count), value, sign, uncertain)
-        vertices.set(value=value, sign=sign, error=error)
+        vertices["place"][-1] = error
+        self._touching = np.zeros(len(sign), dtype=bool)
+        self._resolve(vertices["lines"], value, sign, uncertain)
+        self._copy_known_signs(sign)
+        self._touching |= (sign == 0).any(1)
+        vertices.set(value=value, sign=sign)
         self._apply(stage)
-        gradient = self._maps[:, :-1]
-        self._gradient = np.abs(gradient).max(0).sum(0) + self._map_errors[:-1].sum(0)
+        largest = np.abs(self._maps).max(0)
+        self._gradient = largest[:-1].sum(0) + self._map_errors[:-1].sum(0)
         self._map_error = self._size * self._map_errors[:-1].sum(0) + self._map_errors[-1]
-        cells = np.arange(self.cells.count)
-        self.cells.set(root=cells)
-        if self.dim == 2:
-            self.cells.set(child=cells.copy())
+        self._rounding = 8 * EPSILON * (1 + self._size) * largest.max(0)  # of a value in the box
+        self.cells["index"][:2] = np.arange(self.cells.count)
 
     def _set_known_signs(self, sign: np.ndarray, uncertain: np.ndarray) -> None:
         stage = self.stages[self._stage]
@@ -148,189 +148,173 @@ class Subdivision:
             copies = factor != 0
             sign[unit[copies]] = sign[other[copies]] * factor[copies, None]
 
-    def _resolve(self, vertices: np.ndarray, value: np.ndarray, sign: np.ndarray, uncertain: np.ndarray) -> None:
+    def _resolve(self, lines: np.ndarray, value: np.ndarray, sign: np.ndarray, uncertain: np.ndarray) -> None:
         """Computes the signs of columns with an uncertain sign exactly."""
         columns = np.flatnonzero(uncertain.any(0))
-        if len(columns):
-            points, ones = self.exact_points(vertices[columns])
-            exact, _ = exact_values(self.stages[: self._stage + 1], points, ones)
-            sign[:, columns] = (exact > 0).astype(np.int8) - (exact < 0).astype(np.int8)
-        self._copy_known_signs(sign)
-        if len(columns):
-            part = value[:, columns]
-            value[:, columns] = np.where(np.sign(part) == sign[:, columns], part, 0.0)
+        if not len(columns):
+            return
+        points, ones = self._exact_points(lines[:, columns])
+        exact, _ = exact_values(self.stages[: self._stage + 1], points, ones)
+        signs = (exact > 0).astype(np.int8) - (exact < 0).astype(np.int8)
+        part = value[:, columns]
+        sign[:, columns] = signs
+        value[:, columns] = np.where(np.sign(part) == signs, part, 0.0)
+        self._touching |= (signs == 0).any(1)
 
     def _split(self, unit: int) -> None:
         """Splits the cells in which a unit has both signs."""
-        edges, vertices = self.edges, self.vertices
-        tail, head = edges["tail"], edges["head"]
-        signs = vertices["sign"][unit]
-        first, second = signs.take(tail), signs.take(head)
+        edges, signs = self.edges, self.vertices["sign"][unit]
+        index = edges["index"]
+        first, second = signs.take(index[0]), signs.take(index[1])
         cut = np.flatnonzero(first * second < 0)
-        touching = bool((signs == 0).any()) if self.dim == 2 else False
+        touching = self.dim == 2 and self._touching[unit]
         if not (len(cut) or touching):
             return
-        a, b = tail[cut], head[cut]
-        before = first[cut]
-        count = vertices.count
+        parts, before, count = index.take(cut, axis=1), first[cut], self.vertices.count
         if len(cut):
-            self._add_vertices(unit, cut, a, b)
-        middle = np.arange(count, vertices.count)
-        index = int(self.first_unit[self._stage]) + unit
+            self._add_vertices(unit, cut, parts)
+        middle = np.arange(count, self.vertices.count)
+        left, right = parts[2], parts[3]
+        index[1, cut] = middle
+        parts[0] = middle
+        number = int(self.first_unit[self._stage]) + unit
         if self.dim == 1:
-            cells = np.arange(edges.count, edges.count + len(cut))
-            self.cells.append(len(cut), root=self.cells["root"][cut])
-            edges["head"][cut] = middle
-            edges.append(len(cut), tail=middle, head=b, left=cells, right=cells, unit=index, cell=cut)
+            parts[2:4] = np.arange(edges.count, edges.count + len(cut))
+            parts[4], parts[5] = number, cut
+            self.cells.append(len(cut), index=self.cells["index"].take(cut, axis=1))
+            edges.append(len(cut), index=parts, line=0.0)
             return
+        edges.append(len(cut), index=parts, line=edges["line"].take(cut, axis=1))
         total = first + second
         total[cut] = before
-        left, right = edges["left"][cut], edges["right"][cut]
-        edges["head"][cut] = middle
-        edges.append(
-            len(cut),
-            tail=middle,
-            head=b,
-            left=left,
-            right=right,
-            unit=edges["unit"][cut],
-            cell=edges["cell"][cut],
-            normal=edges["normal"][:, cut],
-            normal_error=edges["normal_error"][cut],
-        )
         total = np.concatenate([total, -before])
-        entry = self.cells["entry"]
-        ahead = before > 0
         if touching:
             exits, leaving = self._crossings(unit, total)
         else:
-            entry[np.where(ahead, right, left)] = middle
+            ahead = before > 0
+            self.cells["index"][2][np.where(ahead, right, left)] = middle
             exits, leaving = np.where(ahead, left, right), middle
-            inside = exits != 0
-            exits, leaving = exits[inside], leaving[inside]
+            if not exits.all():
+                inside = exits != 0
+                exits, leaving = exits[inside], leaving[inside]
         if not len(exits):
             return
         # Edges on the negative side of a cut cell belong to its new half.
-        new = np.arange(self.cells.count, self.cells.count + len(exits))
-        child = self.cells["child"]
+        count = self.cells.count
+        new = np.arange(count, count + len(exits))
+        kept = self.cells["index"].take(exits, axis=1)
+        roots, entering = kept[0], kept[2].copy()
+        child = self.cells["index"][1]
         child[exits] = new
+        sides = edges["index"][2:4]
         negative = np.flatnonzero(total < 0)
-        for name in ("left", "right"):
-            side = edges[name]
-            side[negative] = child.take(side.take(negative))
+        sides[:, negative] = child.take(sides.take(negative, axis=1))
         child[exits] = exits
-        entering = entry[exits]
-        roots = self.cells["root"][exits]
-        self.cells.append(len(new), root=roots, child=new, entry=0, below=False)
-        line = self._maps[unit][:, roots]
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            length = np.hypot(line[0], line[1])
-            error = self._map_error[roots] / length + 8 * EPSILON * self._size
-        edges.append(
-            len(new),
-            tail=leaving,
-            head=entering,
-            left=exits,
-            right=new,
-            unit=index,
-            cell=exits,
-            normal=line / length,
-            normal_error=np.where(np.isfinite(error), error, np.inf),
-        )
+        kept[1] = new
+        self.cells.append(len(new), index=kept)
+        line = np.empty((4, len(new)))
+        line[:3] = self._maps[unit].take(roots, axis=1)
+        length = np.hypot(line[0], line[1])
+        line[3] = self._map_error[roots]
+        line /= length
+        line[3] += 8 * EPSILON * self._size
+        added = np.empty((6, len(new)), dtype=np.intp)
+        added[0], added[1], added[2], added[3], added[4], added[5] = leaving, entering, exits, new, number, exits
+        edges.append(len(new), index=added, line=line)
 
     def _crossings(self, unit: int, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Finds the cells that a unit cuts, and the vertices at which their positive part ends."""
-        edges, signs = self.edges, self.vertices["sign"][unit]
-        tail, head = edges["tail"], edges["head"]
+        signs = self.vertices["sign"][unit]
+        tail, head, left, right, _, _ = self.edges["index"]
         ends_at, starts_at = signs.take(head) == 0, signs.take(tail) == 0
         near = np.flatnonzero(ends_at != starts_at)
-        at_head = ends_at[near]
+        at_head, left, right = ends_at[near], left[near], right[near]
         vertex = np.where(at_head, head[near], tail[near])
-        left, right = edges["left"][near], edges["right"][near]
         positive = total[near] > 0
         exit_cells = np.where(at_head, left, right)  # the cell that goes along the edge towards the crease
         entry_cells = np.where(at_head, right, left)
-        self.cells["entry"][entry_cells[positive]] = vertex[positive]
-        below = self.cells["below"]
+        self.cells["index"][2][entry_cells[positive]] = vertex[positive]
+        below = np.zeros(self.cells.count, dtype=bool)
         below[left[~positive]] = below[right[~positive]] = True
         chosen = positive & below[exit_cells] & (exit_cells != 0)
-        below[left] = below[right] = False
         return exit_cells[chosen], vertex[chosen]
 
-    def _add_vertices(self, unit: int, cut: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-        """Adds the zeros of a unit on edges from `a` to `b`."""
-        vertices, edges = self.vertices, self.edges
-        cells = cut if self.dim == 1 else np.maximum(edges["left"][cut], edges["right"][cut])
-        roots = self.cells["root"][cells]
-        maps = self._maps[:, :, roots]
-        index = np.full(len(cut), int(self.first_unit[self._stage]) + unit)
-        line = np.stack([index, cells] if self.dim == 1 else [edges["unit"][cut], edges["cell"][cut], index, cells])
-        point, spread = self._intersect(cut, line, maps[unit], roots)
-        middle = maps[:, -1] + maps[:, 0] * point[0]
+    def _add_vertices(self, unit: int, cut: np.ndarray, parts: np.ndarray) -> None:
+        """Adds the zeros of a unit on edges."""
+        a, b, left, right, edge_unit, edge_cell = parts
+        number = int(self.first_unit[self._stage]) + unit
+        cells = cut if self.dim == 1 else np.maximum(left, right)
+        roots = self.cells["index"][0][cells]
+        lines = np.empty((4 if self.dim == 2 else 2, len(cut)), dtype=np.intp)
+        lines[-2], lines[-1] = number, cells
         if self.dim == 2:
-            middle += maps[:, 1] * point[1]
-        largest = np.abs(maps).max((0, 1))
-        new_error = self._gradient[roots] * spread + self._map_error[roots] + 8 * EPSILON * (1 + self._size) * largest
-        new_error *= 1 + 1e-9
+            lines[0], lines[1] = edge_unit, edge_cell
+        maps, map_error = self._maps.take(roots, axis=2), self._map_error[roots]
+        place = self._intersect(cut, lines, maps[unit], map_error)
+        value = maps[:, 0] * place[0]
+        value += maps[:, -1]
+        if self.dim == 2:
+            value += maps[:, 1] * place[1]
+        spread = place[-2]
+        error = (1 + 1e-9) * (self._gradient[roots] * spread + map_error + self._rounding[roots])
         if self.dim == 1:
-            known = (spread == 0) & (self._map_error[roots] == 0)
-            new_error[known & _is_exact(maps, point)] = 0.0
-        before, after = vertices["sign"].take(a, axis=1), vertices["sign"].take(b, axis=1)
-        both = before + after
+            error[(spread == 0) & (map_error == 0) & _is_exact(maps, place[:1])] = 0.0
+        place[-1] = error
+        signs = self.vertices["sign"]
+        before, after = signs.take(a, axis=1), signs.take(b, axis=1)
+        sign = np.sign(before + after)
         opposite = before * after < 0
-        new_sign = np.where(opposite, np.sign(middle), np.sign(both)).astype(np.int8)
-        uncertain = opposite & (np.abs(middle) <= new_error) & (new_error > 0)
-        new_sign[unit] = 0
-        middle[unit] = 0.0
-        uncertain[unit] = False
-        uncertain[self.stages[self._stage].same_kink[0]] = False
-        new = vertices.append(
-            len(cut), point=point, spread=spread, line=line, error=new_error, value=middle, sign=new_sign
-        )
-        value, sign = vertices["value"][:, new], vertices["sign"][:, new]
-        self._resolve(np.arange(new.start, new.stop), value, sign, uncertain)
+        opposite[unit] = False
+        value[unit] = 0.0
+        np.copyto(sign, np.sign(value), where=opposite, casting="unsafe")
+        known = self.stages[self._stage].same_kink[0]
+        if len(known):
+            opposite[known] = False
+        opposite &= np.abs(value) < error
+        self._resolve(lines, value, sign, opposite)
+        self._copy_known_signs(sign)
+        self.vertices.append(len(cut), place=place, lines=lines, value=value, sign=sign)
 
-    def _intersect(
-        self, cut: np.ndarray, line: np.ndarray, maps: np.ndarray, roots: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _intersect(self, cut: np.ndarray, lines: np.ndarray, maps: np.ndarray, map_error: np.ndarray) -> np.ndarray:
         """Returns the zeros of affine maps on edges, and a bound of their distance from the exact ones."""
-        edges = self.edges
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            if self.dim == 1:
-                slope, offset = maps
-                point = (-offset / slope + 0.0)[None, :]
-                spread = (self._map_error[roots] + 4 * EPSILON * np.abs(offset)) / np.abs(slope) * (1 + 1e-9)
-                product, error = two_product(point[0], slope)
-                spread[(product == -offset) & (error == 0) & (self._map_error[roots] == 0)] = 0.0
-            else:
-                length = np.hypot(maps[0], maps[1])
-                c, d, f = maps / length
-                p, q, r = edges["normal"][:, cut]
-                sine = p * d - q * c
-                point = np.stack([q * f - r * d, r * c - p * f]) / sine
-                error = edges["normal_error"][cut] + self._map_error[roots] / length + 40 * EPSILON * self._size
-                spread = error / np.maximum(np.abs(sine) - 8 * EPSILON, 0.0) * (1 + 1e-9)
+        place = np.empty((self.dim + 2, len(cut)))
+        point, spread = place[:-2], place[-2]
+        if self.dim == 1:
+            slope, offset = maps
+            point[0] = -offset / slope + 0.0
+            spread[:] = (map_error + 4 * EPSILON * np.abs(offset)) / np.abs(slope) * (1 + 1e-9)
+            product, error = two_product(point[0], slope)
+            spread[(product == -offset) & (error == 0) & (map_error == 0)] = 0.0
+        else:
+            length = np.hypot(maps[0], maps[1])
+            c, d, f = maps / length
+            p, q, r, error = self.edges["line"].take(cut, axis=1)
+            sine = p * d - q * c
+            point[0], point[1] = q * f - r * d, r * c - p * f
+            point /= sine
+            error += map_error / length + 40 * EPSILON * self._size
+            spread[:] = error / np.maximum(np.abs(sine) - 8 * EPSILON, 0.0) * (1 + 1e-9)
         lost = np.flatnonzero(~(spread <= ACCURACY * self._size))
         if len(lost):  # nearly parallel lines
-            found, ones = self._exact_points(line[:, lost])
+            found, ones = self._exact_points(lines[:, lost])
             for i, column, one in zip(lost.tolist(), found.T.tolist(), ones.tolist(), strict=True):
                 point[:, i] = [value / one for value in column]
             spread[lost] = 2 * EPSILON * self._size
-        return point, spread
+        return place
 
-    def _leave(self, stage: Stage) -> np.ndarray:
-        """Applies the activation of a stage to the values at the vertices and to the maps of the cells."""
+    def _store_patterns(self) -> None:
+        """Stores which units of the stage are active in each cell."""
         signs = self.vertices["sign"]
-        tail, head = self.edges["tail"], self.edges["head"]
+        tail, head, left, right, _, _ = self.edges["index"]
         if self.dim == 1:
             active = np.maximum(signs[:, tail], signs[:, head])
         else:
-            cells = np.concatenate([self.edges["left"], self.edges["right"]])
-            order = np.argsort(cells, kind="stable")
+            cells = np.concatenate([left, right])
+            order = np.argsort(cells)
             corners = np.concatenate([tail, head])[order]
-            start = np.searchsorted(cells[order], np.arange(self.cells.count + 1))
-            degree = np.diff(start)
-            active = signs[:, corners[start[:-1]]]
+            degree = np.bincount(cells, minlength=self.cells.count)
+            start = np.cumsum(degree) - degree
+            active = signs.take(corners[start], axis=1)
             unit, cell = np.nonzero(active == 0)  # the first corner is on a crease: try the next ones
             step = 1
             while len(unit):
@@ -340,11 +324,16 @@ class Subdivision:
                 active[unit, cell] = found
                 unit, cell = unit[found == 0], cell[found == 0]
                 step += 1
-        root = self.cells["root"]
-        self.patterns = np.concatenate([self.patterns[root], active.T > 0], axis=1)
-        slope, value, error = stage.slope or 0.0, self.vertices["value"], self.vertices["error"]
-        factor = np.where(active > 0, 1.0, slope)
-        self._maps = self._maps[:, :, root] * factor[:, None]
+        self._active = active > 0
+        self.patterns = np.concatenate([self.patterns.take(self.cells["index"][0], axis=0), self._active.T], axis=1)
+
+    def _activate(self, stage: Stage) -> np.ndarray:
+        """Applies the activation of a stage to the maps of the cells. Returns the values at the vertices after it."""
+        signs, value, error = self.vertices["sign"], self.vertices["value"], self.vertices["place"][-1]
+        root = self.cells["index"][0]
+        slope = stage.slope or 0.0
+        self._maps = self._maps.take(root, axis=2)
+        self._maps *= np.where(self._active, 1.0, slope)[:, None]
         self._map_errors = self._map_errors[:, root]
         if slope:
             growth = max(1.0, abs(slope)) * (1 + 1e-9)
@@ -352,14 +341,14 @@ class Subdivision:
             error[:] = growth * (error + EPSILON * np.abs(value).max(0))
         else:
             error[(signs <= 0).all(0)] = 0.0
-            self._map_errors[:, (active <= 0).all(0)] = 0.0
+            self._map_errors[:, ~self._active.any(0)] = 0.0
         return np.where(signs > 0, value, slope * value if slope else 0.0)
 
     def forms(self, stage: int, cell: int) -> np.ndarray:
         """Returns the affine maps of a stage on a cell, times a positive integer: one row per unit."""
         key = (stage, cell if stage else 0)
         if key not in self._forms:
-            row = cell if cell < len(self.patterns) else int(self.cells["root"][cell])
+            row = cell if cell < len(self.patterns) else int(self.cells["index"][0, cell])
             masks = np.split(self.patterns[row], self.first_unit[1:])[:stage]
             basis = np.zeros((self.dim, self.dim + 1), dtype=object)
             basis[range(self.dim), range(self.dim)] = 1
@@ -368,12 +357,14 @@ class Subdivision:
         return self._forms[key]
 
     def output_maps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the affine map of each cell (outputs, columns, cells), and a bound of the error of each column."""
-        maps, errors = self._maps, self._map_errors
+        """Returns the affine map of each cell (outputs, columns, cells), and a bound of the error of each column.
+
+        It can be called once.
+        """
+        if len(self.stages) > 1:
+            self._activate(self.stages[-2])
         self._apply(self.stages[-1])
-        found = self._maps, self._map_errors
-        self._maps, self._map_errors = maps, errors
-        return found
+        return self._maps, self._map_errors
 
     @property
     def output_scale(self) -> int:
@@ -392,7 +383,7 @@ class Subdivision:
 
     def exact_points(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns integer homogeneous coordinates of vertices: numerators, one row per coordinate, and denominators."""
-        return self._exact_points(self.vertices["line"][:, vertices])
+        return self._exact_points(self.vertices["lines"][:, vertices])
 
     def _exact_points(self, lines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = np.empty((self.dim + 1, lines.shape[1]), dtype=object)

@@ -67,7 +67,7 @@ class LinearRegions:
         self._stages = stages
         self._grid = Subdivision(stages, low, high)
         self._first = self._grid.dim - 1  # in the plane, cell 0 is outside
-        self._tail, self._head = self._grid.edges["tail"], self._grid.edges["head"]
+        self._tail, self._head = self._grid.edges["index"][:2]
         self._order = _order_intervals(self._grid) if self._grid.dim == 1 else np.arange(1, self._grid.cells.count)
 
     @property
@@ -88,7 +88,7 @@ class LinearRegions:
     @cached_property
     def vertices(self) -> Float[Tensor, "v d"]:
         """All vertices, rounded."""
-        return torch.from_numpy(np.ascontiguousarray(self._grid.vertices["point"].T))
+        return torch.from_numpy(np.ascontiguousarray(self._grid.vertices["place"][: self.dim].T))
 
     @cached_property
     def patterns(self) -> Bool[Tensor, "regions units"]:
@@ -111,14 +111,14 @@ class LinearRegions:
         """The unit on whose crease each edge of a polygon is; -1 for the boundary."""
         if self.dim == 1:
             raise ValueError("edges of regions on a segment are no creases: use vertices")
-        return torch.from_numpy(np.maximum(self._grid.edges["unit"], -1))
+        return torch.from_numpy(np.maximum(self._grid.edges["index"][4], -1))
 
     @cached_property
     def edge_regions(self) -> Int[Tensor, "edges 2"]:
         """The regions to the left and to the right of each edge of a polygon; -1 is outside."""
         if self.dim == 1:
             raise ValueError("edges of regions on a segment are the regions")
-        return torch.from_numpy(np.stack([self._grid.edges["left"], self._grid.edges["right"]], axis=1) - 1)
+        return torch.from_numpy(self._grid.edges["index"][2:4].T - 1)
 
     @cached_property
     def corners(self) -> list[np.ndarray]:
@@ -135,8 +135,8 @@ class LinearRegions:
             return torch.from_numpy(np.diff(points[edges, 0], axis=1)[:, 0])
         (x, y), (u, v) = (points[ends].T - points[:1].T for ends in edges.T)
         areas = np.zeros(self._grid.cells.count)
-        for name, sign in (("left", 0.5), ("right", -0.5)):
-            areas += np.bincount(self._grid.edges[name], sign * (x * v - u * y), len(areas))
+        for cells, sign in zip(self._grid.edges["index"][2:4], (0.5, -0.5), strict=True):
+            areas += np.bincount(cells, sign * (x * v - u * y), len(areas))
         return torch.from_numpy(areas[1:])
 
     @cached_property
@@ -160,7 +160,7 @@ class LinearRegions:
         if self.dim == 1:
             first, second = self._order[:-1], self._order[1:]
         else:
-            first, second = self._grid.edges["left"], self._grid.edges["right"]
+            first, second = self._grid.edges["index"][2:4]
             inner = (first > 0) & (second > 0)
             first, second = first[inner], second[inner]
         maps, errors = self._affine_maps
@@ -233,8 +233,8 @@ def _root(parent: np.ndarray, cell: int) -> int:
 
 def _order_intervals(grid: Subdivision) -> np.ndarray:
     """Sorts intervals from left to right."""
-    tail, head = grid.edges["tail"], grid.edges["head"]
-    order = np.argsort(grid.vertices["point"][0, tail], kind="stable")
+    tail, head = grid.edges["index"][:2]
+    order = np.argsort(grid.vertices["place"][0, tail], kind="stable")
     if (head[order[:-1]] == tail[order[1:]]).all():
         return order
     follower = dict(zip(tail.tolist(), range(len(tail)), strict=True))  # some ends have the same rounding
@@ -246,9 +246,8 @@ def _order_intervals(grid: Subdivision) -> np.ndarray:
 
 def _polygons(grid: Subdivision) -> list[np.ndarray]:
     """Returns the corners of each cell but the outside, counterclockwise."""
-    cells = np.concatenate([grid.edges["left"], grid.edges["right"]])
-    starts = np.concatenate([grid.edges["tail"], grid.edges["head"]])
-    ends = np.concatenate([grid.edges["head"], grid.edges["tail"]])
+    tail, head, left, right, _, _ = grid.edges["index"]
+    cells, starts, ends = (np.concatenate(pair) for pair in ((left, right), (tail, head), (head, tail)))
     by_start, by_end = np.lexsort((starts, cells)), np.lexsort((ends, cells))
     follower = np.empty(len(cells), dtype=np.intp)
     follower[by_end] = by_start  # the side that starts where a side of the same cell ends
