@@ -34,7 +34,7 @@ class _Table:
                 raise ValueError(f"{name} must have {self.count} entries: got {array.shape[-1]}")
             self.arrays[name] = array
 
-    def append(self, count: int, **values: np.ndarray | int) -> slice:
+    def append(self, count: int, **values: np.ndarray) -> slice:
         """Appends entries, and returns where."""
         end = self.count + count
         for name, added in values.items():
@@ -182,7 +182,7 @@ class Subdivision:
             parts[2:4] = np.arange(edges.count, edges.count + len(cut))
             parts[4], parts[5] = number, cut
             self.cells.append(len(cut), index=self.cells["index"].take(cut, axis=1))
-            edges.append(len(cut), index=parts, line=0.0)
+            edges.append(len(cut), index=parts, line=edges["line"].take(cut, axis=1))
             return
         edges.append(len(cut), index=parts, line=edges["line"].take(cut, axis=1))
         total = first + second

@@ -30,7 +30,6 @@ from torch import nn
 
 from lawful.theory._rounding import build_sequential
 from lawful.theory.linear_regions import LinearRegions, regions_on_segment
-from lawful.theory.rational_network import Number
 
 
 def sawtooth_network(depth: int, *, dtype: torch.dtype | None = None) -> nn.Sequential:
@@ -110,7 +109,7 @@ def area_between(first: nn.Module, second: nn.Module, start: float = 0.0, end: f
     return area
 
 
-def _exact_pieces(regions: LinearRegions) -> list[tuple[Number, Fraction, Fraction]]:
+def _exact_pieces(regions: LinearRegions) -> list[tuple[Fraction, Fraction, Fraction]]:
     """Returns the end, the slope and the offset of each linear region."""
     labels = regions.linear_regions.tolist()
     ends = regions.edges[:, 1].tolist()

@@ -43,7 +43,7 @@ from lawful.probe.figures.state_space import (
     spectrum,
     time_scales,
 )
-from lawful.probe.figures.theory import unit_contributions
+from lawful.probe.figures.theory import piecewise_linear_curves, region_map, unit_contributions
 from lawful.probe.figures.training import (
     double_descent,
     epoch_double_descent,
@@ -86,11 +86,13 @@ __all__ = [
     "optimizer_spectra",
     "output_intervals",
     "particle_paths",
+    "piecewise_linear_curves",
     "point_clouds",
     "point_motions",
     "predicted_vs_actual",
     "predictions",
     "reconstructions",
+    "region_map",
     "reliability_diagram",
     "robustness_curve",
     "sample_grid",

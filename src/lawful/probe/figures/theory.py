@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import cycle
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from lawful.probe.figures._style import GRAY, PALETTE, VERMILION, Numbers, label_axes, new_figure, to_numpy
+from lawful.theory import LinearRegions, regions_on_segment
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,3 +67,112 @@ def unit_contributions(
     label_axes(bottom, x="x", y="network")
     bottom.legend(fontsize=11, frameon=False)
     return figure
+
+
+def region_map(regions: LinearRegions, *, coordinates: tuple[str, str] = ("x₁", "x₂")) -> Figure:
+    """Draws the creases of each layer of a network, and its linear regions.
+
+    A crease of a layer is straight inside the regions of the layers before it, which are gray. Neighboring linear
+    regions have different colors.
+
+    Args:
+        regions: Regions in the plane, from `lawful.theory.regions_in_box` or `regions_on_plane`.
+        coordinates: Labels of the axes.
+
+    Examples:
+        >>> from lawful.theory import compile_max_affine, regions_in_box
+        >>> network = compile_max_affine([[1, 0], [0, 1], [0, 0]], [0, 0, 0])
+        >>> [axes.get_title() for axes in region_map(regions_in_box(network)).axes]
+        ['creases of layer 1', 'creases of layer 2', '3 linear regions']
+    """
+    from matplotlib.collections import LineCollection, PolyCollection
+
+    if regions.dim != 2:
+        raise ValueError("regions must be in the plane: draw networks of one variable with piecewise_linear_curves")
+    vertices, units, layers = regions.vertices.numpy(), regions.edge_units.numpy(), regions.unit_layers.numpy()
+    segments, inner = vertices[regions.edges.numpy()], units >= 0
+    of_edge = np.where(inner, layers[units] if len(layers) else 0, -1)
+    count = int(layers.max()) + 1 if len(layers) else 0
+    columns = {1: 1, 3: 3}.get(count + 1, 2 if count < 4 else 3)
+    rows = -(-(count + 1) // columns)
+    low, high = vertices.min(0), vertices.max(0)
+    width = 4.4 if columns < 3 else 3.6
+    height = width * float(np.clip((high[1] - low[1]) / (high[0] - low[0]), 0.3, 2))
+    figure, grid = new_figure(rows, columns, size=(columns * (width + 0.4), rows * (height + 0.5)))
+    panels = np.ravel(grid)
+    for layer, axes in enumerate(panels[:count]):
+        for chosen, color, width in (
+            (inner & (of_edge < layer), GRAY, 0.4),
+            (of_edge == layer, PALETTE[layer % (len(PALETTE) - 1)], 1.2),
+        ):
+            axes.add_collection(LineCollection(segments[chosen].tolist(), colors=color, linewidths=width))
+        label_axes(axes, x=coordinates[0], y=coordinates[1], title=f"creases of layer {layer + 1}")
+    labels = regions.linear_regions.numpy()
+    pairs = regions.edge_regions.numpy()
+    colors = _color_neighbors(labels[pairs[(pairs >= 0).all(1)]], regions.num_linear_regions)
+    light = [_lighten(color) for color in PALETTE]
+    polygons = [vertices[corners] for corners in regions.corners]
+    faces = [light[colors[label] % len(light)] for label in labels]
+    panels[count].add_collection(PolyCollection(polygons, facecolors=faces, edgecolors=faces, linewidths=0.3))
+    number = regions.num_linear_regions
+    title = f"{number:,} linear region{'' if number == 1 else 's'}"
+    label_axes(panels[count], x=coordinates[0], y=coordinates[1], title=title)
+    for axes in panels[: count + 1]:
+        axes.set_xlim(low[0], high[0])
+        axes.set_ylim(low[1], high[1])
+        axes.set_aspect("equal")
+    for axes in panels[count + 1 :]:
+        axes.set_visible(False)
+    return figure
+
+
+def piecewise_linear_curves(networks: Mapping[str, nn.Module], low: float, high: float) -> Figure:
+    """Draws ReLU networks of one variable exactly, through all their breakpoints.
+
+    Args:
+        networks: Networks with one input and one output, by name.
+        low: Start of the x-axis.
+        high: End of the x-axis.
+
+    Examples:
+        >>> from lawful.theory import sawtooth_network
+        >>> figure = piecewise_linear_curves({"2 layers": sawtooth_network(2)}, 0, 1)
+        >>> figure.axes[0].get_lines()[0].get_xdata().tolist()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+    figure, axes = new_figure(size=(8.0, 4.0))
+    styles = cycle(("-", "--", "-.", ":"))
+    colors = cycle(color for color in PALETTE if color != GRAY)
+    for (name, network), style, color in zip(networks.items(), styles, colors, strict=False):
+        regions = regions_on_segment(network, low, high)
+        if regions.weight.shape[1] != 1:
+            raise ValueError(f"networks must have one output: {name!r} has {regions.weight.shape[1]}")
+        ends = regions.vertices.numpy()[regions.edges.numpy(), 0]
+        x = np.append(ends[:, 0], ends[-1:, 1])
+        slope, offset = regions.weight[:, 0, 0].numpy(), regions.bias[:, 0].numpy()
+        y = np.append(slope * ends[:, 0] + offset, slope[-1:] * ends[-1:, 1] + offset[-1:])
+        axes.plot(x, y, linestyle=style, color=color, linewidth=1.5, label=name)
+    label_axes(axes, x="x", y="output")
+    axes.legend(fontsize=11, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _color_neighbors(pairs: np.ndarray, count: int) -> list[int]:
+    """Numbers regions so that neighbors have different numbers, greedily."""
+    neighbors: list[set[int]] = [set() for _ in range(count)]
+    for a, b in pairs.tolist():
+        if a != b:
+            neighbors[a].add(b)
+            neighbors[b].add(a)
+    colors = [-1] * count
+    for i in sorted(range(count), key=lambda i: -len(neighbors[i])):
+        used = {colors[j] for j in neighbors[i]}
+        colors[i] = next(color for color in range(count) if color not in used)
+    return colors
+
+
+def _lighten(color: str) -> tuple[float, float, float]:
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(color)
+    return (0.45 + 0.55 * red, 0.45 + 0.55 * green, 0.45 + 0.55 * blue)
