@@ -190,7 +190,7 @@ def two_product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def affine_values(
-    maps: Sequence[AffineMap], values: np.ndarray, error: np.ndarray, ones: np.ndarray
+    maps: Sequence[AffineMap], values: np.ndarray, error: np.ndarray, *, first: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Applies affine maps to columns, and bounds the error of each column.
 
@@ -201,19 +201,20 @@ def affine_values(
         maps: Weight and bias of each map.
         values: One column per point.
         error: Bound of the error of each column.
-        ones: Multiple of the bias that is added to each column.
+        first: The bias is added to the columns from this one on.
     """
     for weight, bias in maps:
         norm = float(np.abs(weight).sum(1).max())
-        size = norm * np.abs(values).max(0) + float(np.abs(bias).max()) * ones
+        size = norm * np.maximum(values.max(0), -values.min(0))
+        size[first:] += float(np.abs(bias).max())
         if not size.max() < 1e300:
             raise ValueError("the values of the network overflow float64: scale its weights")
         result = weight @ values
-        result += bias[:, None] * ones
+        result[:, first:] += bias[:, None]
         bound = (1 + 1e-9) * (norm * error + (weight.shape[1] + 4) * EPSILON * size) + 1e-300
         exact = np.flatnonzero(error == 0)
         if len(exact) and weight.shape[1] <= 8:  # constructions are narrow; in others little is exact
-            known, total = _measure(weight, bias, values[:, exact], ones[exact])
+            known, total = _measure(weight, bias, values[:, exact], exact >= first)
             bound[exact[known]] = 0.0
             result[:, exact[known]] = total[:, known]
         values, error = result, bound
@@ -222,8 +223,8 @@ def affine_values(
 
 def _measure(weight: np.ndarray, bias: np.ndarray, values: np.ndarray, ones: np.ndarray) -> tuple[np.ndarray, ...]:
     """Returns which columns of an affine map have no rounding error, and the columns."""
-    total, product_error = two_product(bias[:, None], ones)
-    worst = np.abs(product_error)
+    total = bias[:, None] * ones
+    worst = np.zeros_like(total)
     for column, row in zip(weight.T, values, strict=True):
         product, product_error = two_product(column[:, None], row[None, :])
         total, sum_error = two_sum(total, product)

@@ -106,9 +106,9 @@ class Subdivision:
 
     def _apply(self, stage: Stage) -> None:
         """Applies the affine maps of a stage to the maps of all cells."""
-        ones = np.repeat(np.eye(self.dim + 1)[-1][:, None], self.cells.count, axis=1)
         columns = self._maps.reshape(len(self._maps), -1)
-        columns, error = affine_values(stage.maps, columns, self._map_errors.ravel(), ones.ravel())
+        offsets = self.dim * self.cells.count  # the last block of columns
+        columns, error = affine_values(stage.maps, columns, self._map_errors.ravel(), first=offsets)
         self._maps = columns.reshape(len(columns), self.dim + 1, -1)
         self._map_errors = error.reshape(self.dim + 1, -1)
 
@@ -116,7 +116,7 @@ class Subdivision:
         """Computes the values of a stage at all vertices."""
         self._stage = index
         stage, vertices = self.stages[index], self.vertices
-        value, error = affine_values(stage.maps, values, vertices["place"][-1], np.ones(vertices.count))
+        value, error = affine_values(stage.maps, values, vertices["place"][-1])
         sign = np.sign(value).astype(np.int8)
         uncertain = np.abs(value) < error
         self._set_known_signs(sign, uncertain)
@@ -150,9 +150,9 @@ class Subdivision:
 
     def _resolve(self, lines: np.ndarray, value: np.ndarray, sign: np.ndarray, uncertain: np.ndarray) -> None:
         """Computes the signs of columns with an uncertain sign exactly."""
-        columns = np.flatnonzero(uncertain.any(0))
-        if not len(columns):
+        if not uncertain.any():
             return
+        columns = np.flatnonzero(uncertain.any(0))
         points, ones = self._exact_points(lines[:, columns])
         exact, _ = exact_values(self.stages[: self._stage + 1], points, ones)
         signs = (exact > 0).astype(np.int8) - (exact < 0).astype(np.int8)
@@ -206,9 +206,12 @@ class Subdivision:
         roots, entering = kept[0], kept[2].copy()
         child = self.cells["index"][1]
         child[exits] = new
-        sides = edges["index"][2:4]
-        negative = np.flatnonzero(total < 0)
-        sides[:, negative] = child.take(sides.take(negative, axis=1))
+        halved = np.zeros(count, dtype=bool)
+        halved[exits] = True
+        below = total < 0
+        for side in edges["index"][2:4]:
+            moved = np.flatnonzero(halved.take(side) & below)
+            side[moved] = child.take(side.take(moved))
         child[exits] = exits
         kept[1] = new
         self.cells.append(len(new), index=kept)
@@ -249,12 +252,16 @@ class Subdivision:
         lines[-2], lines[-1] = number, cells
         if self.dim == 2:
             lines[0], lines[1] = edge_unit, edge_cell
-        maps, map_error = self._maps.take(roots, axis=2), self._map_error[roots]
-        place = self._intersect(cut, lines, maps[unit], map_error)
-        value = maps[:, 0] * place[0]
-        value += maps[:, -1]
+        # The values of earlier units are only needed for the next stage.
+        skip = unit if self._stage == len(self.stages) - 2 else 0
+        maps, map_error = self._maps[skip:].take(roots, axis=2), self._map_error[roots]
+        place = self._intersect(cut, lines, maps[unit - skip], map_error)
+        value = np.zeros((len(self._maps), len(cut)))
+        part = value[skip:]
+        np.multiply(maps[:, 0], place[0], out=part)
+        part += maps[:, -1]
         if self.dim == 2:
-            value += maps[:, 1] * place[1]
+            part += maps[:, 1] * place[1]
         spread = place[-2]
         error = (1 + 1e-9) * (self._gradient[roots] * spread + map_error + self._rounding[roots])
         if self.dim == 1:
@@ -263,14 +270,14 @@ class Subdivision:
         signs = self.vertices["sign"]
         before, after = signs.take(a, axis=1), signs.take(b, axis=1)
         sign = np.sign(before + after)
-        opposite = before * after < 0
-        opposite[unit] = False
         value[unit] = 0.0
-        np.copyto(sign, np.sign(value), where=opposite, casting="unsafe")
-        known = self.stages[self._stage].same_kink[0]
-        if len(known):
+        first = unit + 1  # on a split edge, earlier units do not change their sign
+        opposite = np.zeros(sign.shape, dtype=bool)
+        later = np.less(before[first:] * after[first:], 0, out=opposite[first:])
+        np.copyto(sign[first:], np.sign(value[first:]), where=later, casting="unsafe")
+        if len(known := self.stages[self._stage].same_kink[0]):
             opposite[known] = False
-        opposite &= np.abs(value) < error
+        later &= np.abs(value[first:]) < error
         self._resolve(lines, value, sign, opposite)
         self._copy_known_signs(sign)
         self.vertices.append(len(cut), place=place, lines=lines, value=value, sign=sign)
