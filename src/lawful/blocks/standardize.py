@@ -12,6 +12,9 @@ from lawful.functions import standardize
 from lawful.functions.whitening import RunningMoments, sum_of_squares
 from lawful.laws import Claim, agreement, invertibility, shape
 
+_MAX_ROWS = 2**18
+"""Number of examples that are converted to float64 at a time."""
+
 
 class Standardize(nn.Module):
     r"""Subtracts the mean and divides by the standard deviation of the data it was fitted to.
@@ -48,8 +51,9 @@ class Standardize(nn.Module):
         """Computes mean and standard deviation of finite data, one example per row."""
         self._check(x, x.dim() - 1)
         shared = [axis for axis, n in enumerate(self.mean.shape, start=1) if n == 1]
-        rows = x.double().movedim(shared, [*range(1, len(shared) + 1)]).reshape(-1, *self.mean.shape)
-        moments = RunningMoments.from_data(rows, sum_of_squares)
+        parts = (part.double().movedim(shared, [*range(1, len(shared) + 1)]) for part in x.split(_MAX_ROWS))
+        rows = (part.reshape(-1, *self.mean.shape) for part in parts)
+        moments = RunningMoments.from_batches(rows, sum_of_squares)
         self.mean.copy_(moments.mean)
         self.std.copy_((moments.scatter / moments.count).sqrt())
         if not (self.mean.isfinite().all() and self.std.isfinite().all()):

@@ -12,8 +12,11 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from lawful._json import require_choice, require_fields, require_int, require_list, require_text
+from lawful.data.encoded_rows import EncodedRows
 from lawful.data.table_encoding import Column
 from lawful.data.tables import table_of
+
+_HASHED_ROWS = 2**16
 
 
 def fingerprint(*tensors: Tensor) -> str:
@@ -29,8 +32,9 @@ def fingerprint(*tensors: Tensor) -> str:
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)};".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().data)
+        for part in tensor.detach().split(_HASHED_ROWS) if tensor.dim() else (tensor.detach(),):
+            flat = (part + 0 if isinstance(part, EncodedRows) else part).cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Int
 
 DateOrder = Literal["year first", "month first", "day first"]
 """Order of year, month and day. Month names count as "year first": they are not ambiguous."""
@@ -21,6 +21,7 @@ _MIN_YEAR, _MAX_YEAR, _PIVOT = 1600, 2200, 69
 """Range of years, and the first two-digit year of the last century."""
 _MIN_VALID = 0.9
 """Fraction of values that must be dates."""
+_NOT_A_DATE = np.datetime64("NaT", "us")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 _NAME = "(?P<name>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[.]?"
@@ -146,7 +147,9 @@ def _parse_time(parts: dict[str, str]) -> tuple[timedelta | None, int | None]:
     return timedelta(hours=hour, minutes=minute - (offset or 0), seconds=second + fraction), offset
 
 
-def parse_dates(text: Sequence[str | None], *, order: DateOrder | None = None) -> Dates | None:
+def parse_dates(
+    text: Sequence[str | None], *, order: DateOrder | None = None, codes: Int[np.ndarray, " n"] | None = None
+) -> Dates | None:
     """Parses a column of dates. Returns None if it is not a column of dates.
 
     Recognizes ISO dates and times (2024-01-31, 2024-01-31T12:00Z, 20240131), dates with slashes, dots or dashes
@@ -158,6 +161,7 @@ def parse_dates(text: Sequence[str | None], *, order: DateOrder | None = None) -
     Args:
         text: Values as text. None and spellings such as "NA" are missing.
         order: Order of day and month, if it is known from earlier data.
+        codes: Index in `text` of each row, if `text` has only the different values.
 
     Examples:
         >>> parse_dates(["03/04/2024", "25/04/2024"]).order
@@ -166,31 +170,38 @@ def parse_dates(text: Sequence[str | None], *, order: DateOrder | None = None) -
         'month'
     """
     words = ["" if word is None else " ".join(word.lower().split()) for word in text]
-    present = [i for i, word in enumerate(words) if word not in _MISSING]
-    if not present:
+    if codes is None:
+        index: dict[str, int] = {}
+        codes = np.array([index.setdefault(word, len(index)) for word in words], dtype=np.int64)
+        words = list(index)
+    is_present = np.array([word not in _MISSING for word in words], dtype=bool)[codes]
+    num_present = int(is_present.sum())
+    if not num_present:
         return None
-    distinct = dict.fromkeys(words[i] for i in present)
     parsed: dict[str, _Parts] = {}
-    for count, word in enumerate(distinct, 1):
+    for count, word in enumerate(dict.fromkeys(word for word in words if word not in _MISSING), 1):
         if (parts := _parse_parts(word)) is not None:
             parsed[word] = parts
-        elif count - len(parsed) > (1 - _MIN_VALID) * len(present):
+        elif count - len(parsed) > (1 - _MIN_VALID) * num_present:
             return None
     compact = [word for word in parsed if word.isdigit()]
     if not parsed or (compact and len(compact) < 3):
         return None
-    dates = {swap: {word: parts.date(swap=swap) for word, parts in parsed.items()} for swap in (False, True)}
-    columns = {swap: [by_word.get(words[i]) for i in present] for swap, by_word in dates.items()}
+    dates = {
+        swap: np.array(
+            [(parsed[word].date(swap=swap) or _NOT_A_DATE) if word in parsed else _NOT_A_DATE for word in words],
+            "datetime64[us]",
+        )
+        for swap in (False, True)
+    }
     swappable = any(parts.swappable for parts in parsed.values())
+    columns = {swap: values[codes[is_present]] for swap, values in dates.items()} if swappable else {}
     swap, ambiguous = _choose_order(columns, dotted=any(parts.dotted for parts in parsed.values()))
     if order is not None:
         swap, ambiguous = order == "day first", False
-    values = np.full(len(words), np.datetime64("NaT"), dtype="datetime64[us]")
-    for i, date in zip(present, columns[swap], strict=True):
-        if date is not None:
-            values[i] = date
-    invalid = tuple(i for i, date in zip(present, columns[swap], strict=True) if date is None)
-    if len(invalid) > (1 - _MIN_VALID) * len(present):
+    values = dates[swap][codes]
+    invalid = tuple(np.flatnonzero(is_present & np.isnat(values)).tolist())
+    if len(invalid) > (1 - _MIN_VALID) * num_present:
         return None
     precisions = {parts.precision for parts in parsed.values()}
     offsets = {parts.offset for parts in parsed.values()}
@@ -204,11 +215,11 @@ def parse_dates(text: Sequence[str | None], *, order: DateOrder | None = None) -
     )
 
 
-def _choose_order(columns: dict[bool, list[np.datetime64 | None]], *, dotted: bool) -> tuple[bool, bool]:
-    """Returns whether the day comes first, and whether this is a guess."""
-    if columns[False] == columns[True]:
+def _choose_order(columns: dict[bool, np.ndarray], *, dotted: bool) -> tuple[bool, bool]:
+    """Returns whether the day comes first, and whether this is a guess. No columns are dates without a choice."""
+    if not columns or np.array_equal(columns[False].view(np.int64), columns[True].view(np.int64)):
         return False, False
-    invalid = {swap: sum(date is None for date in dates) for swap, dates in columns.items()}
+    invalid = {swap: int(np.isnat(dates).sum()) for swap, dates in columns.items()}
     if invalid[False] != invalid[True]:
         return invalid[True] < invalid[False], False
     if dotted:
@@ -219,11 +230,11 @@ def _choose_order(columns: dict[bool, list[np.datetime64 | None]], *, dotted: bo
     return False, True
 
 
-def _spread(dates: Sequence[np.datetime64 | None]) -> float:
+def _spread(dates: np.ndarray) -> float:
     """Returns how unevenly dates are spaced: 1 for steps of similar length, infinity for unsorted dates."""
-    known = [date for date in dates if date is not None]
-    steps = [float((b - a) / np.timedelta64(1, "s")) for a, b in pairwise(known) if a != b]
-    if len(steps) < 2 or min(steps) < 0 < max(steps):
+    steps = np.diff(dates[~np.isnat(dates)]) / np.timedelta64(1, "s")
+    steps = steps[steps != 0]
+    if len(steps) < 2 or steps.min() < 0 < steps.max():
         return float("inf")
-    sizes = [abs(step) for step in steps]
-    return 1.0 if max(sizes) < 2 * min(sizes) else max(sizes) / min(sizes)
+    sizes = np.abs(steps)
+    return 1.0 if sizes.max() < 2 * sizes.min() else float(sizes.max() / sizes.min())

@@ -77,9 +77,9 @@ class NodeEncoding:
         if self.target is None or self.target.name not in table.columns:
             return torch.full((len(table),), -1)
         missing = table.columns[self.target.name].missing
-        found = [0 if gap else i for gap, i in zip(missing, self.target._level_indices(table), strict=True)]
+        found = np.where(missing, 0, self.target._level_indices(table))
         self.target._check_known(table, found)
-        return torch.where(torch.from_numpy(missing), -1, torch.tensor([i or 0 for i in found]))
+        return torch.from_numpy(np.where(missing, -1, found))
 
     def notes(self, table: Table) -> tuple[str, ...]:
         """Returns what the encoding changes in rows: filled values and unknown categories."""

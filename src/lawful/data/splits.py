@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
+import numpy as np
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
@@ -110,7 +111,7 @@ def _check_classes(labels: Tensor, classes: Sequence[str] | None, parts: int) ->
 
 def _warn_missing_classes(labels: Tensor, parts: Sequence[Tensor], classes: Sequence[str] | None) -> None:
     """Warns if a part has no example of a class."""
-    present = [set(labels[part].tolist()) for part in parts]
+    present = [set(labels[part].unique().tolist()) for part in parts]
     for number, found in enumerate(present, 1):
         if absent := sorted(set().union(*present) - found):
             names = ", ".join(_name(label, classes) for label in absent[:5])
@@ -148,22 +149,29 @@ def leaks(parts: Mapping[str, Shaped[Tensor, "_ *shape"]], *, max_pairs: int = 5
         >>> print(*leaks({"train": torch.eye(3), "test": torch.eye(3)[1:]}))
         2 of 2 examples of test also occur in train
     """
-    digests = {name: list(_digests(x)) for name, x in parts.items()}
+    digests = {name: _digests(x) for name, x in parts.items()}
     results = []
     for first, second in combinations(parts, 2):
-        places: dict[bytes, int] = {}
-        for index, digest in enumerate(digests[first]):
-            places.setdefault(digest, index)
-        pairs = [(places[digest], j) for j, digest in enumerate(digests[second]) if digest in places]
-        if pairs:
-            results.append(Leak(first, second, len(pairs), len(digests[second]), tuple(pairs[:max_pairs])))
+        found = np.flatnonzero(np.isin(digests[second], digests[first]))
+        if len(found):
+            values, places = np.unique(digests[first], return_index=True)
+            some = found[:max_pairs]
+            pairs = zip(places[values.searchsorted(digests[second][some])].tolist(), some.tolist(), strict=True)
+            results.append(Leak(first, second, len(found), len(digests[second]), tuple(pairs)))
     return tuple(results)
 
 
-def _digests(x: Tensor) -> Iterator[bytes]:
-    """Yields a digest of each example. 0 and -0 are equal."""
-    rows = (x.detach().cpu() + 0).contiguous().reshape(len(x), -1).numpy()
-    return (hashlib.blake2b(row, digest_size=16).digest() for row in rows)
+_HASHED_ROWS = 2**16
+
+
+def _digests(x: Tensor) -> Int[np.ndarray, " n"]:
+    """Returns a digest of each example. 0 and -0 are equal."""
+    found = np.empty(len(x), np.uint64)
+    for start, part in zip(range(0, len(x), _HASHED_ROWS), x.split(_HASHED_ROWS), strict=True):
+        rows = (part.detach().cpu() + 0).contiguous().reshape(len(part), -1).numpy()
+        words = b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in rows)
+        found[start : start + len(part)] = np.frombuffer(words, np.uint64)
+    return found
 
 
 def bootstrap_indices(n: int, *, seed: int) -> Int[Tensor, "n"]:

@@ -12,18 +12,23 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from lawful._json import require_choice, require_fields, require_list, require_text
 from lawful._suggest import did_you_mean
 from lawful.data.dates import DateOrder, Dates, parse_dates
+from lawful.data.encoded_rows import Block, EncodedRows, block_of
 from lawful.data.tables import ColumnValues, Table, _format_number, _parse_number, _shorten
 
 _MAX_LEVELS = 1000
 """Maximum number of categories of a column."""
 _MAX_WIDTH = 100_000
 """Maximum number of columns, and of features per row."""
+_MAX_DENSE = 2**24
+"""Maximum number of features of all rows that are encoded at once."""
+_MIN_REPEATS = 4
+"""A column is stored by its different values if each has this number of rows on average."""
 _DAY = np.timedelta64(1, "D")
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -80,12 +85,13 @@ class DateEncoding:
 
     def parse(self, values: ColumnValues) -> np.ndarray:
         """Parses dates as `datetime64`, NaT where a value is missing or not a date."""
-        words, order = [_with_dashes(word or "") for word in values.words], self.order
+        words, order = [_with_dashes(word or "") for word in values.distinct.words], self.order
         order = None if order == "year first" else order
-        if (dates := parse_dates(words, order=order)) is not None:
+        if (dates := parse_dates(words, order=order, codes=values.codes)) is not None:
             return dates.values
         each = [parse_dates([word], order=order) for word in words]
-        return np.array([np.datetime64("NaT") if date is None else date.values[0] for date in each], "datetime64[us]")
+        known = [np.datetime64("NaT") if date is None else date.values[0] for date in each]
+        return np.array(known, "datetime64[us]")[values.codes]
 
     def days(self, dates: np.ndarray) -> np.ndarray:
         """Returns the days since the origin."""
@@ -202,7 +208,8 @@ class Column:
             ValueError: If a value is not a number or a date, or is not finite in float32; without `fill` also if it is
                 missing or an unknown category.
         """
-        missing = _column(table, self.name).missing
+        values = _column(table, self.name)
+        missing = values.missing
         if self.fill is None:
             _check_no_missing(table, self.name)
         matrix = np.zeros((len(table), len(self.features)), dtype=np.float32)
@@ -212,9 +219,7 @@ class Column:
                 self._check_known(table, found)
             unknown = len(self.levels) if self.other else -1
             filled = self.keys.get(self._key(str(self.fill)), -1)
-            indices = np.array(
-                [filled if gap else unknown if i is None else i for i, gap in zip(found, missing, strict=True)], int
-            )
+            indices = np.where(missing, filled, np.where(found < 0, unknown, found))
             rows = np.flatnonzero(indices >= 0)
             matrix[rows, indices[rows]] = 1
         elif self.dates is not None:
@@ -226,6 +231,16 @@ class Column:
         if self.indicator:
             matrix[:, -1] = missing
         return matrix
+
+    def _block(self, table: Table) -> Block:
+        """Returns the features of the different values, and the index of each row; or the features of each row."""
+        values = _column(table, self.name)
+        if self.kind == "number" or len(values.distinct) > len(values) / _MIN_REPEATS:
+            return block_of(self.encode(table))
+        try:
+            return block_of(self.encode(Table({self.name: values.distinct}, table.name)), values.codes)
+        except ValueError:
+            return block_of(self.encode(table))  # raises with the place of the value
 
     def numbers(self, table: Table, *, allow_missing: bool = False) -> np.ndarray:
         """Returns the numbers of the column. Raises if a value is text, missing or not finite in float32."""
@@ -249,14 +264,14 @@ class Column:
         _check_no_missing(table, self.name)
         found = self._level_indices(table)
         self._check_known(table, found)
-        return np.array(found, dtype=np.int64)
+        return found
 
     def unknown(self, table: Table) -> tuple[str, ...]:
         """Returns the values of a categorical column that are unknown categories."""
         if self.levels is None:
             return ()
-        pairs = zip(_column(table, self.name).words, self._level_indices(table), strict=True)
-        return tuple(word for word, index in pairs if word is not None and index is None)
+        words, found = _column(table, self.name).words, self._level_indices(table)
+        return tuple(word for row in np.flatnonzero(found < 0).tolist() if (word := words[row]) is not None)
 
     def fit_fill(self, table: Table) -> Column:
         """Returns a copy that fills missing values as in these rows: with the median, or the most frequent level."""
@@ -265,8 +280,8 @@ class Column:
             return self
         fill: float | str
         if self.levels is not None:
-            counts = Counter(index for index in self._level_indices(table) if index is not None)
-            fill = self.levels[min(counts, key=lambda i: (-counts[i], i))] if counts else self.levels[0]
+            found = self._level_indices(table)
+            fill = self.levels[int(np.bincount(found[found >= 0], minlength=1).argmax())]
         elif self.dates is not None:
             days = self.dates.days(self._parse_dates(table, self.dates))
             fill = float(np.median(days[~values.missing]))
@@ -274,15 +289,19 @@ class Column:
             fill = float(np.nanmedian(self.numbers(table, allow_missing=True)))
         return replace(self, fill=fill)
 
-    def _level_indices(self, table: Table) -> list[int | None]:
+    def _level_indices(self, table: Table) -> Int[np.ndarray, " n"]:
+        """Returns the level index of each row, -1 where it is missing or unknown."""
         values = _column(table, self.name)
-        if self.by_number and values.numbers is not None:
-            return list(map(self.keys.get, values.numbers.tolist()))
-        return [self.keys.get(self._key(word)) for word in values.words]
+        distinct, keys = values.distinct, self.keys
+        if self.by_number and distinct.numbers is not None:
+            found = [keys.get(number, -1) for number in distinct.numbers.tolist()]
+        else:
+            found = [keys.get(self._key(word), -1) for word in distinct.words]
+        return np.array(found, dtype=np.int64)[values.codes]
 
-    def _check_known(self, table: Table, found: Sequence[int | None]) -> None:
-        if None in found:
-            row = found.index(None)
+    def _check_known(self, table: Table, found: Int[np.ndarray, " n"]) -> None:
+        if (found < 0).any():
+            row = int((found < 0).argmax())
             word, levels = table.columns[self.name].words[row], self.levels or ()
             known = ", ".join(map(repr, levels[:10])) + (", ..." if len(levels) > 10 else "")
             raise ValueError(f"{table.place(row, self.name)}: unknown category {word!r}, expected {known}")
@@ -379,10 +398,15 @@ class TableEncoding:
         return tuple(name for column in self.columns for name in column.features)
 
     def inputs(self, table: Table) -> Float[Tensor, "n d"]:
-        """Returns the encoded inputs: numbers, dates as numbers, one-hot categories, and indicators."""
+        """Returns the encoded inputs: numbers, dates as numbers, one-hot categories, and indicators.
+
+        The rows of a large table are encoded when they are read.
+        """
         self._check_columns(table)
         if len(table) * len(self.names) > 2**31:
             raise ValueError(f"{table.name} has too many values: {len(table)} rows of {len(self.names)} features")
+        if len(table) * len(self.names) > _MAX_DENSE:
+            return EncodedRows([column._block(table) for column in self.columns])
         return torch.from_numpy(np.concatenate([column.encode(table) for column in self.columns], axis=1))
 
     def targets(self, table: Table) -> Shaped[Tensor, "n *one"]:
@@ -391,10 +415,21 @@ class TableEncoding:
             return torch.from_numpy(self.target.indices(table))
         return torch.from_numpy(self.target.numbers(table).astype(np.float32))[:, None]
 
-    def fit_fill(self, table: Table) -> TableEncoding:
-        """Returns a copy that fills missing values as in these rows, such as the training rows."""
-        columns = (column if column.fill is None else column.fit_fill(table) for column in self.columns)
-        return replace(self, columns=tuple(columns))
+    def fit_fill(self, table: Table, where: Bool[np.ndarray, " n"] | None = None) -> TableEncoding:
+        """Returns a copy that fills missing values as in these rows, such as the training rows.
+
+        Args:
+            table: Rows.
+            where: Mask of the rows to use. Defaults to all.
+        """
+
+        def fit(column: Column) -> Column:
+            if column.fill is None:
+                return column
+            values = _column(table, column.name)  # one column at a time is copied
+            return column.fit_fill(table if where is None else Table({column.name: values.take(where)}, table.name))
+
+        return replace(self, columns=tuple(map(fit, self.columns)))
 
     def describe(self, table: Table, summaries: Sequence[ColumnSummary]) -> tuple[ColumnSummary, ...]:
         """Returns the summaries of the columns, with the values that this encoding fills in.
@@ -670,7 +705,7 @@ def _fit_input(table: Table, name: str, categorical: Collection[str], keep: Coll
             column.numbers(table, allow_missing=True)
             return reason or column
     else:
-        dates = parse_dates(values.words)
+        dates = parse_dates(values.distinct.words, codes=values.codes)
     if dates is not None:
         if dates.invalid:
             row = dates.invalid[0]
@@ -690,10 +725,10 @@ def _compact_dates(name: str, values: ColumnValues) -> Dates | None:
     """Parses dates such as 20240131, if the column is named like one."""
     if not _DATE_NAME.match(name):
         return None
-    words = [word for word in values.words if word is not None]
+    words = [word for word in values.distinct.words if word is not None]
     if not words or not all(len(word) == 8 and word.isascii() and word.isdigit() for word in words):
         return None
-    dates = parse_dates([_with_dashes(word or "") for word in values.words])
+    dates = parse_dates([_with_dashes(word or "") for word in values.distinct.words], codes=values.codes)
     return None if dates is None or dates.invalid else dates
 
 
@@ -701,7 +736,7 @@ def _has_leading_zeros(values: ColumnValues) -> bool:
     """Returns whether numbers are codes, such as 00042: digits only, some with a leading zero."""
     if values.text is None:
         return False
-    words = [word for word in values.words if word is not None]
+    words = [word for word in values.distinct.words if word is not None]
     return all(word.isdigit() for word in words) and any(len(word) > 1 and word[0] == "0" for word in words)
 
 
@@ -713,8 +748,8 @@ def _identifier(name: str, values: ColumnValues) -> str:
             return ""
         count, rows = len(np.unique(known)), len(known)
     else:
-        words = [word for word in values.words if word is not None]
-        count, rows = len(set(words)), len(words)
+        count = len({word for word in values.distinct.words if word is not None})
+        rows = len(values) - int(values.missing.sum())
     if rows < _MIN_ID_ROWS or count <= _MAX_ID_FRACTION * rows:
         return ""
     return f"it looks like an identifier, with {count} different values in {rows} rows"
@@ -727,7 +762,7 @@ def _fit_target(table: Table, name: str, task: Task | None, categorical: Collect
     )
     column = Column(name)
     if task == "regress" or (task is None and numeric):
-        if values.numbers is None and parse_dates(values.words) is not None:
+        if values.numbers is None and parse_dates(values.distinct.words, codes=values.codes) is not None:
             raise ValueError(f"target {name!r} of {table.name} is a date, expected numbers: choose another target")
         try:
             column.numbers(table)
@@ -753,13 +788,16 @@ def _fit_levels(
     by_number = values.numbers is not None and not text
     if values.numbers is not None and by_number:
         Column(name).numbers(table, allow_missing=True)
-        numbers = values.numbers[~values.missing].tolist()
-        counts = Counter(map(_format_number, numbers))
+        numbers, times = np.unique(values.numbers[~values.missing], return_counts=True)
+        counts = dict(zip(map(_format_number, numbers.tolist()), times.tolist(), strict=True))
         levels = sorted(counts, key=float)
     else:
         if name not in categorical and not text:
             _check_not_numeric(table, name, target=target)
-        counts = Counter(word for word in values.words if word is not None)
+        counts = Counter()
+        for word, number in zip(values.distinct.words, values.counts.tolist(), strict=True):
+            if word is not None:
+                counts[word] += number
         levels = sorted(counts) if values.numbers is None else sorted(counts, key=lambda word: (float(word), word))
     if target:
         if len(levels) > _MAX_LEVELS:
@@ -777,17 +815,19 @@ _NUMBER_WITH_UNIT = re.compile(r"[+-]?[$€£¥] ?[\d.,]+|[+-]?[\d.,]+ ?[%$€£
 
 def _check_not_numeric(table: Table, name: str, *, target: bool) -> None:
     """Raises for decimal commas, for numbers with a unit, and for a few text values among many numbers."""
-    text = table.columns[name].text or ()
+    values = table.columns[name]
+    text = values.distinct.text or ()
     where = [i for i, word in enumerate(text) if _parse_number(word) is None]
-    place, word = table.place(where[0], name), text[where[0]]
+    place, word = table.place(int((values.codes == where[0]).argmax()), name), text[where[0]]
     if all("," in text[i] and _parse_number(text[i].replace(",", "")) is not None for i in where):
         raise ValueError(f"{place}: got {word[:50]!r}, use a decimal point and no comma in numbers")
     if not target and all(_NUMBER_WITH_UNIT.fullmatch(text[i].strip()) for i in where):
         raise ValueError(
             f"{place}: got {word[:50]!r}, write numbers without a unit or list the column in --categorical-columns"
         )
-    numbers = len(text) - len(where) - int(table.columns[name].missing.sum())
-    if len(where) < 0.1 * (numbers + len(where)):
+    others = int(values.counts[where].sum())
+    numbers = len(values) - others - int(values.missing.sum())
+    if others < 0.1 * (numbers + others):
         raise ValueError(
             f"{place}: got {word[:50]!r} among {numbers} numbers, correct it or list the column in "
             "--categorical-columns"
@@ -799,11 +839,12 @@ def _is_constant(table: Table, column: Column) -> bool:
     if values.numbers is not None:
         known = values.numbers[~values.missing]
         return bool((known == known[:1]).all()) and not column.indicator
-    return len({word for word in values.words if word is not None}) == 1 and not column.indicator
+    return len({word for word in values.distinct.words if word is not None}) == 1 and not column.indicator
 
 
 def _is_ambiguous(table: Table, column: Column) -> bool:
-    dates = parse_dates(table.columns[column.name].words)
+    values = table.columns[column.name]
+    dates = parse_dates(values.distinct.words, codes=values.codes)
     return dates is not None and dates.ambiguous
 
 

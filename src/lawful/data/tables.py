@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from itertools import chain, compress
+from itertools import chain, compress, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 from zipfile import ZipFile
 
 import numpy as np
@@ -71,8 +71,33 @@ class ColumnValues:
     def __len__(self) -> int:
         return len(self.numbers) if self.text is None and self.numbers is not None else len(self.text or ())
 
+    @property
+    def distinct(self) -> ColumnValues:
+        """The different values, in the order of their first row."""
+        return self._coded[0]
+
+    @property
+    def codes(self) -> np.ndarray:
+        """Index of each row in `distinct`."""
+        return self._coded[1]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of rows of each value of `distinct`."""
+        return np.bincount(self.codes, minlength=len(self.distinct))
+
     @cached_property
-    def words(self) -> list[str | None]:
+    def _coded(self) -> tuple[ColumnValues, np.ndarray]:
+        if self.text is None and self.numbers is not None:
+            values, first, codes = np.unique(self.numbers, return_index=True, return_inverse=True)
+            order = first.argsort()
+            return ColumnValues(None, values[order]), order.argsort()[codes]
+        index: dict[str, int] = {}
+        codes = np.array([index.setdefault(word, len(index)) for word in self.text or ()], dtype=np.int64)
+        return ColumnValues.from_text(list(index)), codes
+
+    @cached_property
+    def words(self) -> Sequence[str | None]:
         """Values as stripped text, None where missing."""
         if self.text is None:
             numbers = self.numbers if self.numbers is not None else []
@@ -135,9 +160,9 @@ class Table:
 
     def take(self, where: np.ndarray) -> Table:
         """Returns the rows where the mask is True."""
-        lines = range(1, len(self) + 1) if self.lines is None else self.lines
+        lines = np.array(range(1, len(self) + 1) if self.lines is None else self.lines)[where].tolist()
         columns = {name: values.take(where) for name, values in self.columns.items()}
-        return Table(columns, self.name, list(compress(lines, where)), self.notes, has_header=self.has_header)
+        return Table(columns, self.name, lines, self.notes, has_header=self.has_header)
 
 
 def _column_names(names: Sequence[str], *, place: str) -> list[str]:
@@ -185,13 +210,77 @@ def read_delimited(path: str | Path, *, header: bool | None = None) -> Table:
         >>> folder.cleanup()
     """
     path = Path(path)
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else None
     try:
         with open_text(path, encoding="utf-8-sig", newline="", memory_factor=_MEMORY_FACTOR) as lines:
-            delimiter = "\t" if path.suffix.lower() == ".tsv" else None
+            if os.fstat(lines.fileno()).st_size >= _LARGE:
+                if (table := _read_large(path, lines, header=header, delimiter=delimiter)) is not None:
+                    return table
+                lines.seek(0)
             return _parse_delimited(lines, name=path.name, header=header, delimiter=delimiter)
     except UnicodeDecodeError as error:
         byte = f"{error.object[error.start]:#04x}"
         raise ValueError(f"{path.name} is not UTF-8 text: {error.reason} ({byte}): save it as UTF-8") from None
+
+
+_LARGE = 2**22
+"""Size in bytes from which a file is read with Arrow, into compact columns."""
+_BLOCK = 2**20
+
+
+def _read_large(path: Path, lines: TextIO, *, header: bool | None, delimiter: str | None) -> Table | None:
+    """Reads a large file with Arrow. Returns None if Arrow cannot read it, or might read it differently."""
+    try:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.csv
+    except ImportError:
+        return None
+    from lawful.data.arrow_columns import ArrowValues
+
+    head = list(islice(lines, _HEADER_ROWS + 1))
+    try:
+        rows, _, delimiter = _read_rows(head, path.name, delimiter)
+    except ValueError:
+        return None
+    if len(rows) < len(head) or len(rows[0]) < 2 or (count := _count_plain_lines(path, delimiter)) is None:
+        return None
+    names = [str(i) for i in range(len(rows[0]))]
+    with open_file(path) as file:
+        try:
+            table = pa.csv.read_csv(
+                file,
+                pa.csv.ReadOptions(column_names=names, use_threads=False),
+                pa.csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False),
+                pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False),
+            )
+        except pa.ArrowInvalid:
+            return None
+    pa.default_memory_pool().release_unused()
+    if len(table) != count:
+        return None
+    is_tab = delimiter == "\t"
+    arrays = [c if is_tab else pc.utf8_ltrim(c, characters=" ") for c in table.columns]
+    has_header = _has_header(rows) if header is None else header
+    columns = [ArrowValues(array.slice(has_header)) for array in arrays]
+    found_none = header is None and not has_header
+    ends = range(1 + has_header, count + 1)
+    return _name_columns(rows[0], columns, ends, path.name, delimiter, has_header=has_header, found_none=found_none)
+
+
+def _count_plain_lines(path: Path, delimiter: str) -> int | None:
+    """Returns the number of lines. None if a quote is inside of a field, or there is a NUL."""
+    mark = re.escape(delimiter.encode())
+    inside = re.compile(rb'(?<![\n%s])"(?![\r\n%s])' % (mark, mark))
+    count, end = 0, b"\n"
+    with open_file(path) as file:
+        if file.read(3) != b"\xef\xbb\xbf":
+            file.seek(0)
+        while block := file.read(_BLOCK) + file.readline():
+            if b"\0" in block or (b'"' in block and inside.search(b"\n" + block)):
+                return None
+            count, end = count + block.count(b"\n"), block[-1:]
+    return count + (end != b"\n")
 
 
 def _parse_delimited(
@@ -208,12 +297,26 @@ def _parse_delimited(
         raise ValueError(f"{name} is empty")
     found_none = header is None and not _has_header(rows)
     header = not found_none if header is None else header
-    names = _column_names(rows[0], place=name) if header else [f"x{i}" for i, _ in enumerate(rows[0], 1)]
-    unnamed = [key for key, given in zip(names, rows[0], strict=True) if header and not given.strip()]
-    rows, ends = rows[header:], ends[header:]
-    if not rows:
+    columns = [ColumnValues.from_text(text) for text in zip(*rows[header:], strict=True)]
+    return _name_columns(rows[0], columns, ends[header:], name, delimiter, has_header=header, found_none=found_none)
+
+
+def _name_columns(
+    first: Sequence[str],
+    values: Sequence[ColumnValues],
+    ends: Sequence[int],
+    name: str,
+    delimiter: str,
+    *,
+    has_header: bool,
+    found_none: bool,
+) -> Table:
+    """Names the columns of a delimited text, drops the idle ones and converts decimal commas."""
+    names = _column_names(first, place=name) if has_header else [f"x{i}" for i, _ in enumerate(first, 1)]
+    unnamed = [key for key, given in zip(names, first, strict=True) if has_header and not given.strip()]
+    if not ends:
         raise ValueError(f"{name} has a header but no rows: {', '.join(map(repr, names[:5]))}")
-    columns = {key: ColumnValues.from_text(text) for key, text in zip(names, zip(*rows, strict=True), strict=True)}
+    columns = dict(zip(names, values, strict=True))
     changed = _parse_decimal_commas(columns) if delimiter != "," else {}
     columns |= changed
     idle = [key for key in unnamed if columns[key].missing.all() or (key == names[0] and _is_row_number(columns[key]))]
@@ -223,7 +326,7 @@ def _parse_delimited(
     notes = [f"{name} has no header: its columns are named {_name_range(names)}"] if found_none else []
     notes += [f"dropped unnamed {key}: it is empty or counts the rows" for key in idle]
     notes += [f"{name} has decimal commas: 1,5 is 1.5 in column {_shorten([*changed])}"] if changed else []
-    return Table(used, name, ends, tuple(notes), has_header=header)
+    return Table(used, name, ends, tuple(notes), has_header=has_header)
 
 
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?")
@@ -234,11 +337,16 @@ def _parse_decimal_commas(columns: Mapping[str, ColumnValues]) -> dict[str, Colu
     """Returns the columns whose numbers have a decimal comma, and then also those with dots between thousands."""
     marked = {}
     for key, values in columns.items():
-        words = [word for word in values.words if word is not None]
+        words = [word for word in values.distinct.words if word is not None]
         if any("," in word or "." in word for word in words) and all(map(_COMMA_NUMBER.fullmatch, words)):
-            marked[key] = [(word or "").replace(".", "").replace(",", ".") for word in values.words]
-    has_comma = any("," in word for key in marked for word in columns[key].words if word is not None)
-    return {key: ColumnValues.from_text(text) for key, text in marked.items()} if has_comma else {}
+            marked[key] = words
+    has_comma = any("," in word for words in marked.values() for word in words)
+    return {key: _with_points(columns[key]) for key in marked} if has_comma else {}
+
+
+def _with_points(values: ColumnValues) -> ColumnValues:
+    """Writes numbers with a decimal point."""
+    return ColumnValues.from_text([(word or "").replace(".", "").replace(",", ".") for word in values.words])
 
 
 def _name_range(names: Sequence[str]) -> str:

@@ -163,7 +163,7 @@ class SupervisedDataConfig(DataConfig):
         if table is not None and isinstance(encoding, TableEncoding):
             is_train = np.zeros(len(examples), dtype=bool)
             is_train[rows[0].numpy()] = True
-            encoding = encoding.fit_fill(table.take(is_train))
+            encoding = encoding.fit_fill(table, is_train)
             examples = replace(examples, inputs=encoding.inputs(table))
             columns = encoding.describe(table, columns)
         splits = {name: examples.take(part) for name, part in zip(fractions, rows, strict=True)}
@@ -191,7 +191,7 @@ class SupervisedDataConfig(DataConfig):
 
 def _missing_classes(splits: Mapping[str, SupervisedDataset]) -> Iterator[str]:
     for name, part in splits.items():
-        present = set(part.targets.tolist()) if part.classes else set()
+        present = set(part.targets.unique().tolist()) if part.classes else set()
         missing = [label for number, label in enumerate(part.classes or ()) if number not in present]
         if missing:
             yield f"the {name} split has no examples of class {', '.join(map(repr, missing[:5]))}"

@@ -19,7 +19,7 @@ from lawful.inference.metrics import mean_absolute_error, r_squared, root_mean_s
 from lawful.laws import Claim, batch_independence, shape
 from lawful.models import KNearest, LinearRegression, Standardized
 from lawful.probe import figures
-from lawful.recipes.classify import _neighbor_inputs
+from lawful.recipes.classify import _neighbor_inputs, _neighbor_queries
 from lawful.recipes.data import DataSplits, ExampleSpec
 from lawful.recipes.optimization import _Patience
 from lawful.recipes.supervised import (
@@ -138,11 +138,13 @@ def _regression_baselines(train: SupervisedDataset, test: SupervisedDataset) -> 
     """Returns the RMSE of the mean, of the 5 nearest neighbors and of ridge regression with penalty 1."""
     constant = train.targets.mean(0).expand_as(test.targets)
     x, y, queries = _neighbor_inputs(train, test)
-    neighbors = KNearest(len(x), x.shape[1], y.shape[1], k=min(5, len(x))).fit(x, y)(queries)
+    some = _neighbor_queries(len(x), len(test))
+    neighbors = KNearest(len(x), x.shape[1], y.shape[1], k=min(5, len(x))).fit(x, y)(queries[some])
     with torch.no_grad():
         linear = LinearRegression(x.shape[1], y.shape[1]).fit(x, y, penalty=1.0)(queries)
     found = {"mean": constant, "5 nearest neighbors": neighbors, "ridge regression": linear}
-    return {name: root_mean_squared_error(value, test.targets).json() for name, value in found.items()}
+    shown = {"5 nearest neighbors": test.targets[some]}
+    return {name: root_mean_squared_error(y, shown.get(name, test.targets)).json() for name, y in found.items()}
 
 
 def _regression_metrics(y: Tensor, target: Tensor) -> dict[str, Any]:
