@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain
@@ -81,25 +82,22 @@ class ArrowValues(ColumnValues):
         return len(self._array)
 
     @property
-    def text(self) -> Sequence[str]:
+    def text(self) -> Sequence[str]:  # type: ignore[override]
         """Raw text."""
         return ArrowText(self._array)
 
     @cached_property
-    def numbers(self) -> np.ndarray | None:
+    def numbers(self) -> np.ndarray | None:  # type: ignore[override]
         """Parsed numbers, NaN where missing. None if a value is not a number."""
         return _parse_array(self._array)
 
     @cached_property
     def _coded(self) -> tuple[ColumnValues, np.ndarray]:
-        import pyarrow as pa
-
-        array = pa.chunked_array(self._array).combine_chunks() if self._array.num_chunks != 1 else self._array.chunk(0)
-        coded = array.dictionary_encode()
+        coded = _one_chunk(self._array.dictionary_encode())
         return ColumnValues.from_text(coded.dictionary.to_pylist()), coded.indices.to_numpy()
 
     @property
-    def words(self) -> Sequence[str | None]:
+    def words(self) -> Sequence[str | None]:  # type: ignore[override]
         """Values as stripped text, None where missing."""
         return _Gathered(self.distinct.words, self.codes)
 
@@ -121,8 +119,8 @@ class ArrowValues(ColumnValues):
 def _parse_array(array: Any) -> np.ndarray | None:
     """Parses numbers with missing values. Returns None if a value is not a number."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
+    pc: Any = importlib.import_module("pyarrow.compute")  # its functions are made at run time
     try:
         return np.array(array.cast(pa.float64()).to_numpy())
     except pa.ArrowInvalid:
@@ -134,10 +132,14 @@ def _parse_array(array: Any) -> np.ndarray | None:
     except pa.ArrowInvalid:
         pass
     distinct = []
-    coded = array.combine_chunks().dictionary_encode()
-    coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+    coded = _one_chunk(array.dictionary_encode())
     for word in ArrowText(coded.dictionary):  # stops at the first word
         if (value := _parse_number(word)) is None:
             return None
         distinct.append(value)
     return np.array(distinct)[coded.indices.to_numpy()]
+
+
+def _one_chunk(array: Any) -> Any:
+    """Returns the chunks of an array as one array; those of a dictionary share their values."""
+    return array.chunk(0) if array.num_chunks == 1 else array.unify_dictionaries().combine_chunks()

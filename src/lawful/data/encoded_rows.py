@@ -55,7 +55,7 @@ class EncodedRows(Tensor):
         parts = [features[rows] if codes is None else features[codes[rows].long()] for features, codes in self._blocks]
         return torch.cat(parts, 1)
 
-    def take(self, rows: Int[Tensor, " r"]) -> Tensor:
+    def take_rows(self, rows: Int[Tensor, " r"]) -> Tensor:
         """Returns some rows: a plain tensor, or encoded rows if there are many."""
         if len(rows) <= _MAX_DENSE_ROWS:
             return self.encode(rows)
@@ -72,10 +72,10 @@ class EncodedRows(Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> EncodedRows:
         return self
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         kwargs = kwargs or {}
         if (read := _READING.get(func)) is not None:
             found = read(*args, **kwargs)
@@ -93,17 +93,17 @@ def _index(x: Any, indices: Sequence[Any]) -> Any:
     if not isinstance(x, EncodedRows) or len(indices) != 1 or indices[0] is None or indices[0].dim() != 1:
         return NotImplemented
     rows = indices[0]
-    return x.take(rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows % len(x))
+    return x.take_rows(rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows % len(x))
 
 
 def _index_select(x: Any, dim: int, index: Tensor) -> Any:
-    return x.take(index) if isinstance(x, EncodedRows) and dim == 0 else NotImplemented
+    return x.take_rows(index) if isinstance(x, EncodedRows) and dim == 0 else NotImplemented
 
 
 def _slice(x: EncodedRows, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
     if dim != 0:
         return NotImplemented
-    return x.take(torch.arange(*slice(start, end, step).indices(len(x))))
+    return x.take_rows(torch.arange(*slice(start, end, step).indices(len(x))))
 
 
 def _select(x: EncodedRows, dim: int, index: int) -> Any:

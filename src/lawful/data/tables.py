@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import importlib
 import math
 import os
 import re
@@ -232,8 +233,9 @@ def _read_large(path: Path, lines: TextIO, *, header: bool | None, delimiter: st
     """Reads a large file with Arrow. Returns None if Arrow cannot read it, or might read it differently."""
     try:
         import pyarrow as pa
-        import pyarrow.compute as pc
         import pyarrow.csv
+
+        pc: Any = importlib.import_module("pyarrow.compute")  # its functions are made at run time
     except ImportError:
         return None
     from lawful.data.arrow_columns import ArrowValues
