@@ -1,6 +1,8 @@
 """Theorems that compute: networks from constructions, counts and bounds with certificates."""
 
+from lawful.theory._expressions import Expression, parse_expression, trace_expression
 from lawful.theory.affine_collapse import Collapsed, CollapsedLayer, CollapseProof, collapse
+from lawful.theory.approximation import ApproximationCertificate, approximate
 from lawful.theory.depth_separation import area_between, sawtooth_gap, sawtooth_network
 from lawful.theory.gradient_descent import ConvergenceRun, gradient_descent
 from lawful.theory.linear_regions import LinearRegions, Region, regions_in_box, regions_on_plane, regions_on_segment
@@ -23,12 +25,14 @@ from lawful.theory.robustness import robustness_radius
 from lawful.theory.segmentation import fit_piecewise_linear, interpolate_piecewise_linear
 
 __all__ = [
+    "ApproximationCertificate",
     "Bounds",
     "BrokenCrease",
     "CollapseProof",
     "Collapsed",
     "CollapsedLayer",
     "ConvergenceRun",
+    "Expression",
     "LinearRegions",
     "LipschitzBounds",
     "MaxAffine",
@@ -40,6 +44,7 @@ __all__ = [
     "RationalNetwork",
     "Region",
     "adam_spectrum",
+    "approximate",
     "area_between",
     "collapse",
     "compile_max_affine",
@@ -50,6 +55,7 @@ __all__ = [
     "lipschitz_bounds",
     "optimal_momentum",
     "output_bounds",
+    "parse_expression",
     "prove_piecewise_linear",
     "quadratic_spectrum",
     "region_lower_bound",
@@ -62,4 +68,5 @@ __all__ = [
     "sawtooth_gap",
     "sawtooth_network",
     "stability_threshold",
+    "trace_expression",
 ]

@@ -1,0 +1,115 @@
+import json
+from hashlib import sha256
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from lawful.theory import approximate, parse_expression
+from tests.examples.loading import load_example
+
+checker = load_example("check_certificate")
+
+FUNCTIONS = {
+    "sin(x)": (-3, 3),
+    "sqrt(x) + abs(x - 1/3)": (0, 1),
+    "tan(x)*x^3 - x^-2 + log(x)^1.5": (1.1, 1.3),
+    "softplus(x) + sigmoid(x) + erf(x) + tanh(x) + cos(x)": (-2, 2),
+    "max(x, 0.25) * min(x, pi) * sin(x)": (-1, 1),
+    "x*y": [(-1, 1), (-1, 1)],
+    "exp(-(x^2 + y^2 + z^2))": [(-1, 1)] * 3,
+    "max(x, y) / (2 + x)": [(-1, 1), (-1, 1)],
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    found = {}
+    for text, box in FUNCTIONS.items():
+        network, certificate = approximate(text, box, 0.05, levels=1)
+        found[text] = tmp_path_factory.mktemp("network")
+        certificate.save(found[text], network)
+    return found
+
+
+def fails(folder):
+    """Whether the checker rejects a folder."""
+    try:
+        certificate, bound = checker.check(folder)
+    except (ValueError, IndexError, KeyError):
+        return True
+    return not checker.holds(certificate, bound)
+
+
+@pytest.mark.parametrize("text", FUNCTIONS)
+def test_the_checker_finds_the_same_bound(folders, text):
+    certificate, bound = checker.check(folders[text])
+    assert checker.holds(certificate, bound)
+    assert bound == pytest.approx(certificate["bound"], rel=1e-3)
+
+
+@pytest.mark.parametrize("text", ["sin(x)", "x*y"])
+def test_the_checker_rejects_changed_weights(folders, text, tmp_path):
+    """A changed network is rejected, unless its error is still within the bound."""
+    weights = load_file(folders[text] / "network.safetensors")
+    certificate = json.loads((folders[text] / "certificate.json").read_text())
+    box = torch.tensor(list(certificate["box"].values()))
+    x = torch.rand(5000, len(box), generator=torch.Generator().manual_seed(0)) * (box[:, 1] - box[:, 0]) + box[:, 0]
+    expected = parse_expression(text)(**{name: x[:, i] for i, name in enumerate(certificate["box"])})
+    rejected = []
+    for name, tensor in weights.items():
+        for index in range(tensor.numel()):
+            changed = {key: value.clone() for key, value in weights.items()}
+            changed[name].view(-1)[index] += 0.1
+            save_file(changed, tmp_path / "network.safetensors")
+            (tmp_path / "certificate.json").write_text(json.dumps(certificate))
+            with pytest.raises(ValueError, match="not the certified one"):
+                checker.check(tmp_path)
+            digest = sha256((tmp_path / "network.safetensors").read_bytes()).hexdigest()
+            (tmp_path / "certificate.json").write_text(json.dumps({**certificate, "network_sha256": digest}))
+            rejected.append(fails(tmp_path))
+            y, count = x, len(changed) // 2
+            for i in range(count):
+                y = y @ changed[f"{2 * i}.weight"].T + changed[f"{2 * i}.bias"]
+                y = y.relu() if i < count - 1 else y
+            assert rejected[-1] or (y[:, 0] - expected).abs().max() <= certificate["bound"], f"{name}[{index}]"
+    assert sum(rejected) > 0.9 * len(rejected)
+
+
+def longest_term(certificate):
+    terms = [term for layer in certificate["layers"] for signal in layer for term in signal["terms"]]
+    return max(terms, key=lambda term: len(term["points"]))
+
+
+CHANGES = {
+    "bound": lambda c: c.update(bound=0.98 * c["bound"]),
+    "error": lambda c: c.update(error=0.98 * c["bound"]),
+    "expression": lambda c: c.update(expression=c["expression"] + " + 0.001"),
+    "box": lambda c: c["box"].update(x=[c["box"]["x"][0], c["box"]["x"][1] + 0.5]),
+    "function": lambda c: c["layers"][-1][0]["terms"][0].update(function="u"),
+    "constant": lambda c: c["layers"][-1][0]["terms"][0].update(
+        constant=c["layers"][-1][0]["terms"][0]["constant"] + 0.01
+    ),
+    "points": lambda c: longest_term(c).update(points=[]),
+    "units": lambda c: c["layers"][0][0].update(
+        units=c["layers"][0][0]["units"][1:], signs=c["layers"][0][0]["signs"][1:]
+    ),
+    "signs": lambda c: c["layers"][0][0].update(signs=[-sign for sign in c["layers"][0][0]["signs"]]),
+    "dtype": lambda c: c.update(dtype="float64"),
+    "layers": lambda c: c.update(layers=c["layers"][1:]),
+}
+
+
+@pytest.mark.parametrize("text", ["sin(x)", "x*y"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_checker_rejects_changed_certificates(folders, text, change, tmp_path):
+    certificate = json.loads((folders[text] / "certificate.json").read_text())
+    (tmp_path / "network.safetensors").write_bytes((folders[text] / "network.safetensors").read_bytes())
+    CHANGES[change](certificate)
+    (tmp_path / "certificate.json").write_text(json.dumps(certificate))
+    assert fails(tmp_path)
+
+
+def test_the_command(folders, capsys, monkeypatch):
+    assert checker.main(str(folders["sin(x)"])) == 0
+    assert "sin(x)" in capsys.readouterr().out
