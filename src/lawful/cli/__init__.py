@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from importlib.metadata import version
 
 import tyro
 
+from lawful.cli.approximate import approximate
 from lawful.cli.check import check, discover, laws
 from lawful.cli.console import INTERNAL, INTERRUPTED, USAGE, discard_output, optional_values, say
 from lawful.cli.export import export
@@ -25,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if args[:1] == ["train"]:  # its options depend on the recipe
             return train(args[1:])
+        if args[:1] == ["approximate"] and args[1:2] != ["-h"] and args[1:] and re.match("-[^-]", args[1]):
+            args[1] = f"({args[1]})"  # an expression such as -x is not an option
         with optional_values():
             return tyro.extras.subcommand_cli_from_dict(
                 {
@@ -39,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     "score": score,
                     "inpaint": inpaint,
                     "export": export,
+                    "approximate": approximate,
                 },
                 prog="lawful",
                 description="Building blocks of modern machine learning on PyTorch, with the laws they satisfy.",

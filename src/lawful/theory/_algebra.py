@@ -61,7 +61,7 @@ def _polynomial(f: Expression) -> list[Fraction] | None:
     if f.op == "/":
         return list(a / b[0]) if len(b) == 1 and b[0] else None
     size = max(len(a), len(b))
-    a, b = (np.concatenate([p, [Fraction(0)] * (size - len(p))]) for p in (a, b))
+    a, b = (np.append(p, np.full(size - len(p), Fraction(0))) for p in (a, b))
     return _short(a + b if f.op == "+" else a - b)
 
 

@@ -42,7 +42,8 @@ def divide_error(
             costs_here.append([])
             slopes_here.append([])
             for i, term in enumerate(signal.terms):
-                x = np.linspace(*ranges[term.source], 513)
+                start, stop = ranges[term.source]
+                x = np.linspace(start, stop, 513)
                 values = term.enclosed.values(x)
                 y = np.clip((values.low + values.high) / 2, -1e300, 1e300)
                 bend = np.abs(np.diff(y, 2))

@@ -195,7 +195,8 @@ def approximate(
     if dtype not in _DTYPES.values():
         raise ValueError(f"dtype must be torch.float32 or torch.float64: got {dtype}")
     if isinstance(error, bool) or not isinstance(error, int | float) or not 0 < error < math.inf:
-        raise ValueError(f"error must be a positive number: got {error}. No finite network has error 0 in general")
+        reason = ". Only piecewise-linear functions have error 0: use compile_piecewise_linear" if error == 0 else ""
+        raise ValueError(f"error must be a positive number: got {error}{reason}")
     target, intervals, assumption = _read(function, box, lipschitz, modulus)
     if levels is not None and levels < 0:
         raise ValueError(f"levels must not be negative: got {levels}")

@@ -43,7 +43,7 @@ from lawful.probe.figures.state_space import (
     spectrum,
     time_scales,
 )
-from lawful.probe.figures.theory import piecewise_linear_curves, region_map, unit_contributions
+from lawful.probe.figures.theory import approximation_error, piecewise_linear_curves, region_map, unit_contributions
 from lawful.probe.figures.training import (
     double_descent,
     epoch_double_descent,
@@ -55,6 +55,7 @@ from lawful.probe.figures.training import (
 __all__ = [
     "Network",
     "adversarial_examples",
+    "approximation_error",
     "as_svg",
     "attention_pattern",
     "bottleneck_curve",

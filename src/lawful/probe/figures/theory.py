@@ -10,8 +10,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from lawful.probe.figures._style import GRAY, PALETTE, VERMILION, Numbers, label_axes, new_figure, to_numpy
-from lawful.theory import LinearRegions, regions_on_segment
+from lawful.probe.figures._style import (
+    GRAY,
+    PALETTE,
+    VERMILION,
+    Numbers,
+    label_axes,
+    new_figure,
+    shorten_label,
+    to_numpy,
+)
+from lawful.theory import ApproximationCertificate, LinearRegions, parse_expression, regions_on_segment
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -176,3 +185,44 @@ def _lighten(color: str) -> tuple[float, float, float]:
 
     red, green, blue = to_rgb(color)
     return (0.45 + 0.55 * red, 0.45 + 0.55 * green, 0.45 + 0.55 * blue)
+
+
+def approximation_error(network: nn.Module, certificate: ApproximationCertificate, *, points: int = 1000) -> Figure:
+    """Draws a function, the network that approximates it, and their difference between the certified bounds.
+
+    Of several variables the first one varies, and the others are at the center of the box.
+
+    Args:
+        network: Network of `lawful.theory.approximate`.
+        certificate: Its certificate, of an expression.
+        points: Number of points.
+
+    Examples:
+        >>> from lawful.theory import approximate
+        >>> figure = approximation_error(*approximate("sin(x)", (-3, 3), 0.1))
+        >>> [axes.get_ylabel() for axes in figure.axes]
+        ['value', 'error']
+    """
+    if certificate.expression is None:
+        raise ValueError("certificate must have an expression: it is about a callable")
+    name, (low, high) = next(iter(certificate.box.items()))
+    parameter = next(network.parameters())
+    x = torch.linspace(low, high, points, dtype=torch.float64).to(parameter.dtype).clamp(low, high)
+    center = {other: torch.full_like(x, (ends[0] + ends[1]) / 2) for other, ends in certificate.box.items()}
+    inputs = center | {name: x}
+    with torch.no_grad():
+        found = network(torch.stack(list(inputs.values()), -1))[..., 0].double()
+    exact = parse_expression(certificate.expression, list(inputs))(**{key: v.double() for key, v in inputs.items()})
+    figure, (top, bottom) = new_figure(2, 1, size=(8.0, 6.0), heights=(2, 1))
+    top.plot(x, exact, color=GRAY, linewidth=4, label=shorten_label(certificate.expression, max_length=40))
+    top.plot(x, found, color=PALETTE[0], linewidth=1.5, label=f"network, {certificate.num_units} units")
+    top.legend(fontsize=11, frameon=False)
+    bottom.plot(x, found - exact, color=PALETTE[0], linewidth=1.5)
+    for sign, label in ((1, f"certified bound {certificate.bound:.2g}"), (-1, None)):
+        bottom.axhline(sign * certificate.bound, color=VERMILION, linestyle="--", linewidth=1.5, label=label)
+    bottom.legend(fontsize=11, frameon=False, loc="upper right")
+    bottom.set_ylim(-1.6 * certificate.bound, 2.2 * certificate.bound)
+    fixed = ", ".join(f"{key} = {float(v[0]):g}" for key, v in center.items() if key != name)
+    label_axes(top, x="", y="value", title=fixed)
+    label_axes(bottom, x=name, y="error")
+    return figure

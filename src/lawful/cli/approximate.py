@@ -1,0 +1,68 @@
+"""`lawful approximate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from lawful.cli.console import OPTIONAL, USAGE, say
+
+
+def approximate(
+    expression: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPRESSION")],
+    box: Annotated[tuple[float, ...], tyro.conf.arg(metavar="LOW HIGH [LOW HIGH ...]")],
+    error: float,
+    output: Annotated[str, tyro.conf.arg(metavar="FOLDER")] = "network",
+    levels: Annotated[int | None, OPTIONAL] = None,
+    dtype: Literal["float32", "float64"] = "float32",
+    max_units: int = 10_000,
+) -> int:
+    """Build a network that approximates an expression on a box, with a certified bound of the largest error.
+
+    The folder has the network as safetensors and ONNX, the certificate as JSON, and a picture of the error.
+
+    Args:
+        expression: Function of x, y, z or x1, x2, ..., such as "exp(-x^2) * sin(3*y)".
+        box: Lowest and highest value of each variable.
+        error: Largest error, rounding included.
+        output: Folder to write.
+        levels: Number of layers that refine each square. Defaults to the number with the fewest units.
+        dtype: Dtype of the network.
+        max_units: Largest number of hidden units.
+    """
+    import torch
+
+    from lawful.probe.figures import approximation_error, save
+    from lawful.recipes.model_export import export
+    from lawful.theory import approximate as build
+    from lawful.training.errors import user_message
+
+    try:
+        if not box or len(box) % 2:
+            raise ValueError(f"--box must have a low and a high value for each variable: got {len(box)} numbers")
+        folder = Path(output)
+        pairs = list(zip(box[::2], box[1::2], strict=True))
+        network, certificate = build(
+            expression,
+            pairs,
+            error,
+            levels=levels,
+            dtype={"float32": torch.float32, "float64": torch.float64}[dtype],
+            max_units=max_units,
+        )
+        certificate.save(folder, network)
+        save(approximation_error(network, certificate), folder / "picture.png")
+        try:
+            inputs = torch.tensor([[low for low, _ in pairs], [high for _, high in pairs]], dtype=getattr(torch, dtype))
+            export(network, folder / "network.onnx", inputs=inputs)
+        except ImportError as missing:
+            say(f"no ONNX file: {missing}")
+    except (ValueError, OSError) as problem:
+        say(f"error: {user_message(problem) or problem}")
+        return USAGE
+    print(certificate)
+    print(f"files: {', '.join(sorted(path.name for path in folder.iterdir()))} in {folder}")
+    print(f"check without lawful: python examples/check_certificate.py {folder}")
+    return 0
