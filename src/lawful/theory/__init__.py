@@ -1,6 +1,7 @@
 """Theorems that compute: networks from constructions, counts and bounds with certificates."""
 
 from lawful.theory._expressions import Expression, parse_expression, trace_expression
+from lawful.theory._propagation import Bounds
 from lawful.theory.affine_collapse import Collapsed, CollapsedLayer, CollapseProof, collapse
 from lawful.theory.approximation import ApproximationCertificate, approximate
 from lawful.theory.depth_separation import area_between, sawtooth_gap, sawtooth_network
@@ -8,7 +9,7 @@ from lawful.theory.gradient_descent import ConvergenceRun, gradient_descent
 from lawful.theory.linear_regions import LinearRegions, Region, regions_in_box, regions_on_plane, regions_on_segment
 from lawful.theory.lipschitz import LipschitzBounds, lipschitz_bounds
 from lawful.theory.max_affine import BrokenCrease, MaxAffine, compile_max_affine
-from lawful.theory.output_bounds import Bounds, output_bounds
+from lawful.theory.output_bounds import output_bounds
 from lawful.theory.piecewise_linear import PiecewiseLinear, compile_piecewise_linear
 from lawful.theory.piecewise_linear_proof import PiecewiseLinearProof, prove_piecewise_linear
 from lawful.theory.quadratic_spectrum import (

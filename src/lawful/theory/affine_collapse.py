@@ -25,9 +25,9 @@ from torch import Tensor, nn
 
 from lawful.laws import Claim, agreement, shape
 from lawful.theory._graph import Affine, record
+from lawful.theory._propagation import Inputs, check_box, evaluation_error, propagate
 from lawful.theory._relaxations import Activation
 from lawful.theory._rounding import round_up, rounding_factor
-from lawful.theory.output_bounds import Region, _check_box, evaluation_error, propagate
 
 _Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 _BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
@@ -80,9 +80,9 @@ class CollapseProof:
             rounding: Whether to cover the rounding of the evaluation of both networks in their dtype. Otherwise the
                 bound is for both networks in exact arithmetic.
         """
-        lower, upper = _check_box(lower, upper)
+        lower, upper = check_box(lower, upper)
         graph = record(self.collapsed, lower)
-        region = Region.from_corners(lower.to(graph.device), upper.to(graph.device))
+        region = Inputs.from_corners(lower.to(graph.device), upper.to(graph.device))
         bounds = propagate(graph, region, method="ibp")
         changes = {id(self.collapsed.get_submodule(layer.name).weight): layer for layer in self.layers}
         errors = {graph.nodes[0]: torch.zeros_like(bounds[graph.nodes[0]].lower)}

@@ -26,9 +26,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lawful.theory._graph import Affine, Graph, Node, record
+from lawful.theory._propagation import Bounds, Inputs, check_box, propagate, transpose
 from lawful.theory._relaxations import Activation, LeakyReLU
 from lawful.theory._rounding import rounding_factor
-from lawful.theory.output_bounds import Bounds, Region, _check_box, _transpose, propagate
 
 LipschitzMethod = Literal["product", "local", "exact"]
 _SLACK = 1 + 1e-10  # of singular values in float64
@@ -93,7 +93,7 @@ def lipschitz_bounds(
         raise ValueError(f"method must be 'product', 'local' or 'exact': got {method!r}")
     if splits < 0 or max_patterns < 1 or samples < 1:
         raise ValueError(f"expected splits >= 0, max_patterns, samples >= 1: got {splits}, {max_patterns}, {samples}")
-    lower, upper = _check_box(lower, upper)
+    lower, upper = check_box(lower, upper)
     graph = record(network, lower)
     if method == "exact":
         for node in graph.nodes:
@@ -140,7 +140,7 @@ def _jacobians(graph: Graph, x: Tensor) -> Tensor:
     for node in reversed(nodes[1:]):
         a = found.pop(node)
         if isinstance(node.operation, Affine):
-            a = _transpose(node.operation, a, node.parents[0].shape)
+            a = transpose(node.operation, a, node.parents[0].shape)
         elif node.operation is not None:
             a = a * slopes[node][:, None]
         for parent in node.parents:
@@ -199,7 +199,7 @@ def _operator_norm(operation: Affine, before: torch.Size, after: torch.Size, nor
         matrix = operation.linear(torch.eye(n, dtype=torch.float64, device=device).reshape(n, *before)).flatten(1)
         return float(torch.linalg.matrix_norm(matrix, 2)) * _SLACK
     absolute = Affine(operation.absolute, operation.absolute, operation.terms)
-    columns = float(_transpose(absolute, torch.ones(1, 1, *after, dtype=torch.float64, device=device), before).max())
+    columns = float(transpose(absolute, torch.ones(1, 1, *after, dtype=torch.float64, device=device), before).max())
     return math.sqrt(rows * columns) * _SLACK
 
 
@@ -217,9 +217,9 @@ def _jacobian_norm_bound(
             operation, shape = node.operation, node.parents[0].shape
             absolute = Affine(operation.absolute, operation.absolute, operation.terms)
             gamma = rounding_factor(node.shape.numel() + 32, torch.float64)
-            total = _transpose(absolute, center.abs() + radius, shape)
-            radius = _transpose(absolute, radius, shape) + gamma * total
-            center = _transpose(operation, center, shape)
+            total = transpose(absolute, center.abs() + radius, shape)
+            radius = transpose(absolute, radius, shape) + gamma * total
+            center = transpose(operation, center, shape)
         elif node.operation is not None:
             low, high = node.operation.derivatives(*bounds[node.parents[0]])
             if fixed is not None and node in fixed:
@@ -243,7 +243,7 @@ def _split(graph: Graph, low: Tensor, high: Tensor, norm: str, splits: int, enou
     """Bounds the constant on a box by the largest bound on its parts."""
 
     def bound(lows: Tensor, highs: Tensor) -> list[float]:
-        bounds = propagate(graph, Region.from_corners(lows, highs), method="crown")
+        bounds = propagate(graph, Inputs.from_corners(lows, highs), method="crown")
         return _jacobian_norm_bound(graph, bounds, norm).tolist()
 
     parts = [(bound(low[None], high[None])[0], low, high)]
@@ -276,7 +276,7 @@ class _PatternTree:
     bounds: dict[Node, Bounds] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.bounds = propagate(self.graph, Region.from_corners(self.low[None], self.high[None]), method="crown")
+        self.bounds = propagate(self.graph, Inputs.from_corners(self.low[None], self.high[None]), method="crown")
 
     @torch.no_grad()
     def run(self, max_patterns: int) -> float:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lawful.theory._graph import Graph, record
-from lawful.theory.output_bounds import Method, Region, evaluation_error, linear_lower_bound, propagate
+from lawful.theory._propagation import Inputs, Method, evaluation_error, linear_lower_bound, propagate
 
 Norm = Literal["inf", "2"]
 
@@ -100,7 +100,7 @@ def _certify(
     lower, upper = x - size, x + size
     if input_range is not None:
         lower, upper = lower.clamp(min=input_range[0]), upper.clamp(max=input_range[1])
-    region = Region.from_corners(lower, upper, ball=(x, radius) if norm == "2" else None)
+    region = Inputs.from_corners(lower, upper, ball=(x, radius) if norm == "2" else None)
     bounds = propagate(graph, region, method=method)
     classes = graph.output.shape[0]
     identity = torch.eye(classes, dtype=torch.float64, device=x.device)
