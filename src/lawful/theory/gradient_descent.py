@@ -193,7 +193,7 @@ def gradient_descent(
         if q:
             bound = (1 - math.sqrt(q)) ** t * (gap + strong_convexity / 2 * distance)
     found = torch.tensor(values, dtype=torch.float64)
-    scale = _TOLERANCE * (1 + found[found.isfinite()].abs().amax()) if bool(found.isfinite().any()) else 1.0
+    scale = _TOLERANCE * (found.abs() + abs(values[0]) + abs(minimum))
     lowest = minimum if minimizer is not None else min(values)  # without a minimizer, the minimum is only bounded
     wrong = ~(found - lowest <= bound + scale)
     return ConvergenceRun(
@@ -205,7 +205,7 @@ def gradient_descent(
         lipschitz=float(lipschitz),
         observed_lipschitz=_observed_lipschitz(points),
         strong_convexity=float(strong_convexity),
-        convexity_violation=_convexity_violation(points, strong_convexity),
+        convexity_violation=_convexity_violation(points, strong_convexity, abs(values[0])),
         bound_violation=int(wrong.int().argmax()) if bool(wrong.any()) else None,
     )
 
@@ -227,12 +227,12 @@ def _observed_lipschitz(points: list[Point]) -> float:
     return max(ratio for ratio in ratios if not math.isnan(ratio))
 
 
-def _convexity_violation(points: list[Point], strong_convexity: float) -> int | None:
+def _convexity_violation(points: list[Point], strong_convexity: float, size: float) -> int | None:
     """Returns the first point whose tangent is above another point of the run."""
     for i, ((x, a, g), (y, b, h)) in enumerate(_pairs(points)):
         step = y - x
         curve = strong_convexity / 2 * float(step.square().sum())
-        scale = _TOLERANCE * (1 + abs(a) + abs(b) + float(g.norm() + h.norm()) * float(step.norm()))
+        scale = _TOLERANCE * (size + abs(a) + abs(b) + float(g.norm() + h.norm()) * float(step.norm()))
         if a + float((g * step).sum()) + curve > b + scale or b - float((h * step).sum()) + curve > a + scale:
             return i if i < len(points) - 1 else i - len(points) + 1
     return None

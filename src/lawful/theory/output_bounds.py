@@ -54,6 +54,7 @@ def output_bounds(
         Lower and upper bounds in float64, of the shape of `network(lower)`.
 
     Examples:
+        >>> import torch
         >>> difference = nn.Linear(2, 1, bias=False)
         >>> _ = nn.init.constant_(difference.weight, 1.0).data[0, 1].neg_()
         >>> network = nn.Sequential(nn.Linear(1, 2), difference)
