@@ -7,7 +7,7 @@ alpha-crown optimize slopes for 20 steps each. Install it with `pip install --no
 - A bound is as tight if it is within 1e-9 of the peer's or closer. `width` is the mean over inputs and outputs of upper
   minus lower bound. `violation` is the largest excess of an output over its bound that PGD finds, with 40 steps for
   each output and sign; negative: no bound is contradicted.
-- The radius of PGD is found by bisection: 40 steps, margin loss. The true radius is between the certified one and PGD's.
+- The radius of PGD is found by bisection: 40 steps, margin loss. The true radius is between the certified and PGD's.
 - Lipschitz constants are those of random ReLU networks with 2 inputs, 2 outputs and hidden layers of 10, on [-1, 1]^2,
   in the 2-norm.
 
@@ -114,9 +114,9 @@ def compare_bounds(name: str, network: nn.Sequential, x: Tensor, eps: float) -> 
         lower, upper = output_bounds(network, x - eps, x + eps, method=method)
         ours = time.process_time() - start
         start = time.process_time()
+        torch.set_default_dtype(torch.float64)  # the peer creates tensors without a dtype
         model = peer.BoundedModule(network, x, bound_opts={"optimize_bound_args": {"iteration": 20}}, verbose=False)
         ball = peer.PerturbationLpNorm(norm=float("inf"), eps=eps)
-        torch.set_default_dtype(torch.float64)  # the peer creates tensors without a dtype
         low, high = (b.detach() for b in model.compute_bounds(x=(peer.BoundedTensor(x, ball),), method=theirs))
         torch.set_default_dtype(torch.float32)
         seconds = time.process_time() - start

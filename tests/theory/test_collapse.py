@@ -186,6 +186,24 @@ def test_the_original_is_not_changed_and_no_random_numbers_are_drawn():
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def test_layers_with_another_forward_are_kept():
+    hooked = nn.Linear(2, 2)
+    hooked.register_forward_hook(lambda module, args, output: output + 1)
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+    for other in (Doubled(2, 2), hooked, normed):
+        model = nn.Sequential(nn.Linear(2, 2), other, nn.Linear(2, 2))
+        collapsed, proof = collapse(model)
+        assert len(collapsed) == 3
+        assert proof.layers == ()
+        x = torch.randn(4, 2)
+        torch.testing.assert_close(collapsed(x), model(x))
+
+
 def test_the_proof_is_readable():
     proof = collapse(NETWORKS["batch norm"][0]().eval()).proof
     assert str(proof).startswith("5 layers became 3.\n0 replaces 0, 1, 2.\nWeights and biases differ")

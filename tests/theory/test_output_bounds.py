@@ -23,7 +23,7 @@ class Block(nn.Module):
         identity = x
         out = self.inner(x)
         out += identity
-        return self.relu(0.5 * out - 0.1)
+        return self.relu(0.5 * out - 0.1).view(x.shape)
 
 
 def conv(inplace=False):
@@ -314,9 +314,18 @@ class Product(nn.Module):
         return x * x
 
 
+class Merged(nn.Module):
+    def forward(self, x):
+        return x.view(1, -1)
+
+
 @pytest.mark.parametrize(
     ("network", "message"),
-    [(Data(), "sum is not supported"), (Product(), "product of two tensors")],
+    [
+        (Merged(), "a reshape must keep the batch axis"),
+        (Data(), "sum is not supported"),
+        (Product(), "product of two tensors"),
+    ],
 )
 def test_networks_that_are_not_a_fixed_graph_are_refused(network, message):
     with pytest.raises(ValueError, match=message):

@@ -15,8 +15,8 @@ from lawful.theory import _relaxations as relaxations
 Function = Callable[[Tensor], Tensor]
 
 SUPPORTED = (
-    "Linear, Conv1d, Conv2d, Conv3d, BatchNorm, AvgPool, AdaptiveAvgPool to size 1, Flatten, Dropout, ReLU, LeakyReLU, "
-    "Tanh, Sigmoid, GELU, SiLU, Softplus, sums, and products with constants"
+    "Linear, Conv1d, Conv2d, Conv3d, BatchNorm, AvgPool, AdaptiveAvgPool to size 1, Flatten, view, Dropout, ReLU, "
+    "LeakyReLU, Tanh, Sigmoid, GELU, SiLU, Softplus, sums, and products with constants"
 )
 
 
@@ -211,11 +211,14 @@ def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
     return _Keep()
 
 
-def _reshape(x: Tensor, *args: Any, **kwargs: Any) -> Affine:
-    shape = Tensor.flatten(x, *args, **kwargs).shape
-    if not x.ndim or shape[:1] != x.shape[:1]:
-        raise ValueError(f"flatten must keep the batch axis: got {tuple(x.shape)} and {tuple(shape)}")
-    return Affine(*(lambda x: x.reshape(len(x), *shape[1:]),) * 2, 0)
+def _reshape(function: Callable[..., Tensor]) -> Callable[..., Affine]:
+    def handle(x: Tensor, *args: Any, **kwargs: Any) -> Affine:
+        shape = function(x, *args, **kwargs).shape
+        if shape[:1] != x.shape[:1]:
+            raise ValueError(f"a reshape must keep the batch axis: got {tuple(x.shape)} and {tuple(shape)}")
+        return Affine(*(lambda x: x.reshape(len(x), *shape[1:]),) * 2, 0)
+
+    return handle
 
 
 def _pool(dims: int) -> Callable[..., Affine]:
@@ -297,7 +300,7 @@ def _softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> relaxati
 _HANDLERS: dict[str, Callable[..., Any]] = {
     "linear": _linear,
     "batch_norm": _batch_norm,
-    "flatten": _reshape,
+    **{name: _reshape(getattr(Tensor, name)) for name in ("flatten", "view", "reshape", "squeeze", "unsqueeze")},
     "leaky_relu": _leaky_relu,
     "softplus": _softplus,
     "gelu": _activation(relaxations.gelu),
@@ -349,7 +352,7 @@ def record(network: nn.Module, x: Tensor) -> Graph:
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"expected a network in float32 or float64: got {dtype}")
     device = parameters[0].device if parameters else x.device
-    x = x[:1].to(device=device, dtype=dtype)
+    x = torch.cat([x[:1], x[:1]]).to(device=device, dtype=dtype)  # two samples: a batch of one hides a lost batch axis
     root = Node(None, (), x.shape[1:])
     nodes = [root]
     output = network(_record(x.clone(), root, nodes))

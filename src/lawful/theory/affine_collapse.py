@@ -29,9 +29,9 @@ from lawful.theory._propagation import Inputs, check_box, evaluation_error, prop
 from lawful.theory._relaxations import Activation
 from lawful.theory._rounding import round_up, rounding_factor
 
-_Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
-_BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
-_Dropout = nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d | nn.AlphaDropout
+_CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d
+_BATCH_NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d
+_DROPOUTS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout
 _LARGEST = 2 * 10**7  # products of integers of one merge
 
 
@@ -161,10 +161,11 @@ def collapse(model: nn.Sequential) -> Collapsed:
     stack: list[_Layer | nn.Module] = []
     dropped = []
     for name, layer in _flatten(model):
-        if isinstance(layer, nn.Identity):
+        kind = _kind(layer)
+        if kind is nn.Identity:
             dropped.append(name)
             continue
-        if isinstance(layer, _Dropout):
+        if isinstance(layer, _DROPOUTS) and kind is not None:
             if layer.training and layer.p > 0:
                 raise ValueError(f"dropout {name!r} is in training mode: call model.eval()")
             dropped.append(name)
@@ -222,7 +223,7 @@ class _Layer:
     def kind(self) -> str:
         if isinstance(self.module, nn.Linear):
             return "linear"
-        return "convolution" if isinstance(self.module, _Convolution) else "norm"
+        return "convolution" if isinstance(self.module, _CONVOLUTIONS) else "norm"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -261,15 +262,24 @@ def _integers(*arrays: np.ndarray) -> tuple[list[np.ndarray], int]:
     return found, -lowest
 
 
+def _kind(layer: nn.Module) -> type[nn.Module] | None:
+    """Returns the class of a layer that does only what its class does: no subclass, no hooks."""
+    hooks = layer._forward_hooks or layer._forward_pre_hooks
+    known = (nn.Linear, nn.Identity, *_CONVOLUTIONS, *_BATCH_NORMS, *_DROPOUTS)
+    return type(layer) if type(layer) in known and not hooks else None
+
+
 def _read(name: str, layer: nn.Module) -> _Layer | nn.Module:
     """Returns an affine layer with exact weights; other layers as they are."""
     options = {"module": layer, "sources": (name,)}
-    if isinstance(layer, nn.Linear) or (isinstance(layer, _Convolution) and layer.padding_mode == "zeros"):
+    if _kind(layer) is None:
+        return layer
+    if isinstance(layer, nn.Linear) or (isinstance(layer, _CONVOLUTIONS) and layer.padding_mode == "zeros"):
         weight = _to_numpy(layer.weight, name)
         bias = np.zeros(len(weight)) if layer.bias is None else _to_numpy(layer.bias, name)
         (weights, biases), shift = _integers(weight, bias)
         return _Layer(weight=weights, bias=biases, shift=shift, size=abs(weight), bias_size=abs(bias), **options)
-    if isinstance(layer, _BatchNorm) and layer.running_mean is not None:
+    if isinstance(layer, _BATCH_NORMS) and layer.running_mean is not None:
         if layer.training:
             raise ValueError(f"batch norm {name!r} is in training mode: call model.eval()")
         mean, var = _to_numpy(layer.running_mean, name), _to_numpy(layer.running_var, name)
