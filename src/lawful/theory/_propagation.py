@@ -91,7 +91,7 @@ def check_box(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def propagate(graph: Graph, region: Inputs, *, method: Method, steps: int = 20) -> dict[Node, Bounds]:
+def propagate(graph: Graph, region: Inputs, *, method: Method, steps: int = 40) -> dict[Node, Bounds]:
     """Bounds every node of a network.
 
     Args:
@@ -185,10 +185,10 @@ def linear_lower_bound(
                 free.append(slope)
             both.append(slope)
         slopes[node] = tuple(both)
-    optimizer = torch.optim.Adam(free, lr=0.1)
+    optimizer = torch.optim.Adam(free, lr=0.25, betas=(0.7, 0.99))
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = 0.1 * (1 - step / steps)
+            group["lr"] = 0.25 * 0.1 ** (step / steps)
         with torch.enable_grad():
             found = _pass_back(nodes, rows, region, bounds, slopes)
             gradients = torch.autograd.grad(-found.sum(), free, allow_unused=True)
@@ -199,7 +199,8 @@ def linear_lower_bound(
         for node, pair in slopes.items():
             for slope in pair:
                 if slope.requires_grad:
-                    slope.clamp_(-activations[node].lipschitz, activations[node].lipschitz)
+                    low, high = activations[node].derivatives(*bounds[node.parents[0]])
+                    slope.copy_(torch.minimum(torch.maximum(slope, low[:, None]), high[:, None]))
     return torch.fmax(best, _pass_back(nodes, rows, region, bounds, slopes).detach())
 
 
