@@ -16,7 +16,7 @@ bfloat16 products of float32 matrices, and elementary functions that are accurat
 from __future__ import annotations
 
 from jaxtyping import Float
-from torch import nn
+from torch import Tensor, nn
 
 from lawful.theory._graph import record
 from lawful.theory._propagation import METHODS, Bounds, Inputs, Method, check_box, evaluation_error, propagate
