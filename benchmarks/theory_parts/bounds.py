@@ -201,7 +201,7 @@ def compare_constants(layers: int, seeds: range) -> None:
 def run() -> None:
     found = networks()
     print(
-        "| network | eps | method | width | auto_LiRPA | ratio | as tight | violation | attacks / width | time / auto_LiRPA |"
+        "| network | eps | method | width | auto_LiRPA | ratio | as tight | violation | attacks / width | time ratio |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name, (network, x, _) in found.items():
