@@ -122,6 +122,8 @@ class Smooth(Activation):
     """Whether the function is convex to the left of all inflections."""
     lipschitz: float
     name: str
+    inverse: Callable[[Tensor], Tensor] | None = None
+    """Absolute value of a point where the derivative has a value, for derivatives that are even."""
     tail: Callable[[Tensor], Tensor] | None = None
     optimized: tuple[str, ...] = ("lower", "upper")
 
@@ -149,19 +151,26 @@ class Smooth(Activation):
         return best, at
 
     def _concave_maximum(self, slope: Tensor, a: Tensor, b: Tensor, sign: int) -> tuple[Tensor, Tensor]:
-        """Maximizes a concave function between two points by bisection of its derivative."""
+        """Maximizes a concave function between two points: by the inverse of its derivative, or by bisection."""
 
         def ascent(x: Tensor) -> Tensor:
             return sign * (self.derivative(x) - slope)
 
-        left, right = torch.where(ascent(b) >= 0, b, a), torch.where(ascent(a) <= 0, a, b)
-        right = torch.maximum(left, right)
-        for _ in range(30):
-            middle = (left + right) / 2
-            rising = ascent(middle) > 0
-            left, right = torch.where(rising, middle, left), torch.where(rising, right, middle)
-        # A concave function is below its tangent.
-        return sign * (self.value(left) - slope * left) + ascent(left).clamp(min=0) * (right - left), left
+        if self.inverse is not None:
+            found = self.inverse(slope)
+            point = torch.minimum(torch.maximum(torch.where(a + b >= 0, found, -found), a), b)
+            rise = ascent(point)
+            excess = torch.maximum(rise * (b - point), rise * (a - point))
+        else:
+            left, right = torch.where(ascent(b) >= 0, b, a), torch.where(ascent(a) <= 0, a, b)
+            right = torch.maximum(left, right)
+            for _ in range(24):
+                middle = (left + right) / 2
+                rising = ascent(middle) > 0
+                left, right = torch.where(rising, middle, left), torch.where(rising, right, middle)
+            point, excess = left, ascent(left).clamp(min=0) * (right - left)
+        # A concave function is below its tangent, so that the bound holds for every point.
+        return sign * (self.value(point) - slope * point) + excess, point
 
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         return self._envelope_slope(lower, upper, -1), self._envelope_slope(lower, upper, 1)
@@ -201,12 +210,20 @@ def _zoom(point: Tensor, grid: Tensor, limit: Tensor) -> Tensor:
 
 def sigmoid() -> Smooth:
     """Returns the sigmoid, which is convex to the left of zero."""
-    return Smooth(torch.sigmoid, lambda x: torch.sigmoid(x) * torch.sigmoid(-x), (0.0,), True, 0.25, "Sigmoid")
+
+    def inverse(slope: Tensor) -> Tensor:
+        return 2 * torch.acosh((slope.clamp(min=1e-250).rsqrt() / 2).clamp(min=1))
+
+    return Smooth(torch.sigmoid, lambda x: torch.sigmoid(x) * torch.sigmoid(-x), (0.0,), True, 0.25, "Sigmoid", inverse)
 
 
 def tanh() -> Smooth:
     """Returns the hyperbolic tangent."""
-    return Smooth(torch.tanh, lambda x: 1 / torch.cosh(x.clamp(-300, 300)) ** 2, (0.0,), True, 1.0, "Tanh")
+
+    def inverse(slope: Tensor) -> Tensor:
+        return torch.acosh(slope.clamp(min=1e-250).rsqrt().clamp(min=1))
+
+    return Smooth(torch.tanh, lambda x: 1 / torch.cosh(x.clamp(-300, 300)) ** 2, (0.0,), True, 1.0, "Tanh", inverse)
 
 
 def softplus(beta: float = 1.0, threshold: float = 20.0) -> Smooth:
@@ -218,7 +235,7 @@ def softplus(beta: float = 1.0, threshold: float = 20.0) -> Smooth:
     def tail(upper: Tensor) -> Tensor:
         return torch.where(beta * upper > threshold * (1 - 1e-6), math.exp(-threshold * (1 - 1e-6)) / beta, 0.0)
 
-    return Smooth(value, lambda x: torch.sigmoid(beta * x), (), True, 1.0, "Softplus", tail)
+    return Smooth(value, lambda x: torch.sigmoid(beta * x), (), True, 1.0, "Softplus", tail=tail)
 
 
 def silu() -> Smooth:
