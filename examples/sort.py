@@ -80,7 +80,7 @@ class SortRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[None]):
         correct = self.is_sorted(setup.model, lists)
         outputs = generate(as_decoder(setup.model), lists[:10], max_new_tokens=self.length, sampling=GREEDY)
         lines = [f"{to_text(x)} -> {to_text(y)}" for x, y in zip(lists[:10], outputs, strict=True)]
-        (run.samples / "unseen_lists.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        run.write("samples/unseen_lists.txt", "\n".join(lines) + "\n")
         return {
             "test": {"accuracy": bootstrap(torch.mean, correct.double()).json()},
             "baselines": {"guessing": self.num_digits**-self.length},

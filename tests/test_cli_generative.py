@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
     """Runs of images, of a table and of text."""
     place = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lawful.recipes.pca.figures.save", lambda *_: None)
+        patch.setattr("lawful.recipes.pca.figures.save", lambda *_, **__: None)
         lawful.train(PCARecipe(num_components=5, **TRAINER), output_dir=place)
         lawful.train(PCARecipe(num_components=2, data="iris", **TRAINER), output_dir=place)
     (place / "text.txt").write_text("abcabcabc" * 20)

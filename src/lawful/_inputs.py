@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Collection
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 MAX_FILES = 1_000_000
 """Maximum number of files and folders below a folder."""
@@ -25,7 +25,7 @@ _KINDS = {
 }
 
 
-def open_file(path: str | Path) -> BinaryIO:
+def open_file(path: str | Path) -> io.BufferedReader:
     """Opens a regular file for reading bytes. Never blocks.
 
     Args:

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lawful._files import read_file
+from lawful._names import quote
 from lawful._suggest import did_you_mean
 
 MAX_TEXT_LENGTH = 10_000
@@ -186,19 +188,18 @@ def validate(value: Any, *, at: str = "") -> None:
                 _check_rule(rule, value, name)
 
 
-def load(path: Path, *, largest: int = MAX_FILE_BYTES) -> Any:
+def load(path: Path, *, largest: int = MAX_FILE_BYTES, root: Path | None = None) -> Any:
     """Reads a JSON file: limited size, no duplicate keys, finite numbers.
+
+    Args:
+        path: The file.
+        largest: Maximum size in bytes.
+        root: Folder below which no link is followed.
 
     Raises:
         ValueError: If the file is invalid; the message contains its name.
     """
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path.name} is not a file")
-    with path.open("rb") as file:
-        data = file.read(largest + 1)
-    if len(data) > largest:
-        raise ValueError(f"{path.name} is larger than {largest} bytes")
-    return parse(data, name=path.name)
+    return parse(read_file(path, limit=largest, root=root), name=quote(path.name))
 
 
 def parse(data: bytes, *, name: str = "data") -> Any:

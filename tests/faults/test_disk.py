@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from lawful.data.batches import ShuffledBatches
-from lawful.training import OptimizerStep, TrainerConfig, TrainingFailed, TrainingSetup, checkpoint, train
+from lawful.training import OptimizerStep, TrainerConfig, TrainingFailed, TrainingSetup, checkpoint, storage, train
 
 TRAINER = TrainerConfig(threads=1, checkpoint_every=2, keep_checkpoints=2, law_cases=0)
 
@@ -138,15 +138,14 @@ def test_a_full_disk(tmp_path, uninterrupted_run):
         subprocess.run(["umount", "-l", str(small_disk)], check=True, capture_output=True)
 
 
-def test_a_full_disk_for_the_metrics(tmp_path, uninterrupted_run):
+def test_a_full_disk_for_the_metrics(tmp_path, monkeypatch, uninterrupted_run):
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     run = train(make_setup(steps=4), trainer=TRAINER, output_dir=tmp_path)
-    (run.path / "metrics.jsonl").unlink()
-    (run.path / "metrics.jsonl").symlink_to("/dev/full")
+    monkeypatch.setattr(storage, "open_append", lambda path, root: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
     with pytest.raises(TrainingFailed, match="no space left on the disk"):
         train(make_setup(), trainer=TRAINER, resume=run)
-    (run.path / "metrics.jsonl").unlink()
+    monkeypatch.undo()
     assert_same_result(run, uninterrupted_run)
 
 

@@ -100,7 +100,7 @@ def test_columns_are_inferred_if_training_had_none(tmp_path):
 
 @pytest.mark.parametrize("data", ["topics", None])
 def test_a_run_of_another_recipe_is_an_error(tmp_path, monkeypatch, data):
-    monkeypatch.setattr("lawful.recipes.pca.figures.save", lambda *_: None)
+    monkeypatch.setattr("lawful.recipes.pca.figures.save", lambda *_, **__: None)
     run = train(PCARecipe(num_components=2, threads=1, law_cases=0), output_dir=tmp_path)
     with pytest.raises(
         ValueError,

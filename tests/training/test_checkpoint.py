@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from lawful._files import write_file
 from lawful.training import checkpoint as state
 from lawful.training.checkpoint import (
     _MAX_METADATA_BYTES,
@@ -17,7 +18,6 @@ from lawful.training.checkpoint import (
     _unsharded,
     _write_checksums,
 )
-from lawful.training.storage import _write_file
 
 
 def checkpoint(step):
@@ -88,14 +88,14 @@ def test_large_metadata_round_trip(tmp_path):
 
 def test_files_are_written_atomically(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
-    _write_file(path, "old")
+    write_file(path, "old")
 
     def full(*_):
         raise OSError(28, "full")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="full"):
-        _write_file(path, b"new")
+        write_file(path, b"new")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 

@@ -72,7 +72,7 @@ def console_output(tmp_path, *, steps, total, live=False, width=100, encoding="u
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, force_terminal=live, width=width, height=20, color_system=None, legacy_windows=False)
     logger = ConsoleLogger(console)
-    logger.start(SimpleNamespace(log=tmp_path / "log.txt"), SimpleNamespace(steps=total))
+    logger.start(SimpleNamespace(log=tmp_path / "log.txt", root=tmp_path), SimpleNamespace(steps=total))
     for step in steps:
         evaluated = {"validation/accuracy": 0.75} if every and step % every == 0 else {}
         logger.log(step, (metrics or {"loss": 1 / step, "learning_rate": 0.001}) | evaluated)
@@ -122,7 +122,7 @@ def test_lines_of_a_slow_run(tmp_path, monkeypatch):
     monkeypatch.setattr(loggers_module.time, "monotonic", lambda: now[0])
     file = io.StringIO()
     logger = ConsoleLogger(Console(file=file))
-    logger.start(SimpleNamespace(log=tmp_path / "log.txt"), SimpleNamespace(steps=10**6))
+    logger.start(SimpleNamespace(log=tmp_path / "log.txt", root=tmp_path), SimpleNamespace(steps=10**6))
     for step in range(1, 3601):
         now[0] += 1.0
         logger.log(step, {"loss": 1.0})
@@ -188,7 +188,7 @@ def test_ascii_output(tmp_path, live):
 def test_messages_are_printed_and_logged(tmp_path, live):
     file = io.StringIO()
     logger = ConsoleLogger(Console(file=file, force_terminal=live, width=30, legacy_windows=False))
-    run = SimpleNamespace(log=tmp_path / "log.txt")
+    run = SimpleNamespace(log=tmp_path / "log.txt", root=tmp_path)
     logger.say("before [bold]it[/bold]")
     logger.start(run, SimpleNamespace(steps=5))
     logger.log(1, {"loss": 1.0})
@@ -214,7 +214,7 @@ def test_a_broken_output_does_not_stop_the_run(tmp_path, live):
             raise OSError(5, "Input/output error")
 
     logger = ConsoleLogger(Console(file=Broken(), force_terminal=live, legacy_windows=False))
-    logger.start(SimpleNamespace(log=tmp_path / "nowhere" / "log.txt"), SimpleNamespace(steps=5))
+    logger.start(SimpleNamespace(log=tmp_path / "nowhere" / "log.txt", root=tmp_path), SimpleNamespace(steps=5))
     logger.log(1, {"loss": 1.0})
     logger.say("not written anywhere")
     logger.close()
@@ -222,10 +222,11 @@ def test_a_broken_output_does_not_stop_the_run(tmp_path, live):
 
 SCRIPT = """
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from lawful.training.loggers import ConsoleLogger
 logger = ConsoleLogger()
-logger.start(SimpleNamespace(log="log.txt"), SimpleNamespace(steps=5))
+logger.start(SimpleNamespace(log=Path("log.txt"), root=Path()), SimpleNamespace(steps=5))
 logger.log(1, {"loss": 1.0})
 raise %s
 """
@@ -258,8 +259,8 @@ def test_a_shared_console_is_restored(tmp_path):
     console = Console(file=file, force_terminal=True, legacy_windows=False)
     for _ in range(2):
         logger = ConsoleLogger(console)
-        logger.start(SimpleNamespace(log=tmp_path / "log.txt"), SimpleNamespace(steps=2))
-        logger.start(SimpleNamespace(log=tmp_path / "log.txt"), SimpleNamespace(steps=2))
+        logger.start(SimpleNamespace(log=tmp_path / "log.txt", root=tmp_path), SimpleNamespace(steps=2))
+        logger.start(SimpleNamespace(log=tmp_path / "log.txt", root=tmp_path), SimpleNamespace(steps=2))
         logger.close()
         logger.close()
     assert file.getvalue().count("\x1b[?25l") == file.getvalue().count("\x1b[?25h") == 4
@@ -289,7 +290,7 @@ def test_control_characters_are_stripped():
 
 def write_events(path, steps, **metrics):
     logger = TensorBoardLogger()
-    logger.start(SimpleNamespace(path=path), SimpleNamespace(steps=10))
+    logger.start(SimpleNamespace(path=path, root=path), SimpleNamespace(steps=10))
     for step in steps:
         logger.log(step, {"loss": 1 / (step + 1), **metrics})
     logger.close()

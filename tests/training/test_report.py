@@ -1,10 +1,10 @@
 import json
 import math
+import os
 import random
 import re
 import shlex
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lawful._files import write_file
 from lawful.checking.verdict import Counterexample, TensorValue, Verdict
 from lawful.training.report import (
     _chart_html,
@@ -33,13 +34,17 @@ class Folder:
     """The part of a run that the report uses."""
 
     def __init__(self, path, config):
-        self.path, self.config, self.results = path, config, {}
+        self.path, self.root, self.config, self.results = path, path, config, {}
         self.figures, self.samples, self.report = path / "figures", path / "samples", path / "report.html"
         self.lines = []
 
     @property
     def metrics(self):
         return self.lines
+
+    def write(self, name, data):
+        write_file(self.report.parent / name, data, root=self.root)
+        return self.report
 
 
 class Page(HTMLParser):
@@ -286,7 +291,7 @@ def test_the_report_is_written_atomically(run, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
         write_report(run)
     assert run.report.read_bytes() == before

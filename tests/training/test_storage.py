@@ -1,6 +1,8 @@
 import json
 import math
 
+import pytest
+
 from lawful.training.storage import _MetricsLog, _read_metrics
 
 
@@ -33,4 +35,5 @@ def test_resuming_removes_later_lines(tmp_path):
 def test_only_regular_files_are_read(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.symlink_to("/dev/zero")
-    assert list(_read_metrics(path)) == []
+    with pytest.raises(ValueError, match=r"metrics\.jsonl is a device, expected a file"):
+        list(_read_metrics(path))

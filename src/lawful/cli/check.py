@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -17,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
+from lawful._files import write_file
 from lawful.checking.formatting import STATUS_COLORS, report_summary, to_sarif, verdict_details, verdict_line
 from lawful.checking.isolation import CheckRequest, CheckResult, run_request
 from lawful.checking.verdict import Verdict
@@ -215,7 +215,7 @@ def _write_json(data: dict[str, Any], path: str) -> None:
     if path == "-":
         print(text)
     else:
-        Path(path).write_text(text + "\n", encoding="utf-8")
+        write_file(path, text + "\n")
 
 
 def laws(

@@ -6,12 +6,14 @@ import os
 import sys
 import typing
 from dataclasses import replace
-from pathlib import Path
 from types import NoneType
 from typing import Any
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from lawful._files import write_file
+from lawful._names import printable
 
 FAILED, INTERRUPTED, INTERNAL, USAGE = 1, 2, 3, 4
 """Exit codes: the task failed; Ctrl-C; a bug in lawful; invalid arguments."""
@@ -22,13 +24,18 @@ OPTIONAL_FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="(optional)")
 
 def say(message: str) -> None:
     """Prints a message to standard error."""
-    print(f"lawful: {message}", file=sys.stderr)
+    print(f"lawful: {printable(message)}", file=sys.stderr)
+
+
+def note(message: str) -> None:
+    """Prints a result of a command to standard error, without the name of the program."""
+    print(printable(message), file=sys.stderr)
 
 
 def write_output(text: str, file: str = "-") -> None:
     """Writes to a file or, for `-`, to standard output; a closed pipe is not an error."""
     if file != "-":
-        Path(file).write_text(text, encoding="utf-8")
+        write_file(file, text)
         return
     encoding = sys.stdout.encoding or "utf-8"
     try:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Literal
 
 import tyro
 
-from lawful.cli.console import FAILED, OPTIONAL, OPTIONAL_FILE, USAGE, say
+from lawful.cli.console import FAILED, OPTIONAL, OPTIONAL_FILE, USAGE, note, say
 
 
 def export(
@@ -38,14 +37,14 @@ def export(
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE
-    print(f"exported: {exported.path}", file=sys.stderr)
-    print(f"description: {exported.metadata_path}", file=sys.stderr)
+    note(f"exported: {exported.path}")
+    note(f"description: {exported.metadata_path}")
     for kind in ("inputs", "outputs"):
         for part in exported.metadata.get(kind, ()):
             shape = ", ".join(map(str, part["shape"]))
-            print(f"{kind[:-1]}: {part['name']} {part['dtype']} ({shape})", file=sys.stderr)
+            note(f"{kind[:-1]}: {part['name']} {part['dtype']} ({shape})")
     if exported.max_difference is not None:
-        print(f"largest difference to the model: {exported.max_difference:.2g}", file=sys.stderr)
+        note(f"largest difference to the model: {exported.max_difference:.2g}")
     elif exported.metadata["format"] == "onnx":
         say("the file was not compared with the model: install onnxruntime to do so")
     return 0

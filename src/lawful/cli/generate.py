@@ -9,7 +9,8 @@ from typing import Annotated
 
 import tyro
 
-from lawful.cli.console import OPTIONAL, OPTIONAL_FILE, USAGE, say, write_output
+from lawful._names import quote
+from lawful.cli.console import OPTIONAL, OPTIONAL_FILE, USAGE, note, say, write_output
 
 _Run = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 _File = Annotated[str, tyro.conf.arg(metavar="FILE")]
@@ -94,6 +95,7 @@ def sample(
     steps: Annotated[int | None, OPTIONAL] = None,
     noise: bool = True,
     seed: int = 0,
+    escape: bool = True,
 ) -> int:
     """Draw samples from a trained generative model.
 
@@ -106,24 +108,36 @@ def sample(
         steps: Number of sampling steps of a diffusion model. Defaults to the value of the run.
         noise: Whether the samples of a VAE include the noise of its likelihood. Otherwise they are decoder means.
         seed: Random seed.
+        escape: Whether names in a CSV file are made safe for spreadsheets and terminals.
     """
-    from lawful.recipes.generate import draw_samples, load_generative_model, samples_csv, save_samples
+    from lawful._files import create_folder
+    from lawful.recipes.generate import (
+        check_samples_path,
+        draw_samples,
+        load_generative_model,
+        samples_csv,
+        save_samples,
+    )
     from lawful.training.errors import user_message
     from lawful.training.loggers import _evaluation_console
     from lawful.training.run import Run
 
     try:
-        loaded = load_generative_model(run)
+        opened = Run(run)
+        loaded = load_generative_model(opened)
+        table = output is None and len(loaded.spec.shape) == 1
+        name = f"samples, seed {seed}" + ("" if label is None else f", {Path(label).name}")
+        path, root = (Path(output), None) if output else (opened.samples / f"{name}.png", opened.root)
+        if not table:
+            check_samples_path(path, loaded.spec)
+            create_folder(path.parent, root=root)
         with _evaluation_console():
             x = draw_samples(loaded, n, seed=seed, label=label, guidance_scale=guidance_scale, steps=steps, noise=noise)
-        if output is None and len(loaded.spec.shape) == 1:
-            write_output(samples_csv(x, loaded.spec))
+        if table:
+            write_output(samples_csv(x, loaded.spec, escape=escape))
             return 0
-        name = f"samples, seed {seed}" + ("" if label is None else f", {Path(label).name}")
-        path = Path(output) if output else Run(run).samples / f"{name}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_samples(x, path, loaded.spec)
-        print(f"{n} samples: {path}", file=sys.stderr)
+        save_samples(x, path, loaded.spec, escape=escape, root=root)
+        note(f"{n} samples: {quote(path)}")
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE
@@ -136,6 +150,7 @@ def score(
     output: _File = "-",
     num_samples: int = 1,
     seed: int = 0,
+    escape: bool = True,
 ) -> int:
     """Score data with a trained generative model: the log-likelihood of each row, as CSV.
 
@@ -147,6 +162,7 @@ def score(
         output: CSV file to write; `-` for standard output.
         num_samples: Number of noise samples to average each score over.
         seed: Random seed of the noise.
+        escape: Whether file names in the table are made safe for spreadsheets and terminals.
     """
     from lawful.recipes.generate import score as score_data
     from lawful.training.errors import user_message
@@ -155,11 +171,11 @@ def score(
     try:
         with _evaluation_console():
             table = score_data(run, data, seed=seed, num_samples=num_samples)
-        write_output(table.csv(), output)
+        write_output(table.csv(escape=escape), output)
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE
-    print(table.summary, file=sys.stderr)
+    note(table.summary)
     return 0
 
 
@@ -198,5 +214,5 @@ def inpaint(
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE
-    print(f"inpainted: {output} ({image.shape[2]} x {image.shape[1]})", file=sys.stderr)
+    note(f"inpainted: {quote(output)} ({image.shape[2]} x {image.shape[1]})")
     return 0

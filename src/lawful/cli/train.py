@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import inspect
+import io
 import os
 import re
 import sys
@@ -20,9 +21,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from lawful._files import write_file
 from lawful._json import field_types
+from lawful._names import printable, quote
 from lawful.checking.formatting import format_number
-from lawful.cli.console import FAILED, INTERRUPTED, OPTIONAL, USAGE, optional_values, say, write_output
+from lawful.cli.console import FAILED, INTERRUPTED, OPTIONAL, USAGE, note, optional_values, say, write_output
 
 if TYPE_CHECKING:
     from lawful.recipes.predict import Predictions
@@ -66,16 +69,17 @@ def train(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     if not int(os.environ.get("RANK", "0")):
         if "test" in finished.results and finished.summary:
-            print(f"test: {finished.summary}")
+            print(printable(f"test: {finished.summary}"))
         for name in ("validation", "mean absolute error", "baselines"):
             if line := _format_numbers(finished.results.get(name)):
-                print(f"{name}: {line}")
+                print(printable(f"{name}: {line}"))
     return 0
 
 
 def _format_numbers(results: Any) -> str:
     numbers = results.items() if isinstance(results, dict) else ()
-    return "; ".join(f"{name} {format_number(value)}" for name, value in numbers if isinstance(value, int | float))
+    named = ((quote(name), value) for name, value in numbers if isinstance(value, int | float))
+    return "; ".join(f"{name} {format_number(value)}" for name, value in named)
 
 
 def _list_recipes(recipes: typing.Mapping[str, Any]) -> str:
@@ -289,7 +293,7 @@ def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOL
         options = options if isinstance(options, dict) else {}
         attacked, data = options.get("run"), options.get("data")
         data = str(attacked) if attacked else Path(str(data or "-")).name
-        table.add_row(str(run.path), str(run.config.get("recipe") or "-"), data, *columns)
+        table.add_row(*map(quote, (run.path, run.config.get("recipe") or "-", data, *columns)))
     console.print(table)
     return 0
 
@@ -300,16 +304,18 @@ _WIDE = 120
 """A narrower terminal shows the first metric only."""
 
 
-def _write_predictions(table: Predictions, output: str) -> None:
+def _write_predictions(table: Predictions, output: str, *, escape: bool) -> None:
     """Writes predictions as CSV, or positions of particles as an NPZ file."""
     if not output.lower().endswith(".npz"):
-        write_output(table.csv(), output)
+        write_output(table.csv(escape=escape), output)
     elif table.positions is None:
         raise ValueError(f"the predictions of this run are a table: --output must be a CSV file, got {output}")
     else:
         import numpy as np
 
-        np.savez(output, positions=table.positions)
+        data = io.BytesIO()
+        np.savez(data, positions=table.positions)
+        write_file(output, data.getvalue())
 
 
 def predict(
@@ -323,6 +329,7 @@ def predict(
     drop_missing: bool = False,
     num_samples: int = 0,
     seed: int = 0,
+    escape: bool = True,
 ) -> int:
     """Predict new data with a trained run: one CSV row per example, with probabilities and uncertainty.
 
@@ -339,6 +346,7 @@ def predict(
         drop_missing: Drop rows with missing values. By default, they are imputed as in training.
         num_samples: Number of Monte Carlo dropout samples for the uncertainty; 0 means 32 for models with dropout.
         seed: Random seed of the dropout samples.
+        escape: Whether names in the table are made safe for spreadsheets and terminals.
     """
     from lawful.recipes.predict import predictions
     from lawful.training.errors import user_message
@@ -349,12 +357,12 @@ def predict(
         table = predictions(
             run, data, nodes=nodes, horizon=horizon, num_samples=num_samples, seed=seed, drop_missing=drop_missing
         )
-        _write_predictions(table, output)
+        _write_predictions(table, output, escape=escape)
     except (ValueError, OSError) as error:
         say(f"error: {user_message(error) or error}")
         return USAGE
-    for note in table.notes:
-        print(f"warning: {note}", file=sys.stderr)
+    for text in table.notes:
+        note(f"warning: {text}")
     if table.summary:
-        print(table.summary, file=sys.stderr)
+        note(table.summary)
     return 0

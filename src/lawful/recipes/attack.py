@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -134,10 +133,9 @@ class AttackRecipe(ClassifyRecipe):
         curve: dict[str, list[float]] = {self.attack: [clean.value, *(found.value for found in attacked)]}
         curve["random noise"] = [clean.value, *(found.value for found in random)]
         figure = figures.robustness_curve([0.0, *sizes], curve, distance=self.norm, chance=chance)
-        figures.save(figure, run.figures / "robust accuracy.png")
-        with (run.samples / "robust accuracy.csv").open("w", encoding="utf-8", newline="") as file:
-            rows = zip([0.0, *sizes], *curve.values(), strict=True)
-            csv.writer(file).writerows([["eps", *curve], *rows])
+        figures.save(figure, run.figures / "robust accuracy.png", root=run.root)
+        rows = zip([0.0, *sizes], *curve.values(), strict=True)
+        run.write_csv("samples/robust accuracy.csv", [["eps", *curve], *rows])
         i = len(sizes) // 2
         return {
             "summary": f"Under attacks ({self.attack}) of size {sizes[i]:g} in {self.norm}, the accuracy falls from "
@@ -183,4 +181,4 @@ class AttackRecipe(ClassifyRecipe):
         chosen = fooled if len(fooled) else torch.arange(min(8, len(adversarial)))
         labels = [[names[int(k)] for k in classes[chosen]] for classes in (before, after)]
         figure = figures.adversarial_examples(x[chosen], adversarial[chosen], labels[0], labels[1])
-        figures.save(figure, run.figures / "examples.png")
+        figures.save(figure, run.figures / "examples.png", root=run.root)

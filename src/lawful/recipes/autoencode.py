@@ -246,7 +246,7 @@ class AutoencodeRecipe(GenerativeRecipe):
             names = ("first principal direction of the latents", "second principal direction")
             plots["latents"] = _latents_figure(latents, splits, names=names)
         for name, figure in plots.items():
-            figures.save(figure, run.figures / f"{name}.png")
+            figures.save(figure, run.figures / f"{name}.png", root=run.root)
         _save_samples_figure(run, model, splits, seed=self.seed)
         rivals = {"the mean": mean, f"PCA with {self.latent_dim} components": pca[str(self.latent_dim)]}
         return {

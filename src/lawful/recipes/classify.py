@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -254,11 +253,10 @@ def _evaluate_classifier(run: Run, model: nn.Module, splits: DataSplits, shown: 
             lambda x: predict(model, x), test.inputs, test.targets, names=names, axes_names=(axes[0], axes[1])
         )
     for name, figure in plots.items():
-        figures.save(figure, run.figures / f"{name}.png")
+        figures.save(figure, run.figures / f"{name}.png", root=run.root)
     results["lead_figures"] = [f"{name}.png" for name in _LEAD_FIGURES if name in plots]
     for name, rows in _tables(p, test.targets, names, counts, scores).items():
-        with (run.samples / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows(rows)
+        run.write_csv(f"samples/{name}.csv", rows)
     results["warnings"] = list(splits.warnings)
     return results | _column_results(splits)
 

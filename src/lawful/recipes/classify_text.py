@@ -503,7 +503,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Evalu
             f"{test.classes[test.labels[i]]}, predicted {test.classes[int(predicted[i])]}: {test.texts[i][:300]}"
             for i in wrong
         ]
-        (run.samples / "mistakes.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8", errors="replace")
+        run.write("samples/mistakes.txt", "\n\n".join(lines) + "\n")
         known = replace(train, texts=(*train.texts, *validation.texts), labels=(*train.labels, *validation.labels))
         most_frequent, _ = Counter(known.labels).most_common(1)[0]
         measured = accuracy(logits.softmax(-1), labels).json()

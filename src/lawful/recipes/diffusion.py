@@ -406,7 +406,7 @@ class DiffusionRecipe(DiffusionConfig, GenerativeRecipe):
             low, high = float(splits.test.min()), float(splits.test.max())
             plots["score"] = figures.score_field(model.score, low=low, high=high, title="score at noise level 0.1")
         for name, figure in plots.items():
-            figures.save(figure, run.figures / f"{name}.png")
+            figures.save(figure, run.figures / f"{name}.png", root=run.root)
 
 
 @torch.no_grad()

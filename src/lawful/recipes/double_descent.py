@@ -130,10 +130,13 @@ class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
         figures.save(
             figures.double_descent(sizes, final["train error"], final["test error"], threshold=threshold),
             run.figures / "error over model size.png",
+            root=run.root,
         )
         over_time = errors["test error"].mean(1).T
         epochs = [line["step"] / len(setup.batches) for line in lines]
-        figures.save(figures.epoch_double_descent(epochs, sizes, over_time), run.figures / "error over epochs.png")
+        figures.save(
+            figures.epoch_double_descent(epochs, sizes, over_time), run.figures / "error over epochs.png", root=run.root
+        )
         splits = setup.data
         margin = 2 * math.sqrt(0.5 / len(splits.test))
         counts = {"train error": len(splits.train), "test error": len(splits.test)}

@@ -640,7 +640,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         coverage = float(inside[~np.isnan(actual)].mean())
 
         future = model.forecast()
-        (run.samples / "forecast.csv").write_text(future.csv(), encoding="utf-8")
+        run.write("samples/forecast.csv", future.csv())
         self._plot(run, data, future, (found.lower[-1], found.forecast[-1], found.upper[-1]))
         weights = sorted(combination.weights.items(), key=lambda item: -item[1])
         share = combination.weights.get(_LANGUAGE_MODEL, 0.0)
@@ -777,7 +777,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         ):
             dates = None if calendar is None else calendar.dates(count + h, first=end - count)
             figure = forecast_band(x[end - count : end], quantiles, truth=truth, dates=dates, name=data.series.name)
-            figures.save(figure, run.figures / f"{name}.png")
+            figures.save(figure, run.figures / f"{name}.png", root=run.root)
 
 
 _MIN_PAST = 8

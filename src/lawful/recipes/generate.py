@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Collection, Iterator
@@ -15,7 +14,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from lawful._files import write_file
 from lawful._inputs import check_memory
+from lawful._names import csv_text
 from lawful.data.text.tokenizers import Tokenizer, tokenizer_from_json
 from lawful.functions.estimate import LogProbEstimate
 from lawful.models.generation import DEFAULT_SAMPLING, SamplingConfig
@@ -222,32 +223,48 @@ def draw_samples(
     return x if levels is None else levels.quantize(x)
 
 
-def save_samples(x: Tensor, path: Path, spec: Any) -> None:
-    """Writes samples as `.png` (images and series), `.npy` or `.csv` (one row per sample)."""
+def save_samples(x: Tensor, path: Path, spec: Any, *, escape: bool = True, root: Path | None = None) -> None:
+    """Writes samples as `.png` (images and series), `.npy` or `.csv` (one row per sample).
+
+    Args:
+        x: Samples.
+        path: The file.
+        spec: The `DataSpec` of the training data.
+        escape: Whether column names that a spreadsheet would run as formulas get a leading apostrophe.
+        root: Folder below which no link is followed.
+    """
+    check_samples_path(path, spec)
     match path.suffix.lower():
         case ".png" if spec.is_image:
-            _save_image_grid(x, path, spec)
-        case ".png" if len(spec.shape) > 1:
+            write_file(path, _image_grid(x, spec), root=root)
+        case ".png":
             from lawful.probe import figures
 
-            figures.save(figures.sample_grid(x), path)
+            figures.save(figures.sample_grid(x), path, root=root)
         case ".npy":
-            np.save(path, x.numpy(), allow_pickle=False)
-        case ".csv":
-            path.write_text(samples_csv(x, spec), encoding="utf-8")
-        case suffix:
-            expected = ".png, .npy or .csv" if len(spec.shape) > 1 else ".npy or .csv"
-            raise ValueError(f"expected a file name with {expected}, got {suffix or 'no suffix'!r}")
+            data = io.BytesIO()
+            np.save(data, x.numpy(), allow_pickle=False)
+            write_file(path, data.getvalue(), root=root)
+        case _:
+            write_file(path, samples_csv(x, spec, escape=escape), root=root)
 
 
-def samples_csv(x: Tensor, spec: Any) -> str:
-    """Returns samples as CSV with a header."""
+def check_samples_path(path: Path, spec: Any) -> None:
+    """Raises a ValueError if samples cannot be written to a file of this name."""
+    kinds = (".png", ".npy", ".csv") if len(spec.shape) > 1 else (".npy", ".csv")
+    if (suffix := path.suffix.lower()) not in kinds:
+        expected = f"{', '.join(kinds[:-1])} or {kinds[-1]}"
+        raise ValueError(f"expected a file name with {expected}, got {suffix or 'no suffix'!r}")
+
+
+def samples_csv(x: Tensor, spec: Any, *, escape: bool = True) -> str:
+    """Returns samples as CSV with a header, whose names are safe to open in a spreadsheet unless `escape` is False."""
     names = spec.columns or [f"x{i}" for i in range(1, 1 + math.prod(spec.shape))]
-    return _csv_text([names, *([f"{v:.6g}" for v in row] for row in x.flatten(1).tolist())])
+    return csv_text([names, *([f"{v:.6g}" for v in row] for row in x.flatten(1).tolist())], escape=escape)
 
 
-def _save_image_grid(x: Tensor, path: Path, spec: Any, *, min_size: int = 512) -> None:
-    """Writes a grid of images as PNG; small images are enlarged without smoothing."""
+def _image_grid(x: Tensor, spec: Any, *, min_size: int = 512) -> bytes:
+    """Returns a grid of images as PNG; small images are enlarged without smoothing."""
     from PIL import Image
 
     pixels = _to_bytes(x, spec)
@@ -259,7 +276,9 @@ def _save_image_grid(x: Tensor, path: Path, spec: Any, *, min_size: int = 512) -
         sheet[top : top + h, left : left + w] = image
     factor = max(1, min_size // max(sheet.shape[:2]))
     sheet = sheet.repeat(factor, 0).repeat(factor, 1)
-    Image.fromarray(sheet[:, :, 0] if c == 1 else sheet).save(path)
+    data = io.BytesIO()
+    Image.fromarray(sheet[:, :, 0] if c == 1 else sheet).save(data, format="png")
+    return data.getvalue()
 
 
 def _to_bytes(x: Tensor, spec: Any) -> np.ndarray:
@@ -268,12 +287,6 @@ def _to_bytes(x: Tensor, spec: Any) -> np.ndarray:
     low, high = (float(x.min()), float(x.max())) if levels is None else (levels.low, levels.high)
     scaled = (x - low) / max(high - low, 1e-12)
     return (scaled * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
-
-
-def _csv_text(rows: list[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 # ---------------------------------------------------------------- scores
@@ -307,8 +320,13 @@ class ScoreTable:
         """Returns the most unusual rows."""
         return [self.rows[int(i)] for i in self.anomaly_scores.argsort(descending=True, stable=True)[:count]]
 
-    def csv(self) -> str:
-        """Returns the table as CSV with a header."""
+    def csv(self, *, escape: bool = True) -> str:
+        """Returns the table as CSV with a header.
+
+        Args:
+            escape: Whether cells that a spreadsheet would run as formulas get a leading apostrophe, and cells with
+                control characters are quoted.
+        """
         columns: dict[str, list[str]] = {"file" if self.has_files else "row": list(self.rows)}
         if self.errors is not None:
             columns["squared error"] = [f"{v:.6g}" for v in self.errors.tolist()]
@@ -317,7 +335,7 @@ class ScoreTable:
             columns["standard error"] = [f"{v:.3g}" for v in self.nats.error.tolist()]
         if self.bits is not None:
             columns["bits per dimension"] = [f"{v:.6g}" for v in self.bits.tolist()]
-        return _csv_text([list(columns), *zip(*columns.values(), strict=True)])
+        return csv_text([list(columns), *zip(*columns.values(), strict=True)], escape=escape)
 
     @property
     def summary(self) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -387,10 +386,10 @@ def _save_samples_figure(
         batch_size: Samples drawn at a time. Defaults to all.
     """
     x = _draw_samples(model, _NUM_POINTS if len(splits.shape) == 1 else _NUM_IMAGES, seed=seed, batch_size=batch_size)
-    np.save(run.samples / "samples.npy", x.numpy(), allow_pickle=False)
+    run.write_array("samples/samples.npy", x.numpy())
     log_prob = model.log_prob if splits.shape == (2,) and isinstance(model, SupportsLogProb) else None
     for name, figure in _samples_figures(x, splits, log_prob=log_prob).items():
-        figures.save(figure, run.figures / f"{name}.png")
+        figures.save(figure, run.figures / f"{name}.png", root=run.root)
     return x
 
 
@@ -409,7 +408,7 @@ def _save_label_samples(
     """
     labels = torch.arange(min(10, len(splits.classes))).repeat_interleave(4)
     x = _draw_samples(model, len(labels), seed=seed, labels=labels, batch_size=batch_size)
-    figures.save(_image_grid(x, splits, labels=labels), run.figures / "samples per label.png")
+    figures.save(_image_grid(x, splits, labels=labels), run.figures / "samples per label.png", root=run.root)
 
 
 def _samples_figures(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -341,7 +340,7 @@ class GraphClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig,
             "per class": figures.class_scores(scores, names=names),
         }
         for name, figure in plots.items():
-            figures.save(figure, run.figures / f"{name}.png")
+            figures.save(figure, run.figures / f"{name}.png", root=run.root)
         tables = _tables(p[test], y, names, counts, scores)
         head, *rows = tables["test predictions"]
         tables["test predictions"] = [
@@ -349,8 +348,7 @@ class GraphClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig,
             *([data.names[i], *row] for i, row in zip(test.tolist(), rows, strict=False)),
         ]
         for name, rows in tables.items():
-            with (run.samples / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
-                csv.writer(file).writerows(rows)
+            run.write_csv(f"samples/{name}.csv", rows)
         return {
             **metrics,
             "test": _classification_metrics(p[test], y),

@@ -231,11 +231,11 @@ class MemoryRecipe(OptimizationConfig, Recipe[MemoryData]):
         }
         faster = {} if data.faster is None else _errors(model, operators, norm(data.faster))
         figure = figures.memory_errors({**errors, **references}, references=list(references))
-        figures.save(figure, run.figures / "error over size.png")
+        figures.save(figure, run.figures / "error over size.png", root=run.root)
         for name, remember in operators.items():
             found = {n: remember(norm(data.signal), n) for n in sizes}
             found = {n: memory._replace(values=norm.inverse(memory.values)) for n, memory in found.items()}
-            figures.save(figures.hippo_memory(data.signal, found), run.figures / f"{name}.png")
+            figures.save(figures.hippo_memory(data.signal, found), run.figures / f"{name}.png", root=run.root)
         shown = _first_small({n: min(row[n] for row in _of_all_past(errors).values()) for n in sizes}) or sizes[-1]
         _plot_layers(run, model, before, data.test[-1], shown)
         return {
@@ -403,10 +403,10 @@ def _plot_layers(run: Run, model: MemoryModel, before: MemoryModel, history: Flo
     times, values = torch.arange(len(history)), model(history[None])[0]
     errors = _relative_errors(model.normalizer(values), model.normalizer(history))
     found = {n: HiPPOMemory(times, *each) for n, *each in zip(model.memories, values, errors, strict=True)}
-    figures.save(figures.hippo_memory(history, found, numbers="states"), run.figures / f"{_LAYER}.png")
+    figures.save(figures.hippo_memory(history, found, numbers="states"), run.figures / f"{_LAYER}.png", root=run.root)
     modes = torch.cat([spectrum(each.memories[size].ssm) for each in (before, model)])
     figure = figures.spectrum(modes, names=("before training", "after training"))
-    figures.save(figure, run.figures / f"modes of {size} states.png")
+    figures.save(figure, run.figures / f"modes of {size} states.png", root=run.root)
 
 
 def _summarize(errors: _Errors, polynomial: Mapping[int, float], faster: _Errors, *, length: int, size: int) -> str:

@@ -170,7 +170,9 @@ class ModularRecipe(OptimizationConfig, Recipe[ModularData]):
         if not isinstance(after, _CountingSpatialMLP):  # an ensemble: its members have their own figures
             return losses
         networks = [self._network_figure(model, title) for model, title in ((before, "before"), (after, "after"))]
-        figures.save(figures.network_diagram(*networks, positions=after.places), run.figures / "network.png")
+        figures.save(
+            figures.network_diagram(*networks, positions=after.places), run.figures / "network.png", root=run.root
+        )
         with torch.no_grad():
             x, y = setup.data.train
             connections = {"before": _count_connections(before), "after": _count_connections(after)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -358,12 +357,10 @@ class MoleculesRecipe(OptimizationConfig, EvaluationConfig, Recipe[MoleculeData]
                 results[name] = _metrics(y[some], data.targets[some])
         test = data.splits["test"]
         figure = figures.predicted_vs_actual(y[test][:, None], data.targets[test][:, None])
-        figures.save(figure, run.figures / "predicted and true.png")
-        with (run.samples / "test predictions.csv").open("w", encoding="utf-8", newline="") as file:
-            rows = [
-                [data.molecules[i].name, f"{float(data.targets[i]):.6g}", f"{float(y[i]):.6g}"] for i in test.tolist()
-            ]
-            csv.writer(file).writerows([["molecule", f"true {data.target}", f"predicted {data.target}"], *rows])
+        figures.save(figure, run.figures / "predicted and true.png", root=run.root)
+        rows = [[data.molecules[i].name, f"{float(data.targets[i]):.6g}", f"{float(y[i]):.6g}"] for i in test.tolist()]
+        head = ["molecule", f"true {data.target}", f"predicted {data.target}"]
+        run.write_csv("samples/test predictions.csv", [head, *rows])
         baselines = _baselines(data, model)
         return {
             **results,

@@ -280,10 +280,10 @@ class NBodyRecipe(OptimizationConfig, Recipe[NBodyData]):
         }
         errors = _equivariance_errors(model, test, seed=self.seed)
         paths = figures.particle_paths(data.paths, predict_positions(model, test)[: len(data.paths)])
-        figures.save(paths, run.figures / "true and predicted paths.png")
+        figures.save(paths, run.figures / "true and predicted paths.png", root=run.root)
         axes = [f"x{i + 1}" for i in range(test.positions.shape[-1])]
         scatter = figures.predicted_vs_actual(predicted.flatten(0, 1), test.targets.flatten(0, 1), names=axes)
-        figures.save(scatter, run.figures / "predicted and true positions.png")
+        figures.save(scatter, run.figures / "predicted and true positions.png", root=run.root)
         metric, name = "test mean squared error of the positions", _NAMES.get(self.model.name, "the linear model")
         sentence = compare_with_baselines(metric, error, baselines, higher_is_better=False, model=name)
         turned = format_number(errors["rotations and reflections"])

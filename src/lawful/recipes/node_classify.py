@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -313,7 +312,7 @@ class NodeClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig, 
         }
         for name, figure in plots.items():
             if figure is not None:
-                figures.save(figure, run.figures / f"{name}.png")
+                figures.save(figure, run.figures / f"{name}.png", root=run.root)
         tables = _tables(p, y, names, counts, scores)
         tables["test predictions"] = _with_names(tables["test predictions"], graph, test)
         if data.counts["unlabeled"]:
@@ -322,8 +321,7 @@ class NodeClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig, 
             rows = [[names[int(row.argmax())], f"{float(row.max()):.4f}"] for row in known]
             tables["unlabeled nodes"] = _with_names([["predicted", "probability"], *rows], graph, nodes)
         for name, rows in tables.items():
-            with (run.samples / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
-                csv.writer(file).writerows(rows)
+            run.write_csv(f"samples/{name}.csv", rows)
         return {
             **results,
             "baseline accuracy": baselines,

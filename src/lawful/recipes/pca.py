@@ -115,7 +115,7 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
             plots["reconstructions"] = figures.reconstructions(some, model(some), names=("data", "reconstruction"))
             plots["components"] = figures.sample_grid(model.components[:16].unflatten(1, splits.shape))
         for name, figure in plots.items():
-            figures.save(figure, run.figures / f"{name}.png")
+            figures.save(figure, run.figures / f"{name}.png", root=run.root)
         metrics, baselines = _evaluate_likelihood(model, splits), _density_baselines(splits)
         name = f"PCA with {len(model.components)} components"
         explained = 1 - float(errors.mean()) / mean if mean else 1.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lawful._inputs import check_memory
+from lawful._names import csv_text
 from lawful.blocks.dropout import RANDOM_MODULES
 from lawful.checking.formatting import format_number
 from lawful.data import Encoded, encoding_from_json, load_like, read_trajectories
@@ -64,13 +63,14 @@ class Predictions:
     positions: np.ndarray | None = None
     """Predicted positions of particles, (trajectories, frames, particles, d): `--output out.npz` writes them."""
 
-    def csv(self) -> str:
-        """Returns the table as CSV with a header."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows)
-        return text.getvalue()
+    def csv(self, *, escape: bool = True) -> str:
+        """Returns the table as CSV with a header.
+
+        Args:
+            escape: Whether cells that a spreadsheet would run as formulas get a leading apostrophe, and cells with
+                control characters are quoted.
+        """
+        return csv_text([self.columns, *self.rows], escape=escape)
 
 
 def predictions(

@@ -76,10 +76,12 @@ class RegressRecipe(SupervisedRecipe):
         results: dict[str, Any] = {"test": _regression_metrics(y, splits.test.targets)}
         for name, (predicted, targets) in self.fitted_outputs(model, splits).items():
             results[name] = _regression_metrics(predicted, targets)
-        figures.save(figures.predicted_vs_actual(y, splits.test.targets), run.figures / "predicted and true.png")
+        figures.save(
+            figures.predicted_vs_actual(y, splits.test.targets), run.figures / "predicted and true.png", root=run.root
+        )
         if dead := dead_units(activation_frequency(model, splits.train.inputs)):
             results["dead units"] = {layer: n for layer, (n, _) in dead.items()}
-            figures.save(figures.dead_unit_bars(dead), run.figures / "dead units.png")
+            figures.save(figures.dead_unit_bars(dead), run.figures / "dead units.png", root=run.root)
         baselines = _regression_baselines(_fitting_examples(splits), splits.test)
         summary = compare_with_baselines(
             "test root mean squared error",

@@ -270,16 +270,20 @@ class SymmetryRecipe(Recipe[SymmetryData]):
                 fields = fields * torch.tensor([[1.0, -1.0, 1.0], [-1.0, 1.0, -1.0]])
                 points = points * torch.tensor([1.0, -1.0])
             written.append("vector fields.png")
-            figures.save(figures.vector_fields(fields, names=labels, points=points), run.figures / written[-1])
+            figures.save(
+                figures.vector_fields(fields, names=labels, points=points), run.figures / written[-1], root=run.root
+            )
         if data.matrix is not None:
             matrices = {"found": data.matrix}
             if data.true_matrix is not None:
                 matrices["true"] = data.true_matrix
             figure = figures.generator_matrices(torch.stack([*matrices.values()]), names=[*matrices])
             written.append("matrices of pixels.png")
-            figures.save(figure, run.figures / written[-1])
+            figures.save(figure, run.figures / written[-1], root=run.root)
         written.append("generators.png")
-        figures.save(figures.generator_matrices(torch.stack(shown), names=labels), run.figures / written[-1])
+        figures.save(
+            figures.generator_matrices(torch.stack(shown), names=labels), run.figures / written[-1], root=run.root
+        )
         return written[:2]
 
     def _summarize(self, data: SymmetryData, names: list[str]) -> str:

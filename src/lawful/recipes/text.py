@@ -328,9 +328,9 @@ class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig,
             seed=self.seed,
         )
         for number, sample in enumerate(samples, 1):
-            (run.samples / f"sample_{number}.txt").write_text(sample, encoding="utf-8")
+            run.write(f"samples/sample_{number}.txt", sample)
         real = tokenizer.decode(validation[:_SAMPLE_TOKENS].tolist())
-        (run.samples / "validation_text.txt").write_text(real, encoding="utf-8", errors="replace")
+        run.write("samples/validation_text.txt", real)
         ngrams = {f"{n}-gram model": nats for n, nats in enumerate(baselines, 1)}
         return {
             "summary": compare_with_baselines("validation loss (nats per token)", loss, ngrams, higher_is_better=False),
@@ -414,7 +414,7 @@ class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig,
             with torch.no_grad(), record(model, name) as cache:
                 model(prompt[None])
             figure = figures.attention_pattern(cache[name][0], tokens=names)
-            figures.save(figure, run.figures / f"attention_layers.{layer}.png")
+            figures.save(figure, run.figures / f"attention_layers.{layer}.png", root=run.root)
 
 
 def _next_token_loss(model: nn.Module, batch: Batch) -> Tensor:

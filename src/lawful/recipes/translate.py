@@ -240,7 +240,7 @@ class TranslateRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationCo
         translations = model.translate(test.sources)
         triples = zip(test.sources, translations, test.targets, strict=True)
         rows = [f"{x}\n  {y}" + ("" if y == z else f"   (expected: {z})") for x, y, z in triples]
-        (run.samples / "test_translations.txt").write_text("\n".join(rows[:20]) + "\n", encoding="utf-8")
+        run.write("samples/test_translations.txt", "\n".join(rows[:20]) + "\n")
         exact = _exact_matches(translations, test.targets)
         most_frequent, _ = Counter(train.targets).most_common(1)[0]
         baselines = {

@@ -307,11 +307,11 @@ class VAERecipe(GenerativeRecipe):
         """Plots decoder means of samples, reconstructions, and the two latents of largest variance or rotations."""
         if len(splits.shape) > 1:
             means = model.sample(_NUM_MEANS, self.seed, noise=False)
-            figures.save(_image_grid(means, splits), run.figures / "means of samples.png")
+            figures.save(_image_grid(means, splits), run.figures / "means of samples.png", root=run.root)
             n = _NUM_RECONSTRUCTIONS
             rebuilt = model(_some(test, n), labels=None if labels is None else _some(labels, n))
             figure = figures.reconstructions(_some(splits.test, n), rebuilt, names=("data", "reconstruction"))
-            figures.save(figure, run.figures / "reconstructions.png")
+            figures.save(figure, run.figures / "reconstructions.png", root=run.root)
         if isinstance(model.latent, SO3Latent):
             if splits.spec.is_image:
                 self._plot_rotations(run, model, test[:1], None if labels is None else labels[:1], splits)
@@ -319,7 +319,7 @@ class VAERecipe(GenerativeRecipe):
             z = model.encode(test, labels=labels)
             two = z.var(0).topk(2).indices
             names = (f"latent {int(two[0]) + 1}", f"latent {int(two[1]) + 1}")
-            figures.save(_latents_figure(z[:, two], splits, names=names), run.figures / "latents.png")
+            figures.save(_latents_figure(z[:, two], splits, names=names), run.figures / "latents.png", root=run.root)
 
     def _plot_rotations(self, run: Run, model: VAE, x: Tensor, labels: Tensor | None, splits: GenerativeSplits) -> None:
         """Plots the decoded rotations of one example about each axis."""
@@ -330,7 +330,7 @@ class VAERecipe(GenerativeRecipe):
         images = model.decode(z, labels=None if labels is None else labels.expand(len(z)))
         quantized = images if splits.dequantizer is None else splits.dequantizer.quantize(images)
         figure = figures.sample_grid(quantized, columns=_NUM_ANGLES, value_range=_value_range(splits))
-        figures.save(figure, run.figures / "rotations.png")
+        figures.save(figure, run.figures / "rotations.png", root=run.root)
 
 
 def _bernoulli_baseline(model: VAE, splits: GenerativeSplits) -> dict[str, float]:

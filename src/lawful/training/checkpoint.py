@@ -11,7 +11,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from math import prod
@@ -25,7 +25,17 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from lawful import _json
-from lawful.training.storage import _atomic_folder, _fsync_file, _remove_folder, _temporary_path
+from lawful._files import (
+    atomic_folder,
+    created_file,
+    fsync_file,
+    list_folder,
+    open_file,
+    opened_path,
+    pinned,
+    remove_folder,
+)
+from lawful._names import quote
 
 _CHECKSUMS, _METADATA = "checksums.json", "metadata.json"
 _MAX_METADATA_BYTES = 1 << 26
@@ -67,14 +77,15 @@ class Checkpoints:
 
     Args:
         folder: The folder.
+        root: Folder below which no link is followed. Defaults to `folder`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, root: Path | None = None) -> None:
+        self.folder, self.root = folder, folder if root is None else root
 
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint."""
-        names = {path.name for path in self.folder.glob("step-*")}
+        names = {name for name, kind in list_folder(self.folder, root=self.root).items() if kind == "folder"}
         numbers = (int(match[1]) for name in names if (match := re.fullmatch(r"step-([0-9]{8,18})", name)))
         return sorted(step for step in numbers if self.path(step).name in names)
 
@@ -91,6 +102,7 @@ class Checkpoints:
         rank: int = 0,
         world_size: int = 1,
         barrier: Callable[[], None] = lambda: None,
+        share: Callable[[str | None], str | None] = lambda text: text,
     ) -> None:
         """Writes a checkpoint. Every process calls it with its own tensors.
 
@@ -101,24 +113,28 @@ class Checkpoints:
             rank: Rank of the process. Rank 0 writes the metadata.
             world_size: Number of processes.
             barrier: Waits for all processes.
+            share: Returns the text of rank 0 in every process.
         """
         metadata = _json.dump(checkpoint.metadata).encode()
         if len(metadata) > _MAX_METADATA_BYTES:
             raise ValueError(f"checkpoint metadata has {len(metadata)} bytes, the limit is {_MAX_METADATA_BYTES}")
-        path = self.path(checkpoint.step)
-        with _atomic_folder(path) if rank == 0 else nullcontext(_temporary_path(path)) as folder:
-            barrier()
-            own = folder / _file_name(rank, world_size)
-            _save_tensors(own, checkpoint.tensors)
-            _fsync_file(own)
+        with ExitStack() as stack:
+            folder = None
+            if rank == 0:
+                folder = stack.enter_context(atomic_folder(self.path(checkpoint.step), root=self.root))
+            folder = self.folder / str(share(folder.name if folder else None))
+            place = stack.enter_context(pinned(folder, root=self.root))
+            _save_tensors(place / _file_name(rank, world_size), checkpoint.tensors)
             barrier()
             if rank == 0:
-                (folder / _METADATA).write_bytes(metadata)
-                _write_checksums(folder)
+                with created_file(place / _METADATA) as file:
+                    file.write(metadata)
+                _write_checksums(place)
         if rank == 0:
-            for step in self.steps()[:-keep]:
-                if step != best:
-                    _remove_folder(self.path(step))
+            with pinned(self.folder, root=self.root) as place:
+                for step in self.steps()[:-keep]:
+                    if step != best:
+                        remove_folder(place / self.path(step).name)
         barrier()
 
     def load(self, step: int, *, sharded_like: _ShardedLike = _unsharded) -> Checkpoint:
@@ -132,10 +148,10 @@ class Checkpoints:
             CorruptCheckpointError: If the checkpoint is incomplete or was changed.
         """
         folder = self.path(step)
-        _verify_checksums(folder)
+        _verify_checksums(folder, self.root)
         try:
-            metadata = _json.load(folder / _METADATA, largest=_MAX_METADATA_BYTES)
-            tensors = _load_tensors(_tensor_files(folder), sharded_like)
+            metadata = _json.load(folder / _METADATA, largest=_MAX_METADATA_BYTES, root=self.root)
+            tensors = _load_tensors(_tensor_files(folder, self.root), sharded_like, root=self.root)
         except PermissionError:
             raise
         except (ValueError, OSError, SafetensorError) as error:
@@ -161,38 +177,40 @@ class Checkpoints:
         """Renames the checkpoints after a step to `*.corrupt`."""
         for step in self.steps():
             if step > after:
-                aside = self.path(step).with_suffix(".corrupt")
-                shutil.rmtree(aside, ignore_errors=True)
-                self.path(step).rename(aside)
+                with pinned(self.folder, root=self.root) as place:
+                    path = place / self.path(step).name
+                    shutil.rmtree(path.with_suffix(".corrupt"), ignore_errors=True)
+                    path.rename(path.with_suffix(".corrupt"))
 
 
 def _write_checksums(folder: Path) -> None:
-    checksums = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
-    (folder / _CHECKSUMS).write_text(_json.dump(checksums), encoding="utf-8")
+    checksums = {name: _sha256(folder / name, folder) for name in list_folder(folder)}
+    with created_file(folder / _CHECKSUMS) as file:
+        file.write(_json.dump(checksums).encode())
 
 
-def _verify_checksums(folder: Path) -> None:
+def _verify_checksums(folder: Path, root: Path) -> None:
     """Raises `CorruptCheckpointError` with the first file that is missing, unknown or altered."""
     try:
-        checksums = _json.load(folder / _CHECKSUMS)
+        checksums = _json.load(folder / _CHECKSUMS, root=root)
     except PermissionError:
         raise
     except (ValueError, OSError) as error:
         raise CorruptCheckpointError(f"checkpoint {folder.name} has no readable {_CHECKSUMS}: {error}") from None
     if not isinstance(checksums, dict) or not checksums:
         raise CorruptCheckpointError(f"checkpoint {folder.name}: {_CHECKSUMS} lists no files")
-    files = {path.name for path in folder.iterdir() if path.is_file()} - {_CHECKSUMS}
+    files = {name for name, kind in list_folder(folder, root=root).items() if kind == "file"} - {_CHECKSUMS}
     if different := sorted(files ^ checksums.keys()):
         name = different[0]
         reason = f"is not listed in {_CHECKSUMS}" if name in files else "is missing"
         raise CorruptCheckpointError(f"checkpoint {folder.name}: {name!r} {reason}")
     for name, checksum in checksums.items():
-        if _sha256(folder / name) != checksum:
-            raise CorruptCheckpointError(f"checkpoint {folder.name}: the checksum of {name} does not match")
+        if _sha256(folder / name, root) != checksum:
+            raise CorruptCheckpointError(f"checkpoint {folder.name}: the checksum of {quote(name)} does not match")
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+def _sha256(path: Path, root: Path) -> str:
+    with open_file(path, root=root) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -467,9 +485,9 @@ def _file_name(rank: int, world_size: int) -> str:
     return f"tensors-{rank + 1}-of-{world_size}.safetensors"
 
 
-def _tensor_files(folder: Path) -> list[Path]:
+def _tensor_files(folder: Path, root: Path) -> list[Path]:
     """Returns the tensor files of all processes, or raises a ValueError if one is missing."""
-    names = {path.name for path in folder.glob("tensors-*.safetensors")}
+    names = {name for name in list_folder(folder, root=root) if re.fullmatch(r"tensors-.*\.safetensors", name)}
     expected = [_file_name(rank, len(names)) for rank in range(len(names))]
     if not expected or names != set(expected):
         raise ValueError(f"expected one tensor file per process, got {sorted(names)}")
@@ -492,14 +510,15 @@ def _full(tensor: Tensor) -> Tensor:
 
 
 def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes this process's shards to a file.
+    """Writes this process's shards to a new file.
 
     Raises:
         OSError: If the file cannot be written; safetensors reports the error number in its message only.
     """
     try:
         shards, metadata = _to_shards(tensors)
-        save_file(shards, path, metadata=metadata)
+        save_file(shards, path, metadata=metadata)  # writes a temporary file and renames it
+        fsync_file(path)
     except SafetensorError as error:
         match = re.search(r"os error (\d+)", str(error))
         number = int(match[1]) if match else errno.EIO
@@ -530,8 +549,13 @@ class _Shard:
     rows: int
 
 
-def _load_tensors(paths: Sequence[Path], sharded_like: _ShardedLike) -> _Tensors:
+def _load_tensors(paths: Sequence[Path], sharded_like: _ShardedLike, *, root: Path | None = None) -> _Tensors:
     """Assembles every tensor, or this process's shard of it, from the files of all processes.
+
+    Args:
+        paths: The files.
+        sharded_like: Which tensors to load as shards of a DTensor.
+        root: Folder below which no link is followed.
 
     Raises:
         ValueError: If a header is invalid, or shards overlap or are missing.
@@ -539,7 +563,8 @@ def _load_tensors(paths: Sequence[Path], sharded_like: _ShardedLike) -> _Tensors
     with ExitStack() as stack:
         shards: dict[str, list[_Shard]] = {}
         for path in paths:
-            file = stack.enter_context(safe_open(path, framework="pt"))
+            name = stack.enter_context(opened_path(path, root=root))
+            file = stack.enter_context(safe_open(name, framework="pt"))
             for name, shard in _read_shards(file):
                 shards.setdefault(name, []).append(shard)
         for name, found in shards.items():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import math
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
@@ -16,6 +17,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from lawful._files import create_folder, open_append, pinned
+from lawful._names import printable
 from lawful.checking.formatting import format_number
 
 if TYPE_CHECKING:
@@ -111,16 +114,19 @@ class TensorBoardLogger:
         self.log_dir = None if log_dir is None else Path(log_dir)
         self._summary_writer = SummaryWriter
         self._writer: Any = None
+        self._root: Path | None = None
+        self._stack = ExitStack()
 
     def start(self, run: Run, setup: TrainingSetup) -> None:
         """Sets the folder."""
         self.close()
-        self.log_dir = run.path / "tensorboard" if self.log_dir is None else self.log_dir
+        if self.log_dir is None:
+            self.log_dir, self._root = run.path / "tensorboard", run.root
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes the metrics of a step."""
         if self._writer is None:
-            self._writer = self._summary_writer(str(self.log_dir), purge_step=step, flush_secs=2)
+            self._writer = self._open(step)
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
@@ -129,6 +135,15 @@ class TensorBoardLogger:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+        self._stack.close()
+
+    def _open(self, step: int) -> Any:
+        """Opens an event file with a name that nobody can predict, in a folder that is no link inside the run."""
+        folder = Path(self.log_dir or ".")
+        create_folder(folder, root=self._root)
+        place = self._stack.enter_context(pinned(folder, root=self._root))
+        suffix = f".{secrets.token_hex(8)}"
+        return self._summary_writer(str(place), purge_step=step, flush_secs=2, filename_suffix=suffix)
 
 
 _WIDTH, _LEVELS = 30, "▁▂▃▄▅▆▇█"
@@ -259,13 +274,12 @@ class ConsoleLogger:
 
     def say(self, text: str) -> None:
         """Prints a message above the display, and writes it to `log.txt`."""
-        text = strip_control_characters(text)
         self._print(text)
         self.note(text)
 
     def note(self, text: str) -> None:
         """Writes a message to `log.txt`."""
-        stamped = f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}"
+        stamped = f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {printable(text)}"
         if self._run is None:
             self._early_messages.append(stamped)
         else:
@@ -367,7 +381,7 @@ class ConsoleLogger:
 
     def _printable(self, text: str) -> str:
         """Replaces control characters, and characters that the output cannot encode."""
-        text, encoding = strip_control_characters(text), self.console.encoding
+        text, encoding = printable(text), self.console.encoding
         if encoding.startswith("utf"):
             return text
         return text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
@@ -386,8 +400,8 @@ class ConsoleLogger:
 
     def _write_log(self, *lines: str) -> None:
         if self._run is not None and lines:
-            with suppress(OSError), open(self._run.log, "a", encoding="utf-8", errors="replace") as file:
-                file.writelines(line + "\n" for line in lines)
+            with suppress(OSError), open_append(self._run.log, root=self._run.root) as file:
+                file.write("".join(line + "\n" for line in lines).encode("utf-8", "replace"))
 
 
 # ---------------------------------------------------------------- progress of an evaluation

@@ -18,10 +18,10 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from lawful._files import list_folder, open_file
 from lawful.checking.formatting import format_number, report_summary, verdict_details, verdict_line
 from lawful.checking.verdict import Report, Verdict
 from lawful.training.loggers import _format_duration
-from lawful.training.storage import _write_file
 
 if TYPE_CHECKING:
     from lawful.training.run import Run
@@ -156,33 +156,37 @@ def _caption(path: Path) -> str:
     return caption[:1].upper() + caption[1:] or path.name
 
 
-def _folder_html(folder: Path, *, without: Collection[str] = ()) -> str:
+def _folder_html(folder: Path, *, root: Path, without: Collection[str] = ()) -> str:
     """Shows the images of a folder, then its texts, and lists the other files."""
-    found = [path for path in _list_files(folder) if path.name not in without]
+    found = [path for path in _list_files(folder, root=root) if path.name not in without]
     left = [path for path in found if path.suffix.lower() not in _IMAGE_SUFFIXES + _TEXT_SUFFIXES]
-    pictures = "".join(_images_html(found, left))
-    texts = "".join(_texts_html(found, left))
-    named = [f"{path.name} ({path.stat().st_size / 1000:,.0f} kB)" for path in left[:_MAX_FILE_NAMES]]
+    pictures = "".join(_images_html(found, left, root=root))
+    texts = "".join(_texts_html(found, left, root=root))
+    named = [f"{path.name} ({path.lstat().st_size / 1000:,.0f} kB)" for path in left[:_MAX_FILE_NAMES]]
     named += ["…"] if len(left) > _MAX_FILE_NAMES else []
     note = f"<p class=note>Not shown here: {_escape(', '.join(named))}.</p>" if left else ""
     return (f"<div class=gallery>{pictures}</div>" if pictures else "") + texts + note
 
 
-def _list_files(folder: Path) -> list[Path]:
-    """Returns the files of a folder by name, without symbolic links."""
-    if not folder.is_dir():
+def _list_files(folder: Path, *, root: Path) -> list[Path]:
+    """Returns the files of a folder by name, without links."""
+    try:
+        return [folder / name for name, kind in list_folder(folder, root=root).items() if kind == "file"]
+    except ValueError:  # the folder is a link
         return []
-    return sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
 
 
-def _images_html(paths: Iterable[Path], left: list[Path]) -> Iterator[str]:
+def _images_html(paths: Iterable[Path], left: list[Path], *, root: Path) -> Iterator[str]:
     """Shows PNG and SVG files. Appends files that are too large, too many or invalid to `left`."""
     room, count = _MAX_TOTAL_BYTES, _MAX_IMAGES
     for path in paths:
         ending = path.suffix.lower()
         if ending not in _IMAGE_SUFFIXES:
             continue
-        data = path.read_bytes() if count and path.stat().st_size <= min(_MAX_IMAGE_BYTES, room) else b""
+        with open_file(path, root=root) as file:
+            limit = min(_MAX_IMAGE_BYTES, room) if count else 0
+            data = file.read(limit + 1)
+            data = data if len(data) <= limit else b""
         if not data or (ending == ".png" and not data.startswith(_PNG_SIGNATURE)):
             left.append(path)
             continue
@@ -193,13 +197,13 @@ def _images_html(paths: Iterable[Path], left: list[Path]) -> Iterator[str]:
         yield f'<figure><img{small} src="{source}" alt="{name}"><figcaption>{name}</figcaption></figure>'
 
 
-def _texts_html(paths: Iterable[Path], left: list[Path]) -> Iterator[str]:
+def _texts_html(paths: Iterable[Path], left: list[Path], *, root: Path) -> Iterator[str]:
     """Shows the beginning of texts, and of CSV files as tables. Appends files that are too many to `left`."""
     texts = [path for path in paths if path.suffix.lower() in _TEXT_SUFFIXES]
     left += texts[_MAX_TEXTS:]
     for path in texts[:_MAX_TEXTS]:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            text = file.read(_MAX_TEXT_CHARACTERS + 1)
+        with open_file(path, root=root) as file:
+            text = file.read(4 * _MAX_TEXT_CHARACTERS + 4).decode("utf-8", "replace")
         cut, text = len(text) > _MAX_TEXT_CHARACTERS, text[:_MAX_TEXT_CHARACTERS]
         body = _csv_html(text, cut=cut) if path.suffix.lower() == ".csv" else None
         if body is None:
@@ -478,8 +482,8 @@ def write_report(run: Run, verdicts: Iterable[Verdict] = ()) -> Path:
         "Results": _results_html(results),
         "Columns": _columns_html(results),
         "Learning curves": _curves_html(metrics, run.config, finished=bool(results)),
-        "Figures": _folder_html(run.figures, without=lead),
-        "Samples": _folder_html(run.samples),
+        "Figures": _folder_html(run.figures, root=run.root, without=lead),
+        "Samples": _folder_html(run.samples, root=run.root),
         "Laws": _laws_html(verdicts),
         "Configuration": _configuration_html(run.config),
         "Environment": _pairs_html(
@@ -494,12 +498,11 @@ def write_report(run: Run, verdicts: Iterable[Verdict] = ()) -> Path:
     outcome = f"{_outcome(metrics, results, metric=not summary)} {_describe_training(run.config, results)}".strip()
     head = f"<h1>{_escape(title)}</h1>{summary}<p>{_escape(outcome)}</p>"
     nav = f'<nav aria-label="Contents"><ul>{links}</ul></nav>'
-    shown = [path for path in map(run.figures.joinpath, lead) if path.is_file() and not path.is_symlink()]
-    first = "".join(_images_html(shown, []))
+    shown = [path for path in _list_files(run.figures, root=run.root) if path.name in lead]
+    first = "".join(_images_html(sorted(shown, key=lambda path: lead.index(path.name)), [], root=run.root))
     first = f"<section class=lead aria-label='Main figures'>{first}</section>" if first else ""
     body = f"<header>{head}{_warnings_html(results)}{nav}</header><main>{first}{sections}</main>"
-    _write_file(run.report, _page_html(_escape(title), body).encode("utf-8", "replace"))
-    return run.report
+    return run.write("report.html", _page_html(_escape(title), body).encode("utf-8", "replace"))
 
 
 def _page_html(title: str, body: str) -> str:

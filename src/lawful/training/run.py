@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import html
+import io
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote as url_quote
 
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from lawful import _json
+from lawful._files import create_folder, fsync_folder, list_folder, opened_path, write_file
+from lawful._names import csv_text, quote
 from lawful.checking.formatting import format_number
 from lawful.training.checkpoint import Checkpoints, _contiguous_copies
-from lawful.training.storage import (
-    _fsync_folder,
-    _read_last_metrics,
-    _read_metrics,
-    _to_json_lines,
-    _write_file,
-)
+from lawful.training.storage import _read_last_metrics, _read_metrics, _to_json_lines
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,31 +33,34 @@ RUNS = Path("runs")
 class Run:
     """The folder of a training: configuration, weights, checkpoints, metrics, results and report.
 
-    Opening a run reads JSON and safetensors files only; no code is executed.
+    Opening a run reads JSON and safetensors files only; no code is executed. Links inside the folder are not followed.
 
     Args:
         path: The folder.
+        root: Folder of the ensemble that the run is a member of; links inside it are not followed either.
 
     Raises:
         FileNotFoundError: If there is no run.
         ValueError: If `config.json` is invalid.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, root: Path | None = None) -> None:
         self.path, self.interrupted = Path(path), False
+        self.root = self.path if root is None else root
         if not self.path.is_dir():
-            raise FileNotFoundError(f"there is no run at {self.path}: {_list_names(self.path.parent)}")
-        if not (self.path / "config.json").is_file():
-            raise FileNotFoundError(f"{self.path} is not a run: it has no config.json. {_list_names(self.path)}")
+            raise FileNotFoundError(f"there is no run at {quote(self.path)}: {_list_names(self.path.parent)}")
+        if "config.json" not in list_folder(self.path, root=self.root):
+            names = _list_names(self.path)
+            raise FileNotFoundError(f"{quote(self.path)} is not a run: it has no config.json. {names}")
         self.config: dict[str, Any] = self._load_object("config.json")
 
     @classmethod
-    def create(cls, folder: Path | str, name: str, config: Mapping[str, Any]) -> Run:
+    def create(cls, folder: Path | str, name: str, config: Mapping[str, Any], *, root: Path | None = None) -> Run:
         """Creates the folder `name-001`, or the next free number, and writes `config.json`."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        create_folder(folder, root=root)
         numbered = re.compile(re.escape(name) + "-([0-9]{1,9})")
-        number = 1 + max((int(m[1]) for p in folder.iterdir() if (m := numbered.fullmatch(p.name))), default=0)
+        number = 1 + max((int(m[1]) for n in list_folder(folder, root=root) if (m := numbered.fullmatch(n))), default=0)
         while True:
             path = folder / f"{name}-{number:03d}"
             try:
@@ -69,12 +71,12 @@ class Run:
         try:
             for inner in ("state", "figures", "samples"):
                 (path / inner).mkdir()
-            _write_file(path / "config.json", _json.dump(config))
-            _fsync_folder(folder)
+            write_file(path / "config.json", _json.dump(config).encode(), root=path)
+            fsync_folder(folder)
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
             raise
-        return cls(path)
+        return cls(path, root=root)
 
     def __repr__(self) -> str:
         return f"<Run {self.path}: {', '.join(self._facts())}>"
@@ -83,7 +85,7 @@ class Run:
         facts = html.escape(", ".join(self._facts()))
         link = ""
         if self.report.is_file():
-            link = f' (<a href="{html.escape(quote(self.report.as_posix()))}" target="_blank">report</a>)'
+            link = f' (<a href="{html.escape(url_quote(self.report.as_posix()))}" target="_blank">report</a>)'
         return f"<p><b>{html.escape(str(self.path))}</b>: {facts}{link}</p>"
 
     def _facts(self) -> list[str]:
@@ -97,12 +99,12 @@ class Run:
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """Metrics of every step, from `metrics.jsonl`."""
-        return list(_read_metrics(self.path / "metrics.jsonl"))
+        return list(_read_metrics(self.path / "metrics.jsonl", root=self.root))
 
     @property
     def results(self) -> dict[str, Any]:
         """Results of the trained model; empty until training has finished."""
-        return self._load_object("results.json") if (self.path / "results.json").is_file() else {}
+        return self._load_object("results.json") if (self.path / "results.json").exists() else {}
 
     @property
     def report(self) -> Path:
@@ -127,16 +129,21 @@ class Run:
     @property
     def checkpoints(self) -> Checkpoints:
         """Checkpoints of the run."""
-        return Checkpoints(self.path / "state")
+        return Checkpoints(self.path / "state", root=self.root)
+
+    @property
+    def members(self) -> list[Run]:
+        """Members of an ensemble, oldest first."""
+        return runs(self.path / "members", root=self.root)
 
     @property
     def status(self) -> str:
         """Progress of the run: `finished`, `at step 300`, `2 members trained` or `not started`."""
         if (self.path / "results.json").is_file():
             return "finished"
-        if members := runs(self.path / "members"):
+        if members := self.members:
             return f"{sum(run.status == 'finished' for run in members)} members trained"
-        last = _read_last_metrics(self.path / "metrics.jsonl")
+        last = _read_last_metrics(self.path / "metrics.jsonl", root=self.root)
         return f"at step {last['step']}" if last else "not started"
 
     @property
@@ -160,13 +167,14 @@ class Run:
             ValueError: If there are no readable weights.
         """
         path = self.path / "model.safetensors"
-        if path.is_file():
+        if path.exists() or path.is_symlink():
             try:
-                return load_file(path)
+                with opened_path(path, root=self.root) as name:
+                    return load_file(name)
             except (SafetensorError, OSError) as error:
                 raise ValueError(f"cannot read model.safetensors of {self.path}: {error}") from None
         checkpoint = self.checkpoints.load_newest()
-        if checkpoint is None and (members := runs(self.path / "members")):
+        if checkpoint is None and (members := self.members):
             raise ValueError(
                 f"{self.path} is an ensemble with {self.status}, and has no weights yet. "
                 f"Resume it with: lawful train --resume {self.path}, or use a member such as {members[0].path}"
@@ -176,37 +184,57 @@ class Run:
         prefix = "ema." if any(name.startswith("ema.") for name in checkpoint.tensors) else "model."
         return {name.removeprefix(prefix): t for name, t in checkpoint.tensors.items() if name.startswith(prefix)}
 
+    def write(self, name: str, data: bytes | str) -> Path:
+        """Writes a file of the run atomically, such as `samples/text.txt`, and returns its path."""
+        path = self.path / name
+        write_file(path, data, root=self.root)
+        return path
+
+    def write_array(self, name: str, array: np.ndarray) -> Path:
+        """Writes an array as a `.npy` file of the run."""
+        data = io.BytesIO()
+        np.save(data, array, allow_pickle=False)
+        return self.write(name, data.getvalue())
+
+    def write_csv(self, name: str, rows: Iterable[Sequence[object]]) -> Path:
+        """Writes rows as a `.csv` file of the run, safe to open in a spreadsheet."""
+        return self.write(name, csv_text(rows))
+
     def save_metrics(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Writes `metrics.jsonl`."""
-        _write_file(self.path / "metrics.jsonl", _to_json_lines(lines))
+        self.write("metrics.jsonl", _to_json_lines(lines))
 
     def save_results(self, results: Mapping[str, Any]) -> None:
         """Writes `results.json`."""
-        _write_file(self.path / "results.json", _json.dump(results))
+        self.write("results.json", _json.dump(results).encode())
 
     def save_weights(self, tensors: Mapping[str, Tensor]) -> None:
         """Writes `model.safetensors`."""
-        _write_file(self.path / "model.safetensors", save(_contiguous_copies(tensors)))
+        self.write("model.safetensors", save(_contiguous_copies(tensors)))
 
     def _load_object(self, name: str) -> dict[str, Any]:
-        value = _json.load(self.path / name)
+        value = _json.load(self.path / name, root=self.root)
         if not isinstance(value, dict):
             raise ValueError(f"{name} of {self.path} must be a JSON object, got {type(value).__name__}")
         return value
 
 
-def runs(folder: Path | str = RUNS) -> list[Run]:
-    """Returns the runs of a folder, oldest first."""
+def runs(folder: Path | str = RUNS, *, root: Path | None = None) -> list[Run]:
+    """Returns the runs of a folder, oldest first.
+
+    Args:
+        folder: The folder.
+        root: Folder below which no link is followed.
+    """
     opened = []
-    for path in sorted(Path(folder).glob("*/config.json"), key=lambda p: (p.stat().st_mtime, p)):
-        try:
-            opened.append(Run(path.parent))
-        except (ValueError, OSError):
-            continue
-    return opened
+    for name in list_folder(Path(folder), root=root):
+        with suppress(ValueError, OSError):
+            path = Path(folder) / name
+            opened.append(((path / "config.json").lstat().st_mtime, path, Run(path, root=root)))
+    return [run for *_, run in sorted(opened, key=lambda found: found[:2])]
 
 
 def _list_names(folder: Path) -> str:
-    names = [run.path.name for run in runs(folder)] if folder.is_dir() else []
+    names = [quote(run.path.name) for run in runs(folder)] if folder.is_dir() else []
     more = ", ..." if len(names) > 10 else ""
-    return f"{folder} has {', '.join(names[:10])}{more}" if names else f"{folder} has no runs"
+    return f"{quote(folder)} has {', '.join(names[:10])}{more}" if names else f"{quote(folder)} has no runs"

@@ -1,115 +1,18 @@
-"""Atomic writes, so that a crash leaves the old or the new file but never half of one, and the log of metrics."""
+"""The log of metrics, `metrics.jsonl`."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_UNFINISHED = ".unfinished"
-"""Suffix of a file or folder that is being written. `_remove_unfinished` deletes leftovers of a crash."""
-_REMOVED = ".removed" + _UNFINISHED
-"""Suffix of a folder that is being removed."""
-
-
-def _temporary_path(path: Path) -> Path:
-    """Returns the path of a file or folder before it is renamed to `path`."""
-    return path.with_name(path.name + _UNFINISHED)
-
-
-def _write_file(path: Path, data: bytes | str) -> None:
-    """Writes a file atomically: to a temporary path, flushed to disk, renamed."""
-    temporary = _temporary_path(path)
-    try:
-        with temporary.open("wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    _fsync_folder(path.parent)
-
-
-@contextmanager
-def _atomic_folder(path: Path) -> Iterator[Path]:
-    """Creates a folder atomically: the body writes into a temporary folder, which is then flushed and renamed."""
-    temporary = _temporary_path(path)
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
-        yield temporary
-        for file in temporary.iterdir():
-            _fsync_file(file)
-        _fsync_folder(temporary)
-        if path.exists():
-            _remove_folder(path)
-        temporary.rename(path)
-        _fsync_folder(path.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on a file (not on Windows).
-
-    Raises:
-        ValueError: If another process holds the lock.
-    """
-    if os.name == "nt":
-        yield
-        return
-    import fcntl
-
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"another process is training {path.parent}") from None
-        yield
-
-
-def _remove_folder(path: Path) -> None:
-    """Removes a folder. It is renamed first, so that a crash leaves no half-removed folder under its name."""
-    removed = path.with_name(path.name + _REMOVED)
-    shutil.rmtree(removed, ignore_errors=True)
-    path.rename(removed)
-    shutil.rmtree(removed, ignore_errors=True)
-
-
-def _remove_unfinished(folder: Path) -> None:
-    """Removes files and folders whose writing a crash interrupted."""
-    for path in folder.glob(f"*{_UNFINISHED}"):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _fsync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _fsync_folder(path: Path) -> None:
-    """Makes renames in a folder durable (Windows cannot open folders)."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+from lawful._files import open_append, open_file, write_file
 
 
 class _MetricsLog:
@@ -119,12 +22,14 @@ class _MetricsLog:
         path: The file.
         step: Step from which training resumes; later lines, left by a crash, are removed.
         seconds: Training time up to that step.
+        root: Folder below which no link is followed.
     """
 
-    def __init__(self, path: Path, *, step: int = 0, seconds: float = 0.0) -> None:
-        if path.is_file():
-            _write_file(path, _to_json_lines(line for line in _read_metrics(path) if line["step"] <= step))
-        self._file = path.open("a", encoding="utf-8")
+    def __init__(self, path: Path, *, step: int = 0, seconds: float = 0.0, root: Path | None = None) -> None:
+        if path.exists():
+            lines = [line for line in _read_metrics(path, root=root) if line["step"] <= step]
+            write_file(path, _to_json_lines(lines), root=root)
+        self._file = io.TextIOWrapper(open_append(path, root=root), encoding="utf-8")
         self._flushed = time.monotonic()
         self._start = self._flushed - seconds
 
@@ -152,25 +57,28 @@ def _to_json_lines(lines: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
-def _read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+def _read_metrics(path: Path, *, root: Path | None = None) -> Iterator[dict[str, Any]]:
     """Reads the lines of `metrics.jsonl` and skips lines that are cut off or have no step."""
-    if not path.is_file():
+    try:
+        file = io.TextIOWrapper(open_file(path, root=root), encoding="utf-8", errors="replace")
+    except FileNotFoundError:
         return
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with file:
         yield from _parse_metrics(file)
 
 
 _TAIL_BYTES = 1 << 16
 
 
-def _read_last_metrics(path: Path) -> dict[str, Any] | None:
+def _read_last_metrics(path: Path, *, root: Path | None = None) -> dict[str, Any] | None:
     """Reads the line of the last step from the end of `metrics.jsonl`."""
-    if not path.is_file():
+    try:
+        with open_file(path, root=root) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            lines = _parse_metrics(file.read().decode(errors="replace").splitlines())
+    except FileNotFoundError:
         return None
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-        lines = _parse_metrics(file.read().decode(errors="replace").splitlines())
-        return max(lines, key=lambda line: line["step"], default=None)
+    return max(lines, key=lambda line: line["step"], default=None)
 
 
 def _parse_metrics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lawful import _json
+from lawful._files import lock, refuse_links, remove_unfinished
 from lawful.blocks.modes import eval_mode
 from lawful.checking.formatting import format_number
 from lawful.optim import EMA
@@ -45,7 +46,7 @@ from lawful.training.loop import _handle_signals, _Outcome, _Progress, _Training
 from lawful.training.precision import _compile, _Precision
 from lawful.training.registry import build_recipe, recipe_of
 from lawful.training.report import _outcome, write_report
-from lawful.training.run import RUNS, Run, runs
+from lawful.training.run import RUNS, Run
 from lawful.training.setup import (
     Recipe,
     TrainerConfig,
@@ -57,7 +58,7 @@ from lawful.training.setup import (
     _verdict_lines,
     _with_trainer_config,
 )
-from lawful.training.storage import _average_metrics, _lock, _MetricsLog, _remove_unfinished
+from lawful.training.storage import _average_metrics, _MetricsLog
 
 _OPTIONS_OF_STEPS = ("precision", "compile", "parallel", "checkpoint_every", "keep_checkpoints", "tensorboard")
 """Trainer options that a training without steps does not have."""
@@ -212,6 +213,7 @@ class _TrainingSession:
             self.lock_run(self.run)
         else:
             self.lock_run(self.run)
+            refuse_links(self.run.path)
             self.restore(self.run)
         if self.config.compile:
             _compile(self.setup.model, self.trial_step, self.say)
@@ -229,14 +231,15 @@ class _TrainingSession:
     def lock_run(self, run: Run) -> None:
         """Keeps other trainings out of the run's folder."""
         if self.processes.rank == 0:
-            self.stack.enter_context(_lock(run.path / "config.json"))
+            self.stack.enter_context(lock(run.path / ".lock", root=run.root))
 
     def create_run(self, threads: int) -> Run:
         """Creates the run's folder on rank 0, and opens it in every process."""
         if self.processes.rank:
             return Run(str(self.processes.first_text(None)))
         config = _run_config(self.recipe, self.setup, threads=threads, trainer=self.config)
-        run = Run.create(self.output_dir, _run_name(self.recipe), config)
+        root = None if self.ensemble is None else self.ensemble.root
+        run = Run.create(self.output_dir, _run_name(self.recipe), config, root=root)
         self.processes.first_text(str(run.path))
         return run
 
@@ -275,8 +278,8 @@ class _TrainingSession:
         corrupt: list[str] = []
         checkpoint, sharded_like = None, self.processes.sharded_like
         if self.processes.rank == 0:
-            _remove_unfinished(run.path)
-            _remove_unfinished(run.path / "state")
+            remove_unfinished(run.path, root=run.root)
+            remove_unfinished(run.path / "state", root=run.root)
             checkpoint = run.checkpoints.load_newest(corrupt=corrupt, sharded_like=sharded_like)
             run.checkpoints.mark_corrupt(after=checkpoint.step if checkpoint else -1)
         step = self.processes.first_text(str(checkpoint.step) if checkpoint else None)
@@ -299,7 +302,7 @@ class _TrainingSession:
         run = self.opened_run
         if self.processes.rank == 0:
             path, progress = run.path / "metrics.jsonl", self.progress
-            self.metrics_log = _MetricsLog(path, step=progress.step, seconds=progress.seconds)
+            self.metrics_log = _MetricsLog(path, step=progress.step, seconds=progress.seconds, root=run.root)
             self.stack.callback(self.metrics_log.close)
         self.writer = _CheckpointWriter(
             run.checkpoints, self.loop, keep=self.config.keep_checkpoints, before_save=self.flush
@@ -455,6 +458,7 @@ class _CheckpointWriter:
             rank=processes.rank,
             world_size=processes.world_size,
             barrier=processes.barrier,
+            share=processes.first_text,
         )
         self.pending, self.saved_at = None, time.monotonic()
 
@@ -585,7 +589,7 @@ def _summary_lines(results: Mapping[str, Any]) -> list[str]:
 def _train_member(member: Recipe, ensemble: Run, loggers: list[Logger]) -> Run:
     """Trains or resumes a member, unless it is finished."""
     folder, options = ensemble.path / "members", _json.to_json(member)
-    run = next((run for run in runs(folder) if run.config.get("options") == options), None)
+    run = next((run for run in ensemble.members if run.config.get("options") == options), None)
     if run is not None and run.status == "finished":
         return run
     return _train_one(member, member, folder, run, loggers, ensemble)

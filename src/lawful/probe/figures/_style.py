@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from lawful._files import write_file
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -103,15 +105,19 @@ def as_svg(figure: Figure) -> str:
     return _render(figure, "svg", {"Date": None, "Creator": None}).decode()
 
 
-def save(figure: Figure, path: str | Path) -> None:
-    """Saves a figure as `.svg` or `.png`, reproducibly."""
+def save(figure: Figure, path: str | Path, *, root: Path | None = None) -> None:
+    """Saves a figure as `.svg` or `.png`, reproducibly.
+
+    Args:
+        figure: The figure.
+        path: The file.
+        root: Folder below which no link is followed, such as that of a run.
+    """
     path = Path(path)
-    if path.suffix == ".svg":
-        path.write_text(as_svg(figure), encoding="utf-8", newline="\n")
-    elif path.suffix == ".png":
-        path.write_bytes(_render(figure, "png", {"Software": None}))
-    else:
+    if path.suffix not in (".svg", ".png"):
         raise ValueError(f"path must end in .svg or .png, got {path.name!r}")
+    data = as_svg(figure) if path.suffix == ".svg" else _render(figure, "png", {"Software": None})
+    write_file(path, data, root=root)
 
 
 def _render(figure: Figure, file_format: str, metadata: dict[str, None]) -> bytes:

@@ -1,0 +1,352 @@
+"""Files in folders that others may have prepared: no link inside them is followed; atomic writes; locks."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO
+
+from lawful import _inputs
+from lawful._names import quote
+
+UNFINISHED = ".unfinished"
+"""Suffix of a file or folder that is being written or removed. `remove_unfinished` deletes leftovers of a crash."""
+_OPENED = Path("/proc/self/fd")
+"""Linux shows every open file and folder here. Such a path stays with it, whatever happens to its name."""
+_HAS_OPENED, _IS_WINDOWS = _OPENED.is_dir(), os.name == "nt"
+_NOFOLLOW, _NONBLOCK, _FOLDER, _BINARY = (
+    getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "NONBLOCK", "DIRECTORY", "BINARY")
+)
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+
+
+# ------------------------------------------------------------ folders
+
+
+@contextmanager
+def pinned(folder: Path, *, root: Path | None = None) -> Iterator[Path]:
+    """Opens a folder, and yields a path to it that stays valid if its name gets another meaning.
+
+    Args:
+        folder: The folder.
+        root: Folder below which no link is followed. By default, links are followed.
+
+    Raises:
+        ValueError: If there is a link between `root` and the folder.
+    """
+    if _IS_WINDOWS:
+        _refuse_links(folder, root)
+        yield folder
+        return
+    descriptor = _open_folder(folder, root)
+    path = _OPENED / str(descriptor) if _HAS_OPENED else folder
+    try:
+        yield path
+    except OSError as error:  # show the name of the folder
+        for attribute in ("filename", "filename2"):
+            name = getattr(error, attribute)
+            if isinstance(name, str) and name.startswith(str(path)):
+                setattr(error, attribute, str(folder) + name.removeprefix(str(path)))
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _open_folder(folder: Path, root: Path | None) -> int:
+    if root is None:
+        return os.open(folder, os.O_RDONLY | _FOLDER)
+    descriptor, path = os.open(root, os.O_RDONLY | _FOLDER), root
+    for name in _parts(folder, root):
+        path /= name
+        try:
+            inner = os.open(name, os.O_RDONLY | _FOLDER | _NOFOLLOW, dir_fd=descriptor)
+        except OSError as error:
+            if path.is_symlink():
+                raise _link_error(path) from None
+            error.filename = str(path)
+            raise
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+    return descriptor
+
+
+def _parts(path: Path, root: Path) -> tuple[str, ...]:
+    parts = path.relative_to(root).parts
+    if ".." in parts:
+        raise ValueError(f"{quote(path)} is not inside {quote(root)}")
+    return parts
+
+
+def _refuse_links(path: Path, root: Path | None) -> None:
+    """Raises a ValueError if there is a link below `root`."""
+    inner = root
+    for name in _parts(path, root) if root is not None else ():
+        inner = inner / name if inner is not None else None
+        if inner is not None and inner.is_symlink():
+            raise _link_error(inner)
+
+
+def _link_error(path: Path) -> ValueError:
+    return ValueError(f"{quote(path)} is a link, which is not followed inside a run: replace it by a copy of the file")
+
+
+def list_folder(folder: Path, *, root: Path | None = None) -> dict[str, str]:
+    """Returns the names in a folder, sorted, each with its kind: `file`, `folder`, `link` or `other`.
+
+    Args:
+        folder: The folder. One that does not exist has no names.
+        root: Folder below which no link is followed.
+    """
+    found: dict[str, str] = {}
+    try:
+        with pinned(folder, root=root) as path, os.scandir(path) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    mode = entry.stat(follow_symlinks=False).st_mode
+                    found[entry.name] = _KINDS.get(stat.S_IFMT(mode), "other")
+                if len(found) > _inputs.MAX_FILES:
+                    raise ValueError(f"{quote(folder)} has more than {_inputs.MAX_FILES:,} files")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return dict(sorted(found.items()))
+
+
+def refuse_links(folder: Path) -> None:
+    """Raises a ValueError if there is a link anywhere inside a folder."""
+    for name, kind in list_folder(folder).items():
+        if kind == "link":
+            raise _link_error(folder / name)
+        if kind == "folder":
+            refuse_links(folder / name)
+
+
+def create_folder(folder: Path, *, root: Path | None = None) -> None:
+    """Creates a folder, unless it exists."""
+    if root is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return
+    with pinned(folder.parent, root=root) as parent, suppress(FileExistsError):
+        (parent / folder.name).mkdir()
+
+
+# ------------------------------------------------------------ reading
+
+
+def open_file(path: Path | str, *, root: Path | None = None) -> BufferedReader:
+    """Opens a regular file for reading. Others, such as named pipes and devices, are refused without waiting.
+
+    Args:
+        path: The file.
+        root: Folder below which no link is followed.
+
+    Raises:
+        ValueError: If the path is not a regular file.
+    """
+    path = Path(path)
+    if root is None:
+        return _inputs.open_file(path)
+    with pinned(path.parent, root=root) as folder:
+        return os.fdopen(_open(folder / path.name, path, os.O_RDONLY), "rb")
+
+
+def _open(path: Path, shown: Path, flags: int) -> int:
+    """Opens a regular file that is no link. A named pipe does not block."""
+    with suppress(FileNotFoundError):
+        status = path.lstat()  # before opening: opening a device can have effects
+        if stat.S_ISLNK(status.st_mode):
+            raise _link_error(shown)
+        _inputs._check_regular(shown, status)
+    descriptor = os.open(path, flags | _NOFOLLOW | _NONBLOCK | _BINARY, 0o666)
+    try:
+        _inputs._check_regular(shown, os.fstat(descriptor))  # it may have been replaced in between
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextmanager
+def opened_path(path: Path | str, *, root: Path | None = None) -> Iterator[str]:
+    """Opens a regular file, and yields a path to it for a library that opens files by name."""
+    with open_file(path, root=root) as file:
+        yield str(_OPENED / str(file.fileno())) if _HAS_OPENED else str(path)
+
+
+def read_file(path: Path | str, *, limit: int, root: Path | None = None) -> bytes:
+    """Reads a regular file of at most `limit` bytes."""
+    with open_file(path, root=root) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"{quote(Path(path).name)} is larger than {limit} bytes")
+    return data
+
+
+# ------------------------------------------------------------ writing
+
+
+def write_file(path: Path | str, data: bytes | str, *, root: Path | None = None) -> None:
+    """Writes a file atomically: to a temporary file, flushed to disk, renamed.
+
+    A path outside of a run may be a link, a pipe or a device; the last two are written directly.
+
+    Args:
+        path: The file.
+        data: Content. Text is encoded as UTF-8.
+        root: Folder below which no link is followed.
+    """
+    data = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
+    path = Path(path) if root is not None else Path(path).resolve()
+    if root is None and path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    with pinned(path.parent, root=root) as folder:
+        final, temporary = folder / path.name, folder / _temporary_name()
+        try:
+            with created_file(temporary, mode=_mode(final)) as file:
+                file.write(data)
+            os.replace(temporary, final)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        fsync_folder(folder)
+
+
+def _temporary_name() -> str:
+    """Returns a hidden name that nobody can predict."""
+    return f".{secrets.token_hex(8)}{UNFINISHED}"
+
+
+def _mode(path: Path) -> int:
+    """Returns the permissions of a file that exists, or those of a new one."""
+    with suppress(OSError):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode):
+            return stat.S_IMODE(status.st_mode)
+    return 0o666
+
+
+@contextmanager
+def created_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Creates a file that must not exist yet, and flushes it to disk at the end."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def open_append(path: Path, *, root: Path | None = None) -> BinaryIO:
+    """Opens a file to append to, and creates it if necessary. A file with other names (hard links) is copied first."""
+    with pinned(path.parent, root=root) as folder:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        descriptor = _open(folder / path.name, path, flags)
+        if os.fstat(descriptor).st_nlink > 1:
+            os.close(descriptor)
+            with open_file(path, root=root) as file:
+                write_file(path, file.read(), root=root)
+            descriptor = _open(folder / path.name, path, flags)
+    return os.fdopen(descriptor, "ab")
+
+
+@contextmanager
+def atomic_folder(path: Path, *, root: Path | None = None) -> Iterator[Path]:
+    """Creates a folder atomically: the body writes into a temporary folder, which is then flushed and renamed."""
+    with pinned(path.parent, root=root) as parent:
+        temporary = parent / _temporary_name()
+        temporary.mkdir()
+        try:
+            yield path.parent / temporary.name
+            for name in list_folder(temporary):
+                fsync_file(temporary / name)
+            fsync_folder(temporary)
+            if (parent / path.name).exists():
+                remove_folder(parent / path.name)
+            os.rename(temporary, parent / path.name)
+            fsync_folder(parent)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+
+def remove_folder(path: Path) -> None:
+    """Removes a folder. It is renamed first, so that a crash leaves no half-removed folder under its name."""
+    removed = path.with_name(_temporary_name())
+    os.rename(path, removed)
+    shutil.rmtree(removed, ignore_errors=True)
+
+
+def remove_unfinished(folder: Path, *, root: Path | None = None) -> None:
+    """Removes files and folders whose writing a crash interrupted."""
+    for name, kind in list_folder(folder, root=root).items():
+        if name.endswith(UNFINISHED):
+            with pinned(folder, root=root) as path:
+                if kind == "folder":
+                    shutil.rmtree(path / name, ignore_errors=True)
+                else:
+                    (path / name).unlink(missing_ok=True)
+
+
+def fsync_file(path: Path) -> None:
+    """Flushes a file to disk."""
+    descriptor = os.open(path, os.O_RDONLY | _NOFOLLOW | _BINARY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_folder(path: Path) -> None:
+    """Makes renames in a folder durable (Windows cannot open folders)."""
+    if _IS_WINDOWS:
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ------------------------------------------------------------ locks
+
+
+@contextmanager
+def lock(path: Path, *, root: Path | None = None) -> Iterator[None]:
+    """Holds an exclusive lock on a file (not on Windows). The file names the process that holds it.
+
+    Raises:
+        ValueError: If another process holds the lock.
+    """
+    if _IS_WINDOWS:
+        yield
+        return
+    import fcntl
+
+    with open_append(path, root=root) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{_holder(path, root)} is training {quote(path.parent)}") from None
+        holder = {"process": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        os.ftruncate(file.fileno(), 0)
+        file.write(json.dumps(holder).encode())
+        file.flush()
+        yield
+
+
+def _holder(path: Path, root: Path | None) -> str:
+    try:
+        holder = json.loads(read_file(path, limit=1000, root=root))
+        return quote(f"process {holder['process']} on {holder['host']}, since {holder['since']},")
+    except (ValueError, OSError, KeyError, TypeError):
+        return "another process"
